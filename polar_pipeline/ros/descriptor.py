@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 
-from polar_pipeline.ros.parameters import Parameter
+from polar_pipeline.live.parameters import Parameter
 
 
 def make_descriptor(row: Parameter) -> ParameterDescriptor:

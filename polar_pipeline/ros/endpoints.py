@@ -22,7 +22,7 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import Float32
 
 from polar_pipeline import topics
-from polar_pipeline.ros.publisher import OutputTopics
+from polar_pipeline.live.publisher import OutputTopics
 
 try:
     from rclpy.event_handler import PublisherEventCallbacks, SubscriptionEventCallbacks

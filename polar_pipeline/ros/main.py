@@ -19,7 +19,7 @@ from rclpy.utilities import remove_ros_args
 from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline._util.stop_flag import StopFlag
 from polar_pipeline._util.text import printable, printable_lines
-from polar_pipeline.ros.diagnostics import MAX_REASON
+from polar_pipeline.live.diagnostics import MAX_REASON
 from polar_pipeline.ros.exits import FAILED, WRONG_USAGE
 from polar_pipeline.ros.node import START_ERRORS, LiveNode, PolarNode
 from polar_pipeline.ros.rig import Camera, read_rig

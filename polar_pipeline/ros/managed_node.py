@@ -11,7 +11,7 @@ from rclpy.impl.implementation_singleton import rclpy_implementation as _rclpy
 from rclpy.lifecycle import LifecycleNodeMixin, TransitionCallbackReturn
 
 from polar_pipeline._util.text import printable
-from polar_pipeline.ros.diagnostics import MAX_REASON
+from polar_pipeline.live.diagnostics import MAX_REASON
 from polar_pipeline.ros.node import START_ERRORS, LiveNode
 
 

@@ -4,30 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Deque, Optional, Protocol, Sequence
+from typing import Deque, Optional, Sequence
 
 from polar_pipeline._util.cpus import available_cores
-from polar_pipeline.messages import Cdr
+from polar_pipeline.live.publisher import OutgoingMessage
 from polar_pipeline.ros._rcl import load_rcl
-
-
-class OutputTopic(Protocol):
-    """A topic that the node publishes; `rclpy.publisher.Publisher` is one."""
-
-    def publish(self, cdr: bytes) -> None:
-        """Publish a serialized message."""
-
-    def get_subscription_count(self) -> int:
-        """Subscriptions that match now."""
-
-
-@dataclass(frozen=True)
-class OutgoingMessage:
-    """A serialized message and the topic to publish it on."""
-
-    topic: OutputTopic
-    cdr: Cdr
 
 
 class MessagePublisher:

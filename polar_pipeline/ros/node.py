@@ -15,15 +15,15 @@ from rclpy.exceptions import ParameterException
 from polar_pipeline import messages, topics
 from polar_pipeline._util.malloc import release_freed_memory
 from polar_pipeline._util.text import printable
+from polar_pipeline.live.diagnostics import MAX_REASON
+from polar_pipeline.live.fallback import Fallback
+from polar_pipeline.live.parameters import PARAMETERS, Settings, make_settings
+from polar_pipeline.live.publisher import OutputTopics
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.quality.statistics import Level
-from polar_pipeline.ros.diagnostics import MAX_REASON
 from polar_pipeline.ros.endpoints import create_output, create_outputs, destroy_outputs, find_mismatch, find_namesake
-from polar_pipeline.ros.fallback import Fallback
 from polar_pipeline.ros.operation import Operation
 from polar_pipeline.ros.parameter_node import ParameterNode
-from polar_pipeline.ros.parameters import PARAMETERS, Settings, make_settings
-from polar_pipeline.ros.publisher import OutputTopics
 
 #: Seconds between two reports in `/diagnostics`.
 REPORT_PERIOD = 1.0

@@ -8,22 +8,22 @@ from typing import Any, Callable, List, Optional
 from std_srvs.srv import Trigger
 
 from polar_pipeline import messages, topics
+from polar_pipeline.live.diagnostics import Diagnostics
+from polar_pipeline.live.fallback import Fallback
+from polar_pipeline.live.frame import ReceivedImage
+from polar_pipeline.live.jpeg import JpegEncoder
+from polar_pipeline.live.parameters import PARAMETERS, Settings
+from polar_pipeline.live.pipelines import PipelineSwitch
+from polar_pipeline.live.problems import ProblemLog
+from polar_pipeline.live.processor import FrameProcessor
+from polar_pipeline.live.publisher import FramePublisher, OutputTopics
+from polar_pipeline.live.snapshot import Snapshot
 from polar_pipeline.ros._rcl import load_rcl
-from polar_pipeline.ros.diagnostics import Diagnostics
 from polar_pipeline.ros.direct_input import DirectInput
 from polar_pipeline.ros.endpoints import create_input
-from polar_pipeline.ros.fallback import Fallback
-from polar_pipeline.ros.frame import ReceivedImage
 from polar_pipeline.ros.guarded_node import GuardedNode
-from polar_pipeline.ros.jpeg import JpegEncoder
 from polar_pipeline.ros.losses import LossCounter
 from polar_pipeline.ros.message_publisher import MessagePublisher
-from polar_pipeline.ros.parameters import PARAMETERS, Settings
-from polar_pipeline.ros.pipelines import PipelineSwitch
-from polar_pipeline.ros.problems import ProblemLog
-from polar_pipeline.ros.processor import FrameProcessor
-from polar_pipeline.ros.publisher import FramePublisher, OutputTopics
-from polar_pipeline.ros.snapshot import Snapshot
 from polar_pipeline.ros.snapshot_service import SnapshotService
 
 

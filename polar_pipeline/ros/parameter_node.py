@@ -11,13 +11,13 @@ from rclpy.exceptions import ParameterException
 from rclpy.parameter import Parameter as RosParameter
 
 from polar_pipeline._util.text import printable, quoted
+from polar_pipeline.live.diagnostics import MAX_REASON, Diagnostics
+from polar_pipeline.live.parameters import PARAMETERS, Parameter
+from polar_pipeline.live.preset import is_known, judge_unknown, params_files
+from polar_pipeline.live.problems import ProblemLog
 from polar_pipeline.ros.descriptor import make_descriptor
-from polar_pipeline.ros.diagnostics import MAX_REASON, Diagnostics
 from polar_pipeline.ros.guarded_node import GuardedNode
 from polar_pipeline.ros.parameter_files import ParameterFiles
-from polar_pipeline.ros.parameters import PARAMETERS, Parameter
-from polar_pipeline.ros.preset import is_known, judge_unknown, params_files
-from polar_pipeline.ros.problems import ProblemLog
 
 
 class ParameterNode(GuardedNode):

@@ -8,8 +8,8 @@ from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline._util.yamlfile import read_yaml
+from polar_pipeline.live.preset import check_parameters, flatten, read_nodes
 from polar_pipeline.ros.names import RULE, expand, is_name
-from polar_pipeline.ros.preset import check_parameters, flatten, read_nodes
 
 #: How cameras are distributed over processes: all in `one`, or `each` in one of its own.
 PROCESSES = ("one", "each")

@@ -9,9 +9,9 @@ from typing import Any, Optional
 from std_srvs.srv import Trigger
 
 from polar_pipeline._util.text import printable
-from polar_pipeline.ros.parameters import Settings
-from polar_pipeline.ros.problems import Logger
-from polar_pipeline.ros.snapshot import Snapshot, write_snapshot
+from polar_pipeline.live.parameters import Settings
+from polar_pipeline.live.problems import Logger
+from polar_pipeline.live.snapshot import Snapshot, write_snapshot
 
 #: Characters of a path in an answer.
 MAX_PATH = 4096

@@ -19,8 +19,9 @@ from spinner import Spinner, destroy
 
 from polar_pipeline import messages
 from polar_pipeline.backend import Buffers
+from polar_pipeline.live.publisher import OutgoingMessage
 from polar_pipeline.ros import _rcl, message_publisher
-from polar_pipeline.ros.message_publisher import MessagePublisher, OutgoingMessage
+from polar_pipeline.ros.message_publisher import MessagePublisher
 
 pytestmark = pytest.mark.ros
 TOPICS = ("one", "two", "three", "four", "five", "six")

@@ -47,14 +47,14 @@ from std_srvs.srv import Trigger
 from polar_pipeline import SENSORS, Pipeline, RawFrame, messages
 from polar_pipeline.calibration import load_calibration, save_calibration
 from polar_pipeline.cpu.backend import CpuBackend
+from polar_pipeline.live.parameters import PARAMETERS, make_settings
+from polar_pipeline.live.pipelines import PipelineSwitch
+from polar_pipeline.live.preset import from_yaml, to_yaml
 from polar_pipeline.options import OPTIONS, make_options
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality.statistics import measure
 from polar_pipeline.ros.main import spin_once
 from polar_pipeline.ros.node import PolarNode
-from polar_pipeline.ros.parameters import PARAMETERS, make_settings
-from polar_pipeline.ros.pipelines import PipelineSwitch
-from polar_pipeline.ros.preset import from_yaml, to_yaml
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 pytestmark = pytest.mark.ros
@@ -456,7 +456,7 @@ class SlowPipeline:
 @pytest.fixture
 def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     """From products to the pipeline that is used for a frame."""
-    monkeypatch.setattr("polar_pipeline.ros.pipelines.Pipeline", SlowPipeline)
+    monkeypatch.setattr("polar_pipeline.live.pipelines.Pipeline", SlowPipeline)
     monkeypatch.setattr(SlowPipeline, "made", [])
     settings = make_settings({name: row.default for name, row in PARAMETERS.items()})
     held = PipelineSwitch()
@@ -1051,7 +1051,7 @@ def test_no_memory_is_a_cause_of_its_own(
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr("polar_pipeline.ros.processor.messages.decode_image", fail)  # for the worker
+    monkeypatch.setattr("polar_pipeline.live.processor.messages.decode_image", fail)  # for the worker
     r.frame()
     wait_for(lambda: r.report().get(f"dropped: {cause}") == "1", "a failure of the worker")
     monkeypatch.undo()

@@ -15,21 +15,38 @@ import numpy as np
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable
 from polar_pipeline.display import Viewer
+from polar_pipeline.live.diagnostics import Diagnostics
+from polar_pipeline.live.frame import Demand, FinishedFrame, SubmittedFrame
+from polar_pipeline.live.jpeg import JpegEncoder
+from polar_pipeline.live.problems import ProblemLog
 from polar_pipeline.output_camera_info import encode_camera_infos
 from polar_pipeline.pipeline import Result
 from polar_pipeline.products import PRODUCTS, level_scale
 from polar_pipeline.quality.layout import LayoutCheck, check_layout
 from polar_pipeline.quality.statistics import FrameQuality, Level, Quality, QualityLimits, measure
-from polar_pipeline.ros.diagnostics import Diagnostics
-from polar_pipeline.ros.frame import Demand, FinishedFrame, SubmittedFrame
-from polar_pipeline.ros.jpeg import JpegEncoder
-from polar_pipeline.ros.message_publisher import OutgoingMessage, OutputTopic
-from polar_pipeline.ros.problems import ProblemLog
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import jpeg_format
 
 #: Seconds between two checks whether the layout fits: parameters seldom change, and a check takes 3 ms.
 LAYOUT_PERIOD = 1.0
+
+
+class OutputTopic(Protocol):
+    """A topic that the node publishes; `rclpy.publisher.Publisher` is one."""
+
+    def publish(self, cdr: bytes) -> None:
+        """Publish a serialized message."""
+
+    def get_subscription_count(self) -> int:
+        """Subscriptions that match now."""
+
+
+@dataclass(frozen=True)
+class OutgoingMessage:
+    """A serialized message and the topic to publish it on."""
+
+    topic: OutputTopic
+    cdr: messages.Cdr
 
 
 @dataclass(frozen=True)

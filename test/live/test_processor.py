@@ -14,15 +14,15 @@ from support import TIMEOUT, wait_for
 from polar_pipeline import messages
 from polar_pipeline.cpu.backend import CpuBackend
 from polar_pipeline.cuda.driver import DeviceLostError
+from polar_pipeline.live.diagnostics import Diagnostics
+from polar_pipeline.live.fallback import Fallback
+from polar_pipeline.live.frame import Demand, FinishedFrame, ReceivedImage
+from polar_pipeline.live.parameters import PARAMETERS, Settings, make_settings
+from polar_pipeline.live.pipelines import ActivePipeline, PipelineSwitch
+from polar_pipeline.live.problems import ProblemLog
+from polar_pipeline.live.processor import IDLE_PERIOD, FrameProcessor, decode_reference
+from polar_pipeline.live.rehearsal import ALIGNMENT, FRAMES_AT_ONCE, MESSAGES_A_FRAME, SIZE_STEP
 from polar_pipeline.pipeline import Pipeline
-from polar_pipeline.ros.diagnostics import Diagnostics
-from polar_pipeline.ros.fallback import Fallback
-from polar_pipeline.ros.frame import Demand, FinishedFrame, ReceivedImage
-from polar_pipeline.ros.parameters import PARAMETERS, Settings, make_settings
-from polar_pipeline.ros.pipelines import ActivePipeline, PipelineSwitch
-from polar_pipeline.ros.problems import ProblemLog
-from polar_pipeline.ros.processor import IDLE_PERIOD, FrameProcessor, decode_reference
-from polar_pipeline.ros.rehearsal import ALIGNMENT, FRAMES_AT_ONCE, MESSAGES_A_FRAME, SIZE_STEP
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.sensor.mosaic import FULL_FRAME
 

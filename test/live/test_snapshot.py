@@ -18,13 +18,13 @@ yaml = pytest.importorskip("yaml")
 from support import on_cpu  # noqa: E402
 
 from polar_pipeline import Pipeline, cli, messages  # noqa: E402 - yaml may be missing
+from polar_pipeline.live.parameters import PARAMETERS  # noqa: E402
+from polar_pipeline.live.preset import flatten, to_yaml  # noqa: E402
+from polar_pipeline.live.snapshot import Snapshot, snapshot_folder, write_snapshot  # noqa: E402
 from polar_pipeline.messages import Status  # noqa: E402
 from polar_pipeline.products import PRODUCTS  # noqa: E402
 from polar_pipeline.replay.compare import open_golden  # noqa: E402
 from polar_pipeline.replay.source import open_source, read_raw  # noqa: E402
-from polar_pipeline.ros.parameters import PARAMETERS  # noqa: E402
-from polar_pipeline.ros.preset import flatten, to_yaml  # noqa: E402
-from polar_pipeline.ros.snapshot import Snapshot, snapshot_folder, write_snapshot  # noqa: E402
 
 STAMP = 1_700_000_000_123_456_789
 DEFAULTS = {name: row.default for name, row in PARAMETERS.items()}

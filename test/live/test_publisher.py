@@ -14,14 +14,13 @@ from test_processor import Log, settings
 
 from polar_pipeline import Pipeline, messages
 from polar_pipeline.geometry import make_lens
+from polar_pipeline.live.diagnostics import Diagnostics
+from polar_pipeline.live.frame import Computation, Demand, FinishedFrame, ReceivedImage, SubmittedFrame
+from polar_pipeline.live.jpeg import JpegEncoder
+from polar_pipeline.live.parameters import Settings
+from polar_pipeline.live.problems import ProblemLog
+from polar_pipeline.live.publisher import FramePublisher, OutgoingMessage, OutputTopics
 from polar_pipeline.pipeline import Pending
-from polar_pipeline.ros.diagnostics import Diagnostics
-from polar_pipeline.ros.frame import Computation, Demand, FinishedFrame, ReceivedImage, SubmittedFrame
-from polar_pipeline.ros.jpeg import JpegEncoder
-from polar_pipeline.ros.message_publisher import OutgoingMessage
-from polar_pipeline.ros.parameters import Settings
-from polar_pipeline.ros.problems import ProblemLog
-from polar_pipeline.ros.publisher import FramePublisher, OutputTopics
 from polar_pipeline.topics import CAMERA_INFO_TOPICS, COMPRESSED_TOPICS, NUMBER_TOPICS, PRODUCT_TOPICS, jpeg_topics
 
 RAW = np.random.default_rng(0).integers(10, 200, (32, 48)).astype(np.uint8)
@@ -243,7 +242,7 @@ def test_limits_of_quality_are_those_of_the_frame(bench: Bench) -> None:
 
 def test_the_layout_is_checked_now_and_then(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     checked: List[int] = []
-    monkeypatch.setattr("polar_pipeline.ros.publisher.check_layout", lambda raw, _: checked.append(raw.shape[0]))
+    monkeypatch.setattr("polar_pipeline.live.publisher.check_layout", lambda raw, _: checked.append(raw.shape[0]))
     for stamp in (1, 2, 3):
         bench.submit(stamp, demand("dolp"))
     wait_for(lambda: len(bench.sender.sent) == 3, "every frame")

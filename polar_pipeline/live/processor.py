@@ -13,20 +13,20 @@ import numpy as np
 from polar_pipeline import messages
 from polar_pipeline._util.text import quoted
 from polar_pipeline.cuda.driver import DeviceError
+from polar_pipeline.live.diagnostics import Diagnostics
+from polar_pipeline.live.drop_oldest_queue import DropOldestQueue
+from polar_pipeline.live.fallback import Fallback
+from polar_pipeline.live.frame import Computation, Demand, FinishedFrame, ReceivedImage, SubmittedFrame
+from polar_pipeline.live.lens_input import LensInput
+from polar_pipeline.live.parameters import Settings
+from polar_pipeline.live.pipelines import ActivePipeline, PipelineSwitch
+from polar_pipeline.live.problems import Logger, ProblemLog
+from polar_pipeline.live.rehearsal import ExpectedMessage, rehearsable, rehearse
 from polar_pipeline.pipeline import Raw
 from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS, full_level
 from polar_pipeline.quality.layout import check_layout
 from polar_pipeline.quality.statistics import Level
 from polar_pipeline.reference_image import check_reference
-from polar_pipeline.ros.diagnostics import Diagnostics
-from polar_pipeline.ros.drop_oldest_queue import DropOldestQueue
-from polar_pipeline.ros.fallback import Fallback
-from polar_pipeline.ros.frame import Computation, Demand, FinishedFrame, ReceivedImage, SubmittedFrame
-from polar_pipeline.ros.lens_input import LensInput
-from polar_pipeline.ros.parameters import Settings
-from polar_pipeline.ros.pipelines import ActivePipeline, PipelineSwitch
-from polar_pipeline.ros.problems import Logger, ProblemLog
-from polar_pipeline.ros.rehearsal import ExpectedMessage, rehearsable, rehearse
 from polar_pipeline.sensor.frames import FrameError, RawFrame
 
 T = TypeVar("T")

@@ -17,8 +17,8 @@ from test_processor import Log
 
 from polar_pipeline import Pipeline
 from polar_pipeline.cuda.backend import problem
-from polar_pipeline.ros import jpeg
-from polar_pipeline.ros.jpeg import Encode, JpegEncoder, encode_with_opencv, make_gpu_encoder
+from polar_pipeline.live import jpeg
+from polar_pipeline.live.jpeg import Encode, JpegEncoder, encode_with_opencv, make_gpu_encoder
 
 
 def pictures(backend: str = "cpu") -> List[np.ndarray]:
@@ -84,7 +84,7 @@ def test_nvimagecodec_without_a_gpu() -> None:
 
 def test_nvimagecodec_does_not_complain_about_other_formats() -> None:
     pytest.importorskip("nvidia.nvimgcodec")
-    code = "from polar_pipeline.ros.jpeg import make_gpu_encoder\ntry: make_gpu_encoder()\nexcept RuntimeError: pass\n"
+    code = "from polar_pipeline.live.jpeg import make_gpu_encoder\ntry: make_gpu_encoder()\nexcept RuntimeError: pass\n"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert not re.search("nvjpeg2k|nvtiff", done.stderr), done.stderr
 

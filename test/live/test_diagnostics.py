@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polar_pipeline.ros.diagnostics import LOG_PERIOD, MAX_FRAMES, WINDOW, Diagnostics, Level, RecentTimes, describe
+from polar_pipeline.live.diagnostics import LOG_PERIOD, MAX_FRAMES, WINDOW, Diagnostics, Level, RecentTimes, describe
 
 
 class HandClock:

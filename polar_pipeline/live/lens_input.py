@@ -6,9 +6,9 @@ from typing import Optional
 
 from polar_pipeline import messages
 from polar_pipeline.geometry import LensCalibration
+from polar_pipeline.live.parameters import Settings
+from polar_pipeline.live.problems import ProblemLog
 from polar_pipeline.options import FROM_FRAMES
-from polar_pipeline.ros.parameters import Settings
-from polar_pipeline.ros.problems import ProblemLog
 from polar_pipeline.sensor.frames import FrameError
 
 #: Bytes of a message in front of what follows its stamp, which differs from message to message.

@@ -8,7 +8,7 @@ from typing import List, Optional
 import pytest
 from support import TIMEOUT, wait_for
 
-from polar_pipeline.ros.drop_oldest_queue import DropOldestQueue
+from polar_pipeline.live.drop_oldest_queue import DropOldestQueue
 
 
 @pytest.mark.parametrize(("size", "kept"), [(1, [4]), (2, [3, 4]), (4, [1, 2, 3, 4])])

@@ -9,7 +9,7 @@ import cv2
 
 from polar_pipeline._util.stop_flag import StoppedError
 from polar_pipeline._util.text import printable_lines
-from polar_pipeline.ros.diagnostics import Diagnostics
+from polar_pipeline.live.diagnostics import Diagnostics
 
 
 class Logger(Protocol):

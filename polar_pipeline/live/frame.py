@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Dict, FrozenSet, Optional, Tuple
 
+from polar_pipeline.live.parameters import Settings
 from polar_pipeline.messages import Cdr, ImageMessage
 from polar_pipeline.pipeline import Pending, Pipeline, Result
-from polar_pipeline.ros.parameters import Settings
 from polar_pipeline.sensor.frames import Frame
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Collection, Hashable, List, Optional, Tuple
 
 from polar_pipeline._util.malloc import release_freed_memory
+from polar_pipeline.live.parameters import Settings
 from polar_pipeline.pipeline import Pipeline, Raw
-from polar_pipeline.ros.parameters import Settings
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from calibrations import ideal_calibration
 
 from polar_pipeline import SENSORS, Pipeline
 from polar_pipeline.calibration import save_calibration
+from polar_pipeline.live.fallback import RETRY_PERIOD, Fallback
+from polar_pipeline.live.parameters import PARAMETERS, make_settings
 from polar_pipeline.options import OPTIONS, Option, make_options
 from polar_pipeline.plan import expand
 from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS
 from polar_pipeline.quality.statistics import LIMITS, QualityLimits
-from polar_pipeline.ros.fallback import RETRY_PERIOD, Fallback
-from polar_pipeline.ros.parameters import PARAMETERS, make_settings
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted(path for path in (ROOT / "config").glob("*.yaml") if path.stem != "rig")

@@ -8,10 +8,10 @@ from typing import Callable, List, Optional, Tuple
 import numpy as np
 
 from polar_pipeline import messages
+from polar_pipeline.live.parameters import Settings
+from polar_pipeline.live.pipelines import PipelineSwitch
 from polar_pipeline.pipeline import Pipeline, Result
 from polar_pipeline.products import SSIM_PRODUCTS
-from polar_pipeline.ros.parameters import Settings
-from polar_pipeline.ros.pipelines import PipelineSwitch
 
 #: Frames whose products exist at once: computed, being published, and kept until the next one.
 FRAMES_AT_ONCE = 3

@@ -12,7 +12,7 @@ import yaml
 
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline._util.yamlfile import read_yaml
-from polar_pipeline.ros.parameters import PARAMETERS, is_ros_value
+from polar_pipeline.live.parameters import PARAMETERS, is_ros_value
 
 #: Longest name of a node or of a parameter in a file, in characters.
 MAX_NAME = 500

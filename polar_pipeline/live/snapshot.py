@@ -21,14 +21,14 @@ import numpy as np
 from polar_pipeline import __version__, messages
 from polar_pipeline._util.files import PARTIAL, remove_leftovers, replacing, replacing_folder
 from polar_pipeline.doctor import checks as doctor
+from polar_pipeline.live.parameters import Settings, make_settings
+from polar_pipeline.live.preset import to_yaml
 from polar_pipeline.messages import CAMERA_INFO, IMAGE, Cdr, ImageMessage, Status
 from polar_pipeline.options import FROM_FRAMES
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import SSIM_PRODUCTS
 from polar_pipeline.replay.picture import encode_picture
 from polar_pipeline.replay.sink import open_sink
-from polar_pipeline.ros.parameters import Settings, make_settings
-from polar_pipeline.ros.preset import to_yaml
 from polar_pipeline.sensor.frames import FrameError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Callable
 
-from polar_pipeline.ros.parameters import Settings
+from polar_pipeline.live.parameters import Settings
 
 #: Seconds that the CPU works in place of the GPU before the GPU is tried again; each try may cost a frame.
 RETRY_PERIOD = 10.0
