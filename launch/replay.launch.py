@@ -21,7 +21,7 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
 
 from launch import LaunchDescription
-from polar_pipeline.ros.exits import WRONG_USAGE
+from polar_pipeline.ros import WRONG_USAGE
 
 #: Seconds that the player waits before the first message, in which it and the node find each other.
 DELAY = "2.0"

@@ -6,11 +6,14 @@ import collections
 import math
 import threading
 import time
-from typing import Callable, Counter, Deque, Dict, List, Mapping, Optional, Tuple
+import traceback
+from typing import Callable, Counter, Deque, Dict, List, Mapping, Optional, Protocol, Tuple
 
+import cv2
 import numpy as np
 
-from polar_pipeline._util.text import printable
+from polar_pipeline._util.stop_flag import StoppedError
+from polar_pipeline._util.text import printable, printable_lines
 from polar_pipeline.messages import Status
 from polar_pipeline.quality.latency import Deadline
 from polar_pipeline.quality.statistics import Level
@@ -69,6 +72,22 @@ class RecentTimes:
         return percentiles
 
 
+class Logger(Protocol):
+    """Takes lines for the log; rclpy's loggers are such."""
+
+    def info(self, message: str) -> object:
+        """Log a line at level INFO."""
+
+    def warning(self, message: str) -> object:
+        """Log a line at level WARN."""
+
+    def error(self, message: str) -> object:
+        """Log a line at level ERROR."""
+
+    def fatal(self, message: str) -> object:
+        """Log a line at level FATAL."""
+
+
 class Diagnostics:
     """Counts and times of one node; any thread may call it.
 
@@ -77,11 +96,13 @@ class Diagnostics:
 
     Args:
         name: Name of the node, which starts every status.
+        logger: Takes a line now and then for each cause of a problem.
         clock: Seconds, never running backwards.
     """
 
-    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, name: str, logger: Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._name = name
+        self._logger = logger
         self._clock = clock
         self._lock = threading.Lock()
         self._receipts: Deque[float] = collections.deque(maxlen=RECEIPTS)
@@ -119,15 +140,13 @@ class Diagnostics:
         with self._lock:
             self._drops[cause] += count
 
-    def refused(self, cause: str, reason: str) -> Optional[str]:
-        """A message or a change of parameters could not be used.
+    def refuse(self, cause: str, reason: str, detail: str = "") -> None:
+        """Count and log a message or a change of parameters that could not be used.
 
         Args:
             cause: Why, as a key for counting: as a frame that was dropped, or as refused for those of `BESIDE_FRAMES`.
             reason: Why, in words; it may quote the message.
-
-        Returns:
-            The line to log, or None if this cause was logged a moment ago.
+            detail: More lines for the log.
         """
         reason = printable(reason, MAX_REASON)
         with self._lock:
@@ -136,9 +155,20 @@ class Diagnostics:
             self._last_error = f"{cause}: {reason}"
             now = self._clock()
             if now - self._last_log.get(cause, -LOG_PERIOD) < LOG_PERIOD:
-                return None
+                return
             self._last_log[cause] = now
-            return f"{cause}, {counter[cause]} so far: {reason}"
+            line = f"{cause}, {counter[cause]} so far: {reason}"
+        self._logger.warning(f"{line}\n{printable_lines(detail)}".rstrip())
+
+    def refuse_error(self, err: Exception) -> None:
+        """Count and log an unexpected error, by cause `memory` or `internal`."""
+        if isinstance(err, StoppedError):  # the process is about to end
+            return
+        reason = f"{type(err).__name__}: {err}"
+        if isinstance(err, MemoryError) or getattr(err, "code", None) == cv2.Error.StsNoMem:
+            self.refuse("memory", reason)
+        else:
+            self.refuse("internal", reason, traceback.format_exc())
 
     def aged(self, age: float) -> Optional[float]:
         """A frame was this old, in seconds of the node's clock, when it came in.

@@ -16,7 +16,7 @@ import numpy as np
 from polar_pipeline._util.text import printable
 
 if TYPE_CHECKING:
-    from polar_pipeline.live.problems import Logger
+    from polar_pipeline.live.diagnostics import Logger
 
 #: Environment variable with the folder that nvImageCodec loads its plug-ins from.
 _PLUGINS = "NVIMGCODEC_EXTENSIONS_PATH"

@@ -171,6 +171,12 @@ class Settings:
         """Those of the products that these settings can make."""
         return tuple(name for name in products if name in self.options.products)
 
+    def without_reference(self, products: Tuple[str, ...]) -> Tuple[str, ...]:
+        """Those of the products for which a frame suffices: the image of mode `reference` may not have come in yet."""
+        if self.options.ssim_mode != "reference":
+            return products
+        return tuple(name for name in products if name not in SSIM_PRODUCTS)
+
     def rectified_by(self, lens: LensCalibration) -> Settings:
         """The same settings with the lens calibration that came with the frames."""
         return replace(self, options=self.options.with_held(rectify=lens))

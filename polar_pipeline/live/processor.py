@@ -6,28 +6,29 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from typing import Callable, Deque, Optional, Protocol, Tuple, TypeVar
+from typing import Callable, Deque, FrozenSet, Optional, Protocol, Tuple, TypeVar
 
 import numpy as np
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import quoted
 from polar_pipeline.cuda.driver import DeviceError
-from polar_pipeline.live.diagnostics import Diagnostics
+from polar_pipeline.geometry import LensCalibration
+from polar_pipeline.live.diagnostics import Diagnostics, Logger
 from polar_pipeline.live.drop_oldest_queue import DropOldestQueue
 from polar_pipeline.live.fallback import Fallback
-from polar_pipeline.live.frame import Computation, Demand, FinishedFrame, ReceivedImage, SubmittedFrame
-from polar_pipeline.live.lens_input import LensInput
+from polar_pipeline.live.frame import LiveFrame, ReceivedImage
 from polar_pipeline.live.parameters import Settings
 from polar_pipeline.live.pipelines import ActivePipeline, PipelineSwitch
-from polar_pipeline.live.problems import Logger, ProblemLog
-from polar_pipeline.live.rehearsal import ExpectedMessage, rehearsable, rehearse
+from polar_pipeline.live.warmup import ExpectedMessage, warm_up
+from polar_pipeline.options import FROM_FRAMES
 from polar_pipeline.pipeline import Raw
 from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS, full_level
 from polar_pipeline.quality.layout import check_layout
 from polar_pipeline.quality.statistics import Level
 from polar_pipeline.reference_image import check_reference
 from polar_pipeline.sensor.frames import FrameError, RawFrame
+from polar_pipeline.topics import NUMBER_TOPICS, PRODUCT_OF_TOPIC
 
 T = TypeVar("T")
 
@@ -37,42 +38,44 @@ IDLE_PERIOD = 0.2
 JUDGED_PRODUCTS = ("dolp", "ssim")
 #: The product computed for `quality/saturated` where no other is: it takes the least time, and every one counts.
 COUNTING_PRODUCT = "intensity"
+#: Bytes of a lens calibration in front of what follows its stamp, which differs from message to message.
+_STAMP_END = 12
 
 
 class FrameOutput(Protocol):
     """What takes finished frames; the worker calls it."""
 
-    def demand(self) -> Demand:
-        """Outputs that have subscribers now."""
+    def demand(self) -> FrozenSet[str]:
+        """Topics that have subscribers now."""
 
-    def is_latency_wanted(self) -> bool:
-        """Whether the times of frames have a subscriber now."""
-
-    def submit(self, frame: FinishedFrame) -> None:
+    def submit(self, frame: LiveFrame) -> None:
         """Take a frame, in order; waits while the frame before is being published."""
+
+    def close(self) -> None:
+        """Finish the last frame."""
 
 
 class FrameProcessor:
     """Computes those products of each frame that have subscribers, in a thread of its own: the worker.
 
     Which thread does what:
-        - The executor's thread calls `put` and `message_memory`, and sets `reference`.
-        - The worker runs `_work` and what it calls. The pipelines, the decoded reference and the stamp of the frame
-          before are used by it alone.
+        - The executor's thread calls `put` and `message_memory`, and sets `reference` and `camera_info`.
+        - The worker runs `_work` and what it calls. The pipelines, what was decoded and the stamp of the frame before
+          are used by it alone.
         - The main thread calls `warm_up` before `start`, and `close` at the end.
         - `device` and `failure` are written by the worker; any thread may read them.
 
     Args:
         settings: Gives the settings asked for; read once per frame, so that a frame goes by one set of them.
-        pipelines: Keeps the pipelines; its owner closes it after `close`.
         fallback: Which settings hold after a failure of the GPU.
-        diagnostics: Counts frames.
-        problems: Counts and logs what could not be used.
+        diagnostics: Counts frames, and what could not be used.
         logger: Takes the first frame's format, and why the node has to end.
+        output: Takes finished frames; closed by `close`.
+        pipelines: Keeps the pipelines; closed by `close`.
 
     Attributes:
         reference: Newest message of topic `reference`; None before the first.
-        lens: The lens calibration of topic `camera_info`.
+        camera_info: Newest message of topic `camera_info`; None before the first.
         device: Device that the last frame was computed on; "" where not known.
         failure: Why the node has to end; "" while it works.
     """
@@ -80,25 +83,27 @@ class FrameProcessor:
     def __init__(
         self,
         settings: Callable[[], Settings],
-        pipelines: PipelineSwitch,
         fallback: Fallback,
         diagnostics: Diagnostics,
-        problems: ProblemLog,
         logger: Logger,
+        output: FrameOutput,
+        pipelines: PipelineSwitch,
     ) -> None:
         self.reference: Optional[bytes] = None
-        self.lens = LensInput(problems)
+        self.camera_info: Optional[bytes] = None
         self.device = ""
         self.failure = ""
         self._settings = settings
-        self._pipelines = pipelines
         self._fallback = fallback
         self._diagnostics = diagnostics
-        self._problems = problems
         self._logger = logger
+        self._output = output
+        self._pipelines = pipelines
         self._queue: DropOldestQueue[ReceivedImage] = DropOldestQueue(settings().queue_size)
-        self._thread: Optional[threading.Thread] = None
+        self._thread = threading.Thread(target=self._work, name="polar_pipeline_worker")
+        self._in_progress: Deque[LiveFrame] = deque()
         self._decoded_reference: Optional[Tuple[bytes, np.ndarray]] = None
+        self._decoded_lens: Tuple[bytes, Optional[LensCalibration]] = (b"", None)
         self._is_first, self._last_stamp_ns = True, 0
         self._expected: Optional[ExpectedMessage] = None
 
@@ -132,16 +137,20 @@ class FrameProcessor:
                 raise
             self._on_device_error(str(err))
 
-    def start(self, output: FrameOutput) -> None:
-        """Start the worker, which hands finished frames to `output`."""
-        self._thread = threading.Thread(target=self._work, args=(output,), name="polar_pipeline_worker")
+    def start(self) -> None:
+        """Start the worker."""
         self._thread.start()
 
     def close(self) -> None:
-        """Finish what is being computed, drop what waits, end the worker and release all memory; safe to call twice."""
+        """Finish and publish what is being computed, drop what waits, end the threads and release all memory.
+
+        Safe to call twice, and before `start`.
+        """
         self._queue.close()
-        if self._thread is not None:
+        if self._thread.ident is not None:
             self._thread.join()
+        self._output.close()
+        self._pipelines.close()
         self.reference = self._decoded_reference = self._expected = None
 
     # ----------------------------------------------------------------------------------------- the executor's thread
@@ -157,37 +166,34 @@ class FrameProcessor:
 
     # --------------------------------------------------------------------------------------------------- the worker
 
-    def _work(self, output: FrameOutput) -> None:
+    def _work(self) -> None:
         """Submit frames as they come, and hand over their results in order; while one is published, compute the next.
 
         On a GPU the next frame, if there is one, is submitted before the result of the one before is taken.
         """
-        self._prepare_for_subscribers(output)
-        in_progress: Deque[SubmittedFrame] = deque()
+        self._prepare_for_subscribers()
+        frames = self._in_progress
         while True:
-            self._pipelines.release_replaced({row.computation.pipeline for row in in_progress if row.computation})
-            image = self._queue.take(wait=not in_progress)
-            if image is None and not in_progress:
+            self._pipelines.release_replaced({frame.pipeline for frame in frames if frame.pipeline})
+            image = self._queue.take(wait=not frames)
+            if image is None and not frames:
                 return
-            if image is not None:
-                submitted = self._attempt(lambda item: self._submit(item, output), image, in_progress)
-                if submitted is not None:
-                    in_progress.append(submitted)
-                    if len(in_progress) < submitted.depth:
-                        continue
-            if in_progress:
-                self._attempt(lambda item: self._finish(item, output), in_progress.popleft(), in_progress)
+            if image is not None and self._attempt(self._submit, image):
+                continue
+            if frames:
+                self._attempt(self._finish, frames.popleft())
 
-    def _prepare_for_subscribers(self, output: FrameOutput) -> None:
-        """Until the first frame comes in, rehearse what every new set of subscribers would get."""
+    def _prepare_for_subscribers(self) -> None:
+        """Until the first frame comes in, warm up what every new set of subscribers would get."""
         prepared: Tuple[str, ...] = ()
         while not self._queue.wait(IDLE_PERIOD):
-            settings = self.lens.complete(self._fallback.settings(self._settings()))
-            products = rehearsable(settings.computable(needed_products(output.demand(), settings)), settings)
+            settings = self._settings_in_use()
+            needed = needed_products(self._output.demand(), settings)
+            products = settings.without_reference(settings.computable(needed))
             if not products or products == prepared:
                 continue
             try:
-                expected = rehearse(self._pipelines, settings, products, lambda: self._queue.wait(0))
+                expected = warm_up(self._pipelines, settings, products, lambda: self._queue.wait(0))
                 if expected is None:
                     continue
                 self._expected = expected
@@ -197,55 +203,74 @@ class FrameProcessor:
                 pass
             prepared = products
 
-    def _attempt(
-        self, step: Callable[[T], Optional[SubmittedFrame]], item: T, in_progress: Deque[SubmittedFrame]
-    ) -> Optional[SubmittedFrame]:
+    def _attempt(self, step: Callable[[T], bool], item: T) -> bool:
         """One step of one frame; an error costs this frame, one of the GPU those in progress too, but no later ones."""
         try:
             return step(item)
         except FrameError as err:
-            self._problems.refuse(err.cause, str(err))
+            self._diagnostics.refuse(err.cause, str(err))
         except DeviceError as err:
-            self._on_device_error(str(err), len(in_progress))
-            in_progress.clear()
+            self._on_device_error(str(err))
         except Exception as err:  # noqa: BLE001
-            self._problems.refuse_error(err)
-        return None
+            self._diagnostics.refuse_error(err)
+        return False
 
-    def _on_device_error(self, reason: str, others: int = 0) -> None:
-        """Give up the pipelines and the `others` in progress; the next frame starts with a new backend."""
+    def _on_device_error(self, reason: str) -> None:
+        """Give up the pipelines and the frames in progress; the next frame starts with a new backend."""
         self._pipelines.clear()
         self._fallback.failed(reason)
-        for _ in range(1 + others):
-            self._problems.refuse("device", reason)
+        for _ in range(1 + len(self._in_progress)):
+            self._diagnostics.refuse("device", reason)
+        self._in_progress.clear()
         if self._settings().on_device_error == "stop":
             self._logger.fatal(f"ends: {reason}")
             self.failure = reason
 
-    def _submit(self, received: ReceivedImage, output: FrameOutput) -> Optional[SubmittedFrame]:
-        """Decode a frame and start on its products; None if nothing of it has a subscriber.
+    def _settings_in_use(self) -> Settings:
+        """The settings asked for, or those for the CPU after a failure, with the lens calibration of the frames."""
+        settings = self._fallback.settings(self._settings())
+        cdr = self.camera_info
+        if settings.options.rectify != FROM_FRAMES or cdr is None:
+            return settings
+        content = bytes(cdr[_STAMP_END:])
+        if content != self._decoded_lens[0]:
+            self._decoded_lens = content, None
+            try:
+                self._decoded_lens = content, messages.lens_of(messages.decode_camera_info(cdr))
+            except FrameError as err:
+                self._diagnostics.refuse("camera_info", str(err))
+        lens = self._decoded_lens[1]
+        return settings if lens is None else settings.rectified_by(lens)
+
+    def _submit(self, received: ReceivedImage) -> bool:
+        """Decode a frame, and start on its products if any of its outputs has a subscriber.
 
         Where only `latency` or `latency/total_ms` has a subscriber, the frame is decoded and nothing is computed.
+
+        Returns:
+            Whether another frame can be submitted before this one is finished.
         """
         started = time.perf_counter()
-        settings = self.lens.complete(self._fallback.settings(self._settings()))
+        settings = self._settings_in_use()
         image = messages.decode_image(received.cdr)
         is_restart = self._note(image)
         age = self._diagnostics.aged((received.time_ns - image.stamp_ns) / 1e9) if received.time_ns else None
-        demand = output.demand()
-        products = computable_products(needed_products(demand, settings), settings, self._problems)
-        if not (products or demand.camera_infos or demand.numbers or output.is_latency_wanted()):
+        demand = self._output.demand()
+        products = self._computable(needed_products(demand, settings), settings)
+        if not products and demand <= PRODUCT_OF_TOPIC.keys():
             self._diagnostics.idled()
-            return None
+            return False
         raw = messages.to_raw(image, settings.options)
         active, reference = self._choose_pipeline(settings, products, raw)
         timings = {"queue": started - received.received, "decode": time.perf_counter() - started}
-        computation = None
+        frame = LiveFrame(received, image, raw, settings, demand, timings, age, is_restart)
         if active is not None:
-            computation = Computation(active.pipeline, active.pipeline.submit(raw, reference=reference))
+            frame.pipeline = active.pipeline
+            frame.pending = active.pipeline.submit(raw, reference=reference)
+            frame.settings = active.settings  # the former ones while a change is being compiled
             self._expected = ExpectedMessage.like(active.pipeline, received.cdr, image.data)
-            settings = active.settings  # the former ones while a change is being compiled
-        return SubmittedFrame(received, image, raw, settings, demand, computation, timings, age, is_restart)
+        self._in_progress.append(frame)
+        return frame.pipeline is not None and len(self._in_progress) < frame.pipeline.depth
 
     def _note(self, image: messages.ImageMessage) -> bool:
         """Keep what the next frame needs to know; returns whether this one's stamp is below that of the one before."""
@@ -259,29 +284,36 @@ class FrameProcessor:
         self._last_stamp_ns = image.stamp_ns
         return is_restart
 
-    def _finish(self, frame: SubmittedFrame, output: FrameOutput) -> None:
+    def _finish(self, frame: LiveFrame) -> bool:
         """Take the products of a frame and hand them over."""
-        result = None
-        if frame.computation is not None:
-            pipeline = frame.computation.pipeline
-            result = pipeline.result(frame.computation.pending)
-            if pipeline.options.backend != "cpu":
+        if frame.pipeline is not None and frame.pending is not None:
+            frame.result = frame.pipeline.result(frame.pending)
+            if frame.pipeline.options.backend != "cpu":
                 self._fallback.worked()
-            self.device = pipeline.device
-            frame.timings.update(result.timings)
-        output.submit(FinishedFrame(frame, result))
+            self.device = frame.pipeline.device
+            frame.timings.update(frame.result.timings)
+        self._output.submit(frame)
+        return True
+
+    def _computable(self, wanted: Tuple[str, ...], settings: Settings) -> Tuple[str, ...]:
+        """Those of the products that the settings allow; the others are refused."""
+        products = settings.computable(wanted)
+        if products != wanted:
+            left_out = ", ".join(name for name in wanted if name not in products)
+            self._diagnostics.refuse("product", f"no {left_out} with output.scale, rotate, roi or rectify")
+        return products
 
     def _choose_pipeline(
         self, settings: Settings, products: Tuple[str, ...], raw: Raw
     ) -> Tuple[Optional[ActivePipeline], Optional[np.ndarray]]:
         """The pipeline for a frame, None for no products, and the image that SSIM compares with, if it needs one."""
-        reference, others = None, rehearsable(products, settings)
+        reference, others = None, settings.without_reference(products)
         if products != others:
             size = settings.options.output_size(raw.shape)
             try:
                 reference = self._get_reference(size)
             except FrameError as err:  # the other products need none
-                self._problems.refuse(err.cause, str(err))
+                self._diagnostics.refuse(err.cause, str(err))
                 products = others
         return self._pipelines.get(settings, products, raw) if products else None, reference
 
@@ -304,21 +336,13 @@ class FrameProcessor:
         return reference
 
 
-def needed_products(demand: Demand, settings: Settings) -> Tuple[str, ...]:
-    """The products to compute for a frame, in the order of `PRODUCTS`."""
-    needed = {*demand.products, *demand.compressed, *(JUDGED_PRODUCTS if settings.always else ())}
-    if "saturated" in demand.numbers and not rehearsable(tuple(needed), settings):
+def needed_products(demand: FrozenSet[str], settings: Settings) -> Tuple[str, ...]:
+    """The products to compute for a frame whose `demand` are topics, in the order of `PRODUCTS`."""
+    needed = {PRODUCT_OF_TOPIC[topic] for topic in demand if topic in PRODUCT_OF_TOPIC}
+    needed.update(JUDGED_PRODUCTS if settings.always else ())
+    if NUMBER_TOPICS["saturated"] in demand and not settings.without_reference(tuple(needed)):
         needed.add(COUNTING_PRODUCT)
     return tuple(name for name in PRODUCTS if name in needed)
-
-
-def computable_products(wanted: Tuple[str, ...], settings: Settings, problems: ProblemLog) -> Tuple[str, ...]:
-    """Those of the products that the settings allow; the others are refused."""
-    found = settings.computable(wanted)
-    if found != wanted:
-        left_out = ", ".join(name for name in wanted if name not in found)
-        problems.refuse("product", f"no {left_out} with output.scale, rotate, roi or rectify")
-    return found
 
 
 def decode_reference(cdr: bytes) -> np.ndarray:

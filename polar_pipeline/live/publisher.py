@@ -6,8 +6,7 @@ import math
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 import cv2
 import numpy as np
@@ -16,16 +15,15 @@ from polar_pipeline import messages
 from polar_pipeline._util.text import printable
 from polar_pipeline.display import Viewer
 from polar_pipeline.live.diagnostics import Diagnostics
-from polar_pipeline.live.frame import Demand, FinishedFrame, SubmittedFrame
+from polar_pipeline.live.frame import LiveFrame
 from polar_pipeline.live.jpeg import JpegEncoder
-from polar_pipeline.live.problems import ProblemLog
 from polar_pipeline.output_camera_info import encode_camera_infos
 from polar_pipeline.pipeline import Result
 from polar_pipeline.products import PRODUCTS, level_scale
 from polar_pipeline.quality.layout import LayoutCheck, check_layout
 from polar_pipeline.quality.statistics import FrameQuality, Level, Quality, QualityLimits, measure
 from polar_pipeline.sensor.frames import FrameError
-from polar_pipeline.topics import jpeg_format
+from polar_pipeline.topics import CAMERA_INFO_TOPICS, LATENCY, NUMBER_TOPICS, PRODUCT_TOPICS, jpeg_format, jpeg_topics
 
 #: Seconds between two checks whether the layout fits: parameters seldom change, and a check takes 3 ms.
 LAYOUT_PERIOD = 1.0
@@ -41,65 +39,12 @@ class OutputTopic(Protocol):
         """Subscriptions that match now."""
 
 
-@dataclass(frozen=True)
-class OutgoingMessage:
-    """A serialized message and the topic to publish it on."""
-
-    topic: OutputTopic
-    cdr: messages.Cdr
-
-
-@dataclass(frozen=True)
-class OutputTopics:
-    """The topics of a node's outputs.
-
-    Attributes:
-        products: By product; where it is on several, each gets it while it has subscribers.
-        compressed: JPEG, by product, in the same way.
-        camera_infos: Lens calibrations, by topic.
-        numbers: Numbers for plotting, by their keys in `NUMBER_TOPICS`.
-        latency: Times and quality of every frame.
-    """
-
-    products: Mapping[str, Sequence[OutputTopic]]
-    compressed: Mapping[str, Sequence[OutputTopic]]
-    camera_infos: Mapping[str, OutputTopic]
-    numbers: Mapping[str, OutputTopic]
-    latency: OutputTopic
-
-    def demand(self) -> Demand:
-        """Outputs that have subscribers now."""
-        products, compressed = (
-            frozenset(name for name, topics in group.items() if _subscribed(topics))
-            for group in (self.products, self.compressed)
-        )
-        infos, numbers = (
-            tuple(name for name, topic in group.items() if _subscribed([topic]))
-            for group in (self.camera_infos, self.numbers)
-        )
-        return Demand(products, compressed, infos, frozenset(numbers))
-
-    def have_subscribers(self) -> bool:
-        """Whether any output has a subscriber now."""
-        return any(topic.get_subscription_count() for topic in self.all())
-
-    def all(self) -> Tuple[OutputTopic, ...]:
-        """Every topic."""
-        images = (topic for group in (self.products, self.compressed) for topics in group.values() for topic in topics)
-        return (*images, *self.camera_infos.values(), *self.numbers.values(), self.latency)
-
-
-def _subscribed(topics: Sequence[OutputTopic]) -> List[OutputTopic]:
-    return [topic for topic in topics if topic.get_subscription_count()]
-
-
-def _outgoing(topics: Sequence[OutputTopic], cdr: messages.Cdr) -> List[OutgoingMessage]:
-    """A message for those of its topics that have subscribers now; for the first where the last one has just left."""
-    return [OutgoingMessage(topic, cdr) for topic in _subscribed(topics) or topics[:1]]
+#: A serialized message and the topic to publish it on.
+OutgoingMessage = Tuple[OutputTopic, messages.Cdr]
 
 
 class MessageSender(Protocol):
-    """What `FramePublisher` sends messages with: `MessagePublisher`."""
+    """Publishes the messages of a frame; the node's `MessagePublisher` is one."""
 
     def send(self, messages: Sequence[OutgoingMessage]) -> None:
         """Publish messages of different topics, and wait until the middleware has them."""
@@ -115,17 +60,16 @@ class FramePublisher:
     worker could do meanwhile, and a thread that wakes up takes a tenth of a millisecond, and works with cold caches.
 
     Which thread does what:
-        - The worker calls `demand`, `is_latency_wanted` and `submit`, frame after frame.
+        - The worker calls `demand` and `submit`, frame after frame.
         - The worker or the publisher's thread runs `_publish_or_refuse` and what it calls, one frame at a time.
         - The executor's thread sets `camera_info`, and reads `quality.report()`, `layout` and `last_frame`.
         - The main thread calls `close`, when the worker has ended.
 
     Args:
         name: The node's, which starts the name of every status.
-        topics: Where to publish.
+        topics: Where to publish: every topic of `OUTPUT_TOPICS` by name.
         sender: Publishes the messages of a frame.
-        diagnostics: Counts frames and their times.
-        problems: Counts and logs what could not be published.
+        diagnostics: Counts frames and their times, and what could not be published.
         limits: Limits of quality until the first frame brings its own.
         jpeg: Encodes what is published as JPEG.
 
@@ -139,10 +83,9 @@ class FramePublisher:
     def __init__(
         self,
         name: str,
-        topics: OutputTopics,
+        topics: Mapping[str, OutputTopic],
         sender: MessageSender,
         diagnostics: Diagnostics,
-        problems: ProblemLog,
         limits: QualityLimits,
         jpeg: JpegEncoder,
     ) -> None:
@@ -154,7 +97,6 @@ class FramePublisher:
         self._topics = topics
         self._sender = sender
         self._diagnostics = diagnostics
-        self._problems = problems
         self._viewer = Viewer()
         self._jpeg = jpeg
         self._layout_due = 0.0
@@ -169,39 +111,34 @@ class FramePublisher:
 
     # --------------------------------------------------------------------------------------------------- the worker
 
-    def demand(self) -> Demand:
-        """Outputs that have subscribers now."""
-        return self._topics.demand()
+    def demand(self) -> FrozenSet[str]:
+        """Topics that have subscribers now."""
+        return frozenset(name for name, topic in self._topics.items() if topic.get_subscription_count())
 
-    def is_latency_wanted(self) -> bool:
-        """Whether topic `latency` has a subscriber now."""
-        return bool(self._topics.latency.get_subscription_count())
-
-    def submit(self, frame: FinishedFrame) -> None:
+    def submit(self, frame: LiveFrame) -> None:
         """Have a frame published; waits until the one before is out, so that messages of a topic stay in order."""
         finished = time.perf_counter()
         if self._previous is not None:
             self._previous.result()
             self._previous = None
-        if frame.submitted.received.received > self._ended:
+        if frame.received.received > self._ended:
             self._publish_or_refuse(frame, finished)
         else:
             self._previous = self._thread.submit(self._publish_or_refuse, frame, finished)
 
     # ------------------------------------------------------------------------- the worker, or the publisher's thread
 
-    def _publish_or_refuse(self, frame: FinishedFrame, finished: float) -> None:
+    def _publish_or_refuse(self, frame: LiveFrame, finished: float) -> None:
         """Publish a frame that was finished at this time of `time.perf_counter`; an error costs this frame only."""
-        frame.submitted.timings["handover"] = time.perf_counter() - finished
+        frame.timings["handover"] = time.perf_counter() - finished
         try:
             self._publish(frame)
         except Exception as err:  # noqa: BLE001
-            self._problems.refuse_error(err)
+            self._diagnostics.refuse_error(err)
         self._ended = time.perf_counter()
 
-    def _publish(self, finished: FinishedFrame) -> None:
-        frame, result = finished.submitted, finished.result
-        timings, settings = frame.timings, frame.settings
+    def _publish(self, frame: LiveFrame) -> None:
+        timings, settings, result = frame.timings, frame.settings, frame.result
         if frame.is_restart:
             self.quality.restart()
             self._viewer.reset()
@@ -220,63 +157,67 @@ class FramePublisher:
         timings["publish"] = now - started
         timings["total"] = now - frame.received.received
         quality = None
-        if result is not None and frame.computation is not None:
-            quality = measure(frame.computation.pipeline, frame.raw, result)
+        if result is not None and frame.pipeline is not None:
+            quality = measure(frame.pipeline, frame.raw, result)
             self.quality.limits = settings.limits
             self.quality.add(quality, settings.options.ssim_mode)
             timings["quality"] = time.perf_counter() - now
         is_late = self._diagnostics.published(timings)
         self._publish_numbers(frame, quality)
-        if self.is_latency_wanted():
+        if LATENCY in frame.demand:
             self._publish_latency(frame, quality, is_late)
         if now >= self._layout_due:
             self._layout_due = now + LAYOUT_PERIOD
             self.layout = check_layout(frame.raw, settings.options)
 
-    def _product_messages(self, frame: SubmittedFrame, result: Result) -> List[OutgoingMessage]:
+    def _product_messages(self, frame: LiveFrame, result: Result) -> List[OutgoingMessage]:
         """Images, numbers and JPEGs that had subscribers."""
         demand, settings = frame.demand, frame.settings
         stamp_ns, frame_id = _header(frame)
         outgoing: List[OutgoingMessage] = []
         for name, array in result.items():
             image, row = array, PRODUCTS[name]
+            as_is, as_jpeg = (
+                [topic for topic in names if topic in demand]
+                for names in (PRODUCT_TOPICS[name].names, jpeg_topics(name))
+            )
             has_gain = row.colors == "hsv"
-            if has_gain or name in demand.compressed:
+            if has_gain or as_jpeg:
                 image = _as_bytes(name, array)
                 if has_gain or row.is_light:
                     image = self._viewer.show(name, image, settings.display)
-            if name in demand.products:
+            if as_is:
                 sent = image if has_gain else array  # light stays as measured
                 _, cdr = messages.product_message(name, sent, stamp_ns, frame_id)
-                outgoing += _outgoing(self._topics.products[name], cdr)
-            if name in demand.compressed:
-                on_gpu = frame.computation is not None and frame.computation.pipeline.device.startswith("cuda")
+                outgoing += [(self._topics[topic], cdr) for topic in as_is]
+            if as_jpeg:
+                on_gpu = frame.pipeline is not None and frame.pipeline.device.startswith("cuda")
                 jpeg = self._jpeg.encode(image, settings.jpeg_quality, on_gpu)
-                text = jpeg_format(name, image.ndim == 3)
-                cdr = messages.encode_compressed(stamp_ns, frame_id, text, jpeg)
-                outgoing += _outgoing(self._topics.compressed[name], cdr)
+                cdr = messages.encode_compressed(stamp_ns, frame_id, jpeg_format(name, image.ndim == 3), jpeg)
+                outgoing += [(self._topics[topic], cdr) for topic in as_jpeg]
         return outgoing
 
-    def _camera_info_messages(self, frame: SubmittedFrame) -> List[OutgoingMessage]:
+    def _camera_info_messages(self, frame: LiveFrame) -> List[OutgoingMessage]:
         """The lens calibration, scaled to the outputs and stamped as the frame; none if it does not fit."""
-        if not frame.demand.camera_infos:
+        wanted = tuple(topic for topic in CAMERA_INFO_TOPICS if topic in frame.demand)
+        if not wanted:
             return []
         options, raw = frame.settings.options, frame.raw
         try:
-            encoded = encode_camera_infos(self.camera_info, options, raw, frame.demand.camera_infos, *_header(frame))
+            encoded = encode_camera_infos(self.camera_info, options, raw, wanted, *_header(frame))
         except FrameError as err:
-            self._problems.refuse("camera_info", str(err))
+            self._diagnostics.refuse("camera_info", str(err))
             return []
-        return [OutgoingMessage(self._topics.camera_infos[name], cdr) for name, cdr in encoded.items()]
+        return [(self._topics[name], cdr) for name, cdr in encoded.items()]
 
-    def _publish_numbers(self, frame: SubmittedFrame, quality: Optional[FrameQuality]) -> None:
+    def _publish_numbers(self, frame: LiveFrame, quality: Optional[FrameQuality]) -> None:
         """Publish those numbers of a frame that had subscribers; saturation where anything was computed."""
         values = {"total_ms": 1000 * frame.timings["total"], "saturated": quality.saturated if quality else None}
         for name, value in values.items():
-            if name in frame.demand.numbers and value is not None:
-                self._topics.numbers[name].publish(bytes(messages.encode_float32(value)))
+            if NUMBER_TOPICS[name] in frame.demand and value is not None:
+                self._topics[NUMBER_TOPICS[name]].publish(bytes(messages.encode_float32(value)))
 
-    def _publish_latency(self, frame: SubmittedFrame, quality: Optional[FrameQuality], is_late: bool) -> None:
+    def _publish_latency(self, frame: LiveFrame, quality: Optional[FrameQuality], is_late: bool) -> None:
         """Publish the times of a frame, and its quality where it was measured."""
         sensor = frame.settings.options.sensor.name
         values = {stage: f"{1000 * seconds:.3f}" for stage, seconds in frame.timings.items()}
@@ -286,10 +227,10 @@ class FramePublisher:
         if quality is not None:
             place = quality.lowest.place if quality.lowest else ""
             statuses.append(messages.Status(Level.OK, f"{self._name}: quality", place, sensor, quality.values()))
-        self._topics.latency.publish(bytes(messages.encode_diagnostics(frame.image.stamp_ns, statuses)))
+        self._topics[LATENCY].publish(bytes(messages.encode_diagnostics(frame.image.stamp_ns, statuses)))
 
 
-def _header(frame: SubmittedFrame) -> Tuple[int, str]:
+def _header(frame: LiveFrame) -> Tuple[int, str]:
     """Stamp in nanoseconds and frame_id of a frame's messages, without control characters."""
     return frame.image.stamp_ns, frame.settings.frame_id or printable(frame.image.frame_id, messages.MAX_NAME)
 

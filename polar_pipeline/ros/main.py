@@ -20,7 +20,7 @@ from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline._util.stop_flag import StopFlag
 from polar_pipeline._util.text import printable, printable_lines
 from polar_pipeline.live.diagnostics import MAX_REASON
-from polar_pipeline.ros.exits import FAILED, WRONG_USAGE
+from polar_pipeline.ros import FAILED, WRONG_USAGE
 from polar_pipeline.ros.node import START_ERRORS, LiveNode, PolarNode
 from polar_pipeline.ros.rig import Camera, read_rig
 
@@ -198,7 +198,7 @@ def _parse(parser: argparse.ArgumentParser, args: Optional[List[str]]) -> Tuple[
     if not values.lifecycle:
         return PolarNode, values
     try:
-        from polar_pipeline.ros.managed_node import ManagedNode
+        from polar_pipeline.ros.lifecycle import ManagedNode
     except ImportError as err:
         parser.error(f"--lifecycle needs the ROS package lifecycle_msgs: {err}")
     return ManagedNode, values

@@ -29,8 +29,8 @@ def main(args: Sequence[str]) -> int:
         signal.signal(number, signal.SIG_DFL)  # launch's Ctrl-C ends it at once, also while it imports
 
     from polar_pipeline._util.text import quoted
-    from polar_pipeline.ros.exits import FAILED, WRONG_USAGE
-    from polar_pipeline.ros.names import RULE, is_name
+    from polar_pipeline.ros import FAILED, WRONG_USAGE
+    from polar_pipeline.ros.rig import RULE, is_name
 
     full = f"/{'/'.join(filter(None, args[0].split('/')))}" if args else ""
     if len(args) != 1 or not is_name(full):

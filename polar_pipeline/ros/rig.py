@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
@@ -9,12 +10,16 @@ from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline._util.yamlfile import read_yaml
 from polar_pipeline.live.preset import check_parameters, flatten, read_nodes
-from polar_pipeline.ros.names import RULE, expand, is_name
 
 #: How cameras are distributed over processes: all in `one`, or `each` in one of its own.
 PROCESSES = ("one", "each")
 #: More cameras than a robot has: a list of thousands is a mistake, and would start as many nodes.
 MAX_CAMERAS = 64
+#: Characters that a full name may have: ROS allows 247, of which a node's own topics and services need up to 32.
+MAX_NAME = 200
+#: What a name is made of, for error messages; ROS itself would refuse it later.
+RULE = f"letters, digits and single underscores, no digit first, parts joined by /, at most {MAX_NAME} characters"
+_FULL = re.compile(r"(/[A-Za-z_][A-Za-z0-9_]*)+")
 
 
 @dataclass(frozen=True)
@@ -143,3 +148,22 @@ def _existing_file(folder: Path, name: str) -> Path:
     if not is_there:
         raise ValueError(f"params_file {printable(str(path))} does not exist")
     return path
+
+
+def is_name(full: str) -> bool:
+    """Whether a text is a valid full name of a node or topic, such as `/front/polar_pipeline`."""
+    # names with two underscores in a row are keywords of remapping rules, such as __node
+    return len(full) <= MAX_NAME and "__" not in full and _FULL.fullmatch(full) is not None
+
+
+def expand(topic: str, node: str) -> str:
+    """A topic's name from the root.
+
+    Args:
+        topic: Its name for a node: from the root, below the node (`~/`), or else in the node's namespace.
+        node: The node's name from the root.
+    """
+    if topic.startswith("/"):
+        return topic
+    folder = node if topic.startswith("~/") else node.rpartition("/")[0]
+    return f"{folder}/{topic[2:] if topic.startswith('~/') else topic}"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_processor import Log
 
 from polar_pipeline.live.diagnostics import LOG_PERIOD, MAX_FRAMES, WINDOW, Diagnostics, Level, RecentTimes, describe
 
@@ -26,8 +27,13 @@ def clock() -> HandClock:
 
 
 @pytest.fixture
-def diagnostics(clock: HandClock) -> Diagnostics:
-    return Diagnostics("robot/polar_pipeline", clock)
+def log() -> Log:
+    return Log()
+
+
+@pytest.fixture
+def diagnostics(clock: HandClock, log: Log) -> Diagnostics:
+    return Diagnostics("robot/polar_pipeline", log, clock)
 
 
 def frames(diagnostics: Diagnostics):
@@ -91,13 +97,13 @@ def test_a_slow_camera_is_not_silent(diagnostics: Diagnostics, clock: HandClock)
 
 
 def test_what_is_refused_beside_frames_is_no_drop(diagnostics: Diagnostics) -> None:
-    diagnostics.refused("parameter", "threads is read-only")
+    diagnostics.refuse("parameter", "threads is read-only")
     status = frames(diagnostics)
     assert (status.level, status.message) == (Level.WARN, "refused: parameter 1")
     assert status.values["refused: parameter"] == "1"
     assert not any(name.startswith("dropped") for name in status.values)
     diagnostics.dropped("overload")
-    diagnostics.refused("camera_info", "")
+    diagnostics.refuse("camera_info", "")
     diagnostics.published({})
     assert judged(diagnostics) == (Level.WARN, "dropped: overload 1; refused: camera_info 1")
 
@@ -122,7 +128,7 @@ def test_drops_warn_until_they_stop(diagnostics: Diagnostics) -> None:
         diagnostics.published({})
     diagnostics.dropped("overload")
     diagnostics.dropped("transport", 4)
-    assert diagnostics.refused("encoding", "got ''") == "encoding, 1 so far: got ''"
+    diagnostics.refuse("encoding", "got ''")
     status = frames(diagnostics)
     assert (status.level, status.message) == (Level.WARN, "dropped: encoding 1, overload 1, transport 4")
     diagnostics.received()
@@ -135,16 +141,17 @@ def test_drops_warn_until_they_stop(diagnostics: Diagnostics) -> None:
 
 def test_only_bad_frames_is_an_error(diagnostics: Diagnostics) -> None:
     diagnostics.received()
-    diagnostics.refused("truncated", "")
+    diagnostics.refuse("truncated", "")
     assert frames(diagnostics).level == Level.ERROR
 
 
-def test_log_is_throttled_by_cause(diagnostics: Diagnostics, clock: HandClock) -> None:
-    assert diagnostics.refused("step", "a") is not None
-    assert diagnostics.refused("step", "b") is None
-    assert diagnostics.refused("size", "c") is not None
+def test_log_is_throttled_by_cause(diagnostics: Diagnostics, clock: HandClock, log: Log) -> None:
+    for cause, reason in (("step", "a"), ("step", "b"), ("size", "c\x1b")):
+        diagnostics.refuse(cause, reason)
     clock.now += LOG_PERIOD
-    assert diagnostics.refused("step", "d") == "step, 3 so far: d"
+    diagnostics.refuse("step", "d", "more\nlines")
+    lines = ["step, 1 so far: a", r"size, 1 so far: c\x1b", "step, 3 so far: d\nmore\nlines"]
+    assert log.lines == [("warning", line) for line in lines]
 
 
 def test_percentiles() -> None:

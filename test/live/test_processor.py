@@ -16,15 +16,15 @@ from polar_pipeline.cpu.backend import CpuBackend
 from polar_pipeline.cuda.driver import DeviceLostError
 from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.fallback import Fallback
-from polar_pipeline.live.frame import Demand, FinishedFrame, ReceivedImage
+from polar_pipeline.live.frame import LiveFrame, ReceivedImage
 from polar_pipeline.live.parameters import PARAMETERS, Settings, make_settings
 from polar_pipeline.live.pipelines import ActivePipeline, PipelineSwitch
-from polar_pipeline.live.problems import ProblemLog
 from polar_pipeline.live.processor import IDLE_PERIOD, FrameProcessor, decode_reference
-from polar_pipeline.live.rehearsal import ALIGNMENT, FRAMES_AT_ONCE, MESSAGES_A_FRAME, SIZE_STEP
+from polar_pipeline.live.warmup import ALIGNMENT, FRAMES_AT_ONCE, MESSAGES_A_FRAME, SIZE_STEP
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.sensor.mosaic import FULL_FRAME
+from polar_pipeline.topics import LATENCY, PRODUCT_TOPICS
 
 RAW = np.random.default_rng(0).integers(10, 200, (32, 48)).astype(np.uint8)
 
@@ -111,6 +111,8 @@ class StubPipelines:
     def clear(self) -> None:
         self.clears += 1
 
+    def close(self) -> None: ...
+
     def release_replaced(self, in_use: Collection[Any] = ()) -> None:
         assert set(in_use) <= {self.pipeline}
 
@@ -120,27 +122,26 @@ class Output:
 
     def __init__(self) -> None:
         self.products: FrozenSet[str] = frozenset({"dolp"})
-        self.numbers: FrozenSet[str] = frozenset()
         self.wants_latency = False
-        self.frames: List[FinishedFrame] = []
+        self.frames: List[LiveFrame] = []
         self.gate = threading.Event()
         self.gate.set()
         self.busy = threading.Event()
 
-    def demand(self) -> Demand:
-        return Demand(self.products, frozenset(), (), self.numbers)
+    def demand(self) -> FrozenSet[str]:
+        latency = [LATENCY] if self.wants_latency else []
+        return frozenset([PRODUCT_TOPICS[name].name for name in self.products] + latency)
 
-    def is_latency_wanted(self) -> bool:
-        return self.wants_latency
-
-    def submit(self, frame: FinishedFrame) -> None:
+    def submit(self, frame: LiveFrame) -> None:
         self.busy.set()
         assert self.gate.wait(TIMEOUT)
         self.frames.append(frame)
 
+    def close(self) -> None: ...
+
     @property
     def stamps(self) -> List[int]:
-        return [frame.submitted.image.stamp_ns for frame in self.frames]
+        return [frame.image.stamp_ns for frame in self.frames]
 
 
 class Bench:
@@ -151,18 +152,18 @@ class Bench:
         self.pipeline = StubPipeline(depth, backend)
         self.pipelines = StubPipelines(self.pipeline)
         self.fallback = Fallback()
-        self.diagnostics = Diagnostics("node")
         self.log = Log()
+        self.diagnostics = Diagnostics("node", self.log)
         self.output = Output()
         self.processor = FrameProcessor(
             lambda: self.settings,
-            self.pipelines,  # type: ignore[arg-type]
             self.fallback,
             self.diagnostics,
-            ProblemLog(self.diagnostics, self.log),
             self.log,
+            self.output,
+            self.pipelines,  # type: ignore[arg-type]
         )
-        self.processor.start(self.output)
+        self.processor.start()
 
     def values(self) -> Dict[str, str]:
         return self.diagnostics.statuses("", "")[0].values
@@ -172,6 +173,10 @@ class Bench:
         self.output.gate.clear()
         self.processor.put(image(0))
         assert self.output.busy.wait(TIMEOUT)
+
+
+def real_processor(wanted: Any, log: Log, output: Output, pipelines: PipelineSwitch) -> FrameProcessor:
+    return FrameProcessor(wanted, Fallback(), Diagnostics("node", log), log, output, pipelines)
 
 
 @pytest.fixture
@@ -263,7 +268,7 @@ def test_the_age_is_that_at_receipt(bench: Any) -> None:
     for time_ns in (0, 5_000_000, 60_000_000_000):
         b.processor.put(ReceivedImage(image(2_000_000).cdr, time.perf_counter(), time_ns))
     wait_for(lambda: len(b.output.frames) == 3, "every frame")
-    ages = [frame.submitted.age for frame in b.output.frames]
+    ages = [frame.age for frame in b.output.frames]
     assert ages == [None, pytest.approx(0.003), None], "no clock yet, 3 ms, and a stamp of another clock"
 
 
@@ -296,9 +301,7 @@ def test_closed_while_busy(bench: Any, depth: int) -> None:
 
 
 def test_closed_before_it_was_started() -> None:
-    log, diagnostics = Log(), Diagnostics("node")
-    problems = ProblemLog(diagnostics, log)
-    FrameProcessor(settings, PipelineSwitch(), Fallback(), diagnostics, problems, log).close()
+    real_processor(settings, Log(), Output(), PipelineSwitch()).close()
 
 
 def test_what_has_no_subscriber_is_not_computed(bench: Any) -> None:
@@ -310,7 +313,7 @@ def test_what_has_no_subscriber_is_not_computed(bench: Any) -> None:
     b.processor.put(image(2))
     wait_for(lambda: b.output.stamps == [2], "a frame of which the times are wanted")
     assert (b.output.frames[0].result, b.pipeline.steps) == (None, [])
-    assert set(b.output.frames[0].submitted.timings) == {"queue", "decode"}
+    assert set(b.output.frames[0].timings) == {"queue", "decode"}
     b.settings = settings(quality__always=True)
     b.processor.put(image(3))
     wait_for(lambda: b.output.stamps == [2, 3], "a frame whose quality is judged")
@@ -376,10 +379,10 @@ def test_a_fault_before_the_first_frame_costs_no_frame(bench: Any, fault: Except
 def test_the_first_frame_has_none_before_it() -> None:
     """With real pipelines: SSIM compares with the frame before, which the first one and one after a restart lack."""
     wanted = settings(ssim_mode="temporal", resolution="full")
-    log, diagnostics, output, pipelines = Log(), Diagnostics("node"), Output(), PipelineSwitch()
-    processor = FrameProcessor(lambda: wanted, pipelines, Fallback(), diagnostics, ProblemLog(diagnostics, log), log)
+    output, pipelines = Output(), PipelineSwitch()
+    processor = real_processor(lambda: wanted, Log(), output, pipelines)
     output.products = frozenset({"ssim"})
-    processor.start(output)
+    processor.start()
     wait_for(lambda: pipelines._active is not None, "a pipeline for the subscriber")
     try:
         for count, stamp in enumerate((1, 2, 0), 1):
@@ -389,7 +392,6 @@ def test_the_first_frame_has_none_before_it() -> None:
         assert (np.isnan(first), second, np.isnan(again)) == (True, 1.0, True)
     finally:
         processor.close()
-        pipelines.close()
 
 
 def test_what_was_compiled_at_start_is_released_before_the_first_frame(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,16 +400,15 @@ def test_what_was_compiled_at_start_is_released_before_the_first_frame(monkeypat
     close = Pipeline.close
     monkeypatch.setattr(Pipeline, "close", lambda pipeline: (closed.append(pipeline), close(pipeline)))
     wanted = settings()
-    log, diagnostics, output, pipelines = Log(), Diagnostics("node"), Output(), PipelineSwitch()
-    processor = FrameProcessor(lambda: wanted, pipelines, Fallback(), diagnostics, ProblemLog(diagnostics, log), log)
+    output, pipelines = Output(), PipelineSwitch()
+    processor = real_processor(lambda: wanted, Log(), output, pipelines)
     processor.warm_up()
-    processor.start(output)
+    processor.start()
     try:
         wait_for(lambda: closed, "the end of the first pipeline")
         assert len(closed[0].plan.products) > 10
     finally:
         processor.close()
-        pipelines.close()
 
 
 @pytest.mark.parametrize("depth", [1, 3])
@@ -419,23 +420,20 @@ def test_a_replaced_pipeline_is_closed_after_its_last_frame(monkeypatch: pytest.
     monkeypatch.setattr(Pipeline, "close", lambda pipeline: (closed.append(pipeline), close(pipeline)))
     wanted = [settings(queue_size=16, min_intensity=k / 10) for k in range(8)]
     current = iter(wanted)
-    log, diagnostics, output, pipelines = Log(), Diagnostics("node"), Output(), PipelineSwitch()
-    processor = FrameProcessor(
-        lambda: next(current, wanted[-1]), pipelines, Fallback(), diagnostics, ProblemLog(diagnostics, log), log
-    )
+    log, output, pipelines = Log(), Output(), PipelineSwitch()
+    processor = real_processor(lambda: next(current, wanted[-1]), log, output, pipelines)
     for stamp in range(12):
         processor.put(image(stamp))
-    processor.start(output)
+    processor.start()
     try:
         wait_for(lambda: len(output.frames) == 12, "every frame")
         wait_for(lambda: not pipelines._replaced, "the end of the replaced pipelines")
-        used = {frame.submitted.computation.pipeline for frame in output.frames if frame.submitted.computation}
+        used = {frame.pipeline for frame in output.frames}
         assert len(used) > 4
-        assert used - set(closed) == {output.frames[-1].submitted.computation.pipeline}  # type: ignore[union-attr]
+        assert used - set(closed) == {output.frames[-1].pipeline}
         assert log.lines[1:] == []
     finally:
         processor.close()
-        pipelines.close()
 
 
 def test_outputs_go_by_the_settings_of_their_pipeline(bench: Any) -> None:
@@ -447,7 +445,7 @@ def test_outputs_go_by_the_settings_of_their_pipeline(bench: Any) -> None:
     b.output.products, b.output.wants_latency = frozenset(), True
     b.processor.put(image(2))
     wait_for(lambda: len(b.output.frames) == 2, "the next frame")
-    assert [frame.submitted.settings.frame_id for frame in b.output.frames] == ["former", "new"]
+    assert [frame.settings.frame_id for frame in b.output.frames] == ["former", "new"]
 
 
 def test_time_that_runs_backwards_is_a_restart(bench: Any) -> None:
@@ -455,7 +453,7 @@ def test_time_that_runs_backwards_is_a_restart(bench: Any) -> None:
     for stamp in (10, 20, 20, 10, 11):
         b.processor.put(image(stamp))
     wait_for(lambda: len(b.output.frames) == 5, "every frame")
-    assert [frame.submitted.is_restart for frame in b.output.frames] == [False, False, False, True, False]
+    assert [frame.is_restart for frame in b.output.frames] == [False, False, False, True, False]
     assert (b.pipelines.resets, b.values()["restarts"]) == (1, "1")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Tuple
 
 import cv2
 import numpy as np
@@ -15,13 +15,18 @@ from test_processor import Log, settings
 from polar_pipeline import Pipeline, messages
 from polar_pipeline.geometry import make_lens
 from polar_pipeline.live.diagnostics import Diagnostics
-from polar_pipeline.live.frame import Computation, Demand, FinishedFrame, ReceivedImage, SubmittedFrame
+from polar_pipeline.live.frame import LiveFrame, ReceivedImage
 from polar_pipeline.live.jpeg import JpegEncoder
 from polar_pipeline.live.parameters import Settings
-from polar_pipeline.live.problems import ProblemLog
-from polar_pipeline.live.publisher import FramePublisher, OutgoingMessage, OutputTopics
-from polar_pipeline.pipeline import Pending
-from polar_pipeline.topics import CAMERA_INFO_TOPICS, COMPRESSED_TOPICS, NUMBER_TOPICS, PRODUCT_TOPICS, jpeg_topics
+from polar_pipeline.live.publisher import FramePublisher, OutgoingMessage
+from polar_pipeline.topics import (
+    COMPRESSED_TOPICS,
+    LATENCY,
+    NUMBER_TOPICS,
+    OUTPUT_TOPICS,
+    PRODUCT_OF_TOPIC,
+    PRODUCT_TOPICS,
+)
 
 RAW = np.random.default_rng(0).integers(10, 200, (32, 48)).astype(np.uint8)
 
@@ -58,7 +63,7 @@ class Sender:
         fault, self.fault = self.fault, None
         if fault is not None:
             raise fault
-        self.sent.append({row.topic.name: bytes(row.cdr) for row in outgoing})  # type: ignore[attr-defined]
+        self.sent.append({topic.name: bytes(cdr) for topic, cdr in outgoing})  # type: ignore[attr-defined]
 
     def close(self) -> None:
         self.is_closed = True
@@ -68,37 +73,29 @@ class Bench:
     """A publisher, with everything around it in reach."""
 
     def __init__(self) -> None:
-        self.topics = OutputTopics(
-            {name: [Topic(topic) for topic in row.names] for name, row in PRODUCT_TOPICS.items()},
-            {name: [Topic(topic) for topic in jpeg_topics(name)] for name in COMPRESSED_TOPICS},
-            {topic: Topic(topic) for topic in CAMERA_INFO_TOPICS},
-            {name: Topic(topic) for name, topic in NUMBER_TOPICS.items()},
-            Topic("latency"),
-        )
+        self.topics = {name: Topic(name) for name in OUTPUT_TOPICS}
         self.sender = Sender()
-        self.diagnostics = Diagnostics("node")
         self.log = Log()
-        problems = ProblemLog(self.diagnostics, self.log)
-        limits = settings().limits
-        jpeg = JpegEncoder(self.log)
-        self.publisher = FramePublisher("node", self.topics, self.sender, self.diagnostics, problems, limits, jpeg)
+        self.diagnostics = Diagnostics("node", self.log)
+        limits, jpeg = settings().limits, JpegEncoder(self.log)
+        self.publisher = FramePublisher("node", self.topics, self.sender, self.diagnostics, limits, jpeg)
 
     def values(self) -> Dict[str, str]:
         return self.diagnostics.statuses("", "")[0].values
 
-    def submit(self, stamp_ns: int, demand: Demand, raw: np.ndarray = RAW, **changes: Any) -> None:
+    def submit(self, stamp_ns: int, demand: FrozenSet[str], raw: np.ndarray = RAW, **changes: Any) -> None:
         self.publisher.submit(finished(stamp_ns, demand, raw, **changes))
 
 
 def finished(
     stamp_ns: int,
-    demand: Demand,
+    demand: FrozenSet[str],
     raw: np.ndarray = RAW,
     chosen: Optional[Settings] = None,
     age: Optional[float] = 0.002,
     is_restart: bool = False,
     is_early: bool = False,
-) -> FinishedFrame:
+) -> LiveFrame:
     """A frame with those of its products that are demanded, which came in now, or before all others."""
     chosen = chosen or settings()
     came = -1.0 if is_early else time.perf_counter()
@@ -106,22 +103,20 @@ def finished(
     encoding = f"PolarizedQuadMono{encoding[4:]}" if raw.ndim == 3 else encoding
     received = ReceivedImage(bytes(messages.encode_image(stamp_ns, "camera", encoding, raw)), came, 0)
     image = messages.decode_image(received.cdr)
-    names = tuple(name for name in PRODUCT_TOPICS if name in demand.products | demand.compressed)
-    computation, result = None, None
+    wanted = {PRODUCT_OF_TOPIC.get(topic) for topic in demand}
+    names = tuple(name for name in PRODUCT_TOPICS if name in wanted)
+    frame = LiveFrame(received, image, messages.to_raw(image), chosen, demand, {"queue": 0.001}, age, is_restart)
     if names:
-        pipeline = Pipeline(**chosen.arguments(names))
-        result = pipeline(messages.to_raw(image))
-        computation = Computation(pipeline, Pending(None, 0.0))
-    frame = SubmittedFrame(
-        received, image, messages.to_raw(image), chosen, demand, computation, {"queue": 0.001}, age, is_restart
-    )
-    return FinishedFrame(frame, result)
+        frame.pipeline = Pipeline(**chosen.arguments(names))
+        frame.result = frame.pipeline(messages.to_raw(image))
+    return frame
 
 
 def demand(
-    *products: str, compressed: Sequence[str] = (), infos: Sequence[str] = (), numbers: Sequence[str] = ()
-) -> Demand:
-    return Demand(frozenset(products), frozenset(compressed), tuple(infos), frozenset(numbers))
+    *products: str, compressed: Sequence[str] = (), others: Sequence[str] = (), numbers: Sequence[str] = ()
+) -> FrozenSet[str]:
+    names = [PRODUCT_TOPICS[name].name for name in products] + [COMPRESSED_TOPICS[name] for name in compressed]
+    return frozenset([*names, *(NUMBER_TOPICS[name] for name in numbers), *others])
 
 
 @pytest.fixture
@@ -134,15 +129,10 @@ def bench() -> Any:
 
 def test_demand_is_what_has_subscribers(bench: Bench) -> None:
     assert bench.publisher.demand() == demand()
-    assert not bench.topics.have_subscribers()
-    bench.topics.products["dolp"][0].subscriptions = 2  # type: ignore[attr-defined]
-    bench.topics.compressed["preview"][0].subscriptions = 1  # type: ignore[attr-defined]
-    bench.topics.camera_infos["camera_info_out"].subscriptions = 1  # type: ignore[attr-defined]
-    bench.topics.numbers["saturated"].subscriptions = 1  # type: ignore[attr-defined]
-    expected = demand("dolp", compressed=["preview"], infos=["camera_info_out"], numbers=["saturated"])
-    assert bench.publisher.demand() == expected
-    assert bench.topics.have_subscribers()
-    assert not bench.publisher.is_latency_wanted()
+    wanted = demand("dolp", compressed=["preview"], others=["camera_info_out", LATENCY], numbers=["saturated"])
+    for number, topic in enumerate(wanted, 1):
+        bench.topics[topic].subscriptions = number
+    assert bench.publisher.demand() == wanted
 
 
 def test_messages_are_those_demanded(bench: Bench) -> None:
@@ -283,7 +273,7 @@ def test_frames_are_published_one_after_the_other(bench: Bench) -> None:
     def submit() -> None:
         for frame in frames:
             bench.publisher.submit(frame)
-            submitted.append(frame.submitted.image.stamp_ns)
+            submitted.append(frame.image.stamp_ns)
 
     worker = threading.Thread(target=submit)
     worker.start()
@@ -322,14 +312,11 @@ def test_closed_while_busy(bench: Bench) -> None:
 
 
 def latency(bench: Bench) -> List[Any]:
-    topic: Any = bench.topics.latency
-    return [messages.decode(cdr, messages.DIAGNOSTICS).status for cdr in topic.published]
+    return [messages.decode(cdr, messages.DIAGNOSTICS).status for cdr in bench.topics[LATENCY].published]
 
 
 def test_times_and_quality_of_every_frame(bench: Bench) -> None:
-    topic: Any = bench.topics.latency
-    topic.subscriptions = 1
-    bench.submit(1, demand("ssim"))
+    bench.submit(1, demand("ssim", others=[LATENCY]))
     wait_for(lambda: len(latency(bench)) == 1, "the times")
     first, quality = latency(bench)[0]
     values = {pair.key: pair.value for pair in first.values}
@@ -338,7 +325,7 @@ def test_times_and_quality_of_every_frame(bench: Bench) -> None:
     stages = sum(float(values[name]) for name in ("handover", "encode", "publish"))
     assert stages <= float(values["total"]) < 1000 * TIMEOUT, "since the image was received"
     assert (first.name, first.message, quality.name) == ("node: latency", "ms", "node: quality")
-    bench.submit(2, demand(), age=None)
+    bench.submit(2, demand(others=[LATENCY]), age=None)
     wait_for(lambda: len(latency(bench)) == 2, "the times of a frame of which nothing is computed")
     (second,) = latency(bench)[1]
     values = {pair.key: pair.value for pair in second.values}
@@ -348,22 +335,20 @@ def test_times_and_quality_of_every_frame(bench: Bench) -> None:
 
 
 def numbers(bench: Bench) -> Dict[str, List[float]]:
-    topics: Dict[str, Any] = dict(bench.topics.numbers)
     return {
-        name: [messages.decode(cdr, messages.FLOAT32).data for cdr in topic.published] for name, topic in topics.items()
+        name: [messages.decode(cdr, messages.FLOAT32).data for cdr in bench.topics[topic].published]
+        for name, topic in NUMBER_TOPICS.items()
     }
 
 
 def test_numbers_are_those_demanded(bench: Bench) -> None:
-    topic: Any = bench.topics.latency
-    topic.subscriptions = 1
     raw = RAW.copy()
     raw[4:12, 8:20] = 255  # of 32x48 raw pixels; at half resolution 4x6 of 16x24
-    bench.submit(1, demand("dolp", numbers=["saturated"]), raw)
+    bench.submit(1, demand("dolp", others=[LATENCY], numbers=["saturated"]), raw)
     wait_for(lambda: len(latency(bench)) == 1, "the first frame")
     found = numbers(bench)
     assert (found["total_ms"], found["saturated"]) == ([], [24 / 384])
-    bench.submit(2, demand(numbers=["saturated", "total_ms"]), raw)
+    bench.submit(2, demand(others=[LATENCY], numbers=["saturated", "total_ms"]), raw)
     wait_for(lambda: len(latency(bench)) == 2, "a frame of which nothing is computed")
     found = numbers(bench)
     assert len(found["saturated"]) == 1
@@ -372,13 +357,11 @@ def test_numbers_are_those_demanded(bench: Bench) -> None:
 
 
 def test_late_frames_are_named(bench: Bench) -> None:
-    topic: Any = bench.topics.latency
-    topic.subscriptions = 1
-    bench.submit(0, demand())
+    bench.submit(0, demand(others=[LATENCY]))
     wait_for(lambda: len(latency(bench)) == 1, "the first frame")
     for stamp in range(100):
         bench.diagnostics.received(stamp)  # a nanosecond from frame to frame
-    bench.submit(1, demand())
+    bench.submit(1, demand(others=[LATENCY]))
     wait_for(lambda: len(latency(bench)) == 2, "the second frame")
     found = [(row.level, row.message) for (row,) in latency(bench)]
     assert found == [(0, "ms"), (1, "ms; late: the next frame was due before")]
@@ -404,7 +387,7 @@ def calibration(width: int, height: int) -> bytes:
 
 
 def test_calibrations_are_scaled_to_their_images(bench: Bench) -> None:
-    wanted = demand("dolp", infos=["camera_info_out", "quality/camera_info"])
+    wanted = demand("dolp", others=["camera_info_out", "quality/camera_info"])
     for stamp, cdr in ((1, None), (2, calibration(48, 32)), (3, calibration(99, 32))):
         bench.publisher.camera_info = cdr
         bench.submit(stamp, wanted, chosen=settings(ssim_stride=4))
@@ -420,7 +403,7 @@ def test_calibrations_are_scaled_to_their_images(bench: Bench) -> None:
 def test_the_calibration_of_ready_angles_is_of_their_pixels(bench: Bench) -> None:
     """The message has half the sensor's pixels each way, and so have the outputs."""
     bench.publisher.camera_info = calibration(24, 16)
-    wanted = demand("dolp", infos=["camera_info_out"])
+    wanted = demand("dolp", others=["camera_info_out"])
     bench.submit(1, wanted, np.full((16, 24, 4), 99, np.uint8), chosen=settings(output__scale=2))
     bench.submit(2, wanted, np.full((16, 24, 4), 99, np.uint8))
     wait_for(lambda: len(bench.sender.sent) == 2, "the frames")
@@ -429,24 +412,20 @@ def test_the_calibration_of_ready_angles_is_of_their_pixels(bench: Bench) -> Non
     assert [tuple(info.k[[2, 5]]) for info in (small, same)] == [(5.5, 3.5), (11.5, 7.5)], "the centres"
 
 
-@pytest.mark.parametrize("heard", [(0,), (1,), (0, 1), ()])
+@pytest.mark.parametrize("heard", [(0,), (1,), (0, 1)])
 def test_a_product_of_two_topics_goes_where_subscribers_are(bench: Bench, heard: Tuple[int, ...]) -> None:
-    """To the first if they have just left."""
-    for group, topics in (("products", bench.topics.products), ("compressed", bench.topics.compressed)):
-        for k in heard:
-            topics["intensity"][k].subscriptions = 1  # type: ignore[attr-defined]
-        assert ("intensity" in getattr(bench.topics.demand(), group)) == bool(heard)
-    bench.submit(1, demand("intensity", compressed=["intensity"]))
+    names = [("intensity", "polarization/intensity")[k] for k in heard]
+    wanted = {*names, *(f"{name}/compressed" for name in names)}
+    bench.submit(1, demand(others=sorted(wanted)))
     wait_for(lambda: bench.sender.sent, "the frame")
-    names = [("intensity", "polarization/intensity")[k] for k in heard or (0,)]
-    assert set(bench.sender.sent[0]) == {*names, *(f"{name}/compressed" for name in names)}
+    assert set(bench.sender.sent[0]) == wanted
     assert len({bench.sender.sent[0][name] for name in names}) == 1
 
 
 def test_an_image_of_nothing_has_no_calibration(bench: Bench) -> None:
     bench.publisher.camera_info = calibration(48, 32)
     chosen = settings(ssim_stride=8, output__roi=[0, 0, 7, 7])
-    bench.submit(1, demand("dolp", infos=["quality/camera_info", "polarization/camera_info"]), chosen=chosen)
+    bench.submit(1, demand("dolp", others=["quality/camera_info", "polarization/camera_info"]), chosen=chosen)
     wait_for(lambda: bench.sender.sent, "the frame")
     assert set(bench.sender.sent[0]) == {"polarization/dolp", "polarization/camera_info"}
 
@@ -458,7 +437,7 @@ def test_rectified_outputs_have_a_calibration_without_a_topic(bench: Bench) -> N
     chosen = settings().rectified_by(lens)
     for stamp, cdr in ((1, None), (2, calibration(99, 32)), (3, b"junk")):
         bench.publisher.camera_info = cdr
-        bench.submit(stamp, demand("dolp", infos=["polarization/camera_info"]), chosen=chosen)
+        bench.submit(stamp, demand("dolp", others=["polarization/camera_info"]), chosen=chosen)
         wait_for(lambda n=stamp: len(bench.sender.sent) == n, "the frame")
         info = messages.decode_camera_info(bench.sender.sent[-1]["polarization/camera_info"])
         assert (info.width, info.height, messages.stamp_of(info)) == (24, 16, stamp)

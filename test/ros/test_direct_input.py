@@ -16,10 +16,11 @@ from rclpy.executors import SingleThreadedExecutor
 from sensor_msgs.msg import Image
 
 from polar_pipeline import messages
-from polar_pipeline.ros import _rcl, operation
-from polar_pipeline.ros._rcl import Rcl, load_rcl
+from polar_pipeline.live.processor import FrameProcessor
+from polar_pipeline.ros import transport
 from polar_pipeline.ros.main import EventsExecutor
 from polar_pipeline.ros.node import PolarNode
+from polar_pipeline.ros.transport import Rcl, load_rcl
 
 pytestmark = pytest.mark.ros
 SHAPE = (48, 64)
@@ -148,15 +149,15 @@ def test_what_the_middleware_refuses_is_said(line: Line, code: int, error: Any) 
 def test_the_node_takes_every_frame(executor: Any, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With both executors; and through rclpy, where rcl's functions are not found."""
     if way == "rclpy":
-        monkeypatch.setattr(_rcl.ctypes, "CDLL", lambda _: object())  # a library without the functions
+        monkeypatch.setattr(transport.ctypes, "CDLL", lambda _: object())  # a library without the functions
         assert load_rcl() is None
     context = rclpy.Context()
     context.init()
     heard: List[Any] = []
-    received = operation.Operation._on_image
-    monkeypatch.setattr(operation.Operation, "_on_image", lambda self, cdr: heard.append(cdr) or received(self, cdr))
+    received = PolarNode._on_image
+    monkeypatch.setattr(PolarNode, "_on_image", lambda self, cdr: heard.append(cdr) or received(self, cdr))
     given: List[np.ndarray] = []
-    monkeypatch.setattr(operation.FrameProcessor, "message_memory", lambda _: given.append(np.empty(100, np.uint8)))
+    monkeypatch.setattr(FrameProcessor, "message_memory", lambda _: given.append(np.empty(100, np.uint8)))
     polar = PolarNode(context=context, parameter_overrides=[rclpy.Parameter("backend", value="cpu")])
     monkeypatch.undo()
     peer = rclpy.create_node("peer", context=context)
@@ -172,7 +173,7 @@ def test_the_node_takes_every_frame(executor: Any, way: str, monkeypatch: pytest
         assert [bytes(cdr) for cdr in heard[1::2]] == sent[1::2]
         assert {type(cdr) for cdr in heard} == {memoryview if way == "direct" else bytes}
         assert (len(given) >= len(sent)) == (way == "direct"), "asked for memory"
-        assert (polar.operation.input in polar.subscriptions) == (way == "rclpy")
+        assert (polar.input in polar.subscriptions) == (way == "rclpy")
         values = polar._diagnostics.statuses("", "")[0].values
         assert values["received"] == "4"
     finally:
@@ -192,7 +193,7 @@ def test_an_executor_outlives_the_subscription(executor: Any) -> None:
     spinning = executor(context=context)
     spinning.add_node(polar)
     spinning.spin_once(timeout_sec=0.1)
-    polar.destroy_subscription(polar.operation.input)
+    polar.destroy_subscription(polar.input)
     for _ in range(3):
         spinning.spin_once(timeout_sec=0.1)
     spinning.shutdown()

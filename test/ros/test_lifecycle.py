@@ -29,8 +29,8 @@ from support import ROOT, first_of, wait_for
 from polar_pipeline import SENSORS, messages
 from polar_pipeline.calibration import save_calibration
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.ros.exits import WRONG_USAGE
-from polar_pipeline.ros.managed_node import ManagedNode
+from polar_pipeline.ros import WRONG_USAGE
+from polar_pipeline.ros.lifecycle import ManagedNode
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 pytestmark = pytest.mark.ros
@@ -456,10 +456,8 @@ def test_nothing_of_a_frames_size_is_kept(host: Any, kind: str, tmp_path: Path) 
         return [(row.size, str(row.traceback)) for row in traces if row.size >= raw.nbytes // 4]
 
     def is_heard() -> bool:
-        topics = made.node.operation.publisher._topics.products
-        return bool(camera.get_subscription_count()) and all(
-            topics[name][0].get_subscription_count() for name in images
-        )
+        heard = made.node.publisher.demand()
+        return bool(camera.get_subscription_count()) and all(PRODUCT_TOPICS[name].name in heard for name in images)
 
     tracemalloc.start()
     try:
@@ -489,7 +487,7 @@ def test_an_error_that_was_not_expected(host: Any, monkeypatch: pytest.MonkeyPat
     made = host()
     made.step("configure")
     threads = own_threads()
-    monkeypatch.setattr("polar_pipeline.ros.operation.LossCounter", lambda _: 1 / 0)
+    monkeypatch.setattr("polar_pipeline.ros.node.LossCounter", lambda _: 1 / 0)
     made.step("activate", "ERROR")
     assert made.node._state_machine.current_state[1] == made.node.state == "unconfigured"
     assert own_threads() == threads
@@ -511,7 +509,7 @@ def test_a_backend_that_fails_leaves_the_node_inactive(host: Any, monkeypatch: p
     def fail(_: Any) -> None:
         raise RuntimeError("no GPU today")
 
-    monkeypatch.setattr("polar_pipeline.ros.operation.FrameProcessor.warm_up", fail)
+    monkeypatch.setattr("polar_pipeline.ros.node.FrameProcessor.warm_up", fail)
     made.step("activate", "FAILURE")
     assert made.node._state_machine.current_state[1] == made.node.state == "inactive"
     assert made.node.problem == "cannot be activated: no GPU today"

@@ -191,12 +191,10 @@ def test_lazy(rig: Any) -> None:
     heard = r.listen(Image, "polarization/dolp")
     r.frame()
     wait_for(lambda: heard, "dolp")
-    assert r.node.operation.publisher.last_frame["products"] == "dolp"
+    assert r.node.publisher.last_frame["products"] == "dolp"
     r.listen(CompressedImage, "polarization/preview/compressed")
     r.frame()
-    wait_for(
-        lambda: r.node.operation.publisher.last_frame["products"] == "dolp, preview", "the preview behind the JPEG"
-    )
+    wait_for(lambda: r.node.publisher.last_frame["products"] == "dolp, preview", "the preview behind the JPEG")
     wait_for(lambda: r.report()["published"] == "2", "the second frame")
 
 
@@ -315,7 +313,7 @@ def test_outputs_are_rectified_by_the_topic(rig: Any) -> None:
     wait_for(lambda: r.report().get("dropped: output") == "1", "the refusal")
     info = CameraInfo(height=SHAPE[0], width=SHAPE[1], distortion_model="plumb_bob", d=[-0.2, 0.05, 0.01, 0.0, 0.0])
     r.send(serialize_message(info), "camera_info", CameraInfo)
-    wait_for(lambda: r.node.operation.publisher.camera_info, "what is not calibrated")
+    wait_for(lambda: r.node.publisher.camera_info, "what is not calibrated")
     r.frame()
     wait_for(lambda: r.report().get("dropped: output") == "2", "the second refusal")
     assert r.report()["refused: camera_info"] == "1"
@@ -325,7 +323,7 @@ def test_outputs_are_rectified_by_the_topic(rig: Any) -> None:
         info.p = [0.9 * f, 0.0, 30.5, 0.0, 0.0, 0.9 * f, 24.5, 0.0, 0.0, 0.0, 1.0, 0.0]
         r.send(serialize_message(info), "camera_info", CameraInfo)
         wait_for(
-            lambda f=f: deserialize_message(r.node.operation.publisher.camera_info, CameraInfo).k[0] == f,
+            lambda f=f: deserialize_message(r.node.publisher.camera_info, CameraInfo).k[0] == f,
             "the calibration",
         )
         cdr = serialize_message(info)
@@ -411,14 +409,14 @@ def test_reference(rig: Any) -> None:
         **{f"step {step}": with_step(bytes(good), intensity.nbytes, step) for step in (0, 4, 4 * 32 - 1)},
     }
     for done, (name, cdr) in enumerate(bad.items(), 2):
-        r.node.operation.processor.reference = None
+        r.node.processor.reference = None
         r.send(cdr, "reference")
-        wait_for(lambda: r.node.operation.processor.reference, "the reference")
+        wait_for(lambda: r.node.processor.reference, "the reference")
         r.frame(raw)
         wait_for(lambda n=done: r.report()["refused: reference"] == str(n), name)
-    r.node.operation.processor.reference = None
+    r.node.processor.reference = None
     r.send(good, "reference")
-    wait_for(lambda: r.node.operation.processor.reference, "the reference")
+    wait_for(lambda: r.node.processor.reference, "the reference")
     r.frame(raw)
     wait_for(lambda: ssim, "the similarity")
     assert ssim[0].data == pytest.approx(1.0, abs=1e-6)  # float32 rounding of an image compared with itself
@@ -600,7 +598,7 @@ def test_every_message_is_of_one_setting(rig: Any, monkeypatch: pytest.MonkeyPat
     heard = {name: r.listen(Image, PRODUCT_TOPICS[name].name) for name in names}
     infos = r.listen(CameraInfo, "quality/camera_info")
     r.send(serialize_message(CameraInfo(height=96, width=128)), "camera_info", CameraInfo)
-    wait_for(lambda: r.node.operation.publisher.camera_info, "the calibration")
+    wait_for(lambda: r.node.publisher.camera_info, "the calibration")
     for k in range(120):
         if k % 4 == 3:
             changes = [Parameter(name, value=value) for name, value in TOGETHER[k // 4 % 3].items()]
@@ -867,7 +865,7 @@ def answer(future: Any) -> Any:
 
 
 def test_no_snapshot_where_nothing_can_be_written(rig: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("polar_pipeline.ros.snapshot_service.SNAPSHOT_PERIOD", 0)
+    monkeypatch.setattr("polar_pipeline.ros.node.SNAPSHOT_PERIOD", 0)
     r = rig(**{"snapshot.folder": str(tmp_path / "folder")})
     heard = r.listen(Image, "intensity")
     r.frame()
@@ -898,7 +896,7 @@ def test_frames_go_on_during_a_snapshot(rig: Any, monkeypatch: pytest.MonkeyPatc
         assert go.wait(TIMEOUT)
         return Path("there")
 
-    monkeypatch.setattr("polar_pipeline.ros.snapshot_service.write_snapshot", slow)
+    monkeypatch.setattr("polar_pipeline.ros.node.write_snapshot", slow)
     r = rig()
     heard = r.listen(Image, "intensity")
     r.frame()
@@ -968,7 +966,7 @@ def test_qos_of_every_topic_is_the_documented_one(rig: Any) -> None:
     table = (ROOT / "docs" / "ros.md").read_text().split("### QoS\n")[1]
     node = rig().node
     outputs = [row for row in node.publishers if row.topic_name not in ("/parameter_events", "/rosout")]
-    inputs = [node.operation.input, *node.operation._others]
+    inputs = [node.input, *node._others]
     assert len(outputs) > len(PRODUCTS)
     for kind, endpoints, find in (
         ("inputs", inputs, node.get_subscriptions_info_by_topic),
@@ -1055,8 +1053,8 @@ def test_no_memory_is_a_cause_of_its_own(
     r.frame()
     wait_for(lambda: r.report().get(f"dropped: {cause}") == "1", "a failure of the worker")
     monkeypatch.undo()
-    monkeypatch.setattr(r.node.operation, "_newest", None)
-    monkeypatch.setattr("polar_pipeline.ros.operation.messages.peek_stamp", fail)  # for the executor's callback
+    monkeypatch.setattr(r.node, "_newest", None)
+    monkeypatch.setattr("polar_pipeline.ros.node.messages.peek_stamp", fail)  # for the executor's callback
     r.frame()
     wait_for(lambda: r.report().get(f"dropped: {cause}") == "2", "a failure of a callback")
     monkeypatch.undo()

@@ -19,8 +19,7 @@ yaml = pytest.importorskip("yaml")
 from support import ROOT, TIMEOUT, first_of, wait_for
 
 from polar_pipeline import Pipeline, messages
-from polar_pipeline.ros.names import expand
-from polar_pipeline.ros.rig import Camera, Rig, read_rig
+from polar_pipeline.ros.rig import Camera, Rig, expand, read_rig
 
 TWO = """
 cameras:

@@ -20,7 +20,7 @@ from support import ROOT, TIMEOUT, first_of, wait_for
 
 from polar_pipeline.doctor.checks import profile_variable
 from polar_pipeline.live.preset import judge_unknown, params_files
-from polar_pipeline.ros.exits import FAILED, WRONG_USAGE
+from polar_pipeline.ros import FAILED, WRONG_USAGE
 from polar_pipeline.topics import NUMBER_TOPICS
 
 pytestmark = pytest.mark.ros
@@ -179,7 +179,7 @@ def test_a_node_that_had_to_end_may_work_later(tmp_path: Path) -> None:
         "import sys\n"
         "from polar_pipeline._util.stop_flag import StopFlag\n"
         "from polar_pipeline.live import processor; from polar_pipeline.ros import main\n"
-        "processor.FrameProcessor.start = lambda self, _: setattr(self, 'failure', 'the GPU was lost')\n"
+        "processor.FrameProcessor.start = lambda self: setattr(self, 'failure', 'the GPU was lost')\n"
         "sys.exit(main.run_node(None, StopFlag()))"
     )
     process = drill.Process(tmp_path / "log", "-c", main, "--ros-args", "-p", "backend:=cpu")

@@ -1,4 +1,4 @@
-"""What the next message will be like, and the memory of the first ones, there before a frame comes. Imports no ROS."""
+"""Warm-up of a pipeline, and memory for the expected messages, before a frame comes. Imports no ROS."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from polar_pipeline import messages
 from polar_pipeline.live.parameters import Settings
 from polar_pipeline.live.pipelines import PipelineSwitch
 from polar_pipeline.pipeline import Pipeline, Result
-from polar_pipeline.products import SSIM_PRODUCTS
 
 #: Frames whose products exist at once: computed, being published, and kept until the next one.
 FRAMES_AT_ONCE = 3
@@ -25,10 +24,10 @@ SIZE_STEP = 1 << 16
 
 @dataclass(frozen=True)
 class ExpectedMessage:
-    """What the next message will probably be like, and the pipeline that will take its frame.
+    """Size and layout of the next message, as far as can be known, and the pipeline that will take its frame.
 
     Attributes:
-        pipeline: It gives the memory.
+        pipeline: Gives the memory.
         size: Bytes of the message.
         header: Bytes in front of the pixels.
     """
@@ -48,14 +47,7 @@ class ExpectedMessage:
         return None if memory is None else memory[(-self.header - memory.ctypes.data) % ALIGNMENT :]
 
 
-def rehearsable(products: Tuple[str, ...], settings: Settings) -> Tuple[str, ...]:
-    """Those products that a frame alone suffices for: the image of mode `reference` may not have come in yet."""
-    if settings.options.ssim_mode != "reference":
-        return products
-    return tuple(name for name in products if name not in SSIM_PRODUCTS)
-
-
-def rehearse(
+def warm_up(
     pipelines: PipelineSwitch, settings: Settings, products: Tuple[str, ...], is_interrupted: Callable[[], bool]
 ) -> Optional[ExpectedMessage]:
     """Compute the products of a camera's frame as often as they exist at once, unless interrupted.
@@ -64,7 +56,7 @@ def rehearse(
     bit are taken for granted; the memory of other messages is allocated as they come.
 
     Returns:
-        The message that was rehearsed; None if the pipeline is not ready, but compiled in another thread.
+        The message that was decoded; None if the pipeline is not ready, but compiled in another thread.
     """
     shape = settings.options.largest_frame()
     cdr = messages.encode_image(0, "camera", "mono8", np.full(shape, 99, np.uint8))

@@ -1,17 +1,23 @@
-"""rcl, the C library below rclpy, through ctypes: publishes and takes serialized messages without a copy in Python.
+"""Serialized messages between the node and rcl, the C library below rclpy, without a copy in Python.
 
 rclpy copies the bytes of a serialized message once more, and holds the interpreter's lock until the middleware is done
-with them: a millisecond for 5 MB in which no other thread of the node gets on. The C functions that rclpy itself calls
-work on the message's own memory and leave the lock free. No other module of `ros/` uses ctypes. Imports no ROS.
+with them: a millisecond for 5 MB in which no other thread of the node gets on. The two C functions that rclpy itself
+calls work on the message's own memory and leave the lock free. No other module of `ros/` uses ctypes.
 """
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable, Dict, Optional
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Callable, Deque, Dict, Optional, Sequence, Type
 
 import numpy as np
+from rclpy.waitable import NumberOfEntities, Waitable
 
+from polar_pipeline._util.cpus import available_cores
+from polar_pipeline.live.publisher import OutgoingMessage
 from polar_pipeline.messages import Cdr
 
 
@@ -158,3 +164,119 @@ def load_rcl() -> Optional[Rcl]:
         return Rcl()
     except (AttributeError, OSError):
         return None
+
+
+class DirectInput(Waitable):  # type: ignore[misc]
+    """Takes a subscription's messages through rcl, and calls its callback.
+
+    To the executor it stands for the subscription, which the node has to hide from it: an executor would take the
+    messages of a subscription itself, copy them, and hold the interpreter's lock meanwhile.
+
+    Args:
+        node: Of the subscription.
+        subscription: Of rclpy, with `raw=True` and a callback that raises nothing.
+        rcl: The functions of rcl.
+        memory: Gives memory to take the next message into, or None.
+    """
+
+    def __init__(self, node: Any, subscription: Any, rcl: Rcl, memory: Callable[[], Optional[np.ndarray]]) -> None:
+        super().__init__(node.default_callback_group)
+        self._subscription = subscription
+        self._rcl = rcl
+        self._memory = memory
+        self._index: Optional[int] = None
+        self._uses = 0
+        self._is_closed = False
+        self._guarded_take = node.guarded(self._take)
+
+    def __enter__(self) -> None:
+        self._subscription.handle.__enter__()
+        self._uses += 1
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self._uses -= 1
+        self._subscription.handle.__exit__(kind, value, trace)
+
+    def get_num_entities(self) -> NumberOfEntities:
+        """What it adds to a wait set."""
+        return NumberOfEntities(1, 0, 0, 0, 0, 0)
+
+    def add_to_wait_set(self, wait_set: Any) -> None:
+        """Wait for messages; of a subscription that is gone there are none, and executors call this all the same."""
+        self._index = wait_set.add_subscription(self._subscription.handle) if self._uses else None
+
+    def is_ready(self, wait_set: Any) -> bool:
+        """Whether there is a message."""
+        return self._index is not None and bool(wait_set.is_ready("subscription", self._index))
+
+    def take_data(self) -> None:
+        """Take a message and call back: `execute` would come a round of the executor later."""
+        self._guarded_take()
+
+    async def execute(self, _: Any) -> None:
+        """Nothing: `take_data` has done it."""
+
+    def close(self) -> None:
+        """Take no more: before the subscription is destroyed, an executor may have seen a message already."""
+        self._is_closed = True
+
+    def _take(self) -> None:
+        if self._is_closed:
+            return
+        message = self._rcl.take(self._subscription, self._memory())
+        if message is not None:
+            self._subscription.callback(message)
+
+
+class MessagePublisher:
+    """Publishes the messages of a frame, two at once.
+
+    Fast DDS copies a message into the writer's history, and then, under a lock of the participant, into shared memory.
+    Two threads take turns at that; a third would only delay what is sent first.
+
+    One thread at a time calls `send`; a second thread, which belongs to this object, publishes beside it.
+    """
+
+    def __init__(self) -> None:
+        self._rcl = load_rcl()
+        self._helper = ThreadPoolExecutor(1, "polar_pipeline_sender") if available_cores() > 1 else None
+
+    def send(self, messages: Sequence[OutgoingMessage]) -> None:
+        """Publish messages of different topics, and wait until the middleware has them.
+
+        Raises:
+            RuntimeError: The middleware refuses one; the others are published all the same.
+        """
+        waiting = deque(messages)
+        other = self._helper.submit(self._publish_waiting, waiting) if self._helper and len(messages) > 1 else None
+        failures = [self._publish_waiting(waiting), other.result() if other else None]
+        for failure in failures:
+            if failure is not None:
+                raise failure
+
+    def _publish_waiting(self, waiting: Deque[OutgoingMessage]) -> Optional[RuntimeError]:
+        """Publish messages that neither thread has taken yet, until there are no more; returns the last failure."""
+        failure = None
+        while True:
+            try:
+                message = waiting.popleft()
+            except IndexError:
+                return failure
+            try:
+                self._publish(message)
+            except RuntimeError as err:
+                failure = err
+
+    def _publish(self, message: OutgoingMessage) -> None:
+        topic, cdr = message
+        if self._rcl is None:
+            topic.publish(bytes(cdr))
+        else:
+            self._rcl.publish(topic, cdr)
+
+    def close(self) -> None:
+        """End the second thread."""
+        if self._helper is not None:
+            self._helper.shutdown()

@@ -11,7 +11,7 @@ from launch.events.process import ShutdownProcess  # type: ignore[import-not-fou
 from launch.substitutions import LaunchConfiguration  # type: ignore[import-not-found,import-untyped,unused-ignore]
 from launch_ros.actions import Node  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
-from polar_pipeline.ros.exits import WRONG_USAGE
+from polar_pipeline.ros import WRONG_USAGE
 
 #: Seconds from the end of a node until it is started again. Not 0: launch would not wait for `_after_end` then.
 RESPAWN_DELAY = 1.0
