@@ -37,7 +37,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(values: argparse.Namespace) -> int:
     try:
-        from polar_pipeline.ros.play import play
+        from polar_pipeline.stream.play import play
     except ImportError as err:
         raise FailureError(f"play needs ROS 2 (rclpy): {err}; {GET_ROS}") from err
 

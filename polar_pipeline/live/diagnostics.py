@@ -110,14 +110,10 @@ class Diagnostics:
         self._stages = RecentTimes()
         self._deadline = Deadline()
         self._counts: Counter[str] = collections.Counter()
-        self._drops: Counter[str] = collections.Counter()
-        self._refusals: Counter[str] = collections.Counter()  # of `BESIDE_FRAMES`
+        self._reported: Counter[str] = collections.Counter()  # `_counts` as they were in the last report
         self._wanted_since: Optional[float] = None
         self._silence_log = -math.inf
         self._silent = False  # as found by the last `listened`, so that log and report agree
-        self._reported_counts: Counter[str] = collections.Counter()
-        self._reported_drops: Counter[str] = collections.Counter()
-        self._reported_refusals: Counter[str] = collections.Counter()
         self._last_log: Dict[str, float] = {}
         self._last_error = ""
 
@@ -138,7 +134,7 @@ class Diagnostics:
     def dropped(self, cause: str, count: int = 1) -> None:
         """Good frames were lost: by `overload` (newer ones filled the queue) or in `transport`."""
         with self._lock:
-            self._drops[cause] += count
+            self._counts[f"dropped: {cause}"] += count
 
     def refuse(self, cause: str, reason: str, detail: str = "") -> None:
         """Count and log a message or a change of parameters that could not be used.
@@ -150,14 +146,14 @@ class Diagnostics:
         """
         reason = printable(reason, MAX_REASON)
         with self._lock:
-            counter = self._refusals if cause in BESIDE_FRAMES else self._drops
-            counter[cause] += 1
+            key = f"{'refused' if cause in BESIDE_FRAMES else 'dropped'}: {cause}"
+            self._counts[key] += 1
             self._last_error = f"{cause}: {reason}"
             now = self._clock()
             if now - self._last_log.get(cause, -LOG_PERIOD) < LOG_PERIOD:
                 return
             self._last_log[cause] = now
-            line = f"{cause}, {counter[cause]} so far: {reason}"
+            line = f"{cause}, {self._counts[key]} so far: {reason}"
         self._logger.warning(f"{line}\n{printable_lines(detail)}".rstrip())
 
     def refuse_error(self, err: Exception) -> None:
@@ -242,19 +238,15 @@ class Diagnostics:
             silence: What no frame since the last call means, in words.
         """
         with self._lock:
-            counts, drops = self._counts - self._reported_counts, self._drops - self._reported_drops
-            refusals = self._refusals - self._reported_refusals
-            self._reported_counts, self._reported_drops = self._counts.copy(), self._drops.copy()
-            self._reported_refusals = self._refusals.copy()
-            level, message = self._judge(counts, drops, refusals, silence)
+            level, message = self._judge(self._counts - self._reported, silence)
+            self._reported = self._counts.copy()
             period = self._deadline.period
             frames = {
                 "rate [Hz]": f"{self._rate():.2f}",
                 "age [ms]": self._describe_ages(),
                 **{name: str(self._counts[name]) for name in ("received", "published", "late", "unwanted", "restarts")},
                 "period [ms]": "n/a" if math.isinf(period) else f"{1000 * period:.2f}",
-                **{f"dropped: {cause}": str(count) for cause, count in sorted(self._drops.items())},
-                **{f"refused: {cause}": str(count) for cause, count in sorted(self._refusals.items())},
+                **{name: str(count) for name, count in sorted(self._counts.items()) if ": " in name},
                 "last error": self._last_error,
             }
             stages = self._stages.percentiles(self._clock())
@@ -271,14 +263,20 @@ class Diagnostics:
             return "n/a"
         return "n/a (device clock)" if math.isinf(ages[-1]) else describe(ages)
 
-    def _judge(
-        self, counts: Mapping[str, int], drops: Mapping[str, int], refusals: Mapping[str, int], silence: str
-    ) -> Tuple[Level, str]:
+    def _judge(self, counts: Mapping[str, int], silence: str) -> Tuple[Level, str]:
         """Level and message of what happened since the last report."""
-        used = counts.get("published", 0) + counts.get("unwanted", 0)
-        said = [f"{what}: {_list(causes)}" for what, causes in (("dropped", drops), ("refused", refusals)) if causes]
+        said = []
+        for what in ("dropped", "refused"):
+            causes = [
+                f"{name.partition(': ')[2]} {count}"
+                for name, count in sorted(counts.items())
+                if name.startswith(f"{what}: ")
+            ]
+            said += [f"{what}: {', '.join(causes)}"] if causes else []
         if said:
-            return (Level.ERROR if drops and not used else Level.WARN), "; ".join(said)
+            is_used = counts.get("published") or counts.get("unwanted")
+            is_bad = said[0].startswith("dropped") and not is_used
+            return (Level.ERROR if is_bad else Level.WARN), "; ".join(said)
         if not counts.get("received"):
             if self._silent:
                 return Level.WARN, f"{silence}, although there are subscribers"
@@ -292,10 +290,6 @@ class Diagnostics:
         start = self._clock() - RATE_PERIOD
         times = [received for received in self._receipts if received >= start]
         return (len(times) - 1) / max(times[-1] - times[0], 1e-9) if len(times) > 1 else 0.0
-
-
-def _list(causes: Mapping[str, int]) -> str:
-    return ", ".join(f"{cause} {count}" for cause, count in sorted(causes.items()))
 
 
 def describe(seconds: Tuple[float, ...]) -> str:

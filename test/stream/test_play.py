@@ -11,13 +11,13 @@ from support import wait_for
 
 pytest.importorskip("rclpy")
 
+from ros.test_node import SHAPE, Rig, mosaic, pixels, stamp_of
 from sensor_msgs.msg import CameraInfo, Image
-from test_node import SHAPE, Rig, mosaic, pixels, stamp_of
 
 from polar_pipeline import Pipeline, messages
 from polar_pipeline.geometry import LensCalibration, make_lens
 from polar_pipeline.replay.sink import open_sink
-from polar_pipeline.ros.play import play
+from polar_pipeline.stream.play import play
 
 pytestmark = pytest.mark.ros
 START = 1_700_000_000_000_000_000
