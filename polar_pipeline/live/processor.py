@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from typing import Callable, Deque, FrozenSet, Optional, Protocol, Tuple, TypeVar
+from typing import Callable, Deque, FrozenSet, Optional, Tuple, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from polar_pipeline.live.fallback import Fallback
 from polar_pipeline.live.frame import LiveFrame, ReceivedImage
 from polar_pipeline.live.parameters import Settings
 from polar_pipeline.live.pipelines import ActivePipeline, PipelineSwitch
+from polar_pipeline.live.publisher import FramePublisher
 from polar_pipeline.live.warmup import ExpectedMessage, warm_up
 from polar_pipeline.options import FROM_FRAMES
 from polar_pipeline.pipeline import Raw
@@ -42,19 +43,6 @@ COUNTING_PRODUCT = "intensity"
 _STAMP_END = 12
 
 
-class FrameOutput(Protocol):
-    """What takes finished frames; the worker calls it."""
-
-    def demand(self) -> FrozenSet[str]:
-        """Topics that have subscribers now."""
-
-    def submit(self, frame: LiveFrame) -> None:
-        """Take a frame, in order; waits while the frame before is being published."""
-
-    def close(self) -> None:
-        """Finish the last frame."""
-
-
 class FrameProcessor:
     """Computes those products of each frame that have subscribers, in a thread of its own: the worker.
 
@@ -70,7 +58,7 @@ class FrameProcessor:
         fallback: Which settings hold after a failure of the GPU.
         diagnostics: Counts frames, and what could not be used.
         logger: Takes the first frame's format, and why the node has to end.
-        output: Takes finished frames; closed by `close`.
+        publisher: Takes finished frames; closed by `close`.
         pipelines: Keeps the pipelines; closed by `close`.
 
     Attributes:
@@ -86,7 +74,7 @@ class FrameProcessor:
         fallback: Fallback,
         diagnostics: Diagnostics,
         logger: Logger,
-        output: FrameOutput,
+        publisher: FramePublisher,
         pipelines: PipelineSwitch,
     ) -> None:
         self.reference: Optional[bytes] = None
@@ -97,7 +85,7 @@ class FrameProcessor:
         self._fallback = fallback
         self._diagnostics = diagnostics
         self._logger = logger
-        self._output = output
+        self._publisher = publisher
         self._pipelines = pipelines
         self._queue: DropOldestQueue[ReceivedImage] = DropOldestQueue(settings().queue_size)
         self._thread = threading.Thread(target=self._work, name="polar_pipeline_worker")
@@ -149,7 +137,7 @@ class FrameProcessor:
         self._queue.close()
         if self._thread.ident is not None:
             self._thread.join()
-        self._output.close()
+        self._publisher.close()
         self._pipelines.close()
         self.reference = self._decoded_reference = self._expected = None
 
@@ -188,7 +176,7 @@ class FrameProcessor:
         prepared: Tuple[str, ...] = ()
         while not self._queue.wait(IDLE_PERIOD):
             settings = self._settings_in_use()
-            needed = needed_products(self._output.demand(), settings)
+            needed = needed_products(self._publisher.demand(), settings)
             products = settings.without_reference(settings.computable(needed))
             if not products or products == prepared:
                 continue
@@ -255,7 +243,7 @@ class FrameProcessor:
         image = messages.decode_image(received.cdr)
         is_restart = self._note(image)
         age = self._diagnostics.aged((received.time_ns - image.stamp_ns) / 1e9) if received.time_ns else None
-        demand = self._output.demand()
+        demand = self._publisher.demand()
         products = self._computable(needed_products(demand, settings), settings)
         if not products and demand <= PRODUCT_OF_TOPIC.keys():
             self._diagnostics.idled()
@@ -292,7 +280,7 @@ class FrameProcessor:
                 self._fallback.worked()
             self.device = frame.pipeline.device
             frame.timings.update(frame.result.timings)
-        self._output.submit(frame)
+        self._publisher.submit(frame)
         return True
 
     def _computable(self, wanted: Tuple[str, ...], settings: Settings) -> Tuple[str, ...]:

@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 import cv2
 import numpy as np
@@ -43,16 +43,6 @@ class OutputTopic(Protocol):
 OutgoingMessage = Tuple[OutputTopic, messages.Cdr]
 
 
-class MessageSender(Protocol):
-    """Publishes the messages of a frame; the node's `MessagePublisher` is one."""
-
-    def send(self, messages: Sequence[OutgoingMessage]) -> None:
-        """Publish messages of different topics, and wait until the middleware has them."""
-
-    def close(self) -> None:
-        """End its threads."""
-
-
 class FramePublisher:
     """Makes every message of a frame and then publishes them together, in a thread of its own if frames come fast.
 
@@ -68,7 +58,7 @@ class FramePublisher:
     Args:
         name: The node's, which starts the name of every status.
         topics: Where to publish: every topic of `OUTPUT_TOPICS` by name.
-        sender: Publishes the messages of a frame.
+        send: Publishes messages of different topics, and waits until the middleware has them.
         diagnostics: Counts frames and their times, and what could not be published.
         limits: Limits of quality until the first frame brings its own.
         jpeg: Encodes what is published as JPEG.
@@ -84,7 +74,7 @@ class FramePublisher:
         self,
         name: str,
         topics: Mapping[str, OutputTopic],
-        sender: MessageSender,
+        send: Callable[[Sequence[OutgoingMessage]], None],
         diagnostics: Diagnostics,
         limits: QualityLimits,
         jpeg: JpegEncoder,
@@ -95,7 +85,7 @@ class FramePublisher:
         self.last_frame: Dict[str, str] = {}
         self._name = name
         self._topics = topics
-        self._sender = sender
+        self._send = send
         self._diagnostics = diagnostics
         self._viewer = Viewer()
         self._jpeg = jpeg
@@ -107,7 +97,6 @@ class FramePublisher:
     def close(self) -> None:
         """Publish the frame that was submitted last, and end the thread; safe to call twice."""
         self._thread.shutdown()
-        self._sender.close()
 
     # --------------------------------------------------------------------------------------------------- the worker
 
@@ -152,7 +141,7 @@ class FramePublisher:
         outgoing += self._camera_info_messages(frame)
 
         started = time.perf_counter()
-        self._sender.send(outgoing)
+        self._send(outgoing)
         now = time.perf_counter()
         timings["publish"] = now - started
         timings["total"] = now - frame.received.received

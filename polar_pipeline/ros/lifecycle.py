@@ -61,9 +61,8 @@ class ManagedNode(LiveNode, LifecycleNodeMixin):  # type: ignore[misc]
         """Release everything; the process stays, and the node with its parameters, until a signal ends it."""
         return self._attempt("shut down", self._finalize)
 
-    def on_error(self, _: Any) -> Any:
-        """Release everything after an error that was not expected, so that the node can be configured again."""
-        return self._attempt("cleaned up", self.cleanup)
+    #: Everything is released after an error that was not expected, so that the node can be configured again.
+    on_error = on_cleanup
 
     def _finalize(self) -> None:
         self.cleanup()

@@ -81,6 +81,7 @@ class LiveNode(ParameterNode):
         self.problem = ""
         self.processor: Optional[FrameProcessor] = None
         self.publisher: Optional[FramePublisher] = None
+        self._sender: Optional[MessagePublisher] = None
         self._failure = ""  # of the last processor
         self._settings: Optional[Settings] = None
         self._candidate: Optional[Settings] = None
@@ -135,8 +136,9 @@ class LiveNode(ParameterNode):
         if self._outputs is None:
             raise RuntimeError("the node is not configured")
         logger, settings = self.get_logger(), self._current_settings
+        self._sender = MessagePublisher()
         self.publisher = FramePublisher(
-            self._name, self._outputs, MessagePublisher(), self._diagnostics, settings().limits, JpegEncoder(logger)
+            self._name, self._outputs, self._sender.send, self._diagnostics, settings().limits, JpegEncoder(logger)
         )
         self.processor = FrameProcessor(
             settings, self._fallback, self._diagnostics, logger, self.publisher, PipelineSwitch()
@@ -175,6 +177,8 @@ class LiveNode(ParameterNode):
         if self.processor is None:
             return
         self.processor.close()
+        if self._sender is not None:
+            self._sender.close()
         self._failure = self.processor.failure
         if self._snapshots is not None:
             self._snapshots.shutdown()
@@ -187,7 +191,7 @@ class LiveNode(ParameterNode):
             self.destroy_subscription(subscription)
         if self._service is not None:
             self.destroy_service(self._service)
-        self.processor = self.publisher = self.input = self._losses = self._direct_input = None
+        self.processor = self.publisher = self._sender = self.input = self._losses = self._direct_input = None
         self._service = self._newest = self._snapshots = self._snapshot = None
         self._others, self._statuses = [], []
         self.state = "inactive"

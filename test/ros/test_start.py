@@ -180,7 +180,7 @@ def test_a_node_that_had_to_end_may_work_later(tmp_path: Path) -> None:
         "from polar_pipeline._util.stop_flag import StopFlag\n"
         "from polar_pipeline.live import processor; from polar_pipeline.ros import main\n"
         "processor.FrameProcessor.start = lambda self: setattr(self, 'failure', 'the GPU was lost')\n"
-        "sys.exit(main.run_node(None, StopFlag()))"
+        "sys.exit(main.main(None, StopFlag(), False))"
     )
     process = drill.Process(tmp_path / "log", "-c", main, "--ros-args", "-p", "backend:=cpu")
     assert process.wait() == FAILED
