@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline._util.yamlfile import read_yaml
@@ -87,16 +87,11 @@ def _rig(document: Any, folder: Path, namespace: str) -> Rig:
     if not isinstance(rows, list) or not 1 <= len(rows) <= MAX_CAMERAS:
         raise ValueError(f"cameras must be a list of 1 to {MAX_CAMERAS} cameras, got {quoted(rows)}")
     cameras: List[Camera] = []
-    files: Set[Path] = set()  # checked already; cameras may share one
     for number, row in enumerate(rows, 1):
         try:
-            camera = _camera(row, folder, namespace)
-            if camera.params_file is not None and camera.params_file not in files:
-                read_nodes(camera.params_file)
-                files.add(camera.params_file)
-        except ValueError as err:
+            cameras.append(_camera(row, folder, namespace))
+        except ValueError as err:  # noqa: PERF203 - one line says which camera
             raise ValueError(f"camera {number}: {err}") from err
-        cameras.append(camera)
     names = [camera.full_name for camera in cameras]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -118,7 +113,7 @@ def _camera(row: Any, folder: Path, namespace: str) -> Camera:
     values: Dict[str, Any] = dict(row)
     values["namespace"] = "/" + "/".join(filter(None, f"{namespace}/{row.get('namespace', '')}".split("/")))
     if "params_file" in row:
-        values["params_file"] = _existing_file(folder, row["params_file"])
+        values["params_file"] = _params_file(folder, row["params_file"])
     parameters = row.get("parameters")
     if not isinstance(parameters, (dict, type(None))):
         raise ValueError(f"parameters must be names and values, got {quoted(parameters)}")
@@ -134,19 +129,17 @@ def _camera(row: Any, folder: Path, namespace: str) -> Camera:
     return camera
 
 
-def _existing_file(folder: Path, name: str) -> Path:
-    """The path of a file named by a rig in this folder.
+def _params_file(folder: Path, name: str) -> Path:
+    """The path of a parameter file named by a rig in this folder.
 
     Raises:
-        ValueError: There is no such file.
+        ValueError: The file cannot be read.
     """
     try:
         path = folder / Path(name).expanduser()
-        is_there = path.is_file()
-    except (OSError, RuntimeError, ValueError) as err:  # no such user's home, or no path at all
-        raise ValueError(f"params_file {quoted(name)}: {printable(str(err))}") from err
-    if not is_there:
-        raise ValueError(f"params_file {printable(str(path))} does not exist")
+        read_nodes(path)
+    except (RuntimeError, ValueError) as err:  # RuntimeError: no such user's home
+        raise ValueError(f"params_file {quoted(name)}: {printable(str(err), 300)}") from err
     return path
 
 

@@ -148,21 +148,6 @@ def test_messages_are_those_demanded(bench: Bench) -> None:
     assert bench.publisher.last_frame == {"input": "48x32 mono8", "products": "intensity, dolp, ssim"}
 
 
-@pytest.mark.parametrize("name", ["intensity", "preview"])
-def test_jpegs_of_16_bit_images_have_8(bench: Bench, name: str) -> None:
-    wanted = demand(name, compressed=[name])
-    bench.submit(1, wanted, np.full((32, 48), 60, np.uint8), chosen=settings(output_depth="uint16"))
-    wait_for(lambda: bench.sender.sent, "the messages")
-    (sent,) = bench.sender.sent
-    topic = PRODUCT_TOPICS[name].name
-    jpeg = messages.decode(sent[f"{topic}/compressed"], messages.COMPRESSED)
-    assert np.abs(cv2.imdecode(jpeg.data, cv2.IMREAD_UNCHANGED).astype(int) - 60).max() <= 2
-    image = messages.decode_image(sent[topic])
-    level, encoding = (60 * 257, "16UC1") if name == "intensity" else (60, "rgb8")
-    assert image.encoding == encoding
-    assert (messages.to_array(image) == level).all()
-
-
 def jpeg_of(sent: Dict[str, bytes], name: str) -> Tuple[str, np.ndarray]:
     """Format and decoded image of a product's JPEG."""
     message = messages.decode(sent[COMPRESSED_TOPICS[name]], messages.COMPRESSED)

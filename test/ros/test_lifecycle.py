@@ -24,7 +24,7 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
 from services import client_of
-from support import ROOT, first_of, wait_for
+from support import ROOT, wait_for
 
 from polar_pipeline import SENSORS, messages
 from polar_pipeline.calibration import save_calibration
@@ -267,24 +267,6 @@ def test_parameters_in_every_state(node: Any, manager: Manager) -> None:
     drill.check(manager.heard, third=full, fourth=uint8, fifth=color, sixth=color)
     names = [messages.decode_image(cdr).frame_id for cdr in manager.heard["dolp"]]
     assert sorted(set(names), key=names.index) == ["third", "fourth", "fifth", "sixth"]
-
-
-@pytest.mark.parametrize("number", first_of([signal.SIGTERM, signal.SIGINT]))
-def test_the_end_while_active(node: Any, manager: Manager, tmp_path: Path, number: signal.Signals) -> None:
-    """A signal ends the process in the middle of frames as it ends an ordinary node."""
-    process = node(is_forked=False)
-    assert manager.step("configure")
-    assert manager.step("activate")
-    manager.listen("dolp")
-    camera = drill.Process(tmp_path / "camera.log", drill.__file__, "camera", "1000000000000", is_forked=True)
-    try:
-        wait_for(lambda: len(manager.heard["dolp"]) > 5, "frames")
-        process.send(number)
-        assert process.wait() == 0
-    finally:
-        camera.close()
-    assert drill.check(manager.heard)
-    assert "Traceback" not in process.text
 
 
 def test_states_change_while_frames_come(node: Any, manager: Manager, tmp_path: Path) -> None:
