@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from domains import DomainClaim, ports
 
-from polar_pipeline.ros.parameters import PARAMETERS
+from polar_pipeline.live.parameters import PARAMETERS
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Seconds that a test waits for another thread or process; only how long a failing test takes.

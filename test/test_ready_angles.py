@@ -8,18 +8,18 @@ from typing import Any, Dict, List
 import numpy as np
 import pytest
 from calibrations import some_calibration
-from ros.test_processor import Bench as ProcessorBench
-from ros.test_processor import settings
+from live.test_processor import Bench as ProcessorBench
+from live.test_processor import settings
 from support import wait_for
 
 from polar_pipeline import PRODUCTS, SENSORS, FrameError, Pipeline, RawFrame, messages
+from polar_pipeline.live.frame import ReceivedImage
+from polar_pipeline.live.pipelines import PipelineSwitch
 from polar_pipeline.messages import ImageMessage
 from polar_pipeline.options import make_options
 from polar_pipeline.quality.expected import expected_similarity
 from polar_pipeline.replay.run import replay
 from polar_pipeline.replay.source import Recorded
-from polar_pipeline.ros.frame import ReceivedImage
-from polar_pipeline.ros.pipelines import PipelineSwitch
 from polar_pipeline.sensor.mosaic import Sensor
 
 NAME = "PolarizedAngles_0d_45d_90d_135d_"

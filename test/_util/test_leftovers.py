@@ -26,7 +26,7 @@ with replacing(here / "out.mcap", force=True) as stream:
     pause()
 """,
     "snapshot": """
-from polar_pipeline.ros import snapshot
+from polar_pipeline.live import snapshot
 snapshot._texts = lambda _: [("parameters.yaml", "text")]
 snapshot._write_frame = lambda *_: pause()
 snapshot.write_snapshot(str(here), 1 << 20, snapshot.Snapshot("robot/node", b"", 0, {}, None, None, ()))
