@@ -12,8 +12,8 @@ import re
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Sequence
 
+from polar_pipeline.live.parameters import PARAMETERS, Parameter
 from polar_pipeline.products import PRODUCTS, Product
-from polar_pipeline.ros.parameters import PARAMETERS, Parameter
 from polar_pipeline.sensor.encodings import FAMILIES, REFUSED
 from polar_pipeline.topics import (
     CAMERA_INFO_TOPICS,

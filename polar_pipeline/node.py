@@ -22,9 +22,9 @@ def main(args: Optional[List[str]] = None) -> int:
         Exit code: 0, 1 if the node could not start or had to end, 2 for wrong parameters or arguments.
     """
     stop = stop_on_signals()
-    from polar_pipeline.ros.main import run_node  # slow, so that a signal may arrive meanwhile
+    from polar_pipeline.ros import main as ros_main  # slow, so that a signal may arrive meanwhile
 
-    return run_node(args, stop)
+    return ros_main.main(args, stop, is_rig=False)
 
 
 def rig(args: Optional[List[str]] = None) -> int:
@@ -37,9 +37,9 @@ def rig(args: Optional[List[str]] = None) -> int:
         Exit code: 0, 1 if a node could not start or had to end, 2 for wrong parameters or arguments.
     """
     stop = stop_on_signals()
-    from polar_pipeline.ros.main import run_rig
+    from polar_pipeline.ros import main as ros_main
 
-    return run_rig(args, stop)
+    return ros_main.main(args, stop, is_rig=True)
 
 
 if __name__ == "__main__":

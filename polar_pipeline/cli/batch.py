@@ -135,7 +135,7 @@ def run(values: argparse.Namespace) -> int:
     try:
         from polar_pipeline.batch import run as batches
         from polar_pipeline.batch.cluster import dashboard_of
-        from polar_pipeline.batch.results import known_names
+        from polar_pipeline.batch.results import clean, known_names
     except ImportError as err:
         raise FailureError(
             f"needs Dask, fsspec and PyArrow ({err}); pip install '/path/to/polar_pipeline[batch]'"
@@ -146,6 +146,7 @@ def run(values: argparse.Namespace) -> int:
     batch = batches.Batch(settings, recordings, values.output)
     with _ended_by_second_signal(values.output), ExitStack() as stack:
         if batch.left:
+            stack.callback(clean, values.output)  # of what its workers left when the cluster was closed
             client, threads = _open_client(values, settings, stack)
             show_error(f"dashboard: {dashboard_of(client)}")
             batch.run(client, threads)

@@ -12,8 +12,9 @@ from polar_pipeline._util.text import printable
 from polar_pipeline.cli.errors import UsageError
 from polar_pipeline.cli.outputs import check_output_files
 from polar_pipeline.cli.source_arguments import add_size_limit_argument
+from polar_pipeline.replay.bags import Record
 from polar_pipeline.replay.limits import megabytes
-from polar_pipeline.replay.recompress import Conversion, Record, compress_recording
+from polar_pipeline.replay.recompress import Conversion, compress_recording
 from polar_pipeline.replay.source import recording_of
 
 

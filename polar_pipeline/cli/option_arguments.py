@@ -151,8 +151,8 @@ def requested_arguments(values: argparse.Namespace, products: Tuple[str, ...] = 
 def _node_arguments(path: Path, products: Tuple[str, ...]) -> Dict[str, Any]:
     """The arguments with which a live node with this file of parameters would make these products."""
     try:
-        from polar_pipeline.ros.parameters import make_settings
-        from polar_pipeline.ros.preset import from_yaml
+        from polar_pipeline.live.parameters import make_settings
+        from polar_pipeline.live.preset import from_yaml
     except ImportError as err:
         raise FailureError(f"--params needs PyYAML: {err}") from err
     return make_settings(from_yaml(path)).arguments(products)

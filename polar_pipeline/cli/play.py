@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     try:
-        from polar_pipeline.ros.play import play
+        from polar_pipeline.stream.play import play
     except ImportError as err:
         raise FailureError(f"play needs ROS 2 (rclpy): {err}; {GET_ROS}") from err
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from contextlib import ExitStack
 from pathlib import Path
-from typing import List, Optional, Tuple
+from typing import Iterable, List, Optional
 
 from tqdm import tqdm
 
@@ -29,10 +29,10 @@ from polar_pipeline.cli.source_arguments import (
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import DEFAULT_PRODUCTS, get_products
 from polar_pipeline.replay.compare import Golden, ProductComparison, format_rows, open_golden
-from polar_pipeline.replay.job import Job, UnusableError, late, process_recording
+from polar_pipeline.replay.job import Job, late, process_recording
 from polar_pipeline.replay.report import format_timings
 from polar_pipeline.replay.run import Summary
-from polar_pipeline.replay.source import DEFAULT_RATE, is_recording, recording_of
+from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, is_recording, recording_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,21 +82,15 @@ def run(values: argparse.Namespace) -> int:
             dict(values.tolerance),
         )
         _check_tolerances(job, pipeline)
-        summary, rows = _process(job, pipeline)
+        summary, rows = process_recording(job, pipeline, _with_bar)
     show_findings(summary)
     _print_summary(summary, outputs, rows)
     return 0 if all(row.passed for row in rows) else 1
 
 
-def _process(job: Job, pipeline: Pipeline) -> Tuple[Summary, List[ProductComparison]]:
-    """Process the recording, with a bar in a terminal."""
-    try:
-        return process_recording(
-            job, pipeline, lambda records, total: tqdm(records, total=total, unit="frame", disable=None)
-        )
-    except UnusableError as err:
-        show_findings(err.summary)
-        raise
+def _with_bar(records: Iterable[Recorded], total: int) -> Iterable[Recorded]:
+    """The records of a recording, with a bar in a terminal."""
+    return tqdm(records, total=total, unit="frame", disable=None)
 
 
 def _check_usage(values: argparse.Namespace) -> None:

@@ -53,8 +53,7 @@ def add_size_limit_argument(parser: argparse.ArgumentParser) -> None:
         default=MAX_BYTES,
         dest="max_bytes",
         metavar="MB",
-        help="most that one frame, and the chunks of a recording that are held at once, may take, uncompressed "
-        f"(default: {MAX_BYTES >> 20})",
+        help=f"largest frame, and largest chunk of a recording when uncompressed (default: {MAX_BYTES >> 20})",
     )
 
 

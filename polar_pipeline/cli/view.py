@@ -100,7 +100,7 @@ def _recorded(values: argparse.Namespace) -> Iterator[Iterable[Recorded]]:
 def _live(values: argparse.Namespace) -> Iterator[Iterable[Recorded]]:
     """The images of a live topic, until Ctrl-C, which is then no failure; a second one is."""
     try:
-        from polar_pipeline.ros.topic_source import open_topic
+        from polar_pipeline.stream.topic_source import open_topic
     except ImportError as err:
         raise FailureError(f"a live topic needs ROS 2 (rclpy): {err}; {GET_ROS}") from err
     stopped = StopFlag()

@@ -20,8 +20,8 @@ from polar_pipeline.cpu.library import KernelsError, load_kernels
 from polar_pipeline.cuda.driver import cause, import_cupy
 from polar_pipeline.doctor import deployment
 from polar_pipeline.doctor.deployment import Check
+from polar_pipeline.live.jpeg import make_gpu_encoder
 from polar_pipeline.pipeline import Pipeline, backend_problem
-from polar_pipeline.ros.jpeg import make_gpu_encoder
 
 #: Environment variables that name Fast DDS's profile. Fast DDS 3, from Kilted on, reads the first, and with a warning
 #: the second; Fast DDS 2 reads only the second.

@@ -26,14 +26,14 @@ with replacing(here / "out.mcap", force=True) as stream:
     pause()
 """,
     "snapshot": """
-from polar_pipeline.ros import snapshot
+from polar_pipeline.live import snapshot
 snapshot._texts = lambda _: [("parameters.yaml", "text")]
 snapshot._write_frame = lambda *_: pause()
 snapshot.write_snapshot(str(here), 1 << 20, snapshot.Snapshot("robot/node", b"", 0, {}, None, None, ()))
 """,
     "inflated": """
-from polar_pipeline.replay import rosbag2
-with rosbag2.inflated(here / "bag.mcap.zstd", 1 << 20) as path:
+from polar_pipeline.replay import bags
+with bags.inflated(here / "bag.mcap.zstd", 1 << 20) as path:
     assert path.read_bytes() == b"bag"
     pause()
 """,

@@ -14,11 +14,11 @@ import pytest
 
 from polar_pipeline import Pipeline
 from polar_pipeline.display import make_display
+from polar_pipeline.live.parameters import PARAMETERS, make_settings
 from polar_pipeline.options import OPTIONS, make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS, get_products
 from polar_pipeline.quality.statistics import LIMITS, make_quality_limits
-from polar_pipeline.ros.parameters import PARAMETERS, make_settings
 from polar_pipeline.sensor.encodings import get_format
 from polar_pipeline.sensor.mosaic import get_sensor, parse_tile
 

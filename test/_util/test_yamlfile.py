@@ -19,8 +19,8 @@ yaml = pytest.importorskip("yaml")
 
 from polar_pipeline._util.documents import MAX_DOCUMENT_BYTES, read_json
 from polar_pipeline._util.yamlfile import MAX_NODES, read_yaml
-from polar_pipeline.ros.parameters import MAX_TEXT, PARAMETERS
-from polar_pipeline.ros.preset import check_parameters, from_yaml, read_nodes, to_yaml
+from polar_pipeline.live.parameters import MAX_TEXT, PARAMETERS
+from polar_pipeline.live.preset import check_parameters, from_yaml, read_nodes, to_yaml
 from polar_pipeline.ros.rig import read_rig
 
 READERS: List[Callable[[Path], Any]] = [read_yaml, read_nodes, from_yaml, read_rig, read_json]

@@ -593,7 +593,7 @@ def test_tune_says_what_is_missing(missing: str, capsys: Any, monkeypatch: Any) 
 
 def test_play_without_ros_says_so(pictures: Path, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "rclpy", None)
-    monkeypatch.delitem(sys.modules, "polar_pipeline.ros.play", raising=False)
+    monkeypatch.delitem(sys.modules, "polar_pipeline.stream.play", raising=False)
     assert main(["play", str(pictures)]) == 1
     assert "needs ROS 2" in capsys.readouterr().err
 

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import types
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,13 +24,13 @@ from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping
 
 import numpy as np
 import pytest
+from calibrations import defective_calibration
 from harness import COMPILER, GPUS, KERNELS, Grid, aligned, build, gpu_driver, launch_on_host
-from support import pairs_of, representative
+from support import representative
 
 from polar_pipeline import FrameError, Pipeline, RawFrame, pipeline, reference
 from polar_pipeline._util.stop_flag import PROCESS_STOP, StoppedError
 from polar_pipeline.backend import Buffers
-from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.cuda import backend
 from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, SSIM_ARGUMENT, TRANSFORM_ARGUMENT
 from polar_pipeline.cuda.backend import CudaBackend
@@ -50,7 +51,6 @@ from polar_pipeline.doctor import checks as doctor
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import make_plan
 from polar_pipeline.sensor.frames import FORMATS, frame_from_buffer, pack
-from polar_pipeline.sensor.mosaic import get_sensor
 
 SHAPE = (32, 48)
 #: What an argument of the SSIM kernel points to.
@@ -264,12 +264,18 @@ def stand_in(device: Device) -> HostDriver:
     return HostDriver(device)
 
 
+def make_driver(name: str) -> Any:
+    """A GPU by its name in `GPUS`, a stand-in of `STAND_INS`, or one for a device, with one kind of memory."""
+    if name in GPUS:
+        return real_driver(name)
+    devices = dict(zip(STAND_INS, (MAPPED, COPIED)))
+    return stand_in(devices.get(name) or replace(get_device(name), integrated=False))
+
+
 @pytest.fixture(params=[*STAND_INS, *on_gpus])
 def driver(request: pytest.FixtureRequest) -> Any:
     """A stand-in for a GPU that maps host memory and for one that copies it; a real GPU as itself and as Jetsons."""
-    if request.param in GPUS:
-        return real_driver(request.param)
-    return stand_in(MAPPED if "mapped" in request.param else COPIED)
+    return make_driver(request.param)
 
 
 def by_turns(names: str, rows: Iterable[Any]) -> Any:
@@ -421,39 +427,6 @@ def test_on_a_cpu_any_memory_will_do() -> None:
         assert made.frame_memory(100) is None
 
 
-def beyond(dtype: Any, full_scale: int, seed: int = 0) -> RawFrame:
-    """A frame with columns in range, columns a little above full scale, and columns of the largest number there is."""
-    rng = np.random.default_rng(seed)
-    raw = rng.integers(full_scale // 8, full_scale // 2, SHAPE).astype(dtype)
-    raw[:, 16:24] = full_scale + 1
-    raw[:, 24:32] = 5 * full_scale // 4
-    raw[::3, 40:44] = np.iinfo(dtype).max
-    return RawFrame(raw, full_scale)
-
-
-#: Types and full scales below what the type holds: bytes, 12 bit LSB aligned, 12 bit MSB aligned.
-BEYOND = [(np.uint8, 100), (np.uint16, 4095), (np.uint16, 0xC000)]
-
-
-@by_turns("mode", ["consistency", "reference", "temporal"])
-def test_numbers_above_full_scale_mean_full_scale(driver: Any, mode: str) -> None:
-    other = np.random.default_rng(8).random((16, 24)).astype(np.float32) if mode == "reference" else None
-    for dtype, full_scale in BEYOND:
-        frames = [beyond(dtype, full_scale, seed) for seed in range(2)]
-        products = ("intensity", "ssim_map", "ssim")
-        made = make(driver, products, ssim_mode=mode)
-        run(made, frames[0], other)
-        found = run(made, frames[1], other)
-        compared = expected(frames[0], "intensity")["intensity"] if mode == "temporal" else other
-        limited = RawFrame(np.minimum(frames[1].mosaic, full_scale).astype(dtype), full_scale)
-        wanted = expected(limited, products, compared, ssim_mode=mode)
-        assert found.invalid == wanted["invalid"]
-        assert found.invalid[0] > 0
-        np.testing.assert_allclose(found.products["intensity"], wanted["intensity"], atol=1 / 255)
-        assert_similarity(found, wanted)
-        made.close()
-
-
 #: Frames that ask for a launch of their own each: one more than are kept.
 FORMATS_APART = [FRAMES[name] for name in ("u8", "u16 of 12 bit", "12p", "12Packed, padded", "10p")]
 
@@ -544,17 +517,9 @@ def test_stages_are_timed(driver: Any) -> None:
 # --------------------------------------------------------------------------------------------------------- calibration
 
 
-def calibration_of(sensor: str = "IMX250MZR", seed: int = 0, defects: int = 12) -> Calibration:
-    """A calibration of a region that holds the frames at offset (2, 1), with defects, of which two are neighbours."""
-    rng, shape = np.random.default_rng(seed), (SHAPE[0] + 4, SHAPE[1] + 4)
-    numbers = [rng.normal(mean, sigma, shape) for mean, sigma in ((0.01, 0.002), (1, 0.01), (0, 0.01), (0, 0.01))]
-    bad = np.zeros(shape, bool)
-    bad[tuple(rng.integers(2, size, defects) for size in SHAPE)] = defects > 0
-    bad[10, 12:14] = defects > 0
-    return Calibration.from_parameters(PixelParameters(*numbers), get_sensor(sensor), defects=bad)
-
-
-CALIBRATION = calibration_of()
+#: Of a region that holds the frames at offset (2, 1).
+REGION = (SHAPE[0] + 4, SHAPE[1] + 4)
+CALIBRATION = defective_calibration("IMX250MZR", REGION)
 CALIBRATED: Dict[str, Any] = {"calibration": CALIBRATION, "roi_offset": (2, 1), "precision": "fp32"}
 
 
@@ -606,7 +571,7 @@ def test_codes_are_uploaded_once_for_a_shape(driver: Any, monkeypatch: pytest.Mo
     wanted = corrected(small, "intensity")["intensity"]
     np.testing.assert_allclose(run(made, small).products["intensity"], wanted, atol=2e-5)
     assert sizes.count(4 * 24 * 40) == 1
-    other = {**CALIBRATED, "calibration": calibration_of(seed=1)}
+    other = {**CALIBRATED, "calibration": defective_calibration("IMX250MZR", REGION, seed=1)}
     changed = make(driver, "intensity", **other)
     found = run(changed, FRAMES["u8"]).products["intensity"]
     np.testing.assert_allclose(found, corrected(FRAMES["u8"], "intensity", **other)["intensity"], atol=2e-5)
@@ -668,25 +633,6 @@ def assert_similarity(found: Any, wanted: Mapping[str, np.ndarray]) -> None:
     np.testing.assert_allclose(image.astype(float), wanted["ssim_map"].astype(float), atol=bound)
     if image.dtype != np.uint8:
         np.testing.assert_allclose(found.blocks, reference.block_means(wanted["ssim_map"]), atol=1e-3)
-
-
-@by_turns(
-    "mode, precision, dtype",
-    pairs_of(("consistency", "reference", "temporal"), ("auto", "fp32"), ("float32", "uint8")),
-)
-def test_similarity(driver: Any, mode: str, precision: str, dtype: str) -> None:
-    products = ("dolp", "ssim_map", "ssim")
-    options = {"ssim_mode": mode, "dtype": dtype, "precision": precision}
-    made = make(driver, products, **options)
-    before, frame = RawFrame(mosaic(6), 255), RawFrame(mosaic(7), 255)
-    other = np.random.default_rng(8).random((16, 24)).astype(np.float32) if mode == "reference" else None
-    if mode == "temporal":
-        run(made, before)
-        other = expected(before, "intensity")["intensity"]
-    found = run(made, frame, other if mode == "reference" else None)
-    assert list(found.products) == list(products)
-    assert found.products["ssim_map"].dtype == dtype
-    assert_similarity(found, expected(frame, products, other, **options))
 
 
 @by_turns("precision", ["auto", "fp32"])
@@ -1227,9 +1173,12 @@ def on_gpu(driver: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.usefixtures("on_gpu")
-@pytest.mark.parametrize("mode", ["consistency", "temporal"])
-def test_a_stream_is_single_calls(mode: str) -> None:
-    options: Mapping[str, Any] = {"products": "intensity, ssim", "backend": "cuda", "ssim_mode": mode}
+@pytest.mark.parametrize(
+    "more", [{}, {"ssim_mode": "temporal"}, {"ssim_mode": "temporal", "rotate": 90, "scale": 2}], ids=str
+)
+def test_a_stream_is_single_calls(more: Mapping[str, Any]) -> None:
+    """Also with a geometry: frames in flight have planes of their own."""
+    options: Mapping[str, Any] = {"products": "intensity, ssim", "backend": "cuda", **more}
     raws = [mosaic(seed) for seed in range(5)]
     one, other = Pipeline(**options), Pipeline(**options)
     streamed = list(one.stream(iter(raws)))
@@ -1242,20 +1191,10 @@ def test_a_stream_is_single_calls(mode: str) -> None:
 
 @pytest.mark.usefixtures("on_gpu")
 def test_a_bad_frame_costs_nothing_else() -> None:
+    """The frames before it come, and so do those of the next stream, also where one was given up."""
     made = Pipeline(products="dolp", backend="cuda")
     with pytest.raises(FrameError):
         made(mosaic(0)[:8])
-    raws = [mosaic(seed) for seed in range(5)]
-    with pytest.raises(FrameError):
-        list(made.stream([*raws[:4], raws[4][:8], raws[4]]))
-    for _ in made.stream(raws):
-        break  # those under way are given up
-    assert len(list(made.stream(raws))) == len(raws)
-
-
-@pytest.mark.usefixtures("on_gpu")
-def test_frames_before_a_bad_one_come() -> None:
-    made = Pipeline(products="dolp", backend="cuda")
     raws = [mosaic(seed) for seed in range(4)]
     wanted = [made(raw)["dolp"] for raw in raws]
 
@@ -1269,6 +1208,8 @@ def test_frames_before_a_bad_one_come() -> None:
             np.testing.assert_array_equal(next(results)["dolp"], each)
         with pytest.raises(error):
             next(results)
+    next(made.stream(raws))  # those under way are given up
+    assert len(list(made.stream(raws))) == len(raws)
 
 
 @pytest.mark.usefixtures("on_gpu")
@@ -1284,6 +1225,34 @@ def test_a_pipeline_is_closed_under_a_stream() -> None:
 
 
 # ------------------------------------------------------------------------------------------------- on a real GPU alone
+
+
+@pytest.mark.gpu
+def test_gpu_pipelines_on_two_gpus_give_the_same_bits() -> None:
+    """Beside each other, in threads of their own."""
+    real_driver("gpu")
+    import cupy
+
+    if cupy.cuda.runtime.getDeviceCount() < 2:
+        pytest.skip("needs two GPUs")
+    products = ("intensity", "dolp", "aolp", "preview", "ssim_map", "ssim")
+
+    def contents(index: int) -> List[bytes]:
+        made = make(Driver(index=index), products)
+        found = [run(made, RawFrame(mosaic(seed), 255)).products for seed in range(12)]
+        made.close()
+        return [image.tobytes() for each in found for image in each.values()]
+
+    wanted = contents(0)
+    with ThreadPoolExecutor(4) as threads:
+        assert all(found == wanted for found in threads.map(contents, (0, 1, 1, 0)))
+
+
+@pytest.mark.gpu
+def test_gpu_that_does_not_exist_is_named() -> None:
+    real_driver("gpu")
+    with pytest.raises(DeviceError, match="no GPU 99"):
+        Driver(index=99)
 
 
 @pytest.fixture(params=on_gpus)

@@ -16,7 +16,7 @@ from support import ROOT
 from polar_pipeline.cpu import library as kernels
 from polar_pipeline.cuda.backend import problem
 from polar_pipeline.doctor import checks as doctor
-from polar_pipeline.ros.jpeg import encode_with_opencv
+from polar_pipeline.live.jpeg import encode_with_opencv
 
 
 def states() -> dict:
