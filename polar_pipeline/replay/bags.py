@@ -59,7 +59,7 @@ def _counted(rows: Iterable[Tuple[str, str, int]]) -> Topics:
     return topics
 
 
-class Recording:
+class Bag:
     """An open recording of messages.
 
     Attributes:
@@ -88,7 +88,7 @@ class Recording:
 # ----------------------------------------------------------------------------------------------------------------- mcap
 
 
-class _Mcap(Recording):
+class _Mcap(Bag):
     """An open mcap file that has an index.
 
     Args:
@@ -150,7 +150,7 @@ class _Mcap(Recording):
 # ------------------------------------------------------------------------------------------------------- SQLite, ROS 1
 
 
-class _Sqlite(Recording):
+class _Sqlite(Bag):
     """An open `.db3` file.
 
     Args:
@@ -222,7 +222,7 @@ class _Sqlite(Recording):
         return [(first, last + 1)] if isinstance(first, int) and isinstance(last, int) else []
 
 
-class _Rosbag1(Recording):
+class _Rosbag1(Bag):
     """An open ROS 1 bag; `records` are not read of it."""
 
     def __init__(self, reader: Reader) -> None:
@@ -298,7 +298,7 @@ def inflated(path: Path, limit: int) -> Iterator[Path]:
 
 
 @contextmanager
-def open_recording(path: Path, limit: int) -> Iterator[Recording]:
+def open_recording(path: Path, limit: int) -> Iterator[Bag]:
     """Open a rosbag2 folder, an `.mcap` or `.db3` file, compressed or not, or a ROS 1 bag.
 
     Raises:
@@ -323,7 +323,7 @@ def open_recording(path: Path, limit: int) -> Iterator[Recording]:
 # -------------------------------------------------------------------------------------------------------------- folders
 
 
-class _Folder(Recording):
+class _Folder(Bag):
     """The files of a recording, in the order of recording."""
 
     def __init__(self, files: Sequence[Path], topics: Topics, limit: int, compression: str) -> None:
@@ -352,7 +352,7 @@ class _Folder(Recording):
         return spans
 
 
-def _open_folder(path: Path, limit: int) -> Recording:
+def _open_folder(path: Path, limit: int) -> Bag:
     """A rosbag2 folder, also one without `metadata.yaml`, which a recorder that was killed leaves.
 
     Raises:
