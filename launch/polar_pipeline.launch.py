@@ -13,8 +13,8 @@ from launch_ros.parameter_descriptions import ParameterValue
 
 from launch import LaunchDescription
 from polar_pipeline.doctor.checks import transport_environment
-from polar_pipeline.ros.actions import live_node
-from polar_pipeline.ros.preset import read_nodes
+from polar_pipeline.live.preset import read_nodes
+from polar_pipeline.ros.launch_actions import live_node
 
 CONFIG = Path(__file__).parent.parent / "config"
 ARGUMENTS = {

@@ -4,7 +4,6 @@ ros2 launch polar_pipeline replay.launch.py bag:=drive.mcap image_topic:=/arena_
 For replay without ROS, faster than real time and frame by frame, see `polar-pipeline replay`.
 """
 
-import sys
 from pathlib import Path
 
 from launch.actions import (
@@ -14,17 +13,21 @@ from launch.actions import (
     OpaqueFunction,
     RegisterEventHandler,
     Shutdown,
+    TimerAction,
 )
 from launch.conditions import IfCondition
 from launch.event_handlers import OnProcessExit
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
+from launch_ros.ros_adapters import get_ros_node
 
 from launch import LaunchDescription
-from polar_pipeline.ros.exits import WRONG_USAGE
+from polar_pipeline.ros import WRONG_USAGE
 
 #: Seconds that the player waits before the first message, in which it and the node find each other.
 DELAY = "2.0"
+#: Seconds between two looks for the node.
+PERIOD = 0.1
 
 
 def player(context):
@@ -33,13 +36,13 @@ def player(context):
     is_looped, is_respawned = (IfCondition(LaunchConfiguration(name)).evaluate(context) for name in ("loop", "respawn"))
     play = ["ros2", "bag", "play", bag, "--clock", "100", "--rate", rate, "--delay", DELAY]
     play += ["--loop"] if is_looped else []
+    # the last thing that a node makes, after its subscriptions
+    service = "/".join(["", *filter(None, namespace.split("/")), "polar_pipeline", "snapshot"])
 
-    def start(event, launched):
-        if launched.is_shutdown:
-            return []
-        if event.returncode != 0:
-            return [Shutdown(reason="nothing waits for the node any more")]
-        return [ExecuteProcess(cmd=play, prefix="", output="screen", on_exit=Shutdown())]
+    def play_when_ready(context):
+        if service in (name for name, _ in get_ros_node(context).get_service_names_and_types()):
+            return [ExecuteProcess(cmd=play, prefix="", output="screen", on_exit=Shutdown())]
+        return [TimerAction(period=PERIOD, actions=[OpaqueFunction(function=play_when_ready)])]
 
     def end(event, launched):
         is_node = event.process_name.startswith("polar_pipeline_node") and not launched.is_shutdown
@@ -47,11 +50,7 @@ def player(context):
             return [Shutdown(reason="the node ended")]
         return []
 
-    ready = [sys.executable, "-m", "polar_pipeline.ros.ready", f"{namespace}/polar_pipeline"]
-    return [
-        RegisterEventHandler(OnProcessExit(on_exit=end)),
-        ExecuteProcess(cmd=ready, name="ready", prefix="", output="screen", on_exit=start),
-    ]
+    return [RegisterEventHandler(OnProcessExit(on_exit=end)), *play_when_ready(context)]
 
 
 def generate_launch_description():

@@ -88,6 +88,20 @@ OUTPUT_CAMERA_INFO = {
 }
 CAMERA_INFO_TOPICS = tuple(dict.fromkeys(OUTPUT_CAMERA_INFO.values()))
 
+#: Topic of an image, a number or a JPEG -> its product.
+PRODUCT_OF_TOPIC = {
+    **{topic: name for name, row in PRODUCT_TOPICS.items() for topic in row.names},
+    **{topic: name for name in COMPRESSED_TOPICS for topic in jpeg_topics(name)},
+}
+#: Every topic that the node publishes, but its report -> message type.
+OUTPUT_TOPICS = {
+    **{topic: row.message_type for row in PRODUCT_TOPICS.values() for topic in row.names},
+    **{topic: COMPRESSED for name in COMPRESSED_TOPICS for topic in jpeg_topics(name)},
+    **dict.fromkeys(CAMERA_INFO_TOPICS, CAMERA_INFO),
+    **dict.fromkeys(NUMBER_TOPICS.values(), FLOAT32),
+    LATENCY: DIAGNOSTICS,
+}
+
 
 def image_encoding(product: str, dtype: str, is_color: bool) -> str:
     """`sensor_msgs/Image` encoding of a product with elements of a type, for a kind of sensor."""

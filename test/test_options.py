@@ -13,8 +13,8 @@ from typing import Dict, Tuple
 import pytest
 
 from polar_pipeline import Pipeline, cli
+from polar_pipeline.live.parameters import PARAMETERS
 from polar_pipeline.options import OPTIONS, Options
-from polar_pipeline.ros.parameters import PARAMETERS
 
 #: Options whose command line arguments have other names.
 ARGUMENTS: Dict[str, Tuple[str, ...]] = {"co_sited": ("--own-site",), "flip": ("--flip-x", "--flip-y")}

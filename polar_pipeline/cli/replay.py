@@ -11,7 +11,6 @@ from tqdm import tqdm
 
 from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline._util.text import printable
-from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.errors import UsageError
 from polar_pipeline.cli.findings import show_findings
 from polar_pipeline.cli.option_arguments import (
@@ -32,7 +31,8 @@ from polar_pipeline.replay.run import Summary
 from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, is_recording, recording_of
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to a parser."""
     add_source_arguments(parser)
     add_picture_rate_argument(parser)
     parser.add_argument("-o", "--output", type=Path, metavar="OUT.mcap", help="recording to write")
@@ -49,7 +49,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_pipeline_arguments(parser)
 
 
-def _run(values: argparse.Namespace) -> int:
+def run(values: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
     _check_usage(values)
     report = report_path(values.report, values.output)
     outputs = [path for path in (values.output, report) if path is not None]
@@ -116,6 +117,3 @@ def _print_summary(summary: Summary, outputs: List[Path], rows: List[ProductComp
         print(f"wrote {printable(str(path))}")
     if rows:
         print(format_rows(rows))
-
-
-COMMAND = Command(_add_arguments, _run)

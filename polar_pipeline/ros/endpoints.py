@@ -1,11 +1,12 @@
-"""How the node subscribes and publishes: message classes and QoS of its topics, and who else is there."""
+"""Publishers and subscriptions of the node: message classes, QoS, lost messages, and other nodes that do not fit."""
 
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Dict
 
 from diagnostic_msgs.msg import DiagnosticArray
+from rclpy.impl.implementation_singleton import rclpy_implementation as _rclpy
 from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.qos import (
@@ -22,7 +23,6 @@ from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import Float32
 
 from polar_pipeline import topics
-from polar_pipeline.ros.publisher import OutputTopics
 
 try:
     from rclpy.event_handler import PublisherEventCallbacks, SubscriptionEventCallbacks
@@ -72,41 +72,25 @@ def create_input(node: Node, message_type: str, name: str, callback: Any) -> Any
     )
 
 
-def create_outputs(node: Node) -> OutputTopics:
-    """Publishers of every output of a node but its report.
+def create_outputs(node: Node) -> Dict[str, Publisher]:
+    """Publishers of every output of a node but its report, by topic.
 
     Raises:
         RuntimeError: A parameter `qos_overrides.*` is wrong; then no publisher is left.
     """
-    others = set(node.publishers)
+    outputs: Dict[str, Publisher] = {}
     try:
-        return OutputTopics(
-            {
-                name: [create_output(node, row.message_type, topic) for topic in row.names]
-                for name, row in topics.PRODUCT_TOPICS.items()
-            },
-            {
-                name: [create_output(node, topics.COMPRESSED, topic) for topic in topics.jpeg_topics(name)]
-                for name in topics.COMPRESSED_TOPICS
-            },
-            {topic: create_output(node, topics.CAMERA_INFO, topic) for topic in topics.CAMERA_INFO_TOPICS},
-            {name: create_output(node, topics.FLOAT32, topic) for name, topic in topics.NUMBER_TOPICS.items()},
-            create_output(node, topics.DIAGNOSTICS, topics.LATENCY),
-        )
+        for topic, message_type in topics.OUTPUT_TOPICS.items():
+            outputs[topic] = create_output(node, message_type, topic)
     except BaseException:
-        for publisher in set(node.publishers) - others:
+        for publisher in outputs.values():
             node.destroy_publisher(publisher)
         raise
-
-
-def destroy_outputs(node: Node, outputs: OutputTopics) -> None:
-    """Destroy the publishers of `create_outputs`."""
-    for publisher in outputs.all():
-        node.destroy_publisher(publisher)
+    return outputs
 
 
 def find_namesake(node: Node) -> str:
-    """That other nodes have this one's name; "" where none has."""
+    """Describe other nodes that have this node's name; "" if there are none."""
     nodes = node.get_node_names_and_namespaces().count((node.get_name(), node.get_namespace()))
     if nodes < 2:
         return ""
@@ -115,9 +99,48 @@ def find_namesake(node: Node) -> str:
 
 
 def find_mismatch(node: Node, subscription: Any) -> str:
-    """A publisher whose QoS does not fit a subscription's; "" where there is none."""
+    """Describe a publisher whose QoS does not fit a subscription's; "" if there is none."""
     for publisher in node.get_publishers_info_by_topic(subscription.topic_name):
         found, reason = qos_check_compatible(publisher.qos_profile, subscription.qos_profile)
         if found == QoSCompatibility.ERROR:
             return f"a publisher on {subscription.topic_name} is not heard: {reason}"
     return ""
+
+
+class LossCounter:
+    """Asks the middleware how many messages a subscription has lost.
+
+    rclpy would call back instead (`message_lost`), and with its events executor that is a deadlock: its thread takes
+    the event and waits for the reader's lock, which the middleware's thread holds while it reports the next loss
+    (ros2/rmw_fastrtps #890). Without a callback the middleware reports nothing, so the second half of it never happens.
+    For the same reason the node's topics have no other callbacks for QoS events.
+
+    Not counted: what was sent before publisher and subscription found each other, and what a newer message replaced in
+    the subscription's own queue.
+
+    Args:
+        subscription: Of rclpy.
+    """
+
+    def __init__(self, subscription: Any) -> None:
+        make: Any = getattr(_rclpy, "EventHandle", None) or getattr(_rclpy, "QoSEvent")  # noqa: B009 - on Humble
+        try:
+            self._event = make(subscription.handle, _rclpy.rcl_subscription_event_type_t.RCL_SUBSCRIPTION_MESSAGE_LOST)
+        except _rclpy.UnsupportedEventTypeError:
+            self._event = None
+        self._reported = 0
+
+    def poll(self) -> int:
+        """Messages lost since the last call; 0 where the middleware does not count them."""
+        if self._event is None:
+            return 0
+        with self._event:
+            lost = int(self._event.take_event().total_count)
+        found, self._reported = lost - self._reported, lost
+        return max(0, found)
+
+    def close(self) -> None:
+        """Release the middleware's handle, before that of the subscription."""
+        if self._event is not None:
+            self._event.destroy_when_not_in_use()
+            self._event = None

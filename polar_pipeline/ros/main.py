@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Type
+from typing import Any, Dict, List, Optional, Sequence, Type
 
 import rclpy
 from rclpy.executors import SingleThreadedExecutor
@@ -19,8 +19,8 @@ from rclpy.utilities import remove_ros_args
 from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline._util.stop_flag import StopFlag
 from polar_pipeline._util.text import printable, printable_lines
-from polar_pipeline.ros.diagnostics import MAX_REASON
-from polar_pipeline.ros.exits import FAILED, WRONG_USAGE
+from polar_pipeline.live.diagnostics import MAX_REASON
+from polar_pipeline.ros import FAILED, WRONG_USAGE
 from polar_pipeline.ros.node import START_ERRORS, LiveNode, PolarNode
 from polar_pipeline.ros.rig import Camera, read_rig
 
@@ -147,58 +147,44 @@ def _node_arguments(camera: Optional[Camera]) -> Dict[str, Any]:
     return {"cli_args": arguments, "parameter_overrides": overrides}
 
 
-def run_node(args: Optional[List[str]], stop: StopFlag) -> int:
-    """Run the live node until `stop` is set.
+def main(args: Optional[List[str]], stop: StopFlag, is_rig: bool) -> int:
+    """Run the live node, or a node for every camera of a rig, until `stop` is set.
+
+    Ends the process for wrong arguments.
 
     Args:
         args: Command line, `sys.argv` by default.
         stop: Set by the handlers of SIGINT and SIGTERM.
-
-    Returns:
-        Exit code: as for `run`.
-    """
-    parser = argparse.ArgumentParser(prog="polar_pipeline_node", description="The live node.", allow_abbrev=False)
-    node_class = _parse(parser, args)[0]
-    return run(args, stop, node_class=node_class)
-
-
-def run_rig(args: Optional[List[str]], stop: StopFlag) -> int:
-    """Run a node for every camera of a rig until `stop` is set.
-
-    Args:
-        args: Command line, `sys.argv` by default.
-        stop: Set by the handlers of SIGINT and SIGTERM.
+        is_rig: Whether the command line names a rig.
 
     Returns:
         Exit code: as for `run`; `WRONG_USAGE` too if the rig cannot be read.
     """
     parser = argparse.ArgumentParser(
-        prog="polar_pipeline_rig", description="A node for every camera of a rig, in one process.", allow_abbrev=False
+        prog="polar_pipeline_rig" if is_rig else "polar_pipeline_node",
+        description="A node for every camera of a rig, in one process." if is_rig else "The live node.",
+        allow_abbrev=False,
     )
-    parser.add_argument("rig", type=Path, metavar="RIG.yaml", help="the cameras; config/rig.yaml is an example")
-    parser.add_argument("--namespace", default="", help="prefix of the cameras' namespaces")
-    node_class, values = _parse(parser, args)
-    try:
-        rig = read_rig(values.rig, values.namespace)
-    except ValueError as err:
-        parser.error(str(err))
-    return run(args, stop, rig.cameras, node_class)
-
-
-def _parse(parser: argparse.ArgumentParser, args: Optional[List[str]]) -> Tuple[Type[LiveNode], argparse.Namespace]:
-    """What nodes are to be, and all values, of a command line with ROS arguments; ends the process if it is wrong."""
+    if is_rig:
+        parser.add_argument("rig", type=Path, metavar="RIG.yaml", help="the cameras; config/rig.yaml is an example")
+        parser.add_argument("--namespace", default="", help="prefix of the cameras' namespaces")
     parser.add_argument(
         "--lifecycle", action="store_true", help="be a managed node: take frames once configured and activated"
     )
     try:
         words = remove_ros_args(args)[1:]
     except RuntimeError as err:
-        sys.exit(_refused(err))
+        return _refused(err)
     values = parser.parse_args(words)
-    if not values.lifecycle:
-        return PolarNode, values
+    node_class: Type[LiveNode] = PolarNode
+    if values.lifecycle:
+        try:
+            from polar_pipeline.ros.lifecycle import ManagedNode
+        except ImportError as err:
+            parser.error(f"--lifecycle needs the ROS package lifecycle_msgs: {err}")
+        node_class = ManagedNode
     try:
-        from polar_pipeline.ros.managed_node import ManagedNode
-    except ImportError as err:
-        parser.error(f"--lifecycle needs the ROS package lifecycle_msgs: {err}")
-    return ManagedNode, values
+        cameras = read_rig(values.rig, values.namespace).cameras if is_rig else ()
+    except ValueError as err:
+        parser.error(str(err))
+    return run(args, stop, cameras, node_class)

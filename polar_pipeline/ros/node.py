@@ -1,4 +1,4 @@
-"""The ROS side of the live node: its settings and outputs, and the start and end of what takes frames.
+"""The live node: a ROS 2 node around the engine of `live/`.
 
 The executor's thread takes messages, answers services and reports. `FrameProcessor` computes and `FramePublisher`
 publishes, each in a thread of its own.
@@ -6,27 +6,47 @@ publishes, each in a thread of its own.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import ParameterException
+from rclpy.publisher import Publisher
+from std_srvs.srv import Trigger
 
 from polar_pipeline import messages, topics
 from polar_pipeline._util.malloc import release_freed_memory
 from polar_pipeline._util.text import printable
+from polar_pipeline.live.diagnostics import MAX_REASON
+from polar_pipeline.live.fallback import Fallback
+from polar_pipeline.live.frame import ReceivedImage
+from polar_pipeline.live.jpeg import JpegEncoder
+from polar_pipeline.live.parameters import PARAMETERS, Settings, make_settings
+from polar_pipeline.live.pipelines import PipelineSwitch
+from polar_pipeline.live.processor import FrameProcessor
+from polar_pipeline.live.publisher import FramePublisher
+from polar_pipeline.live.snapshot import Snapshot, write_snapshot
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.quality.statistics import Level
-from polar_pipeline.ros.diagnostics import MAX_REASON
-from polar_pipeline.ros.endpoints import create_output, create_outputs, destroy_outputs, find_mismatch, find_namesake
-from polar_pipeline.ros.fallback import Fallback
-from polar_pipeline.ros.operation import Operation
-from polar_pipeline.ros.parameter_node import ParameterNode
-from polar_pipeline.ros.parameters import PARAMETERS, Settings, make_settings
-from polar_pipeline.ros.publisher import OutputTopics
+from polar_pipeline.ros.endpoints import (
+    LossCounter,
+    create_input,
+    create_output,
+    create_outputs,
+    find_mismatch,
+    find_namesake,
+)
+from polar_pipeline.ros.parameters import ParameterNode
+from polar_pipeline.ros.transport import DirectInput, MessagePublisher, load_rcl
 
 #: Seconds between two reports in `/diagnostics`.
 REPORT_PERIOD = 1.0
+#: Minimum seconds between two snapshots.
+SNAPSHOT_PERIOD = 1.0
+#: Characters of a path in the answer of `~/snapshot`.
+MAX_PATH = 4096
 #: What `configure` and `activate` raise where the node cannot work with its parameters, or on this machine.
 START_ERRORS = (ValueError, RuntimeError, TypeError, OverflowError, MemoryError, ParameterException)
 
@@ -37,8 +57,8 @@ class LiveNode(ParameterNode):
     `configure` checks the parameters and creates the outputs, `activate` starts to take frames; `deactivate` and
     `cleanup` undo them. Parameters can be set at any time, and `/diagnostics` reports always.
 
-    Callbacks run in the executor's thread, and the attributes of this class are used there only. What it shares with
-    the other threads is in `Operation`, `Diagnostics` and `Fallback`; the processor reads `settings` once per frame.
+    Callbacks run in the executor's thread, and the attributes of this class are used there only, but by
+    `_write_snapshot`. The processor reads the settings once per frame.
 
     Args:
         argv: The command line of this process, `sys.argv` by default: it names the files that parameters come from.
@@ -46,20 +66,35 @@ class LiveNode(ParameterNode):
 
     Attributes:
         state: `unconfigured`, `inactive` or `active`.
-        operation: What takes frames while the node is active; None otherwise.
         problem: Why the last step failed; "" if it did not.
+        input: The subscription of raw frames while the node is active; None otherwise.
+        processor: Computes frames while the node is active; None otherwise.
+        publisher: Publishes frames while the node is active; None otherwise.
     """
+
+    input: Any = None  # rclpy looks at `subscriptions` early
+    _direct_input: Optional[DirectInput] = None
 
     def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:
         super().__init__(argv, **arguments)
         self.state = "unconfigured"
-        self.operation: Optional[Operation] = None
         self.problem = ""
-        self._failure = ""  # of the last operation
+        self.processor: Optional[FrameProcessor] = None
+        self.publisher: Optional[FramePublisher] = None
+        self._sender: Optional[MessagePublisher] = None
+        self._failure = ""  # of the last processor
         self._settings: Optional[Settings] = None
         self._candidate: Optional[Settings] = None
-        self._outputs: Optional[OutputTopics] = None
+        self._outputs: Optional[Dict[str, Publisher]] = None
         self._fallback = Fallback()
+        self._others: List[Any] = []  # subscriptions beside `input`
+        self._losses: Optional[LossCounter] = None
+        self._service: Any = None
+        self._newest: Optional[ReceivedImage] = None
+        self._statuses: List[messages.Status] = []  # the newest report, for snapshots
+        self._snapshots: Optional[ThreadPoolExecutor] = None
+        self._snapshot: Optional[Future[Any]] = None
+        self._snapshot_due = 0.0
         self._report = create_output(self, topics.DIAGNOSTICS, topics.REPORT)
         # a steady clock: a simulated one may stand still or jump
         self.create_timer(REPORT_PERIOD, self._on_report, clock=Clock(clock_type=ClockType.STEADY_TIME))
@@ -70,7 +105,12 @@ class LiveNode(ParameterNode):
     @property
     def failure(self) -> str:
         """Why the node has to end; "" while it works."""
-        return self.operation.processor.failure if self.operation else self._failure
+        return self.processor.failure if self.processor else self._failure
+
+    @property
+    def subscriptions(self) -> Iterator[Any]:
+        """Subscriptions whose messages the executor takes: not those that `DirectInput` takes."""
+        return (row for row in super().subscriptions if self._direct_input is None or row is not self.input)
 
     # ---------------------------------------------------------------------------------------------------------- states
 
@@ -95,31 +135,73 @@ class LiveNode(ParameterNode):
         """
         if self._outputs is None:
             raise RuntimeError("the node is not configured")
-        self.operation = Operation(
-            self, self._outputs, self._current_settings, self._fallback, self._diagnostics, self._problems
+        logger, settings = self.get_logger(), self._current_settings
+        self._sender = MessagePublisher()
+        self.publisher = FramePublisher(
+            self._name, self._outputs, self._sender.send, self._diagnostics, settings().limits, JpegEncoder(logger)
         )
+        self.processor = FrameProcessor(
+            settings, self._fallback, self._diagnostics, logger, self.publisher, PipelineSwitch()
+        )
+        try:
+            self.processor.warm_up()
+            self._connect(self.processor)
+        except BaseException:
+            self.deactivate()
+            raise
+        self.processor.start()  # last, so that a node that cannot start leaves no thread
         self.state = "active"
-        options = self._fallback.settings(self._current_settings()).options
-        self.get_logger().info(
-            f"waits for frames on {self.operation.input.topic_name}; sensor {printable(options.sensor.name)}, "
-            f"backend {options.backend}, device {printable(self.operation.processor.device or 'unknown')}"
+        options = self._fallback.settings(settings()).options
+        logger.info(
+            f"waits for frames on {self.input.topic_name}; sensor {printable(options.sensor.name)}, "
+            f"backend {options.backend}, device {printable(self.processor.device or 'unknown')}"
         )
 
+    def _connect(self, processor: FrameProcessor) -> None:
+        """Subscribe, and offer the service; from here on callbacks run."""
+        self.input = create_input(self, topics.IMAGE, topics.IMAGE_INPUT, self._on_image)
+        rcl = load_rcl()
+        if rcl is not None:
+            self._direct_input = DirectInput(self, self.input, rcl, processor.message_memory)
+            self.add_waitable(self._direct_input)
+        self._losses = LossCounter(self.input)
+        self._others = [
+            create_input(self, topics.CAMERA_INFO, topics.CAMERA_INFO_INPUT, self._on_camera_info),
+            create_input(self, topics.IMAGE, topics.REFERENCE_INPUT, self._on_reference),
+        ]
+        self._snapshots = ThreadPoolExecutor(1, "polar_pipeline_snapshot")
+        self._service = self.create_service(Trigger, "~/snapshot", self._on_snapshot)
+
     def deactivate(self) -> None:
-        """Finish the frame at work and take no more; releases threads, subscriptions, and memory of frames."""
-        if self.operation is None:
+        """Finish the frame and the snapshot at work, and take no more; releases threads and memory of frames."""
+        if self.processor is None:
             return
-        self.operation.close()
-        self._failure = self.operation.processor.failure
-        self.operation = None
+        self.processor.close()
+        if self._sender is not None:
+            self._sender.close()
+        self._failure = self.processor.failure
+        if self._snapshots is not None:
+            self._snapshots.shutdown()
+        if self._losses is not None:
+            self._losses.close()
+        if self._direct_input is not None:
+            self._direct_input.close()
+            self.remove_waitable(self._direct_input)
+        for subscription in filter(None, (self.input, *self._others)):
+            self.destroy_subscription(subscription)
+        if self._service is not None:
+            self.destroy_service(self._service)
+        self.processor = self.publisher = self._sender = self.input = self._losses = self._direct_input = None
+        self._service = self._newest = self._snapshots = self._snapshot = None
+        self._others, self._statuses = [], []
         self.state = "inactive"
         release_freed_memory()
 
     def cleanup(self) -> None:
         """Release the outputs, and what the parameters stand for, such as a calibration."""
         self.deactivate()
-        if self._outputs is not None:
-            destroy_outputs(self, self._outputs)
+        for publisher in (self._outputs or {}).values():
+            self.destroy_publisher(publisher)
         self._outputs = self._settings = self._candidate = None
         self.state = "unconfigured"
         release_freed_memory()
@@ -127,13 +209,71 @@ class LiveNode(ParameterNode):
     def close(self) -> None:
         """Finish the frame and the snapshot at work, end all threads and release the pipelines; safe to call twice."""
         self.deactivate()
-        self.files.close()
+        super().close()
 
     def _current_settings(self) -> Settings:
         """The settings asked for, of a node that is configured."""
         if self._settings is None:
             raise RuntimeError("the node is not configured")
         return self._settings
+
+    # ---------------------------------------------------------------------------------------------------------- inputs
+
+    # After a subscription was destroyed, an executor may still call back for a message that it has seen before.
+
+    def _on_image(self, cdr: messages.Cdr) -> None:
+        if self.processor is not None:
+            self._diagnostics.received(messages.peek_stamp(cdr))
+            self._newest = ReceivedImage(cdr, time.perf_counter(), self.get_clock().now().nanoseconds)
+            self.processor.put(self._newest)
+
+    def _on_camera_info(self, cdr: bytes) -> None:
+        if self.processor is not None and self.publisher is not None:
+            self.publisher.camera_info = self.processor.camera_info = cdr
+
+    def _on_reference(self, cdr: bytes) -> None:
+        if self.processor is not None:
+            self.processor.reference = cdr
+
+    # ------------------------------------------------------------------------------------------------------- snapshots
+
+    def _on_snapshot(self, _: Trigger.Request, response: Trigger.Response) -> Any:
+        """Have the newest frame written for a bug report; gives a response, or a future of it."""
+        newest, processor, thread = self._newest, self.processor, self._snapshots
+        if newest is None or processor is None or thread is None:
+            response.message = f"no frame came in on {self.input.topic_name} yet"
+        elif self._snapshot is not None and not self._snapshot.done():
+            response.message = "another snapshot is being written"
+        elif time.monotonic() < self._snapshot_due:
+            response.message = f"the last snapshot was less than {SNAPSHOT_PERIOD:g} s ago"
+        if newest is None or processor is None or thread is None or response.message:
+            return response
+        settings = self._current_settings()
+        values = {name: self.get_parameter(name).value for name in PARAMETERS}
+        digest = settings.options.calibration.digest if settings.options.calibration else ""
+        snapshot = Snapshot(
+            self._name,
+            newest.cdr,
+            newest.time_ns,
+            values,
+            processor.camera_info,
+            processor.reference,
+            self._statuses,
+            digest,
+        )
+        self._snapshot_due = time.monotonic() + SNAPSHOT_PERIOD
+        self._snapshot = thread.submit(self._write_snapshot, settings, snapshot)
+        return self._snapshot
+
+    def _write_snapshot(self, settings: Settings, snapshot: Snapshot) -> Trigger.Response:
+        """Write a snapshot, in a thread of its own; gives the service's response, also where it fails."""
+        try:
+            folder = write_snapshot(settings.snapshot_folder, settings.snapshot_quota_mb * 1_000_000, snapshot)
+        except Exception as err:  # noqa: BLE001
+            reason = printable(f"{type(err).__name__}: {err}")
+            self.get_logger().error(f"no snapshot: {reason}")
+            return Trigger.Response(success=False, message=reason)
+        return Trigger.Response(success=True, message=printable(str(folder), MAX_PATH))
 
     # ------------------------------------------------------------------------------------------------------ parameters
 
@@ -142,7 +282,7 @@ class LiveNode(ParameterNode):
         values = {change.name: change.value for change in changes if change.name in PARAMETERS}
         try:
             if self._settings is not None and values:
-                self.files.check(values)
+                self.check_files(values)
                 self._candidate = self._validate(values)
         except (ValueError, RuntimeError) as err:
             return SetParametersResult(successful=False, reason=printable(str(err), MAX_REASON))
@@ -155,7 +295,8 @@ class LiveNode(ParameterNode):
 
     def _apply_parameters(self, changes: List[Any]) -> None:
         """Replace the settings by one assignment, which the worker sees between two frames."""
-        self.accept(changes)
+        for change in changes:
+            self._wrong_values.pop(change.name, None)  # those given at the start
         if self._candidate is not None:
             self._settings, self._candidate = self._candidate, None
 
@@ -169,30 +310,25 @@ class LiveNode(ParameterNode):
     # ---------------------------------------------------------------------------------------------------- diagnostics
 
     def _on_report(self) -> None:
-        operation = self.operation
-        if operation is not None and self._outputs is not None:
-            self._look(operation, self._outputs)
-        else:
-            self._diagnostics.listened(False)
-        now = messages.stamp_within_range(self.get_clock().now().nanoseconds)  # a simulated clock may show any time
-        statuses = self._make_statuses(operation)
-        if operation is not None:
-            operation.statuses = statuses
-        self._report.publish(bytes(messages.encode_diagnostics(now, statuses)))
-
-    def _look(self, operation: Operation, outputs: OutputTopics) -> None:
-        """Count lost frames, and log when frames stay away."""
-        lost = operation.lost()
-        if lost:
-            self._diagnostics.dropped("transport", lost)
-        line = self._diagnostics.listened(outputs.have_subscribers())
+        """Publish the node's report; count lost frames, and log when frames stay away."""
+        is_wanted = False
+        if self.publisher is not None and self._losses is not None:
+            is_wanted = bool(self.publisher.demand())
+            lost = self._losses.poll()
+            if lost:
+                self._diagnostics.dropped("transport", lost)
+        line = self._diagnostics.listened(is_wanted)
         if line is not None:
-            topic = operation.input.topic_name
+            topic = self.input.topic_name
             self.get_logger().warning(f"{line}; {topic} has {self.count_publishers(topic)} publishers")
+        now = messages.stamp_within_range(self.get_clock().now().nanoseconds)  # a simulated clock may show any time
+        self._statuses = self._make_statuses()
+        self._report.publish(bytes(messages.encode_diagnostics(now, self._statuses)))
 
-    def _make_statuses(self, operation: Optional[Operation]) -> List[messages.Status]:
+    def _make_statuses(self) -> List[messages.Status]:
         """The state of frames, latency and pipeline; of quality and layout too while frames are taken."""
-        if self._settings is None or operation is None:
+        processor, publisher = self.processor, self.publisher
+        if self._settings is None or processor is None or publisher is None:
             reason = self.problem or find_namesake(self)
             level = Level.ERROR if self.problem else Level.WARN if reason else Level.OK
             text = f"{self.state}: {reason}" if reason else self.state
@@ -201,26 +337,26 @@ class LiveNode(ParameterNode):
                 messages.Status(level, f"{self._name}: pipeline", text, "", {}),
             ]
         options = self._fallback.settings(self._settings).options
-        sensor, topic = options.sensor.name, operation.input.topic_name
+        sensor = options.sensor.name
         values = {
             "backend": options.backend,
-            "device": operation.processor.device,
+            "device": processor.device,
             "resolution": options.resolution,
             "demosaic": options.interpolation,
             "ssim_mode": options.ssim_mode,
             "calibration": options.calibration.describe() if options.calibration else "none",
-            **operation.publisher.last_frame,
+            **publisher.last_frame,
         }
-        mismatch = "" if self._diagnostics.is_receiving else find_mismatch(self, operation.input)
+        mismatch = "" if self._diagnostics.is_receiving else find_mismatch(self, self.input)
         problems = "; ".join(filter(None, [find_namesake(self), mismatch, self._fallback.problem(self._settings)]))
-        level, text = (Level.WARN, problems) if problems else (Level.OK, operation.processor.device)
-        found, figures = operation.publisher.quality.report()
-        layout = operation.publisher.layout
+        level, text = (Level.WARN, problems) if problems else (Level.OK, processor.device)
+        verdict, figures = publisher.quality.report()
+        layout = publisher.layout
         layout_level = Level.WARN if layout.fits is False else Level.OK
         return [
-            *self._diagnostics.statuses(sensor, f"nothing arrives on {topic}"),
+            *self._diagnostics.statuses(sensor, f"nothing arrives on {self.input.topic_name}"),
             messages.Status(level, f"{self._name}: pipeline", text, sensor, values),
-            messages.Status(found.level, f"{self._name}: quality", found.text, sensor, figures),
+            messages.Status(verdict.level, f"{self._name}: quality", verdict.text, sensor, figures),
             messages.Status(layout_level, f"{self._name}: layout", layout.text, sensor, {}),
         ]
 

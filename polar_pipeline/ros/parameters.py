@@ -1,255 +1,245 @@
-"""The node's parameters: the pipeline's options and the node's own in one table, and how their values become settings.
-
-Imports no ROS. `ros2 param describe` shows this table; the launch and YAML files are tested against it.
-"""
+"""A node with the parameters of this package: how they are declared, converted and refused."""
 
 from __future__ import annotations
 
-import re
-from array import array
-from dataclasses import dataclass, fields, replace
-from typing import Any, Dict, Iterable, Iterator, Mapping, Tuple, cast
+import functools
+import sys
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from polar_pipeline._util.text import quoted
-from polar_pipeline.display import MAX_GAIN, Display, make_display
-from polar_pipeline.geometry import LensCalibration
-from polar_pipeline.options import OPTIONS, Option, Options, Value, declare, declared, make_options
-from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS
-from polar_pipeline.quality.statistics import LIMITS, QualityLimits, make_quality_limits
-from polar_pipeline.topics import PRODUCT_TOPICS
+from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
+from rcl_interfaces.srv import SetParameters, SetParametersAtomically
+from rclpy.exceptions import ParameterException
+from rclpy.node import Node
+from rclpy.parameter import Parameter as RosParameter
 
-#: Longest text in characters, as long as a path can be.
-MAX_TEXT = 4096
-#: Longest frame_id in characters.
-MAX_FRAME_ID = 255
-#: Most values in a list; the longest list of this package has three.
-MAX_LIST = 1000
-#: Type of a value, or of each value of a list -> its name in error messages, singular and plural.
-_WORDS = {
-    bool: ("true or false", "truth values"),
-    int: ("a whole number", "whole numbers"),
-    float: ("a number", "numbers"),
-    str: (f"text of at most {MAX_TEXT} characters, without NUL", "texts"),
-}
+from polar_pipeline._util.text import printable, quoted
+from polar_pipeline.calibration.file import load_calibration_once
+from polar_pipeline.live.diagnostics import MAX_REASON, Diagnostics
+from polar_pipeline.live.parameters import PARAMETERS, Parameter
+from polar_pipeline.live.preset import is_known, judge_unknown, params_files
+
+#: The parameter that names a file of megabytes.
+_FILE = "calibration"
 
 
-def is_ros_value(value: object) -> bool:
-    """Whether a ROS parameter and a parameter file can hold a value: a single one, or a tuple of one type."""
-    if isinstance(value, tuple):
-        is_uniform = len({type(item) for item in value}) == 1 and not isinstance(value[0], tuple)
-        return is_uniform and len(value) <= MAX_LIST and all(map(is_ros_value, value))
-    if isinstance(value, str):
-        return len(value) <= MAX_TEXT and "\0" not in value and not any("\ud800" <= char <= "\udfff" for char in value)
-    return isinstance(value, (bool, float)) or (isinstance(value, int) and -(2**63) <= value < 2**63)
+def make_descriptor(row: Parameter) -> ParameterDescriptor:
+    """The descriptor of a parameter, as `ros2 param describe` shows it."""
+    descriptor = ParameterDescriptor(description=row.text, read_only=row.read_only, dynamic_typing=row.dynamic)
+    if row.choices or row.numbers:
+        descriptor.additional_constraints = f"one of: {', '.join(map(str, row.choices or row.numbers))}"
+    if row.numbers:
+        steps = {after - before for before, after in zip(row.numbers, row.numbers[1:])}
+        step = steps.pop() if len(steps) == 1 else 1
+        descriptor.integer_range = [IntegerRange(from_value=row.numbers[0], to_value=row.numbers[-1], step=step)]
+    if row.limits is not None:
+        low, high = row.limits
+        if isinstance(row.default, float):
+            descriptor.floating_point_range = [FloatingPointRange(from_value=low, to_value=high)]
+        else:
+            descriptor.integer_range = [IntegerRange(from_value=int(low), to_value=int(high), step=1)]
+    return descriptor
 
 
-@dataclass(frozen=True)
-class Parameter(Option):
-    """One parameter of the node: an option of the pipeline under its ROS name, or one that only the node has.
+class GuardedNode(Node):  # type: ignore[misc]
+    """A node that passes what its callbacks raise to `refuse_error`; a service answers all the same.
 
-    Attributes:
-        option: The option of the pipeline that it sets; "" for none.
-        dynamic: Whether values of other types are allowed too.
-        is_name: Whether its text is the name of a coordinate frame, or empty.
+    rclpy would pass an exception on to the main loop, and leave undone what else was ready. rclpy's own subscriptions,
+    services and timers are created through these methods too.
     """
 
-    option: str = ""
-    dynamic: bool = False
-    is_name: bool = False
+    def refuse_error(self, err: Exception) -> None:
+        """Count and log an exception of a callback."""
+        raise NotImplementedError
 
-    @property
-    def allowed(self) -> str:
-        """The values allowed, in words."""
-        if self.dynamic:
-            return "a number, text, or a list of either"
-        if self.choices or self.numbers:
-            return f"one of {', '.join(map(str, self.choices or self.numbers))}"
-        if self.is_name:
-            return f"text of letters, digits and _ - . /, at most {MAX_FRAME_ID} characters"
-        if isinstance(self.default, tuple):
-            count = {2: "a pair of"}.get(len(self.default), f"a list of {len(self.default)}")
-            return f"{count} {_WORDS[type(self.default[0])][1]}"
-        words = _WORDS[type(self.default)][0]
-        return words if self.limits is None else f"{words} in [{self.limits[0]}, {self.limits[1]}]"
+    def create_subscription(self, msg_type: Any, topic: str, callback: Any, *arguments: Any, **options: Any) -> Any:
+        """Create a subscription, also rclpy's own (simulated time), with a callback that raises nothing."""
+        return super().create_subscription(msg_type, topic, self.guarded(callback), *arguments, **options)
 
-    def checked(self, value: object) -> Value:
-        """The value, a list as a tuple and a whole number as a float where one is meant, if it is allowed by itself.
+    def create_service(self, srv_type: Any, srv_name: str, callback: Any, *arguments: Any, **options: Any) -> Any:
+        """Create a service, also rclpy's own (parameters), with a callback that raises nothing.
 
-        Args:
-            value: Of any type. ROS hands arrays over as `array.array` or list, and None for what is not set.
-
-        Raises:
-            ValueError: It is not allowed; the message says what is.
+        The callback may return a future of the response in place of it; that future must not fail. rclpy provides
+        coroutines as callbacks for this, but the events executor of Jazzy does not await them, and that of Kilted
+        crashes on what they raise. Every executor passes what the callback returns to the service's `send_response`.
         """
-        found = tuple(value) if isinstance(value, (list, array)) else value
-        if not (is_ros_value(found) and self._allows(found)):
-            raise ValueError(f"{self.name} must be {self.allowed}, got {quoted(value)}")
-        if isinstance(self.default, float) and isinstance(found, int) and not self.dynamic:
-            return float(found)
-        return cast(Value, found)
+        service = super().create_service(srv_type, srv_name, self.guarded(callback), *arguments, **options)
+        send = service.send_response
 
-    def _allows(self, value: Any) -> bool:
-        items, defaults = (each if isinstance(each, tuple) else (each,) for each in (value, self.default))
-        kind = type(defaults[0])
-        kinds = (int, float, str) if self.dynamic else (int, float) if kind is float else (kind,)
-        # bool is a subclass of int
-        if not all(isinstance(item, kinds) and isinstance(item, bool) == (kind is bool) for item in items):
-            return False
-        if not self.dynamic and (isinstance(value, tuple), len(items)) != (
-            isinstance(self.default, tuple),
-            len(defaults),
-        ):
-            return False
-        if self.choices or self.numbers:
-            return value in (self.choices or self.numbers)
-        if self.is_name:
-            return re.fullmatch(rf"[A-Za-z0-9_./-]{{0,{MAX_FRAME_ID}}}", value) is not None
-        return self.limits is None or bool(self.limits[0] <= value <= self.limits[1])  # NaN is refused too
+        def send_when_done(answer: Any, header: Any) -> None:
+            if isinstance(answer, Future):
+                answer.add_done_callback(lambda done: send(done.result(), header))
+            else:
+                send(answer, header)
 
+        service.send_response = send_when_done
+        return service
 
-@dataclass(frozen=True)
-class Settings:
-    """The values of all parameters, checked against each other. Build it with `make_settings`.
+    def create_timer(self, timer_period_sec: float, callback: Any, *arguments: Any, **options: Any) -> Any:
+        """Create a timer with a callback that raises nothing."""
+        return super().create_timer(timer_period_sec, self.guarded(callback), *arguments, **options)
 
-    Attributes:
-        options: Options with which any product that they allow would be computed.
-        limits: Where quality becomes bad.
-        display: Gain and white balance of the preview and of compressed light.
-    """
+    def guarded(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that passes what `callback` raises to `refuse_error`, and then returns its last argument."""
 
-    options: Options
-    on_device_error: str = declare(
-        "cpu",
-        "What follows when the GPU fails. 'cpu': the CPU takes over, and every 10 s the GPU is tried again. 'retry': "
-        "the next frame tries again. 'stop': the node ends with exit code 1, for a launch file that respawns it.",
-        choices=("cpu", "retry", "stop"),
-    )
-    queue_size: int = declare(
-        2,
-        "Frames that can wait while one is processed; the newest replaces the oldest. 1: freshest frames under "
-        "overload; more: longer interruptions lose nothing.",
-        limits=(1, 16),
-        unit="frames",
-        read_only=True,
-    )
-    output_depth: str = declare(
-        "float32",
-        "Pixels of DoLP, AoLP, their deviations and the SSIM map: physical values (32FC1), the display encoding "
-        "(mono8), or 16 bits (16UC1), which intensity, angle images and components of light then have too.",
-        choices=OPTIONS["dtype"].choices,
-    )
-    always: bool = declare(
-        False,
-        "Compute SSIM, and DoLP for its count of dark pixels, for /diagnostics, even without any subscriber.",
-        parameter="quality.always",
-    )
-    limits: QualityLimits = QualityLimits()
-    frame_id: str = declare(
-        "",
-        "frame_id of every output, of letters, digits and _ - . /; '' takes the input's, control characters escaped.",
-        kind=Parameter,
-        is_name=True,
-    )
-    jpeg_quality: int = declare(90, "JPEG quality of the compressed topics.", limits=(1, 100))
-    display: Display = Display()
-    snapshot_folder: str = declare(
-        "",
-        "Where ~/snapshot writes; '' for $ROS_HOME/polar_pipeline or ~/.ros/polar_pipeline.",
-        read_only=True,
-        parameter="snapshot.folder",
-    )
-    snapshot_quota_mb: int = declare(
-        1024,
-        "Megabytes that snapshots may take in their folder; the oldest are removed.",
-        limits=(1, 1048576),
-        unit="MB",
-        read_only=True,
-        parameter="snapshot.quota_mb",
-    )
+        @functools.wraps(callback)  # rclpy looks at the signature
+        def guarded(*arguments: Any) -> Any:
+            try:
+                return callback(*arguments)
+            except Exception as err:  # noqa: BLE001
+                self.refuse_error(err)
+                return arguments[-1] if arguments else None  # a service's response as it is
 
-    def computable(self, products: Iterable[str]) -> Tuple[str, ...]:
-        """Those of the products that these settings can make."""
-        return tuple(name for name in products if name in self.options.products)
-
-    def rectified_by(self, lens: LensCalibration) -> Settings:
-        """The same settings with the lens calibration that came with the frames."""
-        return replace(self, options=self.options.with_held(rectify=lens))
-
-    def on_cpu(self) -> Settings:
-        """The same settings for the CPU backend."""
-        precision = "auto" if self.options.precision == "fp16" else self.options.precision
-        return replace(self, options=self.options.with_held(backend="cpu", precision=precision))
-
-    def arguments(self, products: Tuple[str, ...]) -> Dict[str, Any]:
-        """Arguments of a `Pipeline` that makes these products."""
-        arguments = self.options.arguments()
-        if not set(products) & set(SSIM_PRODUCTS):
-            del arguments["ssim_mode"]  # without SSIM no reference is needed
-        dtype = {name: PRODUCT_TOPICS[name].dtype(self.output_depth) for name in products}
-        return {**arguments, "products": products, "dtype": dtype}
+        return guarded
 
 
-_DISPLAY = {
-    "gain": Parameter(
-        1.0,
-        f"Brightness of the preview and of compressed light: a factor above 0, at most {MAX_GAIN:g}, or 'auto'.",
-        dynamic=True,
-        parameter="display.gain",
-    ),
-    "white_balance": Parameter(
-        "none",
-        "White balance of compressed light of a colour sensor: 'none', 'auto', or the factors [red, green, blue].",
-        dynamic=True,
-        parameter="display.white_balance",
-    ),
-}
-_LIMITS = {name: replace(row, parameter=f"quality.{name}") for name, row in LIMITS.items()}
-_OWN = declared(Settings)
+class ParameterNode(GuardedNode):
+    """Declares every parameter of `PARAMETERS`, and checks each value by itself.
 
-
-def _parameters() -> Iterator[Parameter]:
-    """Every parameter, in the order of the fields of `Settings`."""
-    groups: Dict[str, Mapping[str, Option]] = {"options": OPTIONS, "limits": _LIMITS, "display": _DISPLAY}
-    for field in fields(Settings):
-        for row in groups[field.name].values() if field.name in groups else (_OWN[field.name],):
-            if row.parameter:
-                option = row.name if field.name == "options" else ""
-                yield Parameter(**{**vars(row), "name": row.parameter, "option": option})
-
-
-#: Every parameter by name.
-PARAMETERS: Dict[str, Parameter] = {row.name: row for row in _parameters()}
-
-
-def _make_options(chosen: Mapping[str, Any]) -> Options:
-    """Options for all products that can be computed: with a geometry those of the noise cannot.
-
-    Raises:
-        ValueError: An option is not allowed, alone or beside the others.
-    """
-    products = tuple(name for name in PRODUCTS if name not in NOISE_PRODUCTS)
-    names = {row.option: row.name for row in PARAMETERS.values()}
-    options = make_options(products=products, names=names, **chosen)
-    return options if options.geometry is not None else replace(options, products=tuple(PRODUCTS))
-
-
-def make_settings(values: Mapping[str, object]) -> Settings:
-    """Settings from the values of all parameters.
+    A calibration is read in a thread before the request that names it is answered, while the executor goes on.
+    Requests to set parameters are answered in their order.
 
     Args:
-        values: Parameter name -> value, for every name in `PARAMETERS`.
-
-    Raises:
-        ValueError: A value is not allowed, alone or beside the others; the message says what is.
+        argv: The command line of this process, `sys.argv` by default: it names the files that parameters come from.
+        arguments: Passed to `rclpy.node.Node`.
     """
-    missing = [name for name in PARAMETERS if name not in values]
-    if missing:
-        raise ValueError(f"no value for {', '.join(missing)}")
-    found: Dict[str, Any] = {name: row.checked(values[name]) for name, row in PARAMETERS.items()}
-    options = _make_options({row.option: found[name] for name, row in PARAMETERS.items() if row.option})
-    return Settings(
-        options=options,
-        limits=make_quality_limits(**{name: found[str(row.parameter)] for name, row in _LIMITS.items()}),
-        display=make_display(found["display.gain"], found["display.white_balance"]),
-        **{name: found[str(row.parameter)] for name, row in _OWN.items()},
-    )
+
+    def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:
+        self._files = ThreadPoolExecutor(1, "polar_pipeline_files")  # rclpy creates its services early
+        self._last_request: Optional[Future[Any]] = None
+        # of requests whose files were read: path -> reason if it is unreadable, answers, calibrations
+        self._requests: Deque[Tuple[Dict[str, str], Callable[[], None], List[Any]]] = deque()
+        self._unreadable: Dict[str, str] = {}  # of the request that is being answered
+        super().__init__("polar_pipeline", **arguments)
+        self._argv = [*(sys.argv if argv is None else argv), *(arguments.get("cli_args") or ())]
+        self._name = self.get_fully_qualified_name().lstrip("/")
+        self._diagnostics = Diagnostics(self._name, self.get_logger())
+        self._wrong_values: Dict[str, str] = {}
+        for row in PARAMETERS.values():
+            self._declare(row)
+
+    def close(self) -> None:
+        """Finish the file that is being read, and end the thread; safe to call twice."""
+        self._files.shutdown()
+
+    def refuse_error(self, err: Exception) -> None:
+        """Count and log an unexpected error; for any thread."""
+        self._diagnostics.refuse_error(err)
+
+    def _declare(self, row: Parameter) -> None:
+        """Declare a parameter, with its default where the value given is refused; `configure` then says why."""
+        value: Any = row.default
+        try:  # of any type at first: a whole number does for a float
+            value = row.checked(self.declare_parameter(row.name, value, ParameterDescriptor(dynamic_typing=True)).value)
+        except (ValueError, TypeError, OverflowError, ParameterException) as err:
+            self._wrong_values[row.name] = str(err)
+        if self.has_parameter(row.name):
+            self.undeclare_parameter(row.name)
+        self.declare_parameter(row.name, value, make_descriptor(row), ignore_override=True)
+
+    def check_start_parameters(self) -> None:
+        """Refuse wrong values given at the start and unknown parameters; those of other nodes are only logged.
+
+        Raises:
+            ValueError: With the parameters' names.
+        """
+        # rclpy has no public call for what is given but not declared, other than to declare all of it
+        given = [name for name in getattr(self, "_parameter_overrides", {}) if not is_known(name)]
+        wrong, foreign = judge_unknown(
+            given, self.get_fully_qualified_name(), params_files(self._argv) if given else ()
+        )
+        if wrong:
+            raise ValueError(f"no parameter of this package is called {'; '.join(wrong)}")
+        if foreign:
+            names = printable(", ".join(foreign), MAX_REASON)
+            self.get_logger().warning(f"parameters of every node (/**) that this one has not: {names}")
+        if self._wrong_values:
+            raise ValueError("; ".join(self._wrong_values.values()))
+
+    def set_parameters(self, parameter_list: List[Any]) -> List[SetParametersResult]:
+        """Set parameters one by one; see `set_parameters_atomically`."""
+        return [self.set_parameters_atomically([change]) for change in parameter_list]
+
+    def set_parameters_atomically(self, parameter_list: List[Any]) -> SetParametersResult:
+        """Set all parameters or none; whole numbers do for floats, and a fixed parameter can be set to its own value.
+
+        Refused changes show in the diagnostics.
+        """
+        try:
+            changes = [self._converted(change) for change in parameter_list]
+            result = super().set_parameters_atomically([change for change in changes if change is not None])
+        except ValueError as err:
+            result = SetParametersResult(successful=False, reason=printable(str(err), MAX_REASON))
+        if not result.successful:
+            self._diagnostics.refuse("parameter", result.reason)
+        return result
+
+    def _converted(self, change: Any) -> Any:
+        """A change with the value as its parameter has it; None if the parameter is fixed and keeps its value.
+
+        Raises:
+            ValueError: The value is not allowed.
+        """
+        name, row = change.name, PARAMETERS.get(change.name)
+        if not self.has_parameter(name):
+            raise ValueError(f"{printable(name)} is not a parameter of this node")
+        value = change.value if row is None else row.checked(change.value)
+        if isinstance(value, float):
+            change = RosParameter(name, value=value)
+        if not self.describe_parameter(name).read_only:
+            return change
+        now = self.get_parameter(name).value
+        if now != change.value:
+            raise ValueError(f"{printable(name)} is fixed at start, to {quoted(now)}; got {quoted(change.value)}")
+        return None
+
+    # ----------------------------------------------------------------------------------------------------------- files
+
+    def create_service(self, srv_type: Any, srv_name: str, callback: Any, *arguments: Any, **options: Any) -> Any:
+        """Create a service, see `GuardedNode`; requests to set parameters wait for their files."""
+        if srv_type in (SetParameters, SetParametersAtomically):
+            callback = self._after_files(self.guarded(callback))
+        return super().create_service(srv_type, srv_name, callback, *arguments, **options)
+
+    def check_files(self, values: Mapping[str, object]) -> None:
+        """Refuse values of parameters that name an unreadable file.
+
+        Raises:
+            ValueError: With the reason.
+        """
+        reason = self._unreadable.get(str(values.get(_FILE)))
+        if reason is not None:
+            raise ValueError(reason)
+
+    def _after_files(self, callback: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        """A service's callback that gives a future if files have to be read before `callback` can answer."""
+
+        def answer(request: Any, response: Any) -> Any:
+            paths = [row.value.string_value for row in request.parameters if row.name == _FILE]
+            if not any(paths) and (self._last_request is None or self._last_request.done()):
+                return callback(request, response)
+            answered: Future[Any] = Future()
+            self._last_request = answered
+            self._files.submit(self._read, paths, lambda: answered.set_result(callback(request, response)))
+            return answered
+
+        return answer
+
+    def _read(self, paths: List[str], set_parameters: Callable[[], None]) -> None:
+        """Read the calibrations of a request, in the thread for files."""
+        calibrations, unreadable = [], {}
+        for path in filter(None, paths):
+            try:
+                calibrations.append(load_calibration_once(Path(path)))
+            except Exception as err:  # noqa: BLE001, PERF203 - the request must be answered
+                unreadable[path] = f"{_FILE}: {err}"
+        self._requests.append((unreadable, set_parameters, calibrations))
+        self.executor.create_task(self._answer_oldest)  # tasks may run in any order
+
+    def _answer_oldest(self) -> None:
+        """Answer a request; its calibrations are held until then, and are not read again."""
+        self._unreadable, set_parameters, _ = self._requests.popleft()
+        set_parameters()
+        self._unreadable = {}

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline._util.yamlfile import read_yaml
-from polar_pipeline.ros.names import RULE, expand, is_name
-from polar_pipeline.ros.preset import check_parameters, flatten, read_nodes
+from polar_pipeline.live.preset import check_parameters, flatten, read_nodes
 
 #: How cameras are distributed over processes: all in `one`, or `each` in one of its own.
 PROCESSES = ("one", "each")
 #: More cameras than a robot has: a list of thousands is a mistake, and would start as many nodes.
 MAX_CAMERAS = 64
+#: Characters that a full name may have: ROS allows 247, of which a node's own topics and services need up to 32.
+MAX_NAME = 200
+#: What a name is made of, for error messages; ROS itself would refuse it later.
+RULE = f"letters, digits and single underscores, no digit first, parts joined by /, at most {MAX_NAME} characters"
+_FULL = re.compile(r"(/[A-Za-z_][A-Za-z0-9_]*)+")
 
 
 @dataclass(frozen=True)
@@ -82,16 +87,11 @@ def _rig(document: Any, folder: Path, namespace: str) -> Rig:
     if not isinstance(rows, list) or not 1 <= len(rows) <= MAX_CAMERAS:
         raise ValueError(f"cameras must be a list of 1 to {MAX_CAMERAS} cameras, got {quoted(rows)}")
     cameras: List[Camera] = []
-    files: Set[Path] = set()  # checked already; cameras may share one
     for number, row in enumerate(rows, 1):
         try:
-            camera = _camera(row, folder, namespace)
-            if camera.params_file is not None and camera.params_file not in files:
-                read_nodes(camera.params_file)
-                files.add(camera.params_file)
-        except ValueError as err:
+            cameras.append(_camera(row, folder, namespace))
+        except ValueError as err:  # noqa: PERF203 - one line says which camera
             raise ValueError(f"camera {number}: {err}") from err
-        cameras.append(camera)
     names = [camera.full_name for camera in cameras]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -113,7 +113,7 @@ def _camera(row: Any, folder: Path, namespace: str) -> Camera:
     values: Dict[str, Any] = dict(row)
     values["namespace"] = "/" + "/".join(filter(None, f"{namespace}/{row.get('namespace', '')}".split("/")))
     if "params_file" in row:
-        values["params_file"] = _existing_file(folder, row["params_file"])
+        values["params_file"] = _params_file(folder, row["params_file"])
     parameters = row.get("parameters")
     if not isinstance(parameters, (dict, type(None))):
         raise ValueError(f"parameters must be names and values, got {quoted(parameters)}")
@@ -129,17 +129,34 @@ def _camera(row: Any, folder: Path, namespace: str) -> Camera:
     return camera
 
 
-def _existing_file(folder: Path, name: str) -> Path:
-    """The path of a file named by a rig in this folder.
+def _params_file(folder: Path, name: str) -> Path:
+    """The path of a parameter file named by a rig in this folder.
 
     Raises:
-        ValueError: There is no such file.
+        ValueError: The file cannot be read.
     """
     try:
         path = folder / Path(name).expanduser()
-        is_there = path.is_file()
-    except (OSError, RuntimeError, ValueError) as err:  # no such user's home, or no path at all
-        raise ValueError(f"params_file {quoted(name)}: {printable(str(err))}") from err
-    if not is_there:
-        raise ValueError(f"params_file {printable(str(path))} does not exist")
+        read_nodes(path)
+    except (RuntimeError, ValueError) as err:  # RuntimeError: no such user's home
+        raise ValueError(f"params_file {quoted(name)}: {printable(str(err), 300)}") from err
     return path
+
+
+def is_name(full: str) -> bool:
+    """Whether a text is a valid full name of a node or topic, such as `/front/polar_pipeline`."""
+    # names with two underscores in a row are keywords of remapping rules, such as __node
+    return len(full) <= MAX_NAME and "__" not in full and _FULL.fullmatch(full) is not None
+
+
+def expand(topic: str, node: str) -> str:
+    """A topic's name from the root.
+
+    Args:
+        topic: Its name for a node: from the root, below the node (`~/`), or else in the node's namespace.
+        node: The node's name from the root.
+    """
+    if topic.startswith("/"):
+        return topic
+    folder = node if topic.startswith("~/") else node.rpartition("/")[0]
+    return f"{folder}/{topic[2:] if topic.startswith('~/') else topic}"

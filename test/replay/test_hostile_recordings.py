@@ -470,7 +470,7 @@ def test_play_counts_frames_that_cannot_be_read(make: Callable[[Path], Path], tm
 def test_play_waits_for_frames_that_are_centuries_apart(tmp_path: Path, monkeypatch: Any) -> None:
     """No sleep is longer than the system allows, and Ctrl-C ends it."""
     pytest.importorskip("rclpy")
-    from polar_pipeline.ros import play
+    from polar_pipeline.stream import play
 
     slept: List[float] = []
 

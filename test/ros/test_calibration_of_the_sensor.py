@@ -18,10 +18,10 @@ from support import wait_for
 
 from polar_pipeline import messages
 from polar_pipeline.calibration import load_calibration, save_calibration
+from polar_pipeline.live.parameters import PARAMETERS, make_settings
+from polar_pipeline.live.snapshot import Snapshot, write_snapshot
 from polar_pipeline.options import make_options
 from polar_pipeline.replay.source import open_source
-from polar_pipeline.ros.parameters import PARAMETERS, make_settings
-from polar_pipeline.ros.snapshot import Snapshot, write_snapshot
 from polar_pipeline.sensor.mosaic import SENSORS
 
 pytestmark = pytest.mark.ros

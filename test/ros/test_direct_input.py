@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import tracemalloc
 from typing import Any, Iterator, List, Optional
 
 import numpy as np
@@ -16,10 +17,11 @@ from rclpy.executors import SingleThreadedExecutor
 from sensor_msgs.msg import Image
 
 from polar_pipeline import messages
-from polar_pipeline.ros import _rcl, operation
-from polar_pipeline.ros._rcl import Rcl, load_rcl
+from polar_pipeline.live.processor import FrameProcessor
+from polar_pipeline.ros import transport
 from polar_pipeline.ros.main import EventsExecutor
 from polar_pipeline.ros.node import PolarNode
+from polar_pipeline.ros.transport import Rcl, load_rcl
 
 pytestmark = pytest.mark.ros
 SHAPE = (48, 64)
@@ -84,21 +86,6 @@ def test_a_message_outlives_the_next_ones_and_the_subscription(line: Line) -> No
         np.testing.assert_array_equal(data, messages.decode_image(image(number)).data)
 
 
-def test_memory_of_messages_is_freed(line: Line) -> None:
-    rcl, freed = Rcl(), []
-    free = rcl._free
-    rcl._free = lambda message: freed.append(message) or free(message)
-    for number in range(5):
-        line.publisher.publish(image(number))
-        found = taken(rcl, line)
-        view = np.frombuffer(found, np.uint8)[100:200]
-        calls = len(freed)
-        del found
-        assert len(freed) == calls, "an array of it is in use"
-        del view
-        assert len(freed) == calls + 1
-
-
 def test_a_message_comes_into_the_memory_given(line: Line) -> None:
     rcl, cdr = Rcl(), image(1)
     for spare in (0, 1, 1000):
@@ -112,21 +99,43 @@ def test_a_message_comes_into_the_memory_given(line: Line) -> None:
 
 
 def test_a_message_that_does_not_fit_comes_into_memory_of_its_own(line: Line) -> None:
-    rcl, freed = Rcl(), []
-    free = rcl._free
-    rcl._free = lambda message: freed.append(message) or free(message)
-    cdr = image(1)
+    rcl, cdr = Rcl(), image(1)
     for size in (1, 64, len(cdr) - 1):
         memory = np.full(size, 0xEE, np.uint8)
         line.publisher.publish(cdr)
-        found = taken(rcl, line, memory)
-        assert bytes(found) == cdr
+        assert bytes(taken(rcl, line, memory)) == cdr
         assert (memory == 0xEE).all(), "not freed, not written to"
-        calls = len(freed)
-        del found
-        assert len(freed) == calls + 1
     assert rcl.take(line.subscription, memory) is None
-    assert len(freed) == 3, "memory that was given is not freed"
+
+
+def test_memory_of_messages_is_freed(line: Line) -> None:
+    """Also of one for which there was no memory at first."""
+    rcl, large = Rcl(), image(1, (2000, 2000))
+    tracemalloc.start()
+    try:
+        for _ in range(3):
+            line.publisher.publish(large)
+            view = np.frombuffer(taken(rcl, line), np.uint8)[100:200]
+            assert tracemalloc.get_traced_memory()[0] > len(large), "an array of it is in use"
+            del view
+            assert tracemalloc.get_traced_memory()[0] < len(large) // 10
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("memory", [None, np.zeros(64, np.uint8)])
+def test_no_memory_for_a_message(line: Line, monkeypatch: pytest.MonkeyPatch, memory: Optional[np.ndarray]) -> None:
+    def fail(*_: Any) -> None:
+        raise MemoryError
+
+    rcl, cdr = Rcl(), image(1)
+    line.publisher.publish(cdr)
+    monkeypatch.setattr(transport.np, "empty", fail)
+    with pytest.raises(MemoryError, match=r"/line cannot be taken from: .* \(10\)"):
+        taken(rcl, line, memory)
+    monkeypatch.undo()
+    line.publisher.publish(cdr)
+    assert bytes(taken(rcl, line, memory)) == cdr
 
 
 def test_a_subscription_that_is_gone(line: Line) -> None:
@@ -148,15 +157,15 @@ def test_what_the_middleware_refuses_is_said(line: Line, code: int, error: Any) 
 def test_the_node_takes_every_frame(executor: Any, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With both executors; and through rclpy, where rcl's functions are not found."""
     if way == "rclpy":
-        monkeypatch.setattr(_rcl.ctypes, "CDLL", lambda _: object())  # a library without the functions
+        monkeypatch.setattr(transport.ctypes, "CDLL", lambda _: object())  # a library without the functions
         assert load_rcl() is None
     context = rclpy.Context()
     context.init()
     heard: List[Any] = []
-    received = operation.Operation._on_image
-    monkeypatch.setattr(operation.Operation, "_on_image", lambda self, cdr: heard.append(cdr) or received(self, cdr))
+    received = PolarNode._on_image
+    monkeypatch.setattr(PolarNode, "_on_image", lambda self, cdr: heard.append(cdr) or received(self, cdr))
     given: List[np.ndarray] = []
-    monkeypatch.setattr(operation.FrameProcessor, "message_memory", lambda _: given.append(np.empty(100, np.uint8)))
+    monkeypatch.setattr(FrameProcessor, "message_memory", lambda _: given.append(np.empty(100, np.uint8)))
     polar = PolarNode(context=context, parameter_overrides=[rclpy.Parameter("backend", value="cpu")])
     monkeypatch.undo()
     peer = rclpy.create_node("peer", context=context)
@@ -172,7 +181,7 @@ def test_the_node_takes_every_frame(executor: Any, way: str, monkeypatch: pytest
         assert [bytes(cdr) for cdr in heard[1::2]] == sent[1::2]
         assert {type(cdr) for cdr in heard} == {memoryview if way == "direct" else bytes}
         assert (len(given) >= len(sent)) == (way == "direct"), "asked for memory"
-        assert (polar.operation.input in polar.subscriptions) == (way == "rclpy")
+        assert (polar.input in polar.subscriptions) == (way == "rclpy")
         values = polar._diagnostics.statuses("", "")[0].values
         assert values["received"] == "4"
     finally:
@@ -192,7 +201,7 @@ def test_an_executor_outlives_the_subscription(executor: Any) -> None:
     spinning = executor(context=context)
     spinning.add_node(polar)
     spinning.spin_once(timeout_sec=0.1)
-    polar.destroy_subscription(polar.operation.input)
+    polar.destroy_subscription(polar.input)
     for _ in range(3):
         spinning.spin_once(timeout_sec=0.1)
     spinning.shutdown()

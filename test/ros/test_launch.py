@@ -314,8 +314,9 @@ def test_replay_plays_every_frame_into_the_node(environment: Any, peer: Any, tmp
     heard: List[int] = []
     qos = QoSProfile(depth=10)
     peer.create_subscription(Image, "intensity", lambda image: heard.append(image.header.stamp.sec), qos)
+    # `ros2 bag play` waits as long, by its argument --delay
     play = f"{sys.executable} -m polar_pipeline play {tmp_path}/drive.mcap --to image_raw --wait {TIMEOUT}"
-    write_script(tmp_path / "play", play, f"while [ ! -e {tmp_path}/heard ]; do sleep 0.1; done")
+    write_script(tmp_path / "play", "sleep 2", play, f"while [ ! -e {tmp_path}/heard ]; do sleep 0.1; done")
     process = start("replay.launch.py", environment, f"bag:={tmp_path}/drive.mcap")
     try:
         wait_for(lambda: len(heard) >= len(stamps), "every frame")

@@ -24,13 +24,13 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
 from services import client_of
-from support import ROOT, first_of, wait_for
+from support import ROOT, wait_for
 
 from polar_pipeline import SENSORS, messages
 from polar_pipeline.calibration import save_calibration
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.ros.exits import WRONG_USAGE
-from polar_pipeline.ros.managed_node import ManagedNode
+from polar_pipeline.ros import WRONG_USAGE
+from polar_pipeline.ros.lifecycle import ManagedNode
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 pytestmark = pytest.mark.ros
@@ -269,24 +269,6 @@ def test_parameters_in_every_state(node: Any, manager: Manager) -> None:
     assert sorted(set(names), key=names.index) == ["third", "fourth", "fifth", "sixth"]
 
 
-@pytest.mark.parametrize("number", first_of([signal.SIGTERM, signal.SIGINT]))
-def test_the_end_while_active(node: Any, manager: Manager, tmp_path: Path, number: signal.Signals) -> None:
-    """A signal ends the process in the middle of frames as it ends an ordinary node."""
-    process = node(is_forked=False)
-    assert manager.step("configure")
-    assert manager.step("activate")
-    manager.listen("dolp")
-    camera = drill.Process(tmp_path / "camera.log", drill.__file__, "camera", "1000000000000", is_forked=True)
-    try:
-        wait_for(lambda: len(manager.heard["dolp"]) > 5, "frames")
-        process.send(number)
-        assert process.wait() == 0
-    finally:
-        camera.close()
-    assert drill.check(manager.heard)
-    assert "Traceback" not in process.text
-
-
 def test_states_change_while_frames_come(node: Any, manager: Manager, tmp_path: Path) -> None:
     """Subscriptions come and go under an executor that waits for them; no frame is wrong, and none stops the node."""
     process = node()
@@ -456,10 +438,8 @@ def test_nothing_of_a_frames_size_is_kept(host: Any, kind: str, tmp_path: Path) 
         return [(row.size, str(row.traceback)) for row in traces if row.size >= raw.nbytes // 4]
 
     def is_heard() -> bool:
-        topics = made.node.operation.publisher._topics.products
-        return bool(camera.get_subscription_count()) and all(
-            topics[name][0].get_subscription_count() for name in images
-        )
+        heard = made.node.publisher.demand()
+        return bool(camera.get_subscription_count()) and all(PRODUCT_TOPICS[name].name in heard for name in images)
 
     tracemalloc.start()
     try:
@@ -489,7 +469,7 @@ def test_an_error_that_was_not_expected(host: Any, monkeypatch: pytest.MonkeyPat
     made = host()
     made.step("configure")
     threads = own_threads()
-    monkeypatch.setattr("polar_pipeline.ros.operation.LossCounter", lambda _: 1 / 0)
+    monkeypatch.setattr("polar_pipeline.ros.node.LossCounter", lambda _: 1 / 0)
     made.step("activate", "ERROR")
     assert made.node._state_machine.current_state[1] == made.node.state == "unconfigured"
     assert own_threads() == threads
@@ -511,7 +491,7 @@ def test_a_backend_that_fails_leaves_the_node_inactive(host: Any, monkeypatch: p
     def fail(_: Any) -> None:
         raise RuntimeError("no GPU today")
 
-    monkeypatch.setattr("polar_pipeline.ros.operation.FrameProcessor.warm_up", fail)
+    monkeypatch.setattr("polar_pipeline.ros.node.FrameProcessor.warm_up", fail)
     made.step("activate", "FAILURE")
     assert made.node._state_machine.current_state[1] == made.node.state == "inactive"
     assert made.node.problem == "cannot be activated: no GPU today"

@@ -19,8 +19,8 @@ from spinner import Spinner, destroy
 
 from polar_pipeline import messages
 from polar_pipeline.backend import Buffers
-from polar_pipeline.ros import _rcl, message_publisher
-from polar_pipeline.ros.message_publisher import MessagePublisher, OutgoingMessage
+from polar_pipeline.ros import transport
+from polar_pipeline.ros.transport import MessagePublisher
 
 pytestmark = pytest.mark.ros
 TOPICS = ("one", "two", "three", "four", "five", "six")
@@ -57,9 +57,9 @@ def post() -> Iterator[Post]:
 def box(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[MessagePublisher]:
     """By the middleware's own function, and as where that is not found."""
     if request.param == "rclpy":
-        monkeypatch.setattr(_rcl.ctypes, "CDLL", lambda _: object())  # a library without the function
+        monkeypatch.setattr(transport.ctypes, "CDLL", lambda _: object())  # a library without the function
     made = MessagePublisher()
-    assert made.is_direct == (request.param == "direct")
+    assert (made._rcl is None) == (request.param == "rclpy")
     monkeypatch.undo()
     yield made
     made.close()
@@ -73,20 +73,20 @@ def image(number: int) -> messages.Cdr:
 
 
 def test_every_topic_gets_its_bytes(post: Post, box: MessagePublisher) -> None:
-    outgoing = {topic: OutgoingMessage(post.publishers[topic], image(k)) for k, topic in enumerate(TOPICS)}
+    outgoing = {topic: (post.publishers[topic], image(k)) for k, topic in enumerate(TOPICS)}
     box.send(list(outgoing.values()))
     box.send([outgoing["three"]])
     box.send([])
     wait_for(lambda: sum(map(len, post.heard.values())) == 7, "every message")
     for topic, heard in post.heard.items():
-        assert heard == [bytes(outgoing[topic].cdr)] * (2 if topic == "three" else 1)
+        assert heard == [bytes(outgoing[topic][1])] * (2 if topic == "three" else 1)
 
 
 def test_the_memory_is_free_when_the_message_is_sent(post: Post, box: MessagePublisher) -> None:
     array = Buffers().get((40, 40), "uint8")
     for number in range(5):
         array[...] = number
-        box.send([OutgoingMessage(post.publishers["one"], messages.encode_image(number, "camera", "mono8", array))])
+        box.send([(post.publishers["one"], messages.encode_image(number, "camera", "mono8", array))])
     wait_for(lambda: len(post.heard["one"]) == 5, "every message")
     for number, cdr in enumerate(post.heard["one"]):
         assert (messages.decode_image(cdr).data == number).all()
@@ -94,8 +94,8 @@ def test_the_memory_is_free_when_the_message_is_sent(post: Post, box: MessagePub
 
 @pytest.mark.parametrize("bad", range(3))
 def test_one_that_cannot_be_sent_holds_up_no_other(post: Post, box: MessagePublisher, bad: int) -> None:
-    outgoing = [OutgoingMessage(post.publishers[topic], image(k)) for k, topic in enumerate(TOPICS[:3])]
-    destroy(post.node, outgoing[bad].topic)
+    outgoing = [(post.publishers[topic], image(k)) for k, topic in enumerate(TOPICS[:3])]
+    destroy(post.node, outgoing[bad][0])
     with pytest.raises(Exception, match=r"(?i)destroy"):
         box.send(outgoing)
     others = [topic for k, topic in enumerate(TOPICS[:3]) if k != bad]
@@ -104,17 +104,18 @@ def test_one_that_cannot_be_sent_holds_up_no_other(post: Post, box: MessagePubli
 
 @pytest.mark.parametrize("names", [("large", "small", "last"), ("small", "large", "last")])
 def test_while_one_is_sent_the_others_go(monkeypatch: pytest.MonkeyPatch, names: Tuple[str, ...]) -> None:
-    monkeypatch.setattr(message_publisher, "available_cores", lambda: 2)
+    monkeypatch.setattr(transport, "available_cores", lambda: 2)
     box, done, last = MessagePublisher(), [], threading.Event()
 
     def send(message: Any) -> None:
-        assert message.topic != "large" or last.wait(TIMEOUT)
-        done.append(message.topic)
-        if message.topic == "last":
+        topic, _ = message
+        assert topic != "large" or last.wait(TIMEOUT)
+        done.append(topic)
+        if topic == "last":
             last.set()
 
     monkeypatch.setattr(box, "_publish", send)
-    box.send([OutgoingMessage(name, b"") for name in names])
+    box.send([(name, b"") for name in names])
     assert done == ["small", "last", "large"]
     box.close()
 
@@ -130,8 +131,8 @@ def test_a_refusal_says_why(post: Post) -> None:
     unknown = SimpleNamespace(handle=Handle(), topic_name="/nowhere")
     for _ in range(2):  # the middleware's error is taken, and the next one is one of its own
         with pytest.raises(RuntimeError, match=r"/nowhere cannot be published: publisher pointer is invalid.*300"):
-            box.send([OutgoingMessage(unknown, image(0))])
-    box.send([OutgoingMessage(post.publishers["one"], image(0))])
+            box.send([(unknown, image(0))])
+    box.send([(post.publishers["one"], image(0))])
     wait_for(lambda: post.heard["one"], "the next message")
     box.close()
 
@@ -140,6 +141,6 @@ def test_any_buffer_will_do(post: Post, box: MessagePublisher) -> None:
     cdr = bytes(image(3))
     read_only = np.frombuffer(cdr, np.uint8)
     for kind in (cdr, bytearray(cdr), memoryview(cdr), read_only.data):
-        box.send([OutgoingMessage(post.publishers["one"], kind)])
+        box.send([(post.publishers["one"], kind)])
     wait_for(lambda: len(post.heard["one"]) == 4, "every message")
     assert set(post.heard["one"]) == {cdr}

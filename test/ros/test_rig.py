@@ -19,8 +19,7 @@ yaml = pytest.importorskip("yaml")
 from support import ROOT, TIMEOUT, first_of, wait_for
 
 from polar_pipeline import Pipeline, messages
-from polar_pipeline.ros.names import expand
-from polar_pipeline.ros.rig import Camera, Rig, read_rig
+from polar_pipeline.ros.rig import Camera, Rig, expand, read_rig
 
 TWO = """
 cameras:
@@ -74,7 +73,7 @@ def test_shipped_rig() -> None:
         ("cameras: [front]", "camera 1: a mapping with keys among namespace, name.*, got 'front'"),
         ("cameras: [{}, {topic: images}]", "camera 2: a mapping with keys among .* got topic"),
         ("cameras: [{namespace: 1}]", "camera 1: namespace must be text"),
-        ("cameras: [{params_file: none.yaml}]", "none.yaml does not exist"),
+        ("cameras: [{params_file: none.yaml}]", "none.yaml cannot be read: No such file"),
         ("cameras: [{parameters: {resolutoin: full}}]", "camera 1: no parameter of this package is called resolutoin"),
         ("cameras: [{parameters: [full]}]", "names and values"),
         ("cameras: [{namespace: a}, {namespace: /a/}]", "two cameras are called /a/polar_pipeline"),
@@ -84,7 +83,7 @@ def test_shipped_rig() -> None:
         ('cameras: [{params_file: "\\0"}]', "camera 1: params_file"),
         ('cameras: [{params_file: "\\ud800"}]', "camera 1: params_file"),
         (f"cameras: [{{params_file: {'x' * 5000}}}]", "camera 1: params_file"),
-        ("cameras: [{params_file: .}]", "does not exist"),
+        ("cameras: [{params_file: .}]", "cannot be read: it is no regular file"),
         ("cameras: [{}, {namespace: a, params_file: rig.yaml}]", "camera 2: .*rig.yaml is no file of ROS parameters"),
         ("cameras: [{parameters: {frame_id: 5}}]", "camera 1: frame_id must be text"),
         ("cameras: [{name: a/b}]", "camera 1: a node's name needs letters"),

@@ -19,8 +19,8 @@ from std_msgs.msg import Float32
 from support import ROOT, TIMEOUT, first_of, wait_for
 
 from polar_pipeline.doctor.checks import profile_variable
-from polar_pipeline.ros.exits import FAILED, WRONG_USAGE
-from polar_pipeline.ros.preset import judge_unknown, params_files
+from polar_pipeline.live.preset import judge_unknown, params_files
+from polar_pipeline.ros import FAILED, WRONG_USAGE
 from polar_pipeline.topics import NUMBER_TOPICS
 
 pytestmark = pytest.mark.ros
@@ -178,35 +178,10 @@ def test_a_node_that_had_to_end_may_work_later(tmp_path: Path) -> None:
     main = (
         "import sys\n"
         "from polar_pipeline._util.stop_flag import StopFlag\n"
-        "from polar_pipeline.ros import main, processor\n"
-        "processor.FrameProcessor.start = lambda self, _: setattr(self, 'failure', 'the GPU was lost')\n"
-        "sys.exit(main.run_node(None, StopFlag()))"
+        "from polar_pipeline.live import processor; from polar_pipeline.ros import main\n"
+        "processor.FrameProcessor.start = lambda self: setattr(self, 'failure', 'the GPU was lost')\n"
+        "sys.exit(main.main(None, StopFlag(), False))"
     )
     process = drill.Process(tmp_path / "log", "-c", main, "--ros-args", "-p", "backend:=cpu")
     assert process.wait() == FAILED
     assert "Traceback" not in process.text
-
-
-def test_ready_waits_for_the_node(node: Any, tmp_path: Path) -> None:
-    waiting = drill.Process(tmp_path / "ready.log", "-m", "polar_pipeline.ros.ready", "//robot/polar_pipeline")
-    other = node("-r", "__ns:=/rob", is_forked=True)
-    wait_for(lambda: "waits for frames" in other.text, "another node")
-    process = node("-r", "__ns:=/robot", is_forked=True)
-    assert waiting.wait() == 0, waiting.text
-    wait_for(lambda: "waits for frames on /robot/image_raw" in process.text, "that it takes frames")
-    assert waiting.text == ""
-
-
-def test_ready_is_interrupted(tmp_path: Path) -> None:
-    waiting = drill.Process(tmp_path / "ready.log", "-m", "polar_pipeline.ros.ready", "/polar_pipeline")
-    wait_for(lambda: "librcl" in Path(f"/proc/{waiting.pid}/maps").read_text(), "it to import ROS")
-    waiting.send(signal.SIGINT)
-    assert waiting.wait() == -signal.SIGINT
-    assert "Traceback" not in waiting.text
-
-
-@pytest.mark.parametrize("names", [[], ["no name"], ["a", "b"]])
-def test_ready_needs_a_name(tmp_path: Path, names: List[str]) -> None:
-    waiting = drill.Process(tmp_path / "ready.log", "-m", "polar_pipeline.ros.ready", *names)
-    assert waiting.wait() == WRONG_USAGE
-    assert "a node's name is needed" in waiting.text

@@ -1,0 +1,57 @@
+"""A frame in the live node, from its receipt to its publication. Imports no ROS."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, FrozenSet, Optional
+
+from polar_pipeline.live.parameters import Settings
+from polar_pipeline.messages import Cdr, ImageMessage
+from polar_pipeline.pipeline import Pending, Pipeline, Result
+from polar_pipeline.sensor.frames import Frame
+
+
+@dataclass(frozen=True)
+class ReceivedImage:
+    """A raw image as it came in.
+
+    Attributes:
+        cdr: Serialized `sensor_msgs/Image`.
+        received: Time of receipt in seconds of `time.perf_counter`.
+        time_ns: Time of receipt on the node's clock; 0 while a simulated clock has not started.
+    """
+
+    cdr: Cdr
+    received: float
+    time_ns: int
+
+
+@dataclass
+class LiveFrame:
+    """A decoded frame whose products are being computed or published.
+
+    Attributes:
+        received: The frame as it came in.
+        image: The decoded message.
+        raw: Its pixels.
+        settings: Settings by which its outputs are made.
+        demand: Topics that had subscribers when it was submitted.
+        timings: Stage -> seconds; later stages are added as they end.
+        age: Seconds from its stamp to its receipt; None if the stamp is of another clock.
+        is_restart: Whether its stamp is below that of the frame before.
+        pipeline: Computes its products; None if only lens calibrations or times are to be published.
+        pending: The frame's ticket in the pipeline.
+        result: Its products, once they are computed.
+    """
+
+    received: ReceivedImage
+    image: ImageMessage
+    raw: Frame
+    settings: Settings
+    demand: FrozenSet[str]
+    timings: Dict[str, float]
+    age: Optional[float]
+    is_restart: bool
+    pipeline: Optional[Pipeline] = None
+    pending: Optional[Pending] = None
+    result: Optional[Result] = None

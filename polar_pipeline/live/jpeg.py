@@ -1,0 +1,141 @@
+"""JPEG of images for viewing: by nvImageCodec on the GPU where that computes them, else by OpenCV. Imports no ROS."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
+
+import cv2
+import numpy as np
+
+from polar_pipeline._util.text import printable
+
+if TYPE_CHECKING:
+    from polar_pipeline.live.diagnostics import Logger
+
+#: Environment variable with the folder that nvImageCodec loads its plug-ins from.
+_PLUGINS = "NVIMGCODEC_EXTENSIONS_PATH"
+#: Encodes (h, w) grey or (h, w, 3) RGB uint8 with a quality of 1 to 100; gives the bytes of a JPEG file, (N,) uint8.
+Encode = Callable[[np.ndarray, int], np.ndarray]
+
+
+def encode_with_opencv(image: np.ndarray, quality: int) -> np.ndarray:
+    """An `Encode` that computes on the CPU.
+
+    Raises:
+        RuntimeError: OpenCV cannot encode the image.
+    """
+    bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR) if image.ndim == 3 else image
+    is_done, data = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, quality])
+    if not is_done:
+        raise RuntimeError(f"OpenCV cannot write a JPEG of shape {image.shape}")
+    return data
+
+
+class NvImageCodec:
+    """An `Encode` by NVIDIA's nvImageCodec. Chroma has half the resolution, as OpenCV's has.
+
+    Args:
+        codec: The module `nvidia.nvimgcodec`.
+        encoder: Its encoder.
+    """
+
+    def __init__(self, codec: Any, encoder: Any) -> None:
+        self._codec = codec
+        self._encoder = encoder
+
+    def __call__(self, image: np.ndarray, quality: int) -> np.ndarray:
+        """The bytes of a JPEG file.
+
+        Raises:
+            RuntimeError: It cannot encode the image; it has written the reason to stderr.
+        """
+        kind = self._codec.QualityType.QUALITY
+        params = self._codec.EncodeParams(quality_type=kind, quality_value=quality)
+        stream = self._encoder.encode(np.ascontiguousarray(image), "jpeg", params=params)
+        if stream is None:
+            raise RuntimeError(f"nvImageCodec cannot encode a JPEG of shape {image.shape}; is nvJPEG installed?")
+        return np.frombuffer(stream, np.uint8)
+
+
+@contextmanager
+def _only_jpeg() -> Iterator[None]:
+    """Have nvImageCodec load no plug-in but the one for JPEG while it is imported.
+
+    For each of the others it would write to stderr that a library is missing.
+    """
+    places = getattr(importlib.util.find_spec("nvidia"), "submodule_search_locations", None) or ()
+    plugins = [path for place in places for path in Path(place).glob("nvimgcodec/extensions/libnvjpeg_ext.so*")]
+    if not plugins or _PLUGINS in os.environ:
+        yield
+        return
+    with TemporaryDirectory() as folder:
+        for path in plugins:
+            (Path(folder) / path.name).symlink_to(path)
+        os.environ[_PLUGINS] = folder
+        try:
+            yield
+        finally:
+            del os.environ[_PLUGINS]
+
+
+def make_gpu_encoder() -> NvImageCodec:
+    """NvImageCodec with nvJPEG on this thread's CUDA device, and none of its encoders for CPUs.
+
+    Raises:
+        ImportError: It is not installed.
+        RuntimeError: It does not work on this machine.
+    """
+    with _only_jpeg():
+        codec: Any = importlib.import_module("nvidia.nvimgcodec")
+    kinds = (codec.BackendKind.HW_GPU_ONLY, codec.BackendKind.GPU_ONLY, codec.BackendKind.HYBRID_CPU_GPU)
+    backends = [codec.Backend(kind) for kind in kinds]
+    return NvImageCodec(codec, codec.Encoder(max_num_cpu_threads=1, backends=backends))
+
+
+class JpegEncoder:
+    """Encodes images on the GPU where that computed them and nvImageCodec works, else on the CPU.
+
+    After the first failure of nvImageCodec, which is logged, OpenCV encodes all images. One thread at a time calls it.
+
+    Args:
+        logger: Takes the line that says what encodes.
+    """
+
+    def __init__(self, logger: Logger) -> None:
+        self._logger = logger
+        self._gpu: Optional[Encode] = None
+        self._failed = False
+
+    def encode(self, image: np.ndarray, quality: int, on_gpu: bool) -> np.ndarray:
+        """The bytes of a JPEG file, as an `Encode` gives them.
+
+        Args:
+            image: (h, w) grey or (h, w, 3) RGB, uint8.
+            quality: 1 to 100.
+            on_gpu: Whether a GPU computed the image.
+
+        Raises:
+            RuntimeError: OpenCV cannot encode it.
+        """
+        if on_gpu and not self._failed:
+            try:
+                if self._gpu is None:
+                    self._gpu = make_gpu_encoder()
+                    self._logger.info("JPEG is encoded by nvImageCodec on the GPU")
+                return self._gpu(image, quality)
+            except ImportError as err:
+                self._give_up(self._logger.info, err)
+            except Exception as err:  # noqa: BLE001 - whatever fails in there, OpenCV works
+                self._give_up(self._logger.warning, err)
+        return encode_with_opencv(image, quality)
+
+    def _give_up(self, log: Callable[[str], object], reason: Exception) -> None:
+        """From now on OpenCV encodes."""
+        self._gpu, self._failed = None, True
+        log(f"JPEG is encoded by OpenCV on the CPU: {type(reason).__name__}: {printable(str(reason))}")

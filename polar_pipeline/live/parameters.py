@@ -1,0 +1,261 @@
+"""The node's parameters: the pipeline's options and the node's own in one table, and how their values become settings.
+
+Imports no ROS. `ros2 param describe` shows this table; the launch and YAML files are tested against it.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from dataclasses import dataclass, fields, replace
+from typing import Any, Dict, Iterable, Iterator, Mapping, Tuple, cast
+
+from polar_pipeline._util.text import quoted
+from polar_pipeline.display import MAX_GAIN, Display, make_display
+from polar_pipeline.geometry import LensCalibration
+from polar_pipeline.options import OPTIONS, Option, Options, Value, declare, declared, make_options
+from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS
+from polar_pipeline.quality.statistics import LIMITS, QualityLimits, make_quality_limits
+from polar_pipeline.topics import PRODUCT_TOPICS
+
+#: Longest text in characters, as long as a path can be.
+MAX_TEXT = 4096
+#: Longest frame_id in characters.
+MAX_FRAME_ID = 255
+#: Most values in a list; the longest list of this package has three.
+MAX_LIST = 1000
+#: Type of a value, or of each value of a list -> its name in error messages, singular and plural.
+_WORDS = {
+    bool: ("true or false", "truth values"),
+    int: ("a whole number", "whole numbers"),
+    float: ("a number", "numbers"),
+    str: (f"text of at most {MAX_TEXT} characters, without NUL", "texts"),
+}
+
+
+def is_ros_value(value: object) -> bool:
+    """Whether a ROS parameter and a parameter file can hold a value: a single one, or a tuple of one type."""
+    if isinstance(value, tuple):
+        is_uniform = len({type(item) for item in value}) == 1 and not isinstance(value[0], tuple)
+        return is_uniform and len(value) <= MAX_LIST and all(map(is_ros_value, value))
+    if isinstance(value, str):
+        return len(value) <= MAX_TEXT and "\0" not in value and not any("\ud800" <= char <= "\udfff" for char in value)
+    return isinstance(value, (bool, float)) or (isinstance(value, int) and -(2**63) <= value < 2**63)
+
+
+@dataclass(frozen=True)
+class Parameter(Option):
+    """One parameter of the node: an option of the pipeline under its ROS name, or one that only the node has.
+
+    Attributes:
+        option: The option of the pipeline that it sets; "" for none.
+        dynamic: Whether values of other types are allowed too.
+        is_name: Whether its text is the name of a coordinate frame, or empty.
+    """
+
+    option: str = ""
+    dynamic: bool = False
+    is_name: bool = False
+
+    @property
+    def allowed(self) -> str:
+        """The values allowed, in words."""
+        if self.dynamic:
+            return "a number, text, or a list of either"
+        if self.choices or self.numbers:
+            return f"one of {', '.join(map(str, self.choices or self.numbers))}"
+        if self.is_name:
+            return f"text of letters, digits and _ - . /, at most {MAX_FRAME_ID} characters"
+        if isinstance(self.default, tuple):
+            count = {2: "a pair of"}.get(len(self.default), f"a list of {len(self.default)}")
+            return f"{count} {_WORDS[type(self.default[0])][1]}"
+        words = _WORDS[type(self.default)][0]
+        return words if self.limits is None else f"{words} in [{self.limits[0]}, {self.limits[1]}]"
+
+    def checked(self, value: object) -> Value:
+        """The value, a list as a tuple and a whole number as a float where one is meant, if it is allowed by itself.
+
+        Args:
+            value: Of any type. ROS hands arrays over as `array.array` or list, and None for what is not set.
+
+        Raises:
+            ValueError: It is not allowed; the message says what is.
+        """
+        found = tuple(value) if isinstance(value, (list, array)) else value
+        if not (is_ros_value(found) and self._allows(found)):
+            raise ValueError(f"{self.name} must be {self.allowed}, got {quoted(value)}")
+        if isinstance(self.default, float) and isinstance(found, int) and not self.dynamic:
+            return float(found)
+        return cast(Value, found)
+
+    def _allows(self, value: Any) -> bool:
+        items, defaults = (each if isinstance(each, tuple) else (each,) for each in (value, self.default))
+        kind = type(defaults[0])
+        kinds = (int, float, str) if self.dynamic else (int, float) if kind is float else (kind,)
+        # bool is a subclass of int
+        if not all(isinstance(item, kinds) and isinstance(item, bool) == (kind is bool) for item in items):
+            return False
+        if not self.dynamic and (isinstance(value, tuple), len(items)) != (
+            isinstance(self.default, tuple),
+            len(defaults),
+        ):
+            return False
+        if self.choices or self.numbers:
+            return value in (self.choices or self.numbers)
+        if self.is_name:
+            return re.fullmatch(rf"[A-Za-z0-9_./-]{{0,{MAX_FRAME_ID}}}", value) is not None
+        return self.limits is None or bool(self.limits[0] <= value <= self.limits[1])  # NaN is refused too
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The values of all parameters, checked against each other. Build it with `make_settings`.
+
+    Attributes:
+        options: Options with which any product that they allow would be computed.
+        limits: Where quality becomes bad.
+        display: Gain and white balance of the preview and of compressed light.
+    """
+
+    options: Options
+    on_device_error: str = declare(
+        "cpu",
+        "What follows when the GPU fails. 'cpu': the CPU takes over, and every 10 s the GPU is tried again. 'retry': "
+        "the next frame tries again. 'stop': the node ends with exit code 1, for a launch file that respawns it.",
+        choices=("cpu", "retry", "stop"),
+    )
+    queue_size: int = declare(
+        2,
+        "Frames that can wait while one is processed; the newest replaces the oldest. 1: freshest frames under "
+        "overload; more: longer interruptions lose nothing.",
+        limits=(1, 16),
+        unit="frames",
+        read_only=True,
+    )
+    output_depth: str = declare(
+        "float32",
+        "Pixels of DoLP, AoLP, their deviations and the SSIM map: physical values (32FC1), the display encoding "
+        "(mono8), or 16 bits (16UC1), which intensity, angle images and components of light then have too.",
+        choices=OPTIONS["dtype"].choices,
+    )
+    always: bool = declare(
+        False,
+        "Compute SSIM, and DoLP for its count of dark pixels, for /diagnostics, even without any subscriber.",
+        parameter="quality.always",
+    )
+    limits: QualityLimits = QualityLimits()
+    frame_id: str = declare(
+        "",
+        "frame_id of every output, of letters, digits and _ - . /; '' takes the input's, control characters escaped.",
+        kind=Parameter,
+        is_name=True,
+    )
+    jpeg_quality: int = declare(90, "JPEG quality of the compressed topics.", limits=(1, 100))
+    display: Display = Display()
+    snapshot_folder: str = declare(
+        "",
+        "Where ~/snapshot writes; '' for $ROS_HOME/polar_pipeline or ~/.ros/polar_pipeline.",
+        read_only=True,
+        parameter="snapshot.folder",
+    )
+    snapshot_quota_mb: int = declare(
+        1024,
+        "Megabytes that snapshots may take in their folder; the oldest are removed.",
+        limits=(1, 1048576),
+        unit="MB",
+        read_only=True,
+        parameter="snapshot.quota_mb",
+    )
+
+    def computable(self, products: Iterable[str]) -> Tuple[str, ...]:
+        """Those of the products that these settings can make."""
+        return tuple(name for name in products if name in self.options.products)
+
+    def without_reference(self, products: Tuple[str, ...]) -> Tuple[str, ...]:
+        """Those of the products for which a frame suffices: the image of mode `reference` may not have come in yet."""
+        if self.options.ssim_mode != "reference":
+            return products
+        return tuple(name for name in products if name not in SSIM_PRODUCTS)
+
+    def rectified_by(self, lens: LensCalibration) -> Settings:
+        """The same settings with the lens calibration that came with the frames."""
+        return replace(self, options=self.options.with_held(rectify=lens))
+
+    def on_cpu(self) -> Settings:
+        """The same settings for the CPU backend."""
+        precision = "auto" if self.options.precision == "fp16" else self.options.precision
+        return replace(self, options=self.options.with_held(backend="cpu", precision=precision))
+
+    def arguments(self, products: Tuple[str, ...]) -> Dict[str, Any]:
+        """Arguments of a `Pipeline` that makes these products."""
+        arguments = self.options.arguments()
+        if not set(products) & set(SSIM_PRODUCTS):
+            del arguments["ssim_mode"]  # without SSIM no reference is needed
+        dtype = {name: PRODUCT_TOPICS[name].dtype(self.output_depth) for name in products}
+        return {**arguments, "products": products, "dtype": dtype}
+
+
+_DISPLAY = {
+    "gain": Parameter(
+        1.0,
+        f"Brightness of the preview and of compressed light: a factor above 0, at most {MAX_GAIN:g}, or 'auto'.",
+        dynamic=True,
+        parameter="display.gain",
+    ),
+    "white_balance": Parameter(
+        "none",
+        "White balance of compressed light of a colour sensor: 'none', 'auto', or the factors [red, green, blue].",
+        dynamic=True,
+        parameter="display.white_balance",
+    ),
+}
+_LIMITS = {name: replace(row, parameter=f"quality.{name}") for name, row in LIMITS.items()}
+_OWN = declared(Settings)
+
+
+def _parameters() -> Iterator[Parameter]:
+    """Every parameter, in the order of the fields of `Settings`."""
+    groups: Dict[str, Mapping[str, Option]] = {"options": OPTIONS, "limits": _LIMITS, "display": _DISPLAY}
+    for field in fields(Settings):
+        for row in groups[field.name].values() if field.name in groups else (_OWN[field.name],):
+            if row.parameter:
+                option = row.name if field.name == "options" else ""
+                yield Parameter(**{**vars(row), "name": row.parameter, "option": option})
+
+
+#: Every parameter by name.
+PARAMETERS: Dict[str, Parameter] = {row.name: row for row in _parameters()}
+
+
+def _make_options(chosen: Mapping[str, Any]) -> Options:
+    """Options for all products that can be computed: with a geometry those of the noise cannot.
+
+    Raises:
+        ValueError: An option is not allowed, alone or beside the others.
+    """
+    products = tuple(name for name in PRODUCTS if name not in NOISE_PRODUCTS)
+    names = {row.option: row.name for row in PARAMETERS.values()}
+    options = make_options(products=products, names=names, **chosen)
+    return options if options.geometry is not None else replace(options, products=tuple(PRODUCTS))
+
+
+def make_settings(values: Mapping[str, object]) -> Settings:
+    """Settings from the values of all parameters.
+
+    Args:
+        values: Parameter name -> value, for every name in `PARAMETERS`.
+
+    Raises:
+        ValueError: A value is not allowed, alone or beside the others; the message says what is.
+    """
+    missing = [name for name in PARAMETERS if name not in values]
+    if missing:
+        raise ValueError(f"no value for {', '.join(missing)}")
+    found: Dict[str, Any] = {name: row.checked(values[name]) for name, row in PARAMETERS.items()}
+    options = _make_options({row.option: found[name] for name, row in PARAMETERS.items() if row.option})
+    return Settings(
+        options=options,
+        limits=make_quality_limits(**{name: found[str(row.parameter)] for name, row in _LIMITS.items()}),
+        display=make_display(found["display.gain"], found["display.white_balance"]),
+        **{name: found[str(row.parameter)] for name, row in _OWN.items()},
+    )

@@ -1,0 +1,227 @@
+"""Parameter files: YAML that `--params-file` and the launch files take. Imports no ROS."""
+
+from __future__ import annotations
+
+from array import array
+from contextlib import suppress
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Set, Tuple
+
+import yaml
+
+from polar_pipeline._util.text import printable, quoted
+from polar_pipeline._util.yamlfile import read_yaml
+from polar_pipeline.live.parameters import PARAMETERS, is_ros_value
+
+#: Longest name of a node or of a parameter in a file, in characters.
+MAX_NAME = 500
+#: Similarity (difflib's ratio) from which a name counts as a misspelled one of this package.
+_MIN_SIMILARITY = 0.8
+#: Boolean parameters that rclpy gives every node; it also declares parameters below `qos_overrides`.
+_SWITCHES = ("use_sim_time", "start_type_description_service")
+_QOS = "qos_overrides."
+
+
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
+    """Writes lists on one line, as in the package's own files."""
+
+
+class _QuotedText(str):
+    """Text that is written in quotes."""
+
+
+_Dumper.add_representer(list, lambda dumper, row: dumper.represent_sequence("tag:yaml.org,2002:seq", row, True))
+# Quotes, because ROS's parser reads words such as y, nan or 1e3 as truth values or numbers, and this one does not.
+_Dumper.add_representer(_QuotedText, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, '"'))
+
+
+def plain(value: object) -> object:
+    """A parameter's value as YAML can hold it; ROS hands arrays over as tuple, list or `array.array`.
+
+    Raises:
+        ValueError: No parameter can have this value.
+    """
+    if isinstance(value, (tuple, list, array)):
+        value = tuple(value)
+    if not is_ros_value(value):
+        raise ValueError(f"no parameter can be {quoted(value)}")
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
+    return _QuotedText(value) if isinstance(value, str) else value
+
+
+def to_yaml(values: Mapping[str, object], title: str) -> str:
+    """A parameter file for nodes of any name.
+
+    Args:
+        values: Name, with dots between its parts, -> value.
+        title: Comment in the first line.
+
+    Raises:
+        ValueError: A file cannot hold a value; the message names the parameter.
+    """
+    tree: Dict[str, Any] = {}
+    for name, value in values.items():
+        *folders, leaf = name.split(".")
+        folder = tree
+        for part in folders:
+            folder = folder.setdefault(part, {})
+        try:
+            folder[leaf] = plain(value)
+        except ValueError as err:
+            raise ValueError(f"{name}: {err}") from err
+    text: str = yaml.dump({"/**": {"ros__parameters": tree}}, Dumper=_Dumper, sort_keys=False)
+    return f"# {printable(title)}\n{text}"
+
+
+def from_yaml(path: Path) -> Dict[str, object]:
+    """The value of every parameter according to a parameter file; those it does not name have their defaults.
+
+    The file's values for every node (`/**`) apply first, then those for the one node that it names.
+
+    Raises:
+        ValueError: The file cannot be read, is not a parameter file, or has a parameter that this package does not
+            have or a value that is not allowed; the message names the file.
+    """
+    nodes = read_nodes(path)
+    everyone = nodes.pop("/**", {})
+    if len(nodes) > 1:
+        raise _wrong(path, f"has parameters of several nodes: {', '.join(nodes)}")
+    found = {**everyone, **next(iter(nodes.values()), {})}
+    try:
+        check_parameters(found)
+    except ValueError as err:
+        raise _wrong(path, f"says what no node takes: {err}") from err
+    return {name: found.get(name, row.default) for name, row in PARAMETERS.items()}
+
+
+def check_parameters(values: Mapping[str, object]) -> None:
+    """Refuse parameters that a node of this package does not have, and values that are not allowed.
+
+    Raises:
+        ValueError: The message names the parameter.
+    """
+    foreign = [name for name in values if not is_known(name)]
+    if foreign:
+        raise ValueError(f"no parameter of this package is called {printable(', '.join(foreign))}")
+    for name, value in values.items():
+        if name in PARAMETERS:
+            PARAMETERS[name].checked(value)
+        elif name in _SWITCHES and not isinstance(value, bool):
+            raise ValueError(f"{name} must be true or false, got {quoted(value)}")
+        elif not is_ros_value(value):
+            raise ValueError(f"{printable(name)} must be a truth value, a number or text, got {quoted(value)}")
+
+
+def is_known(name: str) -> bool:
+    """Whether a node of this package has a parameter of this name, rclpy's own included."""
+    return name in PARAMETERS or name in _SWITCHES or name.startswith(_QOS)
+
+
+def params_files(argv: Sequence[str]) -> List[Path]:
+    """The files that a command line names with `--params-file`, as ROS reads it: between `--ros-args` and `--`."""
+    found: List[Path] = []
+    is_ros, words = False, iter(argv)
+    for word in words:
+        if word in ("--ros-args", "--"):
+            is_ros = word == "--ros-args"
+        elif is_ros and word == "--params-file":
+            found += [Path(path) for path in [next(words, "")] if path]
+    return found
+
+
+def judge_unknown(names: Iterable[str], node: str, files: Iterable[Path]) -> Tuple[List[str], List[str]]:
+    """Sort the unknown parameters given to a node into mistakes and parameters that may be meant for other nodes.
+
+    A parameter counts as another node's if a file has it below a pattern such as `/**`, not below this node's name,
+    and it does not resemble any parameter of this package.
+
+    Args:
+        names: Names of the unknown parameters.
+        node: Name of the node, with its namespace.
+        files: Parameter files that the node was given.
+
+    Returns:
+        The mistakes, each with the name it was probably meant to be, and the parameters of other nodes.
+    """
+    shared: Set[str] = set()
+    own: Set[str] = set()
+    for path in files:
+        with suppress(ValueError):  # what only ROS can read counts as the node's own
+            for pattern, values in read_nodes(path).items():
+                if "*" in pattern:
+                    shared.update(values)
+                elif pattern.strip("/") == node.strip("/"):
+                    own.update(values)
+    groups = {name.split(".")[0] for name in PARAMETERS if "." in name}
+    wrong, foreign = [], []
+    for name in names:
+        close = get_close_matches(name[:MAX_NAME], PARAMETERS, 1, _MIN_SIMILARITY)
+        if name in shared - own and not close and name.split(".")[0] not in groups:
+            foreign.append(name)
+        else:
+            wrong.append(printable(name) + (f" (perhaps {close[0]})" if close else ""))
+    return wrong, foreign
+
+
+def read_nodes(path: Path) -> Dict[str, Dict[str, object]]:
+    """The parameters in a file, by the name of the node as the file has it; nodes of any package.
+
+    Raises:
+        ValueError: The file cannot be read, or is not a parameter file; the message names it.
+    """
+    document = read_yaml(path)
+    nodes: Dict[str, Dict[str, object]] = {}
+    try:
+        for name, parameters in _nodes(document):
+            if name in nodes:
+                raise ValueError(f"the node {printable(name)} occurs twice")
+            nodes[name] = flatten(parameters)
+    except ValueError as err:
+        raise _wrong(path, f"is no file of ROS parameters: {err}") from err
+    return nodes
+
+
+def _nodes(tree: Any, folder: str = "") -> Iterator[Tuple[str, Mapping[Any, Any]]]:
+    """Yield names of nodes with their parameters; a namespace may be a level of its own."""
+    if not isinstance(tree, dict):
+        raise ValueError(
+            f"{printable(folder) or 'it'} must have names of nodes, then ros__parameters; got {quoted(tree)}"
+        )
+    for name, below in tree.items():
+        if name == "ros__parameters":
+            if not folder or not isinstance(below, dict):
+                raise ValueError(f"ros__parameters must be names and values below a node's name, got {quoted(below)}")
+            yield folder, below
+            continue
+        if not isinstance(name, str):
+            raise ValueError(f"the name of a node must be text, got {quoted(name)}")
+        yield from _nodes(below, _short(f"{folder}/{name}" if folder else name))
+
+
+def _short(name: str) -> str:
+    """Refuse a name so long that a file could multiply it into gigabytes."""
+    if len(name) > MAX_NAME:
+        raise ValueError(f"a name has {len(name)} characters, more than {MAX_NAME}")
+    return name
+
+
+def _wrong(path: Path, reason: str) -> ValueError:
+    return ValueError(f"{printable(str(path))} {printable(reason, 400)}")
+
+
+def flatten(tree: Mapping[object, object], prefix: str = "") -> Dict[str, object]:
+    """Nested parameters as a flat mapping, with dots in the names; the inverse of the nesting in `to_yaml`.
+
+    Raises:
+        ValueError: A name is too long, or occurs twice, such as `raw: {flip: ...}` beside `raw.flip: ...`.
+    """
+    flat: Dict[str, object] = {}
+    for key, value in tree.items():
+        name = _short(f"{prefix}{key}")
+        for each, inner in (flatten(value, f"{name}.") if isinstance(value, Mapping) else {name: value}).items():
+            if each in flat:
+                raise ValueError(f"the parameter {printable(each)} occurs twice")
+            flat[each] = inner
+    return flat

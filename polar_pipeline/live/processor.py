@@ -1,0 +1,351 @@
+"""The worker of the live node: received images in, computed products out. Imports no ROS."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from typing import Callable, Deque, FrozenSet, Optional, Tuple, TypeVar
+
+import numpy as np
+
+from polar_pipeline import messages
+from polar_pipeline._util.text import quoted
+from polar_pipeline.cuda.driver import DeviceError
+from polar_pipeline.geometry import LensCalibration
+from polar_pipeline.live.diagnostics import Diagnostics, Logger
+from polar_pipeline.live.drop_oldest_queue import DropOldestQueue
+from polar_pipeline.live.fallback import Fallback
+from polar_pipeline.live.frame import LiveFrame, ReceivedImage
+from polar_pipeline.live.parameters import Settings
+from polar_pipeline.live.pipelines import ActivePipeline, PipelineSwitch
+from polar_pipeline.live.publisher import FramePublisher
+from polar_pipeline.live.warmup import ExpectedMessage, warm_up
+from polar_pipeline.options import FROM_FRAMES
+from polar_pipeline.pipeline import Raw
+from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS, full_level
+from polar_pipeline.quality.layout import check_layout
+from polar_pipeline.quality.statistics import Level
+from polar_pipeline.reference_image import check_reference
+from polar_pipeline.sensor.frames import FrameError, RawFrame
+from polar_pipeline.topics import NUMBER_TOPICS, PRODUCT_OF_TOPIC
+
+T = TypeVar("T")
+
+#: Seconds between two looks at the subscribers while no frame has come in.
+IDLE_PERIOD = 0.2
+#: Products that quality is judged by.
+JUDGED_PRODUCTS = ("dolp", "ssim")
+#: The product computed for `quality/saturated` where no other is: it takes the least time, and every one counts.
+COUNTING_PRODUCT = "intensity"
+#: Bytes of a lens calibration in front of what follows its stamp, which differs from message to message.
+_STAMP_END = 12
+
+
+class FrameProcessor:
+    """Computes those products of each frame that have subscribers, in a thread of its own: the worker.
+
+    Which thread does what:
+        - The executor's thread calls `put` and `message_memory`, and sets `reference` and `camera_info`.
+        - The worker runs `_work` and what it calls. The pipelines, what was decoded and the stamp of the frame before
+          are used by it alone.
+        - The main thread calls `warm_up` before `start`, and `close` at the end.
+        - `device` and `failure` are written by the worker; any thread may read them.
+
+    Args:
+        settings: Gives the settings asked for; read once per frame, so that a frame goes by one set of them.
+        fallback: Which settings hold after a failure of the GPU.
+        diagnostics: Counts frames, and what could not be used.
+        logger: Takes the first frame's format, and why the node has to end.
+        publisher: Takes finished frames; closed by `close`.
+        pipelines: Keeps the pipelines; closed by `close`.
+
+    Attributes:
+        reference: Newest message of topic `reference`; None before the first.
+        camera_info: Newest message of topic `camera_info`; None before the first.
+        device: Device that the last frame was computed on; "" where not known.
+        failure: Why the node has to end; "" while it works.
+    """
+
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        fallback: Fallback,
+        diagnostics: Diagnostics,
+        logger: Logger,
+        publisher: FramePublisher,
+        pipelines: PipelineSwitch,
+    ) -> None:
+        self.reference: Optional[bytes] = None
+        self.camera_info: Optional[bytes] = None
+        self.device = ""
+        self.failure = ""
+        self._settings = settings
+        self._fallback = fallback
+        self._diagnostics = diagnostics
+        self._logger = logger
+        self._publisher = publisher
+        self._pipelines = pipelines
+        self._queue: DropOldestQueue[ReceivedImage] = DropOldestQueue(settings().queue_size)
+        self._thread = threading.Thread(target=self._work, name="polar_pipeline_worker")
+        self._in_progress: Deque[LiveFrame] = deque()
+        self._decoded_reference: Optional[Tuple[bytes, np.ndarray]] = None
+        self._decoded_lens: Tuple[bytes, Optional[LensCalibration]] = (b"", None)
+        self._is_first, self._last_stamp_ns = True, 0
+        self._expected: Optional[ExpectedMessage] = None
+
+    # ---------------------------------------------------------------------------------------------- the main thread
+
+    def warm_up(self) -> None:
+        """Load and generate what frames need on first use, which would cost the first ones 150 ms.
+
+        Compiles every product but SSIM's for a camera's frame too, which serve until those subscribed to are ready.
+
+        Raises:
+            DeviceError: The GPU fails, and `on_device_error` is `stop`.
+        """
+        settings = self._settings()
+        height, width = settings.options.largest_frame()
+        small, large = np.zeros((min(64, height), min(64, width)), np.uint8), np.full((height, width), 99, np.uint8)
+        products = settings.computable(name for name in PRODUCTS if name not in SSIM_PRODUCTS)
+        first = small if settings.options.geometry is None else large  # a geometry fits frames of one size
+        messages.decode_image(messages.encode_image(0, "", "mono8", small))
+        messages.encode_diagnostics(0, [messages.Status(Level.OK, "", "", "", {})])
+        check_layout(RawFrame(large, 255), settings.options)
+        try:
+            with suppress(FrameError):  # of the geometry, which may fit the camera's frames
+                pipeline = self._pipelines.get(settings, products, first).pipeline
+                self.device = pipeline.device
+                for name, array in pipeline(first).items():
+                    messages.product_message(name, array, 0, "")
+                pipeline.prepare(large)
+        except DeviceError as err:
+            if settings.on_device_error == "stop":
+                raise
+            self._on_device_error(str(err))
+
+    def start(self) -> None:
+        """Start the worker."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Finish and publish what is being computed, drop what waits, end the threads and release all memory.
+
+        Safe to call twice, and before `start`.
+        """
+        self._queue.close()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._publisher.close()
+        self._pipelines.close()
+        self.reference = self._decoded_reference = self._expected = None
+
+    # ----------------------------------------------------------------------------------------- the executor's thread
+
+    def message_memory(self) -> Optional[np.ndarray]:
+        """Memory for the next message, from which its frame need not be copied; None where any will do."""
+        return self._expected.memory() if self._expected else None
+
+    def put(self, image: ReceivedImage) -> None:
+        """Queue an image; if the queue is full, drop the oldest and count that."""
+        if self._queue.put(image):
+            self._diagnostics.dropped("overload")
+
+    # --------------------------------------------------------------------------------------------------- the worker
+
+    def _work(self) -> None:
+        """Submit frames as they come, and hand over their results in order; while one is published, compute the next.
+
+        On a GPU the next frame, if there is one, is submitted before the result of the one before is taken.
+        """
+        self._prepare_for_subscribers()
+        frames = self._in_progress
+        while True:
+            self._pipelines.release_replaced({frame.pipeline for frame in frames if frame.pipeline})
+            image = self._queue.take(wait=not frames)
+            if image is None and not frames:
+                return
+            if image is not None and self._attempt(self._submit, image):
+                continue
+            if frames:
+                self._attempt(self._finish, frames.popleft())
+
+    def _prepare_for_subscribers(self) -> None:
+        """Until the first frame comes in, warm up what every new set of subscribers would get."""
+        prepared: Tuple[str, ...] = ()
+        while not self._queue.wait(IDLE_PERIOD):
+            settings = self._settings_in_use()
+            needed = needed_products(self._publisher.demand(), settings)
+            products = settings.without_reference(settings.computable(needed))
+            if not products or products == prepared:
+                continue
+            try:
+                expected = warm_up(self._pipelines, settings, products, lambda: self._queue.wait(0))
+                if expected is None:
+                    continue
+                self._expected = expected
+            except DeviceError as err:
+                self._on_device_error(str(err))
+            except Exception:  # noqa: BLE001, S110 - frames that come in will show it
+                pass
+            prepared = products
+
+    def _attempt(self, step: Callable[[T], bool], item: T) -> bool:
+        """One step of one frame; an error costs this frame, one of the GPU those in progress too, but no later ones."""
+        try:
+            return step(item)
+        except FrameError as err:
+            self._diagnostics.refuse(err.cause, str(err))
+        except DeviceError as err:
+            self._on_device_error(str(err))
+        except Exception as err:  # noqa: BLE001
+            self._diagnostics.refuse_error(err)
+        return False
+
+    def _on_device_error(self, reason: str) -> None:
+        """Give up the pipelines and the frames in progress; the next frame starts with a new backend."""
+        self._pipelines.clear()
+        self._fallback.failed(reason)
+        for _ in range(1 + len(self._in_progress)):
+            self._diagnostics.refuse("device", reason)
+        self._in_progress.clear()
+        if self._settings().on_device_error == "stop":
+            self._logger.fatal(f"ends: {reason}")
+            self.failure = reason
+
+    def _settings_in_use(self) -> Settings:
+        """The settings asked for, or those for the CPU after a failure, with the lens calibration of the frames."""
+        settings = self._fallback.settings(self._settings())
+        cdr = self.camera_info
+        if settings.options.rectify != FROM_FRAMES or cdr is None:
+            return settings
+        content = bytes(cdr[_STAMP_END:])
+        if content != self._decoded_lens[0]:
+            self._decoded_lens = content, None
+            try:
+                self._decoded_lens = content, messages.lens_of(messages.decode_camera_info(cdr))
+            except FrameError as err:
+                self._diagnostics.refuse("camera_info", str(err))
+        lens = self._decoded_lens[1]
+        return settings if lens is None else settings.rectified_by(lens)
+
+    def _submit(self, received: ReceivedImage) -> bool:
+        """Decode a frame, and start on its products if any of its outputs has a subscriber.
+
+        Where only `latency` or `latency/total_ms` has a subscriber, the frame is decoded and nothing is computed.
+
+        Returns:
+            Whether another frame can be submitted before this one is finished.
+        """
+        started = time.perf_counter()
+        settings = self._settings_in_use()
+        image = messages.decode_image(received.cdr)
+        is_restart = self._note(image)
+        age = self._diagnostics.aged((received.time_ns - image.stamp_ns) / 1e9) if received.time_ns else None
+        demand = self._publisher.demand()
+        products = self._computable(needed_products(demand, settings), settings)
+        if not products and demand <= PRODUCT_OF_TOPIC.keys():
+            self._diagnostics.idled()
+            return False
+        raw = messages.to_raw(image, settings.options)
+        active, reference = self._choose_pipeline(settings, products, raw)
+        timings = {"queue": started - received.received, "decode": time.perf_counter() - started}
+        frame = LiveFrame(received, image, raw, settings, demand, timings, age, is_restart)
+        if active is not None:
+            frame.pipeline = active.pipeline
+            frame.pending = active.pipeline.submit(raw, reference=reference)
+            frame.settings = active.settings  # the former ones while a change is being compiled
+            self._expected = ExpectedMessage.like(active.pipeline, received.cdr, image.data)
+        self._in_progress.append(frame)
+        return frame.pipeline is not None and len(self._in_progress) < frame.pipeline.depth
+
+    def _note(self, image: messages.ImageMessage) -> bool:
+        """Keep what the next frame needs to know; returns whether this one's stamp is below that of the one before."""
+        if self._is_first:
+            self._is_first = False
+            self._logger.info(f"first frame: {image.width}x{image.height} {quoted(image.encoding)}")
+        is_restart = image.stamp_ns < self._last_stamp_ns  # a bag that loops, a camera that starts again
+        if is_restart:
+            self._pipelines.reset()
+            self._diagnostics.restarted()
+        self._last_stamp_ns = image.stamp_ns
+        return is_restart
+
+    def _finish(self, frame: LiveFrame) -> bool:
+        """Take the products of a frame and hand them over."""
+        if frame.pipeline is not None and frame.pending is not None:
+            frame.result = frame.pipeline.result(frame.pending)
+            if frame.pipeline.options.backend != "cpu":
+                self._fallback.worked()
+            self.device = frame.pipeline.device
+            frame.timings.update(frame.result.timings)
+        self._publisher.submit(frame)
+        return True
+
+    def _computable(self, wanted: Tuple[str, ...], settings: Settings) -> Tuple[str, ...]:
+        """Those of the products that the settings allow; the others are refused."""
+        products = settings.computable(wanted)
+        if products != wanted:
+            left_out = ", ".join(name for name in wanted if name not in products)
+            self._diagnostics.refuse("product", f"no {left_out} with output.scale, rotate, roi or rectify")
+        return products
+
+    def _choose_pipeline(
+        self, settings: Settings, products: Tuple[str, ...], raw: Raw
+    ) -> Tuple[Optional[ActivePipeline], Optional[np.ndarray]]:
+        """The pipeline for a frame, None for no products, and the image that SSIM compares with, if it needs one."""
+        reference, others = None, settings.without_reference(products)
+        if products != others:
+            size = settings.options.output_size(raw.shape)
+            try:
+                reference = self._get_reference(size)
+            except FrameError as err:  # the other products need none
+                self._diagnostics.refuse(err.cause, str(err))
+                products = others
+        return self._pipelines.get(settings, products, raw) if products else None, reference
+
+    def _get_reference(self, size: Tuple[int, int]) -> np.ndarray:
+        """The newest image of topic `reference` as (h, w) float32, decoded once.
+
+        Raises:
+            FrameError: No image came in yet, or it does not fit (cause `reference`).
+        """
+        cdr = self.reference
+        if cdr is None:
+            raise FrameError("reference", f"ssim_mode 'reference' needs an image of {size[1]}x{size[0]} on 'reference'")
+        if self._decoded_reference is None or self._decoded_reference[0] is not cdr:
+            self._decoded_reference = (cdr, decode_reference(cdr))
+        reference = self._decoded_reference[1]
+        if reference.shape != size:
+            raise FrameError(
+                "reference", f"the reference must be {size[1]}x{size[0]}, got {reference.shape[1]}x{reference.shape[0]}"
+            )
+        return reference
+
+
+def needed_products(demand: FrozenSet[str], settings: Settings) -> Tuple[str, ...]:
+    """The products to compute for a frame whose `demand` are topics, in the order of `PRODUCTS`."""
+    needed = {PRODUCT_OF_TOPIC[topic] for topic in demand if topic in PRODUCT_OF_TOPIC}
+    needed.update(JUDGED_PRODUCTS if settings.always else ())
+    if NUMBER_TOPICS["saturated"] in demand and not settings.without_reference(tuple(needed)):
+        needed.add(COUNTING_PRODUCT)
+    return tuple(name for name in PRODUCTS if name in needed)
+
+
+def decode_reference(cdr: bytes) -> np.ndarray:
+    """A serialized mono8, 16UC1 or 32FC1 image as (h, w) float32, full scale 1.
+
+    Raises:
+        FrameError: It cannot be decoded, or is of another encoding (cause `reference`).
+    """
+    try:
+        image = messages.decode_image(cdr)
+        if image.encoding not in ("mono8", "16UC1", "32FC1"):
+            raise FrameError("encoding", f"it must be mono8, 16UC1 or 32FC1, got {quoted(image.encoding)}")
+        pixels = messages.to_array(image)
+    except FrameError as err:
+        raise FrameError("reference", f"the reference cannot be used: {err}") from err
+    reference = pixels.astype(np.float32) / np.float32(full_level(str(pixels.dtype)))
+    check_reference(reference)
+    return reference

@@ -1,0 +1,243 @@
+"""Makes the messages of finished frames and publishes them. Imports no ROS."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Tuple
+
+import cv2
+import numpy as np
+
+from polar_pipeline import messages
+from polar_pipeline._util.text import printable
+from polar_pipeline.display import Viewer
+from polar_pipeline.live.diagnostics import Diagnostics
+from polar_pipeline.live.frame import LiveFrame
+from polar_pipeline.live.jpeg import JpegEncoder
+from polar_pipeline.output_camera_info import encode_camera_infos
+from polar_pipeline.pipeline import Result
+from polar_pipeline.products import PRODUCTS, level_scale
+from polar_pipeline.quality.layout import LayoutCheck, check_layout
+from polar_pipeline.quality.statistics import FrameQuality, Level, Quality, QualityLimits, measure
+from polar_pipeline.sensor.frames import FrameError
+from polar_pipeline.topics import CAMERA_INFO_TOPICS, LATENCY, NUMBER_TOPICS, PRODUCT_TOPICS, jpeg_format, jpeg_topics
+
+#: Seconds between two checks whether the layout fits: parameters seldom change, and a check takes 3 ms.
+LAYOUT_PERIOD = 1.0
+
+
+class OutputTopic(Protocol):
+    """A topic that the node publishes; `rclpy.publisher.Publisher` is one."""
+
+    def publish(self, cdr: bytes) -> None:
+        """Publish a serialized message."""
+
+    def get_subscription_count(self) -> int:
+        """Subscriptions that match now."""
+
+
+#: A serialized message and the topic to publish it on.
+OutgoingMessage = Tuple[OutputTopic, messages.Cdr]
+
+
+class FramePublisher:
+    """Makes every message of a frame and then publishes them together, in a thread of its own if frames come fast.
+
+    A frame that came in after the one before was out is published by the worker itself: there is nothing that the
+    worker could do meanwhile, and a thread that wakes up takes a tenth of a millisecond, and works with cold caches.
+
+    Which thread does what:
+        - The worker calls `demand` and `submit`, frame after frame.
+        - The worker or the publisher's thread runs `_publish_or_refuse` and what it calls, one frame at a time.
+        - The executor's thread sets `camera_info`, and reads `quality.report()`, `layout` and `last_frame`.
+        - The main thread calls `close`, when the worker has ended.
+
+    Args:
+        name: The node's, which starts the name of every status.
+        topics: Where to publish: every topic of `OUTPUT_TOPICS` by name.
+        send: Publishes messages of different topics, and waits until the middleware has them.
+        diagnostics: Counts frames and their times, and what could not be published.
+        limits: Limits of quality until the first frame brings its own.
+        jpeg: Encodes what is published as JPEG.
+
+    Attributes:
+        camera_info: Newest message of topic `camera_info`; None before the first.
+        quality: Judges frame after frame.
+        layout: Whether the parameters fit the mosaic, by the last check.
+        last_frame: Format and products of the last frame, for the diagnostics.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        topics: Mapping[str, OutputTopic],
+        send: Callable[[Sequence[OutgoingMessage]], None],
+        diagnostics: Diagnostics,
+        limits: QualityLimits,
+        jpeg: JpegEncoder,
+    ) -> None:
+        self.camera_info: Optional[bytes] = None
+        self.quality = Quality(limits)
+        self.layout = LayoutCheck(None, "no frame was looked at")
+        self.last_frame: Dict[str, str] = {}
+        self._name = name
+        self._topics = topics
+        self._send = send
+        self._diagnostics = diagnostics
+        self._viewer = Viewer()
+        self._jpeg = jpeg
+        self._layout_due = 0.0
+        self._thread = ThreadPoolExecutor(1, "polar_pipeline_publisher")
+        self._previous: Optional[Any] = None  # a future
+        self._ended = -math.inf  # when the last frame was out, by `time.perf_counter`
+
+    def close(self) -> None:
+        """Publish the frame that was submitted last, and end the thread; safe to call twice."""
+        self._thread.shutdown()
+
+    # --------------------------------------------------------------------------------------------------- the worker
+
+    def demand(self) -> FrozenSet[str]:
+        """Topics that have subscribers now."""
+        return frozenset(name for name, topic in self._topics.items() if topic.get_subscription_count())
+
+    def submit(self, frame: LiveFrame) -> None:
+        """Have a frame published; waits until the one before is out, so that messages of a topic stay in order."""
+        finished = time.perf_counter()
+        if self._previous is not None:
+            self._previous.result()
+            self._previous = None
+        if frame.received.received > self._ended:
+            self._publish_or_refuse(frame, finished)
+        else:
+            self._previous = self._thread.submit(self._publish_or_refuse, frame, finished)
+
+    # ------------------------------------------------------------------------- the worker, or the publisher's thread
+
+    def _publish_or_refuse(self, frame: LiveFrame, finished: float) -> None:
+        """Publish a frame that was finished at this time of `time.perf_counter`; an error costs this frame only."""
+        frame.timings["handover"] = time.perf_counter() - finished
+        try:
+            self._publish(frame)
+        except Exception as err:  # noqa: BLE001
+            self._diagnostics.refuse_error(err)
+        self._ended = time.perf_counter()
+
+    def _publish(self, frame: LiveFrame) -> None:
+        timings, settings, result = frame.timings, frame.settings, frame.result
+        if frame.is_restart:
+            self.quality.restart()
+            self._viewer.reset()
+        outgoing: List[OutgoingMessage] = []
+        if result is not None:
+            started = time.perf_counter()
+            outgoing += self._product_messages(frame, result)
+            timings["encode"] = time.perf_counter() - started
+            size = f"{frame.image.width}x{frame.image.height} {frame.image.encoding}"
+            self.last_frame = {"input": size, "products": ", ".join(result)}
+        outgoing += self._camera_info_messages(frame)
+
+        started = time.perf_counter()
+        self._send(outgoing)
+        now = time.perf_counter()
+        timings["publish"] = now - started
+        timings["total"] = now - frame.received.received
+        quality = None
+        if result is not None and frame.pipeline is not None:
+            quality = measure(frame.pipeline, frame.raw, result)
+            self.quality.limits = settings.limits
+            self.quality.add(quality, settings.options.ssim_mode)
+            timings["quality"] = time.perf_counter() - now
+        is_late = self._diagnostics.published(timings)
+        self._publish_numbers(frame, quality)
+        if LATENCY in frame.demand:
+            self._publish_latency(frame, quality, is_late)
+        if now >= self._layout_due:
+            self._layout_due = now + LAYOUT_PERIOD
+            self.layout = check_layout(frame.raw, settings.options)
+
+    def _product_messages(self, frame: LiveFrame, result: Result) -> List[OutgoingMessage]:
+        """Images, numbers and JPEGs that had subscribers."""
+        demand, settings = frame.demand, frame.settings
+        stamp_ns, frame_id = _header(frame)
+        outgoing: List[OutgoingMessage] = []
+        for name, array in result.items():
+            image, row = array, PRODUCTS[name]
+            as_is, as_jpeg = (
+                [topic for topic in names if topic in demand]
+                for names in (PRODUCT_TOPICS[name].names, jpeg_topics(name))
+            )
+            has_gain = row.colors == "hsv"
+            if has_gain or as_jpeg:
+                image = _as_bytes(name, array)
+                if has_gain or row.is_light:
+                    image = self._viewer.show(name, image, settings.display)
+            if as_is:
+                sent = image if has_gain else array  # light stays as measured
+                _, cdr = messages.product_message(name, sent, stamp_ns, frame_id)
+                outgoing += [(self._topics[topic], cdr) for topic in as_is]
+            if as_jpeg:
+                on_gpu = frame.pipeline is not None and frame.pipeline.device.startswith("cuda")
+                jpeg = self._jpeg.encode(image, settings.jpeg_quality, on_gpu)
+                cdr = messages.encode_compressed(stamp_ns, frame_id, jpeg_format(name, image.ndim == 3), jpeg)
+                outgoing += [(self._topics[topic], cdr) for topic in as_jpeg]
+        return outgoing
+
+    def _camera_info_messages(self, frame: LiveFrame) -> List[OutgoingMessage]:
+        """The lens calibration, scaled to the outputs and stamped as the frame; none if it does not fit."""
+        wanted = tuple(topic for topic in CAMERA_INFO_TOPICS if topic in frame.demand)
+        if not wanted:
+            return []
+        options, raw = frame.settings.options, frame.raw
+        try:
+            encoded = encode_camera_infos(self.camera_info, options, raw, wanted, *_header(frame))
+        except FrameError as err:
+            self._diagnostics.refuse("camera_info", str(err))
+            return []
+        return [(self._topics[name], cdr) for name, cdr in encoded.items()]
+
+    def _publish_numbers(self, frame: LiveFrame, quality: Optional[FrameQuality]) -> None:
+        """Publish those numbers of a frame that had subscribers; saturation where anything was computed."""
+        values = {"total_ms": 1000 * frame.timings["total"], "saturated": quality.saturated if quality else None}
+        for name, value in values.items():
+            if NUMBER_TOPICS[name] in frame.demand and value is not None:
+                self._topics[NUMBER_TOPICS[name]].publish(bytes(messages.encode_float32(value)))
+
+    def _publish_latency(self, frame: LiveFrame, quality: Optional[FrameQuality], is_late: bool) -> None:
+        """Publish the times of a frame, and its quality where it was measured."""
+        sensor = frame.settings.options.sensor.name
+        values = {stage: f"{1000 * seconds:.3f}" for stage, seconds in frame.timings.items()}
+        values["age"] = "n/a" if frame.age is None else f"{1000 * frame.age:.3f}"
+        level, text = (Level.WARN, "ms; late: the next frame was due before") if is_late else (Level.OK, "ms")
+        statuses = [messages.Status(level, f"{self._name}: latency", text, sensor, values)]
+        if quality is not None:
+            place = quality.lowest.place if quality.lowest else ""
+            statuses.append(messages.Status(Level.OK, f"{self._name}: quality", place, sensor, quality.values()))
+        self._topics[LATENCY].publish(bytes(messages.encode_diagnostics(frame.image.stamp_ns, statuses)))
+
+
+def _header(frame: LiveFrame) -> Tuple[int, str]:
+    """Stamp in nanoseconds and frame_id of a frame's messages, without control characters."""
+    return frame.image.stamp_ns, frame.settings.frame_id or printable(frame.image.frame_id, messages.MAX_NAME)
+
+
+def _as_bytes(name: str, image: np.ndarray) -> np.ndarray:
+    """A product in the display encoding: AoLP wraps at pi, everything else spans [0, 1]; NaN becomes 0.
+
+    Args:
+        name: Of the product.
+        image: float32 as computed, or levels.
+    """
+    if image.dtype == np.uint8:
+        return image
+    if image.dtype == np.uint16:
+        image = image / np.float32(level_scale(name, "uint16"))
+    scale = level_scale(name, "uint8")
+    if PRODUCTS[name].wraps:
+        # Added to 2^23, a float32 holds the rounded number in its lowest bits: they are the value modulo 256.
+        bits = cv2.addWeighted(image, scale, image, 0, 2.0**23).view(np.uint8).reshape(*image.shape, 4)
+        return cv2.extractChannel(bits, 0 if sys.byteorder == "little" else 3)
+    return cv2.convertScaleAbs(np.fmax(image, np.float32(0)), alpha=scale)

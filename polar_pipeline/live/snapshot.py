@@ -1,0 +1,182 @@
+"""Writes a frame and everything that made its products into a folder for a bug report. Imports no ROS.
+
+Everything is written under a temporary name that becomes the folder's when it is complete.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import time
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from polar_pipeline import __version__, messages
+from polar_pipeline._util.files import PARTIAL, remove_leftovers, replacing, replacing_folder
+from polar_pipeline.doctor import checks as doctor
+from polar_pipeline.live.parameters import Settings, make_settings
+from polar_pipeline.live.preset import to_yaml
+from polar_pipeline.messages import CAMERA_INFO, IMAGE, Cdr, ImageMessage, Status
+from polar_pipeline.options import FROM_FRAMES
+from polar_pipeline.pipeline import Pipeline
+from polar_pipeline.products import SSIM_PRODUCTS
+from polar_pipeline.replay.picture import encode_picture
+from polar_pipeline.replay.sink import open_sink
+from polar_pipeline.sensor.frames import FrameError
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A frame, and what a node knows about it.
+
+    Attributes:
+        node: The node's name.
+        cdr: The frame as it came in.
+        received_ns: Time of receipt on the node's clock.
+        parameters: Every parameter's value.
+        camera_info: Newest lens calibration as it came in.
+        reference: Newest reference image as it came in.
+        statuses: Newest diagnostics.
+        calibration: Digest of the sensor's calibration; "" without one.
+    """
+
+    node: str
+    cdr: Cdr
+    received_ns: int
+    parameters: Mapping[str, Any]
+    camera_info: Optional[bytes]
+    reference: Optional[bytes]
+    statuses: Sequence[Status]
+    calibration: str = ""
+
+
+#: Names of snapshots: of the node, and when it was taken.
+_NAME = re.compile(r".+_(\d{8}_\d{6}_\d{3})")
+
+
+def snapshot_folder(name: str) -> Path:
+    """Where snapshots go: the folder of that name, or if it is empty one in ROS's own home.
+
+    Raises:
+        OSError: The user has no home.
+    """
+    try:
+        home = os.environ.get("ROS_HOME") or "~/.ros"
+        return Path(name).expanduser() if name else Path(home).expanduser() / "polar_pipeline"
+    except (RuntimeError, KeyError) as err:  # the latter up to Python 3.8
+        raise FileNotFoundError(f"no home for {name or home}: name another one as snapshot.folder ({err})") from None
+
+
+def write_snapshot(name: str, quota: int, snapshot: Snapshot) -> Path:
+    """Write a snapshot into a new folder, complete or not at all; the oldest ones are removed to keep the quota.
+
+    Products are computed again with the snapshot's parameters. Where that fails, `error.txt` says why.
+
+    Args:
+        name: As `snapshot_folder` takes it.
+        quota: Bytes that all snapshots there may take.
+        snapshot: What to write.
+
+    Returns:
+        The new folder.
+
+    Raises:
+        OSError: It cannot be written, or takes more than the quota alone.
+    """
+    now = time.time()
+    stamp = f"{time.strftime('%Y%m%d_%H%M%S', time.gmtime(now))}_{int(now % 1 * 1000):03d}"
+    target = snapshot_folder(name) / f"{snapshot.node.strip('/').replace('/', '_')}_{stamp}"
+    remove_leftovers(target.parent, rf"\.{_NAME.pattern}{PARTIAL}")
+    with replacing_folder(target) as partial:
+        for file, data in _texts(snapshot):
+            _write(partial / file, data.encode())
+        _write_frame(partial, snapshot)
+        _make_room(target.parent, quota, _size(partial))
+    return target
+
+
+def _make_room(folder: Path, quota: int, wanted: int) -> None:
+    """Remove the oldest snapshots until `wanted` bytes are left of the quota.
+
+    Raises:
+        OSError: The quota is smaller than that.
+    """
+    if wanted > quota:
+        raise OSError(errno.EDQUOT, f"a snapshot of {wanted} bytes is larger than the quota of {quota}", str(folder))
+    found = {path: _NAME.fullmatch(path.name) for path in folder.iterdir() if path.is_dir() and not path.is_symlink()}
+    oldest = sorted((match.group(1), path) for path, match in found.items() if match)
+    sizes = {path: _size(path) for _, path in oldest}
+    used = sum(sizes.values())
+    for _, path in oldest:
+        if used + wanted <= quota:
+            return
+        shutil.rmtree(path, ignore_errors=True)
+        used -= sizes[path]
+
+
+def _size(folder: Path) -> int:
+    """Bytes of the files in a folder; one that disappears meanwhile has none."""
+    total = 0
+    for path in folder.iterdir():
+        with suppress(FileNotFoundError):
+            total += path.lstat().st_size
+    return total
+
+
+def _write(path: Path, data: bytes) -> None:
+    with replacing(path) as stream:
+        stream.write(data)
+
+
+def _texts(snapshot: Snapshot) -> Iterator[Tuple[str, str]]:
+    yield "parameters.yaml", to_yaml(snapshot.parameters, f"{snapshot.node}, polar_pipeline {__version__}")
+    yield "doctor.txt", doctor.as_text(doctor.run_checks())
+    lines = []
+    for status in snapshot.statuses:
+        lines += [f"{status.name}: {status.message}", *(f"    {key}: {value}" for key, value in status.values.items())]
+    yield "diagnostics.txt", "\n".join(lines) + "\n"
+
+
+def _write_frame(folder: Path, snapshot: Snapshot) -> None:
+    """The frame as it came, as a picture, and its products."""
+    try:
+        image: Optional[ImageMessage] = messages.decode_image(snapshot.cdr)
+    except FrameError:  # `error.txt` says why
+        image = None
+    stamp_ns = snapshot.received_ns if image is None or image.stamp_ns < 0 else image.stamp_ns  # mcap's are unsigned
+    with open_sink(folder / "raw.mcap", {"node": snapshot.node, "calibration": snapshot.calibration}) as sink:
+        sink.write("/image_raw", IMAGE, stamp_ns, snapshot.cdr)
+        if snapshot.camera_info is not None:
+            sink.write("/camera_info", CAMERA_INFO, stamp_ns, snapshot.camera_info)
+    if snapshot.reference is not None and snapshot.parameters["ssim_mode"] == "reference":
+        with open_sink(folder / "reference.mcap", {"node": snapshot.node}) as sink:
+            sink.write("/intensity", IMAGE, stamp_ns, messages.restamp(snapshot.reference, stamp_ns))
+    try:
+        arrays = _compute(snapshot, make_settings(snapshot.parameters))
+    except Exception:  # noqa: BLE001 - it may be what the report is about
+        _write(folder / "error.txt", traceback.format_exc().encode())
+        return
+    for name, array in arrays.items():
+        suffix = ".npy" if array.dtype == np.float32 else ".png"
+        _write(folder / f"{name}{suffix}", encode_picture(array, suffix))
+
+
+def _compute(snapshot: Snapshot, settings: Settings) -> Dict[str, np.ndarray]:
+    """The raw mosaic and its products; those of SSIM only where no reference is needed."""
+    if settings.options.rectify == FROM_FRAMES and snapshot.camera_info is not None:
+        settings = settings.rectified_by(messages.lens_of(messages.decode_camera_info(snapshot.camera_info)))
+    options = settings.options
+    raw = messages.to_raw(messages.decode_image(snapshot.cdr), options)
+    needless = SSIM_PRODUCTS if options.ssim_mode == "reference" else ()
+    pipeline = Pipeline(**settings.arguments(tuple(name for name in options.products if name not in needless)))
+    try:
+        return {"raw": np.ascontiguousarray(raw.unpack().mosaic), **pipeline(raw)}
+    finally:
+        pipeline.close()

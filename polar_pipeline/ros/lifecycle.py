@@ -1,0 +1,91 @@
+"""The live node as a ROS 2 managed node, which a lifecycle manager configures, activates, deactivates and cleans up.
+
+Needs `lifecycle_msgs`, on which rclpy's part of it is built.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional, Sequence, Tuple, Type
+
+from rclpy.impl.implementation_singleton import rclpy_implementation as _rclpy
+from rclpy.lifecycle import LifecycleNodeMixin, TransitionCallbackReturn
+
+from polar_pipeline._util.text import printable
+from polar_pipeline.live.diagnostics import MAX_REASON
+from polar_pipeline.ros.node import START_ERRORS, LiveNode
+
+
+class ManagedNode(LiveNode, LifecycleNodeMixin):  # type: ignore[misc]
+    """A live node that takes frames while a lifecycle manager has it active; see `LiveNode`.
+
+    A step that fails because of parameters or the machine leaves the state as it was, with the reason in the log and in
+    `/diagnostics`. After any other error everything is released, and the node is unconfigured.
+
+    Args:
+        argv: As for `LiveNode`.
+        arguments: As for `LiveNode`.
+    """
+
+    def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:
+        LiveNode.__init__(self, argv, **arguments)
+        LifecycleNodeMixin.__init__(self)
+        self._change_of_rclpy = self._service_change_state.callback
+        self._service_change_state.callback = self.guarded(self._on_change_state)
+        self.get_logger().info("waits to be configured")
+
+    def _on_change_state(self, request: Any, response: Any) -> Any:
+        """Answer a manager; before Kilted, rclpy raises if a transition is not possible, and would never answer."""
+        try:
+            return self._change_of_rclpy(request, response)
+        except _rclpy.RCLError:  # rcl has logged it
+            response.success = False
+            return response
+
+    def on_configure(self, _: Any) -> Any:
+        """See `configure`."""
+        return self._attempt("configured", self.configure, START_ERRORS)
+
+    def on_activate(self, _: Any) -> Any:
+        """See `activate`."""
+        return self._attempt("activated", self.activate, START_ERRORS)
+
+    def on_deactivate(self, _: Any) -> Any:
+        """See `deactivate`."""
+        return self._attempt("deactivated", self.deactivate)
+
+    def on_cleanup(self, _: Any) -> Any:
+        """See `cleanup`."""
+        return self._attempt("cleaned up", self.cleanup)
+
+    def on_shutdown(self, _: Any) -> Any:
+        """Release everything; the process stays, and the node with its parameters, until a signal ends it."""
+        return self._attempt("shut down", self._finalize)
+
+    #: Everything is released after an error that was not expected, so that the node can be configured again.
+    on_error = on_cleanup
+
+    def _finalize(self) -> None:
+        self.cleanup()
+        self.state = "finalized"
+
+    def _attempt(self, done: str, step: Callable[[], None], expected: Tuple[Type[Exception], ...] = ()) -> Any:
+        """Take a step from one state to the next; the result tells rclpy where that ends.
+
+        Args:
+            done: What the node then is, in words.
+            step: The step.
+            expected: Errors after which the node is as it was before.
+        """
+        try:
+            step()
+        except expected as err:
+            self.problem = printable(f"cannot be {done}: {err}", MAX_REASON)
+            self.get_logger().error(self.problem)
+            return TransitionCallbackReturn.FAILURE
+        except Exception as err:  # noqa: BLE001 - rclpy would not say what it was
+            self.problem = printable(f"cannot be {done}: {type(err).__name__}: {err}", MAX_REASON)
+            self.refuse_error(err)
+            return TransitionCallbackReturn.ERROR
+        self.problem = ""
+        self.get_logger().info(f"{done}; {self.state}")
+        return TransitionCallbackReturn.SUCCESS

@@ -1,0 +1,263 @@
+"""Serialized messages between the node and rcl, the C library below rclpy, without a copy in Python.
+
+rclpy copies the bytes of a serialized message once more, and holds the interpreter's lock until the middleware is done
+with them: a millisecond for 5 MB in which no other thread of the node gets on. The two C functions that rclpy itself
+calls work on the message's own memory and leave the lock free. No other module of `ros/` uses ctypes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Callable, Deque, Optional, Sequence, Type
+
+import numpy as np
+from rclpy.waitable import NumberOfEntities, Waitable
+
+from polar_pipeline._util.cpus import available_cores
+from polar_pipeline.live.publisher import OutgoingMessage
+from polar_pipeline.messages import Cdr
+
+
+class _SerializedMessage(ctypes.Structure):
+    """rcutils_uint8_array_t."""
+
+    _fields_ = [
+        ("buffer", ctypes.c_void_p),
+        ("length", ctypes.c_size_t),
+        ("capacity", ctypes.c_size_t),
+        ("allocator", ctypes.c_void_p * 5),
+    ]
+
+
+class _Allocator(ctypes.Structure):
+    """rcutils_allocator_t."""
+
+    _fields_ = [("functions", ctypes.c_void_p * 5)]
+
+
+class _ErrorString(ctypes.Structure):
+    """rcutils_error_string_t."""
+
+    _fields_ = [("text", ctypes.c_char * 1024)]
+
+
+#: `reallocate` of an rcutils_allocator_t: (pointer, size, state) -> pointer; and its place there.
+_REALLOCATE_TYPE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+_REALLOCATE = 2
+#: rcl_ret_t: there was no message, and there is no memory for it.
+_TAKE_FAILED, _BAD_ALLOC = 401, 10
+
+
+class Rcl:
+    """The functions of rcl that publish and take.
+
+    Raises:
+        AttributeError, OSError: A library or a function of it cannot be found.
+    """
+
+    def __init__(self) -> None:
+        rcl = ctypes.CDLL("librcl.so")
+        self._take = rcl.rcl_take_serialized_message
+        self._take.argtypes = (ctypes.c_void_p, ctypes.POINTER(_SerializedMessage), ctypes.c_void_p, ctypes.c_void_p)
+        self._take.restype = ctypes.c_int
+        self._publish = rcl.rcl_publish_serialized_message
+        self._publish.argtypes = (ctypes.c_void_p, ctypes.POINTER(_SerializedMessage), ctypes.c_void_p)
+        self._publish.restype = ctypes.c_int
+        utilities = ctypes.CDLL("librcutils.so")
+        self._get_error, self._reset_error = utilities.rcutils_get_error_string, utilities.rcutils_reset_error
+        self._get_error.argtypes, self._get_error.restype = (), _ErrorString
+        utilities.rcutils_get_default_allocator.restype = _Allocator
+        self._allocator = utilities.rcutils_get_default_allocator()
+        # All memory is NumPy's. rcl asks for more where a message does not fit, and never frees it.
+        self._reallocate = _REALLOCATE_TYPE(self._allocate)
+        self._allocator.functions[_REALLOCATE] = ctypes.cast(self._reallocate, ctypes.c_void_p).value
+        self._larger: Optional[np.ndarray] = None  # the memory that rcl has asked for
+        self._size = 1  # bytes of the last message, which the next one probably has too
+
+    def _allocate(self, _: Any, size: int, __: Any) -> Optional[int]:
+        """Memory for a message of which rcl knows the size now; None where there is no memory."""
+        try:
+            self._larger = np.empty(size, np.uint8)
+        except MemoryError:
+            return None
+        return int(self._larger.ctypes.data)
+
+    def publish(self, publisher: Any, cdr: Cdr) -> None:
+        """Publish serialized bytes; they may change as soon as this returns.
+
+        Args:
+            publisher: `rclpy.publisher.Publisher`.
+            cdr: The message.
+
+        Raises:
+            RuntimeError: The middleware refuses.
+        """
+        data = np.frombuffer(cdr, np.uint8)
+        message = _SerializedMessage(data.ctypes.data, data.size, data.size)
+        with publisher.handle:  # keeps it from being destroyed meanwhile
+            failed = self._publish(publisher.handle.pointer, ctypes.byref(message), None)
+        if failed:
+            raise RuntimeError(f"{publisher.topic_name} cannot be published: {self._pop_error()} ({failed})")
+
+    def take(self, subscription: Any, memory: Optional[np.ndarray] = None) -> Optional[memoryview]:
+        """The next message of a subscription, None if there is none; only one thread may call this.
+
+        Args:
+            subscription: `rclpy.subscription.Subscription`, with `raw=True`.
+            memory: (N,) uint8 to take it into, with `N` of at least 1; what does not fit comes into new memory.
+
+        Raises:
+            MemoryError: There is no memory for it.
+            RuntimeError: The middleware cannot give it.
+        """
+        if memory is None:
+            with suppress(MemoryError):  # then rcl asks for it, and says that there is none
+                memory = np.empty(self._size, np.uint8)
+        address, size = (None, 0) if memory is None else (memory.ctypes.data, memory.nbytes)
+        message = _SerializedMessage(address, 0, size, self._allocator.functions)
+        with subscription.handle:  # keeps it from being destroyed meanwhile
+            failed = self._take(subscription.handle.pointer, ctypes.byref(message), None, None)
+        if self._larger is not None:
+            memory, self._larger = self._larger, None
+        if not failed and memory is not None:
+            self._size = max(1, message.length)
+            return memory[: message.length].data
+        reason = self._pop_error()
+        if failed == _TAKE_FAILED:
+            return None
+        text = f"{subscription.topic_name} cannot be taken from: {reason} ({failed})"
+        raise MemoryError(text) if failed == _BAD_ALLOC else RuntimeError(text)
+
+    def _pop_error(self) -> str:
+        """Why the last call failed."""
+        reason: str = self._get_error().text.decode(errors="replace")
+        self._reset_error()
+        return reason
+
+
+def load_rcl() -> Optional[Rcl]:
+    """The functions of rcl, or None where they cannot be found."""
+    try:
+        return Rcl()
+    except (AttributeError, OSError):
+        return None
+
+
+class DirectInput(Waitable):  # type: ignore[misc]
+    """Takes a subscription's messages through rcl, and calls its callback.
+
+    To the executor it stands for the subscription, which the node has to hide from it: an executor would take the
+    messages of a subscription itself, copy them, and hold the interpreter's lock meanwhile.
+
+    Args:
+        node: Of the subscription.
+        subscription: Of rclpy, with `raw=True` and a callback that raises nothing.
+        rcl: The functions of rcl.
+        memory: Gives memory to take the next message into, or None.
+    """
+
+    def __init__(self, node: Any, subscription: Any, rcl: Rcl, memory: Callable[[], Optional[np.ndarray]]) -> None:
+        super().__init__(node.default_callback_group)
+        self._subscription = subscription
+        self._rcl = rcl
+        self._memory = memory
+        self._index: Optional[int] = None
+        self._uses = 0
+        self._is_closed = False
+        self._guarded_take = node.guarded(self._take)
+
+    def __enter__(self) -> None:
+        self._subscription.handle.__enter__()
+        self._uses += 1
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self._uses -= 1
+        self._subscription.handle.__exit__(kind, value, trace)
+
+    def get_num_entities(self) -> NumberOfEntities:
+        """What it adds to a wait set."""
+        return NumberOfEntities(1, 0, 0, 0, 0, 0)
+
+    def add_to_wait_set(self, wait_set: Any) -> None:
+        """Wait for messages; of a subscription that is gone there are none, and executors call this all the same."""
+        self._index = wait_set.add_subscription(self._subscription.handle) if self._uses else None
+
+    def is_ready(self, wait_set: Any) -> bool:
+        """Whether there is a message."""
+        return self._index is not None and bool(wait_set.is_ready("subscription", self._index))
+
+    def take_data(self) -> None:
+        """Take a message and call back: `execute` would come a round of the executor later."""
+        self._guarded_take()
+
+    async def execute(self, _: Any) -> None:
+        """Nothing: `take_data` has done it."""
+
+    def close(self) -> None:
+        """Take no more: before the subscription is destroyed, an executor may have seen a message already."""
+        self._is_closed = True
+
+    def _take(self) -> None:
+        if self._is_closed:
+            return
+        message = self._rcl.take(self._subscription, self._memory())
+        if message is not None:
+            self._subscription.callback(message)
+
+
+class MessagePublisher:
+    """Publishes the messages of a frame, two at once.
+
+    Fast DDS copies a message into the writer's history, and then, under a lock of the participant, into shared memory.
+    Two threads take turns at that; a third would only delay what is sent first.
+
+    One thread at a time calls `send`; a second thread, which belongs to this object, publishes beside it.
+    """
+
+    def __init__(self) -> None:
+        self._rcl = load_rcl()
+        self._helper = ThreadPoolExecutor(1, "polar_pipeline_sender") if available_cores() > 1 else None
+
+    def send(self, messages: Sequence[OutgoingMessage]) -> None:
+        """Publish messages of different topics, and wait until the middleware has them.
+
+        Raises:
+            RuntimeError: The middleware refuses one; the others are published all the same.
+        """
+        waiting = deque(messages)
+        other = self._helper.submit(self._publish_waiting, waiting) if self._helper and len(messages) > 1 else None
+        failures = [self._publish_waiting(waiting), other.result() if other else None]
+        for failure in failures:
+            if failure is not None:
+                raise failure
+
+    def _publish_waiting(self, waiting: Deque[OutgoingMessage]) -> Optional[RuntimeError]:
+        """Publish messages that neither thread has taken yet, until there are no more; returns the last failure."""
+        failure = None
+        while True:
+            try:
+                message = waiting.popleft()
+            except IndexError:
+                return failure
+            try:
+                self._publish(message)
+            except RuntimeError as err:
+                failure = err
+
+    def _publish(self, message: OutgoingMessage) -> None:
+        topic, cdr = message
+        if self._rcl is None:
+            topic.publish(bytes(cdr))
+        else:
+            self._rcl.publish(topic, cdr)
+
+    def close(self) -> None:
+        """End the second thread."""
+        if self._helper is not None:
+            self._helper.shutdown()

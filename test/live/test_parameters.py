@@ -1,0 +1,282 @@
+"""The table of parameters, what it makes of values, and the YAML files that speak of it."""
+
+from __future__ import annotations
+
+import array
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+import pytest
+from calibrations import ideal_calibration
+
+from polar_pipeline import SENSORS, Pipeline
+from polar_pipeline.calibration import save_calibration
+from polar_pipeline.live.fallback import RETRY_PERIOD, Fallback
+from polar_pipeline.live.parameters import PARAMETERS, make_settings
+from polar_pipeline.options import OPTIONS, Option, make_options
+from polar_pipeline.plan import expand
+from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS
+from polar_pipeline.quality.statistics import LIMITS, QualityLimits
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = sorted(path for path in (ROOT / "config").glob("*.yaml") if path.stem != "rig")
+
+
+def settings(**changes: Any):
+    return make_settings({**{name: row.default for name, row in PARAMETERS.items()}, **changes})
+
+
+def test_defaults_are_those_of_the_library() -> None:
+    assert settings().options == Pipeline(products=tuple(PRODUCTS)).options
+
+
+def other_value(row: Option) -> Any:
+    """A value of an option that is not its default."""
+    if row.name == "sensor":
+        return "IMX250MYR"
+    if isinstance(row.default, tuple):
+        return [not item if isinstance(item, bool) else 2 for item in row.default]
+    if isinstance(row.default, bool):
+        return not row.default
+    return [*row.choices, *row.numbers, *(row.limits or ())][-1] if row.name != "min_intensity" else 0.05
+
+
+def test_values_reach_the_pipeline() -> None:
+    files = ("calibration", "rectify")
+    rows = [row for row in PARAMETERS.values() if row.option and row.option not in files]
+    assert {row.option for row in rows} == {*OPTIONS} - {"products", "dtype", *files}
+    for row in rows:
+        value = other_value(OPTIONS[row.option])
+        chosen = settings(**{row.name: value})
+        arguments = chosen.arguments(("dolp", "ssim"))
+        for options in (chosen.options, make_options(**arguments)):
+            got = getattr(options, row.option)
+            assert (got.name if row.option == "sensor" else got) == (tuple(value) if isinstance(value, list) else value)
+
+
+def test_geometry_reaches_the_pipeline() -> None:
+    changed = settings(**{"output.scale": 4, "output.rotate": 270, "output.roi": array.array("q", [1, 2, 3, 4])})
+    options = Pipeline(**changed.arguments(("dolp", "ssim"))).options
+    assert (options.scale, options.rotate, options.roi) == (4, 270, (1, 2, 3, 4))
+    assert changed.computable(("dolp", "dolp_sigma", "aolp_sigma", "ssim")) == ("dolp", "ssim")
+    assert settings().computable(("dolp", "dolp_sigma")) == ("dolp", "dolp_sigma")
+    with pytest.raises(ValueError, match=r"output.roi must be a list of 4 whole numbers, got \(1, 2\)"):
+        settings(**{"output.roi": (1, 2)})
+
+
+@pytest.mark.parametrize(
+    ("parameter", "field", "value"),
+    [
+        ("queue_size", "queue_size", 5),
+        ("output_depth", "output_depth", "uint8"),
+        ("quality.always", "always", True),
+        ("frame_id", "frame_id", "camera"),
+        ("jpeg_quality", "jpeg_quality", 70),
+        ("snapshot.folder", "snapshot_folder", "/data"),
+        ("snapshot.quota_mb", "snapshot_quota_mb", 5),
+        ("on_device_error", "on_device_error", "stop"),
+    ],
+)
+def test_values_reach_the_settings(parameter: str, field: str, value: Any) -> None:
+    assert settings(**{parameter: value}) == replace(settings(), **{field: value})
+    assert settings() != replace(settings(), **{field: value})
+
+
+def test_the_same_on_the_cpu() -> None:
+    for asked in ({"precision": "fp16"}, {"resolution": "full"}, {"resolution": "full", "demosaic": "adaptive"}):
+        wanted = settings(backend="cpu", **{key: value for key, value in asked.items() if key != "precision"})
+        with_gpu = replace(settings(), options=replace(settings().options, backend="cuda", **asked))
+        assert with_gpu.on_cpu().options == wanted.options
+        assert replace(with_gpu.on_cpu(), options=with_gpu.options) == with_gpu
+
+
+def test_the_cpu_takes_over_for_a_while() -> None:
+    now = 100.0
+    fallback, wanted = Fallback(lambda: now), settings()
+    assert fallback.settings(wanted) is wanted
+    fallback.failed("lost")
+    now += RETRY_PERIOD - 0.1
+    assert fallback.settings(wanted) == wanted.on_cpu()
+    assert fallback.settings(settings(on_device_error="retry")).options.backend == "auto"
+    now += 0.2
+    assert fallback.settings(wanted) is wanted
+    assert fallback.reason == "lost"  # not tried yet
+    fallback.worked()
+    assert not fallback.reason
+
+
+def test_limits_of_quality() -> None:
+    assert settings().limits == QualityLimits()
+    assert settings(**{"quality.ssim_warn": 0.9, "quality.frozen_frames": 3}).limits == QualityLimits(
+        0.9, frozen_frames=3
+    )
+    assert {f"quality.{name}" for name in LIMITS} < set(PARAMETERS)
+
+
+@pytest.mark.parametrize(
+    ("depth", "light"),
+    [("float32", "uint8"), ("uint8", "uint8"), ("uint16", "uint16")],
+)
+def test_output_depth_is_for_products_with_a_choice(depth: str, light: str) -> None:
+    dtypes = settings(output_depth=depth).arguments(("intensity", "stokes", "dolp", "preview", "ssim"))["dtype"]
+    assert dtypes == {"intensity": light, "stokes": "float32", "dolp": depth, "preview": "uint8", "ssim": "float32"}
+
+
+@pytest.mark.parametrize("problem", [None, "no GPU"])
+@pytest.mark.parametrize("backend", OPTIONS["backend"].choices)
+@pytest.mark.parametrize("resolution", OPTIONS["resolution"].choices)
+@pytest.mark.parametrize("demosaic", OPTIONS["demosaic"].choices)
+def test_parameters_mean_the_same_everywhere(
+    demosaic: str, resolution: str, backend: str, problem: Optional[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node computes by the options that its parameters name, whatever the machine has; so does replay elsewhere."""
+    monkeypatch.setattr("polar_pipeline.pipeline.backend_problem", lambda _: problem)
+    chosen = {"demosaic": demosaic, "resolution": resolution, "backend": backend}
+    expected = make_options(products=tuple(PRODUCTS), **chosen)
+    for found in (settings(**chosen), settings(**chosen).on_cpu()):
+        assert (found.options.interpolation, found.options.debayer) == (expected.interpolation, expected.debayer)
+        assert replace(found.options, backend=backend) == expected
+
+
+def test_no_reference_without_ssim() -> None:
+    assert tuple(name for name in PRODUCTS if "ssim_pair" in expand((name,))) == SSIM_PRODUCTS
+    chosen = settings(ssim_mode="reference", backend="cpu")
+    assert Pipeline(**chosen.arguments(("dolp",))).options.ssim_mode == "consistency"
+    assert Pipeline(**chosen.arguments(("dolp", "ssim"))).options.ssim_mode == "reference"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("sensor", "IMX999", "IMX250MZR"),
+        ("output_depth", "float64", "uint8"),
+        ("quality.ssim_warn", 0.4, "at most quality.ssim_warn"),
+        ("quality.frozen_frames", 1, "at least 2"),
+        ("raw.bit_depth", 17, "raw.bit_depth must be one of 0, 8.* 15, 16, got 17"),
+        ("raw.roi_offset", [1], "pair"),
+        ("raw.roi_offset", [-1, 0], ">= 0"),
+        ("jpeg_quality", 0, "1, 100"),
+        ("display.gain", 0.0, "above 0"),
+    ],
+)
+def test_refused_values_say_what_is_allowed(name: str, value: object, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        settings(**{name: value})
+
+
+def refusal(name: str, value: object) -> str:
+    try:
+        settings(**{name: value})
+    except ValueError as err:
+        return str(err)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("threads", None, "threads must be a whole number in [0, 256], got None"),
+        ("threads", True, "threads must be a whole number in [0, 256], got True"),
+        ("threads", 1.0, "threads must be a whole number in [0, 256], got 1.0"),
+        pytest.param("threads", 10**6000, "threads must be a whole number in [0, 256], got <integer of", id="digits"),
+        ("min_intensity", "0.1", "min_intensity must be a number in [0.0, 2.0], got '0.1'"),
+        ("min_intensity", False, "min_intensity must be a number in [0.0, 2.0], got False"),
+        ("co_sited", 1, "co_sited must be true or false, got 1"),
+        ("frame_id", None, "frame_id must be text of letters, digits and _ - . /, at most 255 characters, got None"),
+        ("backend", ["cpu"], "backend must be one of auto, cpu, cuda, got ['cpu']"),
+        ("raw.flip", [1, 0], "raw.flip must be a pair of truth values, got [1, 0]"),
+        ("raw.roi_offset", "12", "raw.roi_offset must be a pair of whole numbers, got '12'"),
+        (
+            "raw.roi_offset",
+            array.array("d", [1.0, 2.0]),
+            "raw.roi_offset must be a pair of whole numbers, got [1.0, 2.0]",
+        ),
+        ("display.gain", None, "display.gain must be a number, text, or a list of either, got None"),
+        ("display.gain", True, "display.gain must be a number, text, or a list of either, got True"),
+    ],
+)
+def test_values_of_wrong_types_say_what_is_allowed(name: str, value: object, said: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
+        settings(**{name: value})
+
+
+@pytest.mark.parametrize("name", list(PARAMETERS))
+def test_refusals_name_the_parameter(name: str) -> None:
+    """By the name that it has in ROS, whatever is wrong, and with lists as they are written."""
+    bad = [None, "no such\x1b thing", "", -1, 3, 10**9, 1e9, math.nan, 1.5, True]
+    bad += [
+        array.array("q", [1]),
+        array.array("q", [-1, 1, 1, 1]),
+        array.array("q", [-1, 1]),
+        array.array("d", [9, 99, 1]),
+    ]
+    bad += [[2.5, 1.0], ["a", "b"], [True], "/no/such/file.yaml"]
+    said = [text for text in (refusal(name, value) for value in bad) if text]
+    assert said
+    for text in said:
+        assert re.match(rf"({'|'.join(PARAMETERS)})( must be |: )", text), text
+        assert name in text
+        assert "array(" not in text
+        assert text.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            {"debias": True, "output.scale": 2},
+            "set output.scale=1, output.rotate=0, output.roi=[0, 0, 0, 0] and output.",
+        ),
+        ({"quality.ssim_error": 0.9}, "quality.ssim_error must be at most quality.ssim_warn, got 0.9 > 0.8"),
+        ({"quality.dark_error": 0.1}, "quality.dark_error must be at least quality.dark_warn, got 0.1 < 0.5"),
+    ],
+)
+def test_refusals_of_combinations_name_the_parameters(values: Dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        settings(**values)
+
+
+def test_an_offset_beyond_the_calibration_is_named(tmp_path: Path) -> None:
+    save_calibration(tmp_path / "sensor.npz", ideal_calibration(SENSORS["IMX250MZR"], (48, 64)))
+    with pytest.raises(ValueError, match=r"^raw\.roi_offset \(900, 0\) lies outside the calibration"):
+        settings(**{"calibration": str(tmp_path / "sensor.npz"), "raw.roi_offset": [900, 0]})
+
+
+def test_whole_numbers_do_for_others() -> None:
+    assert settings(min_intensity=1).options.min_intensity == 1.0
+    assert settings(**{"display.gain": 2}).display.gain == 2.0
+
+
+def test_missing_parameters_are_named() -> None:
+    values = {name: row.default for name, row in PARAMETERS.items() if name not in ("threads", "raw.flip")}
+    with pytest.raises(ValueError, match=r"^no value for raw\.flip, threads$"):
+        make_settings(values)
+
+
+def test_what_concerns_the_disk_is_fixed_at_start() -> None:
+    assert all(PARAMETERS[name].read_only for name in ("snapshot.folder", "snapshot.quota_mb"))
+    chosen = settings(**{"snapshot.folder": "/data", "snapshot.quota_mb": 5})
+    assert (chosen.snapshot_folder, chosen.snapshot_quota_mb) == ("/data", 5)
+    assert settings().snapshot_quota_mb == 1024
+    with pytest.raises(ValueError, match="1, 1048576"):
+        settings(**{"snapshot.quota_mb": 0})
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_configs_fit_the_table(path: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert list(document) == ["/**"]  # any namespace
+    values = document["/**"]["ros__parameters"]
+    flat = {}
+    for name, value in values.items():
+        flat.update(
+            {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
+        )
+    assert set(flat) <= set(PARAMETERS)
+    for name, value in flat.items():
+        assert type(value) is (list if isinstance(PARAMETERS[name].default, tuple) else type(PARAMETERS[name].default))
+    settings(**flat)

@@ -1,0 +1,470 @@
+"""The worker without ROS: order, errors, the GPU's faults, overload, and its end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any, Callable, Collection, Dict, FrozenSet, Iterator, List, Optional, Tuple
+
+import numpy as np
+import pytest
+from support import TIMEOUT, wait_for
+
+from polar_pipeline import messages
+from polar_pipeline.cpu.backend import CpuBackend
+from polar_pipeline.cuda.driver import DeviceLostError
+from polar_pipeline.live.diagnostics import Diagnostics
+from polar_pipeline.live.fallback import Fallback
+from polar_pipeline.live.frame import LiveFrame, ReceivedImage
+from polar_pipeline.live.parameters import PARAMETERS, Settings, make_settings
+from polar_pipeline.live.pipelines import ActivePipeline, PipelineSwitch
+from polar_pipeline.live.processor import IDLE_PERIOD, FrameProcessor, decode_reference
+from polar_pipeline.live.warmup import ALIGNMENT, FRAMES_AT_ONCE, MESSAGES_A_FRAME, SIZE_STEP
+from polar_pipeline.pipeline import Pipeline
+from polar_pipeline.sensor.frames import FrameError
+from polar_pipeline.sensor.mosaic import FULL_FRAME
+from polar_pipeline.topics import LATENCY, PRODUCT_TOPICS
+
+RAW = np.random.default_rng(0).integers(10, 200, (32, 48)).astype(np.uint8)
+
+
+def image(stamp_ns: int, raw: np.ndarray = RAW) -> ReceivedImage:
+    return ReceivedImage(bytes(messages.encode_image(stamp_ns, "camera", "mono8", raw)), time.perf_counter(), 0)
+
+
+def settings(**values: Any) -> Settings:
+    defaults = {name: row.default for name, row in PARAMETERS.items()}
+    return make_settings({**defaults, "backend": "cpu", **{key.replace("__", "."): v for key, v in values.items()}})
+
+
+class Log:
+    """Keeps what is logged, as (level, text)."""
+
+    def __init__(self) -> None:
+        self.lines: List[Tuple[str, str]] = []
+
+    def __getattr__(self, level: str) -> Callable[[str], None]:
+        return lambda text: self.lines.append((level, text))
+
+
+class StubPipeline:
+    """A pipeline that computes nothing and notes, in `steps`, what it is called for."""
+
+    def __init__(self, depth: int, backend: str = "cpu") -> None:
+        self.depth = depth
+        self.device = f"a {backend}"
+        self.options = SimpleNamespace(backend=backend, ssim_mode="consistency")
+        self.plan = SimpleNamespace(products=())
+        self.shapes: List[Tuple[int, ...]] = []  # of complete frames in one call
+        self.resets = 0
+        self.memory: List[int] = []  # sizes of what was asked for
+        self.steps: List[Tuple[str, int]] = []
+        self.faults: Dict[Tuple[str, int], Exception] = {}
+
+    def _step(self, name: str, number: int) -> None:
+        self.steps.append((name, number))
+        if (name, number) in self.faults:
+            raise self.faults[name, number]
+
+    def __call__(self, raw: np.ndarray) -> Any:
+        self.shapes.append(raw.shape)
+        self._step("call", len(self.shapes))
+        return SimpleNamespace()
+
+    def frame_memory(self, size: int) -> np.ndarray:
+        self.memory.append(size)
+        return np.empty(size, np.uint8)
+
+    def reset(self) -> None:
+        self.resets += 1
+
+    def submit(self, _: Any, reference: Any = None) -> int:
+        assert reference is None
+        number = sum(name == "submit" for name, _ in self.steps)
+        self._step("submit", number)
+        return number
+
+    def result(self, pending: int) -> Any:
+        self._step("result", pending)
+        return SimpleNamespace(timings={"polarization": 0.001}, number=pending)
+
+
+class StubPipelines:
+    """Gives the same pipeline for everything."""
+
+    def __init__(self, pipeline: StubPipeline) -> None:
+        self.pipeline = pipeline
+        self.asked: List[Tuple[str, ...]] = []
+        self.resets = self.clears = 0
+        self.former: Optional[Settings] = None
+        self.is_compiling = False
+
+    def get(self, wanted: Settings, products: Tuple[str, ...], _: Any) -> ActivePipeline:
+        self.asked.append(products)
+        self.pipeline.plan.products = ("stokes",) if self.is_compiling else products
+        return ActivePipeline(self.pipeline, self.former or wanted)  # type: ignore[arg-type]
+
+    def reset(self) -> None:
+        self.resets += 1
+
+    def clear(self) -> None:
+        self.clears += 1
+
+    def close(self) -> None: ...
+
+    def release_replaced(self, in_use: Collection[Any] = ()) -> None:
+        assert set(in_use) <= {self.pipeline}
+
+
+class Output:
+    """Keeps finished frames; `gate` holds the worker up as a publisher that is behind would."""
+
+    def __init__(self) -> None:
+        self.products: FrozenSet[str] = frozenset({"dolp"})
+        self.wants_latency = False
+        self.frames: List[LiveFrame] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.busy = threading.Event()
+
+    def demand(self) -> FrozenSet[str]:
+        latency = [LATENCY] if self.wants_latency else []
+        return frozenset([PRODUCT_TOPICS[name].name for name in self.products] + latency)
+
+    def submit(self, frame: LiveFrame) -> None:
+        self.busy.set()
+        assert self.gate.wait(TIMEOUT)
+        self.frames.append(frame)
+
+    def close(self) -> None: ...
+
+    @property
+    def stamps(self) -> List[int]:
+        return [frame.image.stamp_ns for frame in self.frames]
+
+
+class Bench:
+    """A processor, with everything around it in reach."""
+
+    def __init__(self, depth: int = 1, backend: str = "cpu", **values: Any) -> None:
+        self.settings = settings(**values)
+        self.pipeline = StubPipeline(depth, backend)
+        self.pipelines = StubPipelines(self.pipeline)
+        self.fallback = Fallback()
+        self.log = Log()
+        self.diagnostics = Diagnostics("node", self.log)
+        self.output = Output()
+        self.processor = FrameProcessor(
+            lambda: self.settings,
+            self.fallback,
+            self.diagnostics,
+            self.log,
+            self.output,
+            self.pipelines,  # type: ignore[arg-type]
+        )
+        self.processor.start()
+
+    def values(self) -> Dict[str, str]:
+        return self.diagnostics.statuses("", "")[0].values
+
+    def hold(self) -> None:
+        """Let the worker wait in its output, with one frame."""
+        self.output.gate.clear()
+        self.processor.put(image(0))
+        assert self.output.busy.wait(TIMEOUT)
+
+
+def real_processor(wanted: Any, log: Log, output: Output, pipelines: PipelineSwitch) -> FrameProcessor:
+    return FrameProcessor(wanted, Fallback(), Diagnostics("node", log), log, output, pipelines)
+
+
+@pytest.fixture
+def bench() -> Iterator[Callable[..., Bench]]:
+    made: List[Bench] = []
+
+    def make(**arguments: Any) -> Bench:
+        made.append(Bench(**arguments))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.output.gate.set()
+        each.processor.close()
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_frames_stay_in_order(bench: Any, depth: int) -> None:
+    b = bench(depth=depth, queue_size=16)
+    b.hold()
+    for stamp in range(1, 10):
+        b.processor.put(image(stamp))
+    b.output.gate.set()
+    wait_for(lambda: len(b.output.frames) == 10, "every frame")
+    assert b.output.stamps == list(range(10))
+    assert [frame.result.number for frame in b.output.frames] == list(range(10))
+    steps = b.pipeline.steps
+    ahead = max(
+        sum(name == "submit" for name, _ in steps[:k]) - sum(name == "result" for name, _ in steps[:k])
+        for k in range(len(steps) + 1)
+    )
+    assert ahead == depth, "frames submitted and not finished"
+
+
+def test_a_frame_alone_is_finished_at_once(bench: Any) -> None:
+    b = bench(depth=3)
+    b.processor.put(image(5))
+    wait_for(lambda: b.output.stamps == [5], "the frame, although others could be submitted")
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_frames_that_fail_cost_themselves_only(bench: Any, depth: int) -> None:
+    b = bench(depth=depth, queue_size=16)
+    b.hold()
+    b.pipeline.faults = {("submit", 1): ValueError("a defect"), ("result", 2): MemoryError("no room")}
+    for stamp in range(1, 4):
+        b.processor.put(image(stamp))
+    b.processor.put(ReceivedImage(b"\0\1\0\0", time.perf_counter(), 0))
+    b.processor.put(image(5))
+    b.output.gate.set()
+    wait_for(lambda: len(b.output.frames) == 3, "the good frames")
+    assert b.output.stamps == [0, 3, 5]
+    values = b.values()
+    assert {key: values[f"dropped: {key}"] for key in ("internal", "memory", "cdr")} == dict.fromkeys(
+        ("internal", "memory", "cdr"), "1"
+    )
+    warnings = {text.split(",")[0]: "Traceback" in text for level, text in b.log.lines if level == "warning"}
+    assert warnings == {"internal": True, "memory": False, "cdr": False}
+
+
+@pytest.mark.parametrize("mode", ["cpu", "retry", "stop"])
+def test_a_device_that_fails_gives_up_frames_in_progress(bench: Any, mode: str) -> None:
+    b = bench(depth=3, backend="cuda", queue_size=16, on_device_error=mode)
+    b.hold()
+    b.pipeline.faults = {("result", 1): DeviceLostError("the GPU was lost")}
+    for stamp in range(1, 5):
+        b.processor.put(image(stamp))
+    b.output.gate.set()
+    wait_for(lambda: b.output.stamps == [0, 4], "the frame after the fault")
+    assert b.values()["dropped: device"] == "3", "frame 1, and the two that were submitted after it"
+    assert b.pipelines.clears == 1
+    assert b.processor.failure == ("the GPU was lost" if mode == "stop" else "")
+    assert [text for level, text in b.log.lines if level == "fatal"] == ["ends: the GPU was lost"] * (mode == "stop")
+    assert b.fallback.reason == "", "frame 4 was computed on the GPU"
+
+
+def test_the_cpu_serves_after_a_device_that_failed(bench: Any) -> None:
+    b = bench(backend="cuda")
+    b.settings = settings(backend="cuda")
+    b.pipeline.faults = {("submit", 0): DeviceLostError("the GPU was lost")}
+    b.processor.put(image(1))
+    wait_for(lambda: b.values().get("dropped: device") == "1", "the fault")
+    assert b.fallback.settings(b.settings).options.backend == "cpu"
+    assert b.fallback.problem(b.settings) == "the CPU took over: the GPU was lost"
+
+
+def test_the_age_is_that_at_receipt(bench: Any) -> None:
+    b = bench(queue_size=4)
+    for time_ns in (0, 5_000_000, 60_000_000_000):
+        b.processor.put(ReceivedImage(image(2_000_000).cdr, time.perf_counter(), time_ns))
+    wait_for(lambda: len(b.output.frames) == 3, "every frame")
+    ages = [frame.age for frame in b.output.frames]
+    assert ages == [None, pytest.approx(0.003), None], "no clock yet, 3 ms, and a stamp of another clock"
+
+
+def test_under_overload_the_oldest_frames_are_dropped(bench: Any) -> None:
+    b = bench(queue_size=2)
+    b.hold()
+    for stamp in range(1, 6):
+        b.processor.put(image(stamp))
+    b.output.gate.set()
+    wait_for(lambda: len(b.output.frames) == 3, "the newest frames")
+    assert b.output.stamps == [0, 4, 5]
+    assert b.values()["dropped: overload"] == "3"
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_closed_while_busy(bench: Any, depth: int) -> None:
+    """What is computed is handed over, what waits is dropped, and `close` returns after that."""
+    b = bench(depth=depth, queue_size=16)
+    b.hold()
+    b.processor.put(image(1))
+    closing = threading.Thread(target=b.processor.close)
+    closing.start()
+    wait_for(lambda: b.processor._queue._closed, "the end of the queue")
+    assert closing.is_alive(), "it waits for the frame at work"
+    b.output.gate.set()
+    closing.join(TIMEOUT)
+    assert not closing.is_alive()
+    assert b.output.stamps == [0]
+    b.processor.close()
+
+
+def test_closed_before_it_was_started() -> None:
+    real_processor(settings, Log(), Output(), PipelineSwitch()).close()
+
+
+def test_what_has_no_subscriber_is_not_computed(bench: Any) -> None:
+    b = bench()
+    b.output.products = frozenset()
+    b.processor.put(image(1))
+    wait_for(lambda: b.values()["unwanted"] == "1", "a frame without subscribers")
+    b.output.wants_latency = True
+    b.processor.put(image(2))
+    wait_for(lambda: b.output.stamps == [2], "a frame of which the times are wanted")
+    assert (b.output.frames[0].result, b.pipeline.steps) == (None, [])
+    assert set(b.output.frames[0].timings) == {"queue", "decode"}
+    b.settings = settings(quality__always=True)
+    b.processor.put(image(3))
+    wait_for(lambda: b.output.stamps == [2, 3], "a frame whose quality is judged")
+    assert b.pipelines.asked == [("dolp", "ssim")]
+
+
+def test_memory_is_there_before_the_first_frame(bench: Any) -> None:
+    """As many frames of a camera's size as there can be at once, for every new set of subscribers."""
+    b = bench()
+    wait_for(lambda: b.pipeline.resets == 1, "the products of subscribers")
+    b.output.products = frozenset({"dolp", "ssim"})
+    wait_for(lambda: b.pipeline.resets == 2, "those of others")
+    time.sleep(3 * IDLE_PERIOD)
+    assert b.pipeline.shapes == 2 * FRAMES_AT_ONCE * [FULL_FRAME], "once for each set"
+    assert b.pipelines.asked == [("dolp",), ("dolp", "ssim")]
+    b.processor.put(image(1))
+    wait_for(lambda: b.output.stamps == [1], "the first frame")
+    b.output.products = frozenset({"aolp"})
+    time.sleep(2 * IDLE_PERIOD)
+    assert len(b.pipeline.shapes) == 2 * FRAMES_AT_ONCE, "no more once frames come in"
+    assert len(b.pipeline.memory) == 2 * FRAMES_AT_ONCE * MESSAGES_A_FRAME, "for messages too"
+    assert len(set(b.pipeline.memory)) == 1
+    assert b.pipeline.memory[0] > FULL_FRAME[0] * FULL_FRAME[1]
+
+
+@pytest.mark.parametrize("frame_id", ["", "camera", "a longer one, of another camera"])
+def test_memory_for_messages_is_of_the_last_ones_size(bench: Any, frame_id: str) -> None:
+    b = bench()
+    assert b.processor.message_memory() is None
+    cdr = bytes(messages.encode_image(1, frame_id, "mono8", RAW))
+    b.processor.put(ReceivedImage(cdr, time.perf_counter(), 0))
+    wait_for(lambda: b.output.stamps == [1], "the first frame")
+    memory = b.processor.message_memory()
+    assert memory.nbytes >= len(cdr)
+    memory[: len(cdr)] = np.frombuffer(cdr, np.uint8)
+    pixels = messages.decode_image(memory[: len(cdr)].data).data
+    assert pixels.ctypes.data % ALIGNMENT == 0
+    assert b.pipeline.memory == [SIZE_STEP], "the same for every name"
+
+
+def test_memory_waits_for_kernels_that_are_compiled(bench: Any) -> None:
+    b = bench()
+    b.pipelines.is_compiling = True
+    wait_for(lambda: len(b.pipelines.asked) > 2, "questions whether they are")
+    assert not b.pipeline.shapes
+    b.pipelines.is_compiling = False
+    wait_for(lambda: b.pipeline.resets == 1, "the memory")
+
+
+@pytest.mark.parametrize("fault", [ValueError("a defect"), MemoryError("no room"), DeviceLostError("the GPU was lost")])
+def test_a_fault_before_the_first_frame_costs_no_frame(bench: Any, fault: Exception) -> None:
+    b = bench(backend="cuda")
+    b.settings = settings(backend="cuda")
+    b.pipeline.faults = {("call", 2): fault}
+    wait_for(lambda: len(b.pipeline.shapes) == 2, "the fault")
+    time.sleep(2 * IDLE_PERIOD)
+    assert len(b.pipeline.shapes) == 2, "not tried again and again"
+    assert (b.fallback.reason != "") == isinstance(fault, DeviceLostError), "the CPU takes over"
+    b.processor.put(image(1))
+    wait_for(lambda: b.output.stamps == [1], "the first frame")
+
+
+def test_the_first_frame_has_none_before_it() -> None:
+    """With real pipelines: SSIM compares with the frame before, which the first one and one after a restart lack."""
+    wanted = settings(ssim_mode="temporal", resolution="full")
+    output, pipelines = Output(), PipelineSwitch()
+    processor = real_processor(lambda: wanted, Log(), output, pipelines)
+    output.products = frozenset({"ssim"})
+    processor.start()
+    wait_for(lambda: pipelines._active is not None, "a pipeline for the subscriber")
+    try:
+        for count, stamp in enumerate((1, 2, 0), 1):
+            processor.put(image(stamp, np.full(FULL_FRAME, 99, np.uint8)))
+            wait_for(lambda count=count: len(output.frames) == count, "a frame")
+        first, second, again = (float((frame.result or {})["ssim"]) for frame in output.frames)
+        assert (np.isnan(first), second, np.isnan(again)) == (True, 1.0, True)
+    finally:
+        processor.close()
+
+
+def test_what_was_compiled_at_start_is_released_before_the_first_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With real pipelines: that of every product, once that of the subscribers' products is ready."""
+    closed: List[Pipeline] = []
+    close = Pipeline.close
+    monkeypatch.setattr(Pipeline, "close", lambda pipeline: (closed.append(pipeline), close(pipeline)))
+    wanted = settings()
+    output, pipelines = Output(), PipelineSwitch()
+    processor = real_processor(lambda: wanted, Log(), output, pipelines)
+    processor.warm_up()
+    processor.start()
+    try:
+        wait_for(lambda: closed, "the end of the first pipeline")
+        assert len(closed[0].plan.products) > 10
+    finally:
+        processor.close()
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_a_replaced_pipeline_is_closed_after_its_last_frame(monkeypatch: pytest.MonkeyPatch, depth: int) -> None:
+    """With real pipelines, of as many frames in flight as a GPU's: every frame arrives, and one pipeline remains."""
+    monkeypatch.setattr(CpuBackend, "depth", depth)
+    closed: List[Pipeline] = []
+    close = Pipeline.close
+    monkeypatch.setattr(Pipeline, "close", lambda pipeline: (closed.append(pipeline), close(pipeline)))
+    wanted = [settings(queue_size=16, min_intensity=k / 10) for k in range(8)]
+    current = iter(wanted)
+    log, output, pipelines = Log(), Output(), PipelineSwitch()
+    processor = real_processor(lambda: next(current, wanted[-1]), log, output, pipelines)
+    for stamp in range(12):
+        processor.put(image(stamp))
+    processor.start()
+    try:
+        wait_for(lambda: len(output.frames) == 12, "every frame")
+        wait_for(lambda: not pipelines._replaced, "the end of the replaced pipelines")
+        used = {frame.pipeline for frame in output.frames}
+        assert len(used) > 4
+        assert used - set(closed) == {output.frames[-1].pipeline}
+        assert log.lines[1:] == []
+    finally:
+        processor.close()
+
+
+def test_outputs_go_by_the_settings_of_their_pipeline(bench: Any) -> None:
+    """While a change is compiled these are the former ones; without a pipeline those asked for."""
+    b = bench(frame_id="new")
+    b.pipelines.former = settings(frame_id="former")
+    b.processor.put(image(1))
+    wait_for(lambda: b.output.frames, "a frame")
+    b.output.products, b.output.wants_latency = frozenset(), True
+    b.processor.put(image(2))
+    wait_for(lambda: len(b.output.frames) == 2, "the next frame")
+    assert [frame.settings.frame_id for frame in b.output.frames] == ["former", "new"]
+
+
+def test_time_that_runs_backwards_is_a_restart(bench: Any) -> None:
+    b = bench(queue_size=16)
+    for stamp in (10, 20, 20, 10, 11):
+        b.processor.put(image(stamp))
+    wait_for(lambda: len(b.output.frames) == 5, "every frame")
+    assert [frame.is_restart for frame in b.output.frames] == [False, False, False, True, False]
+    assert (b.pipelines.resets, b.values()["restarts"]) == (1, "1")
+
+
+def test_reference_images_of_every_depth() -> None:
+    levels = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    for encoding, image_of in (
+        ("mono8", levels),
+        ("16UC1", levels * np.uint16(257)),
+        ("32FC1", levels / np.float32(255)),
+    ):
+        found = decode_reference(bytes(messages.encode_image(0, "", encoding, image_of)))
+        np.testing.assert_allclose(found, levels / 255, rtol=1e-6, err_msg=encoding)
+    with pytest.raises(FrameError, match="must be mono8, 16UC1 or 32FC1, got '16UC3'"):
+        decode_reference(bytes(messages.encode_image(0, "", "16UC3", np.zeros((16, 16, 3), np.uint16))))

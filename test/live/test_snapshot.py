@@ -1,0 +1,246 @@
+"""Snapshots for bug reports: what is in them, and that replay makes the same of it."""
+
+from __future__ import annotations
+
+import errno
+import resource
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Dict
+
+import cv2
+import numpy as np
+import pytest
+
+yaml = pytest.importorskip("yaml")
+
+from support import on_cpu  # noqa: E402
+
+from polar_pipeline import Pipeline, cli, messages  # noqa: E402 - yaml may be missing
+from polar_pipeline.live.parameters import PARAMETERS  # noqa: E402
+from polar_pipeline.live.preset import flatten, to_yaml  # noqa: E402
+from polar_pipeline.live.snapshot import Snapshot, snapshot_folder, write_snapshot  # noqa: E402
+from polar_pipeline.messages import Status  # noqa: E402
+from polar_pipeline.products import PRODUCTS  # noqa: E402
+from polar_pipeline.replay.compare import open_golden  # noqa: E402
+from polar_pipeline.replay.source import open_source, read_raw  # noqa: E402
+
+STAMP = 1_700_000_000_123_456_789
+DEFAULTS = {name: row.default for name, row in PARAMETERS.items()}
+
+
+def raw(dtype: str = "uint8") -> np.ndarray:
+    return np.random.default_rng(5).integers(10, 200, (96, 128)).astype(dtype)
+
+
+def make(cdr: Any = None, reference: Any = None, **changes: Any) -> Snapshot:
+    cdr = bytes(messages.encode_image(STAMP, "camera", "mono8", raw())) if cdr is None else cdr
+    statuses = [Status(1, "front/polar_pipeline: frames", "dropped: overload 1", "", {"rate [Hz]": "24.00"})]
+    return Snapshot(
+        "front/polar_pipeline", cdr, 77, {**DEFAULTS, "backend": "cpu", **changes}, None, reference, statuses
+    )
+
+
+def load(folder: Path) -> Dict[str, np.ndarray]:
+    """The products in a snapshot."""
+    arrays: Dict[str, np.ndarray] = {path.stem: np.load(path) for path in folder.glob("*.npy")}
+    for path in folder.glob("*.png"):
+        pixels = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+        arrays[path.stem] = cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB) if pixels.ndim == 3 else pixels
+    return arrays
+
+
+def replayed(folder: Path, tmp_path: Path, *options: str) -> Dict[str, np.ndarray]:
+    """What `polar-pipeline replay` makes of a snapshot's frame on the CPU."""
+    tmp_path.mkdir(exist_ok=True)
+    out = tmp_path / "out.mcap"
+    command = ["replay", str(folder / "raw.mcap"), "-o", str(out), "--products", ",".join(PRODUCTS), *options]
+    assert cli.main(on_cpu(command)) == 0
+    with open_golden(out) as golden:
+        found = {name: golden.load(name, STAMP) for name in PRODUCTS}
+    assert all(array is not None for array in found.values())
+    return {name: array for name, array in found.items() if array is not None}
+
+
+def write(folder: Path, snapshot: Snapshot, quota: int = 10**9) -> Path:
+    return write_snapshot(str(folder), quota, snapshot)
+
+
+def test_replay_reads_it_back(tmp_path: Path) -> None:
+    snapshot = make(sensor="IMX250MYR", resolution="full", demosaic="bilinear", ssim_stride=2)
+    folder = write(tmp_path / "new" / "folder", snapshot)
+    assert folder.parent == tmp_path / "new" / "folder"
+    assert folder.name.startswith("front_polar_pipeline_20")
+    with open_source(folder / "raw.mcap") as source:
+        (record,) = source.records
+    assert record.cdr() == snapshot.cdr, "as it came"
+    arrays = load(folder)
+    np.testing.assert_array_equal(arrays.pop("raw"), raw())
+    np.testing.assert_array_equal(read_raw(folder / "raw.png"), raw())
+    again = replayed(folder, tmp_path, "--params", str(folder / "parameters.yaml"))
+    assert set(arrays) == set(again) == set(PRODUCTS)
+    for name, array in again.items():
+        np.testing.assert_array_equal(arrays[name], array, err_msg=name)
+
+
+def test_reference_goes_along(tmp_path: Path) -> None:
+    reference = bytes(messages.encode_image(5, "", "mono8", np.full((48, 64), 90, np.uint8)))
+    folder = write(tmp_path, make(reference=reference, ssim_mode="reference"))
+    arrays = load(folder)
+    assert set(PRODUCTS) - set(arrays) == {"ssim", "ssim_map"}
+    again = replayed(folder, tmp_path, "--ssim-mode", "reference", "--reference", str(folder / "reference.mcap"))
+    np.testing.assert_array_equal(again["dolp"], arrays["dolp"])
+    assert -1 < float(again["ssim"]) < 1
+
+
+def test_texts(tmp_path: Path) -> None:
+    folder = write(tmp_path, make(**{"raw.flip": [True, False], "display.white_balance": "auto"}))
+    document = yaml.safe_load((folder / "parameters.yaml").read_text())
+    assert flatten(document["/**"]["ros__parameters"]) == {
+        name: list(value) if isinstance(value, (tuple, list)) else value
+        for name, value in make(**{"raw.flip": [True, False], "display.white_balance": "auto"}).parameters.items()
+    }
+    assert "backend cpu" in (folder / "doctor.txt").read_text()
+    assert "frames: dropped: overload 1\n    rate [Hz]: 24.00" in (folder / "diagnostics.txt").read_text()
+    assert not (folder / "error.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("cdr", "said"),
+    [
+        (bytes(messages.encode_image(STAMP, "camera", "rgb8", np.zeros((20, 20, 3), np.uint8))), "encoding"),
+        (b"\x00\x01\x00\x00half", "8 bytes are no sensor_msgs/msg/Image"),
+    ],
+)
+def test_a_frame_that_cannot_be_used_is_kept_too(tmp_path: Path, cdr: bytes, said: str) -> None:
+    folder = write(tmp_path, make(cdr))
+    assert said in (folder / "error.txt").read_text()
+    with open_source(folder / "raw.mcap") as source:
+        (record,) = source.records
+    assert record.data == cdr
+    assert load(folder) == {}
+
+
+def test_full_disk(tmp_path: Path) -> None:
+    """Files of at most 10000 bytes, as a disk that is full after that many; the frame alone has more."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        with pytest.raises(OSError, match="too large") as caught:
+            write(tmp_path, make())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.errno == errno.EFBIG
+    assert list(tmp_path.iterdir()) == []
+    assert write(tmp_path, make()).is_dir()
+
+
+def test_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROS_HOME", "/ros/home")
+    assert snapshot_folder("") == Path("/ros/home/polar_pipeline")
+    monkeypatch.delenv("ROS_HOME")
+    monkeypatch.setenv("HOME", "/home/robot")
+    assert snapshot_folder("") == Path("/home/robot/.ros/polar_pipeline")
+    assert snapshot_folder("/other") == Path("/other")
+    assert snapshot_folder("~/other") == Path("/home/robot/other")
+
+
+@pytest.mark.parametrize("name", ["", "~/other", "~nosuch/other"])
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def nobody(*_: Any) -> None:
+        raise KeyError("uid not found")
+
+    for variable in ("ROS_HOME", "HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    with pytest.raises(OSError, match=r"name another one as snapshot\.folder"):
+        snapshot_folder(name)
+
+
+def test_a_stamp_that_a_recording_cannot_hold(tmp_path: Path) -> None:
+    cdr = bytearray(make().cdr)
+    struct.pack_into("<iI", cdr, 4, -7, 5)
+    folder = write(tmp_path, make(bytes(cdr)))
+    with open_source(folder / "raw.mcap") as source:
+        (record,) = source.records
+    assert record.data == cdr, "as it came"
+    assert record.time_ns == make().received_ns
+    assert set(load(folder)) == {"raw", *PRODUCTS}
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def test_the_oldest_make_room(tmp_path: Path) -> None:
+    (tmp_path / "kept_20200101_000000_000").write_text("a file")
+    (tmp_path / "my own folder").mkdir()
+    (tmp_path / "link_20200101_000000_000").symlink_to(tmp_path / "my own folder")
+    mine = {path.name for path in tmp_path.iterdir()}
+    first = write(tmp_path, make())
+    size = size_of(first)
+    quota = int(3.5 * size)
+    snapshots = [first, *(write(tmp_path, make(), quota) for _ in range(5))]
+    left = sorted(path for path in tmp_path.iterdir() if path.name not in mine)
+    assert left == sorted(snapshots[-3:])
+    assert {path.name for path in tmp_path.iterdir()} >= mine, "what is no snapshot stays"
+    with pytest.raises(OSError, match="larger than the quota of 1000"):
+        write(tmp_path, make(), 1000)
+    assert sorted(path for path in tmp_path.iterdir() if path.name not in mine) == left
+
+
+def test_yaml_by_hand() -> None:
+    text = to_yaml({"resolution": "full", "raw.flip": (True, False), "raw.bit_depth": 12, "frame_id": "off"}, "Mine")
+    assert text == (
+        '# Mine\n/**:\n  ros__parameters:\n    resolution: "full"\n    raw:\n      flip: [true, false]\n'
+        '      bit_depth: 12\n    frame_id: "off"\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("resolution: full", "no file of ROS parameters"),
+        ("[1, 2", "wrong.yaml cannot be read: line 1"),
+        ("", "no file of ROS parameters"),
+        ("/**: {ros__parameters: {resolutoin: full}}", "no parameter of this package is called resolutoin"),
+        ("a: {ros__parameters: {}}\nb: {ros__parameters: {}}", "several nodes: a, b"),
+        ("/**: {ros__parameters: {resolution: quarter}}", "resolution must be one of half, full"),
+    ],
+)
+def test_replay_refuses_other_parameters(tmp_path: Path, text: str, said: str, capsys: Any) -> None:
+    folder = write(tmp_path, make())
+    path = tmp_path / "wrong.yaml"
+    path.write_text(text)
+    out = tmp_path / "out.mcap"
+    assert cli.main(["replay", str(folder / "raw.mcap"), "-o", str(out), "--params", str(path)]) == 2
+    assert said in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_what_the_command_line_names_wins(tmp_path: Path) -> None:
+    folder = write(tmp_path, make(resolution="full", output_depth="uint8", min_intensity=0.5))
+    params = ("--params", str(folder / "parameters.yaml"))
+    as_node = replayed(folder, tmp_path / "a", *params)
+    assert (as_node["dolp"].shape, as_node["dolp"].dtype) == ((96, 128), np.uint8)
+    half = replayed(folder, tmp_path / "b", *params, "--resolution", "half", "--dtype", "float32")
+    assert (half["dolp"].shape, half["dolp"].dtype) == ((48, 64), np.float32)
+    assert np.isnan(half["dolp"]).any()  # by the file's min_intensity
+    bright = replayed(folder, tmp_path / "c", *params, "--dtype", "float32", "--min-intensity", "0")
+    assert not np.isnan(bright["dolp"]).any()
+
+
+def test_a_rectified_frame(tmp_path: Path) -> None:
+    """By the lens calibration that the snapshot holds too."""
+    types = messages.typestore().types
+    header = types["std_msgs/msg/Header"](types["builtin_interfaces/msg/Time"](1, 0), "camera")
+    roi = types["sensor_msgs/msg/RegionOfInterest"](0, 0, 0, 0, False)
+    k, d = np.array([90.0, 0, 63, 0, 90, 48, 0, 0, 1]), np.array([-0.2, 0.03, 0.01, 0, 0])
+    info = types[messages.CAMERA_INFO](header, 96, 128, "plumb_bob", d, k, np.zeros(9), np.zeros(12), 0, 0, roi)
+    cdr = bytes(messages.encode(info, messages.CAMERA_INFO))
+    snapshot = replace(make(**{"output.rectify": "camera_info"}), camera_info=cdr)
+    arrays = load(write_snapshot(str(tmp_path), 1 << 30, snapshot))
+    want = Pipeline(products="dolp", backend="cpu", rectify=messages.lens_of(info))(raw())["dolp"]
+    np.testing.assert_array_equal(arrays["dolp"], want)
+    assert "dolp_sigma" not in arrays
