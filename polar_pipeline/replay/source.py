@@ -40,7 +40,7 @@ _MAX_LISTED = 20
 
 @dataclass(frozen=True)
 class Recorded:
-    """One raw image as recorded, not decoded yet.
+    """One raw image, or lens calibration, as recorded, not decoded yet.
 
     Attributes:
         time_ns: Time of recording.
@@ -73,14 +73,14 @@ class Recorded:
         return replace(image, stamp_ns=self.time_ns)
 
     def cdr(self) -> bytes:
-        """The image as a serialized `sensor_msgs/Image`: the recorded bytes where they are one.
+        """The image as a serialized `sensor_msgs/Image`, or the lens calibration; the recorded bytes if they are one.
 
         Raises:
             FrameError: It cannot be decoded.
         """
-        if self.kind == IMAGE:
+        if self.kind in (IMAGE, CAMERA_INFO):
             message = self.message()
-            messages.decode_image(message)
+            (messages.decode_image if self.kind == IMAGE else messages.decode_camera_info)(message)
             return bytes(message)
         is_file = isinstance(self.data, Path)
         image = self.image() if is_file else decompress_image(self.message(), self.max_bytes)
