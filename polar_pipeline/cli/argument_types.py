@@ -40,7 +40,7 @@ def _range(lowest: float, highest: float) -> str:
     """The limits of a number in words, if it has any."""
     if math.isinf(lowest):
         return ""
-    return f" from {lowest:g} to {highest:g}" if math.isfinite(highest) else f" >= {lowest:g}"
+    return f" from {lowest:.9g} to {highest:.9g}" if math.isfinite(highest) else f" >= {lowest:.9g}"
 
 
 def parse_size(text: str) -> Tuple[int, int]:

@@ -19,9 +19,10 @@ from rosbags.rosbag1 import Reader
 from ruamel.yaml import YAML
 
 from polar_pipeline import messages
+from polar_pipeline._util.documents import regular_status
 from polar_pipeline._util.files import temporary_folder
 from polar_pipeline._util.text import quoted
-from polar_pipeline.replay.limits import SourceError, Span, check_size, megabytes, require_regular_file
+from polar_pipeline.replay.limits import SourceError, Span, check_size, megabytes
 from polar_pipeline.sensor.frames import FrameError
 
 #: Topic -> type and number of its messages.
@@ -158,7 +159,7 @@ class _Sqlite(Bag):
         base: The open database.
 
     Raises:
-        SourceError: It has no tables of messages and topics, but perhaps views, which may compute without end.
+        SourceError: It has no tables of messages and topics; views may compute without end.
     """
 
     def __init__(self, path: Path, base: sqlite3.Connection) -> None:
@@ -308,7 +309,7 @@ def open_recording(path: Path, limit: int) -> Iterator[Bag]:
     if path.is_dir():
         yield _open_folder(path, limit)
         return
-    require_regular_file(path)
+    regular_status(path)
     with ExitStack() as stack:
         plain = stack.enter_context(inflated(path, limit))
         if plain.suffix == ".bag":

@@ -8,7 +8,8 @@ from typing import Optional, Union
 import cv2
 import numpy as np
 
-from polar_pipeline.replay.limits import MAX_BYTES, check_size, described, require_regular_file
+from polar_pipeline._util.documents import regular_status
+from polar_pipeline.replay.limits import MAX_BYTES, check_size, described
 from polar_pipeline.sensor.frames import FrameError
 
 #: How PNG, TIFF, JPEG and PNM files begin. OpenCV reads other formats too, by libraries that are rarely checked.
@@ -29,8 +30,7 @@ def read_raw(path: Path, max_bytes: int = MAX_BYTES) -> np.ndarray:
             `size`).
     """
     try:
-        require_regular_file(path)
-        check_size("a file", path.stat().st_size, max_bytes)
+        check_size("a file", regular_status(path).st_size, max_bytes)
         is_npy = path.suffix.lower() == ".npy"
         pixels = _read_npy(path, max_bytes) if is_npy else decode_picture(path.read_bytes(), max_bytes)
     except FrameError as err:
