@@ -144,12 +144,10 @@ def decompress_image(message: Cdr, max_bytes: int = MAX_BYTES) -> ImageMessage:
 
 
 def _as_message(pixels: np.ndarray, stamp_ns: int, frame_id: str) -> ImageMessage:
-    """A picture as an image message."""
-    encoding = {("uint8", 2): "mono8", ("uint16", 2): "mono16"}.get((str(pixels.dtype), pixels.ndim))
-    if encoding is None:
-        raise FrameError("type", f"a raw mosaic has one channel of 8 or 16 bit, got {pixels.dtype} {pixels.shape}")
+    """A raw mosaic as an image message."""
     height, width = pixels.shape
     data = np.ascontiguousarray(pixels).reshape(-1).view(np.uint8)
+    encoding = f"mono{8 * pixels.itemsize}"
     return ImageMessage(stamp_ns, frame_id, height, width, encoding, False, width * pixels.itemsize, data)
 
 
