@@ -65,7 +65,7 @@ def run(values: argparse.Namespace) -> int:
             if values.save is None
             else open_file(rerun, values.save, products, values.force)
         )
-        summary = replay(records, 1, pipeline, reference=reference, viewer=viewer)
+        summary = replay(records, 1, pipeline, reference=reference, show=viewer.show)
         show_findings(summary)
         if not summary.stamps:
             raise SourceError(f"none of the {summary.rejected_count} frames could be used")

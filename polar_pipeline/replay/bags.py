@@ -19,9 +19,10 @@ from rosbags.rosbag1 import Reader
 from ruamel.yaml import YAML
 
 from polar_pipeline import messages
+from polar_pipeline._util.documents import regular_status
 from polar_pipeline._util.files import temporary_folder
 from polar_pipeline._util.text import quoted
-from polar_pipeline.replay.limits import SourceError, Span, check_size, megabytes, require_regular_file
+from polar_pipeline.replay.limits import SourceError, Span, check_size, megabytes
 from polar_pipeline.sensor.frames import FrameError
 
 #: Topic -> type and number of its messages.
@@ -59,7 +60,7 @@ def _counted(rows: Iterable[Tuple[str, str, int]]) -> Topics:
     return topics
 
 
-class Recording:
+class Bag:
     """An open recording of messages.
 
     Attributes:
@@ -88,7 +89,7 @@ class Recording:
 # ----------------------------------------------------------------------------------------------------------------- mcap
 
 
-class _Mcap(Recording):
+class _Mcap(Bag):
     """An open mcap file that has an index.
 
     Args:
@@ -150,7 +151,7 @@ class _Mcap(Recording):
 # ------------------------------------------------------------------------------------------------------- SQLite, ROS 1
 
 
-class _Sqlite(Recording):
+class _Sqlite(Bag):
     """An open `.db3` file.
 
     Args:
@@ -158,7 +159,7 @@ class _Sqlite(Recording):
         base: The open database.
 
     Raises:
-        SourceError: It has no tables of messages and topics, but perhaps views, which may compute without end.
+        SourceError: It has no tables of messages and topics; views may compute without end.
     """
 
     def __init__(self, path: Path, base: sqlite3.Connection) -> None:
@@ -222,7 +223,7 @@ class _Sqlite(Recording):
         return [(first, last + 1)] if isinstance(first, int) and isinstance(last, int) else []
 
 
-class _Rosbag1(Recording):
+class _Rosbag1(Bag):
     """An open ROS 1 bag; `records` are not read of it."""
 
     def __init__(self, reader: Reader) -> None:
@@ -298,7 +299,7 @@ def inflated(path: Path, limit: int) -> Iterator[Path]:
 
 
 @contextmanager
-def open_recording(path: Path, limit: int) -> Iterator[Recording]:
+def open_recording(path: Path, limit: int) -> Iterator[Bag]:
     """Open a rosbag2 folder, an `.mcap` or `.db3` file, compressed or not, or a ROS 1 bag.
 
     Raises:
@@ -308,7 +309,7 @@ def open_recording(path: Path, limit: int) -> Iterator[Recording]:
     if path.is_dir():
         yield _open_folder(path, limit)
         return
-    require_regular_file(path)
+    regular_status(path)
     with ExitStack() as stack:
         plain = stack.enter_context(inflated(path, limit))
         if plain.suffix == ".bag":
@@ -323,7 +324,7 @@ def open_recording(path: Path, limit: int) -> Iterator[Recording]:
 # -------------------------------------------------------------------------------------------------------------- folders
 
 
-class _Folder(Recording):
+class _Folder(Bag):
     """The files of a recording, in the order of recording."""
 
     def __init__(self, files: Sequence[Path], topics: Topics, limit: int, compression: str) -> None:
@@ -352,7 +353,7 @@ class _Folder(Recording):
         return spans
 
 
-def _open_folder(path: Path, limit: int) -> Recording:
+def _open_folder(path: Path, limit: int) -> Bag:
     """A rosbag2 folder, also one without `metadata.yaml`, which a recorder that was killed leaves.
 
     Raises:

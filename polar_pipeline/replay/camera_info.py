@@ -9,9 +9,9 @@ from typing import Iterator, Optional
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable
 from polar_pipeline.geometry import LensCalibration
-from polar_pipeline.messages import CAMERA_INFO, Cdr
+from polar_pipeline.messages import CAMERA_INFO
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError
-from polar_pipeline.replay.source import Recorded, is_recording, open_source, recording_of
+from polar_pipeline.replay.source import Recorded, is_recording, open_source
 from polar_pipeline.sensor.frames import FrameError
 
 
@@ -23,30 +23,19 @@ def open_camera_infos(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -
     """
     with ExitStack() as stack:
         records: Iterator[Recorded] = iter(())
-        if is_recording(recording_of(path)):
+        if is_recording(path):
             with suppress(SourceError):
                 opened = open_source(path, topic, max_bytes=max_bytes, kinds=(CAMERA_INFO,))
                 records = stack.enter_context(opened).records
         yield records
 
 
-def decoded(record: Recorded) -> Cdr:
-    """A recorded `sensor_msgs/CameraInfo`, serialized.
-
-    Raises:
-        FrameError: It cannot be decoded (causes `cdr`, `size`).
-    """
-    message = record.message()
-    messages.decode_camera_info(message)
-    return message
-
-
-def recorded_camera_info(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> Optional[Cdr]:
+def recorded_camera_info(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> Optional[bytes]:
     """The first lens calibration of the images on a topic that can be decoded, serialized; None without one."""
     with open_camera_infos(path, topic, max_bytes) as records:
         for record in records:
             with suppress(FrameError):
-                return decoded(record)
+                return record.cdr()
     return None
 
 
@@ -56,7 +45,7 @@ def recorded_lens(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> Le
     Raises:
         SourceError: It has none, of more than one topic, or one that cannot be used.
     """
-    if not path.exists() or not is_recording(recording_of(path)):
+    if not path.exists() or not is_recording(path):
         raise SourceError(f"{path} is not a recording with a lens calibration: name a YAML file")
     with open_source(path, topic, max_bytes=max_bytes, kinds=(CAMERA_INFO,)) as source:
         try:

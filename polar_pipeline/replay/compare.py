@@ -17,7 +17,7 @@ from polar_pipeline._util.text import printable
 from polar_pipeline.coefficients import LUMA, SSIM_C1, SSIM_C2, SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.messages import FLOAT32, IMAGE, Cdr
 from polar_pipeline.products import PRODUCTS, full_level, get_products, level_scale
-from polar_pipeline.replay.bags import Recording, Topics, open_recording
+from polar_pipeline.replay.bags import Bag, Topics, open_recording
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span, reading
 from polar_pipeline.replay.source import Recorded
 from polar_pipeline.sensor.frames import FrameError
@@ -39,7 +39,7 @@ class Golden:
         places: Product -> stamp in nanoseconds -> times of recording; several if frames have equal stamps.
     """
 
-    def __init__(self, path: Path, recording: Recording) -> None:
+    def __init__(self, path: Path, recording: Bag) -> None:
         self.path = path
         self.places: Dict[str, Dict[int, List[int]]] = {}
         self._recording = recording

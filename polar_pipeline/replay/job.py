@@ -142,8 +142,18 @@ def finish(
         text = "; ".join([f"none of the {total} frames of {job.source} could be used; nothing written", *causes])
         raise SourceError(printable(text, MAX_REASON))
     if html is not None:
-        rows = comparison.rows() if comparison else []
-        html.write(render(make_report(job.source.name, options, summary, rows)).encode())
+        first = summary.stamps[0]
+        report = Report(
+            f"Replay of {printable(job.source.name)}",
+            _facts(options, summary),
+            [(cause, row.frames, printable(row.reason, MAX_REASON)) for cause, row in summary.rejected.items()],
+            summary.samples,
+            [((stamp - first) / 1e9, value) for stamp, value in zip(summary.stamps, summary.ssim)],
+            summary.timings,
+            comparison.rows() if comparison else [],
+            options.color_style,
+        )
+        html.write(render(report).encode())
 
 
 def late(summary: Summary) -> str:
@@ -159,21 +169,6 @@ def metadata(options: Options) -> Dict[str, str]:
     texts.update(sensor=options.sensor.name, tile=str(options.sensor.angles), products=", ".join(options.products))
     texts["calibration"] = options.calibration.digest if options.calibration else ""
     return {"version": __version__, **texts, "dtypes": ", ".join(dict(options.dtype).values())}
-
-
-def make_report(name: str, options: Options, summary: Summary, rows: List[ProductComparison]) -> Report:
-    """What the report of the recording `name` shows."""
-    first = summary.stamps[0]
-    return Report(
-        f"Replay of {printable(name)}",
-        _facts(options, summary),
-        [(cause, row.frames, printable(row.reason, MAX_REASON)) for cause, row in summary.rejected.items()],
-        summary.samples,
-        [((stamp - first) / 1e9, value) for stamp, value in zip(summary.stamps, summary.ssim)],
-        summary.timings,
-        rows,
-        options.color_style,
-    )
 
 
 def _facts(options: Options, summary: Summary) -> Dict[str, str]:

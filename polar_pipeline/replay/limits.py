@@ -57,16 +57,6 @@ def reading(path: Path, state: str = "cannot be read") -> Iterator[None]:
         raise SourceError(f"{path} {state}: {described(err)}") from err
 
 
-def require_regular_file(path: Path) -> None:
-    """Refuse folders, pipes, whose opening would wait for a writer, and devices, which may never end.
-
-    Raises:
-        OSError: The file is not a regular file.
-    """
-    if path.exists() and not path.is_file():
-        raise OSError(f"{path} is not a regular file")
-
-
 def check_size(what: str, size: int, limit: int) -> None:
     """Compare a declared size in bytes with the limit.
 

@@ -8,7 +8,8 @@ from typing import Optional, Union
 import cv2
 import numpy as np
 
-from polar_pipeline.replay.limits import MAX_BYTES, check_size, described, require_regular_file
+from polar_pipeline._util.documents import regular_status
+from polar_pipeline.replay.limits import MAX_BYTES, check_size, described
 from polar_pipeline.sensor.frames import FrameError
 
 #: How PNG, TIFF, JPEG and PNM files begin. OpenCV reads other formats too, by libraries that are rarely checked.
@@ -25,23 +26,16 @@ def read_raw(path: Path, max_bytes: int = MAX_BYTES) -> np.ndarray:
         max_bytes: Largest size of the file and of the image.
 
     Raises:
-        FrameError: The file is not a picture (cause `file`), not a raw mosaic (cause `type`), or too large (cause
-            `size`).
+        FrameError: The file is not a picture (cause `file`), not a raw mosaic (`type`), or too large (`size`).
     """
     try:
-        require_regular_file(path)
-        check_size("a file", path.stat().st_size, max_bytes)
+        check_size("a file", regular_status(path).st_size, max_bytes)
         is_npy = path.suffix.lower() == ".npy"
-        pixels = _read_npy(path, max_bytes) if is_npy else decode_picture(path.read_bytes(), max_bytes)
+        return _read_npy(path, max_bytes) if is_npy else decode_picture(path.read_bytes(), max_bytes)
     except FrameError as err:
         raise FrameError(err.cause, f"{path}: {err}") from err
     except Exception as err:  # what a damaged NPY file raises is not documented; tokenize.TokenError, for example
         raise FrameError("file", f"{path} cannot be read: {described(err)}") from err
-    if pixels.ndim != 2 or pixels.dtype not in (np.uint8, np.uint16):
-        raise FrameError(
-            "type", f"{path} must hold one channel of 8 or 16 bit, the raw mosaic; got {pixels.dtype} {pixels.shape}"
-        )
-    return pixels
 
 
 def _read_npy(path: Path, max_bytes: int) -> np.ndarray:
@@ -49,19 +43,26 @@ def _read_npy(path: Path, max_bytes: int) -> np.ndarray:
     mapped = np.load(str(path), mmap_mode="r", allow_pickle=False)
     if not isinstance(mapped, np.ndarray):
         raise FrameError("file", "it is an archive, not an NPY file")
-    check_size("an array", mapped.nbytes, max_bytes)
-    return np.array(mapped)
+    return np.array(_checked(mapped, max_bytes))
+
+
+def _checked(pixels: np.ndarray, max_bytes: int) -> np.ndarray:
+    """The pixels, if they are a raw mosaic that is not too large."""
+    check_size("a picture", pixels.nbytes, max_bytes)
+    if pixels.ndim != 2 or pixels.dtype not in (np.uint8, np.uint16):
+        raise FrameError("type", f"a raw mosaic has one channel of 8 or 16 bit, got {pixels.dtype} {pixels.shape}")
+    return pixels
 
 
 def decode_picture(data: Bytes, max_bytes: int = MAX_BYTES) -> np.ndarray:
-    """The picture in the bytes of a PNG, TIFF, PGM or JPEG file, as it is: (H, W) or (H, W, C).
+    """The raw mosaic in the bytes of a PNG, TIFF, PGM or JPEG file: (H, W) uint8 or uint16.
 
     Args:
         data: The bytes.
         max_bytes: Largest size of the picture; OpenCV decodes up to 2^30 pixels before it is checked.
 
     Raises:
-        FrameError: The bytes are not such a picture (cause `file`), or it is too large (cause `size`).
+        FrameError: The bytes are not such a picture (cause `file`), not a raw mosaic (`type`), or too large (`size`).
     """
     if not bytes(data[:4]).startswith(_MAGICS):
         raise FrameError("file", f"{len(data)} bytes are not a picture: neither PNG, TIFF, PGM nor JPEG")
@@ -71,5 +72,4 @@ def decode_picture(data: Bytes, max_bytes: int = MAX_BYTES) -> np.ndarray:
         raise FrameError("file", f"{len(data)} bytes are not a picture: {described(err)}") from err
     if pixels is None:
         raise FrameError("file", f"{len(data)} bytes are not a picture that OpenCV can read")
-    check_size("a picture", pixels.nbytes, max_bytes)
-    return pixels
+    return _checked(pixels, max_bytes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Callable, Dict, Iterable, NamedTuple, Sequence, Tuple
+from typing import Callable, Dict, Iterable, NamedTuple, Sequence, Tuple, cast
 
 import numpy as np
 from mcap.records import Attachment, Channel, Message, Metadata, Schema
@@ -168,7 +168,8 @@ def _converted(
                     data = _content(path, schema, channel, message, max_bytes)
                     if topic:
                         data, done[topic] = _edited(edit, data, done[topic], max_bytes)
-                    sink.add_message(number, message.log_time, data, message.publish_time, message.sequence)
+                    times = message.publish_time, message.sequence
+                    sink.writer.add_message(number, message.log_time, cast("bytes", data), *times)
     return done
 
 

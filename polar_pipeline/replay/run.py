@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Dict, Iterable, List, Mapping, Optional, Protocol, Set, Tuple
+from typing import Callable, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 import numpy as np
 
@@ -148,13 +148,6 @@ class Summary:
         return max((len(list(run)) for mark, run in runs if mark is not None), default=0)
 
 
-class FrameViewer(Protocol):
-    """Shows processed frames as they come."""
-
-    def show(self, stamp_ns: int, result: Result, frame: ReplayedFrame) -> None:
-        """Take the products and the figures of a frame."""
-
-
 def replay(
     records: Iterable[Recorded],
     count: int,
@@ -163,7 +156,7 @@ def replay(
     comparison: Optional[Comparison] = None,
     reference: Optional[Golden] = None,
     previous: Optional[int] = None,
-    viewer: Optional[FrameViewer] = None,
+    show: Optional[Callable[[int, Result, ReplayedFrame], None]] = None,
     camera_info: Optional[messages.Cdr] = None,
 ) -> Summary:
     """Process a recording. A frame that cannot be used is counted, and replay goes on with the next one.
@@ -176,7 +169,7 @@ def replay(
         comparison: Compares every product.
         reference: Where SSIM mode `reference` finds the image of the same stamp.
         previous: Stamp of the frame before the first, which the pipeline has processed; None without one.
-        viewer: Is shown every frame; its time is not that of a stage.
+        show: Takes stamp, products and figures of every frame; its time is not that of a stage.
         camera_info: Lens calibration of the raw images, serialized, for the sink; None where it is not known.
     """
     frames: List[ReplayedFrame] = []
@@ -214,8 +207,8 @@ def replay(
         ssim = float(result["ssim"]) if "ssim" in result else None
         means = (mean_value(result, name) for name in ("intensity", "dolp"))
         frames.append(ReplayedFrame(stamp_ns, "", "", stages, is_late, ssim, measure(pipeline, raw, result), *means))
-        if viewer is not None:
-            viewer.show(stamp_ns, result, frames[-1])
+        if show is not None:
+            show(stamp_ns, result, frames[-1])
     layout = layout or LayoutCheck(None, "no frame was looked at")
     return Summary(frames, deadline.period, samples, layout, pipeline.device)
 

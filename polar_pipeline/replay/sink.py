@@ -21,7 +21,7 @@ class Sink:
     The content depends on the messages alone, not on the clock: the same messages make the same file.
 
     Attributes:
-        writer: Writer of the mcap library, for records other than messages.
+        writer: Writer of the mcap library, for what `write` does not know.
     """
 
     def __init__(self, writer: Writer) -> None:
@@ -34,7 +34,8 @@ class Sink:
         if channel is None:
             channel = self.add_channel(topic, "cdr", Schema(0, b"", "", kind), {"offered_qos_profiles": ""})
             self._numbers[topic, kind] = channel
-        self.add_message(channel, stamp_ns, cdr, stamp_ns)
+        # the writer also takes a view, which copies nothing
+        self.writer.add_message(channel, stamp_ns, cast("bytes", cdr), stamp_ns)
 
     def add_channel(self, topic: str, encoding: str, schema: Schema, metadata: Mapping[str, str]) -> int:
         """The number of a channel, which is added to the file with its type and a definition unless it has them."""
@@ -47,11 +48,6 @@ class Sink:
         if channel not in self._numbers:
             self._numbers[channel] = self.writer.register_channel(*channel[:3], dict(metadata))
         return self._numbers[channel]
-
-    def add_message(self, channel: int, time_ns: int, data: Cdr, published_ns: int, sequence: int = 0) -> None:
-        """Add a message to a channel, with its times of recording and of publishing."""
-        # the writer also takes a view, which copies nothing
-        self.writer.add_message(channel, time_ns, cast("bytes", data), published_ns, sequence)
 
 
 @lru_cache(maxsize=64)

@@ -40,7 +40,7 @@ _MAX_LISTED = 20
 
 @dataclass(frozen=True)
 class Recorded:
-    """One raw image as recorded, not decoded yet.
+    """One raw image, or lens calibration, as recorded, not decoded yet.
 
     Attributes:
         time_ns: Time of recording.
@@ -73,14 +73,14 @@ class Recorded:
         return replace(image, stamp_ns=self.time_ns)
 
     def cdr(self) -> bytes:
-        """The image as a serialized `sensor_msgs/Image`: the recorded bytes where they are one.
+        """The image as a serialized `sensor_msgs/Image`, or the lens calibration; the recorded bytes if they are one.
 
         Raises:
             FrameError: It cannot be decoded.
         """
-        if self.kind == IMAGE:
+        if self.kind in (IMAGE, CAMERA_INFO):
             message = self.message()
-            messages.decode_image(message)
+            (messages.decode_image if self.kind == IMAGE else messages.decode_camera_info)(message)
             return bytes(message)
         is_file = isinstance(self.data, Path)
         image = self.image() if is_file else decompress_image(self.message(), self.max_bytes)
@@ -144,12 +144,10 @@ def decompress_image(message: Cdr, max_bytes: int = MAX_BYTES) -> ImageMessage:
 
 
 def _as_message(pixels: np.ndarray, stamp_ns: int, frame_id: str) -> ImageMessage:
-    """A picture as an image message."""
-    encoding = {("uint8", 2): "mono8", ("uint16", 2): "mono16"}.get((str(pixels.dtype), pixels.ndim))
-    if encoding is None:
-        raise FrameError("type", f"a raw mosaic has one channel of 8 or 16 bit, got {pixels.dtype} {pixels.shape}")
+    """A raw mosaic as an image message."""
     height, width = pixels.shape
     data = np.ascontiguousarray(pixels).reshape(-1).view(np.uint8)
+    encoding = f"mono{8 * pixels.itemsize}"
     return ImageMessage(stamp_ns, frame_id, height, width, encoding, False, width * pixels.itemsize, data)
 
 

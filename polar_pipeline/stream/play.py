@@ -20,7 +20,7 @@ from sensor_msgs.msg import CameraInfo, Image
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable, quoted
-from polar_pipeline.replay.camera_info import decoded, open_camera_infos
+from polar_pipeline.replay.camera_info import open_camera_infos
 from polar_pipeline.replay.limits import MAX_BYTES
 from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, is_recording, open_source
 from polar_pipeline.sensor.frames import FrameError
@@ -74,7 +74,7 @@ def play(
         restamp: Stamp every frame with the time at which it is published. Pictures, which have no stamp, always are.
         wait: Seconds to wait for a subscriber before the first frame; 0 does not wait.
         on_skip: Called with what is wrong with a frame that cannot be published.
-        max_bytes: What one frame, and the chunks of the recording held at once, may have; see `open_source`.
+        max_bytes: Largest size of one frame, and of an uncompressed chunk; see `open_source`.
 
     Returns:
         The number of frames published.
@@ -152,7 +152,7 @@ class _Recording:
         """Lens calibrations that can be published: when they were recorded, and serialized."""
         for record in infos:
             try:
-                yield record.time_ns, bytes(decoded(record))
+                yield record.time_ns, record.cdr()
             except FrameError as err:  # noqa: PERF203 - the next one may be good
                 self.on_skip(err)
 

@@ -33,7 +33,7 @@ def packed(compression: str, data: bytes) -> bytes:
 def bomb() -> bytes:
     """Zeros, compressed by zstd piece by piece, since the fuzzer's process has little memory."""
     packer = zstandard.ZstdCompressor(level=1).compressobj(BOMB)
-    return b"".join([*(packer.compress(bytes(1 << 20)) for _ in range(BOMB >> 20)), packer.flush()])
+    return b"".join([packer.compress(bytes(1 << 20)) for _ in range(BOMB >> 20)]) + packer.flush()
 
 
 MAGIC = b"\x89MCAP0\r\n"

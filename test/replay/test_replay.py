@@ -121,7 +121,7 @@ def test_messages_go_by_the_time_of_recording(tmp_path: Path) -> None:
     with open_sink(tmp_path / "in.mcap", {}) as sink:
         sink.write(TOPIC, IMAGE, 50, serialized(0, frames(1)[0]))
         for recorded, published in ((20, 90), (30, 80)):
-            sink.add_message(1, recorded, serialized(0, frames(1)[0]), published)
+            sink.writer.add_message(1, recorded, serialized(0, frames(1)[0]), published)
     with open_source(tmp_path / "in.mcap") as source:
         assert [record.time_ns for record in source.records] == [20, 30, 50]
     folder = make_rosbag2(tmp_path)
