@@ -102,18 +102,18 @@ def local_client(jobs: int, gpus: List[str], retries: int) -> Iterator[Client]:
 
 
 @contextmanager
-def remote_client(scheduler: Optional[str]) -> Iterator[Client]:
+def remote_client(scheduler: str) -> Iterator[Client]:
     """Provide a client of a cluster that runs already.
 
     Args:
-        scheduler: Address of its scheduler; None for the one in Dask's configuration (`scheduler-address`).
+        scheduler: Address of its scheduler.
 
     Raises:
         ClusterError: It does not answer, or has no workers.
     """
-    with _client(scheduler or dask.config.get("scheduler-address", None)) as client:
+    with _client(scheduler) as client:
         if not client.nthreads():
-            raise ClusterError(f"the scheduler {client.scheduler.address} has no workers")
+            raise ClusterError(f"the scheduler {scheduler} has no workers")
         yield client
 
 

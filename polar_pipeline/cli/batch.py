@@ -10,7 +10,7 @@ import sys
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from polar_pipeline._util.text import printable
 from polar_pipeline.batch.recordings import Recording, list_recordings, scheme_of
@@ -39,8 +39,6 @@ if TYPE_CHECKING:  # needs the extra `batch`, without which --help works too
 
 #: Workers that may be lost with a unit.
 DEFAULT_RETRIES = 3
-#: Largest --jobs and --retries.
-_MAX_JOBS, _MAX_RETRIES = 1024, 1000
 #: Recordings that failed, or differ, of which the reasons are shown.
 _SHOWN = 50
 #: Seconds that killed workers get to disappear.
@@ -94,7 +92,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--jobs", type=_parse_jobs, metavar="N", help="worker processes on this machine (default: one per GPU, or core)"
+        "--jobs",
+        type=_integer(1, 1024),
+        metavar="N",
+        help="worker processes on this machine (default: one per GPU, or core)",
     )
     parser.add_argument(
         "--scheduler",
@@ -104,7 +105,7 @@ def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--retries",
-        type=_parse_retries,
+        type=_integer(0, 1000),
         metavar="N",
         help=f"how many workers may be lost with a recording before it fails (default: {DEFAULT_RETRIES}; a cluster "
         "has its own setting, distributed.scheduler.allowed-failures)",
@@ -121,19 +122,16 @@ def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _parse_jobs(text: str) -> int:
-    return _between(text, 1, _MAX_JOBS)
+def _integer(lowest: int, highest: int) -> Callable[[str], int]:
+    """Return the type of an argument that is an integer between limits."""
 
+    def parse(text: str) -> int:
+        value = parse_integer(text)
+        if not lowest <= value <= highest:
+            raise argparse.ArgumentTypeError(f"expected a number from {lowest} to {highest}, got {value}")
+        return value
 
-def _parse_retries(text: str) -> int:
-    return _between(text, 0, _MAX_RETRIES)
-
-
-def _between(text: str, lowest: int, highest: int) -> int:
-    value = parse_integer(text)
-    if not lowest <= value <= highest:
-        raise argparse.ArgumentTypeError(f"expected a number from {lowest} to {highest}, got {value}")
-    return value
+    return parse
 
 
 def _parse_seconds(text: str) -> int:
@@ -282,10 +280,10 @@ def _open_client(values: argparse.Namespace, settings: BatchSettings, stack: Exi
 
     from polar_pipeline.batch import cluster
 
-    configured: Optional[str] = dask.config.get("scheduler-address", None)
-    if values.scheduler is not None or (configured and values.jobs is None):
-        client = stack.enter_context(cluster.remote_client(values.scheduler))
-        return client, 1  # a thread of a Dask worker is a core
+    configured = dask.config.get("scheduler-address", None) if values.jobs is None else None
+    scheduler = values.scheduler or configured
+    if scheduler is not None:
+        return stack.enter_context(cluster.remote_client(scheduler)), 1  # a thread of a Dask worker is a core
     gpus = cluster.gpu_names(settings.options().backend)
     jobs = values.jobs or cluster.default_jobs(gpus)
     retries = DEFAULT_RETRIES if values.retries is None else values.retries
