@@ -239,31 +239,34 @@ class LiveNode(ParameterNode):
 
     def _on_snapshot(self, _: Trigger.Request, response: Trigger.Response) -> Any:
         """Have the newest frame written for a bug report; gives a response, or a future of it."""
-        newest, processor, thread = self._newest, self.processor, self._snapshots
-        if newest is None or processor is None or thread is None:
+        if self.processor is None or self._snapshots is None:
+            response.message = f"the node is {self.state}"
+        elif self._newest is None:
             response.message = f"no frame came in on {self.input.topic_name} yet"
         elif self._snapshot is not None and not self._snapshot.done():
             response.message = "another snapshot is being written"
         elif time.monotonic() < self._snapshot_due:
             response.message = f"the last snapshot was less than {SNAPSHOT_PERIOD:g} s ago"
-        if newest is None or processor is None or thread is None or response.message:
-            return response
-        settings = self._current_settings()
-        values = {name: self.get_parameter(name).value for name in PARAMETERS}
-        digest = settings.options.calibration.digest if settings.options.calibration else ""
-        snapshot = Snapshot(
+        else:
+            self._snapshot_due = time.monotonic() + SNAPSHOT_PERIOD
+            snapshot = self._make_snapshot(self._newest, self.processor)
+            self._snapshot = self._snapshots.submit(self._write_snapshot, self._current_settings(), snapshot)
+            return self._snapshot
+        return response
+
+    def _make_snapshot(self, newest: ReceivedImage, processor: FrameProcessor) -> Snapshot:
+        """The newest frame, and what the node knows about it."""
+        calibration = self._current_settings().options.calibration
+        return Snapshot(
             self._name,
             newest.cdr,
             newest.time_ns,
-            values,
+            {name: self.get_parameter(name).value for name in PARAMETERS},
             processor.camera_info,
             processor.reference,
             self._statuses,
-            digest,
+            calibration.digest if calibration else "",
         )
-        self._snapshot_due = time.monotonic() + SNAPSHOT_PERIOD
-        self._snapshot = thread.submit(self._write_snapshot, settings, snapshot)
-        return self._snapshot
 
     def _write_snapshot(self, settings: Settings, snapshot: Snapshot) -> Trigger.Response:
         """Write a snapshot, in a thread of its own; gives the service's response, also where it fails."""
