@@ -1,4 +1,4 @@
-"""The pipeline that a node uses, and the one that replaces it once it is ready. Imports no ROS."""
+"""The pipeline in use, and the next one, which replaces it as soon as it is compiled. Imports no ROS."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PipelineSwitch:
         self._next_key: Hashable = None
 
     def get(self, settings: Settings, products: Tuple[str, ...], raw: Raw) -> ActivePipeline:
-        """The pipeline that makes these products by these settings, or the one in use until that is ready for `raw`.
+        """Return the pipeline for these settings and products, or the one in use until the new one is ready for `raw`.
 
         Raises:
             FrameError: The geometry of the outputs does not fit `raw`.
@@ -67,7 +67,7 @@ class PipelineSwitch:
         return self._active
 
     def _is_next_ready(self, raw: Raw) -> bool:
-        """Whether the next pipeline can process a frame like this one; starts its preparation if it cannot.
+        """Return whether the next pipeline can process a frame like `raw`; start its preparation if it cannot.
 
         Raises:
             RuntimeError: The preparation has failed.
@@ -118,7 +118,7 @@ class PipelineSwitch:
         release_freed_memory()
 
     def reset(self) -> None:
-        """Forget the frame before, as after a jump in time."""
+        """Forget the previous frame, for example after a jump of the stamps."""
         if self._active is not None:
             self._active.pipeline.reset()
 
@@ -141,7 +141,7 @@ _READING = ("sensor", "bit_depth", "alignment", "roi_offset", "flip")
 
 
 def _can_replace(wanted: Pipeline, active: Pipeline, raw: Raw) -> bool:
-    """Whether `active` can process a frame meant for `wanted`: it reads and compares frames alike, and is ready."""
+    """Return whether `active` is ready, and reads and compares frames in the same way as `wanted`."""
     alike = (getattr(active.options, name) == getattr(wanted.options, name) for name in (*_READING, "ssim_mode"))
     if not all(alike) or not active.is_ready(raw):
         return False

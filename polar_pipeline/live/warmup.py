@@ -38,11 +38,11 @@ class ExpectedMessage:
 
     @classmethod
     def like(cls, pipeline: Pipeline, cdr: messages.Cdr, pixels: np.ndarray) -> ExpectedMessage:
-        """A message like this one; its pixels are a view of it."""
+        """Expect messages like `cdr`, of which `pixels` are a view."""
         return cls(pipeline, len(cdr), pixels.ctypes.data - np.frombuffer(cdr, np.uint8).ctypes.data)
 
     def memory(self) -> Optional[np.ndarray]:
-        """Memory for it in which its pixels are aligned; None where any will do."""
+        """Return memory for the message in which its pixels are aligned; None if any memory does."""
         memory = self.pipeline.frame_memory(-(-(self.size + ALIGNMENT) // SIZE_STEP) * SIZE_STEP)
         return None if memory is None else memory[(-self.header - memory.ctypes.data) % ALIGNMENT :]
 
@@ -50,7 +50,7 @@ class ExpectedMessage:
 def warm_up(
     pipelines: PipelineSwitch, settings: Settings, products: Tuple[str, ...], is_interrupted: Callable[[], bool]
 ) -> Optional[ExpectedMessage]:
-    """Compute the products of a camera's frame as often as they exist at once, unless interrupted.
+    """Compute the products of a camera's frame `FRAMES_AT_ONCE` times, unless interrupted.
 
     Otherwise the first frames would wait for memory: on a CPU for fresh pages, on a GPU for pinned ones. Frames of 8
     bit are taken for granted; the memory of other messages is allocated as they come.

@@ -212,7 +212,7 @@ class LiveNode(ParameterNode):
         super().close()
 
     def _current_settings(self) -> Settings:
-        """The settings asked for, of a node that is configured."""
+        """Return the settings asked for; the node must be configured."""
         if self._settings is None:
             raise RuntimeError("the node is not configured")
         return self._settings
@@ -238,7 +238,7 @@ class LiveNode(ParameterNode):
     # ------------------------------------------------------------------------------------------------------- snapshots
 
     def _on_snapshot(self, _: Trigger.Request, response: Trigger.Response) -> Any:
-        """Have the newest frame written for a bug report; gives a response, or a future of it."""
+        """Write the newest frame for a bug report; return the response, or a future of it."""
         if self.processor is None or self._snapshots is None:
             response.message = f"the node is {self.state}"
         elif self._newest is None:
@@ -255,7 +255,7 @@ class LiveNode(ParameterNode):
         return response
 
     def _make_snapshot(self, newest: ReceivedImage, processor: FrameProcessor) -> Snapshot:
-        """The newest frame, and what the node knows about it."""
+        """Collect the newest frame and the state of the node."""
         calibration = self._current_settings().options.calibration
         return Snapshot(
             self._name,
@@ -269,7 +269,7 @@ class LiveNode(ParameterNode):
         )
 
     def _write_snapshot(self, settings: Settings, snapshot: Snapshot) -> Trigger.Response:
-        """Write a snapshot, in a thread of its own; gives the service's response, also where it fails."""
+        """Write a snapshot in the thread for snapshots; return the service's response, also after a failure."""
         try:
             folder = write_snapshot(settings.snapshot_folder, settings.snapshot_quota_mb * 1_000_000, snapshot)
         except Exception as err:  # noqa: BLE001
@@ -281,7 +281,7 @@ class LiveNode(ParameterNode):
     # ------------------------------------------------------------------------------------------------------ parameters
 
     def _on_set_parameters(self, changes: List[Any]) -> SetParametersResult:
-        """Accept or refuse all of a change; of a node that is not configured, without regard to other parameters."""
+        """Accept or refuse a change as a whole; before `configure`, without regard to other parameters."""
         values = {change.name: change.value for change in changes if change.name in PARAMETERS}
         try:
             if self._settings is not None and values:
@@ -304,7 +304,7 @@ class LiveNode(ParameterNode):
             self._settings, self._candidate = self._candidate, None
 
     def _validate(self, changes: Dict[str, Any]) -> Settings:
-        """Settings with some parameters changed, proven by building their pipeline."""
+        """Build settings with some parameters changed, and check that their pipeline can be built."""
         values = {name: changes.get(name, self.get_parameter(name).value) for name in PARAMETERS}
         settings = make_settings(values)
         Pipeline(**self._fallback.settings(settings).arguments(settings.options.products)).close()
@@ -329,7 +329,7 @@ class LiveNode(ParameterNode):
         self._report.publish(bytes(messages.encode_diagnostics(now, self._statuses)))
 
     def _make_statuses(self) -> List[messages.Status]:
-        """The state of frames, latency and pipeline; of quality and layout too while frames are taken."""
+        """Report frames, latency and pipeline; while the node is active also quality and layout."""
         processor, publisher = self.processor, self.publisher
         if self._settings is None or processor is None or publisher is None:
             reason = self.problem or find_namesake(self)
