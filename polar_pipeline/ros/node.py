@@ -7,7 +7,7 @@ publishes, each in a thread of its own.
 from __future__ import annotations
 
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from rcl_interfaces.msg import SetParametersResult
@@ -93,7 +93,7 @@ class LiveNode(ParameterNode):
         self._newest: Optional[ReceivedImage] = None
         self._statuses: List[messages.Status] = []  # the newest report, for snapshots
         self._snapshots: Optional[ThreadPoolExecutor] = None
-        self._snapshot: Optional[Future[Any]] = None
+        self._snapshot: Optional[Any] = None  # a future
         self._snapshot_due = 0.0
         self._report = create_output(self, topics.DIAGNOSTICS, topics.REPORT)
         # a steady clock: a simulated one may stand still or jump

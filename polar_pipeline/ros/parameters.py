@@ -108,7 +108,7 @@ class ParameterNode(GuardedNode):
 
     def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:
         self._files = ThreadPoolExecutor(1, "polar_pipeline_files")  # rclpy creates its services early
-        self._last_request: Optional[Future[Any]] = None
+        self._last_request: Optional[Any] = None  # a future
         # of requests whose files were read: path -> reason if it is unreadable, answers, calibrations
         self._requests: Deque[Tuple[Dict[str, str], Callable[[], None], List[Any]]] = deque()
         self._unreadable: Dict[str, str] = {}  # of the request that is being answered
@@ -220,7 +220,7 @@ class ParameterNode(GuardedNode):
             paths = [row.value.string_value for row in request.parameters if row.name == _FILE]
             if not any(paths) and (self._last_request is None or self._last_request.done()):
                 return callback(request, response)
-            answered: Future[Any] = Future()
+            answered: Any = Future()
             self._last_request = answered
             self._files.submit(self._read, paths, lambda: answered.set_result(callback(request, response)))
             return answered
