@@ -19,9 +19,8 @@ from polar_pipeline.live.drop_oldest_queue import DropOldestQueue
 from polar_pipeline.live.fallback import Fallback
 from polar_pipeline.live.frame import LiveFrame, ReceivedImage
 from polar_pipeline.live.parameters import Settings
-from polar_pipeline.live.pipelines import ActivePipeline, PipelineSwitch
+from polar_pipeline.live.pipelines import ActivePipeline, ExpectedMessage, PipelineSwitch, warm_up
 from polar_pipeline.live.publisher import FramePublisher
-from polar_pipeline.live.warmup import ExpectedMessage, warm_up
 from polar_pipeline.options import FROM_FRAMES
 from polar_pipeline.pipeline import Raw
 from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS, full_level
