@@ -24,7 +24,6 @@ if VERSION is None:
 
 REQUIRES = ["numpy>=1.17", "opencv-python-headless>=4.2", "rosbags>=0.9.23", "mcap>=1.6", "tqdm>=4.30", "ddsketch>=3.0"]
 REQUIRES += ["lz4", "zstandard", "ruamel.yaml"]  # as rosbags and mcap need them
-REQUIRES += ["pyelftools"]  # reads compiled kernels
 REQUIRES += ["jinja2>=2.10"]  # 2.10 is that of Ubuntu 20.04
 # colcon runs this file directly, and there package.xml names the dependencies. pip's names must stay out: apt's OpenCV
 # does not carry them, and the scripts that old setuptools writes (JetPack 5) look up every one of them at each start.
@@ -47,6 +46,7 @@ BATCH = ["dask[distributed]>=2023.5", "fsspec[http]>=2023.1", "pyarrow>=10"]
 TEST += BATCH
 TEST += ["pandas", "duckdb; python_version >= '3.9'"]  # read tables of frames; DuckDB has no wheels for 3.8
 TEST += ["setuptools", "wheel"]  # to build what they check
+TEST += ["pyelftools"]  # reads compiled kernels
 LINT = ["ruff>=0.9", "mypy>=1.14", "vermin>=1.6"]
 LINT += ["clang-format==19.1.7"]  # each version formats somewhat differently; this one has wheels for Python 3.8
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.7", "mkdocstrings[python]>=1.0"]

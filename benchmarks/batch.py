@@ -40,7 +40,7 @@ from polar_pipeline.batch import run as batch_run
 from polar_pipeline.batch.cluster import gpu_names, local_client
 from polar_pipeline.batch.recordings import Recording, list_recordings
 from polar_pipeline.batch.results import Outcome
-from polar_pipeline.batch.run import Batch, Runner
+from polar_pipeline.batch.run import Batch, process_tasks
 from polar_pipeline.batch.settings import BatchSettings
 from polar_pipeline.batch.units import Task
 from polar_pipeline.messages import IMAGE
@@ -163,7 +163,7 @@ def ratio(costs: Costs, name: str, other: str, kind: str = "wall") -> float:
     return statistics.median(getattr(one, kind) / getattr(two, kind) for one, two in pairs)
 
 
-def stand_in(task: Task) -> Outcome:
+def stand_in(task: Task, *_: object) -> Outcome:
     """A unit that does nothing, with the argument and the result of a real one."""
     return Outcome(task.recording.name, task.unit, "ok", "", 240, 0, "cpu", 1.0, "", True)
 
@@ -186,18 +186,18 @@ def scheduling(count: int, jobs: int) -> Dict[str, Any]:
         for number in range(first, last):
             name = f"robot7_drive_{number:05d}"
             recording = Recording(name, f"/data/drives/{name}.mcap", 10**9, f"{number:064x}")
-            yield Task(settings, described, recording, folder, f"{number:064x}", "0" * 16)
+            yield Task(settings, described, recording, folder, f"{number:064x}")
 
-    def ended(_: Outcome) -> None:
+    def ended(_: Task, __: Outcome) -> None:
         nonlocal done
         done += 1
         if done in (min(WARM_UNITS, count), count):
             memory[done] = round(resident_mb(), 1)
 
     with patch.object(batch_run, "recording_unit", stand_in), local_client(jobs, [], 0) as client:
-        Runner(client, lambda _: None).run(tasks(count, count + 100))
+        process_tasks(client, tasks(count, count + 100), lambda _, __: None)
         before, started = cluster_seconds(client), time.perf_counter()
-        Runner(client, ended).run(tasks(0, count))
+        process_tasks(client, tasks(0, count), ended)
         wall, cpu = time.perf_counter() - started, cluster_seconds(client) - before
     each = {"wall_ms": round(1000 * wall / count, 3), "cpu_ms": round(1000 * cpu / count, 3)}
     return {"units": count, "workers": jobs, **each, "memory_mb": memory}

@@ -25,7 +25,7 @@ import numpy as np
 from batches import BatchBuffers, calibration, check
 from gpu_cases import CASES, GEOMETRIES, TWO_LAUNCHES, Case, options_of, works_of
 from npp import find_debayer
-from timed_launch import TimedGeometry, TimedLaunch, TimedSsim, chosen, compiled
+from timed_launch import TimedGeometry, TimedLaunch, TimedSsim, chosen, loaded
 from timing import FRAMES, ROUNDS, SHAPE, cupy, driver, frames, medians
 
 from polar_pipeline import Pipeline
@@ -78,14 +78,14 @@ class Bench:
         rows = [row for kernel in kernels_of(work) for row in candidates(kernel, work, self.device)]
         able = [Launch(work, schedule, self.device) for schedule in rows]
         with ThreadPoolExecutor() as pool:  # compiled ahead, on every core
-            list(pool.map(compiled, able))
+            list(pool.map(loaded, able))
         buffers = BatchBuffers(work, FRAMES)
         rows = [self.measure(TimedLaunch(launch), buffers, 9) for launch in able]
         return sorted(rows, key=lambda row: float(row["us_per_frame"]))
 
     def measure(self, kernel: TimedLaunch, buffers: BatchBuffers, rounds: int = ROUNDS) -> Dict[str, Any]:
         """64 frames a launch against the copy."""
-        argument, schedule, shared = buffers.argument(), kernel.schedule, kernel.launch.shared_bytes
+        argument, schedule = buffers.argument(), kernel.schedule
         found = medians({"copy": self.copy, "kernel": lambda: kernel(argument)}, rounds)
         moved = buffers.nbytes
         copied = 2 * self._from.nbytes / found["copy"]
@@ -95,10 +95,10 @@ class Bench:
             "gb_per_s": round(moved / found["kernel"] / 1e6, 1),
             "copy_gb_per_s": round(copied / 1e6, 1),
             "share": round(moved / found["kernel"] / copied, 4),
-            "registers": kernel.usage.registers,
-            "spill_bytes": kernel.usage.spill_bytes,
-            "shared_bytes": shared,
-            "occupancy": round(occupancy(self.device, schedule.threads, kernel.usage.registers, shared), 3),
+            "registers": kernel.registers,
+            "spill_bytes": kernel.spill_bytes,
+            "shared_bytes": kernel.shared_bytes,
+            "occupancy": round(occupancy(self.device, schedule.threads, kernel.registers, kernel.shared_bytes), 3),
         }
 
     def single(self, case: Case) -> Dict[str, Any]:

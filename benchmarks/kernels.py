@@ -17,12 +17,12 @@ from itertools import islice
 from typing import Any, Dict, List, Tuple
 
 import numpy as np
+from nvrtc import compile_kernel, find_library
 from resource_usage import KernelResources, kernel_resources
 
 from polar_pipeline._util.cpus import available_cores
 from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.cuda.arguments import work_defines
-from polar_pipeline.cuda.compile import compile_kernel, find_library
 from polar_pipeline.cuda.device import DEVICES, occupancy
 from polar_pipeline.cuda.launch import MOST_TRIES
 from polar_pipeline.cuda.solver import Launch, requested_works, solve

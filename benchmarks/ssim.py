@@ -23,17 +23,16 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import common
 import numpy as np
-from resource_usage import KernelResources, kernel_resources
 from ssim_packages import OTHERS, WANG, Images, Implementation, installed
-from timed_launch import TimedSsim, compiled
+from timed_launch import TimedSsim, loaded
 from timing import FRAMES, cupy, driver, frames, medians
 
 from polar_pipeline._util.share import share_path
 from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW, ssim_literals
 from polar_pipeline.cuda.arguments import as_compared
-from polar_pipeline.cuda.compile import OPTIONS, find_library
 from polar_pipeline.cuda.kernels import KERNELS
 from polar_pipeline.cuda.solver import Launch, candidates, solve
+from polar_pipeline.cuda.source import OPTIONS
 from polar_pipeline.cuda.work import SsimWork
 from polar_pipeline.reference import ssim_map
 
@@ -82,7 +81,8 @@ class PackageKernel(TimedSsim):
 
     def __init__(self, x: Any, y: Any, launch: Launch) -> None:
         super().__init__(launch, x.data.ptr, y.data.ptr, x[0].nbytes)
-        self.facts = {**_usage(self.usage, launch.shared_bytes), "schedule": asdict(launch.schedule)}
+        facts = {"registers": self.registers, "spill_bytes": self.spill_bytes, "shared_bytes": self.shared_bytes}
+        self.facts = {**facts, "schedule": asdict(launch.schedule)}
 
     def map_of(self, frame: int) -> np.ndarray:
         """A map of the batch, computed again."""
@@ -105,7 +105,7 @@ def product(images: Images) -> Dict[str, Implementation]:
     device = driver().device
     able = [Launch(WORK, schedule, device) for schedule in candidates(KERNELS["ssim"], WORK, device)]
     with ThreadPoolExecutor() as pool:  # compiled ahead, on every core
-        list(pool.map(compiled, able))
+        list(pool.map(loaded, able))
     every = [PackageKernel(x, y, launch) for launch in able]
     batch = _times([run.compare for run in every])
     single = _times([capture(partial(run.compare, count=1)) for run in every])
@@ -158,32 +158,23 @@ def shape_of(step: int) -> Shape:
     return Shape(grid, 32 * rows, 4 * floats)
 
 
-def compile_variant(defines: Dict[str, Any]) -> bytes:
-    """A cubin of ssim_variants.cu."""
+def load_variant(defines: Dict[str, Any], shared: int = 0) -> Any:
+    """The entry of ssim_variants.cu, for blocks of so many bytes of shared memory."""
     definitions = {**ssim_literals(), "WIDTH": WIDTH, "HEIGHT": HEIGHT, **defines}
-    arch = driver().device.arch
     options = [f"-D{name}={value}" for name, value in sorted(definitions.items())]
     options.append(f"--include-path={share_path('kernels')}")
-    return find_library(arch).compile(SOURCE.read_text(encoding="utf-8"), SOURCE.name, arch, (*OPTIONS, *options))
-
-
-def load(cubin: bytes, shared: int = 0) -> Any:
-    """The entry of ssim_variants.cu."""
-    module = cupy.cuda.function.Module()
-    module.load(cubin)
+    module = cupy.RawModule(code=SOURCE.read_text(encoding="utf-8"), options=(*OPTIONS, *options))
     function = module.get_function("ssim_variants")
-    if shared > 48 * 1024:
-        attribute = cupy.cuda.driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        cupy.cuda.driver.funcSetAttribute(function.ptr, attribute, shared)
+    function.max_dynamic_shared_size_bytes = max(shared, function.max_dynamic_shared_size_bytes)
     return function
 
 
 class Variant:
     """A step of the study."""
 
-    def __init__(self, images: Images, out: Any, shape: Shape, kernel: bytes, mean: bytes) -> None:
+    def __init__(self, images: Images, out: Any, shape: Shape, kernel: Any, mean: Any) -> None:
         self._images, self._out, self._shape = images, out, shape
-        self._kernel, self._mean = load(kernel, shape.shared), load(mean)
+        self._kernel, self._mean = kernel, mean
         self._blocks = shape.grid[0] * shape.grid[1]
         self._parts = cupy.empty((FRAMES, self._blocks), np.float32)
         self.means = cupy.empty(FRAMES, np.float32)
@@ -204,23 +195,25 @@ class Variant:
 def study(images: Images, out: Any) -> Dict[str, Implementation]:
     """The steps of the study, as published."""
 
-    def build(step: str) -> Tuple[Shape, bytes]:
+    def build(step: str) -> Tuple[Shape, Any]:
         shape = shape_of(STEPS[step])
-        return shape, compile_variant({"VARIANT": STEPS[step], "SHARED_BYTES": shape.shared, **CAPPED[step]})
+        defines = {"VARIANT": STEPS[step], "SHARED_BYTES": shape.shared, **CAPPED[step]}
+        return shape, load_variant(defines, shape.shared)
 
     with ThreadPoolExecutor() as pool:
         built = list(pool.map(build, STEPS))
-    mean = compile_variant({"VARIANT": 0, "MEAN": 1, "SHARED_BYTES": 1 << 20})
+    mean = load_variant({"VARIANT": 0, "MEAN": 1, "SHARED_BYTES": 1 << 20})
     found = {}
-    for name, (shape, cubin) in zip(STEPS, built):
-        run, usage = Variant(images, out, shape, cubin, mean), kernel_resources(cubin)
-        facts = {**_usage(usage, shape.shared), "threads": shape.threads}
+    for name, (shape, kernel) in zip(STEPS, built):
+        run = Variant(images, out, shape, kernel, mean)
+        facts = {
+            "registers": kernel.num_regs,
+            "spill_bytes": kernel.local_size_bytes,
+            "shared_bytes": kernel.shared_size_bytes + shape.shared,
+            "threads": shape.threads,
+        }
         found[name] = Implementation(run, partial(run, count=1), run.map_of, recorded=True, facts=facts)
     return found
-
-
-def _usage(usage: KernelResources, shared: int) -> Dict[str, int]:
-    return {"registers": usage.registers, "spill_bytes": usage.spill_bytes, "shared_bytes": shared}
 
 
 def scikit_image(images: Images, wanted: Dict[int, np.ndarray]) -> Optional[Dict[str, Any]]:

@@ -7,11 +7,10 @@ from typing import Any, Dict, Tuple
 
 import numpy as np
 from batches import BatchBuffers
-from resource_usage import kernel_resources
 from timing import FRAMES, cupy, driver
 
 from polar_pipeline.cuda.arguments import SSIM_ARGUMENT, TRANSFORM_ARGUMENT, fill_options, work_defines
-from polar_pipeline.cuda.compile import compile_kernel
+from polar_pipeline.cuda.driver import LoadedKernel
 from polar_pipeline.cuda.kernels import Schedule, piece_count
 from polar_pipeline.cuda.launch import compile_launch
 from polar_pipeline.cuda.sampling import DeviceMap, pack_map
@@ -23,15 +22,13 @@ from polar_pipeline.options import Options
 
 def chosen(work: Work) -> Launch:
     """The launch that the backend takes on this GPU."""
-    compiled = compile_launch(driver(), work)
-    compiled.close()
-    return Launch(work, compiled.schedule, driver().device)
+    return Launch(work, compile_launch(driver(), work).schedule, driver().device)
 
 
-def compiled(launch: Launch) -> bytes:
-    """The machine code of a launch."""
+def loaded(launch: Launch) -> LoadedKernel:
+    """The kernel of a launch."""
     defines = {**work_defines(launch.work), **launch.kernel.defines(launch.work, launch.schedule)}
-    return compile_kernel(launch.schedule.kernel, defines, driver().device.arch)
+    return driver().load(launch.schedule.kernel, defines, launch.shared_bytes)
 
 
 class TimedLaunch:
@@ -42,14 +39,17 @@ class TimedLaunch:
 
     Attributes:
         launch: The same.
-        usage: Registers, shared memory and spills of the compiled kernel.
+        registers: Of a thread.
+        spill_bytes: Of a thread.
+        shared_bytes: Of a block.
     """
 
     def __init__(self, launch: Launch) -> None:
-        cubin = compiled(launch)
         self.launch = launch
-        self.usage = kernel_resources(cubin)
-        self._kernel = driver().load(cubin, launch.schedule.kernel, launch.shared_bytes)
+        self._kernel = loaded(launch)
+        owner = self._kernel.owner
+        self.registers, self.spill_bytes = owner.num_regs, owner.local_size_bytes
+        self.shared_bytes = owner.shared_size_bytes + launch.shared_bytes
 
     @property
     def schedule(self) -> Schedule:

@@ -1,12 +1,13 @@
 """Writes the pictures of docs/adaptive_demosaic.md into docs/images: `python docs/figures.py`.
 
 Run it by hand when the adaptive method changes. Everything is computed by the float64 reference from the patterns of
-`sensor.edges`, 8 bit, point spread function of 0.6 pixels, so the pictures show what the tables measure. Cutouts are
-enlarged without interpolation: one square is one pixel of the sensor.
+`benchmarks/edges.py`, 8 bit, point spread function of 0.6 pixels, so the pictures show what the tables measure.
+Cutouts are enlarged without interpolation: one square is one pixel of the sensor.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Callable, Dict, List, Tuple
 
@@ -14,9 +15,11 @@ import cv2
 import numpy as np
 
 from polar_pipeline import reference
-from polar_pipeline.sensor.edges import edge_pattern
 from polar_pipeline.sensor.forward import behind_polarizers, expose
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+from edges import edge_pattern
 
 IMAGES = Path(__file__).resolve().parent / "images"
 SENSOR = SENSORS["IMX250MZR"]
@@ -28,18 +31,18 @@ GAP, LABEL = 4, 22
 Cell = Tuple[str, np.ndarray]
 
 
-def grey(image: np.ndarray) -> np.ndarray:
+def gray(image: np.ndarray) -> np.ndarray:
     """(H, W) in [0, 1] -> RGB."""
     return np.repeat(reference.display("intensity", image)[..., np.newaxis], 3, -1)
 
 
-def colour(stokes: np.ndarray, intensity: np.ndarray) -> np.ndarray:
+def color(stokes: np.ndarray, intensity: np.ndarray) -> np.ndarray:
     """AoLP of (H, W, 3) Stokes vectors as hue, DoLP as saturation, and an intensity, as in the product `preview`."""
     return reference.preview(intensity, reference.dolp(stokes), reference.aolp(stokes))
 
 
 def sheet(rows: List[List[Cell]], scale: int) -> np.ndarray:
-    """Labelled cells in rows, each enlarged `scale` times."""
+    """Labeled cells in rows, each enlarged `scale` times."""
     painted = []
     for row in rows:
         cells = []
@@ -62,10 +65,10 @@ def switches() -> np.ndarray:
         cut = (slice(top, top + 72), slice(left, left + 72))
         rows.append(
             [
-                (f"{name}: raw mosaic", grey(raw)[cut]),
-                ("truth: S0/2", grey(reference.intensity(behind_polarizers(truth)))[cut]),
-                ("truth: AoLP and DoLP", colour(truth, np.ones(SIZE))[cut]),
-                ("switch: 0 black, 1 white", grey(reference.polarization_switch(raw))[cut]),
+                (f"{name}: raw mosaic", gray(raw)[cut]),
+                ("truth: S0/2", gray(reference.intensity(behind_polarizers(truth)))[cut]),
+                ("truth: AoLP and DoLP", color(truth, np.ones(SIZE))[cut]),
+                ("switch: 0 black, 1 white", gray(reference.polarization_switch(raw))[cut]),
             ]
         )
     return sheet(rows, 4)
@@ -85,9 +88,9 @@ def edges() -> np.ndarray:
     rows: List[List[Cell]] = [[], [], []]
     for name, angles in results.items():
         stokes = reference.stokes(angles)
-        rows[0].append((f"{name}: {ANGLES[0]} deg", grey(angles[0])[cut]))
-        rows[1].append((f"{name}: S0/2", grey(reference.intensity(angles))[cut]))
-        rows[2].append((f"{name}: preview", colour(stokes, stokes[..., 0] / 2)[cut]))
+        rows[0].append((f"{name}: {ANGLES[0]} deg", gray(angles[0])[cut]))
+        rows[1].append((f"{name}: S0/2", gray(reference.intensity(angles))[cut]))
+        rows[2].append((f"{name}: preview", color(stokes, stokes[..., 0] / 2)[cut]))
     return sheet(rows, 7)
 
 

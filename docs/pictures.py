@@ -118,9 +118,9 @@ PICTURES: Dict[str, Picture] = {
     ),
     "aolp_maps.jpg": Picture(
         aolp_maps,
-        "The angle of polarization of a camera on a mat in four styles of colour, each beside a wheel of its colours.",
+        "The angle of polarization of a camera on a mat in four styles of color, each beside a wheel of its colors.",
         "`aolp_color` in the styles `plain`, `light`, `dark` and `faded`, each with its legend: the direction in the "
-        "wheel is AoLP, the distance from the centre DoLP. Black plastic polarizes what it reflects, the mat hardly "
+        "wheel is AoLP, the distance from the center DoLP. Black plastic polarizes what it reflects, the mat hardly "
         "does. Where the mat is saturated, pixels are invalid and black.",
     ),
     "rectified.jpg": Picture(

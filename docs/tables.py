@@ -1,8 +1,8 @@
 """Writes what is made from the code's tables: `python docs/tables.py`.
 
 These are the topics and parameters in docs/ros.md, the names of pixel formats in docs/encodings.md, the topics that
-config/sros2_policy.xml allows the node to publish, the images in the layouts for RViz and Foxglove, and the times of
-kernels in docs/performance.md, from their result file.
+config/sros2_policy.xml allows the node to publish, the images in the layouts for RViz and Foxglove, and the times in
+docs/performance.md, from the result files of the benchmarks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any, Callable, Dict, List, Sequence
 from polar_pipeline.live.parameters import PARAMETERS, Parameter
 from polar_pipeline.products import PRODUCTS, Product
 from polar_pipeline.sensor.encodings import FAMILIES, REFUSED
-from polar_pipeline.sensor.frames import FORMATS
 from polar_pipeline.topics import (
     CAMERA_INFO_TOPICS,
     COMPRESSED_TOPICS,
@@ -76,24 +75,14 @@ def parameters() -> str:
     return _table(("parameter", "default", "allowed", "what it does"), rows)
 
 
-def _row_bytes(key: str, channels: int) -> str:
-    """Bytes of a row of `w` pixels whose names end in a key of `FORMATS`."""
-    fmt = FORMATS[key]
-    bits = {"u8": 8, "u16": 16, "p": fmt.bits, "packed": 12}[fmt.packing] * channels
-    return f"{bits // 8}w".replace("1w", "w") if bits % 8 == 0 else f"{bits}w/8"
-
-
 def encodings() -> str:
-    """One row per family of names that are taken."""
+    """One row per family of names that are taken, with what varies in braces."""
     rows = []
     for row in FAMILIES:
-        sizes: Dict[str, List[str]] = {}
-        for key in row.formats:
-            sizes.setdefault(_row_bytes(key, row.channels), []).append(key)
-        size = "; ".join(f"{', '.join(keys)}: {text}" for text, keys in sizes.items())
-        names = ", ".join(f"`{name}`" for name in row.members())
-        rows.append((names, size, str(row.channels), row.sensor, row.origin))
-    return _table(("encoding", "bytes in a row of w pixels", "channels", "sensor", "defined by"), rows)
+        bayer, formats = ("{" + ",".join(keys) + "}" for keys in (row.bayer, row.formats))
+        name = row.name.format(bayer=bayer if len(row.bayer) > 1 else row.bayer[0], format=formats)
+        rows.append((f"`{name}`", str(row.channels), row.sensor, row.origin))
+    return _table(("encoding", "channels", "sensor", "defined by"), rows)
 
 
 def refused_encodings() -> str:
@@ -122,7 +111,7 @@ FOXGLOVE_MAPS = {"phase": "rainbow"}
 TABS = {
     "Polarization": ("intensity", "preview", "dolp", "aolp"),
     "Glare": ("unpolarized", "polarized", "polarizer"),
-    "Colours": ("aolp_color", "dolp_color"),
+    "Colors": ("aolp_color", "dolp_color"),
     "Angles": ("angle_0", "angle_45", "angle_90", "angle_135"),
     "Noise": ("dolp_sigma", "aolp_sigma"),
 }
@@ -189,25 +178,97 @@ def side_by_side(panels: Sequence[str]) -> Any:
     return {"direction": "row", "first": first, "second": second, "splitPercentage": split}
 
 
+def _results(name: str) -> Any:
+    """A result file of the benchmarks."""
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def _kernels(schedules: Sequence[Dict[str, Any]]) -> str:
+    """Names of the kernels of launches; one that has no source any more was removed after the measurement."""
+    names = [schedule["kernel"] for schedule in schedules]
+    exists = {name: (ROOT / "kernels" / f"{name}.cu").is_file() for name in names}
+    return ", ".join(f"`{name}`" + ("" if exists[name] else " (removed)") for name in names)
+
+
 def kernel_times() -> str:
-    """One row per case of `benchmarks/gpu.py`: kernel, schedule, time, share of a copy, and what is asked."""
-    report = json.loads((ROOT / "benchmarks" / "results" / "gpu_nvidia_h200.json").read_text(encoding="utf-8"))
+    """One row per work of `benchmarks/gpu.py` and `ssim.py`: kernels, times, share of a copy."""
+    report, ssim = _results("gpu_nvidia_h200"), _results("ssim_nvidia_h200")["results"]
     rows = []
     for case in report["cases"].values():
-        schedule = case["schedule"]
-        tile = f"{schedule['tile_x']}x{schedule['tile_y']}, " if schedule["kernel"] == "tile" else ""
-        height = f", {schedule['rows']} rows" if schedule["rows"] else ""
-        how = f"{tile}{schedule['threads']} threads{height}"
-        times = f"{case['us_per_frame']:.2f}", f"{case['share']:.2f}"
-        rows.append((case["text"], f"`{schedule['kernel']}`", how, *times, case["goal"]))
-    return _table(("work", "kernel", "schedule", "us per frame", "of copy", "goal"), rows)
+        single = f"{case['single_frame']['us_in_graph_of_64']:.1f}" if "single_frame" in case else ""
+        times = f"{case['us_per_frame']:.2f}", single, f"{case['share']:.2f}"
+        rows.append((case["text"], _kernels([case["schedule"]]), *times))
+    for case in report["with_geometry"].values():
+        times = case["us_per_frame_by_frames_a_launch"]
+        rows.append((case["text"], _kernels(case["schedules"]), f"{times['64']:.2f}", f"{times['1']:.1f}", ""))
+    rows += [
+        (case["text"], _kernels(case["schedules"]), "", f"{case['us_in_graph_of_64']:.1f}", "")
+        for case in report["with_ssim"].values()
+    ]
+    windows = {"tensor": "tensor cores", "registers": "CUDA cores"}
+    for row in {row["schedule"]["window"]: row for row in reversed(list(ssim.values())) if "schedule" in row}.values():
+        text = f"SSIM map and mean of 1224x1024, on {windows[row['schedule']['window']]}"
+        rows.append((text, "`ssim`", f"{row['us_per_frame']:.2f}", f"{row['us_in_graph_of_64']:.1f}", ""))
+    others = {
+        "the same by fused-ssim": ssim.get("fused-ssim", {}).get("us_per_frame"),
+        "four color angles, already split, by NPP's bilinear debayer": (report["npp"] or {}).get("npp_us"),
+        "mono half, intensity dolp aolp, on 16 threads of the CPU": report["cpu"]["cpu_us"],
+    }
+    rows += [(text, "", f"{time:.4g}", "", "") for text, time in others.items() if time is not None]
+    head = ("work", "kernels", "µs, 64 frames a launch", "µs, one frame a launch", "of copy")
+    return _table(head, rows)
+
+
+def cpu_times() -> str:
+    """One row per work of `benchmarks/cpu.py`: this package's time, and that of the other package."""
+    report = _results("cpu_intel_r_xeon_r_processor")
+
+    def time(part: str, name: str) -> str:
+        return f"{report[part][name]['median_ms']:.1f}" if name else ""
+
+    rows = [
+        (text, time(part, ours), time(part, other) + (f" ({other})" if other else ""))
+        for text, part, ours, other in (
+            ("mono, full: Stokes vector, DoLP, AoLP", "polarimetry", "polar_pipeline", "polanalyser"),
+            ("the same of a real frame, bilinear", "methods", "bilinear", "polanalyser"),
+            ("the same, gradient", "methods", "gradient", "polanalyser"),
+            ("the same, ADR", "methods", "adaptive", "polanalyser"),
+            ("SSIM map and mean", "similarity", "polar_pipeline", "scikit-image"),
+            ("four RGB angle images, bilinear", "color", "polar_pipeline bilinear", "polanalyser"),
+            ("the same, ADR", "color", "polar_pipeline adaptive", "polanalyser"),
+            ("mono, half: intensity, DoLP, AoLP in uint8", "calibrated", "half, bilinear", ""),
+            ("the same with a calibration", "calibrated", "half, bilinear, corrected", ""),
+            ("mono, full, gradient, uint8", "calibrated", "full, gradient", ""),
+            ("the same with a calibration", "calibrated", "full, gradient, corrected", ""),
+        )
+    ]
+    return _table((report["machine"]["cpu"].replace("(R)", ""), "ms", "other package, ms"), rows)
+
+
+def node_times() -> str:
+    """One row per run and load of `benchmarks/node.py`: the relay, this node, the usual node."""
+    rows = []
+    for device, file in (("2 cores, CPU", "node_amd_epyc"), ("H200", "node_nvidia_h200")):
+        for run, report in _results(file)["runs"].items():
+            for load, text in (("alone", "one frame at a time"), ("fastest", "at full speed"), ("camera", "24 Hz")):
+                nodes = [report[load].get(name) for name in ("relay", "ours", "usual")]
+                cells = [
+                    ""
+                    if node is None
+                    else f"{node['MEAN_FRAME_RATE']:.0f} Hz"
+                    if load == "fastest"
+                    else f"{node['latency_ms']['frame']['p50']:.1f} ms"
+                    for node in nodes
+                ]
+                rows.append((f"{device}, {run}: {text}", *cells))
+    return _table(("", "relay", "this node", "usual"), rows)
 
 
 #: File -> what it has between two comments of a name, by that name.
 TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
     "docs/ros.md": {"topics": topics, "parameters": parameters},
     "docs/encodings.md": {"accepted": encodings, "refused": refused_encodings},
-    "docs/performance.md": {"h200": kernel_times},
+    "docs/performance.md": {"h200": kernel_times, "cpu": cpu_times, "node": node_times},
     "config/sros2_policy.xml": {"products": policy},
     "config/polar_pipeline.rviz": {"products": displays},
     "config/foxglove_layout.json": {},

@@ -49,18 +49,6 @@ struct FrameArguments {
 #ifndef CO_SITED
 #define CO_SITED 1
 #endif
-#define METHOD_BILINEAR 0
-#define METHOD_GRADIENT 1
-#define METHOD_ADAPTIVE 2
-#ifndef DEMOSAIC
-#define DEMOSAIC METHOD_BILINEAR
-#endif
-#define LATTICE_BILINEAR 0
-#define LATTICE_MHC 1
-#define LATTICE_WEIGHTED 2
-#ifndef DEBAYER
-#define DEBAYER LATTICE_MHC
-#endif
 #define RAW_U8 0       // one byte
 #define RAW_U16 1      // two bytes, little endian
 #define RAW_12P 2      // two pixels in three bytes, PFNC p: little-endian bit order

@@ -4,7 +4,6 @@
 #include "products.cuh"
 
 constexpr int THREAD_PIXELS = 16; // of a thread along x
-constexpr int REACH = DEMOSAIC == METHOD_GRADIENT ? 2 : 1;
 
 // One raw line of a thread: 16 bytes, and the REACH pixels on either side: those to the left in the low half of `ends`.
 struct Line {

@@ -4,9 +4,7 @@
 
 // TILE_X, TILE_Y: raw pixels of a block. ROWS: that a thread computes one after the other in ADR's stage A.
 #define RESTORES (!HALF_RESOLUTION || CO_SITED) // whether missing angles are interpolated at all
-#define REACH (!RESTORES ? 0 : DEMOSAIC == METHOD_BILINEAR ? 1 : DEMOSAIC == METHOD_GRADIENT ? 2 : 4)
 #define ADAPTIVE (RESTORES && DEMOSAIC == METHOD_ADAPTIVE)
-#define LATTICE_REACH (!COLOR ? 0 : DEBAYER == LATTICE_BILINEAR ? 2 : DEBAYER == LATTICE_MHC ? 4 : 6)
 // Launch bounds: threads of a block, and blocks for which registers must suffice. The Jetsons need it for 30 %
 // occupancy; from sm_90 on ADR takes a fifth longer with it.
 #if __CUDA_ARCH__ >= 900

@@ -64,23 +64,16 @@ def make_display(gain: object = 1.0, balance: object = "none") -> Display:
     Raises:
         ValueError: A value is something else; the message says what is allowed.
     """
-    return Display(
-        None if _is_word(gain, "auto") else _factor("display.gain must be 'auto' or a number", gain, gain),
-        None if _is_word(balance, "auto") else (1.0, 1.0, 1.0) if _is_word(balance, "none") else _balance(balance),
-    )
-
-
-def _is_word(value: object, word: str) -> bool:
-    return isinstance(value, str) and value == word
-
-
-def _balance(value: object) -> Tuple[float, ...]:
-    """Three factors, or text of them."""
-    text = "display.white_balance must be 'none', 'auto' or [red, green, blue], each"
-    channels = sequence(value.split() if isinstance(value, str) else value, 3)
-    if not channels:
-        raise ValueError(_refusal(text, value))
-    return tuple(_factor(text, channel, value) for channel in channels)
+    factors: Optional[Tuple[float, ...]] = (1.0, 1.0, 1.0)
+    if isinstance(balance, str) and balance == "auto":
+        factors = None
+    elif not (isinstance(balance, str) and balance == "none"):
+        text = "display.white_balance must be 'none', 'auto' or [red, green, blue], each"
+        channels = sequence(balance.split() if isinstance(balance, str) else balance, 3)
+        factors = tuple(_factor(text, channel, balance) for channel in channels or (None,))
+    if isinstance(gain, str) and gain == "auto":
+        return Display(None, factors)
+    return Display(_factor("display.gain must be 'auto' or a number", gain, gain), factors)
 
 
 def _factor(text: str, value: object, given: object) -> float:
@@ -90,12 +83,9 @@ def _factor(text: str, value: object, given: object) -> float:
     except ValueError:
         factor = 0.0
     if not 0 < factor <= MAX_GAIN:
-        raise ValueError(_refusal(text, given))
+        shown = quoted(list(given) if isinstance(given, tuple) else given)
+        raise ValueError(f"{text} above 0, at most {MAX_GAIN:g}, got {shown}")
     return factor
-
-
-def _refusal(text: str, value: object) -> str:
-    return f"{text} above 0, at most {MAX_GAIN:g}, got {quoted(list(value) if isinstance(value, tuple) else value)}"
 
 
 def sample_pixels(image: np.ndarray) -> np.ndarray:

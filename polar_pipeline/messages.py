@@ -128,15 +128,11 @@ def decode(cdr: Cdr, name: str) -> RosMessage:
         message = store.deserialize_cdr(memoryview(cdr), name)  # a slice of bytes would be a copy
         size = 4 + store.get_msgdef(name).getsize_cdr(0, message, store)
     except _MALFORMED as err:
-        raise FrameError("cdr", f"{len(cdr)} bytes are no {name}: {_reason(err)}") from err
+        raise FrameError("cdr", f"{len(cdr)} bytes are no {name}: {type(err).__name__} {printable(str(err))}") from err
     # rosbags 0.9, the last for Python 3.8, takes other encodings for CDR, and lengths above 2^31 for negative
     if bytes(cdr[:2]) not in (b"\0\0", b"\0\1") or not size <= len(cdr) < size + 4:
         raise FrameError("cdr", f"{len(cdr)} bytes are no {name}")
     return message
-
-
-def _reason(err: Exception) -> str:
-    return printable(f"{type(err).__name__} {err}")
 
 
 def from_ros1(data: Union[bytes, memoryview], name: str) -> memoryview:
@@ -148,7 +144,7 @@ def from_ros1(data: Union[bytes, memoryview], name: str) -> memoryview:
     try:
         return memoryview(typestore().ros1_to_cdr(data, name))
     except _MALFORMED as err:
-        raise FrameError("cdr", f"{len(data)} bytes are no ROS 1 {name}: {_reason(err)}") from err
+        raise FrameError("cdr", f"{len(data)} bytes are no ROS 1 {name}: {printable(str(err))}") from err
 
 
 def restamp(cdr: Cdr, stamp_ns: int) -> bytes:
@@ -168,20 +164,6 @@ _ARRAYS = {
 }
 
 
-def image_fields(message: RosMessage) -> ImageMessage:
-    """The fields of a `sensor_msgs/Image` object of any origin (this module, a bag of ROS 1 or 2)."""
-    return ImageMessage(
-        stamp_of(message),
-        message.header.frame_id,
-        int(message.height),
-        int(message.width),
-        message.encoding,
-        bool(message.is_bigendian),
-        int(message.step),
-        message.data,
-    )
-
-
 def decode_image(cdr: Cdr) -> ImageMessage:
     """A serialized `sensor_msgs/Image`.
 
@@ -190,7 +172,8 @@ def decode_image(cdr: Cdr) -> ImageMessage:
     """
     message = decode(cdr, IMAGE)
     check_header(message.header)
-    return image_fields(message)
+    fields = message.height, message.width, message.encoding, bool(message.is_bigendian), message.step, message.data
+    return ImageMessage(stamp_of(message), message.header.frame_id, *fields)
 
 
 def check_header(header: RosMessage) -> None:

@@ -6,13 +6,10 @@
 
 from __future__ import annotations
 
-import faulthandler
-import signal
 import sys
 from typing import List, Optional
 
-from polar_pipeline._util import watchdog
-from polar_pipeline._util.stop_flag import PROCESS_STOP, StopFlag
+from polar_pipeline._util.stop_flag import stop_on_signals
 
 
 def main(args: Optional[List[str]] = None) -> int:
@@ -24,7 +21,7 @@ def main(args: Optional[List[str]] = None) -> int:
     Returns:
         Exit code: 0, 1 if the node could not start or had to end, 2 for wrong parameters or arguments.
     """
-    stop = _stop_on_signals()
+    stop = stop_on_signals()
     from polar_pipeline.ros import main as ros_main  # slow, so that a signal may arrive meanwhile
 
     return ros_main.main(args, stop, is_rig=False)
@@ -39,19 +36,10 @@ def rig(args: Optional[List[str]] = None) -> int:
     Returns:
         Exit code: 0, 1 if a node could not start or had to end, 2 for wrong parameters or arguments.
     """
-    stop = _stop_on_signals()
+    stop = stop_on_signals()
     from polar_pipeline.ros import main as ros_main
 
     return ros_main.main(args, stop, is_rig=True)
-
-
-def _stop_on_signals() -> StopFlag:
-    """The flag that SIGINT and SIGTERM set; a second one, or ten seconds without an end, kill the process."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: PROCESS_STOP.set())
-    faulthandler.enable()  # a process that is killed because it is stuck says where
-    watchdog.start()
-    return PROCESS_STOP
 
 
 if __name__ == "__main__":

@@ -131,15 +131,19 @@ def _colors(name: str, text: str, needs: Tuple[str, ...], **more: Any) -> Produc
     return Product(name, text, needs, (3, 3), _BYTE, unit="", has_jpeg=True, **more)
 
 
+#: Components of the light, of every color: what `component` in `kernels/formulas.h` computes, in this order.
+_COMPONENTS = (
+    _light("unpolarized", "light without glare, (S0 - sqrt(S1^2 + S2^2))/2, at least 0", has_jpeg=True),
+    _light("polarized", "polarized light, sqrt(S1^2 + S2^2)", has_jpeg=True),
+    _light("polarizer", "image behind a polarizer at `polarizer_angle`, at least 0", has_jpeg=True),
+)
 _TABLE = (
     _light("intensity", "total intensity S0/2", topic="intensity", has_jpeg=True, is_default=True),
     *(
         _light(f"angle_{angle}", f"image behind the {angle} degree polarizer", topic=f"angles/angle_{angle:03d}")
         for angle in ANGLES
     ),
-    _light("unpolarized", "light without glare, (S0 - sqrt(S1^2 + S2^2))/2, at least 0", has_jpeg=True),
-    _light("polarized", "polarized light, sqrt(S1^2 + S2^2)", has_jpeg=True),
-    _light("polarizer", "image behind a polarizer at `polarizer_angle`, at least 0", has_jpeg=True),
+    *_COMPONENTS,
     Product(
         "stokes",
         "linear Stokes vector S0, S1, S2",
@@ -258,6 +262,8 @@ def _computed_from(*values: str) -> Tuple[str, ...]:
     return tuple(found[len(values) :])
 
 
+#: Products that are components of the light.
+COMPONENT_PRODUCTS = tuple(row.name for row in _COMPONENTS)
 #: Products of light, which show what was measured at invalid pixels too.
 LIGHT_PRODUCTS = tuple(row.name for row in _TABLE if row.is_light)
 #: Products that are computed from the noise of raw pixels.

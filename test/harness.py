@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
 from collections import defaultdict
 from contextlib import suppress
@@ -19,17 +20,21 @@ from typing import Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tupl
 import numpy as np
 from support import ROOT
 
+from polar_pipeline._util.files import replacing
 from polar_pipeline.calibration import Correction
 from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, fill_options, work_defines
-from polar_pipeline.cuda.compile import compile_kernel, find_library
 from polar_pipeline.cuda.correction import fill_argument
 from polar_pipeline.cuda.device import Device, get_device
-from polar_pipeline.cuda.driver import Driver
+from polar_pipeline.cuda.driver import Driver, LoadedKernel
 from polar_pipeline.cuda.kernels import KERNELS as REGISTRY
 from polar_pipeline.cuda.kernels import Schedule
+from polar_pipeline.cuda.source import OPTIONS as COMPILER_OPTIONS
 from polar_pipeline.cuda.work import OUTPUTS, PLANES, PolarizationWork, Work
 from polar_pipeline.options import Options
 from polar_pipeline.products import PRODUCTS
+
+sys.path.append(str(ROOT / "benchmarks"))
+import nvrtc
 
 HOST = Path(__file__).resolve().parent / "host"
 KERNELS = ROOT / "kernels"
@@ -337,6 +342,21 @@ GPUS: Dict[str, Optional[Device]] = {
 }
 
 
+class JetsonDriver(Driver):
+    """The GPU of this machine, with kernels in PTX for a Jetson's `arch` (`compute_72`), which its driver compiles."""
+
+    def _compile(self, text: str, name: str) -> LoadedKernel:
+        entry = CACHE.parent / "ptx" / f"{hashlib.sha256(f'{self.device.arch} {text}'.encode()).hexdigest()}.ptx"
+        if not entry.exists():
+            code = nvrtc.find_library(self.device.arch).compile(text, f"{name}.cu", self.device.arch, COMPILER_OPTIONS)
+            entry.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(entry, force=True) as stream:
+                stream.write(code)
+        self._call(self._runtime.free, 0)  # makes the runtime's context this thread's
+        module = self._call(self._driver.moduleLoadData, entry.read_bytes())
+        return LoadedKernel(self._call(self._driver.moduleGetFunction, module, name))
+
+
 @lru_cache(maxsize=None)
 def gpu_driver(name: str = "gpu") -> Driver:
     """The GPU.
@@ -347,15 +367,16 @@ def gpu_driver(name: str = "gpu") -> Driver:
     Raises:
         RuntimeError: There is none, or no compiler for it.
     """
-    driver = Driver(GPUS[name])
-    find_library(driver.device.arch)
-    return driver
+    device = GPUS[name]
+    if device is None:
+        return Driver()
+    nvrtc.find_library(device.arch)
+    return JetsonDriver(device)
 
 
 def launch_on_gpu(
     driver: Driver,
-    code: bytes,
-    name: str,
+    program: Program,
     make_frame: MakeFrame,
     grid: Grid,
     buffers: Mapping[str, np.ndarray],
@@ -365,8 +386,7 @@ def launch_on_gpu(
 
     Args:
         driver: The GPU.
-        code: The kernel as compiled for it.
-        name: Its entry point.
+        program: The kernel.
         make_frame: Makes the kernel's argument.
         grid: Launch parameters.
         buffers: Every memory that the kernel may touch; arrays that can be written change in place.
@@ -375,7 +395,7 @@ def launch_on_gpu(
     Raises:
         KernelError: It wrote outside of a buffer.
     """
-    kernel = driver.load(code, name, grid.shared_bytes)
+    kernel = driver.load(program.stem, dict(program.definitions), grid.shared_bytes)
     held = {name: np.pad(array.reshape(-1), _MARGIN, constant_values=poison) for name, array in buffers.items()}
     addresses = {name: driver.malloc(array.nbytes) for name, array in held.items()}
     for name, array in held.items():
@@ -388,7 +408,6 @@ def launch_on_gpu(
     driver.record(done, 0)
     driver.wait(done)
     driver.free_event(done)
-    driver.unload(kernel)
     for name, array in held.items():
         driver.free(addresses[name])
         if np.any(array[:_MARGIN] != poison) or np.any(array[-_MARGIN:] != poison):
@@ -413,8 +432,7 @@ def on_gpu(name: str) -> Launch:
         reverse: bool,  # noqa: ARG001 (the GPU has its own order)
         poison: int,
     ) -> None:
-        code = compile_kernel(program.stem, dict(program.definitions), driver.device.arch)
-        launch_on_gpu(driver, code, program.stem, make_frame, grid, buffers, poison)
+        launch_on_gpu(driver, program, make_frame, grid, buffers, poison)
 
     launch.__name__ = name
     return launch

@@ -15,15 +15,16 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".matrix"
-LOGS = FOLDER / "logs"
+LOGS, TEMPORARY = FOLDER / "logs", FOLDER / "tmp"
 #: Exit status of a command that cannot test anything on this machine, as in automake.
 SKIPPED = 77
 #: Seconds after which a row has failed; the longest took 1900 on a slow machine.
@@ -38,21 +39,18 @@ _KILTED = (
     *("ros-rclpy==9.1.2", "ros-sensor-msgs==5.5.1", "ros-diagnostic-msgs==5.5.1", "ros-std-msgs==5.5.1"),
     *("ros-std-srvs==5.5.1", "ros-rmw-fastrtps-cpp==9.3.3"),
 )
-#: Files that test kernels through a C++ compiler; neither Python's version nor ROS matters to them.
-_KERNEL_FILES = (
+#: Files that test kernels through a C++ compiler, to which neither Python's version nor ROS matters; and others.
+_OTHER_FILES = (
     *("test_kernels.py", "test_ssim_kernel.py", "test_backend.py", "test_harness.py", "test_sanitizers.py"),
-    "test_similarity.py",
-)
-#: And those that only try the same code on more inputs.
-_LONG_FILES = ("test_fuzz.py", "test_corpus.py", "test_compile.py")
-#: And those that look at sources.
-_SOURCE_FILES = (
-    "test_package.py",
-    "test_structure.py",
-    "test_benchmarks.py",
+    *("test_fuzz.py", "test_corpus.py", "test_compile.py"),  # these only try the same code on more inputs
+    *("test_package.py", "test_structure.py", "test_benchmarks.py"),  # these look at sources
 )
 #: What storages of S3 are tested with.
 _S3 = ("moto[s3]", "flask", "flask-cors", "s3fs")
+
+
+#: What pytest says at its end, such as `12 passed, 1 skipped in 3.45s`.
+_CLOSING = re.compile(r"(?:=+ )?(\d+ [a-z]+(?:, \d+ [a-z]+)*) in [0-9.]+s")
 
 
 class SkipError(Exception):
@@ -67,23 +65,6 @@ class Result(NamedTuple):
     minutes: float
 
 
-class Leg(NamedTuple):
-    """One system.
-
-    Attributes:
-        name: Of the row, its log and its environment.
-        what: What is tested there.
-        run: Runs it, writing into a log; gives the exit status.
-
-    Raises:
-        SkipError: By `run`, if this machine lacks what it needs.
-    """
-
-    name: str
-    what: str
-    run: Callable[[Path], int]
-
-
 # ---------------------------------------------------------------------------------------------------------------- tools
 
 
@@ -92,12 +73,11 @@ def call(command: Sequence[object], log: Path, **environment: str) -> int:
     with log.open("ab") as stream:
         stream.write(f"$ {' '.join(map(str, command))}\n".encode())
         stream.flush()
-        own = {"TMPDIR": str(temporary(log)), **environment}
         try:
             return subprocess.run(
                 [str(word) for word in command],
                 cwd=str(ROOT),
-                env={**inherited(), **own},
+                env={**inherited(), "TMPDIR": tempfile.mkdtemp(dir=str(TEMPORARY)), **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -121,13 +101,6 @@ def inherited() -> Dict[str, str]:
     return {**left, "LD_LIBRARY_PATH": os.pathsep.join(kept)} if kept else left
 
 
-def temporary(log: Path) -> Path:
-    """A folder for temporary files of a row."""
-    folder = FOLDER / "tmp" / log.stem
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
 def interpreter(version: str) -> str:
     """A Python of a version such as `3.8`: on the path, or of pyenv.
 
@@ -136,20 +109,11 @@ def interpreter(version: str) -> str:
     """
     roots = [Path(root) for root in (os.environ.get("PYENV_ROOT"), Path.home() / ".pyenv") if root]
     own = [str(path) for root in roots for path in root.glob(f"versions/{version}.*/bin/python")]
+    check = f"import ensurepip, sys; sys.exit('%d.%d' % sys.version_info[:2] != '{version}')"
     for path in [shutil.which(f"python{version}"), *sorted(own, reverse=True)]:
-        code = "import ensurepip, sys; print('%d.%d' % sys.version_info[:2])"
-        if path and said([path, "-c", code]) == version:
+        if path and subprocess.run([path, "-c", check], capture_output=True, check=False).returncode == 0:
             return path
     raise SkipError(f"no Python {version} with venv on this machine")
-
-
-def said(command: Sequence[str]) -> Optional[str]:
-    """What a command prints, None if it fails."""
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
-    except OSError:
-        return None
-    return done.stdout.decode().strip() if done.returncode == 0 else None
 
 
 def install(python: Path, log: Path, *requirements: str) -> None:
@@ -181,23 +145,16 @@ def environment(name: str, version: str, log: Path, *requirements: str) -> Path:
     if call([base, "-m", "venv", folder], log):
         raise SkipError(f"{base} makes no virtual environment (see {log.relative_to(ROOT)})")
     install(python, log, "--upgrade", "pip")
-    install(python, log, f"{copy_of_the_package(log)}[dev]", *requirements)
+    with tempfile.TemporaryDirectory() as copy:  # what pip reads to find what the package depends on
+        for name in ("setup.py", "pyproject.toml", "README.md", "package.xml"):
+            shutil.copy2(ROOT / name, copy)  # with the time of change: the kernels of the checkout are not built again
+        for name in ("polar_pipeline", "resource", "kernels"):
+            shutil.copytree(ROOT / name, Path(copy) / name, ignore=shutil.ignore_patterns("__pycache__"))
+        install(python, log, f"{copy}[dev]", *requirements)
     if call([python, "-m", "pip", "uninstall", "--yes", "--quiet", "polar_pipeline"], log):
         raise SkipError("pip cannot uninstall the copy of the package")
     stamp.write_text(wanted, encoding="utf-8")
     return python
-
-
-def copy_of_the_package(log: Path) -> Path:
-    """The files that pip reads to find what the package depends on."""
-    folder = temporary(log) / "package"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    for name in ("setup.py", "pyproject.toml", "README.md", "package.xml"):
-        shutil.copy2(ROOT / name, folder)  # with the time of change: the kernels of the checkout are not built again
-    for name in ("polar_pipeline", "resource", "kernels"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    return folder
 
 
 def tests(python: Path, log: Path, *arguments: str, **environment: str) -> int:
@@ -240,7 +197,7 @@ def run_library(version: str, log: Path) -> int:
     python = environment(f"python{version}", version, log)
     # batches do not run on robots; the last fsspec for 3.8 does not know what changed on a web server
     batches = ["--ignore=test/batch"] if version == "3.8" else []
-    chosen = without(*_KERNEL_FILES, *_LONG_FILES, *_SOURCE_FILES)
+    chosen = without(*_OTHER_FILES)
     return tests(python, log, "-m", "not gpu and not ros", *chosen, *batches)
 
 
@@ -266,9 +223,9 @@ def run_nvrtc(package: str, log: Path) -> int:
         shutil.rmtree(part, ignore_errors=True)
         install(here(), log, "--no-deps", "--target", str(part), package)
         part.rename(folder)
-    path = f"{folder}:{ROOT}"  # the first NVRTC on the path is the one that is used
+    path = f"{folder}:{ROOT}:{ROOT / 'benchmarks'}"  # the first NVRTC on the path is the one that is used
     version = tuple(map(int, package.partition("==")[2].split(".")[:2]))
-    check = f"from polar_pipeline.cuda.compile import find_library as find; assert find('sm_72').version == {version}"
+    check = f"from nvrtc import find_library; assert find_library('sm_72').version == {version}"
     if call([here(), "-c", check], log, PYTHONPATH=path):
         return 1
     chosen = ["test/cuda/test_compile.py", "-m", "exhaustive", "-k", "fit_the_jetsons"]
@@ -279,83 +236,47 @@ def run_arm64(log: Path) -> int:
     """The CPU backend under emulation."""
     status = call([here(), "test/arm64.py"], log)  # with pip
     if status == SKIPPED:
-        raise SkipError(last_line(log))
+        raise SkipError(log.read_text(encoding="utf-8", errors="replace").splitlines()[-1])
     return status
 
 
-#: Those that take longest first; two that mostly wait are apart.
-LEGS = (
-    Leg("arm64", "CPU backend, emulated: QEMU, the distribution's NumPy and OpenCV", run_arm64),
-    Leg("jazzy", "ROS 2 Jazzy, Python 3.12: every ROS test", partial(run_ros, "3.12", _JAZZY)),
-    Leg("exhaustive", "whole products of parameters; pip on JetPack 5, 6, 7", run_exhaustive),
-    Leg("kilted", "ROS 2 Kilted, Python 3.13: every ROS test", partial(run_ros, "3.13", _KILTED)),
-    Leg("python3.10", "library and tool (JetPack 6)", partial(run_library, "3.10")),
-    Leg("python3.8", "library and tool (JetPack 5)", partial(run_library, "3.8")),
-    Leg(
-        "nvrtc-11.7",
-        "the kernels of the shipped defaults, sm_72 and sm_87",
-        partial(run_nvrtc, "nvidia-cuda-nvrtc-cu11==11.7.99"),
-    ),
-    Leg(
-        "nvrtc-12.9",
-        "the kernels of the shipped defaults, sm_72 and sm_87",
-        partial(run_nvrtc, "nvidia-cuda-nvrtc-cu12==12.9.86"),
-    ),
-    Leg("s3", "batches of recordings in storages of S3 (moto)", run_s3),
-)
+_SHIPPED = "the kernels of the shipped defaults, sm_72 and sm_87"
+#: Row -> what is tested there, and what runs it: that writes into a log, and returns the exit status. Those that take
+#: longest come first; two that mostly wait are apart.
+LEGS: Dict[str, Tuple[str, Callable[[Path], int]]] = {
+    "arm64": ("CPU backend, emulated: QEMU, the distribution's NumPy and OpenCV", run_arm64),
+    "jazzy": ("ROS 2 Jazzy, Python 3.12: every ROS test", partial(run_ros, "3.12", _JAZZY)),
+    "exhaustive": ("whole products of parameters; pip on JetPack 5, 6, 7", run_exhaustive),
+    "kilted": ("ROS 2 Kilted, Python 3.13: every ROS test", partial(run_ros, "3.13", _KILTED)),
+    "python3.10": ("library and tool (JetPack 6)", partial(run_library, "3.10")),
+    "python3.8": ("library and tool (JetPack 5)", partial(run_library, "3.8")),
+    "nvrtc-11.7": (_SHIPPED, partial(run_nvrtc, "nvidia-cuda-nvrtc-cu11==11.7.99")),
+    "nvrtc-12.9": (_SHIPPED, partial(run_nvrtc, "nvidia-cuda-nvrtc-cu12==12.9.86")),
+    "s3": ("batches of recordings in storages of S3 (moto)", run_s3),
+}
 
 
 # -------------------------------------------------------------------------------------------------------------- report
 
 
-def last_line(log: Path) -> str:
-    """The last words of a log."""
-    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return lines[-1].strip() if lines else ""
-
-
-def closing_lines(log: Path) -> List[str]:
-    """What pytest said at its ends, such as `12 passed, 1 skipped in 3.45s`."""
-    text = log.read_text(encoding="utf-8", errors="replace")
-    return re.findall(r"^(?:=+ )?(\d+ [a-z]+(?:, \d+ [a-z]+)* in [0-9.]+s(?: \([0-9:]+\))?)(?: =+)?$", text, re.M)
-
-
-def crashes(log: Path) -> List[str]:
-    """What Python said of processes that crashed: the beginning of the traceback of each."""
-    text = log.read_text(encoding="utf-8", errors="replace")
-    return re.findall(r"^Fatal Python error: .*(?:\n.*){0,15}", text, re.M)
-
-
-def test_leg(leg: Leg) -> Result:
+def test_row(name: str) -> Result:
     """Run one row."""
-    log = LOGS / f"{leg.name}.log"
+    what, run = LEGS[name]
+    log, begin = LOGS / f"{name}.log", time.monotonic()
     log.unlink(missing_ok=True)
-    print(f"{leg.name}: {leg.what}", flush=True)
-    begin = time.monotonic()
+    print(f"{name}: {what}", flush=True)
     try:
-        status = leg.run(log)
-        closing = closing_lines(log)
-        text = closing[-1] if closing else f"exit status {status}"
+        status = run(log)
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        counts = [found[1] for line in lines for found in [_CLOSING.match(line)] if found]
+        text = counts[-1] if counts else f"exit status {status}"
         result = Result("failed" if status else "passed", text, (time.monotonic() - begin) / 60)
     except SkipError as err:
-        result = Result("skipped", str(err), (time.monotonic() - begin) / 60)
-    print(f"{leg.name}: {result.state} after {result.minutes:.1f} min: {result.text}", flush=True)
+        lines, result = [], Result("skipped", str(err), (time.monotonic() - begin) / 60)
+    print(f"{name}: {result.state} after {result.minutes:.1f} min: {result.text}", flush=True)
     if result.state == "failed":
-        print(
-            "\n".join([*crashes(log), *log.read_text(encoding="utf-8", errors="replace").splitlines()[-60:]]),
-            flush=True,
-        )
-    shutil.rmtree(temporary(log), ignore_errors=True)
+        print("\n".join(lines[-100:]), flush=True)
     return result
-
-
-def table(results: Dict[Leg, Result]) -> str:
-    """The results as Markdown."""
-    rows = ["| system | tested there | result | minutes |", "|---|---|---|---|"]
-    for leg, (state, text, minutes) in results.items():
-        shown = re.sub(r" in [0-9.:()hs ]+$", "", text) if state == "passed" else f"{state}: {text}"
-        rows.append(f"| {leg.name} | {leg.what} | {shown} | {minutes:.1f} |")
-    return "\n".join(rows)
 
 
 def main() -> int:
@@ -367,16 +288,21 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="names the rows")
     arguments = parser.parse_args()
     if arguments.list:
-        print("\n".join(f"{leg.name}: {leg.what}" for leg in LEGS))
+        print("\n".join(f"{name}: {what}" for name, (what, _) in LEGS.items()))
         return 0
-    unknown = set(arguments.name) - {leg.name for leg in LEGS}
+    unknown = set(arguments.name) - set(LEGS)
     if unknown:
-        parser.error(f"names are {', '.join(leg.name for leg in LEGS)}; got {', '.join(sorted(unknown))}")
-    chosen = [leg for leg in LEGS if not arguments.name or leg.name in arguments.name]
-    LOGS.mkdir(parents=True, exist_ok=True)
+        parser.error(f"names are {', '.join(LEGS)}; got {', '.join(sorted(unknown))}")
+    chosen = [name for name in LEGS if not arguments.name or name in arguments.name]
+    shutil.rmtree(TEMPORARY, ignore_errors=True)
+    for folder in (LOGS, TEMPORARY):
+        folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(max(1, arguments.jobs)) as pool:
-        results = dict(zip(chosen, pool.map(test_leg, chosen)))
-    print(f"\n{table(results)}")
+        results = dict(zip(chosen, pool.map(test_row, chosen)))
+    print("\n| system | tested there | result | minutes |\n|---|---|---|---|")
+    for name, (state, text, minutes) in results.items():
+        shown = text if state == "passed" else f"{state}: {text}"
+        print(f"| {name} | {LEGS[name][0]} | {shown} | {minutes:.1f} |")
     states = [result.state for result in results.values()]
     counts = ", ".join(f"{states.count(state)} {state}" for state in ("passed", "failed", "skipped"))
     print(f"\ntest matrix: {counts}")

@@ -96,8 +96,8 @@ def is_step(step: int, row: int, width: int) -> bool:
     return step == row or (is_rounded and step not in other_rows(width))
 
 
-def unpacked(fields: Dict[str, Any]) -> Optional[np.ndarray]:
-    """The pixels of an image as documented, one by one; None if there are none."""
+def unpacked(fields: Dict[str, Any], colors: str = "") -> Optional[np.ndarray]:
+    """The pixels of an image as documented, one by one, for a sensor of these colors; None if there are none."""
     height, width, step = fields["height"], fields["width"], fields["step"]
     if fields["encoding"] not in ENCODINGS:
         return None
@@ -105,7 +105,7 @@ def unpacked(fields: Dict[str, Any]) -> Optional[np.ndarray]:
     side = 2 if channels == 4 else 1
     if min(height, width) * side < MIN_SIDE or max(height, width) * side > MAX_SIDE:
         return None
-    if height * width * channels > MAX_PIXELS or bayer:  # the sensor is monochrome
+    if height * width * channels > MAX_PIXELS or bayer != (colors if channels == 4 else ""):
         return None
     data = np.frombuffer(fields["data"], np.uint8)
     row = row_bytes(fields["encoding"], width)

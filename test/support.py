@@ -16,8 +16,8 @@ from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Sequence
 import cv2
 import numpy as np
 import pytest
+from domains import DomainClaim, ports
 
-from polar_pipeline.bench.domain import DomainClaim, ports
 from polar_pipeline.live.parameters import PARAMETERS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,7 +40,8 @@ def real_frame(name: str) -> np.ndarray:
 
 
 #: Whether whole products of parameters are tested, where otherwise a part is.
-IS_EXHAUSTIVE = os.environ.get("POLAR_PIPELINE_MATRIX") == "1"
+MATRIX_VARIABLE = "POLAR_PIPELINE_MATRIX"
+IS_EXHAUSTIVE = os.environ.get(MATRIX_VARIABLE) == "1"
 Row = TypeVar("Row")
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import faulthandler
+import multiprocessing
 import os
 import random
+import signal
 import time
-from typing import Any
+from pathlib import Path
+from typing import Any, Callable, Dict
 
-import numpy as np
 import pytest
 from fuzz import run
-from fuzz.engine import Case, Target, WrongError, fuzz
+from fuzz.engine import Case, HangError, Target, fuzz
 from support import IS_EXHAUSTIVE
 
 #: Inputs tried on each target: some seconds, or a minute.
@@ -20,70 +23,48 @@ INPUTS = INPUTS if IS_EXHAUSTIVE else {name: count // 10 for name, count in INPU
 
 @pytest.mark.scaled
 @pytest.mark.parametrize("name", run.TARGETS)
-def test_nothing_is_found(name: str) -> None:
-    tally = fuzz(run.load(name), seed=1, seconds=120, inputs=INPUTS[name])
-    assert not tally.findings, [row.text for row in tally.findings]
-    assert tally.inputs == sum(tally.outcomes.values()) == INPUTS[name]
-    share = tally.outcomes["accepted"] / tally.inputs
-    assert 0.05 < share < 0.95
+def test_nothing_is_found(name: str, tmp_path: Path) -> None:
+    outcomes = fuzz(run.load(name), 1, 120, tmp_path, INPUTS[name])
+    assert sum(outcomes.values()) == INPUTS[name]
+    assert 0.05 < outcomes["accepted"] / INPUTS[name] < 0.95
 
 
 class Broken(Target):
-    """A target of which every hundredth input shows a defect."""
+    """A target of which an input shows a defect."""
 
     name = "broken"
-    patience = 2.0
+    patience = 1
+    defect: Callable[[], Any]
 
     def make(self, rng: random.Random) -> Case:
-        return Case("bin", bytes([rng.randrange(100)]))
+        return Case("bin", bytes([rng.randrange(60)]))
 
     def run(self, case: Case) -> str:
-        if case.data == b"\x07":
-            self.fail()
+        if case.data == b"\1":
+            self.defect()
         return "accepted"
 
-    def fail(self) -> None:
-        raise NotImplementedError
+
+#: An exception, or the signal that ends the process, and what causes it.
+DEFECTS: Dict[Any, Callable[[], Any]] = {
+    KeyError: lambda: {}["width"],
+    HangError: lambda: time.sleep(1000),
+    MemoryError: lambda: bytes(300 << 20),
+    signal.SIGABRT: lambda: (faulthandler.disable(), os.abort()),
+}
 
 
-class Undocumented(Broken):
-    def fail(self) -> None:
-        raise KeyError("width")
-
-
-class Wrong(Broken):
-    def fail(self) -> None:
-        raise WrongError("an image that is none")
-
-
-class Aborts(Broken):
-    def fail(self) -> None:
-        os.abort()
-
-
-class Hangs(Broken):
-    def fail(self) -> None:
-        time.sleep(1000)
-
-
-class Grows(Broken):
-    def fail(self) -> None:
-        np.ones(200 << 20, np.uint8)
-
-
-@pytest.mark.parametrize(
-    ("kind", "what", "text"),
-    [
-        (Undocumented, "exception", "KeyError: 'width'"),
-        (Wrong, "wrong", "WrongError: an image that is none"),
-        (Aborts, "crash", "ended by SIGABRT"),
-        (Hangs, "hang", "no answer within 2 s"),
-        (Grows, "memory", "more memory than allowed"),
-    ],
-)
-def test_a_defect_is_found_with_its_input(kind: Any, what: str, text: str) -> None:
-    tally = fuzz(kind, seed=1, seconds=30, inputs=250, max_mb=64)
-    (finding,) = tally.findings  # of many, one of a kind
-    assert (finding.what, finding.case) == (what, Case("bin", b"\x07"))
-    assert text in finding.text
-    assert tally.outcomes["accepted"] > 0.9 * tally.inputs
+@pytest.mark.parametrize("error", DEFECTS)
+def test_the_input_of_a_defect_stays(error: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Broken, "defect", staticmethod(DEFECTS[error]), raising=False)
+    arguments = (Broken, 1, 60, tmp_path)
+    if isinstance(error, signal.Signals):
+        process = multiprocessing.get_context("fork").Process(target=fuzz, args=arguments)
+        process.start()
+        process.join(60)
+        assert process.exitcode == -error
+    else:
+        with pytest.raises(error):
+            fuzz(*arguments)
+    (path,) = tmp_path.iterdir()
+    assert path.read_bytes() == b"\1"

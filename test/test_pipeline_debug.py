@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Dict
 
 import numpy as np
 import pytest
+from support import ROOT
 
 from polar_pipeline import FrameError, Pipeline, RawFrame, reference
-from polar_pipeline.sensor.edges import edge_pattern
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.frames import FORMATS, frame_from_buffer, pack
 from polar_pipeline.sensor.mosaic import SENSORS
+
+sys.path.append(str(ROOT / "benchmarks"))
+from edges import edge_pattern
 
 SHAPE = (96, 112)
 #: The switch in float32: twice a ratio of sums of 25 squares, each right to a few parts in 10^7, where one sum is a

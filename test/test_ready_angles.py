@@ -117,22 +117,6 @@ def test_every_product_is_that_of_the_mosaic_not_co_sited(backend: str, sensor: 
             np.testing.assert_array_equal(pipeline(mosaic_of(angles))["stokes"], other(mosaic_of(angles))["stokes"])
 
 
-def test_flat_colours_come_back() -> None:
-    """A uniform scene: each colour has one polarization, whatever interpolates the colours."""
-    light = {"R": (90, 60, 30, 60), "G": (200, 150, 40, 90), "B": (30, 40, 50, 40)}
-    angles = np.zeros((*SIZE, 4), int)
-    for row in range(2):
-        for column in range(2):
-            angles[row::2, column::2] = light["RGGB"[2 * row + column]]
-    options = make_options("IMX250MYR", ("angle_0", "angle_45", "angle_90", "angle_135"))
-    raw = messages.to_raw(encoded(angles, "polarized_angles_0d_45d_90d_135d_bayer_rg8"), options)
-    with Pipeline("IMX250MYR", options.products, backend="cpu") as pipeline:
-        out = pipeline(raw)
-    for index, name in enumerate(options.products):
-        want = np.array([light[color][index] for color in "RGB"]) / 255
-        np.testing.assert_allclose(out[name], np.broadcast_to(want, (*SIZE, 3)), atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -1,9 +1,8 @@
 // From a mosaic of colours to every product: tile by tile to red, green and blue, to their angles, to products.
 #include "color.hpp"
-#include "adaptive.hpp"
-#include "bilinear.hpp"
 #include "debayer.hpp"
 #include "demosaic.hpp"
+#include "methods.hpp"
 #include <vector>
 
 namespace {
@@ -39,11 +38,13 @@ struct ToAngles {
 template <class Method> void give_switch(Method &, const Channel &) {}
 void give_switch(Adaptive<false> &method, const Channel &of) { method.given = {of.edges, of.from.width}; }
 
-template <class Method> void interpolated(const Channel &of) {
-  Method method;
-  give_switch(method, of);
-  ToAngles rows = {of, {}};
-  demosaic(method, of.from, of.place, Tile{0, 0, of.from.height, of.from.width}, rows);
+void interpolated(const Channel &of) {
+  with_method<false>(of.method, [&](auto chosen) {
+    typename decltype(chosen)::Type method;
+    give_switch(method, of);
+    ToAngles rows = {of, {}};
+    demosaic(method, of.from, of.place, Tile{0, 0, of.from.height, of.from.width}, rows);
+  });
 }
 
 // Bilinear means over superpixels: 3/4 and 1/4 of the two nearest samples of an angle, along y and along x.
@@ -83,12 +84,8 @@ void find_angles(const Channel &of) {
     own_sites(of);
   else if (of.method == BILINEAR && of.half)
     superpixel_means(of);
-  else if (of.method == BILINEAR)
-    interpolated<Bilinear>(of);
-  else if (of.method == GRADIENT)
-    interpolated<Gradient>(of);
   else
-    interpolated<Adaptive<false>>(of);
+    interpolated(of);
 }
 
 // ADR's switch of a tile.

@@ -1,8 +1,7 @@
 // From a mono mosaic to every product, with every method; and the corrected mosaic.
 #include "demosaic.hpp"
-#include "adaptive.hpp"
-#include "bilinear.hpp"
 #include "correct.hpp"
+#include "methods.hpp"
 #include "polarimetry.hpp"
 
 namespace {
@@ -29,30 +28,23 @@ template <class Raw> struct ToProducts {
   }
 };
 
-template <class Method, class Raw, class Source> void frame_tiles(Mosaic &frame, const Products &to, Count &count) {
+template <class Raw, class Source> void frame_tiles(Mosaic &frame, const Products &to, Count &count) {
   const RawLines<Raw> raw(frame);
   Source from(frame);
-  take_tiles(frame, [&](const Tile &tile) {
-    Method method;
-    ToProducts<Raw> rows = {raw, to, tile, count, {}};
-    demosaic(method, from, frame.place, tile, rows);
+  with_method<true>(frame.method, [&](auto chosen) {
+    take_tiles(frame, [&](const Tile &tile) {
+      typename decltype(chosen)::Type method;
+      ToProducts<Raw> rows = {raw, to, tile, count, {}};
+      demosaic(method, from, frame.place, tile, rows);
+    });
   });
-}
-
-template <class Raw, class Source> void frame_tiles_of(Mosaic &frame, const Products &to, Count &count) {
-  if (frame.method == ADAPTIVE)
-    frame_tiles<Adaptive<true>, Raw, Source>(frame, to, count);
-  else if (frame.method == GRADIENT)
-    frame_tiles<Gradient, Raw, Source>(frame, to, count);
-  else
-    frame_tiles<Bilinear, Raw, Source>(frame, to, count);
 }
 
 template <class Raw> void products_of(Mosaic &frame, const Products &to, Count &count) {
   if (frame.codes)
-    frame_tiles_of<Raw, CorrectedLines<Raw>>(frame, to, count);
+    frame_tiles<Raw, CorrectedLines<Raw>>(frame, to, count);
   else
-    frame_tiles_of<Raw, const RawLines<Raw>>(frame, to, count);
+    frame_tiles<Raw, const RawLines<Raw>>(frame, to, count);
 }
 
 // Rows of superpixels that a thread takes at a time in `correct_frame`.

@@ -1,6 +1,7 @@
 // A frame that is computed, with all that it is computed from and into: the argument of the library's only function.
 // `polar_pipeline/cpu/arguments.py` has the same structures field by field.
 #pragma once
+#include "../formulas.h"
 #include <cstdint>
 
 // Pixels that are invalid.
@@ -52,8 +53,8 @@ struct Image {
 };
 
 struct Products {
-  Image angles[4];     // 0, 45, 90, 135 degrees
-  Image components[3]; // of the light, by `enum Component`
+  Image angles[4];              // 0, 45, 90, 135 degrees
+  Image components[COMPONENTS]; // of the light, by `enum Component`
   Image intensity, stokes, dolp, aolp, preview, dolp_sigma, aolp_sigma, aolp_color, dolp_color;
   void *first;        // what SSIM compares, (height, width) float32: (I0 + I90)/2, or S0/2 if `second` is null
   void *second;       // (I45 + I135)/2

@@ -6,14 +6,12 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 from polar_pipeline._util.text import printable
 
 #: Largest size of a file in bytes; those of this package have a few thousand.
 MAX_DOCUMENT_BYTES = 1 << 20
-#: Largest number of digits: Python needs minutes to read a number of a million digits.
-MAX_DIGITS = 1000
 
 
 def regular_status(path: Path) -> os.stat_result:
@@ -57,27 +55,10 @@ def read_json(path: Path) -> Any:
     """The content of a JSON file.
 
     Raises:
-        ValueError: It cannot be read, is not JSON, or has a key twice; the message names the file.
+        ValueError: It cannot be read or is not JSON; the message names the file.
     """
     data = read_limited(path)
     try:
-        return json.loads(data, parse_int=_whole_number, object_pairs_hook=_unique)
-    except RecursionError as err:
-        raise unreadable(path, "it is nested too deeply") from err
-    except ValueError as err:
+        return json.loads(data)
+    except (RecursionError, ValueError) as err:
         raise unreadable(path, str(err)) from err
-
-
-def _whole_number(text: str) -> int:
-    if len(text) > MAX_DIGITS:
-        raise ValueError(f"a number has {len(text)} digits")
-    return int(text)
-
-
-def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in found if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} occurs twice")
-    return found

@@ -8,85 +8,23 @@ it.
 from __future__ import annotations
 
 import errno
-import io
+import fcntl
 import os
 import re
 import secrets
 import shutil
 import stat
 import tempfile
-from contextlib import ExitStack, contextmanager, suppress
-from importlib import import_module
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Iterable, Iterator, Optional, Set, Tuple, Union
+from typing import BinaryIO, Iterator
 
-#: None on systems without it, where nothing is locked and nothing is removed.
-fcntl: Any = import_module("fcntl") if os.name == "posix" else None
 #: End of the names of incomplete files, as a pattern; it also matches those of earlier versions, which had the number
 #: of the process.
 PARTIAL = r"\.[0-9a-f]+\.part"
 _PREFIX = "polar_pipeline_"
-
-
-class _File(io.FileIO):
-    """A file under a temporary name, whose errors name the final file."""
-
-    def __init__(self, temporary: Path, path: Path) -> None:
-        self._path = path
-        with self._naming_the_final_file():
-            super().__init__(str(temporary), "x")
-
-    def write(self, data: Any) -> int:  # what `io.FileIO` takes differs between Python versions
-        with self._naming_the_final_file():
-            return super().write(data)
-
-    @contextmanager
-    def _naming_the_final_file(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as err:
-            raise OSError(err.errno, err.strerror, str(self._path)) from err
-
-
-def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
-    """Refuse to overwrite an input, through whatever name, link or folder. Call it before anything is opened.
-
-    Args:
-        outputs: Files to write.
-        inputs: Files and folders to read.
-
-    Raises:
-        ValueError: An output is an input, or lies in a folder that is one.
-    """
-    outputs = list(outputs)
-    for path in inputs:
-        is_folder = path.is_dir()
-        files = _identities(path.iterdir()) if is_folder else _identities([path])
-        for output in outputs:
-            if _identities([output]) & files or _real(output) == _real(path):
-                raise ValueError(f"{output} would replace an input, {path}")
-            if is_folder and _identities([*_real(output).parents, *_own_place(output).parents]) & _identities([path]):
-                raise ValueError(f"{output} lies in an input, the folder {path}")
-
-
-def _identities(paths: Iterable[Path]) -> Set[Tuple[int, int]]:
-    """Device and inode of the files and folders that exist: equal for all names and links of a file."""
-    found = set()
-    for path in paths:
-        with suppress(OSError):
-            status = path.stat()
-            found.add((status.st_dev, status.st_ino))
-    return found
-
-
-def _real(path: Path) -> Path:
-    """Where a path leads, all links followed."""
-    return Path(os.path.realpath(str(path)))
-
-
-def _own_place(path: Path) -> Path:
-    """Where the name itself is, if it is a link."""
-    return _real(path.parent) / path.name
+#: Errors of a disk that is full, which do not name the file.
+_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 @contextmanager
@@ -110,26 +48,21 @@ def replacing(path: Path, force: bool = False) -> Iterator[BinaryIO]:
     if path.exists() and not force:
         raise FileExistsError(f"{path} exists already; --force replaces it")
     remove_leftovers(path.parent, rf"\.{re.escape(path.name)}{PARTIAL}")
-    file, partial = _open_partial(path)
+    partial = partial_path(path)
     try:
-        with io.BufferedWriter(file) as stream:
+        with partial.open("xb") as stream:
+            hold(stream.fileno(), partial)
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
             partial.replace(path)  # while it is locked
+    except OSError as err:
+        if err.filename == str(partial) or (err.filename is None and err.errno in _FULL):
+            raise OSError(err.errno, err.strerror, str(path)) from err
+        raise
     finally:
         if partial.exists():
             partial.unlink()
-
-
-def _open_partial(path: Path) -> Tuple[_File, Path]:
-    """A new file under a temporary name beside `path`, locked, and that name."""
-    while True:
-        partial = partial_path(path)
-        file = _File(partial, path)
-        if hold(file.fileno(), partial):
-            return file, partial
-        file.close()
 
 
 @contextmanager
@@ -143,16 +76,12 @@ def replacing_folder(path: Path, force: bool = False) -> Iterator[Path]:
     Raises:
         OSError: It cannot be made, or `path` is there already.
     """
-    with ExitStack() as stack:
-        while True:
-            partial = partial_path(path)
-            try:
-                partial.mkdir(parents=True)
-            except FileNotFoundError:  # another process just removed the folder around it, which was empty
-                partial.mkdir(parents=True)
-            if _hold_folder(partial, stack):
-                break
-        stack.callback(shutil.rmtree, partial, ignore_errors=True)
+    partial = partial_path(path)
+    try:
+        partial.mkdir(parents=True)
+    except FileNotFoundError:  # another process just removed the folder around it, which was empty
+        partial.mkdir(parents=True)
+    with _held_folder(partial):
         yield partial
         while True:
             try:
@@ -183,12 +112,8 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
     """
     prefix = f"{_PREFIX}{purpose}_"
     remove_leftovers(Path(tempfile.gettempdir()), rf"{prefix}\w+")
-    while True:
-        with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix)))
-            if _hold_folder(folder, stack):
-                yield folder
-                return
+    with _held_folder(Path(tempfile.mkdtemp(prefix=prefix))) as folder:
+        yield folder
 
 
 # ------------------------------------------------------------------------------------------------------------ leftovers
@@ -199,71 +124,58 @@ def partial_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
 
 
-def hold(descriptor: int, name: Union[str, Path], folder: Optional[int] = None) -> bool:
+def hold(descriptor: int, path: Path) -> None:
     """Lock a new file or folder for as long as its descriptor is open, so that `remove_leftovers` leaves it alone.
 
     Args:
         descriptor: The open file or folder.
-        name: Its name.
-        folder: Descriptor of the folder that the name is in.
+        path: Its name.
 
-    Returns:
-        False if another process removed it as a leftover before it was locked: make another one.
+    Raises:
+        OSError: Another process removed it as a leftover before it was locked.
     """
-    if fcntl is None:
-        return True
-    try:
+    with suppress(OSError):  # a file system without locks, on which nothing is removed either
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks, on which nothing is removed either
-        return True
+    if not path.exists():
+        raise OSError(f"another process has removed {path}; try again")
+
+
+@contextmanager
+def _held_folder(path: Path) -> Iterator[Path]:
+    """Hold a new folder; at the end, what is left of it is removed."""
+    descriptor = os.open(str(path), os.O_RDONLY)
     try:
-        return os.path.samestat(os.stat(name, dir_fd=folder, follow_symlinks=False), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
+        hold(descriptor, path)
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(descriptor)
 
 
-def _hold_folder(path: Path, stack: ExitStack) -> bool:
-    """`hold` for a folder, until the stack is closed."""
-    if fcntl is None:
-        return True
-    try:
-        descriptor = os.open(str(path), os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    stack.callback(os.close, descriptor)
-    return hold(descriptor, path)
-
-
-def remove_leftovers(folder: Union[Path, int], pattern: str) -> None:
+def remove_leftovers(folder: Path, pattern: str) -> None:
     """Remove what killed processes left: files and folders of this user with these names that no process has locked.
 
     Args:
-        folder: Where to look; in a folder given as a descriptor, only files are removed. Errors are ignored.
+        folder: Where to look; errors are ignored.
         pattern: Regular expression that the full name matches.
     """
-    if fcntl is None:
-        return
     with suppress(OSError):
-        place = folder if isinstance(folder, int) else str(folder)
-        for name in filter(re.compile(pattern).fullmatch, os.listdir(place)):  # noqa: PTH208 - of a descriptor too
+        for path in [path for path in folder.iterdir() if re.fullmatch(pattern, path.name)]:
             with suppress(OSError):
-                _remove_if_free(folder, name)
+                _remove_if_free(path)
 
 
-def _remove_if_free(folder: Union[Path, int], name: str) -> None:
-    where, own = (name, folder) if isinstance(folder, int) else (str(folder / name), None)
+def _remove_if_free(path: Path) -> None:
     # not blocking: a FIFO would wait for a writer
-    descriptor = os.open(where, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=own)
+    descriptor = os.open(str(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         info = os.fstat(descriptor)
         if info.st_uid != os.geteuid():
             return
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if stat.S_ISREG(info.st_mode):
-            os.unlink(where, dir_fd=own)
-        elif stat.S_ISDIR(info.st_mode) and own is None:
-            shutil.rmtree(where, ignore_errors=True)
+            path.unlink()
+        elif stat.S_ISDIR(info.st_mode):
+            shutil.rmtree(path, ignore_errors=True)
     finally:
         os.close(descriptor)

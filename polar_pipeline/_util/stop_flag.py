@@ -1,6 +1,17 @@
-"""Flags that a signal handler can set: of a task, and of this process."""
+"""Flags that a signal handler can set, and the signals that end a process."""
 
 from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import time
+
+#: Seconds from the first signal until the process is killed.
+GRACE = 10.0
+#: Seconds within which signals count as one: `timeout` and terminals send the same one twice.
+SAME_REQUEST = 0.2
 
 
 class StopFlag:
@@ -28,3 +39,28 @@ PROCESS_STOP = StopFlag()
 
 class StoppedError(RuntimeError):
     """Something was given up because the process was asked to end."""
+
+
+def stop_on_signals() -> StopFlag:
+    """Have SIGINT and SIGTERM set `PROCESS_STOP`, which is returned.
+
+    A second signal kills the process. So does a timer of faulthandler `GRACE` seconds after the first one, even if a
+    deadlock holds the interpreter's lock; it first prints what every thread was doing.
+    """
+    faulthandler.enable()
+    first = 0.0
+
+    def stop(*_: object) -> None:
+        nonlocal first
+        now = time.monotonic()
+        if not PROCESS_STOP.is_set():
+            first = now
+            PROCESS_STOP.set()
+            faulthandler.dump_traceback_later(GRACE, exit=True)
+        elif now > first + SAME_REQUEST:
+            print(f"process {os.getpid()} is killed: asked a second time to end", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    return PROCESS_STOP

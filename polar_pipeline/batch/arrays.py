@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import dask.array as da
 import numpy as np
 from dask import delayed
 
 from polar_pipeline.batch.pipelines import kept_pipeline
-from polar_pipeline.options import Options, Value, make_options
+from polar_pipeline.options import Value, make_options
 from polar_pipeline.pipeline import Pipeline
-
-#: Sides of the frame that shows the shape of a product.
-_SMALL = 64
 
 
 def map_frames(array: da.Array, product: str = "dolp", **options: Value) -> da.Array:
@@ -45,7 +42,9 @@ def map_frames(array: da.Array, product: str = "dolp", **options: Value) -> da.A
     if any(np.isnan(size) for size in array.shape):
         raise ValueError("the array's sizes must be known (compute_chunk_sizes)")
     array = array.rechunk({1: -1, 2: -1})
-    tail, dtype = _form(arguments, checked, array.shape[1:], array.dtype)
+    with Pipeline(**{**arguments, "backend": "cpu", "precision": "fp32"}) as pipeline:
+        made = np.asarray(pipeline(np.zeros(array.shape[1:], array.dtype))[product])
+    tail, dtype = made.shape, made.dtype
     needs_previous = checked.ssim_mode == "temporal" and product in ("ssim", "ssim_map")
     previous, blocks = None, []
     for count, block in zip(array.chunks[0], array.to_delayed().ravel()):
@@ -53,21 +52,6 @@ def map_frames(array: da.Array, product: str = "dolp", **options: Value) -> da.A
         blocks.append(da.from_delayed(computed, (count, *tail), dtype))
         previous = delayed(_last)(block, previous) if needs_previous else None
     return da.concatenate(blocks)
-
-
-def _form(
-    arguments: Mapping[str, Any], options: Options, shape: Tuple[int, int], raw_dtype: np.dtype[Any]
-) -> Tuple[Tuple[int, ...], np.dtype[Any]]:
-    """Return the shape and the type of the product of one frame."""
-    plain = {"backend": "cpu", "precision": "fp32", "calibration": "", "scale": 1, "rotate": 0, "roi": (0, 0, 0, 0)}
-    with Pipeline(**{**arguments, **plain, "rectify": ""}) as pipeline:
-        small = pipeline(np.zeros((_SMALL, _SMALL), raw_dtype))[options.products[0]]
-        own = pipeline.output_size((_SMALL, _SMALL))
-    if small.ndim < 2:
-        return small.shape, small.dtype
-    # a map has a lower resolution than other products
-    sides = (round(side * part / whole) for side, part, whole in zip(options.output_size(shape), small.shape, own))
-    return (*sides, *small.shape[2:]), small.dtype
 
 
 def _last(block: np.ndarray, previous: Optional[np.ndarray]) -> Optional[np.ndarray]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional
 
 import dask
-from distributed import Client, Nanny, Scheduler, SpecCluster
+from distributed import Client, LocalCluster
 from distributed.system import MEMORY_LIMIT
 
 from polar_pipeline._util.cpus import available_cores
@@ -48,8 +48,8 @@ _COUNT_GPUS = (
 )
 
 
-class WorkerError(RuntimeError):
-    """A worker that cannot take part."""
+class ClusterError(RuntimeError):
+    """A worker that cannot take part, or a scheduler that does not answer."""
 
 
 def gpu_names(backend: str) -> List[str]:
@@ -82,26 +82,18 @@ def local_client(jobs: int, gpus: List[str], retries: int) -> Iterator[Client]:
         gpus: Names of the GPUs that they share; empty for none.
         retries: How many workers may be lost with a unit before it counts as failed.
     """
-    workers: Dict[int, Dict[str, Any]] = {}
-    for index in range(jobs):
-        # set before the process starts, so that CUDA sees one GPU from the first moment on
-        environment = {worker_setup.THREADS_VARIABLE: str(threads_of_each(jobs)), **worker_setup.MALLOC}
-        if gpus:
-            environment["CUDA_VISIBLE_DEVICES"] = gpus[index % len(gpus)]
-        options = {
-            "nthreads": 1,
-            "memory_limit": int(MEMORY_LIMIT // jobs),
-            "env": environment,
-            "host": "127.0.0.1",
-            "dashboard": False,
-            "silence_logs": _LOG_LEVEL,
-            "preload": [worker_setup.__name__],
-        }
-        workers[index] = {"cls": Nanny, "options": options}
-    dashboard = {"dashboard": find_spec("bokeh") is not None, "dashboard_address": "127.0.0.1:0"}
-    scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "port": 0, **dashboard}}
+    environment = {worker_setup.THREADS_VARIABLE: str(threads_of_each(jobs)), **worker_setup.MALLOC}
     with dask.config.set({**_SETTINGS, "distributed.scheduler.allowed-failures": retries}):
-        cluster = SpecCluster(workers=workers, scheduler=scheduler, name="polar_pipeline", silence_logs=_LOG_LEVEL)
+        cluster = LocalCluster(
+            n_workers=jobs,
+            threads_per_worker=1,
+            memory_limit=int(MEMORY_LIMIT // jobs),
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0" if find_spec("bokeh") else None,
+            silence_logs=_LOG_LEVEL,
+            env={**environment, worker_setup.GPUS_VARIABLE: ",".join(gpus)},
+            preload=[worker_setup.__name__],
+        )
         try:
             with _client(cluster) as client:
                 yield client
@@ -117,25 +109,22 @@ def remote_client(scheduler: Optional[str]) -> Iterator[Client]:
         scheduler: Address of its scheduler; None for the one in Dask's configuration (`scheduler-address`).
 
     Raises:
-        WorkerError: It does not answer, or has no workers.
+        ClusterError: It does not answer, or has no workers.
     """
-    try:
-        with _client(scheduler) as client:
-            if not client.nthreads():
-                raise WorkerError(f"the scheduler {client.scheduler.address} has no workers")
-            yield client
-    except (OSError, TimeoutError) as err:
-        if isinstance(err, OSError) and err.filename is not None:  # of a file of the batch
-            raise
-        address = scheduler or dask.config.get("scheduler-address", None)
-        raise WorkerError(f"the scheduler {address} does not answer: {err}") from err
+    with _client(scheduler or dask.config.get("scheduler-address", None)) as client:
+        if not client.nthreads():
+            raise ClusterError(f"the scheduler {client.scheduler.address} has no workers")
+        yield client
 
 
 @contextmanager
 def _client(address: Any) -> Iterator[Client]:
     for handler in logging.getLogger("distributed").handlers:  # errors are raised, too
         handler.setLevel(_LOG_LEVEL)
-    client = Client(address, set_as_default=False)
+    try:
+        client = Client(address, set_as_default=False)
+    except (OSError, TimeoutError) as err:
+        raise ClusterError(f"the scheduler {address} does not answer: {err}") from err
     try:
         yield client
     finally:
@@ -163,25 +152,24 @@ def check_workers(client: Client, settings: BatchSettings, described: Mapping[st
         folder: Of the batch.
 
     Raises:
-        WorkerError: One does not; the message names it.
+        ClusterError: One does not; the message names it.
     """
     expected = {**described, "Python": _python()}
-    found = client.run(worker_facts, dict(settings.arguments), str(folder), on_error="return")
-    for address, facts in sorted(found.items()):
+    workers = client.run(_worker_facts, dict(settings.arguments), folder, on_error="return")
+    for address, facts in sorted(workers.items()):
         if isinstance(facts, BaseException):
-            raise WorkerError(f"worker {address} cannot take part: {type(facts).__name__}: {facts}")
-        if facts.pop("folder") != "seen":
-            raise WorkerError(f"worker {address} does not see the folder {folder}; it must be on a shared file system")
+            raise ClusterError(f"worker {address} cannot take part: {type(facts).__name__}: {facts}")
+        if facts is None:
+            raise ClusterError(f"worker {address} does not see the folder {folder}; it must be on a shared file system")
         difference = differences(expected, facts)
         if difference:
-            raise WorkerError(f"worker {address} differs: {difference}")
+            raise ClusterError(f"worker {address} differs: {difference}")
 
 
-def worker_facts(arguments: Arguments, folder: str) -> Dict[str, str]:
-    """Return what `check_workers` compares of a worker."""
-    seen = "seen" if Path(folder).is_dir() else "missing"
+def _worker_facts(arguments: Arguments, folder: Path) -> Optional[Dict[str, str]]:
+    """Return what `check_workers` compares of a worker; None if it does not see the folder."""
     with Pipeline(**arguments) as pipeline:  # not kept: this runs in the thread of the worker's messages
-        return {**metadata(pipeline.options), "Python": _python(), "folder": seen}
+        return {**metadata(pipeline.options), "Python": _python()} if folder.is_dir() else None
 
 
 def _python() -> str:

@@ -32,7 +32,7 @@ def process(
     Raises:
         SourceError: A recording is not there, or a golden one is missing.
         ValueError: An option is not allowed.
-        WorkerError: A worker differs from this process.
+        ClusterError: A worker differs from this process.
         OSError: The folder cannot be made.
     """
     places = [str(row) for row in recordings if not isinstance(row, Recording)]
@@ -40,8 +40,6 @@ def process(
     described, folder = settings.described(), folder.resolve()
     make_folders(folder)
     check_workers(client, settings, described, folder)
-    tasks = [
-        Task(settings, described, row, folder, unit_of(settings, described, row), "polar_pipeline") for row in listed
-    ]
+    tasks = [Task(settings, described, row, folder, unit_of(settings, described, row)) for row in listed]
     futures: List[Future] = client.map(recording_unit, tasks, pure=False)
     return futures

@@ -20,7 +20,7 @@ from polar_pipeline._util.text import printable
 from polar_pipeline.batch.results import RECORDINGS, Outcome
 from polar_pipeline.batch.table import table_path
 from polar_pipeline.batch.table_statistics import RANKINGS, Latency, Minute, Statistics, read_statistics, worst
-from polar_pipeline.html.page import data_url, page_template
+from polar_pipeline.html.page import page_template
 from polar_pipeline.replay.picture import encode_picture, picture
 from polar_pipeline.replay.run import Summary
 
@@ -61,6 +61,8 @@ _COLUMNS = (
     _Column("dolp", "DoLP", 4, "mean degree of linear polarization of the valid pixels"),
     _Column("seconds", "computed in [s]", 1, "time that it took"),
 )
+#: Numbers of a row that come from the table.
+_FIGURES = (*(column.key for column in _COLUMNS if column.key != "seconds"), "max", "repeated")
 _HEADINGS = {
     "similarity": "Lowest similarity: dirt, fog, focus",
     "dropped": "Most frames dropped",
@@ -68,18 +70,17 @@ _HEADINGS = {
 }
 
 
-def thumbnail(summary: Summary) -> bytes:
-    """A small picture of the middle sample of a replay as PNG; empty without a product that can be shown."""
-    if not summary.samples:
-        return b""
-    products = summary.samples[len(summary.samples) // 2].products
+def thumbnail(summary: Summary) -> str:
+    """Return a small picture of the middle sample of a replay, PNG in Base64; "" without a product to show."""
+    samples = summary.samples
+    products = samples[len(samples) // 2].products if samples else {}
     name = next((name for name in THUMBNAIL_PRODUCTS if name in products), None)
     if name is None:
-        return b""
+        return ""
     rgb = picture(name, products[name], THUMBNAIL_SIDE)
     coarse = rgb // THUMBNAIL_STEP * THUMBNAIL_STEP + rgb // THUMBNAIL_STEP  # 0 and 255 stay
     is_grey = bool((coarse == coarse[..., :1]).all())
-    return encode_picture(coarse[..., 0] if is_grey else coarse, ".png")
+    return base64.b64encode(encode_picture(coarse[..., 0] if is_grey else coarse, ".png")).decode()
 
 
 def write_overview(folder: Path, outcomes: Iterable[Outcome], facts: Mapping[str, str]) -> None:
@@ -97,31 +98,29 @@ def write_overview(folder: Path, outcomes: Iterable[Outcome], facts: Mapping[str
         OSError: The page cannot be written.
     """
     latency = Latency()
-    minutes: Dict[str, List[Tuple[str, Minute]]] = {ranking: [] for ranking in RANKINGS}
+    minutes: Dict[str, List[Minute]] = {ranking: [] for ranking in RANKINGS}
     rows: List[Dict[str, Any]] = []
     for outcome in outcomes:
-        row, found = _row(folder, outcome)
+        row, statistics = _row(folder, outcome)
         rows.append(row)
-        if found is None:
+        if statistics is None:
             continue
-        latency.merge(found.latency)
+        latency.merge(statistics.latency)
         for ranking, kept in minutes.items():
-            kept.extend((row["name"], minute) for minute in worst(found.minutes, ranking, WORST_OF_RECORDING))
-            names = {id(minute): name for name, minute in kept}
-            chosen = worst((minute for _, minute in kept), ranking, WORST_MINUTES)
-            minutes[ranking] = [(names[id(minute)], minute) for minute in chosen]
+            bad = worst(statistics.minutes, ranking, WORST_OF_RECORDING)
+            minutes[ranking] = worst([*kept, *bad], ranking, WORST_MINUTES)
     frames, dropped, duration = (sum(row.get(name, 0) for row in rows) for name in ("frames", "dropped", "duration"))
     counts = {status: sum(row["status"] == status for row in rows) for status in STATUSES}
     totals = {
         "recordings": f"{len(rows)}: " + ", ".join(f"{counts[status]} {status}" for status in reversed(STATUSES)),
-        "frames": f"{frames}, and {dropped} dropped; {duration / 3600:.2f} hours",
+        "frames": f"{frames:.0f}, and {dropped:.0f} dropped; {duration / 3600:.2f} hours",
     }
     html = page_template(Path(__file__).parent / "templates", "overview.html.j2").render(
         report={"title": f"Batch of {len(rows)} recording{'s' if len(rows) != 1 else ''}"},
         facts={**totals, **facts},
         stages=[(stage, [f"{value:.3f}" for value in row.values()]) for stage, row in latency.percentiles().items()],
         rankings=[
-            {"heading": _HEADINGS[ranking], "minutes": [(name, _minute(minute)) for name, minute in kept]}
+            {"heading": _HEADINGS[ranking], "minutes": [_minute(minute) for minute in kept]}
             for ranking, kept in minutes.items()
         ],
         most=WORST_OF_RECORDING,
@@ -135,13 +134,13 @@ def write_overview(folder: Path, outcomes: Iterable[Outcome], facts: Mapping[str
 
 def _row(folder: Path, outcome: Outcome) -> Tuple[Dict[str, Any], Optional[Statistics]]:
     """Return a recording as the page's script takes it, numbers in the units of `_COLUMNS`; and its statistics."""
-    found, report, table = None, "", ""
+    statistics, report, table = None, "", ""
     if outcome.status != "failed":
         report = f"{RECORDINGS}/{outcome.name}/report.html" if outcome.has_products else ""
         try:
-            path = table_path(folder, outcome.name).parent
-            found = read_statistics(path, WORST_OF_RECORDING)
-            table = path.relative_to(folder).as_posix()
+            path = table_path(folder, outcome.name)
+            statistics = read_statistics(path, printable(outcome.name), WORST_OF_RECORDING)
+            table = path.parent.relative_to(folder).as_posix()
         except OSError as err:
             reason = "; ".join(filter(None, (outcome.reason, str(err))))
             outcome = replace(outcome, status="failed", reason=reason)
@@ -153,32 +152,28 @@ def _row(folder: Path, outcome: Outcome) -> Tuple[Dict[str, Any], Optional[Stati
         "seconds": _short(outcome.seconds) if outcome.device else None,
         "report": _link(report),
         "table": _link(table),
-        "thumbnail": data_url(base64.b64decode(outcome.thumbnail), "png") if outcome.thumbnail else "",
+        "thumbnail": f"data:image/png;base64,{outcome.thumbnail}" if outcome.thumbnail else "",
         "minutes": [],
     }
-    if found is None:
+    if statistics is None:
         return row, None
-    figures, percent = found.figures, {"saturated": 100.0, "dark": 100.0}
-    row.update({name: figures[name] for name in ("frames", "late", "repeated")})
-    row.update({name: _short(figures[name], percent.get(name, 1.0)) for name in ("ssim", "saturated", "dark", "dolp")})
+    figures = {**statistics.figures, **statistics.latency.percentiles().get("total", {})}
+    for name in ("saturated", "dark"):
+        figures[name] = None if figures[name] is None else 100 * figures[name]
+    row.update({name: _short(figures.get(name)) for name in _FIGURES})
     row.update(
-        dropped=figures["rejected"] + figures["lost"],
-        duration=_short(figures["duration"]),
-        rate=_short((figures["frames"] - 1) / figures["duration"]) if figures["duration"] else None,
-        lowest=_short(figures.get("least")),
-        at=_at(figures) if "least" in figures else "",
-        start=_utc((figures["start_ns"] or 0) // 10**9, "%Y-%m-%d %H:%M:%S"),
+        at=_at(figures["place"]) if figures["place"] else "",
+        start=_utc(figures["start_s"], "%Y-%m-%d %H:%M:%S"),
         layout={None: "", 0: "does not fit", 1: "fits"}[figures["layout_fits"]],
-        minutes=[_minute(minute) for minute in found.minutes],
+        minutes=[_minute(minute) for minute in statistics.minutes],
     )
-    total = found.latency.percentiles().get("total", {})
-    row.update({name: _short(value) for name, value in total.items()})
-    return row, found
+    return row, statistics
 
 
 def _minute(minute: Minute) -> Dict[str, str]:
     """Return a minute as text."""
     return {
+        "recording": minute.recording,
         "start": _utc(minute.start_s, "%Y-%m-%d %H:%M"),
         "frames": str(minute.frames),
         "lowest": "" if minute.lowest is None else f"{minute.lowest:.4f}",

@@ -9,6 +9,7 @@ import os
 import re
 import stat
 from collections import Counter, defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
@@ -67,21 +68,6 @@ class File(NamedTuple):
         return name_of(self.location)
 
 
-class Listed(NamedTuple):
-    """A recording without a name: its location, and its files."""
-
-    location: str
-    files: Sequence[File]
-
-    def token(self) -> str:
-        """Compute `Recording.token`."""
-        is_folder = self.files[0].location != self.location
-        if not scheme_of(self.location):
-            return token_of(self.files, is_folder)
-        rows = sorted([file.name if is_folder else "", file.size, file.version] for file in self.files)
-        return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
-
-
 def list_recordings(
     sources: Sequence[str], exclude: Sequence[Path] = (), names: Optional[Mapping[str, str]] = None
 ) -> List[Recording]:
@@ -96,19 +82,20 @@ def list_recordings(
     Raises:
         StorageError: A source has no recording, cannot be read, or is not understood.
     """
-    chosen: Dict[str, Listed] = {}
+    files: Dict[str, Sequence[File]] = {}
     for source in _expanded(sources):
-        rows = _listed(source, exclude)
-        if not rows:
+        recordings = _listed(source, exclude)
+        if not recordings:
             raise StorageError(f"{shown(source)} holds no recording; expected {_EXPECTED}")
-        for row in rows:
-            key = row.location if scheme_of(row.location) else os.path.realpath(row.location)
-            chosen[key] = min(row, chosen.get(key, row), key=lambda each: each.location)
+        files.update(recordings)
+    # a recording with several paths has the first of them
+    real = {place if scheme_of(place) else os.path.realpath(place): place for place in sorted(files, reverse=True)}
     # a file that is also part of a folder's recording counts once, as the folder
-    found = sorted(row for key, row in chosen.items() if parent_of(key) not in chosen)
-    named = unique_names([row.location for row in found], names or {})
+    chosen = sorted(place for path, place in real.items() if parent_of(path) not in real)
+    named = unique_names(chosen, names or {})
     return [
-        Recording(named[row.location], row.location, sum(file.size for file in row.files), row.token()) for row in found
+        Recording(named[place], place, sum(file.size for file in files[place]), token_of(place, files[place]))
+        for place in chosen
     ]
 
 
@@ -118,10 +105,10 @@ def current_files(recording: Recording) -> Sequence[File]:
     Raises:
         StorageError: The recording changed since it was listed, or cannot be read.
     """
-    row = next((row for row in _listed(recording.location) if row.location == recording.location), None)
-    if row is None or row.token() != recording.token:
+    files = _listed(recording.location).get(recording.location)
+    if files is None or token_of(recording.location, files) != recording.token:
         raise StorageError(f"{shown(recording.location)} changed since it was listed; run again")
-    return row.files
+    return files
 
 
 def _expanded(sources: Iterable[str]) -> Iterator[str]:
@@ -152,20 +139,20 @@ def read_list(path: Path) -> List[str]:
     return [line if scheme_of(line) else str(path.parent / Path(line).expanduser()) for line in lines]
 
 
-def _listed(source: str, exclude: Sequence[Path] = ()) -> List[Listed]:
-    """List the recordings of a source; a `.db3` file stands for the rosbag2 folder that it is in."""
+def _listed(source: str, exclude: Sequence[Path] = ()) -> Dict[str, Sequence[File]]:
+    """Return location of a recording -> its files; a `.db3` file stands for the rosbag2 folder that it is in."""
     files = _find(source, exclude)
     if files is None:
         raise StorageError(f"{shown(source)} does not exist")
     named, below = files
-    folders = {parent_of(file.location) for file in named if file.name.endswith((".db3", ".db3.zstd"))}
-    folders = {folder for folder in folders if _find(f"{folder}/{METADATA}", ())}
-    rows = [*_grouped(below), *(row for folder in folders for row in _listed(folder) if row.location == folder)]
+    found = _grouped(below)
     for file in named:
-        is_part = parent_of(file.location) in folders and file.name.endswith((".db3", ".db3.zstd"))
-        if not is_part and file.name != METADATA:
-            rows.append(Listed(file.location, [file]))
-    return rows
+        folder = parent_of(file.location)
+        if file.name.endswith((".db3", ".db3.zstd")) and _find(f"{folder}/{METADATA}", ()):
+            found.update({place: parts for place, parts in _listed(folder).items() if place == folder})
+        elif file.name != METADATA:
+            found[file.location] = [file]
+    return found
 
 
 def _find(source: str, exclude: Sequence[Path]) -> Optional[Tuple[List[File], List[File]]]:
@@ -174,20 +161,16 @@ def _find(source: str, exclude: Sequence[Path]) -> Optional[Tuple[List[File], Li
         from polar_pipeline.batch.remote import find_remote  # which imports this module
 
         return find_remote(source)
-    return _find_local(source, exclude)
+    with _reading():
+        return _find_local(source, exclude)
 
 
 # ------------------------------------------------------------------------------------------- files that form recordings
 
 
-def is_file_name(name: str) -> bool:
-    """Return whether a file of this name is a recording, part of a recording, or a picture."""
-    return _SUFFIX.search(name) is not None
-
-
 def is_part_name(name: str) -> bool:
     """Return whether a file of this name belongs to a recording, alone or with others in its folder."""
-    return is_file_name(name) or name == METADATA
+    return name == METADATA or _SUFFIX.search(name) is not None
 
 
 def recordings_in(folder: str, names: Iterable[str]) -> List[Tuple[str, List[str]]]:
@@ -226,48 +209,55 @@ def _are_one_recording(folder: str, names: Sequence[str]) -> bool:
     return all(parts) and len({part.group(2) for part in parts if part}) == 1 and len(numbers) == len(plain)
 
 
-def _grouped(files: Iterable[File]) -> List[Listed]:
+def _grouped(files: Iterable[File]) -> Dict[str, Sequence[File]]:
     """Find the recordings among all files of some folders."""
     folders: Dict[str, Dict[str, File]] = defaultdict(dict)
     for file in files:
         folders[parent_of(file.location)][file.name] = file
-    return [
-        Listed(inside[name].location if name else folder, [inside[part] for part in parts])
+    return {
+        inside[name].location if name else folder: [inside[part] for part in parts]
         for folder, inside in folders.items()
         for name, parts in recordings_in(name_of(folder if scheme_of(folder) else os.path.realpath(folder)), inside)
-    ]
+    }
 
 
 # --------------------------------------------------------------------------------------------------------------- local
 
 
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Convert errors of local files."""
+    try:
+        yield
+    except OSError as err:
+        raise StorageError(f"{quoted(str(err.filename))} cannot be read: {err.strerror}") from err
+
+
 def _find_local(source: str, exclude: Sequence[Path]) -> Optional[Tuple[List[File], List[File]]]:
-    if Path(source).exists():
-        matches = [source]
-    elif has_wildcard(source):
+    matches = [source]
+    if not Path(source).exists():
+        if not has_wildcard(source):
+            return None
         matches = glob.glob(source, recursive=True)  # noqa: PTH207 - Path.glob accepts no absolute patterns
-    else:
-        return None
-    excluded = {os.path.realpath(str(path)) for path in exclude}
+    entered = {os.path.realpath(str(path)) for path in exclude}
     named: List[File] = []
-    below: Dict[str, File] = {}
+    below: List[File] = []
     for match in matches:
         path = Path(match).absolute()
         path = path.resolve() if ".." in path.parts else path
         if path.is_dir():
-            below.update((str(each), local_file(each)) for each in _files_below(path, excluded))
-        elif is_file_name(path.name):
-            named.append(local_file(path))
-    return named, list(below.values())
+            below += map(_local_file, _files_below(path, entered))
+        elif is_part_name(path.name):
+            named.append(_local_file(path))
+    return named, below
 
 
-def _files_below(folder: Path, excluded: Set[str]) -> Iterator[Path]:
+def _files_below(folder: Path, entered: Set[str]) -> Iterator[Path]:
     """Yield the files in and below a folder; links to folders are followed, each folder is entered once."""
 
     def refuse(err: OSError) -> None:
-        raise StorageError(f"{quoted(err.filename)} cannot be read: {err.strerror}") from err
+        raise err
 
-    entered = set(excluded)
     for place, folders, names in os.walk(str(folder), onerror=refuse, followlinks=True):
         real = os.path.realpath(place)
         if real in entered:
@@ -278,34 +268,44 @@ def _files_below(folder: Path, excluded: Set[str]) -> Iterator[Path]:
         yield from (Path(place, name) for name in names if is_part_name(name) and not name.startswith("."))
 
 
-def local_file(path: Path) -> File:
-    """Return a regular file of this machine."""
-    try:
-        info = path.stat()
-    except OSError as err:
-        raise StorageError(f"{quoted(str(path))} cannot be read: {err.strerror}") from err
+def _local_file(path: Path) -> File:
+    info = path.stat()
     if not stat.S_ISREG(info.st_mode):  # a FIFO would wait for its writer
         raise StorageError(f"{quoted(str(path))} is not a regular file")
     return File(str(path), info.st_size)
 
 
-def token_of(files: Sequence[File], is_folder: bool = False) -> str:
-    """Compute `Recording.token` of local files."""
-    digest = hashlib.sha256()
+def token_of(location: str, files: Sequence[File]) -> str:
+    """Compute `Recording.token`.
+
+    Raises:
+        StorageError: A local file cannot be read.
+    """
     is_small = sum(file.size for file in files) <= _FULL_BYTES
+    rows = []
     for file in files:
-        last = max(0, file.size - _SAMPLE_BYTES)
-        samples = [(last * index // (_SAMPLES - 1), _SAMPLE_BYTES) for index in range(_SAMPLES)]
-        try:
-            time_ns = 0 if is_small else Path(file.location).stat().st_mtime_ns
-            # the name of a single file does not change its content
-            digest.update(json.dumps([file.name if is_folder else "", file.size, time_ns]).encode())
-            with Path(file.location).open("rb") as stream:
-                for offset, size in [(0, _FULL_BYTES)] if is_small else samples:
-                    stream.seek(offset)
-                    digest.update(stream.read(size))
-        except OSError as err:
-            raise StorageError(f"{quoted(file.location)} cannot be read: {err.strerror}") from err
+        version = file.version if scheme_of(location) else _sampled(file, is_small)
+        # the name of a single file does not change its content
+        rows.append([file.name if file.location != location else "", file.size, version])
+    return hashlib.sha256(json.dumps(sorted(rows)).encode()).hexdigest()
+
+
+def local_token(path: Path) -> str:
+    """Compute the token of a local recording of one file."""
+    with _reading():
+        return token_of(str(path), [_local_file(path)])
+
+
+def _sampled(file: File, is_small: bool) -> str:
+    """Return a digest of a local file: of all bytes, or of samples and the time of modification."""
+    path, last = Path(file.location), max(0, file.size - _SAMPLE_BYTES)
+    samples = [(last * index // (_SAMPLES - 1), _SAMPLE_BYTES) for index in range(_SAMPLES)]
+    with _reading():
+        digest = hashlib.sha256(b"" if is_small else str(path.stat().st_mtime_ns).encode())
+        with path.open("rb") as stream:
+            for offset, size in [(0, _FULL_BYTES)] if is_small else samples:
+                stream.seek(offset)
+                digest.update(stream.read(size))
     return digest.hexdigest()
 
 
@@ -344,12 +344,6 @@ def parent_of(location: str) -> str:
     return (location.partition("?")[0] if is_web(location) else location).rpartition("/")[0]
 
 
-def suffix_of(name: str) -> str:
-    """Return the suffix of a recording's file, such as `.mcap.zstd`; "" for other names."""
-    match = _SUFFIX.search(name)
-    return match.group() if match else ""
-
-
 def name_of(location: str) -> str:
     """Return the last part of a path or URL."""
     return path_of(location).rpartition("/")[2]
@@ -370,35 +364,25 @@ def unique_names(locations: Sequence[str], known: Mapping[str, str]) -> Dict[str
     """
     names = {location: known[location] for location in locations if location in known}
     taken = {name.casefold() for name in known.values()}
-    parts = {location: _components(location) for location in sorted(set(locations) - set(names))}
-    depth = 1
-    while parts:
-        candidates = {location: _joined(row, depth, location) for location, row in parts.items()}
-        counts = Counter(name.casefold() for name in candidates.values())
-        for location, name in candidates.items():
-            if counts[name.casefold()] == 1 and name.casefold() not in taken:
-                names[location] = name
-                del parts[location]
-        taken |= {names[location].casefold() for location in candidates if location in names}
+    depth = 0
+    while len(names) < len(set(locations)):
         depth += 1
+        candidates = {location: _name(location, depth) for location in locations if location not in names}
+        counts = Counter(name.casefold() for name in candidates.values())
+        free = {name for name, count in counts.items() if count == 1} - taken
+        names.update({location: name for location, name in candidates.items() if name.casefold() in free})
+        taken |= free
     return names
 
 
-def _components(location: str) -> List[str]:
-    """Split a path or URL into folders and name, decoded, without scheme, query, and suffix of a recording."""
+def _name(location: str, depth: int) -> str:
+    """Join the last `depth` parts of a path or URL; if it has fewer, or the name is long, it ends with a hash."""
     host = urlsplit(location).hostname or "" if is_web(location) else ""
     parts = [part for part in f"{host}/{path_of(location)}".split("/") if part not in ("", ".", "..")] or ["recording"]
-    return [*parts[:-1], _SUFFIX.sub("", parts[-1]) or parts[-1]]
-
-
-def _joined(parts: Sequence[str], depth: int, location: str) -> str:
-    """Join the last parts of a path into a safe name; a long or ambiguous name is cut and ends with a hash."""
-    last = parts[-depth:]
-    name = "_".join(filter(None, (re.sub(r"[^A-Za-z0-9._-]+", "_", part).strip("._-") for part in last)))
-    digits, text = 8 * max(0, depth - len(parts)), location
-    if not digits and len(name) > MAX_NAME:
-        digits, text = 8, "/".join(last)
-    if not digits:
+    parts[-1] = _SUFFIX.sub("", parts[-1]) or parts[-1]
+    name = "_".join(filter(None, (re.sub(r"[^A-Za-z0-9._-]+", "_", part).strip("._-") for part in parts[-depth:])))
+    if depth <= len(parts) and len(name) <= MAX_NAME:
         return name or "recording"
-    digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:digits]
+    digits = 8 * max(1, depth - len(parts))
+    digest = hashlib.sha256(location.encode("utf-8", "surrogateescape")).hexdigest()[:digits]
     return f"{name[-(MAX_NAME - 1 - digits) :].lstrip('._-') or 'recording'}-{digest}"

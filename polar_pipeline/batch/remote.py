@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import random
 import re
@@ -14,9 +15,9 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, TypeVar
 
-from polar_pipeline._util.files import fcntl, hold, remove_leftovers
+from polar_pipeline._util.files import hold, remove_leftovers
 from polar_pipeline.batch import recordings
 from polar_pipeline.batch.recordings import File, Recording, StorageError, is_web, name_of, shown
 from polar_pipeline.replay.limits import described, megabytes
@@ -43,6 +44,7 @@ _PASSING = (408, 425, 429)
 _COPY = r"copy_(\d+)_[0-9a-f]{8}"
 #: Seconds between two looks at the space in the folder for copies.
 _POLL_S = 0.1
+_ABSENT = "there is nothing of this name"
 Result = TypeVar("Result")
 
 
@@ -65,21 +67,11 @@ def _storage(url: str) -> Any:
     fsspec = import_module("fsspec")
     scheme = recordings.scheme_of(url)
     given: Mapping[str, Any] = fsspec.config.conf.get(scheme, {})
-    settings: Dict[str, Any] = {}
     try:
-        kind = fsspec.get_filesystem_class(scheme)
-        session = {"http": "client_kwargs", "https": "client_kwargs", "gs": "session_kwargs", "gcs": "session_kwargs"}
-        if scheme in session:
-            # aiohttp limits a request to five minutes, whatever its size, and ignores proxies by default
-            timeout = import_module("aiohttp").ClientTimeout(total=None, sock_connect=STALL_S, sock_read=STALL_S)
-            key = session[scheme]
-            settings[key] = {"timeout": timeout, "trust_env": True, **given.get(key, {})}
-        elif scheme in ("s3", "s3a"):
-            config = {"retries": {"total_max_attempts": 1}, "connect_timeout": STALL_S, "read_timeout": STALL_S}
-            settings["config_kwargs"] = {**config, **given.get("config_kwargs", {})}
-            # one stream: the default of ten pieces of 50 MB would all be in memory
+        settings = {key: {**value, **given.get(key, {})} for key, value in _settings(scheme).items()}
+        if scheme in ("s3", "s3a"):  # one stream: the default of ten pieces of 50 MB would all be in memory
             settings["max_concurrency"] = given.get("max_concurrency", 1)
-        storage = kind(**settings)
+        storage = fsspec.filesystem(scheme, **settings)
     except ImportError as err:
         needed = _PACKAGES.get(scheme)
         advice = f"pip install {needed}" if needed else shown(str(err))
@@ -89,9 +81,21 @@ def _storage(url: str) -> Any:
             expected = "expected a path, s3://, gs://, https://, or another of fsspec"
             raise StorageError(f"{shown(url)}: {scheme}:// is unknown; {expected}") from err
         raise StorageError(f"{scheme}:// cannot be used: {shown(described(err))}") from err
-    if scheme in ("s3", "s3a"):
-        storage.retries = 1  # each attempt here is one request
+    storage.retries = 1  # of s3fs: each attempt here is one request
     return storage
+
+
+def _settings(scheme: str) -> Dict[str, Any]:
+    """Return the settings of a file system for requests that fail after `STALL_S` without a byte."""
+    if scheme in ("s3", "s3a"):
+        retries = {"total_max_attempts": 1}
+        return {"config_kwargs": {"retries": retries, "connect_timeout": STALL_S, "read_timeout": STALL_S}}
+    if scheme in ("http", "https", "gs", "gcs"):
+        # aiohttp limits a request to five minutes, whatever its size, and ignores proxies by default
+        timeout = import_module("aiohttp").ClientTimeout(total=None, sock_connect=STALL_S, sock_read=STALL_S)
+        key = "client_kwargs" if scheme.startswith("http") else "session_kwargs"
+        return {key: {"timeout": timeout, "trust_env": True}}
+    return {}
 
 
 def _find(storage: Any, source: str) -> Optional[Tuple[List[File], List[File]]]:
@@ -99,7 +103,7 @@ def _find(storage: Any, source: str) -> Optional[Tuple[List[File], List[File]]]:
     if recordings.has_wildcard(source) and (is_web(source) or not storage.exists(path)):
         start = len(re.split(r"[*?\[]", path)[0].rpartition("/")[0])
         rows = [row for row in storage.glob(path, detail=True).values() if _is_visible(row["name"][start:])]
-    elif is_web(source) and not recordings.is_file_name(recordings.path_of(source)):  # its index is a file like others
+    elif is_web(source) and not recordings.is_part_name(name_of(source)):  # its index is a file like others
         rows = [{"name": f"{path.rstrip('/')}/", "type": "directory"}]
     else:
         try:
@@ -120,7 +124,7 @@ def _is_visible(path: str) -> bool:
     return not any(part.startswith(".") for part in path.split("/"))
 
 
-def _files(storage: Any, rows: Any) -> List[File]:
+def _files(storage: Any, rows: Iterable[Mapping[str, Any]]) -> List[File]:
     files = []
     for row in rows:
         path = row["name"]
@@ -160,12 +164,12 @@ def local_copy(recording: Recording, spool: Optional[Path], max_bytes: int) -> I
     with reserved(spool, recording.size, max_bytes, recording.name) as folder:
         files = recordings.current_files(recording)
         is_folder = files[0].location != recording.location
-        path = folder / (recording.name + ("" if is_folder else recordings.suffix_of(files[0].name)))
+        place = folder / recording.name if is_folder else folder
+        place.mkdir(exist_ok=True)
         for file in files:
-            target = path / file.name if is_folder else path
-            _retried(partial(_fetch, file, target), shown(file.location))
+            _retried(partial(_fetch, file, place / file.name), shown(file.location))
         recordings.current_files(recording)
-        yield path
+        yield place if is_folder else place / files[0].name
 
 
 @contextmanager
@@ -175,8 +179,6 @@ def reserved(spool: Path, size: int, max_bytes: int, name: str) -> Iterator[Path
     The name of the folder states its size. Its process holds a lock on it, which ends with the process; a folder
     without a lock is removed by the next process. A process that waits for space makes the later ones wait too.
     """
-    if fcntl is None:
-        raise StorageError("copies of remote recordings need file locks, which this system does not have")
     if size > max_bytes:
         raise StorageError(f"{name} has {megabytes(size)}, and the spool takes {megabytes(max_bytes)}")
     with ExitStack() as stack:
@@ -211,7 +213,6 @@ def _fetch(file: File, target: Path) -> None:
             raise OSError(errno.EIO, f"more than {file.size} bytes were received")
 
     storage = _storage(file.location)
-    target.parent.mkdir(exist_ok=True)
     callback = import_module("fsspec.callbacks").Callback(hooks={"received": count})
     storage.get_file(storage._strip_protocol(file.location), str(target), callback=callback)
     if not received == file.size == target.stat().st_size:
@@ -220,24 +221,24 @@ def _fetch(file: File, target: Path) -> None:
 
 # ------------------------------------------------------------------------------------------------------------- retries
 
-_ABSENT = "there is nothing of this name"
-
 
 def _retried(action: Callable[[], Result], what: str) -> Result:
     """Return the result of an action, which is tried again while that can help."""
-    for attempt in range(ATTEMPTS):
-        if attempt:  # at random, so that the workers of a cluster do not all come back at once
-            time.sleep(BACKOFF_S * 2 ** (attempt - 1) * random.uniform(0.5, 1.0))
+    attempt = 0
+    while True:
         try:
             return action()
         except StorageError:
             raise
         except Exception as err:
-            error = err
+            attempt += 1
             reason = _final(err)
             if reason:
                 raise StorageError(f"{what} cannot be read: {reason}") from err
-    raise StorageError(f"{what} cannot be read, {ATTEMPTS} times: {shown(described(_cause(error)))}") from error
+            if attempt == ATTEMPTS:
+                raise StorageError(f"{what} cannot be read, {attempt} times: {shown(described(_cause(err)))}") from err
+        # at random, so that the workers of a cluster do not all come back at once
+        time.sleep(BACKOFF_S * 2 ** (attempt - 1) * random.uniform(0.5, 1.0))
 
 
 def _cause(err: BaseException) -> BaseException:
@@ -254,15 +255,11 @@ def _final(err: BaseException) -> str:
     """Explain why another attempt would fail in the same way; "" if it may succeed."""
     err = _cause(err)
     status = getattr(err, "status", None) or getattr(err, "code", None)  # of aiohttp and gcsfs
-    status = status if isinstance(status, int) else 0
     if isinstance(err, FileNotFoundError) or status in (404, 410):
         return _ABSENT
     if isinstance(err, PermissionError) or status in (401, 403):
         return f"access is refused ({shown(described(err))})"
     if isinstance(err, OSError) and err.errno in _DISK:
         return f"the spool cannot take it: {os.strerror(err.errno)}"
-    is_passing = not 400 <= status < 500 or status in _PASSING
-    is_mistake = isinstance(err, (NotImplementedError, ValueError, TypeError))
-    is_mistake = is_mistake or (isinstance(err, OSError) and err.errno == errno.EINVAL)
-    is_mistake = is_mistake or type(err).__name__ == "NoCredentialsError"  # of botocore
-    return "" if is_passing and not is_mistake else shown(described(err))
+    is_lasting = isinstance(status, int) and 400 <= status < 500 and status not in _PASSING
+    return shown(described(err)) if is_lasting else ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import logging
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, TypeVar
 
 from polar_pipeline._util.files import PARTIAL, remove_leftovers
 from polar_pipeline.batch.table import table_path
@@ -23,6 +23,11 @@ RECORDINGS, FRAMES, SEGMENTS = "recordings", "frames", "segments"
 #: Files with the settings of a batch, the outcome of a recording, the figures of a segment, and products.
 SETTINGS, RESULT, STATE, PRODUCTS = "batch.json", "result.json", "segment.json", "products.mcap"
 _LOG = logging.getLogger(__name__)
+Content = TypeVar("Content")
+#: Classes of the figures of a segment, by name.
+_CLASSES: Dict[str, Any] = {
+    kind.__name__: kind for kind in (Summary, ReplayedFrame, FrameQuality, Spot, LayoutCheck, Tally)
+}
 
 
 @dataclass(frozen=True)
@@ -53,13 +58,6 @@ class Outcome:
     thumbnail: str = ""
     has_products: bool = False
 
-    def encoded(self) -> bytes:
-        """Return the content of the file `RESULT`."""
-        return json.dumps(asdict(self), indent=1).encode()
-
-
-# -------------------------------------------------------------------------------------------------------------- folders
-
 
 def result_folder(folder: Path, name: str) -> Path:
     """Return the folder of the results of a recording."""
@@ -71,24 +69,18 @@ def segment_folder(folder: Path, name: str, unit: str, span: Span) -> Path:
     return folder / SEGMENTS / name / f"{unit}_{span[0]}_{span[1]}"
 
 
-def completed(folder: Path, name: str, unit: Optional[str]) -> Optional[Outcome]:
+def completed(folder: Path, name: str, unit: str) -> Optional[Outcome]:
     """Return the complete result of a recording; None if there is none, or one of another unit.
 
     Args:
         folder: Of the batch.
         name: Of the recording.
-        unit: Identity of the result; None for any.
+        unit: Identity of the result.
     """
-    path = result_folder(folder, name) / RESULT
-    try:
-        outcome = Outcome(**json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
+    outcome = _loaded(result_folder(folder, name) / RESULT, "recording", lambda values: Outcome(**values))
+    if outcome is None or (outcome.name, outcome.unit) != (name, unit):
         return None
-    except (OSError, ValueError, TypeError) as err:
-        _LOG.warning("%s is not understood, and its recording is processed again: %s", path, err)
-        return None
-    is_wanted = unit in (None, outcome.unit) and outcome.name == name
-    return outcome if is_wanted and table_path(folder, name).is_file() else None
+    return outcome if table_path(folder, name).is_file() else None
 
 
 def known_names(folder: Path) -> Dict[str, str]:
@@ -120,39 +112,37 @@ def clean(folder: Path) -> None:
             empty.rmdir()
 
 
-# ------------------------------------------------------------------------------------------------------------- segments
-
-
-def write_part(folder: Path, part: Part, thumbnail: str) -> None:
-    """Write the figures of a segment without its samples, and a picture as text.
+def write_part(folder: Path, part: Part) -> None:
+    """Write the figures of a segment without its samples.
 
     Raises:
         OSError: They cannot be written.
     """
-    values = {"summary": replace(part.summary, samples=[]), "tallies": part.tallies, "thumbnail": thumbnail}
+    values = {"summary": replace(part.summary, samples=[]), "tallies": part.tallies}
     (folder / STATE).write_text(json.dumps(values, default=_plain), encoding="utf-8")
 
 
-def read_part(folder: Path) -> Optional[Tuple[Part, str]]:
-    """Read a segment that `write_part` wrote, and its picture; None if there is none, or it is not understood."""
-    path = folder / STATE
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"), object_hook=_made)
-        summary, tallies, thumbnail = values["summary"], values["tallies"], values["thumbnail"]
-        if not isinstance(summary, Summary):
+def read_part(folder: Path) -> Optional[Part]:
+    """Read a segment that `write_part` wrote; None if there is none, or it is not understood."""
+
+    def _make_part(values: Dict[str, Any]) -> Part:
+        if not isinstance(values["summary"], Summary):
             raise TypeError("it is of another version")
+        products = folder / PRODUCTS
+        return Part(values["summary"], values["tallies"], products if products.exists() else None)
+
+    return _loaded(folder / STATE, "segment", _make_part)
+
+
+def _loaded(path: Path, what: str, make: Callable[[Any], Content]) -> Optional[Content]:
+    """Return what is made of a file of JSON; None if there is none, or it is not understood, which is logged."""
+    try:
+        return make(json.loads(path.read_text(encoding="utf-8"), object_hook=_made))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError) as err:
-        _LOG.warning("%s is not understood, and its segment is processed again: %s", path, err)
+        _LOG.warning("%s is not understood, and its %s is processed again: %s", path, what, err)
         return None
-    products = folder / PRODUCTS
-    return Part(summary, tallies, products if products.exists() else None), thumbnail
-
-
-_CLASSES: Dict[str, Any] = {
-    kind.__name__: kind for kind in (Summary, ReplayedFrame, FrameQuality, Spot, LayoutCheck, Tally)
-}
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional
 
-from polar_pipeline.batch.recordings import Recording, local_file, token_of
+from polar_pipeline.batch.recordings import Recording, local_token
 from polar_pipeline.batch.remote import SPOOL_BYTES
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.replay.job import metadata
@@ -83,15 +83,13 @@ def unit_of(settings: BatchSettings, described: Mapping[str, str], recording: Re
     Raises:
         SourceError: A golden or reference recording is missing.
     """
+    folders = [folder for folder in (settings.compare, settings.reference) if folder]
     parts = [
         recording.token,
         recording.name,
         sorted(described.items()),
         [settings.topic, settings.rate, settings.max_bytes, settings.writes_products],
         sorted(settings.tolerances.items()),
-        [
-            each and token_of([local_file(golden_of(each, recording.name))])
-            for each in (settings.compare, settings.reference)
-        ],
+        [local_token(golden_of(folder, recording.name)) for folder in folders],
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Tables of frames: one Parquet file per recording or part of one, one row per frame, processed or not.
+"""Tables of frames: one Parquet file per recording, one row per frame, processed or not.
 
 The files of a batch are `frames/recording=NAME/part-0.parquet`: folders from which pandas, DuckDB and Dask read the
 column `recording` (Hive partitioning). `docs/batch_queries.md` describes the columns and has examples.
@@ -7,7 +7,6 @@ column `recording` (Hive partitioning). `docs/batch_queries.md` describes the co
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
@@ -25,7 +24,6 @@ GROUP_ROWS = 65_536
 LONGEST_GAP_S = 60.0
 _TEXT, _RATIO, _BOOL = pa.string(), pa.float32(), pa.bool_()
 _TYPES = {
-    "recording": _TEXT,
     "index": pa.int64(),
     "stamp": pa.timestamp("ns", tz="UTC"),
     "rejected": _BOOL,
@@ -42,42 +40,26 @@ _TYPES = {
     "fingerprint": pa.uint32(),
     "repeated": _BOOL,
 }
-_NEVER_NULL = ("recording", "index", "rejected", "late", "repeated")
-#: The columns.
+_NEVER_NULL = ("index", "rejected", "late", "repeated")
+#: The columns of a file. Readers take `recording` from the folder.
 FRAME_SCHEMA = pa.schema([pa.field(name, kind, nullable=name not in _NEVER_NULL) for name, kind in _TYPES.items()])
-#: Characters that the name of a recording's folder does not contain: separators, wildcards, and control characters.
-_ESCAPED = re.compile(r"""[\x00-\x1f\x7f%/\\=:*?"'<>|#\[\]{}]""")
 
 
-def table_path(folder: Path, recording: str, part: int = 0) -> Path:
-    """Return the path of the table of a recording, or of a part of it, in the results of a batch.
-
-    Args:
-        folder: Of the batch.
-        recording: Name of the recording; some characters are percent-encoded, which readers undo.
-        part: Number of the part.
-    """
-    name = _ESCAPED.sub(lambda match: f"%{ord(match.group()):02X}", recording)
-    return folder / "frames" / f"recording={name}" / f"part-{part}.parquet"
+def table_path(folder: Path, recording: str) -> Path:
+    """Return the path of the table of a recording in the results of a batch."""
+    return folder / "frames" / f"recording={recording}" / "part-0.parquet"
 
 
-def frame_table(recording: str, summary: Summary, first: int = 0) -> pa.Table:
-    """Return the frames of a replay as a table with `FRAME_SCHEMA`.
-
-    Args:
-        recording: Name of the recording.
-        summary: Result of the replay.
-        first: Place in the recording of the first frame, for a part of it.
-    """
+def frame_table(summary: Summary) -> pa.Table:
+    """Return the frames of a replay as a table with `FRAME_SCHEMA`."""
     columns: Dict[str, List[Any]] = {name: [] for name in _TYPES}
     stamp: Optional[int] = None
     mark: Optional[int] = None
     unstamped = 0
-    for index, frame in enumerate(summary.frames, first):
+    for index, frame in enumerate(summary.frames):
         lost = _lost(stamp, frame.stamp_ns, summary.period)
         row = {
             **_figures(frame),
-            "recording": recording,
             "index": index,
             "stamp": frame.stamp_ns,
             "rejected": bool(frame.cause),
@@ -91,21 +73,18 @@ def frame_table(recording: str, summary: Summary, first: int = 0) -> pa.Table:
             values.append(row.get(name))
         mark = mark if frame.cause else row["fingerprint"]
         stamp, unstamped = (stamp, unstamped + 1) if frame.stamp_ns is None else (frame.stamp_ns, 0)
-    return pa.table(columns, schema=FRAME_SCHEMA)
+    # NaN, as in a first frame without a previous one, is not a figure
+    arrays = [pa.array(columns[row.name], row.type, from_pandas=True) for row in FRAME_SCHEMA]
+    return pa.table(arrays, schema=FRAME_SCHEMA)
 
 
 def write_table(table: pa.Table, path: Path) -> None:
     """Write a table, complete or not at all; a file of that name is replaced, folders are made.
 
-    In a folder `recording=NAME` the file has no such column: readers take it from the folder, and some refuse to have
-    it twice.
-
     Raises:
         OSError: It cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.parent.name.startswith("recording="):
-        table = table.drop(["recording"])
     with replacing(path, force=True) as stream:
         pq.write_table(table, stream, row_group_size=GROUP_ROWS, compression="zstd")
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import collections
 import heapq
 from pathlib import Path
-from typing import Any, Callable, Counter, Dict, Iterable, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional
 
 import numpy as np
 import pyarrow as pa
@@ -14,20 +13,19 @@ import pyarrow.parquet as pq
 
 from polar_pipeline.batch.table import STAGES
 
-#: Relative error of a percentile.
-ACCURACY = 0.005
-#: Columns whose means, and whose sums, are figures of a recording.
-MEANS = ("ssim", "lowest", "saturated", "dark", "dolp")
-SUMS = ("rejected", "lost", "late", "repeated")
+#: Relative error of a percentile of latencies up to 65 s.
+ACCURACY = 0.0005
+_MEANS = ("ssim", "saturated", "dark", "dolp")
 _PLACE = ["lowest_x", "lowest_y", "lowest_place"]
+_COLUMNS = ["stamp", "layout_fits", "rejected", "lost", "late", "repeated", "lowest", *_MEANS, *_PLACE]
 _MINUTE_NS = 60 * 10**9
-_GROWTH = (1 + ACCURACY) / (1 - ACCURACY)
 
 
 class Minute(NamedTuple):
     """A minute of a recording, by the clock of its stamps.
 
     Attributes:
+        recording: Name of the recording.
         start_s: Its start in seconds since 1970.
         frames: Frames in the table, processed or not.
         dropped: Frames that were rejected, and frames that the recording lacks.
@@ -37,6 +35,7 @@ class Minute(NamedTuple):
         share: Share of the frames in which it was there: near 1 for dirt, low for motion.
     """
 
+    recording: str
     start_s: int
     frames: int
     dropped: int
@@ -55,36 +54,31 @@ RANKINGS: Dict[str, Callable[[Minute], Optional[float]]] = {
 
 
 class Latency:
-    """Milliseconds per stage as histograms, which can be merged, and the exact maxima.
+    """Milliseconds per stage as histograms, which can be merged.
 
-    The bins of a histogram grow by a constant factor, so that the center of a bin is within `ACCURACY` of its values.
+    A bin is a number of half precision, within `ACCURACY` of its values; its bits have the order of the numbers.
     """
 
     def __init__(self) -> None:
-        self._bins: Dict[str, Counter[float]] = collections.defaultdict(collections.Counter)
-        self._largest: Dict[str, float] = collections.defaultdict(float)
+        self._counts = np.zeros((len(STAGES), 1 << 15), np.int64)
 
     def add(self, stage: str, values: np.ndarray) -> None:
         """Add the milliseconds of many frames."""
-        with np.errstate(divide="ignore"):
-            bins = np.ceil(np.log(values.astype(np.float64)) / np.log(_GROWTH))
-        self._bins[stage].update(dict(zip(*(row.tolist() for row in np.unique(bins, return_counts=True)))))
-        self._largest[stage] = max(self._largest[stage], float(values.max(initial=0.0)))
+        bins = np.minimum(values, np.finfo(np.float16).max).astype(np.float16).view(np.uint16)
+        self._counts[STAGES.index(stage)] += np.bincount(bins, minlength=1 << 15)
 
     def merge(self, other: Latency) -> None:
         """Add all frames of another one."""
-        for stage, bins in other._bins.items():
-            self._bins[stage].update(bins)
-            self._largest[stage] = max(self._largest[stage], other._largest[stage])
+        self._counts += other._counts
 
     def percentiles(self) -> Dict[str, Dict[str, float]]:
-        """Return stage -> p50, p95 and p99 within `ACCURACY`, and the exact maximum."""
+        """Return stage -> p50, p95, p99 and maximum, for stages with values."""
         percentiles = {}
-        for stage in (stage for stage in STAGES if self._bins.get(stage)):
-            bins, counts = np.array(sorted(self._bins[stage].items())).T
-            places = np.searchsorted(np.cumsum(counts), np.array((0.5, 0.95, 0.99)) * (counts.sum() - 1), side="right")
-            values = np.minimum((1 - ACCURACY) * _GROWTH ** bins[places], self._largest[stage]).tolist()
-            percentiles[stage] = dict(zip(("p50", "p95", "p99", "max"), (*values, self._largest[stage])))
+        for stage, counts in zip(STAGES, self._counts):
+            if counts.any():
+                ranks = np.array((0.5, 0.95, 0.99, 1.0)) * (counts.sum() - 1)
+                bins = np.searchsorted(np.cumsum(counts), ranks, side="right").astype(np.uint16)
+                percentiles[stage] = dict(zip(("p50", "p95", "p99", "max"), bins.view(np.float16).tolist()))
         return percentiles
 
 
@@ -92,9 +86,10 @@ class Statistics(NamedTuple):
     """The statistics of a recording.
 
     Attributes:
-        figures: `frames` (rows of the table), `start_ns` (the first stamp), `duration` in seconds, `layout_fits` (for
-            several parts, whether all fit), `SUMS`, `MEANS`, and of the lowest block of all frames `least` and its
-            place; None where the table has no value.
+        figures: `frames` (rows of the table), `start_s` (time of the first stamp), `duration` in seconds, `rate` in
+            frames per second, `layout_fits`, the numbers of frames `dropped` (as in `Minute`), `late` and `repeated`,
+            the means `ssim`, `saturated`, `dark` and `dolp`, the similarity `lowest` of the lowest block of all frames
+            and its `place` (as in `Minute`); None where the table has no value.
         latency: Milliseconds per stage.
         minutes: The worst minutes for each of `RANKINGS`, by time.
     """
@@ -111,51 +106,57 @@ def worst(minutes: Iterable[Minute], ranking: str, count: int) -> List[Minute]:
     return [minute for _, minute in heapq.nsmallest(count, ranked, key=lambda row: row[0])]
 
 
-def read_statistics(folder: Path, minutes: int = 3) -> Statistics:
+def read_statistics(path: Path, recording: str, minutes: int = 3) -> Statistics:
     """Compute the statistics of a recording.
 
     Args:
-        folder: The tables of its parts.
+        path: Its table.
+        recording: Its name.
         minutes: How many of its worst minutes to keep for each of `RANKINGS`.
 
     Raises:
-        OSError: The tables cannot be read, or are not such tables.
+        OSError: The table cannot be read, or is not such a table.
     """
     times = [f"{stage}_ms" for stage in STAGES]
-    columns = ["stamp", "layout_fits", *SUMS, *MEANS, *_PLACE, *times]
     try:
-        table = pq.read_table(str(folder), columns=columns, partitioning=None)
+        table = pq.read_table(str(path), columns=[*_COLUMNS, *times], partitioning=None)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
-        raise OSError(f"{folder} is not a table of frames: {err}") from err
-    for name in MEANS:  # NaN, as in a first frame without a previous one, is not a figure
-        column = pc.if_else(pc.is_nan(table[name]), pa.scalar(None, pa.float32()), table[name])
-        table = table.set_column(table.column_names.index(name), name, column)
+        raise OSError(f"{path} is not a table of frames: {err}") from err
     latency = Latency()
     for stage, name in zip(STAGES, times):
         latency.add(stage, table[name].drop_null().to_numpy())
-    stamps = table["stamp"].cast(pa.int64())
-    ends = pc.min_max(stamps).as_py()
-    figures: Dict[str, Any] = {name: pc.mean(table[name]).as_py() for name in MEANS}
-    figures.update({name: pc.sum(table[name]).as_py() or 0 for name in SUMS})
-    figures.update(frames=table.num_rows, start_ns=ends["min"], duration=0.0)
-    figures["layout_fits"] = pc.min_max(table["layout_fits"].cast(pa.int8())).as_py()["min"]
-    least = pc.index(table["lowest"], pc.min(table["lowest"])).as_py()
-    if least >= 0:
-        figures.update({name: table[name][least].as_py() for name in _PLACE}, least=table["lowest"][least].as_py())
-    if ends["min"] is None:
-        return Statistics(figures, latency, [])
-    figures["duration"] = (ends["max"] - ends["min"]) / 1e9
     # a frame without a stamp belongs to the minute of the frame before it
-    stamps = pc.fill_null_backward(pc.fill_null_forward(stamps))
-    return Statistics(
-        figures, latency, _worst_minutes(table.append_column("minute", pc.divide(stamps, _MINUTE_NS)), minutes)
-    )
+    stamps = table["stamp"].cast(pa.int64())
+    minute = pc.divide(pc.fill_null_backward(pc.fill_null_forward(stamps)), _MINUTE_NS)
+    table = table.append_column("minute", minute)
+    return Statistics(_figures(table, stamps), latency, _worst_minutes(table, recording, minutes))
 
 
-def _worst_minutes(table: pa.Table, count: int) -> List[Minute]:
+def _figures(table: pa.Table, stamps: pa.ChunkedArray) -> Dict[str, Any]:
+    total = {name: pc.sum(table[name]).as_py() or 0 for name in ("rejected", "lost", "late", "repeated")}
+    start, end = (value or 0 for value in pc.min_max(stamps).as_py().values())
+    duration = (end - start) / 1e9
+    least = pc.index(table["lowest"], pc.min(table["lowest"])).as_py()
+    return {
+        **{name: pc.mean(table[name]).as_py() for name in _MEANS},
+        "frames": table.num_rows,
+        "dropped": total["rejected"] + total["lost"],
+        "late": total["late"],
+        "repeated": total["repeated"],
+        "start_s": start // 10**9,
+        "duration": duration,
+        "rate": (table.num_rows - 1) / duration if duration else None,
+        "layout_fits": pc.max(table["layout_fits"].cast(pa.int8())).as_py(),
+        "lowest": table["lowest"][least].as_py() if least >= 0 else None,
+        "place": table.select(_PLACE).slice(least, 1).to_pylist()[0] if least >= 0 else None,
+    }
+
+
+def _worst_minutes(table: pa.Table, recording: str, count: int) -> List[Minute]:
     sums = [("rejected", "count"), ("rejected", "sum"), ("lost", "sum"), ("lowest", "mean"), ("saturated", "mean")]
     minutes = [
         Minute(
+            recording,
             60 * row["minute"],
             row["rejected_count"],
             row["rejected_sum"] + (row["lost_sum"] or 0),
@@ -163,6 +164,7 @@ def _worst_minutes(table: pa.Table, count: int) -> List[Minute]:
             row["saturated_mean"],
         )
         for row in table.group_by("minute").aggregate(sums).sort_by("minute").to_pylist()
+        if row["minute"] is not None
     ]
     kept = {minute.start_s: minute for ranking in RANKINGS for minute in worst(minutes, ranking, count)}
     return [_placed(minute, table) for _, minute in sorted(kept.items())]

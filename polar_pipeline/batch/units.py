@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
+import json
 import shutil
 import time
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Callable, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Callable, Iterable, Iterator, Mapping, Optional, Sequence, Tuple
 
 from distributed import get_worker
 
@@ -17,7 +17,7 @@ from polar_pipeline._util.text import printable
 from polar_pipeline.batch import results
 from polar_pipeline.batch.overview import thumbnail
 from polar_pipeline.batch.pipelines import forget_pipeline, kept_pipeline
-from polar_pipeline.batch.recordings import Recording
+from polar_pipeline.batch.recordings import Recording, scheme_of
 from polar_pipeline.batch.remote import local_copy
 from polar_pipeline.batch.results import Outcome
 from polar_pipeline.batch.settings import BatchSettings, golden_of
@@ -30,8 +30,6 @@ from polar_pipeline.replay.run import Summary
 from polar_pipeline.replay.segment import can_merge, merge_segments, process_segment, segments
 from polar_pipeline.replay.source import Recorded, open_source
 
-#: Seconds between two reports of a unit.
-REPORT_S = 1.0
 #: Errors of data and machines; any other error is a defect of this package, and reported with its class.
 _EXPECTED = (SourceError, OSError, RuntimeError, MemoryError, ValueError)
 
@@ -50,7 +48,6 @@ class Task:
         recording: The recording.
         folder: Of the batch.
         unit: Identity of the result (`unit_of`).
-        topic: Dask topic on which workers report frames.
     """
 
     settings: BatchSettings
@@ -58,97 +55,89 @@ class Task:
     recording: Recording
     folder: Path
     unit: str
-    topic: str
 
     def failed(self, reason: str) -> Outcome:
         """Return the outcome of a recording that could not be processed."""
         return Outcome(self.recording.name, self.unit, "failed", reason)
 
 
-class Division(NamedTuple):
-    """The segments of a recording, empty if it is processed as one; and the number of its images."""
+def divide(task: Task) -> Tuple[Sequence[Span], int]:
+    """Return the segments of a recording, none if it is processed as one, and the number of its images.
 
-    spans: Sequence[Span]
-    total: int
-
-
-#: Result of a unit; an outcome has no picture, which is in the folder already.
-Result = Union[Division, Outcome]
-
-
-def plan_unit(task: Task) -> Result:
-    """Divide a recording into segments, unless its result is complete."""
-    settings = task.settings
-
-    def work(_: Pipeline, path: Path) -> Result:
-        with open_source(path, settings.topic, settings.rate, settings.max_bytes) as source:
-            return Division(segments(source, settings.split_ns), source.total)
-
-    return _guarded(task, work)
+    A recording that cannot be read is processed as one, which reports the error.
+    """
+    settings, location = task.settings, task.recording.location
+    if not settings.split_ns or scheme_of(location):  # a recording from a URL is fetched once, by one worker
+        return (), 0
+    try:
+        with open_source(Path(location), settings.topic, settings.rate, settings.max_bytes) as source:
+            spans = segments(source, settings.split_ns)
+            return (spans if len(spans) > 1 else ()), source.total
+    except (SourceError, OSError):
+        return (), 0
 
 
-def recording_unit(task: Task) -> Result:
-    """Process a recording, unless its result is complete."""
-
-    def work(pipeline: Pipeline, path: Path) -> Result:
-        return _published(task, path, lambda job: process_recording(job, pipeline, _watch(task)))
-
-    return _guarded(task, work)
-
-
-def segment_unit(task: Task, span: Span) -> Result:
+def segment_unit(task: Task, span: Span) -> Outcome:
     """Process a segment into a folder of its own, unless that or the recording's result is complete."""
     folder = results.segment_folder(task.folder, task.recording.name, task.unit, span)
 
-    def work(pipeline: Pipeline, path: Path) -> Result:
+    def work(pipeline: Pipeline, path: Path) -> Outcome:
+        picture = ""
         if results.read_part(folder) is None:
-            with replacing_folder(folder, force=True) as partial, ExitStack() as stack:
-                products = partial / results.PRODUCTS if task.settings.writes_products else None
-                job = replace(_job(task, path, stack), products=products)
-                part = process_segment(job, span, pipeline, _watch(task))
-                results.write_part(partial, part, _thumbnail(part.summary))
-        return Outcome(task.recording.name, task.unit, "ok", "")
+            with replacing_folder(folder, force=True) as partial, _job(task, path, partial) as job:
+                part = process_segment(job, span, pipeline, _until_cancelled)
+                results.write_part(partial, part)
+                picture = thumbnail(part.summary)
+        return Outcome(task.recording.name, task.unit, "ok", "", thumbnail=picture)
 
     return _guarded(task, work)
 
 
-def merge_unit(task: Task, plan: Division, outcomes: Sequence[Outcome]) -> Result:
-    """Merge the segments of a recording, unless its result is complete; then the segments are removed.
+def recording_unit(task: Task, spans: Sequence[Span] = (), total: int = 0, segments: Sequence[Outcome] = ()) -> Outcome:
+    """Process a recording or merge its segments, unless its result is complete.
 
     Args:
         task: The recording.
-        plan: Its segments.
-        outcomes: Outcome of each segment.
+        spans: Its segments, which are removed afterwards.
+        total: Number of its images.
+        segments: Outcome of each segment.
     """
     name = task.recording.name
+    folders = [results.segment_folder(task.folder, name, task.unit, span) for span in spans]
 
-    def work(pipeline: Pipeline, path: Path) -> Result:
-        folders = (results.segment_folder(task.folder, name, task.unit, span) for span in plan.spans)
-        found = list(map(results.read_part, folders))
-        parts = [row[0] for row in found if row]
-        if len(parts) < len(plan.spans):
+    def work(pipeline: Pipeline, path: Path) -> Outcome:
+        parts = list(filter(None, map(results.read_part, folders)))
+        if len(parts) < len(folders):
             raise SourceError("its segments were removed; run again")
-        if not can_merge(parts):
-            return _published(task, path, lambda job: process_recording(job, pipeline, _watch(task)))
-        picture = next((row[1] for row in found if row and row[1]), "")
-        return _published(task, path, lambda job: merge_segments(job, parts, plan.total, pipeline.options), picture)
+        started, folder = time.monotonic(), results.result_folder(task.folder, name)
+        with replacing_folder(folder, force=True) as partial, _job(task, path, partial, "report.html") as job:
+            if parts and can_merge(parts):
+                summary, rows = merge_segments(job, parts, total, pipeline.options)
+            else:
+                summary, rows = process_recording(job, pipeline, _until_cancelled)
+            pictures = [thumbnail(summary), *(outcome.thumbnail for outcome in segments)]
+            outcome = _outcome(task, summary, rows, time.monotonic() - started, next(filter(None, pictures), ""))
+            (partial / results.RESULT).write_text(json.dumps(asdict(outcome), indent=1), encoding="utf-8")
+            discard_folder(folder)  # first: its table is about to be replaced
+            write_table(frame_table(summary), table_path(task.folder, name))
+        return outcome
 
-    failed = next((outcome for outcome in outcomes if outcome.status == "failed"), None)
-    result = failed or _guarded(task, work)
-    if result is not failed and isinstance(result, Outcome) and result.status != "failed":
-        shutil.rmtree(task.folder / results.SEGMENTS / name, ignore_errors=True)
-    return result
+    failed = next((outcome for outcome in segments if outcome.status == "failed"), None)
+    outcome = failed or _guarded(task, work)
+    if folders and outcome.status != "failed":
+        shutil.rmtree(folders[0].parent, ignore_errors=True)
+    return outcome
 
 
-def _guarded(task: Task, work: Callable[[Pipeline, Path], Result]) -> Result:
+def _guarded(task: Task, work: Callable[[Pipeline, Path], Outcome]) -> Outcome:
     """Run a unit with this thread's pipeline and the recording on this machine, unless the result is complete.
 
     An error becomes the reason of a failure.
     """
-    settings = task.settings
-    known = results.completed(task.folder, task.recording.name, task.unit)
+    settings, name = task.settings, task.recording.name
+    known = results.completed(task.folder, name, task.unit)
     if known is not None:
-        return replace(known, thumbnail="")
+        return known
     try:
         pipeline = kept_pipeline(settings.arguments)
         difference = differences(task.described, metadata(pipeline.options))
@@ -161,93 +150,67 @@ def _guarded(task: Task, work: Callable[[Pipeline, Path], Result]) -> Result:
     except Exception as err:  # noqa: BLE001 - the others must go on
         if not isinstance(err, (SourceError, OSError)):
             forget_pipeline()
-        # perhaps another run was faster, and removed the segments
-        known = results.completed(task.folder, task.recording.name, task.unit)
         is_text = isinstance(err, _EXPECTED) and str(err)
-        return (
-            replace(known, thumbnail="") if known else task.failed(printable(str(err)) if is_text else described(err))
-        )
+        # perhaps another run was faster, and removed the segments
+        known = results.completed(task.folder, name, task.unit)
+        return known or task.failed(printable(str(err)) if is_text else described(err))
 
 
-def _published(
-    task: Task,
-    path: Path,
-    process: Callable[[Job], Tuple[Summary, List[ProductComparison]]],
-    picture: str = "",
-) -> Outcome:
-    """Compute the results of a recording, and replace older ones when all are complete.
+def _outcome(task: Task, summary: Summary, rows: Sequence[ProductComparison], seconds: float, picture: str) -> Outcome:
+    differing = [row for row in rows if not row.passed]
+    return Outcome(
+        task.recording.name,
+        task.unit,
+        "differs" if differing else "ok",
+        "; ".join(f"{row.name}: error {row.error:.4g} {row.unit}, {row.missing} missing" for row in differing),
+        len(summary.stamps),
+        summary.rejected_count,
+        summary.device,
+        seconds,
+        picture,
+        task.settings.writes_products,
+    )
+
+
+@contextmanager
+def _job(task: Task, path: Path, folder: Path, report: str = "") -> Iterator[Job]:
+    """Provide the work on a recording.
 
     Args:
         task: The recording.
         path: Its path on this machine.
-        process: Writes products and report.
-        picture: Its picture if `process` returns no samples.
+        folder: Where products go, if they are wanted.
+        report: Name of the report there; "" for none.
     """
-    name, settings, started = task.recording.name, task.settings, time.monotonic()
-    folder = results.result_folder(task.folder, name)
-    with replacing_folder(folder, force=True) as partial, ExitStack() as stack:
-        job = _job(task, path, stack)
-        if settings.writes_products:
-            job = replace(job, products=partial / results.PRODUCTS, report=partial / "report.html")
-        summary, rows = process(job)
-        differing = [row for row in rows if not row.passed]
-        outcome = Outcome(
-            name,
-            task.unit,
-            "differs" if differing else "ok",
-            "; ".join(f"{row.name}: error {row.error:.4g} {row.unit}, {row.missing} missing" for row in differing),
-            len(summary.stamps),
-            summary.rejected_count,
-            summary.device,
-            time.monotonic() - started,
-            _thumbnail(summary) or picture,
-            settings.writes_products,
-        )
-        (partial / results.RESULT).write_bytes(outcome.encoded())
-        older = results.completed(task.folder, name, None)
-        if older is not None and older.unit != task.unit:
-            discard_folder(folder)  # first: its table is about to be replaced
-        write_table(frame_table(name, summary), table_path(task.folder, name))
-    return replace(outcome, thumbnail="")
-
-
-def _job(task: Task, path: Path, stack: ExitStack) -> Job:
-    """Return the work on a recording, without outputs."""
     settings = task.settings
+    with ExitStack() as stack:
 
-    def golden(folder: Optional[Path]) -> Optional[Golden]:
-        if folder is None:
-            return None
-        return stack.enter_context(open_golden(golden_of(folder, task.recording.name), settings.max_bytes))
+        def golden(place: Optional[Path]) -> Optional[Golden]:
+            if place is None:
+                return None
+            return stack.enter_context(open_golden(golden_of(place, task.recording.name), settings.max_bytes))
 
-    inputs = (path, settings.topic, settings.rate, settings.max_bytes)
-    return Job(
-        *inputs, golden=golden(settings.compare), reference=golden(settings.reference), tolerances=settings.tolerances
-    )
+        yield Job(
+            path,
+            settings.topic,
+            settings.rate,
+            settings.max_bytes,
+            folder / results.PRODUCTS if settings.writes_products else None,
+            folder / report if report and settings.writes_products else None,
+            golden=golden(settings.compare),
+            reference=golden(settings.reference),
+            tolerances=settings.tolerances,
+        )
 
 
-def _thumbnail(summary: Summary) -> str:
-    return base64.b64encode(thumbnail(summary)).decode()
-
-
-def _watch(task: Task) -> Callable[[Iterable[Recorded], int], Iterator[Recorded]]:
-    """Report the records of a recording to the process that runs the batch, and stop if Dask cancels the unit."""
-
-    def watched(records: Iterable[Recorded], total: int) -> Iterator[Recorded]:
-        worker = get_worker()
-        state = worker.state.tasks[worker.get_current_task()]
-        count, due = 0, time.monotonic()
-        for record in records:
-            if state.state == "cancelled":
-                raise CancelledError
-            yield record
-            count += 1
-            if time.monotonic() >= due:
-                worker.log_event(task.topic, (task.recording.name, count, total))
-                count, due = 0, time.monotonic() + REPORT_S
-        worker.log_event(task.topic, (task.recording.name, count, total))
-
-    return watched
+def _until_cancelled(records: Iterable[Recorded], _: int) -> Iterator[Recorded]:
+    """Yield the records of a recording, and stop if Dask cancels the unit."""
+    worker = get_worker()
+    state = worker.state.tasks[worker.get_current_task()]
+    for record in records:
+        if state.state == "cancelled":
+            raise CancelledError
+        yield record
 
 
 def differences(expected: Mapping[str, str], got: Mapping[str, str]) -> str:

@@ -10,7 +10,6 @@ import numpy as np
 from rclpy.node import Node
 
 from polar_pipeline import messages
-from polar_pipeline.bench.domain import DomainClaim
 from polar_pipeline.bench.figures import has_stamp, summarize
 from polar_pipeline.bench.rig import BenchRig, CameraLoad, Contender
 from polar_pipeline.doctor.checks import transport_checks, transport_environment
@@ -20,10 +19,10 @@ from polar_pipeline.sensor.scene import SCENES, synthetic
 
 #: Different frames, sent in turn, so that caches do not help.
 FRAMES = 8
+#: Domains of measurements: their ports lie above those that Linux gives to any connection, and robots use low ones.
+DOMAINS = range(215, 232)
 #: Frames unanswered at once when the camera goes as fast as the node: one at work, and the next.
 IN_FLIGHT = 2
-#: Domains that this process works in, kept from others.
-_CLAIMS: List[DomainClaim] = []
 
 
 def own_node(name: str, backend: str, sensor: str = "IMX250MZR") -> Contender:
@@ -36,13 +35,9 @@ def isolate() -> None:
     """Keep this process and its children apart from other nodes, with transport for large frames.
 
     Call it before `rclpy.init`; it changes the environment.
-
-    Raises:
-        RuntimeError: Every ROS domain is in use on this machine.
     """
-    claim = DomainClaim(avoid=os.environ.get("ROS_DOMAIN_ID"))
-    _CLAIMS.append(claim)
-    os.environ["ROS_DOMAIN_ID"] = str(claim.number)
+    others = [number for number in DOMAINS if str(number) != os.environ.get("ROS_DOMAIN_ID")]
+    os.environ["ROS_DOMAIN_ID"] = str(others[os.getpid() % len(others)])
     # by what is installed: wheels set no ROS_DISTRO. Iron's rclpy has both, the method and the range.
     knows_range = hasattr(Node, "add_post_set_parameters_callback")
     os.environ.update({"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"} if knows_range else {"ROS_LOCALHOST_ONLY": "1"})

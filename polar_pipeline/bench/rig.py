@@ -6,6 +6,7 @@ in turns while all of them are ready. Linux only, for the processes' times.
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -14,7 +15,7 @@ import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 
 import rclpy
 from rclpy.context import Context
@@ -26,7 +27,6 @@ from sensor_msgs.msg import Image
 
 from polar_pipeline import messages
 from polar_pipeline._util.malloc import keep_freed_memory
-from polar_pipeline._util.watchdog import tied
 from polar_pipeline.bench.figures import FrameBlock
 from polar_pipeline.doctor.checks import named_profiles, transport_checks
 from polar_pipeline.ros.endpoints import MESSAGE_CLASSES
@@ -38,8 +38,8 @@ _WARM_UP_FRAMES = 2
 ANSWER_TIMEOUT_S = 3.0
 #: Seconds that a node may take to start and to compile.
 START_TIMEOUT_S = 120.0
-#: Frames without an answer after which their cause is taken for permanent.
-CONCLUSIVE_FRAMES = 10
+#: Seconds that a node may take to answer once it has reported.
+REPORTED_TIMEOUT_S = 30.0
 #: Seconds between two lines about the same wait.
 _SAY_PERIOD_S = 10.0
 #: Seconds after a block in which what belongs to it still arrives: messages without a stamp, the node's own times.
@@ -51,6 +51,9 @@ _REPORT_S = 1.5
 #: Bytes of an image message that hold the stamp of its header.
 _STAMP_BYTES = 12
 _DROPPED = "dropped: "
+#: `prctl`'s number for the signal that a process gets when the one that started it ends.
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True)
@@ -69,14 +72,6 @@ class Contender:
     command: Tuple[str, ...]
 
 
-class WaitState(NamedTuple):
-    """How far frames have come while none is answered: as a word, as a sentence; whether waiting longer is useless."""
-
-    state: str
-    text: str
-    is_in_vain: bool = False
-
-
 class BenchRig:
     """Camera, nodes and viewer; a context manager that ends what it started.
 
@@ -92,6 +87,14 @@ class BenchRig:
         self._frames = frames
         self._next = 0
         keep_freed_memory()  # the camera's cost is not the node's
+        self._processes = {  # before ROS starts threads, beside which `preexec_fn` would not be safe
+            row.name: subprocess.Popen(
+                [*row.command, "--ros-args", "-r", f"__ns:=/{row.name}"],
+                stdout=2,  # the stdout of this process may be for a program
+                preexec_fn=_end_with_parent,  # noqa: PLW1509
+            )
+            for row in contenders
+        }
         self._context = Context()
         self._context.init()
         self._node = Node("camera", context=self._context)
@@ -108,13 +111,6 @@ class BenchRig:
         self._viewer = spawn.Process(target=view, args=(end, topics), daemon=True)
         self._viewer.start()
         end.close()
-        self._processes = {
-            row.name: subprocess.Popen(
-                tied([*row.command, "--ros-args", "-r", f"__ns:=/{row.name}"]),
-                stdout=2,  # the stdout of this process may be for a program
-            )
-            for row in contenders
-        }
         #: Name -> what a node of this package says of its frames in `/diagnostics`; empty before its first report.
         self._reports: Dict[str, Dict[str, str]] = {row.name: {} for row in contenders}
 
@@ -136,30 +132,39 @@ class BenchRig:
 
         Args:
             name: The node's.
-            say: Takes a line about what is waited for, when that changes and now and then.
+            say: Takes a line about what is waited for, now and then.
 
         Raises:
             RuntimeError: A process ended, or the node does not answer; the message says as far as is known why.
         """
-        start = time.monotonic()
-        frames, state, due = 0, "", 0.0
+        start = said = time.monotonic()
+        deadline, frames, text = start + START_TIMEOUT_S, 0, ""
         while True:
             codes = {f"the node {name!r}": self._processes[name].poll(), "the viewer": self._viewer.exitcode}
             for what, code in codes.items():
                 if code is not None:
                     raise RuntimeError(f"{what} ended with exit code {code}")
-            is_matched = self._cameras[name].get_subscription_count() > 0
-            wait = waits_for(is_matched, frames, self._reports[name])
-            now = time.monotonic()
-            if wait.is_in_vain or now > start + START_TIMEOUT_S:
-                raise RuntimeError(f"the node {name!r} does not answer after {now - start:.0f} s: {wait.text}")
-            if wait.state != state or now > due:
-                state, due = wait.state, now + _SAY_PERIOD_S
-                say(f"waits for an answer, {now - start:.0f} s: {wait.text}")
-            is_at_work = wait.state in ("compute", "product")
-            if self._send(name, CameraLoad(), 0.0, ANSWER_TIMEOUT_S if is_at_work else 1.0).complete():
+            is_matched, report, now = (
+                self._cameras[name].get_subscription_count() > 0,
+                self._reports[name],
+                time.monotonic(),
+            )
+            if now > deadline:
+                raise RuntimeError(
+                    f"the node {name!r} does not answer after {now - start:.0f} s: {text}{_advice(report)}"
+                )
+            if report:
+                deadline = min(deadline, now + REPORTED_TIMEOUT_S)
+            former, text = text, _progress(is_matched, frames, report)
+            if not former or now > said + _SAY_PERIOD_S:
+                said = now
+                say(f"waits for an answer, {now - start:.0f} s: {text}")
+            if not is_matched:
+                self._receive_all(name, _SETTLE_S, FrameBlock.of(self._products))
+            elif self._send(name, CameraLoad(), 0.0).complete():
                 return
-            frames += is_matched
+            else:
+                frames += 1
 
     def block(self, name: str, load: CameraLoad, seconds: float) -> FrameBlock:
         """Send frames to a node for some seconds, and wait for the answers."""
@@ -172,8 +177,8 @@ class BenchRig:
         self._receive_all(name, _REPORT_S, FrameBlock.of(self._products))
         return drops_of(self._reports[name])
 
-    def _send(self, name: str, load: CameraLoad, seconds: float, timeout_s: float = ANSWER_TIMEOUT_S) -> FrameBlock:
-        """Send for some seconds, but at least one frame; frames not answered within `timeout_s` are missed."""
+    def _send(self, name: str, load: CameraLoad, seconds: float) -> FrameBlock:
+        """Send for some seconds, but at least one frame; frames not answered in time are missed."""
         block = FrameBlock.of(self._products, load.rate)
         cpu_ms, page_faults = _process_usage(self._processes[name].pid)
         start = quiet_since = time.monotonic()
@@ -190,7 +195,7 @@ class BenchRig:
                 quiet_since = now
             elif not sending and not block.unanswered:
                 break
-            elif now > quiet_since + timeout_s:
+            elif now > quiet_since + ANSWER_TIMEOUT_S:
                 block.unanswered.clear()
             pause = due - now if sending and now < due else _POLL_S
             if self._receive(name, pause, block):
@@ -263,8 +268,8 @@ def drops_of(report: Mapping[str, str]) -> Dict[str, int]:
     return {key[len(_DROPPED) :]: int(value) for key, value in report.items() if key.startswith(_DROPPED)}
 
 
-def waits_for(is_matched: bool, frames: int, report: Mapping[str, str]) -> WaitState:
-    """The state of frames that are not answered.
+def _progress(is_matched: bool, frames: int, report: Mapping[str, str]) -> str:
+    """How far frames have come while none is answered.
 
     Args:
         is_matched: Whether camera and node have found each other.
@@ -272,29 +277,26 @@ def waits_for(is_matched: bool, frames: int, report: Mapping[str, str]) -> WaitS
         report: Values of the node's status `frames`; empty before its first report.
     """
     if not is_matched:
-        return WaitState("start", "the node is starting, and may have to compile")
+        return "the node is starting, and may have to compile"
     if not report:
-        return WaitState("report", "the node has not reported in /diagnostics yet")
-    received, published, unwanted = (int(report.get(key, 0)) for key in ("received", "published", "unwanted"))
-    if 2 * received < frames or not received:  # now and then one comes through
-        return _lost("raw", f"{received} of {frames} frames have reached the node", frames)
-    if published:
-        text = f"the viewer has got all products of no frame, the node published those of {published}"
-        return _lost("product", text, published)
-    if sum(drops_of(report).values()) >= CONCLUSIVE_FRAMES:
-        return WaitState("use", f"the node could use none of {received} frames; {report.get('last error', '')}", True)
-    suffix = ", and took them for unwanted" if unwanted else ""
-    return WaitState("compute", f"the node received {received} frames and has finished none{suffix}")
+        return "the node has not reported in /diagnostics yet"
+    received, published = (int(report.get(key, 0)) for key in ("received", "published"))
+    text = f"{received} of {frames} frames have reached the node, which published products of {published}"
+    return f"{text}; {report['last error']}" if report.get("last error") else text
 
 
-def _lost(state: str, text: str, frames: int) -> WaitState:
-    """The state of frames that the middleware loses; after enough frames it says why, by this machine's settings."""
-    if frames < CONCLUSIVE_FRAMES:
-        return WaitState(state, text)
+def _advice(report: Mapping[str, str]) -> str:
+    """What this machine's settings may have to do with frames that are lost; nothing where the node refuses them."""
+    if not report or drops_of(report):
+        return ""
     problems = [check.text for check in transport_checks() if check.state == "problem"]
     profile = ", ".join(f"{name}={value}" for name, value in named_profiles().items())
-    advice = "; ".join(problems) or f"Fast DDS's profile ({profile}) may not suit messages of this size"
-    return WaitState(state, f"{text}; {advice}", True)
+    return "; " + ("; ".join(problems) or f"Fast DDS's profile ({profile}) may not suit messages of this size")
+
+
+def _end_with_parent() -> None:
+    """Have Linux send this process SIGTERM when the one that started it ends, even by SIGKILL."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

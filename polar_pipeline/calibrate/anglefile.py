@@ -13,52 +13,40 @@ from __future__ import annotations
 
 import csv
 import math
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import List, NamedTuple, Optional, Tuple
 
 from polar_pipeline._util.documents import read_limited, unreadable
 from polar_pipeline._util.text import quoted
 from polar_pipeline.calibrate.sums import DARK
 
-_COLUMNS = (("file", "angle"), ("first", "last", "angle"), ("start", "end", "angle"))
-_UNKNOWN = ("", "unknown")
+FILES, FRAMES, SECONDS = ("file", "angle"), ("first", "last", "angle"), ("start", "end", "angle")
+_COLUMNS = (FILES, FRAMES, SECONDS)
 
 
-class ListedFile(NamedTuple):
-    """A row of a table of pictures: name, whether it is dark, and the angle in degrees, None if unknown."""
+class AngleRow(NamedTuple):
+    """A row of a table.
 
-    name: str
-    is_dark: bool
-    angle: Optional[float]
-
-
-class Span(NamedTuple):
-    """A row of a table of a recording: frames from `first` to `last`, by number or in seconds.
-
-    `setting` names those of one angle, unless they are dark.
+    Attributes:
+        name: Of the picture or folder; of frames, text that names those of one angle.
+        first: Number or second of the first frame; 0 of pictures.
+        last: Number or second of the last frame; 0 of pictures.
+        is_dark: Whether the frames are dark.
+        angle: In degrees; None if it is unknown.
     """
 
+    name: str
     first: float
     last: float
     is_dark: bool
     angle: Optional[float]
-    setting: str
 
 
-@dataclass(frozen=True)
-class AngleTable:
-    """The rows of a table, of one kind.
+class AngleTable(NamedTuple):
+    """A table: its columns, one of `FILES`, `FRAMES` and `SECONDS`, and its rows."""
 
-    Attributes:
-        files: Those of pictures.
-        spans: Those of a recording.
-        is_in_seconds: Whether the spans are times.
-    """
-
-    files: Tuple[ListedFile, ...] = ()
-    spans: Tuple[Span, ...] = ()
-    is_in_seconds: bool = False
+    columns: Tuple[str, ...]
+    rows: Tuple[AngleRow, ...]
 
 
 def read_angles(path: Path) -> AngleTable:
@@ -68,50 +56,38 @@ def read_angles(path: Path) -> AngleTable:
         ValueError: It cannot be read, or is no table of angles; the message names the file and the line.
     """
     try:
-        rows = list(csv.reader(read_limited(path).decode("utf-8-sig").splitlines(), skipinitialspace=True))
+        lines = list(csv.reader(read_limited(path).decode("utf-8-sig").splitlines(), skipinitialspace=True))
     except (UnicodeDecodeError, csv.Error) as err:
         raise unreadable(path, str(err)) from err
-    names = tuple(cell.strip().lower() for cell in rows[0]) if rows else ()
-    if names not in _COLUMNS:
-        expected = "; ".join(",".join(columns) for columns in _COLUMNS)
-        raise unreadable(path, f"its first line must be one of {expected}; got {quoted(','.join(names))}")
-    files: List[ListedFile] = []
-    spans: List[Span] = []
-    for number, cells in enumerate(rows[1:], 2):
-        if not any(cell.strip() for cell in cells):
-            continue
+    cells = [tuple(cell.strip() for cell in line) for line in lines]
+    columns = tuple(cell.lower() for cell in cells[0]) if cells else ()
+    if columns not in _COLUMNS:
+        expected = "; ".join(",".join(names) for names in _COLUMNS)
+        raise unreadable(path, f"its first line must be one of {expected}; got {quoted(','.join(columns))}")
+    rows: List[AngleRow] = []
+    for number, line in enumerate(cells[1:], 2):
         try:
-            row = _row(names, cells)
-            is_dark, angle = _angle(row["angle"])
-            if names == _COLUMNS[0]:
-                files.append(ListedFile(row["file"], is_dark, angle))
-            else:
-                first, last = (_number(row[name]) for name in names[:2])
-                setting = f"{row[names[0]]} to {row[names[1]]}" if angle is None else f"{angle:g}"
-                spans.append(Span(first, last, is_dark, angle, setting))
-        except ValueError as err:
+            if any(line):
+                rows.append(_row(columns, line))
+        except ValueError as err:  # noqa: PERF203
             raise unreadable(path, f"line {number}: {err}") from err
-    if not files and not spans:
+    if not rows:
         raise unreadable(path, "it has no rows")
-    return AngleTable(tuple(files), tuple(spans), names == _COLUMNS[2])
+    return AngleTable(columns, tuple(rows))
 
 
-def _row(names: Tuple[str, ...], cells: List[str]) -> Dict[str, str]:
-    if len(cells) != len(names):
-        raise ValueError(f"{len(names)} values expected, got {len(cells)}")
-    return dict(zip(names, (cell.strip() for cell in cells)))
-
-
-def _angle(text: str) -> Tuple[bool, Optional[float]]:
-    """(whether it is dark, degrees or None)."""
-    if text.lower() == DARK:
-        return True, None
-    if text.lower() in _UNKNOWN:
-        return False, None
-    value = _number(text)
-    if not -360 <= value <= 360:
+def _row(columns: Tuple[str, ...], cells: Tuple[str, ...]) -> AngleRow:
+    if len(cells) != len(columns):
+        raise ValueError(f"{len(columns)} values expected, got {len(cells)}")
+    *place, text = cells
+    is_dark = text.lower() == DARK
+    angle = None if is_dark or text.lower() in ("", "unknown") else _number(text)
+    if angle is not None and not -360 <= angle <= 360:
         raise ValueError(f"an angle must be -360 to 360 degrees, got {quoted(text)}")
-    return False, value
+    if columns == FILES:
+        return AngleRow(place[0], 0, 0, is_dark, angle)
+    name = " to ".join(place) if angle is None else f"{angle:g}"
+    return AngleRow(name, _number(place[0]), _number(place[1]), is_dark, angle)
 
 
 def _number(text: str) -> float:

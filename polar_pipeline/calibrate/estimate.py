@@ -12,7 +12,7 @@ from polar_pipeline.calibrate.defects import CAUSES, early_defects, find_defects
 from polar_pipeline.calibrate.errors import ExpectedError, expected_errors
 from polar_pipeline.calibrate.illumination import smooth_light
 from polar_pipeline.calibrate.noise import Noise, fit_noise
-from polar_pipeline.calibrate.pixels import Design, PixelFits, designs, fit_pixels, site_means
+from polar_pipeline.calibrate.pixels import PixelFits, designs, fit_pixels, site_means
 from polar_pipeline.calibrate.polarizer import Polarizer, fit_polarizer, half_turn, orientations
 from polar_pipeline.calibrate.sums import NoisePoint, SessionSums
 from polar_pipeline.calibration import Calibration, PixelParameters
@@ -55,11 +55,9 @@ class CalibrationResult:
         angle: By how much the polarizer of each pixel is turned from its nominal angle, in degrees.
         extinction: Extinction ratio, at most 10 000.
         black: Black level as a share of full scale.
-        dark_noise: Standard deviation of each pixel in the dark, as a share of full scale.
         light: The smooth part of the signal, as a share of full scale: lamp and lens.
         causes: uint8, why a pixel is defective: bit k for `defects.CAUSES[k]`; 0 if it is not.
-        residual: Root mean square of what the fit of each pixel leaves, as a share of full scale.
-        excess: The same relative to the noise of the frames: 1 where that explains it.
+        excess: Root mean square of what the fit of each pixel leaves, relative to the noise of the frames.
         settings: Names of the settings of the polarizer, in order.
         given: Their angles as given, in degrees; None where unknown.
         angles: Their angles in degrees: those given, or the estimated ones.
@@ -78,10 +76,8 @@ class CalibrationResult:
     angle: np.ndarray
     extinction: np.ndarray
     black: np.ndarray
-    dark_noise: np.ndarray
     light: np.ndarray
     causes: np.ndarray
-    residual: np.ndarray
     excess: np.ndarray
     settings: Tuple[str, ...]
     given: Tuple[Optional[float], ...]
@@ -109,154 +105,85 @@ def calibrate(sums: SessionSums, angles: Mapping[str, Optional[float]], facts: S
         ValueError: Dark frames or enough angles are missing, there is no light, or too many pixels are unusable; the
             message says what helps.
     """
-    fitted = _fit(sums, angles)
-    sensor, fits, polarizer = sums.sensor, fitted.fits, fitted.polarizer
-    found = _interpret(sensor, fits, fitted.reacts)
-    causes = _causes(fitted, found, sums.level)
-    defects = causes > 0
-    shares = {name: float(np.mean(causes >> k & 1)) for k, name in enumerate(CAUSES)}
-    shares["saturated"] = float(np.mean(causes == 1))  # by light alone
-    parameters = _parameters(sensor, fits, fitted.black, found, facts.is_flat_field, ~defects)
-    calibration = _calibration(parameters, facts, defects, shares, _texts(sums, facts, fitted))
-    shade = float(np.percentile(found.light / found.light.max(), 1))
-    names = list(sums.light)
-    warnings = [
-        *about_frames(
-            *(sums.light, sums.dark, float(np.median(fitted.black))),
-            *(fitted.brightest, fitted.noise, sums.full_scale),
-        ),
-        *about_pixels(shares, sums.light, shade, facts.is_flat_field),
-        *about_polarizer(polarizer, fitted.means, sensor, names, fitted.known),
-    ]
-    black_variance = _black_variance(sums, fitted.dark_noise)
-    return CalibrationResult(
-        calibration,
-        found.gain,
-        found.angle,
-        found.extinction,
-        fitted.black,
-        fitted.dark_noise,
-        found.light,
-        causes,
-        fits.residual,
-        fits.excess,
-        tuple(names),
-        tuple(fitted.known),
-        polarizer.degrees(),
-        tuple(polarizer.lamp.tolist()),
-        tuple(np.sqrt(np.mean(polarizer.residuals**2, 0)).tolist()),
-        tuple(one.count for one in sums.light.values()),
-        sums.dark.count,
-        fitted.noise,
-        tuple(fitted.points),
-        expected_errors(calibration, sensor, fitted.designs, black_variance, ~defects),
-        warnings,
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class _Fitted:
-    """What the sums say before any pixel is judged.
-
-    Attributes:
-        black: (H, W) mean black level.
-        dark_noise: (H, W) standard deviation in the dark.
-        saturated: (H, W) bool: in any frame.
-        reacts: (H, W) bool: pixels whose signal follows the polarizer.
-        early: (H, W) bool: pixels that were left out from the start.
-        means: (J, K) of the sites.
-        known: Angle of each setting in degrees, or None.
-        noise: Of the sensor.
-        points: That it was fitted to.
-        polarizer: The settings.
-        designs: Least squares of each polarizer angle.
-        fits: Of the pixels.
-        brightest: Value that 1 % of the pixels exceed at their brightest setting, as a share of full scale.
-    """
-
-    black: np.ndarray
-    dark_noise: np.ndarray
-    saturated: np.ndarray
-    reacts: np.ndarray
-    early: np.ndarray
-    means: np.ndarray
-    known: List[Optional[float]]
-    noise: Optional[Noise]
-    points: List[NoisePoint]
-    polarizer: Polarizer
-    designs: List[Design]
-    fits: PixelFits
-    brightest: float
-
-
-def _fit(sums: SessionSums, angles: Mapping[str, Optional[float]]) -> _Fitted:
-    """Fit noise, polarizer, lamp and pixels.
-
-    Raises:
-        ValueError: The sums do not allow it.
-    """
+    sensor, level = sums.sensor, sums.level
     black, dark_noise = sums.dark.mean(), np.sqrt(sums.dark.variance())
     settings = list(sums.light.values())
     if not settings:
         raise ValueError("a session needs frames of a rotated polarizer, best at 18 angles; got dark frames only")
     saturated = np.any([one.saturated for one in sums.settings.values()], axis=0)
     _check_saturation(saturated)
-    early = early_defects(black, dark_noise, saturated, sums.level)
+    early = early_defects(black, dark_noise, saturated, level)
     means, reacts = site_means(sums, settings, black, ~early)
     points = [point for one in sums.settings.values() for point in one.points]
-    noise = fit_noise(points, float(black.mean()), sums.level)  # with the same defects as the points' means
+    noise = fit_noise(points, float(black.mean()), level)  # with the same defects as the points' means
     known = [angles[name] for name in sums.light]
-    polarizer = fit_polarizer(means, sums.sensor, known)
-    orientations(polarizer, sums.sensor)
+    polarizer = fit_polarizer(means, sensor, known)
+    orientations(polarizer, sensor)
     frames = np.array([one.count for one in settings])
-    by_angle = designs(sums.sensor, polarizer, frames, noise, sums.level)
+    by_angle = designs(sensor, polarizer, frames, noise, level)
     fits = fit_pixels(sums, settings, black, by_angle)
+    light, images = _interpret(sensor, fits, reacts)
+    usual = max(float(np.median(fits.excess[reacts])), 1e-6) if reacts.any() else 1.0
+    causes = find_defects(
+        {"black level": black, "dark noise": dark_noise, "fit": fits.excess / usual, **images},
+        {"saturated": saturated, "no reaction": ~reacts & ~early},
+        level,
+    )
+    defects = causes > 0
+    shares = {name: float(np.mean(causes >> k & 1)) for k, name in enumerate(CAUSES)}
+    shares["saturated"] = float(np.mean(causes == 1))  # by light alone
+    parameters = _parameters(sensor, fits, black, images["gain"], facts.is_flat_field, ~defects)
+    texts = _texts(sums, facts, polarizer, None not in known, noise)
+    calibration = _calibration(parameters, facts, defects, shares, texts)
+    shade = float(np.percentile(light / light.max(), 1))
+    # the value that 1 % of the pixels exceed at their brightest setting
     brightest = float(np.percentile(np.max([one.mean(slice(None, None, 9)) for one in settings], axis=0), 99))
-    return _Fitted(
-        black, dark_noise, saturated, reacts, early, means, known, noise, points, polarizer, by_angle, fits, brightest
+    names = list(sums.light)
+    warnings = [
+        *about_frames(sums.light, sums.dark, float(np.median(black)), brightest, noise, sums.full_scale),
+        *about_pixels(shares, sums.light, shade, facts.is_flat_field),
+        *about_polarizer(polarizer, means, sensor, names, known),
+    ]
+    return CalibrationResult(
+        calibration,
+        images["gain"],
+        images["angle"],
+        images["extinction"],
+        black,
+        light,
+        causes,
+        fits.excess,
+        tuple(names),
+        tuple(known),
+        polarizer.degrees(),
+        tuple(polarizer.lamp.tolist()),
+        tuple(np.sqrt(np.mean(polarizer.residuals**2, 0)).tolist()),
+        tuple(frames.tolist()),
+        sums.dark.count,
+        noise,
+        tuple(points),
+        expected_errors(calibration, sensor, by_angle, _black_variance(sums, dark_noise), ~defects),
+        warnings,
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Found:
-    """What the terms of the pixels mean; see `CalibrationResult`."""
-
-    gain: np.ndarray
-    angle: np.ndarray
-    extinction: np.ndarray
-    light: np.ndarray
-
-    def images(self) -> Dict[str, np.ndarray]:
-        """By name in `CAUSES`."""
-        return {"gain": self.gain, "angle": self.angle, "extinction": self.extinction}
-
-
-def _interpret(sensor: Sensor, fits: PixelFits, reacts: np.ndarray) -> _Found:
-    """Gain, angle and extinction ratio of each pixel, and the light."""
+def _interpret(sensor: Sensor, fits: PixelFits, reacts: np.ndarray) -> Tuple[np.ndarray, Dict[str, np.ndarray]]:
+    """The light, and gain, angle and extinction ratio of each pixel by name in `CAUSES`; see `CalibrationResult`."""
     a, b, c = fits.terms
     light = smooth_light(a, reacts, sensor)
     angle = np.rad2deg(half_turn(np.arctan2(c, b) / 2 - nominal_angles(sensor, a.shape)))
     m = np.hypot(b, c) / np.maximum(a, 1e-9)
     highest = (_MAX_EXTINCTION - 1) / (_MAX_EXTINCTION + 1)
     m = np.minimum(m, highest)
-    return _Found(a / light, angle, (1 + m) / (1 - m), light)
-
-
-def _causes(fitted: _Fitted, found: _Found, level: float) -> np.ndarray:
-    """(H, W) uint8: what is wrong with each pixel."""
-    unusable = {"saturated": fitted.saturated, "no reaction": ~fitted.reacts & ~fitted.early}
-    excess = fitted.fits.excess
-    usual = max(float(np.median(excess[fitted.reacts])), 1e-6) if fitted.reacts.any() else 1.0
-    images = {"black level": fitted.black, "dark noise": fitted.dark_noise, "fit": excess / usual, **found.images()}
-    return find_defects(images, unusable, level)
+    return light, {"gain": a / light, "angle": angle, "extinction": (1 + m) / (1 - m)}
 
 
 def _parameters(
-    sensor: Sensor, fits: PixelFits, black: np.ndarray, found: _Found, is_flat: bool, used: np.ndarray
+    sensor: Sensor, fits: PixelFits, black: np.ndarray, relative: np.ndarray, is_flat: bool, used: np.ndarray
 ) -> PixelParameters:
     """The parameters of the correction; those of pixels that are not used are of an ideal pixel."""
     a, b, c = (np.where(used, term, start) for term, start in zip(fits.terms, (1.0, 0.0, 0.0)))
-    gain = np.where(used, a if is_flat else found.gain, 1.0)
+    gain = np.where(used, a if is_flat else relative, 1.0)
     colors = color_indices(sensor, a.shape)
     for color in np.unique(colors):
         channel = colors == color
@@ -300,16 +227,17 @@ def _calibration(
     return Calibration.from_parameters(parameters, facts.sensor, facts.offset, defects, facts.bit_depth, texts)
 
 
-def _texts(sums: SessionSums, facts: SessionFacts, fitted: _Fitted) -> Dict[str, Any]:
+def _texts(
+    sums: SessionSums, facts: SessionFacts, polarizer: Polarizer, are_known: bool, noise: Optional[Noise]
+) -> Dict[str, Any]:
     """How the calibration was measured, as JSON can hold it."""
-    noise = fitted.noise
     found: Dict[str, Any] = {
         "settings": len(sums.light),
         "frames": sum(one.count for one in sums.light.values()),
         "dark_frames": sums.dark.count,
-        "angles": [round(angle, 3) for angle in fitted.polarizer.degrees()],
-        "angles_known": None not in fitted.known,
-        "lamp": [round(float(factor), 5) for factor in fitted.polarizer.lamp],
+        "angles": [round(angle, 3) for angle in polarizer.degrees()],
+        "angles_known": are_known,
+        "lamp": [round(float(factor), 5) for factor in polarizer.lamp],
         "flat_field": facts.is_flat_field,
     }
     if noise is not None:

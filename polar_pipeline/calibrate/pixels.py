@@ -44,12 +44,11 @@ class PixelFits(NamedTuple):
 
     Attributes:
         terms: A, B and C, where the model of a value is ``lamp (A + B cos 2a + C sin 2a)``.
-        residual: Root mean square of what the model leaves.
-        excess: The same relative to the noise that is expected, 1 where noise explains it.
+        excess: Root mean square of what the model leaves, relative to the noise that is expected; 1 where noise
+            explains it.
     """
 
     terms: Tuple[np.ndarray, np.ndarray, np.ndarray]
-    residual: np.ndarray
     excess: np.ndarray
 
 
@@ -120,7 +119,7 @@ def fit_pixels(sums: SessionSums, settings: List[FrameSums], black: np.ndarray, 
     """A, B and C of every pixel, in blocks of rows."""
     height, width = sums.shape
     terms, every = np.zeros((3, height, width)), (slice(None),)
-    residual, excess = np.zeros((height, width)), np.zeros((height, width))
+    excess = np.zeros((height, width))
     free = max(1, len(settings) - 3)
     step = max(2, _BLOCK_PIXELS // width // 2 * 2)
     for top in range(0, height, step):
@@ -133,7 +132,6 @@ def fit_pixels(sums: SessionSums, settings: List[FrameSums], black: np.ndarray, 
                 found = np.tensordot(design.solver, values[every + at], 1)
                 left = values[every + at] - np.tensordot(design.basis, found, 1)
                 terms[:, rows][every + at] = found
-                residual[rows][at] = np.sqrt(np.mean(left**2, 0))
                 scale = 1 / (design.variance * free)
                 excess[rows][at] = np.sqrt(np.tensordot(scale, left**2, 1))
-    return PixelFits((terms[0], terms[1], terms[2]), residual, excess)
+    return PixelFits((terms[0], terms[1], terms[2]), excess)

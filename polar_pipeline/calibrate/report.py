@@ -5,7 +5,6 @@ The page is `templates/report.html.j2`; this module prepares the numbers, maps a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
@@ -130,45 +129,6 @@ _QUANTITIES = (
 )
 
 
-@dataclass(frozen=True)
-class _PixelFigure:
-    """A quantity as the template shows it: its map with a colour bar, and its histogram."""
-
-    name: str
-    text: str
-    url: str
-    bar: ColorBar
-    block: int
-    histogram: charts.Histogram
-    row: Tuple[str, ...]
-
-
-class _Setting(NamedTuple):
-    """A setting of the polarizer as a row of the table."""
-
-    name: str
-    angle: str
-    source: str
-    lamp: str
-    residual: str
-    frames: int
-
-
-@dataclass(frozen=True)
-class CalibrationReport:
-    """What the report of a calibration says.
-
-    Attributes:
-        title: Heading.
-        facts: Name -> value.
-        result: The calibration and what was found.
-    """
-
-    title: str
-    facts: Dict[str, str]
-    result: CalibrationResult
-
-
 def render_calibration(result: CalibrationResult, source: str) -> str:
     """The report as HTML; the same result makes the same text.
 
@@ -177,11 +137,9 @@ def render_calibration(result: CalibrationResult, source: str) -> str:
         source: Name of the session's folder or recording.
     """
     used = result.causes == 0
-    report = CalibrationReport(
-        f"Calibration of {printable(result.calibration.sensor.name)} from {printable(source)}", _facts(result), result
-    )
+    title = f"Calibration of {printable(result.calibration.sensor.name)} from {printable(source)}"
     html: str = page_template(Path(__file__).parent / "templates").render(
-        report=report,
+        report={"title": title, "facts": _facts(result), "result": result},
         warnings=[printable(text, 2000) for text in result.warnings],
         errors=[_error_row(row) for row in result.errors],
         figures=[_figure(quantity, result, used) for quantity in _QUANTITIES],
@@ -237,8 +195,8 @@ def _error_row(row: ExpectedError) -> Tuple[str, ...]:
     )
 
 
-def _figure(quantity: _Quantity, result: CalibrationResult, used: np.ndarray) -> _PixelFigure:
-    """The map and the histogram of a quantity; defective pixels count in neither."""
+def _figure(quantity: _Quantity, result: CalibrationResult, used: np.ndarray) -> Dict[str, object]:
+    """The map and the histogram of a quantity for the template; defective pixels count in neither."""
     image, period = quantity.image(result), result.calibration.sensor.period
     side = block_side(result.calibration.shape, 1 if quantity.differs else period, period)
     means = 1 / block_means(1 / image, used, side) if quantity.is_harmonic else block_means(image, used, side)
@@ -246,29 +204,25 @@ def _figure(quantity: _Quantity, result: CalibrationResult, used: np.ndarray) ->
     values = image[used]
     ends = robust_ends(values, _HISTOGRAM_TAIL)
     numbers = (float(np.mean(values)), float(np.std(values)), ends[0], float(np.median(values)), ends[1])
-    return _PixelFigure(
-        quantity.name,
-        quantity.text,
-        data_url(encode_picture(map_picture(means, (low, high)))),
-        ColorBar(VIRIDIS, charts.label(low, quantity.unit), charts.label(high, quantity.unit)),
-        side,
-        charts.histogram(values, quantity.unit, ends),
-        (f"{quantity.name} [{quantity.unit.strip()}]", *(_number(number, quantity.decimals) for number in numbers)),
-    )
+    row = (f"{quantity.name} [{quantity.unit.strip()}]", *(_number(number, quantity.decimals) for number in numbers))
+    return {
+        "name": quantity.name,
+        "text": quantity.text,
+        "url": data_url(encode_picture(map_picture(means, (low, high)))),
+        "bar": ColorBar(VIRIDIS, charts.label(low, quantity.unit), charts.label(high, quantity.unit)),
+        "block": side,
+        "histogram": charts.histogram(values, quantity.unit, ends),
+        "row": row,
+    }
 
 
-def _settings(result: CalibrationResult) -> List[_Setting]:
-    rows = zip(result.settings, result.angles, result.given, result.lamp, result.deviations, result.frames)
+def _settings(result: CalibrationResult) -> List[Tuple[str, ...]]:
+    """Rows of the table of settings: name, angle, where the angle is from, lamp, residual, frames."""
+    source = "estimated" if None in result.given else "given"
+    rows = zip(result.settings, result.angles, result.lamp, result.deviations, result.frames)
     return [
-        _Setting(
-            printable(name),
-            f"{angle:.2f}",
-            "estimated" if None in result.given else "given",
-            f"{lamp:.4f}",
-            f"{100 * deviation:.4f}",
-            frames,
-        )
-        for name, angle, given, lamp, deviation, frames in rows
+        (printable(name), f"{angle:.2f}", source, f"{lamp:.4f}", f"{100 * deviation:.4f}", str(frames))
+        for name, angle, lamp, deviation, frames in rows
     ]
 
 

@@ -10,7 +10,7 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable, quoted
-from polar_pipeline.calibrate.anglefile import AngleTable, read_angles
+from polar_pipeline.calibrate.anglefile import FILES, SECONDS, AngleTable, read_angles
 from polar_pipeline.calibrate.sums import DARK, SessionSums
 from polar_pipeline.options import Options
 from polar_pipeline.pipeline import input_frame
@@ -122,22 +122,13 @@ def add_frames(frames: Iterable[SessionFrame], options: Options) -> SessionSums:
     sums = SessionSums(options.sensor.as_read_out(options.roi_offset))
     order = readout_order(options.flip)
     for row in frames:
-        _add(sums, row._replace(frame=RawFrame(row.frame.mosaic[order], row.frame.full_scale)))
+        try:
+            sums.add(row.setting, RawFrame(row.frame.mosaic[order], row.frame.full_scale))
+        except ValueError as err:  # noqa: PERF203
+            raise FrameError("size", f"{row.name}: {err}") from err
     if not sums.settings:
         raise ValueError("the session holds no frames")
     return sums
-
-
-def _add(sums: SessionSums, row: SessionFrame) -> None:
-    """Add a frame.
-
-    Raises:
-        FrameError: It does not fit the others (cause `size`); the message names it.
-    """
-    try:
-        sums.add(row.setting, row.frame)
-    except ValueError as err:
-        raise FrameError("size", f"{row.name}: {err}") from err
 
 
 def bits_of(full_scale: int) -> int:
@@ -220,17 +211,18 @@ def _listed(folder: Path, table: AngleTable) -> Pictures:
         ValueError: The table is one of a recording.
         SourceError: A file does not exist.
     """
-    if not table.files:
+    if table.columns != FILES:
         raise ValueError("the table of angles of a folder of pictures has columns file and angle")
     found: Pictures = []
-    for name, is_dark, angle in table.files:
-        path = folder / name
+    for row in table.rows:
+        path = folder / row.name
         if not path.exists():
             raise SourceError(f"{printable(str(path))}, in the table of angles, does not exist")
         files = list(_pictures(path)) if path.is_dir() else [path]
         for file in files:
             own = path.name if path.is_dir() else _setting(file, folder)
-            found.append((DARK if is_dark else own if angle is None else f"{angle:g}", angle, file))
+            setting = DARK if row.is_dark else own if row.angle is None else f"{row.angle:g}"
+            found.append((setting, row.angle, file))
     if not any(setting == DARK for setting, _, _ in found) and (folder / DARK).is_dir():
         found = [(DARK, None, file) for file in _pictures(folder / DARK)] + found
     return found
@@ -242,28 +234,28 @@ def _of_recording(source: Source, table: AngleTable, options: Options, are_unkno
     Raises:
         ValueError: The table is one of pictures.
     """
-    if not table.spans:
+    if table.columns == FILES:
         raise ValueError(
             "the table of angles of a recording has columns first, last and angle, or start, end and angle"
         )
     angles: Dict[str, Optional[float]] = {}
-    for span in table.spans:
-        if not span.is_dark:
-            angles[span.setting] = None if are_unknown else span.angle
+    for row in table.rows:
+        if not row.is_dark:
+            angles[row.name] = None if are_unknown else row.angle
     return Session(angles, source.total, _recorded(source, table, options))
 
 
 def _recorded(source: Source, table: AngleTable, options: Options) -> Iterator[SessionFrame]:
     start: Optional[int] = None
     for index, record in enumerate(source.records):
-        image = record.image() if table.is_in_seconds else None
+        image = record.image() if table.columns == SECONDS else None
         start = image.stamp_ns if start is None and image is not None else start
         place = (image.stamp_ns - (start or 0)) / 1e9 if image is not None else float(index)
-        span = next((span for span in table.spans if span.first <= place <= span.last), None)
-        if span is not None:
+        row = next((row for row in table.rows if row.first <= place <= row.last), None)
+        if row is not None:
             frame = messages.to_raw(image or record.image(), options).unpack()
             if frame.is_split:
                 raise FrameError(
                     "encoding", "a calibration is of a sensor's mosaic; these frames are split into angles"
                 )
-            yield SessionFrame(DARK if span.is_dark else span.setting, f"frame {index} of {source.topic}", frame)
+            yield SessionFrame(DARK if row.is_dark else row.name, f"frame {index} of {source.topic}", frame)

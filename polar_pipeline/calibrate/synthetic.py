@@ -15,8 +15,6 @@ from polar_pipeline.calibration.simulation import SimulatedSensor
 _COLORS = (0.8, 1.0, 0.7)
 #: DoLP and AoLP in degrees of the test frames.
 TEST_LIGHT = ((0.0, 0.0), (0.05, 20.0), (0.3, 70.0), (0.9, 115.0), (0.95, 160.0))
-#: Refractive index of the polarizer's glass.
-_INDEX = 1.5
 
 
 @dataclass(frozen=True)
@@ -29,8 +27,6 @@ class Bench:
         dark_frames: Before them.
         light: S0 behind the polarizer, 0 to 1: the brightest pixels reach this share of full scale.
         drift: By which share the lamp becomes darker from the first angle to the last.
-        tilt: Of the polarizer from the plane of the sensor, in degrees.
-        tilt_axis: Around which it is tilted, in degrees.
     """
 
     angles: Tuple[float, ...]
@@ -38,30 +34,15 @@ class Bench:
     dark_frames: int = 64
     light: float = 0.8
     drift: float = 0.0
-    tilt: float = 0.0
-    tilt_axis: float = 0.0
 
     def lamp(self) -> np.ndarray:
         """(K,) brightness of the lamp at each angle."""
         return 1 - self.drift * np.linspace(0, 1, len(self.angles))
 
     def stokes(self, setting: int) -> np.ndarray:
-        """(3,) Stokes vector behind the polarizer.
-
-        Tilted by T, its axis appears turned, since what is across the tilt axis appears shorter by cos T; and each side
-        of its glass lets through more of the light that is polarized across the tilt axis (Fresnel).
-        """
-        turned = np.deg2rad(self.angles[setting] - self.tilt_axis)
-        tilt = np.deg2rad(self.tilt)
-        along, across = np.cos(turned), np.sin(turned) * np.cos(tilt)
-        angle = 2 * (np.arctan2(across, along) + np.deg2rad(self.tilt_axis))
-        inside = np.cos(np.arcsin(np.sin(tilt) / _INDEX))
-        outside = np.cos(tilt)
-        straight = 1 - ((_INDEX - 1) / (_INDEX + 1)) ** 2
-        s = 1 - ((outside - _INDEX * inside) / (outside + _INDEX * inside)) ** 2
-        p = 1 - ((_INDEX * outside - inside) / (_INDEX * outside + inside)) ** 2
-        through = np.hypot(s * along, p * np.sin(turned)) ** 2 / straight**2 * self.light * self.lamp()[setting]
-        stokes: np.ndarray = through * np.array([1, np.cos(angle), np.sin(angle)])
+        """(3,) Stokes vector behind the polarizer."""
+        angle = 2 * np.deg2rad(self.angles[setting])
+        stokes: np.ndarray = self.light * self.lamp()[setting] * np.array([1, np.cos(angle), np.sin(angle)])
         return stokes
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 import re
-import sys
 from typing import Tuple
 
 from polar_pipeline._util.text import quoted
@@ -18,44 +17,30 @@ DAY_S = 86400.0
 _DIGITS = 18
 
 
-def parse_integer(text: str) -> int:
-    """An integer of any sign."""
-    if re.fullmatch(f"[-+]?[0-9]{{1,{_DIGITS}}}", text) is None:  # Python refuses thousands of digits, or is slow
-        raise argparse.ArgumentTypeError(f"expected a whole number, got {quoted(text)}")
+def parse_integer(text: str, lowest: float = -math.inf, highest: float = math.inf) -> int:
+    """A whole number in [lowest, highest]."""
+    # Python refuses thousands of digits, or is slow
+    if re.fullmatch(f"[-+]?[0-9]{{1,{_DIGITS}}}", text) is None or not lowest <= int(text) <= highest:
+        raise argparse.ArgumentTypeError(f"expected a whole number{_range(lowest, highest)}, got {quoted(text)}")
     return int(text)
 
 
-def parse_real(text: str) -> float:
-    """A number, NaN and infinity included."""
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a number, got {quoted(text)}") from None
-
-
-def parse_finite(text: str) -> float:
-    """A finite number."""
-    value = parse_real(text)
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"expected a finite number, got {quoted(text)}")
-    return value
-
-
-def parse_nonnegative(text: str, highest: float = sys.float_info.max) -> float:
-    """A number from 0 to `highest`."""
+def parse_number(text: str, lowest: float = -math.inf, highest: float = math.inf) -> float:
+    """A finite number in [lowest, highest]."""
     try:
         value = float(text)
     except ValueError:
-        value = -1.0
-    if not 0 <= value <= highest:
-        limit = "" if highest == sys.float_info.max else f" and at most {highest:g}"
-        raise argparse.ArgumentTypeError(f"expected a number >= 0{limit}, got {quoted(text)}")
+        value = math.nan
+    if not (math.isfinite(value) and lowest <= value <= highest):
+        raise argparse.ArgumentTypeError(f"expected a number{_range(lowest, highest)}, got {quoted(text)}")
     return value
 
 
-def parse_seconds(text: str) -> float:
-    """Seconds from 0 to a day."""
-    return parse_nonnegative(text, DAY_S)
+def _range(lowest: float, highest: float) -> str:
+    """The limits of a number in words, if it has any."""
+    if math.isinf(lowest):
+        return ""
+    return f" from {lowest:.9g} to {highest:.9g}" if math.isfinite(highest) else f" >= {lowest:.9g}"
 
 
 def parse_size(text: str) -> Tuple[int, int]:

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -16,8 +17,7 @@ from polar_pipeline._util.text import printable
 from polar_pipeline.batch.recordings import Recording, list_recordings, scheme_of
 from polar_pipeline.batch.remote import SPOOL_BYTES
 from polar_pipeline.batch.settings import BatchSettings, golden_of
-from polar_pipeline.cli.argument_types import parse_integer, parse_nonnegative
-from polar_pipeline.cli.command import Command
+from polar_pipeline.cli.argument_types import parse_integer, parse_number
 from polar_pipeline.cli.errors import FailureError, UsageError, show_error
 from polar_pipeline.cli.option_arguments import (
     add_params_argument,
@@ -49,7 +49,8 @@ _KILLING_S = 5.0
 _GB = 1 << 30
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to a parser."""
     parser.add_argument(
         "sources",
         nargs="+",
@@ -94,7 +95,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--jobs", type=_parse_jobs, metavar="N", help="worker processes on this machine (default: one per GPU, or core)"
+        "--jobs",
+        type=partial(parse_integer, lowest=1, highest=_MAX_JOBS),
+        metavar="N",
+        help="worker processes on this machine (default: one per GPU, or core)",
     )
     parser.add_argument(
         "--scheduler",
@@ -104,7 +108,7 @@ def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--retries",
-        type=_parse_retries,
+        type=partial(parse_integer, lowest=0, highest=_MAX_RETRIES),
         metavar="N",
         help=f"how many workers may be lost with a recording before it fails (default: {DEFAULT_RETRIES}; a cluster "
         "has its own setting, distributed.scheduler.allowed-failures)",
@@ -114,41 +118,24 @@ def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--spool-gb",
-        type=parse_nonnegative,
+        type=partial(parse_number, lowest=0),
         default=SPOOL_BYTES / _GB,
         metavar="GB",
         help=f"most that fetched recordings take there (default: {SPOOL_BYTES / _GB:g})",
     )
 
 
-def _parse_jobs(text: str) -> int:
-    return _between(text, 1, _MAX_JOBS)
-
-
-def _parse_retries(text: str) -> int:
-    return _between(text, 0, _MAX_RETRIES)
-
-
-def _between(text: str, lowest: int, highest: int) -> int:
-    value = parse_integer(text)
-    if not lowest <= value <= highest:
-        raise argparse.ArgumentTypeError(f"expected a number from {lowest} to {highest}, got {value}")
-    return value
-
-
 def _parse_seconds(text: str) -> int:
     """Nanoseconds from seconds, with or without `s`."""
-    seconds = parse_nonnegative(text[:-1] if text.endswith("s") else text, 1e6)
-    if seconds < 1:
-        raise argparse.ArgumentTypeError(f"expected at least 1 second, got {printable(text)}")
-    return round(seconds * 1e9)
+    return round(1e9 * parse_number(text[:-1] if text.endswith("s") else text, 1, 1e6))
 
 
-def _run(values: argparse.Namespace) -> int:
+def run(values: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
     try:
         from polar_pipeline.batch import run as batches
         from polar_pipeline.batch.cluster import dashboard_of
-        from polar_pipeline.batch.results import known_names
+        from polar_pipeline.batch.results import clean, known_names
     except ImportError as err:
         raise FailureError(
             f"needs Dask, fsspec and PyArrow ({err}); pip install '/path/to/polar_pipeline[batch]'"
@@ -159,6 +146,7 @@ def _run(values: argparse.Namespace) -> int:
     batch = batches.Batch(settings, recordings, values.output)
     with _ended_by_second_signal(values.output), ExitStack() as stack:
         if batch.left:
+            stack.callback(clean, values.output)  # of what its workers left when the cluster was closed
             client, threads = _open_client(values, settings, stack)
             show_error(f"dashboard: {dashboard_of(client)}")
             batch.run(client, threads)
@@ -309,6 +297,3 @@ def _print_summary(batch: Batch, recordings: Sequence[Recording], folder: Path) 
     print(f"wrote {printable(str(folder / 'index.html'))}")
     sys.stdout.flush()
     return 1 if bad else 0
-
-
-COMMAND = Command(_add_arguments, _run)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
 
 from polar_pipeline import __version__
 from polar_pipeline.bench.figures import format_figures
-from polar_pipeline.cli.argument_types import parse_products, parse_seconds, parse_size
-from polar_pipeline.cli.command import Command
+from polar_pipeline.cli.argument_types import DAY_S, parse_number, parse_products, parse_size
 from polar_pipeline.cli.errors import GET_ROS, FailureError, UsageError, show_error
 from polar_pipeline.cli.source_arguments import parse_rate
 from polar_pipeline.options import OPTIONS
@@ -16,11 +16,12 @@ from polar_pipeline.products import DEFAULT_PRODUCTS
 from polar_pipeline.sensor.mosaic import get_sensor
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to a parser."""
     parser.add_argument("--json", action="store_true", help="print JSON; fields are named as in ros2_benchmark")
     parser.add_argument(
         "--seconds",
-        type=_parse_duration,
+        type=partial(parse_number, lowest=1e-3, highest=DAY_S),
         default=10.0,
         help="of frames at --rate, and of frames at full speed (default: 10)",
     )
@@ -36,14 +37,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _parse_duration(text: str) -> float:
-    value = parse_seconds(text)
-    if value == 0:
-        raise argparse.ArgumentTypeError("expected more than 0 seconds")
-    return value
-
-
-def _run(values: argparse.Namespace) -> int:
+def run(values: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
     try:
         from polar_pipeline.bench.node import measure
     except ImportError as err:
@@ -61,6 +56,3 @@ def _run(values: argparse.Namespace) -> int:
     else:
         print("\n\n".join(format_figures(name, figures) for name, figures in loads.items()))
     return 0
-
-
-COMMAND = Command(_add_arguments, _run)

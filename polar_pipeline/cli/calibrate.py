@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Iterator, Optional
 
@@ -17,10 +18,9 @@ from polar_pipeline.calibrate.estimate import CalibrationResult, SessionFacts, c
 from polar_pipeline.calibrate.report import render_calibration
 from polar_pipeline.calibrate.session import add_frames, bits_of, open_session
 from polar_pipeline.calibration import save_calibration
-from polar_pipeline.cli.argument_types import parse_finite, parse_nonnegative
-from polar_pipeline.cli.command import Command
+from polar_pipeline.cli.argument_types import parse_number
 from polar_pipeline.cli.errors import FailureError, UsageError, show_error
-from polar_pipeline.cli.option_arguments import add_frame_option_arguments, requested_options
+from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_options
 from polar_pipeline.cli.outputs import check_output_files, report_path
 from polar_pipeline.cli.source_arguments import add_size_limit_argument
 from polar_pipeline.options import Options
@@ -30,7 +30,8 @@ from polar_pipeline.sensor.frames import FrameError
 _UNKNOWN = "unknown"
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to a parser."""
     parser.add_argument(
         "source",
         type=Path,
@@ -56,21 +57,24 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--flat-field", action="store_true", help="correct the lens shading and the lamp's unevenness too"
     )
-    parser.add_argument("--temperature", type=parse_finite, metavar="C", help="of the sensor, to note in the file")
-    parser.add_argument("--exposure", type=parse_nonnegative, metavar="MS", help="exposure time, to note in the file")
+    parser.add_argument("--temperature", type=parse_number, metavar="C", help="of the sensor, to note in the file")
+    parser.add_argument(
+        "--exposure", type=partial(parse_number, lowest=0), metavar="MS", help="exposure time, to note in the file"
+    )
     parser.add_argument("--topic", default="", help="topic of the raw images in a recording (default: the only one)")
     add_size_limit_argument(parser)
-    add_frame_option_arguments(parser)
+    add_pipeline_arguments(parser, ("frame",))
 
 
-def _run(values: argparse.Namespace) -> int:
+def run(values: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
     if values.output.suffix != ".npz":
         raise UsageError(f"the output is an .npz file, got {values.output}")
     options = requested_options(values, ("intensity",))
     table = Path(values.angles) if values.angles not in (None, _UNKNOWN) else None
     report = report_path(values.report, values.output)
     outputs = [path for path in (values.output, report) if path is not None]
-    check_output_files(outputs, [path for path in (values.source, table) if path is not None])
+    check_output_files(outputs, [values.source, table])
     if values.output.exists() and not values.force:  # before minutes of work
         raise FileExistsError(f"{values.output} exists already; --force replaces it")
     with ExitStack() as stack:
@@ -139,6 +143,3 @@ def summary(result: CalibrationResult) -> Iterator[str]:
             f"at DoLP {row.dolp:g}: error of DoLP {row.dolp_before:.4f} -> {row.dolp_error:.4f}, of AoLP "
             f"{row.aolp_before:.2f} -> {row.aolp_error:.2f} degrees"
         )
-
-
-COMMAND = Command(_add_arguments, _run)

@@ -9,12 +9,12 @@ from typing import Dict, Iterable
 from tqdm import tqdm
 
 from polar_pipeline._util.text import printable
-from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.errors import UsageError
 from polar_pipeline.cli.outputs import check_output_files
 from polar_pipeline.cli.source_arguments import add_size_limit_argument
+from polar_pipeline.replay.bags import Record
 from polar_pipeline.replay.limits import megabytes
-from polar_pipeline.replay.recompress import Conversion, Record, compress_recording
+from polar_pipeline.replay.recompress import Conversion, compress_recording
 from polar_pipeline.replay.source import recording_of
 
 
@@ -51,7 +51,8 @@ def show_conversions(found: Dict[str, Conversion], output: Path) -> None:
     print(f"wrote {printable(str(output))}")
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to a parser."""
     add_copy_arguments(parser)
     parser.add_argument(
         "--topic",
@@ -61,13 +62,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _run(values: argparse.Namespace) -> int:
+def run(values: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
     check_copy(values)
     found = compress_recording(
         values.source, values.output, values.topic, values.force, values.max_bytes, watch=with_bar
     )
     show_conversions(found, values.output)
     return 0
-
-
-COMMAND = Command(_add_arguments, _run)

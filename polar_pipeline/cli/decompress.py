@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from polar_pipeline.cli.command import Command
-from polar_pipeline.cli.compress import add_copy_arguments, check_copy, show_conversions, with_bar
+from polar_pipeline.cli.compress import add_copy_arguments as add_arguments
+from polar_pipeline.cli.compress import check_copy, show_conversions, with_bar
 from polar_pipeline.replay.recompress import decompress_recording
 
+__all__ = ["add_arguments", "run"]
 
-def _run(values: argparse.Namespace) -> int:
+
+def run(values: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
     check_copy(values)
     found = decompress_recording(values.source, values.output, values.force, values.max_bytes, watch=with_bar)
     show_conversions(found, values.output)
     return 0
-
-
-COMMAND = Command(add_copy_arguments, _run)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 
-from polar_pipeline.cli.command import Command
 from polar_pipeline.doctor.checks import as_text, run_checks
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to a parser."""
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _run(values: argparse.Namespace) -> int:
+def run(values: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
     checks = run_checks()
     if values.json:
         rows = [{"topic": check.topic, "state": check.state, "text": check.text} for check in checks]
@@ -21,6 +22,3 @@ def _run(values: argparse.Namespace) -> int:
     else:
         print(as_text(checks), end="")
     return 0
-
-
-COMMAND = Command(_add_arguments, _run)

@@ -5,20 +5,17 @@ from __future__ import annotations
 import argparse
 import shlex
 
-from polar_pipeline.cli.command import Command
 from polar_pipeline.doctor.checks import named_profiles, transport_environment
 
 
-def _add_arguments(_: argparse.ArgumentParser) -> None:
+def add_arguments(_: argparse.ArgumentParser) -> None:
     """Add none: the installed Fast DDS decides."""
 
 
-def _run(_: argparse.Namespace) -> int:
+def run(_: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
     for name, value in transport_environment().items():
         print(f"export {name}={shlex.quote(value)}")
     for name in named_profiles():
         print(f"# {name} is set already")
     return 0
-
-
-COMMAND = Command(_add_arguments, _run)

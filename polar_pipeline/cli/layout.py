@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
-from polar_pipeline._util.text import quoted
-from polar_pipeline.cli.argument_types import parse_real
-from polar_pipeline.cli.command import Command
+from polar_pipeline.cli.argument_types import parse_number
 from polar_pipeline.cli.errors import FailureError
-from polar_pipeline.cli.option_arguments import add_frame_option_arguments, requested_options
+from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_options
 from polar_pipeline.cli.source_arguments import add_picture_argument, add_size_limit_argument
 from polar_pipeline.pipeline import input_frame
 from polar_pipeline.quality.layout import check_layout, offsets_of_polarizer
 from polar_pipeline.replay.rawpicture import read_raw
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to a parser."""
     add_picture_argument(parser)
     parser.add_argument(
         "--polarizer",
-        type=_parse_angle,
+        type=partial(parse_number, lowest=-360, highest=360),
         metavar="DEGREES",
         help="direction that a sheet polarizer before the camera lets through, from the picture's x axis "
         "counter-clockwise; best 0, 45, 90 or 135",
     )
     add_size_limit_argument(parser)
-    add_frame_option_arguments(parser)
+    add_pipeline_arguments(parser, ("frame",))
 
 
-def _parse_angle(text: str) -> float:
-    value = parse_real(text)
-    if not -360 <= value <= 360:
-        raise argparse.ArgumentTypeError(f"expected degrees from -360 to 360, got {quoted(text)}")
-    return value
-
-
-def _run(values: argparse.Namespace) -> int:
+def run(values: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
     options = requested_options(values, ("intensity",))
     frame = input_frame(read_raw(values.image, values.max_bytes), options)
     found = check_layout(frame, options)
@@ -50,6 +44,3 @@ def _run(values: argparse.Namespace) -> int:
         fits = f"fits {values.polarizer:g} degrees" if row.fits else "does not fit"
         print(f"--roi-offset {row.offset[0]} {row.offset[1]}: the sheet reads {row.angle:.1f} degrees, {fits}")
     return int(found.fits is False or not readings[0].fits)
-
-
-COMMAND = Command(_add_arguments, _run)

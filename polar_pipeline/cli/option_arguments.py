@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from polar_pipeline._util.text import quoted
-from polar_pipeline.cli.argument_types import parse_integer, parse_nonnegative, parse_products, parse_real
+from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_products
 from polar_pipeline.cli.errors import FailureError, UsageError
 from polar_pipeline.options import FROM_FRAMES, OPTIONS, Options
 from polar_pipeline.pipeline import Pipeline
@@ -17,16 +17,6 @@ from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Arguments of `Pipeline`, by name.
 Arguments = Dict[str, Any]
-
-
-def add_pipeline_arguments(parser: argparse.ArgumentParser, is_single: bool = False) -> None:
-    """Add the options of `Pipeline`.
-
-    Args:
-        parser: The command's.
-        is_single: Whether the command processes a single frame, so that SSIM has no other to compare with.
-    """
-    _add_options(parser, ("machine", "frame", "products"), ("ssim_mode",) if is_single else ())
 
 
 def add_tolerance_argument(parser: argparse.ArgumentParser) -> None:
@@ -58,21 +48,11 @@ def _parse_tolerance(text: str) -> Tuple[str, float]:
         raise argparse.ArgumentTypeError(
             f"expected PRODUCT=VALUE with a product among {', '.join(PRODUCTS)}, got {quoted(text)}"
         )
-    return name, parse_nonnegative(value)
-
-
-def add_option_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say what to compute and how, without those of the machine."""
-    _add_options(parser, ("frame", "products"))
-
-
-def add_frame_option_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say what the pixels of a frame are."""
-    _add_options(parser, ("frame",))
+    return name, parse_number(value, 0)
 
 
 #: Type of an option, or of its items -> how argparse reads a value.
-_PARSERS: Dict[type, Callable[[str], object]] = {int: parse_integer, float: parse_real, str: str}
+_PARSERS: Dict[type, Callable[[str], object]] = {int: parse_integer, float: parse_number, str: str}
 
 
 class _SetOpposite(argparse.Action):
@@ -87,8 +67,18 @@ class _SetOpposite(argparse.Action):
         setattr(namespace, self.dest, value)
 
 
-def _add_options(parser: argparse.ArgumentParser, groups: Tuple[str, ...], without: Tuple[str, ...] = ()) -> None:
-    """Add the options of groups. Those that the command line does not name are not in its values."""
+def add_pipeline_arguments(
+    parser: argparse.ArgumentParser,
+    groups: Tuple[str, ...] = ("machine", "frame", "products"),
+    without: Tuple[str, ...] = (),
+) -> None:
+    """Add the options of `Pipeline`. Those that the command line does not name are not in its values.
+
+    Args:
+        parser: The command's.
+        groups: Groups of the options (`Option.group`).
+        without: Names of options that the command does not have.
+    """
     into = parser.add_argument_group("pipeline")
     for row in (row for group in groups for row in OPTIONS.values() if row.group == group and row.name not in without):
         argument = row.name.replace("_", "-")

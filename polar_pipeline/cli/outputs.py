@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Iterable, Optional
+from typing import Iterable, Optional, Tuple
 
-from polar_pipeline._util.files import check_outputs
 from polar_pipeline.cli.errors import UsageError
 
 
-def check_output_files(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
-    """Refuse outputs that would replace an input or lie in one that is a folder.
+def check_output_files(outputs: Iterable[Optional[Path]], inputs: Iterable[Optional[Path]]) -> None:
+    """Refuse to overwrite an input, through whatever name, link or folder. Call it before anything is opened.
+
+    Args:
+        outputs: Files to write; None counts for nothing.
+        inputs: Files and folders to read; None counts for nothing.
 
     Raises:
-        UsageError: An output would.
+        UsageError: An output is an input, or lies in a folder that is one.
     """
-    try:
-        check_outputs(outputs, inputs)
-    except ValueError as err:
-        raise UsageError(str(err)) from err
+    written = [path for path in outputs if path is not None]
+    for path in (path for path in inputs if path is not None):
+        place, is_folder = path.resolve(), path.is_dir()
+        files = {_identity(file) for file in (path.iterdir() if is_folder else [path]) if file.exists()}
+        for output in written:
+            places = output.resolve(), output.parent.resolve() / output.name  # the latter if it is a link
+            if place in places or (output.exists() and _identity(output) in files):
+                raise UsageError(f"{output} would replace an input, {path}")
+            if is_folder and any(place in each.parents for each in places):
+                raise UsageError(f"{output} lies in an input, the folder {path}")
+
+
+def _identity(path: Path) -> Tuple[int, int]:
+    """Device and inode of a file: equal for all names and links of a file."""
+    status = path.stat()
+    return status.st_dev, status.st_ino
 
 
 def report_path(report: Optional[Path], output: Optional[Path]) -> Optional[Path]:

@@ -4,23 +4,42 @@ from __future__ import annotations
 
 import argparse
 
-from polar_pipeline.cli.command import Command
+from polar_pipeline.cli.argument_types import parse_size
 from polar_pipeline.cli.errors import FailureError
-from polar_pipeline.cli.frame_arguments import add_frame_arguments, requested_raw_format
-from polar_pipeline.cli.option_arguments import requested_options
+from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_options
 from polar_pipeline.cuda.device import DEVICES
 from polar_pipeline.cuda.report import plan_json, plan_report, plan_text
 from polar_pipeline.cuda.tuned import ScheduleError
+from polar_pipeline.cuda.work import CAMERA_FORMATS
+from polar_pipeline.options import Options
 from polar_pipeline.sensor.frames import FrameError
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_frame_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add size and format of the frames, and what to compute from them."""
+    parser.add_argument(
+        "--size", type=parse_size, default=(2448, 2048), metavar="WxH", help="of the raw frame (default: 2448x2048)"
+    )
+    parser.add_argument(
+        "--raw", choices=tuple(CAMERA_FORMATS), help="raw pixels (default: u8; u16 with a --bit-depth above 8)"
+    )
+    add_pipeline_arguments(parser, ("frame", "products"))
+
+
+def requested_raw_format(values: argparse.Namespace, options: Options) -> str:
+    """The raw format that the command line asks for: a key of `CAMERA_FORMATS`."""
+    return values.raw or ("u16" if options.bit_depth > 8 else "u8")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to a parser."""
     parser.add_argument("--device", choices=tuple(DEVICES), default="xavier", help="the GPU (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_frame_arguments(parser)
 
 
-def _run(values: argparse.Namespace) -> int:
+def run(values: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
     options = requested_options(values)
     try:
         report = plan_report(options, DEVICES[values.device], requested_raw_format(values, options), values.size)
@@ -28,6 +47,3 @@ def _run(values: argparse.Namespace) -> int:
         raise FailureError(str(err)) from err
     print(plan_json(report) if values.json else plan_text(report))
     return 0
-
-
-COMMAND = Command(_add_arguments, _run)

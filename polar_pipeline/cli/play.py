@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import Dict
 
 from polar_pipeline._util.text import printable
-from polar_pipeline.cli.argument_types import parse_seconds
-from polar_pipeline.cli.command import Command
+from polar_pipeline.cli.argument_types import DAY_S, parse_number
 from polar_pipeline.cli.errors import GET_ROS, FailureError, show_error
 from polar_pipeline.cli.source_arguments import add_source_arguments, parse_rate
 from polar_pipeline.replay.source import DEFAULT_RATE
 from polar_pipeline.sensor.frames import FrameError
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to a parser."""
     add_source_arguments(parser)
     parser.add_argument(
         "--rate",
@@ -31,11 +32,16 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--loop", action="store_true", help="start again at the end")
     parser.add_argument("--restamp", action="store_true", help="stamp frames as they are published, as a camera does")
     parser.add_argument(
-        "--wait", type=parse_seconds, default=0.0, metavar="SECONDS", help="how long to wait for a subscriber"
+        "--wait",
+        type=partial(parse_number, lowest=0, highest=DAY_S),
+        default=0.0,
+        metavar="SECONDS",
+        help="how long to wait for a subscriber",
     )
 
 
-def _run(values: argparse.Namespace) -> int:
+def run(values: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
     try:
         from polar_pipeline.stream.play import play
     except ImportError as err:
@@ -62,6 +68,3 @@ def _run(values: argparse.Namespace) -> int:
     causes = "".join(f", skipped {number} x {cause}" for cause, number in skipped.items())
     print(f"published {count} frames on {printable(values.to)}{causes}")
     return 0 if count else 1
-
-
-COMMAND = Command(_add_arguments, _run)

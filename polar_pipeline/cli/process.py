@@ -9,7 +9,6 @@ import numpy as np
 
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.text import printable
-from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.findings import show_layout
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_pipeline
 from polar_pipeline.cli.outputs import check_output_files
@@ -20,7 +19,8 @@ from polar_pipeline.replay.picture import encode_picture, legend
 from polar_pipeline.replay.rawpicture import read_raw
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to a parser."""
     add_picture_argument(parser)
     parser.add_argument(
         "-o", "--output", type=Path, default=Path(), metavar="FOLDER", help="where to write (default: here)"
@@ -34,10 +34,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--force", action="store_true", help="replace files that exist")
     add_size_limit_argument(parser)
-    add_pipeline_arguments(parser, is_single=True)
+    add_pipeline_arguments(parser, without=("ssim_mode",))  # there is no frame to compare with
 
 
-def _run(values: argparse.Namespace) -> int:
+def run(values: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
     pipeline = requested_pipeline(values)
     try:
         paths = {}
@@ -71,6 +72,3 @@ def _write(path: Path, picture: np.ndarray, force: bool) -> None:
     with replacing(path, force) as stream:
         stream.write(encode_picture(picture, path.suffix))
     print(f"wrote {printable(str(path))}")
-
-
-COMMAND = Command(_add_arguments, _run)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 from contextlib import ExitStack
 from pathlib import Path
-from typing import List, Optional, Tuple
+from typing import Iterable, List, Optional
 
 from tqdm import tqdm
 
 from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline._util.text import printable
-from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.errors import UsageError
 from polar_pipeline.cli.findings import show_findings
 from polar_pipeline.cli.option_arguments import (
@@ -26,13 +25,14 @@ from polar_pipeline.cli.source_arguments import add_picture_rate_argument, add_s
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import DEFAULT_PRODUCTS, get_products
 from polar_pipeline.replay.compare import Golden, ProductComparison, format_rows, open_golden
-from polar_pipeline.replay.job import Job, UnusableError, late, process_recording
+from polar_pipeline.replay.job import Job, late, process_recording
 from polar_pipeline.replay.report import format_timings
 from polar_pipeline.replay.run import Summary
-from polar_pipeline.replay.source import DEFAULT_RATE, is_recording, recording_of
+from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, is_recording, recording_of
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to a parser."""
     add_source_arguments(parser)
     add_picture_rate_argument(parser)
     parser.add_argument("-o", "--output", type=Path, metavar="OUT.mcap", help="recording to write")
@@ -49,7 +49,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_pipeline_arguments(parser)
 
 
-def _run(values: argparse.Namespace) -> int:
+def run(values: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
     _check_usage(values)
     report = report_path(values.report, values.output)
     outputs = [path for path in (values.output, report) if path is not None]
@@ -77,21 +78,15 @@ def _run(values: argparse.Namespace) -> int:
             dict(values.tolerance),
         )
         _check_tolerances(job, pipeline)
-        summary, rows = _process(job, pipeline)
+        summary, rows = process_recording(job, pipeline, _with_bar)
     show_findings(summary)
     _print_summary(summary, outputs, rows)
     return 0 if all(row.passed for row in rows) else 1
 
 
-def _process(job: Job, pipeline: Pipeline) -> Tuple[Summary, List[ProductComparison]]:
-    """Process the recording, with a bar in a terminal."""
-    try:
-        return process_recording(
-            job, pipeline, lambda records, total: tqdm(records, total=total, unit="frame", disable=None)
-        )
-    except UnusableError as err:
-        show_findings(err.summary)
-        raise
+def _with_bar(records: Iterable[Recorded], total: int) -> Iterable[Recorded]:
+    """The records of a recording, with a bar in a terminal."""
+    return tqdm(records, total=total, unit="frame", disable=None)
 
 
 def _check_usage(values: argparse.Namespace) -> None:
@@ -122,6 +117,3 @@ def _print_summary(summary: Summary, outputs: List[Path], rows: List[ProductComp
         print(f"wrote {printable(str(path))}")
     if rows:
         print(format_rows(rows))
-
-
-COMMAND = Command(_add_arguments, _run)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
-from typing import Callable, Tuple
+from typing import Tuple
 
 import numpy as np
 from tqdm import tqdm
@@ -14,8 +15,7 @@ from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.calibrate.polarizer import MIN_ANGLES
 from polar_pipeline.calibrate.synthetic import TEST_LIGHT, Bench, picture_name, sample_frames, synthetic_session
 from polar_pipeline.calibration.simulation import Deviations, simulate_sensor
-from polar_pipeline.cli.argument_types import parse_integer, parse_nonnegative, parse_size
-from polar_pipeline.cli.command import Command
+from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_size
 from polar_pipeline.cli.errors import FailureError, UsageError
 from polar_pipeline.replay.picture import encode_picture
 from polar_pipeline.sensor.mosaic import SENSORS, get_sensor
@@ -28,7 +28,8 @@ _MAX_PIXELS = 1 << 24
 _LAMP_DRIFT = 0.01
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to a parser."""
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="to write; it must not exist")
     parser.add_argument(
         "--sensor",
@@ -36,29 +37,53 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"{', '.join(SENSORS)}, or a tile such as '90 45 / 135 0' (default: %(default)s)",
     )
     parser.add_argument(
-        "--angles", type=_whole(MIN_ANGLES), default=18, metavar="N", help="settings of the polarizer (default: 18)"
+        "--angles",
+        type=partial(parse_integer, lowest=MIN_ANGLES, highest=_MOST),
+        default=18,
+        metavar="N",
+        help="settings of the polarizer (default: 18)",
     )
-    parser.add_argument("--frames", type=_whole(1), default=16, metavar="N", help="of each setting (default: 16)")
-    parser.add_argument("--dark-frames", type=_whole(1), default=64, metavar="N", help="(default: 64)")
+    parser.add_argument(
+        "--frames",
+        type=partial(parse_integer, lowest=1, highest=_MOST),
+        default=16,
+        metavar="N",
+        help="of each setting (default: 16)",
+    )
+    parser.add_argument(
+        "--dark-frames",
+        type=partial(parse_integer, lowest=1, highest=_MOST),
+        default=64,
+        metavar="N",
+        help="(default: 64)",
+    )
     parser.add_argument(
         "--size", type=parse_size, default=(320, 256), metavar="WxH", help="of the frames (default: 320x256)"
     )
     parser.add_argument(
-        "--bit-depth", type=_whole(8, 16), default=12, metavar="BITS", help="of the pixels (default: 12)"
+        "--bit-depth",
+        type=partial(parse_integer, lowest=8, highest=16),
+        default=12,
+        metavar="BITS",
+        help="of the pixels (default: 12)",
     )
     parser.add_argument(
-        "--seed", type=_whole(0, 2**31 - 1), default=0, metavar="N", help="of all that is random (default: 0)"
+        "--seed",
+        type=partial(parse_integer, lowest=0, highest=2**31 - 1),
+        default=0,
+        metavar="N",
+        help="of all that is random (default: 0)",
     )
     parser.add_argument(
         "--defects",
-        type=_share,
+        type=partial(parse_number, lowest=0, highest=0.5),
         default=5e-4,
         metavar="SHARE",
         help="defective pixels, 0 to 0.5 (default: %(default)s)",
     )
     parser.add_argument(
         "--shading",
-        type=_share,
+        type=partial(parse_number, lowest=0, highest=0.5),
         default=0.1,
         metavar="SHARE",
         help="how much darker corners are (default: %(default)s)",
@@ -68,23 +93,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _whole(lowest: int, highest: int = _MOST) -> Callable[[str], int]:
-    """A conversion to integers in a range."""
-
-    def convert(text: str) -> int:
-        value = parse_integer(text)
-        if not lowest <= value <= highest:
-            raise argparse.ArgumentTypeError(f"expected a whole number from {lowest} to {highest}, got {quoted(text)}")
-        return value
-
-    return convert
-
-
-def _share(text: str) -> float:
-    return parse_nonnegative(text, 0.5)
-
-
-def _run(values: argparse.Namespace) -> int:
+def run(values: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
     try:
         sensor = get_sensor(values.sensor)
     except ValueError as err:
@@ -122,6 +132,3 @@ def _angles(values: argparse.Namespace) -> Tuple[float, ...]:
     if values.unknown_angles:
         even = even + np.random.default_rng(values.seed).uniform(-0.3, 0.3, len(even)) * 180 / values.angles
     return tuple(even.tolist())
-
-
-COMMAND = Command(_add_arguments, _run)

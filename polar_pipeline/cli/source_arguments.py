@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
-from polar_pipeline._util.text import quoted
-from polar_pipeline.cli.argument_types import parse_integer, parse_nonnegative
+from polar_pipeline.cli.argument_types import parse_integer, parse_number
 from polar_pipeline.replay.limits import MAX_BYTES
 from polar_pipeline.replay.source import DEFAULT_RATE, RATES
 
 #: Largest --max-mb.
 _MAX_MB = 1 << 20
+#: Conversion of frames per second.
+parse_rate = partial(parse_number, lowest=RATES[0], highest=RATES[1])
 
 
 def add_source_arguments(parser: argparse.ArgumentParser, is_optional: bool = False) -> None:
@@ -42,28 +44,9 @@ def add_size_limit_argument(parser: argparse.ArgumentParser) -> None:
     """Add the limit of memory; it is `max_bytes` of the parsed arguments, in bytes."""
     parser.add_argument(
         "--max-mb",
-        type=_parse_megabytes,
+        type=lambda text: parse_integer(text, 1, _MAX_MB) << 20,
         default=MAX_BYTES,
         dest="max_bytes",
         metavar="MB",
-        help="most that one frame, and the chunks of a recording that are held at once, may take, uncompressed "
-        f"(default: {MAX_BYTES >> 20})",
+        help=f"largest frame, and largest chunk of a recording when uncompressed (default: {MAX_BYTES >> 20})",
     )
-
-
-def parse_rate(text: str) -> float:
-    """Frames per second."""
-    value = parse_nonnegative(text)
-    if not RATES[0] <= value <= RATES[1]:
-        raise argparse.ArgumentTypeError(
-            f"expected a rate above 0, from {RATES[0]:g} to {RATES[1]:g} Hz, got {quoted(text)}"
-        )
-    return value
-
-
-def _parse_megabytes(text: str) -> int:
-    """Bytes of so many megabytes."""
-    value = parse_integer(text)
-    if not 1 <= value <= _MAX_MB:
-        raise argparse.ArgumentTypeError(f"expected megabytes from 1 to {_MAX_MB}, got {quoted(text)}")
-    return value << 20

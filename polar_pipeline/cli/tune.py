@@ -5,21 +5,22 @@ from __future__ import annotations
 import argparse
 
 from polar_pipeline._util.text import printable
-from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.errors import FailureError
-from polar_pipeline.cli.frame_arguments import add_frame_arguments, requested_raw_format
 from polar_pipeline.cli.option_arguments import requested_options
+from polar_pipeline.cli.plan import add_frame_arguments, requested_raw_format
 from polar_pipeline.cuda.tune import tune
 from polar_pipeline.cuda.tuned import ScheduleError, tuned_folder
 from polar_pipeline.sensor.frames import FrameError
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to a parser."""
     parser.add_argument("--device", required=True, help="name of this machine's GPU, and of the file written")
     add_frame_arguments(parser)
 
 
-def _run(values: argparse.Namespace) -> int:
+def run(values: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
     options = requested_options(values)
     try:
         found = tune(options, values.device, requested_raw_format(values, options), values.size)
@@ -29,6 +30,3 @@ def _run(values: argparse.Namespace) -> int:
         print(f"{best.us:.2f} us a frame with {best.schedule}: {name}")
     print(f"wrote {printable(str(tuned_folder() / values.device))}.json")
     return 0
-
-
-COMMAND = Command(_add_arguments, _run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Iterable, Iterator, Optional
@@ -13,7 +14,6 @@ from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline._util.stop_flag import StopFlag
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.argument_types import parse_integer
-from polar_pipeline.cli.command import Command
 from polar_pipeline.cli.errors import GET_ROS, FailureError, UsageError, show_error
 from polar_pipeline.cli.findings import show_findings
 from polar_pipeline.cli.option_arguments import add_params_argument, add_pipeline_arguments, requested_pipeline
@@ -27,10 +27,13 @@ from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, is_recording, o
 from polar_pipeline.view.recording import load_rerun, open_file, open_viewer
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to a parser."""
     add_source_arguments(parser, is_optional=True)
     add_picture_rate_argument(parser)
-    parser.add_argument("--frames", type=parse_integer, metavar="N", help="end after so many frames (default: all)")
+    parser.add_argument(
+        "--frames", type=partial(parse_integer, lowest=1), metavar="N", help="end after so many frames (default: all)"
+    )
     parser.add_argument("--save", type=Path, metavar="FILE.rrd", help="write a file instead of opening the viewer")
     parser.add_argument("--force", action="store_true", help="replace a file that exists")
     add_reference_argument(parser)
@@ -38,7 +41,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_pipeline_arguments(parser)
 
 
-def _run(values: argparse.Namespace) -> int:
+def run(values: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
     _check_usage(values)
     try:
         rerun = load_rerun()
@@ -71,16 +75,14 @@ def _check_usage(values: argparse.Namespace) -> None:
         raise UsageError("needs a SOURCE, or --topic NAME for a live topic")
     if values.rate is not None and (values.source is None or is_recording(values.source)):
         raise UsageError("--rate is for pictures; recordings and topics have times of their own")
-    if values.frames is not None and values.frames < 1:
-        raise UsageError(f"--frames must be at least 1, got {values.frames}")
     if values.save is None:
         if values.force:
             raise UsageError("--force is for --save FILE.rrd")
         return
     if values.save.suffix != ".rrd":
         raise UsageError(f"--save writes an .rrd file, got {values.save}")
-    inputs = [values.source and recording_of(values.source), values.reference, values.params]
-    check_output_files([values.save], [path for path in inputs if path is not None])
+    source = values.source and recording_of(values.source)
+    check_output_files([values.save], [source, values.reference, values.params])
 
 
 @contextmanager
@@ -118,6 +120,3 @@ def _print_summary(summary: Summary, saved: Optional[Path]) -> None:
     print(format_timings(summary.timings))
     if saved is not None:
         print(f"wrote {printable(str(saved))}")
-
-
-COMMAND = Command(_add_arguments, _run)

@@ -14,24 +14,25 @@ from polar_pipeline.coefficients import gaussian
 from polar_pipeline.colormaps import AOLP_MAP, DOLP_MAP
 from polar_pipeline.cpu.correction_words import WORD_FULL_SCALE, correction_words
 from polar_pipeline.geometry import SamplingMap
+from polar_pipeline.methods import LATTICE_METHODS, METHODS
 from polar_pipeline.noise import NoiseModel, noise_model, uses_noise
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan
-from polar_pipeline.products import LIGHT_PRODUCTS, SSIM_PRODUCTS, invalid_level
+from polar_pipeline.products import COMPONENT_PRODUCTS, LIGHT_PRODUCTS, SSIM_PRODUCTS, invalid_level
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
 #: How the angles that a pixel lacks are found, in the order of `enum Method` in `kernels/cpu/mosaic.hpp`.
-METHODS = ("own_site", "bilinear", "gradient", "adaptive")
-#: Methods on the colour lattice, in the order of `enum Debayer` in `kernels/cpu/debayer.hpp`.
-DEBAYERS = ("bilinear", "mhc", "weighted")
+DEMOSAICS = ("own_site", *METHODS)
+#: Methods on the color lattice, in the order of `enum Debayer` in `kernels/cpu/debayer.hpp`.
+DEBAYERS = tuple(LATTICE_METHODS)
 #: Where a channel of a pixel comes from, in the order of `enum Source` in `kernels/cpu/debayer.hpp`: its own sample,
 #: green at red or blue, at green the colour of its row and that of its column, red at blue and blue at red.
 OWN, GREEN, ROW, COLUMN, ACROSS = range(5)
 #: Products that the kernels compute, SSIM's aside, in the order of `struct Products`.
 KERNEL_PRODUCTS = (
     *(f"angle_{angle}" for angle in ANGLES),
-    *("unpolarized", "polarized", "polarizer"),
+    *COMPONENT_PRODUCTS,
     *("intensity", "stokes", "dolp", "aolp", "preview", "dolp_sigma", "aolp_sigma", "aolp_color", "dolp_color"),
 )
 #: Products whose floats are exact to some 1e-5 of full scale, which a correction in 16-bit integers is not.
@@ -165,20 +166,17 @@ class FrameArguments:
         self._kept.append(array)
         return array.ctypes.data
 
-    @property
-    def _is_by_superpixel(self) -> bool:
-        """Whether the samples of a superpixel and beside it suffice, so that nothing is computed at full resolution."""
-        return bool(self.frame.mosaic.half) and METHODS[self.frame.mosaic.method] in ("own_site", "bilinear")
-
     def _fill_mosaic(self, raw: RawFrame, sensor: Sensor, correction: Optional[Correction]) -> None:
         options, mosaic = self._options, raw.mosaic
         if mosaic.strides[1] != mosaic.itemsize or not mosaic.flags.aligned:
             mosaic = mosaic.copy()
         half = options.resolution == "half"
         method = "own_site" if half and not options.co_sited else options.interpolation
+        # the samples of a superpixel and beside it suffice, so that nothing is computed at full resolution
+        self._is_by_superpixel = half and method in ("own_site", "bilinear")
         to = self.frame.mosaic
         to.raw, to.step, to.is_wide = self._keep(mosaic), mosaic.strides[0], mosaic.itemsize == 2
-        (to.height, to.width), to.method, to.half = mosaic.shape, METHODS.index(method), half
+        (to.height, to.width), to.method, to.half = mosaic.shape, DEMOSAICS.index(method), half
         to.place = tuple(2 * row + column for row, column in map(sensor.position, ANGLES))
         to.full_scale, to.is_color = raw.full_scale, sensor.is_color
         if correction is not None:
@@ -215,7 +213,7 @@ class FrameArguments:
             return 1 / 255
         if correction is not None:
             full_scale = WORD_FULL_SCALE if mosaic.words else 255
-        return 1 / (full_scale * (16 if METHODS[mosaic.method] == "bilinear" else 1))
+        return 1 / (full_scale * (16 if DEMOSAICS[mosaic.method] == "bilinear" else 1))
 
     def _fill_products(self, to: _Products, scale: float, min_total: float, noise: Optional[NoiseModel]) -> None:
         """Where products go.
@@ -269,7 +267,8 @@ class FrameArguments:
         to.height, to.width, to.step, to.stride, to.radius = height // stride, width // stride, width, stride, radius
         self.sums, self.pixels = (np.empty(block_pixels(to.height, to.width).shape) for _ in range(2))
         to.sums, to.pixels = self.sums.ctypes.data, self.pixels.ctypes.data
-        to.first, to.second, to.outside = self.compared[0].ctypes.data, self._keep(other), _address(outside)
+        to.first, to.second = self.compared[0].ctypes.data, self._keep(other)
+        to.outside = None if outside is None else self._keep(outside)
         to.is_uint16, to.scale = other.dtype == np.uint16, self._compared_scale
         to.taps[: radius + 1] = gaussian(options.ssim_window, options.ssim_sigma)[radius:]
         if "ssim_map" in self.out:

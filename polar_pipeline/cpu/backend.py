@@ -73,7 +73,8 @@ class CpuBackend:
         Raises:
             FrameError: The geometry does not fit them.
         """
-        self._map(frame.shape)
+        if self._options.geometry is not None:
+            self._map(frame.shape)
 
     def frame_memory(self, _: int) -> None:
         """None: any memory will do."""
@@ -111,7 +112,7 @@ class CpuBackend:
     def _compute_by_kernels(
         self, kernels: Kernels, raw: RawFrame, options: Options, other: Optional[np.ndarray]
     ) -> Output:
-        sampling = self._map(raw.shape)
+        sampling = None if options.geometry is None else self._map(raw.shape)
         job = FrameArguments(raw, self._plan, options, sampling, self._buffers)
         if self._plan.window:
             second = job.compared[1] if len(job.compared) == 2 else other
@@ -152,15 +153,14 @@ class CpuBackend:
         blocks = found["blocks"]
         return Output(out, found["seconds"], found["invalid"], None if blocks is None else blocks.astype(np.float32))
 
-    def _map(self, shape: Tuple[int, int]) -> Optional[SamplingMap]:
-        """The map for frames of (height, width); None without a geometry. The map of one size is kept.
+    def _map(self, shape: Tuple[int, int]) -> SamplingMap:
+        """The map of the geometry for frames of (height, width). The map of one size is kept.
 
         Raises:
             FrameError: The geometry does not fit them.
         """
         geometry = self._options.geometry
-        if geometry is None:
-            return None
+        assert geometry is not None
         source = self._options.stokes_size(shape)
         if source not in self._maps:
             self._maps = {source: make_map(geometry, source)}

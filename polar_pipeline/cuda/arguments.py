@@ -128,14 +128,19 @@ def output_defines(dtypes: Mapping[str, str]) -> Defines:
 
 
 def _polarization_defines(work: PolarizationWork) -> Defines:
+    mosaic_reach, lattice_reach = work.halos
     found: Defines = {
         **literals(),
         **output_defines(work.dtypes),
         "COLOR": int(work.sensor.is_color),
         "HALF_RESOLUTION": int(work.half),
         "CO_SITED": int(work.co_sited),
+        **{f"METHOD_{name.upper()}": number for number, name in enumerate(METHODS)},
+        **{f"LATTICE_{name.upper()}": number for number, name in enumerate(LATTICE_METHODS)},
         "DEMOSAIC": list(METHODS).index(work.demosaic),
         "DEBAYER": list(LATTICE_METHODS).index(work.debayer),
+        "REACH": mosaic_reach,
+        "LATTICE_REACH": lattice_reach,
         "RAW_FORMAT": _RAW_FORMATS[work.raw_format],
         "EXCEEDS": int(work.full_scale < CAMERA_FORMATS[work.raw_format].full_scale),
         "HALF_PRECISION": int(work.half_precision),

@@ -15,7 +15,7 @@ from polar_pipeline.backend import Buffers, Output, Ticket
 from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.driver import DeviceLostError, DeviceMemoryError, Driver
 from polar_pipeline.cuda.memory import SLOTS, FrameMemory
-from polar_pipeline.cuda.prepared import FrameInFlight, PreparedLaunches
+from polar_pipeline.cuda.prepared import PreparedLaunches
 from polar_pipeline.cuda.solver import make_works
 from polar_pipeline.cuda.work import PolarizationWork, Work, noise_frames
 from polar_pipeline.options import Options, make_options
@@ -88,7 +88,7 @@ def _measure(prepared: PreparedLaunches, works: Tuple[Work, ...], options: Optio
         frames = [prepared.collect(prepared.submit(rows, buffers, reference)) for _ in range(count)]
     finally:
         prepared.forget()
-    return float(np.median([sum(timings.values()) for timings in frames[_WARM_UP_FRAMES:]]))
+    return float(np.median([sum(frame.timings.values()) for frame in frames[_WARM_UP_FRAMES:]]))
 
 
 class CudaBackend:
@@ -133,7 +133,7 @@ class CudaBackend:
 
     def is_ready(self, frame: Frame) -> bool:
         """Whether the kernels for frames like this one are compiled and loaded."""
-        return _key(_readable(frame)) in self._prepared
+        return _readable(frame)[1] in self._prepared
 
     def prepare(self, frame: Frame) -> None:
         """Compile and load the kernels for frames like this one, and allocate their memory.
@@ -145,14 +145,17 @@ class CudaBackend:
             FrameError: The frame has pixels that the calibration lacks.
         """
         with self._driver.selected():
-            self._prepare(_readable(frame))
+            self._prepare(*_readable(frame))
 
-    def _prepare(self, frame: Frame) -> PreparedLaunches:
-        key = _key(frame)
-        prepared = self._prepared.pop(key, None) or self._make_with_room(key, self._options.for_frame(frame))
+    def _prepare(self, frame: Frame, key: _FormatKey) -> PreparedLaunches:
+        known = self._prepared.pop(key, None)
+        if known is not None:
+            self._prepared[key] = known  # last: the others are older
+            return known
+        prepared = self._make_with_room(key, self._options.for_frame(frame))
         while self._memory + prepared.memory > self._kept and self._close_oldest():
             pass
-        self._prepared[key] = prepared  # last: the others are older
+        self._prepared[key] = prepared
         self._release_corrections()
         return prepared
 
@@ -213,15 +216,15 @@ class CudaBackend:
             FrameError: The frame has pixels that the calibration lacks.
             RuntimeError: `depth` frames are in flight.
         """
-        frame = _readable(frame)
+        frame, key = _readable(frame)
         rows = frame.rows if isinstance(frame, PackedFrame) else frame.mosaic
         with self._driver.selected():
-            prepared = self._prepare(frame)
+            prepared = self._prepare(frame, key)
             if prepared is not self._latest:  # the frame it had last is not the previous frame
                 prepared.forget()
                 self._latest = prepared
             is_pinned = self._frames.holds(rows)
-            return Ticket(partial(self._finish, prepared, prepared.submit(rows, self._pinned, reference, is_pinned)))
+            return Ticket(partial(prepared.collect, prepared.submit(rows, self._pinned, reference, is_pinned)))
 
     def result(self, ticket: Ticket) -> Output:
         """Wait for a frame; frames come back in the order in which they were submitted.
@@ -231,13 +234,6 @@ class CudaBackend:
             RuntimeError: Its result was taken before, or the backend is closed.
         """
         return ticket.finish()
-
-    def _finish(self, prepared: PreparedLaunches, frame: FrameInFlight) -> Output:
-        with self._driver.selected():
-            timings = prepared.collect(frame)
-        saturated, dark = (int(count) for count in frame.slot.counts)
-        products = {name: frame.arrays[name] for name in self._options.products}
-        return Output(products, timings, (saturated, dark), frame.arrays.get("blocks"))
 
     def reset(self) -> None:
         """Forget the previous frame (SSIM mode `temporal`)."""
@@ -253,18 +249,15 @@ class CudaBackend:
         self._latest = None
 
 
-def _readable(frame: Frame) -> Frame:
-    """A frame that kernels can read: 10-bit packed pixels are unpacked here."""
-    return frame.unpack() if isinstance(frame, PackedFrame) and frame.fmt.bits != 12 else frame
-
-
-def _key(frame: Frame) -> _FormatKey:
-    """What kernels for a frame are compiled for."""
+def _readable(frame: Frame) -> Tuple[Frame, _FormatKey]:
+    """A frame that kernels can read, with 10-bit packed pixels unpacked, and what they are compiled for."""
+    if isinstance(frame, PackedFrame) and frame.fmt.bits != 12:
+        frame = frame.unpack()
     if isinstance(frame, PackedFrame):
         raw_format = {"p": "12p", "packed": "12packed"}[frame.fmt.packing]
     else:
         raw_format = {1: "u8", 2: "u16"}[frame.mosaic.itemsize]
-    return raw_format, frame.full_scale, frame.shape, frame.is_split
+    return frame, (raw_format, frame.full_scale, frame.shape, frame.is_split)
 
 
 @lru_cache(maxsize=1)

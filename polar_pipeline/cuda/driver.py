@@ -7,15 +7,27 @@ device.
 from __future__ import annotations
 
 import ctypes
+import errno
 import importlib
+import logging
+import os
 import re
+import sys
+import tempfile
+import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Iterator, Optional, Tuple
+from pathlib import Path
+from typing import Any, Iterator, Mapping, Optional, Tuple, Union
 
 import numpy as np
 
+from polar_pipeline._util.stop_flag import PROCESS_STOP, StoppedError
+from polar_pipeline._util.text import printable_lines
 from polar_pipeline.cuda.device import Device, board_model, from_properties
+from polar_pipeline.cuda.source import OPTIONS, source
+
+_LOG = logging.getLogger(__name__)
 
 #: Status codes after which a CUDA context is of no use any more: the device is gone or busy (46, 100, 101), memory
 #: failed (214, 220), a kernel accessed memory out of bounds or took too long (700, 702, 714 to 719), or the cause is
@@ -30,6 +42,12 @@ _HOST_MAPPED = 2
 _LOCAL_BYTES, _MAX_DYNAMIC_SHARED = 3, 8
 #: Dynamic shared memory that a kernel may have without asking.
 _FREE_SHARED = 48 * 1024
+#: Seconds above which a kernel was compiled, and not read from disk.
+_LONG_COMPILATION = 0.2
+
+
+class CompileError(RuntimeError):
+    """A kernel that could not be compiled; the text holds the compiler's messages."""
 
 
 class DeviceError(RuntimeError):
@@ -69,10 +87,10 @@ _EARLY = _Attribute(6, 0, 1)
 
 @dataclass(frozen=True)
 class LoadedKernel:
-    """A loaded kernel: handles of its module and of its entry point."""
+    """A loaded kernel: the driver's handle, and the object of CuPy that keeps it loaded."""
 
-    module: int
     function: int
+    owner: Any = None
 
 
 def cause(error: Exception) -> str:
@@ -87,10 +105,24 @@ def import_cupy() -> Any:
     Raises:
         RuntimeError: It cannot be imported.
     """
+    if "cupy" not in sys.modules:
+        try:
+            folder = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache")
+            folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(str(folder), os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, "cannot be written", str(folder))
+        except (OSError, RuntimeError) as err:
+            _keep_no_kernels(err)
     try:
         return importlib.import_module("cupy")
     except (ImportError, AttributeError, RuntimeError, ValueError) as err:  # the others: built for another NumPy
         raise RuntimeError(f"CuPy cannot be imported ({cause(err)}); pip extras cuda11, cuda12, cuda13") from err
+
+
+def _keep_no_kernels(reason: Exception) -> None:
+    """Have CuPy neither read nor write its folder of compiled kernels, which it needs a folder for."""
+    _LOG.warning("compiled GPU kernels are not kept (%s): set CUPY_CACHE_DIR to a folder of your own", reason)
+    os.environ.update(CUPY_CACHE_IN_MEMORY="1", CUPY_CACHE_DIR=tempfile.gettempdir())
 
 
 def device_count() -> int:
@@ -105,9 +137,7 @@ class Driver:
     """A GPU of those that this process may see (`CUDA_VISIBLE_DEVICES`).
 
     Args:
-        device: The device to treat it as; by default the one that it is. Treated as a Jetson with PTX for its `arch`
-            (`compute_72`), a larger GPU runs the Jetson's code: its branches, schedules and launches, and its use of
-            host memory.
+        device: The device to treat it as, with its schedules and use of host memory; by default the one that it is.
         index: Which of the GPUs it is; the first by default.
 
     Attributes:
@@ -120,9 +150,9 @@ class Driver:
     """
 
     def __init__(self, device: Optional[Device] = None, index: int = 0) -> None:
-        cupy = import_cupy()
         self._index = index
-        self._runtime, self._driver = cupy.cuda.runtime, cupy.cuda.driver
+        self._cupy = import_cupy()
+        self._runtime, self._driver = self._cupy.cuda.runtime, self._cupy.cuda.driver
         self._errors = (self._runtime.CUDARuntimeError, self._driver.CUDADriverError)
         try:
             properties = self._runtime.getDeviceProperties(index)
@@ -265,28 +295,53 @@ class Driver:
 
     # -- kernels ---------------------------------------------------------------------------------------------------
 
-    def load(self, code: bytes, name: str, shared: int) -> LoadedKernel:
-        """Load a compiled kernel.
+    def load(self, name: str, defines: Mapping[str, Union[int, str]], shared: int) -> LoadedKernel:
+        """Compile and load a kernel. CuPy keeps it on disk, and loaded until the process ends.
 
         Args:
-            code: The result of `compile_kernel`.
-            name: The entry point.
+            name: The kernel's name, and that of its file in `kernels/`.
+            defines: Preprocessor definitions.
             shared: Dynamic shared memory that launches will ask for, bytes.
+
+        Raises:
+            CompileError: It does not compile, or there is nothing to compile it with.
+            FileNotFoundError: There is no such kernel.
+            StoppedError: This process was asked to end.
         """
-        self._call(self._runtime.free, 0)  # makes the runtime's context this thread's, which the driver's calls need
-        module: int = self._call(self._driver.moduleLoadData, code)
-        function: int = self._call(self._driver.moduleGetFunction, module, name)
+        if PROCESS_STOP.is_set():
+            raise StoppedError("asked to end while GPU kernels were compiled")
+        begin = time.monotonic()
+        kernel = self._compile(source(name, defines), name)
+        seconds = time.monotonic() - begin
+        if seconds > _LONG_COMPILATION:
+            _LOG.info("compiled the GPU kernel %s in %.1f s; it stays on disk", name, seconds)
         if shared > _FREE_SHARED:
-            self._call(self._driver.funcSetAttribute, function, _MAX_DYNAMIC_SHARED, shared)
-        return LoadedKernel(module, function)
+            self._call(self._driver.funcSetAttribute, kernel.function, _MAX_DYNAMIC_SHARED, shared)
+        return kernel
+
+    def _compile(self, text: str, name: str) -> LoadedKernel:
+        """The kernel of a source, compiled for this GPU and loaded."""
+        self._call(self._runtime.free, 0)  # makes the runtime's context this thread's, which loading needs
+        module = self._cupy.RawModule(code=text, options=OPTIONS)
+        try:
+            try:
+                kernel = module.get_function(name)
+                handle = kernel.kernel.ptr
+            except OSError as err:  # as on a full disk
+                _keep_no_kernels(err)
+                kernel = module.get_function(name)
+                handle = kernel.kernel.ptr
+        except self._errors as err:
+            raise _translate(err) from err
+        except self._cupy.cuda.compiler.CompileException as err:
+            raise CompileError(f"{name}.cu does not compile\n{printable_lines(err.get_message())}") from None
+        except (RuntimeError, ImportError) as err:  # no compiler, or one that does not know this GPU
+            raise CompileError(f"{name}.cu cannot be compiled: {cause(err)}") from err
+        return LoadedKernel(handle, kernel)
 
     def local_bytes(self, kernel: LoadedKernel) -> int:
         """Bytes of memory that a thread of a kernel takes for what its registers cannot hold."""
         return max(0, int(self._call(self._driver.funcGetAttribute, _LOCAL_BYTES, kernel.function)))
-
-    def unload(self, kernel: LoadedKernel) -> None:
-        """Unload a kernel."""
-        self._release(self._driver.moduleUnload, kernel.module)
 
     def launch(
         self,

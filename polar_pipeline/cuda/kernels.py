@@ -22,6 +22,7 @@ from polar_pipeline.cuda.work import (
     Work,
     red_sites,
 )
+from polar_pipeline.products import COMPONENT_PRODUCTS
 
 _WorkT = TypeVar("_WorkT", PolarizationWork, TransformWork, SsimWork)
 #: (what a kernel needs in words, whether a work has it).
@@ -254,7 +255,7 @@ def _plain_half(work: PolarizationWork) -> bool:
 #: What the kernels but `tile` and `transform` can make.
 _PIXELS = ("intensity", "dolp", "aolp", "preview")
 _VECTORS = (*_PIXELS, *ANGLE_IMAGES, "stokes", *PAIRS)
-_MONO_HALF = (*_VECTORS, "unpolarized", "polarized", "polarizer", *PLANES)
+_MONO_HALF = (*_VECTORS, *COMPONENT_PRODUCTS, *PLANES)
 #: What only `tile` and `transform` do otherwise.
 _COMMON: Tuple[Need, ...] = (
     ("neither debias nor max_aolp_sigma", lambda work: not work.uses_noise),

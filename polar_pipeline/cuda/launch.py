@@ -16,7 +16,6 @@ from polar_pipeline.cuda.arguments import (
     fill_options,
     work_defines,
 )
-from polar_pipeline.cuda.compile import compile_kernel
 from polar_pipeline.cuda.device_array import DeviceArray
 from polar_pipeline.cuda.driver import DeviceError, Driver
 from polar_pipeline.cuda.kernels import piece_count
@@ -57,8 +56,7 @@ class CompiledLaunch:
         self._grid = launch.grid
         self._shared_bytes = launch.shared_bytes
         defines = {**work_defines(launch.work), **launch.kernel.defines(launch.work, launch.schedule)}
-        code = compile_kernel(launch.schedule.kernel, defines, driver.device.arch)
-        self._kernel = driver.load(code, launch.schedule.kernel, self._shared_bytes)
+        self._kernel = driver.load(launch.schedule.kernel, defines, self._shared_bytes)
         self.spilled_bytes = driver.local_bytes(self._kernel)
 
     def launch(self, stream: int, argument: np.ndarray) -> None:
@@ -69,10 +67,6 @@ class CompiledLaunch:
             argument: The kernel's only argument, a structure passed by value.
         """
         self._driver.launch(self._kernel, self._grid, self.schedule.threads, self._shared_bytes, stream, argument)
-
-    def close(self) -> None:
-        """Unload the kernel."""
-        self._driver.unload(self._kernel)
 
 
 def compile_launch(driver: Driver, work: Work) -> CompiledLaunch:
@@ -86,10 +80,7 @@ def compile_launch(driver: Driver, work: Work) -> CompiledLaunch:
     for launch in islice(solve(work, driver.device), MOST_TRIES):
         compiled = CompiledLaunch(driver, launch)
         if best is not None and compiled.spilled_bytes >= best.spilled_bytes:
-            compiled.close()
             continue
-        if best is not None:
-            best.close()
         best = compiled
         if not best.spilled_bytes or launch.measured_us is not None:
             break
@@ -154,8 +145,7 @@ class TransformLaunch:
         self._compiled.launch(stream, self._argument)
 
     def close(self) -> None:
-        """Unload the kernel and release the map."""
-        self._compiled.close()
+        """Release the map."""
         self._map.close()
 
 
@@ -209,8 +199,7 @@ class SsimLaunch:
         self._compiled.launch(stream, argument)
 
     def close(self) -> None:
-        """Unload the kernel and release the masks."""
-        self._compiled.close()
+        """Release the masks."""
         for array in self._masks.values():
             array.close()
         self._masks.clear()

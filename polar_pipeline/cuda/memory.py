@@ -147,10 +147,6 @@ class Slot:
         for event in self.marks:
             self._driver.free_event(event)
         self._driver.free_stream(self.stream)
-        self.release()
-
-    def release(self) -> None:
-        """Be free for the next frame."""
         self.hold, self.source = {}, None
 
 

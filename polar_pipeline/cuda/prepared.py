@@ -9,7 +9,7 @@ from typing import Dict, Mapping, Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline.backend import Buffers
+from polar_pipeline.backend import Buffers, Output
 from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, as_compared, fill_options
 from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.driver import DeviceError, Driver
@@ -112,6 +112,8 @@ class PreparedLaunches:
         ssim = next((row for row in works if isinstance(row, SsimWork)), None)
         products = transform or work
         self._work = work
+        self._places = [(name, OUTPUTS.index(name)) for name in work.dtypes]
+        self._products = options.products
         self._mode = options.ssim_mode
         self.output_size = products.output_size
         self._row_bytes = CAMERA_FORMATS[work.raw_format].row_bytes(work.width)
@@ -138,7 +140,7 @@ class PreparedLaunches:
             sizes = self._sizes()
             self._buffers = FrameBuffers(driver, sizes, maps_host)
         except RuntimeError:
-            self._unload()
+            self._close_launches()
             raise
         self.memory = device_bytes(sizes, maps_host=False)  # on an integrated GPU, mapped memory is the device's, too
         self._argument = np.zeros((), FRAME_ARGUMENT)
@@ -182,7 +184,12 @@ class PreparedLaunches:
         """
         slot = self._buffers.take()
         start = time.perf_counter()
-        slot.source = rows if is_pinned and self._reads_in_place(rows) else self._staged(slot, rows)
+        slot.source = rows
+        if not is_pinned or self._correction is not None or (self.maps_host and rows.ctypes.data % ROW_ALIGNMENT):
+            slot.source = slot.raw
+            np.copyto(slot.raw.view(rows.dtype).reshape(rows.shape), rows)  # without padding
+            if self._correction is not None:
+                self._correction.replace_defects(slot.raw, self._work.raw_format)
         is_new = reference is not None and self._ssim is not None and self._reference.stage(slot, reference)
         staging_s = time.perf_counter() - start
         slot.hold = {name: buffers.get(*array_type) for name, array_type in self._outputs.items()}
@@ -192,17 +199,6 @@ class PreparedLaunches:
             self._release(slot)
             raise
         return FrameInFlight(slot, slot.hold, staging_s, is_compared)
-
-    def _reads_in_place(self, rows: np.ndarray) -> bool:
-        """Whether pinned rows can stay where they are: they are not corrected, and kernels could load them."""
-        return self._correction is None and not (self.maps_host and rows.ctypes.data % ROW_ALIGNMENT)
-
-    def _staged(self, slot: Slot, rows: np.ndarray) -> np.ndarray:
-        """Rows in the slot's pinned memory, without padding and defective pixels."""
-        np.copyto(slot.raw.view(rows.dtype).reshape(rows.shape), rows)
-        if self._correction is not None:
-            self._correction.replace_defects(slot.raw, self._work.raw_format)
-        return slot.raw
 
     def _enqueue(self, slot: Slot, source: np.ndarray, has_new_reference: bool) -> bool:
         """Put a frame's copies and launches into its stream; returns whether SSIM compares it with something."""
@@ -222,8 +218,8 @@ class PreparedLaunches:
         addresses = {**(held if self.maps_host else slot.outputs), **slot.scratch}
         self._argument["raw"] = raw_pointer
         self._argument["counts"] = slot.counts_pointer if self._transform is None else addresses[UNUSED_COUNTS]
-        for name in self._work.dtypes:
-            self._argument["out"][OUTPUTS.index(name)] = addresses[name]
+        for name, place in self._places:
+            self._argument["out"][place] = addresses[name]
         self._polarization.launch(stream, self._argument)
         driver.record(polarized, stream)
         if self._transform is not None:
@@ -244,7 +240,7 @@ class PreparedLaunches:
         with suppress(DeviceError):
             self._driver.record(slot.marks[-1], slot.stream)
             self._driver.wait(slot.marks[-1])
-        slot.release()
+        slot.hold, slot.source = {}, None
         slot.version = 0
         self.forget()
 
@@ -276,8 +272,8 @@ class PreparedLaunches:
         """Whether a frame is in flight here."""
         return self._buffers.is_busy
 
-    def collect(self, frame: FrameInFlight) -> Dict[str, float]:
-        """Wait for a frame; returns seconds per stage.
+    def collect(self, frame: FrameInFlight) -> Output:
+        """Wait for a frame.
 
         Raises:
             DeviceLostError: The device stopped working.
@@ -286,29 +282,33 @@ class PreparedLaunches:
         if frame.slot.hold is not frame.arrays:
             raise RuntimeError("the frame is not in flight: its result was taken, or its pipeline closed")
         start, uploaded, polarized, transformed, computed, done = frame.slot.marks
-        self._driver.wait(done)
-        frame.slot.release()
+        elapsed = self._driver.elapsed
+        with self._driver.selected():
+            self._driver.wait(done)
+            timings = {
+                "upload": frame.staging_s + elapsed(start, uploaded),
+                "polarization": elapsed(uploaded, polarized),
+            }
+            if self._transform is not None:
+                timings[GEOMETRY] = elapsed(polarized, transformed)
+                polarized = transformed
+            if self._ssim is not None:
+                timings["ssim"] = elapsed(polarized, computed)
+            timings["download"] = elapsed(computed, done)
+        saturated, dark = (int(count) for count in frame.slot.counts)
+        frame.slot.hold, frame.slot.source = {}, None  # free for the next frame
         if self._ssim is not None and not frame.is_compared:
             for name in self._ssim.outputs:
                 frame.arrays[name].fill(invalid_level(name, str(frame.arrays[name].dtype)))
-        timings = {
-            "upload": frame.staging_s + self._driver.elapsed(start, uploaded),
-            "polarization": self._driver.elapsed(uploaded, polarized),
-        }
-        if self._transform is not None:
-            timings[GEOMETRY] = self._driver.elapsed(polarized, transformed)
-            polarized = transformed
-        if self._ssim is not None:
-            timings["ssim"] = self._driver.elapsed(polarized, computed)
-        timings["download"] = self._driver.elapsed(computed, done)
-        return timings
+        products = {name: frame.arrays[name] for name in self._products}
+        return Output(products, timings, (saturated, dark), frame.arrays.get("blocks"))
 
     def close(self) -> None:
         """Release everything."""
         self._buffers.close()
-        self._unload()
+        self._close_launches()
 
-    def _unload(self) -> None:
-        for launch in (self._polarization, self._transform, self._ssim):
+    def _close_launches(self) -> None:
+        for launch in (self._transform, self._ssim):
             if launch is not None:
                 launch.close()

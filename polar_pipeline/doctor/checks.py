@@ -8,17 +8,15 @@ import platform
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Callable, Dict, Iterable, Iterator, List, Optional
+from typing import Dict, Iterable, Iterator, List, Optional
 
 import numpy as np
 
 import polar_pipeline
 from polar_pipeline import __version__
-from polar_pipeline._util.cache import UntrustedError, check_cache
 from polar_pipeline._util.share import share_path
 from polar_pipeline._util.text import printable
 from polar_pipeline.cpu.library import KernelsError, load_kernels
-from polar_pipeline.cuda.compile import libraries as compilers
 from polar_pipeline.cuda.driver import cause, import_cupy
 from polar_pipeline.doctor import deployment
 from polar_pipeline.doctor.deployment import Check
@@ -31,31 +29,24 @@ _PROFILE_VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILE
 #: Name of Fast DDS's shared library -> its major version.
 _FAST_DDS = {"libfastdds.so": 3, "libfastrtps.so": 2}
 
-_LIBRARIES = (
-    "numpy",
-    "cv2",
-    "rosbags",
-    "mcap",
-    "lz4",
-    "zstandard",
-    "ruamel.yaml",
-    "tqdm",
-    "ddsketch",
-    "elftools",
-    "jinja2",
-    "dask",
-    "distributed",
-    "fsspec",
-    "pyarrow",
-    "skimage",
-    "cupy",
-    "aiohttp",
-    "rerun",
-)
-_ROS = (
-    *("rclpy", "sensor_msgs", "std_msgs", "diagnostic_msgs", "std_srvs", "rcl_interfaces", "yaml"),
-    *("launch", "launch_ros"),
-)
+#: Module -> what does not work without it; "" where nothing works.
+_LIBRARIES = {
+    **dict.fromkeys(("numpy", "cv2", "rosbags", "mcap", "lz4", "zstandard", "ruamel.yaml", "tqdm"), ""),
+    "ddsketch": "no live node and no replay; the library works",
+    "jinja2": "no replay; the library and the live node work",
+    **dict.fromkeys(("dask", "distributed", "fsspec", "pyarrow"), "no `polar-pipeline batch` (pip extra batch)"),
+    "skimage": "nothing (tests compare with it)",
+    "cupy": "no GPU",
+    "aiohttp": "no recordings from web servers",
+    "rerun": "no `polar-pipeline view` (pip extra view)",
+}
+_ROS = {
+    **dict.fromkeys(
+        ("rclpy", "sensor_msgs", "std_msgs", "diagnostic_msgs", "std_srvs", "rcl_interfaces", "yaml"),
+        "no live node and no play; library and replay work",
+    ),
+    **dict.fromkeys(("launch", "launch_ros"), "no launch files; run polar_pipeline_node itself"),
+}
 
 
 def run_checks() -> List[Check]:
@@ -88,18 +79,8 @@ def _import(name: str, optional: str) -> Check:
 
 
 def _libraries() -> Iterator[Check]:
-    lost = {
-        "ddsketch": "no live node and no replay; the library works",
-        "elftools": "no registers and spills of compiled kernels (pip install pyelftools)",
-        "jinja2": "no replay; the library and the live node work",
-        **dict.fromkeys(("dask", "distributed", "fsspec", "pyarrow"), "no `polar-pipeline batch` (pip extra batch)"),
-        "skimage": "nothing (tests compare with it)",
-        "cupy": "no GPU",
-        "aiohttp": "no recordings from web servers",
-        "rerun": "no `polar-pipeline view` (pip extra view)",
-    }
-    for name in _LIBRARIES:
-        yield _import(name, lost.get(name, ""))
+    for name, lost in _LIBRARIES.items():
+        yield _import(name, lost)
     yield from deployment.cupy_checks()
 
 
@@ -118,9 +99,7 @@ def _backends() -> Iterator[Check]:
         yield Check(f"backend {name}", "ok", pipeline.device)
         pipeline.close()
     yield _cpu_kernels()
-    yield _cache()
     yield _gpu()
-    yield from deployment.cuda_library_checks()
     yield _nvrtc()
     yield _jpeg()
 
@@ -131,16 +110,6 @@ def _cpu_kernels() -> Check:
         return Check("cpu kernels", "ok", f"compiled for {load_kernels().level}")
     except KernelsError as err:
         return Check("cpu kernels", "missing", f"{err}; without them a frame takes seconds")
-
-
-def _cache() -> Check:
-    """Check whether compiled kernels can be kept on disk."""
-    try:
-        return Check("kernel cache", "ok", printable(str(check_cache())))
-    except UntrustedError as err:
-        return Check("kernel cache", "problem", f"{err}; until then kernels are compiled at each start")
-    except OSError as err:
-        return Check("kernel cache", "missing", f"{err}; kernels are compiled at each start")
 
 
 def _gpu() -> Check:
@@ -158,10 +127,12 @@ def _gpu() -> Check:
 
 
 def _nvrtc() -> Check:
-    """Look for the compiler of the CUDA kernels."""
-    found = [f"{library.version[0]}.{library.version[1]} ({library.path})" for library in compilers()]
-    missing = "not installed; it comes with the CUDA toolkit and the pip extras cuda11, cuda12, cuda13"
-    return Check("nvrtc", "ok" if found else "missing", ", ".join(found) or missing)
+    """Look for the compiler of the CUDA kernels, which CuPy loads."""
+    try:
+        version = import_cupy().cuda.nvrtc.getVersion()
+    except (RuntimeError, ImportError) as err:
+        return Check("nvrtc", "missing", f"{cause(err)}; it comes with the CUDA toolkit, or with CuPy's extra ctk")
+    return Check("nvrtc", "ok", ".".join(map(str, version)))
 
 
 def _jpeg() -> Check:
@@ -182,19 +153,12 @@ def _jpeg() -> Check:
 def _ros() -> Iterator[Check]:
     distribution = os.environ.get("ROS_DISTRO")
     yield Check("ROS_DISTRO", "ok" if distribution else "missing", distribution or "not set: no ROS setup file sourced")
-    lost = dict.fromkeys(("launch", "launch_ros"), "no launch files; run polar_pipeline_node itself")
-    for name in _ROS:
-        yield _import(name, lost.get(name, "no live node and no play; library and replay work"))
-    yield _middleware()
-
-
-def _middleware() -> Check:
-    """Look up the DDS implementation in use."""
+    for name, lost in _ROS.items():
+        yield _import(name, lost)
     try:
-        implementation: Callable[[], str] = importlib.import_module("rclpy.utilities").get_rmw_implementation_identifier
-        return Check("middleware", "ok", implementation())
+        yield Check("middleware", "ok", importlib.import_module("rclpy.utilities").get_rmw_implementation_identifier())
     except (ImportError, RuntimeError) as err:
-        return Check("middleware", "missing", str(err))
+        yield Check("middleware", "missing", str(err))
 
 
 def _fast_dds() -> Optional[int]:
@@ -208,11 +172,9 @@ def _fast_dds() -> Optional[int]:
     if origin:
         folders += Path(origin).parents
     for folder in folders:
-        found = {
-            version for name, version in _FAST_DDS.items() if (folder / name).exists() or any(folder.glob(f"{name}.*"))
-        }
-        if found:
-            return found.pop() if len(found) == 1 else None
+        versions = {version for name, version in _FAST_DDS.items() if any(folder.glob(f"{name}*"))}
+        if len(versions) == 1:
+            return versions.pop()
     return None
 
 
@@ -244,17 +206,17 @@ def _transport() -> Iterator[Check]:
     """Check whether Fast DDS carries 5 MB frames between processes; nothing without ROS or with another middleware."""
     if find_spec("rclpy") is None or "fastrtps" not in os.environ.get("RMW_IMPLEMENTATION", "rmw_fastrtps_cpp"):
         return
-    shipped = "config/fastdds_large_frames.xml"
-    try:
-        shipped = str(share_path("config", "fastdds_large_frames.xml"))
-    except FileNotFoundError as err:
-        yield Check("transport profile", "problem", str(err))
     named = named_profiles()
     if not named:
+        try:
+            ((name, value),) = transport_environment().items()
+        except FileNotFoundError as err:
+            yield Check("transport profile", "problem", str(err))
+            return
         yield Check(
             "transport",
             "problem",
-            f"Fast DDS loses 5 MB frames with its default segment: set {profile_variable()} to {shipped}, "
+            f"Fast DDS loses 5 MB frames with its default segment: set {name} to {value}, "
             'here and for the camera\'s driver: eval "$(polar-pipeline env)" does, and so do the launch files',
         )
     for name, value in named.items():

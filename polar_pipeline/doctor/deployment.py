@@ -5,16 +5,13 @@ Needs the standard library only, so that it works where NumPy or OpenCV cannot b
 
 from __future__ import annotations
 
-import importlib
-import os
 import re
 import shutil
-import sys
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Tuple
+from typing import Dict, Iterable, Iterator, Optional, Tuple
 
 from polar_pipeline._util.share import share_path
 from polar_pipeline.cuda.device import board_model
@@ -30,12 +27,10 @@ _BUILT_FOR_ANOTHER = re.compile(
 )
 #: Major version of CuPy -> (first version of NumPy that it takes, first that it does not); older CuPy is not judged.
 _NUMPY_OF_CUPY = {12: ((1, 20), (1, 27)), 13: ((1, 22), (3, 0)), 14: ((2, 0), (3, 0))}
-#: Major version of CUDA -> the libraries that CuPy loads, and their versions in file names.
-_CUDA_LIBRARIES = {
-    11: {"cudart": "11.0", "cublas": "11", "cufft": "10", "curand": "10", "cusparse": "11", "nvrtc": "11.2"},
-    12: {"cudart": "12", "cublas": "12", "cufft": "11", "curand": "10", "cusparse": "12", "nvrtc": "12"},
-    13: {"cudart": "13", "cublas": "13", "cufft": "12", "curand": "10", "cusparse": "12", "nvrtc": "13"},
-}
+#: Libraries of the CUDA toolkit in an import error of CuPy; libcuda is the driver's.
+_CUDA_LIBRARY = re.compile(r"lib(cudart|cublas|cufft|curand|cusparse|nvrtc)\S*: cannot open shared object")
+#: Major versions of CUDA that CuPy has wheels for.
+_CUDA_VERSIONS = (11, 12, 13)
 #: Bytes that `docs/ros.md` recommends for sockets, for frames from or to other machines.
 _SOCKET_BUFFER = 67108864
 #: Fewest processes with a segment in shared memory: a camera driver and the node.
@@ -84,7 +79,7 @@ def _numbers(version: str) -> Tuple[int, ...]:
 
 def _installed_cupy() -> Dict[str, str]:
     """Versions of CuPy's distributions, by name; more than one is a mistake."""
-    names = ("cupy", *(f"cupy-cuda{major}x" for major in _CUDA_LIBRARIES))
+    names = ("cupy", *(f"cupy-cuda{major}x" for major in _CUDA_VERSIONS))
     return {name: version for name, version in ((name, _version(name)) for name in names) if version is not None}
 
 
@@ -96,10 +91,23 @@ def _older_numpy() -> str:
 
 
 def remedy(error: Exception) -> str:
-    """The cause of a failed import and the command that repairs it; "" if NumPy's version is not the cause."""
-    if not _BUILT_FOR_ANOTHER.search(str(error)):
-        return ""
-    return f"it was built for another NumPy than {_version('numpy')}, which is installed: {_older_numpy()}"
+    """The cause of a failed import and the command that repairs it; "" if neither NumPy nor CUDA is the cause."""
+    if _BUILT_FOR_ANOTHER.search(str(error)):
+        return f"it was built for another NumPy than {_version('numpy')}, which is installed: {_older_numpy()}"
+    if _CUDA_LIBRARY.search(str(error)):
+        return f"libraries of CUDA are missing: {_cuda_command()}"
+    return ""
+
+
+def _cuda_command() -> str:
+    """The command that installs the libraries that CuPy loads."""
+    if is_jetson():
+        return "sudo apt install nvidia-jetpack"
+    name, version = next(iter(_installed_cupy().items()), ("cupy", ""))
+    if _numbers(version) >= (14,):
+        return f"python3 -m pip install '{name}[ctk]'"
+    number = re.sub(r"cupy(-cuda(\d+)x)?", r"-\2", name).rstrip("-")
+    return f"sudo apt install cuda-toolkit{number}, from NVIDIA's package repository"
 
 
 def cupy_checks() -> Iterator[Check]:
@@ -128,51 +136,6 @@ def cupy_checks() -> Iterator[Check]:
 
 def _dotted(version: Tuple[int, ...]) -> str:
     return ".".join(map(str, version))
-
-
-def _library_folders() -> List[Path]:
-    """Folders with CUDA's libraries: toolkit, system, `LD_LIBRARY_PATH`, environments and NVIDIA's wheels."""
-    patterns = ("usr/local/cuda*/lib64", "usr/local/cuda*/targets/*/lib", "usr/lib/*-linux-gnu", "usr/lib64")
-    folders = [folder for pattern in patterns for folder in ROOT.glob(pattern)]
-    folders += [Path(name) for name in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if name]
-    folders += [Path(os.environ[name], "lib64") for name in ("CUDA_PATH", "CUDA_HOME") if os.environ.get(name)]
-    folders.append(Path(sys.prefix, "lib"))
-    nvidia = find_spec("nvidia")
-    for root in nvidia.submodule_search_locations or () if nvidia else ():
-        folders += Path(root).glob("*/lib")
-    return folders
-
-
-def cuda_library_checks() -> Iterator[Check]:
-    """Check whether the libraries that CuPy loads are installed; nothing without a wheel of CuPy."""
-    for name, version in _installed_cupy().items():
-        match = re.search(r"cuda(\d+)", name)
-        if match is None:
-            continue  # built on this machine, against what it has
-        major = int(match.group(1))
-        folders = _library_folders()
-        files = [f"lib{library}.so.{number}" for library, number in _CUDA_LIBRARIES[major].items()]
-        missing = [file for file in files if not any((folder / file).exists() for folder in folders)]
-        if not missing:
-            yield Check("cuda libraries", "ok", f"all that {name} loads")
-            continue
-        if is_jetson():
-            command = "sudo apt install nvidia-jetpack"
-        elif _numbers(version) >= (14,):
-            command = f"python3 -m pip install '{name}[ctk]'"
-        else:
-            command = f"sudo apt install cuda-toolkit-{major}, from NVIDIA's package repository"
-        # CuPy 14 loads some only when they are used, which the kernels do not.
-        state, effect = ("missing", "CuPy can be imported without") if _imports("cupy") else ("problem", "no GPU then")
-        yield Check("cuda libraries", state, f"not found: {', '.join(missing)} ({effect}): {command}")
-
-
-def _imports(name: str) -> bool:
-    try:
-        importlib.import_module(name)
-    except Exception:  # noqa: BLE001  whatever a broken library raises
-        return False
-    return True
 
 
 # -------------------------------------------------------------------------------------------------------------- Jetson
@@ -226,37 +189,27 @@ def _power_mode() -> Check:
     return Check("power mode", "problem", f"{name}; {modes[fastest]} is faster: sudo nvpmodel -m {fastest}")
 
 
-def _is_fixed(folder: str, governor: str, lowest: str, highest: str) -> Optional[bool]:
-    """Whether a clock stays at its highest frequency; None if it cannot be read."""
-    texts = [_read(f"{folder}/{name}") for name in (governor, lowest, highest)]
-    if not all(texts):
-        return None
-    return texts[0] == "performance" or texts[1] == texts[2]
+def _clock(topic: str, folders: Iterable[Path], governor: str, lowest: str, highest: str) -> Check:
+    """Check whether clocks stay at their highest frequency, by the names of the files in their folders."""
+    names = (governor, lowest, highest)
+    clocks = {folder: [_read(f"{folder.relative_to(ROOT)}/{name}") for name in names] for folder in sorted(folders)}
+    changing = [folder for folder, (rule, low, high) in clocks.items() if rule != "performance" and low != high]
+    if changing:
+        listed = ", ".join(path.parent.name if path.name == "cpufreq" else path.name for path in changing)
+        return Check(topic, "problem", f"lowered between frames ({listed}): sudo jetson_clocks, after each start")
+    if not clocks or not all(map(all, clocks.values())):
+        return Check(topic, "missing", "not readable here; on the Jetson itself: sudo jetson_clocks --show")
+    return Check(topic, "ok", f"{len(clocks)} at their highest")
 
 
 def _cpu_clocks() -> Check:
-    folders = sorted(ROOT.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq"))
-    names = ("scaling_governor", "scaling_min_freq", "scaling_max_freq")
-    fixed = {folder.parent.name: _is_fixed(str(folder.relative_to(ROOT)), *names) for folder in folders}
-    changing = [name for name, is_fixed in fixed.items() if is_fixed is False]
-    if changing:
-        text = f"lowered between frames ({', '.join(changing)}): sudo jetson_clocks, after each start"
-        return Check("cpu clocks", "problem", text)
-    if not fixed or None in fixed.values():
-        return Check("cpu clocks", "missing", "not readable here; on the Jetson itself: sudo jetson_clocks --show")
-    return Check("cpu clocks", "ok", f"{len(fixed)} cores at their highest")
+    folders = ROOT.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq")
+    return _clock("cpu clocks", folders, "scaling_governor", "scaling_min_freq", "scaling_max_freq")
 
 
 def _gpu_clock() -> Check:
-    for folder in sorted(ROOT.glob("sys/class/devfreq/*")):
-        if re.search(r"gpu|gv11b|ga10b|gp10b", folder.name):
-            fixed = _is_fixed(str(folder.relative_to(ROOT)), "governor", "min_freq", "max_freq")
-            if fixed:
-                return Check("gpu clock", "ok", "at its highest")
-            if fixed is False:
-                text = "lowered between frames: sudo jetson_clocks, after each start"
-                return Check("gpu clock", "problem", text)
-    return Check("gpu clock", "missing", "not readable here; on the Jetson itself: sudo jetson_clocks --show")
+    folders = (path for path in ROOT.glob("sys/class/devfreq/*") if re.search(r"gpu|gv11b|ga10b|gp10b", path.name))
+    return _clock("gpu clock", folders, "governor", "min_freq", "max_freq")
 
 
 # ----------------------------------------------------------------------------------------------------------- transport

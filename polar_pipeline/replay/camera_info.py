@@ -59,10 +59,8 @@ def recorded_lens(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> Le
     if not path.exists() or not is_recording(recording_of(path)):
         raise SourceError(f"{path} is not a recording with a lens calibration: name a YAML file")
     with open_source(path, topic, max_bytes=max_bytes, kinds=(CAMERA_INFO,)) as source:
-        record = next(source.records, None)
         try:
-            if record is None:
-                raise FrameError("camera_info", "there is no message")
-            return messages.lens_of(messages.decode_camera_info(record.message()))
-        except FrameError as err:
-            raise SourceError(f"the lens calibration on {printable(source.topic)} of {path}: {err}") from err
+            return messages.lens_of(messages.decode_camera_info(next(source.records).message()))
+        except (StopIteration, FrameError) as err:
+            reason = str(err) or "there is no message"
+            raise SourceError(f"the lens calibration on {printable(source.topic)} of {path}: {reason}") from err

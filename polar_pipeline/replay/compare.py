@@ -15,10 +15,11 @@ import numpy as np
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable
 from polar_pipeline.coefficients import LUMA, SSIM_C1, SSIM_C2, SSIM_SIGMA, SSIM_WINDOW
-from polar_pipeline.messages import FLOAT32, IMAGE
+from polar_pipeline.messages import FLOAT32, IMAGE, Cdr
 from polar_pipeline.products import PRODUCTS, full_level, get_products, level_scale
-from polar_pipeline.replay.limits import MAX_BYTES, SourceError, reading
-from polar_pipeline.replay.mcapfile import McapFile, open_mcap
+from polar_pipeline.replay.bags import Recording, Topics, open_recording
+from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span, reading
+from polar_pipeline.replay.source import Recorded
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import PRODUCT_TOPICS
 
@@ -28,33 +29,32 @@ MIN_DOLP = 0.05
 MIN_INTENSITY = 0.05
 
 
-def unit_of(name: str, is_byte: bool) -> str:
-    """The unit of a product's errors."""
-    if is_byte:
-        return "levels"
-    return "deg" if PRODUCTS[name].wraps else PRODUCTS[name].unit
-
-
 class Golden:
     """The products of a recording, by stamp; open it with `open_golden`.
 
     A message with a header is found by its stamp; a plain number, which has no header, by its time of recording.
 
     Attributes:
-        path: The file.
-        places: Product -> stamp in nanoseconds -> places of its messages; several if frames have equal stamps.
+        path: The recording.
+        places: Product -> stamp in nanoseconds -> times of recording; several if frames have equal stamps.
     """
 
-    def __init__(self, path: Path, file: McapFile) -> None:
+    def __init__(self, path: Path, recording: Recording) -> None:
         self.path = path
-        self.places: Dict[str, Dict[int, List[Tuple[int, int]]]] = {}
-        self._file = file
-        names = {topic: name for name, topic in _product_topics(path, file).items()}
-        for row in file.rows(names):
-            name, stamp = names[row.channel.topic], row.message.log_time
-            if file.kind(row.channel) == IMAGE:
-                stamp = messages.decode_image(row.message.data).stamp_ns
-            self.places.setdefault(name, {}).setdefault(stamp, []).append(row.place)
+        self.places: Dict[str, Dict[int, List[int]]] = {}
+        self._recording = recording
+        self._topics = _product_topics(path, recording.topics)
+        for name in self._topics:
+            for stamp_ns, time_ns, _ in self._messages(name):
+                self.places.setdefault(name, {}).setdefault(stamp_ns, []).append(time_ns)
+
+    def _messages(self, name: str, span: Optional[Span] = None) -> Iterator[Tuple[int, int, Cdr]]:
+        """Stamps, times of recording and messages of a product."""
+        topic = self._topics[name]
+        kind, _ = self._recording.topics[topic]
+        for time_ns, data in self._recording.messages(topic, kind, span):
+            cdr = Recorded(time_ns, kind, data).message()
+            yield messages.decode_image(cdr).stamp_ns if kind == IMAGE else time_ns, time_ns, cdr
 
     def load(self, name: str, stamp_ns: int, before: int = 0) -> Optional[np.ndarray]:
         """A product of one frame as `Pipeline` returns it, or None if the recording lacks it.
@@ -67,14 +67,14 @@ class Golden:
         Raises:
             SourceError: The recording is damaged there.
         """
-        places = self.places.get(name, {}).get(stamp_ns, [])
-        if before >= len(places):
+        times = self.places.get(name, {}).get(stamp_ns, [])
+        if before >= len(times):
             return None
+        time_ns = times[before]
         with reading(self.path, f"is damaged: {name} of stamp {stamp_ns} cannot be read"):
-            message = self._file.message_at(places[before])
-            if self._file.kind(self._file.summary.channels[message.channel_id]) == FLOAT32:
-                return np.array(messages.decode(message.data, FLOAT32).data, np.float32)
-            return messages.to_array(messages.decode_image(message.data))
+            found = [cdr for stamp, _, cdr in self._messages(name, (time_ns, time_ns + 1)) if stamp == stamp_ns]
+            kind, _ = self._recording.topics[self._topics[name]]
+            return product_array(kind, found[times[:before].count(time_ns)])
 
     def intensity(self, stamp_ns: int) -> Optional[np.ndarray]:
         """(h, w) float32 in [0, 1]: S0/2 of one frame, what SSIM mode `reference` compares with.
@@ -89,43 +89,44 @@ class Golden:
         return None if image is None else _grey(image)
 
 
-def _product_topics(path: Path, file: McapFile) -> Dict[str, str]:
+def product_array(kind: str, cdr: Cdr) -> np.ndarray:
+    """A product from a message of a type, as `Pipeline` returns it.
+
+    Raises:
+        FrameError: The bytes are not such a message, or no product is published as such an image.
+    """
+    if kind == FLOAT32:
+        return np.array(messages.decode(cdr, FLOAT32).data, np.float32)
+    return messages.to_array(messages.decode_image(cdr))
+
+
+def _product_topics(path: Path, known: Topics) -> Dict[str, str]:
     """Product -> the topic of a recording that it is on.
 
     Raises:
-        SourceError: A product is on several.
+        SourceError: There are no products, or one is on several topics.
     """
-    found: Dict[str, str] = {}
+    topics: Dict[str, str] = {}
     second = tuple(f"/{row.paired}" for row in PRODUCT_TOPICS.values() if row.paired)
-    for topic in file.topics:
+    for topic in known:
         if f"/{topic}".endswith(second):
             continue
         # recorded in a namespace, a topic ends like the product's
         name = next((name for name, row in PRODUCT_TOPICS.items() if f"/{topic}".endswith(f"/{row.name}")), None)
-        if name is not None and found.setdefault(name, topic) != topic:
-            raise SourceError(f"{path} holds {name} twice: on {printable(found[name])}, {printable(topic)}")
-    return found
+        if name is not None and topics.setdefault(name, topic) != topic:
+            raise SourceError(f"{path} holds {name} twice: on {printable(topics[name])}, {printable(topic)}")
+    if not any(known[topic][1] for topic in topics.values()):
+        raise SourceError(f"{path} holds no products: {', '.join(row.name for row in PRODUCT_TOPICS.values())}")
+    return topics
 
 
 def golden_products(path: Path, max_bytes: int = MAX_BYTES) -> Tuple[str, ...]:
     """The products for which a recording has topics, in the order of `PRODUCTS`; it is not read to its end.
 
-    Args:
-        path: The file.
-        max_bytes: Largest size of the uncompressed chunks in memory at once.
-
-    Raises:
-        SourceError: It cannot be read, holds no products, or holds one twice.
+    The arguments and errors are those of `open_golden`.
     """
-    with reading(path), open_mcap(path, max_bytes) as file:
-        found = _product_topics(path, file)
-    if not found:
-        raise _no_products(path)
-    return get_products(found)
-
-
-def _no_products(path: Path) -> SourceError:
-    return SourceError(f"{path} holds no products: {', '.join(row.name for row in PRODUCT_TOPICS.values())}")
+    with reading(path), open_recording(path, max_bytes) as recording:
+        return get_products(_product_topics(path, recording.topics))
 
 
 @contextmanager
@@ -134,16 +135,14 @@ def open_golden(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Golden]:
 
     Args:
         path: The file.
-        max_bytes: Largest size of the uncompressed chunks in memory at once.
+        max_bytes: Largest size of an uncompressed chunk.
 
     Raises:
-        SourceError: It cannot be read or holds no products.
+        SourceError: It cannot be read, holds no products, or holds one twice.
     """
     with ExitStack() as stack:
         with reading(path):
-            golden = Golden(path, stack.enter_context(open_mcap(path, max_bytes)))
-        if not golden.places:
-            raise _no_products(path)
+            golden = Golden(path, stack.enter_context(open_recording(path, max_bytes)))
         yield golden
 
 
@@ -247,35 +246,9 @@ class Comparison:
         """Compare the products of one frame; frames of one stamp in their order."""
         before = self._known[stamp_ns]
         self._known[stamp_ns] += 1
-        cache = {name: self._golden.load(name, stamp_ns, before) for name in {*self.tallies, "dolp", "intensity"}}
+        golden = {name: self._golden.load(name, stamp_ns, before) for name in {*self.tallies, "dolp", "intensity"}}
         for name, tally in self.tallies.items():
-            expected, got = cache[name], products[name]
-            if expected is None:
-                tally.unmatched += 1
-                continue
-            tally.frames += 1
-            tally.is_byte = got.dtype == np.uint8
-            if expected.shape != got.shape or expected.dtype != got.dtype:
-                tally.error = np.inf
-                tally.note = f"{got.dtype} {got.shape}, golden {expected.dtype} {expected.shape}"
-                continue
-            pair = (_physical(name, got), _physical(name, expected)) if got.dtype == np.uint16 else (got, expected)
-            with np.errstate(all="ignore"):  # the recording may hold any numbers
-                self._compare(name, tally, *pair, _meaningful(name, expected, cache))
-
-    def _compare(self, name: str, tally: Tally, got: np.ndarray, expected: np.ndarray, mask: np.ndarray) -> None:
-        known = np.isfinite(got) & np.isfinite(expected)
-        differing = int(np.count_nonzero(~known & ~(np.isnan(got) & np.isnan(expected))))
-        if differing:
-            tally.error = np.inf
-            tally.note = f"{differing} pixels are NaN or infinite in one of the two"
-        error = _errors(name, got, expected)[mask & known]
-        if error.size:
-            tally.error = max(tally.error, float(error.max()))
-            tally.squares.append(float(np.square(error).sum()))
-            tally.pixels += error.size
-        if got.ndim:
-            tally.similarity.append(_similarity(name, got, expected))
+            tally.add(_compared(name, products[name], golden))
 
     def rows(self) -> List[ProductComparison]:
         """One row per product."""
@@ -290,10 +263,34 @@ class Comparison:
         mean = sum(tally.squares) / tally.pixels if tally.pixels else 0.0
         psnr = 10 * (2 * math.log10(peak) - math.log10(mean)) if mean else math.inf
         similarity = float(np.mean(tally.similarity)) if tally.similarity else np.nan
-        unit = unit_of(name, tally.is_byte)
+        unit = "levels" if tally.is_byte else "deg" if product.wraps else product.unit
         return ProductComparison(
             name, tally.frames, missing, tally.error, tolerance, unit, psnr, similarity, tally.note
         )
+
+
+def _compared(name: str, got: np.ndarray, golden: Mapping[str, Optional[np.ndarray]]) -> Tally:
+    """Compare a product of one frame with the golden products of the frame."""
+    expected = golden[name]
+    if expected is None:
+        return Tally(unmatched=1)
+    tally = Tally(frames=1, is_byte=got.dtype == np.uint8)
+    if expected.shape != got.shape or expected.dtype != got.dtype:
+        tally.error, tally.note = np.inf, f"{got.dtype} {got.shape}, golden {expected.dtype} {expected.shape}"
+        return tally
+    mask = _meaningful(name, expected, golden)
+    if got.dtype == np.uint16:
+        got, expected = _physical(name, got), _physical(name, expected)
+    with np.errstate(all="ignore"):  # the recording may hold any numbers
+        known = np.isfinite(got) & np.isfinite(expected)
+        differing = int(np.count_nonzero(~known & ~(np.isnan(got) & np.isnan(expected))))
+        error = _errors(name, got, expected)[mask & known]
+        tally.similarity = [_similarity(name, got, expected)] if got.ndim else []
+    if error.size:
+        tally.error, tally.squares, tally.pixels = float(error.max()), [float(np.square(error).sum())], error.size
+    if differing:
+        tally.error, tally.note = np.inf, f"{differing} pixels are NaN or infinite in one of the two"
+    return tally
 
 
 def _physical(name: str, image: np.ndarray) -> np.ndarray:

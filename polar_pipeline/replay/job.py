@@ -13,33 +13,20 @@ import numpy as np
 from polar_pipeline import __version__
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.text import printable
-from polar_pipeline.messages import Cdr
 from polar_pipeline.options import Options
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.replay.camera_info import recorded_camera_info
 from polar_pipeline.replay.compare import Comparison, Golden, ProductComparison
-from polar_pipeline.replay.limits import MAX_BYTES, SourceError
+from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span
 from polar_pipeline.replay.report import Report, render
 from polar_pipeline.replay.run import Summary, replay
 from polar_pipeline.replay.sink import Sink, open_sink
-from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, open_source
+from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, open_source, unwatched
 
 #: Takes the records and their number, and yields the records: shows how far a replay is.
 Watch = Callable[[Iterable[Recorded], int], Iterable[Recorded]]
 #: Characters of a frame's error in a report.
 MAX_REASON = 1000
-
-
-class UnusableError(SourceError):
-    """A recording none of whose frames could be used.
-
-    Attributes:
-        summary: What the replay found.
-    """
-
-    def __init__(self, text: str, summary: Summary) -> None:
-        super().__init__(text)
-        self.summary = summary
 
 
 @dataclass(frozen=True)
@@ -50,7 +37,7 @@ class Job:
         source: The recording.
         topic: Topic of the raw images; "" for the only one.
         rate: Frames per second of pictures.
-        max_bytes: Largest size of one frame, and of the uncompressed chunks in memory at once.
+        max_bytes: Largest size of one frame, and of an uncompressed chunk.
         products: The recording to write; None for none.
         report: The report to write; None for none.
         force: Whether files of these names may be replaced.
@@ -69,10 +56,6 @@ class Job:
     golden: Optional[Golden] = None
     reference: Optional[Golden] = None
     tolerances: Mapping[str, float] = field(default_factory=dict)
-
-    def camera_info(self, topic: str) -> Optional[Cdr]:
-        """The lens calibration of the images on a topic, for the products; None if there are none to write."""
-        return recorded_camera_info(self.source, topic, self.max_bytes) if self.products is not None else None
 
     @contextmanager
     def outputs(self, options: Options) -> Iterator[Tuple[Optional[Sink], Optional[BinaryIO]]]:
@@ -97,12 +80,8 @@ class Job:
         return Comparison(self.golden, options.products, self.tolerances) if self.golden else None
 
 
-def _unwatched(records: Iterable[Recorded], _: int) -> Iterable[Recorded]:
-    return records
-
-
 def process_recording(
-    job: Job, pipeline: Pipeline, watch: Watch = _unwatched
+    job: Job, pipeline: Pipeline, watch: Watch = unwatched
 ) -> Tuple[Summary, List[ProductComparison]]:
     """Process a recording; the outputs are there when this returns, or not at all.
 
@@ -110,21 +89,39 @@ def process_recording(
         What was found, and how each product compares with the golden recording: nothing without one.
 
     Raises:
-        SourceError: The recording cannot be read, or none of its frames could be used (`UnusableError`).
+        SourceError: The recording cannot be read, or none of its frames could be used.
         OSError: An output cannot be written.
         ValueError: A tolerance is not allowed.
     """
-    comparison = job.comparison(pipeline.options)
     pipeline.reset()
-    with open_source(job.source, job.topic, job.rate, job.max_bytes) as source, job.outputs(pipeline.options) as (
-        sink,
-        html,
-    ):
-        records = watch(source.records, source.total)
-        camera_info = job.camera_info(source.topic)
-        summary = replay(records, source.total, pipeline, sink, comparison, job.reference, camera_info=camera_info)
-        rows = finish(job, summary, source.total, pipeline.options, comparison, html)
-    return summary, rows
+    summary, comparison = process(job, pipeline, watch)
+    return summary, comparison.rows() if comparison else []
+
+
+def process(
+    job: Job, pipeline: Pipeline, watch: Watch, span: Optional[Span] = None, previous: Optional[int] = None
+) -> Tuple[Summary, Optional[Comparison]]:
+    """Process the images of a recording, or those of a span without a report; it raises what `process_recording` does.
+
+    Args:
+        job: The recording, and what is made of it.
+        pipeline: What to compute.
+        watch: Shows how far it is; the number it gets is that of the complete recording.
+        span: Times of recording; None for all.
+        previous: Stamp of the frame before the first, which the pipeline has processed; None without one.
+
+    Returns:
+        What was found, without samples of a span but for its first frame's; and the comparison, None without one.
+    """
+    options, topic = pipeline.options, job.topic
+    comparison = job.comparison(options)
+    with open_source(job.source, topic, job.rate, job.max_bytes, span) as source, job.outputs(options) as (sink, html):
+        records, count = watch(source.records, source.total), 1 if span else source.total
+        camera_info = recorded_camera_info(job.source, source.topic, job.max_bytes) if sink is not None else None
+        summary = replay(records, count, pipeline, sink, comparison, job.reference, previous, camera_info=camera_info)
+        if span is None:
+            finish(job, summary, source.total, options, comparison, html)
+    return summary, comparison
 
 
 def finish(
@@ -134,18 +131,19 @@ def finish(
     options: Options,
     comparison: Optional[Comparison],
     html: Optional[BinaryIO],
-) -> List[ProductComparison]:
-    """Write the report of a recording of `total` frames; returns how its products compare.
+) -> None:
+    """Write the report of a recording of `total` frames.
 
     Raises:
-        UnusableError: None of the frames could be used.
+        SourceError: None of the frames could be used.
     """
     if not summary.stamps:
-        raise UnusableError(f"none of the {total} frames of {job.source} could be used; nothing written", summary)
-    rows = comparison.rows() if comparison else []
+        causes = [f"{row.frames} x {cause}, the first: {row.reason}" for cause, row in summary.rejected.items()]
+        text = "; ".join([f"none of the {total} frames of {job.source} could be used; nothing written", *causes])
+        raise SourceError(printable(text, MAX_REASON))
     if html is not None:
+        rows = comparison.rows() if comparison else []
         html.write(render(make_report(job.source.name, options, summary, rows)).encode())
-    return rows
 
 
 def late(summary: Summary) -> str:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator, Optional, Tuple, Union
-
-import zstandard
+from typing import Iterator, Tuple
 
 from polar_pipeline._util.text import printable
 from polar_pipeline.sensor.frames import FrameError
 
-#: Default limit in bytes of one frame, and of the parts of a recording held in memory at once: 2^28 pixels, the largest
-#: number in a frame, of 16 bit. A sensor of 150 megapixels, larger than any with polarizers, takes 300 MB.
+#: Default limit in bytes of one frame, and of an uncompressed chunk of a recording: 2^28 pixels of 16 bit, the largest
+#: number in a frame. A sensor of 150 megapixels, larger than any with polarizers, takes 300 MB.
 MAX_BYTES = 512 << 20
 
 #: Times of recording in nanoseconds: the first, and the end, which is not in it.
@@ -77,21 +75,3 @@ def check_size(what: str, size: int, limit: int) -> None:
     """
     if size > limit:
         raise FrameError("size", f"{what} of {megabytes(size)}, the limit is {megabytes(limit)} (--max-mb)")
-
-
-def decompress_zstd(data: Union[bytes, memoryview], limit: int) -> bytes:
-    """The content of a zstd frame that declares its size, or has at most `limit` bytes.
-
-    Raises:
-        FrameError: It is larger (cause `size`), or damaged (cause `cdr`).
-    """
-    try:
-        check_size("a message", zstandard.frame_content_size(data), limit)
-        return zstandard.ZstdDecompressor().decompress(data, max_output_size=limit)
-    except (zstandard.ZstdError, MemoryError) as err:
-        raise FrameError("cdr", f"{len(data)} bytes cannot be decompressed: {printable(str(err))}") from err
-
-
-def is_within(time_ns: int, span: Optional[Span]) -> bool:
-    """Whether a time is in a span; every time is where there is none."""
-    return span is None or span[0] <= time_ns < span[1]

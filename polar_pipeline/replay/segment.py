@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Deque, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
+import numpy as np
 from mcap.reader import SeekingReader
-from mcap.records import Channel, Message
 
 from polar_pipeline.options import Options
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.quality.latency import Deadline
-from polar_pipeline.replay.compare import ProductComparison, Tally, open_golden
-from polar_pipeline.replay.job import Job, Watch, finish
+from polar_pipeline.replay.compare import ProductComparison, Tally, product_array
+from polar_pipeline.replay.job import Job, Watch, finish, process
 from polar_pipeline.replay.limits import Span, reading
-from polar_pipeline.replay.run import FrameProducts, ReplayedFrame, Summary, prepared, replay, sampled
-from polar_pipeline.replay.source import Recorded, Source, open_source
-from polar_pipeline.sensor.frames import FrameError
+from polar_pipeline.replay.run import FrameProducts, ReplayedFrame, Summary, replay, sampled
+from polar_pipeline.replay.sink import Sink
+from polar_pipeline.replay.source import Source, open_source
+from polar_pipeline.topics import NUMBER_TOPICS, PRODUCT_TOPICS
 
-#: Records before a segment that are held to find the frame before it; all are read only where none can be used.
-_HELD = 8
-#: Time before a segment in which these records are looked for, in nanoseconds.
-_BEFORE_NS = 2_000_000_000
+#: Times before a segment in nanoseconds in which the frame before it is looked for, one after the other.
+_BEFORE_NS = (500_000_000, 30_000_000_000, 1 << 63)
 
 
 @dataclass(frozen=True)
@@ -73,43 +72,21 @@ def process_segment(job: Job, span: Span, pipeline: Pipeline, watch: Watch) -> P
         SourceError: The recording cannot be read.
         OSError: The products cannot be written.
     """
-    options = pipeline.options
     pipeline.reset()
-    previous = _prime(job, span[0], pipeline) if options.ssim_mode == "temporal" else None
-    comparison = job.comparison(options)
-    opened = open_source(job.source, job.topic, job.rate, job.max_bytes, span)
-    with opened as source, job.outputs(options) as (sink, _):
-        records = watch(source.records, source.total)
-        camera_info = job.camera_info(source.topic)
-        summary = replay(records, 1, pipeline, sink, comparison, job.reference, previous, camera_info=camera_info)
+    previous = _prime(job, span[0], pipeline) if pipeline.options.ssim_mode == "temporal" else None
+    summary, comparison = process(job, pipeline, watch, span, previous)
     return Part(summary, comparison.tallies if comparison else {}, job.products)
 
 
 def _prime(job: Job, start_ns: int, pipeline: Pipeline) -> Optional[int]:
-    """Process the last frame before a time that can be used; returns its stamp, None where there is none."""
-    with open_source(job.source, job.topic, job.rate, job.max_bytes, (start_ns - _BEFORE_NS, start_ns)) as source:
-        newest: Deque[Recorded] = deque(source.records, _HELD)
-    for record in reversed(newest):
-        stamp_ns = _try(job, record, pipeline)
-        if stamp_ns is not None:
-            return stamp_ns
-    found: Optional[int] = None
-    with open_source(job.source, job.topic, job.rate, job.max_bytes, (-(1 << 63), start_ns)) as source:
-        for record in source.records:
-            stamp_ns = _try(job, record, pipeline)
-            found = found if stamp_ns is None else stamp_ns
-    return found
-
-
-def _try(job: Job, record: Recorded, pipeline: Pipeline) -> Optional[int]:
-    """Process a record; returns its stamp, None where it cannot be used."""
-    try:
-        image = record.image()
-        raw, expected = prepared(image, pipeline, job.reference)
-        pipeline(raw, reference=expected)
-    except FrameError:
-        return None
-    return image.stamp_ns
+    """Process frames before a time, at least the last that can be used; returns its stamp, None where there is none."""
+    for before_ns in _BEFORE_NS:
+        span = (start_ns - before_ns, start_ns)
+        with open_source(job.source, job.topic, job.rate, job.max_bytes, span) as source:
+            stamps = replay(source.records, 1, pipeline, reference=job.reference).stamps
+        if stamps:
+            return stamps[-1]
+    return None
 
 
 # -------------------------------------------------------------------------------------------------------------- merging
@@ -150,12 +127,10 @@ def merge_segments(
                 comparison.tallies[name].add(tally)
     with job.outputs(options) as (sink, html):
         if sink is not None:
-            for part in parts:
-                for schema, channel, message in _written(part):
-                    sink.write(channel.topic, schema.name, message.log_time, message.data)
-            summary = replace(summary, samples=_samples(job, parts, summary, total, options.products))
-        rows = finish(job, summary, total, options, comparison, html)
-    return summary, rows
+            samples = _copy_products(parts, sink, summary, sampled(total), options.products)
+            summary = replace(summary, samples=samples)
+        finish(job, summary, total, options, comparison, html)
+    return summary, comparison.rows() if comparison else []
 
 
 def _merged(summaries: Sequence[Summary]) -> Summary:
@@ -170,36 +145,36 @@ def _merged(summaries: Sequence[Summary]) -> Summary:
     return replace(first, frames=frames, period=deadline.period)
 
 
-def _written(part: Part) -> Iterator[Tuple[Any, Channel, Message]]:
-    """Types, channels and messages of a segment's products, in the order in which they were written.
+def _copy_products(
+    parts: Sequence[Part], sink: Sink, summary: Summary, places: Set[int], products: Sequence[str]
+) -> List[FrameProducts]:
+    """Copy the products of segments, in the order in which they were written.
+
+    Args:
+        parts: The segments.
+        sink: Takes the products.
+        summary: That of the recording.
+        places: Places of the frames, in the recording, whose products are returned.
+        products: The products of a frame.
 
     Raises:
-        SourceError: The recording is damaged.
+        SourceError: The products of a segment are damaged.
     """
-    if part.products is not None:
-        with reading(part.products), part.products.open("rb") as stream:
-            yield from SeekingReader(stream).iter_messages(log_time_order=False)
-
-
-def _samples(
-    job: Job, parts: Sequence[Part], summary: Summary, total: int, products: Sequence[str]
-) -> List[FrameProducts]:
-    """The products of the frames that the report of the complete recording shows, from those of its segments."""
-    places = sampled(total)
-    used = [place for place, row in enumerate(summary.frames) if not row.cause]
-    wanted = {frame for frame, place in enumerate(used) if place in places}
-    samples: List[FrameProducts] = []
-    first = 0
+    names = {f"/{PRODUCT_TOPICS[name].name}": name for name in products}
+    end = f"/{NUMBER_TOPICS['saturated']}"  # the last of a frame's messages with figures
+    used = iter([place for place, row in enumerate(summary.frames) if not row.cause])
+    place = next(used, -1)
+    samples: Dict[int, Tuple[int, Dict[str, np.ndarray]]] = {}
     for part in parts:
-        stamps = part.summary.stamps
-        chosen = [k for k in range(len(stamps)) if first + k in wanted]
-        first += len(stamps)
-        if not chosen or part.products is None:
+        if part.products is None:
             continue
-        with open_golden(part.products, job.max_bytes) as written:
-            for k in chosen:
-                before = stamps[:k].count(stamps[k])
-                loaded = {name: written.load(name, stamps[k], before) for name in products}
-                arrays = {name: array for name, array in loaded.items() if array is not None}
-                samples.append(FrameProducts(stamps[k], arrays))
-    return samples
+        with reading(part.products), part.products.open("rb") as stream:
+            for schema, channel, message in SeekingReader(stream).iter_messages(log_time_order=False):
+                kind, name = schema.name if schema else "", names.get(channel.topic)
+                sink.write(channel.topic, kind, message.log_time, message.data)
+                if name is not None and place in places:
+                    _, arrays = samples.setdefault(place, (message.log_time, {}))
+                    arrays[name] = product_array(kind, message.data)
+                elif channel.topic == end:
+                    place = next(used, -1)
+    return [FrameProducts(stamp_ns, arrays) for stamp_ns, arrays in samples.values()]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
-from typing import Dict, Iterator, Mapping, Tuple, cast
+from typing import Any, Dict, Iterator, Mapping, cast
 
+from mcap.records import Schema
 from mcap.writer import CompressionType, Writer
 
 from polar_pipeline import __version__
@@ -17,42 +19,71 @@ class Sink:
     """Writes messages to an mcap file; open it with `open_sink`.
 
     The content depends on the messages alone, not on the clock: the same messages make the same file.
+
+    Attributes:
+        writer: Writer of the mcap library, for records other than messages.
     """
 
     def __init__(self, writer: Writer) -> None:
-        self._writer = writer
-        self._schemas: Dict[str, int] = {}
-        self._channels: Dict[Tuple[str, str], int] = {}
+        self.writer = writer
+        self._numbers: Dict[Any, int] = {}  # of the file's schemas and channels
 
     def write(self, topic: str, kind: str, stamp_ns: int, cdr: Cdr) -> None:
         """Add a serialized message of type `kind`; the stamp is its time in the recording."""
-        if (topic, kind) not in self._channels:
-            if kind not in self._schemas:
-                definition, _ = typestore().generate_msgdef(kind, ros_version=2)
-                self._schemas[kind] = self._writer.register_schema(kind, "ros2msg", definition.encode())
-            self._channels[topic, kind] = self._writer.register_channel(
-                topic, "cdr", self._schemas[kind], {"offered_qos_profiles": ""}
-            )
-        data = cast("bytes", cdr)  # the writer also takes a view, which copies nothing
-        self._writer.add_message(self._channels[topic, kind], stamp_ns, data, stamp_ns)
+        channel = self._numbers.get((topic, kind))
+        if channel is None:
+            channel = self.add_channel(topic, "cdr", Schema(0, b"", "", kind), {"offered_qos_profiles": ""})
+            self._numbers[topic, kind] = channel
+        self.add_message(channel, stamp_ns, cdr, stamp_ns)
+
+    def add_channel(self, topic: str, encoding: str, schema: Schema, metadata: Mapping[str, str]) -> int:
+        """The number of a channel, which is added to the file with its type and a definition unless it has them."""
+        kind = schema.name, schema.encoding, schema.data
+        if not schema.data and schema.name in typestore().types:
+            kind = schema.name, "ros2msg", _definition(schema.name)
+        if kind not in self._numbers:
+            self._numbers[kind] = self.writer.register_schema(*kind) if schema.name else 0
+        channel = topic, encoding, self._numbers[kind], tuple(sorted(metadata.items()))
+        if channel not in self._numbers:
+            self._numbers[channel] = self.writer.register_channel(*channel[:3], dict(metadata))
+        return self._numbers[channel]
+
+    def add_message(self, channel: int, time_ns: int, data: Cdr, published_ns: int, sequence: int = 0) -> None:
+        """Add a message to a channel, with its times of recording and of publishing."""
+        # the writer also takes a view, which copies nothing
+        self.writer.add_message(channel, time_ns, cast("bytes", data), published_ns, sequence)
+
+
+@lru_cache(maxsize=64)
+def _definition(kind: str) -> bytes:
+    """The definition of a message type."""
+    text, _ = typestore().generate_msgdef(kind, ros_version=2)
+    return text.encode()
 
 
 @contextmanager
-def open_sink(path: Path, metadata: Mapping[str, str], force: bool = False) -> Iterator[Sink]:
+def open_sink(
+    path: Path,
+    metadata: Mapping[str, str],
+    force: bool = False,
+    compression: CompressionType = CompressionType.NONE,
+) -> Iterator[Sink]:
     """Open a recording for writing; it appears under its name when the block ends without an error.
 
     Args:
         path: The file to make.
-        metadata: Names and values kept in the file, which say how it was made.
+        metadata: Names and values kept in the file, which say how it was made; empty for none.
         force: Whether a file of that name may be replaced.
+        compression: How chunks are compressed; float images hardly shrink.
 
     Raises:
         FileExistsError: There is one, and `force` is false.
         OSError: It cannot be written.
     """
     with replacing(path, force) as stream:
-        writer = Writer(stream, compression=CompressionType.NONE)  # float images hardly shrink
+        writer = Writer(stream, compression=compression)
         writer.start("ros2", f"polar_pipeline {__version__}")
-        writer.add_metadata("polar_pipeline", dict(metadata))
+        if metadata:
+            writer.add_metadata("polar_pipeline", dict(metadata))
         yield Sink(writer)
         writer.finish()  # type: ignore[no-untyped-call]

@@ -5,31 +5,23 @@ from __future__ import annotations
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Callable, Generator, Iterator, List, Optional, Tuple, Union
+from typing import Callable, Generator, Iterable, Iterator, List, Optional, Tuple, TypeVar, Union
 
 import numpy as np
-from rosbags.rosbag1 import Reader
+import zstandard
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, IMAGE, Cdr, ImageMessage
-from polar_pipeline.replay.limits import (
-    MAX_BYTES,
-    SourceError,
-    Span,
-    decompress_zstd,
-    is_within,
-    reading,
-    require_regular_file,
-)
-from polar_pipeline.replay.mcapfile import Topics
+from polar_pipeline.replay.bags import Topics, bag_files, is_bag_file, open_recording
+from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span, check_size, described, reading
 from polar_pipeline.replay.rawpicture import decode_picture, read_raw
 from polar_pipeline.replay.rawzstd import TRANSPORT, decompress_raw, is_raw_zstd
-from polar_pipeline.replay.rosbag1 import Rosbag1
-from polar_pipeline.replay.rosbag2 import Recording, bag_files, is_bag_file, open_file, open_folder
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import camera_info_beside
 
+#: An item of a recording.
+Item = TypeVar("Item")
 #: Types of the messages that are raw images.
 IMAGES = (IMAGE, COMPRESSED)
 #: Suffixes of the files in a folder that are raw images.
@@ -53,15 +45,13 @@ class Recorded:
     Attributes:
         time_ns: Time of recording.
         kind: Message type, or "" for a file.
-        data: The message's bytes, the file, or why it cannot be read.
-        encoding: Encoding of the bytes: `cdr`, which may be compressed by zstd, or `ros1`.
+        data: The message in CDR, which may be compressed by zstd; the file; or why it cannot be read.
         max_bytes: Largest size of the image.
     """
 
     time_ns: int
     kind: str
     data: Union[bytes, memoryview, Path, FrameError]
-    encoding: str = "cdr"
     max_bytes: int = MAX_BYTES
 
     def image(self) -> ImageMessage:
@@ -92,9 +82,9 @@ class Recorded:
             message = self.message()
             messages.decode_image(message)
             return bytes(message)
-        if self.kind == COMPRESSED:
-            return bytes(messages.encode_message(decompress_image(self.message(), self.max_bytes)))
-        return bytes(messages.encode_message(self.image()))
+        is_file = isinstance(self.data, Path)
+        image = self.image() if is_file else decompress_image(self.message(), self.max_bytes)
+        return bytes(messages.encode_message(image))
 
     def message(self) -> Cdr:
         """The message in CDR, uncompressed.
@@ -106,11 +96,14 @@ class Recorded:
             raise self.data
         if isinstance(self.data, Path):
             raise TypeError(f"{self.data} is a file, not a message")
-        if self.encoding == "ros1":
-            return messages.from_ros1(self.data, self.kind)
-        if bytes(self.data[:4]) == _ZSTD_MAGIC:
-            return decompress_zstd(self.data, self.max_bytes)
-        return self.data
+        check_size("a message", len(self.data), self.max_bytes)
+        if bytes(self.data[:4]) != _ZSTD_MAGIC:
+            return self.data
+        try:
+            check_size("a message", zstandard.frame_content_size(self.data), self.max_bytes)
+            return zstandard.ZstdDecompressor().decompress(self.data, max_output_size=self.max_bytes)
+        except (zstandard.ZstdError, MemoryError) as err:
+            raise FrameError("cdr", f"{len(self.data)} bytes cannot be decompressed: {described(err)}") from err
 
 
 @dataclass(frozen=True)
@@ -189,9 +182,6 @@ def open_source(
 ) -> Iterator[Source]:
     """Open a recording.
 
-    Reading it takes at most `max_bytes` for the chunks that are held at once, as much for the frame that is decoded,
-    and as much again for OpenCV while it decodes a picture.
-
     Args:
         path: A rosbag2 folder, also one without `metadata.yaml`, as a recorder that was killed leaves it; an `.mcap` or
             `.db3` file, compressed as `.mcap.zstd` or not; a ROS 1 `.bag`, a picture, or a folder of pictures, which
@@ -199,7 +189,7 @@ def open_source(
         topic: Topic of the raw images, or that of what was compressed from them (`rawzstd`); "" for the only one.
             Pictures have none.
         rate: Frames per second of pictures, in `RATES`; the first is stamped one period after 0.
-        max_bytes: Largest size of one frame, and of the uncompressed chunks in memory at once.
+        max_bytes: Largest size of one frame, and of an uncompressed chunk.
         span: If given, only the images of these times of recording; what else there is, is not read.
         kinds: Types of the messages that are read: `IMAGES`, or `CAMERA_INFO` for the calibration beside `topic`, or
             the only one.
@@ -219,39 +209,24 @@ def open_source(
                 recording = stack.enter_context(open_recording(path, max_bytes))
                 chosen = choose_topic(path, recording.topics, topic, kinds)
                 kind, total = recording.topics[chosen]
-                encoding = "ros1" if isinstance(recording, Rosbag1) else "cdr"
                 rows = recording.messages(chosen, kind, span)
-                records = (Recorded(time_ns, kind, data, encoding, max_bytes) for time_ns, data in rows)
-                source = Source(chosen, total, records, lambda: recording.spans(chosen))
+                records = (Recorded(time_ns, kind, data, max_bytes) for time_ns, data in rows)
+                source = Source(chosen, total, records, recording.spans)
             else:
                 source = _open_pictures(path, topic, rate, max_bytes, span)
-        with closing(_checked(path, source.records)) as checked:
-            yield replace(source, records=checked)
+        with closing(checked(path, source.records)) as records:
+            yield replace(source, records=records)
 
 
-@contextmanager
-def open_recording(path: Path, max_bytes: int) -> Iterator[Union[Recording, Rosbag1]]:
-    """Open a recording of messages: a folder, an `.mcap` or `.db3` file, or a ROS 1 bag.
-
-    Raises:
-        SourceError: It cannot be read.
-        Exception: Whatever damaged bytes make the libraries raise; see `limits.reading`.
-    """
-    if path.is_dir():
-        yield open_folder(path, max_bytes)
-    elif path.suffix != ".bag":
-        with open_file(path, max_bytes) as file:
-            yield file
-    else:
-        require_regular_file(path)
-        with Reader(path) as reader:
-            yield Rosbag1(reader, max_bytes)
-
-
-def _checked(path: Path, records: Iterator[Recorded]) -> Generator[Recorded, None, None]:
-    """The records, with damage reported as `SourceError`."""
+def checked(path: Path, records: Iterator[Item]) -> Generator[Item, None, None]:
+    """The records of a file, with damage reported as `SourceError`."""
     with reading(path, "is damaged"):
         yield from records
+
+
+def unwatched(records: Iterable[Item], _: int) -> Iterable[Item]:
+    """The records themselves, as a function that shows how far their reading is."""
+    return records
 
 
 def choose_topic(path: Path, topics: Topics, wanted: str, kinds: Tuple[str, ...]) -> str:
@@ -287,6 +262,7 @@ def _open_pictures(path: Path, wanted: str, rate: float, max_bytes: int, span: O
     if wanted:
         raise SourceError(f"{path} holds pictures, which have no topic; got {printable(wanted)}")
     times = [round((index + 1) * 1e9 / rate) for index in range(len(files))]
-    rows = ((time_ns, file) for time_ns, file in zip(times, files) if is_within(time_ns, span))
+    first, end = span or (0, times[-1] + 1)
+    rows = ((time_ns, file) for time_ns, file in zip(times, files) if first <= time_ns < end)
     records = (Recorded(time_ns, "", file, max_bytes=max_bytes) for time_ns, file in rows)
     return Source(str(path), len(files), records, lambda: [(times[0], times[-1] + 1)])

@@ -7,7 +7,7 @@ import os
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Iterator, Sequence
+from typing import Iterator, Sequence
 
 import numpy as np
 
@@ -156,52 +156,25 @@ def open_file(rerun: RerunModule, path: Path, products: Sequence[str], force: bo
     with replacing(path, force) as file, temporary_folder("view") as folder:
         pipe = folder / "pipe"
         os.mkfifo(pipe)
-        copier = _Copier(pipe, file, path)
-        stream = _new_stream(rerun)
-        try:
-            rerun.save(pipe, default_blueprint=layout(rerun, products), recording=stream)
-        except BaseException:
-            copier.kill()  # it would wait for a writer
-            raise
-        try:
-            yield RecordingView(rerun, stream)
-        finally:
-            rerun.disconnect(recording=stream)
-            copier.close()
-
-
-class _Copier:
-    """A process that copies what comes through a pipe into a file, until the writer closes it.
-
-    A thread would not do: older versions of Rerun hold the interpreter's lock while they wait for the pipe.
-
-    Args:
-        pipe: The pipe.
-        file: Takes the bytes.
-        path: Its final name, for errors.
-    """
-
-    def __init__(self, pipe: Path, file: BinaryIO, path: Path) -> None:
-        self._path = path
-        self._process = subprocess.Popen(
+        # A thread would not do: older versions of Rerun hold the interpreter's lock while they wait for the pipe.
+        copier = subprocess.Popen(
             ["sh", "-c", _COPY, "sh", str(pipe)],
             stdout=file,
             stderr=subprocess.PIPE,
             start_new_session=True,  # so that Ctrl-C does not end it before the writer
             restore_signals=False,  # a limit of the file's size is an error, and no signal
         )
-
-    def kill(self) -> None:
-        """End it before all is copied."""
-        self._process.kill()
-        self._process.communicate()
-
-    def close(self) -> None:
-        """Wait until all is copied, after the writer has closed the pipe, and raise what went wrong.
-
-        Raises:
-            OSError: The file could not be written.
-        """
-        _, said = self._process.communicate()
-        if self._process.returncode:
-            raise OSError(f"cannot write {self._path}: {said.decode(errors='replace').strip().rpartition(': ')[2]}")
+        stream = _new_stream(rerun)
+        try:
+            rerun.save(pipe, default_blueprint=layout(rerun, products), recording=stream)
+        except BaseException:
+            copier.kill()  # it would wait for a writer
+            copier.communicate()
+            raise
+        try:
+            yield RecordingView(rerun, stream)
+        finally:
+            rerun.disconnect(recording=stream)
+            _, said = copier.communicate()
+            if copier.returncode:
+                raise OSError(f"cannot write {path}: {said.decode(errors='replace').strip().rpartition(': ')[2]}")

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Deque, Dict, Iterator, List, Tuple
+from typing import Any, Deque, Dict, Iterator, List, Tuple, Union
 
 import pytest
 
@@ -123,29 +123,9 @@ def served(server: http.server.HTTPServer) -> Iterator[Tuple[str, int]]:
         thread.join()
 
 
-class Storage:
-    """A place for recordings that has URLs.
+class WebStorage:
+    """A folder on a web server, behind a proxy; `root` is its URL."""
 
-    Attributes:
-        proxy: In front of it.
-        root: URL of its folder.
-    """
-
-    proxy: Proxy
-    root: str
-
-    def put(self, name: str, data: bytes) -> str:
-        """Store a file; its URL."""
-        raise NotImplementedError
-
-    def remove(self, name: str) -> None:
-        raise NotImplementedError
-
-    def age(self, name: str) -> None:
-        """Make a file appear newer, where its version is its time in seconds."""
-
-
-class WebStorage(Storage):
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         folder.mkdir()
         files = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Files, directory=str(folder)))
@@ -156,6 +136,7 @@ class WebStorage(Storage):
         self.root, self._folder = f"http://{host}:{port}", folder
 
     def put(self, name: str, data: bytes) -> str:
+        """Store a file; its URL."""
         path = self._folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -165,12 +146,15 @@ class WebStorage(Storage):
         (self._folder / name).unlink()
 
     def age(self, name: str) -> None:
+        """Make a file appear newer: its version is its time in seconds."""
         path = self._folder / name
         later = path.stat().st_mtime + 10
         os.utime(str(path), (later, later))
 
 
-class S3Storage(Storage):
+class S3Storage:
+    """A bucket of a server of S3, behind a proxy, as `WebStorage`."""
+
     def __init__(self, server: Tuple[str, int], patch: pytest.MonkeyPatch, stack: ExitStack) -> None:
         config, fsspec = import_module("fsspec.config"), import_module("fsspec")
         self.proxy = Proxy(server)
@@ -192,3 +176,9 @@ class S3Storage(Storage):
 
     def remove(self, name: str) -> None:
         self._fs.rm_file(f"{self._bucket}/{name}")
+
+    def age(self, name: str) -> None:
+        """Do nothing: another content has another etag."""
+
+
+Storage = Union[WebStorage, S3Storage]

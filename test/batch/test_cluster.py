@@ -23,7 +23,7 @@ from polar_pipeline.batch.cluster import dashboard_of, default_jobs, gpu_names, 
 from polar_pipeline.batch.recordings import Recording, list_recordings
 from polar_pipeline.batch.results import Outcome
 from polar_pipeline.batch.settings import BatchSettings
-from polar_pipeline.batch.units import Division, Task
+from polar_pipeline.batch.units import Task
 
 #: A stand-in for CuPy that keeps what it sees when the process imports it, whoever does so first.
 STAND_IN = """
@@ -66,44 +66,33 @@ def test_every_worker_has_its_gpu_and_its_threads(client: Client) -> None:
     assert {row["monitors_gpu"] for row in found} == {False}, "with pynvml, workers for these GPUs would not start"
 
 
-def fake_plan(_: Task) -> Division:
-    return Division([(0, 1), (1, 2), (2, 3)], 3)
-
-
 def fake_segment(task: Task, span: Any) -> Outcome:
     return Outcome(task.recording.name, "", "ok", "", span[0])
 
 
-def fake_merge(task: Task, _: Division, outcomes: List[Outcome]) -> Outcome:
-    return Outcome(task.recording.name, "", "ok", "", sum(outcome.frames for outcome in outcomes))
-
-
-def fake_recording(task: Task) -> Outcome:
-    if task.recording.name == "13":
+def fake_recording(task: Task, _: Any, __: int, segments: List[Outcome]) -> Outcome:
+    name = task.recording.name
+    if name == "13":
         raise KeyError("thirteen")
-    if task.recording.name == "killer":
+    if name == "killer":
         os._exit(1)
-    return Outcome(task.recording.name, "", "ok", "", 2 * int(task.recording.name))
+    frames = sum(outcome.frames for outcome in segments) if segments else 2 * int(name)
+    return Outcome(name, "", "ok", "", frames)
 
 
 @pytest.fixture(autouse=True)
 def _units(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, function in (
-        ("plan_unit", fake_plan),
-        ("segment_unit", fake_segment),
-        ("merge_unit", fake_merge),
-        ("recording_unit", fake_recording),
-    ):
-        monkeypatch.setattr(run, name, function)
+    monkeypatch.setattr(run, "segment_unit", fake_segment)
+    monkeypatch.setattr(run, "recording_unit", fake_recording)
 
 
-def task(name: str, split_ns: int = 0) -> Task:
-    settings = BatchSettings({"products": "dolp"}, split_ns=split_ns)
-    return Task(settings, {}, Recording(name, f"/{name}.mcap", 1, ""), Path("/"), "", "topic")
+def task(name: str) -> Task:
+    return Task(BatchSettings({"products": "dolp"}), {}, Recording(name, f"/{name}.mcap", 1, ""), Path("/"), "")
 
 
-@pytest.mark.parametrize("split_ns", [0, 1])
-def test_a_bounded_number_is_in_flight(client: Client, split_ns: int) -> None:
+@pytest.mark.parametrize("spans", [(), ((0, 1), (1, 2), (2, 3))])
+def test_a_bounded_number_is_in_flight(client: Client, spans: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "divide", lambda _: (spans, 3))
     done: Dict[str, Outcome] = {}
     taken = most = 0
 
@@ -112,29 +101,28 @@ def test_a_bounded_number_is_in_flight(client: Client, split_ns: int) -> None:
         for number in range(150):
             taken += 1
             most = max(most, taken - len(done))
-            yield task(str(number), split_ns)
+            yield task(str(number))
 
-    runner = run.Runner(client, lambda outcome: done.update({outcome.name: outcome}))
-    assert runner.run(tasks()) == []
+    assert run.process_tasks(client, tasks(), lambda _, outcome: done.update({outcome.name: outcome})) == []
     assert len(done) == 150
-    assert most <= 2 * run.UNITS_PER_THREAD + 1
-    if split_ns:
-        assert {outcome.frames for outcome in done.values()} == {3}
-    else:
-        assert done.pop("13").reason == "could not be run: KeyError: 'thirteen'"
-        assert all(outcome.frames == 2 * int(name) for name, outcome in done.items())
+    assert most <= 2 * run.UNITS_PER_THREAD / (len(spans) + 1) + run._AT_ONCE
+    assert done.pop("13").reason == "could not be run: KeyError: 'thirteen'"
+    assert all(outcome.frames == (3 if spans else 2 * int(name)) for name, outcome in done.items())
 
 
 def test_a_unit_that_kills_its_worker_does_not_stop_others(client: Client) -> None:
     """Units that waited at the lost worker may be suspects too; alone, only one of them is lost again."""
-    done: Dict[str, Outcome] = {}
+    done: Dict[str, int] = {}
     names = ["killer", "1", "2", "3", "4", "5"]
-    runner = run.Runner(client, lambda outcome: done.update({outcome.name: outcome}))
-    suspects = runner.run(iter([task(name) for name in names]))
+
+    def end(_: Task, outcome: Outcome) -> None:
+        done[outcome.name] = outcome.frames
+
+    suspects = run.process_tasks(client, map(task, names), end)
     assert {*done, *(suspect.recording.name for suspect in suspects)} == set(names)
-    lost = [each.recording.name for suspect in suspects for each in runner.run(iter([suspect]))]
+    lost = [each.recording.name for suspect in suspects for each in run.process_tasks(client, [suspect], end)]
     assert lost == ["killer"]
-    assert {name: outcome.frames for name, outcome in done.items()} == {str(k): 2 * k for k in range(1, 6)}
+    assert done == {str(k): 2 * k for k in range(1, 6)}
     client.wait_for_workers(2)
 
 
@@ -144,32 +132,6 @@ def test_a_dashboard_is_named_where_there_is_one(client: Client) -> None:
 
 def test_no_gpus_for_the_cpu() -> None:
     assert gpu_names("cpu") == []
-
-
-def test_progress(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line a minute without a terminal; the number of frames is estimated from sizes."""
-    now = [0.0]
-    monkeypatch.setattr("polar_pipeline.batch.run.time.monotonic", lambda: now[0])
-    progress = run.Progress(4, {"a": 100, "b": 100, "c": 100})
-    now[0] = 30.0
-    progress.report("a", 10, 20)
-    assert capsys.readouterr().err == ""
-    now[0] = 60.0
-    progress.show()
-    said = capsys.readouterr().err
-    assert said == "1 of 4 recordings, 10 of about 60 frames, 0.2 frames/s, about 05:00 to go\n"
-    progress.close()
-
-
-def test_bars_in_a_terminal(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    progress = run.Progress(2, {"a": 100, "b": 100})
-    progress.report("a", 10, 20)
-    progress.show(recordings=1)
-    progress.close()
-    said = capsys.readouterr().err
-    assert "1/2" in said
-    assert "10/40" in said
 
 
 def bus() -> str:

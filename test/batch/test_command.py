@@ -1,4 +1,4 @@
-"""`polar-pipeline batch` as a process: interruption, a lost scheduler, a full disk, workers that differ."""
+"""`polar-pipeline batch`: interruption, a lost scheduler, a full disk, workers that differ; options of `replay`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ pytest.importorskip("distributed")
 pytest.importorskip("pyarrow")
 import dask
 import psutil
+from mcap.reader import make_reader
 from recordings import is_writing, partial_files, record, scheduler_and_worker, wait_for
 
 from polar_pipeline import cli
+from polar_pipeline.batch import cluster
 from polar_pipeline.batch.results import make_folders
+from polar_pipeline.replay.sink import open_sink
 
 #: Of the command, and for each recording of a few seconds of work.
 COMMAND = [sys.executable, "-m", "polar_pipeline", "batch", "--backend", "cpu", "--products", "dolp,ssim"]
@@ -152,38 +155,98 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "code", "said"),
     [
-        (["--scheduler", "tcp://a:1", "--jobs", "2"], "--jobs is for processes on this machine"),
-        (["--scheduler", "tcp://a:1", "--retries", "2"], "--retries is for processes on this machine"),
-        (["--tolerance", "dolp=1"], "--tolerance is for --compare"),
-        (["--ssim-mode", "reference"], "--ssim-mode reference and --reference DIR go together"),
-        (["--ssim-stride", "99"], "ssim_stride"),
+        (["--scheduler", "tcp://a:1", "--jobs", "2"], 2, "--jobs is for processes on this machine"),
+        (["--scheduler", "tcp://a:1", "--retries", "2"], 2, "--retries is for processes on this machine"),
+        (["--tolerance", "dolp=1"], 2, "--tolerance is for --compare"),
+        (["--ssim-mode", "reference"], 2, "--ssim-mode reference and --reference DIR go together"),
+        (["--ssim-stride", "99"], 2, "ssim_stride"),
+        (["--rectify", "camera_info"], 2, "name its YAML file, not camera_info"),
+        (["-o", "{}/in"], 2, "is an input"),
+        (["--compare", "{}/out"], 2, "would replace those that they are compared with"),
+        (["--compare", "{}/golden"], 1, "has no golden recording of any of the 1 recordings"),
     ],
 )
-def test_wrong_usage(words: List[str], said: str, tmp_path: Path, capsys: Any) -> None:
+def test_wrong_usage(words: List[str], code: int, said: str, tmp_path: Path, capsys: Any) -> None:
     source = record(tmp_path / "in" / "short.mcap", 4)
-    assert cli.main(["batch", str(source), "-o", str(tmp_path / "out"), *words]) == 2
+    (tmp_path / "golden").mkdir()
+    words = [word.format(tmp_path) for word in words]
+    assert cli.main(["batch", str(source.parent), "-o", str(tmp_path / "out"), *words]) == code
     assert said in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
-def test_results_do_not_lie_among_the_recordings(tmp_path: Path, capsys: Any) -> None:
-    source = record(tmp_path / "in" / "short.mcap", 4)
-    assert cli.main(["batch", str(source.parent), "-o", str(source.parent)]) == 2
-    assert "is an input" in capsys.readouterr().err
+# ----------------------------------------------------------------------------------------- the same as replay
+
+PARAMS = """
+/**:
+  ros__parameters:
+    co_sited: false
+    ssim_mode: temporal
+"""
 
 
-def test_results_do_not_replace_what_they_are_compared_with(tmp_path: Path, capsys: Any) -> None:
-    source = record(tmp_path / "in" / "short.mcap", 4)
-    words = ["batch", str(source), "-o", str(tmp_path / "out"), "--compare", str(tmp_path / "out")]
-    assert cli.main(words) == 2
-    assert "would replace those that they are compared with" in capsys.readouterr().err
+@pytest.fixture(name="source")
+def fixture_source(tmp_path: Path) -> Path:
+    return record(tmp_path / "in" / "drive.mcap", 6)
 
 
-def test_no_golden_recording(tmp_path: Path, capsys: Any) -> None:
-    source = record(tmp_path / "in" / "short.mcap", 4)
-    (tmp_path / "golden").mkdir()
-    words = ["batch", str(source), "-o", str(tmp_path / "out"), "--compare", str(tmp_path / "golden")]
-    assert cli.main(words) == 1
-    assert "has no golden recording of any of the 1 recordings" in capsys.readouterr().err
+def batch(source: Path, out: Path, *words: str) -> bytes:
+    """The products that `batch` makes of a recording."""
+    assert cli.main(["batch", str(source), "-o", str(out), "--jobs", "1", "--backend", "cpu", *words]) == 0
+    return (out / "recordings" / "drive" / "products.mcap").read_bytes()
+
+
+def replayed(source: Path, out: Path, *words: str) -> bytes:
+    """The products that `replay` makes of it."""
+    assert cli.main(["replay", str(source), "-o", str(out), "--report", "-", "--backend", "cpu", *words]) == 0
+    return out.read_bytes()
+
+
+def test_params(source: Path, tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text(PARAMS)
+    words = ["--products", "dolp,ssim", "--params", str(path)]
+    found = batch(source, tmp_path / "out", *words)
+    assert found == replayed(source, tmp_path / "same.mcap", *words)
+    assert found != replayed(source, tmp_path / "other.mcap", *words[:2])
+    path.write_text("/**: {ros__parameters: {co_sitted: false}}")
+    assert cli.main(["batch", str(source), "-o", str(tmp_path / "none"), *words]) == 2
+    assert "co_sitted" in capsys.readouterr().err
+
+
+def test_reference(source: Path, tmp_path: Path) -> None:
+    """Every recording has the reference of its name, here in the results of an earlier batch."""
+    batch(source, tmp_path / "earlier", "--products", "intensity", "--own-site")
+    words = ["--products", "ssim,ssim_map", "--ssim-mode", "reference", "--reference"]
+    found = batch(source, tmp_path / "out", *words, str(tmp_path / "earlier"))
+    reference = tmp_path / "earlier" / "recordings" / "drive" / "products.mcap"
+    assert found == replayed(source, tmp_path / "same.mcap", *words, str(reference))
+
+
+def test_all_complete(source: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No worker is started; the page is written again."""
+    batch(source, tmp_path / "out")
+    page = tmp_path / "out" / "index.html"
+    page.unlink()
+    monkeypatch.setattr(cluster, "local_client", None)
+    batch(source, tmp_path / "out")
+    assert "1 ok, 0 differ, 0 failed; 1 were complete already" in capsys.readouterr().out
+    assert page.exists()
+
+
+def in_namespace(path: Path, copy: Path) -> None:
+    """The messages of a recording on topics in a namespace."""
+    with path.open("rb") as stream, open_sink(copy, {}) as sink:
+        for schema, channel, row in make_reader(stream).iter_messages(log_time_order=False):
+            sink.write(f"/front{channel.topic}", schema.name, row.log_time, row.data)
+
+
+def test_products_of_a_golden_recording(source: Path, tmp_path: Path) -> None:
+    """Those that are compared are those that it holds, also where it was recorded in a namespace."""
+    replayed(source, tmp_path / "replayed.mcap", "--products", "dolp")
+    golden = tmp_path / "golden"
+    golden.mkdir()
+    in_namespace(tmp_path / "replayed.mcap", golden / "drive.mcap")
+    assert batch(source, tmp_path / "out", "--compare", str(golden)) == (tmp_path / "replayed.mcap").read_bytes()

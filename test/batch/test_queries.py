@@ -37,7 +37,7 @@ def fixture_batch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     broken.insert(2, ReplayedFrame(None, "cdr", "cut off"))
     for name, frames in {"robot7_monday.mcap": dirty, "moving.mcap": moving, "broken.mcap": broken}.items():
-        write_table(frame_table(name, summary(frames, 1.0)), table_path(folder, name))
+        write_table(frame_table(summary(frames, 1.0)), table_path(folder, name))
     return folder
 
 
@@ -90,4 +90,4 @@ def test_every_column_is_described() -> None:
     table = PAGE.partition("## Columns")[2].partition("## ")[0]
     rows = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `")]
     described = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
-    assert sorted(described) == sorted(FRAME_SCHEMA.names)
+    assert sorted(described) == sorted(["recording", *FRAME_SCHEMA.names])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import List, Tuple
+from typing import List, Tuple, Union
 
 import pytest
 from hypothesis import example, given
@@ -132,24 +132,21 @@ def test_tokens_of_large_files(place: int, tmp_path: Path) -> None:
     assert token(path) not in (before, changed)
 
 
-def test_tokens_of_small_files_are_those_of_their_bytes(tmp_path: Path) -> None:
-    make(tmp_path, "a/x.mcap")
-    (tmp_path / "y.mcap").write_bytes((tmp_path / "a/x.mcap").read_bytes())
-    os.utime(str(tmp_path / "y.mcap"), ns=(1, 1))
-    assert token(tmp_path / "y.mcap") == token(tmp_path / "a/x.mcap")
-    (tmp_path / "y.mcap").write_bytes(b"A" + (tmp_path / "a/x.mcap").read_bytes()[1:])
-    assert token(tmp_path / "y.mcap") != token(tmp_path / "a/x.mcap")
-
-
-def test_tokens_of_folders(fleet: Path) -> None:
+def test_tokens_of_small_files_and_folders(fleet: Path) -> None:
+    """Those of files are those of their bytes; a folder's do not include other files."""
+    one, two = fleet / "r1/drive.mcap", fleet / "r2/drive.mcap"
+    two.write_bytes(one.read_bytes())
+    os.utime(str(two), ns=(1, 1))
+    assert token(two) == token(one)
+    two.write_bytes(b"A" + one.read_bytes()[1:])
+    assert token(two) != token(one)
     before = token(fleet / "bag")
     make(fleet, "bag/notes.txt")
     assert token(fleet / "bag") == before
     (fleet / "bag/bag_1.db3").write_bytes(b"other bytes")
     changed = token(fleet / "bag")
-    assert changed != before
     make(fleet, "bag/bag_2.db3")
-    assert token(fleet / "bag") not in (before, changed)
+    assert len({before, changed, token(fleet / "bag")}) == 3
 
 
 def test_local_recordings_that_changed(fleet: Path, tmp_path: Path) -> None:
@@ -198,16 +195,12 @@ def test_known_names_stay(before: List[str], after: List[str]) -> None:
         (["/x/1/d.mcap", "/y/1/d.mcap", "/y/2/d.mcap"], ["x_1_d", "y_1_d", "2_d"]),
         (["s3://bucket/day 1/a.mcap.zstd", "https://host/f%20g.mcap?sig=a/b.mcap"], ["a", "f_g"]),
         (["https://one.example/a.mcap", "https://two.example/a.mcap"], ["one.example_a", "two.example_a"]),
+        (["/a.mcap", "/a.bag"], ["a-[0-9a-f]{8}"] * 2),
     ],
 )
 def test_names(locations: List[str], names: List[str]) -> None:
     found = unique_names(locations, {})
-    assert [found[location] for location in locations] == names
-
-
-def test_the_same_path_with_another_suffix_has_a_hash() -> None:
-    names = unique_names(["/a.mcap", "/a.bag"], {})
-    assert all(re.fullmatch(r"a-[0-9a-f]{8}", name) for name in names.values())
+    assert all(re.fullmatch(name, found[location]) for location, name in zip(locations, names))
 
 
 @pytest.mark.parametrize(
@@ -230,26 +223,27 @@ def test_recordings_in_a_folder(folder: str, files: str, found: list) -> None:
     assert recordings_in(folder, files.split()) == [(name, parts.split()) for name, parts in found]
 
 
-def test_list_files(tmp_path: Path) -> None:
-    path = tmp_path / "list.txt"
-    path.write_text("\ufeff# a comment\n\n  drives/*.mcap \r\n/abs/#x.bag\ns3://b/x.mcap\n", encoding="utf-8")
-    assert read_list(path) == [str(tmp_path / "drives/*.mcap"), "/abs/#x.bag", "s3://b/x.mcap"]
-
-
 @pytest.mark.parametrize(
-    ("data", "text"),
+    ("data", "expected"),
     [
+        (
+            "\ufeff# a comment\n\n  drives/*.mcap \r\n/abs/#x.bag\ns3://b/x.mcap\n".encode(),
+            ["drives/*.mcap", "/abs/#x.bag", "s3://b/x.mcap"],
+        ),
         (b"# nothing\n", "names no source; it has one per line"),
         (b"\xff", "cannot be read: it is not UTF-8 text"),
         (b"@more.txt", "names another list, '@more.txt'; ./@more.txt is a file of that name"),
     ],
 )
-def test_lists_that_are_refused(data: bytes, text: str, tmp_path: Path) -> None:
+def test_lists(data: bytes, expected: Union[str, List[str]], tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
     path.write_bytes(data)
-    with pytest.raises(StorageError) as error:
-        read_list(path)
-    assert str(error.value) == f"the list {path} {text}"
+    if isinstance(expected, str):
+        with pytest.raises(StorageError) as error:
+            read_list(path)
+        assert str(error.value) == f"the list {path} {expected}"
+    else:
+        assert read_list(path) == [str(tmp_path / expected[0]), *expected[1:]]
 
 
 def test_secrets_are_not_shown() -> None:

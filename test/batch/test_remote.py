@@ -72,6 +72,13 @@ def copied(recording: Recording, spool: Path) -> Dict[str, bytes]:
     return found
 
 
+def refuse(recording: Recording, spool: Path, text: str, limit: int = LIMIT) -> None:
+    """Check the error of a recording that cannot be copied, and that nothing of it stays."""
+    with pytest.raises(StorageError, match=text), local_copy(recording, spool, limit):
+        raise AssertionError("there is no copy")
+    assert not spool.exists() or [path.name for path in spool.iterdir()] == [".lock"]
+
+
 def assert_empty(spool: Path) -> None:
     assert [path.name for path in spool.iterdir()] == [".lock"]
 
@@ -106,17 +113,6 @@ def test_what_is_not_there(storage: Storage) -> None:
         listed(f"{storage.root}/a/x.mcap")
 
 
-def test_passwords_and_signatures_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "BACKOFF_S", 0.001)
-    for url in ("http://me:secret@127.0.0.1:9/x.mcap?Signature=secret", "http://127.0.0.1:9/secret.mcap?k=s"):
-        with pytest.raises(StorageError) as error:
-            listed(url)
-        assert "Signature" not in str(error.value)
-        assert "me:" not in str(error.value)
-        assert "k=s" not in str(error.value)
-        assert "127.0.0.1" in str(error.value)
-
-
 @pytest.mark.parametrize(
     ("source", "text"),
     [
@@ -146,17 +142,7 @@ def test_files_and_folders_are_fetched(storage: Storage, tmp_path: Path) -> None
     assert copied(folder, tmp_path / "spool") == {f"drive/{name}": data for name, data in inside.items()}
 
 
-@pytest.mark.parametrize("fault", ["500", "503", "429", "break", "reset", "short", "long", "stall"])
-def test_faults_that_pass(fault: str, storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if fault == "stall":
-        monkeypatch.setattr(remote, "STALL_S", 2.0)  # only here: a busy machine may take long for any response
-    recording = only(storage.put("x.mcap", DATA))
-    storage.proxy.faults["GET"].append(fault)
-    assert copied(recording, tmp_path / "spool") == {"x.mcap": DATA}
-    assert storage.proxy.fetched() == 2
-
-
-@pytest.mark.parametrize("fault", ["500", "503", "429"])
+@pytest.mark.parametrize("fault", ["500", "429"])
 def test_faults_while_listing(fault: str, storage: Storage) -> None:
     url = storage.put("x.mcap", DATA)
     storage.proxy.faults["HEAD"].append(fault)
@@ -168,24 +154,30 @@ def test_faults_while_listing(fault: str, storage: Storage) -> None:
     ("fault", "requests", "text"),
     [
         ("500", 4, "4 times"),
+        ("429", 4, "4 times"),
         ("short", 4, f"4 times: .*({len(DATA) // 2} of {len(DATA)} bytes|[Cc]hecksum)"),
         ("long", 4, f"4 times: .*more than {len(DATA)} bytes"),
+        ("break", 4, "4 times"),
         ("stall", 4, "4 times: .*[Tt]imeout"),
         ("403", 1, "read: access is refused"),
         ("404", 1, "read: there is nothing of this name"),
     ],
 )
-def test_faults_that_stay(
+def test_faults(
     fault: str, requests: int, text: str, storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A fault that passes is survived if another request is made; one that stays is reported."""
     if fault == "stall":
-        monkeypatch.setattr(remote, "STALL_S", 0.2)  # only here: a busy machine may take long for any response
+        monkeypatch.setattr(remote, "STALL_S", 0.5)  # only here: a busy machine may take long for any response
     recording = only(storage.put("x.mcap", DATA))
+    if requests > 1:
+        storage.proxy.faults["GET"].append(fault)
+        assert copied(recording, tmp_path / "spool") == {"x.mcap": DATA}
+        assert storage.proxy.fetched() == 2
+        storage.proxy.seen.clear()
     storage.proxy.always = fault
-    with pytest.raises(StorageError, match=text), local_copy(recording, tmp_path / "spool", LIMIT):
-        raise AssertionError("there is no copy")
+    refuse(recording, tmp_path / "spool", text)
     assert storage.proxy.fetched() == requests
-    assert_empty(tmp_path / "spool")
 
 
 def test_slow_responses_are_waited_for(storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,20 +197,14 @@ def test_changes_between_listing_and_fetching(storage: Storage, tmp_path: Path) 
     storage.remove("y.mcap")
     storage.put("bag/bag_1.db3", b"a further file")
     for recording, text in ((file, "changed since"), (other, "does not exist"), (folder, "changed since")):
-        with pytest.raises(StorageError, match=text), local_copy(recording, tmp_path / "spool", LIMIT):
-            raise AssertionError("there is no copy")
-        assert_empty(tmp_path / "spool")
+        refuse(recording, tmp_path / "spool", text)
     assert not any(method == "GET" and "x.mcap" in path for method, path in storage.proxy.seen)
-
-
-def skip_without_versions(storage: Storage) -> None:
-    if sys.version_info < (3, 9) and isinstance(storage, WebStorage):
-        pytest.skip("fsspec for Python 3.8 reads neither etag nor date of a web server")
 
 
 def test_changes_while_fetching(storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the same size; at 1 s, the resolution of times over HTTP, only the test's server shows them."""
-    skip_without_versions(storage)
+    if sys.version_info < (3, 9) and isinstance(storage, WebStorage):
+        pytest.skip("fsspec for Python 3.8 reads neither etag nor date of a web server")
     recording = only(storage.put("x.mcap", DATA))
     fetch = remote._fetch
 
@@ -228,26 +214,14 @@ def test_changes_while_fetching(storage: Storage, tmp_path: Path, monkeypatch: p
         storage.age("x.mcap")
 
     monkeypatch.setattr(remote, "_fetch", and_change)
-    with pytest.raises(StorageError, match="changed since"), local_copy(recording, tmp_path / "spool", LIMIT):
-        raise AssertionError("there is no copy")
-    assert_empty(tmp_path / "spool")
-
-
-def test_tokens_say_whether_the_content_is_the_same(storage: Storage) -> None:
-    skip_without_versions(storage)
-    first = only(storage.put("x.mcap", DATA))
-    assert only(first.location) == first
-    storage.put("x.mcap", DATA[::-1])
-    storage.age("x.mcap")
-    assert only(first.location).token != first.token
+    assert only(recording.location) == recording
+    refuse(recording, tmp_path / "spool", "changed since")
+    assert only(recording.location).token != recording.token
 
 
 def test_larger_than_the_spool(storage: Storage, tmp_path: Path) -> None:
     recording = only(storage.put("x.mcap", DATA))
-    with pytest.raises(StorageError, match=r"x has 0\.2\d+ MB, and the spool takes 0\.0\d+ MB"), local_copy(
-        recording, tmp_path / "spool", len(DATA) // 4
-    ):
-        raise AssertionError("there is no copy")
+    refuse(recording, tmp_path / "spool", r"x has 0\.2\d+ MB, and the spool takes 0\.0\d+ MB", len(DATA) // 4)
     assert storage.proxy.fetched() == 0
 
 

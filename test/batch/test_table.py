@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
-from typing import Any, List
+from typing import Any, List, Optional, Tuple
 
 import numpy as np
 import pytest
@@ -19,8 +19,6 @@ from polar_pipeline.messages import IMAGE  # noqa: E402
 from polar_pipeline.replay.run import ReplayedFrame, replay  # noqa: E402
 from polar_pipeline.replay.source import Recorded  # noqa: E402
 
-#: Names that a folder or a reader could take for something else.
-NAMES = ["run.mcap", "robot 7/run=1%2F*[a]?.mcap", 'it\'s "é" #1 {b}.mcap']
 AT = dt.datetime(2023, 11, 14, 22, 13, 20, tzinfo=dt.timezone.utc)
 
 
@@ -37,11 +35,10 @@ def some_frames() -> List[ReplayedFrame]:
 
 
 def test_every_value_of_a_row() -> None:
-    rows = frame_table("run", summary(some_frames()), first=100).to_pylist()
+    rows = frame_table(summary(some_frames())).to_pylist()
     assert rows[0] == {
         **dict.fromkeys(FRAME_SCHEMA.names),
-        "recording": "run",
-        "index": 100,
+        "index": 0,
         "stamp": AT,
         "rejected": False,
         "decode_ms": 1.0,
@@ -62,12 +59,12 @@ def test_every_value_of_a_row() -> None:
         "fingerprint": 7,
         "repeated": False,
     }
-    known = {"recording": "run", "rejected": True, "late": False, "layout_fits": True, "repeated": False}
+    known = {"rejected": True, "late": False, "layout_fits": True, "repeated": False}
     nothing = dict.fromkeys(FRAME_SCHEMA.names)
-    assert rows[1] == {**nothing, **known, "index": 101, "cause": "cdr"}
+    assert rows[1] == {**nothing, **known, "index": 1, "cause": "cdr"}
     stamp = AT + dt.timedelta(milliseconds=120)
-    assert rows[3] == {**nothing, **known, "index": 103, "stamp": stamp, "cause": "size", "lost": 0}
-    assert [row["index"] for row in rows] == list(range(100, 107))
+    assert rows[3] == {**nothing, **known, "index": 3, "stamp": stamp, "cause": "size", "lost": 0}
+    assert [row["index"] for row in rows] == list(range(7))
     # the second frame has no stamp, and stands for what lies between its neighbours; frames 4 to 6 are not there
     assert [row["lost"] for row in rows] == [None, None, 0, 0, 3, None, 0]
     assert [row["repeated"] for row in rows] == [False, False, True, False, False, False, False]
@@ -76,14 +73,16 @@ def test_every_value_of_a_row() -> None:
     assert (rows[4]["lowest"], rows[4]["lowest_x"], rows[4]["lowest_place"]) == (-0.5, 1200, "upper right")
 
 
-def test_without_a_period_lost_frames_are_not_known() -> None:
-    rows = frame_table("run", summary([frame(0), frame(9)], period=float("inf"), fits=None)).to_pylist()
-    assert [(row["lost"], row["layout_fits"]) for row in rows] == [(None, None)] * 2
-
-
-def test_a_pause_is_no_loss() -> None:
-    rows = frame_table("run", summary([frame(0), frame(25 * 60), frame(25 * 60 + 25 * 60 + 1)])).to_pylist()
-    assert [row["lost"] for row in rows] == [None, 25 * 60 - 1, None]
+@pytest.mark.parametrize(
+    ("places", "period", "lost"),
+    [((0, 9), float("inf"), [None, None]), ((0, 1500, 3001), PERIOD / 1e9, [None, 1499, None])],
+)
+def test_lost_frames_are_not_known_without_a_period_and_after_a_pause(
+    places: Tuple[int, ...], period: float, lost: List[Optional[int]]
+) -> None:
+    rows = frame_table(summary(list(map(frame, places)), period, fits=None)).to_pylist()
+    assert [row["lost"] for row in rows] == lost
+    assert {row["layout_fits"] for row in rows} == {None}
 
 
 def test_rows_of_a_real_replay() -> None:
@@ -100,7 +99,7 @@ def test_rows_of_a_real_replay() -> None:
         with Pipeline(products="intensity, dolp, ssim", backend="cpu", dtype=dtype) as pipeline:
             done = replay(records, len(records), pipeline)
             results = [pipeline(raw) for raw in raws]
-        rows = frame_table("run", done).to_pylist()
+        rows = frame_table(done).to_pylist()
         assert [row["cause"] for row in rows] == [None, "size", None, None]
         assert set(done.timings) <= set(STAGES)
         for row, result in zip([rows[0], *rows[2:]], results):
@@ -114,25 +113,15 @@ def test_rows_of_a_real_replay() -> None:
         assert rows[3]["saturated"] > 0.2
 
 
-def test_files_keep_every_value(tmp_path: Path) -> None:
-    table = frame_table("run", summary(some_frames()))
-    write_table(table, tmp_path / "some" / "table.parquet")
-    write_table(table, tmp_path / "some" / "table.parquet")  # replaced
-    assert [path.name for path in (tmp_path / "some").iterdir()] == ["table.parquet"]
-    assert pq.ParquetFile(str(tmp_path / "some" / "table.parquet")).read().equals(table)
-    path = table_path(tmp_path, "run", 3)
-    assert path.relative_to(tmp_path).as_posix() == "frames/recording=run/part-3.parquet"
-    write_table(table, path)
-    file = pq.ParquetFile(str(path))
-    assert file.schema_arrow.names == FRAME_SCHEMA.names[1:]
-    column = file.metadata.row_group(0).column(3)
+def test_files_keep_every_value_and_are_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that cannot be written leaves the one before."""
+    table, path = frame_table(summary(some_frames())), table_path(tmp_path, "run")
+    assert path.relative_to(tmp_path).as_posix() == "frames/recording=run/part-0.parquet"
+    for content in (frame_table(summary([])), table):
+        write_table(content, path)
+        assert pq.ParquetFile(str(path)).read().equals(content)
+    column = pq.ParquetFile(str(path)).metadata.row_group(0).column(3)
     assert (column.path_in_schema, column.compression) == ("cause", "ZSTD")
-    assert "RLE_DICTIONARY" in column.encodings
-
-
-def test_a_table_that_cannot_be_written_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = table_path(tmp_path, "run")
-    write_table(frame_table("run", summary(some_frames())), path)
     before = path.read_bytes()
 
     def fail(_table: Any, stream: Any, **_: Any) -> None:
@@ -141,32 +130,6 @@ def test_a_table_that_cannot_be_written_leaves_the_one_before(tmp_path: Path, mo
 
     monkeypatch.setattr(pq, "write_table", fail)
     with pytest.raises(OSError, match="no space"):
-        write_table(frame_table("run", summary([])), path)
+        write_table(frame_table(summary([])), path)
     assert [each.name for each in path.parent.iterdir()] == [path.name]
     assert path.read_bytes() == before
-
-
-@pytest.fixture(name="batch", scope="module")
-def fixture_batch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Tables of several recordings, one of them in two parts."""
-    folder = tmp_path_factory.mktemp("batch")
-    for k, name in enumerate(NAMES):
-        frames = [frame(i, lowest=0.5 + k / 4) for i in range(3)]
-        write_table(frame_table(name, summary([*frames, ReplayedFrame(None, "cdr", "")])), table_path(folder, name))
-    write_table(frame_table(NAMES[0], summary([frame(9, lowest=0.0)]), 9), table_path(folder, NAMES[0], 1))
-    return folder / "frames"
-
-
-#: Lowest block and rows of each of `NAMES`.
-WANTED = {NAMES[0]: (0.0, 5), NAMES[1]: (0.75, 4), NAMES[2]: (1.0, 4)}
-
-
-def test_pandas_reads_partitions(batch: Path) -> None:
-    pandas = pytest.importorskip("pandas")
-    table = pandas.read_parquet(batch)
-    groups = table.groupby("recording", observed=True)
-    assert {name: (rows["lowest"].min(), len(rows)) for name, rows in groups} == WANTED
-    only = pandas.read_parquet(batch, filters=[("recording", "=", NAMES[1])], columns=["recording", "stamp"])
-    assert set(only["recording"]) == {NAMES[1]}
-    assert only["stamp"].min() == pandas.Timestamp(AT)
-    assert set(table["cause"].dropna()) == {"cdr"}

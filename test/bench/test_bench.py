@@ -140,17 +140,12 @@ def test_frames_come_into_memory_that_is_there() -> None:
 
 
 @pytest.mark.ros
-@pytest.mark.parametrize(  # a distribution is unset where ROS came as wheels; shared memory has 0.5 MB by default
-    ("distribution", "size"),
-    first_of([(None, "1224x1024"), (None, "2448x2048"), ("jazzy", "2448x2048"), ("kilted", "2448x2048")]),
-)
-def test_own_node(distribution: Optional[str], size: str) -> None:
+@pytest.mark.parametrize("size", first_of(["1224x1024", "2448x2048"]))  # shared memory has 0.5 MB by default
+def test_own_node(size: str) -> None:
     """Frames of megabytes pass, and what is said of them fits together."""
     pytest.importorskip("rclpy")
     left_out = ("ROS_DISTRO", "RMW_IMPLEMENTATION", doctor.profile_variable())
     environment = {name: value for name, value in os.environ.items() if name not in left_out}
-    if distribution:
-        environment["ROS_DISTRO"] = distribution
     asked = ["--size", size, "--seconds", "1", "--rate", "5", "--backend", "cpu", "--products", "dolp,ssim"]
     run = tool("--json", *asked, environment=environment)
     assert run.returncode == 0, run.stderr
@@ -166,8 +161,6 @@ def test_own_node(distribution: Optional[str], size: str) -> None:
     assert "late" in report["loads"]["camera"]
     assert "late" not in report["loads"]["fastest"]
     assert report["loads"]["camera"]["NUM_FRAMES_SENT"] == 5
-    # a frame cannot be in the node for longer than until the viewer has it, by the slack of a scheduler
-    assert report["loads"]["camera"]["stages_ms"]["decode"]["p50"] < report["loads"]["camera"]["MAX_LATENCY"]
 
 
 @pytest.mark.ros
@@ -184,13 +177,13 @@ def test_isolated(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("rclpy")
     from rclpy.node import Node
 
-    from polar_pipeline.bench.node import isolate
+    from polar_pipeline.bench.node import DOMAINS, isolate
 
     profile = doctor.profile_variable()
-    monkeypatch.setattr(os, "environ", {"ROS_DOMAIN_ID": "7"})
-    isolate()
-    assert os.environ["ROS_DOMAIN_ID"] != "7"
-    assert 1 <= int(os.environ["ROS_DOMAIN_ID"]) <= 100
+    for own in DOMAINS:
+        monkeypatch.setattr(os, "environ", {"ROS_DOMAIN_ID": str(own)})
+        isolate()
+        assert int(os.environ["ROS_DOMAIN_ID"]) in {*DOMAINS} - {own}
     assert os.environ["ROS_AUTOMATIC_DISCOVERY_RANGE"] == "LOCALHOST"
     assert os.environ[profile].endswith("fastdds_large_frames.xml")
     assert "ROS_LOCALHOST_ONLY" not in os.environ, "newer ROS complains of it"
@@ -227,7 +220,7 @@ from polar_pipeline.bench.node import isolate, raw_frames
 from polar_pipeline.bench.rig import BenchRig, Contender
 
 if __name__ == "__main__":
-    bench_rig.CONCLUSIVE_FRAMES = 3  # each takes a second
+    bench_rig.REPORTED_TIMEOUT_S = 5.0
     isolate()
     with BenchRig([Contender("bench", tuple(sys.argv[1:]))], ("dolp",), raw_frames("IMX250MZR", (64, 48))) as rig:
         try:
@@ -254,37 +247,8 @@ def test_frames_that_get_lost(tmp_path: Path) -> None:
     )
     first, *_, last = run.stdout.splitlines()
     assert first == "waits for an answer, 0 s: the node is starting, and may have to compile"
-    assert re.match(r"the node 'bench' does not answer after \d+ s: 0 of 3 frames have reached the node; .+", last)
+    assert re.match(r"the node 'bench' does not answer after \d+ s: 0 of \d frames have reached the node, .+", last)
     assert "Fast DDS's profile" in last or "/dev/shm" in last
-
-
-@pytest.mark.ros
-@pytest.mark.parametrize(
-    ("is_matched", "frames", "report", "state", "is_in_vain"),
-    [
-        (False, 0, {}, "start", False),
-        (False, 0, {"received": "3"}, "start", False),
-        (True, 99, {}, "report", False),
-        (True, 0, {"received": "0"}, "raw", False),
-        (True, 9, {"received": "0"}, "raw", False),
-        (True, 10, {"received": "0"}, "raw", True),
-        (True, 10, {"received": "4", "published": "4"}, "raw", True),
-        (True, 10, {"received": "5", "published": "0"}, "compute", False),
-        (True, 10, {"received": "5", "published": "0", "unwanted": "5"}, "compute", False),
-        (True, 10, {"received": "9", "published": "0", "dropped: encoding": "9"}, "compute", False),
-        (True, 12, {"received": "12", "published": "0", "dropped: encoding": "9", "dropped: size": "1"}, "use", True),
-        (True, 12, {"received": "12", "published": "9", "dropped: overload": "10"}, "product", False),
-        (True, 12, {"received": "12", "published": "10"}, "product", True),
-    ],
-)
-def test_how_far_frames_have_come(
-    is_matched: bool, frames: int, report: Dict[str, str], state: str, is_in_vain: bool
-) -> None:
-    pytest.importorskip("rclpy")
-    from polar_pipeline.bench.rig import waits_for
-
-    found = waits_for(is_matched, frames, report)
-    assert (found.state, found.is_in_vain) == (state, is_in_vain)
 
 
 @pytest.mark.ros
@@ -296,7 +260,7 @@ def test_a_killed_benchmark_leaves_no_process() -> None:
         def started() -> List[int]:
             pids = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
             names = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids}
-            is_ready = any(b"polar_pipeline.node" in name and b"--tie" not in name for name in names.values())
+            is_ready = any(b"polar_pipeline.node" in name for name in names.values())
             return list(names) if is_ready else []
 
         pids = wait_for(started, "the node's process")

@@ -52,12 +52,6 @@ def fixture_bag(tmp_path: Path) -> Path:
     return tmp_path / "in.mcap"
 
 
-@pytest.fixture(name="compressed bag")
-def fixture_compressed_bag(bag: Path, tmp_path: Path) -> Path:
-    assert main(["compress", str(bag), "-o", str(tmp_path / "compressed.mcap")]) == 0
-    return tmp_path / "compressed.mcap"
-
-
 @pytest.fixture(name="pictures")
 def fixture_pictures(tmp_path: Path) -> Path:
     folder = tmp_path / "pictures"
@@ -155,16 +149,6 @@ def test_replay_keeps_what_is_there(bag: Path, tmp_path: Path, capsys: Any) -> N
     assert (tmp_path / "out.mcap").read_bytes() != b"precious"
 
 
-def test_replay_with_a_reference(bag: Path, tmp_path: Path, capsys: Any) -> None:
-    golden = str(tmp_path / "golden.mcap")
-    assert main(["replay", str(bag), "-o", golden, "--dtype", "float32"]) == 0
-    arguments = ["replay", str(bag), "-o", str(tmp_path / "out.mcap"), "--ssim-mode", "reference"]
-    assert main([*arguments, "--reference", golden]) == 0
-    capsys.readouterr()
-    assert main(arguments) == 2
-    assert "go together" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -174,21 +158,22 @@ def test_replay_with_a_reference(bag: Path, tmp_path: Path, capsys: Any) -> None
         (["replay", "in.mcap", "-o", "out.bag"], "an .mcap file, got out.bag"),
         (["replay", "in.mcap", "-o", "out.mcap", "--products", "dop"], "intensity, .*got .*'dop'"),
         (["replay", "in.mcap", "-o", "out.mcap", "--sensor", "IMX9"], f"{', '.join(SENSORS)} or a tile"),
-        (["replay", "in.mcap", "-o", "out.mcap", "--min-intensity", "nan"], r"min_intensity must be in \[0, 2\)"),
-        (["replay", "in.mcap", "-o", "out.mcap", "--rate", "0"], "above 0"),
-        (["replay", "in.mcap", "-o", "out.mcap", "--rate", "fast"], "expected a number >= 0, got 'fast'"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--min-intensity", "nan"], "expected a number, got 'nan'"),
+        (["replay", "in.mcap", "-o", "out.mcap", "--rate", "0"], "expected a number from .* to .*, got '0'"),
         (["replay", "in.mcap", "-o", "out.mcap", "--tolerance", "dop=1"], "PRODUCT=VALUE.*'dop=1'"),
         (["replay", "in.mcap", "-o", "out.mcap", "--tolerance", "dolp=-1"], "number >= 0"),
         (["replay", "in.mcap", "-o", "out.mcap", "--tolerance", "dolp=1"], "--tolerance is for --compare"),
         (["replay", "in.mcap", "-o", "out.mcap", "--rate", "5"], "--rate is for pictures; in.mcap has times"),
         (["replay", "in.mcap", "-o", "out.mcap", "--report", "./out.mcap"], "are the same file, "),
         (["process", "raw.png", "--ssim-mode", "temporal"], "unrecognized arguments: --ssim-mode temporal"),
-        (["layout", "raw.png", "--polarizer", "361"], "expected degrees from -360 to 360, got '361'"),
+        (["layout", "raw.png", "--polarizer", "361"], "expected a number from -360 to 360, got '361'"),
         (["layout", "raw.png", "--products", "dolp"], "unrecognized arguments: --products dolp"),
         (["layout", "raw.png", "--resolution", "full", "--own-site"], "unrecognized arguments: --resolution"),
         (["process", "raw.png", "--backend", "opencl"], "invalid choice: 'opencl'"),
         (["plan", "--device", "tx2"], "xavier.*h200"),
         (["plan", "--size", "12x2048"], "at least 16x16, .*got '12x2048'"),
+        (["plan", "--size", "65536x16"], "each at most 65535, and 268435456 pixels in all"),
+        (["plan", "--size", "32768x32768"], "each at most 65535, and 268435456 pixels in all"),
         (["plan", "--min-intensity", "3"], r"min_intensity must be in \[0, 2\)"),
         (["tune"], "--device"),
     ],
@@ -240,28 +225,18 @@ NONSENSE = ["9" * 5000, "-1", "nan", "inf", "1e300", "1e-300", ESCAPE, "x" * 100
         ["replay", "raw.npy", "-o", "out.mcap", "--rate={}"],
         ["replay", "raw.npy", "-o", "out.mcap", "--max-mb={}"],
         ["replay", "raw.npy", "--compare", "golden.mcap", "--tolerance={}=1"],
-        ["process", "raw.npy", "--threads={}"],
         ["process", "raw.npy", "--bit-depth={}"],
-        ["process", "raw.npy", "--roi-offset", "{}", "0"],
         ["process", "raw.npy", "--roi-offset", "0", "{}"],
-        ["process", "raw.npy", "--ssim-stride={}"],
-        ["process", "raw.npy", "--ssim-window={}"],
         ["process", "raw.npy", "--ssim-sigma={}"],
         ["process", "raw.npy", "--sensor={}"],
         ["process", "raw.npy", "--products={}"],
-        ["process", "raw.npy", "{}"],
-        ["plan", "--size={}"],
         ["plan", "--size={}x{}"],
         ["bench", "node", "--seconds={}"],
-        ["bench", "node", "--rate={}"],
-        ["bench", "node", "--size={}"],
         ["{}"],
     ],
     ids=" ".join,
 )
 def test_values_that_are_none(arguments: List[str], value: str, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
-    if (arguments[-1], value) == ("--seconds={}", "1e-300"):
-        return  # short, but a time
     monkeypatch.chdir(tmp_path)
     np.save("raw.npy", FRAMES[0])
     try:
@@ -273,14 +248,6 @@ def test_values_that_are_none(arguments: List[str], value: str, tmp_path: Path, 
     assert said.replace("\n", "").isprintable()
     assert len(said) < 5000
     assert names(tmp_path) == ["raw.npy"]
-
-
-def test_sizes_that_no_frame_has(capsys: Any) -> None:
-    for size in ("1000000x1000000", "65536x16", "32768x32768"):
-        with pytest.raises(SystemExit):
-            main(["plan", "--size", size])
-        assert "each at most 65535, and 268435456 pixels in all" in capsys.readouterr().err
-    assert main(["plan", "--size", "65535x4096", "--products", "dolp,ssim"]) == 0
 
 
 # ------------------------------------------------------------------------------------------ what is read is not written
@@ -295,19 +262,14 @@ def test_replay_does_not_write_over_what_it_reads(bag: Path, tmp_path: Path, cap
     (tmp_path / "folder").mkdir()
     (tmp_path / "around").symlink_to(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
-    against = ["--compare", "golden.mcap"]
     for arguments in (
         ["in.mcap", "-o", "in.mcap"],
-        ["in.mcap", "-o", str(bag)],
-        ["in.mcap", "-o", "folder/../in.mcap"],
         ["in.mcap", "-o", "around/in.mcap"],
         ["in.mcap", "-o", "link.mcap"],
         ["link.mcap", "-o", "in.mcap"],
         ["in.mcap", "-o", "hard.mcap"],
         ["in.mcap", "-o", "out.mcap", "--report", "in.mcap"],
-        ["in.mcap", *against, "-o", "golden.mcap"],
-        ["in.mcap", *against, "--report", "golden.mcap"],
-        ["in.mcap", *against, "--report", "link.mcap"],
+        ["in.mcap", "--compare", "golden.mcap", "-o", "golden.mcap"],
         ["in.mcap", "--reference", "golden.mcap", "--ssim-mode", "reference", "-o", "golden.mcap"],
         ["in.mcap", "--params", "params.yaml", "-o", "out.mcap", "--report", "params.yaml"],
     ):
@@ -575,17 +537,6 @@ def test_doctor(capsys: Any) -> None:
     assert {"topic": "numpy", "state": "ok", "text": np.__version__} in rows
 
 
-def test_module_is_the_tool() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "polar_pipeline", "--version"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        check=True,
-        text=True,
-    )
-    assert done.stdout.strip() == f"polar-pipeline {__version__}"
-
-
 COMMANDS = (
     *("replay", "batch", "compress", "decompress", "play", "view", "process", "calibrate", "simulate", "layout"),
     *("plan", "tune", "bench node", "env", "doctor"),
@@ -599,6 +550,9 @@ def test_every_command_has_a_help(capsys: Any) -> None:
     assert re.findall(r"^    (\w+)(?: |$)", capsys.readouterr().out, re.MULTILINE) == [
         name.split()[0] for name in COMMANDS
     ]
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out == f"polar-pipeline {__version__}\n"
     for name in COMMANDS:
         with pytest.raises(SystemExit) as stop:
             main([*name.split(), "--help"])
@@ -626,26 +580,7 @@ def test_the_list_of_commands_comes_without_loading_them() -> None:
     assert done.stderr == b"[]\n"
 
 
-def test_plan_prints_what_was_fused_and_what_it_takes(capsys: Any) -> None:
-    arguments = ["--sensor", "IMX250MYR", "--products", "intensity,dolp,preview,ssim", "--device", "xavier"]
-    assert main(["plan", *arguments]) == 0
-    text = capsys.readouterr().out
-    for words in (
-        r"stokes_planes +S0, S1, S2\n +computed once for dolp, preview, ssim",
-        r"launch polarization\n +computes +angles, grey, .*ssim_pair",
-        r"together +all of it starts from the mosaic",
-        r"mosaic -> intensity, dolp, preview, ssim_pair",
-        r"shared +\d+ of 49152 bytes a block",
-        r"reads +5013504 bytes",
-        rf"writes +{1224 * 1024 * (3 + 4 + 3 + 4)} bytes",
-        r"memory +[\d.]+ us at 137 GB/s: no launch is shorter",
-        r"launch ssim\n(.*\n)*.*ssim_map looks at neighbours in ssim_pair",
-        r"launch ssim\n(.*\n)*.*schedule +ssim, registers: threads \d+",
-    ):
-        assert re.search(words, text), words
-
-
-def test_plan_for_programs(capsys: Any) -> None:
+def test_plan_for_programs_and_people(capsys: Any) -> None:
     assert main(["plan", "--json", "--device", "orin", "--bit-depth", "12", "--size", "640x480", "--own-site"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["device"]["arch"] == "sm_87"
@@ -657,6 +592,17 @@ def test_plan_for_programs(capsys: Any) -> None:
     assert 0 < first["schedule"]["shared_bytes"] <= 163 * 1024
     assert first["memory_us"] == pytest.approx((first["bytes"]["read"] + first["bytes"]["written"]) / 205e3, abs=0.01)
     assert second["schedule"]["kernel"] == "ssim"
+    assert (
+        main(["plan", "--sensor", "IMX250MYR", "--products", "intensity,dolp,preview,ssim", "--device", "xavier"]) == 0
+    )
+    text = capsys.readouterr().out
+    for words in (
+        r"stokes_planes +S0, S1, S2\n +computed once for dolp, preview, ssim",
+        r"mosaic -> intensity, dolp, preview, ssim_pair",
+        r"memory +[\d.]+ us at 137 GB/s: no launch is shorter",
+        r"launch ssim\n(.*\n)*.*schedule +ssim, registers: threads \d+",
+    ):
+        assert re.search(words, text), words
 
 
 def test_plan_says_what_does_not_fit(capsys: Any, monkeypatch: Any) -> None:
@@ -689,7 +635,7 @@ def test_play_to_what_is_no_topic(topic: str, pictures: Path, capsys: Any) -> No
 
 
 @pytest.mark.ros
-@pytest.mark.parametrize("kind", ["bag", "compressed bag", "pictures"])
+@pytest.mark.parametrize("kind", ["bag", "pictures"])
 def test_play_publishes_into_ros(kind: str, request: Any) -> None:
     """A player in its own process, a plain subscriber here."""
     rclpy = pytest.importorskip("rclpy")

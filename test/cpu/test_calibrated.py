@@ -7,14 +7,14 @@ from typing import Any, Dict, Tuple
 
 import numpy as np
 import pytest
-from calibrations import REGION, some_calibration
+from calibrations import REGION, mild_calibration, some_calibration
 from cpu_comparison import compare
 from support import representative
 
 from polar_pipeline import Pipeline, RawFrame
 from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.cpu.correction_words import correction_words
-from polar_pipeline.products import LIGHT_PRODUCTS, PRODUCTS
+from polar_pipeline.products import LIGHT_PRODUCTS
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
 from polar_pipeline.sensor.scene import SCENES, synthetic
@@ -29,7 +29,7 @@ def scene(sensor: str, shape: Tuple[int, int], bits: int) -> RawFrame:
     return RawFrame(raw, (1 << bits) - 1)
 
 
-@pytest.mark.parametrize("sensor", list(SENSORS))
+@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
 @pytest.mark.parametrize("resolution", ["half", "full"])
 def test_frames_wider_than_a_tile(sensor: str, resolution: str) -> None:
     """Tiles have 64x256 raw pixels: borders between them, and a last one of two columns."""
@@ -46,14 +46,6 @@ def test_frames_wider_than_a_tile(sensor: str, resolution: str) -> None:
 
 #: What the correction in 16-bit integers computes, with the types that it serves.
 _BYTES = (*LIGHT_PRODUCTS, "dolp", "aolp", "preview", "aolp_color", "dolp_color", "ssim_map", "ssim")
-
-
-def mild_calibration(shape: Tuple[int, int] = REGION, defects: float = 0.01) -> Calibration:
-    """A sensor whose deviations are within what 16-bit integers serve: twice those of real ones."""
-    rng = np.random.default_rng(0)
-    numbers = (rng.normal(0.01, 0.002, shape), rng.normal(1, 0.02, shape), *rng.normal(0, 0.02, (2, *shape)))
-    bad = rng.random(shape) < defects
-    return Calibration.from_parameters(PixelParameters(*numbers), SENSORS["IMX250MZR"], defects=bad)
 
 
 def words_of(calibration: Calibration, shape: Tuple[int, int], **options: Any) -> Any:
@@ -100,16 +92,14 @@ def test_what_16_bit_integers_do_not_hold_is_corrected_in_floats() -> None:
 
 def test_precision_fp32_asks_for_floats() -> None:
     """Then the bounds of floats hold for 8-bit frames too: DoLP as where Stokes vectors are computed with it."""
-    options: Dict[str, Any] = {"calibration": mild_calibration(), "min_intensity": 0.05}
-    frame = scene("IMX250MZR", (64, 48), 8)
-    exact = _outputs(frame, ("dolp", "stokes"), **options)["dolp"]
-    errors = {}
-    for precision in ("fp32", "auto"):
-        errors[precision] = np.nanmax(
-            np.abs(_outputs(frame, ("dolp",), **options, precision=precision)["dolp"] - exact)
-        )
-    assert errors["fp32"] <= 1e-6
-    assert errors["auto"] > 1e-6  # else this test compares nothing
+
+    def degree(products: str, **more: Any) -> np.ndarray:
+        options: Dict[str, Any] = {"calibration": mild_calibration(), "min_intensity": 0.05, **more}
+        return Pipeline(products=products, backend="cpu", **options)(scene("IMX250MZR", (64, 48), 8))["dolp"]
+
+    exact = degree("dolp,stokes")
+    np.testing.assert_allclose(degree("dolp", precision="fp32"), exact, rtol=0, atol=1e-6)
+    assert np.nanmax(np.abs(degree("dolp") - exact)) > 1e-6, "else this test compares nothing"
 
 
 def test_ranges_are_those_of_a_block() -> None:
@@ -126,11 +116,6 @@ def test_ranges_are_those_of_a_block() -> None:
     np.testing.assert_allclose(after, before, rtol=0.05)
 
 
-def _outputs(frame: Any, products: Tuple[str, ...] = tuple(PRODUCTS), **options: Any) -> Dict[str, np.ndarray]:
-    with Pipeline(products=products, backend="cpu", **options) as pipeline:
-        return dict(pipeline(frame))
-
-
 def test_saturation_is_judged_on_raw_numbers() -> None:
     """A gain below 1 makes no saturated pixel valid, one above 1 no bright pixel invalid."""
     calibration = some_calibration(SENSORS["IMX250MZR"], defects=0)
@@ -140,37 +125,3 @@ def test_saturation_is_judged_on_raw_numbers() -> None:
         out = pipeline(raw)
     assert out.invalid == (1, 0)
     assert np.argwhere(np.isnan(out["dolp"])).tolist() == [[4, 4]]
-
-
-@pytest.mark.parametrize("sensor", list(SENSORS))
-@pytest.mark.parametrize("resolution", ["half", "full"])
-def test_strips_and_threads_do_not_show(sensor: str, resolution: str) -> None:
-    frame = scene(sensor, (132, 130), 8)
-    for dtype in ("float32", "uint8"):
-        calibration = some_calibration(SENSORS[sensor], (132, 130))
-        if dtype == "uint8" and sensor == "IMX250MZR":
-            calibration = mild_calibration((132, 130))
-        _compare_threads(frame, sensor=sensor, calibration=calibration, resolution=resolution, dtype=dtype)
-
-
-def _compare_threads(frame: RawFrame, **options: Any) -> None:
-    for products in (tuple(PRODUCTS), ("intensity", "dolp", "aolp")):
-        one, three = (_outputs(frame, products, **options, threads=threads) for threads in (1, 3))
-        for name, image in one.items():
-            np.testing.assert_array_equal(image, three[name], err_msg=name)
-
-
-@pytest.mark.parametrize("bits", [8, 12])
-@pytest.mark.parametrize(("offset", "shape"), [((0, 0), (64, 48)), ((1, 0), (67, 53)), ((2, 3), (64, 53))])
-def test_products_do_not_depend_on_others(bits: int, offset: Tuple[int, int], shape: Tuple[int, int]) -> None:
-    """Compiled kernels add up means over superpixels without storing them where no product needs these."""
-    frame = scene("IMX250MZR", shape, bits)
-    options: Dict[str, Any] = {"calibration": some_calibration(SENSORS["IMX250MZR"]), "roi_offset": offset}
-    few = _outputs(frame, ("intensity", "stokes", "dolp", "aolp", "ssim_map"), **options)
-    every = _outputs(frame, tuple(PRODUCTS), **options)
-    for name, image in few.items():
-        assert np.array_equal(np.isnan(image), np.isnan(every[name])), name
-        error = np.abs(image - every[name])
-        if name == "aolp":  # its own error is that of S1 and S2, over their size
-            error = np.minimum(error, np.pi - error) * few["dolp"] * few["intensity"]
-        assert np.nan_to_num(error).max() <= (1e-4 if name == "ssim_map" else 1e-5), name

@@ -51,28 +51,6 @@ def test_of_more_than_one_strip(sensor: str) -> None:
         compare(frame, sensor=sensor, demosaic="bilinear", **options)
 
 
-def test_a_rotated_camera_reports_the_angles_of_the_world() -> None:
-    """The same scene, by a camera as it is and by one that is turned by a quarter: its outputs, turned back, agree."""
-    sensor = get_sensor("IMX250MZR")
-    y, x = np.mgrid[:96, :128] / 100.0
-    s0, degree = 0.8 + 0.2 * np.sin(3 * x + 2 * y), 0.5 + 0.2 * np.cos(2 * x)
-    angle = np.pi * (0.2 + 0.5 * x + 0.3 * y)
-    scene = np.stack([s0, s0 * degree * np.cos(2 * angle), s0 * degree * np.sin(2 * angle)], -1)
-    for rotate in (90, 180, 270):
-        # clockwise by `rotate`, as an image of a camera that is turned counter-clockwise; its axes turn with it
-        seen = np.rot90(scene, -rotate // 90).copy()
-        if rotate % 180:
-            seen[..., 1:] *= -1
-        upright, turned = (expose(each, sensor, 16) for each in (scene, seen))
-        want = Pipeline(products="aolp,dolp", backend="cpu")(upright)
-        got = Pipeline(products="aolp,dolp", backend="cpu", rotate=rotate)(turned)
-        inner = np.s_[3:-3, 3:-3]
-        error = (got["aolp"] - want["aolp"] + np.pi / 2) % np.pi - np.pi / 2
-        # the demosaic's error of this smooth scene, sampled at other polarizers of the mosaic, and 16 bit
-        assert np.rad2deg(np.abs(error[inner])).max() < 0.1
-        assert np.abs(got["dolp"] - want["dolp"])[inner].max() < 2e-3
-
-
 @pytest.mark.parametrize("products", ["ssim", "ssim_map", "dolp,ssim_map"])
 @pytest.mark.parametrize("mode", ["consistency", "temporal"])
 def test_similarity_of_nothing_is_refused(products: str, mode: str) -> None:

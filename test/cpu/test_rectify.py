@@ -7,32 +7,13 @@ from typing import Any, Dict, Optional, Tuple
 import cv2
 import numpy as np
 import pytest
+from calibrations import MODELS, lens
 from cpu_comparison import compare, random_frame
 
 from polar_pipeline import FrameError, Pipeline, RawFrame
-from polar_pipeline.geometry import LensCalibration, make_lens
+from polar_pipeline.geometry import make_lens
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import get_sensor
-
-#: Coefficients of each model.
-MODELS: Dict[str, Tuple[float, ...]] = {
-    "plumb_bob": (-0.25, 0.06, 0.01, -0.02, 0.003),
-    "rational_polynomial": (0.3, 0.05, 0.01, -0.02, 0.003, 0.5, 0.1, 0.01),
-    "equidistant": (0.02, -0.01, 0.003, 0.001),
-}
-
-
-def lens(shape: Tuple[int, int], model: str = "plumb_bob", stereo: bool = False, zoom: float = 1.0) -> LensCalibration:
-    """A wide lens in front of frames of (height, width)."""
-    height, width = shape
-    k = (0.75 * width, 0, 0.48 * width, 0, 0.74 * width, 0.53 * height, 0, 0, 1)
-    r, p = np.zeros(9), np.zeros(12)
-    if stereo:
-        r = cv2.Rodrigues(np.array([0.03, -0.04, 0.15]))[0].reshape(-1)
-    if stereo or zoom != 1:
-        f = 0.7 * width * zoom
-        p = np.array([f, 0, width / 2, -20, 0, f, height / 2, 0, 0, 0, 1, 0])
-    return make_lens(shape, model, MODELS[model], k, r, p)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -187,7 +168,7 @@ def test_angles_follow_the_light_however_the_camera_reads_out(
 def test_a_region_is_a_part_of_the_image(options: Dict[str, Any], roi: Tuple[int, int, int, int]) -> None:
     """Also one of a single row or column: its pixels turn as those of the complete image do."""
     shape = (96, 128)
-    options = {"products": "intensity,stokes,dolp", "backend": "cpu", "rectify": lens(shape, stereo=True), **options}
+    options = {"products": "intensity,stokes,dolp", "backend": "cpu", "rectify": lens(shape, turned=True), **options}
     whole, part = (Pipeline(**options, **row)(random_frame(shape, sigma=2.0)) for row in ({}, {"roi": roi}))
     x, y, width, height = roi
     for name, image in part.items():
@@ -215,31 +196,6 @@ def test_outside_is_invalid() -> None:
     for name in ("intensity", "angle_0", "dolp", "aolp", "preview", "ssim_map"):
         assert not as_bytes[name][outside].any(), name
     assert as_bytes["intensity"][~outside].min() == 100
-
-
-def test_lines_of_a_checkerboard_become_straight() -> None:
-    """A board rendered through the lens, whose edges in the rectified image lie on lines within 0.2 pixel."""
-    shape = (480, 640)
-    of = lens(shape)
-    k, d = of.matrix("k"), np.array(of.d)
-    fine = 4  # samples along each side of a pixel
-    y, x = (np.mgrid[: fine * shape[0], : fine * shape[1]] + 0.5) / fine - 0.5
-    ideal = cv2.undistortPoints(np.stack([x, y], -1).reshape(-1, 1, 2), k, d, P=k).reshape(*x.shape, 2)
-    square = 40.0
-    board = (np.floor(ideal[..., 0] / square) + np.floor(ideal[..., 1] / square)) % 2
-    board = board.reshape(shape[0], fine, shape[1], fine).mean((1, 3))
-    scene = np.stack([0.4 + board, 0.1 + 0 * board, 0 * board], -1)
-    out = Pipeline(products="intensity", backend="cpu", resolution="full", demosaic="bilinear", rectify=of)(
-        expose(scene, get_sensor("IMX250MZR"), 12) * 16
-    )["intensity"]
-    corners = np.array([[[i * square - 0.0, j * square]] for j in range(3, 10) for i in range(4, 13)], np.float32)
-    found = cv2.cornerSubPix(out.astype(np.float32), corners.copy(), (8, 8), (-1, -1), (3, 40, 1e-3)).reshape(7, 9, 2)
-    assert np.abs(found - corners.reshape(found.shape)).max() < 1.0, "corners are found near where they are"
-    for lines in (found, found.transpose(1, 0, 2)):
-        for line in lines:
-            centred = line - line.mean(0)
-            beside = np.linalg.svd(centred)[2][1]  # across the line that fits best
-            assert np.abs(centred @ beside).max() < 0.2
 
 
 def test_lenses_that_do_not_fit() -> None:

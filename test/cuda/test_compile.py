@@ -1,4 +1,4 @@
-"""Source to device code: includes and lines, the compiler's messages, the cache, resources, and every kernel."""
+"""Source to device code: includes and lines, the compiler's messages, resources, and every kernel."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Callable, Dict, List, Optional
+from typing import Dict, Optional
 
 import pytest
 from support import ROOT
 
-from polar_pipeline._util.stop_flag import PROCESS_STOP, StoppedError
-from polar_pipeline.cuda import compile as compiler
-from polar_pipeline.cuda.compile import CompileError, Nvrtc, compile_kernel, source
+from polar_pipeline.cuda import source as module
+from polar_pipeline.cuda.source import source
 
 sys.path.append(str(ROOT / "benchmarks"))
+import nvrtc
+from nvrtc import NvrtcError, compile_kernel
 from resource_usage import kernel_resources
 
 needs_nvrtc = pytest.mark.skipif(
-    not any(72 in library.archs for library in compiler.libraries()), reason="needs an NVRTC that knows sm_72"
+    not any(72 in library.archs for library in nvrtc.libraries()), reason="needs an NVRTC that knows sm_72"
 )
 KERNEL = 'extern "C" __global__ void tiny(int* out) { *out = VALUE; }\n'
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of kernels of our own, and a cache of our own."""
-    monkeypatch.setattr(compiler, "share_path", lambda _, name: tmp_path / name)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    """A folder of kernels of our own."""
+    monkeypatch.setattr(module, "share_path", lambda _, name: tmp_path / name)
     (tmp_path / "tiny.cu").write_text(KERNEL)
     return tmp_path
 
@@ -43,7 +43,9 @@ def test_includes_are_expanded_once_and_lines_stay_true(folder: Path) -> None:
     (folder / "a.cuh").write_text('#include "b.cuh"\nA\n')
     (folder / "b.cuh").write_text("B\n")
     (folder / "k.cu").write_text('one\n#include "a.cuh"\n  #include "b.cuh"\n#include "elsewhere.cuh"\nfive\n')
-    lines = source("k").splitlines()
+    lines = source("k", {"WIDTH": 3}).splitlines()
+    assert lines[0] == "#define WIDTH 3"
+    lines = lines[1:]
     assert [line for line in lines if line and not line.startswith("#line")] == [
         *("one", "B", "A", '#include "elsewhere.cuh"', "five")
     ]
@@ -65,71 +67,21 @@ def test_includes_are_expanded_once_and_lines_stay_true(folder: Path) -> None:
 def test_errors_point_to_the_file(folder: Path) -> None:
     (folder / "inner.cuh").write_text("\n\nint broken = nothing;\n")
     (folder / "tiny.cu").write_text('#include "inner.cuh"\n' + KERNEL)
-    with pytest.raises(CompileError, match=r'inner\.cuh\(3\): error: identifier "nothing"'):
+    with pytest.raises(NvrtcError, match=r'inner\.cuh\(3\): error: identifier "nothing"'):
         compile_kernel("tiny", {"VALUE": 1}, "sm_72")
 
 
 def test_what_cannot_be_compiled_for_is_said() -> None:
-    with pytest.raises(CompileError, match=r"written sm_72 or compute_72, got 'xavier'"):
+    with pytest.raises(NvrtcError, match=r"written sm_72 or compute_72, got 'xavier'"):
         compile_kernel("tile", {}, "xavier")
-    with pytest.raises(CompileError, match=r"no NVRTC for sm_1: .*(compiles for|none is installed)"):
+    with pytest.raises(NvrtcError, match=r"no NVRTC for sm_1: .*(compiles for|none is installed)"):
         compile_kernel("tile", {}, "sm_1")
 
 
 def test_without_the_compiler_the_way_to_get_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "libraries", lambda: ())
-    with pytest.raises(CompileError, match=r"none is installed.*pip install nvidia-cuda-nvrtc"):
+    monkeypatch.setattr(nvrtc, "libraries", lambda: ())
+    with pytest.raises(NvrtcError, match=r"none is installed.*pip install nvidia-cuda-nvrtc"):
         compile_kernel("tile", {}, "sm_72")
-
-
-# --------------------------------------------------------------------------------------------------------------- cache
-
-
-@pytest.fixture
-def compilations(monkeypatch: pytest.MonkeyPatch) -> List[str]:
-    """Names of what was really compiled."""
-    names: List[str] = []
-    original = Nvrtc.compile
-
-    def counted(self: Nvrtc, text: str, name: str, arch: str, options: tuple) -> bytes:
-        names.append(name)
-        return original(self, text, name, arch, options)
-
-    monkeypatch.setattr(Nvrtc, "compile", counted)
-    return names
-
-
-@needs_nvrtc
-def test_a_kernel_is_compiled_once_per_source_defines_and_architecture(folder: Path, compilations: List[str]) -> None:
-    first = compile_kernel("tiny", {"VALUE": 1}, "sm_72")
-    assert compile_kernel("tiny", {"VALUE": 1}, "sm_72") == first
-    assert len(compilations) == 1
-    changes: List[Callable[[], bytes]] = [
-        lambda: compile_kernel("tiny", {"VALUE": 2}, "sm_72"),
-        lambda: compile_kernel("tiny", {"VALUE": 1}, "sm_87"),
-        lambda: compile_kernel("tiny", {"VALUE": 1}, "compute_72"),
-    ]
-    for number, change in enumerate(changes, 2):
-        assert change() != first
-        assert len(compilations) == number
-    (folder / "tiny.cu").write_text(KERNEL.replace("VALUE", "3"))
-    assert compile_kernel("tiny", {"VALUE": 1}, "sm_72") != first
-
-
-@needs_nvrtc
-@pytest.mark.usefixtures("folder")
-def test_a_compilation_is_logged_and_none_begins_when_the_process_is_to_end(
-    compilations: List[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    for _ in range(2):
-        compile_kernel("tiny", {"VALUE": 1}, "sm_72")
-    assert caplog.messages == ["compiling the GPU kernel tiny, once per machine"]
-    monkeypatch.setattr(PROCESS_STOP, "_is_set", True)
-    assert compile_kernel("tiny", {"VALUE": 1}, "sm_72")  # is there
-    with pytest.raises(StoppedError):
-        compile_kernel("tiny", {"VALUE": 2}, "sm_72")
-    assert len(compilations) == 1
 
 
 @needs_nvrtc
@@ -139,21 +91,6 @@ def test_a_virtual_architecture_gives_ptx_for_it() -> None:
     assert re.search(r"^\.target sm_72$", text, re.M)
     assert ".entry tiny(" in text
     assert text.endswith("\0"), "the driver's loader takes a C string"
-
-
-@needs_nvrtc
-def test_messages_of_the_compiler_are_printable(folder: Path) -> None:
-    (folder / "tiny.cu").write_text('#error "\x1b]0;title\x07"\n')
-    with pytest.raises(CompileError, match=r"tiny\.cu\(1\): .*error.*\\x1b\]0;title\\x07") as caught:
-        compile_kernel("tiny", {}, "sm_72")
-    assert "\n" in str(caught.value)
-
-
-@needs_nvrtc
-def test_a_folder_that_cannot_be_written_only_misses(folder: Path, compilations: List[str]) -> None:
-    (folder / "cache").write_text("a file, where a folder should be")
-    assert compile_kernel("tiny", {"VALUE": 1}, "sm_72") == compile_kernel("tiny", {"VALUE": 1}, "sm_72")
-    assert len(compilations) == 2
 
 
 # ----------------------------------------------------------------------------------------------------------- resources
@@ -221,7 +158,6 @@ def min_occupancy(arch: str, name: str) -> float:
 )
 def test_kernels_fit_the_jetsons(arch: str, limit: int, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """No spills, within the shared memory of a block, and enough warps to hide latencies; every default, or a few."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(ROOT / ".pytest_cache" / "d"))
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     rows = importlib.import_module("kernels").usages(arch, step)
     assert len(rows) >= (30 if step == 1 else 5)

@@ -6,7 +6,6 @@ The stand-in runs the real kernels through the host harness (`test_backend.HostD
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from typing import Any, Callable, Iterator, List
@@ -82,9 +81,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingDriver]:
         pytest.skip("needs a C++ compiler")
     driver = FailingDriver()
     monkeypatch.setattr("polar_pipeline.cuda.backend.Driver", lambda: driver)
-    monkeypatch.setattr(
-        "polar_pipeline.cuda.launch.compile_kernel", lambda _, flags, __: json.dumps(dict(flags)).encode()
-    )
     # what the node prepares for
     monkeypatch.setattr(Options, "largest_frame", lambda _: drill.VARIANTS[0][1])
     monkeypatch.setattr("polar_pipeline.live.fallback.RETRY_PERIOD", 0.5)

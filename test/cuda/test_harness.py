@@ -1,13 +1,13 @@
-"""The harness finds a fault of each kind that it is there to find, and none in a kernel without one."""
+"""The harness finds a fault of each kind that it is there to find."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Dict, Tuple
+from typing import Dict
 
 import numpy as np
 import pytest
-from harness import COMPILER, VARIANTS, Grid, KernelError, aligned, build, launch_on_host
+from harness import COMPILER, Grid, KernelError, aligned, build, launch_on_host
 
 from polar_pipeline.coefficients import literals
 from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, output_defines
@@ -27,19 +27,6 @@ extern "C" __global__ void probe(const FrameArguments frame) {
     switch (frame.height) { %s }
     grid_dependency_wait();
 }
-"""
-#: A running sum, whose barriers order shared memory.
-RUNNING_SUM = """
-    words[t] = word(frame, t);
-    for (int step = 1; step < 64; step *= 2) {
-        sync_block();
-        u32 sum = words[t] + (t >= step ? words[t - step] : 0);
-        sync_block();
-        words[t] = sum;
-    }
-    if (t >= 48) return;  // a barrier does not wait for threads that have ended
-    sync_block();
-    out[t] = words[47 - t] + (any_in_block(t == 20) ? 1000 : 0) + (any_in_block(false) ? 10000 : 0);
 """
 FAULTS = [
     ("out[0] = load32(frame.raw + 2);", "misaligned read of 4 bytes .*probe.cu:9"),
@@ -71,10 +58,9 @@ FAULTS = [
 ]
 
 
-def run(choice: int, folder: Path, variant: Tuple[bool, int] = VARIANTS[0]) -> np.ndarray:
-    """Run a body, compiled with all others, on the words 0 to 63; returns what it stored."""
-    bodies = [RUNNING_SUM, *(body for body, _ in FAULTS)]
-    cases = (f"case {number}: {{\n#line 9\n{body}\n}} break;" for number, body in enumerate(bodies))
+def run(choice: int, folder: Path) -> None:
+    """Run a body, compiled with all others, on the words 0 to 63."""
+    cases = (f"case {number}: {{\n#line 9\n{body}\n}} break;" for number, (body, _) in enumerate(FAULTS))
     kernel = folder / "probe.cu"
     kernel.write_text(SOURCE % " ".join(cases))
     raw, out, counts = aligned(4 * WORDS), aligned(4 * WORDS), aligned(8)
@@ -89,17 +75,10 @@ def run(choice: int, folder: Path, variant: Tuple[bool, int] = VARIANTS[0]) -> n
 
     library = build(kernel, {**output_defines({}), **literals()})
     buffers = {"raw": raw, "out": out, "counts": counts}
-    launch_on_host(library, make_frame, Grid((1, 1, 1), WORDS, 4 * WORDS), buffers, *variant)
-    return out.view(np.uint32)
+    launch_on_host(library, make_frame, Grid((1, 1, 1), WORDS, 4 * WORDS), buffers)
 
 
 @pytest.mark.parametrize("number", range(len(FAULTS)), ids=[body for body, _ in FAULTS])
 def test_faults_are_found(number: int, tmp_path: Path) -> None:
     with pytest.raises(KernelError, match=FAULTS[number][1]):
-        run(1 + number, tmp_path)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_a_kernel_without_faults_runs(variant: Tuple[bool, int], tmp_path: Path) -> None:
-    found = run(0, tmp_path, variant)
-    np.testing.assert_array_equal(found[:48], np.cumsum(np.arange(64))[47::-1] + 1000)
+        run(number, tmp_path)

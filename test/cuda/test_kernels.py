@@ -340,16 +340,8 @@ def check_case(case: Case, launch: Launch, plan: Schedule) -> None:
         mosaics = make_frames(picture, work.sensor, case.fmt)
         raws = [raw_bytes(mosaic, case.fmt, picture.padding) for mosaic in mosaics]
         correction = case.options.correction(picture.shape)
-        got = run(
-            launch,
-            work,
-            plan,
-            [raw for raw, _ in raws],
-            raws[0][1],
-            case.options.min_intensity,
-            correction,
-            case.options,
-        )
+        frames, limit = [raw for raw, _ in raws], case.options.min_intensity
+        got = run(launch, work, plan, frames, raws[0][1], limit, correction, case.options)
         for k, mosaic in enumerate(mosaics):
             where = f"{picture.content.__name__} {picture.shape[1]}x{picture.shape[0]} frame {k}"
             steep = picture.content in (noise, patches, spots) and work.demosaic == "adaptive"
@@ -545,9 +537,6 @@ class Trial(NamedTuple):
 TRIALS = {
     "test_matches_reference": Trial(1, picture_shapes),
     "test_numbers_above_full_scale_mean_full_scale": Trial(1, beyond_shapes),
-    "test_calibrated_match_reference": Trial(1, picture_shapes),
-    "test_numbers_above_full_scale_are_limited_before_the_correction": Trial(1, beyond_shapes),
-    "test_fast_kernels_match_reference": Trial(1, picture_shapes),
     "test_tiles_inside_of_the_picture": Trial(1, picture_shapes),
     "test_schedules_do_not_show": Trial(6 if IS_EXHAUSTIVE else 2, schedule_shapes),
 }
@@ -558,16 +547,18 @@ def cases(every: Sequence[Case]) -> Any:
     return pytest.mark.parametrize("case", every, ids=lambda case: case.name)
 
 
-def cases_by_pictures(every: Sequence[Case]) -> Any:
+def cases_by_pictures(*groups: Sequence[Case]) -> Any:
     """The same; each case gets a part of its pictures, by turns: fewest where a kernel is compiled for one size."""
-    kernels, rows = Counter(case.kernel for case in every), []
-    turns: Counter[str] = Counter()
-    for case in every:
-        count = len(case.pictures)
-        share = count // 2 if case.kernel == "tile" else min(2, -(-count // kernels[case.kernel]))
-        first = turns[case.kernel] * share % count
-        turns[case.kernel] += 1
-        rows.append(case._replace(pictures=[*case.pictures[first:], *case.pictures[:first]][:share]))
+    rows = []
+    for every in groups:
+        kernels = Counter(case.kernel for case in every)
+        turns: Counter[str] = Counter()
+        for case in every:
+            count = len(case.pictures)
+            share = count // 2 if case.kernel == "tile" else min(2, -(-count // kernels[case.kernel]))
+            first = turns[case.kernel] * share % count
+            turns[case.kernel] += 1
+            rows.append(case._replace(pictures=[*case.pictures[first:], *case.pictures[:first]][:share]))
     return cases(rows)
 
 
@@ -602,50 +593,33 @@ def _compile_ahead(request: pytest.FixtureRequest) -> Iterator[None]:
     pool.shutdown()
 
 
-@cases_by_pictures(CASES)
+@cases_by_pictures(CASES, CALIBRATED_CASES, FAST_CASES)
 def test_matches_reference(case: Case, launch: Launch) -> None:
-    (plan,) = case.schedules(1)
-    check_case(case, launch, plan)
+    # a GPU compiles in no time, and so it tries the largest tile, too: small frames have one strip then
+    for plan in case.schedules(1 if launch is host else 2):
+        check_case(case, launch, plan)
 
 
 @pytest.mark.scaled
-@cases(BEYOND_CASES)
+@cases([*BEYOND_CASES, *CALIBRATED_BEYOND_CASES])
 def test_numbers_above_full_scale_mean_full_scale(case: Case, launch: Launch) -> None:
-    for shape, padding in zip(beyond_shapes(case)[::-1], (2, 0)):
-        check_beyond(case, launch, shape, padding if case.kernel == "tile" else 0, seed=shape[0])
-
-
-def check_beyond(case: Case, launch: Launch, shape: Tuple[int, int], padding: int, seed: int) -> None:
-    """A kernel on 16-bit numbers, some above full scale, against the reference on those limited to full scale."""
+    """16-bit numbers, some above full scale, against the reference on those limited to full scale."""
     (plan,) = case.schedules(1)
-    rng, full_scale, work = np.random.default_rng(seed), case.fmt.full_scale, case.work(shape)
-    numbers = smooth(shape, work.sensor, full_scale, seed) * 1.2  # a part of the picture is above
-    anywhere = rng.random(shape) < 0.02
-    numbers[anywhere] = rng.choice([0, full_scale, full_scale + 1, 65535, rng.integers(65536)], anywhere.sum())
-    raw = np.clip(numbers, 0, 65535).astype(np.uint16)
-    limited = RawFrame(np.minimum(raw, full_scale).astype(np.uint16), full_scale)
-    assert (raw > full_scale).mean() > 0.005
-    data, step = raw_bytes(raw, replace(case.fmt, shift=0), padding)
-    got = run(
-        launch, work, plan, [data], step, case.options.min_intensity, case.options.correction(shape), case.options
-    )
-    # single white pixels: as 8-bit frames with the same ones, ADR in half is then beyond the bounds here and there
-    steep = work.half_precision and work.demosaic == "adaptive"
-    truth, where = truth_of(limited, work, case.options), f"{case.fmt} {shape[1]}x{shape[0]}"
-    check(got, 0, truth, work, case.options, where, STEEP if steep else STRICT)
-
-
-@cases_by_pictures(CALIBRATED_CASES)
-def test_calibrated_match_reference(case: Case, launch: Launch) -> None:
-    (plan,) = case.schedules(1)
-    check_case(case, launch, plan)
-
-
-@pytest.mark.scaled
-@cases(CALIBRATED_BEYOND_CASES)
-def test_numbers_above_full_scale_are_limited_before_the_correction(case: Case, launch: Launch) -> None:
     for shape, padding in zip(beyond_shapes(case)[::-1], (2, 0)):
-        check_beyond(case, launch, shape, padding if case.kernel == "tile" else 0, seed=shape[0])
+        rng, full_scale, work = np.random.default_rng(shape[0]), case.fmt.full_scale, case.work(shape)
+        numbers = smooth(shape, work.sensor, full_scale, shape[0]) * 1.2  # a part of the picture is above
+        anywhere = rng.random(shape) < 0.02
+        numbers[anywhere] = rng.choice([0, full_scale, full_scale + 1, 65535, rng.integers(65536)], anywhere.sum())
+        raw = np.clip(numbers, 0, 65535).astype(np.uint16)
+        limited = RawFrame(np.minimum(raw, full_scale).astype(np.uint16), full_scale)
+        assert (raw > full_scale).mean() > 0.005
+        data, step = raw_bytes(raw, replace(case.fmt, shift=0), padding if case.kernel == "tile" else 0)
+        limit, correction = case.options.min_intensity, case.options.correction(shape)
+        got = run(launch, work, plan, [data], step, limit, correction, case.options)
+        # single white pixels: as 8-bit frames with the same ones, ADR in half is then beyond the bounds here and there
+        steep = work.half_precision and work.demosaic == "adaptive"
+        truth, where = truth_of(limited, work, case.options), f"{case.fmt} {shape[1]}x{shape[0]}"
+        check(got, 0, truth, work, case.options, where, STEEP if steep else STRICT)
 
 
 @cases(
@@ -667,13 +641,6 @@ def test_saturation_is_that_of_the_raw_pixels(case: Case, launch: Launch) -> Non
     intensity = got.images["intensity"][0]
     assert intensity[4, 4] == 255
     assert abs(int(intensity[4, 18]) - 200) <= 1
-
-
-@cases_by_pictures(FAST_CASES)
-def test_fast_kernels_match_reference(case: Case, launch: Launch) -> None:
-    # a GPU compiles in no time, and so it tries the largest tile, too: small frames have one strip then
-    for plan in case.schedules(1 if launch is host else 2):
-        check_case(case, launch, plan)
 
 
 INNER_CASES = [

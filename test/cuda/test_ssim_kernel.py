@@ -1,4 +1,4 @@
-"""The SSIM kernel against the float64 reference and scikit-image; on the CPU, and on a GPU if there is one.
+"""The SSIM kernel against the float64 reference; on the CPU, and on a GPU if there is one.
 
 Every launch also checks memory, races and what is written, and happens twice: threads in
 reverse, other bytes in memory.
@@ -223,19 +223,6 @@ def test_pictures(launch: Launch, plan: str, name: str) -> None:
         # Registers: the difference is 0, and what is left is the reciprocal's rounding. Tensor cores: squares and
         # products round apart, 1.2e-7 of up to 2 and 1, against C2 = 9e-4.
         np.testing.assert_allclose(found.map, 1, rtol=0, atol={"registers": 1e-6, "tensor": 5e-4}[plan])
-
-
-@pytest.mark.parametrize("plan", ["registers", "tensor"])
-def test_as_scikit_image(launch: Launch, plan: str) -> None:
-    metrics = pytest.importorskip("skimage.metrics")
-    work, (x, y) = work_of(50, 56), texture(50, 56)
-    found = run(launch, work, plan_of(work, plan), x, y)
-    images = [seen(image[0], work) for image in (x, y)]
-    _, expected = metrics.structural_similarity(
-        *images, gaussian_weights=True, sigma=1.5, use_sample_covariance=False, data_range=1.0, full=True
-    )
-    assert found.map is not None
-    np.testing.assert_allclose(found.map[0], expected, rtol=0, atol=BOUND[plan])
 
 
 @pytest.mark.parametrize(

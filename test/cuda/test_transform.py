@@ -3,49 +3,33 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any, Dict, List, Tuple
 
 import cv2
 import numpy as np
 import pytest
-from harness import GPUS
-from test_backend import make, real_driver, run, stand_in
+from calibrations import defective_calibration, lens
+from test_backend import make, make_driver, on_gpus, real_driver, run, stand_in
+from test_random_pipelines import GEOMETRY_BOUND, problems_of, run_reference
 
-from polar_pipeline import FrameError, Pipeline, RawFrame, pipeline, reference
-from polar_pipeline.calibration import Calibration, PixelParameters
-from polar_pipeline.cuda import backend
+from polar_pipeline import FrameError, RawFrame, reference
 from polar_pipeline.cuda.device import get_device
 from polar_pipeline.cuda.kernels import Schedule
 from polar_pipeline.cuda.report import plan_json, plan_report, plan_text
 from polar_pipeline.cuda.sampling import pack_map
 from polar_pipeline.cuda.solver import requested_works, solve
 from polar_pipeline.cuda.work import MAX_FRACTION, TransformWork
-from polar_pipeline.geometry import LensCalibration, make_lens, make_map
+from polar_pipeline.geometry import make_map
 from polar_pipeline.options import make_options
 from polar_pipeline.plan import make_plan
-from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, level_scale
-from polar_pipeline.sensor.mosaic import get_sensor
+from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS
 
 SHAPE = (48, 72)
 #: What the launch of a geometry makes.
 IMAGES = tuple(name for name in PRODUCTS if name not in NOISE_PRODUCTS and not name.startswith("ssim"))
 POLAR = ("intensity", "dolp", "aolp")
-#: Bounds of float images. Planes, and what is interpolated of them, are halves of 11 bits near S0/2, up to 1: three
-#: roundings of 2.4e-4, and as many of an angle before. In float: positions in 1/1024 of a pixel, as on the CPU.
-HALF_BOUND, FLOAT_BOUND = 1.5e-3, 6e-4
-#: As in `cpu_comparison`.
-COLOR_BOUNDS = {"aolp_color": 5, "dolp_color": 4}
-
-
-def lens(shape: Tuple[int, int] = SHAPE, zoom: float = 1.0, turned: bool = False) -> LensCalibration:
-    """A wide lens in front of frames of (height, width)."""
-    height, width = shape
-    k = (0.75 * width, 0, 0.48 * width, 0, 0.74 * width, 0.53 * height, 0, 0, 1)
-    r = cv2.Rodrigues(np.array([0.03, -0.04, 0.15]))[0].reshape(-1) if turned else np.zeros(9)
-    f = 0.7 * width * zoom
-    p = np.array([f, 0, width / 2, 0, 0, f, height / 2, 0, 0, 0, 1, 0])
-    return make_lens(shape, "plumb_bob", (-0.25, 0.06, 0.01, -0.02, 0.003), k, r, p)
+#: Bound where planes are floats: positions in 1/1024 of a pixel, as on the CPU.
+FLOAT_BOUND = 6e-4
 
 
 def random_frame(shape: Tuple[int, int] = SHAPE, bits: int = 8, sigma: float = 1.0) -> RawFrame:
@@ -58,94 +42,63 @@ def random_frame(shape: Tuple[int, int] = SHAPE, bits: int = 8, sigma: float = 1
     return RawFrame(np.rint(image * top).astype(np.uint8 if bits == 8 else np.uint16), top)
 
 
-def calibration_of(sensor: str) -> Calibration:
-    """A calibration of pixels that deviate by a percent, two of them defective."""
-    rng = np.random.default_rng(1)
-    numbers = [rng.normal(mean, sigma, SHAPE) for mean, sigma in ((0.01, 0.002), (1, 0.01), (0, 0.01), (0, 0.01))]
-    bad = np.zeros(SHAPE, bool)
-    bad[10, 12:14] = True
-    return Calibration.from_parameters(PixelParameters(*numbers), get_sensor(sensor), defects=bad)
-
-
-on_gpus = [pytest.param(name, marks=pytest.mark.gpu) for name in GPUS]
-
-
-def device_driver(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A stand-in for a device, with one kind of memory; or a GPU."""
-    if name in GPUS:
-        return real_driver(name)
-    return stand_in(monkeypatch, replace(get_device(name), integrated=False))
-
-
 @pytest.fixture(params=["xavier", *on_gpus])
-def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+def driver(request: pytest.FixtureRequest) -> Any:
     """One stand-in, and GPUs."""
-    return device_driver(request.param, monkeypatch)
+    return make_driver(request.param)
 
 
 def compare(driver: Any, frame: RawFrame, products: Tuple[str, ...], **options: Any) -> None:
-    """Every product lies within its bound around the reference's; NaN and counts are equal."""
+    """Every product lies within its bound around the reference's; the same pixels are invalid."""
     chosen = make_options(products=products, **options)
-    sensor, plan = chosen.read_out(frame.shape), make_plan(products)
-    correction = chosen.correction(frame.shape)
-    seen = frame if correction is None else correction.replace_defects(frame)
-    truth = reference.run(seen, sensor, plan, chosen)
-    of_floats = make_options(products=("stokes", "dolp"), **{**options, "dtype": "float32"})
-    exact = reference.run(seen, sensor, make_plan(("stokes", "dolp")), of_floats)
     made = make(driver, products, **options)
     found = run(made, frame)
     made.close()
-    assert found.invalid == truth["invalid"]
+    assert found.invalid == run_reference(frame, chosen)["invalid"]
     assert min(found.invalid) > 0 or "roi" in options, "pixels are saturated, and others dark"
-    bound = FLOAT_BOUND if options.get("precision") == "fp32" else HALF_BOUND
-    has_angle = exact["dolp"] >= 0.05  # below, the angle is noise
-    for name, got in found.products.items():
-        want = truth[name]
-        assert got.shape == want.shape, name
-        if got.dtype == np.uint8:
-            error = np.abs(got.astype(int) - want.astype(int))
-            error = np.minimum(error, 256 - error) if name == "aolp" else error
-            error = error[has_angle] if name.startswith("aolp") else error
-            assert error.max(initial=0) <= COLOR_BOUNDS.get(name, 1), name
-            continue
-        np.testing.assert_array_equal(np.isnan(got), np.isnan(want), err_msg=name)
-        error = np.abs(np.nan_to_num(got).astype(float) - np.nan_to_num(want))
-        level = 0.0
-        if got.dtype == np.uint16:  # both are rounded to a level
-            level = 1 / level_scale(name, "uint16")
-            error *= level
-        if name == "aolp":
-            error = np.minimum(error, np.pi - error)[has_angle] * exact["dolp"][has_angle]
-        if name == "dolp":  # the error of S1 and S2, and of S0/2 at most twice that
-            error = error * np.nan_to_num(exact["stokes"][..., 0]) / 2
-        # AoLP: four pixels have one rotation, which a wide lens on so few pixels changes by up to 0.001 within them
-        assert error.max(initial=0) <= {"stokes": 2 * bound, "aolp": HALF_BOUND}.get(name, bound) + level, name
+    planes = FLOAT_BOUND if chosen.precision == "fp32" else GEOMETRY_BOUND
+    assert problems_of(chosen, frame, found.products, planes=planes, strays=0) == []
 
 
-RECTIFIED = {"rectify": lens()}
+RECTIFIED = {"rectify": lens(SHAPE)}
 #: Device, sensor and options.
 CASES: List[Tuple[str, str, Tuple[str, ...], Dict[str, Any]]] = [
     ("h200", "IMX250MZR", IMAGES, {**RECTIFIED, "resolution": "full", "demosaic": "bilinear"}),
-    ("h200", "IMX250MYR", IMAGES, {"rectify": lens(turned=True), "scale": 2, "rotate": 270, "dtype": "uint8"}),
-    ("xavier", "IMX250MZR", POLAR, {"rectify": lens(zoom=0.6), "dtype": "uint8"}),
+    ("h200", "IMX250MYR", IMAGES, {"rectify": lens(SHAPE, turned=True), "scale": 2, "rotate": 270, "dtype": "uint8"}),
+    ("xavier", "IMX250MZR", POLAR, {"rectify": lens(SHAPE, zoom=0.6), "dtype": "uint8"}),
     ("orin", "IMX250MZR", IMAGES, {"rotate": 90, "roi": (3, 2, 12, 20), "precision": "fp32", "dtype": "uint16"}),
-    ("xavier", "IMX250MZR", POLAR, {"rectify": lens(turned=True), "precision": "fp32", "rotate": 180}),
+    ("xavier", "IMX250MZR", POLAR, {"rectify": lens(SHAPE, turned=True), "precision": "fp32", "rotate": 180}),
     # computed in float, on planes of halves; an odd width of the output splits the threads of `mono_half`
     ("xavier", "IMX250MZR", POLAR, {"bit_depth": 12, "rectify": lens((36, 50))}),
-    ("xavier", "IMX250MZR", POLAR, {"rectify": lens(turned=True), "flip": (False, True)}),
+    ("xavier", "IMX250MZR", POLAR, {"rectify": lens(SHAPE, turned=True), "flip": (False, True)}),
     ("h200", "IMX250MZR", POLAR, {"scale": 4, "rotate": 180, "co_sited": False}),
     ("h200", "IMX250MZR", POLAR, {**RECTIFIED, "resolution": "full"}),
-    ("xavier", "IMX250MZR", IMAGES, {**RECTIFIED, "calibration": calibration_of("IMX250MZR")}),  # mono_half_calibrated
-    ("orin", "IMX250MYR", POLAR, {"rotate": 90, "calibration": calibration_of("IMX250MYR"), "dtype": "uint8"}),
-    ("xavier", "IMX250MZR", POLAR, {"rectify": lens(), "min_intensity": 0.25, "rotate": 180, "roi": (3, 2, 21, 15)}),
+    (
+        "xavier",
+        "IMX250MZR",
+        IMAGES,
+        {**RECTIFIED, "calibration": defective_calibration("IMX250MZR", SHAPE)},
+    ),  # mono_half_calibrated
+    (
+        "orin",
+        "IMX250MYR",
+        POLAR,
+        {"rotate": 90, "calibration": defective_calibration("IMX250MYR", SHAPE), "dtype": "uint8"},
+    ),
+    (
+        "xavier",
+        "IMX250MZR",
+        POLAR,
+        {"rectify": lens(SHAPE), "min_intensity": 0.25, "rotate": 180, "roi": (3, 2, 21, 15)},
+    ),
     *(
         (device, sensor, IMAGES, {**geometry, "resolution": resolution, "demosaic": demosaic, "dtype": dtype})
         for device in ("xavier", "orin", "h200")
         for sensor in ("IMX250MZR", "IMX250MYR")
         for resolution, demosaic, dtype in (("half", "bilinear", "float32"), ("full", "gradient", "uint8"))
         for geometry in (
-            {"rectify": lens(turned=True, zoom=0.8)},
-            {"rectify": lens(), "scale": 2, "rotate": 90},
+            {"rectify": lens(SHAPE, turned=True, zoom=0.8)},
+            {"rectify": lens(SHAPE), "scale": 2, "rotate": 90},
             {"scale": 2},
             {"rotate": 270, "roi": (1, 0, 0, 0)},
         )
@@ -164,10 +117,8 @@ def frame_for(options: Dict[str, Any]) -> RawFrame:
     ("device", "sensor", "products", "options"),
     [pytest.param(*row, marks=() if k < QUICK else pytest.mark.exhaustive) for k, row in enumerate(CASES)],
 )
-def test_matches_reference(
-    device: str, sensor: str, products: Tuple[str, ...], options: Dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compare(device_driver(device, monkeypatch), frame_for(options), products, sensor=sensor, **options)
+def test_matches_reference(device: str, sensor: str, products: Tuple[str, ...], options: Dict[str, Any]) -> None:
+    compare(make_driver(device), frame_for(options), products, sensor=sensor, **options)
 
 
 @pytest.mark.parametrize("name", on_gpus)
@@ -178,7 +129,7 @@ def test_a_gpu_matches_reference(name: str, sensor: str, products: Tuple[str, ..
 
 @pytest.mark.parametrize("roi", [(3, 8, 30, 1), (8, 2, 1, 20)])
 def test_a_single_row_or_column(driver: Any, roi: Tuple[int, int, int, int]) -> None:
-    compare(driver, random_frame(), POLAR, rectify=lens(turned=True), roi=roi)
+    compare(driver, random_frame(), POLAR, rectify=lens(SHAPE, turned=True), roi=roi)
 
 
 def test_similarity_of_nothing_is_refused(driver: Any) -> None:
@@ -191,7 +142,7 @@ def test_similarity_of_nothing_is_refused(driver: Any) -> None:
 @pytest.mark.parametrize("mode", ["consistency", "reference"])
 def test_similarity_where_pixels_are_outside(driver: Any, mode: str, precision: str) -> None:
     frame, image = random_frame(sigma=0.5), None
-    options: Dict[str, Any] = {"products": ("ssim_map", "ssim"), "rectify": lens(zoom=0.5), "ssim_window": 7}
+    options: Dict[str, Any] = {"products": ("ssim_map", "ssim"), "rectify": lens(SHAPE, zoom=0.5), "ssim_window": 7}
     options.update(ssim_mode=mode, precision=precision)
     if mode == "reference":
         image = random_frame(sigma=2.0).mosaic[::2, ::2].astype(np.float32) / 255
@@ -211,24 +162,10 @@ def test_similarity_where_pixels_are_outside(driver: Any, mode: str, precision: 
     np.testing.assert_allclose(found.blocks, wanted["blocks"], atol=bound)
 
 
-def test_a_stream_of_a_pipeline_is_single_calls(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Frames in flight have planes of their own; `auto` takes the GPU."""
-    monkeypatch.setattr(backend, "Driver", lambda: driver)
-    monkeypatch.setattr(pipeline, "backend_problem", lambda _: None)
-    options: Dict[str, Any] = {"products": "intensity, ssim", "ssim_mode": "temporal", "rotate": 90, "scale": 2}
-    one, other = Pipeline(**options), Pipeline(**options, backend="cuda")
-    assert one.device.startswith("cuda")
-    raws = [np.roll(random_frame().mosaic, 7 * k, 1) for k in range(5)]
-    for raw, found in zip(raws, one.stream(iter(raws))):
-        single = other(raw)
-        for name in ("intensity", "ssim"):
-            np.testing.assert_array_equal(found[name], single[name])
-
-
-def test_both_kinds_of_memory_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_kinds_of_memory_are_tried() -> None:
     """On an integrated GPU, which runs a few frames of noise with each."""
-    driver = stand_in(monkeypatch, get_device("xavier"))
-    made = make(driver, POLAR, dtype="uint8", rectify=lens(zoom=0.6))
+    driver = stand_in(get_device("xavier"))
+    made = make(driver, POLAR, dtype="uint8", rectify=lens(SHAPE, zoom=0.6))
     assert run(made, random_frame()).products["dolp"].shape == (24, 36)
     assert "memory" in made.device
     made.close()
@@ -236,7 +173,7 @@ def test_both_kinds_of_memory_are_tried(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_maps_are_uploaded_before_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = device_driver("h200", monkeypatch)
+    driver = make_driver("h200")
     uploads: List[int] = []
     upload = driver.upload
     monkeypatch.setattr(driver, "upload", lambda *given: (uploads.append(given[1].nbytes), upload(*given)))
@@ -258,10 +195,8 @@ def test_maps_are_uploaded_before_frames(monkeypatch: pytest.MonkeyPatch) -> Non
     ("options", "said"),
     [({"roi": (0, 0, 90, 0)}, "reaches beyond"), ({"rectify": lens((24, 32))}, "is of 32x24"), ({"scale": 8}, "")],
 )
-def test_frames_that_do_not_fit_leave_nothing(
-    options: Dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver = device_driver("h200", monkeypatch)
+def test_frames_that_do_not_fit_leave_nothing(options: Dict[str, Any], said: str) -> None:
+    driver = make_driver("h200")
     made = make(driver, POLAR, **options)
     if said:
         with pytest.raises(FrameError, match=said):
@@ -302,8 +237,8 @@ def unpacked(packed: Any, work: TransformWork, schedule: Schedule) -> np.ndarray
 
 @pytest.mark.parametrize("options", [{}, {"scale": 2, "rotate": 90}])
 def test_packed_positions_are_those_of_the_map(options: Dict[str, Any]) -> None:
-    work = planned({**options, "rectify": lens(zoom=0.7)})
-    chosen = make_options(products=POLAR, **options, rectify=lens(zoom=0.7))
+    work = planned({**options, "rectify": lens(SHAPE, zoom=0.7)})
+    chosen = make_options(products=POLAR, **options, rectify=lens(SHAPE, zoom=0.7))
     assert chosen.geometry is not None
     sampling = make_map(chosen.geometry, work.source)
     schedule = next(solve(work, get_device("h200"))).schedule

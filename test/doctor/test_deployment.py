@@ -8,11 +8,10 @@ import sys
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, Iterable, Iterator
+from typing import Any, Dict, Iterable
 
 import pytest
 
-from polar_pipeline.cuda.compile import libraries
 from polar_pipeline.doctor import checks as doctor
 from polar_pipeline.doctor import deployment
 
@@ -86,12 +85,8 @@ PC: Dict[str, str] = {
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder in place of `/`, without what the environment names."""
+    """An empty folder in place of `/`."""
     monkeypatch.setattr(deployment, "ROOT", tmp_path)
-    monkeypatch.setattr(sys, "prefix", str(tmp_path / "prefix"))
-    for name in ("LD_LIBRARY_PATH", "CUDA_PATH", "CUDA_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setitem(sys.modules, "nvidia", None)
     monkeypatch.setitem(sys.modules, "rclpy", SimpleNamespace(__spec__=object()))  # type: ignore[arg-type]
     return tmp_path
 
@@ -127,7 +122,6 @@ def installed(monkeypatch: pytest.MonkeyPatch, **versions: str) -> None:
     "message",
     [
         "numpy.core.multiarray failed to import",
-        "AttributeError: _ARRAY_API not found",
         "numpy.dtype size changed, may indicate binary incompatibility. Expected 96 from C header, got 88",
         "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.2.6 as it may crash.",
         "module compiled against API version 0x10 but this version of numpy is 0xe",
@@ -141,7 +135,7 @@ def test_a_library_built_for_another_numpy_is_explained(message: str, monkeypatc
     assert deployment.remedy(ImportError("No module named 'cv2'")) == ""
 
 
-@pytest.mark.parametrize("error", ["ImportError", "ValueError", "AttributeError"])
+@pytest.mark.parametrize("error", ["ImportError", "ValueError"])
 def test_the_doctor_gives_the_command_for_it(error: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "built_for_another.py").write_text(f"raise {error}('numpy.core.multiarray failed to import')")
     monkeypatch.syspath_prepend(tmp_path)
@@ -167,13 +161,10 @@ def test_the_tool_says_so_where_it_cannot_start(tmp_path: Path) -> None:
     ("name", "version", "numpy", "command"),
     [
         ("cupy_cuda12x", "14.2.0", "1.21.5", "'cupy-cuda12x>=12.3,<13' 'numpy>=1.20,<2'"),  # JetPack 6
-        ("cupy_cuda12x", "13.6.0", "1.21.5", "'cupy-cuda12x>=12.3,<13' 'numpy>=1.20,<2'"),
         ("cupy_cuda11x", "12.3.0", "1.17.4", "'cupy-cuda11x>=12.3,<13' 'numpy>=1.20,<2'"),  # JetPack 5
         ("cupy_cuda13x", "14.2.0", "1.26.4", "'cupy-cuda13x<14' 'numpy>=1.22,<2'"),  # JetPack 7
         ("cupy_cuda12x", "12.3.0", "2.2.6", "'numpy>=1.20,<2'"),
         ("cupy_cuda12x", "12.3.0", "1.26.4", None),
-        ("cupy_cuda12x", "13.6.0", "2.2.6", None),
-        ("cupy_cuda13x", "14.2.0", "2.5.5", None),
         ("cupy_cuda12x", "15.0.0", "1.26.4", None),  # not known yet
     ],
 )
@@ -193,28 +184,15 @@ def test_two_cupys(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(deployment.cupy_checks()) == []
 
 
-def test_missing_cuda_libraries_are_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    installed(monkeypatch, numpy="1.26.4", cupy_cuda12x="12.3.0")
-    monkeypatch.setitem(sys.modules, "cupy", None)
-    present = ("libcudart.so.12", "libcufft.so.11", "libcurand.so.10", "libnvrtc.so.12")
-    plant(root, {f"usr/local/cuda-12.6/targets/aarch64-linux/lib/{name}": "" for name in present})
-    (found,) = deployment.cuda_library_checks()
-    assert found.state == "problem"
-    assert found.text.startswith("not found: libcublas.so.12, libcusparse.so.12 (no GPU then): ")
-    assert "sudo apt install cuda-toolkit-12" in found.text
-    installed(monkeypatch, numpy="2.2.6", cupy_cuda12x="14.2.0")
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace())  # type: ignore[arg-type]
-    (found,) = deployment.cuda_library_checks()
-    assert found.state == "missing"
-    assert found.text.endswith("python3 -m pip install 'cupy-cuda12x[ctk]'")
+def test_missing_cuda_libraries_come_with_a_command(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = ImportError("libcublas.so.12: cannot open shared object file: No such file or directory")
+    installed(monkeypatch, cupy_cuda12x="12.3.0")
+    assert "sudo apt install cuda-toolkit-12, from" in deployment.remedy(error)
+    installed(monkeypatch, cupy_cuda12x="14.2.0")
+    assert deployment.remedy(error).endswith("python3 -m pip install 'cupy-cuda12x[ctk]'")
     plant(root, ORIN)
-    (found,) = deployment.cuda_library_checks()
-    assert found.text.endswith("sudo apt install nvidia-jetpack")
-    plant(root, {f"elsewhere/{name}": "" for name in ("libcublas.so.12", "libcusparse.so.12")})
-    monkeypatch.setenv("LD_LIBRARY_PATH", f"{root}/nowhere:{root}/elsewhere")
-    assert by_topic(deployment.cuda_library_checks())["cuda libraries"].state == "ok"
-    installed(monkeypatch, numpy="2.2.6")
-    assert list(deployment.cuda_library_checks()) == []
+    assert deployment.remedy(error).endswith("sudo apt install nvidia-jetpack")
+    assert deployment.remedy(ImportError("libcuda.so.1: cannot open shared object file")) == "", "the driver's"
 
 
 # -------------------------------------------------------------------------------------------------------------- Jetson
@@ -240,7 +218,7 @@ def test_an_orin_after_nvpmodel_and_jetson_clocks(root: Path) -> None:
     assert found["power mode"].text == "MAXN_SUPER"
     plant(root, {CPU.format(1, "scaling_governor"): "performance\n"})
     plant(root, {CPU.format(1, "scaling_min_freq"): "1\n", CPU.format(1, "scaling_max_freq"): "2\n"})
-    assert by_topic(deployment.jetson_checks())["cpu clocks"].text == "2 cores at their highest"
+    assert by_topic(deployment.jetson_checks())["cpu clocks"].text == "2 at their highest"
 
 
 @pytest.mark.parametrize(
@@ -249,7 +227,6 @@ def test_an_orin_after_nvpmodel_and_jetson_clocks(root: Path) -> None:
         (XAVIER_NX_MODES, 0, "MODE_15W_2CORE; MODE_20W_6CORE is faster: sudo nvpmodel -m 8"),
         (XAVIER_NX_MODES.replace("ID=8", "ID=8 "), 8, "MODE_20W_6CORE"),
         (ORIN_NANO_MODES, 1, "25W; MAXN_SUPER is faster: sudo nvpmodel -m 2"),
-        (XAVIER_MODES, 0, "MAXN"),
         (XAVIER_MODES, 7, "7; MAXN is faster: sudo nvpmodel -m 0"),
     ],
 )
@@ -322,17 +299,8 @@ def test_without_ros_buffers_do_not_matter(root: Path, monkeypatch: pytest.Monke
     assert list(deployment.transport_memory_checks()) == []
 
 
-@pytest.fixture
-def _forgotten_libraries() -> Iterator[None]:
-    """What was found on an invented machine is not kept for other tests."""
-    yield
-    libraries.cache_clear()
-
-
-@pytest.mark.usefixtures("_forgotten_libraries")
 def test_the_doctor_has_all_of_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(root, XAVIER)
     installed(monkeypatch, numpy="1.21.5", cupy_cuda12x="14.2.0")
     topics = {check.topic for check in doctor.run_checks()}
-    assert {"cupy's version", "cuda libraries", "jetson", "power mode", "cpu clocks", "gpu clock"} <= topics
-    assert {"socket buffers", "shared memory"} <= topics
+    assert {"cupy's version", "jetson", "power mode", "cpu clocks", "gpu clock"} <= topics

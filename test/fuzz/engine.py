@@ -1,30 +1,24 @@
-"""Tries inputs on a target in a process of its own, and reports what should not happen.
+"""Tries inputs on a target until one shows a defect: an exception, a wrong answer, a hang, or the end of the process.
 
-Input number k of a target depends on the seed, the target's name and k alone. So the process that watches can make the
-input again that killed the one that tried it.
+Input number k of a target depends on the seed, the target's name and k alone. An input is on the disk while it is
+tried, and stays there if it shows a defect.
 """
 
 from __future__ import annotations
 
-import itertools
-import multiprocessing
-import os
+import faulthandler
 import random
+import resource
 import signal
-import sys
 import tempfile
 import time
-import traceback
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, NamedTuple, Tuple, Type
+from typing import Any, Dict, Iterator, NamedTuple, NoReturn, Type
 
-#: Megabytes that an input may take.
+#: Megabytes that an input may take: `RLIMIT_DATA` of the process, as the commands have one.
 MAX_MB = 256
-#: Distinct findings after which a target is given up.
-MAX_FINDINGS = 10
-#: Seconds that a worker gets to start.
-_START = 120.0
 
 
 class Case(NamedTuple):
@@ -38,13 +32,17 @@ class WrongError(Exception):
     """The package took what it should refuse, or made something else of it than it should."""
 
 
+class HangError(BaseException):
+    """An input takes too long."""
+
+
 class Target:
     """What inputs are tried on, with a folder of its own for files."""
 
     #: Name on the command line and of the folder in the corpus.
     name = ""
     #: Seconds that one input may take.
-    patience = 20.0
+    patience = 20
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,30 +52,8 @@ class Target:
         raise NotImplementedError
 
     def run(self, case: Case) -> str:
-        """Try an input; returns `accepted`, or `refused: ` and the documented error. Every exception is a finding."""
+        """Try an input; returns `accepted`, or `refused: ` and the documented error. Every exception is a defect."""
         raise NotImplementedError
-
-
-class Finding(NamedTuple):
-    """What should not happen: `crash`, `hang`, `exception`, `wrong` or `memory`, as text, with its input."""
-
-    what: str
-    text: str
-    index: int
-    case: Case
-
-
-class Tally(NamedTuple):
-    """The number of inputs, how often each outcome of `Target.run` came, and one finding of each kind."""
-
-    inputs: int
-    outcomes: Dict[str, int]
-    findings: Tuple[Finding, ...]
-
-
-def rng_of(seed: int, name: str, index: int) -> random.Random:
-    """Where the choices of an input come from."""
-    return random.Random(f"{seed}/{name}/{index}")
 
 
 def refused(err: Exception, cause: str = "") -> str:
@@ -85,80 +61,50 @@ def refused(err: Exception, cause: str = "") -> str:
     return f"refused: {cause or type(err).__name__}"
 
 
-def _work(kind: Type[Target], seed: int, first: int, max_bytes: int, folder: str, pipe: Any) -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what OpenCV says of damaged pictures
-    target = kind(Path(folder))
-    for index in range(3):  # what is loaded at the first use is not an input's memory
-        _tried(target, target.make(rng_of(0, target.name, index)), sys.maxsize)
-    pipe.send(("", ""))
-    for index in itertools.count(first):
-        pipe.send(_tried(target, target.make(rng_of(seed, target.name, index)), max_bytes))
+def fuzz(kind: Type[Target], seed: int, seconds: float, kept: Path, inputs: int = 1 << 60) -> Dict[str, int]:
+    """Try at most so many inputs on a target for some seconds; the folder `kept` has the one that is tried.
 
+    Returns:
+        How often each outcome of `Target.run` came.
 
-def _tried(target: Target, case: Case, max_bytes: int) -> Tuple[str, str]:
-    """What came of an input: "" and the outcome, or the kind of a finding and its text."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak of the resident memory starts again
-    before = _peak()
-    try:
-        found = "", target.run(case)
-    except BaseException as err:  # noqa: BLE001 - SystemExit is one too
-        rows = traceback.extract_tb(err.__traceback__)
-        ours = [row for row in rows if "polar_pipeline" in row.filename] or rows
-        where = f"at {ours[-1].filename}:{ours[-1].lineno}"
-        found = (
-            "wrong" if isinstance(err, WrongError) else "exception",
-            f"{type(err).__name__}: {str(err)[:1000]}\n{where}",
-        )
-    taken = _peak() - before
-    return ("memory", f"more memory than allowed\n{taken >> 20} MB") if taken > max_bytes else found
-
-
-def _peak() -> int:
-    """Most resident memory of this process in bytes."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return int(status[status.index("VmHWM:") + 6 :].split(None, 1)[0]) << 10
-
-
-def fuzz(kind: Type[Target], seed: int, seconds: float, inputs: int = 1 << 60, max_mb: int = MAX_MB) -> Tally:
-    """Try at most so many inputs on a target for some seconds, without the time to start."""
+    Raises:
+        BaseException: What an input raised.
+    """
     outcomes: Counter[str] = Counter()
-    findings: Dict[str, Finding] = {}
-    context = multiprocessing.get_context("spawn")
-    index, left = 0, seconds
-    while index < inputs and left > 0 and len(findings) < MAX_FINDINGS:
-        with tempfile.TemporaryDirectory() as folder:
-            ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_work, args=(kind, seed, index, max_mb << 20, folder, theirs), daemon=True)
-            process.start()
-            theirs.close()
-            what, text = _answer(ours, process, _START)
-            if what:
-                raise RuntimeError(f"{kind.name} does not start: {text}")
-            while index < inputs and left > 0 and len(findings) < MAX_FINDINGS and what not in ("crash", "hang"):
-                began = time.monotonic()
-                what, text = _answer(ours, process, kind.patience)
-                left -= time.monotonic() - began
-                if not what:
-                    outcomes[text] += 1
-                else:
-                    key = f"{what}: {text[:28]} {text.splitlines()[-1] if what != 'memory' else ''}"
-                    with tempfile.TemporaryDirectory() as other:
-                        case = kind(Path(other)).make(rng_of(seed, kind.name, index))
-                    findings.setdefault(key, Finding(what, text, index, case))
-                index += 1
-            process.kill()
-            process.join()
-    return Tally(index, dict(outcomes), tuple(findings.values()))
+    end = time.monotonic() + seconds
+    with tempfile.TemporaryDirectory() as folder:
+        target = kind(Path(folder))
+        target.run(target.make(random.Random(0)))  # what is loaded at the first use is not an input's memory
+        with _limits():
+            for index in range(inputs):
+                case = target.make(random.Random(f"{seed}/{kind.name}/{index}"))
+                current = kept / f"{kind.name}-{seed}-{index}.{case.kind}"
+                current.write_bytes(case.data)
+                faulthandler.dump_traceback_later(3 * kind.patience, exit=True)  # where no alarm interrupts a library
+                signal.alarm(kind.patience)
+                outcomes[target.run(case)] += 1
+                signal.alarm(0)
+                current.unlink()
+                if time.monotonic() > end:
+                    break
+    return dict(outcomes)
 
 
-def _answer(pipe: Any, process: Any, patience: float) -> Tuple[str, str]:
-    """What a worker says next of an input."""
+@contextmanager
+def _limits() -> Iterator[None]:
+    """Limit this process's memory, and let its alarm raise."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    taken = int(status[status.index("VmData:") + 7 :].split(None, 1)[0]) << 10
+    handler, limits = signal.signal(signal.SIGALRM, _hangs), resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (taken + (MAX_MB << 20), limits[1]))
     try:
-        if not pipe.poll(patience):
-            return "hang", f"no answer within {patience:g} s"
-        answer: Tuple[str, str] = pipe.recv()
-        return answer
-    except EOFError:
-        process.join()
-        code = process.exitcode
-        return "crash", f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        yield
+    finally:
+        signal.alarm(0)
+        faulthandler.cancel_dump_traceback_later()
+        resource.setrlimit(resource.RLIMIT_DATA, limits)
+        signal.signal(signal.SIGALRM, handler)
+
+
+def _hangs(*_: Any) -> NoReturn:
+    raise HangError

@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 import zlib
 from collections import Counter
-from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import Any, Callable, List, Tuple
 
 import numpy as np
-from mcap.reader import make_reader
 from raw_zstd_decoder import FIELDS, expanded
+from rosbags.rosbag2 import Reader, ReaderError
 
 from fuzz import cdr, containers
 from fuzz.engine import Case, Target, WrongError, refused
@@ -55,18 +54,20 @@ class Recordings(Target):
 
     def make(self, rng: random.Random) -> Case:
         if rng.random() < 0.7:
-            return Case("mcap", mutated(rng, self._mcap(rng), 0.4))
+            is_valid = rng.random() < 0.3
+            writer = self._mcap(rng, is_valid)
+            return Case("valid.mcap", bytes(writer.data)) if is_valid else Case("mcap", mutated(rng, writer, 0.2))
         fields = {**image_fields(rng), "sec": 1, "nanosec": 1, "frame_id": b"", "encoding": b"mono8"}
         data = compress_raw(messages.decode_image(bytes(cdr.write("image", fields).data)))
         return Case("zstd", mutated(rng, Writer("<", data), 0.3))
 
-    def _mcap(self, rng: random.Random) -> Writer:
+    def _mcap(self, rng: random.Random, is_valid: bool) -> Writer:
         rows: List[Tuple[int, int, bytes]] = []
         for row in self._good:
-            odd = rng.choice((0, 2**63 - 1, START)), 1, mutated(rng, made(rng, "image"), 0.3)
+            odd = rng.choice((0, 2**63 - 2, START)), 1, mutated(rng, made(rng, "image"), 0.3)
             rows.append(odd if rng.random() < 0.2 and row[1] == 1 else row)
         rng.shuffle(rows)
-        return containers.mcap(rng, rows, [(b"/images", containers.IMAGE), (b"/other", containers.NUMBER)])
+        return containers.mcap(rng, rows, [(b"/images", containers.IMAGE), (b"/other", containers.NUMBER)], is_valid)
 
     def run(self, case: Case) -> str:
         path = self.folder if case.kind == "yaml" else self.folder / f"in.{case.kind}"
@@ -76,7 +77,7 @@ class Recordings(Target):
             if case.kind == "zstd":
                 return _check_compressed(case.data)
             found = _documented(path, lambda: _read(path))
-            if found == "accepted" and case.kind == "mcap":
+            if case.kind == "valid.mcap":
                 _compare(path)
             if zlib.crc32(case.data) % 4 == 0:
                 _documented(path, lambda: self._replay(path))
@@ -129,7 +130,7 @@ def _check_record(record: Recorded, image: Any) -> None:
     """An image is what its message says."""
     if not 0 <= image.stamp_ns < 2**31 * 10**9 or len(image.frame_id) > messages.MAX_NAME:
         raise WrongError(f"a stamp of {image.stamp_ns} ns, or a frame_id of {len(image.frame_id)} characters")
-    if record.kind == containers.IMAGE.decode() and record.encoding == "cdr":
+    if record.kind == containers.IMAGE.decode():
         try:
             same(image.data.tobytes(), cdr.parse("image", bytes(record.data)).fields["data"], "data")
         except cdr.NotCdrError as err:
@@ -137,19 +138,17 @@ def _check_record(record: Recorded, image: Any) -> None:
 
 
 def _compare(path: Path) -> None:
-    """The reader of the mcap library finds the same messages in the same order, if it can read the file."""
+    """The reader of rosbags, which replay does not use, finds the same messages in the same order."""
     with open_source(path, max_bytes=LIMIT) as source:
         rows = [(record.time_ns, bytes(record.data)) for record in source.records]  # type: ignore[arg-type]
-        topic = source.topic
     try:
-        found = make_reader(BytesIO(path.read_bytes()), validate_crcs=True).iter_messages(topics=[topic])
-        others = [(row.log_time, row.data) for _, _, row in found]
-    except Exception:  # noqa: BLE001 - whatever it raises, it has no opinion
+        with Reader(path) as reader:
+            chosen = [row for row in reader.connections if row.topic == source.topic]
+            others = [(time_ns, bytes(data)) for _, time_ns, data in reader.messages(chosen)]
+    except ReaderError:  # of versions that open folders only, or sort no files without chunks
         return
-    if set(others) - set(rows):
-        raise WrongError(f"{len(rows)} messages on {topic[:50]!r}, another reader finds {len(others)}")
-    if len(others) == len(rows):
-        same([row[0] for row in rows], [row[0] for row in others], "the order of messages")
+    same([row[0] for row in rows], [row[0] for row in others], "the order of messages")
+    same(sorted(rows), sorted(others), "the messages")
 
 
 def _check_compressed(data: bytes) -> str:

@@ -221,11 +221,6 @@ def test_gain_of_the_camera_and_lowest_bits() -> None:
     assert shifted.floor == pytest.approx(noise_model(make_options(MONO), SENSORS[MONO], 4095).floor)
 
 
-def test_sensors_read_out_otherwise_keep_their_figures() -> None:
-    sensor = with_noise(COLOR, 5000.0).as_read_out((1, 2), (True, False), (32, 48))
-    assert (sensor.full_well, sensor.read_noise) == (5000.0, READ_NOISE)
-
-
 def test_what_depends_on_noise() -> None:
     def uses(products: str, **options: Any) -> bool:
         return uses_noise(make_options(MONO, products, **options))

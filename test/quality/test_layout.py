@@ -58,14 +58,6 @@ def test_numbers_above_full_scale_count_as_full_scale() -> None:
     assert len(means) == 4
 
 
-def test_packed_frames_are_unpacked() -> None:
-    raw = np.tile((np.arange(16).reshape(4, 4) * 100 + 200), (32, 32)).astype(np.uint16)
-    low, high = raw[:, ::2].astype(np.uint32), raw[:, 1::2].astype(np.uint32)
-    # 12p: two pixels in three bytes, little-endian
-    rows = np.stack([low & 255, low >> 8 | (high & 15) << 4, high >> 4], -1).astype(np.uint8).reshape(128, -1)
-    np.testing.assert_array_equal(tile_means(PackedFrame(rows, FORMATS["12p"], 128)), tile_means(RawFrame(raw, 4095)))
-
-
 @pytest.mark.parametrize("shape", [(48, 64), (64, 48), (16, 16)])
 @pytest.mark.parametrize("name", ["12p", "10p", "8"])
 def test_a_small_frame_is_no_verdict(shape: Tuple[int, int], name: str) -> None:
@@ -157,11 +149,6 @@ def test_a_known_polarizer_tells_offsets_apart(sensor: Sensor, degrees: float) -
         if not sensor.is_color:
             aolp = np.rad2deg(Pipeline(sensor, "aolp", "cpu")(raw)["aolp"])[10, 10]
             assert abs((aolp - readings[0].angle + 90) % 180 - 90) < 1
-
-
-def test_half_way_between_polarizers_a_sheet_tells_less() -> None:
-    readings = offsets_of_polarizer(sheet(22.5, 0.9, MONO), options(MONO), 22.5)
-    assert [row.offset for row in readings if row.fits] == [(0, 0), (0, 1)]  # 45 - 22.5 is the same
 
 
 def test_no_polarizer_in_view() -> None:

@@ -11,9 +11,19 @@ import numpy as np
 import pytest
 from mcap.reader import make_reader
 from mcap.writer import CompressionType, Writer
+from recorded_frames import (
+    MAKERS,
+    START,
+    TOPIC,
+    frames,
+    make_mcap,
+    make_rosbag1,
+    make_rosbag2,
+    serialized,
+    stamp,
+    write,
+)
 from support import on_cpu
-from test_hostile_recordings import compressed_rosbag2
-from test_replay import MAKERS, START, TOPIC, frames, make_mcap, make_rosbag1, make_rosbag2, serialized, stamp
 
 from polar_pipeline import cli, messages
 from polar_pipeline.messages import COMPRESSED, IMAGE
@@ -110,7 +120,7 @@ def test_all_else_is_copied(tmp_path: Path) -> None:
 
 
 def compressed(mode: str) -> Callable[[Path], Path]:
-    return lambda path: compressed_rosbag2(path, mode)
+    return lambda path: make_rosbag2(path, compression=mode)
 
 
 @pytest.mark.parametrize("make", [*MAKERS[:3], compressed("FILE"), compressed("MESSAGE")])
@@ -157,11 +167,8 @@ def test_a_database_says_what_its_topics_are(tmp_path: Path) -> None:
 
 def test_replay_makes_the_same_of_both(tmp_path: Path, capsys: Any) -> None:
     """Also of messages that are damaged, which stay as they are and are counted alike."""
-    source = tmp_path / "in.mcap"
-    with open_sink(source, {}) as sink:
-        for k, raw in enumerate(frames()):
-            data = serialized(k, raw)
-            sink.write(TOPIC, IMAGE, stamp(k), data[:-1] if k == 2 else data)
+    rows = [(stamp(k), serialized(k, raw)[: -1 if k == 2 else None]) for k, raw in enumerate(frames())]
+    source = write(tmp_path / "in.mcap", rows)
     outputs = []
     for name, commands in {
         "plain": [],
@@ -222,7 +229,7 @@ def test_what_cannot_be_converted(tmp_path: Path, capsys: Any) -> None:
         (["compress", str(tmp_path / "both.mcap")], 1, f"has a topic {NEW} already"),
         (["compress", str(source), "--topic", "/top"], 1, "has no images on /top; topics with images"),
         (["compress", str(cut)], 1, "cut.mcap is damaged"),
-        (["compress", str(source), "--max-mb", "1048577"], 2, "expected megabytes"),
+        (["compress", str(source), "--max-mb", "1048577"], 2, "expected a whole number from 1 to 1048576"),
         (["decompress", str(source)], 1, "has no images on a topic that ends in /polar_zstd"),
     ):
         try:

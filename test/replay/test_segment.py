@@ -5,35 +5,29 @@ from __future__ import annotations
 import re
 import sqlite3
 from contextlib import ExitStack
-from inspect import signature
 from pathlib import Path
 from typing import Any, Callable, List, Tuple
 
 import cv2
 import numpy as np
 import pytest
-from rosbags import rosbag1, rosbag2
-from rosbags.typesys import Stores, get_typestore
+from recorded_frames import START, Row, make_mcap, make_rosbag1, make_rosbag2
 from support import pairs_of
 
-from polar_pipeline import Pipeline, messages
-from polar_pipeline.messages import FLOAT32, IMAGE
+from polar_pipeline import Pipeline
 from polar_pipeline.replay.compare import ProductComparison, open_golden
 from polar_pipeline.replay.job import Job, process_recording
 from polar_pipeline.replay.run import Summary
 from polar_pipeline.replay.segment import can_merge, merge_segments, process_segment, segments
-from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import open_source
 
-TOPIC = "/images"
-START = 1_700_000_000_000_000_000
 PERIOD = 40_000_000
 #: Frames whose stamps begin again, frames that cannot be used, and the frames of the recordings.
 RESTART, BROKEN, COUNT = 9, (4, 5, 10, 17), 20
 
 
 def raw_frame(index: int) -> np.ndarray:
-    y, x = np.mgrid[:48, :64]
+    y, x = np.mgrid[: 8 if index in BROKEN else 48, :64]
     found: np.ndarray = np.rint(110 + 80 * np.sin((x + 3 * index) / 9) * np.cos(y / 7)).astype(np.uint8)
     return found
 
@@ -43,53 +37,13 @@ def stamp(index: int) -> int:
     return START + PERIOD * (index if index < RESTART else index - RESTART + 2)
 
 
-def serialized(index: int) -> bytes:
-    raw = raw_frame(index)
-    return bytes(messages.encode_image(stamp(index), "cam", "mono8", raw[:8] if index in BROKEN else raw))
+ROWS = [Row(START + k * PERIOD, stamp(k), raw_frame(k)) for k in range(COUNT)]
 
 
-def make_mcap(folder: Path) -> Path:
-    path = folder / "in.mcap"
-    with open_sink(path, {}) as sink:
-        for index in range(COUNT):
-            sink.write(TOPIC, IMAGE, START + index * PERIOD, serialized(index))
-            sink.write("/other", FLOAT32, START + index * PERIOD, messages.encode_float32(index))
-    return path
-
-
-def _write(writer: Any, store: Any, serialize: Callable[[Any, str], Any]) -> None:
-    connection = writer.add_connection(TOPIC, IMAGE, typestore=store)
-    types = store.types
-    for index in range(COUNT):
-        raw = raw_frame(index)[: 8 if index in BROKEN else None]
-        time = types["builtin_interfaces/msg/Time"](*divmod(stamp(index), 10**9))
-        sequence = [index] if "seq" in types["std_msgs/msg/Header"].__dataclass_fields__ else []
-        header = types["std_msgs/msg/Header"](*sequence, time, "cam")
-        message = types[IMAGE](header, *raw.shape, "mono8", 0, raw.shape[1], raw.reshape(-1))
-        writer.write(connection, START + index * PERIOD, serialize(message, IMAGE))
-
-
-def make_rosbag2(folder: Path) -> Path:
-    store = get_typestore(Stores.ROS2_HUMBLE)
-    # rosbags 0.9 of Python 3.8 knows one version only
-    version = {"version": 8} if "version" in signature(rosbag2.Writer.__init__).parameters else {}
-    with rosbag2.Writer(folder / "in", **version) as writer:
-        _write(writer, store, store.serialize_cdr)
-    return folder / "in"
-
-
-def make_rosbag1(folder: Path) -> Path:
-    store = get_typestore(Stores.ROS1_NOETIC)
-    with rosbag1.Writer(folder / "in.bag") as writer:
-        _write(writer, store, store.serialize_ros1)
-    return folder / "in.bag"
-
-
-def make_pictures(folder: Path) -> Path:
+def make_pictures(folder: Path, _: object) -> Path:
     (folder / "in").mkdir()
     for index in range(COUNT):
-        raw = raw_frame(index)[: 8 if index in BROKEN else None]
-        cv2.imwrite(str(folder / "in" / f"{index:03d}.png"), raw)
+        cv2.imwrite(str(folder / "in" / f"{index:03d}.png"), raw_frame(index))
     return folder / "in"
 
 
@@ -112,8 +66,8 @@ def in_segments(
     ("make", "length", "mode"),
     pairs_of((make_mcap, make_rosbag2, make_rosbag1, make_pictures), (1, 3, 7), ("temporal", "consistency")),
 )
-def test_the_same_as_unsplit(make: Callable[[Path], Path], length: int, mode: str, tmp_path: Path) -> None:
-    path = make(tmp_path)
+def test_the_same_as_unsplit(make: Callable[[Path, Any], Path], length: int, mode: str, tmp_path: Path) -> None:
+    path = make(tmp_path, ROWS)
     names = ("complete", "merged")
     complete, merged = (
         Job(path, products=tmp_path / f"{name}.mcap", report=tmp_path / f"{name}.html") for name in names
@@ -146,11 +100,8 @@ def test_the_same_as_unsplit(make: Callable[[Path], Path], length: int, mode: st
 
 def test_the_same_comparison(tmp_path: Path) -> None:
     """Of a recording without stamps that return; one that has them is compared as one."""
-    path = tmp_path / "in.mcap"
-    with open_sink(path, {}) as sink:
-        for index in range(8):
-            raw = messages.encode_image(START + index * PERIOD, "cam", "mono8", raw_frame(index))
-            sink.write(TOPIC, IMAGE, START + index * PERIOD, bytes(raw))
+    times = [START + k * PERIOD for k in range(8)]
+    path = make_mcap(tmp_path, [Row(time, time, raw_frame(k)) for k, time in enumerate(times)])
     with ExitStack() as stack:
         pipeline = stack.enter_context(Pipeline(products="dolp,aolp", backend="cpu", threads=1))
         other = stack.enter_context(Pipeline(products="dolp,aolp", backend="cpu", threads=1, co_sited=False))
@@ -164,7 +115,7 @@ def test_the_same_comparison(tmp_path: Path) -> None:
 
 
 def test_stamps_in_two_segments_are_not_compared_apart(tmp_path: Path) -> None:
-    path = make_mcap(tmp_path)
+    path = make_mcap(tmp_path, ROWS)
     with ExitStack() as stack:
         pipeline = stack.enter_context(Pipeline(products="dolp", backend="cpu", threads=1))
         process_recording(Job(path, products=tmp_path / "golden.mcap"), pipeline)
@@ -176,7 +127,7 @@ def test_stamps_in_two_segments_are_not_compared_apart(tmp_path: Path) -> None:
 
 
 def test_files_that_overlap_in_time_are_not_split(tmp_path: Path) -> None:
-    path = make_rosbag2(tmp_path)
+    path = make_rosbag2(tmp_path, ROWS)
     database = next(path.glob("*.db3"))
     copy = path / "in_1.db3"
     copy.write_bytes(database.read_bytes())
@@ -193,8 +144,6 @@ def test_files_that_overlap_in_time_are_not_split(tmp_path: Path) -> None:
 
 def test_an_index_of_false_times_is_not_split(tmp_path: Path) -> None:
     """Times that lie far apart would make more segments than there are images."""
-    with open_sink(tmp_path / "in.mcap", {}) as sink:
-        for index in (0, 10**9):
-            sink.write(TOPIC, IMAGE, START + index * PERIOD, serialized(0))
-    with open_source(tmp_path / "in.mcap") as source:
+    rows = [Row(START + k * PERIOD, START, raw_frame(0)) for k in (0, 10**9)]
+    with open_source(make_mcap(tmp_path, rows)) as source:
         assert segments(source, PERIOD) == []

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
+from support import ROOT
 
 from polar_pipeline import reference
-from polar_pipeline.sensor.edges import EDGES, PERIODS, edge_pattern
+
+sys.path.append(str(ROOT / "benchmarks"))
+from edges import EDGES, PERIODS, edge_pattern
 
 SHAPE = (96, 112)
 

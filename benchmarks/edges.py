@@ -1,7 +1,7 @@
 """Synthetic test patterns with sharp edges of polarization or of intensity, for measuring demosaic methods.
 
-The scenes of `sensor.scene` look like photographs, where most edges are of intensity. These patterns are their
-counterpart: what polarizes is cut out sharply, as on liquid-crystal displays, adhesive tape and retarder films.
+The scenes of `polar_pipeline.sensor.scene` look like photographs, where most edges are of intensity. These patterns are
+their counterpart: what polarizes is cut out sharply, as on liquid-crystal displays, adhesive tape and retarder films.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds ROS domains that nothing on this machine takes part in. Imports no ROS."""
+"""Finds ROS domains that nothing on this machine takes part in."""
 
 from __future__ import annotations
 

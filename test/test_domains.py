@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 from contextlib import ExitStack
 from typing import Any, Iterator
 
 import pytest
-
-from polar_pipeline.bench.domain import DOMAINS, DomainClaim
+from domains import DOMAINS, DomainClaim
 
 
 @pytest.fixture
@@ -45,29 +42,6 @@ def test_a_domain_with_a_participant_is_passed_over(place: int, held: ExitStack)
         participant.bind(("127.0.0.1" if place else "", 7400 + 250 * claim.number + place))
         assert next_to(claim, held) != claim.number
     assert next_to(claim, held) == claim.number
-
-
-NODE = """
-import rclpy, sys
-rclpy.init(domain_id=int(sys.argv[1]))
-node = rclpy.create_node("any")
-print("ready", flush=True)
-input()
-"""
-
-
-@pytest.mark.ros
-def test_a_domain_with_a_node_is_passed_over(held: ExitStack) -> None:
-    """In a process of its own: Fast DDS numbers a process's participants, and their ports, across domains."""
-    pytest.importorskip("rclpy")
-    claim = DomainClaim()
-    claim.close()
-    command = [sys.executable, "-c", NODE, str(claim.number)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as node:
-        assert node.stdout is not None
-        assert node.stdout.readline() == "ready\n"
-        assert next_to(claim, held) != claim.number
-        node.communicate("\n")
 
 
 def test_an_unwanted_domain_is_passed_over(held: ExitStack) -> None:

@@ -1,68 +1,24 @@
-"""Kernels from source to device code, through NVRTC: needs no GPU, no CuPy, no compiler and no headers.
+"""Kernels from source to device code through NVRTC, for an architecture that this machine need not have.
 
-The library comes with the CUDA toolkit (JetPack has it) or with pip (`nvidia-cuda-nvrtc-cu12`, part of this package's
-extras). What was compiled once stays on disk, by everything that it depends on.
+The library comes with the CUDA toolkit (JetPack has it) or with pip (`nvidia-cuda-nvrtc-cu12`).
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib.util
-import logging
 import os
 import re
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Set, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, Tuple, Union
 
-from polar_pipeline._util.cache import entry_name, read_entry, write_entry
-from polar_pipeline._util.share import share_path
-from polar_pipeline._util.stop_flag import PROCESS_STOP, StoppedError
-from polar_pipeline._util.text import printable_lines, quoted
-
-_LOG = logging.getLogger(__name__)
-#: Options of every compilation; NVRTC 11.4 knows them all. Line numbers serve the profilers and cost nothing. Products
-#: and sums are fused only where the source says `fma`: otherwise the compiler chooses, and schedules differ by a bit.
-OPTIONS = ("--std=c++14", "--generate-line-info", "--fmad=false")
-
-_INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
+from polar_pipeline.cuda.source import OPTIONS, source
 
 
-class CompileError(RuntimeError):
-    """A kernel that could not be compiled; the text holds the compiler's log."""
-
-
-# -------------------------------------------------------------------------------------------------------------- source
-
-
-def source(stem: str) -> str:
-    """`kernels/<stem>.cu` with every file of that folder that it includes put in its place, once.
-
-    `#line` directives keep the compiler's messages pointing into the files.
-
-    Raises:
-        FileNotFoundError: There is no such kernel.
-    """
-    return _expand(share_path("kernels", f"{stem}.cu"), set())
-
-
-def _expand(path: Path, seen: Set[Path]) -> str:
-    lines = [f'#line 1 "{path.name}"']
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        found = _INCLUDE.match(line)
-        included = path.parent / found.group(1) if found else path
-        if not found or not included.is_file():  # other files are left to the compiler
-            lines.append(line)
-        elif included not in seen:
-            seen.add(included)
-            lines += [_expand(included, seen), f'#line {number + 1} "{path.name}"']
-        else:
-            lines.append("")
-    return "\n".join(lines)
-
-
-# --------------------------------------------------------------------------------------------------------------- NVRTC
+class NvrtcError(RuntimeError):
+    """What cannot be compiled; the text holds the compiler's log."""
 
 
 class Nvrtc:
@@ -102,7 +58,7 @@ class Nvrtc:
             options: Other command-line options.
 
         Raises:
-            CompileError: It does not compile.
+            NvrtcError: It does not compile.
         """
         program = ctypes.c_void_p()
         self._call("CreateProgram", ctypes.byref(program), text.encode(), name.encode(), 0, None, None)
@@ -111,9 +67,9 @@ class Nvrtc:
             flags = (ctypes.c_char_p * len(every))(*(option.encode() for option in every))
             try:
                 self._call("CompileProgram", program, len(every), flags)
-            except CompileError as err:
+            except NvrtcError as err:
                 log = self._read("ProgramLog", program).rstrip(b"\0").decode(errors="replace")
-                raise CompileError(f"{name}: {err}\n{printable_lines(log)}") from None
+                raise NvrtcError(f"{name}: {err}\n{log}") from None
             return self._read("PTX" if arch.startswith("compute_") else "CUBIN", program)
         finally:
             self._call("DestroyProgram", ctypes.byref(program))
@@ -123,7 +79,7 @@ class Nvrtc:
         if code != 0:
             text = self._library.nvrtcGetErrorString
             text.restype = ctypes.c_char_p
-            raise CompileError(f"nvrtc{name}: {text(code).decode()}")
+            raise NvrtcError(f"nvrtc{name}: {text(code).decode()}")
 
     def _read(self, what: str, program: ctypes.c_void_p) -> bytes:
         size = ctypes.c_size_t()
@@ -161,11 +117,11 @@ def find_library(arch: str) -> Nvrtc:
     """An NVRTC library that compiles for an architecture such as `sm_72` or `compute_72`.
 
     Raises:
-        CompileError: None is installed, or none that knows the architecture.
+        NvrtcError: None is installed, or none that knows the architecture.
     """
     number = re.fullmatch(r"(?:sm|compute)_(\d+)", arch)
     if number is None:
-        raise CompileError(f"an architecture is written sm_72 or compute_72, got {quoted(arch)}")
+        raise NvrtcError(f"an architecture is written sm_72 or compute_72, got {arch!r}")
     for library in libraries():
         if int(number.group(1)) in library.archs:
             return library
@@ -173,37 +129,22 @@ def find_library(arch: str) -> Nvrtc:
         f"NVRTC {library.version[0]}.{library.version[1]} compiles for {', '.join(map(str, library.archs))}"
         for library in libraries()
     )
-    raise CompileError(
+    raise NvrtcError(
         f"no NVRTC for {arch}: {have or 'none is installed'}; it comes with the CUDA toolkit, or with "
         "pip install nvidia-cuda-nvrtc-cu12"
     )
 
 
-# ------------------------------------------------------------------------------------------------------------ compiler
-
-
-def compile_kernel(stem: str, defines: Mapping[str, Union[int, str]], arch: str) -> bytes:
-    """The device code of a kernel, from disk if it was compiled before.
+def compile_kernel(name: str, defines: Mapping[str, Union[int, str]], arch: str) -> bytes:
+    """The device code of `kernels/<name>.cu`.
 
     Args:
-        stem: Name of the kernel and of its file in `kernels/`.
+        name: Name of the kernel and of its file.
         defines: Preprocessor definitions.
         arch: `sm_72` for a cubin; `compute_72` for PTX, which the driver compiles when it loads it, for any newer GPU.
 
     Raises:
-        CompileError: It does not compile, or there is nothing to compile it with.
         FileNotFoundError: There is no such kernel.
-        StoppedError: This process was asked to end.
+        NvrtcError: It does not compile, or there is nothing to compile it with.
     """
-    library = find_library(arch)
-    text = source(stem)
-    options = (*OPTIONS, *(f"-D{key}={defines[key]}" for key in sorted(defines)))
-    entry = entry_name([text, arch, options, library.version], ".cubin")
-    code = read_entry(entry)
-    if code is None:
-        if PROCESS_STOP.is_set():
-            raise StoppedError("asked to end while GPU kernels were compiled")
-        _LOG.info("compiling the GPU kernel %s, once per machine", stem)
-        code = library.compile(text, f"{stem}.cu", arch, options)
-        write_entry(entry, code)
-    return code
+    return find_library(arch).compile(source(name, defines), f"{name}.cu", arch, OPTIONS)
