@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from calibrations import ideal_calibration, some_calibration
 
-from polar_pipeline import Pipeline, reference
+from polar_pipeline import Pipeline
 from polar_pipeline.calibration import Calibration, PixelParameters, correction, load_calibration, save_calibration
 from polar_pipeline.calibration.correction import correction_for
 from polar_pipeline.calibration.file import load_calibration_once
 from polar_pipeline.calibration.quantization import FIELDS, Scale, dequantize, quantize
 from polar_pipeline.options import make_options
 from polar_pipeline.sensor.frames import FrameError, RawFrame
-from polar_pipeline.sensor.mosaic import ANGLES, SENSORS, Sensor, parse_tile
+from polar_pipeline.sensor.mosaic import SENSORS, Sensor, parse_tile
 
 MONO, COLOR = SENSORS["IMX250MZR"], SENSORS["IMX250MYR"]
 
@@ -382,30 +382,3 @@ def test_a_path_or_the_calibration_itself(path: Path) -> None:
         options = make_options("IMX250MYR", calibration=value, roi_offset=(4, 8))
         assert options.calibration == load_calibration(path)
         assert make_options(**options.arguments()) == options
-
-
-# ---------------------------------------------------------------------------------------------------------- the oracle
-
-
-@pytest.mark.parametrize("sensor", [MONO, COLOR], ids=["mono", "color"])
-@pytest.mark.parametrize("phase", [(0, 0), (1, 0), (1, 1)])
-def test_the_reference_restores_uniform_light(sensor: Any, phase: Tuple[int, int]) -> None:
-    """Malus' law with each pixel's own gain, angle, extinction ratio and black level; what is left is of second order.
-
-    Deviations e of 0.01 and 0.03 leave e^2 of (S1, S2): below 0.002 of 0.4.
-    """
-    rng, shape = np.random.default_rng(4), (20, 24)
-    offset = (phase[1], phase[0])
-    seen = sensor.as_read_out(offset)
-    s0, s1, s2 = 1.0, 0.3, -0.25
-    black, gain = rng.normal(0.01, 0.002, shape), rng.normal(1, 0.02, shape)
-    turn, ratio = np.deg2rad(rng.normal(0, 0.8, shape)), rng.uniform(100, 400, shape)
-    nominal = np.deg2rad([[ANGLES[seen.angle_index(y, x)] for x in range(shape[1])] for y in range(shape[0])])
-    m = (ratio - 1) / (ratio + 1)
-    c, s = m * np.cos(2 * (nominal + turn)), m * np.sin(2 * (nominal + turn))
-    raw = black + gain / 2 * (s0 + c * s1 + s * s2)
-    ideal = (s0 + np.cos(2 * nominal) * s1 + np.sin(2 * nominal) * s2) / 2
-    parameters = PixelParameters(black, 1 / gain, (np.cos(2 * nominal) - c) / 2, (np.sin(2 * nominal) - s) / 2)
-    found = reference.correct(raw, parameters, seen, phase)
-    assert np.abs(raw - black - ideal).max() > 0.02
-    assert np.abs(found - ideal).max() < 1e-3

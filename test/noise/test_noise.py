@@ -130,24 +130,6 @@ def test_gains_by_hand() -> None:
     assert at_90[:, 2].tolist() == [0, 0.5, 0, 0.5]
 
 
-@pytest.mark.parametrize("degree", [0.1, 0.5, 0.9])
-def test_variance_of_dolp_in_closed_form(degree: float) -> None:
-    """Each angle at its own site: var p = (Q (1 + p^2/2) - p^2 S0/F)/S0^2, Q = S0/F + 2 r^2/F^2."""
-    electrons, s0, angle = 10_000.0, 0.8, 0.4
-    sensor = with_noise(MONO, electrons)
-    options = make_options(sensor, products=("dolp_sigma", "aolp_sigma"), co_sited=False, bit_depth=16)
-    vector = s0 * np.array([[[1, degree * np.cos(2 * angle), degree * np.sin(2 * angle)]]])
-    theta = 2 * np.deg2rad(ANGLES)
-    angles = (
-        vector[..., 0] + vector[..., 1] * np.cos(theta)[:, None, None] + vector[..., 2] * np.sin(theta)[:, None, None]
-    ) / 2
-    found = reference.uncertainty(angles, vector, sensor, options, 65535)
-    q = s0 / electrons + 2 * ((READ_NOISE / electrons) ** 2 + 1 / 65535**2 / 12)
-    variance = (q * (1 + degree**2 / 2) - degree**2 * s0 / electrons) / s0**2
-    np.testing.assert_allclose(found.component, np.sqrt(variance), rtol=1e-3)  # (S1, S2) has a direction
-    np.testing.assert_allclose(found.aolp, np.sqrt(q / (4 * degree**2 * s0**2)), rtol=1e-3)
-
-
 # ----------------------------------------------------------------------------------------------------------- simulation
 
 
