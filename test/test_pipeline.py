@@ -1,7 +1,10 @@
-"""The public API: what it accepts, what it refuses, what it says."""
+"""The public API: what it accepts, what it refuses, what it says; threads, a fork, and the end of a pipeline."""
 
 from __future__ import annotations
 
+import multiprocessing
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict
 
 import numpy as np
@@ -9,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from support import TIMEOUT
 
 from polar_pipeline import SENSORS, FrameError, Pipeline, RawFrame
+from polar_pipeline.cpu.backend import CpuBackend
 from polar_pipeline.reference_image import check_reference
 
 RAW = (np.arange(32 * 40).reshape(32, 40) % 251).astype(np.uint8)
@@ -191,3 +196,100 @@ def test_submit_and_result_are_a_call_in_two_steps() -> None:
     assert other.depth >= 1
     with pytest.raises(ValueError, match="takes no reference"):
         other.submit(frames[0], reference=np.zeros((16, 24), np.float32))
+
+
+@pytest.mark.parametrize("step", ["submit", "result", "reset", "close"])
+def test_two_threads_at_once(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """On a GPU their frames were mixed."""
+    entered, go_on = threading.Event(), threading.Event()
+    original = getattr(CpuBackend, step)
+
+    def slow(*arguments: Any) -> Any:
+        entered.set()
+        assert go_on.wait(TIMEOUT)
+        return original(*arguments)
+
+    pipeline = Pipeline(backend="cpu")
+    pending = pipeline.submit(RAW)
+    monkeypatch.setattr(CpuBackend, step, slow)
+    arguments = {"submit": (RAW,), "result": (pending,)}.get(step, ())
+    with ThreadPoolExecutor(1) as other:
+        first = other.submit(getattr(pipeline, step), *arguments)
+        try:
+            assert entered.wait(TIMEOUT)
+            for use in (lambda: pipeline(RAW), lambda: pipeline.result(pending), pipeline.reset, pipeline.close):
+                with pytest.raises(RuntimeError, match="one thread at a time"):
+                    use()
+        finally:
+            go_on.set()
+        first.result()
+    if step != "close":
+        pipeline(RAW)
+    pipeline.close()
+
+
+def test_threads_in_turn() -> None:
+    with Pipeline(products="dolp", backend="cpu") as pipeline, ThreadPoolExecutor(1) as other:
+        pending = other.submit(pipeline.submit, RAW).result()
+        np.testing.assert_array_equal(pipeline.result(pending)["dolp"], pipeline(RAW)["dolp"])
+
+
+def test_an_error_leaves_it_usable() -> None:
+    with Pipeline(backend="cpu") as pipeline:
+        with pytest.raises(ValueError, match="raw"):
+            pipeline(RAW[0])
+        pipeline(RAW)
+
+
+def _use(pipeline: Pipeline, answers: Any) -> None:
+    try:
+        pipeline(RAW)
+    except RuntimeError as err:
+        answers.put(str(err))
+    pipeline.close()
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_after_a_fork() -> None:
+    """The child waited forever for threads that it has not."""
+    fork = multiprocessing.get_context("fork")
+    answers = fork.SimpleQueue()
+    with Pipeline(backend="cpu") as pipeline:
+        pipeline(RAW)
+        child = fork.Process(target=_use, args=(pipeline, answers), daemon=True)
+        child.start()
+        child.join(TIMEOUT)
+        try:
+            assert child.exitcode == 0
+        finally:
+            child.kill()
+        assert "method 'spawn'" in answers.get()
+        pipeline(RAW)
+
+
+def test_after_the_end() -> None:
+    with Pipeline(backend="cpu") as pipeline:
+        pending = pipeline.submit(RAW)
+        assert repr(pipeline).startswith("<Pipeline sensor='IMX250MZR', products=('intensity', 'dolp', 'aolp')")
+        assert pipeline.device in repr(pipeline)
+    pipeline.close()
+    for use in (
+        lambda: pipeline(RAW),
+        lambda: pipeline.result(pending),
+        lambda: pipeline.prepare(RAW),
+        lambda: list(pipeline.stream([RAW])),
+        pipeline.reset,
+    ):
+        with pytest.raises(RuntimeError, match="this pipeline is closed"):
+            use()
+    assert repr(pipeline).startswith("<closed Pipeline")
+
+
+def test_a_product_that_was_not_asked_for() -> None:
+    with Pipeline(products="dolp,aolp", backend="cpu") as pipeline:
+        result = pipeline(RAW)
+    with pytest.raises(KeyError, match="'ssim' was not asked for; this result has dolp, aolp"):
+        result["ssim"]
+    assert "ssim" not in result
+    assert result.get("ssim") is None
