@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 import numpy as np
 import pytest
 from calibrations import mild_calibration, some_calibration
-from cpu_comparison import SSIM_BOUND, compare, random_frame
+from comparison import SSIM_BOUND, compare, random_frame
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import examples, pairs_of, representative

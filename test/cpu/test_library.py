@@ -15,7 +15,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from calibrations import some_calibration
-from cpu_comparison import compare
+from comparison import compare
 from support import ROOT
 
 from polar_pipeline import Pipeline, RawFrame

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 from calibrations import MODELS, lens
-from cpu_comparison import compare, random_frame
+from comparison import compare, random_frame
 
 from polar_pipeline import FrameError, Pipeline, RawFrame
 from polar_pipeline.geometry import make_lens
@@ -33,7 +33,7 @@ def test_matches_reference(model: str, sensor: str, resolution: str, stereo: boo
     shape = (96, 128)
     options = {**options, "sensor": sensor, "resolution": resolution, "demosaic": "bilinear"}
     # float32 positions can round to the next 1/1024 of a pixel, and S0 changes by up to 0.5 a pixel
-    compare(random_frame(shape, sigma=2.0), float_noise=6e-4, **options, rectify=lens(shape, model, stereo))
+    compare(random_frame(shape, sigma=2.0), planes=6e-4, **options, rectify=lens(shape, model, stereo))
 
 
 @pytest.mark.parametrize("stereo", [False, True])
