@@ -84,27 +84,6 @@ def local_rotation(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.asarray(np.arctan2(rotation[..., 1, 0], rotation[..., 0, 0]))
 
 
-@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
-@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
-def test_light_below_0_is_level_0(sensor: str, dtype: str) -> None:
-    """Angles that contradict each other, as noise makes them, have images below 0 when they are turned."""
-    mosaic, raw = get_sensor(sensor), np.zeros((96, 128), np.uint8)
-    bright = [[mosaic.angle_index(y, x) in (0, 1) for x in range(mosaic.period)] for y in range(mosaic.period)]
-    raw[np.tile(bright, (96 // mosaic.period, 128 // mosaic.period))] = 200
-    f = 90.0
-    turned = cv2.Rodrigues(np.array([0, 0, 0.4]))[0].reshape(-1)
-    p = np.array([f, 0, 64, 0, 0, f, 48, 0, 0, 0, 1, 0])
-    of = make_lens((96, 128), "plumb_bob", (0.0,) * 5, (f, 0, 64, 0, f, 48, 0, 0, 1), turned, p)
-    options: Dict[str, Any] = {"co_sited": False, "backend": "cpu", "rectify": of}
-    names = ("angle_0", "angle_90", "polarized")
-    floats, got = (Pipeline(mosaic, names, dtype=row, **options)(raw) for row in ("float32", dtype))
-    assert np.nanmin(floats["angle_90"]) < -0.1
-    top = np.iinfo(dtype).max
-    for name in names:
-        want = top * np.clip(np.nan_to_num(floats[name]).astype(float), 0, 1)
-        assert np.abs(got[name] - want).max() <= 0.51, name
-
-
 def stick(degrees: float, shape: Tuple[int, int], flip: Tuple[bool, bool]) -> np.ndarray:
     """A frame of a bright stick whose light oscillates along it, 16 bit, as a camera reads it out mirrored.
 
