@@ -21,6 +21,8 @@ DARK_BAND = {True: 1e-3, False: 1e-5}
 #: What is off by at most this much, by half precision; with a geometry; planes of half are interpolated there.
 LIGHT_BOUND, GEOMETRY_BOUND = {True: 1 / 255, False: 2e-5}, 1.5e-3
 DOLP_BOUND, AOLP_BOUND = 2e-3, np.deg2rad(0.5)
+#: In float; of its standard deviation: the rounding of S1 and S2 over their noise.
+AOLP_SIGMA_BOUND = 5e-4
 #: From the raw frame to the map, and with a geometry; with `precision: fp16`, which rounds what is compared.
 SSIM_BOUND, SSIM_GEOMETRY_BOUND, SSIM_HALF_BOUND = 1e-3, 2e-3, 6e-3
 #: By ADR at full resolution in half, a part of the pixels may exceed a bound by a factor; an angle by this over DoLP.
@@ -58,6 +60,7 @@ def problems_of(
     other: Optional[np.ndarray] = None,
     planes: float = GEOMETRY_BOUND,
     strays: float = 0.01,
+    band: Tuple[float, float] = (0.0, 1.0),
 ) -> List[str]:
     """What lies beyond a bound, in words.
 
@@ -68,6 +71,7 @@ def problems_of(
         other: What SSIM compares with, beside the frame.
         planes: Bound of what a geometry interpolates; 0 where the bounds are those without a geometry.
         strays: With a geometry, the share of pixels that may be invalid on one side only.
+        band: Share of the pixels that may exceed a bound, and by which factor.
     """
     has_geometry = options.geometry is not None and planes > 0
     judged = ("stokes", "dolp", "aolp_sigma")[: 3 if options.max_aolp_sigma else 2]
@@ -107,8 +111,10 @@ def problems_of(
             fair, bound = clear, AOLP_BOUND
             if has_geometry:
                 bound = np.maximum(bound, planes / degree.clip(0.05) / s0.clip(0.1))
-            if name == "aolp_sigma" and half:
-                bound = np.deg2rad(0.2) + 0.05 / degree.clip(0.05) * np.nan_to_num(want)
+            if name == "aolp_sigma":
+                bound = AOLP_SIGMA_BOUND
+                if half:
+                    bound = np.deg2rad(0.2) + 0.05 / degree.clip(0.05) * np.nan_to_num(want)
         elif name == "dolp_sigma":
             fair, bound = lit, LIGHT_BOUND[half]
         elif is_color:
@@ -128,8 +134,9 @@ def problems_of(
             error = np.minimum(error, np.pi - error)
         error = np.where(fair & ~np.isnan(error), error, 0)  # sigma masks pixels by a threshold of its own
         beyond = error > bound + level * 1.001
-        if is_steep and beyond.sum() <= ADAPTIVE_SHARE * error.size and not name.startswith("ssim"):
-            widest = ADAPTIVE_ANGLE / degree.clip(0.05) if is_angle else ADAPTIVE_FACTOR * (bound + level)
+        share, factor = (ADAPTIVE_SHARE, ADAPTIVE_FACTOR) if is_steep else band
+        if beyond.sum() <= share * error.size and not name.startswith("ssim"):
+            widest = ADAPTIVE_ANGLE / degree.clip(0.05) if is_steep and is_angle else factor * (bound + level)
             beyond &= error > widest
         if is_color and beyond.sum() <= strays * beyond.size * has_geometry:
             continue  # pixels that are invalid on one side only

@@ -5,16 +5,14 @@ Where the table there says that a figure does not see a fault, that is tested to
 
 from __future__ import annotations
 
-from typing import Callable, NamedTuple, Tuple
+from typing import Callable, NamedTuple
 
 import cv2
 import numpy as np
 import pytest
 from support import REAL_FRAMES, real_frame
 
-from polar_pipeline import SENSORS, Pipeline, RawFrame
-from polar_pipeline.options import make_options
-from polar_pipeline.quality.layout import check_layout, offsets_of_polarizer
+from polar_pipeline import SENSORS, Pipeline
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.scene import synthetic
 
@@ -120,23 +118,3 @@ def test_what_all_polarizers_share_lowers_the_comparison_with_a_good_frame_only(
     assert found.mean < 1 - mean
     assert found.lowest < 1 - lowest
     assert abs(consistency(bad).mean - consistency(good).mean) < 0.04  # what is left of the scene is less beside noise
-
-
-# -------------------------------------------------------------------------------------------------------- wrong layout
-
-
-@pytest.mark.parametrize("offset", [(1, 0), (0, 1), (1, 1)])
-def test_a_wrong_offset_of_a_mono_sensor_shows_behind_a_known_polarizer_only(
-    good: np.ndarray, offset: Tuple[int, int]
-) -> None:
-    assert consistency(good, roi_offset=offset) == pytest.approx(consistency(good), abs=1e-6)
-    wrong = make_options(MONO, roi_offset=offset)
-    assert check_layout(RawFrame(good, 255), wrong).fits is None
-    # the same scene behind a sheet polarizer at 90 degrees that takes 95 % of what crosses it
-    value = Pipeline(products="intensity", backend="cpu", resolution="full")(good)["intensity"]
-    stokes = np.stack([value, -0.95 * value, 0 * value], -1)
-    behind = RawFrame(noise(expose(stokes, MONO), 1), 255)
-    assert [row.offset for row in offsets_of_polarizer(behind, make_options(MONO), 90) if row.fits] == [(0, 0)]
-    readings = offsets_of_polarizer(behind, wrong, 90)
-    assert not readings[0].fits
-    assert [(row.offset[0] % 2, row.offset[1] % 2) for row in readings if row.fits] == [(0, 0)]
