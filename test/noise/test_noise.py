@@ -114,22 +114,6 @@ def test_gains_are_those_of_the_references_impulses(sensor: str, options: Dict[s
                 )
 
 
-def test_gains_by_hand() -> None:
-    """Own site: each pixel once. Co-sited: 9 3 3 1 sixteenths. Full: itself, two halves, four quarters."""
-    sensor = SENSORS[MONO]
-    own = stokes_gains(sensor, True, False, "bilinear", "mhc")[0, 0, 0]
-    assert own[:, 0].tolist() == [1, 0, 1, 0]
-    assert own[:, 2].tolist() == [0, 1, 0, 1]
-    assert own[:, 5].tolist() == [0.25] * 4
-    assert own[:, 3].tolist() == [0.5, 0, -0.5, 0]
-    co_sited = stokes_gains(sensor, True, True, "bilinear", "mhc")[0, 0, 0]
-    np.testing.assert_allclose(co_sited, own * (0.75**2 + 0.25**2) ** 2, rtol=1e-6)
-    full = stokes_gains(sensor, False, True, "bilinear", "mhc")
-    at_90 = full[0, 0, 0]  # the tile is 90 45 / 135 0
-    assert at_90[:, 0].tolist() == [0.25, 0, 1, 0]
-    assert at_90[:, 2].tolist() == [0, 0.5, 0, 0.5]
-
-
 # ----------------------------------------------------------------------------------------------------------- simulation
 
 
