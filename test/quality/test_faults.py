@@ -14,7 +14,7 @@ from polar_pipeline import SENSORS, Pipeline, RawFrame, Sensor
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.quality.layout import check_layout, misfit, offsets_of_polarizer, tile_means
 from polar_pipeline.sensor.forward import expose
-from polar_pipeline.sensor.frames import FORMATS, PackedFrame
+from polar_pipeline.sensor.frames import FORMATS, PackedFrame, pack
 from polar_pipeline.sensor.scene import SCENES, synthetic
 
 MONO, COLOR = SENSORS["IMX250MZR"], SENSORS["IMX250MYR"]
@@ -57,6 +57,12 @@ def test_numbers_above_full_scale_count_as_full_scale() -> None:
     means = tile_means(RawFrame(raw, 5000))
     np.testing.assert_array_equal(means, tile_means(RawFrame(np.minimum(raw, 5000).astype(np.uint16), 5000)))
     assert len(means) == 4
+
+
+def test_packed_frames_are_unpacked() -> None:
+    raw = np.tile((np.arange(16).reshape(4, 4) * 100 + 200), (32, 32)).astype(np.uint16)
+    rows = np.frombuffer(pack(raw, FORMATS["12p"]), np.uint8).reshape(128, -1)
+    np.testing.assert_array_equal(tile_means(PackedFrame(rows, FORMATS["12p"], 128)), tile_means(RawFrame(raw, 4095)))
 
 
 @pytest.mark.parametrize("shape", [(48, 64), (64, 48), (16, 16)])
