@@ -141,10 +141,8 @@ CODE = """
 import resource, sys
 import numpy as np
 from polar_pipeline import Pipeline
-from polar_pipeline._util.address_space import address_space_left
 
 MB = 1 << 20
-assert address_space_left() is None
 
 
 def limit(spare):
@@ -156,7 +154,6 @@ pipeline = Pipeline("IMX250MYR", resolution="full", backend="cpu", threads=2, pr
 small, large = np.full((48, 64), 100, np.uint8), np.full((600, 1000), 100, np.uint8)
 pipeline(small)
 limit(20 * MB)
-assert 15 * MB < address_space_left() <= 20 * MB
 for _ in range(20):
     try:
         pipeline(large)
