@@ -22,7 +22,7 @@ VERSION = re.search(r'^__version__ = "(.+)"', (ROOT / NAME / "__init__.py").read
 if VERSION is None:
     raise SystemExit(f"{NAME}/__init__.py has no __version__")
 
-REQUIRES = ["numpy>=1.17", "opencv-python-headless>=4.2", "rosbags>=0.9.23", "mcap>=1.6", "tqdm>=4.30", "ddsketch>=3.0"]
+REQUIRES = ["numpy>=1.17", "opencv-python-headless>=4.2", "rosbags>=0.9.23", "mcap>=1.6", "tqdm>=4.30"]
 REQUIRES += ["lz4", "zstandard", "ruamel.yaml"]  # as rosbags and mcap need them
 REQUIRES += ["jinja2>=2.10"]  # 2.10 is that of Ubuntu 20.04
 # colcon runs this file directly, and there package.xml names the dependencies. pip's names must stay out: apt's OpenCV

@@ -40,12 +40,11 @@ SKIPPED = 77
 #: Seconds for a test; the emulator takes some twenty times as long as the processor.
 PATIENCE = 1200
 
-#: Packages of the emulated machine, and what it lacks, pure Python, by pip.
+#: Packages of the emulated machine.
 PACKAGES = (
     *("python3", "python3-numpy", "python3-opencv", "libblas3", "liblapack3"),
     *("python3-pytest", "python3-pytest-timeout", "python3-pytest-xdist", "python3-hypothesis"),
 )
-PIP = ("ddsketch",)
 #: Environment variable with the URI of the distribution's packages for arm64, where they are not beside those for
 #: x86-64: Ubuntu has them on a server of their own.
 ARM64_URI = "ARM64_PACKAGES"
@@ -179,12 +178,6 @@ def make_root() -> Path:
     return make_once(FOLDER / "root", lambda folder: unpack(PACKAGES, folder, "arm64", nothing))
 
 
-def make_site() -> Path:
-    """Pure Python from pip."""
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:", "--platform=any"]
-    return make_once(FOLDER / "site", lambda folder: run([*pip, "--python-version=3.8", "--target", folder, *PIP]))
-
-
 def write_program(name: str, command: str) -> Path:
     """A script of the shell in `FOLDER`, which passes its arguments to a command."""
     path = FOLDER / name
@@ -197,7 +190,7 @@ def make_python(root: Path, emulator: str) -> Path:
     """A program that runs the emulated Python, and that it takes for itself (`sys.executable`).
 
     The loader is told where libraries are. QEMU's own way, a prefix that it puts before paths, would lead astray what
-    starts at "/", as the walk to the cache of compiled kernels does.
+    starts at "/".
     """
     folders = {path.parent for pattern in ("", "*/", "*/*/") for path in root.glob(f"usr/lib/{pattern}lib*.so.*")}
     loader = root / "lib" / "ld-linux-aarch64.so.1"
@@ -216,12 +209,12 @@ def emulated() -> Tuple[Path, Mapping[str, str]]:
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         raise MissingError(f"Linux on x86-64 or arm64 (this is {platform.system()} on {platform.machine()})")
     FOLDER.mkdir(parents=True, exist_ok=True)
-    (emulator, compiler), root, site = find_tools(), make_root(), make_site()
+    (emulator, compiler), root = find_tools(), make_root()
     python, cross = make_python(root, emulator), write_program("c++", compiler)
     run([sys.executable, "setup.py", "-q", "build_ext", "--inplace"], {**os.environ, "CXX": str(cross)})
     others = ("PYTHON", "PYTEST", "POLAR_PIPELINE")  # of the machine that emulates
     env = {name: value for name, value in os.environ.items() if not name.startswith(others)}
-    env.update(PYTHONPATH=f"{site}:{ROOT}", XDG_CACHE_HOME=str(FOLDER / "cache"))
+    env.update(PYTHONPATH=str(ROOT))
     versions = "platform.machine(), sys.version.split()[0], numpy.__version__, cv2.__version__"
     machine, *found = run([python, "-c", f"import platform, sys, cv2, numpy; print({versions})"], env).split()
     if machine != "aarch64":

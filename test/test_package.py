@@ -349,7 +349,7 @@ def test_wheel(source: Path, tmp_path: Path) -> None:
     templates = {str(path.relative_to(ROOT)) for path in TEMPLATES}
     assert {path.relative_to(PACKAGE).parts[0] for path in TEMPLATES} == {"batch", "calibrate", "html", "replay"}
     assert templates <= names
-    assert required == {"numpy", "opencv-python-headless", "tqdm", "ddsketch", "jinja2", *readers}
+    assert required == {"numpy", "opencv-python-headless", "tqdm", "jinja2", *readers}
     extras = {"ros", "batch", "cuda11", "cuda12", "cuda13", "dev", "docs", "jpeg-cuda12", "jpeg-cuda13", "tune", "view"}
     assert extras == set(fields.get_all("Provides-Extra"))
     assert all(name in scripts for name in ("polar_pipeline_node", "polar_pipeline_rig", "polar-pipeline"))

@@ -32,7 +32,6 @@ _FAST_DDS = {"libfastdds.so": 3, "libfastrtps.so": 2}
 #: Module -> what does not work without it; "" where nothing works.
 _LIBRARIES = {
     **dict.fromkeys(("numpy", "cv2", "rosbags", "mcap", "lz4", "zstandard", "ruamel.yaml", "tqdm"), ""),
-    "ddsketch": "no live node and no replay; the library works",
     "jinja2": "no replay; the library and the live node work",
     **dict.fromkeys(("dask", "distributed", "fsspec", "pyarrow"), "no `polar-pipeline batch` (pip extra batch)"),
     "skimage": "nothing (tests compare with it)",
