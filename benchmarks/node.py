@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
@@ -79,13 +80,16 @@ def compare(
 ) -> Dict[str, Dict[str, Any]]:
     """Load -> node -> figures."""
     blocks: Dict[str, Dict[str, List[FrameBlock]]] = {load: {row.name: [] for row in rows} for load in loads}
-    with BenchRig(rows, products, frames) as rig:
-        for row in rows:
-            rig.wait_ready(row.name)
+    rigs = [BenchRig(row, products, frames) for row in rows]  # all processes, before ROS starts threads
+    with ExitStack() as stack:
+        for rig in rigs:
+            stack.enter_context(rig)
+        for rig in rigs:
+            rig.wait_ready()
         for done in range(rounds):
-            for row in rows:
+            for row, rig in zip(rows, rigs):
                 for name, load in loads.items():
-                    blocks[name][row.name].append(rig.block(row.name, load, seconds))
+                    blocks[name][row.name].append(rig.block(load, seconds))
             print(f"round {done + 1} of {rounds}", file=sys.stderr)
     return {load: {name: summarize(measured) for name, measured in nodes.items()} for load, nodes in blocks.items()}
 

@@ -99,7 +99,7 @@ def exposure(pixels: np.ndarray) -> float:
     """The gain that brings `AUTO_SHARE` of the pixels to `AUTO_LEVEL` or below, in the range `AUTO_GAIN`.
 
     Args:
-        pixels: (n, channels) of 0 to 255; the brightest channel counts, so that colours keep their hue.
+        pixels: (n, channels) of 0 to 255; the brightest channel counts, so that colors keep their hue.
     """
     level = float(np.percentile(pixels.max(axis=1), 100 * AUTO_SHARE))
     low, high = AUTO_GAIN
@@ -170,7 +170,7 @@ class Viewer:
         """A product with brightness and white balance applied.
 
         Args:
-            name: A product of light, or one that takes the gain alone, since its colours are angles. `auto` looks at
+            name: A product of light, or one that takes the gain alone, since its colors are angles. `auto` looks at
                 each product by itself.
             image: (h, w) or (h, w, 3) RGB uint8.
             display: The settings.

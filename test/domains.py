@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import socket
-from typing import Optional
 
 #: Domains whose ports all lie below those that Linux gives to any connection.
 DOMAINS = range(1, 101)
@@ -21,7 +19,6 @@ class DomainClaim:
 
     Args:
         start: The domain before the first one that is tried; the others follow in turn.
-        avoid: A `ROS_DOMAIN_ID` that is not wanted.
 
     Attributes:
         number: For `ROS_DOMAIN_ID`.
@@ -30,11 +27,9 @@ class DomainClaim:
         RuntimeError: No domain is free.
     """
 
-    def __init__(self, start: int = os.getpid(), avoid: Optional[str] = None) -> None:
+    def __init__(self, start: int) -> None:
         for place in range(len(DOMAINS)):
             self.number = DOMAINS[(start + place) % len(DOMAINS)]
-            if str(self.number) == avoid:
-                continue
             self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             if _bind(self._socket, self.number, _CLAIM) and not any(_is_taken(self.number, k) for k in _PARTICIPANTS):
                 return

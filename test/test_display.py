@@ -87,7 +87,7 @@ def test_grey_world() -> None:
     pixels = np.tile(np.array([60, 120, 80], np.uint8), (100, 1))
     assert grey_world(pixels) == pytest.approx((2.0, 1.0, 1.5))
     mixed = np.concatenate([pixels, np.full((50, 3), 255, np.uint8), np.zeros((50, 3), np.uint8)])
-    assert grey_world(mixed) == pytest.approx((2.0, 1.0, 1.5)), "clipped and dark pixels show no colour of light"
+    assert grey_world(mixed) == pytest.approx((2.0, 1.0, 1.5)), "clipped and dark pixels show no color of light"
     assert grey_world(np.full((100, 3), 255, np.uint8)) is None
     low, high = GREY_LEVELS
     ends = np.tile(np.array([high, low, 125], np.uint8), (100, 1))
@@ -130,7 +130,7 @@ def test_smoothing() -> None:
     assert found == pytest.approx([2.0], rel=1e-4)  # 0.9 to the 100th of the way is left
 
 
-def test_view_of_a_colour_sensor() -> None:
+def test_view_of_a_color_sensor() -> None:
     image = np.tile(np.array([20, 40, 30], np.uint8), (64, 64, 1))
     shown = Viewer().show("intensity", image, make_display("auto", "auto"))
     np.testing.assert_array_equal(shown, np.full_like(image, 230))
@@ -146,13 +146,13 @@ def test_each_product_follows_itself() -> None:
         assert np.all(viewer.show("unpolarized", bright, display) == 230)
 
 
-def test_preview_keeps_its_colours() -> None:
+def test_preview_keeps_its_colors() -> None:
     image = np.tile(np.array([20, 40, 30], np.uint8), (64, 64, 1))
     shown = Viewer().show("preview", image, make_display("auto", "auto"))
     np.testing.assert_array_equal(shown[0, 0], [115, 230, 172])  # times 5.75, 172.5 rounded to even
 
 
-def test_the_balance_of_colours_does_not_change_the_gain_of_a_preview() -> None:
+def test_the_balance_of_colors_does_not_change_the_gain_of_a_preview() -> None:
     image = np.tile(np.array([20, 40, 30], np.uint8), (64, 64, 1))
     image[:, ::4] = (60, 10, 30)
     shown = Viewer().show("preview", image, make_display("auto", "auto"))

@@ -1,7 +1,11 @@
-"""The public API: what it accepts, what it refuses, what it says."""
+"""The public API: what it accepts, refuses and says; threads, a fork, the end, and the polarization switch."""
 
 from __future__ import annotations
 
+import multiprocessing
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict
 
 import numpy as np
@@ -9,9 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from support import ROOT, TIMEOUT
 
-from polar_pipeline import SENSORS, FrameError, Pipeline, RawFrame
+from polar_pipeline import SENSORS, FrameError, Pipeline, RawFrame, reference
+from polar_pipeline.cpu.backend import CpuBackend
 from polar_pipeline.reference_image import check_reference
+from polar_pipeline.sensor.forward import expose
+
+sys.path.append(str(ROOT / "benchmarks"))
+from edges import edge_pattern
 
 RAW = (np.arange(32 * 40).reshape(32, 40) % 251).astype(np.uint8)
 
@@ -191,3 +201,193 @@ def test_submit_and_result_are_a_call_in_two_steps() -> None:
     assert other.depth >= 1
     with pytest.raises(ValueError, match="takes no reference"):
         other.submit(frames[0], reference=np.zeros((16, 24), np.float32))
+
+
+@pytest.mark.parametrize("step", ["submit", "result", "reset", "close"])
+def test_two_threads_at_once(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """On a GPU their frames were mixed."""
+    entered, go_on = threading.Event(), threading.Event()
+    original = getattr(CpuBackend, step)
+
+    def slow(*arguments: Any) -> Any:
+        entered.set()
+        assert go_on.wait(TIMEOUT)
+        return original(*arguments)
+
+    pipeline = Pipeline(backend="cpu")
+    pending = pipeline.submit(RAW)
+    monkeypatch.setattr(CpuBackend, step, slow)
+    arguments = {"submit": (RAW,), "result": (pending,)}.get(step, ())
+    with ThreadPoolExecutor(1) as other:
+        first = other.submit(getattr(pipeline, step), *arguments)
+        try:
+            assert entered.wait(TIMEOUT)
+            for use in (lambda: pipeline(RAW), lambda: pipeline.result(pending), pipeline.reset, pipeline.close):
+                with pytest.raises(RuntimeError, match="one thread at a time"):
+                    use()
+        finally:
+            go_on.set()
+        first.result()
+    if step != "close":
+        pipeline(RAW)
+    pipeline.close()
+
+
+def test_threads_in_turn() -> None:
+    with Pipeline(products="dolp", backend="cpu") as pipeline, ThreadPoolExecutor(1) as other:
+        pending = other.submit(pipeline.submit, RAW).result()
+        np.testing.assert_array_equal(pipeline.result(pending)["dolp"], pipeline(RAW)["dolp"])
+
+
+def test_an_error_leaves_it_usable() -> None:
+    with Pipeline(backend="cpu") as pipeline:
+        with pytest.raises(ValueError, match="raw"):
+            pipeline(RAW[0])
+        pipeline(RAW)
+
+
+def _use(pipeline: Pipeline, answers: Any) -> None:
+    try:
+        pipeline(RAW)
+    except RuntimeError as err:
+        answers.put(str(err))
+    pipeline.close()
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_after_a_fork() -> None:
+    """The child waited forever for threads that it has not."""
+    fork = multiprocessing.get_context("fork")
+    answers = fork.SimpleQueue()
+    with Pipeline(backend="cpu") as pipeline:
+        pipeline(RAW)
+        child = fork.Process(target=_use, args=(pipeline, answers), daemon=True)
+        child.start()
+        child.join(TIMEOUT)
+        try:
+            assert child.exitcode == 0
+        finally:
+            child.kill()
+        assert "method 'spawn'" in answers.get()
+        pipeline(RAW)
+
+
+def test_after_the_end() -> None:
+    with Pipeline(backend="cpu") as pipeline:
+        pending = pipeline.submit(RAW)
+        assert repr(pipeline).startswith("<Pipeline sensor='IMX250MZR', products=('intensity', 'dolp', 'aolp')")
+        assert pipeline.device in repr(pipeline)
+    pipeline.close()
+    for use in (
+        lambda: pipeline(RAW),
+        lambda: pipeline.result(pending),
+        lambda: pipeline.prepare(RAW),
+        lambda: list(pipeline.stream([RAW])),
+        pipeline.reset,
+    ):
+        with pytest.raises(RuntimeError, match="this pipeline is closed"):
+            use()
+    assert repr(pipeline).startswith("<closed Pipeline")
+
+
+def test_a_product_that_was_not_asked_for() -> None:
+    with Pipeline(products="dolp,aolp", backend="cpu") as pipeline:
+        result = pipeline(RAW)
+    with pytest.raises(KeyError, match="'ssim' was not asked for; this result has dolp, aolp"):
+        result["ssim"]
+    assert "ssim" not in result
+    assert result.get("ssim") is None
+
+
+SHAPE = (96, 112)
+#: The switch in float32: twice a ratio of sums of 25 squares, each right to a few parts in 10^7, where one sum is a
+#: difference.
+ROUNDING = 2e-5
+
+
+def pattern(name: str, sensor: str = "IMX250MZR") -> np.ndarray:
+    """What a sensor records of a pattern; grey for a colour sensor."""
+    stokes = edge_pattern(name, SHAPE, 0.6)
+    if SENSORS[sensor].is_color:
+        stokes = np.repeat(stokes[:, :, np.newaxis], 3, 2)
+    return expose(stokes, SENSORS[sensor])
+
+
+def switch(raw: Any, **options: Any) -> np.ndarray:
+    with Pipeline(**{"resolution": "full", "backend": "cpu", **options}) as pipeline:
+        found = pipeline.debug(raw)
+    assert list(found) == ["polarization_switch"]
+    return found["polarization_switch"]
+
+
+def on_edges(name: str, image: np.ndarray) -> np.ndarray:
+    """The pixels of an image at the edges of a pattern."""
+    stokes = edge_pattern(name, SHAPE, 0.6).astype(float)
+    slope = sum(np.abs(np.gradient(stokes, axis=axis)).sum(-1) for axis in (0, 1))
+    return image[slope > 0.3]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"demosaic": "adaptive"}, {"demosaic": "adaptive", "resolution": "half"}], ids=str
+)
+def test_switch_of_a_mono_frame(options: Dict[str, Any]) -> None:
+    """At the mosaic's resolution, also where the products have half of it."""
+    raw = pattern("discs")
+    found = switch(raw, **options)
+    assert (found.dtype, found.shape) == (np.float32, SHAPE)
+    assert (found.min(), found.max()) == (0, 1)
+    np.testing.assert_allclose(found, reference.polarization_switch(raw / 255), rtol=0, atol=ROUNDING)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [{}, {"roi_offset": (1, 2), "flip": (False, True)}, {"resolution": "half", "demosaic": "adaptive"}],
+    ids=str,
+)
+def test_switch_of_a_colour_frame(layout: Dict[str, Any]) -> None:
+    """That of luma, of the mosaic as the frame shows it."""
+    raw = pattern("discs", "IMX250MYR")
+    sensor = SENSORS["IMX250MYR"].as_read_out(
+        layout.get("roi_offset", (0, 0)), layout.get("flip", (False, False)), SHAPE
+    )
+    luma = reference.debayer_weighted(raw / 255, sensor) @ [0.25, 0.5, 0.25]
+    expected = reference.polarization_switch(luma)
+    np.testing.assert_allclose(switch(raw, sensor="IMX250MYR", **layout), expected, rtol=0, atol=ROUNDING)
+
+
+@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
+def test_switch_tells_edges_apart(sensor: str) -> None:
+    for name in ("lcd text", "tape", "polarization star"):
+        assert np.mean(on_edges(name, switch(pattern(name, sensor), sensor=sensor))) > 0.9, name
+    for name in ("intensity star", "intensity stripes, 8 px"):
+        assert np.mean(on_edges(name, switch(pattern(name, sensor), sensor=sensor))) < 0.05, name
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"resolution": "half"}, "uses 'bilinear', here demosaic='auto': set demosaic='adaptive'"),
+        ({"demosaic": "bilinear"}, "uses 'bilinear': set demosaic='adaptive'"),
+        ({"demosaic": "gradient"}, "uses 'gradient': set demosaic='adaptive'"),
+        (
+            {"demosaic": "adaptive", "resolution": "half", "co_sited": False},
+            "co_sited=False at half resolution .* set co_sited=True and demosaic='adaptive'",
+        ),
+    ],
+)
+def test_options_without_a_switch(options: Dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        switch(pattern("tape"), **options)
+
+
+def test_debug_after_the_end() -> None:
+    raw = pattern("tape")
+    with Pipeline(resolution="full", backend="cpu") as pipeline:
+        before = pipeline(raw)["dolp"]
+        pipeline.debug(raw)
+        np.testing.assert_array_equal(pipeline(raw)["dolp"], before)
+        with pytest.raises(FrameError, match=r"uint8 or uint16.*float32"):
+            pipeline.debug(raw.astype(np.float32))
+    with pytest.raises(RuntimeError, match="this pipeline is closed"):
+        pipeline.debug(raw)

@@ -1,4 +1,4 @@
-"""Limits the memory of a process, so that a hostile file ends in an error and does not take the machine's memory."""
+"""Limits of memory: that of the tool, so that a hostile file ends in an error, and that of the user (`ulimit -v`)."""
 
 from __future__ import annotations
 
@@ -47,3 +47,20 @@ def _kilobytes(path: Path, name: str) -> int:
     """A line such as `VmData:  100 kB` of a file of the kernel."""
     rows = (line.split() for line in path.read_text(encoding="utf-8").splitlines())
     return int({row[0]: row[1] for row in rows if len(row) > 1}[f"{name}:"])
+
+
+def require_address_space(size: int, purpose: str) -> None:
+    """Raise an error if less than `size` bytes are left under a limit of the address space (`ulimit -v`).
+
+    NumPy and OpenCV crash where one of their smaller allocations fails. Nothing is checked on systems without `/proc`.
+
+    Raises:
+        MemoryError: The limit is too low; the message says what is needed and what is left.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    statm = Path("/proc/self/statm")
+    if limit == resource.RLIM_INFINITY or not statm.exists():
+        return
+    left = max(0, limit - int(statm.read_text(encoding="ascii").split()[0]) * resource.getpagesize())
+    if left < size:
+        raise MemoryError(f"{purpose} may take {size >> 20} MB, of the process's limit {left >> 20} MB are left")

@@ -89,7 +89,8 @@ def local_client(jobs: int, gpus: List[str], retries: int) -> Iterator[Client]:
             threads_per_worker=1,
             memory_limit=int(MEMORY_LIMIT // jobs),
             host="127.0.0.1",
-            dashboard_address="127.0.0.1:0" if find_spec("bokeh") else None,
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": find_spec("bokeh") is not None},
             silence_logs=_LOG_LEVEL,
             env={**environment, worker_setup.GPUS_VARIABLE: ",".join(gpus)},
             preload=[worker_setup.__name__],
@@ -102,18 +103,18 @@ def local_client(jobs: int, gpus: List[str], retries: int) -> Iterator[Client]:
 
 
 @contextmanager
-def remote_client(scheduler: Optional[str]) -> Iterator[Client]:
+def remote_client(scheduler: str) -> Iterator[Client]:
     """Provide a client of a cluster that runs already.
 
     Args:
-        scheduler: Address of its scheduler; None for the one in Dask's configuration (`scheduler-address`).
+        scheduler: Address of its scheduler.
 
     Raises:
         ClusterError: It does not answer, or has no workers.
     """
-    with _client(scheduler or dask.config.get("scheduler-address", None)) as client:
+    with _client(scheduler) as client:
         if not client.nthreads():
-            raise ClusterError(f"the scheduler {client.scheduler.address} has no workers")
+            raise ClusterError(f"the scheduler {scheduler} has no workers")
         yield client
 
 

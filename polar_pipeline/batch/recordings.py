@@ -94,7 +94,7 @@ def list_recordings(
     chosen = sorted(place for path, place in real.items() if parent_of(path) not in real)
     named = unique_names(chosen, names or {})
     return [
-        Recording(named[place], place, sum(file.size for file in files[place]), token_of(place, files[place]))
+        Recording(named[place], place, sum(file.size for file in files[place]), _token(place, files[place]))
         for place in chosen
     ]
 
@@ -106,7 +106,7 @@ def current_files(recording: Recording) -> Sequence[File]:
         StorageError: The recording changed since it was listed, or cannot be read.
     """
     files = _listed(recording.location).get(recording.location)
-    if files is None or token_of(recording.location, files) != recording.token:
+    if files is None or _token(recording.location, files) != recording.token:
         raise StorageError(f"{shown(recording.location)} changed since it was listed; run again")
     return files
 
@@ -275,12 +275,8 @@ def _local_file(path: Path) -> File:
     return File(str(path), info.st_size)
 
 
-def token_of(location: str, files: Sequence[File]) -> str:
-    """Compute `Recording.token`.
-
-    Raises:
-        StorageError: A local file cannot be read.
-    """
+def _token(location: str, files: Sequence[File]) -> str:
+    """Compute `Recording.token`."""
     is_small = sum(file.size for file in files) <= _FULL_BYTES
     rows = []
     for file in files:
@@ -288,12 +284,6 @@ def token_of(location: str, files: Sequence[File]) -> str:
         # the name of a single file does not change its content
         rows.append([file.name if file.location != location else "", file.size, version])
     return hashlib.sha256(json.dumps(sorted(rows)).encode()).hexdigest()
-
-
-def local_token(path: Path) -> str:
-    """Compute the token of a local recording of one file."""
-    with _reading():
-        return token_of(str(path), [_local_file(path)])
 
 
 def _sampled(file: File, is_small: bool) -> str:

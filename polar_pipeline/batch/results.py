@@ -125,13 +125,13 @@ def write_part(folder: Path, part: Part) -> None:
 def read_part(folder: Path) -> Optional[Part]:
     """Read a segment that `write_part` wrote; None if there is none, or it is not understood."""
 
-    def _make_part(values: Dict[str, Any]) -> Part:
+    def _part(values: Dict[str, Any]) -> Part:
         if not isinstance(values["summary"], Summary):
             raise TypeError("it is of another version")
         products = folder / PRODUCTS
         return Part(values["summary"], values["tallies"], products if products.exists() else None)
 
-    return _loaded(folder / STATE, "segment", _make_part)
+    return _loaded(folder / STATE, "segment", _part)
 
 
 def _loaded(path: Path, what: str, make: Callable[[Any], Content]) -> Optional[Content]:

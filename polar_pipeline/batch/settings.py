@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional
 
-from polar_pipeline.batch.recordings import Recording, local_token
+from polar_pipeline.batch.recordings import Recording, list_recordings
 from polar_pipeline.batch.remote import SPOOL_BYTES
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.replay.job import metadata
@@ -83,13 +83,13 @@ def unit_of(settings: BatchSettings, described: Mapping[str, str], recording: Re
     Raises:
         SourceError: A golden or reference recording is missing.
     """
-    folders = [folder for folder in (settings.compare, settings.reference) if folder]
+    golden = [str(golden_of(folder, recording.name)) for folder in (settings.compare, settings.reference) if folder]
     parts = [
         recording.token,
         recording.name,
         sorted(described.items()),
         [settings.topic, settings.rate, settings.max_bytes, settings.writes_products],
         sorted(settings.tolerances.items()),
-        [local_token(golden_of(folder, recording.name)) for folder in folders],
+        [list_recordings([path])[0].token for path in golden],
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

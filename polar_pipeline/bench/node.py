@@ -87,15 +87,14 @@ def measure(
     for check in transport_checks():
         if check.state == "problem":
             say(f"{check.topic}: {check.text}")
-    name = "bench"
     report: Dict[str, Dict[str, Any]] = {}
-    with BenchRig([own_node(name, backend, sensor)], products, raw_frames(sensor, size)) as rig:
-        rig.wait_ready(name, say)
-        before = rig.drops(name)
+    with BenchRig(own_node("bench", backend, sensor), products, raw_frames(sensor, size)) as rig:
+        rig.wait_ready(say)
+        before = rig.drops()
         for load, how in (("camera", CameraLoad(rate)), ("fastest", CameraLoad(in_flight=IN_FLIGHT))):
             say(f"measures {load}, {seconds:g} s")
-            figures = summarize([rig.block(name, how, seconds)])
-            after = rig.drops(name)
+            figures = summarize([rig.block(how, seconds)])
+            after = rig.drops()
             dropped = {cause: count - before.get(cause, 0) for cause, count in after.items()}
             report[load] = {**figures, "dropped": {cause: count for cause, count in dropped.items() if count}}
             before = after

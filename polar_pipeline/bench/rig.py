@@ -1,7 +1,7 @@
-"""A benchmark's camera, nodes and viewer: the camera in this process, the others in processes of their own.
+"""A benchmark's camera, node and viewer: the camera in this process, the others in processes of their own.
 
-Each node has a namespace; the camera publishes into that of the node whose turn it is, so that several can be compared
-in turns while all of them are ready. Linux only, for the processes' times.
+The node has a namespace, so that several can be compared in turns while all of them are ready. Linux only, for the
+processes' times.
 """
 
 from __future__ import annotations
@@ -73,65 +73,61 @@ class Contender:
 
 
 class BenchRig:
-    """Camera, nodes and viewer; a context manager that ends what it started.
+    """Camera, node and viewer; a context manager that ends what it started.
 
     Args:
-        contenders: The nodes to start.
-        products: Products that the viewer subscribes to, of each node.
+        contender: The node, which starts at once. Make all rigs before the first one is entered, which starts threads
+            of ROS: `preexec_fn` is not safe beside them.
+        products: Products that the viewer subscribes to.
         frames: Serialized raw images that the camera sends in turn.
     """
 
-    def __init__(self, contenders: Sequence[Contender], products: Sequence[str], frames: Sequence[bytes]) -> None:
+    def __init__(self, contender: Contender, products: Sequence[str], frames: Sequence[bytes]) -> None:
+        self._name = contender.name
         self._products = tuple(products)
-        self._topics = {PRODUCT_TOPICS[product].name: product for product in products}
+        self._topics = {f"/{self._name}/{PRODUCT_TOPICS[product].name}": product for product in products}
+        self._latency = f"/{self._name}/{LATENCY}"
         self._frames = frames
         self._next = 0
+        #: What a node of this package says of its frames in `/diagnostics`; empty before its first report.
+        self._report: Dict[str, str] = {}
         keep_freed_memory()  # the camera's cost is not the node's
-        self._processes = {  # before ROS starts threads, beside which `preexec_fn` would not be safe
-            row.name: subprocess.Popen(
-                [*row.command, "--ros-args", "-r", f"__ns:=/{row.name}"],
-                stdout=2,  # the stdout of this process may be for a program
-                preexec_fn=_end_with_parent,  # noqa: PLW1509
-            )
-            for row in contenders
-        }
+        self._process = subprocess.Popen(
+            [*contender.command, "--ros-args", "-r", f"__ns:=/{self._name}"],
+            stdout=2,  # the stdout of this process may be for a program
+            preexec_fn=_end_with_parent,  # noqa: PLW1509
+        )
+
+    def __enter__(self) -> BenchRig:
         self._context = Context()
         self._context.init()
-        self._node = Node("camera", context=self._context)
-        self._cameras = {
-            row.name: self._node.create_publisher(Image, f"/{row.name}/{IMAGE_INPUT}", qos_profile_sensor_data)
-            for row in contenders
-        }
-        kinds = {PRODUCT_TOPICS[product].name: PRODUCT_TOPICS[product].message_type for product in products}
-        kinds[LATENCY] = messages.DIAGNOSTICS
-        topics = {f"/{row.name}/{topic}": kind for row in contenders for topic, kind in kinds.items()}
-        topics[REPORT] = messages.DIAGNOSTICS
+        self._node = Node("camera", namespace=self._name, context=self._context)
+        self._camera = self._node.create_publisher(Image, IMAGE_INPUT, qos_profile_sensor_data)
+        topics = {topic: PRODUCT_TOPICS[product].message_type for topic, product in self._topics.items()}
+        topics.update({self._latency: messages.DIAGNOSTICS, REPORT: messages.DIAGNOSTICS})
         spawn = multiprocessing.get_context("spawn")
         self._pipe, end = spawn.Pipe()
         self._viewer = spawn.Process(target=view, args=(end, topics), daemon=True)
         self._viewer.start()
         end.close()
-        #: Name -> what a node of this package says of its frames in `/diagnostics`; empty before its first report.
-        self._reports: Dict[str, Dict[str, str]] = {row.name: {} for row in contenders}
-
-    def __enter__(self) -> BenchRig:
         return self
 
     def __exit__(self, *_: Any) -> None:
         self._pipe.close()  # which ends the viewer
-        for process in self._processes.values():
-            process.terminate()
-        for process in self._processes.values():
-            _end(process)
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         self._viewer.join(10)
         self._node.destroy_node()
         self._context.shutdown()
 
-    def wait_ready(self, name: str, say: Callable[[str], None] = lambda _: None) -> None:
+    def wait_ready(self, say: Callable[[str], None] = lambda _: None) -> None:
         """Send frames until one is answered with every product.
 
         Args:
-            name: The node's.
             say: Takes a line about what is waited for, now and then.
 
         Raises:
@@ -140,19 +136,14 @@ class BenchRig:
         start = said = time.monotonic()
         deadline, frames, text = start + START_TIMEOUT_S, 0, ""
         while True:
-            codes = {f"the node {name!r}": self._processes[name].poll(), "the viewer": self._viewer.exitcode}
+            codes = {f"the node {self._name!r}": self._process.poll(), "the viewer": self._viewer.exitcode}
             for what, code in codes.items():
                 if code is not None:
                     raise RuntimeError(f"{what} ended with exit code {code}")
-            is_matched, report, now = (
-                self._cameras[name].get_subscription_count() > 0,
-                self._reports[name],
-                time.monotonic(),
-            )
+            is_matched, report, now = self._camera.get_subscription_count() > 0, self._report, time.monotonic()
             if now > deadline:
-                raise RuntimeError(
-                    f"the node {name!r} does not answer after {now - start:.0f} s: {text}{_advice(report)}"
-                )
+                waited = f"{now - start:.0f} s: {text}{_advice(report)}"
+                raise RuntimeError(f"the node {self._name!r} does not answer after {waited}")
             if report:
                 deadline = min(deadline, now + REPORTED_TIMEOUT_S)
             former, text = text, _progress(is_matched, frames, report)
@@ -160,27 +151,27 @@ class BenchRig:
                 said = now
                 say(f"waits for an answer, {now - start:.0f} s: {text}")
             if not is_matched:
-                self._receive_all(name, _SETTLE_S, FrameBlock.of(self._products))
-            elif self._send(name, CameraLoad(), 0.0).complete():
+                self._receive_all(_SETTLE_S, FrameBlock.of(self._products))
+            elif self._send(CameraLoad(), 0.0).complete():
                 return
             else:
                 frames += 1
 
-    def block(self, name: str, load: CameraLoad, seconds: float) -> FrameBlock:
-        """Send frames to a node for some seconds, and wait for the answers."""
+    def block(self, load: CameraLoad, seconds: float) -> FrameBlock:
+        """Send frames for some seconds, and wait for the answers."""
         for _ in range(_WARM_UP_FRAMES):
-            self._send(name, CameraLoad(), 0.0)
-        return self._send(name, load, seconds)
+            self._send(CameraLoad(), 0.0)
+        return self._send(load, seconds)
 
-    def drops(self, name: str) -> Dict[str, int]:
+    def drops(self) -> Dict[str, int]:
         """Cause -> frames that a node of this package has dropped since it started, by a report from now on."""
-        self._receive_all(name, _REPORT_S, FrameBlock.of(self._products))
-        return drops_of(self._reports[name])
+        self._receive_all(_REPORT_S, FrameBlock.of(self._products))
+        return drops_of(self._report)
 
-    def _send(self, name: str, load: CameraLoad, seconds: float) -> FrameBlock:
+    def _send(self, load: CameraLoad, seconds: float) -> FrameBlock:
         """Send for some seconds, but at least one frame; frames not answered in time are missed."""
         block = FrameBlock.of(self._products, load.rate)
-        cpu_ms, page_faults = _process_usage(self._processes[name].pid)
+        cpu_ms, page_faults = _process_usage(self._process.pid)
         start = quiet_since = time.monotonic()
         while True:
             now = time.monotonic()
@@ -191,42 +182,39 @@ class BenchRig:
                 cdr = messages.restamp(self._frames[self._next % len(self._frames)], stamp)
                 self._next += 1
                 block.send(stamp)
-                self._cameras[name].publish(cdr)
+                self._camera.publish(cdr)
                 quiet_since = now
             elif not sending and not block.unanswered:
                 break
             elif now > quiet_since + ANSWER_TIMEOUT_S:
                 block.unanswered.clear()
             pause = due - now if sending and now < due else _POLL_S
-            if self._receive(name, pause, block):
+            if self._receive(pause, block):
                 quiet_since = time.monotonic()
-        self._receive_all(name, _SETTLE_S, block)
-        after = _process_usage(self._processes[name].pid)
+        self._receive_all(_SETTLE_S, block)
+        after = _process_usage(self._process.pid)
         block.cpu_ms, block.page_faults = after[0] - cpu_ms, after[1] - page_faults
         return block
 
-    def _receive_all(self, name: str, seconds: float, block: FrameBlock) -> None:
+    def _receive_all(self, seconds: float, block: FrameBlock) -> None:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            self._receive(name, end - time.monotonic(), block)
+            self._receive(end - time.monotonic(), block)
 
-    def _receive(self, name: str, seconds: float, block: FrameBlock) -> bool:
+    def _receive(self, seconds: float, block: FrameBlock) -> bool:
         """Wait for a message and take it; whether it was an answer to a frame of this block."""
         if not self._pipe.poll(max(seconds, 0.0)):
             return False
-        full_topic, time_ns, cdr = self._pipe.recv()
-        if full_topic == REPORT:  # the first status is about frames
-            status = messages.decode(cdr, messages.DIAGNOSTICS).status[0]
-            self._reports[status.name.split("/", 1)[0]] = {pair.key: pair.value for pair in status.values}
-            return False
-        _, source, topic = full_topic.split("/", 2)
-        if source != name:
-            return False
-        if topic == LATENCY:
-            values = messages.decode(cdr, messages.DIAGNOSTICS).status[0].values
-            block.stages.append({pair.key: float(pair.value) for pair in values if pair.value != "n/a"})
-            return False
-        return block.take(self._topics[topic], time_ns, cdr)
+        topic, time_ns, cdr = self._pipe.recv()
+        if topic in self._topics:
+            return block.take(self._topics[topic], time_ns, cdr)
+        status = messages.decode(cdr, messages.DIAGNOSTICS).status[0]  # the first status of a report is about frames
+        values = {pair.key: pair.value for pair in status.values}
+        if topic == self._latency:
+            block.stages.append({key: float(value) for key, value in values.items() if value != "n/a"})
+        elif status.name.split("/", 1)[0] == self._name:
+            self._report = values
+        return False
 
 
 def view(pipe: Connection, topics: Dict[str, str]) -> None:
@@ -297,15 +285,6 @@ def _advice(report: Mapping[str, str]) -> str:
 def _end_with_parent() -> None:
     """Have Linux send this process SIGTERM when the one that started it ends, even by SIGKILL."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the end of a process that was sent a signal to end; kill it if it does not."""
-    try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def _process_usage(pid: int) -> Tuple[float, int]:

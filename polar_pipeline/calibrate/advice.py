@@ -76,7 +76,7 @@ def fourth_amplitude(polarizer: Polarizer) -> float:
 
 
 def pair_difference(polarizer: Polarizer, sensor: Sensor) -> float:
-    """Largest relative difference between the mean gains of orthogonal pixels of one colour."""
+    """Largest relative difference between the mean gains of orthogonal pixels of one color."""
     nominal = np.rint(np.rad2deg(site_angles(sensor))).astype(int)
     colors = color_indices(sensor, (sensor.period, sensor.period)).ravel()
     gains = polarizer.terms[:, 0]

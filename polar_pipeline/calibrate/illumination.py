@@ -19,7 +19,7 @@ _ROUNDS, _OUTLIER = 4, 4.0
 
 
 def smooth_light(level: np.ndarray, used: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """A polynomial of degree 4 in x and y through the levels, for each colour on its own.
+    """A polynomial of degree 4 in x and y through the levels, for each color on its own.
 
     Args:
         level: (H, W), mean signal of each pixel.
@@ -40,13 +40,13 @@ def smooth_light(level: np.ndarray, used: np.ndarray, sensor: Sensor) -> np.ndar
 
 
 def _blocks(level: np.ndarray, used: np.ndarray, period: int) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Means over blocks, their pixels, and the centres (x, y) of these in [-1, 1]; blocks without any are left out."""
+    """Means over blocks, their pixels, and the centers (x, y) of these in [-1, 1]; blocks without any are left out."""
     size = period * max(2, -(-max(level.shape) // (_BLOCKS * period)))
     counts = reduce_blocks(np.add, used.astype(np.float64), size)
     y, x = (np.linspace(-1, 1, side) for side in level.shape)
-    centres = [reduce_blocks(np.add, used * along, size) for along in (x, y[:, np.newaxis])]
+    centers = [reduce_blocks(np.add, used * along, size) for along in (x, y[:, np.newaxis])]
     keep = counts > 0
-    places = np.stack([centre[keep] / counts[keep] for centre in centres], -1)
+    places = np.stack([center[keep] / counts[keep] for center in centers], -1)
     sums = reduce_blocks(np.add, np.where(used, level, 0), size)
     return sums[keep] / counts[keep], counts[keep], places
 

@@ -12,7 +12,7 @@ from polar_pipeline.replay.picture import viridis
 
 #: Longest side of a picture in pixels.
 SIDE = 480
-#: Colours of a picture of defects: pixels that can be used, and those that cannot.
+#: Colors of a picture of defects: pixels that can be used, and those that cannot.
 GOOD, BAD = (40, 44, 52), (255, 255, 255)
 
 
@@ -55,7 +55,7 @@ def map_picture(values: np.ndarray, ends: Tuple[float, float]) -> np.ndarray:
 
     Args:
         values: (h, w), neither side longer than `SIDE`.
-        ends: Values of the first and the last colour; what lies beyond takes the colour of the nearer one.
+        ends: Values of the first and the last color; what lies beyond takes the color of the nearer one.
 
     Returns:
         (h', w', 3) uint8 RGB, enlarged by an integer factor if it is small.

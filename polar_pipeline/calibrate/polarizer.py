@@ -12,7 +12,7 @@ orientation of the pixels is the nominal one and that the mean gains of orthogon
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import List, Optional, Sequence, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -85,32 +85,25 @@ def fit_polarizer(means: np.ndarray, sensor: Sensor, known: Sequence[Optional[fl
     return Polarizer(angles, lamp, terms * scale, means - model * scale)
 
 
-class _Fit:
+class _Fit(NamedTuple):
     """Gauss-Newton on the lamp factors, the terms of the sites and, if not known, the angles."""
 
-    def __init__(
-        self,
-        means: np.ndarray,
-        nominal: np.ndarray,
-        known: Sequence[Optional[float]],
-        is_known: bool,
-    ) -> None:
-        self._means = means
-        self._nominal = nominal
-        self._known = known
-        self._is_known = is_known
+    means: np.ndarray
+    nominal: np.ndarray
+    known: Sequence[Optional[float]]
+    is_known: bool
 
     def solve(self, angles: np.ndarray, lamp: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(angles, lamp factors, (J, 3) terms), from first values of the angles and the lamp."""
-        sites, settings = self._means.shape
+        sites, settings = self.means.shape
         lamp = lamp / lamp.mean()
-        terms = np.linalg.lstsq(_basis(angles, lamp), self._means.T, rcond=None)[0].T
+        terms = np.linalg.lstsq(_basis(angles, lamp), self.means.T, rcond=None)[0].T
         for _ in range(_STEPS):
             rows, errors = self._equations(angles, lamp, terms)
             step = np.linalg.lstsq(rows, errors, rcond=1e-12)[0]
             lamp = lamp + step[:settings]
             terms = terms + step[settings : settings + 3 * sites].reshape(sites, 3)
-            if not self._is_known:
+            if not self.is_known:
                 angles = angles + step[settings + 3 * sites :]
             if np.abs(step).max() < _CONVERGED:
                 break
@@ -118,43 +111,43 @@ class _Fit:
 
     def _equations(self, angles: np.ndarray, lamp: np.ndarray, terms: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
         """Linear equations of a step: what the data leave to explain, and the choices that they leave open."""
-        sites, settings = self._means.shape
+        sites, settings = self.means.shape
         shape = _basis(angles, np.ones(settings))
         light = terms @ shape.T
-        columns = settings + 3 * sites + (0 if self._is_known else settings)
+        columns = settings + 3 * sites + (0 if self.is_known else settings)
         rows = np.zeros((sites, settings, columns))
         for k in range(settings):
             rows[:, k, k] = light[:, k]
             for j in range(sites):
                 rows[j, k, settings + 3 * j : settings + 3 * j + 3] = lamp[k] * shape[k]
-            if not self._is_known:
+            if not self.is_known:
                 slope = 2 * (terms[:, 2] * shape[k, 1] - terms[:, 1] * shape[k, 2])
                 rows[:, k, settings + 3 * sites + k] = lamp[k] * slope
-        errors = self._means - lamp * light
+        errors = self.means - lamp * light
         choices = [(np.r_[np.full(settings, 1 / settings), np.zeros(columns - settings)], 1 - lamp.mean())]
-        if not self._is_known:
+        if not self.is_known:
             choices += self._open_choices(angles, terms, columns)
         every = np.concatenate([rows.reshape(-1, columns), [row for row, _ in choices]])
         return every, np.concatenate([errors.reshape(-1), [error for _, error in choices]])
 
     def _open_choices(self, angles: np.ndarray, terms: np.ndarray, columns: int) -> List[Tuple[np.ndarray, float]]:
         """Equations for what unknown angles leave open: two of the gains, one of the rotation."""
-        sites, settings = self._means.shape
+        sites, settings = self.means.shape
         found = []
         place = settings + 3 * np.arange(sites)
-        for factor in (np.cos(2 * self._nominal), np.sin(2 * self._nominal)):
+        for factor in (np.cos(2 * self.nominal), np.sin(2 * self.nominal)):
             row = np.zeros(columns)
             row[place] = factor
             found.append((row, -float(row[place] @ terms[:, 0])))
         row = np.zeros(columns)
-        given = [k for k, angle in enumerate(self._known) if angle is not None]
+        given = [k for k, angle in enumerate(self.known) if angle is not None]
         if given:
             row[settings + 3 * sites + np.array(given)] = 1 / len(given)
-            aim = np.deg2rad([float(self._known[k] or 0.0) for k in given])
+            aim = np.deg2rad([float(self.known[k] or 0.0) for k in given])
             found.append((row, float(np.mean(half_turn(aim - angles[given])))))
         else:
-            row[place + 1] = -np.sin(2 * self._nominal)
-            row[place + 2] = np.cos(2 * self._nominal)
+            row[place + 1] = -np.sin(2 * self.nominal)
+            row[place + 2] = np.cos(2 * self.nominal)
             found.append((row, -float(row[place + 1] @ terms[:, 1] + row[place + 2] @ terms[:, 2])))
         return found
 

@@ -124,7 +124,7 @@ _QUANTITIES = (
         False,
         "Smooth part of the signal, averaged over the settings, as a share of full scale: the lamp and the lens "
         "together. The calibration keeps it unless it was made with --flat-field. It should be brightest near the "
-        "centre and fall evenly around it.",
+        "center and fall evenly around it.",
     ),
 )
 

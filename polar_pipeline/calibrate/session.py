@@ -24,8 +24,8 @@ from polar_pipeline.sensor.mosaic import readout_order
 ANGLE_FILE = "angles.csv"
 #: Folders whose names say nothing about the angle, and one whose pictures are no part of a session.
 _PLAIN, _LEFT_OUT = ("light", "frames"), "test"
-#: Levels of folders that are searched, and most pictures.
-_DEPTH, _MAX_PICTURES = 3, 100_000
+#: Levels of folders that are searched.
+_DEPTH = 3
 _ANGLE = re.compile(r"(?:angle|polarizer|pol)?[_ -]?([-+]?[0-9]{1,3}(?:\.[0-9]{1,6})?)(?:_?deg)?", re.IGNORECASE)
 
 
@@ -157,15 +157,13 @@ def _named(folder: Path) -> Pictures:
     """(setting, angle, file) of the pictures in a folder, by their names.
 
     Raises:
-        SourceError: There are none, or too many.
+        SourceError: There are none.
     """
     found: Pictures = []
     for file in _pictures(folder):
         parts = [part.lower() for part in file.relative_to(folder).parts[:-1]]
         if _LEFT_OUT in parts:
             continue
-        if len(found) == _MAX_PICTURES:
-            raise SourceError(f"{folder} holds more than {_MAX_PICTURES} pictures")
         if DARK in parts or file.stem.lower().startswith(DARK):
             found.append((DARK, None, file))
         else:

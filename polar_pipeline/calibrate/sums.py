@@ -18,7 +18,7 @@ _CLIP = 6.0
 
 
 class NoisePoint(NamedTuple):
-    """Noise of the pixels of one polarizer and colour in a pair of frames, one point of the photon transfer curve.
+    """Noise of the pixels of one polarizer and color in a pair of frames, one point of the photon transfer curve.
 
     Attributes:
         signal: Mean value as a share of full scale, black level included.

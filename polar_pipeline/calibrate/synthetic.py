@@ -11,7 +11,7 @@ import numpy as np
 from polar_pipeline.calibrate.sums import DARK
 from polar_pipeline.calibration.simulation import SimulatedSensor
 
-#: Light of each colour, relative to green.
+#: Light of each color, relative to green.
 _COLORS = (0.8, 1.0, 0.7)
 #: DoLP and AoLP in degrees of the test frames.
 TEST_LIGHT = ((0.0, 0.0), (0.05, 20.0), (0.3, 70.0), (0.9, 115.0), (0.95, 160.0))

@@ -39,8 +39,6 @@ if TYPE_CHECKING:  # needs the extra `batch`, without which --help works too
 
 #: Workers that may be lost with a unit.
 DEFAULT_RETRIES = 3
-#: Largest --jobs and --retries.
-_MAX_JOBS, _MAX_RETRIES = 1024, 1000
 #: Recordings that failed, or differ, of which the reasons are shown.
 _SHOWN = 50
 #: Seconds that killed workers get to disappear.
@@ -96,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs",
-        type=partial(parse_integer, lowest=1, highest=_MAX_JOBS),
+        type=partial(parse_integer, lowest=1, highest=1024),
         metavar="N",
         help="worker processes on this machine (default: one per GPU, or core)",
     )
@@ -108,7 +106,7 @@ def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--retries",
-        type=partial(parse_integer, lowest=0, highest=_MAX_RETRIES),
+        type=partial(parse_integer, lowest=0, highest=1000),
         metavar="N",
         help=f"how many workers may be lost with a recording before it fails (default: {DEFAULT_RETRIES}; a cluster "
         "has its own setting, distributed.scheduler.allowed-failures)",
@@ -269,10 +267,10 @@ def _open_client(values: argparse.Namespace, settings: BatchSettings, stack: Exi
 
     from polar_pipeline.batch import cluster
 
-    configured: Optional[str] = dask.config.get("scheduler-address", None)
-    if values.scheduler is not None or (configured and values.jobs is None):
-        client = stack.enter_context(cluster.remote_client(values.scheduler))
-        return client, 1  # a thread of a Dask worker is a core
+    configured = dask.config.get("scheduler-address", None) if values.jobs is None else None
+    scheduler = values.scheduler or configured
+    if scheduler is not None:
+        return stack.enter_context(cluster.remote_client(scheduler)), 1  # a thread of a Dask worker is a core
     gpus = cluster.gpu_names(settings.options().backend)
     jobs = values.jobs or cluster.default_jobs(gpus)
     retries = DEFAULT_RETRIES if values.retries is None else values.retries

@@ -89,18 +89,13 @@ def run(values: argparse.Namespace) -> int:
             html.write(render_calibration(result, values.source.resolve().name).encode())
             html.flush()  # a disk that is full leaves neither file
         save_calibration(values.output, result.calibration, values.force)
-    _show(result)
-    for path in outputs:
-        print(f"wrote {printable(str(path))}" + (f": {result.calibration.describe()}" if path != report else ""))
-    return 0
-
-
-def _show(result: CalibrationResult) -> None:
-    """Print the warnings to stderr, and what was found."""
     for text in result.warnings:
         show_error(f"warning: {text}")
     for line in summary(result):
         print(line)
+    for path in outputs:
+        print(f"wrote {printable(str(path))}" + (f": {result.calibration.describe()}" if path != report else ""))
+    return 0
 
 
 def _result(values: argparse.Namespace, options: Options, table: Optional[Path]) -> CalibrationResult:

@@ -1,10 +1,15 @@
-"""Errors that end a command, and how they are printed."""
+"""Errors that end a command, what is wrong with a recording, and how both are printed."""
 
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from polar_pipeline._util.text import printable, printable_lines
+
+if TYPE_CHECKING:  # `--help` does without them
+    from polar_pipeline.quality.layout import LayoutCheck
+    from polar_pipeline.replay.run import Summary
 
 #: Characters of an error of one line that are shown; it may list what is allowed.
 MAX_SHOWN = 1000
@@ -27,3 +32,16 @@ class TerminatedError(BaseException):
 def show_error(text: str) -> None:
     """Print an error to stderr, without control characters; one of a single line is cut to `MAX_SHOWN` characters."""
     print(printable_lines(text) if "\n" in text else printable(text, MAX_SHOWN), file=sys.stderr)
+
+
+def show_findings(summary: Summary) -> None:
+    """Print to stderr which frames could not be used, and whether the parameters do not fit the mosaic."""
+    for cause, row in summary.rejected.items():
+        show_error(f"not usable: {row.frames} x {cause}; the first: {row.reason}")
+    show_layout(summary.layout)
+
+
+def show_layout(layout: LayoutCheck) -> None:
+    """Print to stderr that the parameters do not fit the mosaic, if a frame shows it."""
+    if layout.fits is False:
+        show_error(f"layout: {layout.text}")

@@ -9,7 +9,7 @@ import numpy as np
 
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.text import printable
-from polar_pipeline.cli.findings import show_layout
+from polar_pipeline.cli.errors import show_layout
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_pipeline
 from polar_pipeline.cli.outputs import check_output_files
 from polar_pipeline.cli.source_arguments import add_picture_argument, add_size_limit_argument

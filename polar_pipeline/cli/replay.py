@@ -11,8 +11,7 @@ from tqdm import tqdm
 
 from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline._util.text import printable
-from polar_pipeline.cli.errors import UsageError
-from polar_pipeline.cli.findings import show_findings
+from polar_pipeline.cli.errors import UsageError, show_findings
 from polar_pipeline.cli.option_arguments import (
     add_params_argument,
     add_pipeline_arguments,
@@ -20,8 +19,13 @@ from polar_pipeline.cli.option_arguments import (
     requested_pipeline,
 )
 from polar_pipeline.cli.outputs import check_output_files, report_path
-from polar_pipeline.cli.reference_argument import add_reference_argument, check_reference, open_reference
-from polar_pipeline.cli.source_arguments import add_picture_rate_argument, add_source_arguments
+from polar_pipeline.cli.source_arguments import (
+    add_picture_rate_argument,
+    add_reference_argument,
+    add_source_arguments,
+    check_reference,
+    open_reference,
+)
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import DEFAULT_PRODUCTS, get_products
 from polar_pipeline.replay.compare import Golden, ProductComparison, format_rows, open_golden

@@ -14,12 +14,16 @@ from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline._util.stop_flag import StopFlag
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.argument_types import parse_integer
-from polar_pipeline.cli.errors import GET_ROS, FailureError, UsageError, show_error
-from polar_pipeline.cli.findings import show_findings
+from polar_pipeline.cli.errors import GET_ROS, FailureError, UsageError, show_error, show_findings
 from polar_pipeline.cli.option_arguments import add_params_argument, add_pipeline_arguments, requested_pipeline
 from polar_pipeline.cli.outputs import check_output_files
-from polar_pipeline.cli.reference_argument import add_reference_argument, check_reference, open_reference
-from polar_pipeline.cli.source_arguments import add_picture_rate_argument, add_source_arguments
+from polar_pipeline.cli.source_arguments import (
+    add_picture_rate_argument,
+    add_reference_argument,
+    add_source_arguments,
+    check_reference,
+    open_reference,
+)
 from polar_pipeline.replay.limits import SourceError
 from polar_pipeline.replay.report import format_timings
 from polar_pipeline.replay.run import Summary, replay

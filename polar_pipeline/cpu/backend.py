@@ -10,8 +10,8 @@ from typing import Dict, Optional, Set, Tuple
 
 import numpy as np
 
-from polar_pipeline._util.address_space import require_address_space
 from polar_pipeline._util.cpus import available_cores
+from polar_pipeline._util.memory_limit import require_address_space
 from polar_pipeline.backend import Buffers, Output, Ticket
 from polar_pipeline.cpu.arguments import FrameArguments
 from polar_pipeline.cpu.library import Kernels, KernelsError, load_kernels

@@ -158,8 +158,10 @@ def jetson_checks() -> Iterator[Check]:
     linux = f", Jetson Linux {release.group(1)[1:]}.{release.group(2)}" if release else ""
     yield Check("jetson", "ok", (_board() or "model not visible here") + linux)
     yield _power_mode()
-    yield _cpu_clocks()
-    yield _gpu_clock()
+    cores = ROOT.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq")
+    yield _clock("cpu clocks", cores, "scaling_governor", "scaling_min_freq", "scaling_max_freq")
+    gpus = (path for path in ROOT.glob("sys/class/devfreq/*") if re.search(r"gpu|gv11b|ga10b|gp10b", path.name))
+    yield _clock("gpu clock", gpus, "governor", "min_freq", "max_freq")
 
 
 def _speed(name: str) -> Tuple[bool, bool, int, int]:
@@ -200,16 +202,6 @@ def _clock(topic: str, folders: Iterable[Path], governor: str, lowest: str, high
     if not clocks or not all(map(all, clocks.values())):
         return Check(topic, "missing", "not readable here; on the Jetson itself: sudo jetson_clocks --show")
     return Check(topic, "ok", f"{len(clocks)} at their highest")
-
-
-def _cpu_clocks() -> Check:
-    folders = ROOT.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq")
-    return _clock("cpu clocks", folders, "scaling_governor", "scaling_min_freq", "scaling_max_freq")
-
-
-def _gpu_clock() -> Check:
-    folders = (path for path in ROOT.glob("sys/class/devfreq/*") if re.search(r"gpu|gv11b|ga10b|gp10b", path.name))
-    return _clock("gpu clock", folders, "governor", "min_freq", "max_freq")
 
 
 # ----------------------------------------------------------------------------------------------------------- transport

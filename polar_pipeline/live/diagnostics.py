@@ -43,7 +43,7 @@ RANKS = (0.5, 0.95, 0.99, 1.0)
 
 
 class RecentTimes:
-    """Ring of the times of the newest frames, by stage. Nothing here locks."""
+    """Ring buffer of the times of the newest frames, by stage. Not thread-safe."""
 
     def __init__(self) -> None:
         self._ends = np.full(MAX_FRAMES, -np.inf)
@@ -62,7 +62,7 @@ class RecentTimes:
             times[index] = timings.get(stage, np.nan)
 
     def percentiles(self, now: float) -> Dict[str, Tuple[float, ...]]:
-        """Stage -> times of frames at `RANKS`, over `WINDOW`, in the order in which stages were first seen."""
+        """Return stage -> times of frames at `RANKS`, over `WINDOW`, in the order in which stages were first seen."""
         is_recent = self._ends >= now - WINDOW
         percentiles = {}
         for stage, times in self._stages.items():
@@ -118,7 +118,7 @@ class Diagnostics:
         self._last_error = ""
 
     def received(self, stamp_ns: Optional[int] = None) -> None:
-        """A message came in, of a frame with this stamp where one can be read."""
+        """Count a received message, and note the stamp of its frame if it has a readable one."""
         with self._lock:
             self._counts["received"] += 1
             self._receipts.append(self._clock())
@@ -127,12 +127,12 @@ class Diagnostics:
 
     @property
     def is_receiving(self) -> bool:
-        """Whether a message came in within the last seconds."""
+        """Whether a message was received within the last `RATE_PERIOD` seconds."""
         with self._lock:
             return bool(self._receipts) and self._clock() - self._receipts[-1] < RATE_PERIOD
 
     def dropped(self, cause: str, count: int = 1) -> None:
-        """Good frames were lost: by `overload` (newer ones filled the queue) or in `transport`."""
+        """Count good frames that were lost: by `overload` (newer ones filled the queue) or in `transport`."""
         with self._lock:
             self._counts[f"dropped: {cause}"] += count
 
@@ -167,7 +167,7 @@ class Diagnostics:
             self.refuse("internal", reason, traceback.format_exc())
 
     def aged(self, age: float) -> Optional[float]:
-        """A frame was this old, in seconds of the node's clock, when it came in.
+        """Note the age of a received frame in seconds of the node's clock.
 
         Returns:
             The age, or None if its stamp cannot be of this machine's clock.
@@ -178,13 +178,13 @@ class Diagnostics:
         return age if is_plausible else None
 
     def restarted(self) -> None:
-        """Stamps jumped backwards: a bag looped or a camera started again."""
+        """Count a backward jump of stamps: a bag looped, or a camera was restarted."""
         with self._lock:
             self._counts["restarts"] += 1
             self._ages = RecentTimes()
 
     def published(self, timings: Mapping[str, float]) -> bool:
-        """A frame was published; seconds per stage.
+        """Count a published frame, and note its seconds per stage.
 
         Returns:
             Whether the next frame was due before that: `total` is longer than the time from one stamp to the next.
@@ -197,12 +197,12 @@ class Diagnostics:
             return late
 
     def idled(self) -> None:
-        """A good frame came in, and no output had a subscriber."""
+        """Count a good frame for which no output had a subscriber."""
         with self._lock:
             self._counts["unwanted"] += 1
 
     def listened(self, is_wanted: bool) -> Optional[str]:
-        """Whether any output has a subscriber now; to be called about every second.
+        """Note whether any output has a subscriber now; to be called about every second.
 
         Returns:
             The line to log when frames stay away although there are subscribers, now and then, or None.
@@ -231,7 +231,7 @@ class Diagnostics:
         return now - last >= allowed
 
     def statuses(self, hardware: str, silence: str) -> List[Status]:
-        """The state since the start, and what happened since the last call, which sets level and message.
+        """Report counts since the start; the level and the message cover the time since the last call.
 
         Args:
             hardware: What the camera is.
@@ -257,14 +257,14 @@ class Diagnostics:
         ]
 
     def _describe_ages(self) -> str:
-        """Percentiles of the ages; a single impossible one means that the stamps are of another clock."""
+        """Describe the ages of frames; a single implausible age means that the stamps are from another clock."""
         ages = self._ages.percentiles(self._clock()).get("age")
         if ages is None:
             return "n/a"
         return "n/a (device clock)" if math.isinf(ages[-1]) else describe(ages)
 
     def _judge(self, counts: Mapping[str, int], silence: str) -> Tuple[Level, str]:
-        """Level and message of what happened since the last report."""
+        """Derive level and message from the counts since the last report."""
         said = []
         for what in ("dropped", "refused"):
             causes = [
@@ -286,12 +286,12 @@ class Diagnostics:
         return Level.OK, f"{self._rate():.1f} Hz"
 
     def _rate(self) -> float:
-        """Frames per second of wall time."""
+        """Compute the frames per second of wall time."""
         start = self._clock() - RATE_PERIOD
         times = [received for received in self._receipts if received >= start]
         return (len(times) - 1) / max(times[-1] - times[0], 1e-9) if len(times) > 1 else 0.0
 
 
 def describe(seconds: Tuple[float, ...]) -> str:
-    """`p50 / p95 / p99 / max` in milliseconds."""
+    """Format times at `RANKS` as `p50 / p95 / p99 / max` in milliseconds."""
     return " / ".join(f"{1000 * value:.2f}" for value in seconds)

@@ -32,19 +32,19 @@ class DropOldestQueue(Generic[T]):
             return is_full
 
     def take(self, wait: bool = True) -> Optional[T]:
-        """The oldest item; None once closed, or if the queue is empty and `wait` is False."""
+        """Remove and return the oldest item; None if the queue is closed, or is empty and `wait` is False."""
         with self._condition:
             if wait:
                 self._condition.wait_for(lambda: self._closed or self._items)
             return self._items.popleft() if self._items and not self._closed else None
 
     def wait(self, timeout: float) -> bool:
-        """Wait for an item for so many seconds at most; whether there is one, or the queue is closed."""
+        """Wait up to `timeout` seconds; return whether there is an item, or the queue is closed."""
         with self._condition:
             return self._condition.wait_for(lambda: self._closed or bool(self._items), timeout)
 
     def close(self) -> None:
-        """Wake the threads that wait, and drop all items; none is given out after this."""
+        """Drop all items, and wake the threads that wait; `take` returns None from now on."""
         with self._condition:
             self._closed = True
             self._items.clear()

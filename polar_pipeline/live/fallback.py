@@ -1,4 +1,4 @@
-"""What a node does when the GPU fails. Imports no ROS."""
+"""Settings that replace those asked for after a failure of the GPU. Imports no ROS."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RETRY_PERIOD = 10.0
 
 
 class Fallback:
-    """Chooses the settings that hold: those asked for, or for a while after the GPU failed the same on the CPU.
+    """Choice of the settings in use: those asked for, or their CPU variant for a while after the GPU failed.
 
     The worker calls `failed` and `worked`; any thread calls `settings` and `problem`.
 
@@ -29,22 +29,22 @@ class Fallback:
         self._until = clock()
 
     def failed(self, reason: str) -> None:
-        """The GPU failed."""
+        """Note a failure of the GPU."""
         self._until = self._clock() + RETRY_PERIOD
         self.reason = reason
 
     def worked(self) -> None:
-        """The GPU worked."""
+        """Note that the GPU works."""
         self.reason = ""
 
     def settings(self, wanted: Settings) -> Settings:
-        """The settings that hold now in place of those asked for."""
+        """Return the settings in use now in place of those asked for."""
         if self.reason and wanted.on_device_error == "cpu" and self._clock() < self._until:
             return wanted.on_cpu()
         return wanted
 
     def problem(self, wanted: Settings) -> str:
-        """What follows from a failure with the settings asked for, and its reason; "" while the GPU works."""
+        """Describe the consequence and the reason of the failure; "" while the GPU works."""
         if not self.reason or wanted.options.backend == "cpu":
             return ""
         what = {"cpu": "the CPU took over", "retry": "the next frame tries again", "stop": "the node ends"}

@@ -1,4 +1,4 @@
-"""A frame in the live node, from its receipt to its publication. Imports no ROS."""
+"""Records of a frame in the live node, from its receipt to its publication. Imports no ROS."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from polar_pipeline.sensor.frames import Frame
 
 @dataclass(frozen=True)
 class ReceivedImage:
-    """A raw image as it came in.
+    """A raw image as it was received.
 
     Attributes:
         cdr: Serialized `sensor_msgs/Image`.
@@ -31,7 +31,7 @@ class LiveFrame:
     """A decoded frame whose products are being computed or published.
 
     Attributes:
-        received: The frame as it came in.
+        received: The frame as it was received.
         image: The decoded message.
         raw: Its pixels.
         settings: Settings by which its outputs are made.

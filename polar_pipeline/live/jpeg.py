@@ -1,4 +1,4 @@
-"""JPEG of images for viewing: by nvImageCodec on the GPU where that computes them, else by OpenCV. Imports no ROS."""
+"""JPEG encoding of images for viewing: nvImageCodec on a GPU that computes them, else OpenCV. Imports no ROS."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Encode = Callable[[np.ndarray, int], np.ndarray]
 
 
 def encode_with_opencv(image: np.ndarray, quality: int) -> np.ndarray:
-    """An `Encode` that computes on the CPU.
+    """Encode an image on the CPU; an `Encode`.
 
     Raises:
         RuntimeError: OpenCV cannot encode the image.
@@ -38,7 +38,7 @@ def encode_with_opencv(image: np.ndarray, quality: int) -> np.ndarray:
 
 
 class NvImageCodec:
-    """An `Encode` by NVIDIA's nvImageCodec. Chroma has half the resolution, as OpenCV's has.
+    """JPEG encoder (an `Encode`) of NVIDIA's nvImageCodec. Chroma has half the resolution, as with OpenCV.
 
     Args:
         codec: The module `nvidia.nvimgcodec`.
@@ -65,7 +65,7 @@ class NvImageCodec:
 
 @contextmanager
 def _only_jpeg() -> Iterator[None]:
-    """Have nvImageCodec load no plug-in but the one for JPEG while it is imported.
+    """Make nvImageCodec load only its plug-in for JPEG while it is imported.
 
     For each of the others it would write to stderr that a library is missing.
     """
@@ -85,7 +85,7 @@ def _only_jpeg() -> Iterator[None]:
 
 
 def make_gpu_encoder() -> NvImageCodec:
-    """NvImageCodec with nvJPEG on this thread's CUDA device, and none of its encoders for CPUs.
+    """Create an nvImageCodec encoder on this thread's CUDA device, without encoders for CPUs.
 
     Raises:
         ImportError: It is not installed.
@@ -99,7 +99,7 @@ def make_gpu_encoder() -> NvImageCodec:
 
 
 class JpegEncoder:
-    """Encodes images on the GPU where that computed them and nvImageCodec works, else on the CPU.
+    """JPEG encoder for images of both backends: on the GPU if it computed them and nvImageCodec works, else on the CPU.
 
     After the first failure of nvImageCodec, which is logged, OpenCV encodes all images. One thread at a time calls it.
 
@@ -136,6 +136,6 @@ class JpegEncoder:
         return encode_with_opencv(image, quality)
 
     def _give_up(self, log: Callable[[str], object], reason: Exception) -> None:
-        """From now on OpenCV encodes."""
+        """Use OpenCV from now on."""
         self._gpu, self._failed = None, True
         log(f"JPEG is encoded by OpenCV on the CPU: {type(reason).__name__}: {printable(str(reason))}")

@@ -59,7 +59,7 @@ class Parameter(Option):
 
     @property
     def allowed(self) -> str:
-        """The values allowed, in words."""
+        """The allowed values, in words."""
         if self.dynamic:
             return "a number, text, or a list of either"
         if self.choices or self.numbers:
@@ -73,7 +73,7 @@ class Parameter(Option):
         return words if self.limits is None else f"{words} in [{self.limits[0]}, {self.limits[1]}]"
 
     def checked(self, value: object) -> Value:
-        """The value, a list as a tuple and a whole number as a float where one is meant, if it is allowed by itself.
+        """Check a value by itself; return a list as a tuple, and a whole number as a float if the parameter is one.
 
         Args:
             value: Of any type. ROS hands arrays over as `array.array` or list, and None for what is not set.
@@ -168,26 +168,26 @@ class Settings:
     )
 
     def computable(self, products: Iterable[str]) -> Tuple[str, ...]:
-        """Those of the products that these settings can make."""
+        """Select the products that can be computed with these settings."""
         return tuple(name for name in products if name in self.options.products)
 
     def without_reference(self, products: Tuple[str, ...]) -> Tuple[str, ...]:
-        """Those of the products for which a frame suffices: the image of mode `reference` may not have come in yet."""
+        """Select the products that need no reference image, which may not have been received yet."""
         if self.options.ssim_mode != "reference":
             return products
         return tuple(name for name in products if name not in SSIM_PRODUCTS)
 
     def rectified_by(self, lens: LensCalibration) -> Settings:
-        """The same settings with the lens calibration that came with the frames."""
+        """Return these settings with the lens calibration that was received with the frames."""
         return replace(self, options=self.options.with_held(rectify=lens))
 
     def on_cpu(self) -> Settings:
-        """The same settings for the CPU backend."""
+        """Return these settings for the CPU backend."""
         precision = "auto" if self.options.precision == "fp16" else self.options.precision
         return replace(self, options=self.options.with_held(backend="cpu", precision=precision))
 
     def arguments(self, products: Tuple[str, ...]) -> Dict[str, Any]:
-        """Arguments of a `Pipeline` that makes these products."""
+        """Return the arguments of a `Pipeline` that computes these products."""
         arguments = self.options.arguments()
         if not set(products) & set(SSIM_PRODUCTS):
             del arguments["ssim_mode"]  # without SSIM no reference is needed
@@ -214,7 +214,7 @@ _OWN = declared(Settings)
 
 
 def _parameters() -> Iterator[Parameter]:
-    """Every parameter, in the order of the fields of `Settings`."""
+    """Yield every parameter, in the order of the fields of `Settings`."""
     groups: Dict[str, Mapping[str, Option]] = {"options": OPTIONS, "limits": _LIMITS, "display": _DISPLAY}
     for field in fields(Settings):
         for row in groups[field.name].values() if field.name in groups else (_OWN[field.name],):
@@ -228,7 +228,7 @@ PARAMETERS: Dict[str, Parameter] = {row.name: row for row in _parameters()}
 
 
 def _make_options(chosen: Mapping[str, Any]) -> Options:
-    """Options for all products that can be computed: with a geometry those of the noise cannot.
+    """Build options for all products that can be computed; a geometry excludes the products of noise.
 
     Raises:
         ValueError: An option is not allowed, alone or beside the others.
@@ -240,7 +240,7 @@ def _make_options(chosen: Mapping[str, Any]) -> Options:
 
 
 def make_settings(values: Mapping[str, object]) -> Settings:
-    """Settings from the values of all parameters.
+    """Build settings from the values of all parameters.
 
     Args:
         values: Parameter name -> value, for every name in `PARAMETERS`.

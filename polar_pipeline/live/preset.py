@@ -37,7 +37,7 @@ _Dumper.add_representer(_QuotedText, lambda dumper, text: dumper.represent_scala
 
 
 def plain(value: object) -> object:
-    """A parameter's value as YAML can hold it; ROS hands arrays over as tuple, list or `array.array`.
+    """Convert a parameter's value to types of YAML; ROS passes arrays as tuple, list or `array.array`.
 
     Raises:
         ValueError: No parameter can have this value.
@@ -52,7 +52,7 @@ def plain(value: object) -> object:
 
 
 def to_yaml(values: Mapping[str, object], title: str) -> str:
-    """A parameter file for nodes of any name.
+    """Format a parameter file for nodes of any name.
 
     Args:
         values: Name, with dots between its parts, -> value.
@@ -76,7 +76,7 @@ def to_yaml(values: Mapping[str, object], title: str) -> str:
 
 
 def from_yaml(path: Path) -> Dict[str, object]:
-    """The value of every parameter according to a parameter file; those it does not name have their defaults.
+    """Read the value of every parameter from a parameter file; a parameter that it does not name has its default.
 
     The file's values for every node (`/**`) apply first, then those for the one node that it names.
 
@@ -92,7 +92,7 @@ def from_yaml(path: Path) -> Dict[str, object]:
     try:
         check_parameters(found)
     except ValueError as err:
-        raise _wrong(path, f"says what no node takes: {err}") from err
+        raise _wrong(path, f"contains invalid parameters: {err}") from err
     return {name: found.get(name, row.default) for name, row in PARAMETERS.items()}
 
 
@@ -115,12 +115,12 @@ def check_parameters(values: Mapping[str, object]) -> None:
 
 
 def is_known(name: str) -> bool:
-    """Whether a node of this package has a parameter of this name, rclpy's own included."""
+    """Return whether a node of this package has a parameter of this name, including the parameters of rclpy."""
     return name in PARAMETERS or name in _SWITCHES or name.startswith(_QOS)
 
 
 def params_files(argv: Sequence[str]) -> List[Path]:
-    """The files that a command line names with `--params-file`, as ROS reads it: between `--ros-args` and `--`."""
+    """List the files that a command line names with `--params-file` between `--ros-args` and `--`."""
     found: List[Path] = []
     is_ros, words = False, iter(argv)
     for word in words:
@@ -166,7 +166,7 @@ def judge_unknown(names: Iterable[str], node: str, files: Iterable[Path]) -> Tup
 
 
 def read_nodes(path: Path) -> Dict[str, Dict[str, object]]:
-    """The parameters in a file, by the name of the node as the file has it; nodes of any package.
+    """Read the parameters of nodes of any package from a file, by the name of the node in the file.
 
     Raises:
         ValueError: The file cannot be read, or is not a parameter file; the message names it.
@@ -179,7 +179,7 @@ def read_nodes(path: Path) -> Dict[str, Dict[str, object]]:
                 raise ValueError(f"the node {printable(name)} occurs twice")
             nodes[name] = flatten(parameters)
     except ValueError as err:
-        raise _wrong(path, f"is no file of ROS parameters: {err}") from err
+        raise _wrong(path, f"is not a file of ROS parameters: {err}") from err
     return nodes
 
 
@@ -212,7 +212,7 @@ def _wrong(path: Path, reason: str) -> ValueError:
 
 
 def flatten(tree: Mapping[object, object], prefix: str = "") -> Dict[str, object]:
-    """Nested parameters as a flat mapping, with dots in the names; the inverse of the nesting in `to_yaml`.
+    """Flatten nested parameters to names with dots; the inverse of the nesting in `to_yaml`.
 
     Raises:
         ValueError: A name is too long, or occurs twice, such as `raw: {flip: ...}` beside `raw.flip: ...`.

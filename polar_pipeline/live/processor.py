@@ -19,9 +19,8 @@ from polar_pipeline.live.drop_oldest_queue import DropOldestQueue
 from polar_pipeline.live.fallback import Fallback
 from polar_pipeline.live.frame import LiveFrame, ReceivedImage
 from polar_pipeline.live.parameters import Settings
-from polar_pipeline.live.pipelines import ActivePipeline, PipelineSwitch
+from polar_pipeline.live.pipelines import ActivePipeline, ExpectedMessage, PipelineSwitch, warm_up
 from polar_pipeline.live.publisher import FramePublisher
-from polar_pipeline.live.warmup import ExpectedMessage, warm_up
 from polar_pipeline.options import FROM_FRAMES
 from polar_pipeline.pipeline import Raw
 from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS, full_level
@@ -44,7 +43,7 @@ _STAMP_END = 12
 
 
 class FrameProcessor:
-    """Computes those products of each frame that have subscribers, in a thread of its own: the worker.
+    """Worker thread that computes the products of each frame that have subscribers.
 
     Which thread does what:
         - The executor's thread calls `put` and `message_memory`, and sets `reference` and `camera_info`.
@@ -98,7 +97,7 @@ class FrameProcessor:
     # ---------------------------------------------------------------------------------------------- the main thread
 
     def warm_up(self) -> None:
-        """Load and generate what frames need on first use, which would cost the first ones 150 ms.
+        """Load and compile everything that the first frame would otherwise wait 150 ms for.
 
         Compiles every product but SSIM's for a camera's frame too, which serve until those subscribed to are ready.
 
@@ -144,7 +143,7 @@ class FrameProcessor:
     # ----------------------------------------------------------------------------------------- the executor's thread
 
     def message_memory(self) -> Optional[np.ndarray]:
-        """Memory for the next message, from which its frame need not be copied; None where any will do."""
+        """Return memory for the next message, from which its frame need not be copied; None if any memory does."""
         return self._expected.memory() if self._expected else None
 
     def put(self, image: ReceivedImage) -> None:
@@ -192,7 +191,7 @@ class FrameProcessor:
             prepared = products
 
     def _attempt(self, step: Callable[[T], bool], item: T) -> bool:
-        """One step of one frame; an error costs this frame, one of the GPU those in progress too, but no later ones."""
+        """Run a step of a frame; an error costs this frame, an error of the GPU also the frames in progress."""
         try:
             return step(item)
         except FrameError as err:
@@ -215,7 +214,7 @@ class FrameProcessor:
             self.failure = reason
 
     def _settings_in_use(self) -> Settings:
-        """The settings asked for, or those for the CPU after a failure, with the lens calibration of the frames."""
+        """Return the settings for the next frame, with the fallback to the CPU and the lens calibration applied."""
         settings = self._fallback.settings(self._settings())
         cdr = self.camera_info
         if settings.options.rectify != FROM_FRAMES or cdr is None:
@@ -261,7 +260,7 @@ class FrameProcessor:
         return frame.pipeline is not None and len(self._in_progress) < frame.pipeline.depth
 
     def _note(self, image: messages.ImageMessage) -> bool:
-        """Keep what the next frame needs to know; returns whether this one's stamp is below that of the one before."""
+        """Remember the frame's stamp; return whether it is below the stamp of the previous frame."""
         if self._is_first:
             self._is_first = False
             self._logger.info(f"first frame: {image.width}x{image.height} {quoted(image.encoding)}")
@@ -284,7 +283,7 @@ class FrameProcessor:
         return True
 
     def _computable(self, wanted: Tuple[str, ...], settings: Settings) -> Tuple[str, ...]:
-        """Those of the products that the settings allow; the others are refused."""
+        """Select the products that the settings allow, and report the other ones."""
         products = settings.computable(wanted)
         if products != wanted:
             left_out = ", ".join(name for name in wanted if name not in products)
@@ -294,7 +293,7 @@ class FrameProcessor:
     def _choose_pipeline(
         self, settings: Settings, products: Tuple[str, ...], raw: Raw
     ) -> Tuple[Optional[ActivePipeline], Optional[np.ndarray]]:
-        """The pipeline for a frame, None for no products, and the image that SSIM compares with, if it needs one."""
+        """Return the pipeline for a frame (None for no products), and the reference image if SSIM needs one."""
         reference, others = None, settings.without_reference(products)
         if products != others:
             size = settings.options.output_size(raw.shape)
@@ -306,7 +305,7 @@ class FrameProcessor:
         return self._pipelines.get(settings, products, raw) if products else None, reference
 
     def _get_reference(self, size: Tuple[int, int]) -> np.ndarray:
-        """The newest image of topic `reference` as (h, w) float32, decoded once.
+        """Return the newest image of topic `reference` as (h, w) float32, decoded once.
 
         Raises:
             FrameError: No image came in yet, or it does not fit (cause `reference`).
@@ -325,7 +324,7 @@ class FrameProcessor:
 
 
 def needed_products(demand: FrozenSet[str], settings: Settings) -> Tuple[str, ...]:
-    """The products to compute for a frame whose `demand` are topics, in the order of `PRODUCTS`."""
+    """List the products to compute for the topics in `demand`, in the order of `PRODUCTS`."""
     needed = {PRODUCT_OF_TOPIC[topic] for topic in demand if topic in PRODUCT_OF_TOPIC}
     needed.update(JUDGED_PRODUCTS if settings.always else ())
     if NUMBER_TOPICS["saturated"] in demand and not settings.without_reference(tuple(needed)):
@@ -334,7 +333,7 @@ def needed_products(demand: FrozenSet[str], settings: Settings) -> Tuple[str, ..
 
 
 def decode_reference(cdr: bytes) -> np.ndarray:
-    """A serialized mono8, 16UC1 or 32FC1 image as (h, w) float32, full scale 1.
+    """Decode a serialized mono8, 16UC1 or 32FC1 image to (h, w) float32, full scale 1.
 
     Raises:
         FrameError: It cannot be decoded, or is of another encoding (cause `reference`).

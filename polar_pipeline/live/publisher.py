@@ -1,4 +1,4 @@
-"""Makes the messages of finished frames and publishes them. Imports no ROS."""
+"""Messages of finished frames, and their publication. Imports no ROS."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ OutgoingMessage = Tuple[OutputTopic, messages.Cdr]
 
 
 class FramePublisher:
-    """Makes every message of a frame and then publishes them together, in a thread of its own if frames come fast.
+    """Publisher of all messages of a frame at once, in a thread of its own if frames come fast.
 
     A frame that came in after the one before was out is published by the worker itself: there is nothing that the
     worker could do meanwhile, and a thread that wakes up takes a tenth of a millisecond, and works with cold caches.
@@ -101,11 +101,11 @@ class FramePublisher:
     # --------------------------------------------------------------------------------------------------- the worker
 
     def demand(self) -> FrozenSet[str]:
-        """Topics that have subscribers now."""
+        """Return the topics that have subscribers now."""
         return frozenset(name for name, topic in self._topics.items() if topic.get_subscription_count())
 
     def submit(self, frame: LiveFrame) -> None:
-        """Have a frame published; waits until the one before is out, so that messages of a topic stay in order."""
+        """Publish a frame after the previous one, so that the messages of a topic stay in order."""
         finished = time.perf_counter()
         if self._previous is not None:
             self._previous.result()
@@ -160,7 +160,7 @@ class FramePublisher:
             self.layout = check_layout(frame.raw, settings.options)
 
     def _product_messages(self, frame: LiveFrame, result: Result) -> List[OutgoingMessage]:
-        """Images, numbers and JPEGs that had subscribers."""
+        """Encode the images, numbers and JPEGs that had subscribers."""
         demand, settings = frame.demand, frame.settings
         stamp_ns, frame_id = _header(frame)
         outgoing: List[OutgoingMessage] = []
@@ -187,7 +187,7 @@ class FramePublisher:
         return outgoing
 
     def _camera_info_messages(self, frame: LiveFrame) -> List[OutgoingMessage]:
-        """The lens calibration, scaled to the outputs and stamped as the frame; none if it does not fit."""
+        """Encode the lens calibration, scaled to the outputs and stamped as the frame; nothing if it does not fit."""
         wanted = tuple(topic for topic in CAMERA_INFO_TOPICS if topic in frame.demand)
         if not wanted:
             return []
@@ -200,14 +200,14 @@ class FramePublisher:
         return [(self._topics[name], cdr) for name, cdr in encoded.items()]
 
     def _publish_numbers(self, frame: LiveFrame, quality: Optional[FrameQuality]) -> None:
-        """Publish those numbers of a frame that had subscribers; saturation where anything was computed."""
+        """Publish the numbers of a frame that had subscribers; saturation only if a product was computed."""
         values = {"total_ms": 1000 * frame.timings["total"], "saturated": quality.saturated if quality else None}
         for name, value in values.items():
             if NUMBER_TOPICS[name] in frame.demand and value is not None:
                 self._topics[NUMBER_TOPICS[name]].publish(bytes(messages.encode_float32(value)))
 
     def _publish_latency(self, frame: LiveFrame, quality: Optional[FrameQuality], is_late: bool) -> None:
-        """Publish the times of a frame, and its quality where it was measured."""
+        """Publish the times of a frame, and its quality if it was measured."""
         sensor = frame.settings.options.sensor.name
         values = {stage: f"{1000 * seconds:.3f}" for stage, seconds in frame.timings.items()}
         values["age"] = "n/a" if frame.age is None else f"{1000 * frame.age:.3f}"
@@ -220,12 +220,12 @@ class FramePublisher:
 
 
 def _header(frame: LiveFrame) -> Tuple[int, str]:
-    """Stamp in nanoseconds and frame_id of a frame's messages, without control characters."""
+    """Return the stamp in nanoseconds and the frame_id, without control characters, of a frame's messages."""
     return frame.image.stamp_ns, frame.settings.frame_id or printable(frame.image.frame_id, messages.MAX_NAME)
 
 
 def _as_bytes(name: str, image: np.ndarray) -> np.ndarray:
-    """A product in the display encoding: AoLP wraps at pi, everything else spans [0, 1]; NaN becomes 0.
+    """Convert a product to the display encoding: AoLP wraps at pi, all others span [0, 1]; NaN becomes 0.
 
     Args:
         name: Of the product.

@@ -1,4 +1,4 @@
-"""Writes a frame and everything that made its products into a folder for a bug report. Imports no ROS.
+"""Snapshots for bug reports: a frame, and everything that its products depend on. Imports no ROS.
 
 Everything is written under a temporary name that becomes the folder's when it is complete.
 """
@@ -34,7 +34,7 @@ from polar_pipeline.sensor.frames import FrameError
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A frame, and what a node knows about it.
+    """A frame, and the state of the node that computes it.
 
     Attributes:
         node: The node's name.
@@ -62,7 +62,7 @@ _NAME = re.compile(r".+_(\d{8}_\d{6}_\d{3})")
 
 
 def snapshot_folder(name: str) -> Path:
-    """Where snapshots go: the folder of that name, or if it is empty one in ROS's own home.
+    """Return the folder of snapshots: `name`, or if that is empty a folder in the home of ROS.
 
     Raises:
         OSError: The user has no home.
@@ -122,7 +122,7 @@ def _make_room(folder: Path, quota: int, wanted: int) -> None:
 
 
 def _size(folder: Path) -> int:
-    """Bytes of the files in a folder; one that disappears meanwhile has none."""
+    """Sum the bytes of the files in a folder; a file that disappears meanwhile counts as 0."""
     total = 0
     for path in folder.iterdir():
         with suppress(FileNotFoundError):
@@ -145,7 +145,7 @@ def _texts(snapshot: Snapshot) -> Iterator[Tuple[str, str]]:
 
 
 def _write_frame(folder: Path, snapshot: Snapshot) -> None:
-    """The frame as it came, as a picture, and its products."""
+    """Write the frame as it was received, as a picture, and its products."""
     try:
         image: Optional[ImageMessage] = messages.decode_image(snapshot.cdr)
     except FrameError:  # `error.txt` says why
@@ -169,7 +169,7 @@ def _write_frame(folder: Path, snapshot: Snapshot) -> None:
 
 
 def _compute(snapshot: Snapshot, settings: Settings) -> Dict[str, np.ndarray]:
-    """The raw mosaic and its products; those of SSIM only where no reference is needed."""
+    """Compute the raw mosaic and its products; those of SSIM only if no reference is needed."""
     if settings.options.rectify == FROM_FRAMES and snapshot.camera_info is not None:
         settings = settings.rectified_by(messages.lens_of(messages.decode_camera_info(snapshot.camera_info)))
     options = settings.options

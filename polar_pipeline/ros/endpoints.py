@@ -49,7 +49,7 @@ _QOS_OVERRIDES = QoSOverridingOptions(
 
 
 def create_output(node: Node, message_type: str, name: str) -> Publisher:
-    """A publisher of serialized or typed messages."""
+    """Create a publisher of serialized or typed messages."""
     return node.create_publisher(
         MESSAGE_CLASSES[message_type],
         name,
@@ -60,7 +60,7 @@ def create_output(node: Node, message_type: str, name: str) -> Publisher:
 
 
 def create_input(node: Node, message_type: str, name: str, callback: Any) -> Any:
-    """A subscription whose callback takes serialized messages."""
+    """Create a subscription whose callback takes serialized messages."""
     return node.create_subscription(
         MESSAGE_CLASSES[message_type],
         name,
@@ -73,7 +73,7 @@ def create_input(node: Node, message_type: str, name: str, callback: Any) -> Any
 
 
 def create_outputs(node: Node) -> Dict[str, Publisher]:
-    """Publishers of every output of a node but its report, by topic.
+    """Create the publishers of all outputs of a node, except its report, by topic.
 
     Raises:
         RuntimeError: A parameter `qos_overrides.*` is wrong; then no publisher is left.
@@ -108,7 +108,7 @@ def find_mismatch(node: Node, subscription: Any) -> str:
 
 
 class LossCounter:
-    """Asks the middleware how many messages a subscription has lost.
+    """Counter of the messages that the middleware has lost for a subscription.
 
     rclpy would call back instead (`message_lost`), and with its events executor that is a deadlock: its thread takes
     the event and waits for the reader's lock, which the middleware's thread holds while it reports the next loss
@@ -131,7 +131,7 @@ class LossCounter:
         self._reported = 0
 
     def poll(self) -> int:
-        """Messages lost since the last call; 0 where the middleware does not count them."""
+        """Return the number of messages lost since the last call; 0 if the middleware does not count them."""
         if self._event is None:
             return 0
         with self._event:

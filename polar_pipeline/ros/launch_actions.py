@@ -1,4 +1,4 @@
-"""What the launch files share: the action for a process of this package, and for its end."""
+"""Launch actions that the launch files share: starting a node of this package, and handling its exit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESPAWN_DELAY = 1.0
 
 
 def live_node(context: Any, executable: str, words: Sequence[str] = (), **arguments: Any) -> Any:
-    """The action that starts a node of this package, by the launch arguments `log_level`, `respawn` and `lifecycle`.
+    """Create the action that starts a node, by the launch arguments `log_level`, `respawn` and `lifecycle`.
 
     Args:
         context: Launch's.
@@ -43,7 +43,7 @@ def live_node(context: Any, executable: str, words: Sequence[str] = (), **argume
 
 
 def _after_end(event: Any, _: Any) -> List[Any]:
-    """Do not start a process again that ended because of wrong parameters or arguments: it would end again."""
+    """Prevent the respawn of a process with wrong parameters or arguments: it would only exit again."""
     if event.returncode != WRONG_USAGE:
         return []
     return [

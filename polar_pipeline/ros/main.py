@@ -1,4 +1,4 @@
-"""Runs the live node, or one for every camera of a rig: arguments, start, main loop, exit codes."""
+"""Program of the live node and of a rig: arguments, start, main loop, exit codes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ARGUMENT_TEXTS = ("failed to initialize rcl:", "Unexpected QoS override")
 
 
 class _RosHandler(logging.Handler):
-    """Passes what the package logs without ROS on to the log of ROS."""
+    """Handler that forwards log records of the package to the log of ROS."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Log a record; rclpy wants a line of code for each level."""
@@ -106,13 +106,13 @@ def run(
 
 
 def _refused(err: Exception) -> int:
-    """Say why ROS itself refuses to start, which has no log yet; gives the exit code."""
+    """Print why ROS refuses to start, before there is a log; return the exit code."""
     print(printable_lines(f"polar_pipeline cannot start: {err}"), file=sys.stderr)
     return _exit_code(err)
 
 
 def _exit_code(err: Exception) -> int:
-    """Exit code of a node that could not start: `WRONG_USAGE` for parameters and arguments, else `FAILED`.
+    """Return the exit code of a node that could not start: `WRONG_USAGE` for parameters and arguments, else `FAILED`.
 
     A backend that does not work on this machine is `FAILED`: a GPU's driver may be loaded later.
     """
@@ -136,7 +136,7 @@ def spin_once(executor: Any, nodes: Sequence[LiveNode]) -> None:
 
 
 def _node_arguments(camera: Optional[Camera]) -> Dict[str, Any]:
-    """Arguments of a camera's node; its own names override those of the command line."""
+    """Build the arguments of a camera's node; its names override those of the command line."""
     if camera is None:
         return {}
     names = [("__ns", camera.namespace), ("__node", camera.name), *camera.remappings]

@@ -7,7 +7,7 @@ publishes, each in a thread of its own.
 from __future__ import annotations
 
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from rcl_interfaces.msg import SetParametersResult
@@ -93,7 +93,7 @@ class LiveNode(ParameterNode):
         self._newest: Optional[ReceivedImage] = None
         self._statuses: List[messages.Status] = []  # the newest report, for snapshots
         self._snapshots: Optional[ThreadPoolExecutor] = None
-        self._snapshot: Optional[Future[Any]] = None
+        self._snapshot: Optional[Any] = None  # a future
         self._snapshot_due = 0.0
         self._report = create_output(self, topics.DIAGNOSTICS, topics.REPORT)
         # a steady clock: a simulated one may stand still or jump
@@ -212,7 +212,7 @@ class LiveNode(ParameterNode):
         super().close()
 
     def _current_settings(self) -> Settings:
-        """The settings asked for, of a node that is configured."""
+        """Return the settings asked for; the node must be configured."""
         if self._settings is None:
             raise RuntimeError("the node is not configured")
         return self._settings
@@ -238,35 +238,38 @@ class LiveNode(ParameterNode):
     # ------------------------------------------------------------------------------------------------------- snapshots
 
     def _on_snapshot(self, _: Trigger.Request, response: Trigger.Response) -> Any:
-        """Have the newest frame written for a bug report; gives a response, or a future of it."""
-        newest, processor, thread = self._newest, self.processor, self._snapshots
-        if newest is None or processor is None or thread is None:
+        """Write the newest frame for a bug report; return the response, or a future of it."""
+        if self.processor is None or self._snapshots is None:
+            response.message = f"the node is {self.state}"
+        elif self._newest is None:
             response.message = f"no frame came in on {self.input.topic_name} yet"
         elif self._snapshot is not None and not self._snapshot.done():
             response.message = "another snapshot is being written"
         elif time.monotonic() < self._snapshot_due:
             response.message = f"the last snapshot was less than {SNAPSHOT_PERIOD:g} s ago"
-        if newest is None or processor is None or thread is None or response.message:
-            return response
-        settings = self._current_settings()
-        values = {name: self.get_parameter(name).value for name in PARAMETERS}
-        digest = settings.options.calibration.digest if settings.options.calibration else ""
-        snapshot = Snapshot(
+        else:
+            self._snapshot_due = time.monotonic() + SNAPSHOT_PERIOD
+            snapshot = self._make_snapshot(self._newest, self.processor)
+            self._snapshot = self._snapshots.submit(self._write_snapshot, self._current_settings(), snapshot)
+            return self._snapshot
+        return response
+
+    def _make_snapshot(self, newest: ReceivedImage, processor: FrameProcessor) -> Snapshot:
+        """Collect the newest frame and the state of the node."""
+        calibration = self._current_settings().options.calibration
+        return Snapshot(
             self._name,
             newest.cdr,
             newest.time_ns,
-            values,
+            {name: self.get_parameter(name).value for name in PARAMETERS},
             processor.camera_info,
             processor.reference,
             self._statuses,
-            digest,
+            calibration.digest if calibration else "",
         )
-        self._snapshot_due = time.monotonic() + SNAPSHOT_PERIOD
-        self._snapshot = thread.submit(self._write_snapshot, settings, snapshot)
-        return self._snapshot
 
     def _write_snapshot(self, settings: Settings, snapshot: Snapshot) -> Trigger.Response:
-        """Write a snapshot, in a thread of its own; gives the service's response, also where it fails."""
+        """Write a snapshot in the thread for snapshots; return the service's response, also after a failure."""
         try:
             folder = write_snapshot(settings.snapshot_folder, settings.snapshot_quota_mb * 1_000_000, snapshot)
         except Exception as err:  # noqa: BLE001
@@ -278,7 +281,7 @@ class LiveNode(ParameterNode):
     # ------------------------------------------------------------------------------------------------------ parameters
 
     def _on_set_parameters(self, changes: List[Any]) -> SetParametersResult:
-        """Accept or refuse all of a change; of a node that is not configured, without regard to other parameters."""
+        """Accept or refuse a change as a whole; before `configure`, without regard to other parameters."""
         values = {change.name: change.value for change in changes if change.name in PARAMETERS}
         try:
             if self._settings is not None and values:
@@ -301,7 +304,7 @@ class LiveNode(ParameterNode):
             self._settings, self._candidate = self._candidate, None
 
     def _validate(self, changes: Dict[str, Any]) -> Settings:
-        """Settings with some parameters changed, proven by building their pipeline."""
+        """Build settings with some parameters changed, and check that their pipeline can be built."""
         values = {name: changes.get(name, self.get_parameter(name).value) for name in PARAMETERS}
         settings = make_settings(values)
         Pipeline(**self._fallback.settings(settings).arguments(settings.options.products)).close()
@@ -326,7 +329,7 @@ class LiveNode(ParameterNode):
         self._report.publish(bytes(messages.encode_diagnostics(now, self._statuses)))
 
     def _make_statuses(self) -> List[messages.Status]:
-        """The state of frames, latency and pipeline; of quality and layout too while frames are taken."""
+        """Report frames, latency and pipeline; while the node is active also quality and layout."""
         processor, publisher = self.processor, self.publisher
         if self._settings is None or processor is None or publisher is None:
             reason = self.problem or find_namesake(self)

@@ -1,4 +1,4 @@
-"""A node with the parameters of this package: how they are declared, converted and refused."""
+"""A node that declares, converts and checks the parameters of this package."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FILE = "calibration"
 
 
 def make_descriptor(row: Parameter) -> ParameterDescriptor:
-    """The descriptor of a parameter, as `ros2 param describe` shows it."""
+    """Build the descriptor of a parameter, which `ros2 param describe` shows."""
     descriptor = ParameterDescriptor(description=row.text, read_only=row.read_only, dynamic_typing=row.dynamic)
     if row.choices or row.numbers:
         descriptor.additional_constraints = f"one of: {', '.join(map(str, row.choices or row.numbers))}"
@@ -44,7 +44,7 @@ def make_descriptor(row: Parameter) -> ParameterDescriptor:
 
 
 class GuardedNode(Node):  # type: ignore[misc]
-    """A node that passes what its callbacks raise to `refuse_error`; a service answers all the same.
+    """A node that passes exceptions of its callbacks to `refuse_error`; a service still answers.
 
     rclpy would pass an exception on to the main loop, and leave undone what else was ready. rclpy's own subscriptions,
     services and timers are created through these methods too.
@@ -82,7 +82,7 @@ class GuardedNode(Node):  # type: ignore[misc]
         return super().create_timer(timer_period_sec, self.guarded(callback), *arguments, **options)
 
     def guarded(self, callback: Callable[..., Any]) -> Callable[..., Any]:
-        """A function that passes what `callback` raises to `refuse_error`, and then returns its last argument."""
+        """Wrap a callback: pass its exceptions to `refuse_error`, and then return its last argument."""
 
         @functools.wraps(callback)  # rclpy looks at the signature
         def guarded(*arguments: Any) -> Any:
@@ -96,7 +96,7 @@ class GuardedNode(Node):  # type: ignore[misc]
 
 
 class ParameterNode(GuardedNode):
-    """Declares every parameter of `PARAMETERS`, and checks each value by itself.
+    """A node that declares every parameter of `PARAMETERS`, and checks each value by itself.
 
     A calibration is read in a thread before the request that names it is answered, while the executor goes on.
     Requests to set parameters are answered in their order.
@@ -108,7 +108,7 @@ class ParameterNode(GuardedNode):
 
     def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:
         self._files = ThreadPoolExecutor(1, "polar_pipeline_files")  # rclpy creates its services early
-        self._last_request: Optional[Future[Any]] = None
+        self._last_request: Optional[Any] = None  # a future
         # of requests whose files were read: path -> reason if it is unreadable, answers, calibrations
         self._requests: Deque[Tuple[Dict[str, str], Callable[[], None], List[Any]]] = deque()
         self._unreadable: Dict[str, str] = {}  # of the request that is being answered
@@ -177,7 +177,7 @@ class ParameterNode(GuardedNode):
         return result
 
     def _converted(self, change: Any) -> Any:
-        """A change with the value as its parameter has it; None if the parameter is fixed and keeps its value.
+        """Convert a change to the type of its parameter; None if the parameter is fixed and keeps its value.
 
         Raises:
             ValueError: The value is not allowed.
@@ -214,13 +214,13 @@ class ParameterNode(GuardedNode):
             raise ValueError(reason)
 
     def _after_files(self, callback: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        """A service's callback that gives a future if files have to be read before `callback` can answer."""
+        """Wrap a service's callback: return a future if files have to be read before `callback` can answer."""
 
         def answer(request: Any, response: Any) -> Any:
             paths = [row.value.string_value for row in request.parameters if row.name == _FILE]
             if not any(paths) and (self._last_request is None or self._last_request.done()):
                 return callback(request, response)
-            answered: Future[Any] = Future()
+            answered: Any = Future()
             self._last_request = answered
             self._files.submit(self._read, paths, lambda: answered.set_result(callback(request, response)))
             return answered
@@ -239,7 +239,7 @@ class ParameterNode(GuardedNode):
         self.executor.create_task(self._answer_oldest)  # tasks may run in any order
 
     def _answer_oldest(self) -> None:
-        """Answer a request; its calibrations are held until then, and are not read again."""
+        """Answer the oldest request, whose calibrations are held until then, so that they are read once."""
         self._unreadable, set_parameters, _ = self._requests.popleft()
         set_parameters()
         self._unreadable = {}

@@ -62,7 +62,7 @@ class Rig:
 
 
 def read_rig(path: Path, namespace: str = "") -> Rig:
-    """A rig from a YAML file; `config/rig.yaml` shows one.
+    """Read a rig from a YAML file such as `config/rig.yaml`.
 
     Args:
         path: The file.
@@ -130,7 +130,7 @@ def _camera(row: Any, folder: Path, namespace: str) -> Camera:
 
 
 def _params_file(folder: Path, name: str) -> Path:
-    """The path of a parameter file named by a rig in this folder.
+    """Return the path of a parameter file that a rig in this folder names.
 
     Raises:
         ValueError: The file cannot be read.
@@ -144,13 +144,13 @@ def _params_file(folder: Path, name: str) -> Path:
 
 
 def is_name(full: str) -> bool:
-    """Whether a text is a valid full name of a node or topic, such as `/front/polar_pipeline`."""
+    """Return whether a text is a valid full name of a node or topic, such as `/front/polar_pipeline`."""
     # names with two underscores in a row are keywords of remapping rules, such as __node
     return len(full) <= MAX_NAME and "__" not in full and _FULL.fullmatch(full) is not None
 
 
 def expand(topic: str, node: str) -> str:
-    """A topic's name from the root.
+    """Expand a topic's name to its full name from the root.
 
     Args:
         topic: Its name for a node: from the root, below the node (`~/`), or else in the node's namespace.

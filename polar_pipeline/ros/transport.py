@@ -79,7 +79,7 @@ class Rcl:
         self._size = 1  # bytes of the last message, which the next one probably has too
 
     def _allocate(self, _: Any, size: int, __: Any) -> Optional[int]:
-        """Memory for a message of which rcl knows the size now; None where there is no memory."""
+        """Allocate memory for a message that does not fit; None if there is no memory."""
         try:
             self._larger = np.empty(size, np.uint8)
         except MemoryError:
@@ -104,7 +104,7 @@ class Rcl:
             raise RuntimeError(f"{publisher.topic_name} cannot be published: {self._pop_error()} ({failed})")
 
     def take(self, subscription: Any, memory: Optional[np.ndarray] = None) -> Optional[memoryview]:
-        """The next message of a subscription, None if there is none; only one thread may call this.
+        """Take the next message of a subscription, None if there is none; only one thread may call this.
 
         Args:
             subscription: `rclpy.subscription.Subscription`, with `raw=True`.
@@ -133,14 +133,14 @@ class Rcl:
         raise MemoryError(text) if failed == _BAD_ALLOC else RuntimeError(text)
 
     def _pop_error(self) -> str:
-        """Why the last call failed."""
+        """Return and clear the reason why the last call failed."""
         reason: str = self._get_error().text.decode(errors="replace")
         self._reset_error()
         return reason
 
 
 def load_rcl() -> Optional[Rcl]:
-    """The functions of rcl, or None where they cannot be found."""
+    """Load the functions of rcl, or return None if they cannot be found."""
     try:
         return Rcl()
     except (AttributeError, OSError):
@@ -148,7 +148,7 @@ def load_rcl() -> Optional[Rcl]:
 
 
 class DirectInput(Waitable):  # type: ignore[misc]
-    """Takes a subscription's messages through rcl, and calls its callback.
+    """Waitable that takes a subscription's messages through rcl, and calls its callback.
 
     To the executor it stands for the subscription, which the node has to hide from it: an executor would take the
     messages of a subscription itself, copy them, and hold the interpreter's lock meanwhile.
@@ -181,26 +181,26 @@ class DirectInput(Waitable):  # type: ignore[misc]
         self._subscription.handle.__exit__(kind, value, trace)
 
     def get_num_entities(self) -> NumberOfEntities:
-        """What it adds to a wait set."""
+        """Return the number of entities that this adds to a wait set."""
         return NumberOfEntities(1, 0, 0, 0, 0, 0)
 
     def add_to_wait_set(self, wait_set: Any) -> None:
-        """Wait for messages; of a subscription that is gone there are none, and executors call this all the same."""
+        """Wait for messages; executors also call this for a subscription that is destroyed."""
         self._index = wait_set.add_subscription(self._subscription.handle) if self._uses else None
 
     def is_ready(self, wait_set: Any) -> bool:
-        """Whether there is a message."""
+        """Return whether there is a message."""
         return self._index is not None and bool(wait_set.is_ready("subscription", self._index))
 
     def take_data(self) -> None:
-        """Take a message and call back: `execute` would come a round of the executor later."""
+        """Take a message and call back; `execute` would do it one round of the executor later."""
         self._guarded_take()
 
     async def execute(self, _: Any) -> None:
         """Nothing: `take_data` has done it."""
 
     def close(self) -> None:
-        """Take no more: before the subscription is destroyed, an executor may have seen a message already."""
+        """Take no more messages; an executor may have seen one before the subscription is destroyed."""
         self._is_closed = True
 
     def _take(self) -> None:
@@ -212,7 +212,7 @@ class DirectInput(Waitable):  # type: ignore[misc]
 
 
 class MessagePublisher:
-    """Publishes the messages of a frame, two at once.
+    """Publisher of the messages of a frame, two at once.
 
     Fast DDS copies a message into the writer's history, and then, under a lock of the participant, into shared memory.
     Two threads take turns at that; a third would only delay what is sent first.
@@ -238,7 +238,7 @@ class MessagePublisher:
                 raise failure
 
     def _publish_waiting(self, waiting: Deque[OutgoingMessage]) -> Optional[RuntimeError]:
-        """Publish messages that neither thread has taken yet, until there are no more; returns the last failure."""
+        """Publish the messages that no thread has taken yet; return the last failure."""
         failure = None
         while True:
             try:

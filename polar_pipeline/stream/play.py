@@ -1,4 +1,4 @@
-"""Plays recorded raw images and their lens calibration into ROS, for machines without `ros2 bag`."""
+"""Publication of recorded raw images and their lens calibration, for machines without `ros2 bag`."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def play(
 
 
 def _publisher(node: Node, kind: Any, topic: str) -> Publisher:
-    """A reliable publisher, which both reliable and best-effort subscribers match."""
+    """Create a reliable publisher, which both reliable and best-effort subscribers match."""
     try:
         return node.create_publisher(kind, topic, QoSProfile(depth=5, reliability=ReliabilityPolicy.RELIABLE))
     except NameValidationException as err:
@@ -113,7 +113,7 @@ def _publisher(node: Node, kind: Any, topic: str) -> Publisher:
 
 @dataclass(frozen=True)
 class _Recording:
-    """What is played; the attributes are arguments of `play`."""
+    """The recording to play; the attributes are arguments of `play`."""
 
     path: Path
     topic: str
@@ -123,7 +123,7 @@ class _Recording:
 
     @contextmanager
     def open(self, start: int = 0) -> Iterator[Tuple[int, Iterator[Optional[PlayableFrame]]]]:
-        """The number of its images, and the images from `start` on; None for one that cannot be published."""
+        """Return the number of images, and the images from `start` on; None for one that cannot be published."""
         with ExitStack() as stack:
             source = stack.enter_context(open_source(self.path, self.topic, self.rate, self.max_bytes))
             infos = stack.enter_context(open_camera_infos(self.path, source.topic, self.max_bytes))
@@ -132,7 +132,7 @@ class _Recording:
     def _frames(
         self, images: Iterable[Recorded], infos: Iterator[Tuple[int, bytes]]
     ) -> Iterator[Optional[PlayableFrame]]:
-        """Images with the newest lens calibration before each, or its own; the first one before there is any."""
+        """Yield images with the newest lens calibration before each, or its own; before the first, that one."""
         coming = next(infos, None)
         newest = coming and coming[1]
         for image in images:
@@ -148,7 +148,7 @@ class _Recording:
             yield PlayableFrame(image.time_ns, cdr, newest)
 
     def _readable(self, infos: Iterator[Recorded]) -> Iterator[Tuple[int, bytes]]:
-        """Lens calibrations that can be published: when they were recorded, and serialized."""
+        """Yield the time of recording and the bytes of each lens calibration that can be published."""
         for record in infos:
             try:
                 yield record.time_ns, record.cdr()
@@ -157,7 +157,7 @@ class _Recording:
 
 
 def _frames(recording: _Recording, loop: bool) -> Iterator[PlayableFrame]:
-    """Every frame of every round; the beginning of the recording is read ahead and kept for the next round."""
+    """Yield every frame of every round; the beginning of the recording is read ahead and kept for the next round."""
     ahead: List[PlayableFrame] = []
     taken = 0
     with recording.open() as (count, frames):
@@ -187,7 +187,7 @@ def _wait_for_subscriber(publisher: Publisher, seconds: float) -> None:
 
 
 def _wait_until(due: float) -> float:
-    """Sleep until a time of the monotonic clock; returns the seconds by which it was over already, else 0."""
+    """Sleep until a time of the monotonic clock; return the seconds by which it had passed already, else 0."""
     late = time.monotonic() - due
     while late < 0:
         time.sleep(min(-late, _LONGEST_SLEEP))

@@ -1,4 +1,4 @@
-"""Products as what Rerun logs: numbers with a colour map and a fixed range, or colours."""
+"""Products as what Rerun logs: numbers with a color map and a fixed range, or colors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLORMAPS = {"grey": "Grayscale", "viridis": "Viridis"}
 
 
 def span_of(name: str, dtype: np.dtype) -> Tuple[float, float]:
-    """The values of a product's image with the first and the last colour, in the numbers that the image holds."""
+    """The values of a product's image with the first and the last color, in the numbers that the image holds."""
     scale = level_scale(name, str(dtype))
     low, high = PRODUCTS[name].viewed
     return low * scale, high * scale
@@ -37,7 +37,7 @@ def logged(rerun: RerunModule, name: str, array: np.ndarray) -> Iterator[Tuple[s
     """The entities of an image of a product: path, and what is logged there.
 
     Numbers stay as they are, so that the viewer shows them. AoLP becomes classes, since Rerun's images of numbers take
-    no map but its own. Colours of other types than 8 bit become 8 bit.
+    no map but its own. Colors of other types than 8 bit become 8 bit.
 
     Args:
         rerun: The module.
@@ -68,5 +68,5 @@ def angle_colors(rerun: RerunModule) -> RerunObject:
 
 
 def _numbers(rerun: RerunModule, array: np.ndarray, colormap: str, span: Tuple[float, float]) -> RerunObject:
-    """An image of numbers, with a colour map from the first to the last value of a span."""
+    """An image of numbers, with a color map from the first to the last value of a span."""
     return rerun.DepthImage(np.ascontiguousarray(array), meter=1.0, colormap=colormap, depth_range=list(span))

@@ -11,7 +11,7 @@ from typing import Iterator, Sequence
 
 import numpy as np
 
-from polar_pipeline._util.files import replacing, temporary_folder
+from polar_pipeline._util.files import replacing
 from polar_pipeline.pipeline import Result
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.replay.run import ReplayedFrame
@@ -26,7 +26,7 @@ STAMP, FRAME = "stamp", "frame"
 #: Entity of the lowest block's similarity.
 LOWEST = "quality/lowest_block"
 #: Copies from a pipe; after an error it reads on, since Rerun would wait forever for a reader that is gone.
-_COPY = 'exec < "$1"; cat && exit; cat > /dev/null; exit 1'
+_COPY = "cat && exit; cat > /dev/null; exit 1"
 #: Share of the window's height that images have, and that plots have.
 _ROW_SHARES = (3, 1)
 
@@ -153,25 +153,24 @@ def open_file(rerun: RerunModule, path: Path, products: Sequence[str], force: bo
         FileExistsError: There is one, and `force` is false.
         OSError: It cannot be written.
     """
-    with replacing(path, force) as file, temporary_folder("view") as folder:
-        pipe = folder / "pipe"
-        os.mkfifo(pipe)
+    with replacing(path, force) as file:
+        reading, writing = os.pipe()
         # A thread would not do: older versions of Rerun hold the interpreter's lock while they wait for the pipe.
         copier = subprocess.Popen(
-            ["sh", "-c", _COPY, "sh", str(pipe)],
+            ["sh", "-c", _COPY],
+            stdin=reading,
             stdout=file,
             stderr=subprocess.PIPE,
             start_new_session=True,  # so that Ctrl-C does not end it before the writer
             restore_signals=False,  # a limit of the file's size is an error, and no signal
         )
+        os.close(reading)
         stream = _new_stream(rerun)
         try:
-            rerun.save(pipe, default_blueprint=layout(rerun, products), recording=stream)
-        except BaseException:
-            copier.kill()  # it would wait for a writer
-            copier.communicate()
-            raise
-        try:
+            try:
+                rerun.save(f"/dev/fd/{writing}", default_blueprint=layout(rerun, products), recording=stream)
+            finally:
+                os.close(writing)
             yield RecordingView(rerun, stream)
         finally:
             rerun.disconnect(recording=stream)

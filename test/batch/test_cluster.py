@@ -14,6 +14,7 @@ pytest.importorskip("distributed")
 pytest.importorskip("pyarrow")
 import cv2
 import dask
+import psutil
 from distributed import Client
 from pyarrow import parquet
 from recordings import PERIOD, record
@@ -128,6 +129,18 @@ def test_a_unit_that_kills_its_worker_does_not_stop_others(client: Client) -> No
 
 def test_a_dashboard_is_named_where_there_is_one(client: Client) -> None:
     assert dashboard_of(client).startswith("http://" if find_spec("bokeh") else "none (")
+
+
+def listening() -> List[str]:
+    """Addresses at which this process listens."""
+    process = psutil.Process()
+    connections = getattr(process, "net_connections", None) or process.connections
+    return [row.laddr.ip for row in connections("inet") if row.status == psutil.CONN_LISTEN]
+
+
+def test_processes_listen_on_this_machine_only(client: Client) -> None:
+    addresses = [listening(), *client.run(listening).values()]
+    assert {address for row in addresses for address in row} == {"127.0.0.1"}
 
 
 def test_no_gpus_for_the_cpu() -> None:

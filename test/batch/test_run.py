@@ -82,8 +82,9 @@ def check(sources: List[str], folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("split", [0, 5])
-def test_the_results_of_replay(client: Client, sources: List[str], split: int, tmp_path: Path) -> None:
+def test_the_results_of_replay(client: Client, sources: List[str], split: int, tmp_path: Path, capsys: Any) -> None:
     batch = run(client, sources, tmp_path / "out", replace(SETTINGS, split_ns=split * PERIOD))
+    assert "3 of 3 recordings" in capsys.readouterr().err
     assert statuses(batch) == ["ok", "ok", "ok"]
     found = {name: (row.frames, row.rejected) for name, row in batch.outcomes.items()}
     assert found == {"r0": (11, 1), "r1": (12, 1), "r2": (13, 1)}

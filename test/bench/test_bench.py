@@ -222,33 +222,45 @@ from polar_pipeline.bench.rig import BenchRig, Contender
 if __name__ == "__main__":
     bench_rig.REPORTED_TIMEOUT_S = 5.0
     isolate()
-    with BenchRig([Contender("bench", tuple(sys.argv[1:]))], ("dolp",), raw_frames("IMX250MZR", (64, 48))) as rig:
+    with BenchRig(Contender("bench", tuple(sys.argv[1:])), ("dolp",), raw_frames("IMX250MZR", (64, 48))) as rig:
         try:
-            rig.wait_ready("bench", print)
+            rig.wait_ready(print)
         except RuntimeError as err:
             print(err)
 """
 
 
-@pytest.mark.ros
-def test_frames_that_get_lost(tmp_path: Path) -> None:
-    """It gives up when that is certain, and says where frames are lost and by which profile."""
-    pytest.importorskip("rclpy")
-    profile = doctor.profile_variable()
-    for name, text in (("wait.py", WAIT), ("deaf.py", DEAF)):
-        (tmp_path / name).write_text(text)
+def wait(tmp_path: Path, *command: str) -> List[str]:
+    """What is said while a node is waited for."""
+    (tmp_path / "wait.py").write_text(WAIT)
+    profile = str(ROOT / "config" / "fastdds_large_frames.xml")
     run = subprocess.run(
-        [sys.executable, str(tmp_path / "wait.py"), sys.executable, str(tmp_path / "deaf.py")],
-        env={**os.environ, "PYTHONPATH": str(ROOT), profile: str(ROOT / "config" / "fastdds_large_frames.xml")},
+        [sys.executable, str(tmp_path / "wait.py"), *command],
+        env={**os.environ, "PYTHONPATH": str(ROOT), doctor.profile_variable(): profile},
         capture_output=True,
         text=True,
         check=True,
         timeout=TIMEOUT,
     )
-    first, *_, last = run.stdout.splitlines()
+    return run.stdout.splitlines()
+
+
+@pytest.mark.ros
+def test_frames_that_get_lost(tmp_path: Path) -> None:
+    """It gives up after a while, and says where frames are lost and by which profile."""
+    pytest.importorskip("rclpy")
+    (tmp_path / "deaf.py").write_text(DEAF)
+    first, *_, last = wait(tmp_path, sys.executable, str(tmp_path / "deaf.py"))
     assert first == "waits for an answer, 0 s: the node is starting, and may have to compile"
     assert re.match(r"the node 'bench' does not answer after \d+ s: 0 of \d frames have reached the node, .+", last)
     assert "Fast DDS's profile" in last or "/dev/shm" in last
+
+
+@pytest.mark.ros
+def test_a_node_that_ends_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("rclpy")
+    said = wait(tmp_path, sys.executable, "-c", "raise SystemExit(3)")
+    assert said[-1] == "the node 'bench' ended with exit code 3"
 
 
 @pytest.mark.ros
@@ -276,52 +288,3 @@ def test_what_has_no_stamp_cannot_be_timed() -> None:
 
     with pytest.raises(RuntimeError, match=r"at least one product must be an image.* got ssim"):
         measure("cpu", "IMX250MZR", (64, 64), ("ssim",), 24.0, 1.0)
-
-
-# ------------------------------------------------------------------------------------------------------- the benchmark
-
-
-#: Run in a process of its own, which may set its environment and starts others.
-COMPARISON = """
-import json, sys
-sys.path.insert(0, "benchmarks")
-import node
-from polar_pipeline.bench.node import isolate, raw_frames
-from polar_pipeline.bench.rig import CameraLoad, Contender
-
-if __name__ == "__main__":
-    isolate()
-    products, size = ("intensity", "dolp", "ssim"), (64, 48)
-    rows = [row for row in node.contenders(products, size, "cpu") if row.name != "usual"]
-    figures = node.compare(rows, products, raw_frames("IMX250MZR", size), {"alone": CameraLoad()}, 2, 0.2)
-    print(json.dumps(figures["alone"]))
-    try:
-        broken = [Contender("broken", (sys.executable, "-c", "raise SystemExit(3)"))]
-        node.compare(broken, products, raw_frames("IMX250MZR", size), {"alone": CameraLoad()}, 1, 0.5)
-    except RuntimeError as err:
-        print(err)
-"""
-
-
-@pytest.mark.ros
-def test_comparison(tmp_path: Any) -> None:
-    """The relay and this package's node take turns; a node that ends is named."""
-    pytest.importorskip("rclpy")
-    script = tmp_path / "comparison.py"
-    script.write_text(COMPARISON, encoding="utf-8")
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path}
-    command = [sys.executable, str(script)]
-    run = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT
-    )
-    assert run.returncode == 0, run.stderr
-    first, second = run.stdout.splitlines()
-    figures = json.loads(first)
-    assert set(figures) == {"relay", "ours"}
-    for name, row in figures.items():
-        assert row["NUM_FRAMES_SENT"] - row["NUM_MISSED_FRAMES"] > 1, f"{name}: hardly anything arrived"
-        assert set(row["latency_ms"]) == {"intensity", "dolp", "frame"}
-    assert figures["ours"]["stages_ms"]
-    assert not figures["relay"]["stages_ms"]
-    assert second == "the node 'broken' ended with exit code 3"

@@ -164,7 +164,7 @@ def test_vignetting_is_kept_unless_asked_for(sensor: Sensor) -> None:
         result = estimate(camera, is_flat_field=is_flat)
         found, truth = result.calibration.parameters().gain, camera.parameters(is_flat).gain
         ratio = found / truth
-        # corners have 0.6 of the electrons; the colour with the least light 0.7
+        # corners have 0.6 of the electrons; the color with the least light 0.7
         noise = np.sqrt(1 / (0.5 * electrons(camera, BENCH)) + 15 * 0.01**2 / (good.sum() / 3))
         rounding = result.calibration.scales[1].step / np.sqrt(12)
         assert rms(ratio / ratio.mean() - 1) < 1.3 * np.hypot(noise, rounding)

@@ -66,9 +66,9 @@ def test_frames_of_another_kind_are_refused() -> None:
 
 @pytest.mark.parametrize("sensor", [MONO, COLOR], ids=lambda sensor: sensor.name)
 def test_the_smooth_light_is_a_polynomial_without_its_spots(sensor: Sensor) -> None:
-    """Of the fourth degree, for each colour its own, with a dark spot that it must leave out.
+    """Of the fourth degree, for each color its own, with a dark spot that it must leave out.
 
-    Block means of the terms differ from the terms at the block's centre by the square of half its size, of 1/50 in x.
+    Block means of the terms differ from the terms at the block's center by the square of half its size, of 1/50 in x.
     """
     y, x = np.meshgrid(np.linspace(-1, 1, 160), np.linspace(-1, 1, 200), indexing="ij")
     shapes = [1 - 0.2 * x**2 + 0.1 * x * y**3 + 0.05 * y, 0.6 + 0.1 * y**2 - 0.05 * x, 0.4 + 0.1 * x**4]

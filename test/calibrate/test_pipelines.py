@@ -32,7 +32,7 @@ def errors(camera: SimulatedSensor, calibration: Calibration, dolp: float, **opt
 @pytest.mark.parametrize("name", list(SENSORS))
 @pytest.mark.parametrize("resolution", ["half", "full"])
 def test_errors_are_an_eighth_of_those_with_dark_subtraction(name: str, resolution: str) -> None:
-    """Each angle at its own site, and bilinear at full resolution, where neighbours blur both errors alike."""
+    """Each angle at its own site, and bilinear at full resolution, where neighbors blur both errors alike."""
     camera = simulate_sensor(SENSORS[name], SHAPE, 5)
     calibration = estimate(camera).calibration
     zero, defects = np.zeros(SHAPE), np.zeros(SHAPE, bool)

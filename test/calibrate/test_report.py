@@ -264,8 +264,8 @@ def test_a_single_defect_can_be_seen(place: Tuple[int, int]) -> None:
     assert abs(columns.mean() - place[1] / scale) <= 1.5
 
 
-def test_a_colour_sensor() -> None:
-    """Its light differs between colours, but not in the map: each point is a mean of all colours."""
+def test_a_color_sensor() -> None:
+    """Its light differs between colors, but not in the map: each point is a mean of all colors."""
     found = estimate(simulate_sensor(SENSORS["IMX250MYR"], (64, 96), 2), BENCH)
     page = Page(render_calibration(found, "s"))
     assert page.headings["h3"] == list(QUANTITIES)

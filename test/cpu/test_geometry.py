@@ -7,7 +7,7 @@ from typing import Any, Dict, Tuple
 
 import numpy as np
 import pytest
-from cpu_comparison import compare, random_frame
+from comparison import compare, random_frame
 from support import representative
 
 from polar_pipeline import FrameError, Pipeline

@@ -15,7 +15,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from calibrations import some_calibration
-from cpu_comparison import compare
+from comparison import compare
 from support import ROOT
 
 from polar_pipeline import Pipeline, RawFrame
@@ -144,9 +144,7 @@ def test_a_library_of_another_version_is_refused(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(library.ctypes, "CDLL", lambda _: SimpleNamespace(frame_bytes=Mock(return_value=8)))
     with pytest.raises(KernelsError, match="of another version: install the package again"):
         load_kernels()
-
-
-def test_what_is_no_library_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
     monkeypatch.setattr(library, "FOLDER", tmp_path)
     (tmp_path / "kernels_base.so").write_text("garbage")
     with pytest.raises(KernelsError, match=r"cannot be loaded: .*kernels_base\.so"):

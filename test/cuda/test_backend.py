@@ -325,19 +325,6 @@ FRAMES = {
 }
 
 
-@by_turns("name", FRAMES)
-def test_frames_of_every_format_come_through(driver: Any, name: str) -> None:
-    frame = FRAMES[name]
-    made = make(driver)
-    assert not made.is_ready(frame)
-    made.prepare(frame)
-    assert made.is_ready(frame)
-    found, wanted = run(made, frame), expected(frame.unpack())
-    np.testing.assert_allclose(found.products["intensity"], wanted["intensity"], atol=2e-3)
-    np.testing.assert_allclose(found.products["dolp"], wanted["dolp"], atol=4e-3)
-    made.close()
-
-
 def received(made: CudaBackend, frame: np.ndarray, offset: int, padding: int = 0) -> np.ndarray:
     """A frame in memory for frames, `offset` bytes after its start, its rows `padding` bytes apart."""
     height, width = frame.shape

@@ -10,7 +10,6 @@ import threading
 import time
 from typing import Any, Callable, Iterator, List
 
-import numpy as np
 import pytest
 
 rclpy = pytest.importorskip("rclpy")
@@ -40,33 +39,25 @@ class FailingDriver(HostDriver):
     def __init__(self) -> None:
         super().__init__(get_device("xavier"))
         self._fault = ""
-        self._lock = threading.RLock()
+        lock = threading.RLock()
+        for name in ("malloc", "free", "host_array", "make_stream", "wait"):
+            setattr(self, name, self._alone(lock, getattr(self, name)))
+
+    @staticmethod
+    def _alone(lock: Any, method: Callable[..., Any]) -> Callable[..., Any]:
+        """A method that one thread calls at a time."""
+
+        def call(*arguments: Any) -> Any:
+            with lock:
+                return method(*arguments)
+
+        return call
 
     def fail(self, fault: str) -> None:
         """From now on `memory` (nothing can be had), `lost`, `launch` (no kernel starts), or "": it works again."""
         self._fault = fault
         self.lost = fault == "lost"
         self.capacity = 0 if fault == "memory" else 1 << 30
-
-    def malloc(self, size: int) -> int:
-        with self._lock:
-            return super().malloc(size)
-
-    def free(self, pointer: int) -> None:
-        with self._lock:
-            super().free(pointer)
-
-    def host_array(self, shape: Any, dtype: str) -> np.ndarray:
-        with self._lock:
-            return super().host_array(shape, dtype)
-
-    def make_stream(self) -> int:
-        with self._lock:
-            return super().make_stream()
-
-    def wait(self, event: int) -> None:
-        with self._lock:
-            super().wait(event)
 
     def launch(self, *arguments: Any) -> None:
         if self._fault == "launch":

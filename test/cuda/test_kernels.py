@@ -11,12 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
 from itertools import cycle, product
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, NamedTuple, Sequence, Tuple
 
 import cv2
 import numpy as np
 import pytest
 from calibrations import realistic_calibration
+from comparison import ADAPTIVE_FACTOR, ADAPTIVE_SHARE, DARK_BAND, LIGHT_BOUND, as_floats, problems_of, run_reference
 from harness import COMPILER, Launch, Outputs, host, program_of, prune_cache, run
 from support import IS_EXHAUSTIVE
 
@@ -30,8 +31,7 @@ from polar_pipeline.cuda.solver import candidates as solved
 from polar_pipeline.cuda.solver import make_works
 from polar_pipeline.cuda.work import PAIRS, PolarizationWork
 from polar_pipeline.options import Options, make_options
-from polar_pipeline.plan import make_plan
-from polar_pipeline.products import LIGHT_PRODUCTS, NOISE_PRODUCTS, PRODUCTS, invalid_level
+from polar_pipeline.products import LIGHT_PRODUCTS, NOISE_PRODUCTS, PRODUCTS
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.frames import FORMATS, RawFormat, RawFrame, pack
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor, get_sensor
@@ -50,31 +50,15 @@ DEVICES = [get_device(name) for name in ("xavier", "orin", "h200")]
 KNOWN = {**FORMATS, "8 in 16": RawFormat(8, "u16")}
 RAW_FORMATS = {"u8": "u8", "u16": "u16", "p": "12p", "packed": "12packed"}
 
-# Bounds on the distance to the float64 reference (float products; display encodings may be one level off).
-DOLP_BOUND = 2e-3  # where S0 >= 0.1, 5 % of its range
-AOLP_BOUND = np.deg2rad(0.5)  # circular, where DoLP >= 0.05: below, the angle is noise
-#: Levels of colours: two steps of a map of angles, one of degrees, and rounding.
-COLOR_BOUNDS = {"aolp_color": 9.0, "dolp_color": 5.0}
-#: Of its standard deviation: the rounding of S1 and S2 over their noise. In half, errors of DoLP come on top.
-AOLP_SIGMA_BOUND = 5e-4
-#: Intensities, angle images, Stokes vectors and what SSIM reads, by half precision.
-VALUE_BOUND = {True: 1 / 255, False: 2e-5}
 #: What SSIM reads, from kernels that sum it in integers: half a unit of what is stored, and a 64th of a level, which a
 #: colour below 0 takes from the other lane.
 INTEGER_BOUND = 0.51 / SSIM_FULL + 1 / 64 / 255
-#: S0 this close to the threshold may fall on either side of it, by half precision.
-DARK_BAND = {True: 1e-3, False: 1e-5}
-#: ADR in half on pixels without any correlation, or beside black: it divides by what is nearly nothing there, and the
-#: rounding of its intermediates shows. (Share of pixels beyond the bound, largest error in bounds.)
+#: Share of the pixels that may exceed a bound, and by which factor.
 Band = Tuple[float, float]
-STEEP: Band = (0.04, 4.0)
 STRICT: Band = (0.0, 1.0)
-#: The same on corrected pixels, which are rounded where raw ones are exact. At most: in float 2.7e-5 at 2 of 4896
-#: values, in half at half resolution a DoLP of 0.0024 at one of 329.
+#: ADR beside steep edges of corrected pixels, which are rounded where raw ones are exact. At most: in float 2.7e-5 at 2
+#: of 4896 values, in half at half resolution a DoLP of 0.0024 at one of 329.
 ROUNDED: Band = (4e-3, 2.0)
-#: ADR in half at full resolution on smooth pictures of corrected pixels, whose rounding is noise between neighbours. At
-#: most: an AoLP off by 0.013 at one of 42 pixels that have a degree of at least 0.05.
-CORRECTED: Band = (0.03, 2.0)
 
 
 # ------------------------------------------------------------------------------------------------------------- frames
@@ -241,96 +225,36 @@ def raw_bytes(mosaic: np.ndarray, fmt: RawFormat, padding: int) -> Tuple[bytes, 
     return padded[: len(padded) - padding], step
 
 
-class Truth(NamedTuple):
-    """What the reference says: products as stored, the same as floats, and (saturated, dark) counts."""
-
-    stored: Dict[str, np.ndarray]
-    exact: Dict[str, np.ndarray]
-    counts: Tuple[int, int]
-
-
-def truth_of(frame: RawFrame, work: PolarizationWork, options: Options) -> Truth:
-    """Every output of a work from one frame."""
-    plan = make_plan(options.products)
-    stored = reference.run(frame, work.sensor, plan, options)
-    everything = replace(options, products=ALL, dtype=tuple((name, "float32") for name in ALL))
-    exact = reference.run(frame, work.sensor, make_plan(ALL), everything)
-    angles = np.stack([exact[f"angle_{degrees}"] for degrees in ANGLES])
-    grey = reference.luma(angles) if work.sensor.is_color else angles
-    exact["s0"] = grey.mean(0)
-    exact["sums"] = np.stack([(grey[0] + grey[2]) / 2, (grey[1] + grey[3]) / 2])
-    vector = reference.stokes(grey)
-    exact["stokes before the mask"], exact["dolp before the mask"] = vector, reference.dolp(vector)
-    return Truth({**exact, **stored}, exact, stored["invalid"])
-
-
 def check(
-    got: Outputs,
-    k: int,
-    truth: Truth,
-    work: PolarizationWork,
-    options: Options,
-    where: str,
-    band: Band = STRICT,
-    kernel: str = "tile",
+    got: Outputs, k: int, frame: RawFrame, case: Case, work: PolarizationWork, where: str, band: Band = STRICT
 ) -> None:
-    """Frame k of a batch lies within the bounds around the truth."""
-    exact = truth.exact
-    s0, degree = exact["stokes before the mask"][..., 0], exact["dolp before the mask"]
-    near_dark = np.abs(s0 - options.min_intensity) <= DARK_BAND[work.half_precision]
+    """Frame k of a batch lies within the bounds around the reference."""
+    options = case.options
+    found = {name: got.images[name][k] for name in work.dtypes if name not in PAIRS}
+    assert problems_of(options, frame, found, band=band) == [], where
+    images = run_reference(frame, as_floats(options, *(f"angle_{degrees}" for degrees in ANGLES)))
+    angles = np.stack([images[f"angle_{degrees}"] for degrees in ANGLES])
+    grey = reference.luma(angles) if work.sensor.is_color else angles
+    near_dark = np.abs(2 * grey.mean(0) - options.min_intensity) <= DARK_BAND[work.half_precision]
     assert near_dark.mean() < 0.05, where  # the band excuses few pixels
-    saturated, dark = got.counts[k]
-    assert saturated == truth.counts[0], where
-    assert abs(int(dark) - truth.counts[1]) <= near_dark.sum(), where
-    for name, dtype in work.outputs:
-        place = f"{where}: {name}"
-        image, want = got.images[name][k], truth.stored[name]
-        level = 0.0
-        if dtype == "uint16" and name in PAIRS:
-            image = image / SSIM_FULL
-        elif dtype == "uint16":  # as near as floats, and rounded
-            is_angle = name.startswith("aolp")
-            level = np.pi / 65536 if is_angle else 1 / 65535
-            want = exact[name] if is_angle else np.clip(exact[name], 0, 1)
-            missing = np.isnan(want)
-            if name not in LIGHT_PRODUCTS:
-                assert np.all(image[missing & ~near_dark] == invalid_level(name, dtype)), place
-            image = np.where(missing, np.nan, image * level)
-        assert image.shape == want.shape, place
-        is_masked = name in ("stokes", "dolp", "aolp", "dolp_sigma", "aolp_sigma", "preview", *COLOR_MAPS)
-        fair = ~near_dark if is_masked else np.ones_like(near_dark)
-        if name in ("aolp", "aolp_sigma", "aolp_color"):
-            fair = fair & (degree >= 0.05)
-        if name in ("aolp_sigma", *COLOR_MAPS) or (name == "dolp" and (dtype != "uint8" or work.calibrated)):
-            fair = fair & (s0 >= 0.1)  # bytes without a correction are black, or at least a level
-        if dtype == "uint8":
-            error = np.abs(image.astype(int) - want.astype(int)).astype(float)
-            bound = COLOR_BOUNDS.get(name, 1.0)
-            if name == "aolp":
-                error = np.minimum(error, 256 - error)
-        else:
-            masked = np.isnan(image)
-            mask_fair = ~near_dark if name != "sums" else np.ones_like(image, bool)
-            assert np.array_equal(masked[mask_fair], np.isnan(want)[mask_fair]), place
-            error = np.abs(image - want)
-            error[np.isnan(error)] = 0
-            bounds = {"dolp": DOLP_BOUND, "aolp": AOLP_BOUND, "aolp_sigma": AOLP_SIGMA_BOUND}
-            bound = bounds.get(name, VALUE_BOUND[work.half_precision]) + level / 2
-            is_exact = sums_in_integers(work) and next(kernels_of(work)).name == kernel
-            if name in PAIRS and work.raw_format == "u8" and is_exact:
-                bound = min(bound, INTEGER_BOUND)
-            if name == "aolp":
-                assert np.nanmin(image, initial=0) >= 0, place
-                assert np.nanmax(image, initial=0) < np.pi, place
-                error = np.minimum(error, np.pi - error)
-        if name == "aolp_sigma" and work.half_precision:
-            # With a ratio t of DoLP to its noise, (1 + 1.5 / t^4) / t changes by at most 5 times the change of DoLP.
-            error -= np.where(fair, 5 * np.nan_to_num(want) * DOLP_BOUND / np.maximum(degree, 0.05), 0)
-        error = error[:, fair] if name == "sums" else error[fair]
-        beyond = (error > bound).sum()
-        text = f"{place}: up to {error.max(initial=0)}, {beyond} of {error.size} beyond {bound}"
-        assert beyond <= band[0] * error.size, text
-        assert error.max(initial=0) <= band[1] * bound, text
+    saturated, dark = run_reference(frame, options)["invalid"]
+    assert got.counts[k][0] == saturated, where
+    assert abs(int(got.counts[k][1]) - dark) <= near_dark.sum(), where
+    wanted = {"s0": grey.mean(0), "sums": np.stack([(grey[0] + grey[2]) / 2, (grey[1] + grey[3]) / 2])}
+    is_exact = sums_in_integers(work) and next(kernels_of(work)).name == case.kernel and work.raw_format == "u8"
+    bound = INTEGER_BOUND if is_exact else LIGHT_BOUND[work.half_precision] + 0.5 / SSIM_FULL
+    for name in set(PAIRS) & set(work.dtypes):
+        image = got.images[name][k] / (SSIM_FULL if work.dtypes[name] == "uint16" else 1)
+        error = np.abs(image - wanted[name])
+        text = f"{where}: {name}: up to {error.max()}, {(error > bound).sum()} of {error.size} beyond {bound}"
+        share, factor = (ADAPTIVE_SHARE, ADAPTIVE_FACTOR) if is_steep(work) else band
+        assert (error > bound).sum() <= share * error.size, text
+        assert error.max() <= factor * bound, text
+
+
+def is_steep(work: PolarizationWork) -> bool:
+    """Whether ADR divides by what is nearly nothing, in half."""
+    return work.half_precision and not work.half and work.demosaic == "adaptive"
 
 
 def check_case(case: Case, launch: Launch, plan: Schedule) -> None:
@@ -345,11 +269,8 @@ def check_case(case: Case, launch: Launch, plan: Schedule) -> None:
         for k, mosaic in enumerate(mosaics):
             where = f"{picture.content.__name__} {picture.shape[1]}x{picture.shape[0]} frame {k}"
             steep = picture.content in (noise, patches, spots) and work.demosaic == "adaptive"
-            band = ROUNDED if steep and work.calibrated else STRICT
-            if work.demosaic == "adaptive" and not work.half and work.half_precision:
-                band = STEEP if steep else CORRECTED if work.calibrated else STRICT
-            truth = truth_of(RawFrame(mosaic << case.fmt.shift, case.fmt.full_scale), work, case.options)
-            check(got, k, truth, work, case.options, where, band, case.kernel)
+            frame = RawFrame(mosaic << case.fmt.shift, case.fmt.full_scale)
+            check(got, k, frame, case, work, where, ROUNDED if steep and work.calibrated else STRICT)
 
 
 # ---------------------------------------------------------------------------------------------------------------- cases
@@ -618,8 +539,8 @@ def test_numbers_above_full_scale_mean_full_scale(case: Case, launch: Launch) ->
         got = run(launch, work, plan, [data], step, limit, correction, case.options)
         # single white pixels: as 8-bit frames with the same ones, ADR in half is then beyond the bounds here and there
         steep = work.half_precision and work.demosaic == "adaptive"
-        truth, where = truth_of(limited, work, case.options), f"{case.fmt} {shape[1]}x{shape[0]}"
-        check(got, 0, truth, work, case.options, where, STEEP if steep else STRICT)
+        band = (ADAPTIVE_SHARE, ADAPTIVE_FACTOR) if steep else STRICT
+        check(got, 0, limited, case, work, f"{case.fmt} {shape[1]}x{shape[0]}", band)
 
 
 @cases(

@@ -1,7 +1,7 @@
 """Random pipelines on random frames: the CPU and the GPU against the float64 reference, within the documented bounds.
 
 `POLAR_RANDOM_PIPELINES=1000 POLAR_RANDOM_SEED=1 pytest -m gpu test/cuda/test_random_pipelines.py` tries as many
-others. The bounds are those of `docs/performance.md`, "Errors", and of `docs/geometry.md`, "On a GPU".
+others.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ import gc
 import itertools
 import os
 from dataclasses import replace
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import numpy as np
 import pytest
 from calibrations import realistic_calibration
+from comparison import SSIM_BOUND, as_floats, problems_of, run_reference
 from harness import GPUS, gpu_driver
 from support import real_frame, representative
 from test_backend import COPIED, MAPPED, STAND_INS, make_driver, real_driver, stand_in
 
-from polar_pipeline import Pipeline, reference
+from polar_pipeline import Pipeline
 from polar_pipeline.cuda.backend import CudaBackend
 from polar_pipeline.cuda.device import Device
 from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.geometry import LensCalibration, make_lens
 from polar_pipeline.options import Options, make_options
-from polar_pipeline.plan import make_plan
-from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, invalid_level, level_scale
+from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.frames import FORMATS, RawFrame, frame_from_buffer, pack
 from polar_pipeline.sensor.mosaic import Sensor, get_sensor
@@ -38,17 +38,6 @@ SEED = int(os.environ.get("POLAR_RANDOM_SEED", "0"))
 EACH = 20
 HOST_COUNT = 3
 SENSORS = ("IMX250MZR", "IMX250MYR")
-#: Where S0 is this close to `min_intensity`, pixels may count as dark or not: in half, in float.
-DARK_BAND = {True: 1e-3, False: 1e-5}
-#: What is off by at most this much, by half precision; with a geometry; planes of half are interpolated there.
-LIGHT_BOUND, GEOMETRY_BOUND = {True: 1 / 255, False: 2e-5}, 1.5e-3
-DOLP_BOUND, AOLP_BOUND = 2e-3, np.deg2rad(0.5)
-#: From the raw frame to the map, and with a geometry; with `precision: fp16`, which rounds what is compared.
-SSIM_BOUND, SSIM_GEOMETRY_BOUND, SSIM_HALF_BOUND = 1e-3, 2e-3, 6e-3
-#: By ADR at full resolution in half, a part of the pixels may exceed a bound by a factor; an angle by this over DoLP.
-ADAPTIVE_SHARE, ADAPTIVE_FACTOR, ADAPTIVE_ANGLE = 0.04, 4.0, 0.01
-#: Levels of 8 bit: two steps of the map of angles, one of degrees, and rounding.
-COLOR_LEVELS = {"aolp_color": 9, "dolp_color": 5}
 
 
 class Case:
@@ -146,24 +135,10 @@ def random_mosaic(rng: np.random.Generator, sensor: Sensor, shape: Tuple[int, in
     return mosaic.astype(np.uint8 if bits == 8 else np.uint16)
 
 
-def as_floats(options: Options, *products: str, **changes: Any) -> Options:
-    """The same options with other products, which are float where they can be."""
-    dtype = tuple((name, PRODUCTS[name].dtype("float32")) for name in products)
-    return replace(options, products=products, dtype=dtype, **changes)
-
-
 def intensity_of(frame: Any, options: Options) -> np.ndarray:
     """S0/2 of a frame."""
     image = np.nan_to_num(run_reference(frame, as_floats(options, "intensity", ssim_mode="consistency"))["intensity"])
     return (image @ [0.25, 0.5, 0.25] if image.ndim == 3 else image).astype(np.float32)
-
-
-def run_reference(frame: Any, options: Options, other: Optional[np.ndarray] = None) -> Dict[str, Any]:
-    """What the float64 reference makes of a frame, defects replaced."""
-    seen, correction = frame.unpack(), options.correction(frame.shape)
-    if correction is not None:
-        seen = correction.replace_defects(seen)
-    return reference.run(seen, options.read_out(frame.shape), make_plan(options.products), options, other)
 
 
 def run_backend(case: Case, driver: Any) -> Any:
@@ -186,93 +161,6 @@ def run_cpu(case: Case) -> Dict[str, np.ndarray]:
         if case.options.ssim_mode == "temporal":
             pipeline(case.before)
         return dict(pipeline(case.frame, reference=other if case.options.ssim_mode == "reference" else None))
-
-
-def problems_of(
-    options: Options,
-    frame: Any,
-    found: Mapping[str, np.ndarray],
-    other: Optional[np.ndarray] = None,
-    planes: float = GEOMETRY_BOUND,
-    strays: float = 0.01,
-) -> List[str]:
-    """What lies beyond a bound, in words.
-
-    Args:
-        options: The pipeline's.
-        frame: Its frame.
-        found: Its products.
-        other: What SSIM compares with, beside the frame.
-        planes: Bound of what a geometry interpolates.
-        strays: With a geometry, the share of pixels that may be invalid on one side only.
-    """
-    has_geometry = options.geometry is not None
-    judged = ("stokes", "dolp", "aolp_sigma")[: 3 if options.max_aolp_sigma else 2]
-    without = {"ssim_mode": "consistency", "debias": False, "min_intensity": 0.0, "max_aolp_sigma": 0.0}
-    exact = run_reference(frame, as_floats(options, *judged, **without))
-    # saturated pixels have no polarization whatever their light is
-    known = ~np.isnan(exact["stokes"][..., 0])
-    s0, degree = np.nan_to_num(exact["stokes"][..., 0]), np.nan_to_num(exact["dolp"])
-    half = (options.precision != "fp32" and frame.full_scale <= 255) or options.precision == "fp16"
-    wanted = run_reference(frame, as_floats(options, *options.products), other)
-    is_steep = half and options.resolution == "full" and options.interpolation == "adaptive"
-    decided = known & (np.abs(s0 - options.min_intensity) > DARK_BAND[half] * (3 if has_geometry else 1))
-    if options.max_aolp_sigma:
-        # close to the limit, an angle may be hidden or not
-        sigma = np.rad2deg(np.nan_to_num(exact["aolp_sigma"]))
-        decided &= np.abs(sigma - options.max_aolp_sigma) > (0.4 if half else 0.05)
-    lit, clear = decided & (s0 >= 0.1), decided & (s0 >= 0.1) & (degree >= 0.05)
-    light = max(LIGHT_BOUND[half], planes * has_geometry)
-    wrong = []
-    for name, image in found.items():
-        dtype, is_color = str(image.dtype), PRODUCTS[name].types == ("uint8",)
-        is_angle = name in ("aolp", "aolp_sigma")
-        assert dtype == dict(options.dtype)[name]
-        got, want, level = image.astype(np.float64), np.asarray(wanted[name], np.float64), 0.0
-        if is_color:
-            level = float(COLOR_LEVELS.get(name, 1)) + has_geometry
-        elif dtype != "float32":
-            level = 1 / level_scale(name, dtype)
-            got, want = got * level, want if is_angle else np.clip(want, 0, 1)
-        fair, bound = np.ones(want.shape, bool), light
-        if name.startswith("ssim"):
-            bound = SSIM_HALF_BOUND if options.precision == "fp16" else SSIM_BOUND
-            bound = max(bound, SSIM_GEOMETRY_BOUND * has_geometry)
-        elif name == "dolp":
-            fair, bound = lit, DOLP_BOUND / (s0.clip(0.1) if has_geometry else 1)
-        elif is_angle:
-            fair, bound = clear, AOLP_BOUND
-            if has_geometry:
-                bound = np.maximum(bound, GEOMETRY_BOUND / degree.clip(0.05) / s0.clip(0.1))
-            if name == "aolp_sigma" and half:
-                bound = np.deg2rad(0.2) + 0.05 / degree.clip(0.05) * np.nan_to_num(want)
-        elif name == "dolp_sigma":
-            fair, bound = lit, LIGHT_BOUND[half]
-        elif is_color:
-            fair, bound = np.broadcast_to((lit if name == "dolp_color" else clear)[..., np.newaxis], want.shape), 0.0
-        elif name == "stokes":
-            fair, bound = np.broadcast_to(decided[..., np.newaxis], want.shape), 2 * light
-        is_missing = np.isnan(want)
-        apart = np.zeros(want.shape, bool)
-        if dtype == "float32":
-            apart = (np.isnan(got) != is_missing) & fair
-        elif name in ("dolp", "aolp", *NOISE_PRODUCTS):
-            apart = (image != invalid_level(name, dtype)) & is_missing & fair
-        if apart.sum() > strays * apart.size * has_geometry:
-            wrong.append(f"{name}: {apart.sum()} of {apart.size} pixels are invalid on one side only")
-        error = np.abs(got - want)
-        if name == "aolp":
-            error = np.minimum(error, np.pi - error)
-        error = np.where(fair & ~np.isnan(error), error, 0)  # sigma masks pixels by a threshold of its own
-        beyond = error > bound + level * 1.001
-        if is_steep and beyond.sum() <= ADAPTIVE_SHARE * error.size and not name.startswith("ssim"):
-            widest = ADAPTIVE_ANGLE / degree.clip(0.05) if is_angle else ADAPTIVE_FACTOR * (bound + level)
-            beyond &= error > widest
-        if is_color and beyond.sum() <= strays * beyond.size * has_geometry:
-            continue  # pixels that are invalid on one side only
-        if beyond.any():
-            wrong.append(f"{name} {dtype}: {beyond.sum()} of {error.size} beyond, up to {error.max():.3g}")
-    return wrong
 
 
 def check(numbers: range, driver: Any) -> None:

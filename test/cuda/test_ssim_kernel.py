@@ -50,13 +50,12 @@ def has_tensor(work: SsimWork, device: Device) -> bool:
     return all(row.window == "tensor" for row in candidates(KERNELS["ssim"], work, device))
 
 
-def run(launch: Launch, work: SsimWork, plan: Schedule, x: np.ndarray, y: np.ndarray) -> Found:
-    """Compare (frames, h, w) images, in every order of `VARIANTS`."""
-    return run_on(launch, work, plan, {"first": as_compared(x, work.source), "second": as_compared(y, work.source)})
+def check(launch: Launch, work: SsimWork, plan: Schedule, x: np.ndarray, y: np.ndarray) -> Found:
+    """Compare (frames, h, w) images, in every order of `VARIANTS`: the result is what the reference says of them.
 
-
-def run_on(launch: Launch, work: SsimWork, plan: Schedule, inputs: Mapping[str, np.ndarray]) -> Found:
-    """The same of what the kernel reads, by the name in its argument; skips what a Jetson cannot do."""
+    Skips what a Jetson cannot do.
+    """
+    inputs = {"first": as_compared(x, work.source), "second": as_compared(y, work.source)}
     device = GPUS.get(launch.__name__)
     if device is not None and plan.window == "tensor" and not has_tensor(work, device):
         pytest.skip(f"{launch.__name__} has no tensor cores")
@@ -95,14 +94,9 @@ def run_on(launch: Launch, work: SsimWork, plan: Schedule, inputs: Mapping[str, 
         np.testing.assert_array_equal(found[0][name][:count], found[1][name][:count], err_msg=name)
     image = found[0]["map"][:size].view(work.map_dtype).reshape(frames, *work.map_size) if size else None
     blocks = found[0]["blocks"].view(np.float32).reshape(frames, *work.block_size)
-    return Found(image, blocks, found[0]["mean"].view(np.float32))
-
-
-def check(launch: Launch, work: SsimWork, plan: Schedule, x: np.ndarray, y: np.ndarray) -> Found:
-    """The same, and that it is what the reference says of these images."""
-    found = run(launch, work, plan, x, y)
-    assert_similar(found, work, BOUND[plan.window], seen(x, work), seen(y, work))
-    return found
+    result = Found(image, blocks, found[0]["mean"].view(np.float32))
+    assert_similar(result, work, BOUND[plan.window], seen(x, work), seen(y, work))
+    return result
 
 
 def seen(image: np.ndarray, work: SsimWork) -> np.ndarray:

@@ -9,8 +9,8 @@ import cv2
 import numpy as np
 import pytest
 from calibrations import defective_calibration, lens
+from comparison import GEOMETRY_BOUND, problems_of, run_reference
 from test_backend import make, make_driver, on_gpus, real_driver, run, stand_in
-from test_random_pipelines import GEOMETRY_BOUND, problems_of, run_reference
 
 from polar_pipeline import FrameError, RawFrame, reference
 from polar_pipeline.cuda.device import get_device
@@ -155,7 +155,7 @@ def test_similarity_where_pixels_are_outside(driver: Any, mode: str, precision: 
     assert 0.2 < outside.mean() < 0.9
     assert np.nanmin(wanted["ssim_map"]) < 0.9, "the images differ"
     np.testing.assert_array_equal(np.isnan(found.products["ssim_map"]), outside)
-    # the bound of `cpu_comparison`; S0/2 of noise is interpolated in halves of 11 bits
+    # the bound of `comparison`; S0/2 of noise is interpolated in halves of 11 bits
     bound = 2e-3 if (mode, precision) == ("reference", "auto") else 1e-3
     for name in ("ssim_map", "ssim"):
         np.testing.assert_allclose(found.products[name], wanted[name], atol=bound)

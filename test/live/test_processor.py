@@ -18,9 +18,15 @@ from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.fallback import Fallback
 from polar_pipeline.live.frame import LiveFrame, ReceivedImage
 from polar_pipeline.live.parameters import PARAMETERS, Settings, make_settings
-from polar_pipeline.live.pipelines import ActivePipeline, PipelineSwitch
+from polar_pipeline.live.pipelines import (
+    ALIGNMENT,
+    FRAMES_AT_ONCE,
+    MESSAGES_A_FRAME,
+    SIZE_STEP,
+    ActivePipeline,
+    PipelineSwitch,
+)
 from polar_pipeline.live.processor import IDLE_PERIOD, FrameProcessor, decode_reference
-from polar_pipeline.live.warmup import ALIGNMENT, FRAMES_AT_ONCE, MESSAGES_A_FRAME, SIZE_STEP
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.sensor.mosaic import FULL_FRAME

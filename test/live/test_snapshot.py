@@ -201,9 +201,9 @@ def test_yaml_by_hand() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("resolution: full", "no file of ROS parameters"),
+        ("resolution: full", "not a file of ROS parameters"),
         ("[1, 2", "wrong.yaml cannot be read: line 1"),
-        ("", "no file of ROS parameters"),
+        ("", "not a file of ROS parameters"),
         ("/**: {ros__parameters: {resolutoin: full}}", "no parameter of this package is called resolutoin"),
         ("a: {ros__parameters: {}}\nb: {ros__parameters: {}}", "several nodes: a, b"),
         ("/**: {ros__parameters: {resolution: quarter}}", "resolution must be one of half, full"),

@@ -1,24 +1,170 @@
-"""Injected faults, on real frames and on synthetic ones: each changes the figures that docs/image_quality.md names.
-
-Where the table there says that a figure does not see a fault, that is tested too.
-"""
+"""Injected faults and wrong layouts: which figures of docs/image_quality.md change, and what a frame contradicts."""
 
 from __future__ import annotations
 
-from typing import Callable, NamedTuple, Tuple
+from itertools import product
+from typing import Any, Callable, NamedTuple, Tuple
 
 import cv2
 import numpy as np
 import pytest
 from support import REAL_FRAMES, real_frame
 
-from polar_pipeline import SENSORS, Pipeline, RawFrame
-from polar_pipeline.options import make_options
-from polar_pipeline.quality.layout import check_layout, offsets_of_polarizer
+from polar_pipeline import SENSORS, Pipeline, RawFrame, Sensor
+from polar_pipeline.options import Options, make_options
+from polar_pipeline.quality.layout import check_layout, misfit, offsets_of_polarizer, tile_means
 from polar_pipeline.sensor.forward import expose
-from polar_pipeline.sensor.scene import synthetic
+from polar_pipeline.sensor.frames import FORMATS, PackedFrame, pack
+from polar_pipeline.sensor.scene import SCENES, synthetic
 
-MONO = SENSORS["IMX250MZR"]
+MONO, COLOR = SENSORS["IMX250MZR"], SENSORS["IMX250MYR"]
+SHAPE = (516, 612)
+
+
+def frame(scene: str, sensor: Sensor, seed: int = 0) -> RawFrame:
+    return RawFrame(expose(synthetic(scene, SHAPE, seed, is_color=sensor.is_color), sensor), 255)
+
+
+def options(sensor: Any = "IMX250MYR", **values: Any) -> Options:
+    return make_options(sensor, **values)
+
+
+def sheet(degrees: float, degree: float, sensor: Sensor) -> RawFrame:
+    """What a sensor sees of even grey light of this polarization."""
+    angle = np.deg2rad(2 * degrees)
+    stokes = np.array([1, degree * np.cos(angle), degree * np.sin(angle)], np.float32)
+    return RawFrame(expose(np.broadcast_to(stokes, (*SHAPE, 3, 3) if sensor.is_color else (*SHAPE, 3)), sensor), 255)
+
+
+def test_tile_means_by_hand() -> None:
+    tile = np.arange(16).reshape(4, 4) * 10 + 20
+    raw = np.tile(tile, (32, 48)).astype(np.uint8)
+    raw[:64, :64] = 3  # a dark region
+    raw[64:, 64:128] = 255  # a saturated one
+    means = tile_means(RawFrame(raw, 255))
+    assert len(means) == 4
+    np.testing.assert_allclose(means, np.broadcast_to(tile / 255, (4, 4, 4)), rtol=1e-6)
+    assert misfit(means, None) > 0.1
+
+
+def test_numbers_above_full_scale_count_as_full_scale() -> None:
+    raw = np.random.default_rng(0).integers(0, 3000, (128, 128)).astype(np.uint16)
+    raw[::4, 1::4] = 65535  # one place of the tile
+    means = tile_means(RawFrame(raw, 5000))
+    assert len(means) == 0  # it is saturated everywhere
+    raw[:, 2::8] = 9000
+    raw[::4, 1::4] = 3000
+    means = tile_means(RawFrame(raw, 5000))
+    np.testing.assert_array_equal(means, tile_means(RawFrame(np.minimum(raw, 5000).astype(np.uint16), 5000)))
+    assert len(means) == 4
+
+
+def test_packed_frames_are_unpacked() -> None:
+    raw = np.tile((np.arange(16).reshape(4, 4) * 100 + 200), (32, 32)).astype(np.uint16)
+    rows = np.frombuffer(pack(raw, FORMATS["12p"]), np.uint8).reshape(128, -1)
+    np.testing.assert_array_equal(tile_means(PackedFrame(rows, FORMATS["12p"], 128)), tile_means(RawFrame(raw, 4095)))
+
+
+@pytest.mark.parametrize("shape", [(48, 64), (64, 48), (16, 16)])
+@pytest.mark.parametrize("name", ["12p", "10p", "8"])
+def test_a_small_frame_is_no_verdict(shape: Tuple[int, int], name: str) -> None:
+    raw = np.full(shape, 100, np.uint8)
+    rows = np.zeros((shape[0], FORMATS[name].row_bytes(shape[1])), np.uint8)
+    frame = RawFrame(raw, 255) if name == "8" else PackedFrame(rows, FORMATS[name], shape[1])
+    assert tile_means(frame).shape == (0, 4, 4)
+    assert check_layout(frame, options()).fits is None
+
+
+def test_factors_of_polarizers_and_colours_are_no_misfit() -> None:
+    tile = np.outer([1, 2, 1, 2], [3, 4, 3, 4]).astype(float) / 100  # a factor per polarizer
+    color = np.array([0.5, 1, 0.7])[np.array(COLOR.colors)]
+    assert misfit(tile[np.newaxis], None) == pytest.approx(0, abs=1e-12)
+    assert misfit((tile * color)[np.newaxis], COLOR.colors) == pytest.approx(0, abs=1e-12)
+    assert misfit((tile * color)[np.newaxis], COLOR.as_read_out((1, 0)).colors) > 0.1
+
+
+@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("seed", range(2))
+def test_colours_tell_offsets_apart(scene: str, seed: int) -> None:
+    raw = frame(scene, COLOR, seed)
+    for offset in product(range(4), repeat=2):
+        found = check_layout(raw, options(roi_offset=offset))
+        # shifted by (2, 2), red and blue change places, which no colour contradicts
+        assert found.fits is (offset in ((0, 0), (2, 2))), offset
+        if not found.fits:
+            assert "raw.roi_offset [0, 0]" in found.text or "raw.roi_offset [2, 2]" in found.text
+
+
+def test_the_offset_that_would_fit_is_named() -> None:
+    stokes = synthetic("spheres", SHAPE, is_color=True)
+    raw = RawFrame(expose(stokes, COLOR.as_read_out((5, 2))), 255)
+    assert check_layout(raw, options(roi_offset=(5, 2))).fits
+    found = check_layout(raw, options(roi_offset=(4, 0)))
+    assert found.text.endswith("as set; raw.roi_offset [5, 2] or raw.roi_offset [7, 0] would")
+
+
+def test_a_forgotten_flip_shows_in_the_colours() -> None:
+    stokes = synthetic("spheres", SHAPE, is_color=True)
+    raw = RawFrame(expose(stokes, COLOR.as_read_out((0, 0), (True, False), SHAPE)), 255)
+    assert check_layout(raw, options(flip=(True, False))).fits
+    found = check_layout(raw, options())
+    assert found.fits is False
+    assert "raw.flip [true, false]" in found.text
+
+
+def test_a_colour_sensor_taken_for_a_mono_one() -> None:
+    for scene in SCENES:
+        assert "IMX250MYR would fit" in check_layout(frame(scene, COLOR), options("IMX250MZR")).text
+        assert check_layout(frame(scene, MONO), options("IMX250MZR")).fits is None
+        assert check_layout(frame(scene, MONO), options("IMX250MYR")).fits is None  # a scene may be grey
+
+
+@pytest.mark.parametrize(("angles", "named"), [(((0, 90), (45, 135)), "rows"), (((0, 45), (90, 135)), "columns")])
+def test_a_sensor_with_other_pairs(angles: Tuple[Tuple[int, ...], ...], named: str) -> None:
+    other = Sensor("other", angles)
+    found = check_layout(RawFrame(expose(synthetic("plastic", SHAPE), other), 255), options("IMX250MZR"))
+    assert found.fits is False
+    assert found.text.startswith(named)
+
+
+def test_nothing_in_view_is_no_verdict() -> None:
+    for value in (0, 255):
+        assert check_layout(RawFrame(np.full((256, 256), value, np.uint8), 255), options()).fits is None
+    assert check_layout(RawFrame(np.full((32, 32), 100, np.uint8), 255), options()).fits is None  # no whole region
+    assert check_layout(RawFrame(np.full((512, 512), 100, np.uint8), 255), options()).fits is None
+
+
+@pytest.mark.parametrize("name", REAL_FRAMES)
+def test_a_frame_of_a_real_mono_camera(name: str) -> None:
+    raw = RawFrame(real_frame(name), 255)
+    for offset in product(range(2), repeat=2):
+        mono = check_layout(raw, options(MONO, roi_offset=offset))
+        assert (mono.fits, mono.text.split(";")[0]) == (None, "no contradiction")
+        assert check_layout(raw, options(COLOR, roi_offset=offset)).fits is None  # a scene may be grey
+
+
+@pytest.mark.parametrize("sensor", [MONO, COLOR], ids=lambda sensor: sensor.name)
+@pytest.mark.parametrize("degrees", [0.0, 10.0, 90.0, 177.0])
+def test_a_known_polarizer_tells_offsets_apart(sensor: Sensor, degrees: float) -> None:
+    for true in product(range(2), repeat=2):
+        raw = sheet(degrees, 0.9, sensor.as_read_out(true))
+        readings = offsets_of_polarizer(raw, options(sensor), degrees)
+        assert [row.offset for row in readings if row.fits] == [true]
+        wanted = {(0, 0): degrees, (1, 0): -45 - degrees, (0, 1): 45 - degrees, (1, 1): degrees + 90}[true]
+        # raw numbers are whole levels of some 100
+        assert abs((readings[0].angle - wanted + 90) % 180 - 90) < 1
+        if not sensor.is_color:
+            aolp = np.rad2deg(Pipeline(sensor, "aolp", "cpu")(raw)["aolp"])[10, 10]
+            assert abs((aolp - readings[0].angle + 90) % 180 - 90) < 1
+
+
+def test_no_polarizer_in_view() -> None:
+    with pytest.raises(ValueError, match="no polarizer in view: the degree of polarization is 0"):
+        offsets_of_polarizer(sheet(20, 0.1, MONO), options(MONO), 20)
+    with pytest.raises(ValueError, match="too little in view"):
+        offsets_of_polarizer(RawFrame(np.zeros((512, 512), np.uint8), 255), options(MONO), 20)
+
+
 SOURCES = (*REAL_FRAMES, "spheres", pytest.param("window", marks=pytest.mark.exhaustive))
 
 
@@ -120,23 +266,3 @@ def test_what_all_polarizers_share_lowers_the_comparison_with_a_good_frame_only(
     assert found.mean < 1 - mean
     assert found.lowest < 1 - lowest
     assert abs(consistency(bad).mean - consistency(good).mean) < 0.04  # what is left of the scene is less beside noise
-
-
-# -------------------------------------------------------------------------------------------------------- wrong layout
-
-
-@pytest.mark.parametrize("offset", [(1, 0), (0, 1), (1, 1)])
-def test_a_wrong_offset_of_a_mono_sensor_shows_behind_a_known_polarizer_only(
-    good: np.ndarray, offset: Tuple[int, int]
-) -> None:
-    assert consistency(good, roi_offset=offset) == pytest.approx(consistency(good), abs=1e-6)
-    wrong = make_options(MONO, roi_offset=offset)
-    assert check_layout(RawFrame(good, 255), wrong).fits is None
-    # the same scene behind a sheet polarizer at 90 degrees that takes 95 % of what crosses it
-    value = Pipeline(products="intensity", backend="cpu", resolution="full")(good)["intensity"]
-    stokes = np.stack([value, -0.95 * value, 0 * value], -1)
-    behind = RawFrame(noise(expose(stokes, MONO), 1), 255)
-    assert [row.offset for row in offsets_of_polarizer(behind, make_options(MONO), 90) if row.fits] == [(0, 0)]
-    readings = offsets_of_polarizer(behind, wrong, 90)
-    assert not readings[0].fits
-    assert [(row.offset[0] % 2, row.offset[1] % 2) for row in readings if row.fits] == [(0, 0)]

@@ -16,7 +16,7 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, Iterator, List
+from typing import Any, Callable, Deque, Dict, List
 
 import pytest
 
@@ -56,27 +56,14 @@ GEOMETRIES: Dict[str, Dict[str, Any]] = {
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., drill.Process]]:
-    """Start processes of the drill; they are ended afterwards."""
-    started: List[drill.Process] = []
-
-    def make(*command: str) -> drill.Process:
-        started.append(drill.Process(tmp_path / f"{len(started)}.log", *command, is_forked=True))
-        return started[-1]
-
-    yield make
-    for process in started:
-        process.close()
-
-
-@pytest.fixture
 def node(start: Any) -> Callable[..., drill.Process]:
     """Start the node on the CPU, with arguments of `--ros-args`."""
-    return lambda *arguments: start("-m", "polar_pipeline.node", "--ros-args", "-p", "backend:=cpu", *arguments)
+    command = ("-m", "polar_pipeline.node", "--ros-args", "-p", "backend:=cpu")
+    return lambda *arguments: start(*command, *arguments, is_forked=True)
 
 
 def camera(start: Any, first: int) -> drill.Process:
-    process = start(drill.__file__, "camera", str(first))
+    process = start(drill.__file__, "camera", str(first), is_forked=True)
     wait_for(lambda: "streaming" in process.text, "the camera")
     return process
 
@@ -161,7 +148,7 @@ def test_stamps_jump_both_ways(node: Any, peer: drill.Peer) -> None:
 def test_a_subscriber_that_never_reads(node: Any, peer: drill.Peer, start: Any) -> None:
     process = node()
     topics = [PRODUCT_TOPICS[name].name for name in ("intensity", "dolp", "aolp", "stokes")]
-    deaf = start(drill.__file__, "deaf", "5000", *topics)
+    deaf = start(drill.__file__, "deaf", "5000", *topics, is_forked=True)
     peer.listen("intensity", "dolp")
     wait_for(lambda: "subscribed" in deaf.text, "the subscriber")
     deaf.send(signal.SIGSTOP)
@@ -363,7 +350,7 @@ def test_two_nodes_of_one_name(node: Any, peer: drill.Peer) -> None:
     ids=lambda n: n.name,
 )
 def test_ended_while_publishing(node: Any, peer: drill.Peer, start: Any, number: signal.Signals) -> None:
-    start(drill.__file__, "camera", str(10**9))
+    start(drill.__file__, "camera", str(10**9), is_forked=True)
     for _ in range(2):  # the second one finds what the first one left
         heard = len(peer.heard.get("dolp", ()))
         process = node()

@@ -105,18 +105,10 @@ def manager() -> Iterator[Manager]:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Callable[..., drill.Process]]:
-    """Start the managed node on the CPU, with arguments of `--ros-args`; it is ended afterwards."""
-    started: List[drill.Process] = []
-
-    def start(*arguments: str, is_forked: bool = True) -> drill.Process:
-        command = ("-m", "polar_pipeline.node", "--lifecycle", "--ros-args", "-p", "backend:=cpu", *arguments)
-        started.append(drill.Process(tmp_path / f"{len(started)}.log", *command, is_forked=is_forked))
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.close()
+def node(start: Any) -> Callable[..., drill.Process]:
+    """Start the managed node on the CPU, with arguments of `--ros-args`."""
+    command = ("-m", "polar_pipeline.node", "--lifecycle", "--ros-args", "-p", "backend:=cpu")
+    return lambda *arguments, is_forked=True: start(*command, *arguments, is_forked=is_forked)
 
 
 def test_states(node: Any, manager: Manager) -> None:
@@ -269,20 +261,18 @@ def test_parameters_in_every_state(node: Any, manager: Manager) -> None:
     assert sorted(set(names), key=names.index) == ["third", "fourth", "fifth", "sixth"]
 
 
-def test_states_change_while_frames_come(node: Any, manager: Manager, tmp_path: Path) -> None:
+def test_states_change_while_frames_come(node: Any, manager: Manager, start: Any) -> None:
     """Subscriptions come and go under an executor that waits for them; no frame is wrong, and none stops the node."""
     process = node()
-    camera = drill.Process(tmp_path / "camera.log", drill.__file__, "camera", "1000000000000", is_forked=True)
-    try:
-        assert manager.step("configure")
-        manager.listen("dolp")
-        for _ in range(10):
-            count = len(manager.heard["dolp"])
-            assert manager.step("activate")
-            wait_for(lambda count=count: len(manager.heard["dolp"]) > count + 1, "frames")
-            assert manager.step("deactivate")
-    finally:
-        camera.close()
+    camera = start(drill.__file__, "camera", "1000000000000", is_forked=True)
+    assert manager.step("configure")
+    manager.listen("dolp")
+    for _ in range(10):
+        count = len(manager.heard["dolp"])
+        assert manager.step("activate")
+        wait_for(lambda count=count: len(manager.heard["dolp"]) > count + 1, "frames")
+        assert manager.step("deactivate")
+    camera.close()
     assert drill.check(manager.heard)
     assert process.is_alive()
     assert "Traceback" not in process.text
@@ -307,7 +297,7 @@ def test_shutdown(node: Any, manager: Manager, steps: List[str]) -> None:
     assert "Traceback" not in process.text
 
 
-def test_rig(manager: Manager, tmp_path: Path) -> None:
+def test_rig(manager: Manager, start: Any, tmp_path: Path) -> None:
     """The cameras of one process have a state each; one that cannot be configured stops no other."""
     wrong = "{quality: {ssim_warn: 0.1, ssim_error: 0.9}}"
     path = tmp_path / "rig.yaml"
@@ -317,28 +307,25 @@ def test_rig(manager: Manager, tmp_path: Path) -> None:
         f"  - {{namespace: rear, image_topic: /image_raw, parameters: {wrong}}}\n"
     )
     main = "import sys; from polar_pipeline.node import rig; sys.exit(rig())"
-    process = drill.Process(tmp_path / "log", "-c", main, str(path), "--lifecycle", "--namespace", "robot")
+    process = start("-c", main, str(path), "--lifecycle", "--namespace", "robot")
     front, rear = "/robot/front/polar_pipeline", "/robot/rear/polar_pipeline"
-    try:
-        assert not manager.step("configure", rear)
-        assert manager.step("configure", front)
-        assert manager.step("activate", front)
-        assert [manager.state(name) for name in (front, rear)] == ["active", "unconfigured"]
-        heard: List[bytes] = []
-        topic = "/robot/front/intensity"
-        manager.node.create_subscription(Image, topic, lambda cdr: heard.append(cdr), 10, raw=True)  # noqa: PLW0108 - rclpy looks at the signature
-        wait_for(lambda: [manager.send()] and heard, topic)
-        assert manager.node.count_subscribers("/image_raw") == 1
-        assert manager.step("shutdown", rear)
-        process.send(signal.SIGTERM)
-        assert process.wait() == 0
-        assert "Traceback" not in process.text
-    finally:
-        process.close()
+    assert not manager.step("configure", rear)
+    assert manager.step("configure", front)
+    assert manager.step("activate", front)
+    assert [manager.state(name) for name in (front, rear)] == ["active", "unconfigured"]
+    heard: List[bytes] = []
+    topic = "/robot/front/intensity"
+    manager.node.create_subscription(Image, topic, lambda cdr: heard.append(cdr), 10, raw=True)  # noqa: PLW0108 - rclpy looks at the signature
+    wait_for(lambda: [manager.send()] and heard, topic)
+    assert manager.node.count_subscribers("/image_raw") == 1
+    assert manager.step("shutdown", rear)
+    process.send(signal.SIGTERM)
+    assert process.wait() == 0
+    assert "Traceback" not in process.text
 
 
 @pytest.mark.parametrize("program", ["main", "rig"])
-def test_without_the_lifecycle_messages(program: str, manager: Manager, tmp_path: Path) -> None:
+def test_without_the_lifecycle_messages(program: str, manager: Manager, start: Any, tmp_path: Path) -> None:
     """The option is refused with what is missing; the ordinary node starts."""
     path = tmp_path / "rig.yaml"
     path.write_text("cameras: [{parameters: {backend: cpu}}]")
@@ -346,24 +333,19 @@ def test_without_the_lifecycle_messages(program: str, manager: Manager, tmp_path
     main = (
         f"import sys; sys.modules['lifecycle_msgs'] = None; from polar_pipeline import node; sys.exit(node.{program}())"
     )
-    process = drill.Process(tmp_path / "managed.log", "-c", main, *rig, "--lifecycle")
+    process = start("-c", main, *rig, "--lifecycle")
     assert process.wait() == WRONG_USAGE
     assert "--lifecycle needs the ROS package lifecycle_msgs: " in process.text
     assert "Traceback" not in process.text
-    process = drill.Process(tmp_path / "log", "-c", main, *rig, "--ros-args", "-p", "backend:=cpu")
-    try:
-        services = lambda: dict(manager.node.get_service_names_and_types())  # noqa: E731
-        wait_for(lambda: "/polar_pipeline/snapshot" in services(), "the node")
-        assert "/polar_pipeline/change_state" not in services()
-    finally:
-        process.close()
+    start("-c", main, *rig, "--ros-args", "-p", "backend:=cpu")
+    services = lambda: dict(manager.node.get_service_names_and_types())  # noqa: E731
+    wait_for(lambda: "/polar_pipeline/snapshot" in services(), "the node")
+    assert "/polar_pipeline/change_state" not in services()
 
 
-def test_arguments_that_do_not_exist(tmp_path: Path) -> None:
+def test_arguments_that_do_not_exist(start: Any) -> None:
     """A misspelled option would start an ordinary node."""
-    process = drill.Process(
-        tmp_path / "log", "-m", "polar_pipeline.node", "--lifecycel", "--ros-args", "-r", "__ns:=/a"
-    )
+    process = start("-m", "polar_pipeline.node", "--lifecycel", "--ros-args", "-r", "__ns:=/a")
     assert process.wait() == WRONG_USAGE
     assert "unrecognized arguments: --lifecycel" in process.text
 

@@ -4,19 +4,16 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator
+from typing import Any, Callable, Dict
 
 import numpy as np
 import pytest
 
 yaml = pytest.importorskip("yaml")
-from support import ROOT, TIMEOUT, first_of, wait_for
+from support import ROOT, first_of, wait_for
 
 from polar_pipeline import Pipeline, messages
 from polar_pipeline.ros.rig import Camera, Rig, expand, read_rig
@@ -84,7 +81,7 @@ def test_shipped_rig() -> None:
         ('cameras: [{params_file: "\\ud800"}]', "camera 1: params_file"),
         (f"cameras: [{{params_file: {'x' * 5000}}}]", "camera 1: params_file"),
         ("cameras: [{params_file: .}]", "cannot be read: it is no regular file"),
-        ("cameras: [{}, {namespace: a, params_file: rig.yaml}]", "camera 2: .*rig.yaml is no file of ROS parameters"),
+        ("cameras: [{}, {namespace: a, params_file: rig.yaml}]", "camera 2: .*rig.yaml is not a file of ROS"),
         ("cameras: [{parameters: {frame_id: 5}}]", "camera 1: frame_id must be text"),
         ("cameras: [{name: a/b}]", "camera 1: a node's name needs letters"),
         ("cameras: [{name: }]", "camera 1: name must be text, got None"),
@@ -171,89 +168,68 @@ def test_the_longest_name_is_one_for_ros(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def peer() -> Iterator[Any]:
-    rclpy = pytest.importorskip("rclpy")
-    context = rclpy.Context()
-    context.init()
-    node = rclpy.create_node("peer", context=context)
-    executor = rclpy.executors.SingleThreadedExecutor(context=context)
-    executor.add_node(node)
-    yield node
-    executor.shutdown()
-    node.destroy_node()
-    context.shutdown()
-
-
-def start(*arguments: str) -> subprocess.Popen[str]:
-    code = "import sys; from polar_pipeline.node import rig; sys.exit(rig())"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    command = [sys.executable, "-c", code, *arguments]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+def rig(start: Any) -> Callable[..., Any]:
+    """Start the rig's process with arguments."""
+    return lambda *arguments: start(
+        "-c", "import sys; from polar_pipeline.node import rig; sys.exit(rig())", *arguments
+    )
 
 
 @pytest.mark.ros
 @pytest.mark.parametrize("number", first_of([signal.SIGINT, signal.SIGTERM]), ids=lambda n: n.name)
-def test_two_cameras_in_one_process(peer: Any, tmp_path: Path, number: signal.Signals) -> None:
+def test_two_cameras_in_one_process(rig: Any, peer: Any, tmp_path: Path, number: signal.Signals) -> None:
     from diagnostic_msgs.msg import DiagnosticArray
     from sensor_msgs.msg import CameraInfo, Image
 
-    process = start(str(write(tmp_path, TWO)), "--namespace", "robot", "--ros-args", "-r", "__ns:=/elsewhere")
+    process = rig(str(write(tmp_path, TWO)), "--namespace", "robot", "--ros-args", "-r", "__ns:=/elsewhere")
     inputs = {"front": "/front_camera/images", "rear": "/robot/rear/left/image_raw"}
     outputs = {"front": "/robot/front", "rear": "/robot/rear/left"}
-    try:
-        cameras = {name: peer.create_publisher(Image, topic, 10) for name, topic in inputs.items()}
-        heard: Dict[str, Any] = {}
-        for name, space in outputs.items():
-            for kind, topic in ((Image, "polarization/dolp"), (DiagnosticArray, "latency")):
-                peer.create_subscription(
-                    kind, f"{space}/{topic}", lambda message, key=(name, topic): heard.setdefault(key, message), 10
-                )
-        info = peer.create_publisher(CameraInfo, "/robot/rear/left/info", 10)
-        wait_for(lambda: all(row.get_subscription_count() for row in (*cameras.values(), info)), "both nodes' inputs")
-        raws = {name: np.random.default_rng(len(name)).integers(9, 200, (48, 64)).astype(np.uint8) for name in cameras}
+    cameras = {name: peer.node.create_publisher(Image, topic, 10) for name, topic in inputs.items()}
+    heard: Dict[str, Any] = {}
+    for name, space in outputs.items():
+        for kind, topic in ((Image, "polarization/dolp"), (DiagnosticArray, "latency")):
+            peer.node.create_subscription(
+                kind, f"{space}/{topic}", lambda message, key=(name, topic): heard.setdefault(key, message), 10
+            )
+    info = peer.node.create_publisher(CameraInfo, "/robot/rear/left/info", 10)
+    wait_for(lambda: all(row.get_subscription_count() for row in (*cameras.values(), info)), "both nodes' inputs")
+    raws = {name: np.random.default_rng(len(name)).integers(9, 200, (48, 64)).astype(np.uint8) for name in cameras}
 
-        def answered() -> bool:
-            for name, camera in cameras.items():
-                camera.publish(bytes(messages.encode_image(time.time_ns(), "", "mono8", raws[name])))
-            peer.executor.spin_once(timeout_sec=0.05)
-            return len(heard) == 4
+    def answered() -> bool:
+        for name, camera in cameras.items():
+            camera.publish(bytes(messages.encode_image(time.time_ns(), "", "mono8", raws[name])))
+        time.sleep(0.05)
+        return len(heard) == 4
 
-        wait_for(answered, "products and latency of both cameras")
-        front, rear = heard["front", "polarization/dolp"], heard["rear", "polarization/dolp"]
-        assert (front.encoding, front.header.frame_id) == ("mono8", "front"), "the file's, and what wins over it"
-        assert (rear.encoding, rear.header.frame_id) == ("32FC1", "")
-        flipped = Pipeline(products="dolp", dtype="uint8", flip=(True, False), backend="cpu")(raws["front"])["dolp"]
-        np.testing.assert_array_equal(np.frombuffer(bytes(front.data), np.uint8).reshape(24, 32), flipped)
-        plain = Pipeline(products="dolp", backend="cpu")(raws["rear"])["dolp"]
-        np.testing.assert_array_equal(np.frombuffer(bytes(rear.data), np.float32).reshape(24, 32), plain)
-        names = {heard[name, "latency"].status[0].name for name in cameras}
-        assert names == {"robot/front/polar_pipeline: latency", "robot/rear/left/eye: latency"}
-    finally:
-        process.send_signal(number)
-        _, errors = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 0, errors
-    assert "Traceback" not in errors, errors
+    wait_for(answered, "products and latency of both cameras")
+    front, rear = heard["front", "polarization/dolp"], heard["rear", "polarization/dolp"]
+    assert (front.encoding, front.header.frame_id) == ("mono8", "front"), "the file's, and what wins over it"
+    assert (rear.encoding, rear.header.frame_id) == ("32FC1", "")
+    flipped = Pipeline(products="dolp", dtype="uint8", flip=(True, False), backend="cpu")(raws["front"])["dolp"]
+    np.testing.assert_array_equal(np.frombuffer(bytes(front.data), np.uint8).reshape(24, 32), flipped)
+    plain = Pipeline(products="dolp", backend="cpu")(raws["rear"])["dolp"]
+    np.testing.assert_array_equal(np.frombuffer(bytes(rear.data), np.float32).reshape(24, 32), plain)
+    names = {heard[name, "latency"].status[0].name for name in cameras}
+    assert names == {"robot/front/polar_pipeline: latency", "robot/rear/left/eye: latency"}
+    process.send(number)
+    assert process.wait() == 0, process.text
+    assert "Traceback" not in process.text
 
 
 @pytest.mark.ros
-@pytest.mark.usefixtures("peer")
-def test_a_camera_that_cannot_start_is_named(tmp_path: Path) -> None:
+def test_a_camera_that_cannot_start_is_named(rig: Any, tmp_path: Path) -> None:
     """Where values do not fit each other; wrong ones by themselves are found before any camera starts."""
-    pytest.importorskip("rclpy")
     front = "{namespace: front, parameters: {backend: cpu}}"
     rear = "{namespace: rear, parameters: {backend: cpu, quality: {ssim_warn: 0.1, ssim_error: 0.9}}}"
-    process = start(str(write(tmp_path, f"cameras: [{front}, {rear}]")))
-    _, errors = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 2
-    assert "/rear/polar_pipeline cannot start: quality.ssim_error must be at most quality.ssim_warn" in errors
-    assert "Traceback" not in errors, errors
+    process = rig(str(write(tmp_path, f"cameras: [{front}, {rear}]")))
+    assert process.wait() == 2
+    assert "/rear/polar_pipeline cannot start: quality.ssim_error must be at most quality.ssim_warn" in process.text
+    assert "Traceback" not in process.text
 
 
 @pytest.mark.ros
-def test_wrong_usage(tmp_path: Path) -> None:
-    pytest.importorskip("rclpy")
-    process = start(str(tmp_path / "none.yaml"))
-    _, errors = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 2
-    assert "cannot be read" in errors
-    assert "Traceback" not in errors, errors
+def test_wrong_usage(rig: Any, tmp_path: Path) -> None:
+    process = rig(str(tmp_path / "none.yaml"))
+    assert process.wait() == 2
+    assert "cannot be read" in process.text
+    assert "Traceback" not in process.text

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, List
 
 import pytest
 
@@ -27,17 +27,10 @@ pytestmark = pytest.mark.ros
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Callable[..., drill.Process]]:
-    """Start the node on the CPU, with arguments of `--ros-args`; it is ended afterwards."""
-    started: List[drill.Process] = []
-
-    def start(*arguments: str, is_forked: bool = False) -> drill.Process:
-        started.append(drill.start_node(tmp_path / f"{len(started)}.log", *arguments, is_forked=is_forked))
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.close()
+def node(start: Any) -> Callable[..., drill.Process]:
+    """Start the node on the CPU, with arguments of `--ros-args`."""
+    command = ("-m", "polar_pipeline.node", "--ros-args", "-p", "backend:=cpu")
+    return lambda *arguments, is_forked=False: start(*command, *arguments, is_forked=is_forked)
 
 
 def test_log_and_silence(node: Any, peer: drill.Peer) -> None:
@@ -173,7 +166,7 @@ def test_what_may_work_later_has_another_exit_code(node: Any, monkeypatch: pytes
     assert "cannot start" in process.text
 
 
-def test_a_node_that_had_to_end_may_work_later(tmp_path: Path) -> None:
+def test_a_node_that_had_to_end_may_work_later(start: Any) -> None:
     """As where the GPU fails and `on_device_error` is `stop`."""
     main = (
         "import sys\n"
@@ -182,6 +175,6 @@ def test_a_node_that_had_to_end_may_work_later(tmp_path: Path) -> None:
         "processor.FrameProcessor.start = lambda self: setattr(self, 'failure', 'the GPU was lost')\n"
         "sys.exit(main.main(None, StopFlag(), False))"
     )
-    process = drill.Process(tmp_path / "log", "-c", main, "--ros-args", "-p", "backend:=cpu")
+    process = start("-c", main, "--ros-args", "-p", "backend:=cpu")
     assert process.wait() == FAILED
     assert "Traceback" not in process.text

@@ -30,7 +30,7 @@ from polar_pipeline.view.recording import RecordingView
 
 START, PERIOD = 1_700_000_000_000_000_001, 40_000_000
 SHAPE = (64, 80)
-#: Product -> its values with the first and the last colour: as float, and as the 8-bit encoding.
+#: Product -> its values with the first and the last color: as float, and as the 8-bit encoding.
 SPANS = {
     "dolp": ((0, 1), (0, 255)),
     "dolp_sigma": ((0, 0.1), (0, 25.5)),
