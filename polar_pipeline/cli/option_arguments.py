@@ -12,7 +12,7 @@ from polar_pipeline.cli.errors import FailureError, UsageError
 from polar_pipeline.options import FROM_FRAMES, OPTIONS, Options
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
-from polar_pipeline.replay.camera_info import recorded_lens
+from polar_pipeline.replay.source import recorded_lens
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Arguments of `Pipeline`, by name.

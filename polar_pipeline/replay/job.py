@@ -15,13 +15,12 @@ from polar_pipeline._util.files import replacing
 from polar_pipeline._util.text import printable
 from polar_pipeline.options import Options
 from polar_pipeline.pipeline import Pipeline
-from polar_pipeline.replay.camera_info import recorded_camera_info
 from polar_pipeline.replay.compare import Comparison, Golden, ProductComparison
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span
 from polar_pipeline.replay.report import Report, render
 from polar_pipeline.replay.run import Summary, replay
 from polar_pipeline.replay.sink import Sink, open_sink
-from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, open_source, unwatched
+from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, open_source, recorded_camera_info, unwatched
 
 #: Takes the records and their number, and yields the records: shows how far a replay is.
 Watch = Callable[[Iterable[Recorded], int], Iterable[Recorded]]

@@ -1,8 +1,8 @@
-"""Reads raw images from recordings: rosbag2 (sqlite3, mcap), ROS 1 bags, and folders of pictures."""
+"""Reads raw images, and their lens calibrations, from recordings: rosbag2, ROS 1 bags, and folders of pictures."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Callable, Generator, Iterable, Iterator, List, Optional, Tuple, TypeVar, Union
@@ -12,6 +12,7 @@ import zstandard
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable, quoted
+from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, IMAGE, Cdr, ImageMessage
 from polar_pipeline.replay.bags import Topics, bag_files, is_bag_file, open_recording
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span, check_size, described, reading
@@ -264,3 +265,46 @@ def _open_pictures(path: Path, wanted: str, rate: float, max_bytes: int, span: O
     rows = ((time_ns, file) for time_ns, file in zip(times, files) if first <= time_ns < end)
     records = (Recorded(time_ns, "", file, max_bytes=max_bytes) for time_ns, file in rows)
     return Source(str(path), len(files), records, lambda: [(times[0], times[-1] + 1)])
+
+
+# ---------------------------------------------------------------------------------------------------- lens calibrations
+
+
+@contextmanager
+def open_camera_infos(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> Iterator[Iterator[Recorded]]:
+    """Open the lens calibrations of the images on a topic; none of pictures, and where it is not clear which they are.
+
+    The arguments are those of `open_source`.
+    """
+    with ExitStack() as stack:
+        records: Iterator[Recorded] = iter(())
+        if is_recording(path):
+            with suppress(SourceError):
+                opened = open_source(path, topic, max_bytes=max_bytes, kinds=(CAMERA_INFO,))
+                records = stack.enter_context(opened).records
+        yield records
+
+
+def recorded_camera_info(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> Optional[bytes]:
+    """The first lens calibration of the images on a topic that can be decoded, serialized; None without one."""
+    with open_camera_infos(path, topic, max_bytes) as records:
+        for record in records:
+            with suppress(FrameError):
+                return record.cdr()
+    return None
+
+
+def recorded_lens(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> LensCalibration:
+    """The first lens calibration of the images on a topic of a recording.
+
+    Raises:
+        SourceError: It has none, of more than one topic, or one that cannot be used.
+    """
+    if not path.exists() or not is_recording(path):
+        raise SourceError(f"{path} is not a recording with a lens calibration: name a YAML file")
+    with open_source(path, topic, max_bytes=max_bytes, kinds=(CAMERA_INFO,)) as source:
+        try:
+            return messages.lens_of(messages.decode_camera_info(next(source.records).message()))
+        except (StopIteration, FrameError) as err:
+            reason = str(err) or "there is no message"
+            raise SourceError(f"the lens calibration on {printable(source.topic)} of {path}: {reason}") from err

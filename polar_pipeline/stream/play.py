@@ -20,9 +20,8 @@ from sensor_msgs.msg import CameraInfo, Image
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable, quoted
-from polar_pipeline.replay.camera_info import open_camera_infos
 from polar_pipeline.replay.limits import MAX_BYTES
-from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, is_recording, open_source
+from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, is_recording, open_camera_infos, open_source
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import camera_info_beside
 

@@ -15,12 +15,11 @@ from polar_pipeline import Pipeline, messages
 from polar_pipeline.cli.entry import main
 from polar_pipeline.geometry import LensCalibration, make_lens
 from polar_pipeline.messages import CAMERA_INFO, IMAGE
-from polar_pipeline.replay.camera_info import recorded_camera_info, recorded_lens
 from polar_pipeline.replay.job import Job, process_recording
 from polar_pipeline.replay.limits import SourceError
 from polar_pipeline.replay.segment import merge_segments, process_segment, segments
 from polar_pipeline.replay.sink import open_sink
-from polar_pipeline.replay.source import open_source
+from polar_pipeline.replay.source import open_source, recorded_camera_info, recorded_lens
 
 START, PERIOD, COUNT = 1_700_000_000_000_000_000, 40_000_000, 6
 SHAPE = (32, 48)
