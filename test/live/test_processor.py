@@ -302,8 +302,10 @@ def test_closed_while_busy(bench: Any, depth: int) -> None:
     b.output.gate.set()
     closing.join(TIMEOUT)
     assert not closing.is_alive()
-    assert b.output.stamps == [0]
+    b.processor.put(image(2))
     b.processor.close()
+    assert b.output.stamps == [0]
+    assert "dropped: overload" not in b.values()
 
 
 def test_closed_before_it_was_started() -> None:

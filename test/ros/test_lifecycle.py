@@ -24,6 +24,7 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
 from services import client_of
+from std_srvs.srv import Trigger
 from support import ROOT, wait_for
 
 from polar_pipeline import SENSORS, messages
@@ -501,3 +502,15 @@ def test_the_security_policy_names_what_a_managed_node_has(node: Any, manager: M
         allowed = {row.text or "" for group in profile if group.get(right) == "ALLOW" for row in group}
         expanded = {name.replace("~", "/polar_pipeline") if name[0] in "~/" else f"/{name}" for name in allowed}
         assert expanded - {"/polar_pipeline/get_type_description"} <= names <= expanded, (where, right)
+
+
+def test_an_executor_that_calls_back_late(host: Any) -> None:
+    """It may have seen a message before the subscription was destroyed."""
+    made = host()
+    for label in ("configure", "activate", "deactivate"):
+        made.step(label)
+    for callback in (made.node._on_image, made.node._on_camera_info, made.node._on_reference):
+        callback(b"")
+    answer = made.node._on_snapshot(Trigger.Request(), Trigger.Response())
+    assert (answer.success, answer.message) == (False, "the node is inactive")
+    assert made.node._diagnostics.statuses("", "")[0].values["received"] == "0"
