@@ -22,6 +22,8 @@ from typing import BinaryIO, Iterator
 #: End of the names of incomplete files, as a pattern; it also matches those of earlier versions, which had the number
 #: of the process.
 PARTIAL = r"\.[0-9a-f]+\.part"
+#: End of the names of files and folders that are not locked yet.
+_NEW = ".new"
 _PREFIX = "polar_pipeline_"
 #: Errors of a disk that is full, which do not name the file.
 _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
@@ -49,15 +51,16 @@ def replacing(path: Path, force: bool = False) -> Iterator[BinaryIO]:
         raise FileExistsError(f"{path} exists already; --force replaces it")
     remove_leftovers(path.parent, rf"\.{re.escape(path.name)}{PARTIAL}")
     partial = partial_path(path)
+    new = partial.with_suffix(_NEW)
     try:
-        with partial.open("xb") as stream:
-            hold(stream.fileno(), partial)
+        with new.open("xb") as stream:
+            _hold(stream.fileno(), new, partial)
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
             partial.replace(path)  # while it is locked
     except OSError as err:
-        if err.filename == str(partial) or (err.filename is None and err.errno in _FULL):
+        if err.filename in (str(new), str(partial)) or (err.filename is None and err.errno in _FULL):
             raise OSError(err.errno, err.strerror, str(path)) from err
         raise
     finally:
@@ -77,11 +80,12 @@ def replacing_folder(path: Path, force: bool = False) -> Iterator[Path]:
         OSError: It cannot be made, or `path` is there already.
     """
     partial = partial_path(path)
+    new = partial.with_suffix(_NEW)
     try:
-        partial.mkdir(parents=True)
+        new.mkdir(parents=True)
     except FileNotFoundError:  # another process just removed the folder around it, which was empty
-        partial.mkdir(parents=True)
-    with _held_folder(partial):
+        new.mkdir(parents=True)
+    with _held_folder(new, partial):
         yield partial
         while True:
             try:
@@ -112,7 +116,8 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
     """
     prefix = f"{_PREFIX}{purpose}_"
     remove_leftovers(Path(tempfile.gettempdir()), rf"{prefix}\w+")
-    with _held_folder(Path(tempfile.mkdtemp(prefix=prefix))) as folder:
+    new = Path(tempfile.mkdtemp(prefix=f".{prefix}"))
+    with _held_folder(new, new.with_name(new.name[1:])) as folder:
         yield folder
 
 
@@ -124,28 +129,22 @@ def partial_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
 
 
-def hold(descriptor: int, path: Path) -> None:
-    """Lock a new file or folder for as long as its descriptor is open, so that `remove_leftovers` leaves it alone.
+def _hold(descriptor: int, new: Path, path: Path) -> None:
+    """Lock a new file or folder for as long as its descriptor is open; then give it the name of an incomplete one.
 
-    Args:
-        descriptor: The open file or folder.
-        path: Its name.
-
-    Raises:
-        OSError: Another process removed it as a leftover before it was locked.
+    Under its first name, `remove_leftovers` does not find it: nobody removes it before it is locked.
     """
     with suppress(OSError):  # a file system without locks, on which nothing is removed either
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    if not path.exists():
-        raise OSError(f"another process has removed {path}; try again")
+    new.rename(path)
 
 
 @contextmanager
-def _held_folder(path: Path) -> Iterator[Path]:
+def _held_folder(new: Path, path: Path) -> Iterator[Path]:
     """Hold a new folder; at the end, what is left of it is removed."""
-    descriptor = os.open(str(path), os.O_RDONLY)
+    descriptor = os.open(str(new), os.O_RDONLY)
     try:
-        hold(descriptor, path)
+        _hold(descriptor, new, path)
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)

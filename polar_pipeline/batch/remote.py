@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, TypeVar
 
-from polar_pipeline._util.files import hold, remove_leftovers
+from polar_pipeline._util.files import remove_leftovers
 from polar_pipeline.batch import recordings
 from polar_pipeline.batch.recordings import File, Recording, StorageError, is_web, name_of, shown
 from polar_pipeline.replay.limits import described, megabytes
@@ -197,7 +197,7 @@ def reserved(spool: Path, size: int, max_bytes: int, name: str) -> Iterator[Path
                 descriptor = os.open(str(folder), os.O_RDONLY)
                 stack.callback(os.close, descriptor)  # called last: the lock lasts until all is removed
                 stack.callback(shutil.rmtree, str(folder), ignore_errors=True)
-                hold(descriptor, folder)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError as err:
             raise StorageError(f"the spool {spool} cannot be used: {err.strerror}") from err
         yield folder

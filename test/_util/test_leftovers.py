@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import List
+from typing import Callable, ContextManager, List
 
 import pytest
 import zstandard
 from support import ROOT, TIMEOUT
 
-from polar_pipeline._util.files import PARTIAL, remove_leftovers, replacing
+from polar_pipeline._util.files import PARTIAL, remove_leftovers, replacing, replacing_folder
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs locks of POSIX")
 
@@ -117,3 +118,21 @@ def test_a_link_leads_nowhere(tmp_path: Path) -> None:
     with replacing(tmp_path / "out.mcap") as stream:
         stream.write(b"data")
     assert (tmp_path / "precious").read_text() == "kept"
+
+
+@pytest.mark.parametrize("make", [replacing, replacing_folder])
+def test_nothing_is_removed_before_it_is_locked(
+    make: Callable[[Path], ContextManager[object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process looks for leftovers between the two."""
+    lock = fcntl.flock
+
+    def lock_later(descriptor: int, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        remove_leftovers(tmp_path, rf"\..+{PARTIAL}")
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", lock_later)
+    with make(tmp_path / "made"):
+        remove_leftovers(tmp_path, rf"\..+{PARTIAL}")
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
