@@ -10,9 +10,8 @@ from __future__ import annotations
 import ctypes
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from types import TracebackType
-from typing import Any, Callable, Deque, Optional, Sequence, Type
+from typing import Any, Callable, Deque, Dict, Optional, Sequence, Type
 
 import numpy as np
 from rclpy.waitable import NumberOfEntities, Waitable
@@ -45,8 +44,38 @@ class _ErrorString(ctypes.Structure):
     _fields_ = [("text", ctypes.c_char * 1024)]
 
 
-#: `reallocate` of an rcutils_allocator_t: (pointer, size, state) -> pointer; and its place there.
-_REALLOCATE_TYPE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+class _TakenMessage:
+    """A message in memory of the middleware's allocator, for as long as this object or an array of it exists.
+
+    Args:
+        allocator: What allocates.
+        free: Frees the memory of a message.
+        memory: (N,) uint8 to take the message into if it fits; it is then not this object's.
+    """
+
+    def __init__(self, allocator: _Allocator, free: Callable[[Any], int], memory: Optional[np.ndarray]) -> None:
+        self._address = None if memory is None else memory.ctypes.data
+        size = 0 if memory is None else memory.nbytes
+        self.fields = _SerializedMessage(self._address, 0, size, allocator.functions)
+        self._free = free
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the message lies in memory of this object."""
+        return bool(self.fields.buffer != self._address)
+
+    @property
+    def __array_interface__(self) -> Dict[str, Any]:
+        return {"shape": (self.fields.length,), "typestr": "|u1", "data": (self.fields.buffer, False), "version": 3}
+
+    def __del__(self) -> None:
+        if self.is_own:
+            self._free(ctypes.byref(self.fields))
+
+
+#: allocate(size, state), reallocate(pointer, size, state) of an rcutils_allocator_t, and the place of the latter.
+_ALLOCATE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+_REPLACE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 _REALLOCATE = 2
 #: rcl_ret_t: there was no message, and there is no memory for it.
 _TAKE_FAILED, _BAD_ALLOC = 401, 10
@@ -70,21 +99,16 @@ class Rcl:
         utilities = ctypes.CDLL("librcutils.so")
         self._get_error, self._reset_error = utilities.rcutils_get_error_string, utilities.rcutils_reset_error
         self._get_error.argtypes, self._get_error.restype = (), _ErrorString
+        # Without memory given, rcl allocates by itself. It holds a lock of the subscription meanwhile; a thread that
+        # publishes in this process may wait for that lock, and hold the interpreter's lock, which Python would need.
+        self._free = utilities.rcutils_uint8_array_fini
         utilities.rcutils_get_default_allocator.restype = _Allocator
         self._allocator = utilities.rcutils_get_default_allocator()
-        # All memory is NumPy's. rcl asks for more where a message does not fit, and never frees it.
-        self._reallocate = _REALLOCATE_TYPE(self._allocate)
-        self._allocator.functions[_REALLOCATE] = ctypes.cast(self._reallocate, ctypes.c_void_p).value
-        self._larger: Optional[np.ndarray] = None  # the memory that rcl has asked for
-        self._size = 1  # bytes of the last message, which the next one probably has too
-
-    def _allocate(self, _: Any, size: int, __: Any) -> Optional[int]:
-        """Allocate memory for a message that does not fit; None if there is no memory."""
-        try:
-            self._larger = np.empty(size, np.uint8)
-        except MemoryError:
-            return None
-        return int(self._larger.ctypes.data)
+        # A message that does not fit into the memory given comes into new memory; what was given must not be freed.
+        allocate = _ALLOCATE(self._allocator.functions[0])
+        self._replace = _REPLACE(lambda _, size, __: allocate(size, None))
+        self._replacing = _Allocator(self._allocator.functions)
+        self._replacing.functions[_REALLOCATE] = ctypes.cast(self._replace, ctypes.c_void_p).value
 
     def publish(self, publisher: Any, cdr: Cdr) -> None:
         """Publish serialized bytes; they may change as soon as this returns.
@@ -104,7 +128,7 @@ class Rcl:
             raise RuntimeError(f"{publisher.topic_name} cannot be published: {self._pop_error()} ({failed})")
 
     def take(self, subscription: Any, memory: Optional[np.ndarray] = None) -> Optional[memoryview]:
-        """Take the next message of a subscription, None if there is none; only one thread may call this.
+        """Take the next message of a subscription, None if there is none.
 
         Args:
             subscription: `rclpy.subscription.Subscription`, with `raw=True`.
@@ -114,18 +138,15 @@ class Rcl:
             MemoryError: There is no memory for it.
             RuntimeError: The middleware cannot give it.
         """
-        if memory is None:
-            with suppress(MemoryError):  # then rcl asks for it, and says that there is none
-                memory = np.empty(self._size, np.uint8)
-        address, size = (None, 0) if memory is None else (memory.ctypes.data, memory.nbytes)
-        message = _SerializedMessage(address, 0, size, self._allocator.functions)
+        message = _TakenMessage(self._allocator if memory is None else self._replacing, self._free, memory)
         with subscription.handle:  # keeps it from being destroyed meanwhile
-            failed = self._take(subscription.handle.pointer, ctypes.byref(message), None, None)
-        if self._larger is not None:
-            memory, self._larger = self._larger, None
-        if not failed and memory is not None:
-            self._size = max(1, message.length)
-            return memory[: message.length].data
+            failed = self._take(subscription.handle.pointer, ctypes.byref(message.fields), None, None)
+        if not failed and not message.fields.length:
+            return memoryview(b"")
+        if not failed:
+            return (
+                np.asarray(message).data if memory is None or message.is_own else memory[: message.fields.length].data
+            )
         reason = self._pop_error()
         if failed == _TAKE_FAILED:
             return None
