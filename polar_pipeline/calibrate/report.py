@@ -226,7 +226,7 @@ def _settings(result: CalibrationResult) -> List[Tuple[str, ...]]:
     ]
 
 
-def _over_settings(values: List[float], reach: float) -> charts.LineChart:
+def _over_settings(values: List[float], reach: float) -> charts.Chart:
     """Percentages over the settings in their order; the vertical axis is at least `reach` long."""
     low, high = min(values), max(values)
     missing = max(0.0, reach - (high - low)) / 2
@@ -237,7 +237,7 @@ def _over_settings(values: List[float], reach: float) -> charts.LineChart:
     return charts.lines([(float(k), value) for k, value in enumerate(values)], (low, high), axes)
 
 
-def _transfer(result: CalibrationResult) -> Optional[charts.ScatterChart]:
+def _transfer(result: CalibrationResult) -> Optional[charts.Chart]:
     """The photon transfer curve: variance in squares of levels over the signal; None if the frames do not tell."""
     noise = result.noise
     if noise is None:

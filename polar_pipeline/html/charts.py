@@ -28,21 +28,12 @@ class Axes:
 
 
 @dataclass(frozen=True)
-class LineChart:
-    """A line through (x, y), and whether its points are marked."""
+class Chart:
+    """A line through (x, y), and dots."""
 
     axes: Axes
-    points: Tuple[Tuple[float, float], ...]
-    has_dots: bool
-
-
-@dataclass(frozen=True)
-class ScatterChart:
-    """Dots, and a line through them."""
-
-    axes: Axes
-    dots: Tuple[Tuple[float, float], ...]
     line: Tuple[Tuple[float, float], ...]
+    dots: Tuple[Tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
@@ -69,7 +60,7 @@ def _scaled(values: np.ndarray, low: float, high: float, start: float, end: floa
     return start + (values - low) / ((high - low) or 1) * (end - start)
 
 
-def line_chart(points: Sequence[Tuple[float, float]]) -> LineChart:
+def line_chart(points: Sequence[Tuple[float, float]]) -> Chart:
     """A line chart of (seconds, value); the vertical axis ends at multiples of 0.02.
 
     Args:
@@ -81,7 +72,7 @@ def line_chart(points: Sequence[Tuple[float, float]]) -> LineChart:
     return lines(points, (float(low), float(high)), axes)
 
 
-def lines(points: Sequence[Tuple[float, float]], ends: Tuple[float, float], axes: Axes) -> LineChart:
+def lines(points: Sequence[Tuple[float, float]], ends: Tuple[float, float], axes: Axes) -> Chart:
     """A line chart of (x, y) from the first point to the last one.
 
     Args:
@@ -90,7 +81,7 @@ def lines(points: Sequence[Tuple[float, float]], ends: Tuple[float, float], axes
         axes: Labels.
     """
     places = _places(points, (points[0][0], points[-1][0]), ends)
-    return LineChart(axes, places, len(places) <= MAX_DOTS)
+    return Chart(axes, places, places if len(places) <= MAX_DOTS else ())
 
 
 def scatter(
@@ -98,7 +89,7 @@ def scatter(
     line: Sequence[Tuple[float, float]],
     ends: Tuple[Tuple[float, float], Tuple[float, float]],
     axes: Axes,
-) -> ScatterChart:
+) -> Chart:
     """A chart of dots (x, y) and a line; dots beyond an end of an axis are drawn at it.
 
     Args:
@@ -108,7 +99,7 @@ def scatter(
         axes: Labels.
     """
     low, high = np.array(ends).T
-    return ScatterChart(axes, _places(np.clip(dots, low, high), *ends), _places(line, *ends))
+    return Chart(axes, _places(line, *ends), _places(np.clip(dots, low, high), *ends))
 
 
 def _places(

@@ -12,13 +12,13 @@ def test_line_charts() -> None:
     """Drawn from (44, 160), the lower left corner, to (632, 10); the vertical axis ends at multiples of 0.02."""
     chart = line_chart([(0.5, 0.905), (1.5, 0.97)])
     assert chart.axes == Axes("0.50 s", "1.50 s", "0.90", "0.98")
-    np.testing.assert_allclose(chart.points, [(44, 160 - 150 * 0.005 / 0.08), (632, 160 - 150 * 0.07 / 0.08)])
-    assert chart.has_dots
+    np.testing.assert_allclose(chart.line, [(44, 160 - 150 * 0.005 / 0.08), (632, 160 - 150 * 0.07 / 0.08)])
+    assert chart.dots == chart.line
     single = line_chart([(3.0, 1.0)])  # neither axis has a length
     assert single.axes == Axes("3.00 s", "3.00 s", "1.00", "1.00")
-    assert single.points == ((44, 160),)
-    assert line_chart([(k, 0.5) for k in range(60)]).has_dots
-    assert not line_chart([(k, 0.5) for k in range(61)]).has_dots
+    assert single.line == ((44, 160),)
+    assert line_chart([(k, 0.5) for k in range(60)]).dots
+    assert not line_chart([(k, 0.5) for k in range(61)]).dots
 
 
 def test_histograms() -> None:
@@ -38,7 +38,7 @@ def test_histograms_between_given_ends() -> None:
 
 def test_lines_and_dots() -> None:
     axes = Axes("a", "b", "c", "d")
-    assert lines([(2.0, 5.0), (3.0, 6.0), (4.0, 7.0)], (5.0, 7.0), axes).points == ((44, 160), (338, 85), (632, 10))
+    assert lines([(2.0, 5.0), (3.0, 6.0), (4.0, 7.0)], (5.0, 7.0), axes).line == ((44, 160), (338, 85), (632, 10))
     chart = scatter([(1.0, 5.0), (-1.0, 99.0)], [(0.0, 0.0), (2.0, 10.0)], ((0.0, 2.0), (0.0, 10.0)), axes)
     assert chart.dots == ((338, 85), (44, 10))  # what lies beyond an end is drawn at it
     assert chart.line == ((44, 160), (632, 10))
