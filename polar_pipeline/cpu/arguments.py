@@ -15,7 +15,7 @@ from polar_pipeline.colormaps import AOLP_MAP, DOLP_MAP
 from polar_pipeline.cpu.correction_words import WORD_FULL_SCALE, correction_words
 from polar_pipeline.geometry import SamplingMap
 from polar_pipeline.methods import LATTICE_METHODS, METHODS
-from polar_pipeline.noise import NoiseModel, noise_model, uses_noise
+from polar_pipeline.noise.model import NoiseModel, noise_model, uses_noise
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan
 from polar_pipeline.products import COMPONENT_PRODUCTS, LIGHT_PRODUCTS, SSIM_PRODUCTS, invalid_level

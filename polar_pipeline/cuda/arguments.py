@@ -26,7 +26,8 @@ from polar_pipeline.cuda.work import (
     red_sites,
 )
 from polar_pipeline.methods import LATTICE_METHODS, METHODS
-from polar_pipeline.noise import method_constants, raw_noise, stokes_gains
+from polar_pipeline.noise.gains import stokes_gains
+from polar_pipeline.noise.model import method_constants, raw_noise
 from polar_pipeline.options import Options
 
 Defines = Dict[str, Union[int, str]]

@@ -16,7 +16,7 @@ from polar_pipeline.cuda.device import Device, occupancy, resident_blocks
 from polar_pipeline.cuda.kernels import KERNELS, AnyKernel, Schedule, kernels_of, sums_in_integers
 from polar_pipeline.cuda.tuned import ScheduleError, tuned
 from polar_pipeline.cuda.work import CAMERA_FORMATS, OUTPUTS, PAIRS, PolarizationWork, SsimWork, TransformWork, Work
-from polar_pipeline.noise import SHOWS_AOLP, SHOWS_DOLP
+from polar_pipeline.noise.model import SHOWS_AOLP, SHOWS_DOLP
 from polar_pipeline.options import Options
 from polar_pipeline.products import SSIM_PRODUCTS
 

@@ -6,27 +6,3 @@ and S0 there have a covariance matrix that is a sum over the colours and polariz
 a gain that depends on the method and on the output pixel's place in the mosaic (`gains`). With the unit vector n along
 (S1, S2), DoLP p has the variance of ``n (S1, S2) - p S0`` over S0^2, AoLP that of (S1, S2) across n over (2 p S0)^2.
 """
-
-from polar_pipeline.noise.gains import TERMS, pair_gains, stokes_gains
-from polar_pipeline.noise.model import (
-    SHOWS_AOLP,
-    SHOWS_DOLP,
-    NoiseModel,
-    method_constants,
-    noise_model,
-    raw_noise,
-    uses_noise,
-)
-
-__all__ = [
-    "SHOWS_AOLP",
-    "SHOWS_DOLP",
-    "TERMS",
-    "NoiseModel",
-    "method_constants",
-    "noise_model",
-    "pair_gains",
-    "raw_noise",
-    "stokes_gains",
-    "uses_noise",
-]

@@ -11,7 +11,8 @@ import pytest
 
 from polar_pipeline import Pipeline, RawFrame, reference
 from polar_pipeline.calibration import Calibration, PixelParameters
-from polar_pipeline.noise import TERMS, noise_model, pair_gains, stokes_gains, uses_noise
+from polar_pipeline.noise.gains import TERMS, pair_gains, stokes_gains
+from polar_pipeline.noise.model import noise_model, uses_noise
 from polar_pipeline.options import make_options
 from polar_pipeline.quality.expected import expected_similarity
 from polar_pipeline.quality.statistics import FrameQuality, Level, Quality, Spot, make_quality_limits, measure
