@@ -24,7 +24,7 @@ from polar_pipeline._util.files import replacing
 from polar_pipeline.calibration import Correction
 from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, fill_options, work_defines
 from polar_pipeline.cuda.correction import fill_argument
-from polar_pipeline.cuda.device import Device, get_device
+from polar_pipeline.cuda.device import DEVICES, Device
 from polar_pipeline.cuda.driver import Driver, LoadedKernel
 from polar_pipeline.cuda.kernels import KERNELS as REGISTRY
 from polar_pipeline.cuda.kernels import Schedule
@@ -330,7 +330,7 @@ def _as_jetson(name: str) -> Device:
     Its schedules, launches, branches below its compute capability and mapped host memory are a Jetson's. Other kinds of
     memory are not tried: which one is faster means nothing on another GPU.
     """
-    device = get_device(name)
+    device = DEVICES[name]
     return replace(device, arch=device.arch.replace("sm_", "compute_"), integrated=False, maps_host=True)
 
 

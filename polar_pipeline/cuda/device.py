@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Mapping
 
-from polar_pipeline._util.text import quoted
-
 #: Warps are 32 threads everywhere; registers go to a warp in steps of 256, on four schedulers per multiprocessor.
 WARP = 32
 _REGISTER_STEP = 256
@@ -81,17 +79,6 @@ _MEMORY_CLOCK = 3_000_000
 _INTEGRATED_GBS = 12.8
 #: Bytes of memory that only an Orin NX 16GB has, of the modules with 8 multiprocessors of compute capability 8.7.
 _MORE_THAN_8GB = 10e9
-
-
-def get_device(name: str) -> Device:
-    """A device by name.
-
-    Raises:
-        ValueError: No row has that name.
-    """
-    if name not in DEVICES:
-        raise ValueError(f"device must be one of {', '.join(DEVICES)}, got {quoted(name)}")
-    return DEVICES[name]
 
 
 def board_model(path: Path = Path("/proc/device-tree/model")) -> str:

@@ -34,7 +34,7 @@ from polar_pipeline.backend import Buffers
 from polar_pipeline.cuda import backend
 from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, SSIM_ARGUMENT, TRANSFORM_ARGUMENT
 from polar_pipeline.cuda.backend import CudaBackend
-from polar_pipeline.cuda.device import Device, get_device
+from polar_pipeline.cuda.device import DEVICES, Device
 from polar_pipeline.cuda.driver import (
     CompileError,
     DeviceError,
@@ -243,8 +243,8 @@ def test_the_stand_in_has_the_methods_of_the_driver() -> None:
 
 
 #: Devices with one kind of memory each, so that it is not chosen by a measurement.
-MAPPED = replace(get_device("xavier"), integrated=False)
-COPIED = get_device("h200")
+MAPPED = replace(DEVICES["xavier"], integrated=False)
+COPIED = DEVICES["h200"]
 STAND_INS = ["stand-in, mapped memory", "stand-in, copies"]
 on_gpus = [pytest.param(name, marks=pytest.mark.gpu) for name in GPUS]
 
@@ -269,7 +269,7 @@ def make_driver(name: str) -> Any:
     if name in GPUS:
         return real_driver(name)
     devices = dict(zip(STAND_INS, (MAPPED, COPIED)))
-    return stand_in(devices.get(name) or replace(get_device(name), integrated=False))
+    return stand_in(devices.get(name) or replace(DEVICES[name], integrated=False))
 
 
 @pytest.fixture(params=[*STAND_INS, *on_gpus])
@@ -735,7 +735,7 @@ def test_memory_is_planned() -> None:
 
 @pytest.mark.parametrize("maps_host", [False, True])
 def test_memory_is_what_was_planned_and_given_back(maps_host: bool) -> None:
-    driver = HostDriver(get_device("xavier"))
+    driver = HostDriver(DEVICES["xavier"])
     buffers = FrameBuffers(driver, SIZES, maps_host)  # type: ignore[arg-type]
     assert sum(driver.on_device.values()) == device_bytes(SIZES, maps_host)
     slots = [buffers.take() for _ in range(SLOTS)]
@@ -761,7 +761,7 @@ def test_too_little_memory_says_what_is_needed_and_a_smaller_one_works() -> None
 @pytest.fixture
 def integrated() -> HostDriver:
     """A stand-in that shares its memory with the CPU."""
-    return stand_in(get_device("xavier"))
+    return stand_in(DEVICES["xavier"])
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from test_backend import HostDriver
 
 from polar_pipeline._util.stop_flag import StopFlag
 from polar_pipeline.cuda import backend
-from polar_pipeline.cuda.device import get_device
+from polar_pipeline.cuda.device import DEVICES
 from polar_pipeline.cuda.driver import DeviceError
 from polar_pipeline.options import Options
 from polar_pipeline.ros.main import run
@@ -37,7 +37,7 @@ class FailingDriver(HostDriver):
     """The stand-in for a GPU, for the two threads of a node, with faults."""
 
     def __init__(self) -> None:
-        super().__init__(get_device("xavier"))
+        super().__init__(DEVICES["xavier"])
         self._fault = ""
         lock = threading.RLock()
         for name in ("malloc", "free", "host_array", "make_stream", "wait"):

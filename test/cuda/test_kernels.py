@@ -25,7 +25,7 @@ from polar_pipeline import reference
 from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.coefficients import SSIM_FULL
 from polar_pipeline.cuda.arguments import work_defines
-from polar_pipeline.cuda.device import get_device
+from polar_pipeline.cuda.device import DEVICES
 from polar_pipeline.cuda.kernels import Schedule, kernels_of, sums_in_integers
 from polar_pipeline.cuda.solver import candidates as solved
 from polar_pipeline.cuda.solver import make_works
@@ -45,7 +45,7 @@ COLOR_MAPS = ("aolp_color", "dolp_color")
 COMMON = tuple(name for name in ALL if not name.endswith("_sigma") and name not in COLOR_MAPS)
 #: What `color_strip` can make.
 OF_STRIPS = tuple(name for name in COMMON if name not in LIGHT_PRODUCTS)
-DEVICES = [get_device(name) for name in ("xavier", "orin", "h200")]
+MEASURED = [DEVICES[name] for name in ("xavier", "orin", "h200")]
 #: Pixel formats by name, and the one that a `bit_depth` of 8 makes of 16-bit pixels.
 KNOWN = {**FORMATS, "8 in 16": RawFormat(8, "u16")}
 RAW_FORMATS = {"u8": "u8", "u16": "u16", "p": "12p", "packed": "12packed"}
@@ -148,7 +148,7 @@ HALF_PICTURES = (
 @lru_cache(maxsize=None)  # the compiler asks ahead of each test
 def candidates(work: PolarizationWork) -> Tuple[Schedule, ...]:
     """Every schedule that the solver can emit for a work on any device, from the smallest tile to the largest."""
-    found = {row for device in DEVICES for kernel in kernels_of(work) for row in solved(kernel, work, device)}
+    found = {row for device in MEASURED for kernel in kernels_of(work) for row in solved(kernel, work, device)}
     return tuple(sorted(found, key=lambda row: (row.tile_x, row.tile_y, row)))
 
 

@@ -17,7 +17,7 @@ from support import IS_EXHAUSTIVE, representative
 from polar_pipeline import reference
 from polar_pipeline.coefficients import SSIM_FULL, gaussian
 from polar_pipeline.cuda.arguments import SSIM_ARGUMENT, as_compared, half_taps
-from polar_pipeline.cuda.device import Device, get_device
+from polar_pipeline.cuda.device import DEVICES, Device
 from polar_pipeline.cuda.kernels import KERNELS, Schedule, piece_count
 from polar_pipeline.cuda.solver import candidates
 from polar_pipeline.cuda.work import SsimWork
@@ -26,7 +26,7 @@ from polar_pipeline.cuda.work import SsimWork
 #: variances vanish. Tensor cores: taps are halves, and so are sum and difference of two samples; the bound of every
 #: backend.
 BOUND = {"registers": 2e-4, "tensor": 1e-3}
-ORIN = get_device("orin")
+ORIN = DEVICES["orin"]
 
 
 class Found(NamedTuple):
@@ -233,7 +233,7 @@ def test_strips_of_any_size_and_batches(launch: Launch, plan: str, rows: int) ->
 def test_blocks_of_any_size_on_tensor_cores(launch: Launch) -> None:
     work = work_of(20, 200)  # the largest block has 176 columns
     x, y = texture(20, 200)
-    plans = {plan.threads: plan for plan in candidates(KERNELS["ssim"], work, get_device("h200"))}
+    plans = {plan.threads: plan for plan in candidates(KERNELS["ssim"], work, DEVICES["h200"])}
     assert max(plans) == 352
     if not IS_EXHAUSTIVE:
         plans = {threads: plans[threads] for threads in (min(plans), sorted(plans)[len(plans) // 2], max(plans))}

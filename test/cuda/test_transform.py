@@ -13,7 +13,7 @@ from comparison import GEOMETRY_BOUND, problems_of, run_reference
 from test_backend import make, make_driver, on_gpus, real_driver, run, stand_in
 
 from polar_pipeline import FrameError, RawFrame, reference
-from polar_pipeline.cuda.device import get_device
+from polar_pipeline.cuda.device import DEVICES
 from polar_pipeline.cuda.kernels import Schedule
 from polar_pipeline.cuda.report import plan_json, plan_report, plan_text
 from polar_pipeline.cuda.sampling import pack_map
@@ -164,7 +164,7 @@ def test_similarity_where_pixels_are_outside(driver: Any, mode: str, precision: 
 
 def test_both_kinds_of_memory_are_tried() -> None:
     """On an integrated GPU, which runs a few frames of noise with each."""
-    driver = stand_in(get_device("xavier"))
+    driver = stand_in(DEVICES["xavier"])
     made = make(driver, POLAR, dtype="uint8", rectify=lens(SHAPE, zoom=0.6))
     assert run(made, random_frame()).products["dolp"].shape == (24, 36)
     assert "memory" in made.device
@@ -241,7 +241,7 @@ def test_packed_positions_are_those_of_the_map(options: Dict[str, Any]) -> None:
     chosen = make_options(products=POLAR, **options, rectify=lens(SHAPE, zoom=0.7))
     assert chosen.geometry is not None
     sampling = make_map(chosen.geometry, work.source)
-    schedule = next(solve(work, get_device("h200"))).schedule
+    schedule = next(solve(work, DEVICES["h200"])).schedule
     packed = pack_map(sampling, work, schedule)
     assert packed.fraction == MAX_FRACTION
     assert sampling.positions is not None
@@ -275,7 +275,7 @@ def test_wide_tiles_have_coarser_positions() -> None:
 
 def test_the_plan_shows_its_launch() -> None:
     options = make_options(products=POLAR, dtype="uint8", scale=2, rectify=lens((2048, 2448)))
-    report = plan_report(options, get_device("orin"), "u8", (2448, 2048))
+    report = plan_report(options, DEVICES["orin"], "u8", (2448, 2048))
     text, shown = plan_text(report), json.loads(plan_json(report))
     assert "geometry       rectified (plumb_bob, 2448x2048" in text
     assert "from, to   differences, means -> intensity, dolp, aolp" in text
