@@ -19,13 +19,18 @@ class StopFlag:
 
     A handler of signals may set it, even while it interrupts itself: `threading.Event` would then wait for a lock that
     the interrupted call holds, for ever.
+
+    Attributes:
+        since: When the end was asked for, by `time.monotonic`.
     """
 
     def __init__(self) -> None:
         self._is_set = False
+        self.since = 0.0
 
     def set(self) -> None:
         """Ask for the end."""
+        self.since = time.monotonic()
         self._is_set = True
 
     def is_set(self) -> bool:
@@ -48,16 +53,12 @@ def stop_on_signals() -> StopFlag:
     deadlock holds the interpreter's lock; it first prints what every thread was doing.
     """
     faulthandler.enable()
-    first = 0.0
 
     def stop(*_: object) -> None:
-        nonlocal first
-        now = time.monotonic()
         if not PROCESS_STOP.is_set():
-            first = now
             PROCESS_STOP.set()
             faulthandler.dump_traceback_later(GRACE, exit=True)
-        elif now > first + SAME_REQUEST:
+        elif time.monotonic() > PROCESS_STOP.since + SAME_REQUEST:
             print(f"process {os.getpid()} is killed: asked a second time to end", file=sys.stderr, flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
 
