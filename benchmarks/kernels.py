@@ -22,8 +22,8 @@ from resource_usage import KernelResources, kernel_resources
 
 from polar_pipeline._util.cpus import available_cores
 from polar_pipeline.calibration import Calibration, PixelParameters
-from polar_pipeline.cuda.arguments import work_defines
 from polar_pipeline.cuda.device import DEVICES, occupancy
+from polar_pipeline.cuda.kernels import launch_defines
 from polar_pipeline.cuda.launch import MOST_TRIES
 from polar_pipeline.cuda.solver import Launch, requested_works, solve
 from polar_pipeline.cuda.work import Work
@@ -111,7 +111,7 @@ def _works(step: int) -> Dict[Work, str]:
 
 
 def _compiled(launch: Launch, arch: str) -> KernelResources:
-    defines = {**work_defines(launch.work), **launch.kernel.defines(launch.work, launch.schedule)}
+    defines = launch_defines(launch.work, launch.schedule)
     return kernel_resources(compile_kernel(launch.schedule.kernel, defines, arch))
 
 

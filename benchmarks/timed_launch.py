@@ -9,9 +9,9 @@ import numpy as np
 from batches import BatchBuffers
 from timing import FRAMES, cupy, driver
 
-from polar_pipeline.cuda.arguments import SSIM_ARGUMENT, TRANSFORM_ARGUMENT, fill_options, work_defines
+from polar_pipeline.cuda.arguments import SSIM_ARGUMENT, TRANSFORM_ARGUMENT, fill_options
 from polar_pipeline.cuda.driver import LoadedKernel
-from polar_pipeline.cuda.kernels import Schedule, piece_count
+from polar_pipeline.cuda.kernels import Schedule, launch_defines, piece_count
 from polar_pipeline.cuda.launch import compile_launch
 from polar_pipeline.cuda.sampling import DeviceMap, pack_map
 from polar_pipeline.cuda.solver import Launch
@@ -27,7 +27,7 @@ def chosen(work: Work) -> Launch:
 
 def loaded(launch: Launch) -> LoadedKernel:
     """The kernel of a launch."""
-    defines = {**work_defines(launch.work), **launch.kernel.defines(launch.work, launch.schedule)}
+    defines = launch_defines(launch.work, launch.schedule)
     return driver().load(launch.schedule.kernel, defines, launch.shared_bytes)
 
 

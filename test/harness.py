@@ -22,12 +22,12 @@ from support import ROOT
 
 from polar_pipeline._util.files import replacing
 from polar_pipeline.calibration import Correction
-from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, fill_options, work_defines
+from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, fill_options
 from polar_pipeline.cuda.correction import fill_argument
 from polar_pipeline.cuda.device import DEVICES, Device
 from polar_pipeline.cuda.driver import Driver, LoadedKernel
 from polar_pipeline.cuda.kernels import KERNELS as REGISTRY
-from polar_pipeline.cuda.kernels import Schedule
+from polar_pipeline.cuda.kernels import Schedule, launch_defines
 from polar_pipeline.cuda.source import OPTIONS as COMPILER_OPTIONS
 from polar_pipeline.cuda.work import OUTPUTS, PLANES, PolarizationWork, Work
 from polar_pipeline.options import Options
@@ -299,7 +299,7 @@ Launch = Callable[[Program, MakeFrame, Grid, Mapping[str, np.ndarray], bool, int
 
 def program_of(work: Work, plan: Schedule) -> Program:
     """What does a work by a schedule."""
-    return Program(plan.kernel, {**work_defines(work), **REGISTRY[plan.kernel].defines(work, plan)})
+    return Program(plan.kernel, launch_defines(work, plan))
 
 
 def grid_of(work: Work, plan: Schedule, frames: int = 1) -> Grid:

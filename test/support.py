@@ -156,15 +156,3 @@ def wait_for(condition: Callable[[], Any], what: str) -> Any:
             return found
         time.sleep(0.01)
     raise AssertionError(f"waited {TIMEOUT} s in vain for {what}")
-
-
-def assert_gone(pid: int) -> None:
-    """Wait for the end of a process, whoever its parent is."""
-
-    def is_gone() -> bool:
-        try:
-            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-
-    wait_for(is_gone, f"the end of process {pid}")

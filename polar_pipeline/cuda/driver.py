@@ -323,21 +323,23 @@ class Driver:
         """The kernel of a source, compiled for this GPU and loaded."""
         self._call(self._runtime.free, 0)  # makes the runtime's context this thread's, which loading needs
         module = self._cupy.RawModule(code=text, options=OPTIONS)
+
+        def load() -> LoadedKernel:
+            kernel = module.get_function(name)
+            return LoadedKernel(kernel.kernel.ptr, kernel)
+
         try:
             try:
-                kernel = module.get_function(name)
-                handle = kernel.kernel.ptr
+                return load()
             except OSError as err:  # as on a full disk
                 _keep_no_kernels(err)
-                kernel = module.get_function(name)
-                handle = kernel.kernel.ptr
+                return load()
         except self._errors as err:
             raise _translate(err) from err
         except self._cupy.cuda.compiler.CompileException as err:
             raise CompileError(f"{name}.cu does not compile\n{printable_lines(err.get_message())}") from None
         except (RuntimeError, ImportError) as err:  # no compiler, or one that does not know this GPU
             raise CompileError(f"{name}.cu cannot be compiled: {cause(err)}") from err
-        return LoadedKernel(handle, kernel)
 
     def local_bytes(self, kernel: LoadedKernel) -> int:
         """Bytes of memory that a thread of a kernel takes for what its registers cannot hold."""

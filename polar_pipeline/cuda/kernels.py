@@ -10,7 +10,7 @@ from typing import Any, Callable, ClassVar, Dict, Generic, Iterator, Optional, T
 import numpy as np
 
 from polar_pipeline.coefficients import SSIM_BLOCK
-from polar_pipeline.cuda.arguments import half_taps
+from polar_pipeline.cuda.arguments import Defines, half_taps, work_defines
 from polar_pipeline.cuda.device import WARP, Device
 from polar_pipeline.cuda.work import (
     ANGLE_IMAGES,
@@ -520,6 +520,11 @@ def kernels_of(work: Work) -> Iterator[AnyKernel]:
         return iter((KERNELS["ssim"],))
     rows = (row for row in KERNELS.values() if row.name not in ("transform", "ssim"))
     return (row for row in rows if row.refusal(work) is None)
+
+
+def launch_defines(work: Work, schedule: Schedule) -> Defines:
+    """The preprocessor definitions that make a schedule's kernel do a work."""
+    return {**work_defines(work), **KERNELS[schedule.kernel].defines(work, schedule)}
 
 
 def sums_in_integers(work: PolarizationWork) -> bool:

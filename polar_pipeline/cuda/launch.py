@@ -14,11 +14,10 @@ from polar_pipeline.cuda.arguments import (
     SSIM_ARGUMENT,
     TRANSFORM_ARGUMENT,
     fill_options,
-    work_defines,
 )
 from polar_pipeline.cuda.device_array import DeviceArray
 from polar_pipeline.cuda.driver import DeviceError, Driver
-from polar_pipeline.cuda.kernels import piece_count
+from polar_pipeline.cuda.kernels import launch_defines, piece_count
 from polar_pipeline.cuda.memory import COUNTERS
 from polar_pipeline.cuda.sampling import DeviceMap, pack_map
 from polar_pipeline.cuda.solver import Launch, solve
@@ -55,7 +54,7 @@ class CompiledLaunch:
         self._driver = driver
         self._grid = launch.grid
         self._shared_bytes = launch.shared_bytes
-        defines = {**work_defines(launch.work), **launch.kernel.defines(launch.work, launch.schedule)}
+        defines = launch_defines(launch.work, launch.schedule)
         self._kernel = driver.load(launch.schedule.kernel, defines, self._shared_bytes)
         self.spilled_bytes = driver.local_bytes(self._kernel)
 

@@ -10,11 +10,11 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 import numpy as np
 
 from polar_pipeline.backend import Buffers
-from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, SSIM_ARGUMENT, work_defines
+from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, SSIM_ARGUMENT
 from polar_pipeline.cuda.backend import prepare_launches
 from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.driver import DeviceError, Driver
-from polar_pipeline.cuda.kernels import KERNELS, Schedule, kernels_of
+from polar_pipeline.cuda.kernels import KERNELS, Schedule, kernels_of, launch_defines
 from polar_pipeline.cuda.solver import candidates, requested_works
 from polar_pipeline.cuda.source import OPTIONS, source
 from polar_pipeline.cuda.tuned import Measured, keep
@@ -146,8 +146,7 @@ class _Trial:
 
     def text(self, schedule: Schedule) -> str:
         """The kernel's source."""
-        defines = {**work_defines(self.work), **KERNELS[schedule.kernel].defines(self.work, schedule)}
-        return source(schedule.kernel, defines)
+        return source(schedule.kernel, launch_defines(self.work, schedule))
 
     def family(self, schedule: Schedule) -> str:
         """Name of the schedules whose outputs are alike."""

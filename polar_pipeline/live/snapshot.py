@@ -26,7 +26,6 @@ from polar_pipeline.live.preset import to_yaml
 from polar_pipeline.messages import CAMERA_INFO, IMAGE, Cdr, ImageMessage, Status
 from polar_pipeline.options import FROM_FRAMES
 from polar_pipeline.pipeline import Pipeline
-from polar_pipeline.products import SSIM_PRODUCTS
 from polar_pipeline.replay.picture import encode_picture
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.sensor.frames import FrameError
@@ -174,8 +173,7 @@ def _compute(snapshot: Snapshot, settings: Settings) -> Dict[str, np.ndarray]:
         settings = settings.rectified_by(messages.lens_of(messages.decode_camera_info(snapshot.camera_info)))
     options = settings.options
     raw = messages.to_raw(messages.decode_image(snapshot.cdr), options)
-    needless = SSIM_PRODUCTS if options.ssim_mode == "reference" else ()
-    pipeline = Pipeline(**settings.arguments(tuple(name for name in options.products if name not in needless)))
+    pipeline = Pipeline(**settings.arguments(settings.without_reference(options.products)))
     try:
         return {"raw": np.ascontiguousarray(raw.unpack().mosaic), **pipeline(raw)}
     finally:
