@@ -279,7 +279,7 @@ class FrameArguments:
         """Complete SSIM's products of a computed frame: NaN, or 0 in levels, if there was nothing to compare with.
 
         Returns:
-            The mean of each block (`Output.blocks`).
+            The mean of each block (`Result.blocks`).
         """
         if not self.frame.is_compared:
             for name in SSIM_PRODUCTS:

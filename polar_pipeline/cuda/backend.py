@@ -7,11 +7,11 @@ import os
 import sys
 from contextlib import suppress
 from functools import lru_cache, partial
-from typing import Dict, Optional, Tuple
+from typing import Callable, Dict, Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline.backend import Buffers, Output, Ticket
+from polar_pipeline.backend import Buffers, Result
 from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.driver import DeviceLostError, DeviceMemoryError, Driver
 from polar_pipeline.cuda.memory import SLOTS, FrameMemory
@@ -202,7 +202,7 @@ class CudaBackend:
         """(size,) uint8, pinned; see `Backend`. None where no more can be had."""
         return self._frames.get(size)
 
-    def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> Ticket:
+    def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> Callable[[], Result]:
         """Start computing a frame, without waiting for it; at most `depth` can be in flight.
 
         Args:
@@ -224,16 +224,7 @@ class CudaBackend:
                 prepared.forget()
                 self._latest = prepared
             is_pinned = self._frames.holds(rows)
-            return Ticket(partial(prepared.collect, prepared.submit(rows, self._pinned, reference, is_pinned)))
-
-    def result(self, ticket: Ticket) -> Output:
-        """Wait for a frame; frames come back in the order in which they were submitted.
-
-        Raises:
-            DeviceLostError: The device stopped working.
-            RuntimeError: Its result was taken before, or the backend is closed.
-        """
-        return ticket.finish()
+            return partial(prepared.collect, prepared.submit(rows, self._pinned, reference, is_pinned))
 
     def reset(self) -> None:
         """Forget the previous frame (SSIM mode `temporal`)."""
@@ -269,7 +260,7 @@ def problem() -> Optional[str]:
     backend = None
     try:
         backend = CudaBackend(make_options(products=("dolp",)))
-        backend.result(backend.submit(RawFrame(np.zeros((32, 32), np.uint8), 255)))
+        backend.submit(RawFrame(np.zeros((32, 32), np.uint8), 255))()
     except (DeviceMemoryError, DeviceLostError):
         return None
     except (RuntimeError, ValueError, OSError) as err:

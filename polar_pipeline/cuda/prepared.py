@@ -9,7 +9,7 @@ from typing import Dict, Mapping, Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline.backend import Buffers, Output
+from polar_pipeline.backend import Buffers, Result
 from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, as_compared, fill_options
 from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.driver import DeviceError, Driver
@@ -272,7 +272,7 @@ class PreparedLaunches:
         """Whether a frame is in flight here."""
         return self._buffers.is_busy
 
-    def collect(self, frame: FrameInFlight) -> Output:
+    def collect(self, frame: FrameInFlight) -> Result:
         """Wait for a frame.
 
         Raises:
@@ -301,7 +301,7 @@ class PreparedLaunches:
             for name in self._ssim.outputs:
                 frame.arrays[name].fill(invalid_level(name, str(frame.arrays[name].dtype)))
         products = {name: frame.arrays[name] for name in self._products}
-        return Output(products, timings, (saturated, dark), frame.arrays.get("blocks"))
+        return Result(products, timings, (saturated, dark), frame.arrays.get("blocks"))
 
     def close(self) -> None:
         """Release everything."""

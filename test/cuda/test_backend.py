@@ -296,7 +296,7 @@ def make(driver: Any, products: Any = ("intensity", "dolp"), **options: Any) -> 
 
 
 def run(made: CudaBackend, frame: Any, reference: Any = None) -> Any:
-    return made.result(made.submit(frame, reference))
+    return made.submit(frame, reference)()
 
 
 def expected(
@@ -366,7 +366,7 @@ def test_frames_in_memory_for_frames_are_not_copied(
     tickets = [made.submit(RawFrame(frame, 255)) for frame in rows]
     for seed, ticket in enumerate(tickets):
         wanted = expected(RawFrame(mosaic(seed), 255))["intensity"]
-        np.testing.assert_allclose(made.result(ticket).products["intensity"], wanted, atol=2e-3)
+        np.testing.assert_allclose(ticket()["intensity"], wanted, atol=2e-3)
     is_in_place = not padding and not (driver.device.maps_host and offset % 16)
     assert [frame.ctypes.data in uploads.addresses for frame in rows] == SLOTS * [is_in_place]
     made.close()
@@ -380,7 +380,7 @@ def test_memory_for_frames_is_kept_until_the_device_has_read_it(driver: Any) -> 
     other = received(made, mosaic(1), 0)
     assert other.ctypes.data != address
     wanted = expected(FRAMES["u8"])["intensity"]
-    np.testing.assert_allclose(made.result(ticket).products["intensity"], wanted, atol=2e-3)
+    np.testing.assert_allclose(ticket()["intensity"], wanted, atol=2e-3)
     assert received(made, mosaic(2), 0).ctypes.data == address, "nothing refers to it any more"
     made.close()
 
@@ -391,7 +391,7 @@ def test_memory_for_frames_of_another_pipeline_is_copied(driver: Any, monkeypatc
     rows = received(other, mosaic(0), 0)
     uploads = Uploads(driver, monkeypatch)
     wanted = expected(FRAMES["u8"])["intensity"]
-    np.testing.assert_allclose(run(made, RawFrame(rows, 255)).products["intensity"], wanted, atol=2e-3)
+    np.testing.assert_allclose(run(made, RawFrame(rows, 255))["intensity"], wanted, atol=2e-3)
     corrected_one = make(driver, "intensity", **CALIBRATED)
     own = received(corrected_one, mosaic(0), 0)
     run(corrected_one, RawFrame(own, 255))
@@ -476,11 +476,9 @@ def test_a_frame_under_way_keeps_its_format_ready(driver: Any, monkeypatch: pyte
     ticket = made.submit(FORMATS_APART[0])
     for frame in FORMATS_APART[1:]:
         made.prepare(frame)
-    np.testing.assert_allclose(
-        made.result(ticket).products["intensity"], expected(FRAMES["u8"], "intensity")["intensity"], atol=2e-3
-    )
+    np.testing.assert_allclose(ticket()["intensity"], expected(FRAMES["u8"], "intensity")["intensity"], atol=2e-3)
     with pytest.raises(RuntimeError, match="result was taken"):
-        made.result(ticket)
+        ticket()
     made.close()
     if isinstance(driver, HostDriver):
         assert not driver.on_device
@@ -538,8 +536,8 @@ def test_frames_of_every_format_are_corrected(driver: Any, name: str) -> None:
     for _ in range(SLOTS + 1):
         found, wanted = run(made, given), corrected(RawFrame(broken, frame.full_scale))
         assert found.invalid == wanted["invalid"]
-        np.testing.assert_allclose(found.products["intensity"], wanted["intensity"], atol=2e-5)
-        np.testing.assert_allclose(found.products["dolp"], wanted["dolp"], atol=2e-3)
+        np.testing.assert_allclose(found["intensity"], wanted["intensity"], atol=2e-5)
+        np.testing.assert_allclose(found["dolp"], wanted["dolp"], atol=2e-3)
     np.testing.assert_array_equal(given.mosaic if fmt is None else given.rows, before)
     made.close()
 
@@ -556,13 +554,13 @@ def test_codes_are_uploaded_once_for_a_shape(driver: Any, monkeypatch: pytest.Mo
     assert sizes.count(codes) == 1
     small = RawFrame(np.ascontiguousarray(FRAMES["u8"].mosaic[:24, :40]), 255)
     wanted = corrected(small, "intensity")["intensity"]
-    np.testing.assert_allclose(run(made, small).products["intensity"], wanted, atol=2e-5)
+    np.testing.assert_allclose(run(made, small)["intensity"], wanted, atol=2e-5)
     assert sizes.count(4 * 24 * 40) == 1
     other = {**CALIBRATED, "calibration": defective_calibration("IMX250MZR", REGION, seed=1)}
     changed = make(driver, "intensity", **other)
-    found = run(changed, FRAMES["u8"]).products["intensity"]
+    found = run(changed, FRAMES["u8"])["intensity"]
     np.testing.assert_allclose(found, corrected(FRAMES["u8"], "intensity", **other)["intensity"], atol=2e-5)
-    assert np.abs(found - run(made, FRAMES["u8"]).products["intensity"]).max() > 1e-3
+    assert np.abs(found - run(made, FRAMES["u8"])["intensity"]).max() > 1e-3
     assert sizes.count(codes) == 2
     for each in (made, changed):
         each.close()
@@ -613,8 +611,8 @@ def test_a_plan_without_room_beside_its_calibration_leaves_nothing() -> None:
 
 def assert_similarity(found: Any, wanted: Mapping[str, np.ndarray]) -> None:
     """Map, means of blocks and mean are the reference's, of frames of noise."""
-    assert abs(float(found.products["ssim"]) - float(wanted["ssim"])) < 1e-3
-    image = found.products["ssim_map"]
+    assert abs(float(found["ssim"]) - float(wanted["ssim"])) < 1e-3
+    image = found["ssim_map"]
     # the angles behind it are half, or uint8 rounds to a level
     bound = 1 if image.dtype == np.uint8 else 5e-3
     np.testing.assert_allclose(image.astype(float), wanted["ssim_map"].astype(float), atol=bound)
@@ -630,7 +628,7 @@ def test_similarity_to_extreme_references_is_a_number(driver: Any, precision: st
         frame = RawFrame(np.full(SHAPE, level, np.uint8), 255)
         for value in (0.0, -0.0, 1e-45, -1e-45, 6e-8, 1.0, 1 + slack, -slack):
             other = np.full((16, 24), value, np.float32)
-            found = run(made, frame, other).products["ssim_map"]
+            found = run(made, frame, other)["ssim_map"]
             # flat images: what is left of the formula is the comparison of means; integers hold no number beyond [0, 1]
             y, c1 = float(np.float32(value)), 0.01**2
             if precision == "auto":
@@ -644,7 +642,7 @@ def test_similarity_of_the_widest_sensors(driver: Any, width: int) -> None:
     frame = RawFrame(np.random.default_rng(0).integers(10, 200, (16, width)).astype(np.uint8), 255)
     options = {"resolution": "full", "demosaic": "bilinear", "precision": "fp32"}
     found = run(make(driver, "ssim", **options), frame)
-    assert abs(float(found.products["ssim"]) - float(expected(frame, "ssim", **options)["ssim"])) < 1e-3
+    assert abs(float(found["ssim"]) - float(expected(frame, "ssim", **options)["ssim"])) < 1e-3
 
 
 def test_nothing_to_compare_with(driver: Any) -> None:
@@ -652,28 +650,28 @@ def test_nothing_to_compare_with(driver: Any) -> None:
         made = make(driver, "ssim_map, ssim", ssim_mode="temporal", dtype=dtype)
         for frame in (FRAMES["u8"], FRAMES["u16 of 12 bit"], FRAMES["u8"]):  # none has the type of the one before
             found = run(made, frame)
-            assert np.isnan(found.products["ssim"])
+            assert np.isnan(found["ssim"])
             assert np.isnan(found.blocks).all()
-            image = found.products["ssim_map"]
+            image = found["ssim_map"]
             assert np.isnan(image).all() if dtype == "float32" else not image.any()
         made.reset()
-        assert np.isnan(run(made, FRAMES["u8"]).products["ssim"])
-        assert float(run(made, FRAMES["u8"]).products["ssim"]) == pytest.approx(1, abs=1e-3)
+        assert np.isnan(run(made, FRAMES["u8"])["ssim"])
+        assert float(run(made, FRAMES["u8"])["ssim"]) == pytest.approx(1, abs=1e-3)
 
 
 def test_a_reset_keeps_the_order(driver: Any) -> None:
     """The frame after it takes the place of an image that is still being compared."""
     frames = [RawFrame(mosaic(seed), 255) for seed in range(4)]
     one, other = (make(driver, "ssim", ssim_mode="temporal") for _ in range(2))
-    wanted = [float(run(one, frame).products["ssim"]) for frame in frames[:3]]
+    wanted = [float(run(one, frame)["ssim"]) for frame in frames[:3]]
     tickets = [other.submit(frame) for frame in frames[:3]]
     driver.others_first = False
-    found = [other.result(tickets.pop(0))]
+    found = [tickets.pop(0)()]
     driver.others_first = True
     other.reset()
     tickets.append(other.submit(frames[3]))
-    found += [other.result(ticket) for ticket in tickets]
-    np.testing.assert_array_equal([float(each.products["ssim"]) for each in found], [*wanted, np.nan])
+    found += [ticket() for ticket in tickets]
+    np.testing.assert_array_equal([float(each["ssim"]) for each in found], [*wanted, np.nan])
 
 
 def test_a_reference_is_uploaded_when_it_changes(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -684,7 +682,7 @@ def test_a_reference_is_uploaded_when_it_changes(driver: Any, monkeypatch: pytes
     wanted = [expected(FRAMES["u8"], "ssim", other, ssim_mode="reference")["ssim"] for other in (image, 1 - image)]
     for turn in range(2):
         for _ in range(2 * SLOTS):
-            assert abs(float(run(made, FRAMES["u8"], image).products["ssim"]) - wanted[turn]) < 1e-3
+            assert abs(float(run(made, FRAMES["u8"], image)["ssim"]) - wanted[turn]) < 1e-3
         np.subtract(1, image, out=image)  # in place
     maps_host = driver.device.maps_host
     assert len(uploads) == (0 if maps_host else 4 * SLOTS + 2 * SLOTS)  # every frame, and to every slot per reference
@@ -698,7 +696,7 @@ def test_a_frame_too_many_is_refused_and_the_others_come_back(driver: Any) -> No
     tickets = [made.submit(FRAMES["u8"]) for _ in range(made.depth)]
     with pytest.raises(RuntimeError, match=f"{made.depth} frames are in flight"):
         made.submit(FRAMES["u8"])
-    images = [made.result(ticket).products["intensity"] for ticket in tickets]
+    images = [ticket()["intensity"] for ticket in tickets]
     for image in images[1:]:
         np.testing.assert_array_equal(image, images[0])
 
@@ -709,7 +707,7 @@ def test_the_raw_array_may_change_after_submit(driver: Any) -> None:
     ticket = made.submit(RawFrame(raw, 255))
     wanted = expected(RawFrame(raw.copy(), 255), "intensity")["intensity"]
     raw[:] = 0
-    np.testing.assert_allclose(made.result(ticket).products["intensity"], wanted, atol=2e-3)
+    np.testing.assert_allclose(ticket()["intensity"], wanted, atol=2e-3)
 
 
 def test_nothing_is_allocated_once_running(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -783,12 +781,12 @@ def test_the_memory_that_is_faster_is_used(integrated: HostDriver, slow: str, mo
     assert made.device.endswith("copies in device memory)" if slow == "host" else "host memory mapped)")
     first = run(made, FRAMES["u8"], other)
     if mode == "temporal":
-        assert np.isnan(first.products["ssim"]), "there is no frame before the first"
+        assert np.isnan(first["ssim"]), "there is no frame before the first"
     else:
         assert_similarity(first, expected(FRAMES["u8"], products, other, ssim_mode=mode))
     for frame in FRAMES.values():
         wanted = expected(frame.unpack(), "intensity")["intensity"]
-        np.testing.assert_allclose(run(made, frame, other).products["intensity"], wanted, atol=2e-3)
+        np.testing.assert_allclose(run(made, frame, other)["intensity"], wanted, atol=2e-3)
     assert sum(integrated.on_device.values()) > of_one
     made.close()
     assert not integrated.on_device
@@ -799,7 +797,7 @@ def test_without_room_for_copies_host_memory_is_mapped(integrated: HostDriver) -
     integrated.capacity = 100
     made = make(integrated, "intensity")
     np.testing.assert_allclose(
-        run(made, FRAMES["u8"]).products["intensity"], expected(FRAMES["u8"], "intensity")["intensity"], atol=2e-3
+        run(made, FRAMES["u8"])["intensity"], expected(FRAMES["u8"], "intensity")["intensity"], atol=2e-3
     )
     assert made.device.endswith("host memory mapped)")
     made.close()
@@ -831,17 +829,17 @@ def test_a_measurement_that_fails_gives_everything_back(
 @pytest.mark.parametrize("driver", STAND_INS, indirect=True)
 def test_a_lost_device_is_said_and_a_new_backend_works(driver: HostDriver) -> None:
     made = make(driver, "intensity")
-    held = run(made, FRAMES["u8"]).products["intensity"]
+    held = run(made, FRAMES["u8"])["intensity"]
     ticket = made.submit(FRAMES["u8"])
     driver.lost = True
     with pytest.raises(DeviceLostError, match="unplugged"):
-        made.result(ticket)
+        ticket()
     with pytest.raises(DeviceLostError, match="unplugged"):
         made.submit(FRAMES["u8"])
     made.close()
     made.close()
     driver.lost = False
-    np.testing.assert_array_equal(run(make(driver, "intensity"), FRAMES["u8"]).products["intensity"], held)
+    np.testing.assert_array_equal(run(make(driver, "intensity"), FRAMES["u8"])["intensity"], held)
 
 
 @pytest.mark.parametrize("step", ["upload", "launch", "download"])
@@ -865,7 +863,7 @@ def test_a_frame_that_fails_half_way_leaves_its_place(
                 made.submit(FRAMES["u8"], images[1])
     for seed in range(SLOTS + 1):
         frame = RawFrame(mosaic(seed), 255)
-        found, wanted = (run(each, frame, images[1]).products["ssim"] for each in (made, alike))
+        found, wanted = (run(each, frame, images[1])["ssim"] for each in (made, alike))
         np.testing.assert_array_equal(found, wanted)
 
 
@@ -1227,7 +1225,7 @@ def test_gpu_pipelines_on_two_gpus_give_the_same_bits() -> None:
 
     def contents(index: int) -> List[bytes]:
         made = make(Driver(index=index), products)
-        found = [run(made, RawFrame(mosaic(seed), 255)).products for seed in range(12)]
+        found = [run(made, RawFrame(mosaic(seed), 255)) for seed in range(12)]
         made.close()
         return [image.tobytes() for each in found for image in each.values()]
 
@@ -1276,12 +1274,12 @@ def test_gpu_launches_that_overlap_are_as_single_ones(real: Driver) -> None:
     frames = [RawFrame(raw, 255) for raw in raws]
 
     def contents(found: Any) -> List[bytes]:
-        return [found.products[name].tobytes() for name in products]
+        return [found[name].tobytes() for name in products]
 
     alone = [contents(run(made, frame)) for frame in frames]
     for _ in range(50):
         tickets = [made.submit(frame) for frame in frames]
-        assert [contents(made.result(ticket)) for ticket in tickets] == alone
+        assert [contents(ticket()) for ticket in tickets] == alone
     made.close()
 
 
@@ -1295,12 +1293,12 @@ from polar_pipeline.sensor.frames import RawFrame
 driver, options = Driver(), make_options(products=("intensity",))
 made = CudaBackend(options, driver)
 frame = RawFrame(np.full((32, 32), 100, np.uint8), 255)
-held = made.result(made.submit(frame)).products["intensity"]
+held = made.submit(frame)()["intensity"]
 code = 'extern "C" __global__ void astray(long long place) { *(int*)place = 1; }'
 cupy.RawKernel(code, "astray")((1,), (32,), (np.int64(8),))
 for attempt in range(2):
     try:
-        made.result(made.submit(frame))
+        made.submit(frame)()
     except DeviceLostError as err:
         print("lost:", err)
 made.close()

@@ -57,7 +57,7 @@ def compare(driver: Any, frame: RawFrame, products: Tuple[str, ...], **options: 
     assert found.invalid == run_reference(frame, chosen)["invalid"]
     assert min(found.invalid) > 0 or "roi" in options, "pixels are saturated, and others dark"
     planes = FLOAT_BOUND if chosen.precision == "fp32" else GEOMETRY_BOUND
-    assert problems_of(chosen, frame, found.products, planes=planes, strays=0) == []
+    assert problems_of(chosen, frame, found, planes=planes, strays=0) == []
 
 
 RECTIFIED = {"rectify": lens(SHAPE)}
@@ -154,11 +154,11 @@ def test_similarity_where_pixels_are_outside(driver: Any, mode: str, precision: 
     outside = np.isnan(wanted["ssim_map"])
     assert 0.2 < outside.mean() < 0.9
     assert np.nanmin(wanted["ssim_map"]) < 0.9, "the images differ"
-    np.testing.assert_array_equal(np.isnan(found.products["ssim_map"]), outside)
+    np.testing.assert_array_equal(np.isnan(found["ssim_map"]), outside)
     # the bound of `comparison`; S0/2 of noise is interpolated in halves of 11 bits
     bound = 2e-3 if (mode, precision) == ("reference", "auto") else 1e-3
     for name in ("ssim_map", "ssim"):
-        np.testing.assert_allclose(found.products[name], wanted[name], atol=bound)
+        np.testing.assert_allclose(found[name], wanted[name], atol=bound)
     np.testing.assert_allclose(found.blocks, wanted["blocks"], atol=bound)
 
 
@@ -166,7 +166,7 @@ def test_both_kinds_of_memory_are_tried() -> None:
     """On an integrated GPU, which runs a few frames of noise with each."""
     driver = stand_in(DEVICES["xavier"])
     made = make(driver, POLAR, dtype="uint8", rectify=lens(SHAPE, zoom=0.6))
-    assert run(made, random_frame()).products["dolp"].shape == (24, 36)
+    assert run(made, random_frame())["dolp"].shape == (24, 36)
     assert "memory" in made.device
     made.close()
     assert not driver.on_device
@@ -184,8 +184,8 @@ def test_maps_are_uploaded_before_frames(monkeypatch: pytest.MonkeyPatch) -> Non
     uploads.clear()
     first = made.submit(frame)
     second = made.submit(frame)
-    assert list(made.result(first).timings) == ["upload", "polarization", "geometry", "download"]
-    made.result(second)
+    assert list(first().timings) == ["upload", "polarization", "geometry", "download"]
+    second()
     assert uploads == [frame.mosaic.nbytes] * 2
     made.close()
     assert not driver.on_device
@@ -203,7 +203,7 @@ def test_frames_that_do_not_fit_leave_nothing(options: Dict[str, Any], said: str
             made.submit(random_frame())
         assert not driver.on_device
     else:  # one tile that is hardly used
-        assert run(made, random_frame()).products["dolp"].shape == (3, 4)
+        assert run(made, random_frame())["dolp"].shape == (3, 4)
     made.close()
 
 
