@@ -151,6 +151,7 @@ class Driver:
 
     def __init__(self, device: Optional[Device] = None, index: int = 0) -> None:
         self._index = index
+        self._process = os.getpid()
         self._cupy = import_cupy()
         self._runtime, self._driver = self._cupy.cuda.runtime, self._cupy.cuda.driver
         self._errors = (self._runtime.CUDARuntimeError, self._driver.CUDADriverError)
@@ -178,9 +179,10 @@ class Driver:
             raise _translate(err) from err
 
     def _release(self, function: Any, *arguments: Any) -> None:
-        """Free a resource; a lost device has freed it already."""
-        with suppress(*self._errors):
-            function(*arguments)
+        """Free a resource; a lost device has freed it already, and a forked process must not."""
+        if os.getpid() == self._process and not sys.is_finalizing():
+            with self.selected(), suppress(*self._errors):
+                function(*arguments)
 
     @contextmanager
     def selected(self) -> Iterator[None]:
@@ -197,7 +199,8 @@ class Driver:
             yield
         finally:
             if previous != self._index:
-                self._release(self._runtime.setDevice, previous)
+                with suppress(*self._errors):
+                    self._runtime.setDevice(previous)
 
     def _allocate(self, where: str, size: int, function: Any, *arguments: Any) -> int:
         try:
@@ -243,6 +246,10 @@ class Driver:
     def free_host(self, pointer: int) -> None:
         """Free pinned host memory."""
         self._release(self._runtime.freeHost, pointer)
+
+    def copy(self, pointer: int, array: np.ndarray) -> None:
+        """Copy a pinned array to the device, and wait until it is there."""
+        self._call(self._runtime.memcpy, pointer, array.ctypes.data, array.nbytes, _TO_DEVICE)
 
     def upload(self, pointer: int, array: np.ndarray, stream: int) -> None:
         """Copy a pinned array to the device, in the stream's order."""

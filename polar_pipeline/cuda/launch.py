@@ -15,10 +15,9 @@ from polar_pipeline.cuda.arguments import (
     TRANSFORM_ARGUMENT,
     fill_options,
 )
-from polar_pipeline.cuda.device_array import DeviceArray
-from polar_pipeline.cuda.driver import DeviceError, Driver
+from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.kernels import launch_defines, piece_count
-from polar_pipeline.cuda.memory import COUNTERS
+from polar_pipeline.cuda.memory import COUNTERS, DeviceArray
 from polar_pipeline.cuda.sampling import DeviceMap, pack_map
 from polar_pipeline.cuda.solver import Launch, solve
 from polar_pipeline.cuda.work import OUTPUTS, SsimWork, TransformWork, Work
@@ -115,12 +114,8 @@ class TransformLaunch:
         launch = next(solve(work, driver.device))
         packed = None if sampling.positions is None else pack_map(sampling, work, launch.schedule)
         self._map = DeviceMap(driver, sampling, packed)
-        try:
-            fraction = work.fraction if packed is None else packed.fraction
-            self._compiled = CompiledLaunch(driver, replace(launch, work=replace(work, fraction=fraction)))
-        except BaseException:
-            self._map.close()
-            raise
+        fraction = work.fraction if packed is None else packed.fraction
+        self._compiled = CompiledLaunch(driver, replace(launch, work=replace(work, fraction=fraction)))
         self._outputs, self._planes = work.dtypes, work.plane_names
         self.scratch = {**work.plane_bytes, UNUSED_COUNTS: 4 * COUNTERS}
         self._argument = np.zeros((), TRANSFORM_ARGUMENT)
@@ -143,10 +138,6 @@ class TransformLaunch:
             self._argument[name] = addresses[name]
         self._compiled.launch(stream, self._argument)
 
-    def close(self) -> None:
-        """Release the map."""
-        self._map.close()
-
 
 class SsimLaunch:
     """The SSIM launch, with the arrays that it fills.
@@ -166,13 +157,8 @@ class SsimLaunch:
 
     def __init__(self, driver: Driver, work: SsimWork, outside: Optional[np.ndarray] = None) -> None:
         self._compiled = compile_launch(driver, work)
-        self._masks: Dict[str, DeviceArray] = {}
-        try:
-            for name, array in (_masks(work, outside) if work.masked else {}).items():
-                self._masks[name] = DeviceArray(driver, array)
-        except DeviceError:
-            self.close()
-            raise
+        masks = _masks(work, outside) if work.masked else {}
+        self._masks = {name: DeviceArray(driver, array) for name, array in masks.items()}
         self.outputs: Dict[str, ArrayType] = {"ssim": ((), "float32"), "blocks": (work.block_size, "float32")}
         if work.map_dtype:
             self.outputs["ssim_map"] = (work.map_size, work.map_dtype)
@@ -196,12 +182,6 @@ class SsimLaunch:
         for name, array in self._masks.items():
             argument[name] = array.pointer
         self._compiled.launch(stream, argument)
-
-    def close(self) -> None:
-        """Release the masks."""
-        for array in self._masks.values():
-            array.close()
-        self._masks.clear()
 
 
 def _masks(work: SsimWork, outside: Optional[np.ndarray]) -> Dict[str, np.ndarray]:

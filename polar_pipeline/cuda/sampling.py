@@ -7,9 +7,9 @@ from typing import Dict, List, Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline.cuda.device_array import DeviceArray
-from polar_pipeline.cuda.driver import DeviceError, Driver
+from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.kernels import Schedule
+from polar_pipeline.cuda.memory import DeviceArray
 from polar_pipeline.cuda.work import MAX_FRACTION, TransformWork
 from polar_pipeline.geometry import SamplingMap
 
@@ -93,14 +93,9 @@ class DeviceMap:
     def __init__(self, driver: Driver, sampling: SamplingMap, packed: Optional[PackedMap]) -> None:
         self._sampling = sampling
         self._arrays: Dict[str, DeviceArray] = {}
-        if packed is None:
-            return
-        try:
+        if packed is not None:
             for name in ("positions", "origins", "turns"):
                 self._arrays[name] = DeviceArray(driver, getattr(packed, name))
-        except DeviceError:
-            self.close()
-            raise
 
     def fill(self, argument: np.ndarray) -> None:
         """Tell the kernel where samples lie.
@@ -114,9 +109,3 @@ class DeviceMap:
         argument["turn"] = sampling.turn
         for name, array in self._arrays.items():
             argument[name] = array.pointer
-
-    def close(self) -> None:
-        """Release the device memory."""
-        for array in self._arrays.values():
-            array.close()
-        self._arrays.clear()

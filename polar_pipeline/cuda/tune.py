@@ -69,9 +69,8 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
     works = requested_works(options, raw_format, size)
     found = options.correction((size[1], size[0]))
     correction = None if found is None else DeviceCorrection(driver, found)
-    prepared = prepare_launches(driver, works, options, Buffers(driver.host_array), correction)
-    prepared.close()
-    memory = _Memory(cupy, driver, prepared.maps_host)
+    maps_host = prepare_launches(driver, works, options, Buffers(driver.host_array), correction).maps_host
+    memory = _Memory(cupy, driver, maps_host)
     fastest = {}
     for work in works:
         trial: _Trial
@@ -83,8 +82,6 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
             continue
         best = fastest[work.key] = trial.measure(tuner)
         keep(work, driver.device, best)
-    if correction is not None:
-        correction.close()
     return fastest
 
 

@@ -44,7 +44,7 @@ from polar_pipeline.cuda.driver import (
     LoadedKernel,
     import_cupy,
 )
-from polar_pipeline.cuda.memory import SLOTS, FrameBuffers, Sizes, device_bytes
+from polar_pipeline.cuda.memory import SLOTS, Sizes, device_bytes, make_slots
 from polar_pipeline.cuda.source import OPTIONS
 from polar_pipeline.cuda.work import PLANES
 from polar_pipeline.doctor import checks as doctor
@@ -153,6 +153,10 @@ class HostDriver:
         self._clock += 1
         self._latest[stream] = self._clock
         self._queues[stream].append((event, action))
+
+    def copy(self, pointer: int, array: np.ndarray) -> None:
+        self._check()
+        np.copyto(self.held[pointer], array.reshape(-1).view(np.uint8))
 
     def upload(self, pointer: int, array: np.ndarray, stream: int) -> None:
         self._enqueue(stream, lambda: np.copyto(self.held[pointer], array.reshape(-1).view(np.uint8)))
@@ -479,6 +483,7 @@ def test_a_frame_under_way_keeps_its_format_ready(driver: Any, monkeypatch: pyte
     np.testing.assert_allclose(ticket()["intensity"], expected(FRAMES["u8"], "intensity")["intensity"], atol=2e-3)
     with pytest.raises(RuntimeError, match="result was taken"):
         ticket()
+    del ticket
     made.close()
     if isinstance(driver, HostDriver):
         assert not driver.on_device
@@ -545,8 +550,8 @@ def test_frames_of_every_format_are_corrected(driver: Any, name: str) -> None:
 def test_codes_are_uploaded_once_for_a_shape(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Formats of one shape share them; those of another shape, and another calibration, have their own."""
     sizes: List[int] = []
-    upload = driver.upload
-    monkeypatch.setattr(driver, "upload", lambda *call: (sizes.append(call[1].nbytes), upload(*call)))
+    copy = driver.copy
+    monkeypatch.setattr(driver, "copy", lambda *call: (sizes.append(call[1].nbytes), copy(*call)))
     made = make(driver, "intensity", **CALIBRATED)
     codes = 4 * SHAPE[0] * SHAPE[1]
     for name in ("u8", "12p", "u8"):
@@ -575,11 +580,11 @@ def test_codes_of_a_shape_that_is_no_longer_prepared_are_released(driver: Any, m
     made = make(driver, "intensity", **CALIBRATED)
     monkeypatch.setattr(made, "_kept", 0)
     made.prepare(FRAMES["u8"])
-    (first,) = made._corrections.values()
+    (first,) = (each._codes.pointer for each in made._corrections.values())
     made.prepare(FRAMES["12p"])
-    assert first._codes.pointer not in freed
+    assert first not in freed
     made.prepare(RawFrame(np.zeros((24, 40), np.uint8), 255))
-    assert first._codes.pointer in freed
+    assert first in freed
     made.close()
 
 
@@ -734,16 +739,14 @@ def test_memory_is_planned() -> None:
 @pytest.mark.parametrize("maps_host", [False, True])
 def test_memory_is_what_was_planned_and_given_back(maps_host: bool) -> None:
     driver = HostDriver(DEVICES["xavier"])
-    buffers = FrameBuffers(driver, SIZES, maps_host)  # type: ignore[arg-type]
+    slots = make_slots(driver, SIZES, maps_host)  # type: ignore[arg-type]
     assert sum(driver.on_device.values()) == device_bytes(SIZES, maps_host)
-    slots = [buffers.take() for _ in range(SLOTS)]
     assert len({slot.raw.ctypes.data for slot in slots}) == SLOTS
     assert len({slot.stream for slot in slots}) == SLOTS
     if maps_host:
         assert all(slot.raw_pointer == slot.raw.ctypes.data for slot in slots)
         assert all(slot.reference_pointer == slot.reference.ctypes.data for slot in slots)
-    buffers.close()
-    buffers.close()
+    slots.clear()
     assert not driver.on_device
 
 
@@ -751,9 +754,9 @@ def test_too_little_memory_says_what_is_needed_and_a_smaller_one_works() -> None
     driver = HostDriver(COPIED)
     driver.capacity = 20_000
     with pytest.raises(DeviceMemoryError, match=f"{SLOTS} frames need {SLOTS * 15_008} bytes.*15000"):
-        FrameBuffers(driver, Sizes(15_000, {}, {}))  # type: ignore[arg-type]
+        make_slots(driver, Sizes(15_000, {}, {}))  # type: ignore[arg-type]
     assert not driver.on_device, "what was had was given back"
-    FrameBuffers(driver, Sizes(5_000, {}, {})).close()  # type: ignore[arg-type]
+    assert len(make_slots(driver, Sizes(5_000, {}, {}))) == SLOTS  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -900,6 +903,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
             CUDARuntimeError=CudaError,
             memGetInfo=lambda: (100, 1000),
             getDeviceProperties=lambda _: (call(), told)[1],
+            getDevice=lambda: 0,
         ),
         driver=types.SimpleNamespace(CUDADriverError=CudaError),
         compiler=types.SimpleNamespace(CompileException=CompilerError),
@@ -1035,6 +1039,16 @@ def test_giving_back_to_a_lost_device_is_quiet(cupy: types.SimpleNamespace) -> N
     driver.free_host(4096)
     driver.free_stream(1)
     driver.free_event(1)
+
+
+def test_a_forked_process_frees_nothing(cupy: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    freed: List[int] = []
+    cupy.cuda.runtime.free = freed.append
+    driver = Driver()
+    driver.free(4096)
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    driver.free(8192)
+    assert freed == [4096]
 
 
 def test_the_first_gpu_is_current_where_it_is_used_and_another_one_before_and_after(

@@ -174,19 +174,21 @@ def test_both_kinds_of_memory_are_tried() -> None:
 
 def test_maps_are_uploaded_before_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = make_driver("h200")
+    copies: List[int] = []
     uploads: List[int] = []
-    upload = driver.upload
+    copy, upload = driver.copy, driver.upload
+    monkeypatch.setattr(driver, "copy", lambda *given: (copies.append(given[1].nbytes), copy(*given)))
     monkeypatch.setattr(driver, "upload", lambda *given: (uploads.append(given[1].nbytes), upload(*given)))
     frame = random_frame()
     made = make(driver, POLAR, dtype="uint8", **RECTIFIED)
     made.prepare(frame)
-    assert len(uploads) == 3, "positions, origins and turns"
-    uploads.clear()
+    assert len(copies) == 3, "positions, origins and turns"
     first = made.submit(frame)
     second = made.submit(frame)
     assert list(first().timings) == ["upload", "polarization", "geometry", "download"]
     second()
-    assert uploads == [frame.mosaic.nbytes] * 2
+    assert (uploads, len(copies)) == ([frame.mosaic.nbytes] * 2, 3)
+    del first, second
     made.close()
     assert not driver.on_device
 
