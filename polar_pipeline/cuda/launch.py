@@ -39,6 +39,7 @@ class CompiledLaunch:
     Args:
         driver: The device.
         launch: What the kernel does and how.
+        frames: In one launch.
 
     Attributes:
         schedule: How.
@@ -48,10 +49,10 @@ class CompiledLaunch:
         CompileError: The kernel does not compile.
     """
 
-    def __init__(self, driver: Driver, launch: Launch) -> None:
+    def __init__(self, driver: Driver, launch: Launch, frames: int = 1) -> None:
         self.schedule = launch.schedule
         self._driver = driver
-        self._grid = launch.grid
+        self._grid = launch.kernel.grid(launch.work, launch.schedule, frames)
         self._shared_bytes = launch.shared_bytes
         defines = launch_defines(launch.work, launch.schedule)
         self._kernel = driver.load(launch.schedule.kernel, defines, self._shared_bytes)
