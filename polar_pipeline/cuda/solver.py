@@ -175,15 +175,12 @@ def requested_works(options: Options, raw_format: str, size: Tuple[int, int]) ->
 # ------------------------------------------------------------------------------------------------------------ schedules
 
 
-def problem(work: Work, schedule: Schedule, device: Device) -> Optional[str]:
-    """Why a schedule cannot do a work on a device, None if it can."""
+def _fits(work: Work, schedule: Schedule, device: Device) -> bool:
+    """Whether a schedule can do a work on a device."""
     kernel = KERNELS.get(schedule.kernel)
-    if kernel is None or kernel not in kernels_of(work):
-        reason = kernel.refusal(work) if isinstance(work, PolarizationWork) and kernel is not None else None
-        return reason or f"{schedule.kernel} does not do this"
-    if schedule not in kernel.schedules(work, device):
-        return f"{schedule} is not one of its schedules"
-    return _limit(work, schedule, device)
+    if kernel is None or not kernel.can(work) or schedule not in kernel.schedules(work, device):
+        return False
+    return _limit(work, schedule, device) is None
 
 
 def _limit(work: Work, schedule: Schedule, device: Device) -> Optional[str]:
@@ -238,7 +235,7 @@ def solve(work: Work, device: Device) -> Iterator[Launch]:
     """
     seen = set()
     for basis, row in tuned(work, device):
-        if row.schedule not in seen and problem(work, row.schedule, device) is None:
+        if row.schedule not in seen and _fits(work, row.schedule, device):
             seen.add(row.schedule)
             yield Launch(work, row.schedule, device, basis, row.us)
     for kernel in kernels_of(work):

@@ -22,7 +22,7 @@ from polar_pipeline.cuda.arguments import work_defines
 from polar_pipeline.cuda.device import DEVICES, Device, from_properties, occupancy, resident_blocks
 from polar_pipeline.cuda.kernels import KERNELS, Schedule, kernels_of, register_bound
 from polar_pipeline.cuda.launch import compile_launch
-from polar_pipeline.cuda.solver import Launch, candidates, launches, make_works, problem, requested_works, solve
+from polar_pipeline.cuda.solver import Launch, candidates, launches, make_works, requested_works, solve
 from polar_pipeline.cuda.tuned import (
     TUNED_VARIABLE,
     Measured,
@@ -182,13 +182,6 @@ def test_kernels_of_shipped_defaults() -> None:
     assert names(first(raw_format="u8", sensor=COLOR, size=(2444, 2048))) == ["tile"], "a width of 8 pixels"
     assert names(works(scale=2)[1]) == ["transform"]
     assert names(compared()) == ["ssim"]
-
-
-def test_a_refusal_says_what_is_missing() -> None:
-    colored = first(sensor=COLOR)
-    assert problem(colored, Schedule("mono_half", "registers", 64, 4, rows=2), H200) == "mono_half needs a mono sensor"
-    assert problem(first(), Schedule("none", "tile", 64, 8, 8), H200) == "none does not do this"
-    assert "is not one of its schedules" in str(problem(first(), Schedule("tile", "tile", 64, 7, 8), H200))
 
 
 #: The live node's types.
