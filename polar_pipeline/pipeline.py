@@ -30,7 +30,6 @@ from polar_pipeline._util.text import quoted
 from polar_pipeline._util.use_guard import UseGuard
 from polar_pipeline.backend import Backend, Result
 from polar_pipeline.options import OPTIONS, Accepts, Options
-from polar_pipeline.plan import Plan, make_plan
 from polar_pipeline.reference_image import check_reference_argument
 from polar_pipeline.sensor.frames import Frame, as_frame
 
@@ -100,8 +99,7 @@ class Pipeline:
     def __init__(self, *first: Any, **others: Any) -> None:
         self.options = Options(*first, **others)
         self._guard = UseGuard()
-        self.plan = make_plan(self.options.products)
-        self._backend = _make_backend(self.plan, self.options)
+        self._backend = _make_backend(self.options)
 
     def __enter__(self) -> Pipeline:
         return self
@@ -269,7 +267,7 @@ def input_frame(raw: Raw, options: Options) -> Frame:
     return frame
 
 
-def _make_backend(plan: Plan, options: Options) -> Backend:
+def _make_backend(options: Options) -> Backend:
     """The backend that the options name; for `auto` CUDA if it works here.
 
     Raises:
@@ -291,7 +289,7 @@ def _make_backend(plan: Plan, options: Options) -> Backend:
         )
     from polar_pipeline.cpu.backend import CpuBackend
 
-    return CpuBackend(plan, options, options.threads)
+    return CpuBackend(options, options.threads)
 
 
 def backend_problem(name: str) -> Optional[str]:

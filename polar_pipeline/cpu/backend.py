@@ -17,7 +17,6 @@ from polar_pipeline.cpu.arguments import FrameArguments
 from polar_pipeline.cpu.library import Kernels, KernelsError, load_kernels
 from polar_pipeline.geometry import SamplingMap, make_map
 from polar_pipeline.options import Options
-from polar_pipeline.plan import Plan
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.frames import Frame, RawFrame
 
@@ -29,11 +28,10 @@ _REFERENCE_BYTES = 500
 
 
 class CpuBackend:
-    """Runs a plan on frames.
+    """Computes frames.
 
     Args:
-        plan: What to compute.
-        options: How.
+        options: What to compute and how.
         threads: Threads to use; 0 for one per core.
     """
 
@@ -42,8 +40,7 @@ class CpuBackend:
     #: Whether frames that the reference computes were warned of.
     _has_warned = False
 
-    def __init__(self, plan: Plan, options: Options, threads: int = 0) -> None:
-        self._plan = plan
+    def __init__(self, options: Options, threads: int = 0) -> None:
         self._options = options
         self._threads = threads or available_cores()
         self._buffers = Buffers()
@@ -109,8 +106,8 @@ class CpuBackend:
         self, kernels: Kernels, raw: RawFrame, options: Options, other: Optional[np.ndarray]
     ) -> Result:
         sampling = None if options.geometry is None else self._map(raw.shape)
-        job = FrameArguments(raw, self._plan, options, sampling, self._buffers)
-        if self._plan.window:
+        job = FrameArguments(raw, options, sampling, self._buffers)
+        if options.has_ssim:
             second = job.compared[1] if len(job.compared) == 2 else other
             if second is not None and second.shape == job.compared[0].shape:
                 outside = None if sampling is None else sampling.outside
@@ -132,10 +129,10 @@ class CpuBackend:
         size = options.output_size(raw.shape)
         if other is not None and other.shape != size:
             other = None
-        found = run(raw, options.read_out(raw.shape), self._plan, options, other)
+        found = run(raw, options, other)
         self._previous = found["value"] if options.ssim_mode == "temporal" else None
         out = {}
-        for name in self._plan.products:
+        for name in options.products:
             out[name] = self._buffers.get(options.shape_of(name, size), options.dtype_of(name))
             out[name][...] = found[name]
             if PRODUCTS[name].wraps and out[name].dtype == np.float32:

@@ -25,7 +25,6 @@ from polar_pipeline.cuda.work import (
     Work,
 )
 from polar_pipeline.options import Options
-from polar_pipeline.plan import GEOMETRY
 from polar_pipeline.products import invalid_level
 
 #: Index of an event in `Slot.marks`.
@@ -281,7 +280,7 @@ class PreparedLaunches:
                 "polarization": elapsed(uploaded, polarized),
             }
             if self._transform is not None:
-                timings[GEOMETRY] = elapsed(polarized, transformed)
+                timings["geometry"] = elapsed(polarized, transformed)
                 polarized = transformed
             if self._ssim is not None:
                 timings["ssim"] = elapsed(polarized, computed)

@@ -18,7 +18,6 @@ from polar_pipeline.cuda.tuned import ScheduleError, tuned
 from polar_pipeline.cuda.work import CAMERA_FORMATS, OUTPUTS, PAIRS, PolarizationWork, SsimWork, TransformWork, Work
 from polar_pipeline.noise.model import SHOWS_AOLP, SHOWS_DOLP
 from polar_pipeline.options import Options
-from polar_pipeline.products import SSIM_PRODUCTS
 
 #: Share of a multiprocessor's warps that schedules keep resident where any does: below it, latency shows.
 MIN_OCCUPANCY = 0.3
@@ -102,8 +101,7 @@ def make_works(options: Options, raw_format: str, full_scale: int, shape: Tuple[
     """
     geometry = options.geometry
     outputs = [(name, options.dtype_of(name)) for name in options.products if name in OUTPUTS]
-    has_ssim = any(name in SSIM_PRODUCTS for name in options.products)
-    if has_ssim:
+    if options.has_ssim:
         pair = PAIRS[options.ssim_mode != "consistency"]
         outputs.append((pair, "float32" if options.precision == "fp32" else "uint16"))
     is_calibrated = options.calibration is not None
@@ -126,12 +124,12 @@ def make_works(options: Options, raw_format: str, full_scale: int, shape: Tuple[
         superpixel_phase(options.roi_offset, options.flip, shape) if is_calibrated else (0, 0),
     )
     # what half rounds moves the similarity by up to 0.0055
-    if options.precision == "auto" and has_ssim and (geometry is not None or not sums_in_integers(first)):
+    if options.precision == "auto" and options.has_ssim and (geometry is not None or not sums_in_integers(first)):
         first = replace(first, half_precision=False)
     last: Union[PolarizationWork, TransformWork] = first
     works: Tuple[Work, ...] = (first,)
     if geometry is not None:
-        in_float = options.precision == "fp32" or (options.precision == "auto" and has_ssim)
+        in_float = options.precision == "fp32" or (options.precision == "auto" and options.has_ssim)
         last = TransformWork(
             first.output_size,
             *options.output_size(shape),
@@ -144,7 +142,7 @@ def make_works(options: Options, raw_format: str, full_scale: int, shape: Tuple[
             first.outputs,
         )
         works = replace(first, outputs=tuple((name, last.planes) for name in last.plane_names)), last
-    return (*works, _ssim_work(options, last)) if has_ssim else works
+    return (*works, _ssim_work(options, last)) if options.has_ssim else works
 
 
 def _ssim_work(options: Options, compared: Union[PolarizationWork, TransformWork]) -> SsimWork:

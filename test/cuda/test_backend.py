@@ -49,7 +49,6 @@ from polar_pipeline.cuda.source import OPTIONS
 from polar_pipeline.cuda.work import PLANES
 from polar_pipeline.doctor import checks as doctor
 from polar_pipeline.options import make_options
-from polar_pipeline.plan import make_plan
 from polar_pipeline.sensor.frames import FORMATS, frame_from_buffer, pack
 
 SHAPE = (32, 48)
@@ -308,7 +307,7 @@ def expected(
 ) -> Dict[str, np.ndarray]:
     """What the float64 reference makes of a frame."""
     chosen = make_options(products=products, **options).for_frame(frame)
-    return reference.run(frame, chosen.sensor, make_plan(chosen.products), chosen, other)
+    return reference.run(frame, chosen, other)
 
 
 # -------------------------------------------------------------------------------------------------------------- frames
@@ -519,7 +518,7 @@ def corrected(frame: RawFrame, products: Any = ("intensity", "dolp"), **options:
     correction = chosen.correction(frame.shape)
     assert correction is not None
     patched = correction.replace_defects(frame)
-    return reference.run(patched, chosen.read_out(frame.shape), make_plan(chosen.products), chosen)
+    return reference.run(patched, chosen)
 
 
 @by_turns("name", FRAMES)

@@ -21,7 +21,6 @@ from polar_pipeline.cuda.solver import requested_works, solve
 from polar_pipeline.cuda.work import MAX_FRACTION, TransformWork
 from polar_pipeline.geometry import make_map
 from polar_pipeline.options import make_options
-from polar_pipeline.plan import make_plan
 from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS
 
 SHAPE = (48, 72)
@@ -150,7 +149,7 @@ def test_similarity_where_pixels_are_outside(driver: Any, mode: str, precision: 
     found = run(made, frame, image)
     made.close()
     chosen = make_options(**options)
-    wanted = reference.run(frame, chosen.sensor, make_plan(chosen.products), chosen, image)
+    wanted = reference.run(frame, chosen, image)
     outside = np.isnan(wanted["ssim_map"])
     assert 0.2 < outside.mean() < 0.9
     assert np.nanmin(wanted["ssim_map"]) < 0.9, "the images differ"
