@@ -16,7 +16,6 @@ import sys
 import tempfile
 import types
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping
 import numpy as np
 import pytest
 from calibrations import defective_calibration
+from comparison import run_reference
 from harness import COMPILER, GPUS, KERNELS, Grid, aligned, build, gpu_driver, launch_on_host
 from support import representative
 
@@ -305,9 +305,8 @@ def run(made: CudaBackend, frame: Any, reference: Any = None) -> Any:
 def expected(
     frame: RawFrame, products: Any = ("intensity", "dolp"), other: Any = None, **options: Any
 ) -> Dict[str, np.ndarray]:
-    """What the float64 reference makes of a frame."""
-    chosen = make_options(products=products, **options).for_frame(frame)
-    return reference.run(frame, chosen, other)
+    """What the float64 reference makes of a frame, its defects replaced."""
+    return run_reference(frame, make_options(products=products, **options).for_frame(frame), other)
 
 
 # -------------------------------------------------------------------------------------------------------------- frames
@@ -512,15 +511,6 @@ CALIBRATION = defective_calibration("IMX250MZR", REGION)
 CALIBRATED: Dict[str, Any] = {"calibration": CALIBRATION, "roi_offset": (2, 1), "precision": "fp32"}
 
 
-def corrected(frame: RawFrame, products: Any = ("intensity", "dolp"), **options: Any) -> Dict[str, np.ndarray]:
-    """What the float64 reference makes of a frame with a calibration."""
-    chosen = make_options(products=products, **{**CALIBRATED, **options})
-    correction = chosen.correction(frame.shape)
-    assert correction is not None
-    patched = correction.replace_defects(frame)
-    return reference.run(patched, chosen)
-
-
 @by_turns("name", FRAMES)
 def test_frames_of_every_format_are_corrected(driver: Any, name: str) -> None:
     """Defects are replaced, and not in the caller's array; every one of them would show in the image."""
@@ -538,7 +528,7 @@ def test_frames_of_every_format_are_corrected(driver: Any, name: str) -> None:
     made.prepare(given)
     assert made.is_ready(given)
     for _ in range(SLOTS + 1):
-        found, wanted = run(made, given), corrected(RawFrame(broken, frame.full_scale))
+        found, wanted = run(made, given), expected(RawFrame(broken, frame.full_scale), **CALIBRATED)
         assert found.invalid == wanted["invalid"]
         np.testing.assert_allclose(found["intensity"], wanted["intensity"], atol=2e-5)
         np.testing.assert_allclose(found["dolp"], wanted["dolp"], atol=2e-3)
@@ -557,13 +547,13 @@ def test_codes_are_uploaded_once_for_a_shape(driver: Any, monkeypatch: pytest.Mo
         run(made, FRAMES[name])
     assert sizes.count(codes) == 1
     small = RawFrame(np.ascontiguousarray(FRAMES["u8"].mosaic[:24, :40]), 255)
-    wanted = corrected(small, "intensity")["intensity"]
+    wanted = expected(small, "intensity", **CALIBRATED)["intensity"]
     np.testing.assert_allclose(run(made, small)["intensity"], wanted, atol=2e-5)
     assert sizes.count(4 * 24 * 40) == 1
     other = {**CALIBRATED, "calibration": defective_calibration("IMX250MZR", REGION, seed=1)}
     changed = make(driver, "intensity", **other)
     found = run(changed, FRAMES["u8"])["intensity"]
-    np.testing.assert_allclose(found, corrected(FRAMES["u8"], "intensity", **other)["intensity"], atol=2e-5)
+    np.testing.assert_allclose(found, expected(FRAMES["u8"], "intensity", **other)["intensity"], atol=2e-5)
     assert np.abs(found - run(made, FRAMES["u8"])["intensity"]).max() > 1e-3
     assert sizes.count(codes) == 2
     for each in (made, changed):
@@ -730,16 +720,12 @@ def test_nothing_is_allocated_once_running(driver: Any, monkeypatch: pytest.Monk
 SIZES = Sizes(1000, {"dolp": 400}, {"sums": 300, "done": 4}, 200)
 
 
-def test_memory_is_planned() -> None:
-    assert device_bytes(SIZES, maps_host=False) == SLOTS * (1000 + 400 + 304 + 200 + 8)
-    assert device_bytes(SIZES, maps_host=True) == SLOTS * (304 + 8), "kernels work on the host's memory"
-
-
 @pytest.mark.parametrize("maps_host", [False, True])
 def test_memory_is_what_was_planned_and_given_back(maps_host: bool) -> None:
     driver = HostDriver(DEVICES["xavier"])
+    of_host = 0 if maps_host else 1000 + 400 + 200
     slots = make_slots(driver, SIZES, maps_host)  # type: ignore[arg-type]
-    assert sum(driver.on_device.values()) == device_bytes(SIZES, maps_host)
+    assert sum(driver.on_device.values()) == device_bytes(SIZES, maps_host) == SLOTS * (of_host + 304 + 8)
     assert len({slot.raw.ctypes.data for slot in slots}) == SLOTS
     assert len({slot.stream for slot in slots}) == SLOTS
     if maps_host:
@@ -1016,21 +1002,6 @@ def test_a_folder_of_kernels_that_cannot_be_written_is_not_used(
     assert "set CUPY_CACHE_DIR" in caplog.text
 
 
-@pytest.mark.gpu
-def test_a_home_that_cannot_be_written_on_a_gpu(tmp_path: Path) -> None:
-    real_driver("gpu")
-    blocked = tmp_path / "file"
-    blocked.touch()
-    code = (
-        "import numpy as np; from polar_pipeline import Pipeline\n"
-        "print(Pipeline('IMX250MZR', 'dolp', 'cuda')(np.zeros((32, 32), np.uint8))['dolp'].shape)"
-    )
-    environment = {**os.environ, "CUPY_CACHE_DIR": str(blocked / "cache")}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert done.stdout == "(16, 16)\n"
-    assert "compiled GPU kernels are not kept" in done.stderr
-
-
 def test_giving_back_to_a_lost_device_is_quiet(cupy: types.SimpleNamespace) -> None:
     driver = Driver()
     cupy.status = 700
@@ -1224,34 +1195,6 @@ def test_a_pipeline_is_closed_under_a_stream() -> None:
 
 
 # ------------------------------------------------------------------------------------------------- on a real GPU alone
-
-
-@pytest.mark.gpu
-def test_gpu_pipelines_on_two_gpus_give_the_same_bits() -> None:
-    """Beside each other, in threads of their own."""
-    real_driver("gpu")
-    import cupy
-
-    if cupy.cuda.runtime.getDeviceCount() < 2:
-        pytest.skip("needs two GPUs")
-    products = ("intensity", "dolp", "aolp", "preview", "ssim_map", "ssim")
-
-    def contents(index: int) -> List[bytes]:
-        made = make(Driver(index=index), products)
-        found = [run(made, RawFrame(mosaic(seed), 255)) for seed in range(12)]
-        made.close()
-        return [image.tobytes() for each in found for image in each.values()]
-
-    wanted = contents(0)
-    with ThreadPoolExecutor(4) as threads:
-        assert all(found == wanted for found in threads.map(contents, (0, 1, 1, 0)))
-
-
-@pytest.mark.gpu
-def test_gpu_that_does_not_exist_is_named() -> None:
-    real_driver("gpu")
-    with pytest.raises(DeviceError, match="no GPU 99"):
-        Driver(index=99)
 
 
 @pytest.fixture(params=on_gpus)

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -15,14 +11,12 @@ from typing import Any, Dict, List, Tuple
 
 import pytest
 from calibrations import ideal_calibration
-from support import ROOT
 
 from polar_pipeline.cuda import launch as launch_module
-from polar_pipeline.cuda.arguments import work_defines
 from polar_pipeline.cuda.device import DEVICES, Device, from_properties, occupancy, resident_blocks
 from polar_pipeline.cuda.kernels import KERNELS, Schedule, kernels_of, register_bound
 from polar_pipeline.cuda.launch import compile_launch
-from polar_pipeline.cuda.solver import Launch, candidates, launches, make_works, requested_works, solve
+from polar_pipeline.cuda.solver import Launch, candidates, launches, requested_works, solve
 from polar_pipeline.cuda.tuned import (
     TUNED_VARIABLE,
     Measured,
@@ -347,14 +341,6 @@ def test_a_measured_schedule_comes_first_and_that_of_the_nearest_size(file: Path
     assert len(set(solve(work, TURING))) == len(list(solve(work, TURING))), "each schedule once"
 
 
-@WORKS
-def test_a_measured_schedule_that_does_not_hold_is_passed_over(file: Path, work: Work) -> None:
-    wrong = replace(last(work), tile_x=100_000, tile_y=64, rows=16)
-    keep(work, TURING, Measured(wrong, 1.0))
-    assert str(wrong.tile_x) in file.read_text(encoding="utf-8")
-    assert next(solve(work, TURING)).basis == "solved"
-
-
 @pytest.mark.parametrize("sizes", [(0, 0, 0, 0), (1 << 20,) * 4, (32, 0, 0, 1), (64, 7, 3, 2)])
 @pytest.mark.parametrize(("kernel", "window"), [("tile", "tile"), ("tile", "no"), ("no", "tile"), ("ssim", "tensor")])
 def test_a_schedule_of_no_sense_is_passed_over(file: Path, kernel: str, window: str, sizes: Tuple[int, ...]) -> None:
@@ -419,18 +405,6 @@ def test_a_broken_file_is_an_error_and_stays(file: Path, changes: Dict[str, Any]
     assert file.read_text(encoding="utf-8") == text
 
 
-@pytest.mark.timeout(60)
-def test_what_is_no_file_is_an_error(file: Path) -> None:
-    file.parent.mkdir()
-    os.mkfifo(file)
-    with pytest.raises(ScheduleError, match="no regular file"):
-        next(solve(first(), TURING))
-    file.unlink()
-    file.mkdir()
-    with pytest.raises(ScheduleError, match="no regular file"):
-        next(solve(first(), TURING))
-
-
 def test_files_of_former_versions_are_read(file: Path) -> None:
     """Their schedules had a number of lines, and some named kernels that there are no more."""
     of_old = {"window": "registers", "threads": 64, "tile_x": 4, "tile_y": 0, "rows": 2, "lines": 0}
@@ -442,46 +416,3 @@ def test_files_of_former_versions_are_read(file: Path) -> None:
     file.write_text(json.dumps(rows), encoding="utf-8")
     assert next(solve(first(), TURING)).schedule == Schedule("mono_half", "registers", 64, 4, rows=2)
     assert next(solve(first("dolp"), TURING)).basis == "solved"
-
-
-# -------------------------------------------------------------------------------------------------------- a new product
-
-ROW = '    Product("ellipticity", "a product of a user", ("polar", "stokes_planes", "invalid"), (1, 3)),\n'
-PLAN = """
-from itertools import product
-from polar_pipeline.cuda.device import DEVICES
-from polar_pipeline.cuda.solver import launches, requested_works
-from polar_pipeline.options import make_options
-
-requests = ("ellipticity", "intensity,ellipticity,ssim")
-for sensor, names, depth in product(("IMX250MZR", "IMX250MYR"), requests, ("uint8", "float32", "uint16")):
-    for more in ({}, {"resolution": "full"}, {"rotate": 90}):
-        works = requested_works(make_options(sensor, names, depth, **more), "u8", (320, 256))
-        for device in DEVICES.values():
-            assert all(launch.memory_us > 0 for launch in launches(works, device))
-"""
-
-
-def test_a_new_row_is_planned(tmp_path: Path) -> None:
-    """A product that a user adds to the table gets launches on every device, without any other change."""
-    for name in ("polar_pipeline", "config", "kernels"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "package.xml", tmp_path)
-    table = tmp_path / "polar_pipeline" / "products.py"
-    text, place = table.read_text(encoding="utf-8"), '    Product(\n        "aolp",'
-    assert text.count(place) == 1
-    table.write_text(text.replace(place, ROW + place), encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", PLAN], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def test_definitions_change_with_the_work() -> None:
-    """What the compiler's cache tells kernels apart by."""
-    every = [work_defines(work) for work in (first(), first("dolp"), first(sensor=COLOR), first(**FULL), compared())]
-    assert len({tuple(sorted(map(str, defines.items()))) for defines in every}) == len(every)
-    assert make_works(make_options(products="dolp"), "u8", 255, (64, 64)) == make_works(
-        make_options(products="dolp"), "u8", 255, (64, 64)
-    )

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from calibrations import defective_calibration, lens
 from comparison import GEOMETRY_BOUND, problems_of, run_reference
-from test_backend import make, make_driver, on_gpus, real_driver, run, stand_in
+from test_backend import make, make_driver, on_gpus, real_driver, run
 
 from polar_pipeline import FrameError, RawFrame, reference
 from polar_pipeline.cuda.device import DEVICES
 from polar_pipeline.cuda.kernels import Schedule
 from polar_pipeline.cuda.report import plan_json, plan_report, plan_text
 from polar_pipeline.cuda.sampling import pack_map
-from polar_pipeline.cuda.solver import requested_works, solve
-from polar_pipeline.cuda.work import MAX_FRACTION, TransformWork
+from polar_pipeline.cuda.solver import requested_works
+from polar_pipeline.cuda.work import TransformWork
 from polar_pipeline.geometry import make_map
 from polar_pipeline.options import make_options
 from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS
@@ -161,16 +161,6 @@ def test_similarity_where_pixels_are_outside(driver: Any, mode: str, precision: 
     np.testing.assert_allclose(found.blocks, wanted["blocks"], atol=bound)
 
 
-def test_both_kinds_of_memory_are_tried() -> None:
-    """On an integrated GPU, which runs a few frames of noise with each."""
-    driver = stand_in(DEVICES["xavier"])
-    made = make(driver, POLAR, dtype="uint8", rectify=lens(SHAPE, zoom=0.6))
-    assert run(made, random_frame())["dolp"].shape == (24, 36)
-    assert "memory" in made.device
-    made.close()
-    assert not driver.on_device
-
-
 def test_maps_are_uploaded_before_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = make_driver("h200")
     copies: List[int] = []
@@ -234,25 +224,6 @@ def unpacked(packed: Any, work: TransformWork, schedule: Schedule) -> np.ndarray
             parts = np.array([position & 0xFFFF, position >> 16]) / (1 << packed.fraction)
             found[row, column] = parts + np.array([left, top])
     return found
-
-
-@pytest.mark.parametrize("options", [{}, {"scale": 2, "rotate": 90}])
-def test_packed_positions_are_those_of_the_map(options: Dict[str, Any]) -> None:
-    work = planned({**options, "rectify": lens(SHAPE, zoom=0.7)})
-    chosen = make_options(products=POLAR, **options, rectify=lens(SHAPE, zoom=0.7))
-    assert chosen.geometry is not None
-    sampling = make_map(chosen.geometry, work.source)
-    schedule = next(solve(work, DEVICES["h200"])).schedule
-    packed = pack_map(sampling, work, schedule)
-    assert packed.fraction == MAX_FRACTION
-    assert sampling.positions is not None
-    wanted = np.where(sampling.positions < 0, np.nan, sampling.positions)
-    assert np.isnan(wanted).any()
-    np.testing.assert_array_equal(unpacked(packed, work, schedule), wanted)
-    lengths = np.hypot(packed.turns[..., 0].astype(float), packed.turns[..., 1].astype(float))
-    np.testing.assert_allclose(lengths, 1, atol=1e-3)  # of halves
-    taken = sum(array.nbytes for array in (packed.positions, packed.origins, packed.turns))
-    assert work.map_bytes <= taken, "tiles reach over the borders"
 
 
 def test_wide_tiles_have_coarser_positions() -> None:
