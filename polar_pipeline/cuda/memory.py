@@ -124,7 +124,7 @@ class Slot:
         scratch: The address of each array that only kernels use; zeros at first.
         reference: (reference,) uint8, pinned: the image that SSIM compares with.
         reference_pointer: The address that kernels read it from.
-        version: Number of the reference that is stored.
+        staged: (h, w) float32, the image that `reference` holds; nothing at first.
         counts: (2,) uint32, pinned: saturated, dark.
         counts_pointer: The address that kernels add to.
         stream: The slot's stream.
@@ -142,7 +142,7 @@ class Slot:
         self.marks = [self._own(driver.make_event(), driver.free_event) for _ in range(6)]
         self.hold: Dict[str, np.ndarray] = {}
         self.source: Optional[np.ndarray] = None
-        self.version = 0
+        self.staged = np.empty(0, np.float32)
         self.raw: np.ndarray = driver.host_array((sizes.raw,), "uint8")
         self.counts: np.ndarray = driver.host_array((COUNTERS,), "uint32")
         self.reference: np.ndarray = driver.host_array((sizes.reference,), "uint8")

@@ -33,28 +33,19 @@ _COMPUTED = 4
 ROW_ALIGNMENT = 16
 
 
-class _Reference:
-    """The image that SSIM compares with in mode `reference`; a slot takes it over when it has changed.
+def _stage_reference(slot: Slot, image: np.ndarray, dtype: str) -> bool:
+    """Put the image that SSIM compares with into a slot's pinned memory; returns whether it differs from the one there.
 
     Args:
+        slot: Where it goes.
+        image: (h, w) float32.
         dtype: As what SSIM reads it.
     """
-
-    def __init__(self, dtype: str) -> None:
-        self._dtype = dtype
-        self._image = np.empty(0, np.float32)
-        self._version = 0
-
-    def stage(self, slot: Slot, image: np.ndarray) -> bool:
-        """Put an image into the slot's pinned memory; returns whether it differs from the one there."""
-        if not np.array_equal(image, self._image):
-            self._image = image.copy()
-            self._version += 1
-        if slot.version == self._version:
-            return False
-        slot.version = self._version
-        slot.reference.view(self._dtype).reshape(image.shape)[...] = as_compared(image, self._dtype)
-        return True
+    if np.array_equal(image, slot.staged):
+        return False
+    slot.staged = image.copy()
+    slot.reference.view(dtype).reshape(image.shape)[...] = as_compared(image, dtype)
+    return True
 
 
 class PreparedLaunches:
@@ -130,7 +121,7 @@ class PreparedLaunches:
             correction.fill(self._argument)
         self._previous: Optional[Slot] = None  # of the previous frame, in mode `temporal`
         self._is_first = True  # nothing to compare the next frame with
-        self._reference = _Reference(products.dtypes.get("s0", ""))
+        self._reference_type = products.dtypes.get("s0", "")
 
     def _sizes(self) -> Sizes:
         """Bytes that a frame takes."""
@@ -174,7 +165,9 @@ class PreparedLaunches:
             np.copyto(slot.raw.view(rows.dtype).reshape(rows.shape), rows)  # without padding
             if self._correction is not None:
                 self._correction.replace_defects(slot.raw, self._work.raw_format)
-        is_new = reference is not None and self._ssim is not None and self._reference.stage(slot, reference)
+        is_new = False
+        if reference is not None and self._ssim is not None:
+            is_new = _stage_reference(slot, reference, self._reference_type)
         staging_s = time.perf_counter() - start
         slot.hold = {name: buffers.get(*array_type) for name, array_type in self._outputs.items()}
         try:
@@ -225,7 +218,7 @@ class PreparedLaunches:
             self._driver.record(slot.marks[-1], slot.stream)
             self._driver.wait(slot.marks[-1])
         slot.hold, slot.source = {}, None
-        slot.version = 0
+        slot.staged = slot.staged[:0]
         self.forget()
 
     def _compare(self, slot: Slot, addresses: Mapping[str, int]) -> bool:

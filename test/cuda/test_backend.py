@@ -682,6 +682,12 @@ def test_a_reference_is_uploaded_when_it_changes(driver: Any, monkeypatch: pytes
     assert len(uploads) == (0 if maps_host else 4 * SLOTS + 2 * SLOTS)  # every frame, and to every slot per reference
 
 
+@pytest.mark.parametrize("driver", ["stand-in, copies"], indirect=True)
+def test_a_reference_without_similarity_is_ignored(driver: HostDriver) -> None:
+    found = run(make(driver, "intensity", ssim_mode="reference"), FRAMES["u8"], np.zeros((16, 24), np.float32))
+    np.testing.assert_allclose(found["intensity"], expected(FRAMES["u8"], "intensity")["intensity"], atol=2e-3)
+
+
 # ------------------------------------------------------------------------------------------------------------- overlap
 
 
