@@ -18,7 +18,7 @@ from polar_pipeline.cuda.arguments import (
 from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.kernels import launch_defines, piece_count
 from polar_pipeline.cuda.memory import COUNTERS, DeviceArray
-from polar_pipeline.cuda.sampling import DeviceMap, pack_map
+from polar_pipeline.cuda.sampling import pack_map
 from polar_pipeline.cuda.solver import Launch, solve
 from polar_pipeline.cuda.work import OUTPUTS, SsimWork, TransformWork, Work
 from polar_pipeline.geometry import make_map
@@ -99,6 +99,8 @@ class TransformLaunch:
         full_scale: Raw number of a saturated pixel.
 
     Attributes:
+        chosen: What the kernel does, and how.
+        argument: A `TRANSFORM_ARGUMENT` with all but addresses of planes, outputs and counters.
         outside: (height, width) uint8, 1 where a sample is outside the Stokes image; None where there are none.
         scratch: Bytes of each array that it needs on the device, by name: the planes, and counters that are not read.
 
@@ -112,16 +114,22 @@ class TransformLaunch:
         assert options.geometry is not None
         sampling = make_map(options.geometry, work.source)
         self.outside = sampling.outside
-        launch = next(solve(work, driver.device))
-        packed = None if sampling.positions is None else pack_map(sampling, work, launch.schedule)
-        self._map = DeviceMap(driver, sampling, packed)
-        fraction = work.fraction if packed is None else packed.fraction
-        self._compiled = CompiledLaunch(driver, replace(launch, work=replace(work, fraction=fraction)))
+        self.chosen = next(solve(work, driver.device))
+        self.argument = np.zeros((), TRANSFORM_ARGUMENT)
+        fill_options(self.argument["frame"], options, full_scale)
+        steps = (int(column + sampling.source[1] * row) for column, row in sampling.corner.T)
+        self.argument["right"], self.argument["down"], self.argument["origin"] = steps
+        self.argument["turn"] = sampling.turn
+        self._map: Dict[str, DeviceArray] = {}
+        if sampling.positions is not None:
+            packed = pack_map(sampling, work, self.chosen.schedule)
+            self.chosen = replace(self.chosen, work=replace(work, fraction=packed.fraction))
+            for name in ("positions", "origins", "turns"):
+                self._map[name] = DeviceArray(driver, getattr(packed, name))
+                self.argument[name] = self._map[name].pointer
+        self._compiled = CompiledLaunch(driver, self.chosen)
         self._outputs, self._planes = work.dtypes, work.plane_names
         self.scratch = {**work.plane_bytes, UNUSED_COUNTS: 4 * COUNTERS}
-        self._argument = np.zeros((), TRANSFORM_ARGUMENT)
-        fill_options(self._argument["frame"], options, full_scale)
-        self._map.fill(self._argument)
 
     def launch(self, stream: int, counts: int, addresses: Mapping[str, int]) -> None:
         """Make the products of the planes, in the stream's order.
@@ -131,13 +139,13 @@ class TransformLaunch:
             counts: Address of the counters of saturated and dark pixels.
             addresses: Address of every plane and output.
         """
-        frame = self._argument["frame"]
+        frame = self.argument["frame"]
         frame["counts"] = counts
         for name in self._outputs:
             frame["out"][OUTPUTS.index(name)] = addresses[name]
         for name in self._planes:
-            self._argument[name] = addresses[name]
-        self._compiled.launch(stream, self._argument)
+            self.argument[name] = addresses[name]
+        self._compiled.launch(stream, self.argument)
 
 
 class SsimLaunch:
