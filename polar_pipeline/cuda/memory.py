@@ -102,7 +102,7 @@ class DeviceArray:
         pinned = driver.host_array(array.shape, array.dtype.str)
         np.copyto(pinned, array)
         self.pointer = driver.malloc(pinned.nbytes)
-        finalize(self, driver.free, self.pointer)
+        finalize(self, driver.free, self.pointer).atexit = False
         driver.copy(self.pointer, pinned)
 
 
@@ -161,7 +161,7 @@ class Slot:
 
     def _own(self, handle: int, free: Callable[[int], None]) -> int:
         """Have a handle released before any array of the slot, which the device may still be filling."""
-        finalize(self, free, handle)
+        finalize(self, free, handle).atexit = False  # the end of the process releases everything
         return handle
 
     def _malloc(self, size: int) -> int:
