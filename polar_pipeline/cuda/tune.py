@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Dict, Iterator, List, Mapping, Optional, Tuple
 
 import numpy as np
+from tqdm import tqdm
 
 from polar_pipeline.backend import Buffers
 from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, SSIM_ARGUMENT, as_compared, fill_options
@@ -151,11 +152,11 @@ class _Trial:
             RuntimeError: None could be measured, or two give different results.
         """
         timed: List[Tuple[float, Schedule]] = []
-        for kernel in kernels_of(self._work):
-            for schedule in candidates(kernel, self._work, self._driver.device)[:_TRIED]:
-                with self._reported(schedule):
-                    timed.append((self._time(schedule), schedule))
-                    _LOG.info("%.2f us a frame with %s", timed[-1][0], schedule)
+        work, device = self._work, self._driver.device
+        tried = [row for kernel in kernels_of(work) for row in candidates(kernel, work, device)[:_TRIED]]
+        for schedule in tqdm(tried, unit="schedule", disable=None):
+            with self._reported(schedule):
+                timed.append((self._time(schedule), schedule))
         if not timed:
             raise RuntimeError(f"no schedule of {self._work.key} could be measured")
         microseconds, schedule = min(timed)
@@ -184,8 +185,8 @@ class _Trial:
         family = schedule.kernel, schedule.window
         first = self._first.setdefault(family, {name: content.copy() for name, content in outputs.items()})
         for name, content in outputs.items():
-            error = _MEAN_ERROR if name in _MEANS else 0
-            if not np.allclose(content, first[name], rtol=0, atol=error, equal_nan=True):
+            is_near = name in _MEANS and np.allclose(content, first[name], rtol=0, atol=_MEAN_ERROR)
+            if not is_near and not np.array_equal(content, first[name]):
                 raise RuntimeError(f"{schedule} gives another {name} than the first schedule of its kernel")
         seconds = 0.0
         launches = _ITERATIONS * _FRAMES // self._frames
