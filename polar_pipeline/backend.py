@@ -1,16 +1,15 @@
-"""What every backend offers and returns, and the arrays that its results come in."""
+"""What every backend returns, and the arrays that its results come in."""
 
 from __future__ import annotations
 
 import sys
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Protocol, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline.coefficients import SSIM_BLOCK
-from polar_pipeline.sensor.frames import Frame
 
 #: Unused arrays that are kept per shape and type, and bytes of all from which those of former shapes are released.
 _KEPT, _KEPT_BYTES = 16, 512 << 20
@@ -63,56 +62,6 @@ class Result(Mapping[str, np.ndarray]):
     def __repr__(self) -> str:
         shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in self.items())
         return f"Result({shapes})"
-
-
-class Backend(Protocol):
-    """What computes the products of frames: `CpuBackend` or `CudaBackend`."""
-
-    #: Frames that can be in flight: submitted, their result not yet taken.
-    depth: int
-
-    @property
-    def device(self) -> str:
-        """What it runs on, as text that starts with `cpu` or `cuda`."""
-
-    def is_ready(self, frame: Frame) -> bool:
-        """Whether a frame like this one needs no preparation."""
-
-    def prepare(self, frame: Frame) -> None:
-        """Get ready for frames like this one: on a GPU, compile and load their kernels and allocate their memory.
-
-        Raises:
-            RuntimeError: A kernel does not compile, or the device is too small or was lost.
-        """
-
-    def frame_memory(self, size: int) -> Optional[np.ndarray]:
-        """(size,) uint8 to put a frame into that is submitted later, which saves a copy; None where any will do.
-
-        Its content is free once nothing refers to it. May be called from any thread.
-        """
-
-    def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> Callable[[], Result]:
-        """Accept a frame, without waiting for its results.
-
-        Frames come back in the order in which they were submitted.
-
-        Args:
-            frame: The mosaic.
-            reference: (h, w) float32 that SSIM compares S0/2 with, in mode `reference`.
-
-        Returns:
-            What waits for the frame, or computes it, and returns its results. It raises a RuntimeError where the device
-            was lost, the result was taken before, or the backend is closed.
-
-        Raises:
-            RuntimeError: As `prepare`; or `depth` frames are in flight.
-        """
-
-    def reset(self) -> None:
-        """Forget the previous frame (SSIM mode `temporal`)."""
-
-    def close(self) -> None:
-        """Release everything but the results that are still in use; safe to call twice."""
 
 
 def block_pixels(height: int, width: int) -> np.ndarray:

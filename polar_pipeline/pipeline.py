@@ -28,13 +28,16 @@ import numpy as np
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.use_guard import UseGuard
-from polar_pipeline.backend import Backend, Result
+from polar_pipeline.backend import Result
 from polar_pipeline.options import OPTIONS, Accepts, Options
 from polar_pipeline.reference_image import check_reference_argument
 from polar_pipeline.sensor.frames import Frame, as_frame
 
 if TYPE_CHECKING:
     from typing_extensions import Concatenate, ParamSpec
+
+    from polar_pipeline.cpu.backend import CpuBackend
+    from polar_pipeline.cuda.backend import CudaBackend
 
     _P = ParamSpec("_P")
 
@@ -49,7 +52,7 @@ class Pending:
     """A frame that was submitted and whose result was not taken yet.
 
     Attributes:
-        finish: Waits for the frame, or computes it; see `Backend.submit`.
+        finish: Waits for the frame on a GPU, or computes it on the CPU, and returns its results.
         seconds: Time spent before it was submitted.
     """
 
@@ -267,7 +270,7 @@ def input_frame(raw: Raw, options: Options) -> Frame:
     return frame
 
 
-def _make_backend(options: Options) -> Backend:
+def _make_backend(options: Options) -> Union[CpuBackend, CudaBackend]:
     """The backend that the options name; for `auto` CUDA if it works here.
 
     Raises:

@@ -73,8 +73,9 @@ class CpuBackend:
         if self._options.geometry is not None:
             self._map(frame.shape)
 
-    def frame_memory(self, _: int) -> None:
-        """None: any memory will do."""
+    def frame_memory(self, _: int) -> Optional[np.ndarray]:
+        """None: a frame can be received in any memory."""
+        return None
 
     def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> Callable[[], Result]:
         """Accept a frame, which is computed when its result is asked for.
@@ -82,6 +83,9 @@ class CpuBackend:
         Args:
             frame: The mosaic.
             reference: (h, w) float32 that SSIM compares S0/2 with, in mode `reference`.
+
+        Returns:
+            What computes every product.
         """
         return partial(self._compute, frame, reference)
 

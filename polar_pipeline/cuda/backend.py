@@ -91,7 +91,7 @@ class CudaBackend:
         RuntimeError: There is no GPU, or no CuPy.
     """
 
-    #: Frames that can be in flight.
+    #: Frames that can be in flight: submitted, their result not yet taken.
     depth = SLOTS
 
     def __init__(self, options: Options, driver: Optional[Driver] = None) -> None:
@@ -171,15 +171,24 @@ class CudaBackend:
         return prepare_launches(self._driver, works, options, self._pinned, on_device)
 
     def frame_memory(self, size: int) -> Optional[np.ndarray]:
-        """(size,) uint8, pinned; see `Backend`. None where no more can be had."""
+        """(size,) uint8, pinned, to receive a frame in, which is uploaded from there; None where no more can be had.
+
+        Its content is free once nothing refers to it. May be called from any thread.
+        """
         return self._frames.get(size)
 
     def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> Callable[[], Result]:
         """Start computing a frame, without waiting for it; at most `depth` can be in flight.
 
+        Frames come back in the order in which they were submitted.
+
         Args:
             frame: The mosaic.
             reference: (h, w) float32 that SSIM compares S0/2 with, in mode `reference`; uploaded when it changes.
+
+        Returns:
+            What waits for the frame and returns its results. It raises a DeviceLostError if the device stopped working,
+            and a RuntimeError if the results were taken before.
 
         Raises:
             CompileError: Its kernel does not compile.

@@ -148,7 +148,8 @@ class PreparedLaunches:
             is_pinned: Whether the device can read `rows` where they lie.
 
         Returns:
-            What waits for the frame; see `Backend.submit`.
+            What waits for the frame and returns its results; a DeviceLostError or, for results that were taken before,
+            a RuntimeError comes from there.
 
         Raises:
             DeviceLostError: The device stopped working.
