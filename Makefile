@@ -1,5 +1,5 @@
 # make test | test-matrix | demo | bench | docs | lint | fuzz | clean, in a virtual environment that is rebuilt when the packaging
-# changes. With an NVIDIA GPU it has CuPy and Kernel Tuner, and `make test` runs the tests of the GPU.
+# changes. With an NVIDIA GPU it has CuPy, and `make test` runs the tests of the GPU.
 # make test-matrix LEGS="jazzy arm64": some of the systems that test/matrix.py stands in for; by default all.
 # make fuzz SECONDS=60: random inputs for so long, shared by all targets; FUZZ="--seed 1 --target messages" chooses.
 # PYTHON: the interpreter to build it with; by default the first one of at least 3.10, for which ROS 2 wheels exist.
@@ -80,7 +80,7 @@ $(INSTALLED): setup.py pyproject.toml
 	rm -rf .venv
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --quiet --upgrade pip
-	.venv/bin/python -m pip install --quiet --editable '.[dev,ros$(GPU:%=,%,tune)]'
+	.venv/bin/python -m pip install --quiet --editable '.[dev,ros$(GPU:%=,%)]'
 	touch $@
 
 clean:

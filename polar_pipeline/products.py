@@ -276,6 +276,8 @@ VALUE_PRODUCTS = tuple(row.name for row in _TABLE if row.is_value)
 LIGHT_PRODUCTS = tuple(row.name for row in _TABLE if row.is_light)
 #: Products that are computed from the noise of raw pixels.
 NOISE_PRODUCTS = _computed_from("noise")
+#: Products that depend on which pixels are dark.
+DARK_PRODUCTS = _computed_from("invalid")
 #: Products that compare two images.
 SSIM_PRODUCTS = _computed_from("ssim_pair")
 #: The products that replay and the tools compute by default: what viewers usually show.

@@ -13,7 +13,6 @@ import numpy as np
 
 from polar_pipeline import Pipeline, RawFrame, reference
 from polar_pipeline.options import Options
-from polar_pipeline.plan import make_plan
 from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, VALUE_PRODUCTS, invalid_level, level_scale
 
 #: Where S0 is this close to `min_intensity`, pixels may count as dark or not: in half, in float.
@@ -50,7 +49,7 @@ def run_reference(frame: Any, options: Options, other: Optional[np.ndarray] = No
     seen, correction = frame.unpack(), options.correction(frame.shape)
     if correction is not None:
         seen = correction.replace_defects(seen)
-    return reference.run(seen, options.read_out(frame.shape), make_plan(options.products), options, other)
+    return reference.run(seen, options, other)
 
 
 def problems_of(

@@ -201,7 +201,7 @@ def warm_up(
     cdr = messages.encode_image(0, "camera", "mono8", np.full(shape, 99, np.uint8))
     image = messages.decode_image(cdr)
     pipeline = pipelines.get(settings, products, messages.to_raw(image)).pipeline
-    if pipeline.plan.products != products:
+    if pipeline.options.products != products:
         return None
     expected = ExpectedMessage.like(pipeline, cdr, image.data)
     results: List[Result] = []

@@ -275,6 +275,7 @@ class FrameProcessor:
         """Take the products of a frame and hand them over."""
         if frame.pipeline is not None and frame.pending is not None:
             frame.result = frame.pipeline.result(frame.pending)
+            frame.pending = None  # it keeps the memory of a GPU in use
             if frame.pipeline.options.backend != "cpu":
                 self._fallback.worked()
             self.device = frame.pipeline.device

@@ -18,7 +18,6 @@ from polar_pipeline.coefficients import (
 )
 from polar_pipeline.colormaps import AOLP_MAP, COLOR_STYLES, DOLP_MAP
 from polar_pipeline.options import Options
-from polar_pipeline.plan import Plan
 from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS
 from polar_pipeline.reference.correction import correct
 from polar_pipeline.reference.demosaicking import add_up, co_site, demosaic, normalise, reflect, shifted
@@ -207,23 +206,19 @@ def polarization(
     return {**found, "dolp": degree, "aolp": angle, "dolp_color": dolp_color(degree)}
 
 
-def run(
-    frame: RawFrame, sensor: Sensor, plan: Plan, options: Options, other: Optional[np.ndarray] = None
-) -> Dict[str, Any]:
-    """Every product of a plan from one frame.
+def run(frame: RawFrame, options: Options, other: Optional[np.ndarray] = None) -> Dict[str, Any]:
+    """Every product of the options from one frame.
 
     Args:
         frame: The mosaic, with its defective pixels replaced (`Correction.replace_defects`).
-        sensor: Its layout as seen in the frame.
-        plan: The products wanted.
-        options: How to compute them.
+        options: What to compute and how.
         other: Image to compare with in the SSIM modes `temporal` and `reference`: S0/2, luma.
 
     Returns:
         Product name -> array, `"invalid"` -> (saturated, dark) pixel counts, `"blocks"` -> mean similarity of blocks,
         None where no product compares, `"value"` -> (h, w) S0/2 of luma, and `"seconds"` -> time of later stages.
     """
-    z = normalise(frame)
+    z, sensor = normalise(frame), options.read_out(frame.shape)
     correction = options.correction(frame.shape)
     if correction is not None:
         z = correct(z, correction.parameters(), sensor, correction.phase)
@@ -237,14 +232,14 @@ def run(
     seconds: Dict[str, float] = {}
     if options.geometry is not None:
         start = time.perf_counter()
-        if "invalid" not in plan.pixel:
+        if not options.counts_dark:
             dark = np.zeros_like(dark)
         angles, too_bright, dark, outside = transform(angles, too_bright, dark, options.geometry)
         grey = luma(angles) if sensor.is_color else angles
         vector, value, bad = stokes(grey), intensity(grey), too_bright | dark | outside
         seconds["geometry"] = time.perf_counter() - start
     found = polarization(angles, vector, bad, sensor, options, frame.full_scale)
-    if plan.window:
+    if options.has_ssim:
         start = time.perf_counter()
         if options.ssim_mode == "consistency":
             first, other = (grey[0] + grey[2]) / 2, (grey[1] + grey[3]) / 2
@@ -265,10 +260,10 @@ def run(
     found.update(unpolarized=unpolarized(colors), polarized=polarized(colors))
     found.update(polarizer=polarizer(colors, options.polarizer_angle))
     out: Dict[str, Any] = {"value": value, "seconds": seconds}
-    for name in plan.products:
+    for name in options.products:
         values = found[name]
         is_encoded = options.dtype_of(name) != "float32" and values.dtype != np.uint8
         out[name] = display(name, values, options.dtype_of(name)) if is_encoded else values
-    out["blocks"] = block_means(similarity) if plan.window else None
-    out["invalid"] = (int(too_bright.sum()), int(dark.sum()) if "invalid" in plan.pixel else 0)
+    out["blocks"] = block_means(similarity) if options.has_ssim else None
+    out["invalid"] = (int(too_bright.sum()), int(dark.sum()) if options.counts_dark else 0)
     return out
