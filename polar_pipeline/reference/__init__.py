@@ -1,6 +1,7 @@
 """Every operator in plain, slow float64 NumPy: the reference of all tests.
 
-The CPU backend computes with it on machines where no kernels could be compiled; nothing else in the package imports it.
+The CPU backend computes with it on machines where no kernels could be compiled, and `noise` takes the gains of methods
+from it; nothing else in the package imports it.
 
 Intensities are normalised to full scale 1. Angle stacks have shape (4, H, W) for a mono sensor and (4, H, W, 3) for a
 colour one, first axis in the order of `sensor.mosaic.ANGLES`, last axis RGB. `run` combines the operators.

@@ -367,15 +367,32 @@ def own_site(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
 
 def demosaic(mosaic: np.ndarray, sensor: Sensor, options: Options) -> np.ndarray:
     """(H, W) mosaic in [0, 1] -> the four angle images at the output's resolution."""
+    is_half = options.resolution == "half"
+    return demosaic_by(mosaic, sensor, is_half, options.co_sited, options.interpolation, options.debayer)
+
+
+def demosaic_by(
+    mosaic: np.ndarray, sensor: Sensor, is_half: bool, co_sited: bool, interpolation: str, debayer: str
+) -> np.ndarray:
+    """`demosaic` by named methods.
+
+    Args:
+        mosaic: (H, W) in [0, 1].
+        sensor: Its layout.
+        is_half: Whether an output pixel stands for a superpixel.
+        co_sited: At half resolution, angles interpolated to the superpixel's center.
+        interpolation: Method on the polarizer mosaic, of `DEMOSAIC`.
+        debayer: Method on the color lattice, of `DEBAYER`.
+    """
     if sensor.is_color:
-        mosaic = DEBAYER[options.debayer](mosaic, sensor)
-    if options.resolution == "half" and not options.co_sited:
+        mosaic = DEBAYER[debayer](mosaic, sensor)
+    if is_half and not co_sited:
         return own_site(mosaic, sensor)
-    method = DEMOSAIC[options.interpolation]
+    method = DEMOSAIC[interpolation]
     if sensor.is_color:
-        if options.interpolation == "adaptive":
+        if interpolation == "adaptive":
             method = partial(demosaic_adaptive, switch=polarization_switch(mosaic @ np.array(LUMA)))
         angles = np.stack([method(mosaic[..., k], sensor) for k in range(3)], -1)
     else:
         angles = method(mosaic, sensor)
-    return co_site(angles) if options.resolution == "half" else angles
+    return co_site(angles) if is_half else angles
