@@ -6,7 +6,7 @@ from typing import Dict, Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline.calibrate.estimate import CalibrationResult, SessionFacts, calibrate
+from polar_pipeline.calibrate.estimate import CalibrationResult, calibrate
 from polar_pipeline.calibrate.sums import DARK, SessionSums
 from polar_pipeline.calibrate.synthetic import Bench, synthetic_session
 from polar_pipeline.calibration import PixelParameters
@@ -35,8 +35,7 @@ def estimate(
     """The calibration from a session; `angles` replaces the known ones by setting."""
     known: Dict[str, Optional[float]] = {str(k): angle for k, angle in enumerate(bench.angles)}
     known.update({str(k): angle for k, angle in (angles or {}).items()})
-    facts = SessionFacts(camera.sensor, bit_depth=bit_depth, is_flat_field=is_flat_field)
-    return calibrate(record(camera, bench, bit_depth), known, facts)
+    return calibrate(record(camera, bench, bit_depth), known, camera.sensor, is_flat_field=is_flat_field)
 
 
 def electrons(camera: SimulatedSensor, bench: Bench) -> float:

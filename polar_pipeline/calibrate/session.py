@@ -131,11 +131,6 @@ def add_frames(frames: Iterable[SessionFrame], options: Options) -> SessionSums:
     return sums
 
 
-def bits_of(full_scale: int) -> int:
-    """Significant bits of a pixel whose saturated value is `full_scale`."""
-    return bin(full_scale).count("1")
-
-
 def _picture(setting: str, file: Path, options: Options, max_bytes: int) -> SessionFrame:
     frame = input_frame(read_raw(file, max_bytes), options).unpack()
     return SessionFrame(setting, str(file), frame)

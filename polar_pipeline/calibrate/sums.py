@@ -158,6 +158,11 @@ class SessionSums:
         return next(iter(self.settings.values())).full_scale
 
     @property
+    def bit_depth(self) -> int:
+        """Significant bits of a pixel."""
+        return bin(self.full_scale).count("1")
+
+    @property
     def level(self) -> float:
         """The step between the values of pixels, as a share of full scale."""
         return (self.full_scale & -self.full_scale) / self.full_scale

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from sessions import BENCH, electrons, estimate, polarization_errors
 
-from polar_pipeline.calibrate.errors import polarization_variances
 from polar_pipeline.calibrate.estimate import CalibrationResult
 from polar_pipeline.calibration.simulation import SimulatedSensor, simulate_sensor
 from polar_pipeline.sensor.mosaic import SENSORS
@@ -74,20 +73,3 @@ def test_stated_errors_include_rounded_black_levels(dolp: float) -> None:
     after = polarization_errors(camera(), dolp, result.calibration.parameters(), result.black)
     assert (row.dolp_error, row.aolp_error) == pytest.approx(after, rel=0.25)
     assert after[0] > 1.5 * np.sqrt(0.5 / electrons(camera(), replace(BENCH, light=0.4)))
-
-
-@pytest.mark.parametrize("psi", [0.0, 0.3, 1.2, 2.5])
-@pytest.mark.parametrize("dolp", DEGREES)
-def test_variances_of_the_first_order(dolp: float, psi: float) -> None:
-    """Against derivatives by differences of the formulas of DoLP and AoLP; their own error is of the step's square."""
-
-    def seen(pixels: np.ndarray) -> np.ndarray:
-        s0, s1, s2 = pixels.sum() / 2, pixels[0] - pixels[2], pixels[1] - pixels[3]
-        return np.array([np.hypot(s1, s2) / s0, np.arctan2(s2, s1) / 2])
-
-    pixels = (1 + dolp * np.cos(2 * (psi - np.deg2rad([0, 45, 90, 135])))) / 2
-    variances = [1.0, 2.0, 5.0, 3.0]
-    step = 1e-5 * np.eye(4)
-    slopes = [(seen(pixels + row) - seen(pixels - row)) / 2e-5 for row in step]
-    expected = sum(variance * slope**2 for variance, slope in zip(variances, slopes))
-    assert polarization_variances(dolp, psi, variances) == pytest.approx(tuple(expected), rel=1e-5)

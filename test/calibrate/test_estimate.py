@@ -10,7 +10,7 @@ import pytest
 from sessions import BENCH, electrons, estimate, record
 
 from polar_pipeline.calibrate.defects import CAUSES
-from polar_pipeline.calibrate.estimate import CalibrationResult, SessionFacts, calibrate
+from polar_pipeline.calibrate.estimate import CalibrationResult, calibrate
 from polar_pipeline.calibrate.sums import DARK, SessionSums
 from polar_pipeline.calibrate.synthetic import Bench, synthetic_session
 from polar_pipeline.calibration.simulation import DEAD, LEAKY, STUCK, Deviations, SimulatedSensor, simulate_sensor
@@ -134,7 +134,7 @@ def test_a_wrong_readout_is_refused(offset: Tuple[int, int]) -> None:
     sums.sensor = MONO
     angles = {str(k): angle for k, angle in enumerate(SHORT.angles)}
     with pytest.raises(ValueError, match="ROI offset or flips do not fit the frames"):
-        calibrate(sums, angles, SessionFacts(MONO))
+        calibrate(sums, angles, MONO)
 
 
 @pytest.mark.parametrize("wrong", [lambda angle: -angle, lambda angle: angle + 45], ids=["clockwise", "another zero"])
@@ -262,7 +262,7 @@ def test_a_response_that_is_not_linear_is_reported() -> None:
             share = frame.mosaic / 4095
             bent = np.rint(4095 * (share - square * share**2)).astype(np.uint16)
             sums.add(DARK if frame.setting < 0 else str(frame.setting), RawFrame(bent, 4095))
-        result = calibrate(sums, {str(k): angle for k, angle in enumerate(SHORT.angles)}, SessionFacts(MONO))
+        result = calibrate(sums, {str(k): angle for k, angle in enumerate(SHORT.angles)}, MONO)
         assert [("gamma" in text) for text in result.warnings] == ([True] if square else [])
 
 
@@ -311,10 +311,9 @@ def test_too_few_angles_are_refused(angles: Tuple[float, ...], are_known: bool) 
 
 def test_sessions_without_dark_or_light_are_refused() -> None:
     camera = simulate_sensor(MONO, SHAPE)
-    facts = SessionFacts(MONO)
     with pytest.raises(ValueError, match="needs dark frames"):
-        calibrate(record(camera, replace(SHORT, dark_frames=0)), {str(k): 20.0 * k for k in range(9)}, facts)
+        calibrate(record(camera, replace(SHORT, dark_frames=0)), {str(k): 20.0 * k for k in range(9)}, MONO)
     with pytest.raises(ValueError, match="needs frames of a rotated polarizer"):
-        calibrate(record(camera, replace(SHORT, angles=())), {}, facts)
+        calibrate(record(camera, replace(SHORT, angles=())), {}, MONO)
     with pytest.raises(ValueError, match="as dark as the dark frames"):
         estimate(camera, replace(SHORT, light=0.0))

@@ -12,7 +12,7 @@ from sessions import record
 
 from polar_pipeline import messages
 from polar_pipeline.calibrate.anglefile import read_angles
-from polar_pipeline.calibrate.estimate import SessionFacts, calibrate
+from polar_pipeline.calibrate.estimate import calibrate
 from polar_pipeline.calibrate.session import add_frames, open_session
 from polar_pipeline.calibrate.synthetic import Bench, synthetic_session
 from polar_pipeline.calibration import Calibration
@@ -30,7 +30,7 @@ BENCH = Bench((0.0, 22.5, 45.0, 70.0, 90.0, 112.5, 135.0, 160.0), 2, 4)
 SHAPE = (32, 48)
 CAMERA = simulate_sensor(MONO, SHAPE, 1)
 FRAMES = [(frame.setting, frame.number, frame.mosaic) for frame in synthetic_session(CAMERA, BENCH, 12, 1)]
-EXPECTED = calibrate(record(CAMERA, BENCH), {str(k): a for k, a in enumerate(BENCH.angles)}, SessionFacts(MONO))
+EXPECTED = calibrate(record(CAMERA, BENCH), {str(k): a for k, a in enumerate(BENCH.angles)}, MONO)
 
 
 def write(path: Path, mosaic: np.ndarray) -> None:
@@ -47,8 +47,7 @@ def calibrated(
     chosen = make_options(**{"bit_depth": 12, **options})
     with open_session(path, chosen, table, are_unknown) as session:
         sums = add_frames(session.frames, chosen)
-        facts = SessionFacts(chosen.sensor, chosen.roi_offset)
-        return calibrate(sums, session.angles, facts).calibration, session.angles
+        return calibrate(sums, session.angles, chosen.sensor, chosen.roi_offset).calibration, session.angles
 
 
 def same_pixels(found: Calibration) -> None:
@@ -215,7 +214,7 @@ def test_flipped_frames_of_a_region(
     found, _ = calibrated(tmp_path, sensor=name, roi_offset=offset, flip=flip)
     assert (found.sensor, found.offset, found.shape) == (sensor, offset, SHAPE)
     bench_angles: Dict[str, Optional[float]] = {str(k): a for k, a in enumerate(BENCH.angles)}
-    straight = calibrate(record(camera, BENCH), bench_angles, SessionFacts(sensor, offset))
+    straight = calibrate(record(camera, BENCH), bench_angles, sensor, offset)
     np.testing.assert_array_equal(found.codes, straight.calibration.codes)
     np.testing.assert_array_equal(found.defects, np.argwhere(camera.defects))
     used = correction_for(found, offset, flip, SHAPE)
