@@ -20,8 +20,8 @@ BENCH = Bench(tuple(range(0, 180, 10)))
 def record(camera: SimulatedSensor, bench: Bench = BENCH, bit_depth: int = 12, seed: int = 1) -> SessionSums:
     """The sums over a session's frames; settings are named by their numbers."""
     sums = SessionSums(camera.sensor)
-    for frame in synthetic_session(camera, bench, bit_depth, seed):
-        sums.add(DARK if frame.setting < 0 else str(frame.setting), RawFrame(frame.mosaic, (1 << bit_depth) - 1))
+    for setting, _, mosaic in synthetic_session(camera, bench, bit_depth, seed):
+        sums.add(DARK if setting < 0 else str(setting), RawFrame(mosaic, (1 << bit_depth) - 1))
     return sums
 
 

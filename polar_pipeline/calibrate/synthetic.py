@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterator, NamedTuple, Tuple
+from typing import Iterator, Tuple
 
 import numpy as np
 
@@ -46,16 +46,10 @@ class Bench:
         return stokes
 
 
-class SyntheticFrame(NamedTuple):
-    """A frame of a synthetic session: its setting (or `DARK`), its number in it, and the mosaic."""
-
-    setting: int
-    number: int
-    mosaic: np.ndarray
-
-
-def synthetic_session(camera: SimulatedSensor, bench: Bench, bit_depth: int, seed: int) -> Iterator[SyntheticFrame]:
-    """The frames of a session: dark ones, whose setting is -1, then those of each angle of the polarizer.
+def synthetic_session(
+    camera: SimulatedSensor, bench: Bench, bit_depth: int, seed: int
+) -> Iterator[Tuple[int, int, np.ndarray]]:
+    """(setting, number in it, mosaic) of each frame: dark ones, whose setting is -1, then those of each angle.
 
     Args:
         camera: The sensor.
@@ -65,25 +59,26 @@ def synthetic_session(camera: SimulatedSensor, bench: Bench, bit_depth: int, see
     """
     rng = np.random.default_rng(seed)
     for number in range(bench.dark_frames):
-        yield SyntheticFrame(-1, number, camera.expose(_field(camera, np.zeros(3)), bit_depth, rng))
+        yield -1, number, camera.expose(_field(camera, np.zeros(3)), bit_depth, rng)
     for setting in range(len(bench.angles)):
         stokes = _field(camera, bench.stokes(setting))
         for number in range(bench.frames):
-            yield SyntheticFrame(setting, number, camera.expose(stokes, bit_depth, rng))
+            yield setting, number, camera.expose(stokes, bit_depth, rng)
 
 
-def picture_name(bench: Bench, frame: SyntheticFrame, has_angles: bool = True) -> Path:
+def picture_name(bench: Bench, setting: int, number: int, has_angles: bool = True) -> Path:
     """Where a session's folder holds a frame.
 
     Args:
         bench: Of the session.
-        frame: The frame.
+        setting: Of the frame, -1 of a dark one.
+        number: Of the frame in its setting.
         has_angles: Whether names say the angle, or only which frames belong together.
     """
-    if frame.setting < 0:
-        return Path(DARK) / f"{frame.number:03d}.png"
-    name = f"{bench.angles[frame.setting]:07.3f}" if has_angles else f"setting{frame.setting:02d}"
-    return Path("light") / f"{name}_{frame.number:03d}.png"
+    if setting < 0:
+        return Path(DARK) / f"{number:03d}.png"
+    name = f"{bench.angles[setting]:07.3f}" if has_angles else f"setting{setting:02d}"
+    return Path("light") / f"{name}_{number:03d}.png"
 
 
 def sample_frames(camera: SimulatedSensor, bit_depth: int, seed: int) -> Iterator[Tuple[str, np.ndarray]]:

@@ -11,7 +11,7 @@ from typing import Optional, Tuple
 import numpy as np
 
 from polar_pipeline.calibration.calibration import PixelParameters
-from polar_pipeline.sensor.forward import analysed, color_indices, digitise, nominal_angles
+from polar_pipeline.sensor.forward import analysed, color_indices, digitize, nominal_angles
 from polar_pipeline.sensor.mosaic import CHANNELS, Sensor
 
 #: What can be wrong with a pixel, in `SimulatedSensor.defects`; 0 if nothing is.
@@ -31,7 +31,6 @@ class Deviations:
         angle: Standard deviation of the polarizer angle in degrees.
         extinction: Extinction ratio; at least 50 is drawn.
         black: Black level as a share of full scale; at least 0 is drawn.
-        drift: Rise of the black level per kelvin as a share of full scale, and its deviation.
         defects: Share of the pixels that are defective: a third each with a dark signal, dead, and stuck.
         shading: By how much the lens darkens the corners, 0 to below 1; it falls with the square of the radius.
         full_well: Electrons at full scale.
@@ -42,7 +41,6 @@ class Deviations:
     angle: float = 0.8
     extinction: Tuple[float, float] = (300.0, 80.0)
     black: Tuple[float, float] = (0.008, 0.0015)
-    drift: Tuple[float, float] = (1e-4, 3e-5)
     defects: float = 0.0
     shading: float = 0.0
     full_well: float = 10_000.0
@@ -59,8 +57,7 @@ class SimulatedSensor:
         deviation: (H, W), by how much the polarizer is turned from its nominal angle, in degrees.
         extinction: (H, W), extinction ratio.
         black: (H, W), black level as a share of full scale.
-        drift: (H, W), rise of the black level per kelvin.
-        shade: (H, W), what the lens lets through, 1 at the centre.
+        shade: (H, W), what the lens lets through, 1 at the center.
         defects: (H, W) uint8: 0, `LEAKY`, `DEAD` or `STUCK`.
         level: (H, W), dark signal of `LEAKY` pixels and reading of `STUCK` ones, as a share of full scale.
         full_well: Electrons at full scale.
@@ -72,7 +69,6 @@ class SimulatedSensor:
     deviation: np.ndarray
     extinction: np.ndarray
     black: np.ndarray
-    drift: np.ndarray
     shade: np.ndarray
     defects: np.ndarray
     level: np.ndarray
@@ -90,30 +86,23 @@ class SimulatedSensor:
         stokes: np.ndarray,
         bit_depth: int = 12,
         rng: Optional[np.random.Generator] = None,
-        exposure: float = 1.0,
-        temperature_offset: float = 0.0,
     ) -> np.ndarray:
         """What the sensor records of a scene; the ideal sensor's `sensor.forward.expose` describes units and shapes.
 
         Args:
-            stokes: (H, W, 3), or (H, W, 3, 3) for a colour sensor, or what broadcasts to the sensor's size.
+            stokes: (H, W, 3), or (H, W, 3, 3) for a color sensor, or what broadcasts to the sensor's size.
             bit_depth: 8 to 16.
             rng: Source of the noise; None for none.
-            exposure: What the light, but no dark signal, is multiplied by.
-            temperature_offset: Kelvin above the temperature that `black` is of.
 
         Returns:
             (H, W) uint8 (8 bit) or uint16 (more, LSB aligned).
         """
-        if not 8 <= bit_depth <= 16:
-            raise ValueError(f"bit_depth must be 8 to 16, got {bit_depth}")
         axes = (3, 3) if self.sensor.is_color else (3,)
         field = np.broadcast_to(stokes, (*self.shape, *axes))
-        light = exposure * self.shade * self.gain * analysed(field, self.sensor, *self._terms())
+        light = self.shade * self.gain * analysed(field, self.sensor, *self._terms())
         light = light + np.where(self.defects == LEAKY, self.level, 0)
         full_well = self.full_well if rng is not None else 0.0
-        black = self.black + self.drift * temperature_offset
-        levels = digitise(light, bit_depth, full_well, self.read_noise, rng, black)
+        levels = digitize(light, bit_depth, full_well, self.read_noise, rng, self.black)
         stuck = self.defects == STUCK
         levels[stuck] = np.rint(self.level[stuck] * ((1 << bit_depth) - 1)).astype(levels.dtype)
         return levels
@@ -164,7 +153,6 @@ def simulate_sensor(
     deviation = spread.angle * rng.standard_normal(shape)
     extinction = np.maximum(rng.normal(*spread.extinction, shape), _MIN_EXTINCTION)
     black = np.maximum(rng.normal(*spread.black, shape), 0)
-    drift = rng.normal(*spread.drift, shape)
     y, x = (np.linspace(-1, 1, size) for size in shape)
     shade = 1 - spread.shading * (y[:, np.newaxis] ** 2 + x**2) / 2
     is_bad = rng.random(shape) < spread.defects
@@ -172,5 +160,5 @@ def simulate_sensor(
     level = np.where(defects == LEAKY, rng.uniform(*_LEAKAGE, shape), rng.random(shape))
     gain = np.where(defects == DEAD, 0, gain / gain.mean())
     return SimulatedSensor(
-        sensor, gain, deviation, extinction, black, drift, shade, defects, level, spread.full_well, spread.read_noise
+        sensor, gain, deviation, extinction, black, shade, defects, level, spread.full_well, spread.read_noise
     )

@@ -112,9 +112,9 @@ def run(values: argparse.Namespace) -> int:
             (folder / name).mkdir()
         frames = synthetic_session(camera, bench, values.bit_depth, values.seed)
         with tqdm(frames, total=total, unit="frame", disable=None) as bar:
-            for frame in bar:
-                path = folder / picture_name(bench, frame, not values.unknown_angles)
-                path.write_bytes(encode_picture(frame.mosaic, ".png"))
+            for setting, number, mosaic in bar:
+                path = folder / picture_name(bench, setting, number, not values.unknown_angles)
+                path.write_bytes(encode_picture(mosaic, ".png"))
         for name, mosaic in sample_frames(camera, values.bit_depth, values.seed):
             (folder / "test" / name).write_bytes(encode_picture(mosaic, ".png"))
     print(f"wrote {total} frames and {len(TEST_LIGHT)} in 'test' to {printable(str(values.folder))}")

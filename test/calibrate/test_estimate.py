@@ -258,10 +258,10 @@ def test_a_response_that_is_not_linear_is_reported() -> None:
     camera = simulate_sensor(MONO, SHAPE, 12)
     for square in (0.0, 0.04):
         sums = SessionSums(MONO)
-        for frame in synthetic_session(camera, SHORT, 12, 1):
-            share = frame.mosaic / 4095
+        for setting, _, mosaic in synthetic_session(camera, SHORT, 12, 1):
+            share = mosaic / 4095
             bent = np.rint(4095 * (share - square * share**2)).astype(np.uint16)
-            sums.add(DARK if frame.setting < 0 else str(frame.setting), RawFrame(bent, 4095))
+            sums.add(DARK if setting < 0 else str(setting), RawFrame(bent, 4095))
         result = calibrate(sums, {str(k): angle for k, angle in enumerate(SHORT.angles)}, MONO)
         assert [("gamma" in text) for text in result.warnings] == ([True] if square else [])
 

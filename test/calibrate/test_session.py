@@ -29,7 +29,7 @@ MONO = SENSORS["IMX250MZR"]
 BENCH = Bench((0.0, 22.5, 45.0, 70.0, 90.0, 112.5, 135.0, 160.0), 2, 4)
 SHAPE = (32, 48)
 CAMERA = simulate_sensor(MONO, SHAPE, 1)
-FRAMES = [(frame.setting, frame.number, frame.mosaic) for frame in synthetic_session(CAMERA, BENCH, 12, 1)]
+FRAMES = list(synthetic_session(CAMERA, BENCH, 12, 1))
 EXPECTED = calibrate(record(CAMERA, BENCH), {str(k): a for k, a in enumerate(BENCH.angles)}, MONO)
 
 
@@ -209,8 +209,8 @@ def test_flipped_frames_of_a_region(
     sensor = SENSORS[name]
     camera = simulate_sensor(sensor.as_read_out(offset), SHAPE, 2, Deviations(defects=0.005))
     turn = (slice(None, None, -1 if flip[1] else 1), slice(None, None, -1 if flip[0] else 1))
-    for frame in synthetic_session(camera, BENCH, 12, 1):
-        write(tmp_path / LAYOUTS["files"](frame.setting, frame.number), frame.mosaic[turn])
+    for setting, number, mosaic in synthetic_session(camera, BENCH, 12, 1):
+        write(tmp_path / LAYOUTS["files"](setting, number), mosaic[turn])
     found, _ = calibrated(tmp_path, sensor=name, roi_offset=offset, flip=flip)
     assert (found.sensor, found.offset, found.shape) == (sensor, offset, SHAPE)
     bench_angles: Dict[str, Optional[float]] = {str(k): a for k, a in enumerate(BENCH.angles)}
