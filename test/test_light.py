@@ -6,6 +6,7 @@ from typing import Tuple, Union
 
 import numpy as np
 import pytest
+from scenes import synthetic
 
 from polar_pipeline import Pipeline
 from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, fill_options, work_defines
@@ -13,7 +14,6 @@ from polar_pipeline.cuda.solver import requested_works
 from polar_pipeline.options import make_options
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
-from polar_pipeline.sensor.scene import synthetic
 
 PRODUCTS = ("unpolarized", "polarized", "polarizer")
 #: Side of a flat patch in raw pixels, and of its middle, in which no method and no colour filter sees another patch.

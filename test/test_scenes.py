@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Tuple
 
 import numpy as np
 import pytest
-from support import ROOT
-
-from polar_pipeline import reference
-from polar_pipeline.sensor import scene
-
-sys.path.append(str(ROOT / "benchmarks"))
+import scenes
 from edges import EDGES, PERIODS, edge_pattern
 
+from polar_pipeline import reference
 
-@pytest.mark.parametrize("name", scene.SCENES)
+
+@pytest.mark.parametrize("name", scenes.SCENES)
 @pytest.mark.parametrize("is_color", [False, True])
 @pytest.mark.parametrize("shape", [(16, 16), (65, 48), (192, 256)])
 def test_scenes_are_physical(name: str, is_color: bool, shape: Tuple[int, int]) -> None:
-    stokes = scene.synthetic(name, shape, is_color=is_color)
+    stokes = scenes.synthetic(name, shape, is_color=is_color)
     assert stokes.dtype == np.float32
     assert stokes.shape == (*shape, *((3, 3) if is_color else (3,)))
     s0 = stokes[..., 0]
@@ -40,17 +36,17 @@ def test_scenes_are_physical(name: str, is_color: bool, shape: Tuple[int, int]) 
         assert fine < coarse
 
 
-@pytest.mark.parametrize("name", scene.SCENES)
+@pytest.mark.parametrize("name", scenes.SCENES)
 def test_scenes_repeat_and_move(name: str) -> None:
-    first = scene.synthetic(name, (64, 80), seed=3)
-    assert np.array_equal(first, scene.synthetic(name, (64, 80), seed=3))
+    first = scenes.synthetic(name, (64, 80), seed=3)
+    assert np.array_equal(first, scenes.synthetic(name, (64, 80), seed=3))
     for other in ({"seed": 4}, {"seed": 3, "time": 1.0}):
-        assert np.abs(first - scene.synthetic(name, (64, 80), **other)).max() > 0.05
+        assert np.abs(first - scenes.synthetic(name, (64, 80), **other)).max() > 0.05
 
 
 def test_unknown_scene() -> None:
     with pytest.raises(ValueError, match="spheres, plastic, window, got 'moon'"):
-        scene.synthetic("moon", (32, 32))
+        scenes.synthetic("moon", (32, 32))
 
 
 SHAPE = (96, 112)
