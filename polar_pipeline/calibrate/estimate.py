@@ -169,7 +169,7 @@ def calibrate(
         tuple(points),
         expected_errors(calibration, sums.sensor, by_angle, _black_variance(sums, dark_noise), used),
         [
-            *about_frames(sums.light, sums.dark, float(np.median(black)), brightest, noise, sums.full_scale),
+            *about_frames(sums, float(np.median(black)), brightest, noise),
             *about_pixels(shares, sums.light, shade, is_flat_field),
             *about_polarizer(polarizer, means, sums.sensor, names, known),
         ],

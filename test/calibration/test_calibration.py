@@ -161,7 +161,7 @@ def rewrite(path: Path, **changes: Any) -> None:
         ({"codes": np.array([[None]], object)}, "cannot be read"),
         ({"defects": np.array([[96, 0]], np.int32)}, "defects must be places within the image"),
         ({"defects": np.array([[-1, 0]], np.int32)}, "defects must be places within the image"),
-        ({"defects": np.zeros(2, np.int32)}, "defects must be places within the image"),
+        ({"defects": np.zeros(2, np.int32)}, r"defects must be \(n, 2\) int32, got int32 \(2,\)"),
         ({"defects": None}, "no calibration: it holds other things"),
         ({"scales": [[0, 1]] * 3}, "scales must be four pairs of finite numbers"),
         ({"scales": [[0, -1]] * 4}, "scales must be four pairs of finite numbers"),

@@ -12,7 +12,7 @@ import pytest
 
 from polar_pipeline import Pipeline, messages
 from polar_pipeline.geometry import CameraNumbers, Geometry, LensCalibration, make_lens, make_map, of_the_frame
-from polar_pipeline.geometry.file import load_lens
+from polar_pipeline.geometry.lens import load_lens
 from polar_pipeline.sensor.frames import FrameError
 
 #: As camera_calibration writes it.
