@@ -19,9 +19,8 @@ from polar_pipeline.calibration import Calibration, PixelParameters, correction,
 from polar_pipeline.calibration.correction import correction_for
 from polar_pipeline.calibration.file import load_calibration_once
 from polar_pipeline.calibration.quantization import FIELDS, Scale, dequantize, quantize
-from polar_pipeline.calibration.simulation import DEAD, LEAKY, STUCK, Deviations, SimulatedSensor, simulate_sensor
+from polar_pipeline.calibration.simulation import DEAD, LEAKY, STUCK, Deviations, simulate_sensor
 from polar_pipeline.options import make_options
-from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.frames import FrameError, RawFrame
 from polar_pipeline.sensor.mosaic import SENSORS, Sensor, parse_tile
 
@@ -386,25 +385,14 @@ def test_a_path_or_the_calibration_itself(path: Path) -> None:
         assert make_options(**options.arguments()) == options
 
 
-#: No two pixels differ.
-IDEAL = Deviations(0.0, 0.0, (1e12, 0.0), (0.0, 0.0))
+# ---------------------------------------------------------------------------------------------------- simulated sensors
 
 
-def light(is_color: bool, shape: Tuple[int, int] = (64, 96)) -> np.ndarray:
+def light(is_color: bool, shape: Tuple[int, int]) -> np.ndarray:
     """Any scene with S0 up to 1, polarized by up to 0.7."""
     rng = np.random.default_rng(3)
     s0 = rng.uniform(0.2, 1, (*shape, 3, 1) if is_color else (*shape, 1))
     return np.concatenate([s0, s0 * rng.uniform(-0.5, 0.5, (*s0.shape[:-1], 2))], -1)
-
-
-@pytest.mark.parametrize("sensor", [MONO, COLOR], ids=lambda sensor: sensor.name)
-@pytest.mark.parametrize("bit_depth", [8, 12])
-def test_a_sensor_without_deviations_is_the_ideal_one(sensor: Sensor, bit_depth: int) -> None:
-    camera = simulate_sensor(sensor, (64, 96), 0, IDEAL)
-    scene = light(sensor.is_color)
-    np.testing.assert_array_equal(camera.expose(scene, bit_depth), expose(scene, sensor, bit_depth))
-    noisy = camera.expose(scene, bit_depth, np.random.default_rng(1))
-    np.testing.assert_array_equal(noisy, expose(scene, sensor, bit_depth, 1e4, 2.5, np.random.default_rng(1)))
 
 
 @pytest.mark.parametrize("sensor", [MONO, COLOR], ids=lambda sensor: sensor.name)
@@ -448,31 +436,6 @@ def test_defective_pixels() -> None:
     assert (bright - dark)[leaky].min() > 0.2
     assert (dark - camera.black)[leaky].min() > 0.04
     assert np.abs((dark - camera.black)[camera.defects == 0]).max() <= 0.51 / 65535
-
-
-@pytest.mark.parametrize("sensor", [MONO, COLOR], ids=lambda sensor: sensor.name)
-@pytest.mark.parametrize("flat_field", [False, True])
-def test_parameters_correct_to_second_order(sensor: Sensor, flat_field: bool) -> None:
-    """With the true Stokes vector in place of the superpixel's, the correction is exact, up to the mean gain."""
-    camera = simulate_sensor(sensor, (64, 96), 2, Deviations(shading=0.3 if flat_field else 0.0))
-    found = camera.parameters(flat_field)
-    vector = np.array([0.8, 0.4, -0.3])
-    scene = np.broadcast_to(vector, (*camera.shape, 3, 3) if sensor.is_color else (*camera.shape, 3))
-    z = (camera.expose(scene, 16) / 65535 - found.black) * found.gain
-    ideal = expose(scene, sensor, 16) / 65535
-    # e1 and e2 are by the light at the pixel, which gain and shade scale: z holds their product with it
-    signal = (z / relative(camera, flat_field) + found.e1 * vector[1] + found.e2 * vector[2]) / ideal
-    np.testing.assert_allclose(signal, 1, rtol=0, atol=3e-4)  # rounding of the dimmest pixels, 0.15, and of ideal
-
-
-def relative(camera: SimulatedSensor, flat_field: bool) -> np.ndarray:
-    """Mean gain of each pixel's colour, found by slices of the tile."""
-    gain = camera.gain * camera.shade if flat_field else camera.gain
-    if not camera.sensor.is_color:
-        return np.full(camera.shape, gain.mean())
-    rows, columns = np.indices(camera.shape)
-    colors = np.array(camera.sensor.colors)[rows % 4, columns % 4]
-    return np.choose(colors, [gain[colors == color].mean() for color in range(3)])
 
 
 def test_shares_shapes_and_depths_out_of_range_are_refused() -> None:
