@@ -1,20 +1,14 @@
-"""Frames of four ready angles a pixel, against formulas on planes written by hand, through every way in."""
+"""Frames of four ready angles a pixel, against formulas on planes written by hand, as arrays, messages and recordings."""
 
 from __future__ import annotations
 
-import time
 from typing import Any, Dict, List
 
 import numpy as np
 import pytest
 from calibrations import some_calibration
-from live.test_processor import Bench as ProcessorBench
-from live.test_processor import settings
-from support import wait_for
 
 from polar_pipeline import PRODUCTS, SENSORS, FrameError, Pipeline, RawFrame, messages
-from polar_pipeline.live.frame import ReceivedImage
-from polar_pipeline.live.pipelines import PipelineSwitch
 from polar_pipeline.messages import ImageMessage
 from polar_pipeline.options import make_options
 from polar_pipeline.quality.expected import expected_similarity
@@ -192,34 +186,6 @@ def test_the_similarity_that_noise_leaves_is_that_of_single_pixels() -> None:
     split = expected_similarity(make_options(), frame, 20, 12)
     assert split == expected_similarity(make_options(co_sited=False), plain, 20, 12)
     assert split < expected_similarity(make_options(), plain, 20, 12)
-
-
-def test_the_node_takes_them_and_refuses_those_that_do_not_fit() -> None:
-    """Refused frames are counted, and the next good frame works."""
-    angles = random_angles(255)
-    bench = ProcessorBench(queue_size=8)
-    bench.processor._pipelines = PipelineSwitch()
-    bench.settings = settings()
-    images = [
-        encoded(angles, f"{NAME}Mono8", 1),
-        encoded(angles, f"{NAME}BayerRG8", 2),
-        encoded(angles, "mono8", 3),  # as it was taken before: the step is four times a row
-        encoded(angles, f"{NAME}Mono8", 4),
-    ]
-    try:
-        for image in images:
-            cdr = bytes(messages.encode_message(image))
-            bench.processor.put(ReceivedImage(cdr, time.perf_counter(), 0))
-        wait_for(lambda: len(bench.output.frames) == 2, "the good frames")
-        assert bench.output.stamps == [1, 4]
-        values = bench.values()
-        assert (values["dropped: encoding"], values["dropped: step"]) == ("1", "1")
-        for frame in bench.output.frames:
-            assert frame.result is not None
-            np.testing.assert_allclose(frame.result["dolp"], by_formula(angles, 255)["dolp"], atol=1e-6)
-    finally:
-        bench.processor.close()
-        bench.processor._pipelines.close()
 
 
 def test_recordings_of_them_are_replayed() -> None:
