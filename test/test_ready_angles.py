@@ -1,4 +1,4 @@
-"""Frames of four ready angles a pixel, against formulas on planes written by hand, as arrays, messages and recordings."""
+"""Frames of four ready angles a pixel, against formulas on planes written by hand; from messages and recordings."""
 
 from __future__ import annotations
 
