@@ -23,8 +23,8 @@ from scenes import synthetic
 from skimage.metrics import structural_similarity
 
 from polar_pipeline import Pipeline, reference
+from polar_pipeline.calibrate.simulation import simulate_sensor
 from polar_pipeline.calibration import Calibration
-from polar_pipeline.calibration.simulation import simulate_sensor
 from polar_pipeline.geometry import make_lens
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS

@@ -7,10 +7,9 @@ from typing import Dict, Optional, Tuple
 import numpy as np
 
 from polar_pipeline.calibrate.estimate import CalibrationResult, calibrate
+from polar_pipeline.calibrate.simulation import Bench, SimulatedSensor, synthetic_session
 from polar_pipeline.calibrate.sums import DARK, SessionSums
-from polar_pipeline.calibrate.synthetic import Bench, synthetic_session
 from polar_pipeline.calibration import PixelParameters
-from polar_pipeline.calibration.simulation import SimulatedSensor
 from polar_pipeline.sensor.frames import RawFrame
 
 #: What the issue asks for: 18 angles over half a turn, 16 frames of each, 64 dark frames.

@@ -13,8 +13,15 @@ from tqdm import tqdm
 from polar_pipeline._util.files import replacing_folder
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.calibrate.polarizer import MIN_ANGLES
-from polar_pipeline.calibrate.synthetic import TEST_LIGHT, Bench, picture_name, sample_frames, synthetic_session
-from polar_pipeline.calibration.simulation import Deviations, simulate_sensor
+from polar_pipeline.calibrate.simulation import (
+    TEST_LIGHT,
+    Bench,
+    Deviations,
+    picture_name,
+    sample_frames,
+    simulate_sensor,
+    synthetic_session,
+)
 from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_size
 from polar_pipeline.cli.errors import FailureError, UsageError
 from polar_pipeline.replay.picture import encode_picture

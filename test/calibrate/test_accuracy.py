@@ -10,7 +10,7 @@ import pytest
 from sessions import BENCH, electrons, estimate, polarization_errors
 
 from polar_pipeline.calibrate.estimate import CalibrationResult
-from polar_pipeline.calibration.simulation import SimulatedSensor, simulate_sensor
+from polar_pipeline.calibrate.simulation import SimulatedSensor, simulate_sensor
 from polar_pipeline.sensor.mosaic import SENSORS
 
 DEGREES = (0.05, 0.3, 0.9, 0.95)

@@ -11,9 +11,17 @@ from sessions import BENCH, electrons, estimate, record
 
 from polar_pipeline.calibrate.defects import CAUSES
 from polar_pipeline.calibrate.estimate import CalibrationResult, calibrate
+from polar_pipeline.calibrate.simulation import (
+    DEAD,
+    LEAKY,
+    STUCK,
+    Bench,
+    Deviations,
+    SimulatedSensor,
+    simulate_sensor,
+    synthetic_session,
+)
 from polar_pipeline.calibrate.sums import DARK, SessionSums
-from polar_pipeline.calibrate.synthetic import Bench, synthetic_session
-from polar_pipeline.calibration.simulation import DEAD, LEAKY, STUCK, Deviations, SimulatedSensor, simulate_sensor
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import SENSORS, Sensor
 

@@ -9,8 +9,8 @@ import pytest
 from sessions import estimate
 
 from polar_pipeline import Pipeline
+from polar_pipeline.calibrate.simulation import SimulatedSensor, simulate_sensor
 from polar_pipeline.calibration import Calibration, PixelParameters
-from polar_pipeline.calibration.simulation import SimulatedSensor, simulate_sensor
 from polar_pipeline.sensor.mosaic import SENSORS
 
 SHAPE = (64, 96)

@@ -16,9 +16,8 @@ import polar_pipeline
 from polar_pipeline.calibrate.defects import CAUSES
 from polar_pipeline.calibrate.estimate import CalibrationResult
 from polar_pipeline.calibrate.report import BAD, GOOD, block_means, defect_picture, render_calibration
-from polar_pipeline.calibrate.synthetic import Bench
+from polar_pipeline.calibrate.simulation import Bench, Deviations, simulate_sensor
 from polar_pipeline.calibration import Calibration
-from polar_pipeline.calibration.simulation import Deviations, simulate_sensor
 from polar_pipeline.sensor.mosaic import SENSORS
 
 BENCH = Bench(tuple(range(0, 180, 20)), 4, 16, drift=0.02)

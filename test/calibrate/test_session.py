@@ -14,10 +14,9 @@ from polar_pipeline import messages
 from polar_pipeline.calibrate.anglefile import read_angles
 from polar_pipeline.calibrate.estimate import calibrate
 from polar_pipeline.calibrate.session import add_frames, open_session
-from polar_pipeline.calibrate.synthetic import Bench, synthetic_session
+from polar_pipeline.calibrate.simulation import Bench, Deviations, simulate_sensor, synthetic_session
 from polar_pipeline.calibration import Calibration
 from polar_pipeline.calibration.correction import correction_for
-from polar_pipeline.calibration.simulation import Deviations, simulate_sensor
 from polar_pipeline.options import make_options
 from polar_pipeline.replay.limits import SourceError
 from polar_pipeline.replay.recompress import compress_recording
