@@ -1,4 +1,4 @@
-"""Calibrations: what they hold, their files, and what a frame needs of them; and simulated sensors."""
+"""Calibrations: what they hold, their files, and what a frame needs of them."""
 
 from __future__ import annotations
 
