@@ -23,20 +23,14 @@ from polar_pipeline.sensor.mosaic import SENSORS, Sensor
 MONO, COLOR = "IMX250MZR", "IMX250MYR"
 #: Every method: sensor and options.
 METHODS: Tuple[Tuple[str, Dict[str, Any]], ...] = (
-    *(
-        (sensor, {"co_sited": False, "demosaic": method})
-        for sensor, methods in ((MONO, ("auto",)), (COLOR, ("auto", "bilinear", "adaptive")))
-        for method in methods
-    ),
+    (MONO, {"co_sited": False, "demosaic": "auto"}),
+    *((COLOR, {"co_sited": False, "demosaic": method}) for method in ("auto", "bilinear", "adaptive")),
+    (COLOR, {"resolution": "half", "demosaic": "auto"}),  # on a mono sensor that is bilinear
     *(
         (sensor, {"resolution": resolution, "demosaic": method})
         for sensor in (MONO, COLOR)
-        for resolution, methods in (
-            ("half", ("auto", "bilinear", "gradient", "adaptive")),
-            ("full", ("bilinear", "gradient", "adaptive")),
-        )
-        for method in methods
-        if (sensor, resolution, method) != (MONO, "half", "auto")  # on a mono sensor that is bilinear
+        for resolution in ("half", "full")
+        for method in ("bilinear", "gradient", "adaptive")
     ),
 )
 IDS = [" ".join([sensor, *map(str, options.values())]) for sensor, options in METHODS]
@@ -155,18 +149,18 @@ def test_rounding_to_8_bits_is_noise(sensor: str, options: Dict[str, Any]) -> No
 # -------------------------------------------------------------------------------------------------------------- figures
 
 
+def with_facts(**facts: object) -> Calibration:
+    zero, one = np.zeros((16, 16)), np.ones((16, 16))
+    return Calibration.from_parameters(PixelParameters(zero, one, zero, zero), SENSORS[MONO], facts=facts)
+
+
 def test_the_figures_of_a_calibration_take_precedence() -> None:
-    shape = (16, 16)
-    zero, one = np.zeros(shape), np.ones(shape)
-    parameters = PixelParameters(zero, one, zero, zero)
-    facts = {"noise": {"full_well": 2500.0, "read_noise": 5.0}}
-    calibration = Calibration.from_parameters(parameters, SENSORS[MONO], facts=facts)
-    options = make_options(MONO, "dolp_sigma", calibration=calibration)
-    model = noise_model(options, SENSORS[MONO], 4095)
+    measured = with_facts(noise={"full_well": 2500.0, "read_noise": 5.0})
+    model = noise_model(make_options(MONO, "dolp_sigma", calibration=measured), SENSORS[MONO], 4095)
     assert model.shot == pytest.approx(1 / 2500)
     assert model.floor == pytest.approx((5 / 2500) ** 2 + 1 / 4095**2 / 12)
-    without = Calibration.from_parameters(parameters, SENSORS[MONO])
-    assert noise_model(make_options(MONO, calibration=without), SENSORS[MONO], 4095).shot == pytest.approx(1 / 10_500)
+    options = make_options(MONO, calibration=with_facts())
+    assert noise_model(options, SENSORS[MONO], 4095).shot == pytest.approx(1 / 10_500)
 
 
 @pytest.mark.parametrize(
@@ -174,11 +168,8 @@ def test_the_figures_of_a_calibration_take_precedence() -> None:
     [5, {"full_well": 1000}, {"full_well": 0, "read_noise": 1}, {"full_well": 9, "read_noise": -1}, {"full_well": "x"}],
 )
 def test_a_calibration_with_other_figures_is_refused(noise: object) -> None:
-    zero, one = np.zeros((16, 16)), np.ones((16, 16))
-    parameters = PixelParameters(zero, one, zero, zero)
-    calibration = Calibration.from_parameters(parameters, SENSORS[MONO], facts={"noise": noise})
     with pytest.raises(ValueError, match="calibration: noise must be a full_well above 0 and a read_noise"):
-        make_options(MONO, calibration=calibration)
+        make_options(MONO, calibration=with_facts(noise=noise))
 
 
 def test_gain_of_the_camera_and_lowest_bits() -> None:
