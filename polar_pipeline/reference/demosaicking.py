@@ -57,14 +57,6 @@ def lattice_reflect(mosaic: np.ndarray, halo: int) -> np.ndarray:
     return out
 
 
-def _phase(mask_of: Dict[Tuple[int, int], bool], shape: Tuple[int, ...]) -> np.ndarray:
-    """Boolean (H, W): the sites of a 4x4 tile for which `mask_of[(row, column)]` holds."""
-    mask = np.zeros(shape[:2], bool)
-    for (row, column), chosen in mask_of.items():
-        mask[row::4, column::4] = chosen
-    return mask
-
-
 def normalise(frame: RawFrame) -> np.ndarray:
     """Raw numbers -> (H, W) float64 in [0, 1]; those above full scale are full scale."""
     return np.minimum(frame.mosaic.astype(np.float64) / frame.full_scale, 1)
@@ -74,15 +66,12 @@ def normalise(frame: RawFrame) -> np.ndarray:
 
 
 def _bayer_sites(sensor: Sensor, shape: Tuple[int, ...]) -> Dict[str, np.ndarray]:
-    """Masks of where a pixel is red, blue, or green in a red row, with the row's colour read off its own lattice."""
-    sites: Dict[str, Dict[Tuple[int, int], bool]] = {"red": {}, "blue": {}, "red_row": {}}
-    for r in range(4):
-        for c in range(4):
-            color = sensor.color_index(r, c)
-            row_color = color if color != 1 else sensor.color_index(r, c + 2)
-            sites["red"][r, c], sites["blue"][r, c] = color == 0, color == 2
-            sites["red_row"][r, c] = row_color == 0
-    return {name: _phase(chosen, shape) for name, chosen in sites.items()}
+    """Masks of where a pixel is red, blue, or in a red row, with the row's color read off its own lattice."""
+    color = np.array(sensor.colors)
+    row_color = np.where(color == 1, np.roll(color, 2, 1), color)
+    repeats = [-(-side // len(color)) for side in shape[:2]]
+    masks = {"red": color == 0, "blue": color == 2, "red_row": row_color == 0}
+    return {name: np.tile(mask, repeats)[: shape[0], : shape[1]] for name, mask in masks.items()}
 
 
 def _assemble_rgb(
@@ -105,12 +94,17 @@ def _assemble_rgb(
     return np.clip(np.stack([red, np.where(is_green, mosaic, green), blue], -1), 0, 1)
 
 
-def debayer_bilinear(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """(H, W) colour mosaic -> (H, W, 3): bilinear on each angle's Bayer lattice."""
-    z = lattice_reflect(mosaic, 2)
+def _lattice_means(image: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Means of the nearest samples of the same angle: two in the row, two in the column, four on the diagonals."""
+    z = lattice_reflect(image, 2)
     row = (shifted(z, 0, -2, 2) + shifted(z, 0, 2, 2)) / 2
     column = (shifted(z, -2, 0, 2) + shifted(z, 2, 0, 2)) / 2
-    across = add_up(shifted(z, dy, dx, 2) for dy in (-2, 2) for dx in (-2, 2)) / 4
+    return row, column, add_up(shifted(z, dy, dx, 2) for dy in (-2, 2) for dx in (-2, 2)) / 4
+
+
+def debayer_bilinear(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
+    """(H, W) color mosaic -> (H, W, 3): bilinear on each angle's Bayer lattice."""
+    row, column, across = _lattice_means(mosaic)
     return _assemble_rgb(sensor, mosaic, (row + column) / 2, row, column, across)
 
 
@@ -148,10 +142,7 @@ def debayer_weighted(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     green = total / weights
     at = _bayer_sites(sensor, mosaic.shape)
     green = np.where(at["red"] | at["blue"], green, mosaic)
-    difference = lattice_reflect(mosaic - green, 2)
-    row = green + (shifted(difference, 0, -2, 2) + shifted(difference, 0, 2, 2)) / 2
-    column = green + (shifted(difference, -2, 0, 2) + shifted(difference, 2, 0, 2)) / 2
-    across = green + add_up(shifted(difference, dy, dx, 2) for dy in (-2, 2) for dx in (-2, 2)) / 4
+    row, column, across = (green + mean for mean in _lattice_means(mosaic - green))
     return _assemble_rgb(sensor, mosaic, green, row, column, across)
 
 

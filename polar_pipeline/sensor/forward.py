@@ -6,7 +6,7 @@ from typing import Optional, Tuple, Union
 
 import numpy as np
 
-from polar_pipeline.sensor.mosaic import ANGLES, Sensor
+from polar_pipeline.sensor.mosaic import Sensor
 
 
 def expose(
@@ -62,7 +62,8 @@ def analysed(
             f"stokes of {sensor.name} must have shape (H, W, {', '.join(map(str, shape))}), got {stokes.shape}"
         )
     if sensor.is_color:
-        stokes = _own_color(stokes, sensor)
+        colors = color_indices(sensor, stokes.shape)[..., np.newaxis, np.newaxis]
+        stokes = np.take_along_axis(stokes, colors, 2)[:, :, 0]
     if cosine is None or sine is None:
         turn = 2 * np.deg2rad(_angle_tile(sensor))
         cosine, sine = (_tiled(values, stokes.shape) for values in (np.cos(turn), np.sin(turn)))
@@ -104,28 +105,6 @@ def digitize(
     return np.clip(levels, 0, top).astype(np.uint8 if bit_depth == 8 else np.uint16)
 
 
-def behind_polarizers(stokes: np.ndarray) -> np.ndarray:
-    """(..., 3) Stokes vectors -> (4, ...), what passes each of `ANGLES`."""
-    theta = 2 * np.deg2rad(ANGLES)
-    return np.stack([(stokes @ np.array([1, np.cos(t), np.sin(t)])) / 2 for t in theta])
-
-
-def sample_mosaic(angles: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """Four full angle images -> the mosaic, for measuring a demosaic against truth.
-
-    Args:
-        angles: (4, H, W) in the order of `ANGLES`, or (4, H, W, 3) RGB for a color sensor; any type.
-        sensor: The mosaic.
-
-    Returns:
-        (H, W) of the same type.
-    """
-    shape = angles.shape[1:3]
-    index = _tiled(np.searchsorted(ANGLES, _angle_tile(sensor)), shape)
-    own = np.take_along_axis(angles, index.reshape(1, *shape, *[1] * (angles.ndim - 3)), 0)[0]
-    return _own_color(own, sensor) if sensor.is_color else own
-
-
 def nominal_angles(sensor: Sensor, shape: Tuple[int, int]) -> np.ndarray:
     """(H, W) float64: the nominal polarizer angle of every pixel in rad."""
     return _tiled(np.deg2rad(_angle_tile(sensor)), shape)
@@ -139,12 +118,6 @@ def color_indices(sensor: Sensor, shape: Tuple[int, ...]) -> np.ndarray:
 def _angle_tile(sensor: Sensor) -> np.ndarray:
     """(2, 2): the polarizer angles of a superpixel in degrees."""
     return np.array(sensor.angles)
-
-
-def _own_color(image: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """(H, W, 3, ...) -> (H, W, ...): of every pixel its own color."""
-    index = color_indices(sensor, image.shape)
-    return np.take_along_axis(image, index.reshape(*image.shape[:2], *[1] * (image.ndim - 2)), 2)[:, :, 0]
 
 
 def _tiled(tile: np.ndarray, shape: Tuple[int, ...]) -> np.ndarray:
