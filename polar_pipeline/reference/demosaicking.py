@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial, reduce
-from typing import Dict, Iterable, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -127,19 +127,33 @@ def debayer_mhc(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     return _assemble_rgb(sensor, mosaic, green, row, column, across)
 
 
+def _edge_weighted(
+    z: np.ndarray, c: np.ndarray, halo: int, steps: Iterable[Tuple[int, int]], detail: float = 0.0
+) -> np.ndarray:
+    """Means of the samples one step away, which count less the more the image changes in their direction.
+
+    Args:
+        z: The image with `halo` more pixels on every side than `c`.
+        c: The image.
+        halo: In pixels; at least two steps.
+        steps: (rows, columns) each.
+        detail: By what the difference to the sample two steps away is multiplied and added.
+    """
+    total, weights = np.zeros_like(c), np.zeros_like(c)
+    for dy, dx in steps:
+        near, opposite, far = (shifted(z, k * dy, k * dx, halo) for k in (1, -1, 2))
+        weight = 1 / (np.abs(near - opposite) + np.abs(c - far) + EPSILON)
+        total, weights = total + weight * (near + detail * (c - far)), weights + weight
+    return total / weights
+
+
 def debayer_weighted(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     """(H, W) -> (H, W, 3): edge-weighted green, then colour differences.
 
     The colour step of `demosaic_adaptive` (`docs/adaptive_demosaic.md`).
     """
     z = lattice_reflect(mosaic, 4)
-    total, weights = np.zeros_like(mosaic), np.zeros_like(mosaic)
-    for dy, dx in ((-2, 0), (2, 0), (0, -2), (0, 2)):
-        near, opposite, far = (shifted(z, k * dy, k * dx, 4) for k in (1, -1, 2))
-        weight = 1 / (np.abs(near - opposite) + np.abs(mosaic - far) + EPSILON)
-        total = total + weight * (near + (mosaic - far) / 2)
-        weights = weights + weight
-    green = total / weights
+    green = _edge_weighted(z, mosaic, 4, ((-2, 0), (2, 0), (0, -2), (0, 2)), 0.5)
     at = _bayer_sites(sensor, mosaic.shape)
     green = np.where(at["red"] | at["blue"], green, mosaic)
     row, column, across = (green + mean for mean in _lattice_means(mosaic - green))
@@ -149,10 +163,15 @@ def debayer_weighted(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
 # --------------------------------------------------------------------------------------------------- polarizer mosaic
 
 
-def _neighbour_mean(z: np.ndarray, halo: int, di: int, dj: int) -> np.ndarray:
-    """Mean of the nearest pixels whose tile position differs by (di, dj) from the pixel's own."""
-    rows, columns = (-1, 1) if di else (0,), (-1, 1) if dj else (0,)
-    return add_up(shifted(z, dy, dx, halo) for dy in rows for dx in columns) / (len(rows) * len(columns))
+def _neighbors(di: int, dj: int) -> List[Tuple[int, int]]:
+    """Steps to the nearest pixels whose tile position differs by (di, dj) from the pixel's own."""
+    return [(dy, dx) for dy in ((-1, 1) if di else (0,)) for dx in ((-1, 1) if dj else (0,))]
+
+
+def _neighbor_mean(z: np.ndarray, halo: int, di: int, dj: int) -> np.ndarray:
+    """Mean over `_neighbors`."""
+    steps = _neighbors(di, dj)
+    return add_up(shifted(z, dy, dx, halo) for dy, dx in steps) / len(steps)
 
 
 def _assemble_angles(mosaic: np.ndarray, sensor: Sensor, missing: Dict[Tuple[int, int], np.ndarray]) -> np.ndarray:
@@ -173,7 +192,7 @@ _MISSING = ((0, 1), (1, 0), (1, 1))
 def demosaic_bilinear(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     """(H, W) polarizer mosaic of one colour -> (4, H, W) by bilinear interpolation."""
     z = reflect(mosaic, 1)
-    return _assemble_angles(mosaic, sensor, {d: _neighbour_mean(z, 1, *d) for d in _MISSING})
+    return _assemble_angles(mosaic, sensor, {d: _neighbor_mean(z, 1, *d) for d in _MISSING})
 
 
 def demosaic_gradient(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
@@ -181,30 +200,12 @@ def demosaic_gradient(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     z = reflect(mosaic, 2)
     axial = shifted(z, 0, -2, 2) + shifted(z, 0, 2, 2) + shifted(z, -2, 0, 2) + shifted(z, 2, 0, 2)
     detail = BETA * (mosaic - axial / 4)
-    missing = {d: np.clip(_neighbour_mean(z, 2, *d) + detail, 0, 1) for d in _MISSING}
+    missing = {d: np.clip(_neighbor_mean(z, 2, *d) + detail, 0, 1) for d in _MISSING}
     return _assemble_angles(mosaic, sensor, missing)
 
 
 #: Pixels around the frame for which ADR's gradients are computed: half of the switch's window.
 _RIM = 2
-
-
-def _weighted_means(z: np.ndarray, c: np.ndarray) -> Dict[Tuple[int, int], np.ndarray]:
-    """Weighted means of the neighbours of each missing angle; `z` has 3 pixels more on every side than `c`."""
-
-    def mean(offsets: Tuple[Tuple[int, int], ...]) -> np.ndarray:
-        total, weights = np.zeros_like(c), np.zeros_like(c)
-        for dy, dx in offsets:
-            near, opposite, far = (shifted(z, k * dy, k * dx, 3) for k in (1, -1, 2))
-            weight = 1 / (np.abs(near - opposite) + np.abs(c - far) + EPSILON)
-            total, weights = total + weight * near, weights + weight
-        return total / weights
-
-    return {
-        (0, 1): mean(((0, -1), (0, 1))),
-        (1, 0): mean(((-1, 0), (1, 0))),
-        (1, 1): mean(((-1, -1), (-1, 1), (1, -1), (1, 1))),
-    }
 
 
 class _Differences(NamedTuple):
@@ -301,7 +302,7 @@ def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor, switch: Optional[np.nd
     # Stage A over the frame and one pixel around it, which stage B needs; radius 3 (diagonal weights reach 2).
     c = reflect(mosaic, 1)
     z = reflect(mosaic, 4)
-    weighted = _weighted_means(z, c)
+    weighted = {d: _edge_weighted(z, c, 3, _neighbors(*d)) for d in _MISSING}
     g = (c + add_up(weighted.values())) / 4
     (centre, outer), (inner, rim) = ADR_SAME, ADR_OTHER
     same = np.array([0, outer, 0, centre, 0, outer, 0]) / 16
@@ -331,7 +332,7 @@ def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor, switch: Optional[np.nd
     steps = _secant_steps(mosaic)
     missing = {}
     for d in _MISSING:
-        x, bg, be = (_neighbour_mean(image, 1, *d) for image in (c, g, e))
+        x, bg, be = (_neighbor_mean(image, 1, *d) for image in (c, g, e))
         gain = np.minimum(x / np.maximum(bg, EPSILON / 4), 2)
         detail = gain * (centre_g + alpha * centre_e - (bg + alpha * be))
         detail = detail + ADR_WEIGHTED * (shifted(weighted[d], 0, 0, 1) - x)
