@@ -54,8 +54,6 @@ def find_defects(images: Dict[str, np.ndarray], unusable: Dict[str, np.ndarray],
 def limits(values: np.ndarray, least: float) -> Tuple[float, float]:
     """What is no outlier: the median and, to each side, `OUTLIER` robust standard deviations, or `least` if more."""
     values = values[np.isfinite(values)]
-    if not values.size:
-        return -np.inf, np.inf
     middle = float(np.median(values))
     reach = max(OUTLIER * robust_deviation(values - middle), least)
     return middle - reach, middle + reach

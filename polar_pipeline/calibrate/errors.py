@@ -80,8 +80,6 @@ def expected_errors(
 
 def _mean_squares(pixels: np.ndarray, degree: float, psi: float) -> List[float]:
     """Mean squares of the errors of DoLP and AoLP (degrees) of superpixels (4, n) in light of a DoLP and an AoLP."""
-    if not pixels.size:
-        return [np.nan, np.nan]
     i0, i45, i90, i135 = pixels
     s0, s1, s2 = (i0 + i45 + i90 + i135) / 2, i0 - i90, i45 - i135
     turn = np.rad2deg(half_turn(np.arctan2(s2, s1) / 2 - psi))

@@ -117,7 +117,7 @@ def calibrate(
     by_angle = designs(sums.sensor, polarizer, frames, noise, level)
     fits = fit_pixels(sums, settings, black, by_angle)
     light, images = _interpret(sums.sensor, fits, reacts)
-    usual = max(float(np.median(fits.excess[reacts])), 1e-6) if reacts.any() else 1.0
+    usual = max(float(np.median(fits.excess[reacts])), 1e-6)
     causes = find_defects(
         {**dark_images, "fit": fits.excess / usual, **images},
         {"saturated": saturated, "no reaction": ~reacts & ~early},

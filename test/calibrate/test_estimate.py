@@ -300,6 +300,17 @@ def test_poor_sessions_bring_advice(deviations: Dict[str, Any], bench: Dict[str,
     assert any(text in warning for warning in result.warnings), result.warnings
 
 
+def test_few_bits_in_16_bring_advice() -> None:
+    result = estimate(simulate_sensor(MONO, SHAPE, 13), replace(SHORT, light=0.04), 16)
+    assert any("of 65535: name the camera's number of bits" in warning for warning in result.warnings)
+
+
+def test_too_many_defects_are_refused() -> None:
+    camera = simulate_sensor(MONO, SHAPE, 9, Deviations(defects=0.04))
+    with pytest.raises(ValueError, match=r"% of the pixels cannot be used \(.*no reaction.*\), at most 2% are allowed"):
+        estimate(camera, SHORT)
+
+
 @pytest.mark.parametrize("angles", [(0.0, 60.0, 120.0), (0.0, 45.0, 90.0, 180.0, 225.0), (10.0, 10.0, 10.0, 10.0)])
 @pytest.mark.parametrize("are_known", [True, False], ids=["known", "unknown"])
 def test_too_few_angles_are_refused(angles: Tuple[float, ...], are_known: bool) -> None:
