@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from calibrations import some_calibration
 from mcap.reader import make_reader
+from scenes import synthetic
 from skimage.io import imread
 from support import on_cpu
 
@@ -32,7 +33,6 @@ from polar_pipeline.replay.picture import legend
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import open_source
 from polar_pipeline.sensor.forward import expose
-from polar_pipeline.sensor.scene import synthetic
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 ROOT = Path(__file__).resolve().parents[2]

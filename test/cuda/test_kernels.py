@@ -19,6 +19,7 @@ import pytest
 from calibrations import realistic_calibration
 from comparison import ADAPTIVE_FACTOR, ADAPTIVE_SHARE, DARK_BAND, LIGHT_BOUND, as_floats, problems_of, run_reference
 from harness import COMPILER, Launch, Outputs, host, program_of, prune_cache, run
+from scenes import synthetic
 from support import IS_EXHAUSTIVE
 
 from polar_pipeline import reference
@@ -35,7 +36,6 @@ from polar_pipeline.products import LIGHT_PRODUCTS, NOISE_PRODUCTS, PRODUCTS, VA
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.frames import FORMATS, RawFormat, RawFrame, pack
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor, get_sensor
-from polar_pipeline.sensor.scene import synthetic
 
 MONO, COLOR = "IMX250MZR", "IMX250MYR"
 ALL = tuple(PRODUCTS)

@@ -27,6 +27,7 @@ pytest.importorskip("cv_bridge")
 import drill
 from cv_bridge import CvBridge
 from cv_bridge.boost import cv_bridge_boost
+from scenes import synthetic
 from sensor_msgs.msg import CompressedImage, Image
 from support import real_frame, representative, wait_for
 
@@ -34,7 +35,6 @@ from polar_pipeline import Pipeline
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
-from polar_pipeline.sensor.scene import synthetic
 from polar_pipeline.topics import COMPRESSED_TOPICS, PRODUCT_TOPICS, jpeg_topics
 
 pytestmark = pytest.mark.ros
