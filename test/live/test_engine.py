@@ -14,7 +14,6 @@ from test_publisher import Bench, calibration, demand
 from polar_pipeline import Pipeline, messages
 from polar_pipeline.live.fallback import Fallback
 from polar_pipeline.live.frame import ReceivedImage
-from polar_pipeline.live.pipelines import PipelineSwitch
 from polar_pipeline.live.processor import FrameProcessor
 from polar_pipeline.topics import LATENCY
 
@@ -25,9 +24,7 @@ class Engine(Bench):
     def __init__(self) -> None:
         super().__init__()
         self.settings = settings(queue_size=16)
-        self.processor = FrameProcessor(
-            lambda: self.settings, Fallback(), self.diagnostics, self.log, self.publisher, PipelineSwitch()
-        )
+        self.processor = FrameProcessor(lambda: self.settings, Fallback(), self.diagnostics, self.publisher)
 
     def subscribe(self, *names: str, **others: Any) -> None:
         wanted = demand(*names, **others)

@@ -54,10 +54,10 @@ def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     def get(*products: str, **changes: Any) -> SlowPipeline:
         options = {name: changes.pop(name) for name in list(changes) if name in OPTIONS}
         wanted = replace(settings, options=replace(settings.options, **options), **changes)
-        active = held.get(wanted, products, None)
-        assert active.settings.options.resolution == active.pipeline.options.resolution
-        get.frame_id = active.settings.frame_id
-        return active.pipeline
+        pipeline, made_for = held.get(wanted, products, None)
+        assert made_for.options.resolution == pipeline.options.resolution
+        get.frame_id = made_for.frame_id
+        return pipeline
 
     get.switch = held
     yield get

@@ -16,7 +16,6 @@ from polar_pipeline import Pipeline, messages
 from polar_pipeline.geometry import make_lens
 from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.frame import LiveFrame, ReceivedImage
-from polar_pipeline.live.jpeg import JpegEncoder
 from polar_pipeline.live.parameters import Settings
 from polar_pipeline.live.publisher import FramePublisher, OutgoingMessage
 from polar_pipeline.topics import (
@@ -73,8 +72,7 @@ class Bench:
         self.sender = Sender()
         self.log = Log()
         self.diagnostics = Diagnostics("node", self.log)
-        limits, jpeg = settings().limits, JpegEncoder(self.log)
-        self.publisher = FramePublisher("node", self.topics, self.sender.send, self.diagnostics, limits, jpeg)
+        self.publisher = FramePublisher(self.topics, self.sender.send, self.diagnostics)
 
     def values(self) -> Dict[str, str]:
         return self.diagnostics.statuses("", "")[0].values
@@ -206,8 +204,8 @@ def test_limits_of_quality_are_those_of_the_frame(bench: Bench) -> None:
     for stamp, lowest in ((1, -1.0), (2, 0.9)):
         chosen = settings(quality__ssim_warn=lowest, quality__ssim_error=-1.0)
         bench.submit(stamp, demand("ssim"), chosen=chosen)
-        wait_for(lambda: bench.publisher.quality._newest is not None, "the frame")
-        levels.append(bench.publisher.quality.report()[0].level)
+        wait_for(lambda: bench.publisher._quality._newest is not None, "the frame")
+        levels.append(bench.publisher.statuses("")[0].level)
     assert levels == [0, 1], "random numbers resemble nothing"
 
 
@@ -434,4 +432,4 @@ def test_quality_is_compared_with_no_frame_from_before_a_restart(bench: Bench) -
         bench.submit(stamp, demand("dolp"), chosen=chosen, is_restart=is_restart)
     wait_for(lambda: len(bench.sender.sent) == 2, "both frames")
     bench.publisher.close()
-    assert "frozen" not in bench.publisher.quality.report()[0].text
+    assert "frozen" not in bench.publisher.statuses("")[0].message

@@ -21,7 +21,6 @@ from polar_pipeline.calibration import load_calibration, save_calibration
 from polar_pipeline.live.parameters import PARAMETERS, make_settings
 from polar_pipeline.live.snapshot import Snapshot, write_snapshot
 from polar_pipeline.options import make_options
-from polar_pipeline.replay.source import open_source
 from polar_pipeline.sensor.mosaic import SENSORS
 
 pytestmark = pytest.mark.ros
@@ -118,15 +117,16 @@ def _calibration_of(folder: Path) -> str:
     return str(row.metadata["calibration"])
 
 
-def test_a_snapshot_keeps_the_frame_without_the_file(tmp_path: Path) -> None:
+def test_a_snapshot_needs_no_file(paths: List[Path], tmp_path: Path) -> None:
     """The calibration was removed after the node had read it."""
-    values = {**{name: row.default for name, row in PARAMETERS.items()}, "backend": "cpu", "calibration": "/none.npz"}
+    values = {**{name: row.default for name, row in PARAMETERS.items()}, "backend": "cpu"}
+    values.update({"calibration": str(paths[0]), "snapshot.folder": str(tmp_path / "snapshots")})
+    settings, digest = make_settings(values), load_calibration(paths[0]).digest
+    paths[0].unlink()
     cdr = bytes(messages.encode_image(10**9, "camera", "mono8", drill.picture(10**9)))
-    folder = write_snapshot(str(tmp_path), 10**9, Snapshot("node", cdr, 0, values, None, None, (), "0123"))
-    assert "calibration: /none.npz cannot be read" in (folder / "error.txt").read_text()
-    with open_source(folder / "raw.mcap") as source:
-        assert [record.cdr() for record in source.records] == [cdr]
-    assert _calibration_of(folder) == "0123"
+    folder = write_snapshot(Snapshot("node", cdr, 0, values, settings, None, None, ()))
+    assert (folder / "dolp.npy").exists()
+    assert _calibration_of(folder) == digest
 
 
 def test_the_largest_frame_is_what_is_calibrated(paths: List[Path]) -> None:

@@ -33,6 +33,7 @@ rclpy = pytest.importorskip("rclpy")
 from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.msg import ParameterType
 from rcl_interfaces.srv import SetParameters
+from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile
 from rclpy.serialization import deserialize_message, serialize_message
@@ -243,11 +244,11 @@ def test_whole_numbers_that_are_described_are_allowed(rig: Any) -> None:
 )
 def test_refused_change_leaves_everything(rig: Any, changes: Dict[str, Any], said: str) -> None:
     node = rig().node
-    before, values = node._settings, {name: node.get_parameter(name).value for name in changes}
+    before, values = node.settings, {name: node.get_parameter(name).value for name in changes}
     result = node.set_parameters_atomically([Parameter(name, value=value) for name, value in changes.items()])
     assert not result.successful
     assert said in result.reason
-    assert node._settings is before
+    assert node.settings is before
     assert {name: node.get_parameter(name).value for name in changes} == values
     frames = node._diagnostics.statuses("", "")[0]
     assert frames.values["refused: parameter"] == "1"
@@ -763,7 +764,7 @@ def test_a_dump_of_parameters_starts_the_same_node(rig: Any, tmp_path: Path) -> 
     path.write_text(yaml.dump({"/polar_pipeline": {"ros__parameters": tree}}, default_flow_style=False))
     assert changed(from_yaml(path)) == changes
     node = PolarNode(context=r.context, cli_args=["--ros-args", "--params-file", str(path)])
-    assert node._settings == r.node._settings
+    assert node.settings == r.node.settings
     node.close()
     node.destroy_node()
 
@@ -801,7 +802,8 @@ def test_qos_of_every_topic_is_the_documented_one(rig: Any) -> None:
     table = (ROOT / "docs" / "ros.md").read_text().split("### QoS\n")[1]
     node = rig().node
     outputs = [row for row in node.publishers if row.topic_name not in ("/parameter_events", "/rosout")]
-    inputs = [node.input, *node._others]
+    inputs = [row for row in Node.subscriptions.fget(node) if row.topic_name != "/parameter_events"]
+    assert [row.topic_name for row in inputs] == ["/image_raw", "/camera_info", "/reference"]
     assert len(outputs) > len(PRODUCTS)
     for kind, endpoints, find in (
         ("inputs", inputs, node.get_subscriptions_info_by_topic),
