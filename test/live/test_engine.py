@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import struct
 import time
-from typing import Any, Iterator
+from typing import Any, Dict, Iterator, List, Set
 
 import numpy as np
 import pytest
@@ -12,10 +14,11 @@ from test_processor import RAW, settings
 from test_publisher import Bench, calibration, demand
 
 from polar_pipeline import Pipeline, messages
+from polar_pipeline.cpu.backend import CpuBackend
 from polar_pipeline.live.fallback import Fallback
 from polar_pipeline.live.frame import ReceivedImage
 from polar_pipeline.live.processor import FrameProcessor
-from polar_pipeline.topics import LATENCY
+from polar_pipeline.topics import LATENCY, PRODUCT_TOPICS
 
 
 class Engine(Bench):
@@ -91,3 +94,103 @@ def test_settings_and_subscribers_change_between_frames(engine: Engine) -> None:
     engine.subscribe()
     engine.feed(bytes(messages.encode_image(4, "camera", "mono8", RAW)))
     wait_for(lambda: engine.values()["unwanted"] == "1", "a frame that nobody wants")
+
+
+#: Settings that change together; each field of a message tells them apart.
+TOGETHER: List[Dict[str, Any]] = [
+    {"resolution": "half", "output_depth": "float32", "ssim_stride": 1, "frame_id": "a", "min_intensity": 0.01},
+    {"resolution": "full", "output_depth": "uint8", "ssim_stride": 2, "frame_id": "b", "min_intensity": 0.5},
+    {"resolution": "half", "output_depth": "uint16", "ssim_stride": 4, "frame_id": "c", "min_intensity": 0.9},
+]
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+def test_messages_of_a_frame_are_of_one_setting(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, compiles: bool
+) -> None:
+    names, chosen = ("dolp", "ssim_map"), [settings(queue_size=16, **row) for row in TOGETHER]
+    expected = {row.frame_id: Pipeline(**row.arguments(names))(RAW) for row in chosen}
+    ready: Set[CpuBackend] = set()
+    if compiles:  # as a GPU's does
+        monkeypatch.setattr(CpuBackend, "is_ready", lambda backend, _: backend in ready)
+        monkeypatch.setattr(CpuBackend, "prepare", lambda backend, _: (time.sleep(0.005), ready.add(backend)))
+    engine.subscribe(*names, others=["quality/camera_info"])
+    engine.publisher.camera_info = calibration(48, 32)
+    seen: List[str] = []
+    for stamp in range(1, 120):
+        engine.settings = chosen[stamp // 4 % 3]
+        sent = engine.frame(stamp)
+        info = messages.decode_camera_info(sent["quality/camera_info"])
+        images = {name: messages.decode_image(sent[PRODUCT_TOPICS[name].name]) for name in names}
+        (setting,) = {info.header.frame_id, *(image.frame_id for image in images.values())} - {"camera"}
+        seen.append(setting)
+        for name, image in images.items():
+            np.testing.assert_array_equal(messages.to_array(image), expected[setting][name], err_msg=name)
+        assert (info.height, info.width) == expected[setting]["ssim_map"].shape
+        time.sleep(0.003 if compiles else 0)
+    assert set(seen) == {"a", "b", "c"}
+    assert compiles or seen == [TOGETHER[stamp // 4 % 3]["frame_id"] for stamp in range(1, 120)]
+
+
+def test_geometry(engine: Engine) -> None:
+    """Frames that it does not fit, and products that it excludes, are counted and named."""
+    engine.subscribe("dolp", "dolp_sigma")
+    engine.settings = settings(queue_size=16, output__roi=[0, 10, 24, 6])
+    stamps = itertools.count(1)  # the former settings are in use until those are prepared
+    wait_for(lambda: set(engine.frame(next(stamps))) == {"polarization/dolp"}, "a part of the image")
+    engine.feed(bytes(messages.encode_image(next(stamps), "camera", "mono8", RAW[:24])))
+    wait_for(lambda: engine.values().get("dropped: output") == "1", "the refusal")
+    engine.settings = settings(queue_size=16)
+    wait_for(lambda: len(engine.frame(next(stamps))) == 2, "the product that the geometry excluded")
+    assert int(engine.values()["refused: product"]) >= 2
+
+
+def test_outputs_are_rectified_by_the_newest_calibration(engine: Engine) -> None:
+    """No output before a usable one; then that of the library."""
+    engine.subscribe("dolp")
+    engine.settings = settings(queue_size=16, output__rectify="camera_info")
+    for bad in (None, b"junk with a stamp"):
+        engine.processor.camera_info = bad
+        engine.feed(bytes(messages.encode_image(1, "camera", "mono8", RAW)))
+    wait_for(lambda: engine.values().get("dropped: output") == "2", "the refusals")
+    for stamp, center in enumerate((23.5, 20.5), 2):
+        info = messages.decode_camera_info(calibration(48, 32))
+        object.__setattr__(info, "k", np.array([100.0, 0, center, 0, 100, 15.5, 0, 0, 1]))
+        engine.processor.camera_info = bytes(messages.encode(info, messages.CAMERA_INFO))
+        want = Pipeline(products="dolp", backend="cpu", rectify=messages.lens_of(info))(RAW)["dolp"]
+        dolp = messages.decode_image(engine.frame(stamp)["polarization/dolp"])
+        np.testing.assert_array_equal(messages.to_array(dolp), want)
+    assert engine.values()["refused: camera_info"] == "1"
+
+
+def with_step(cdr: bytes, size: int, step: int) -> bytes:
+    """An image of `size` bytes of pixels that claims other rows: the step stands in front of their number."""
+    place = len(cdr) - size - 8
+    return cdr[:place] + struct.pack("<I", step) + cdr[place + 4 :]
+
+
+def test_reference(engine: Engine) -> None:
+    """Bad ones are counted and cost SSIM only; saturation is counted without one."""
+    engine.settings = settings(queue_size=16, ssim_mode="reference")
+    engine.subscribe("ssim", numbers=["saturated"])
+    assert engine.frame(1) == {}
+    wait_for(lambda: engine.topics["quality/saturated"].published, "the ratio of saturated pixels")
+    engine.subscribe("ssim", "dolp")
+    intensity = Pipeline(products="intensity", backend="cpu")(RAW)["intensity"]
+    good = bytes(messages.encode_image(0, "", "32FC1", intensity))
+    holes = np.where(intensity == intensity.max(), np.float32(np.nan), intensity)
+    bad = [
+        bytes(messages.encode_image(0, "", "32FC1", intensity[1:])),
+        bytes(messages.encode_image(0, "", "mono16", np.zeros((16, 24), np.uint16))),
+        bytes(messages.encode_image(0, "", "32FC1", holes)),
+        good[:-1],
+        *(with_step(good, intensity.nbytes, step) for step in (0, 4, 4 * 24 - 1)),
+    ]
+    for stamp, cdr in enumerate(bad, 2):
+        engine.processor.reference = cdr
+        assert set(engine.frame(stamp)) == {"polarization/dolp"}
+    assert engine.values()["refused: reference"] == str(1 + len(bad))
+    engine.processor.reference = good
+    sent = engine.frame(99)
+    ssim = messages.decode(sent["quality/ssim"], messages.FLOAT32).data
+    assert ssim == pytest.approx(1.0, abs=1e-6)  # float32 rounding of an image compared with itself

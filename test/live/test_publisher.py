@@ -12,7 +12,7 @@ import pytest
 from support import TIMEOUT, wait_for
 from test_processor import Log, settings
 
-from polar_pipeline import Pipeline, messages
+from polar_pipeline import SENSORS, Pipeline, messages
 from polar_pipeline.geometry import make_lens
 from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.frame import LiveFrame, ReceivedImage
@@ -188,6 +188,19 @@ def test_the_gpu_encodes_what_it_computed(bench: Bench, device: str, monkeypatch
     assert asked == [device.startswith("cuda")]
 
 
+def test_display_changes_what_is_for_eyes_alone(bench: Bench) -> None:
+    chosen = settings(sensor="IMX250MYR", display__gain=2.0, display__white_balance=[1.5, 1.0, 2.0])
+    raw = np.full((32, 48), 60, np.uint8)
+    bench.submit(1, demand("intensity", "preview", compressed=["intensity", "preview"]), raw, chosen=chosen)
+    wait_for(lambda: bench.sender.sent, "the messages")
+    (sent,) = bench.sender.sent
+    assert (messages.to_array(messages.decode_image(sent["intensity"])) == 60).all()
+    assert (messages.to_array(messages.decode_image(sent["polarization/preview"])) == 120).all()
+    # a constant picture survives JPEG but for the rounding of its colour space; OpenCV reads BGR
+    assert np.abs(jpeg_of(sent, "intensity")[1].astype(int) - [240, 120, 180]).max() <= 2
+    assert np.abs(jpeg_of(sent, "preview")[1].astype(int) - 120).max() <= 2
+
+
 def test_a_restart_begins_with_the_same_display(bench: Bench) -> None:
     """`auto` follows the scene; a recording that loops looks the same in every round."""
     chosen = settings(display__gain="auto")
@@ -210,13 +223,20 @@ def test_limits_of_quality_are_those_of_the_frame(bench: Bench) -> None:
 
 
 def test_the_layout_is_checked_now_and_then(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    colors = np.array([60, 120, 90], np.uint8)[np.array(SENSORS["IMX250MYR"].colors)]
+    raw = np.tile(colors, (64, 64))
+    for offset, level, text in (([1, 0], 1, "the colours do not fit"), ([0, 0], 0, "the colours fit")):
+        bench.submit(1, demand("dolp"), raw, chosen=settings(sensor="IMX250MYR", raw__roi_offset=offset))
+        wait_for(lambda t=text: t in bench.publisher.statuses("")[1].message, text)
+        assert bench.publisher.statuses("")[1].level == level
+        bench.publisher._layout_due = 0.0
     checked: List[int] = []
     monkeypatch.setattr("polar_pipeline.live.publisher.check_layout", lambda raw, _: checked.append(raw.shape[0]))
-    for stamp in (1, 2, 3):
+    for stamp in (2, 3):
         bench.submit(stamp, demand("dolp"))
-    wait_for(lambda: len(bench.sender.sent) == 3, "every frame")
+    wait_for(lambda: len(bench.sender.sent) == 4, "every frame")
     bench.publisher.close()
-    assert checked == [32], "the first frame, and the next one a second later"
+    assert checked == [32], "one of them, and the next one a second later"
 
 
 def hold_up(bench: Bench, stamp_ns: int) -> None:
