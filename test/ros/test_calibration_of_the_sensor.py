@@ -12,8 +12,6 @@ rclpy = pytest.importorskip("rclpy")
 
 import drill
 from calibrations import some_calibration
-from services import ask
-from std_srvs.srv import Trigger
 from support import wait_for
 
 from polar_pipeline import messages
@@ -84,29 +82,6 @@ def test_frames_are_corrected(peer: drill.Peer, paths: List[Path], tmp_path: Pat
     drill.check(peer.heard, **settings)
     seen = {messages.decode_image(cdr).frame_id for cdr in peer.heard["dolp"]}
     assert seen == {"camera", "second", "plain"}
-
-
-@pytest.mark.usefixtures("node")
-def test_frames_beyond_the_calibration(peer: drill.Peer, paths: List[Path]) -> None:
-    peer.listen("dolp")
-    peer.advance("dolp")
-    peer.send(variant=drill.BIG)
-    peer.says("frames", "dropped: calibration=1")
-    peer.says("frames", "the calibration is of 320x256 pixels from (0, 0), the frame has 640x480 from (0, 0)")
-    peer.advance("dolp")
-    drill.check(peer.heard, camera={"calibration": str(paths[0])})
-
-
-@pytest.mark.usefixtures("node")
-def test_snapshots_name_the_calibration(peer: drill.Peer, paths: List[Path], tmp_path: Path) -> None:
-    peer.listen("dolp")
-    peer.advance("dolp")
-    answer = ask(peer.node, Trigger, "/polar_pipeline/snapshot")
-    assert answer.success, answer.message
-    (folder,) = (tmp_path / "snapshots").iterdir()
-    assert f'calibration: "{paths[0]}"\n' in (folder / "parameters.yaml").read_text()
-    assert _calibration_of(folder) == load_calibration(paths[0]).digest
-    assert (folder / "dolp.npy").exists()
 
 
 def _calibration_of(folder: Path) -> str:
