@@ -5,19 +5,24 @@ from __future__ import annotations
 import itertools
 import struct
 import time
+from pathlib import Path
 from typing import Any, Dict, Iterator, List, Set
 
+import cv2
 import numpy as np
 import pytest
-from support import wait_for
+from support import REAL_FRAMES, real_frame, wait_for
 from test_processor import RAW, settings
 from test_publisher import Bench, calibration, demand
 
 from polar_pipeline import Pipeline, messages
+from polar_pipeline.cli import main
 from polar_pipeline.cpu.backend import CpuBackend
+from polar_pipeline.cuda.backend import problem
 from polar_pipeline.live.fallback import Fallback
 from polar_pipeline.live.frame import ReceivedImage
 from polar_pipeline.live.processor import FrameProcessor
+from polar_pipeline.replay.source import open_source
 from polar_pipeline.topics import LATENCY, PRODUCT_TOPICS
 
 
@@ -40,8 +45,12 @@ class Engine(Bench):
 
     def frame(self, stamp_ns: int, raw: np.ndarray = RAW) -> Any:
         """What is published of a good frame."""
+        return self.send(bytes(messages.encode_image(stamp_ns, "camera", "mono8", raw)))
+
+    def send(self, cdr: bytes) -> Any:
+        """What is published of the good frame in a message."""
         count = len(self.sender.sent)
-        self.feed(bytes(messages.encode_image(stamp_ns, "camera", "mono8", raw)))
+        self.feed(cdr)
         wait_for(lambda: len(self.sender.sent) > count, "the frame")
         return self.sender.sent[-1]
 
@@ -194,3 +203,33 @@ def test_reference(engine: Engine) -> None:
     sent = engine.frame(99)
     ssim = messages.decode(sent["quality/ssim"], messages.FLOAT32).data
     assert ssim == pytest.approx(1.0, abs=1e-6)  # float32 rounding of an image compared with itself
+
+
+@pytest.mark.parametrize("resolution", ["half", "full"])  # `demosaic: auto` takes another method at each
+@pytest.mark.parametrize("backend", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_replay_makes_the_same_messages(engine: Engine, tmp_path: Path, backend: str, resolution: str) -> None:
+    """Bit for bit: header, encoding and pixels, of parts of real frames."""
+    reader = pytest.importorskip("mcap.reader")
+    if backend == "cuda" and problem():
+        pytest.skip(str(problem()))
+    names = ("intensity", "dolp", "aolp", "preview", "ssim_map", "ssim")
+    (tmp_path / "frames").mkdir()
+    for name in REAL_FRAMES:
+        cv2.imwrite(str(tmp_path / "frames" / name), real_frame(name)[:512, :612])
+    golden = tmp_path / "golden.mcap"
+    command = ["replay", str(tmp_path / "frames"), "-o", str(golden), "--products", ",".join(names)]
+    assert main([*command, "--resolution", resolution, "--backend", backend]) == 0
+
+    engine.settings = settings(backend=backend, resolution=resolution, queue_size=16)
+    engine.subscribe(*names)
+    wait_for(lambda: engine.processor._pipelines._active_key[2] == names, "what the subscribers get")
+    live: Dict[Any, bytes] = {}
+    with open_source(tmp_path / "frames") as source:
+        for record in source.records:
+            sent = engine.send(record.cdr())
+            live.update({(record.image().stamp_ns, f"/{topic}"): cdr for topic, cdr in sent.items()})
+    assert len(live) == len(REAL_FRAMES) * len(names)
+    with golden.open("rb") as stream:
+        rows = list(reader.make_reader(stream).iter_messages())
+    replayed = {(row.log_time, channel.topic): row.data for _, channel, row in rows}
+    assert {key: cdr for key, cdr in replayed.items() if key[1] != "/quality/saturated"} == live
