@@ -11,11 +11,13 @@ from typing import Any, Dict, Iterator, List, Set
 import cv2
 import numpy as np
 import pytest
+from calibrations import some_calibration
 from support import REAL_FRAMES, real_frame, wait_for
 from test_processor import RAW, settings
 from test_publisher import Bench, calibration, demand
 
-from polar_pipeline import Pipeline, messages
+from polar_pipeline import SENSORS, Pipeline, messages
+from polar_pipeline.calibration import save_calibration
 from polar_pipeline.cli import main
 from polar_pipeline.cpu.backend import CpuBackend
 from polar_pipeline.cuda.backend import problem
@@ -154,22 +156,70 @@ def test_geometry(engine: Engine) -> None:
     assert int(engine.values()["refused: product"]) >= 2
 
 
+def lens(**changes: Any) -> bytes:
+    """A lens calibration of the engine's frames, fields changed."""
+    info = messages.decode_camera_info(calibration(48, 32))
+    for name, value in changes.items():
+        object.__setattr__(info, name, value)
+    return bytes(messages.encode(info, messages.CAMERA_INFO))
+
+
+#: Lens calibrations by which no output can be rectified; those of other sizes can be read.
+BAD_LENSES = {
+    "model": lens(distortion_model="kannala_brandt4"),
+    "damaged": lens(d=np.array([np.nan, 0, 0, 0, 0])),
+    "too many": lens(d=np.zeros(500)),
+    "not calibrated": lens(k=np.zeros(9)),
+    "truncated": lens()[:99],
+    "size": calibration(24, 16),
+}
+
+
 def test_outputs_are_rectified_by_the_newest_calibration(engine: Engine) -> None:
-    """No output before a usable one; then that of the library."""
+    """No output without a usable one, which is counted and logged now and then; the next good one works."""
     engine.subscribe("dolp")
     engine.settings = settings(queue_size=16, output__rectify="camera_info")
-    for bad in (None, b"junk with a stamp"):
+    stamps = itertools.count(1)
+    for refused, bad in enumerate([None, *BAD_LENSES.values()]):
         engine.processor.camera_info = bad
-        engine.feed(bytes(messages.encode_image(1, "camera", "mono8", RAW)))
-    wait_for(lambda: engine.values().get("dropped: output") == "2", "the refusals")
-    for stamp, center in enumerate((23.5, 20.5), 2):
-        info = messages.decode_camera_info(calibration(48, 32))
-        object.__setattr__(info, "k", np.array([100.0, 0, center, 0, 100, 15.5, 0, 0, 1]))
-        engine.processor.camera_info = bytes(messages.encode(info, messages.CAMERA_INFO))
-        want = Pipeline(products="dolp", backend="cpu", rectify=messages.lens_of(info))(RAW)["dolp"]
-        dolp = messages.decode_image(engine.frame(stamp)["polarization/dolp"])
-        np.testing.assert_array_equal(messages.to_array(dolp), want)
-    assert engine.values()["refused: camera_info"] == "1"
+        for _ in range(3):
+            engine.feed(bytes(messages.encode_image(next(stamps), "camera", "mono8", RAW)))
+        wait_for(lambda n=refused: engine.values().get("dropped: output") == str(3 * n + 3), "the refusals")
+        center = 20.5 + refused
+        good = lens(k=np.array([100.0, 0, center, 0, 100, 15.5, 0, 0, 1]), d=np.array([-0.2, 0, 0, 0, 0]))
+        engine.processor.camera_info = good
+        rectify = messages.lens_of(messages.decode_camera_info(good))
+        want = Pipeline(products="dolp", backend="cpu", rectify=rectify)(RAW)["dolp"]
+
+        def is_rectified(want: np.ndarray = want) -> bool:  # by the former calibration until this one is prepared
+            dolp = messages.decode_image(engine.frame(next(stamps))["polarization/dolp"])
+            return np.array_equal(messages.to_array(dolp), want, equal_nan=True)
+
+        wait_for(is_rectified, "the rectified image")
+    assert engine.values()["refused: camera_info"] == str(len(BAD_LENSES) - 1)
+    lines = [text.split(",")[0] for level, text in engine.log.lines if level == "warning"]
+    assert sorted(lines) == ["camera_info", "output"], "once for each cause"
+
+
+def test_frames_are_corrected_by_the_sensors_calibration(tmp_path: Path) -> None:
+    """One that covers a part of the sensor is no obstacle to the start; larger frames are refused."""
+    path = tmp_path / "sensor.npz"
+    save_calibration(path, some_calibration(SENSORS["IMX250MZR"], RAW.shape, (10, 6)))
+    made = Engine()
+    made.settings = settings(queue_size=16, calibration=str(path), raw__roi_offset=[10, 6])
+    made.processor.warm_up()
+    made.processor.start()
+    try:
+        made.subscribe("dolp")
+        dolp = messages.to_array(messages.decode_image(made.frame(1)["polarization/dolp"]))
+        want = Pipeline(products="dolp", backend="cpu", calibration=path, roi_offset=(10, 6))(RAW)["dolp"]
+        np.testing.assert_array_equal(dolp, want)
+        assert not np.array_equal(want, Pipeline(products="dolp", backend="cpu")(RAW)["dolp"], equal_nan=True)
+        made.feed(bytes(messages.encode_image(2, "camera", "mono8", np.full((64, 64), 99, np.uint8))))
+        wait_for(lambda: made.values().get("dropped: calibration") == "1", "the refusal")
+        assert "the calibration is of 48x32 pixels from (10, 6)" in made.values()["last error"]
+    finally:
+        made.processor.close()
 
 
 def with_step(cdr: bytes, size: int, step: int) -> bytes:

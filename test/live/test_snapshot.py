@@ -15,9 +15,12 @@ import pytest
 
 yaml = pytest.importorskip("yaml")
 
+from calibrations import some_calibration  # noqa: E402
+from mcap.reader import make_reader  # noqa: E402
 from support import on_cpu  # noqa: E402
 
-from polar_pipeline import Pipeline, cli, messages  # noqa: E402 - yaml may be missing
+from polar_pipeline import SENSORS, Pipeline, cli, messages  # noqa: E402 - yaml may be missing
+from polar_pipeline.calibration import load_calibration, save_calibration  # noqa: E402
 from polar_pipeline.live.parameters import PARAMETERS, make_settings  # noqa: E402
 from polar_pipeline.live.preset import flatten, to_yaml  # noqa: E402
 from polar_pipeline.live.snapshot import Snapshot, snapshot_folder, write_snapshot  # noqa: E402
@@ -104,6 +107,20 @@ def test_texts(tmp_path: Path) -> None:
     assert "backend cpu" in (folder / "doctor.txt").read_text()
     assert "frames: dropped: overload 1\n    rate [Hz]: 24.00" in (folder / "diagnostics.txt").read_text()
     assert not (folder / "error.txt").exists()
+
+
+def test_the_calibrations_file_may_be_gone(tmp_path: Path) -> None:
+    """The node has read it; a recording names its content."""
+    path = tmp_path / "sensor.npz"
+    save_calibration(path, some_calibration(SENSORS["IMX250MZR"], raw().shape))
+    snapshot, digest = make(calibration=str(path)), load_calibration(path).digest
+    path.unlink()
+    folder = write(tmp_path / "snapshots", snapshot)
+    assert f'calibration: "{path}"\n' in (folder / "parameters.yaml").read_text()
+    assert (folder / "dolp.npy").exists()
+    with (folder / "raw.mcap").open("rb") as stream:
+        (row,) = make_reader(stream).iter_metadata()
+    assert row.metadata["calibration"] == digest
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
-import re
 import signal
 import sys
 import time
@@ -23,8 +22,6 @@ import pytest
 rclpy = pytest.importorskip("rclpy")
 
 import drill
-from rclpy.serialization import serialize_message
-from sensor_msgs.msg import CameraInfo
 from support import IS_EXHAUSTIVE, ROOT, first_of, wait_for
 
 sys.path.append(str(ROOT / "benchmarks"))
@@ -68,8 +65,6 @@ def camera(start: Any, first: int) -> drill.Process:
 
 #: Subscriptions and changes of parameters, in all and until memory is looked at first.
 EVENTS, FIRST_EVENTS = (1000, 200) if IS_EXHAUSTIVE else (200, 80)
-#: Frames whose size and encoding change; every tenth one comes after half a message.
-FRAMES = 200 if IS_EXHAUSTIVE else 80
 
 
 def assert_no_growth(before: Footprint, after: Footprint) -> None:
@@ -107,27 +102,6 @@ def test_camera_killed_and_started_again(node: Any, peer: drill.Peer, start: Any
     peer.reports.clear()
     peer.says("frames", "idle: nothing arrives")
     assert process.is_alive()
-
-
-@pytest.mark.scaled
-def test_size_and_encoding_change_mid_stream(node: Any, peer: drill.Peer) -> None:
-    node()
-    peer.listen("intensity", "aolp", "preview", "ssim_map")
-    peer.advance("ssim_map")
-    rng = random.Random(0)
-    for index in range(FRAMES):
-        variant = rng.randrange(len(drill.VARIANTS))
-        if index % 10 == 9:
-            whole = drill.image(peer.stamp + variant)
-            peer.send(cdr=whole[: rng.randrange(4, len(whole) // 2)])
-        peer.advance("ssim_map", variant=variant)
-    stamps = drill.check(peer.heard)
-    # a bad message that the next one overtook in the queue is an overload
-    peer.says(
-        "frames", lambda said: sum(map(int, re.findall(r"dropped: (?:cdr|overload)=(\d+)", said))) >= FRAMES // 10
-    )
-    peer.says("frames", "dropped: cdr=")
-    assert {stamp % 1000 for stamp in stamps} == set(range(len(drill.VARIANTS)))
 
 
 def test_a_subscriber_that_never_reads(node: Any, peer: drill.Peer, start: Any) -> None:
@@ -199,77 +173,6 @@ def test_parameters_change_while_frames_of_many_sizes_stream(node: Any, peer: dr
     assert len({stamp % 1000 for stamp in stamps}) == len(drill.VARIANTS)
     assert_no_growth(before, footprint(process.pid))
     peer.says("frames", f"refused: parameter={refused}")
-
-
-def counted(said: str, cause: str) -> int:
-    """What a status of the node says of a cause."""
-    return sum(map(int, re.findall(rf"{cause}=(\d+)", said)))
-
-
-#: What makes `lens` a calibration that is refused.
-BAD_LENSES: Dict[str, Dict[str, Any]] = {
-    "model": {"distortion_model": "kannala_brandt4"},
-    "damaged": {"d": [float("nan"), 0.0, 0.0, 0.0, 0.0]},
-    "too many": {"d": [0.0] * 500},
-    "not calibrated": {"k": [0.0] * 9},
-    "truncated": {},
-}
-
-
-def lens(**changes: Any) -> CameraInfo:
-    """The lens calibration of the largest frames."""
-    fields: Dict[str, Any] = {
-        "height": 480,
-        "width": 640,
-        "distortion_model": "plumb_bob",
-        "d": [-0.2, 0.05, 0.001, -0.002, 0.0],
-        "k": [600.0, 0.0, 320.2, 0.0, 610.0, 238.4, 0.0, 0.0, 1.0],
-    }
-    return CameraInfo(**{**fields, **changes})
-
-
-def test_lens_calibrations_that_cannot_be_used(node: Any, peer: drill.Peer) -> None:
-    """Each is counted, frames that it should rectify are left out, and the next good one makes the next frame work."""
-    process = node("-p", "output.rectify:=camera_info")
-    peer.listen("intensity", "dolp")
-    publisher = peer.node.create_publisher(CameraInfo, "camera_info", 10)
-    wait_for(publisher.get_subscription_count, "the node's subscription")
-    good = serialize_message(lens())
-
-    def wait_for_report(is_said: Callable[[str], bool], variant: int = drill.BIG) -> str:
-        """Send frames until the node reports it; gives what it said."""
-        found = []
-
-        def look(said: str) -> bool:
-            peer.send(variant=variant)
-            time.sleep(0.01)
-            found.append(said)
-            return is_said(said)
-
-        peer.says("frames", look)
-        return found[-1]
-
-    def works() -> None:
-        publisher.publish(good)
-        peer.advance("intensity", "dolp", variant=drill.BIG)
-
-    wait_for_report(lambda said: "none came" in said)
-    assert not peer.heard["dolp"]
-    works()
-    publisher.publish(lens(height=240, width=320))
-    wait_for_report(lambda said: "the lens calibration is of 320x240 pixels, the frame has 640x480" in said)
-    works()
-    for count, changes in enumerate(BAD_LENSES.values(), 1):
-        publisher.publish(lens(**changes) if changes else good[: len(good) // 2])
-        said = wait_for_report(lambda said, n=count: counted(said, "refused: camera_info") == n)
-        works()
-    assert 0 < process.text.count("output, ") < counted(said, "dropped: output") / 2, (
-        "the log names a cause now and then"
-    )
-    wait_for_report(lambda said: "lens calibration is of 640x480 pixels, the frame has 64x48" in said, variant=0)
-    peer.advance("dolp", variant=drill.BIG)
-    expected = messages.lens_of(messages.decode_camera_info(good))
-    assert drill.check(peer.heard, camera={"rectify": expected})
 
 
 @pytest.mark.parametrize(

@@ -313,6 +313,8 @@ def test_calibrations_are_read_beside_the_executor(
     assert second.result().results[0].successful
     assert r.node.get_parameter("frame_id").value == "second"
     assert r.node.get_parameter("calibration").value == (str(path) if is_readable else "")
+    digest = load_calibration(path).digest if is_readable else "none"
+    wait_for(lambda: any(digest in pair.value for m in reports for s in m.status for pair in s.values), "its name")
     assert len(reads) == 1
 
 
