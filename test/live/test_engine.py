@@ -78,6 +78,7 @@ def test_frames_become_messages(engine: Engine) -> None:
     assert messages.decode(sent["quality/ssim"], messages.FLOAT32).data == float(expected["ssim"])
     wait_for(lambda: engine.topics[LATENCY].published, "its times")
     assert len(engine.topics["latency/total_ms"].published) == 1
+    assert engine.publisher.last_frame == {"input": "48x32 mono8", "products": "dolp, ssim"}
     values = engine.values()
     assert (values["received"], values["published"], values["last error"]) == ("1", "1", "")
 

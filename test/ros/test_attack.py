@@ -44,7 +44,7 @@ def node(tmp_path: Path) -> Iterator[Callable[..., drill.Process]]:
     started: List[drill.Process] = []
 
     def start(*arguments: str) -> drill.Process:
-        started.append(drill.start_node(tmp_path / f"{len(started)}.log", *arguments, is_forked=True))
+        started.append(drill.start_node(tmp_path / f"{len(started)}.log", *arguments))
         return started[-1]
 
     yield start

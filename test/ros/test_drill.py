@@ -54,11 +54,11 @@ SETTINGS: Dict[str, Dict[str, Any]] = {
 def node(start: Any) -> Callable[..., drill.Process]:
     """Start the node on the CPU, with arguments of `--ros-args`."""
     command = ("-m", "polar_pipeline.node", "--ros-args", "-p", "backend:=cpu")
-    return lambda *arguments: start(*command, *arguments, is_forked=True)
+    return lambda *arguments: start(*command, *arguments)
 
 
 def camera(start: Any, first: int) -> drill.Process:
-    process = start(drill.__file__, "camera", str(first), is_forked=True)
+    process = start(drill.__file__, "camera", str(first))
     wait_for(lambda: "streaming" in process.text, "the camera")
     return process
 
@@ -107,7 +107,7 @@ def test_camera_killed_and_started_again(node: Any, peer: drill.Peer, start: Any
 def test_a_subscriber_that_never_reads(node: Any, peer: drill.Peer, start: Any) -> None:
     process = node()
     topics = [PRODUCT_TOPICS[name].name for name in ("intensity", "dolp", "aolp", "stokes")]
-    deaf = start(drill.__file__, "deaf", "5000", *topics, is_forked=True)
+    deaf = start(drill.__file__, "deaf", "5000", *topics)
     peer.listen("intensity", "dolp")
     wait_for(lambda: "subscribed" in deaf.text, "the subscriber")
     deaf.send(signal.SIGSTOP)
@@ -181,7 +181,7 @@ def test_parameters_change_while_frames_of_many_sizes_stream(node: Any, peer: dr
     ids=lambda n: n.name,
 )
 def test_ended_while_publishing(node: Any, peer: drill.Peer, start: Any, number: signal.Signals) -> None:
-    start(drill.__file__, "camera", str(10**9), is_forked=True)
+    start(drill.__file__, "camera", str(10**9))
     for _ in range(2):  # the second one finds what the first one left
         heard = len(peer.heard.get("dolp", ()))
         process = node()

@@ -98,12 +98,12 @@ def manager() -> Iterator[Manager]:
 def node(start: Any) -> Callable[..., drill.Process]:
     """Start the managed node on the CPU, with arguments of `--ros-args`."""
     command = ("-m", "polar_pipeline.node", "--lifecycle", "--ros-args", "-p", "backend:=cpu")
-    return lambda *arguments, is_forked=True: start(*command, *arguments, is_forked=is_forked)
+    return lambda *arguments: start(*command, *arguments)
 
 
 def test_states(node: Any, manager: Manager) -> None:
     """What exists in each state, and that frames come out while the node is active only, as often as it is."""
-    process = node(is_forked=False)
+    process = node()
     events: List[Any] = []
     topic = "/polar_pipeline/transition_event"
     manager.node.create_subscription(TransitionEvent, topic, lambda event: events.append(event), 100)  # noqa: PLW0108 - rclpy looks at the signature
@@ -180,7 +180,7 @@ def test_what_is_not_possible_is_refused_by_number(node: Any, manager: Manager) 
 def test_states_change_while_frames_come(node: Any, manager: Manager, start: Any) -> None:
     """Subscriptions come and go under an executor that waits for them; no frame is wrong, and none stops the node."""
     process = node()
-    camera = start(drill.__file__, "camera", "1000000000000", is_forked=True)
+    camera = start(drill.__file__, "camera", "1000000000000")
     assert manager.step("configure")
     manager.listen("dolp")
     for _ in range(10):

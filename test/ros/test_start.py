@@ -27,19 +27,19 @@ pytestmark = pytest.mark.ros
 def node(start: Any) -> Callable[..., drill.Process]:
     """Start the node on the CPU, with arguments of `--ros-args`."""
     command = ("-m", "polar_pipeline.node", "--ros-args", "-p", "backend:=cpu")
-    return lambda *arguments, is_forked=False: start(*command, *arguments, is_forked=is_forked)
+    return lambda *arguments: start(*command, *arguments)
 
 
 def test_log_and_silence(node: Any, peer: drill.Peer) -> None:
     """One line at the start, one at the first frame, and one when the camera stops although there are subscribers."""
-    process = node("-r", "image_raw:=/camera/images", is_forked=True)
+    process = node("-r", "image_raw:=/camera/images")
     wait_for(lambda: "waits for frames on /camera/images; " in process.text, "the line of the start")
     line = next(row for row in process.text.splitlines() if "waits for frames" in row)
     assert "[INFO]" in line
     assert "sensor IMX250MZR, backend cpu, device " in line
     process.close()
 
-    process = node(is_forked=True)
+    process = node()
     peer.listen("intensity")
     peer.advance("intensity")
     wait_for(
