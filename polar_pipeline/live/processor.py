@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections import deque
@@ -81,9 +80,9 @@ class FrameProcessor:
         self._diagnostics = diagnostics
         self._publisher = publisher
         self._pipelines = PipelineSwitch()
-        self._queue: queue.Queue[Optional[ReceivedImage]] = queue.Queue(settings().queue_size)
-        self._has_input = threading.Event()  # a frame came in, or none will
+        self._waiting: Deque[ReceivedImage] = deque(maxlen=settings().queue_size)
         self._is_closed = False
+        self._change = threading.Condition()  # of the two
         self._thread = threading.Thread(target=self._work, name="polar_pipeline_worker")
         self._in_progress: Deque[LiveFrame] = deque()
         self._decoded_reference: Optional[Tuple[bytes, np.ndarray]] = None
@@ -130,13 +129,10 @@ class FrameProcessor:
 
         Safe to call twice, and before `start`.
         """
-        self._is_closed = True
-        self._has_input.set()
-        with suppress(queue.Empty):
-            while True:
-                self._queue.get_nowait()
-        with suppress(queue.Full):
-            self._queue.put_nowait(None)  # wakes the worker
+        with self._change:
+            self._is_closed = True
+            self._waiting.clear()
+            self._change.notify_all()
         if self._thread.ident is not None:
             self._thread.join()
         self._publisher.close()
@@ -152,15 +148,14 @@ class FrameProcessor:
 
     def put(self, image: ReceivedImage) -> None:
         """Queue an image; if the queue is full, drop the oldest and count that."""
-        if self._is_closed:
-            return
-        if self._queue.full():
-            with suppress(queue.Empty):  # the worker may just have taken it
-                self._queue.get_nowait()
-                self._diagnostics.dropped("overload")
-        with suppress(queue.Full):  # closed by another thread meanwhile
-            self._queue.put_nowait(image)
-        self._has_input.set()
+        with self._change:
+            if self._is_closed:
+                return
+            is_full = len(self._waiting) == self._waiting.maxlen
+            self._waiting.append(image)
+            self._change.notify()
+        if is_full:
+            self._diagnostics.dropped("overload")
 
     # --------------------------------------------------------------------------------------------------- the worker
 
@@ -183,15 +178,20 @@ class FrameProcessor:
 
     def _take(self, wait: bool) -> Optional[ReceivedImage]:
         """Return the oldest image; None after `close`, or if there is none and `wait` is False."""
-        with suppress(queue.Empty):
-            image = None if self._is_closed else self._queue.get(wait)
-            return None if self._is_closed else image
-        return None
+        if not self._has_input(None if wait else 0):
+            return None
+        with self._change:
+            return self._waiting.popleft() if self._waiting else None
+
+    def _has_input(self, timeout: Optional[float]) -> bool:
+        """Wait for an image or the end, up to `timeout` seconds if that is not None; return whether there is one."""
+        with self._change:
+            return self._change.wait_for(lambda: self._is_closed or bool(self._waiting), timeout)
 
     def _prepare_for_subscribers(self) -> None:
         """Until the first frame comes in, compute what every new set of subscribers would get."""
         prepared: Tuple[str, ...] = ()
-        while not self._has_input.wait(IDLE_PERIOD):
+        while not self._has_input(IDLE_PERIOD):
             settings = self._settings_in_use()
             needed = needed_products(self._publisher.demand(), settings)
             products = settings.without_reference(settings.computable(needed))
@@ -223,7 +223,7 @@ class FrameProcessor:
         memory = memory_like(pipeline, cdr, image.data)
         held: List[object] = []
         for _ in range(FRAMES_AT_ONCE):
-            if not self._has_input.is_set():
+            if not self._has_input(0):
                 held += [memory() for _ in range(MESSAGES_A_FRAME)]
                 held.append(pipeline(messages.to_raw(image)))
         pipeline.reset()

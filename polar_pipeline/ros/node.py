@@ -135,8 +135,8 @@ class LiveNode(ParameterNode):
             stack.callback(self.processor.close)
             self.processor.warm_up()
             self._connect(self.processor, stack)
+            self.processor.start()  # last, so that a node that cannot start leaves no thread
             self._activated = stack.pop_all()
-        self.processor.start()  # last, so that a node that cannot start leaves no thread
         self.state = "active"
         options = self.fallback.settings(self.settings).options
         self.get_logger().info(

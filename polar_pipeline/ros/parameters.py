@@ -190,7 +190,7 @@ class ParameterNode(GuardedNode):
         with self._changing:
             try:
                 result = self._set(list(filter(None, map(self._converted, parameter_list))))
-            except (ValueError, RuntimeError) as err:
+            except (ValueError, RuntimeError, ParameterException) as err:
                 result = SetParametersResult(successful=False, reason=printable(str(err), MAX_REASON))
             except Exception as err:  # noqa: BLE001 - the request must be answered
                 self.refuse_error(err)
