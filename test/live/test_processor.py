@@ -262,6 +262,20 @@ def test_the_cpu_serves_after_a_device_that_failed(bench: Any) -> None:
     assert b.fallback.problem(b.settings) == "the CPU took over: the GPU was lost"
 
 
+@pytest.mark.parametrize("mode", ["cpu", "stop"])
+def test_a_device_that_fails_at_the_start(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    log = Log()
+    processor = real_processor(lambda: settings(on_device_error=mode), log, Output())
+    monkeypatch.setattr(Pipeline, "__call__", lambda *_: (_ for _ in ()).throw(DeviceLostError("the GPU was lost")))
+    if mode == "stop":
+        with pytest.raises(DeviceLostError):
+            processor.warm_up()
+    else:
+        processor.warm_up()
+        assert processor._fallback.reason == "the GPU was lost"
+    processor.close()
+
+
 def test_the_age_is_that_at_receipt(bench: Any) -> None:
     b = bench(queue_size=4)
     for time_ns in (0, 5_000_000, 60_000_000_000):

@@ -514,5 +514,9 @@ def test_errors_of_callbacks_are_counted(rig: Any, monkeypatch: pytest.MonkeyPat
     monkeypatch.undo()
     spin_once(SimpleNamespace(spin_once=fail), [r.node])
     assert r.report()["dropped: memory"] == "2"
+    monkeypatch.setattr("polar_pipeline.ros.parameters.make_settings", fail)
+    result = r.node.set_parameters([Parameter("frame_id", value="front")])[0]
+    assert (result.successful, result.reason) == (False, "MemoryError: no room")
+    assert r.report()["dropped: memory"] == "3"
     r.frame()
     wait_for(lambda: heard, "the next good frame")
