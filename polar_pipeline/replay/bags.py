@@ -15,13 +15,12 @@ from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, Optional, Sequ
 import zstandard
 from mcap.reader import SeekingReader
 from mcap.records import Attachment, Channel, Message, Metadata, Schema
-from rosbags.rosbag1 import Reader
-from ruamel.yaml import YAML
 
 from polar_pipeline import messages
 from polar_pipeline._util.documents import regular_status
 from polar_pipeline._util.files import temporary_folder
 from polar_pipeline._util.text import quoted
+from polar_pipeline._util.yamlfile import read_yaml
 from polar_pipeline.replay.limits import SourceError, Span, check_size, megabytes
 from polar_pipeline.sensor.frames import FrameError
 
@@ -36,8 +35,8 @@ Record = Union[Row, Attachment, Metadata]
 #: First and last bytes of an mcap file, and compressions of its chunks.
 _MAGIC = b"\x89MCAP0\r\n"
 _COMPRESSIONS = ("", "lz4", "zstd")
-#: Largest size of `metadata.yaml` in bytes; each file and topic takes a few hundred.
-_MAX_METADATA_BYTES = 1 << 20
+#: Values that `metadata.yaml` may have: each file and topic takes some ten.
+_MAX_METADATA = 200_000
 #: A compressed file may take this many times the limit on disk when inflated: files of several gigabytes are common.
 _DISK_FACTOR = 16
 #: Bytes that are inflated at a time.
@@ -226,7 +225,7 @@ class _Sqlite(Bag):
 class _Rosbag1(Bag):
     """An open ROS 1 bag; `records` are not read of it."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Any) -> None:
         self._reader = reader
         self.topics = _counted((row.topic, row.msgtype, row.msgcount) for row in reader.connections)
 
@@ -313,6 +312,8 @@ def open_recording(path: Path, limit: int) -> Iterator[Bag]:
     with ExitStack() as stack:
         plain = stack.enter_context(inflated(path, limit))
         if plain.suffix == ".bag":
+            from rosbags.rosbag1 import Reader  # only these need it
+
             yield _Rosbag1(stack.enter_context(Reader(plain)))
         elif plain.suffix == ".mcap":
             yield _Mcap(path, stack.enter_context(plain.open("rb")), limit)
@@ -379,13 +380,10 @@ def _open_folder(path: Path, limit: int) -> Bag:
 
 def _described(folder: Path) -> Tuple[List[Path], Topics, bool]:
     """The files and topics of a folder, and whether it is compressed, as its `metadata.yaml` says."""
-    path = folder / "metadata.yaml"
-    check_size("a metadata.yaml", path.stat().st_size, _MAX_METADATA_BYTES)
-    text = path.read_text(encoding="utf-8")
-    if "<<" in text:  # nested merges take unlimited time and memory, and no recorder writes them
-        raise SourceError(f"{path} merges mappings (<<), which no recorder writes")
-    # the parser in C crashes the process on deeply nested values
-    info = YAML(typ="safe", pure=True).load(text)["rosbag2_bagfile_information"]
+    try:
+        info = read_yaml(folder / "metadata.yaml", _MAX_METADATA)["rosbag2_bagfile_information"]
+    except ValueError as err:  # it names the file
+        raise SourceError(str(err)) from err
     is_compressed = (info.get("compression_mode") or "none").lower() != "none"
     if is_compressed and info.get("compression_format") != "zstd":
         raise SourceError(f"{folder} is compressed by {quoted(info.get('compression_format'))}; zstd can be read")

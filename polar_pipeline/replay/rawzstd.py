@@ -31,7 +31,7 @@ DISTANCES = (1, 2, 4)
 
 _MAGIC, _VERSION = b"PZRM", 1
 _HEADER = struct.Struct("<4s4B6I")
-#: Level of zstd: higher ones take up to 20 times as long for 1 % of the size (docs/optimization_log.md).
+#: Level of zstd: higher ones take up to 20 times as long for 1 % of the size.
 _LEVEL = 1
 #: Number of rows, about, whose residuals are compressed to choose the distance.
 _SAMPLED = 128

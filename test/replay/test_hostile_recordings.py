@@ -16,11 +16,11 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 import lz4.frame
 import numpy as np
 import pytest
+import yaml
 import zstandard
 from mcap.data_stream import RecordBuilder
 from mcap.records import Channel, Chunk, ChunkIndex, DataEnd, Footer, Header, Message, Schema, Statistics
 from recorded_frames import START, TOPIC, Row, frames, make_rosbag1, make_rosbag2, serialized, stamp, write
-from ruamel.yaml import YAML
 from support import ROOT, on_cpu
 
 from polar_pipeline import FrameError, Pipeline, cli, messages
@@ -262,11 +262,9 @@ def test_metadata_that_is_none(text: str, tmp_path: Path) -> None:
 )
 def test_metadata_with_other_values(key: str, value: Any, tmp_path: Path) -> None:
     folder = make_rosbag2(tmp_path)
-    yaml = YAML(typ="safe")
-    document = yaml.load((folder / "metadata.yaml").read_text())
+    document = yaml.safe_load((folder / "metadata.yaml").read_text())
     document["rosbag2_bagfile_information"][key] = value
-    with (folder / "metadata.yaml").open("w") as stream:
-        yaml.dump(document, stream)
+    (folder / "metadata.yaml").write_text(yaml.safe_dump(document))
     with pytest.raises(SourceError, match=str(folder)) as caught:
         read(folder)
     assert str(caught.value).isprintable()
