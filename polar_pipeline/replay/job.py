@@ -137,7 +137,7 @@ def finish(
         SourceError: None of the frames could be used.
     """
     if not summary.stamps:
-        causes = [f"{row.frames} x {cause}, the first: {row.reason}" for cause, row in summary.rejected.items()]
+        causes = [f"{len(rows)} x {cause}, the first: {rows[0]}" for cause, rows in summary.rejected.items()]
         text = "; ".join([f"none of the {total} frames of {job.source} could be used; nothing written", *causes])
         raise SourceError(printable(text, MAX_REASON))
     if html is not None:
@@ -148,7 +148,7 @@ def finish(
             summary.samples,
             [((stamp - first) / 1e9, value) for stamp, value in zip(summary.stamps, summary.ssim)],
             summary.timings,
-            [(cause, row.frames, printable(row.reason, MAX_REASON)) for cause, row in summary.rejected.items()],
+            [(cause, len(rows), printable(rows[0], MAX_REASON)) for cause, rows in summary.rejected.items()],
             comparison.rows() if comparison else [],
             options.color_style,
         )

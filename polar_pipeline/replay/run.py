@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Callable, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
@@ -27,14 +27,6 @@ from polar_pipeline.topics import IMAGE, NUMBER_TOPICS, OUTPUT_CAMERA_INFO, PROD
 
 #: Frames whose products are kept for the report.
 SAMPLES = 3
-
-
-@dataclass(frozen=True)
-class Rejected:
-    """Frames that could not be used for one cause: how many, and the message of the first one's error."""
-
-    frames: int
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -96,28 +88,27 @@ class Summary:
         return [row.stamp_ns for row in self.frames if row.stamp_ns is not None and not row.cause]
 
     @cached_property
-    def rejected(self) -> Dict[str, Rejected]:
-        """Cause -> frames that could not be used."""
-        found: Dict[str, Rejected] = {}
+    def rejected(self) -> Dict[str, List[str]]:
+        """Cause -> the error of each frame that could not be used."""
+        reasons: Dict[str, List[str]] = {}
         for row in self.frames:
             if row.cause:
-                before = found.get(row.cause, Rejected(0, row.reason))
-                found[row.cause] = replace(before, frames=before.frames + 1)
-        return found
+                reasons.setdefault(row.cause, []).append(row.reason)
+        return reasons
 
     @property
     def rejected_count(self) -> int:
         """Frames that could not be used."""
-        return sum(row.frames for row in self.rejected.values())
+        return sum(map(len, self.rejected.values()))
 
     @cached_property
     def timings(self) -> Dict[str, List[float]]:
         """Stage -> seconds per frame."""
-        found: Dict[str, List[float]] = {}
+        timings: Dict[str, List[float]] = {}
         for row in self.frames:
             for stage, seconds in row.timings.items():
-                found.setdefault(stage, []).append(seconds)
-        return found
+                timings.setdefault(stage, []).append(seconds)
+        return timings
 
     @property
     def late(self) -> int:

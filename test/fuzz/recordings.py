@@ -100,8 +100,8 @@ class Recordings:
         """Replay a recording, and compress its images."""
         with open_source(path, max_bytes=LIMIT) as source:
             summary = replay(islice(source.records, _RECORDS), source.total, self._pipeline)
-        for cause, row in summary.rejected.items():
-            refused(FrameError(cause, row.reason), *_CAUSES)
+        for cause, reasons in summary.rejected.items():
+            refused(FrameError(cause, reasons[0]), *_CAUSES)
         if path.suffix in (".mcap", ".db3"):
             compress_recording(path, self._folder / "out.mcap", force=True, max_bytes=LIMIT)
 

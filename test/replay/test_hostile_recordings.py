@@ -239,14 +239,14 @@ def test_bad_pictures_in_a_recording_and_in_a_folder(tmp_path: Path, monkeypatch
     os.mkfifo(tmp_path / "folder" / "4.png")
     for source, bad in (("in.mcap", 2), ("folder", 3)):
         summary = run(tmp_path / source)
-        assert (len(summary.stamps), summary.rejected["file"].frames) == (2, bad)
-        assert all(row.reason.isprintable() for row in summary.rejected.values())
+        assert (len(summary.stamps), len(summary.rejected["file"])) == (2, bad)
+        assert all(map(str.isprintable, summary.rejected["file"]))
 
     def exhausted(*_: Any) -> None:
         raise MemoryError
 
     monkeypatch.setattr("polar_pipeline.replay.rawpicture.cv2.imdecode", exhausted)
-    assert "more memory than this process may have" in run(tmp_path / "folder").rejected["file"].reason
+    assert "more memory than this process may have" in run(tmp_path / "folder").rejected["file"][0]
 
 
 # ---------------------------------------------------------------------------------------------------- stamps and names
