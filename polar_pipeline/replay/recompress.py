@@ -108,7 +108,7 @@ def decompress_recording(
     max_bytes: int = MAX_BYTES,
     watch: CopyWatch = unwatched,
 ) -> Dict[str, Conversion]:
-    """The inverse of `compress_recording`: every topic that ends in `/polar_zstd` becomes one of raw images again."""
+    """Copy a recording, with raw images in place of compressed ones, on every topic that ends in `/polar_zstd`."""
     end = f"/{TRANSPORT}"
 
     def renamed(path: Path, known: Topics) -> Dict[str, str]:

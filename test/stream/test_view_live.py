@@ -104,5 +104,5 @@ def test_ctrl_c_ends_and_keeps_what_came(camera: Camera, tmp_path: Path) -> None
 
 def test_a_name_that_is_none(tmp_path: Path, capsys: Any) -> None:
     assert main(["view", "--topic", "no topic", "--save", str(tmp_path / "out.rrd")]) == 1
-    assert "'no topic' is no topic's name" in capsys.readouterr().err
+    assert "'no topic' is not a topic's name" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
