@@ -35,6 +35,7 @@ from polar_pipeline._util.files import replacing
 from polar_pipeline.colormaps import AOLP_MAP, DOLP_MAP
 from polar_pipeline.messages import FLOAT32, IMAGE
 from polar_pipeline.replay.compare import Comparison, ProductComparison, format_rows, open_golden
+from polar_pipeline.replay.job import Job, process_recording
 from polar_pipeline.replay.picture import encode_picture, picture
 from polar_pipeline.replay.report import render
 from polar_pipeline.replay.run import FrameProducts, Summary, replay
@@ -690,3 +691,16 @@ def test_report_holds_everything_and_needs_nothing(mcap: Path) -> None:
     # one frame, whose similarity is not known
     samples = [FrameProducts(1, {"ssim_map": np.full((4, 4), np.nan, np.float32)})]
     assert render("t", {}, samples, [(0.0, math.nan)], {"a": [0.1]}).count("<svg ") == 1
+
+
+def test_the_report_says_what_is_special(tmp_path: Path) -> None:
+    first, second = frames(2)
+    job = Job(write_frames(tmp_path, [first, second, second]), report=tmp_path / "report.html")
+    with Pipeline(products="dolp, ssim", rotate=90, backend="cpu") as pipeline:
+        process_recording(job, pipeline)
+        assert pipeline.options.geometry is not None
+        place = pipeline.options.geometry.describe()
+    text = job.report.read_text()
+    assert place in text
+    assert "2 identical frames in a row" in text
+    assert "lowest block" in text
