@@ -23,7 +23,7 @@ if VERSION is None:
     raise SystemExit(f"{NAME}/__init__.py has no __version__")
 
 REQUIRES = ["numpy>=1.17", "opencv-python-headless>=4.2", "rosbags>=0.9.23", "mcap>=1.6", "tqdm>=4.30"]
-REQUIRES += ["lz4", "zstandard", "ruamel.yaml"]  # as rosbags and mcap need them
+REQUIRES += ["lz4", "zstandard", "pyyaml"]
 REQUIRES += ["jinja2>=2.10"]  # 2.10 is that of Ubuntu 20.04
 # colcon runs this file directly, and there package.xml names the dependencies. pip's names must stay out: apt's OpenCV
 # does not carry them, and the scripts that old setuptools writes (JetPack 5) look up every one of them at each start.
@@ -39,7 +39,6 @@ TEST = [
     "hypothesis",
     "scikit-image>=0.19",
     "colour-demosaicing",
-    "pyyaml",
     "cv-bridge",  # pure Python; reads images as the nodes of others do
 ]
 BATCH = ["dask[distributed]>=2023.5", "fsspec[http]>=2023.1", "pyarrow>=10"]

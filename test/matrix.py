@@ -42,7 +42,7 @@ _KILTED = (
 #: Files that test kernels through a C++ compiler, to which neither Python's version nor ROS matters; and others.
 _OTHER_FILES = (
     *("test_kernels.py", "test_ssim_kernel.py", "test_backend.py", "test_harness.py", "test_sanitizers.py"),
-    *("test_fuzz.py", "test_corpus.py", "test_compile.py"),  # these only try the same code on more inputs
+    *("test_fuzz.py", "test_compile.py"),  # these only try the same code on more inputs
     *("test_package.py", "test_structure.py", "test_benchmarks.py"),  # these look at sources
 )
 #: What storages of S3 are tested with.

@@ -344,7 +344,7 @@ def test_wheel(source: Path, tmp_path: Path) -> None:
     fields = email.message_from_bytes(metadata)
     assert fields["Version"] == polar_pipeline.__version__
     required = {re.split(r"[ <>=;]", line)[0] for line in fields.get_all("Requires-Dist") if "extra ==" not in line}
-    readers = {"rosbags", "mcap", "lz4", "zstandard", "ruamel.yaml"}
+    readers = {"rosbags", "mcap", "lz4", "zstandard", "pyyaml"}
     templates = {str(path.relative_to(ROOT)) for path in TEMPLATES}
     assert {path.relative_to(PACKAGE).parts[0] for path in TEMPLATES} == {"batch", "calibrate", "html", "replay"}
     assert templates <= names

@@ -31,7 +31,7 @@ _FAST_DDS = {"libfastdds.so": 3, "libfastrtps.so": 2}
 
 #: Module -> what does not work without it; "" where nothing works.
 _LIBRARIES = {
-    **dict.fromkeys(("numpy", "cv2", "rosbags", "mcap", "lz4", "zstandard", "ruamel.yaml", "tqdm"), ""),
+    **dict.fromkeys(("numpy", "cv2", "rosbags", "mcap", "lz4", "zstandard", "yaml", "tqdm"), ""),
     "jinja2": "no replay; the library and the live node work",
     **dict.fromkeys(("dask", "distributed", "fsspec", "pyarrow"), "no `polar-pipeline batch` (pip extra batch)"),
     "skimage": "nothing (tests compare with it)",
@@ -41,7 +41,7 @@ _LIBRARIES = {
 }
 _ROS = {
     **dict.fromkeys(
-        ("rclpy", "sensor_msgs", "std_msgs", "diagnostic_msgs", "std_srvs", "rcl_interfaces", "yaml"),
+        ("rclpy", "sensor_msgs", "std_msgs", "diagnostic_msgs", "std_srvs", "rcl_interfaces"),
         "no live node and no play; library and replay work",
     ),
     **dict.fromkeys(("launch", "launch_ros"), "no launch files; run polar_pipeline_node itself"),

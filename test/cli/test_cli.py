@@ -602,7 +602,7 @@ def test_play_without_ros_says_so(pictures: Path, capsys: Any, monkeypatch: Any)
 def test_play_to_what_is_no_topic(topic: str, pictures: Path, capsys: Any) -> None:
     pytest.importorskip("rclpy")
     assert main(["play", str(pictures), "--to", topic]) == 1
-    assert "is no topic's name" in capsys.readouterr().err
+    assert "is not a topic's name" in capsys.readouterr().err
 
 
 @pytest.mark.ros

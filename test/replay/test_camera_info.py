@@ -13,7 +13,6 @@ from rosbags.typesys import Stores, get_typestore
 
 from polar_pipeline import Pipeline, messages
 from polar_pipeline.cli.entry import main
-from polar_pipeline.geometry import LensCalibration, make_lens
 from polar_pipeline.messages import CAMERA_INFO, IMAGE
 from polar_pipeline.replay.job import Job, process_recording
 from polar_pipeline.replay.limits import SourceError
@@ -143,24 +142,6 @@ def test_products_have_a_calibration_beside_them(tmp_path: Path) -> None:
     ]
     merge_segments(Job(**{**fields, "products": tmp_path / "merged.mcap"}), parts, total, pipeline.options)
     assert (tmp_path / "merged.mcap").read_bytes() == (tmp_path / "out.mcap").read_bytes()
-
-
-def lens() -> LensCalibration:
-    info = calibration(50.0)
-    return make_lens(SHAPE, "plumb_bob", info.d.tolist(), info.k.tolist(), info.r.tolist(), info.p.tolist())
-
-
-def test_rectified_products_have_the_calibration_that_rectified_them(tmp_path: Path) -> None:
-    """Also where the recording has none, or another."""
-    for name, infos in (("without", {}), ("other", {"/left/camera_info": [serialized()]})):
-        path = write(tmp_path / f"{name}.mcap", infos)
-        job = Job(path, products=tmp_path / f"{name}-out.mcap")
-        process_recording(job, Pipeline(products=PRODUCTS, backend="cpu", rectify=lens()))
-        found = written(tmp_path / f"{name}-out.mcap")
-        assert set(found) == BESIDE
-        for _, info in found["/polarization/camera_info"]:
-            assert not info.d.any()
-            np.testing.assert_allclose(info.k, [25, 0, 10.5, 0, 25, 7.5, 0, 0, 1])
 
 
 @pytest.mark.parametrize(
