@@ -293,7 +293,11 @@ def test_the_limit_is_kept(tmp_path: Path) -> None:
         for size in random.Random(seed).choices([100, 400, 900, 1000], k=25):
             with reserved(tmp_path, size, 1000, "x") as entry:
                 (entry / "data").write_bytes(bytes(size))
-                sizes = [int(path.name.split("_")[1]) for path in tmp_path.glob("copy_*") if (path / "data").exists()]
+                sizes = [
+                    int(path.name.split("_")[3])
+                    for path in tmp_path.glob("polar_pipeline_copy_*")
+                    if (path / "data").exists()
+                ]
                 largest = max(largest, sum(sizes))
         return largest
 
@@ -304,7 +308,7 @@ def test_the_limit_is_kept(tmp_path: Path) -> None:
 
 def test_a_killed_process_leaves_no_reservation(tmp_path: Path) -> None:
     """Other files in the folder stay."""
-    (tmp_path / "copy_1_notes").write_bytes(b"mine")
+    (tmp_path / "polar_pipeline_copy_notes").write_bytes(b"mine")
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     try:
         assert holder.stdout
@@ -312,10 +316,10 @@ def test_a_killed_process_leaves_no_reservation(tmp_path: Path) -> None:
     finally:
         holder.kill()
         holder.communicate()
-    assert len(list(tmp_path.glob("copy_1000_*"))) == 1, "it had no time to remove it"
+    assert len(list(tmp_path.glob("polar_pipeline_copy_1000_*"))) == 1, "it had no time to remove it"
     with reserved(tmp_path, 1000, 1000, "y") as entry:
-        assert list(tmp_path.glob("copy_1000_*")) == [entry]
-    (tmp_path / "copy_1_notes").unlink()
+        assert list(tmp_path.glob("polar_pipeline_copy_1000_*")) == [entry]
+    (tmp_path / "polar_pipeline_copy_notes").unlink()
     assert_empty(tmp_path)
 
 
