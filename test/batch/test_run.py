@@ -20,7 +20,7 @@ from pyarrow import parquet
 from recordings import PERIOD, is_writing, partial_files, record
 from support import wait_for
 
-from polar_pipeline import Pipeline, cli
+from polar_pipeline import Pipeline
 from polar_pipeline.batch.cluster import check_workers, local_client
 from polar_pipeline.batch.library import process
 from polar_pipeline.batch.recordings import list_recordings
@@ -92,10 +92,6 @@ def test_the_results_of_replay(client: Client, sources: List[str], split: int, t
     found = {name: (row.frames, row.rejected) for name, row in batch.outcomes.items()}
     assert found == {"r0": (11, 1), "r1": (12, 1), "r2": (13, 1)}
     check(sources, tmp_path / "out", tmp_path)
-    words = ["replay", sources[0], "-o", str(tmp_path / "of_replay.mcap"), "--products", "dolp,aolp,ssim"]
-    assert cli.main([*words, "--ssim-mode", "temporal", "--backend", "cpu"]) == 0
-    of_batch = (tmp_path / "out" / "recordings" / "r0" / "products.mcap").read_bytes()
-    assert (tmp_path / "of_replay.mcap").read_bytes() == of_batch
     assert (tmp_path / "out" / "index.html").stat().st_size > 0
 
 
