@@ -200,13 +200,19 @@ def replayed(source: Path, out: Path, *words: str) -> bytes:
     return out.read_bytes()
 
 
-def test_params(source: Path, tmp_path: Path, capsys: Any) -> None:
-    path = tmp_path / "params.yaml"
+def test_params(source: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second batch, in which all is complete, starts no worker, and writes the page again."""
+    path, out = tmp_path / "params.yaml", tmp_path / "out"
     path.write_text(PARAMS)
     words = ["--products", "dolp,ssim", "--params", str(path)]
-    found = batch(source, tmp_path / "out", *words)
+    found = batch(source, out, *words)
     assert found == replayed(source, tmp_path / "same.mcap", *words)
     assert found != replayed(source, tmp_path / "other.mcap", *words[:2])
+    (out / "index.html").unlink()
+    monkeypatch.setattr(cluster, "local_client", None)
+    assert batch(source, out, *words) == found
+    assert "1 ok, 0 differ, 0 failed; 1 were complete already" in capsys.readouterr().out
+    assert (out / "index.html").exists()
     path.write_text("/**: {ros__parameters: {co_sitted: false}}")
     assert cli.main(["batch", str(source), "-o", str(tmp_path / "none"), *words]) == 2
     assert "co_sitted" in capsys.readouterr().err
@@ -219,17 +225,6 @@ def test_reference(source: Path, tmp_path: Path) -> None:
     found = batch(source, tmp_path / "out", *words, str(tmp_path / "earlier"))
     reference = tmp_path / "earlier" / "recordings" / "drive" / "products.mcap"
     assert found == replayed(source, tmp_path / "same.mcap", *words, str(reference))
-
-
-def test_all_complete(source: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No worker is started; the page is written again."""
-    batch(source, tmp_path / "out")
-    page = tmp_path / "out" / "index.html"
-    page.unlink()
-    monkeypatch.setattr(cluster, "local_client", None)
-    batch(source, tmp_path / "out")
-    assert "1 ok, 0 differ, 0 failed; 1 were complete already" in capsys.readouterr().out
-    assert page.exists()
 
 
 def test_products_of_a_golden_recording(source: Path, tmp_path: Path) -> None:

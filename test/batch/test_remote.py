@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import random
 import resource
 import sys
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,7 +18,7 @@ pytest.importorskip("fsspec")
 
 from recordings import record
 from servers import SLOW_PIECES, SLOW_S, S3Storage, Storage, WebStorage
-from support import TIMEOUT, wait_for
+from support import wait_for
 
 from polar_pipeline import cli
 from polar_pipeline.batch import remote
@@ -290,32 +289,24 @@ def test_a_killed_process_leaves_no_reservation(tmp_path: Path) -> None:
 
 
 def test_a_small_reservation_does_not_pass_a_large_one(tmp_path: Path) -> None:
-    granted: List[str] = []
+    """One that waits for space holds the lock that a later one needs."""
+    granted: List[int] = []
 
-    def reserve(size: int, name: str, release: threading.Event) -> None:
-        with reserved(tmp_path, size, 1000, name):
-            granted.append(name)
-            release.wait(TIMEOUT)
+    def reserve(size: int) -> None:
+        with reserved(tmp_path, size, 1000, "x"):
+            granted.append(size)
 
-    events = [threading.Event() for _ in range(3)]
-    rows = list(zip((600, 800, 100), ("first", "large", "small"), events))
-    threads = [threading.Thread(target=reserve, args=row) for row in rows]
-    for thread in threads:
-        thread.start()
-        time.sleep(0.3)  # so that they request in this order; a slow machine makes this test weaker, not wrong
-    assert granted == ["first"]
-    events[0].set()
-    wait_for(lambda: len(granted) == 3, "the others, which fit together")
-    for event in events:
-        event.set()
-    for thread in threads:
-        thread.join(TIMEOUT)
-    assert_empty(tmp_path)
+    def is_locked() -> bool:
+        with (tmp_path / ".lock").open("w") as queue:
+            try:
+                fcntl.flock(queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
 
-
-def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(StorageError, match=r"the spool .*file/spool cannot be used: Not a directory"), reserved(
-        tmp_path / "file" / "spool", 1, 1, "x"
-    ):
-        raise AssertionError("there is no copy")
+    with ThreadPoolExecutor(2) as pool, reserved(tmp_path, 600, 1000, "x"):
+        pool.submit(reserve, 800)
+        wait_for(is_locked, "the large one to wait")
+        pool.submit(reserve, 100)
+        assert granted == []
+    assert sorted(granted) == [100, 800]

@@ -86,31 +86,21 @@ def test_lost_frames_are_not_known_without_a_period_and_after_a_pause(
 
 
 def test_rows_of_a_real_replay() -> None:
-    """Means against NumPy over the products, and a rejected frame between others."""
-    x = np.mgrid[:70, :80][1]
-    raws = [np.rint(110 + 80 * np.sin((x + k) / 9) + 9 * (x % 2)).astype(np.uint8) for k in range(3)]
-    raws[2][:, :20] = 255  # saturated
-    records = [
-        Recorded(START + k * PERIOD, IMAGE, bytes(messages.encode_image(START + k * PERIOD, "", "mono8", raw)))
-        for k, raw in enumerate(raws)
-    ]
+    """A rejected frame between others."""
+    raws = np.random.default_rng(0).integers(20, 250, (2, 70, 80)).astype(np.uint8)
+    records = [Recorded(START, IMAGE, bytes(messages.encode_image(START, "", "mono8", raw))) for raw in raws]
     records.insert(1, Recorded(START + 1, IMAGE, FrameError("size", "of no use")))
-    for dtype, scale in (("float32", 1), ("uint8", 255)):
-        with Pipeline(products="intensity, dolp, ssim", backend="cpu", dtype=dtype) as pipeline:
-            done = replay(records, len(records), pipeline)
-            results = [pipeline(raw) for raw in raws]
-        rows = frame_table(done).to_pylist()
-        assert [row["cause"] for row in rows] == [None, "size", None, None]
-        assert set(done.timings) <= set(STAGES)
-        for row, result in zip([rows[0], *rows[2:]], results):
-            dolp = result["dolp"].astype(float) / scale
-            valid = dolp[~np.isnan(dolp)] if dtype == "float32" else dolp[dolp > 0]
-            assert row["intensity"] == pytest.approx(float(np.mean(result["intensity"] / scale)), rel=1e-5)
-            assert row["dolp"] == pytest.approx(float(valid.mean()), rel=1e-5)
-            assert row["ssim"] == pytest.approx(float(result["ssim"]), abs=1e-6)
-            assert row["lowest"] == pytest.approx(float(result.blocks.min()), abs=1e-6)
-            assert row["saturated"] == pytest.approx(result.invalid[0] / result["dolp"].size)
-        assert rows[3]["saturated"] > 0.2
+    with Pipeline(products="intensity, dolp, ssim", backend="cpu") as pipeline:
+        done = replay(records, len(records), pipeline)
+        results = [pipeline(raw) for raw in raws]
+    rows = frame_table(done).to_pylist()
+    assert [row["cause"] for row in rows] == [None, "size", None]
+    assert set(done.timings) <= set(STAGES)
+    for row, result in zip([rows[0], rows[2]], results):
+        for name in ("intensity", "dolp", "ssim"):
+            assert row[name] == pytest.approx(float(np.nanmean(result[name])), rel=1e-5)
+        assert row["lowest"] == pytest.approx(float(result.blocks.min()), abs=1e-6)
+        assert row["saturated"] == pytest.approx(result.invalid[0] / result["dolp"].size)
 
 
 def test_files_keep_every_value_and_are_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
