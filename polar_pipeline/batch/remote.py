@@ -27,8 +27,6 @@ ATTEMPTS = 4
 BACKOFF_S = 0.5
 #: Seconds without a byte after which a request counts as failed.
 STALL_S = 60.0
-#: What pip installs for a scheme.
-_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "http": "aiohttp", "https": "aiohttp"}
 #: Properties that distinguish versions of an object, the best first.
 _VERSIONS = (
     *("etag", "generation", "version_id", "content-md5", "md5hash", "md5", "last-modified", "lastmodified"),
@@ -71,9 +69,7 @@ def _storage(url: str) -> Any:
             settings["max_concurrency"] = given.get("max_concurrency", 1)
         storage = fsspec.filesystem(scheme, **settings)
     except ImportError as err:
-        needed = _PACKAGES.get(scheme)
-        advice = f"pip install {needed}" if needed else shown(str(err))
-        raise StorageError(f"{scheme}:// needs a package that is not installed: {advice}") from err
+        raise StorageError(f"{scheme}:// needs a package that is not installed: {shown(str(err))}") from err
     except Exception as err:  # a wrong setting in fsspec's configuration, or no credentials
         if scheme not in fsspec.available_protocols():
             expected = "expected a path, s3://, gs://, https://, or another of fsspec"

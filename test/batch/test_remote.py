@@ -117,7 +117,7 @@ def test_what_is_not_there(storage: Storage) -> None:
     ("source", "text"),
     [
         ("nothing://x/y.mcap", "nothing:// is unknown; expected a path, s3://, gs://, https://"),
-        ("s3://b/x.mcap", "s3:// needs a package that is not installed: pip install s3fs"),
+        ("s3://b/x.mcap", "s3:// needs a package that is not installed: Install s3fs"),
     ],
 )
 def test_unknown_schemes_and_missing_packages(source: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:

