@@ -48,6 +48,8 @@ _OTHER_FILES = (
 )
 #: Files of long tests with ROS.
 _LONG_FILES = ("test_bench.py", "test_drill*.py", "test_attack.py")
+#: Beginnings of the names of what the rows do not use.
+_LEFT_OUT = ("nvidia-cuda-", "ruff", "mypy", "vermin", "clang-format")
 #: What storages of S3 are tested with.
 _S3 = ("moto[s3]", "flask", "flask-cors", "s3fs")
 
@@ -119,44 +121,45 @@ def interpreter(version: str) -> str:
     raise SkipError(f"no Python {version} with venv on this machine")
 
 
-def install(python: Path, log: Path, *requirements: str) -> None:
-    """Install packages.
+def install(python: Path, log: Path, *arguments: str) -> None:
+    """Install packages by pip's arguments.
 
     Raises:
         SkipError: They cannot be had.
     """
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    if call([*pip, *requirements], log):
-        raise SkipError(f"pip cannot install {' '.join(requirements)} (see {log.relative_to(ROOT)})")
+    if call([*pip, *arguments], log):
+        raise SkipError(f"pip cannot install {' '.join(arguments)} (see {log.relative_to(ROOT)})")
 
 
-def environment(name: str, version: str, log: Path, *requirements: str) -> Path:
-    """Python of a virtual environment with what the tests need; made again when the packaging changes.
+def requirements() -> List[str]:
+    """What the package and its extra `dev` need, but for compilers and linters, as pip takes it."""
+    code = r"from importlib.metadata import requires; print(*requires('polar_pipeline'), sep='\n')"
+    lines = subprocess.run([str(here()), "-c", code], cwd=str(ROOT), stdout=subprocess.PIPE, text=True, check=True)
+    wanted = [line for line in lines.stdout.splitlines() if " extra == " not in line or line.endswith('"dev"')]
+    plain = [re.sub(r"(;| and) extra == .*", "", line) for line in wanted]
+    return [line for line in plain if not line.startswith(_LEFT_OUT)]
 
-    The package itself is read from the checkout: installed, it would rewrite its metadata beside the sources.
+
+def environment(name: str, version: str, log: Path, *more: str) -> Path:
+    """Python of a virtual environment with what the tests need; made again when that changes.
+
+    The package itself is read from the checkout. Only modules that are used are compiled to bytecode.
 
     Raises:
         SkipError: There is no such Python, or no package index.
     """
-    folder = FOLDER / name
+    folder, needed = FOLDER / name, [*requirements(), *more]
     python, stamp = folder / "bin" / "python", folder / "installed"
-    wanted = "\n".join([(ROOT / "setup.py").read_text(encoding="utf-8"), *requirements])
-    if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == "\n".join(needed):
         return python
     shutil.rmtree(folder, ignore_errors=True)
     base = interpreter(version)
     if call([base, "-m", "venv", folder], log):
         raise SkipError(f"{base} makes no virtual environment (see {log.relative_to(ROOT)})")
     install(python, log, "--upgrade", "pip")
-    with tempfile.TemporaryDirectory() as copy:  # what pip reads to find what the package depends on
-        for name in ("setup.py", "pyproject.toml", "README.md", "package.xml"):
-            shutil.copy2(ROOT / name, copy)  # with the time of change: the kernels of the checkout are not built again
-        for name in ("polar_pipeline", "resource", "kernels"):
-            shutil.copytree(ROOT / name, Path(copy) / name, ignore=shutil.ignore_patterns("__pycache__"))
-        install(python, log, f"{copy}[dev]", *requirements)
-    if call([python, "-m", "pip", "uninstall", "--yes", "--quiet", "polar_pipeline"], log):
-        raise SkipError("pip cannot uninstall the copy of the package")
-    stamp.write_text(wanted, encoding="utf-8")
+    install(python, log, "--no-compile", *needed)
+    stamp.write_text("\n".join(needed), encoding="utf-8")
     return python
 
 

@@ -66,11 +66,10 @@ def representative(
     """
     chosen = _cover(rows, features)
     others = set(range(len(rows))) if more is None else _cover(rows, more)
-    every = [(row if type(row) is tuple else (row,), index) for index, row in enumerate(rows)]
     return [
-        pytest.param(*values, marks=() if index in chosen else pytest.mark.exhaustive)
-        for values, index in every
-        if index in chosen or (IS_EXHAUSTIVE and index in others)
+        pytest.param(*(row if type(row) is tuple else (row,)), marks=() if k in chosen else pytest.mark.exhaustive)
+        for k, row in enumerate(rows)
+        if k in chosen or (IS_EXHAUSTIVE and k in others)
     ]
 
 
