@@ -13,6 +13,8 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) +
 RUN := .venv/bin/python -m
 # The tests start some hundred Python processes: compiled once, each takes a third less time.
 unexport PYTHONDONTWRITEBYTECODE
+# pip compiles nothing ahead, which takes 15 s: Python compiles the modules that are used. pip wants a "no" here.
+export PIP_NO_COMPILE := no
 # OpenBLAS has its threads wait busily for 2^26 cycles after each piece of work, the start of a process among it, and the
 # tests' cores have other work.
 export OPENBLAS_THREAD_TIMEOUT := 4
