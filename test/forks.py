@@ -77,9 +77,9 @@ class Fork:
 
 @lru_cache(maxsize=None)
 def _context() -> Any:
-    """Starts copies of a server that has imported what the node needs, and the message definitions."""
+    """Starts copies of a server that has imported what the node needs."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["drill", "polar_pipeline.ros.main", "forked_messages"])
+    context.set_forkserver_preload(["drill", "polar_pipeline.ros.main"])
     return context
 
 

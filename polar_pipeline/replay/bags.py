@@ -18,10 +18,10 @@ from mcap.records import Attachment, Channel, Message, Metadata, Schema
 from rosbags.rosbag1 import Reader
 from ruamel.yaml import YAML
 
-from polar_pipeline import messages
 from polar_pipeline._util.documents import regular_status
 from polar_pipeline._util.files import temporary_folder
 from polar_pipeline._util.text import quoted
+from polar_pipeline.replay.definitions import from_ros1
 from polar_pipeline.replay.limits import SourceError, Span, check_size, megabytes
 from polar_pipeline.sensor.frames import FrameError
 
@@ -234,7 +234,7 @@ class _Rosbag1(Bag):
         chosen = [row for row in self._reader.connections if (row.topic, row.msgtype) == (topic, kind)]
         for _, time_ns, data in self._reader.messages(chosen, *(span or ())):
             try:
-                yield time_ns, messages.from_ros1(data, kind)
+                yield time_ns, from_ros1(data, kind)
             except FrameError as err:  # noqa: PERF203
                 yield time_ns, err
 

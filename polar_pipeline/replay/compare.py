@@ -96,7 +96,7 @@ def product_array(kind: str, cdr: Cdr) -> np.ndarray:
         FrameError: The bytes are not such a message, or no product is published as such an image.
     """
     if kind == FLOAT32:
-        return np.array(messages.decode(cdr, FLOAT32).data, np.float32)
+        return np.array(messages.decode_float32(cdr))
     return messages.to_array(messages.decode_image(cdr))
 
 

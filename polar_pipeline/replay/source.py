@@ -132,13 +132,12 @@ def decompress_image(message: Cdr, max_bytes: int = MAX_BYTES) -> ImageMessage:
     Raises:
         FrameError: It cannot be decoded (causes `cdr`, `file`, `size`, `type`).
     """
-    compressed = messages.decode(message, COMPRESSED)
-    messages.check_header(compressed.header)
-    stamp_ns, frame_id = messages.stamp_of(compressed), compressed.header.frame_id
+    compressed = messages.decode_compressed(message)
+    stamp_ns, frame_id = compressed.stamp_ns, compressed.frame_id
     try:
         if is_raw_zstd(compressed.format):
             return decompress_raw(compressed.data.data, stamp_ns, frame_id, max_bytes)
-        pixels = decode_picture(compressed.data, max_bytes)
+        pixels = decode_picture(compressed.data.data, max_bytes)
     except FrameError as err:
         raise FrameError(err.cause, f"a compressed image of format {quoted(compressed.format)}: {err}") from err
     return _as_message(pixels, stamp_ns, frame_id)

@@ -13,6 +13,7 @@ from fuzz.engine import Case, Target, WrongError, refused
 from fuzz.mutate import Writer, mutated, some_bytes, special
 from polar_pipeline import messages
 from polar_pipeline.messages import IMAGE
+from polar_pipeline.replay.definitions import from_ros1
 from polar_pipeline.sensor.frames import FrameError
 
 _KINDS = ["image"] * 6 + ["camera_info", "camera_info", "ros1", "ros1"]
@@ -104,7 +105,7 @@ class Messages(Target):
             if case.kind == "camera_info":
                 message = messages.decode_camera_info(data)
             else:
-                data = bytes(messages.from_ros1(data, IMAGE)) if case.kind == "ros1" else data
+                data = bytes(from_ros1(data, IMAGE)) if case.kind == "ros1" else data
                 message = messages.decode_image(memoryview(bytearray(data)))
         except FrameError as err:
             if wanted is not None and not wanted.loose and not _is_beyond_limits(wanted.fields):

@@ -7,6 +7,7 @@ from typing import Any, Iterator
 
 import numpy as np
 import pytest
+from rosbags_messages import decode
 from support import wait_for
 from test_processor import RAW, settings
 from test_publisher import Bench, calibration, demand
@@ -64,7 +65,7 @@ def test_frames_become_messages(engine: Engine) -> None:
     dolp = messages.decode_image(sent["polarization/dolp"])
     assert (dolp.stamp_ns, dolp.frame_id) == (7, "camera")
     np.testing.assert_array_equal(messages.to_array(dolp), expected["dolp"])
-    assert messages.decode(sent["quality/ssim"], messages.FLOAT32).data == float(expected["ssim"])
+    assert decode(sent["quality/ssim"], messages.FLOAT32).data == float(expected["ssim"])
     wait_for(lambda: engine.topics[LATENCY].published, "its times")
     assert len(engine.topics["latency/total_ms"].published) == 1
     values = engine.values()

@@ -36,15 +36,10 @@ def matrices(f: float) -> Tuple[List[float], List[float]]:
 
 
 def calibration(index: int, f: float) -> bytes:
-    types = messages.typestore().types
-    header = types["std_msgs/msg/Header"](
-        types["builtin_interfaces/msg/Time"](*divmod(START + index * PERIOD, 10**9)), "cam"
-    )
     k, p = (np.array(row, float) for row in matrices(f))
-    roi = types["sensor_msgs/msg/RegionOfInterest"](0, 0, 0, 0, False)
     d = np.array([-0.2, 0.05, 0, 0, 0])
-    info = types[messages.CAMERA_INFO](header, *SHAPE, "plumb_bob", d, k, np.eye(3).reshape(-1), p, 0, 0, roi)
-    return bytes(messages.encode(info, messages.CAMERA_INFO))
+    info = messages.CameraInfo(0, "", *SHAPE, "plumb_bob", d, k, np.eye(3).reshape(-1), p)
+    return bytes(messages.encode_camera_info(info, START + index * PERIOD, "cam"))
 
 
 def lens(f: float) -> LensCalibration:
