@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Iterator, Optional
 
 import numpy as np
-from tqdm import tqdm
 
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.text import printable
@@ -22,6 +21,7 @@ from polar_pipeline.cli.argument_types import parse_number
 from polar_pipeline.cli.errors import FailureError, UsageError, show_error
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_options
 from polar_pipeline.cli.outputs import check_output_files, report_path
+from polar_pipeline.cli.progress import with_bar
 from polar_pipeline.cli.source_arguments import add_size_limit_argument
 from polar_pipeline.options import Options
 from polar_pipeline.sensor.frames import FrameError
@@ -101,8 +101,7 @@ def run(values: argparse.Namespace) -> int:
 def _result(values: argparse.Namespace, options: Options, table: Optional[Path]) -> CalibrationResult:
     is_unknown = values.angles == _UNKNOWN
     with open_session(values.source, options, table, is_unknown, values.topic, values.max_bytes) as session:
-        with tqdm(session.frames, total=session.total, unit="frame", disable=None) as bar:
-            sums = add_frames(bar, options)
+        sums = add_frames(with_bar(session.frames, session.total), options)
         facts = SessionFacts(
             options.sensor,
             options.roi_offset,

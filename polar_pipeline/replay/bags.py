@@ -6,7 +6,6 @@ The mcap library, SQLite and rosbags read them; memory holds messages whose time
 from __future__ import annotations
 
 import io
-import re
 import sqlite3
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path, PurePath
@@ -21,6 +20,7 @@ from ruamel.yaml import YAML
 from polar_pipeline._util.documents import regular_status
 from polar_pipeline._util.files import temporary_folder
 from polar_pipeline._util.text import quoted
+from polar_pipeline.replay.bagfiles import ZSTD, bag_files, is_bag_file, numbered, plain_name
 from polar_pipeline.replay.definitions import from_ros1
 from polar_pipeline.replay.limits import SourceError, Span, check_size, megabytes
 from polar_pipeline.sensor.frames import FrameError
@@ -42,11 +42,6 @@ _MAX_METADATA_BYTES = 1 << 20
 _DISK_FACTOR = 16
 #: Bytes that are inflated at a time.
 _PIECE_BYTES = 1 << 20
-#: Suffixes of a recorder's files, and the one that is added to compressed files.
-_SUFFIXES = (".mcap", ".db3")
-_ZSTD = ".zstd"
-#: What the name of a recorder's file begins with, and its number.
-_NUMBERED = re.compile(r"(.*?)(?:_([0-9]{1,9}))?")
 #: Type of a channel whose messages have none.
 _NO_TYPE = Schema(0, b"", "", "")
 
@@ -245,34 +240,6 @@ class _Rosbag1(Bag):
 # ---------------------------------------------------------------------------------------------------------------- files
 
 
-def is_bag_file(path: Path) -> bool:
-    """Whether a file has the name of a recorder's file: `.mcap`, `.db3`, `.mcap.zstd` or `.db3.zstd`."""
-    return PurePath(_plain_name(path)).suffix in _SUFFIXES
-
-
-def bag_files(folder: Path) -> List[Path]:
-    """A recorder's files in a folder, in the order of recording: by the number that their names end in.
-
-    If a file exists both compressed and uncompressed, the compressed one is left out: a recorder that was killed had
-    not finished it.
-    """
-    files = {path.name: path for path in folder.iterdir() if is_bag_file(path)}
-    chosen = [path for name, path in files.items() if not (path.suffix == _ZSTD and _plain_name(path) in files)]
-    return sorted(chosen, key=lambda path: (_numbered(path)[1], path.name))
-
-
-def _plain_name(path: Path) -> str:
-    """The name that a file has when it is not compressed."""
-    return path.stem if path.suffix == _ZSTD else path.name
-
-
-def _numbered(path: Path) -> Tuple[str, int]:
-    """The name of a recorder's file without its number, and that, or -1 without one."""
-    name = PurePath(_plain_name(path))
-    start, number = re.fullmatch(_NUMBERED, name.stem).groups()  # type: ignore[union-attr]
-    return f"{start}{name.suffix}", int(number or -1)
-
-
 @contextmanager
 def inflated(path: Path, limit: int) -> Iterator[Path]:
     """A recorder's file, or while the block lasts an inflated copy of it if its name says that it is compressed.
@@ -281,12 +248,12 @@ def inflated(path: Path, limit: int) -> Iterator[Path]:
         SourceError: The copy would take more on disk than `_DISK_FACTOR` times the limit.
         ZstdError: The file is damaged.
     """
-    if path.suffix != _ZSTD:
+    if path.suffix != ZSTD:
         yield path
         return
     most = _DISK_FACTOR * limit
     with temporary_folder("inflated") as folder:
-        copy = folder / _plain_name(path)
+        copy = folder / plain_name(path)
         with path.open("rb") as stream, copy.open("wb") as out:
             source = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
             for piece in iter(lambda: source.read(_PIECE_BYTES), b""):
@@ -344,7 +311,7 @@ class _Folder(Bag):
                 yield from file.records()
 
     def spans(self) -> Optional[List[Span]]:
-        if any(path.suffix == _ZSTD for path in self._files):
+        if any(path.suffix == ZSTD for path in self._files):
             return None
         spans: List[Span] = []
         for path in self._files:
@@ -363,7 +330,7 @@ def _open_folder(path: Path, limit: int) -> Bag:
         files, topics, is_compressed = _described(path)
     else:
         files, is_compressed = bag_files(path), False
-        names, numbers = (set(parts) for parts in zip(*map(_numbered, files)))
+        names, numbers = (set(parts) for parts in zip(*map(numbered, files)))
         if len(names) > 1 or len(numbers) < len(files):
             raise SourceError(f"{path} has no metadata.yaml, and files of several recordings: name one of them")
         rows: List[Tuple[str, str, int]] = []
@@ -371,7 +338,7 @@ def _open_folder(path: Path, limit: int) -> Bag:
             with open_recording(part, limit) as file:
                 rows += [(topic, kind, count) for topic, (kind, count) in file.topics.items()]
         topics = _counted(rows)
-    if is_compressed or files[0].suffix == _ZSTD:
+    if is_compressed or files[0].suffix == ZSTD:
         return _Folder(files, topics, limit, "zstd")
     with open_recording(files[0], limit) as first:
         return _Folder(files, topics, limit, first.compression)

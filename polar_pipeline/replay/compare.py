@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import cv2
 import numpy as np
@@ -17,11 +17,13 @@ from polar_pipeline._util.text import printable
 from polar_pipeline.coefficients import LUMA, SSIM_C1, SSIM_C2, SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.messages import FLOAT32, IMAGE, Cdr
 from polar_pipeline.products import PRODUCTS, full_level, get_products, level_scale
-from polar_pipeline.replay.bags import Bag, Topics, open_recording
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span, reading
 from polar_pipeline.replay.source import Recorded
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import PRODUCT_TOPICS
+
+if TYPE_CHECKING:  # needs the extra `recordings`
+    from polar_pipeline.replay.bags import Bag, Topics
 
 #: AoLP is compared where the golden DoLP reaches the first, DoLP and AoLP where the golden intensity reaches the
 #: second: below them is mostly noise.
@@ -125,6 +127,8 @@ def golden_products(path: Path, max_bytes: int = MAX_BYTES) -> Tuple[str, ...]:
 
     The arguments and errors are those of `open_golden`.
     """
+    from polar_pipeline.replay.bags import open_recording
+
     with reading(path), open_recording(path, max_bytes) as recording:
         return get_products(_product_topics(path, recording.topics))
 
@@ -140,6 +144,8 @@ def open_golden(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Golden]:
     Raises:
         SourceError: It cannot be read, holds no products, or holds one twice.
     """
+    from polar_pipeline.replay.bags import open_recording
+
     with ExitStack() as stack:
         with reading(path):
             golden = Golden(path, stack.enter_context(open_recording(path, max_bytes)))

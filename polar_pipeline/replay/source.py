@@ -5,21 +5,23 @@ from __future__ import annotations
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Callable, Generator, Iterable, Iterator, List, Optional, Tuple, TypeVar, Union
+from typing import TYPE_CHECKING, Callable, Generator, Iterable, Iterator, List, Optional, Tuple, TypeVar, Union
 
 import numpy as np
-import zstandard
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, IMAGE, Cdr, ImageMessage
-from polar_pipeline.replay.bags import Topics, bag_files, is_bag_file, open_recording
+from polar_pipeline.replay.bagfiles import bag_files, is_bag_file
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span, check_size, described, reading
 from polar_pipeline.replay.rawpicture import decode_picture, read_raw
 from polar_pipeline.replay.rawzstd import TRANSPORT, decompress_raw, is_raw_zstd
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import camera_info_beside
+
+if TYPE_CHECKING:  # needs the extra `recordings`, without which pictures can be read too
+    from polar_pipeline.replay.bags import Topics
 
 #: An item of a recording.
 Item = TypeVar("Item")
@@ -100,6 +102,8 @@ class Recorded:
         check_size("a message", len(self.data), self.max_bytes)
         if bytes(self.data[:4]) != _ZSTD_MAGIC:
             return self.data
+        import zstandard
+
         try:
             check_size("a message", zstandard.frame_content_size(self.data), self.max_bytes)
             return zstandard.ZstdDecompressor().decompress(self.data, max_output_size=self.max_bytes)
@@ -204,6 +208,8 @@ def open_source(
     with ExitStack() as stack:
         with reading(path):
             if is_recording(path):
+                from polar_pipeline.replay.bags import open_recording
+
                 recording = stack.enter_context(open_recording(path, max_bytes))
                 chosen = choose_topic(path, recording.topics, topic, kinds)
                 kind, total = recording.topics[chosen]

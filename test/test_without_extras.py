@@ -1,0 +1,132 @@
+"""The library, the command line and the node with nothing but what ROS 2 and apt have: no extra can be imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import List
+
+import numpy as np
+import pytest
+from support import FRAMES, ROOT
+
+from polar_pipeline import Pipeline
+
+#: Refuses modules that `pip install` brings with an extra, and pip's Jinja; then runs what follows.
+WITHOUT = """
+import importlib.abc
+import sys
+
+EXTRAS = {"rosbags", "mcap", "lz4", "zstandard", "ruamel", "tqdm", "jinja2", "dask", "distributed", "fsspec"}
+EXTRAS |= {"pyarrow", "rerun", "aiohttp", "skimage", "cupy", "kernel_tuner", "elftools"}
+
+
+class Refused(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in EXTRAS:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Refused())
+"""
+
+#: A node that is sent a frame; prints the mean of a product.
+NODE = """
+import numpy as np
+import rclpy
+from sensor_msgs.msg import CameraInfo, Image
+
+from polar_pipeline import messages
+from polar_pipeline.ros.node import PolarNode
+
+rclpy.init()
+node = PolarNode(argv=["node", "--ros-args", "-p", "backend:=cpu"])
+other = rclpy.create_node("other")
+products, raw = [], np.arange(32 * 48, dtype=np.uint8).reshape(32, 48)
+infos = []
+other.create_subscription(Image, "polarization/dolp", products.append, 5, raw=True)
+other.create_subscription(CameraInfo, "polarization/camera_info", infos.append, 5)
+frames = other.create_publisher(Image, "image_raw", 5)
+camera = other.create_publisher(CameraInfo, "camera_info", 5)
+executor = rclpy.executors.SingleThreadedExecutor()
+executor.add_node(node)
+executor.add_node(other)
+info = CameraInfo(width=48, height=32, distortion_model="plumb_bob", d=[0.1, 0.0, 0.0, 0.0, 0.0])
+info.k[0] = info.k[4] = info.p[0] = info.p[5] = 40.0
+stamp = 0
+while not (products and infos):
+    stamp += 10**8
+    camera.publish(info)
+    frames.publish(bytes(messages.encode_image(stamp, "camera", "mono8", raw)))
+    executor.spin_once(timeout_sec=0.1)
+assert infos[0].width == 24 and infos[0].d[0] == 0.1, infos[0]
+print(float(np.nanmean(messages.to_array(messages.decode_image(products[0])))))
+from std_srvs.srv import Trigger
+print(node._on_snapshot(None, Trigger.Response()).result().message)
+node.close()
+"""
+
+
+def run(code: str, *arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run Python code where no extra can be imported."""
+    command: List[str] = [sys.executable, "-c", WITHOUT + code, *arguments]
+    return subprocess.run(command, cwd=str(cwd), capture_output=True, text=True, check=False)
+
+
+def tool(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run a command of the tool; `calibrate` makes a report by Jinja, which apt has."""
+    code = "EXTRAS.remove('jinja2')\n" if arguments[0] == "calibrate" else ""
+    return run(f"{code}from polar_pipeline.cli import main\nsys.exit(main(sys.argv[1:]))", *arguments, cwd=cwd)
+
+
+def test_pictures_are_processed(tmp_path: Path) -> None:
+    done = tool("process", str(FRAMES / "imx250mzr_fruits.png"), "-o", str(tmp_path), "--products", "dolp")
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["imx250mzr_fruits_dolp.tiff"]
+
+
+@pytest.mark.parametrize("command", ["layout", "simulate", "plan", "env"])
+def test_other_commands_start(command: str) -> None:
+    done = tool(command, "--help")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_doctor_names_the_extras() -> None:
+    done = tool("doctor")
+    assert done.returncode == 0, done.stderr
+    lines = {line.split()[1]: line for line in done.stdout.splitlines()}
+    for module, extra in (("mcap", "recordings"), ("rosbags", "recordings"), ("dask", "batch"), ("rerun", "view")):
+        assert lines[module].startswith("missing")
+        assert f"pip install '/path/to/polar_pipeline[{extra}]'" in lines[module]
+
+
+@pytest.mark.parametrize("command", ["calibrate x.mcap -o y.npz --angles a.csv", "compress x.mcap -o y.mcap"])
+def test_a_command_that_lacks_its_extra_names_it_in_a_line(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a recording is opened; commands that handle only recordings, at their start."""
+    (tmp_path / "x.mcap").touch()
+    (tmp_path / "a.csv").write_text("first,last,angle\n0,1,0\n")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    done = tool(*command.split(), cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("polar-pipeline: No module named '")
+    assert line.endswith(
+        "it comes with the extra recordings: python3 -m pip install '/path/to/polar_pipeline[recordings]'"
+    )
+
+
+@pytest.mark.ros
+def test_the_node_works_and_says_what_snapshots_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rclpy")
+    monkeypatch.setenv("ROS_HOME", str(tmp_path))
+    done = run(NODE)
+    assert done.returncode == 0, done.stderr
+    mean, snapshot = done.stdout.splitlines()
+    raw = np.arange(32 * 48, dtype=np.uint8).reshape(32, 48)
+    assert float(mean) == pytest.approx(float(np.nanmean(Pipeline(products="dolp", backend="cpu")(raw)["dolp"])))
+    assert "polar_pipeline[recordings]" in snapshot
+    assert list(tmp_path.rglob("*.mcap")) == []
