@@ -35,7 +35,7 @@ _LIBRARIES = {
     "jinja2": "no reports of replay, calibrate and batch; the library and the live node work",
     **dict.fromkeys(
         ("mcap", "rosbags", "lz4", "zstandard", "ruamel.yaml"),
-        "no recordings, and no snapshots of the node; pictures, the library and the live node work",
+        "no recordings, and no snapshots of the node",
     ),
     "tqdm": "no progress bars",
     **dict.fromkeys(("dask", "distributed", "fsspec", "pyarrow"), "no `polar-pipeline batch`"),

@@ -27,11 +27,12 @@ _BUILT_FOR_ANOTHER = re.compile(
 )
 #: Major version of CuPy -> (first version of NumPy that it takes, first that it does not); older CuPy is not judged.
 _NUMPY_OF_CUPY = {12: ((1, 20), (1, 27)), 13: ((1, 22), (3, 0)), 14: ((2, 0), (3, 0))}
-#: Extra of pip -> modules that come with it.
+#: Modules of an extra -> what pip is to install. Those of recordings are named one by one: with the package itself,
+#: pip would put another OpenCV over that of apt.
 _EXTRAS = {
-    "recordings": ("mcap", "rosbags", "lz4", "zstandard", "ruamel"),
-    "batch": ("dask", "distributed", "fsspec", "pyarrow"),
-    "view": ("rerun",),
+    ("mcap", "rosbags", "lz4", "zstandard", "ruamel", "tqdm"): "rosbags mcap lz4 zstandard tqdm",
+    ("dask", "distributed", "fsspec", "pyarrow"): "'/path/to/polar_pipeline[batch]'",
+    ("rerun",): "'/path/to/polar_pipeline[view]'",
 }
 #: Libraries of the CUDA toolkit in an import error of CuPy; libcuda is the driver's.
 _CUDA_LIBRARY = re.compile(r"lib(cudart|cublas|cufft|curand|cusparse|nvrtc)\S*: cannot open shared object")
@@ -98,9 +99,9 @@ def _older_numpy() -> str:
 
 def remedy(error: Exception) -> str:
     """The cause of a failed import and the command that repairs it; "" if that is not known."""
-    for extra, modules in _EXTRAS.items():
+    for modules, packages in _EXTRAS.items():
         if isinstance(error, ModuleNotFoundError) and error.name in modules:
-            return f"it comes with the extra {extra}: python3 -m pip install '/path/to/polar_pipeline[{extra}]'"
+            return f"python3 -m pip install {packages}"
     if _BUILT_FOR_ANOTHER.search(str(error)):
         return f"it was built for another NumPy than {_version('numpy')}, which is installed: {_older_numpy()}"
     if _CUDA_LIBRARY.search(str(error)):
