@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,12 @@ import numpy as np
 import pytest
 from support import FRAMES, ROOT
 
-from polar_pipeline import Pipeline
+from polar_pipeline import Pipeline, cli, messages
+from polar_pipeline.messages import FLOAT32, IMAGE
+from polar_pipeline.replay import bags
+from polar_pipeline.replay.limits import MAX_BYTES
+from polar_pipeline.replay.rosbag2 import RosbagReader
+from polar_pipeline.replay.sink import open_sink
 
 #: Refuses modules that `pip install` brings with an extra, and pip's Jinja; then runs what follows.
 WITHOUT = """
@@ -75,8 +82,8 @@ def run(code: str, *arguments: str, cwd: Path = ROOT) -> subprocess.CompletedPro
 
 
 def tool(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """Run a command of the tool; `calibrate` makes a report by Jinja, which apt has."""
-    code = "EXTRAS.remove('jinja2')\n" if arguments[0] == "calibrate" else ""
+    """Run a command of the tool; two make reports by Jinja, which apt has."""
+    code = "EXTRAS.remove('jinja2')\n" if arguments[0] in ("calibrate", "replay") else ""
     return run(f"{code}from polar_pipeline.cli import main\nsys.exit(main(sys.argv[1:]))", *arguments, cwd=cwd)
 
 
@@ -119,6 +126,94 @@ def test_a_command_that_lacks_its_extra_names_it_in_a_line(
     (line,) = done.stderr.splitlines()
     assert line.startswith("polar-pipeline: No module named '")
     assert line.endswith("; python3 -m pip install rosbags mcap lz4 zstandard tqdm")
+
+
+#: A module with what is used of rosbag2_py, by the names in its sources: `src/rosbag2_py/_reader.cpp`, `_storage.cpp`.
+#: It has the messages of `x.mcap` from `x.mcap.pickle`, in their order, with the topics and types.
+ROSBAG2_PY = """
+import pickle
+from types import SimpleNamespace as Row
+
+
+class StorageOptions(Row):
+    def __init__(self, uri, storage_id=""):
+        super().__init__(uri=uri, storage_id=storage_id)
+
+
+class ConverterOptions:
+    def __init__(self, input_serialization_format="", output_serialization_format=""):
+        pass
+
+
+class StorageFilter(Row):
+    def __init__(self, topics):
+        super().__init__(topics=topics)
+
+
+class SequentialReader:
+    def open(self, storage_options, converter_options):
+        assert storage_options.storage_id == "mcap"
+        with open(storage_options.uri + ".pickle", "rb") as stream:
+            self.topics, self.rows = pickle.load(stream)
+
+    def get_metadata(self):
+        topics = [(Row(name=name, type=kind), count) for name, (kind, count) in self.topics.items()]
+        rows = [Row(topic_metadata=metadata, message_count=count) for metadata, count in topics]
+        return Row(topics_with_message_count=rows)
+
+    def set_filter(self, chosen):
+        self.rows = [row for row in self.rows if row[0] in chosen.topics]
+
+    def seek(self, time_ns):
+        self.rows = [row for row in self.rows if row[2] >= time_ns]
+
+    def has_next(self):
+        return bool(self.rows)
+
+    def read_next(self):
+        return self.rows.pop(0)
+"""
+
+
+@pytest.fixture
+def robot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a stand-in for rosbag2_py, and what it reads: four frames, and their products."""
+    (tmp_path / "rosbag2_py.py").write_text(ROSBAG2_PY)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(tmp_path))))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    raws = np.random.default_rng(0).integers(20, 200, (4, 32, 48), np.uint8)
+    with open_sink(tmp_path / "x.mcap", {}) as sink:
+        for stamp, raw in enumerate(raws, 1):
+            sink.write("/other", FLOAT32, stamp, messages.encode_float32(stamp))
+            sink.write("/raw", IMAGE, stamp, messages.encode_image(stamp, "camera", "mono8", raw))
+    recording, output = str(tmp_path / "x.mcap"), str(tmp_path / "out.mcap")
+    assert cli.main(["replay", recording, "-o", output, "--report", "-", "--products", "dolp,ssim"]) == 0
+    for name in ("x.mcap", "out.mcap"):
+        with bags.open_recording(tmp_path / name, MAX_BYTES) as bag:
+            rows = [(topic, *row) for topic, (kind, _) in bag.topics.items() for row in bag.messages(topic, kind)]
+            rows = [(topic, bytes(data), time_ns) for topic, time_ns, data in rows]
+            content = pickle.dumps((bag.topics, sorted(rows, key=lambda row: row[2])))
+        (tmp_path / f"{name}.pickle").write_bytes(content)
+    return tmp_path
+
+
+def test_rosbag2_reads_what_mcap_reads(robot: Path) -> None:
+    reader = RosbagReader(robot / "x.mcap")
+    with bags.open_recording(robot / "x.mcap", MAX_BYTES) as bag:
+        assert reader.topics == bag.topics
+        for span in (None, (-5, 3), (2, 4), (9, 10)):
+            assert list(reader.messages("/raw", IMAGE, span)) == list(bag.messages("/raw", IMAGE, span))
+
+
+def test_a_robot_compares_recordings(robot: Path) -> None:
+    """With Jinja for reports, and rosbag2_py."""
+    command = ["replay", "x.mcap", "--compare", "out.mcap", "--products", "dolp,ssim"]
+    for options, code in (([], 0), (["--min-intensity", "0.9"], 1)):
+        done = tool(*command, *options, cwd=robot)
+        assert (done.returncode, done.stderr) == (code, ""), done.stdout
+        assert done.stdout.startswith("4 frames on cpu")
+    done = tool("replay", "x.mcap", "-o", "again.mcap", cwd=robot)
+    assert done.stderr.endswith("; python3 -m pip install rosbags mcap lz4 zstandard tqdm\n")
 
 
 @pytest.mark.ros

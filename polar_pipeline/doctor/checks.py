@@ -35,7 +35,7 @@ _LIBRARIES = {
     "jinja2": "no reports of replay, calibrate and batch; the library and the live node work",
     **dict.fromkeys(
         ("mcap", "rosbags", "lz4", "zstandard", "ruamel.yaml"),
-        "no recordings, and no snapshots of the node",
+        "recordings are only read, MCAP by ROS 2's rosbag2_py; no snapshots of the node",
     ),
     "tqdm": "no progress bars",
     **dict.fromkeys(("dask", "distributed", "fsspec", "pyarrow"), "no `polar-pipeline batch`"),
@@ -49,6 +49,7 @@ _ROS = {
         ("rclpy", "sensor_msgs", "std_msgs", "diagnostic_msgs", "std_srvs", "rcl_interfaces"),
         "no live node and no play; library and replay work",
     ),
+    "rosbag2_py": "recordings only by pip's rosbags and mcap",
     **dict.fromkeys(("launch", "launch_ros"), "no launch files; run polar_pipeline_node itself"),
 }
 

@@ -18,6 +18,7 @@ from polar_pipeline.coefficients import LUMA, SSIM_C1, SSIM_C2, SSIM_SIGMA, SSIM
 from polar_pipeline.messages import FLOAT32, IMAGE, Cdr
 from polar_pipeline.products import PRODUCTS, full_level, get_products, level_scale
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span, reading
+from polar_pipeline.replay.rosbag2 import open_recording
 from polar_pipeline.replay.source import Recorded
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import PRODUCT_TOPICS
@@ -127,8 +128,6 @@ def golden_products(path: Path, max_bytes: int = MAX_BYTES) -> Tuple[str, ...]:
 
     The arguments and errors are those of `open_golden`.
     """
-    from polar_pipeline.replay.bags import open_recording
-
     with reading(path), open_recording(path, max_bytes) as recording:
         return get_products(_product_topics(path, recording.topics))
 
@@ -144,8 +143,6 @@ def open_golden(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Golden]:
     Raises:
         SourceError: It cannot be read, holds no products, or holds one twice.
     """
-    from polar_pipeline.replay.bags import open_recording
-
     with ExitStack() as stack:
         with reading(path):
             golden = Golden(path, stack.enter_context(open_recording(path, max_bytes)))

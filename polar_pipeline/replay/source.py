@@ -17,6 +17,7 @@ from polar_pipeline.replay.bagfiles import bag_files, is_bag_file
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span, check_size, described, reading
 from polar_pipeline.replay.rawpicture import decode_picture, read_raw
 from polar_pipeline.replay.rawzstd import TRANSPORT, decompress_raw, is_raw_zstd
+from polar_pipeline.replay.rosbag2 import open_recording
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import camera_info_beside
 
@@ -208,8 +209,6 @@ def open_source(
     with ExitStack() as stack:
         with reading(path):
             if is_recording(path):
-                from polar_pipeline.replay.bags import open_recording
-
                 recording = stack.enter_context(open_recording(path, max_bytes))
                 chosen = choose_topic(path, recording.topics, topic, kinds)
                 kind, total = recording.topics[chosen]
