@@ -58,22 +58,11 @@ def test_decoded_image_is_a_view_of_the_bytes() -> None:
     assert image.data[-1] == RAW[-1, -1] ^ 0xFF
 
 
-@pytest.mark.parametrize("length", [0, 3, 4, 20, 60, -1000, -1])
-def test_truncated_bytes_are_refused(length: int) -> None:
-    cdr = image_by_hand(RAW.tobytes(), RAW.shape)[:length]
-    with pytest.raises(FrameError, match=r"not a sensor_msgs/msg/Image") as caught:
-        messages.decode_image(cdr)
-    assert caught.value.cause == "cdr"
-
-
-def test_other_encodings_and_lengths_without_a_sign_are_refused() -> None:
+def test_other_encodings_than_plain_cdr_are_refused() -> None:
     cdr = image_by_hand(RAW.tobytes(), RAW.shape)
     for head in (b"\0\2", b"\0\3", b"\0\7", b"\1\1"):
         with pytest.raises(FrameError, match="not a sensor_msgs/msg/Image"):
             messages.decode_image(head + cdr[2:])
-    for length in (2**32 - 4, 2**32 - 1, 2**31):
-        with pytest.raises(FrameError, match="not a sensor_msgs/msg/Image"):
-            messages.decode_image(cdr[:12] + struct.pack("<I", length) + cdr[16:])
 
 
 def test_bytes_of_another_message_are_refused() -> None:
@@ -185,15 +174,17 @@ def test_rosbags_reads_and_writes_the_same_calibrations(frame_id: str, count: in
 
 
 def test_a_message_is_refused_wherever_it_is_cut_off() -> None:
-    messages_of = {
-        messages.decode_camera_info: messages.encode_camera_info(camera_info(), STAMP, "cam"),
-        messages.decode_compressed: messages.encode_compressed(STAMP, "cam", "png", np.arange(4, dtype=np.uint8)),
-    }
-    for decode, cdr in messages_of.items():
+    data = np.arange(4, dtype=np.uint8)
+    for decode, cdr in (
+        (messages.decode_image, messages.encode_image(STAMP, "cam", "mono8", data.reshape(2, 2))),
+        (messages.decode_compressed, messages.encode_compressed(STAMP, "cam", "png", data)),
+        (messages.decode_camera_info, messages.encode_camera_info(camera_info(), STAMP, "cam")),
+    ):
         decode(cdr)
         for length in range(len(cdr)):
-            with pytest.raises(FrameError, match=f"{length} bytes are not a sensor_msgs/msg/"):
+            with pytest.raises(FrameError, match=f"{length} bytes are not a sensor_msgs/msg/") as caught:
                 decode(bytes(cdr[:length]))
+            assert caught.value.cause == "cdr"
 
 
 def test_texts_end_in_a_zero_and_are_utf_8() -> None:
