@@ -98,12 +98,12 @@ class Status:
 
 
 def stamp_within_range(stamp_ns: int) -> int:
-    """A time, or the nearest one that a message's header can hold."""
+    """Return a time, or the nearest one that a message's header can hold."""
     return min(max(stamp_ns, 0), _LAST_STAMP)
 
 
 def peek_stamp(cdr: Cdr) -> Optional[int]:
-    """The stamp in nanoseconds of a message that begins with a `std_msgs/Header`; None if it is cut short."""
+    """Read the stamp in nanoseconds of a message that begins with a `std_msgs/Header`, or return None if it is cut."""
     if len(cdr) < 12:
         return None
     seconds, nanoseconds = _stamp_layout(cdr).unpack_from(cdr, 4)
@@ -111,13 +111,13 @@ def peek_stamp(cdr: Cdr) -> Optional[int]:
 
 
 def _stamp_layout(cdr: Cdr) -> struct.Struct:
-    """Layout of the stamp, which is bytes 4 to 12; the second byte of a message says its byte order."""
+    """Return the layout of the stamp in bytes 4 to 12, by the byte order in the message's second byte."""
     return struct.Struct("<iI" if bytes(cdr[1:2]) == b"\1" else ">iI")
 
 
 @contextmanager
 def _reading(cdr: Cdr, name: str) -> Iterator[CdrReader]:
-    """Read the fields of a serialized message, up to its end.
+    """Provide a reader of a serialized message, and check that its fields end with the message.
 
     Raises:
         FrameError: The bytes are not such a message (cause `cdr`).
@@ -131,13 +131,13 @@ def _reading(cdr: Cdr, name: str) -> Iterator[CdrReader]:
 
 
 def _read_header(reader: CdrReader) -> Tuple[int, str]:
-    """Stamp and frame_id of a `std_msgs/Header`."""
+    """Read the stamp and the frame_id of a `std_msgs/Header`."""
     seconds, nanoseconds = reader.number("i4"), reader.number("u4")
     return seconds * 1_000_000_000 + nanoseconds, reader.text()
 
 
 def _begin(stamp_ns: int, frame_id: str) -> CdrWriter:
-    """A message with a `std_msgs/Header`."""
+    """Begin a message with a `std_msgs/Header`."""
     writer = CdrWriter()
     writer.numbers("iI", *divmod(stamp_ns, 1_000_000_000))
     writer.text(frame_id)
@@ -158,7 +158,7 @@ def _check_header(cdr: Cdr, frame_id: str) -> None:
 
 
 def restamp(cdr: Cdr, stamp_ns: int) -> bytes:
-    """A message that begins with a `std_msgs/Header`, with another stamp."""
+    """Replace the stamp of a message that begins with a `std_msgs/Header`."""
     stamp = _stamp_layout(cdr).pack(*divmod(stamp_ns, 1_000_000_000))
     view = memoryview(cdr)
     return b"".join((view[:4], stamp, view[12:]))
@@ -175,10 +175,10 @@ _ARRAYS = {
 
 
 def decode_image(cdr: Cdr) -> ImageMessage:
-    """A serialized `sensor_msgs/Image`.
+    """Decode a serialized `sensor_msgs/Image`.
 
     Raises:
-        FrameError: The bytes are no image message, or its header is impossible (cause `cdr`).
+        FrameError: The bytes are not such a message, or its header is impossible (cause `cdr`).
     """
     with _reading(cdr, IMAGE) as reader:
         image = ImageMessage(
@@ -195,10 +195,10 @@ def decode_image(cdr: Cdr) -> ImageMessage:
 
 
 def decode_compressed(cdr: Cdr) -> CompressedMessage:
-    """A serialized `sensor_msgs/CompressedImage`.
+    """Decode a serialized `sensor_msgs/CompressedImage`.
 
     Raises:
-        FrameError: The bytes are no such message, or its header is impossible (cause `cdr`).
+        FrameError: The bytes are not such a message, or its header is impossible (cause `cdr`).
     """
     with _reading(cdr, COMPRESSED) as reader:
         image = CompressedMessage(*_read_header(reader), format=reader.text(), data=reader.sequence("u1"))
@@ -207,7 +207,7 @@ def decode_compressed(cdr: Cdr) -> CompressedMessage:
 
 
 def to_raw(message: ImageMessage, options: Optional[Options] = None) -> Frame:
-    """The mosaic in an image message; see `get_format`, `frame_from_buffer` and `RawFrame.of_angles`.
+    """Return the mosaic in an image message; see `get_format`, `frame_from_buffer` and `RawFrame.of_angles`.
 
     Args:
         message: The message.
@@ -226,7 +226,7 @@ def to_raw(message: ImageMessage, options: Optional[Options] = None) -> Frame:
 
 
 def to_array(message: ImageMessage) -> np.ndarray:
-    """A product's image as (H, W) or (H, W, 3) uint8, uint16 or float32, the inverse of `product_message`.
+    """Return a product's image as (H, W) or (H, W, 3) uint8, uint16 or float32, the inverse of `product_message`.
 
     Raises:
         FrameError: No product is published as such an image (causes `encoding`, `step`, `truncated`).
@@ -245,7 +245,7 @@ def to_array(message: ImageMessage) -> np.ndarray:
 
 
 def _write_image_head(image: ImageMessage, nbytes: int) -> bytearray:
-    """A serialized image up to its pixels, which take `nbytes`."""
+    """Serialize an image up to its pixels, which take `nbytes`."""
     writer = _begin(image.stamp_ns, image.frame_id)
     writer.numbers("II", image.height, image.width)
     writer.text(image.encoding)
@@ -255,14 +255,14 @@ def _write_image_head(image: ImageMessage, nbytes: int) -> bytearray:
 
 @lru_cache(maxsize=64)
 def _image_head(frame_id: str, encoding: str, size: Tuple[int, int], nbytes: int) -> bytes:
-    """A serialized image of (height, width) up to its pixels, of `nbytes` in all; the stamp is 0."""
+    """Serialize an image of (height, width) up to its pixels, `nbytes` in all, with the stamp 0."""
     step = nbytes // size[0]
     image = ImageMessage(0, frame_id, *size, encoding, False, step, np.zeros(0, np.uint8))
     return bytes(_write_image_head(image, nbytes))
 
 
 def encode_image(stamp_ns: int, frame_id: str, encoding: str, array: np.ndarray) -> Cdr:
-    """A serialized `sensor_msgs/Image` of an (H, W) or (H, W, C) array of uint8, uint16 or float32.
+    """Serialize an (H, W) or (H, W, C) array of uint8, uint16 or float32 as `sensor_msgs/Image`.
 
     The header is written in front of the pixels where there is space, as with every product of a pipeline: the message
     is then a view of the array's own memory, and changes with the array. Otherwise the pixels are copied once.
@@ -274,12 +274,12 @@ def encode_image(stamp_ns: int, frame_id: str, encoding: str, array: np.ndarray)
 
 
 def encode_message(image: ImageMessage) -> bytes:
-    """A serialized `sensor_msgs/Image` of fields as they are, the inverse of `decode_image`."""
+    """Serialize the fields of a `sensor_msgs/Image` unchanged, the inverse of `decode_image`."""
     return b"".join((_write_image_head(image, image.data.nbytes), image.data.data))
 
 
 def encode_compressed(stamp_ns: int, frame_id: str, fmt: str, data: np.ndarray) -> bytes:
-    """A serialized `sensor_msgs/CompressedImage`; `data` is (N,) uint8."""
+    """Serialize a `sensor_msgs/CompressedImage`; `data` is (N,) uint8."""
     writer = _begin(stamp_ns, frame_id)
     writer.text(fmt)
     writer.numbers("I", data.size)
@@ -287,15 +287,15 @@ def encode_compressed(stamp_ns: int, frame_id: str, fmt: str, data: np.ndarray) 
 
 
 def encode_float32(value: float) -> bytes:
-    """A serialized `std_msgs/Float32`."""
+    """Serialize a `std_msgs/Float32`."""
     return struct.pack("<4sf", b"\0\1\0\0", value)
 
 
 def decode_float32(cdr: Cdr) -> np.float32:
-    """The number in a serialized `std_msgs/Float32`.
+    """Decode the number in a serialized `std_msgs/Float32`.
 
     Raises:
-        FrameError: The bytes are no such message (cause `cdr`).
+        FrameError: The bytes are not such a message (cause `cdr`).
     """
     with _reading(cdr, FLOAT32) as reader:
         (value,) = reader.numbers("f4", 1).astype(np.float32)
@@ -303,7 +303,7 @@ def decode_float32(cdr: Cdr) -> np.float32:
 
 
 def product_message(name: str, array: np.ndarray, stamp_ns: int, frame_id: str) -> Tuple[str, Cdr]:
-    """(message type, CDR) of one product of a `Result`."""
+    """Return (message type, CDR) of one product of a `Result`."""
     if array.ndim == 0:
         return FLOAT32, encode_float32(float(array))
     encoding = image_encoding(name, str(array.dtype), array.ndim == 3)
@@ -314,10 +314,10 @@ def product_message(name: str, array: np.ndarray, stamp_ns: int, frame_id: str) 
 
 
 def decode_camera_info(cdr: Cdr) -> CameraInfo:
-    """A serialized `sensor_msgs/CameraInfo`.
+    """Decode a serialized `sensor_msgs/CameraInfo`.
 
     Raises:
-        FrameError: The bytes are no camera info, or its numbers exceed the limits (cause `cdr`).
+        FrameError: The bytes are not such a message, or its numbers exceed the limits (cause `cdr`).
     """
     with _reading(cdr, CAMERA_INFO) as reader:
         stamp_ns, frame_id = _read_header(reader)
@@ -338,7 +338,7 @@ def decode_camera_info(cdr: Cdr) -> CameraInfo:
 
 
 def encode_camera_info(info: CameraInfo, stamp_ns: int, frame_id: str) -> bytearray:
-    """A serialized `sensor_msgs/CameraInfo` with another stamp and frame."""
+    """Serialize a `sensor_msgs/CameraInfo` with another stamp and frame."""
     writer = _begin(stamp_ns, frame_id)
     writer.numbers("II", info.height, info.width)
     writer.text(info.distortion_model)
@@ -350,14 +350,14 @@ def encode_camera_info(info: CameraInfo, stamp_ns: int, frame_id: str) -> bytear
 
 
 def camera_numbers(info: CameraInfo) -> CameraNumbers:
-    """The calibration of the frame that a `sensor_msgs/CameraInfo` belongs to, binned and cut as it says."""
+    """Return the calibration of the frame of a `sensor_msgs/CameraInfo`, binned and cut as the message says."""
     shapes = {"k": (3, 3), "d": (-1,), "r": (3, 3), "p": (3, 4)}
     arrays = (np.array(getattr(info, name), np.float64).reshape(shape) for name, shape in shapes.items())
     return of_the_frame(CameraNumbers(*arrays), info.binning, info.region[:2])
 
 
 def frame_size(info: CameraInfo) -> Tuple[int, int]:
-    """(height, width) of the frames that a `sensor_msgs/CameraInfo` belongs to; zeros where it does not say."""
+    """Return (height, width) of the frames of a `sensor_msgs/CameraInfo`; zeros if it does not state them."""
     _, _, height, width = info.region
     if not (height and width):
         height, width = info.height, info.width
@@ -366,7 +366,7 @@ def frame_size(info: CameraInfo) -> Tuple[int, int]:
 
 
 def lens_of(info: CameraInfo) -> LensCalibration:
-    """The lens calibration in a `sensor_msgs/CameraInfo`.
+    """Return the lens calibration in a `sensor_msgs/CameraInfo`.
 
     Raises:
         FrameError: The camera is not calibrated, or its model is unknown (cause `camera_info`).
@@ -382,7 +382,7 @@ def lens_of(info: CameraInfo) -> LensCalibration:
 def transform_camera_info(
     info: Optional[CameraInfo], geometry: Geometry, source: Tuple[int, int], stride: int = 1
 ) -> CameraInfo:
-    """The lens calibration of an output, with neither binning nor region of interest left.
+    """Return the lens calibration of an output, without binning and region of interest.
 
     Args:
         info: That of the frame; None where `geometry` has the one by which it rectifies.
@@ -410,7 +410,7 @@ def transform_camera_info(
 
 
 def encode_diagnostics(stamp_ns: int, statuses: Sequence[Status]) -> bytearray:
-    """A serialized `diagnostic_msgs/DiagnosticArray`; texts are shortened to `MAX_VALUE` printable characters."""
+    """Serialize a `diagnostic_msgs/DiagnosticArray`; texts are shortened to `MAX_VALUE` printable characters."""
     writer = _begin(stamp_ns, "")
     writer.numbers("I", len(statuses))
     for status in statuses:

@@ -1,4 +1,4 @@
-"""CDR, the serialization of ROS 2: the fields of a message one after the other, each aligned to its size.
+"""CDR, the serialization of ROS 2: the fields of a message in their order, each aligned to its size.
 
 A message begins with four bytes, of which the second is its byte order (plain CDR, OMG formal/02-06-51).
 """
@@ -38,7 +38,7 @@ class CdrReader:
         self._order = _BYTE_ORDERS[head]
 
     def numbers(self, code: str, count: int) -> np.ndarray:
-        """The next `count` numbers of a type as NumPy names it, as a view of the message."""
+        """Read `count` numbers of a type as NumPy names it, as a view of the message."""
         dtype = np.dtype(self._order + code)
         start = self._place + -(self._place - _HEAD) % dtype.itemsize
         self._place = start + count * dtype.itemsize
@@ -47,18 +47,18 @@ class CdrReader:
         return np.frombuffer(self._bytes, dtype, count, start)
 
     def number(self, code: str) -> int:
-        """The next number of an integer type."""
+        """Read a number of an integer type."""
         return int(self.numbers(code, 1)[0])
 
     def sequence(self, code: str) -> np.ndarray:
-        """The next sequence, which begins with its length."""
+        """Read a sequence, which begins with its length."""
         return self.numbers(code, self.number("u4"))
 
     def text(self) -> str:
-        """The next text, whose length includes its final zero; an empty one may lack that.
+        """Read a text, whose length includes its final zero; an empty text may lack the zero.
 
         Raises:
-            ValueError: It does not end in a zero, or is not UTF-8.
+            ValueError: The text does not end in a zero, or is not UTF-8.
         """
         data = self.sequence("u1").tobytes()
         if data and data[-1]:
@@ -66,7 +66,7 @@ class CdrReader:
         return data[:-1].decode()
 
     def end(self) -> None:
-        """Check that the message ends here; middlewares pad messages to a multiple of four bytes."""
+        """Check that the message ends here, except for padding to a multiple of four bytes."""
         if not len(self._bytes) - 4 < self._place <= len(self._bytes):
             raise ValueError(f"fields take {self._place} bytes")
 
@@ -75,7 +75,7 @@ class CdrWriter:
     """Writer of a little-endian serialized message, field after field.
 
     Attributes:
-        data: The message up to here.
+        data: The message with the fields that were added.
     """
 
     def __init__(self) -> None:

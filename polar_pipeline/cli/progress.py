@@ -8,7 +8,7 @@ Item = TypeVar("Item")
 
 
 def with_bar(items: Iterable[Item], total: int, unit: str = "frame") -> Iterable[Item]:
-    """The items, with a bar in a terminal if tqdm is installed."""
+    """Return the items, with a progress bar in a terminal if tqdm is installed."""
     try:
         from tqdm import tqdm
     except ImportError:

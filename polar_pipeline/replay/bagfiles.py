@@ -14,12 +14,12 @@ _NUMBERED = re.compile(r"(.*?)(?:_([0-9]{1,9}))?")
 
 
 def is_bag_file(path: Path) -> bool:
-    """Whether a file has the name of a recorder's file: `.mcap`, `.db3`, `.mcap.zstd` or `.db3.zstd`."""
+    """Return whether a file has the name of a recorder's file: `.mcap`, `.db3`, `.mcap.zstd` or `.db3.zstd`."""
     return PurePath(plain_name(path)).suffix in SUFFIXES
 
 
 def bag_files(folder: Path) -> List[Path]:
-    """A recorder's files in a folder, in the order of recording: by the number that their names end in.
+    """List a recorder's files in a folder in the order of recording: by the number that their names end in.
 
     If a file exists both compressed and uncompressed, the compressed one is left out: a recorder that was killed had
     not finished it.
@@ -30,12 +30,12 @@ def bag_files(folder: Path) -> List[Path]:
 
 
 def plain_name(path: Path) -> str:
-    """The name that a file has when it is not compressed."""
+    """Return the name that a file has when it is not compressed."""
     return path.stem if path.suffix == ZSTD else path.name
 
 
 def numbered(path: Path) -> Tuple[str, int]:
-    """The name of a recorder's file without its number, and that, or -1 without one."""
+    """Split the name of a recorder's file into the name without its number, and the number, or -1 without one."""
     name = PurePath(plain_name(path))
     start, number = re.fullmatch(_NUMBERED, name.stem).groups()  # type: ignore[union-attr]
     return f"{start}{name.suffix}", int(number or -1)

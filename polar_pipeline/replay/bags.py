@@ -69,15 +69,15 @@ class Bag:
     compression = ""
 
     def messages(self, topic: str, kind: str, span: Optional[Span] = None) -> Iterator[TimedMessage]:
-        """Times and messages of a type on a topic in CDR, by time; of a folder file by file."""
+        """Yield times and messages of a type on a topic in CDR, by time; of a folder file by file."""
         raise NotImplementedError
 
     def records(self) -> Iterator[Record]:
-        """All that the files hold, for a complete copy: every channel before its messages."""
+        """Yield all that the files hold, for a complete copy: every channel before its messages."""
         raise NotImplementedError
 
     def spans(self) -> Optional[List[Span]]:
-        """The times of recording between which the messages of each file lie; None where files are compressed."""
+        """Return the times of recording between which the messages of each file lie; None if files are compressed."""
         raise NotImplementedError
 
 
@@ -181,7 +181,7 @@ class _Sqlite(Bag):
     def _rows(
         self, condition: str = "1", values: Sequence[Union[str, int]] = ()
     ) -> Iterator[Tuple[int, int, Union[bytes, FrameError]]]:
-        """Times, numbers of the topics, and messages, by time, for which a condition in SQL holds."""
+        """Yield times, numbers of topics and messages, by time, for which a condition in SQL holds."""
         query = f"SELECT timestamp, topic_id, data FROM messages WHERE {condition} ORDER BY timestamp"
         for time_ns, number, data in self._base.execute(query, values):
             if not isinstance(time_ns, int):
@@ -209,7 +209,7 @@ class _Sqlite(Bag):
             yield (*channels[number], Message(0, time_ns, cast("bytes", data), time_ns, 0))
 
     def _table(self, name: str) -> List[Dict[str, Any]]:
-        """The rows of a table by column; empty without such a table."""
+        """Read the rows of a table as dictionaries by column; without such a table there are none."""
         rows = self._base.execute(f"SELECT * FROM {name}" if name in self._tables() else "SELECT 1 LIMIT 0")
         return [dict(zip((column[0] for column in rows.description), row)) for row in rows]
 
@@ -242,7 +242,7 @@ class _Rosbag1(Bag):
 
 @contextmanager
 def inflated(path: Path, limit: int) -> Iterator[Path]:
-    """A recorder's file, or while the block lasts an inflated copy of it if its name says that it is compressed.
+    """Provide a recorder's file, or an inflated copy while the block lasts if its name says that it is compressed.
 
     Raises:
         SourceError: The copy would take more on disk than `_DISK_FACTOR` times the limit.
@@ -321,7 +321,7 @@ class _Folder(Bag):
 
 
 def _open_folder(path: Path, limit: int) -> Bag:
-    """A rosbag2 folder, also one without `metadata.yaml`, which a recorder that was killed leaves.
+    """Open a rosbag2 folder, also one without `metadata.yaml`, which a recorder that was killed leaves.
 
     Raises:
         SourceError: A file is missing or of an unknown format, or there are files of several recordings.
@@ -345,7 +345,7 @@ def _open_folder(path: Path, limit: int) -> Bag:
 
 
 def _described(folder: Path) -> Tuple[List[Path], Topics, bool]:
-    """The files and topics of a folder, and whether it is compressed, as its `metadata.yaml` says."""
+    """Return the files and topics of a folder, and whether it is compressed, from its `metadata.yaml`."""
     path = folder / "metadata.yaml"
     check_size("a metadata.yaml", path.stat().st_size, _MAX_METADATA_BYTES)
     text = path.read_text(encoding="utf-8")

@@ -19,13 +19,13 @@ _MALFORMED = (SerdeError, struct.error, ValueError, IndexError, AssertionError, 
 
 @lru_cache(maxsize=1)
 def _store() -> Typestore:
-    """The message types of ROS 2; those used here are the same in every release."""
+    """Return the message types of ROS 2; those used here are the same in every release."""
     return get_typestore(Stores.ROS2_HUMBLE)
 
 
 @lru_cache(maxsize=64)
 def message_definition(kind: str) -> bytes:
-    """The definition of a message type; empty for a type that is not one of ROS 2 itself."""
+    """Return the definition of a message type, or b"" for a type that is not part of ROS 2."""
     if kind not in _store().types:
         return b""
     text, _ = _store().generate_msgdef(kind, ros_version=2)
@@ -33,10 +33,10 @@ def message_definition(kind: str) -> bytes:
 
 
 def from_ros1(data: Union[bytes, memoryview], kind: str) -> memoryview:
-    """A serialized ROS 1 message as CDR bytes.
+    """Convert a serialized ROS 1 message to CDR bytes.
 
     Raises:
-        FrameError: The bytes are no such message (cause `cdr`).
+        FrameError: The bytes are not such a message (cause `cdr`).
     """
     try:
         return memoryview(_store().ros1_to_cdr(data, kind))

@@ -48,7 +48,7 @@ class _Layout(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Full rows."""
+        """Number of full rows."""
         return self.size // self.row if self.row else 0
 
     @property
@@ -64,12 +64,12 @@ class _Layout(NamedTuple):
 
 
 def format_of(encoding: str) -> str:
-    """The format of a compressed image whose pixels have this encoding."""
+    """Return the format of a compressed image whose pixels have this encoding."""
     return f"{encoding}; {TRANSPORT}"
 
 
 def is_raw_zstd(text: str) -> bool:
-    """Whether the format of a compressed image is this one."""
+    """Return whether the format of a compressed image is `polar_zstd`."""
     return text.rpartition(";")[2].split()[:1] == [TRANSPORT]
 
 
@@ -77,7 +77,7 @@ def is_raw_zstd(text: str) -> bool:
 
 
 def compress_raw(image: ImageMessage) -> bytes:
-    """The compressed data of an image; images that are no mosaics are compressed too, without prediction."""
+    """Compress an image; images that are not mosaics are compressed without prediction."""
     data = np.ascontiguousarray(image.data)
     layout, body = _residuals(image, data)
     text = image.encoding.encode()
@@ -96,7 +96,7 @@ def compress_raw(image: ImageMessage) -> bytes:
 
 
 def _residuals(image: ImageMessage, data: np.ndarray) -> Tuple[_Layout, np.ndarray]:
-    """How an image is predicted, and the bytes of the residuals of its full rows."""
+    """Predict an image; returns its layout, and the bytes of the residuals of its full rows."""
     samples, row = _samples(image, data.size)
     layout = _Layout(samples, 0, row, data.size)
     rows = data[: layout.rows * row].reshape(-1, row) if row else data[:0]
@@ -116,7 +116,7 @@ def _residuals(image: ImageMessage, data: np.ndarray) -> Tuple[_Layout, np.ndarr
 
 
 def _samples(image: ImageMessage, size: int) -> Tuple[str, int]:
-    """The kind of an image's samples, and the bytes of its rows; ("bytes", 0) of what has no rows of a known kind."""
+    """Find the kind of an image's samples and the bytes of a row; ("bytes", 0) without rows of a known kind."""
     try:
         fmt = get_format(image.encoding)
     except FrameError:
@@ -133,7 +133,7 @@ def _samples(image: ImageMessage, size: int) -> Tuple[str, int]:
 
 
 def _sampled_size(values: np.ndarray, distance: int) -> int:
-    """Compressed size of the residuals of some rows, an odd number apart to take every row of a mosaic's tile."""
+    """Compress the residuals of some rows, an odd number apart to take every row of a tile; returns the size."""
     import zstandard
 
     rows = np.arange(max(DISTANCES), len(values), len(values) // _SAMPLED | 1)
@@ -141,7 +141,7 @@ def _sampled_size(values: np.ndarray, distance: int) -> int:
 
 
 def _stored(residuals: np.ndarray) -> np.ndarray:
-    """Residuals as bytes."""
+    """Return residuals as bytes."""
     if residuals.itemsize == 1:
         return residuals.reshape(-1)
     folded = residuals << 1 ^ (residuals.view(np.int16) >> 15).view(np.uint16)
@@ -152,7 +152,7 @@ def _stored(residuals: np.ndarray) -> np.ndarray:
 
 
 def decompress_raw(data: Bytes, stamp_ns: int, frame_id: str, max_bytes: int = MAX_BYTES) -> ImageMessage:
-    """The image in the data of a compressed message.
+    """Decompress the image in the data of a compressed message.
 
     Args:
         data: The compressed data.
@@ -174,7 +174,7 @@ def decompress_raw(data: Bytes, stamp_ns: int, frame_id: str, max_bytes: int = M
 
 
 def _read_header(view: memoryview) -> Tuple[_Layout, Dict[str, Any], int]:
-    """How the bytes of the image lie, its other fields, and where the zstd frame begins."""
+    """Read the layout of the image, its other fields, and the place where the zstd frame begins."""
     if bytes(view[:4]) != _MAGIC or len(view) < _HEADER.size:
         raise FrameError("file", f"{len(view)} bytes are no {TRANSPORT} image")
     _, version, number, distance, is_bigendian, height, width, step, row, size, length = _HEADER.unpack_from(view)
@@ -198,7 +198,7 @@ def _read_header(view: memoryview) -> Tuple[_Layout, Dict[str, Any], int]:
 
 
 def _inflated(data: memoryview, size: int) -> np.ndarray:
-    """The content of a zstd frame, which must state and have this size."""
+    """Decompress a zstd frame, which must state and have this size."""
     import zstandard
 
     try:
@@ -211,7 +211,7 @@ def _inflated(data: memoryview, size: int) -> np.ndarray:
 
 
 def _predicted(layout: _Layout, stored: np.ndarray) -> np.ndarray:
-    """The inverse of `_residuals`: bytes of full rows."""
+    """Add residuals up to the bytes of full rows, the inverse of `_residuals`."""
     if not layout.rows:
         return stored
     if layout.samples == "u1":

@@ -37,7 +37,7 @@ class RosbagReader:
         }
 
     def _open(self) -> Any:
-        """A reader at the first message."""
+        """Open a reader at the first message."""
         import rosbag2_py
 
         reader = rosbag2_py.SequentialReader()
@@ -45,7 +45,7 @@ class RosbagReader:
         return reader
 
     def messages(self, topic: str, _: str, span: Optional[Span] = None) -> Iterator[TimedMessage]:
-        """Times and messages on a topic in CDR, by time; see `Bag.messages`."""
+        """Yield times and messages on a topic in CDR, by time; see `Bag.messages`."""
         import rosbag2_py
 
         reader = self._open()
@@ -59,7 +59,7 @@ class RosbagReader:
             yield time_ns, data
 
     def spans(self) -> Optional[List[Span]]:
-        """None: the recording is not divided."""
+        """Return None: the recording is not divided."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Writes recordings: one `.mcap` file that ROS 2 tools read, either complete or absent."""
+"""Writing of recordings: one `.mcap` file that ROS 2 tools read, either complete or absent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from polar_pipeline.replay.definitions import message_definition
 
 
 class Sink:
-    """Writes messages to an mcap file; open it with `open_sink`.
+    """Writer of messages to an mcap file; open it with `open_sink`.
 
     The content depends on the messages alone, not on the clock: the same messages make the same file.
 
@@ -38,7 +38,7 @@ class Sink:
         self.writer.add_message(channel, stamp_ns, cast("bytes", cdr), stamp_ns)
 
     def add_channel(self, topic: str, encoding: str, schema: Schema, metadata: Mapping[str, str]) -> int:
-        """The number of a channel, which is added to the file with its type and a definition unless it has them."""
+        """Return the number of a channel; add it with its type and a definition if it is new."""
         kind = schema.name, schema.encoding, schema.data
         definition = b"" if schema.data else message_definition(schema.name)
         if definition:
