@@ -28,6 +28,7 @@ from recorded_frames import (
 )
 from rosbags import rosbag1
 from rosbags.typesys import Stores, get_typestore
+from rosbags_messages import decode
 from skimage.metrics import structural_similarity
 
 from polar_pipeline import PRODUCTS, Pipeline, messages, reference
@@ -253,7 +254,7 @@ def test_saturated_pixels_are_written_and_not_compared(tmp_path: Path) -> None:
     golden = tmp_path / "out.mcap"
     run(write_frames(tmp_path, raws), Pipeline(products="dolp", backend="cpu"), golden)
     written = outputs(golden)
-    values = [messages.decode(written["/quality/saturated", stamp(k)], FLOAT32).data for k in range(2)]
+    values = [decode(written["/quality/saturated", stamp(k)], FLOAT32).data for k in range(2)]
     assert values == [0, np.float32(24 / 320)]
     with open_golden(golden) as opened:
         assert list(opened.places) == ["dolp"]
