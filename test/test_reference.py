@@ -8,12 +8,12 @@ from typing import Any, Callable, Dict, List, Tuple
 
 import numpy as np
 import pytest
+from scenes import sample_mosaic
 from scipy import ndimage
 
 from polar_pipeline import reference
 from polar_pipeline.options import make_options
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.sensor.forward import sample_mosaic
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS, Sensor, parse_tile
 

@@ -17,7 +17,7 @@ from polar_pipeline.geometry import SamplingMap
 from polar_pipeline.methods import LATTICE_METHODS, METHODS
 from polar_pipeline.noise.model import NoiseModel, noise_model, uses_noise
 from polar_pipeline.options import Options
-from polar_pipeline.products import COMPONENT_PRODUCTS, LIGHT_PRODUCTS, SSIM_PRODUCTS, invalid_level
+from polar_pipeline.products import COMPONENT_PRODUCTS, LIGHT_PRODUCTS, SSIM_PRODUCTS, VALUE_PRODUCTS, invalid_level
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
@@ -32,7 +32,8 @@ OWN, GREEN, ROW, COLUMN, ACROSS = range(5)
 KERNEL_PRODUCTS = (
     *(f"angle_{angle}" for angle in ANGLES),
     *COMPONENT_PRODUCTS,
-    *("intensity", "stokes", "dolp", "aolp", "preview", "dolp_sigma", "aolp_sigma", "aolp_color", "dolp_color"),
+    *VALUE_PRODUCTS,
+    *("intensity", "stokes", "aolp", "preview", "aolp_color", "dolp_color"),
 )
 #: Products whose floats are exact to some 1e-5 of full scale, which a correction in 16-bit integers is not.
 _EXACT = {*LIGHT_PRODUCTS, "stokes"}

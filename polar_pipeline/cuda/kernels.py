@@ -380,14 +380,14 @@ _TENSOR_THREADS, _ALONE = (32, 64, 128), 352
 _SSIM_ROWS = (16, 32, 64, 128, 256, 512)
 #: With `registers`: rows between two barriers, which is also the pixels of a thread along x.
 _BATCH = 4
-#: With `tensor`: columns of a warp, and bytes of the steps in shared memory.
-_COLUMNS, _STEP_BYTES = 32, 3 * 1792
+#: With `tensor`: columns of a warp -> registers of a thread at most, and warps of a multiprocessor at least.
+_TENSOR_COLUMNS = {32: (168, 12), 16: (128, 16)}
 
 
 def piece_count(work: SsimWork, schedule: Schedule) -> int:
     """Pieces of the map that are summed before the last block adds up."""
     (height, width), y = work.map_size, min(schedule.rows, SSIM_BLOCK)
-    return -(-height // y) * -(-width // (_BATCH if schedule.window == "registers" else _COLUMNS))
+    return -(-height // y) * -(-width // (_BATCH if schedule.window == "registers" else schedule.tile_x))
 
 
 @dataclass(frozen=True)
@@ -400,8 +400,8 @@ class Ssim(Kernel[SsimWork]):
     def schedules(self, work: SsimWork, device: Device) -> Iterator[Schedule]:
         if self._has_tensor(work, device):
             blocks = (*_TENSOR_THREADS, _ALONE) if device.overlaps else _TENSOR_THREADS
-            for threads, rows in product(blocks, _SSIM_ROWS):
-                yield Schedule("ssim", "tensor", threads, _COLUMNS, rows=rows)
+            for columns, threads, rows in product(_TENSOR_COLUMNS, blocks, _SSIM_ROWS):
+                yield Schedule("ssim", "tensor", threads, columns, rows=rows)
             return
         width, halo = work.map_size[1], work.window - 1
         fewest = -(-width // ((_SSIM_THREADS - halo) // _BATCH * _BATCH))  # with fewer strips, threads do not suffice
@@ -416,12 +416,15 @@ class Ssim(Kernel[SsimWork]):
 
     def shared_bytes(self, work: SsimWork, schedule: Schedule) -> int:
         if schedule.window == "tensor":
-            return schedule.threads // WARP * _STEP_BYTES
+            row = 4 * (schedule.tile_x + 16) + 32  # of both images, with what lies between
+            return schedule.threads // WARP * 3 * 8 * row
         return 4 * (2 * 4 * _BATCH * (schedule.threads + 8) + schedule.tile_x)
 
     def registers(self, work: SsimWork, schedule: Schedule, device: Device) -> int:
-        resident = 12 if schedule.window == "tensor" else 16 if work.window > 11 else 20
-        usual = 168 if schedule.window == "tensor" else 96 if work.window <= 7 else 144
+        if schedule.window == "tensor":
+            usual, resident = _TENSOR_COLUMNS[schedule.tile_x]
+        else:
+            usual, resident = 96 if work.window <= 7 else 144, 16 if work.window > 11 else 20
         return min(usual, register_bound(schedule.threads, WARP * resident // schedule.threads * schedule.threads))
 
     def grid(self, work: SsimWork, schedule: Schedule, frames: int = 1) -> Tuple[int, int, int]:

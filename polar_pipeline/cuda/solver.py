@@ -207,7 +207,7 @@ def candidates(kernel: AnyKernel, work: Work, device: Device) -> List[Schedule]:
 def _min_occupancy(launch: Launch) -> float:
     """The share of resident warps that a schedule needs."""
     is_wide = launch.schedule.window in ("strip", "tensor")
-    return _WIDE_OCCUPANCY if is_wide and launch.device.capability >= 80 else MIN_OCCUPANCY
+    return _WIDE_OCCUPANCY if is_wide and launch.device.overlaps else MIN_OCCUPANCY
 
 
 def _effort(launch: Launch) -> float:

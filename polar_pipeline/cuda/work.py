@@ -9,7 +9,7 @@ import numpy as np
 
 from polar_pipeline.coefficients import SSIM_BLOCK
 from polar_pipeline.methods import LATTICE_METHODS, METHODS
-from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS
+from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS
 from polar_pipeline.sensor.frames import FORMATS
 from polar_pipeline.sensor.mosaic import Sensor
 
@@ -99,7 +99,7 @@ class PolarizationWork:
     @property
     def uses_noise(self) -> bool:
         """Whether an output depends on the noise."""
-        return self.debias or self.limits_aolp or not {"dolp_sigma", "aolp_sigma"}.isdisjoint(self.dtypes)
+        return self.debias or self.limits_aolp or any(name in NOISE_PRODUCTS for name in self.dtypes)
 
     @property
     def halos(self) -> Tuple[int, int]:

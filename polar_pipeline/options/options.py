@@ -21,7 +21,7 @@ from polar_pipeline.calibration.file import load_calibration_once
 from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.colormaps import COLOR_STYLES
 from polar_pipeline.geometry import ROTATIONS, SCALES, Geometry, LensCalibration
-from polar_pipeline.geometry.file import load_lens
+from polar_pipeline.geometry.lens import load_lens
 from polar_pipeline.methods import METHODS
 from polar_pipeline.options.option import Accepts, declare, declared
 from polar_pipeline.products import DARK_PRODUCTS, NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS, get_products

@@ -18,6 +18,7 @@ from polar_pipeline.coefficients import (
 )
 from polar_pipeline.colormaps import AOLP_MAP, COLOR_STYLES, DOLP_MAP
 from polar_pipeline.options import Options
+from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS
 from polar_pipeline.reference.correction import correct
 from polar_pipeline.reference.demosaicking import add_up, co_site, demosaic, normalise, reflect, shifted
 from polar_pipeline.reference.geometry import transform
@@ -166,11 +167,11 @@ def display(name: str, values: np.ndarray, dtype: str = "uint8") -> np.ndarray:
     AoLP wraps at one level more, everything else spans [0, 1]; NaN becomes 0, of a deviation the highest level.
     """
     top = int(np.iinfo(dtype).max)
-    clean = np.nan_to_num(values, nan=np.pi if name in ("dolp_sigma", "aolp_sigma") else 0)
-    if name == "aolp_sigma":
-        return np.rint(np.clip((top + 1) * clean / np.pi, 0, top)).astype(dtype)
-    if name == "aolp":
+    clean = np.nan_to_num(values, nan=np.pi if PRODUCTS[name].is_invalid_high else 0)
+    if PRODUCTS[name].wraps:
         return (np.rint((top + 1) * clean / np.pi) % (top + 1)).astype(dtype)
+    if PRODUCTS[name].unit == "rad":
+        return np.rint(np.clip((top + 1) * clean / np.pi, 0, top)).astype(dtype)
     return np.rint(top * np.clip(clean, 0, 1)).astype(dtype)
 
 
@@ -192,7 +193,7 @@ def polarization(
     """
     found: Dict[str, np.ndarray] = {"stokes": np.where(bad[..., np.newaxis], np.nan, vector)}
     degree, angle, uncertain = dolp(vector), aolp(vector), bad
-    if options.debias or options.max_aolp_sigma or {"dolp_sigma", "aolp_sigma"} & {*options.products}:
+    if options.debias or options.max_aolp_sigma or any(name in NOISE_PRODUCTS for name in options.products):
         noise = uncertainty(angles, vector, sensor, options, full_scale)
         found.update(dolp_sigma=np.where(bad, np.nan, noise.dolp), aolp_sigma=np.where(bad, np.nan, noise.aolp))
         degree = debiased(degree, noise.component) if options.debias else degree

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from calibrations import some_calibration
 from mcap.reader import make_reader
+from scenes import synthetic
 from skimage.io import imread
 from support import on_cpu
 
@@ -32,7 +33,6 @@ from polar_pipeline.replay.picture import legend
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import open_source
 from polar_pipeline.sensor.forward import expose
-from polar_pipeline.sensor.scene import synthetic
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -602,7 +602,7 @@ def test_play_without_ros_says_so(pictures: Path, capsys: Any, monkeypatch: Any)
 def test_play_to_what_is_no_topic(topic: str, pictures: Path, capsys: Any) -> None:
     pytest.importorskip("rclpy")
     assert main(["play", str(pictures), "--to", topic]) == 1
-    assert "is no topic's name" in capsys.readouterr().err
+    assert "is not a topic's name" in capsys.readouterr().err
 
 
 @pytest.mark.ros

@@ -17,6 +17,7 @@ import pytest
 from calibrations import realistic_calibration
 from comparison import SSIM_BOUND, as_floats, problems_of, run_reference
 from harness import GPUS, gpu_driver
+from scenes import SCENES, synthetic
 from support import real_frame, representative
 from test_backend import COPIED, MAPPED, STAND_INS, make_driver, real_driver, stand_in
 
@@ -30,7 +31,6 @@ from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.frames import FORMATS, RawFrame, frame_from_buffer, pack
 from polar_pipeline.sensor.mosaic import Sensor, get_sensor
-from polar_pipeline.sensor.scene import SCENES, synthetic
 
 COUNT = int(os.environ.get("POLAR_RANDOM_PIPELINES", "60"))
 SEED = int(os.environ.get("POLAR_RANDOM_SEED", "0"))

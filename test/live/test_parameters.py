@@ -239,10 +239,15 @@ def test_refusals_of_combinations_name_the_parameters(values: Dict[str, Any], sa
         settings(**values)
 
 
-def test_an_offset_beyond_the_calibration_is_named(tmp_path: Path) -> None:
-    save_calibration(tmp_path / "sensor.npz", ideal_calibration(SENSORS["IMX250MZR"], (48, 64)))
-    with pytest.raises(ValueError, match=r"^raw\.roi_offset \(900, 0\) lies outside the calibration"):
-        settings(**{"calibration": str(tmp_path / "sensor.npz"), "raw.roi_offset": [900, 0]})
+def test_the_largest_frame_is_what_is_calibrated(tmp_path: Path) -> None:
+    path = str(tmp_path / "sensor.npz")
+    save_calibration(Path(path), ideal_calibration(SENSORS["IMX250MZR"], (256, 320)))
+    assert settings().options.largest_frame() == (2048, 2448)
+    chosen = settings(**{"calibration": path, "raw.roi_offset": [100, 20]})
+    assert chosen.options.largest_frame() == (236, 220)
+    for offset in ([305, 0], [0, 241]):
+        with pytest.raises(ValueError, match=r"^raw\.roi_offset .* lies outside the calibration, which is of 320x256"):
+            settings(**{"calibration": path, "raw.roi_offset": offset})
 
 
 def test_whole_numbers_do_for_others() -> None:
