@@ -6,7 +6,7 @@
 // Values of VARIANT
 #define NAIVE 0   // a tile a block; a moment at a time: clear, products, along x, along y, a barrier after each
 #define LEAN 1    // V1: nothing is cleared, nothing copied, one barrier a moment
-#define WIDE 2    // V2: wide, flat tiles; a thread makes COLUMNS neighbours
+#define WIDE 2    // V2: wide, flat tiles; a thread makes COLUMNS neighbors
 #define WINDOW 3  // V3: a warp marches down y; the lines' sums wait in registers, indexed when compiled: unrolled by 11
 #define FLOW 4    // V4: the same, but partial sums move from register to register with the window: a small loop
 
@@ -88,7 +88,7 @@ DEVICE void load_tile(Shared& tile, const Images& images, int left, int top) {
     }
 }
 
-// COLUMNS + 2 RADIUS neighbours of a line
+// COLUMNS + 2 RADIUS neighbors of a line
 DEVICE void read(const float* line, float (&values)[COLUMNS + 2 * RADIUS]) {
     if (COLUMNS % 2 == 0) {
 #pragma unroll

@@ -72,7 +72,7 @@ def write_recording(folder: Path, name: str, rows: int, seed: int) -> Answer:
     """Write the table of a recording; what the query finds in it, by NumPy."""
     columns = values(rows, seed)
     is_good = ~columns["rejected"]
-    texts = {"recording": [name] * rows, "cause": np.where(is_good, None, "size"), "lowest_place": ["centre"] * rows}
+    texts = {"recording": [name] * rows, "cause": np.where(is_good, None, "size"), "lowest_place": ["center"] * rows}
     arrays = {**columns, **texts}
     filled = ("index", "stamp", "rejected", "late", "recording", "cause", "repeated", "layout_fits", "lost")
     table = pa.table(

@@ -18,7 +18,7 @@ from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import real, sequence
 from polar_pipeline.products import PRODUCTS
 
-#: Largest gain for brightness, and the range of `auto`, which never darkens, since saturated pixels would turn grey.
+#: Largest gain for brightness, and the range of `auto`, which never darkens, since saturated pixels would turn gray.
 MAX_GAIN = 64.0
 AUTO_GAIN = (1.0, 16.0)
 #: `auto` brings this fraction of the pixels to this level of 255 or below.
@@ -27,9 +27,9 @@ AUTO_LEVEL = 230.0
 #: Largest ratio of two channels' gains that `auto` chooses.
 AUTO_RATIO = 4.0
 #: Pixels count for the white balance if all channels are in this range: neither noise nor clipped.
-GREY_LEVELS = (16, 250)
+GRAY_LEVELS = (16, 250)
 #: With a smaller fraction of such pixels, the white balance stays as it is.
-GREY_SHARE = 0.01
+GRAY_SHARE = 0.01
 #: Minimum number of pixels that `auto` looks at, if the image has as many: enough for a percentile, in under 1 ms.
 SAMPLES = 4096
 #: Weight of a frame's own factors in the moving average.
@@ -106,8 +106,8 @@ def exposure(pixels: np.ndarray) -> float:
     return high if level * high <= AUTO_LEVEL else max(low, AUTO_LEVEL / level)
 
 
-def grey_world(pixels: np.ndarray) -> Optional[Tuple[float, ...]]:
-    """Gains of red, green and blue that make the mean of the pixels grey (Buchsbaum, 1980), the smallest of them 1.
+def gray_world(pixels: np.ndarray) -> Optional[Tuple[float, ...]]:
+    """Gains of red, green and blue that make the mean of the pixels gray (Buchsbaum, 1980), the smallest of them 1.
 
     With no gain below 1, what is saturated in all channels stays white.
 
@@ -115,11 +115,11 @@ def grey_world(pixels: np.ndarray) -> Optional[Tuple[float, ...]]:
         pixels: (n, 3) uint8.
 
     Returns:
-        None where too few pixels lie within `GREY_LEVELS`.
+        None where too few pixels lie within `GRAY_LEVELS`.
     """
-    low, high = GREY_LEVELS
+    low, high = GRAY_LEVELS
     usable = pixels[(pixels.min(axis=1) >= low) & (pixels.max(axis=1) <= high)]
-    if len(usable) < GREY_SHARE * len(pixels):
+    if len(usable) < GRAY_SHARE * len(pixels):
         return None
     means = usable.mean(axis=0)
     return tuple(float(gain) for gain in np.minimum(np.max(means) / means, AUTO_RATIO))
@@ -181,7 +181,7 @@ class Viewer:
         balance: Sequence[float] = (1.0,)
         is_light = PRODUCTS[name].is_light
         if is_light and image.ndim == 3:
-            balance = display.balance or self._balances[name].follow(grey_world(pixels), 3)
+            balance = display.balance or self._balances[name].follow(gray_world(pixels), 3)
         gain = display.gain
         if gain is None:
             (gain,) = self._gains[name].follow([exposure(pixels * np.asarray(balance))], 1)

@@ -199,7 +199,7 @@ class Pipeline:
         return self.result(self.submit(raw, reference=reference))
 
     def stream(self, frames: Iterable[Raw]) -> Iterator[Result]:
-        """Process frames one after the other; on a GPU, transfers and computation of neighbouring frames overlap.
+        """Process frames one after the other; on a GPU, transfers and computation of neighboring frames overlap.
 
         Results equal those of single calls. If a frame is refused, the results of the frames before it come first. Not
         for SSIM mode `reference`.

@@ -34,14 +34,14 @@ class Product:
         unit: What one float step means; "" for colors.
         values: Smallest and largest float; an angle that reaches pi wraps.
         planes: (name, smallest, largest float) of each channel that is a quantity of its own, as of a Stokes vector.
-        window: Whether it looks at neighbours of what it needs, rather than at the same pixel only.
+        window: Whether it looks at neighbors of what it needs, rather than at the same pixel only.
         shrinks: Whether the option `ssim_stride` divides its height and width.
         shows: What a reader sees in it: `dolp` (the option `debias` changes it), `aolp` (`max_aolp_sigma` does).
         is_invalid_high: Whether invalid pixels hold the highest level rather than 0, which would mean the best value.
         is_default: Whether replay and the tools compute it by default, and layouts show it at first.
         topic: ROS topic, relative to the node's namespace; by default `polarization/NAME`.
         has_jpeg: Whether the node publishes it as JPEG too, for looking at it.
-        colors: Color map: `grey`, `viridis`, `phase`, or `hsv`, whose value is brightness.
+        colors: Color map: `gray`, `viridis`, `phase`, or `hsv`, whose value is brightness.
         span: Values with the first and the last color in viewers; by default `values`.
         contrast: The same in pictures; by default `span`.
         tolerance: Largest error of a backend in the unit, of an angle that wraps in degrees.
@@ -64,7 +64,7 @@ class Product:
     is_default: bool = False
     topic: str = ""
     has_jpeg: bool = False
-    colors: str = "grey"
+    colors: str = "gray"
     span: Optional[Tuple[float, float]] = None
     contrast: Optional[Tuple[float, float]] = None
     tolerance: float = 2e-3
@@ -206,7 +206,7 @@ _TABLE = (
     ),
     _colors(
         "aolp_color",
-        "RGB: aolp on a cyclic colour map, faded as `color_style` says",
+        "RGB: aolp on a cyclic color map, faded as `color_style` says",
         ("polar", "invalid"),
         shows=("dolp", "aolp"),
         colors="phase",
@@ -215,7 +215,7 @@ _TABLE = (
     ),
     _colors(
         "dolp_color",
-        "RGB: dolp on a colour map, from violet to yellow",
+        "RGB: dolp on a color map, from violet to yellow",
         ("polar", "invalid"),
         shows=("dolp",),
         colors="viridis",

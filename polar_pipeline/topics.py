@@ -114,7 +114,7 @@ def image_encoding(product: str, dtype: str, is_color: bool) -> str:
 def jpeg_format(product: str, is_color: bool) -> str:
     """`format` of the `sensor_msgs/CompressedImage` with a product's JPEG, as image_transport writes and reads it.
 
-    It names the encoding of the image, and in colour what decoders of the JPEG give.
+    It names the encoding of the image, and in color what decoders of the JPEG give.
     """
     encoding = image_encoding(product, "uint8", is_color)
     return f"{encoding}; jpeg compressed {'bgr8' if encoding == 'rgb8' else ''}"

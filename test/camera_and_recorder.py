@@ -69,7 +69,7 @@ def main() -> None:
             heard.clear()
 
             def complete(cdr: bytes = cdr) -> bool:
-                """The node makes what it has learnt of and compiled: until that is all, the frame comes again."""
+                """The node makes what it has learned of and compiled: until that is all, the frame comes again."""
                 nonlocal again, repeats
                 if len(heard) < len(names) and time.monotonic() > again:
                     again = time.monotonic() + 2.0

@@ -16,7 +16,7 @@ from polar_pipeline.sensor.mosaic import SENSORS
 from polar_pipeline.sensor.scene import synthetic
 
 PRODUCTS = ("unpolarized", "polarized", "polarizer")
-#: Side of a flat patch in raw pixels, and of its middle, in which no method and no colour filter sees another patch.
+#: Side of a flat patch in raw pixels, and of its middle, in which no method and no color filter sees another patch.
 PATCH, MIDDLE = 32, 8
 #: Three numbers of 16 bits that are rounded by half a unit each, times their weights, and float32.
 TOLERANCE = 4e-5

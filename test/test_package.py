@@ -229,7 +229,7 @@ def test_pictures_are_up_to_date() -> None:
 
 
 def test_the_site_gets_the_pictures_that_its_pages_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages name each painted picture once; what is painted is a picture of the size of a page, not of one colour."""
+    """Pages name each painted picture once; what is painted is a picture of the size of a page, not of one color."""
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     pictures = importlib.import_module("pictures")
     named = [

@@ -307,7 +307,7 @@ ROUNDING = 2e-5
 
 
 def pattern(name: str, sensor: str = "IMX250MZR") -> np.ndarray:
-    """What a sensor records of a pattern; grey for a colour sensor."""
+    """What a sensor records of a pattern; gray for a color sensor."""
     stokes = edge_pattern(name, SHAPE, 0.6)
     if SENSORS[sensor].is_color:
         stokes = np.repeat(stokes[:, :, np.newaxis], 3, 2)
@@ -345,7 +345,7 @@ def test_switch_of_a_mono_frame(options: Dict[str, Any]) -> None:
     [{}, {"roi_offset": (1, 2), "flip": (False, True)}, {"resolution": "half", "demosaic": "adaptive"}],
     ids=str,
 )
-def test_switch_of_a_colour_frame(layout: Dict[str, Any]) -> None:
+def test_switch_of_a_color_frame(layout: Dict[str, Any]) -> None:
     """That of luma, of the mosaic as the frame shows it."""
     raw = pattern("discs", "IMX250MYR")
     sensor = SENSORS["IMX250MYR"].as_read_out(

@@ -25,7 +25,7 @@ SUBSETS = st.lists(st.sampled_from(list(PRODUCTS)), min_size=1, unique=True)
 def test_expand_gives_every_chain_with_its_repeats() -> None:
     assert expand(("intensity",)) == ("angles", "intensity")
     assert expand(("saturated", "angle_0", "angle_90")) == ("saturated", "angles", "angle_0", "angles", "angle_90")
-    planes = ("angles", "grey", "angles", "grey", "sums", "stokes_planes")
+    planes = ("angles", "gray", "angles", "gray", "sums", "stokes_planes")
     assert expand(("polar",)) == (*planes, "polar")
 
 
@@ -33,10 +33,10 @@ def test_simplify_keeps_each_value_once_and_nothing_dead() -> None:
     chains = expand(("aolp", "dolp"))
     assert chains.count("stokes_planes") == 5  # polar and invalid of each, and dolp's own
     assert simplify(chains) == (
-        *("angles", "grey", "sums", "stokes_planes", "saturated", "invalid", "polar", "dolp", "aolp"),
+        *("angles", "gray", "sums", "stokes_planes", "saturated", "invalid", "polar", "dolp", "aolp"),
     )
     assert simplify(expand(("ssim",))) == (
-        *("angles", "grey", "sums", "stokes_planes", "ssim_pair", "ssim_map", "ssim"),
+        *("angles", "gray", "sums", "stokes_planes", "ssim_pair", "ssim_map", "ssim"),
     )
 
 
@@ -50,10 +50,10 @@ def test_shared_values_name_the_products_they_serve() -> None:
 
 def test_aggregate_puts_windows_over_computed_values_into_the_next_stage() -> None:
     first, second = aggregate(simplify(expand(("saturated", "ssim"))))
-    assert first.operators == ("angles", "grey", "sums", "stokes_planes", "saturated", "ssim_pair")
+    assert first.operators == ("angles", "gray", "sums", "stokes_planes", "saturated", "ssim_pair")
     assert second.operators == ("ssim_map", "ssim")
     assert "mosaic" in first.reason
-    assert "neighbours in ssim_pair" in second.reason
+    assert "neighbors in ssim_pair" in second.reason
 
 
 def test_stages_read_and_write_what_they_must() -> None:

@@ -79,8 +79,8 @@ def thumbnail(summary: Summary) -> str:
         return ""
     rgb = picture(name, products[name], THUMBNAIL_SIDE)
     coarse = rgb // THUMBNAIL_STEP * THUMBNAIL_STEP + rgb // THUMBNAIL_STEP  # 0 and 255 stay
-    is_grey = bool((coarse == coarse[..., :1]).all())
-    return base64.b64encode(encode_picture(coarse[..., 0] if is_grey else coarse, ".png")).decode()
+    is_gray = bool((coarse == coarse[..., :1]).all())
+    return base64.b64encode(encode_picture(coarse[..., 0] if is_gray else coarse, ".png")).decode()
 
 
 def write_overview(folder: Path, outcomes: Iterable[Outcome], facts: Mapping[str, str]) -> None:

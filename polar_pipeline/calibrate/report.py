@@ -92,7 +92,7 @@ _QUANTITIES = (
         True,
         True,
         "Signal of light along a pixel's polarizer compared with light across it; 80 to 500 is usual. It includes the "
-        "extinction ratio of the polarizer before the lens. Ratios that fall towards the corners come from oblique "
+        "extinction ratio of the polarizer before the lens. Ratios that fall toward the corners come from oblique "
         "light: close the aperture.",
     ),
     _Quantity(

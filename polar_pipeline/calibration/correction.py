@@ -13,7 +13,7 @@ from polar_pipeline.calibration.quantization import Scales, dequantize
 from polar_pipeline.sensor.frames import FrameError, RawFrame
 from polar_pipeline.sensor.mosaic import Sensor, readout_order
 
-#: Places among the neighbours of a defective pixel are tried in rings up to this many pixels away.
+#: Places among the neighbors of a defective pixel are tried in rings up to this many pixels away.
 _NEAR = 16
 #: Corrections that a calibration keeps.
 _KEPT = 4
@@ -132,7 +132,7 @@ def _places(places: np.ndarray, start: Tuple[int, int], shape: Tuple[int, int], 
 
 
 def _replacements(defects: np.ndarray, sensor: Sensor, shape: Tuple[int, int]) -> np.ndarray:
-    """For each defective pixel the nearest good one with the same polarizer and colour.
+    """For each defective pixel the nearest good one with the same polarizer and color.
 
     Raises:
         FrameError: There is none near one of them (cause `calibration`).

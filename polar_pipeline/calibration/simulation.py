@@ -11,7 +11,7 @@ from typing import Optional, Tuple
 import numpy as np
 
 from polar_pipeline.calibration.calibration import PixelParameters
-from polar_pipeline.sensor.forward import analysed, color_indices, digitise, nominal_angles
+from polar_pipeline.sensor.forward import analyzed, color_indices, digitize, nominal_angles
 from polar_pipeline.sensor.mosaic import CHANNELS, Sensor
 
 #: What can be wrong with a pixel, in `SimulatedSensor.defects`; 0 if nothing is.
@@ -60,7 +60,7 @@ class SimulatedSensor:
         extinction: (H, W), extinction ratio.
         black: (H, W), black level as a share of full scale.
         drift: (H, W), rise of the black level per kelvin.
-        shade: (H, W), what the lens lets through, 1 at the centre.
+        shade: (H, W), what the lens lets through, 1 at the center.
         defects: (H, W) uint8: 0, `LEAKY`, `DEAD` or `STUCK`.
         level: (H, W), dark signal of `LEAKY` pixels and reading of `STUCK` ones, as a share of full scale.
         full_well: Electrons at full scale.
@@ -96,7 +96,7 @@ class SimulatedSensor:
         """What the sensor records of a scene; the ideal sensor's `sensor.forward.expose` describes units and shapes.
 
         Args:
-            stokes: (H, W, 3), or (H, W, 3, 3) for a colour sensor, or what broadcasts to the sensor's size.
+            stokes: (H, W, 3), or (H, W, 3, 3) for a color sensor, or what broadcasts to the sensor's size.
             bit_depth: 8 to 16.
             rng: Source of the noise; None for none.
             exposure: What the light, but no dark signal, is multiplied by.
@@ -109,11 +109,11 @@ class SimulatedSensor:
             raise ValueError(f"bit_depth must be 8 to 16, got {bit_depth}")
         axes = (3, 3) if self.sensor.is_color else (3,)
         field = np.broadcast_to(stokes, (*self.shape, *axes))
-        light = exposure * self.shade * self.gain * analysed(field, self.sensor, *self._terms())
+        light = exposure * self.shade * self.gain * analyzed(field, self.sensor, *self._terms())
         light = light + np.where(self.defects == LEAKY, self.level, 0)
         full_well = self.full_well if rng is not None else 0.0
         black = self.black + self.drift * temperature_offset
-        levels = digitise(light, bit_depth, full_well, self.read_noise, rng, black)
+        levels = digitize(light, bit_depth, full_well, self.read_noise, rng, black)
         stuck = self.defects == STUCK
         levels[stuck] = np.rint(self.level[stuck] * ((1 << bit_depth) - 1)).astype(levels.dtype)
         return levels

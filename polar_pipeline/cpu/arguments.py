@@ -27,7 +27,7 @@ DEMOSAICS = ("own_site", *METHODS)
 #: Methods on the color lattice, in the order of `enum Debayer` in `kernels/cpu/debayer.hpp`.
 DEBAYERS = tuple(LATTICE_METHODS)
 #: Where a channel of a pixel comes from, in the order of `enum Source` in `kernels/cpu/debayer.hpp`: its own sample,
-#: green at red or blue, at green the colour of its row and that of its column, red at blue and blue at red.
+#: green at red or blue, at green the color of its row and that of its column, red at blue and blue at red.
 OWN, GREEN, ROW, COLUMN, ACROSS = range(5)
 #: Products that the kernels compute, SSIM's aside, in the order of `struct Products`.
 KERNEL_PRODUCTS = (

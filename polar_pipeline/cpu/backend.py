@@ -24,7 +24,7 @@ from polar_pipeline.sensor.frames import Frame, RawFrame
 _LOG = logging.getLogger(__name__)
 #: Bytes that a frame takes beside its arrays, and a thread with its stack.
 _SPARE, _THREAD = 16 << 20, 12 << 20
-#: Bytes that the reference takes at most for a raw pixel, as measured in colour with ADR.
+#: Bytes that the reference takes at most for a raw pixel, as measured in color with ADR.
 _REFERENCE_BYTES = 500
 
 

@@ -180,5 +180,5 @@ def _two_bytes(both: np.ndarray, low: np.ndarray) -> np.ndarray:
 
 
 def _inside(places: np.ndarray, size: int) -> np.ndarray:
-    """Rows or columns; one beyond the border becomes that of the neighbouring superpixel."""
+    """Rows or columns; one beyond the border becomes that of the neighboring superpixel."""
     return np.where(places < 0, places + 2, np.where(places >= size, places - 2, places))

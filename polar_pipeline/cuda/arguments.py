@@ -117,7 +117,7 @@ def work_defines(work: Work) -> Defines:
 
 
 def output_defines(dtypes: Mapping[str, str]) -> Defines:
-    """The definitions of every output, of those that are stored by their element types; the colour maps they need."""
+    """The definitions of every output, of those that are stored by their element types; the color maps they need."""
     found: Defines = {"OUTPUT_NAMES": ",".join(name.upper() for name in OUTPUTS)}
     for name in OUTPUTS:
         found[f"OUT_{name.upper()}"] = _TYPES[dtypes.get(name, "")]
@@ -218,7 +218,7 @@ class HalfTaps:
     """A window as halves.
 
     Attributes:
-        taps: From the centre outwards; the window sums to exactly 1.
+        taps: From the center outwards; the window sums to exactly 1.
         error: How far the similarity of black and white is off at most, where a line or an edge lies within the window.
     """
 
@@ -231,14 +231,14 @@ def half_taps(window: int, sigma: float) -> HalfTaps:
     """The window for tensor cores.
 
     The sum of the taps from k outwards is rounded, up or down, to what the next inner tap is a multiple of: then each
-    tap is a half, and so is the centre, which takes the rest. Of all ways to round, the one is taken that moves the
+    tap is a half, and so is the center, which takes the rest. Of all ways to round, the one is taken that moves the
     similarity least where a line or an edge lies k pixels away. There the variance is about as large as the tap or the
     sum, and the similarity of that to nothing is C2 / (variance + C2).
     """
     exact = np.array(gaussian(window, sigma)[window // 2 :])
     tails = np.append(np.cumsum(exact[::-1])[::-1][1:], 0.0)  # from k + 1 outwards
     grids = [float(np.spacing(np.float16(tap))) for tap in exact]
-    grids[0] /= 2  # both sides of the window are in the centre's rest
+    grids[0] /= 2  # both sides of the window are in the center's rest
     found = []
     for ups in product((np.floor, np.ceil), repeat=window // 2):
         rounded = np.array([up(tail / grid) * grid for up, tail, grid in zip(ups, tails, grids)] + [0.0])

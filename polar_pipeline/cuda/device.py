@@ -124,7 +124,7 @@ def from_properties(properties: Mapping[str, Any], model: str = "") -> Device:
         row
         for row in _TABLE
         if (row.arch, row.multiprocessors, row.integrated) == (found.arch, found.multiprocessors, found.integrated)
-        and (row.integrated or row.name in name)  # Jetsons of one family share a name, data centre GPUs a chip
+        and (row.integrated or row.name in name)  # Jetsons of one family share a name, data center GPUs a chip
     ]
     if len(same) > 1:
         return DEVICES[_orin_of_8(properties, model)]

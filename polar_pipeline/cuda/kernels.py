@@ -144,7 +144,7 @@ class Marching(Kernel[PolarizationWork]):
         pixels: Output pixels that a thread can make along x.
         threads: Of a block.
         rows: Rows that a thread can march down.
-        lanes: Lanes of a warp that store what they make, by pixels; the others are neighbours.
+        lanes: Lanes of a warp that store what they make, by pixels; the others are neighbors.
         staging: Bytes of shared memory of a block.
         resident: Threads that the launch bound keeps resident, by device; None: those of `resident_threads`.
     """
@@ -277,7 +277,7 @@ def _row_of_preview(work: PolarizationWork, schedule: Schedule) -> int:
     return schedule.threads // WARP * 512 * 3 * ("preview" in work.dtypes)
 
 
-#: Raw lines of a colour ring.
+#: Raw lines of a color ring.
 _RING_LINES = 12
 #: Lanes of a warp of a strip that store what they make, by pixels of a lane along x.
 _STRIP_LANES = {4: 30, 2: 28}
@@ -312,10 +312,10 @@ class _ColorStrip(Marching):
 
 # ------------------------------------------------------------------------------------------------------------ geometry
 
-#: Tiles of the output, and of one whose columns are rows of the planes: a warp takes 32 pixels that are neighbours
+#: Tiles of the output, and of one whose columns are rows of the planes: a warp takes 32 pixels that are neighbors
 #: there.
 _TRANSFORM_TILES = {False: ((32, 8), (32, 16), (32, 32), (64, 8), (64, 16)), True: ((8, 32), (16, 32), (32, 32))}
-#: Threads of a block at most on a colour sensor: with more, a thread has too few registers.
+#: Threads of a block at most on a color sensor: with more, a thread has too few registers.
 _COLOR_THREADS = 128
 
 
@@ -492,7 +492,7 @@ KERNELS: Dict[str, AnyKernel] = {
                 ("products that it can make", _stores(*_VECTORS)),
                 ("a width that is a multiple of 8", lambda work: work.width % 8 == 0),
                 (
-                    "a colour sensor with red at the same place of all four lattices",
+                    "a color sensor with red at the same place of all four lattices",
                     lambda work: len(set(red_sites(work.sensor).values())) == 1,
                 ),
                 ("Malvar-He-Cutler", _has(debayer="mhc")),

@@ -151,7 +151,7 @@ class Slot:
 
 
 class FrameBuffers:
-    """A ring of slots for frames of one shape and format: upload, kernels and download of neighbours overlap.
+    """A ring of slots for frames of one shape and format: upload, kernels and download of neighbors overlap.
 
     Args:
         driver: The device.

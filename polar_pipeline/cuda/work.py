@@ -16,14 +16,14 @@ from polar_pipeline.sensor.mosaic import Sensor
 
 #: What SSIM compares: both sums of two angles, or S0/2.
 PAIRS = ("sums", "s0")
-#: What the launch of a geometry interpolates: S1 and S2, S0/2, and (I0 + I90 - I45 - I135)/4, of each colour.
+#: What the launch of a geometry interpolates: S1 and S2, S0/2, and (I0 + I90 - I45 - I135)/4, of each color.
 PLANES = ("differences", "means", "excesses")
 #: What kernels can store: every product but SSIM's, what SSIM compares, and what is interpolated.
 OUTPUTS = (*(name for name in PRODUCTS if len(make_plan((name,)).stages) == 1), *PAIRS, *PLANES)
 ANGLE_IMAGES = tuple(name for name in OUTPUTS if name.startswith("angle_"))
 #: Raw formats as kernels read them -> as cameras call them.
 CAMERA_FORMATS = {"u8": FORMATS["8"], "u16": FORMATS["16"], "12p": FORMATS["12p"], "12packed": FORMATS["12Packed"]}
-#: Values per pixel of outputs that are no products: (mono, colour).
+#: Values per pixel of outputs that are no products: (mono, color).
 _VALUES_PER_PIXEL = {
     "sums": (2, 2),
     "s0": (1, 1),
@@ -45,9 +45,9 @@ class PolarizationWork:
     Attributes:
         sensor: The mosaic as the frame shows it (`Sensor.as_read_out`).
         half: Whether one output pixel stands for a superpixel.
-        co_sited: At half resolution, angles interpolated to the superpixel's centre.
+        co_sited: At half resolution, angles interpolated to the superpixel's center.
         demosaic: Method on the polarizer mosaic.
-        debayer: Method on the colour lattice.
+        debayer: Method on the color lattice.
         raw_format: A key of `CAMERA_FORMATS`.
         full_scale: Raw number of a saturated pixel.
         half_precision: Whether the kernel computes in pairs of half.
@@ -152,8 +152,8 @@ class TransformWork:
         width: Of the outputs.
         scale: Samples along each side of an output pixel.
         positions: Whether samples lie between pixels, where a map says; else they are pixels.
-        by_columns: Whether neighbouring columns of the output lie in neighbouring rows of the planes.
-        color: Whether there are planes of three colours.
+        by_columns: Whether neighboring columns of the output lie in neighboring rows of the planes.
+        color: Whether there are planes of three colors.
         half_precision: Whether the kernel computes in pairs of half.
         planes: Element type of the planes.
         outputs: (name, element type) of what is stored.

@@ -27,7 +27,7 @@ class CameraNumbers(NamedTuple):
 class LensCalibration:
     """The lens in front of a camera. Build it with `make_lens`, which validates.
 
-    Pixel centres have integer coordinates.
+    Pixel centers have integer coordinates.
 
     Attributes:
         height: Rows of the raw frames that it is of; 0 for frames of any size.

@@ -82,8 +82,8 @@ class Geometry:
             180: ((-1, 0, width - 1), (0, -1, height - 1)),
             270: ((0, 1, 0), (-1, 0, height - 1)),
         }[self.rotate]
-        centre = (self.scale - 1) / 2
-        enlarge = np.array([[self.scale, 0, centre], [0, self.scale, centre], [0, 0, 1]])
+        center = (self.scale - 1) / 2
+        enlarge = np.array([[self.scale, 0, center], [0, self.scale, center], [0, 0, 1]])
         shift = np.array([[1, 0, self.roi[0]], [0, 1, self.roi[1]], [0, 0, 1.0]])
         found: np.ndarray = enlarge @ np.array([*turn, (0, 0, 1)]) @ shift
         return found

@@ -18,17 +18,17 @@ from polar_pipeline.html import charts
 
 @dataclass(frozen=True)
 class ColorBar:
-    """The colour bar below a picture: a CSS gradient and the labels of its ends."""
+    """The color bar below a picture: a CSS gradient and the labels of its ends."""
 
     gradient: str
     low: str
     high: str
 
 
-#: Gradients of colour bars, from the left end to the right one.
+#: Gradients of color bars, from the left end to the right one.
 VIRIDIS = "linear-gradient(90deg,#440154,#3b528b,#21918c,#5ec962,#fde725)"
 PHASE = f"linear-gradient(90deg,{','.join('#' + AOLP_MAP[k % 256].tobytes().hex() for k in range(0, 257, 16))})"
-GREYS = "linear-gradient(90deg,#000,#fff)"
+GRAYS = "linear-gradient(90deg,#000,#fff)"
 
 
 @lru_cache(maxsize=4)

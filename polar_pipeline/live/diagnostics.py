@@ -20,7 +20,7 @@ from polar_pipeline.quality.statistics import Level
 
 #: Receipts that the rate is taken over, at most.
 RECEIPTS = 256
-#: Ages in seconds that a stamp of this machine's clock (or one synchronised with it) can have.
+#: Ages in seconds that a stamp of this machine's clock (or one synchronized with it) can have.
 PLAUSIBLE_AGE = (-0.1, 10.0)
 #: Seconds between two log lines about the same cause.
 LOG_PERIOD = 5.0

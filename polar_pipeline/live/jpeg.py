@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: Environment variable with the folder that nvImageCodec loads its plug-ins from.
 _PLUGINS = "NVIMGCODEC_EXTENSIONS_PATH"
-#: Encodes (h, w) grey or (h, w, 3) RGB uint8 with a quality of 1 to 100; gives the bytes of a JPEG file, (N,) uint8.
+#: Encodes (h, w) gray or (h, w, 3) RGB uint8 with a quality of 1 to 100; gives the bytes of a JPEG file, (N,) uint8.
 Encode = Callable[[np.ndarray, int], np.ndarray]
 
 
@@ -116,7 +116,7 @@ class JpegEncoder:
         """The bytes of a JPEG file, as an `Encode` gives them.
 
         Args:
-            image: (h, w) grey or (h, w, 3) RGB, uint8.
+            image: (h, w) gray or (h, w, 3) RGB, uint8.
             quality: 1 to 100.
             on_gpu: Whether a GPU computed the image.
 

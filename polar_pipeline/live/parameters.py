@@ -204,7 +204,7 @@ _DISPLAY = {
     ),
     "white_balance": Parameter(
         "none",
-        "White balance of compressed light of a colour sensor: 'none', 'auto', or the factors [red, green, blue].",
+        "White balance of compressed light of a color sensor: 'none', 'auto', or the factors [red, green, blue].",
         dynamic=True,
         parameter="display.white_balance",
     ),

@@ -29,12 +29,12 @@ def stokes_gains(sensor: Sensor, is_half: bool, co_sited: bool, demosaic: str, d
     Args:
         sensor: The mosaic as the frame shows it.
         is_half: Whether an output pixel stands for a superpixel.
-        co_sited: At half resolution, angles interpolated to the superpixel's centre.
+        co_sited: At half resolution, angles interpolated to the superpixel's center.
         demosaic: Method on the polarizer mosaic, resolved.
-        debayer: Method on the colour lattice.
+        debayer: Method on the color lattice.
 
     Returns:
-        (n, n, channels, 4, 6) float32, read-only: by row and column of the output modulo n, colour and polarizer of the
+        (n, n, channels, 4, 6) float32, read-only: by row and column of the output modulo n, color and polarizer of the
         raw pixels (in the order of `ANGLES`), and element in `TERMS`.
     """
     tile, angles = _responses(sensor, is_half, co_sited, demosaic, debayer, _SIDE)
@@ -91,11 +91,11 @@ def _responses(
     raw = np.zeros((len(tile), side, side))
     for impulse, (row, column) in enumerate(tile):
         raw[impulse, row, column] = 1
-    grey = _luma(raw, sensor, debayer) if sensor.is_color else raw
+    gray = _luma(raw, sensor, debayer) if sensor.is_color else raw
     if is_half and not co_sited:
-        angles = np.stack([grey[:, i::2, j::2] for i, j in map(sensor.position, ANGLES)])
+        angles = np.stack([gray[:, i::2, j::2] for i, j in map(sensor.position, ANGLES)])
     else:
-        angles = _angles(grey, sensor, demosaic)
+        angles = _angles(gray, sensor, demosaic)
         if is_half:
             angles = _sum(angles[..., i::2, j::2] for i in range(2) for j in range(2)) / 4
     return tile, angles
@@ -118,11 +118,11 @@ def _around(image: np.ndarray, step: int) -> Tuple[np.ndarray, np.ndarray, np.nd
     return row, column, (_at(row, -step, 0) + _at(row, step, 0)) / 2
 
 
-# ------------------------------------------------------------------------------------------------------ colour lattice
+# ------------------------------------------------------------------------------------------------------ color lattice
 
 
 def _luma(raw: np.ndarray, sensor: Sensor, debayer: str) -> np.ndarray:
-    """(n, side, side) colour mosaics -> luma of the completed colours."""
+    """(n, side, side) color mosaics -> luma of the completed colors."""
     side = raw.shape[-1]
     own = np.array([[sensor.color_index(y, x) for x in range(side)] for y in range(side)])
     of_row = np.where(own == 1, np.roll(own, -2, 1), own)
@@ -135,7 +135,7 @@ def _luma(raw: np.ndarray, sensor: Sensor, debayer: str) -> np.ndarray:
 
 
 def _filtered(raw: np.ndarray, debayer: str) -> Tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Green at red and blue; at green the colour of the row and that of the column; blue at red and red at blue."""
+    """Green at red and blue; at green the color of the row and that of the column; blue at red and red at blue."""
     row, column, diagonal = _around(raw, 2)
     if debayer == "bilinear":
         return (row + column) / 2, row, column, diagonal
@@ -153,7 +153,7 @@ def _filtered(raw: np.ndarray, debayer: str) -> Tuple[np.ndarray, np.ndarray, np
 
 
 def _weighted(raw: np.ndarray, own: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The same by edge weights, which are equal in a flat field, and colour differences."""
+    """The same by edge weights, which are equal in a flat field, and color differences."""
     (row, column, _), (far_row, far_column, _) = _around(raw, 2), _around(raw, 4)
     green = (row + column) / 2 + (raw - (far_row + far_column) / 2) / 2
     completed = np.where(own == 1, raw, green)
@@ -165,7 +165,7 @@ def _weighted(raw: np.ndarray, own: np.ndarray) -> Tuple[np.ndarray, np.ndarray,
 
 
 def _angles(mosaic: np.ndarray, sensor: Sensor, demosaic: str) -> np.ndarray:
-    """(n, side, side) mosaics of one colour -> (4, n, side, side)."""
+    """(n, side, side) mosaics of one color -> (4, n, side, side)."""
     row, column, diagonal = _around(mosaic, 1)
     if demosaic == "gradient":
         far_row, far_column, _ = _around(mosaic, 2)

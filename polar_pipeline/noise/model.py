@@ -74,7 +74,7 @@ def raw_noise(options: Options, full_scale: int) -> Tuple[float, float]:
 
 
 def _level(full_scale: int) -> float:
-    """The step between neighbouring numbers as a share of full scale; bits below those of an MSB-aligned one are 0."""
+    """The step between neighboring numbers as a share of full scale; bits below those of an MSB-aligned one are 0."""
     lowest = full_scale & -full_scale
     is_shifted = (full_scale // lowest) & (full_scale // lowest + 1) == 0
     return (lowest if is_shifted else 1) / full_scale

@@ -145,13 +145,13 @@ class Options:
     demosaic: str = declare(
         "auto",
         f"Interpolation: {', '.join(map(repr, METHODS))}, or 'auto', which is bilinear (with Malvar-He-Cutler on a "
-        "colour lattice) at half resolution and adaptive at full. On a CPU adaptive takes longer than a camera's frame "
+        "color lattice) at half resolution and adaptive at full. On a CPU adaptive takes longer than a camera's frame "
         "period at full size; gradient is several times faster.",
         choices=("auto", *METHODS),
     )
     co_sited: bool = declare(
         True,
-        "At half resolution, whether the four angles are interpolated to the superpixel's centre, or else taken where "
+        "At half resolution, whether the four angles are interpolated to the superpixel's center, or else taken where "
         "they are.",
         flags=(("own-site", "Turn co_sited off. co_sited: "),),
     )
@@ -199,7 +199,7 @@ class Options:
     max_aolp_sigma: float = declare(
         0.0,
         "Largest standard deviation by noise of an AoLP that is shown, 0 to 90 degrees: above it AoLP is invalid, and "
-        "the preview grey. 0 shows all.",
+        "the preview gray. 0 shows all.",
         limits=(0.0, 90.0),
         unit="degrees",
     )
@@ -212,8 +212,8 @@ class Options:
     )
     color_style: str = declare(
         "plain",
-        "Colours of the product `aolp_color`: 'plain', or the less DoLP the more faded, to white ('light'), to black "
-        "('dark'), or to a grey as bright as the colours ('faded').",
+        "Colors of the product `aolp_color`: 'plain', or the less DoLP the more faded, to white ('light'), to black "
+        "('dark'), or to a gray as bright as the colors ('faded').",
         choices=tuple(COLOR_STYLES),
     )
     bit_depth: int = declare(
@@ -419,7 +419,7 @@ class Options:
 
     @property
     def debayer(self) -> str:
-        """The method on the colour lattice, with `auto` resolved: MHC at half resolution, else ADR's weighted one."""
+        """The method on the color lattice, with `auto` resolved: MHC at half resolution, else ADR's weighted one."""
         if self.demosaic == "auto" and self.resolution == "half":
             return "mhc"
         return METHODS[self.interpolation].lattice
@@ -432,7 +432,7 @@ class Options:
 
     @property
     def fading(self) -> Tuple[float, float]:
-        """The grey level that `aolp_color` fades to, and the least share of colour; else DoLP is the share."""
+        """The gray level that `aolp_color` fades to, and the least share of color; else DoLP is the share."""
         return COLOR_STYLES[self.color_style]
 
     @property

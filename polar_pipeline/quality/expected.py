@@ -20,8 +20,8 @@ def expected_similarity(options: Options, frame: Frame, x: int, y: int) -> float
     Args:
         options: How the frame was processed.
         frame: The raw frame, for the brightness of the block.
-        x: Column of the block's centre in pixels of the Stokes image.
-        y: Row of the block's centre.
+        x: Column of the block's center in pixels of the Stokes image.
+        y: Row of the block's center.
     """
     is_half = options.resolution == "half"
     method = (options.sensor, is_half, options.for_frame(frame).co_sited, options.interpolation, options.debayer)

@@ -118,8 +118,8 @@ class Spot:
 
     Attributes:
         ssim: Its mean.
-        x: Column of its centre in pixels of the output.
-        y: Row of its centre.
+        x: Column of its center in pixels of the output.
+        y: Row of its center.
         place: The same in words, such as `lower left`.
     """
 
@@ -230,9 +230,9 @@ def lowest_block(blocks: np.ndarray, size: Tuple[int, int], stride: int = 1) -> 
 
 
 def place(x: float, y: float) -> str:
-    """Words for a place in an image whose sides are 1, by thirds: `lower left`, `upper middle`, `centre`."""
+    """Words for a place in an image whose sides are 1, by thirds: `lower left`, `upper middle`, `center`."""
     row, column = ("upper", "middle", "lower")[min(2, int(3 * y))], ("left", "middle", "right")[min(2, int(3 * x))]
-    return "centre" if row == column else f"{row} {column}"
+    return "center" if row == column else f"{row} {column}"
 
 
 def fingerprint(frame: Frame) -> Optional[int]:

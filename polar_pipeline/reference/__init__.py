@@ -2,8 +2,8 @@
 
 The CPU backend computes with it on machines where no kernels could be compiled; nothing else in the package imports it.
 
-Intensities are normalised to full scale 1. Angle stacks have shape (4, H, W) for a mono sensor and (4, H, W, 3) for a
-colour one, first axis in the order of `sensor.mosaic.ANGLES`, last axis RGB. `run` combines the operators.
+Intensities are normalized to full scale 1. Angle stacks have shape (4, H, W) for a mono sensor and (4, H, W, 3) for a
+color one, first axis in the order of `sensor.mosaic.ANGLES`, last axis RGB. `run` combines the operators.
 """
 
 from polar_pipeline.reference.correction import correct
@@ -18,7 +18,7 @@ from polar_pipeline.reference.demosaicking import (
     demosaic_adaptive,
     demosaic_bilinear,
     demosaic_gradient,
-    normalise,
+    normalize,
     own_site,
     polarization_switch,
 )
@@ -66,7 +66,7 @@ __all__ = [
     "impulse_gains",
     "intensity",
     "luma",
-    "normalise",
+    "normalize",
     "own_site",
     "polarization_switch",
     "polarized",

@@ -16,7 +16,7 @@ def correct(
 ) -> np.ndarray:
     """A mosaic without the deviations of its pixels' gains, angles, extinction ratios and black levels, in [0, 1].
 
-    Superpixels that the frame cuts are completed by mirroring: about the outermost pixel, in colour about the outermost
+    Superpixels that the frame cuts are completed by mirroring: about the outermost pixel, in color about the outermost
     of every second one.
 
     Args:

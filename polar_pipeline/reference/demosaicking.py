@@ -1,4 +1,4 @@
-"""The demosaicking methods of the reference: colour lattice, polarizer mosaic, and what both need."""
+"""The demosaicking methods of the reference: color lattice, polarizer mosaic, and what both need."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def reflect(image: np.ndarray, halo: int) -> np.ndarray:
 
 
 def lattice_reflect(mosaic: np.ndarray, halo: int) -> np.ndarray:
-    """Pad by reflect-101 on each stride-2 lattice, which keeps the phase of a 4x4 colour tile; `halo` is even."""
+    """Pad by reflect-101 on each stride-2 lattice, which keeps the phase of a 4x4 color tile; `halo` is even."""
     out = np.empty((mosaic.shape[0] + 2 * halo, mosaic.shape[1] + 2 * halo), mosaic.dtype)
     for i in range(2):
         for j in range(2):
@@ -65,16 +65,16 @@ def _phase(mask_of: Dict[Tuple[int, int], bool], shape: Tuple[int, ...]) -> np.n
     return mask
 
 
-def normalise(frame: RawFrame) -> np.ndarray:
+def normalize(frame: RawFrame) -> np.ndarray:
     """Raw numbers -> (H, W) float64 in [0, 1]; those above full scale are full scale."""
     return np.minimum(frame.mosaic.astype(np.float64) / frame.full_scale, 1)
 
 
-# ------------------------------------------------------------------------------------------------------ colour lattice
+# ------------------------------------------------------------------------------------------------------ color lattice
 
 
 def _bayer_sites(sensor: Sensor, shape: Tuple[int, ...]) -> Dict[str, np.ndarray]:
-    """Masks of where a pixel is red, blue, or green in a red row, with the row's colour read off its own lattice."""
+    """Masks of where a pixel is red, blue, or green in a red row, with the row's color read off its own lattice."""
     sites: Dict[str, Dict[Tuple[int, int], bool]] = {"red": {}, "blue": {}, "red_row": {}}
     for r in range(4):
         for c in range(4):
@@ -92,10 +92,10 @@ def _assemble_rgb(
 
     Args:
         sensor: The mosaic's layout.
-        mosaic: (H, W) the pixel's own colour.
+        mosaic: (H, W) the pixel's own color.
         green: Green at red and blue pixels.
-        row: At green pixels, the colour of their row.
-        column: At green pixels, the colour of their column.
+        row: At green pixels, the color of their row.
+        column: At green pixels, the color of their column.
         across: At red and blue pixels, the opposite of the two.
     """
     at = _bayer_sites(sensor, mosaic.shape)
@@ -106,7 +106,7 @@ def _assemble_rgb(
 
 
 def debayer_bilinear(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """(H, W) colour mosaic -> (H, W, 3): bilinear on each angle's Bayer lattice."""
+    """(H, W) color mosaic -> (H, W, 3): bilinear on each angle's Bayer lattice."""
     z = lattice_reflect(mosaic, 2)
     row = (shifted(z, 0, -2, 2) + shifted(z, 0, 2, 2)) / 2
     column = (shifted(z, -2, 0, 2) + shifted(z, 2, 0, 2)) / 2
@@ -134,9 +134,9 @@ def debayer_mhc(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
 
 
 def debayer_weighted(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """(H, W) -> (H, W, 3): edge-weighted green, then colour differences.
+    """(H, W) -> (H, W, 3): edge-weighted green, then color differences.
 
-    The colour step of `demosaic_adaptive` (`docs/adaptive_demosaic.md`).
+    The color step of `demosaic_adaptive` (`docs/adaptive_demosaic.md`).
     """
     z = lattice_reflect(mosaic, 4)
     total, weights = np.zeros_like(mosaic), np.zeros_like(mosaic)
@@ -158,7 +158,7 @@ def debayer_weighted(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
 # --------------------------------------------------------------------------------------------------- polarizer mosaic
 
 
-def _neighbour_mean(z: np.ndarray, halo: int, di: int, dj: int) -> np.ndarray:
+def _neighbor_mean(z: np.ndarray, halo: int, di: int, dj: int) -> np.ndarray:
     """Mean of the nearest pixels whose tile position differs by (di, dj) from the pixel's own."""
     rows, columns = (-1, 1) if di else (0,), (-1, 1) if dj else (0,)
     return add_up(shifted(z, dy, dx, halo) for dy in rows for dx in columns) / (len(rows) * len(columns))
@@ -180,17 +180,17 @@ _MISSING = ((0, 1), (1, 0), (1, 1))
 
 
 def demosaic_bilinear(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """(H, W) polarizer mosaic of one colour -> (4, H, W) by bilinear interpolation."""
+    """(H, W) polarizer mosaic of one color -> (4, H, W) by bilinear interpolation."""
     z = reflect(mosaic, 1)
-    return _assemble_angles(mosaic, sensor, {d: _neighbour_mean(z, 1, *d) for d in _MISSING})
+    return _assemble_angles(mosaic, sensor, {d: _neighbor_mean(z, 1, *d) for d in _MISSING})
 
 
 def demosaic_gradient(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """(H, W) -> (4, H, W): bilinear plus `BETA` of the centre's detail, free of the bias that MHC has on polarizers."""
+    """(H, W) -> (4, H, W): bilinear plus `BETA` of the center's detail, free of the bias that MHC has on polarizers."""
     z = reflect(mosaic, 2)
     axial = shifted(z, 0, -2, 2) + shifted(z, 0, 2, 2) + shifted(z, -2, 0, 2) + shifted(z, 2, 0, 2)
     detail = BETA * (mosaic - axial / 4)
-    missing = {d: np.clip(_neighbour_mean(z, 2, *d) + detail, 0, 1) for d in _MISSING}
+    missing = {d: np.clip(_neighbor_mean(z, 2, *d) + detail, 0, 1) for d in _MISSING}
     return _assemble_angles(mosaic, sensor, missing)
 
 
@@ -199,7 +199,7 @@ _RIM = 2
 
 
 def _weighted_means(z: np.ndarray, c: np.ndarray) -> Dict[Tuple[int, int], np.ndarray]:
-    """Weighted means of the neighbours of each missing angle; `z` has 3 pixels more on every side than `c`."""
+    """Weighted means of the neighbors of each missing angle; `z` has 3 pixels more on every side than `c`."""
 
     def mean(offsets: Tuple[Tuple[int, int], ...]) -> np.ndarray:
         total, weights = np.zeros_like(c), np.zeros_like(c)
@@ -242,7 +242,7 @@ def _gradients(mosaic: np.ndarray) -> _Differences:
     def at(dy: int, dx: int) -> np.ndarray:
         return shifted(z, dy, dx, _RIM)
 
-    centre = at(0, 0)
+    center = at(0, 0)
     left, right, up, down = at(0, -2), at(0, 2), at(-2, 0), at(2, 0)
     v_left, v_right = (at(-1, -2) + at(1, -2)) / 2, (at(-1, 2) + at(1, 2)) / 2
     r_up, r_down = (at(-2, -1) + at(-2, 1)) / 2, (at(2, -1) + at(2, 1)) / 2
@@ -256,8 +256,8 @@ def _gradients(mosaic: np.ndarray) -> _Differences:
         vy=at(1, 0) - at(-1, 0),
         dx=(falling - rising) / 2,
         dy=(falling + rising) / 2,
-        second_cx=centre - (right + left) / 2,
-        second_cy=centre - (down + up) / 2,
+        second_cx=center - (right + left) / 2,
+        second_cy=center - (down + up) / 2,
         second_vx=(at(-1, 0) + at(1, 0)) / 2 - (v_right + v_left) / 2,
         second_ry=(at(0, -1) + at(0, 1)) / 2 - (r_down + r_up) / 2,
     )
@@ -287,7 +287,7 @@ def _secant_steps(mosaic: np.ndarray) -> Dict[Tuple[int, int], np.ndarray]:
     g = _gradients(mosaic)
 
     def step(gradients: Tuple[np.ndarray, np.ndarray], seconds: Tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        """How far the pixel lies from the middle of its neighbours, by the angles known on both sides."""
+        """How far the pixel lies from the middle of its neighbors, by the angles known on both sides."""
         share = add_up(one * two for one, two in zip(gradients, seconds)) / 2
         return np.clip(share / (add_up(one**2 for one in gradients) + ADR_GRADIENT_NOISE), -ADR_STEP, ADR_STEP)
 
@@ -300,9 +300,9 @@ def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor, switch: Optional[np.nd
     """(H, W) -> (4, H, W): adaptive detail restoration, the method of this package (`docs/adaptive_demosaic.md`).
 
     Args:
-        mosaic: Of one colour.
+        mosaic: Of one color.
         sensor: Its tile of polarizers.
-        switch: (H, W) where edges are of polarization; by default `polarization_switch` of the mosaic. In colour, all
+        switch: (H, W) where edges are of polarization; by default `polarization_switch` of the mosaic. In color, all
             channels share that of their luma.
     """
     if switch is None:
@@ -312,8 +312,8 @@ def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor, switch: Optional[np.nd
     z = reflect(mosaic, 4)
     weighted = _weighted_means(z, c)
     g = (c + add_up(weighted.values())) / 4
-    (centre, outer), (inner, rim) = ADR_SAME, ADR_OTHER
-    same = np.array([0, outer, 0, centre, 0, outer, 0]) / 16
+    (center, outer), (inner, rim) = ADR_SAME, ADR_OTHER
+    same = np.array([0, outer, 0, center, 0, outer, 0]) / 16
     other = np.array([rim, 0, inner, 0, inner, 0, rim]) / 16
 
     def low_pass(horizontal: np.ndarray, vertical: np.ndarray) -> np.ndarray:
@@ -332,17 +332,17 @@ def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor, switch: Optional[np.nd
     corners = add_up(shifted(e, dy, dx, 1) for dy in (-1, 1) for dx in (-1, 1))
     sides = shifted(e, 0, -1, 1) + shifted(e, 0, 1, 1)
     poles = shifted(e, -1, 0, 1) + shifted(e, 1, 0, 1)
-    centre_e, centre_g = shifted(e, 0, 0, 1), shifted(g, 0, 0, 1)
-    r1 = (centre_e * corners + sides * poles) / 8
+    center_e, center_g = shifted(e, 0, 0, 1), shifted(g, 0, 0, 1)
+    r1 = (center_e * corners + sides * poles) / 8
     noise = 4 * EPSILON**2
     w = r0 / (r0 + 2 * p2 + noise)
     alpha = w + (1 - w) * np.clip(ADR_BIAS + r1 / (r0 + noise), -ADR_LIMIT, ADR_LIMIT)
     steps = _secant_steps(mosaic)
     missing = {}
     for d in _MISSING:
-        x, bg, be = (_neighbour_mean(image, 1, *d) for image in (c, g, e))
+        x, bg, be = (_neighbor_mean(image, 1, *d) for image in (c, g, e))
         gain = np.minimum(x / np.maximum(bg, EPSILON / 4), 2)
-        detail = gain * (centre_g + alpha * centre_e - (bg + alpha * be))
+        detail = gain * (center_g + alpha * center_e - (bg + alpha * be))
         detail = detail + ADR_WEIGHTED * (shifted(weighted[d], 0, 0, 1) - x)
         missing[d] = np.clip(x + detail + switch * (steps[d] - detail), 0, 1)
     return _assemble_angles(mosaic, sensor, missing)
@@ -353,13 +353,13 @@ DEMOSAIC = {"bilinear": demosaic_bilinear, "gradient": demosaic_gradient, "adapt
 
 
 def co_site(angles: np.ndarray) -> np.ndarray:
-    """(4, H, W[, 3]) -> (4, H//2, W//2[, 3]): every angle at its superpixel's centre, the mean of its four pixels."""
+    """(4, H, W[, 3]) -> (4, H//2, W//2[, 3]): every angle at its superpixel's center, the mean of its four pixels."""
     even = angles[:, : angles.shape[1] // 2 * 2, : angles.shape[2] // 2 * 2]
     return (even[:, 0::2, 0::2] + even[:, 0::2, 1::2] + even[:, 1::2, 0::2] + even[:, 1::2, 1::2]) / 4
 
 
 def own_site(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """(H, W[, 3]) -> (4, H//2, W//2[, 3]): every angle at its own pixel, half a pixel off the superpixel's centre."""
+    """(H, W[, 3]) -> (4, H//2, W//2[, 3]): every angle at its own pixel, half a pixel off the superpixel's center."""
     height, width = mosaic.shape[0] // 2, mosaic.shape[1] // 2
     positions = [sensor.position(degrees) for degrees in ANGLES]
     return np.stack([mosaic[i::2, j::2][:height, :width] for i, j in positions])

@@ -39,7 +39,7 @@ class Uncertainty(NamedTuple):
 
 @lru_cache(maxsize=32)
 def impulse_gains(sensor: Sensor, resolution: str, co_sited: bool, method: str) -> Dict[object, np.ndarray]:
-    """Gains from the variance of raw pixels to the covariance matrix of S1, S2 and S0, by (colour, polarizer) of these.
+    """Gains from the variance of raw pixels to the covariance matrix of S1, S2 and S0, by (color, polarizer) of these.
 
     Args:
         sensor: The mosaic.
@@ -105,7 +105,7 @@ def uncertainty(
     """The standard deviations that noise causes.
 
     Args:
-        angles: (4, H, W), of a colour sensor (4, H, W, 3).
+        angles: (4, H, W), of a color sensor (4, H, W, 3).
         vector: (H, W, 3) Stokes vectors.
         sensor: The mosaic as the frame shows it.
         options: How the angles were computed.

@@ -20,7 +20,7 @@ from polar_pipeline.colormaps import AOLP_MAP, COLOR_STYLES, DOLP_MAP
 from polar_pipeline.options import Options
 from polar_pipeline.plan import Plan
 from polar_pipeline.reference.correction import correct
-from polar_pipeline.reference.demosaicking import add_up, co_site, demosaic, normalise, reflect, shifted
+from polar_pipeline.reference.demosaicking import add_up, co_site, demosaic, normalize, reflect, shifted
 from polar_pipeline.reference.geometry import transform
 from polar_pipeline.reference.noise import debiased, uncertainty
 from polar_pipeline.sensor.frames import RawFrame
@@ -96,10 +96,10 @@ def preview(value: np.ndarray, dolp_image: np.ndarray, aolp_image: np.ndarray) -
 
 
 def aolp_color(aolp_image: np.ndarray, dolp_image: np.ndarray, style: str) -> np.ndarray:
-    """(...), (...) -> (..., 3) RGB uint8 by `AOLP_MAP`, mixed with a grey level as a style says; NaN is black."""
-    grey, least = COLOR_STYLES[style]
+    """(...), (...) -> (..., 3) RGB uint8 by `AOLP_MAP`, mixed with a gray level as a style says; NaN is black."""
+    gray, least = COLOR_STYLES[style]
     share = np.maximum(np.nan_to_num(dolp_image), least)[..., np.newaxis]
-    mixed = grey + share * (AOLP_MAP[display("aolp", aolp_image)] - grey)
+    mixed = gray + share * (AOLP_MAP[display("aolp", aolp_image)] - gray)
     return np.where(np.isnan(aolp_image)[..., np.newaxis], 0, np.rint(mixed)).astype(np.uint8)
 
 
@@ -184,7 +184,7 @@ def polarization(
     """The products that have invalid pixels.
 
     Args:
-        angles: (4, H, W), of a colour sensor (4, H, W, 3).
+        angles: (4, H, W), of a color sensor (4, H, W, 3).
         vector: (H, W, 3) Stokes vectors of their luma.
         bad: (H, W) saturated and dark pixels.
         sensor: The mosaic as the frame shows it.
@@ -222,14 +222,14 @@ def run(
         Product name -> array, `"invalid"` -> (saturated, dark) pixel counts, `"blocks"` -> mean similarity of blocks,
         None where no product compares, `"value"` -> (h, w) S0/2 of luma, and `"seconds"` -> time of later stages.
     """
-    z = normalise(frame)
+    z = normalize(frame)
     correction = options.correction(frame.shape)
     if correction is not None:
         z = correct(z, correction.parameters(), sensor, correction.phase)
     angles = demosaic(z, sensor, options)
-    grey = luma(angles) if sensor.is_color else angles
-    vector = stokes(grey)
-    value = intensity(grey)
+    gray = luma(angles) if sensor.is_color else angles
+    vector = stokes(gray)
+    value = intensity(gray)
     too_bright = saturated(frame, options.resolution == "half")
     dark = ~too_bright & (vector[..., 0] < options.min_intensity)
     bad = too_bright | dark
@@ -239,14 +239,14 @@ def run(
         if "invalid" not in plan.pixel:
             dark = np.zeros_like(dark)
         angles, too_bright, dark, outside = transform(angles, too_bright, dark, options.geometry)
-        grey = luma(angles) if sensor.is_color else angles
-        vector, value, bad = stokes(grey), intensity(grey), too_bright | dark | outside
+        gray = luma(angles) if sensor.is_color else angles
+        vector, value, bad = stokes(gray), intensity(gray), too_bright | dark | outside
         seconds["geometry"] = time.perf_counter() - start
     found = polarization(angles, vector, bad, sensor, options, frame.full_scale)
     if plan.window:
         start = time.perf_counter()
         if options.ssim_mode == "consistency":
-            first, other = (grey[0] + grey[2]) / 2, (grey[1] + grey[3]) / 2
+            first, other = (gray[0] + gray[2]) / 2, (gray[1] + gray[3]) / 2
         else:
             first = value
         if other is None:

@@ -86,7 +86,7 @@ class Golden:
         if count > 1:
             raise FrameError("reference", f"needs one reference with stamp {stamp_ns}, {self.path} has {count}")
         image = self.load("intensity", stamp_ns)
-        return None if image is None else _grey(image)
+        return None if image is None else _gray(image)
 
 
 def product_array(kind: str, cdr: Cdr) -> np.ndarray:
@@ -298,7 +298,7 @@ def _physical(name: str, image: np.ndarray) -> np.ndarray:
     return image.astype(np.float32) / np.float32(level_scale(name, str(image.dtype)))
 
 
-def _grey(image: np.ndarray) -> np.ndarray:
+def _gray(image: np.ndarray) -> np.ndarray:
     """An intensity image as (h, w) float32 in [0, 1]."""
     values = _physical("intensity", image)
     return values if values.ndim == 2 else (values @ np.array(LUMA)).astype(np.float32)
@@ -311,7 +311,7 @@ def _meaningful(name: str, image: np.ndarray, golden: Mapping[str, Optional[np.n
     intensity, dolp = golden["intensity"], golden["dolp"]
     compared = PRODUCTS[name].compared
     if compared != "all" and intensity is not None and intensity.shape[:2] == image.shape[:2]:
-        pixels &= (_grey(intensity) >= MIN_INTENSITY)[..., np.newaxis]
+        pixels &= (_gray(intensity) >= MIN_INTENSITY)[..., np.newaxis]
     if compared == "polarized" and dolp is not None and dolp.shape == image.shape[:2]:
         pixels &= ~(dolp < MIN_DOLP * full_level(str(dolp.dtype)))[..., np.newaxis]
     return mask

@@ -14,7 +14,7 @@ from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from polar_pipeline.html import charts
-from polar_pipeline.html.page import GREYS, PHASE, VIRIDIS, ColorBar, data_url, page_template
+from polar_pipeline.html.page import GRAYS, PHASE, VIRIDIS, ColorBar, data_url, page_template
 from polar_pipeline.products import PRODUCTS, Product
 from polar_pipeline.replay.compare import ProductComparison
 from polar_pipeline.replay.picture import encode_picture, legend, picture
@@ -24,7 +24,7 @@ from polar_pipeline.replay.run import FrameProducts
 PICTURE_SIDE = 480
 
 #: Color map of a product -> gradient of its color bar.
-_GRADIENTS = {"viridis": VIRIDIS, "phase": PHASE, "grey": GREYS}
+_GRADIENTS = {"viridis": VIRIDIS, "phase": PHASE, "gray": GRAYS}
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ def expose(
     read_noise: float = 0.0,
     rng: Optional[np.random.Generator] = None,
 ) -> np.ndarray:
-    """The forward model: what a sensor records of a scene (Malus' law, noise, saturation, quantisation).
+    """The forward model: what a sensor records of a scene (Malus' law, noise, saturation, quantization).
 
     Args:
-        stokes: (H, W, 3) linear Stokes vectors S0, S1, S2 per pixel for a mono sensor, (H, W, 3, 3) for a colour one
+        stokes: (H, W, 3) linear Stokes vectors S0, S1, S2 per pixel for a mono sensor, (H, W, 3, 3) for a color one
             with RGB as axis 2. Full scale is an intensity behind the polarizer of 1, so S0 lies in [0, 2].
         sensor: The mosaic.
         bit_depth: 8 to 16.
@@ -38,13 +38,13 @@ def expose(
         raise ValueError(f"bit_depth must be 8 to 16, got {bit_depth}")
     if full_well and rng is None:
         raise ValueError("full_well adds noise and needs rng")
-    return digitise(analysed(stokes, sensor), bit_depth, full_well, read_noise, rng)
+    return digitize(analyzed(stokes, sensor), bit_depth, full_well, read_noise, rng)
 
 
-def analysed(
+def analyzed(
     stokes: np.ndarray, sensor: Sensor, cosine: Optional[np.ndarray] = None, sine: Optional[np.ndarray] = None
 ) -> np.ndarray:
-    """What the polarizer and the colour filter of each pixel let through, as a share of full scale.
+    """What the polarizer and the color filter of each pixel let through, as a share of full scale.
 
     Args:
         stokes: As for `expose`.
@@ -74,7 +74,7 @@ def analysed(
     return signal
 
 
-def digitise(
+def digitize(
     signal: np.ndarray,
     bit_depth: int,
     full_well: float = 0.0,
@@ -82,7 +82,7 @@ def digitise(
     rng: Optional[np.random.Generator] = None,
     black: Union[float, np.ndarray] = 0.0,
 ) -> np.ndarray:
-    """Light on pixels as the numbers that the sensor reads: noise, black level, saturation, quantisation.
+    """Light on pixels as the numbers that the sensor reads: noise, black level, saturation, quantization.
 
     Args:
         signal: (H, W), light as a share of full scale.
@@ -113,7 +113,7 @@ def sample_mosaic(angles: np.ndarray, sensor: Sensor) -> np.ndarray:
     """Four full angle images -> the mosaic, for measuring a demosaic against truth.
 
     Args:
-        angles: (4, H, W) in the order of `ANGLES`, or (4, H, W, 3) RGB for a colour sensor; any type.
+        angles: (4, H, W) in the order of `ANGLES`, or (4, H, W, 3) RGB for a color sensor; any type.
         sensor: The mosaic.
 
     Returns:

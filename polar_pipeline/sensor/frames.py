@@ -58,10 +58,10 @@ class RawFrame:
             angles: (H, W, 4) uint8 or uint16, behind the polarizers at 0, 45, 90 and 135 degrees.
             sensor: Its mosaic.
             full_scale: Value of a saturated pixel; 0 takes the type's maximum.
-            bayer: Colours of four neighbouring pixels, row by row, such as `RGGB`; "" for a monochrome sensor.
+            bayer: Colors of four neighboring pixels, row by row, such as `RGGB`; "" for a monochrome sensor.
 
         Raises:
-            FrameError: Wrong type or shape (as `as_frame`), or the sensor has other colours (cause `encoding`).
+            FrameError: Wrong type or shape (as `as_frame`), or the sensor has other colors (cause `encoding`).
         """
         quad = [(row, column) for row in (0, 2) for column in (0, 2)]
         own = "".join(CHANNELS[sensor.color_index(*place)] for place in quad) if sensor.is_color else ""
@@ -104,7 +104,7 @@ class RawFormat:
         shift: Left shift of the significant bits within 16 (0: LSB aligned, 16 - bits: MSB aligned). Bits below them
             count as the fraction of a level that they stand for.
         channels: Numbers a pixel, side by side: 1 for a mosaic, 4 for ready angles (`RawFrame.of_angles`).
-        bayer: Colours of ready angles, as in `RawFrame.of_angles`.
+        bayer: Colors of ready angles, as in `RawFrame.of_angles`.
     """
 
     bits: int

@@ -35,7 +35,7 @@ def polarized(light: np.ndarray, degree: np.ndarray, angle: np.ndarray) -> np.nd
 
 
 def _grid(size: Size) -> Tuple[np.ndarray, np.ndarray]:
-    """Coordinates x, rightwards (1, W, 1), and y, upwards (H, 1, 1), in units of the shorter side from the centre."""
+    """Coordinates x, rightwards (1, W, 1), and y, upwards (H, 1, 1), in units of the shorter side from the center."""
     height, width = size
     unit = min(size)
     x = (np.arange(width, dtype=np.float32) - (width - 1) / 2) / unit
@@ -57,7 +57,7 @@ def _texture(size: Size, seed: int) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def _leaves(size: Size, seed: int) -> Tuple[np.ndarray, np.ndarray]:
-    """The dead leaves model: overlapping ellipses of power-law size, each with one colour and one surface normal.
+    """The dead leaves model: overlapping ellipses of power-law size, each with one color and one surface normal.
 
     Returns:
         Albedo (H, W, 3), 0.03 to 0.9, textured; polarization (H, W, 2) as S1/S0 and S2/S0 of diffuse reflection.
@@ -67,16 +67,16 @@ def _leaves(size: Size, seed: int) -> Tuple[np.ndarray, np.ndarray]:
     mean_square = 2 * smallest**2 * np.log(largest / smallest)
     count = int(4 * size[0] * size[1] / (np.pi * mean_square)) + 40
     radii = np.minimum(smallest / np.sqrt(rng.uniform(0.0, 1.0, count)), largest)
-    centres = rng.uniform(-0.05, 1.05, (count, 2)) * (size[1], size[0])
-    grey = rng.beta(1.2, 2.2, (count, 1))
-    colors = np.clip(grey * rng.uniform(0.75, 1.25, (count, 3)), 0.03, 0.9)
+    centers = rng.uniform(-0.05, 1.05, (count, 2)) * (size[1], size[0])
+    gray = rng.beta(1.2, 2.2, (count, 1))
+    colors = np.clip(gray * rng.uniform(0.75, 1.25, (count, 3)), 0.03, 0.9)
     degree, angle = _diffuse_degree(np.sin(rng.uniform(0, 1.3, count))), rng.uniform(0, np.pi, count)
     normals = 0.5 + 0.5 * np.stack([degree * np.cos(2 * angle), degree * np.sin(2 * angle), 0 * angle], -1)
     albedo = np.full((*size, 3), 80, np.uint8)
     slant = np.full((*size, 3), 128, np.uint8)
-    for centre, radius, shape, color, normal in zip(centres, radii, rng.uniform(0.3, 1, (count, 2)), colors, normals):
+    for center, radius, shape, color, normal in zip(centers, radii, rng.uniform(0.3, 1, (count, 2)), colors, normals):
         # 1/16 pixel steps and smooth borders, so that edges have no staircase.
-        middle = tuple(int(v) for v in centre * 16)
+        middle = tuple(int(v) for v in center * 16)
         axes = (int(radius * 16), int(radius * 16 * shape[0]))
         for canvas, values in ((albedo, color), (slant, normal)):
             cv2.ellipse(canvas, middle, axes, 180 * shape[1], 0, 360, 255 * values, -1, cv2.LINE_AA, 4)
@@ -116,7 +116,7 @@ def _spheres(size: Size, seed: int, time: float, is_color: bool) -> np.ndarray:
     rng = np.random.default_rng(seed)
     x, y = _grid(size)
     scene = _matte(size, seed + 10, 0.75 + 0.25 * y, is_color)
-    # Wet ground under a grey sky, seen flatter towards the top of the picture.
+    # Wet ground under a gray sky, seen flatter toward the top of the picture.
     s, p = _fresnel(np.cos(np.deg2rad(52 + 30 * y)))
     sky = (0.8 + 0.1 * _texture(size, seed + 40)) * (s + p) / 2
     scene += polarized(sky * np.ones(scene.shape[2], np.float32), (s - p) / (s + p), 0.2 * x)
@@ -199,7 +199,7 @@ def _window(size: Size, seed: int, time: float, is_color: bool) -> np.ndarray:
     """A window seen at an angle: an interior, blinds, and the street mirrored in its panes near Brewster's angle."""
     x, y = _grid(size)
     interior = _matte(size, seed + 50, np.float32(0.75), is_color)
-    # Blinds in the upper left quarter, whose slats narrow to 2.5 pixels, near Nyquist, towards the top.
+    # Blinds in the upper left quarter, whose slats narrow to 2.5 pixels, near Nyquist, toward the top.
     slats = 0.5 + 0.5 * np.sin(2 * np.pi * np.cumsum(1 / (2.5 + 15 * np.clip(0.5 - y, 0, 1)), 0))
     interior *= np.where((x < -0.1) & (y > 0.05), 0.3 + 0.7 * slats, 1)[..., np.newaxis]
     street = _channels(_leaves(size, seed + 60)[0], is_color)

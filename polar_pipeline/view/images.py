@@ -17,7 +17,7 @@ RerunObject = Any
 #: Class of pixels without AoLP; the others are the indices of `AOLP_MAP`.
 _NO_ANGLE = 256
 #: Color map of a product -> Rerun's name of it.
-_COLORMAPS = {"grey": "Grayscale", "viridis": "Viridis"}
+_COLORMAPS = {"gray": "Grayscale", "viridis": "Viridis"}
 
 
 def span_of(name: str, dtype: np.dtype) -> Tuple[float, float]:
@@ -55,7 +55,7 @@ def logged(rerun: RerunModule, name: str, array: np.ndarray) -> Iterator[Tuple[s
         angles = array / level_scale(name, str(array.dtype))
         classes = np.where(np.isnan(angles), _NO_ANGLE, aolp_indices(np.nan_to_num(angles)))
         yield path, rerun.SegmentationImage(classes.astype(np.uint16))
-    elif row.colors == "grey" and array.dtype == np.uint8:
+    elif row.colors == "gray" and array.dtype == np.uint8:
         yield path, rerun.Image(array, color_model="L")
     else:
         yield path, _numbers(rerun, array, colormap, span_of(name, array.dtype))

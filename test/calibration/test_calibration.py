@@ -170,7 +170,7 @@ def rewrite(path: Path, **changes: Any) -> None:
         ({"offset": 3}, "cannot be read"),
         ({"sensor": "\x1b[2J"}, r"its sensor's name must be short and printable, got '.x1b\[2J'"),
         ({"sensor": "x" * 5000}, "its sensor's name must be short and printable, got 'xxx"),
-        ({"tile": "90 45 / 0 135"}, "diagonal neighbours must be orthogonal"),
+        ({"tile": "90 45 / 0 135"}, "diagonal neighbors must be orthogonal"),
         ({"header": np.frombuffer(b"[1]", np.uint8)}, "its header has no version"),
         ({"header": np.frombuffer(b"{", np.uint8)}, "cannot be read"),
     ],
@@ -319,7 +319,7 @@ def test_pipelines_refuse_frames_beyond_the_calibration() -> None:
 
 @pytest.mark.parametrize("sensor", [MONO, COLOR], ids=["mono", "color"])
 def test_replacements(sensor: Any) -> None:
-    """The nearest good pixel behind the same polarizer and colour, found by looking at all of them."""
+    """The nearest good pixel behind the same polarizer and color, found by looking at all of them."""
     shape = (40, 44)
     calibration = some_calibration(sensor, shape, defects=0.015)
     found = correction_for(calibration, (0, 0), (False, False), shape)
@@ -467,7 +467,7 @@ def test_parameters_correct_to_second_order(sensor: Sensor, flat_field: bool) ->
 
 
 def relative(camera: SimulatedSensor, flat_field: bool) -> np.ndarray:
-    """Mean gain of each pixel's colour, found by slices of the tile."""
+    """Mean gain of each pixel's color, found by slices of the tile."""
     gain = camera.gain * camera.shade if flat_field else camera.gain
     if not camera.sensor.is_color:
         return np.full(camera.shape, gain.mean())

@@ -149,7 +149,7 @@ def test_similarity_of_any_window_and_stride(stride: int, shape_of_window: Tuple
 def test_saturated_pixels_are_counted_for_any_product(products: Tuple[str, ...]) -> None:
     raw = np.full((32, 32), 100, np.uint8)
     raw[4, 5] = raw[5, 4] = raw[20, 20] = 255  # two superpixels
-    raw[10:12, 10:12] = 0  # one dark superpixel, whose neighbours are not
+    raw[10:12, 10:12] = 0  # one dark superpixel, whose neighbors are not
     out = Pipeline(products=products, co_sited=False, backend="cpu")(raw)
     assert out.invalid == (2, int("dolp" in products))
 

@@ -348,7 +348,7 @@ def test_late_frames_are_named(bench: Bench) -> None:
 
 
 def calibration(width: int, height: int) -> bytes:
-    """A serialized `CameraInfo` whose principal point is the image's centre."""
+    """A serialized `CameraInfo` whose principal point is the image's center."""
     types = messages.typestore().types
     fields: Dict[str, Any] = {
         "header": types["std_msgs/msg/Header"](types["builtin_interfaces/msg/Time"](0, 0), ""),
@@ -376,7 +376,7 @@ def test_calibrations_are_scaled_to_their_images(bench: Bench) -> None:
     assert list(without) == list(misfit) == ["polarization/dolp"]
     infos = [messages.decode_camera_info(scaled[topic]) for topic in ("camera_info_out", "quality/camera_info")]
     assert [(info.width, info.height, messages.stamp_of(info)) for info in infos] == [(24, 16, 2), (6, 4, 2)]
-    assert [tuple(info.k[[2, 5]]) for info in infos] == [(11.5, 7.5), (2.5, 1.5)], "the centres of 24x16 and 6x4 pixels"
+    assert [tuple(info.k[[2, 5]]) for info in infos] == [(11.5, 7.5), (2.5, 1.5)], "the centers of 24x16 and 6x4 pixels"
     assert bench.values()["refused: camera_info"] == "1"
 
 
@@ -389,7 +389,7 @@ def test_the_calibration_of_ready_angles_is_of_their_pixels(bench: Bench) -> Non
     wait_for(lambda: len(bench.sender.sent) == 2, "the frames")
     small, same = (messages.decode_camera_info(sent["camera_info_out"]) for sent in bench.sender.sent)
     assert [(info.width, info.height, info.k[0]) for info in (small, same)] == [(12, 8, 50), (24, 16, 100)]
-    assert [tuple(info.k[[2, 5]]) for info in (small, same)] == [(5.5, 3.5), (11.5, 7.5)], "the centres"
+    assert [tuple(info.k[[2, 5]]) for info in (small, same)] == [(5.5, 3.5), (11.5, 7.5)], "the centers"
 
 
 @pytest.mark.parametrize("heard", [(0,), (1,), (0, 1)])

@@ -74,7 +74,7 @@ def test_every_image_comes_back(
         ImageMessage(7, "cam", 4, 4, "Mono10Packed", False, 6, np.full(24, 0xFF, np.uint8)),
         ImageMessage(7, "cam", 4, 2, f"{SPLIT}_Mono12p", False, 12, np.arange(48, dtype=np.uint8)),
     ],
-    ids=["colour", "empty", "impossible", "step of 0", "bits that belong to no pixel", "four channels"],
+    ids=["color", "empty", "impossible", "step of 0", "bits that belong to no pixel", "four channels"],
 )
 def test_other_images_come_back(image: ImageMessage) -> None:
     check(image)
@@ -92,7 +92,7 @@ def test_real_frames_shrink(encoding: str, share: float) -> None:
 
 
 def test_the_distance_is_that_of_the_mosaic() -> None:
-    """Rows of equal polarizers are 2 apart, and 4 with colours in between; of other images, neighbours are closest."""
+    """Rows of equal polarizers are 2 apart, and 4 with colors in between; of other images, neighbors are closest."""
     steps = np.random.default_rng(2).integers(-2, 3, (64, 64))
     for period in (1, 2, 4):
         levels = (

@@ -555,7 +555,7 @@ def test_16_bits_are_compared_as_floats(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("color", "error"), [((0, 31, 0), 28), ((0, 25, 0), 0), ((31, 0, 0), 0), ((26, 13, 0), 28)])
-def test_dark_colours_do_not_count(color: Tuple[int, int, int], error: int, tmp_path: Path) -> None:
+def test_dark_colors_do_not_count(color: Tuple[int, int, int], error: int, tmp_path: Path) -> None:
     """Luma is a quarter of red and of blue and half of green; 0.05 is 12.75 of 255."""
     path = write_golden(tmp_path, byte_products(intensity=color))
     assert compare(path, byte_products(intensity=color, dolp=100))["dolp"].error == error

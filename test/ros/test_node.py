@@ -354,7 +354,7 @@ def test_display_changes_what_is_for_eyes_alone(rig: Any) -> None:
     assert np.all(expected["intensity"] == 60)
     assert np.all(expected["preview"] == 60), "unpolarized"
     assert np.all(pixels(heard["polarization/preview"][0]) == 120)
-    # a constant picture survives JPEG but for the rounding of its colour space
+    # a constant picture survives JPEG but for the rounding of its color space
     assert np.abs(decoded(heard["intensity/compressed"][0]).astype(int) - [180, 120, 240]).max() <= 2
     assert np.abs(decoded(heard["polarization/preview/compressed"][0]).astype(int) - 120).max() <= 2
     changes = [Parameter("display.gain", value="auto"), Parameter("display.white_balance", value="auto")]
@@ -784,14 +784,14 @@ def test_layout_that_does_not_fit(rig: Any) -> None:
     r.listen(Image, "intensity")
     colors = np.array([60, 120, 90], np.uint8)[np.array(SENSORS["IMX250MYR"].colors)]
     r.frame(np.tile(colors, (64, 64)))
-    found = heard_status(reports, "layout", "the colours do not fit")
+    found = heard_status(reports, "layout", "the colors do not fit")
     assert found.level == b"\x01"
     assert "raw.roi_offset [0, 0]" in found.message
     assert r.node.set_parameters_atomically([Parameter("raw.roi_offset", value=[0, 0])]).successful
 
     def fits() -> bool:
         r.frame(np.tile(colors, (64, 64)))
-        return any(row.message == "the colours fit" for message in reports for row in message.status)
+        return any(row.message == "the colors fit" for message in reports for row in message.status)
 
     wait_for(fits, "the right offset")
 

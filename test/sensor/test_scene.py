@@ -33,8 +33,8 @@ def test_scenes_are_physical(name: str, is_color: bool, shape: Tuple[int, int]) 
         assert np.percentile(degree, 99.9) > 0.5
         # Amplitudes that fall as 1/f leave each octave the same energy, and the lens takes from the last one; in white
         # noise the octave up to Nyquist has 16 times that of two octaves below.
-        grey = s0.mean(-1) if is_color else s0
-        power = np.abs(np.fft.fft2((grey - grey.mean()) * np.outer(np.hanning(192), np.hanning(256)))) ** 2
+        gray = s0.mean(-1) if is_color else s0
+        power = np.abs(np.fft.fft2((gray - gray.mean()) * np.outer(np.hanning(192), np.hanning(256)))) ** 2
         radius = np.hypot(np.fft.fftfreq(192)[:, np.newaxis], np.fft.fftfreq(256))
         fine, coarse = (power[(radius > low) & (radius <= 2 * low)].sum() for low in (0.25, 0.0625))
         assert fine < coarse
