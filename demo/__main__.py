@@ -27,7 +27,7 @@ import numpy as np
 from polar_pipeline import __version__, messages
 from polar_pipeline.doctor.checks import transport_environment
 from polar_pipeline.replay.picture import encode_picture, picture
-from polar_pipeline.replay.report import Report, format_timings, render
+from polar_pipeline.replay.report import format_timings, render
 from polar_pipeline.replay.run import FrameProducts
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import read_raw
@@ -277,8 +277,8 @@ def summarize(recorder: Recorder, names: List[str]) -> None:
     ssim = [(time_ns / 1e9, float(row.data)) for time_ns, row in numbers]
     points = [(moment - ssim[0][0], value) for moment, value in ssim]
     samples = {name: recorder.samples[name] for name in names if name in recorder.samples}
-    report = Report("polar_pipeline, live", facts, [], list(samples.values()), points, timings)
-    (HERE / "report.html").write_text(render(report), encoding="utf-8")
+    report = render("polar_pipeline, live", facts, list(samples.values()), points, timings)
+    (HERE / "report.html").write_text(report, encoding="utf-8")
     (HERE / "contact_sheet.png").write_bytes(encode_picture(contact_sheet(samples), ".png"))
     print(format_timings(timings))
     print(f"{len(stamps)} of {expected} frames came through; the node says: {node_says}")

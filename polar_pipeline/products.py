@@ -206,7 +206,7 @@ _TABLE = (
     ),
     _colors(
         "aolp_color",
-        "RGB: aolp on a cyclic color map, faded as `color_style` says",
+        "RGB: aolp on a cyclic color map, faded according to `color_style`",
         ("polar", "invalid"),
         shows=("dolp", "aolp"),
         colors="phase",

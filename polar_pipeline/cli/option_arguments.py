@@ -27,7 +27,7 @@ def add_tolerance_argument(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_parse_tolerance,
         metavar="PRODUCT=VALUE",
-        help="largest error allowed in --compare; AoLP in degrees, 8-bit images in levels",
+        help="largest error that --compare allows; AoLP in degrees, 8-bit images in levels",
     )
 
 
@@ -37,7 +37,7 @@ def add_params_argument(parser: argparse.ArgumentParser) -> None:
         "--params",
         type=Path,
         metavar="FILE.yaml",
-        help="parameters of the live node, such as a snapshot's, for all options that the command line does not name",
+        help="parameter file of the live node, such as a snapshot's, for options that are not on the command line",
     )
 
 

@@ -53,14 +53,17 @@ def add_size_limit_argument(parser: argparse.ArgumentParser) -> None:
         default=MAX_BYTES,
         dest="max_bytes",
         metavar="MB",
-        help=f"largest frame, and largest chunk of a recording when uncompressed (default: {MAX_BYTES >> 20})",
+        help=f"largest frame and largest uncompressed chunk of a recording (default: {MAX_BYTES >> 20})",
     )
 
 
 def add_reference_argument(parser: argparse.ArgumentParser) -> None:
     """Add the recording."""
     parser.add_argument(
-        "--reference", type=Path, metavar="FILE.mcap", help="recording of 'intensity' for --ssim-mode reference"
+        "--reference",
+        type=Path,
+        metavar="FILE.mcap",
+        help="recording with the product 'intensity', for --ssim-mode reference",
     )
 
 

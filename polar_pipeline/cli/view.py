@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_source_arguments(parser, is_optional=True)
     add_picture_rate_argument(parser)
     parser.add_argument(
-        "--frames", type=partial(parse_integer, lowest=1), metavar="N", help="end after so many frames (default: all)"
+        "--frames", type=partial(parse_integer, lowest=1), metavar="N", help="end after N frames (default: all)"
     )
     parser.add_argument("--save", type=Path, metavar="FILE.rrd", help="write a file instead of opening the viewer")
     parser.add_argument("--force", action="store_true", help="replace a file that exists")

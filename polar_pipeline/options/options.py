@@ -113,7 +113,7 @@ class Options:
     )
     backend: str = declare(
         "auto",
-        "What computes: 'cpu', 'cuda', or 'auto' for the fastest one that works on this machine.",
+        "Backend: 'cpu', 'cuda', or 'auto' for the fastest one that works on this machine.",
         choices=("auto", "cpu", "cuda"),
         note="A GPU that is full or lost for the moment counts as one that works: frames then raise a `RuntimeError` "
         "that says so.",
@@ -126,15 +126,15 @@ class Options:
     )
     precision: str = declare(
         "auto",
-        "Arithmetic: 'fp32' is single precision, 'fp16' half precision (CUDA backend only), 'auto' half precision for "
-        "8-bit frames on a GPU, unless SSIM needs single precision, 16-bit integers where a CPU corrects 8-bit frames "
-        "by a calibration at half resolution, and single precision everywhere else.",
+        "Arithmetic: 'fp32' (single precision), 'fp16' (half precision, CUDA backend only), or 'auto': half precision "
+        "for 8-bit frames on a GPU unless SSIM needs single precision, 16-bit integers where a CPU corrects 8-bit "
+        "frames by a calibration at half resolution, and single precision otherwise.",
         choices=("auto", "fp32", "fp16"),
     )
     dtype: Accepts[Union[str, Mapping[str, str]], Tuple[Tuple[str, str], ...]] = declare(
         "float32",
         "Element type of the products that offer a choice: 'float32' (physical values), 'uint8' (display encoding) or "
-        "'uint16' (the same with 256 times as fine levels).",
+        "'uint16' (like 'uint8' with 256 times finer levels).",
         choices=("float32", "uint8", "uint16"),
         note=f"Or a mapping product -> type. {_only_as('float32')} are always float32; {_only_as('uint8')} "
         "always uint8.",
@@ -151,8 +151,8 @@ class Options:
     )
     co_sited: bool = declare(
         True,
-        "At half resolution, whether the four angles are interpolated to the superpixel's center, or else taken where "
-        "they are.",
+        "At half resolution, interpolate the four angles to the superpixel's center; otherwise take each at its own "
+        "pixel.",
         flags=(("own-site", "Turn co_sited off. co_sited: "),),
     )
     ssim_mode: str = declare(
@@ -163,7 +163,7 @@ class Options:
     )
     ssim_stride: int = declare(
         1,
-        "SSIM compares images averaged over this many pixels in each direction, 1 to 8: cheaper, and coarser.",
+        "Average images over this many pixels in each direction before SSIM, 1 to 8: larger is cheaper and coarser.",
         limits=(1, 8),
         unit="pixels",
     )
@@ -181,45 +181,46 @@ class Options:
     )
     min_intensity: float = declare(
         0.01,
-        "Smallest S0 that has a polarization, 0 to 2 (full scale, excluded); darker pixels are invalid.",
+        "Smallest S0 whose polarization is computed, 0 to 2 (full scale, excluded); darker pixels are invalid.",
         limits=(0.0, 2.0),
         unit="S0",
         check=_min_intensity,
     )
     camera_gain: float = declare(
         0.0,
-        "Gain in dB, -48 to 48, above the one at which full well and read noise hold; for the noise only.",
+        "Camera gain in dB, -48 to 48, relative to the gain for which full well and read noise are given; affects only "
+        "the noise model.",
         limits=(-48.0, 48.0),
         unit="dB",
     )
     debias: bool = declare(
         False,
-        "Subtract from DoLP what noise adds to it on average (Plaszczynski et al., 2014).",
+        "Subtract from DoLP its mean bias by noise (Plaszczynski et al., 2014).",
     )
     max_aolp_sigma: float = declare(
         0.0,
-        "Largest standard deviation by noise of an AoLP that is shown, 0 to 90 degrees: above it AoLP is invalid, and "
-        "the preview gray. 0 shows all.",
+        "Largest standard deviation of AoLP by noise, 0 to 90 degrees; above it AoLP is invalid and the preview is "
+        "gray. 0 shows every AoLP.",
         limits=(0.0, 90.0),
         unit="degrees",
     )
     polarizer_angle: float = declare(
         90.0,
-        "Angle of the polarizer of the product `polarizer`, 0 to 180 degrees: of the light that it lets through, as in "
-        "AoLP. 90 takes away reflections off level ground where the camera is upright.",
+        "Angle of the light that the polarizer of the product `polarizer` transmits, 0 to 180 degrees, measured as "
+        "AoLP. With an upright camera, 90 removes reflections off level ground.",
         limits=(0.0, 180.0),
         unit="degrees",
     )
     color_style: str = declare(
         "plain",
-        "Colors of the product `aolp_color`: 'plain', or the less DoLP the more faded, to white ('light'), to black "
-        "('dark'), or to a gray as bright as the colors ('faded').",
+        "Colors of the product `aolp_color`: 'plain', or fading as DoLP decreases to white ('light'), to black "
+        "('dark'), or to gray of the colors' brightness ('faded').",
         choices=tuple(COLOR_STYLES),
     )
     bit_depth: int = declare(
         0,
-        "Significant bits of 16-bit pixels, 8 to 16; 0 takes those of the encoding, or 16 where it does not say. "
-        "Numbers above full scale mean full scale.",
+        "Significant bits of 16-bit pixels, 8 to 16; 0 takes the number that the encoding states, or 16. "
+        "Larger values are limited to full scale.",
         numbers=(0, *range(8, 17)),
         unit="bits",
         note="A `RawFrame` brings its own scale.",
@@ -228,14 +229,14 @@ class Options:
     )
     alignment: str = declare(
         "lsb",
-        "Where the significant bits of 16-bit pixels lie: 'lsb' or 'msb'.",
+        "Position of the significant bits in 16-bit pixels: 'lsb' or 'msb'.",
         choices=ALIGNMENTS,
         parameter="raw.alignment",
         group="frame",
     )
     roi_offset: Tuple[int, int] = declare(
         (0, 0),
-        "(x, y) of the frame's first pixel in the sensor's own readout, before any flip.",
+        "(x, y) of the frame's first pixel on the sensor, before any flip.",
         unit="pixels",
         parameter="raw.roi_offset",
         group="frame",
@@ -252,30 +253,30 @@ class Options:
     )
     calibration: Accepts[Union[str, Path, Calibration, None], Optional[Calibration]] = declare(
         "",
-        "File with the calibration of this very sensor (`polar-pipeline calibrate`), by which every pixel is corrected "
-        "before anything else; '' for none.",
+        "Calibration file of this individual sensor (`polar-pipeline calibrate`), with which every pixel is corrected "
+        "first; '' for none.",
         note="Or a `Calibration`.",
         metavar=("FILE",),
         check=lambda name, value: None if value is None else _calibration(name, value) or None,
     )
     scale: int = declare(
         1,
-        "Outputs are means of the Stokes vector over this many pixels in each direction: 1, 2, 4 or 8.",
+        "Average the Stokes vector over this many pixels in each direction: 1, 2, 4 or 8.",
         numbers=SCALES,
         unit="pixels",
         parameter="output.scale",
     )
     rotate: int = declare(
         0,
-        "Turns outputs counter-clockwise by 0 to 270 degrees in steps of 90, after scale; AoLP turns with the image.",
+        "Rotate outputs counter-clockwise by 0, 90, 180 or 270 degrees, after scale; AoLP turns with the image.",
         numbers=ROTATIONS,
         unit="degrees",
         parameter="output.rotate",
     )
     roi: Tuple[int, int, int, int] = declare(
         (0, 0, 0, 0),
-        "(x, y, width, height) of the part of the outputs that is computed, after scale and rotate; a width or height "
-        "of 0 reaches to the border.",
+        "Part of the outputs to compute, as (x, y, width, height) after scale and rotate; a width or height of 0 "
+        "extends to the border.",
         unit="pixels",
         parameter="output.roi",
         metavar=("X", "Y", "WIDTH", "HEIGHT"),
@@ -284,8 +285,8 @@ class Options:
     )
     rectify: Accepts[Union[str, Path, LensCalibration], Union[str, LensCalibration]] = declare(
         "",
-        "Lens calibration by which outputs are rectified, before scale: a YAML file of ROS's camera_calibration; "
-        "'camera_info' for the one that comes with the frames (the node's topic, replay's recording); '' for none.",
+        "Lens calibration that rectifies outputs, before scale: a YAML file of ROS's camera_calibration, 'camera_info' "
+        "for the calibration that is sent or recorded with the frames, or '' for none.",
         note="Or a `LensCalibration`.",
         parameter="output.rectify",
         metavar=("FILE",),

@@ -73,12 +73,12 @@ class QualityLimits:
     )
     hysteresis: float = _limit(
         0.02,
-        "How far a value must be back on the good side of a limit before the level in /diagnostics falls.",
+        "Margin by which a value must return below or above a limit before the level in /diagnostics falls.",
         highest=0.5,
     )
     frozen_frames: int = declare(
         10,
-        "Identical raw frames in a row that are an error, at least 2; 0: never.",
+        "Identical consecutive raw frames that are an error, at least 2; 0: never.",
         limits=(0, 1000),
         unit="frames",
     )

@@ -17,7 +17,7 @@ from polar_pipeline.options import Options
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.replay.compare import Comparison, Golden, ProductComparison
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span
-from polar_pipeline.replay.report import Report, render
+from polar_pipeline.replay.report import render
 from polar_pipeline.replay.run import Summary, replay
 from polar_pipeline.replay.sink import Sink, open_sink
 from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, open_source, recorded_camera_info, unwatched
@@ -142,17 +142,17 @@ def finish(
         raise SourceError(printable(text, MAX_REASON))
     if html is not None:
         first = summary.stamps[0]
-        report = Report(
+        report = render(
             f"Replay of {printable(job.source.name)}",
             _facts(options, summary),
-            [(cause, row.frames, printable(row.reason, MAX_REASON)) for cause, row in summary.rejected.items()],
             summary.samples,
             [((stamp - first) / 1e9, value) for stamp, value in zip(summary.stamps, summary.ssim)],
             summary.timings,
+            [(cause, row.frames, printable(row.reason, MAX_REASON)) for cause, row in summary.rejected.items()],
             comparison.rows() if comparison else [],
             options.color_style,
         )
-        html.write(render(report).encode())
+        html.write(report.encode())
 
 
 def late(summary: Summary) -> str:

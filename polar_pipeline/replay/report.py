@@ -7,7 +7,6 @@ pictures.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
@@ -27,31 +26,6 @@ PICTURE_SIDE = 480
 _GRADIENTS = {"viridis": VIRIDIS, "phase": PHASE, "gray": GRAYS}
 
 
-@dataclass(frozen=True)
-class Report:
-    """What a report says.
-
-    Attributes:
-        title: Heading.
-        facts: Name -> value, listed first.
-        rejected: (cause, frames, what was wrong with the first).
-        samples: Frames to show.
-        ssim: (seconds since the first frame, mean similarity) over the run.
-        timings: Stage -> seconds per frame.
-        comparisons: Each product's comparison with a golden recording; empty without one.
-        color_style: Of `aolp_color`: the option of this name.
-    """
-
-    title: str
-    facts: Mapping[str, str]
-    rejected: Sequence[Tuple[str, int, str]]
-    samples: Sequence[FrameProducts]
-    ssim: Sequence[Tuple[float, float]]
-    timings: Mapping[str, Sequence[float]]
-    comparisons: Sequence[ProductComparison] = ()
-    color_style: str = "plain"
-
-
 def percentiles_ms(seconds: Sequence[float]) -> Dict[str, float]:
     """p50, p95, p99 and max in milliseconds."""
     values = 1000 * np.asarray(seconds)
@@ -67,19 +41,39 @@ def format_timings(timings: Mapping[str, Sequence[float]]) -> str:
     return "\n".join(lines)
 
 
-def render(report: Report) -> str:
-    """The report as HTML; the same report makes the same text."""
-    known = [(seconds, value) for seconds, value in report.ssim if np.isfinite(value)]
+def render(
+    title: str,
+    facts: Mapping[str, str],
+    samples: Sequence[FrameProducts],
+    ssim: Sequence[Tuple[float, float]],
+    timings: Mapping[str, Sequence[float]],
+    rejected: Sequence[Tuple[str, int, str]] = (),
+    comparisons: Sequence[ProductComparison] = (),
+    color_style: str = "plain",
+) -> str:
+    """The report as HTML; the same arguments make the same text.
+
+    Args:
+        title: Heading.
+        facts: Name -> value, listed first.
+        samples: Frames to show.
+        ssim: (seconds since the first frame, mean similarity) over the run.
+        timings: Stage -> seconds per frame.
+        rejected: (cause, frames, error of the first frame).
+        comparisons: Each product's comparison with a golden recording; empty without one.
+        color_style: Of `aolp_color`: the option of this name.
+    """
+    known = [(seconds, value) for seconds, value in ssim if np.isfinite(value)]
     html: str = page_template(Path(__file__).parent / "templates").render(
-        report=report,
+        report={"title": title, "facts": facts, "rejected": rejected, "comparisons": comparisons},
         frames=[
             {
                 "seconds": sample.stamp_ns / 1e9,
                 "pictures": [
-                    _picture(name, array, report.color_style) for name, array in sample.products.items() if array.ndim
+                    _picture(name, array, color_style) for name, array in sample.products.items() if array.ndim
                 ],
             }
-            for sample in report.samples
+            for sample in samples
         ],
         similarity=charts.line_chart(known) if known else None,
         stages=[
@@ -88,7 +82,7 @@ def render(report: Report) -> str:
                 "percentiles": percentiles_ms(seconds),
                 "histogram": charts.histogram(1000 * np.asarray(seconds)),
             }
-            for name, seconds in report.timings.items()
+            for name, seconds in timings.items()
         ],
     )
     return html

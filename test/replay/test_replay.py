@@ -36,7 +36,7 @@ from polar_pipeline.colormaps import AOLP_MAP, DOLP_MAP
 from polar_pipeline.messages import FLOAT32, IMAGE
 from polar_pipeline.replay.compare import Comparison, ProductComparison, format_rows, open_golden
 from polar_pipeline.replay.picture import encode_picture, picture
-from polar_pipeline.replay.report import Report, render
+from polar_pipeline.replay.report import render
 from polar_pipeline.replay.run import FrameProducts, Summary, replay
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import SourceError, open_source
@@ -724,17 +724,17 @@ def test_pictures(dtype: Any) -> None:
 def test_report_holds_everything_and_needs_nothing(mcap: Path) -> None:
     summary = run(mcap, Pipeline(products=tuple(PRODUCTS), backend="cpu"))
     row = ProductComparison("dolp", 4, 1, 0.5, 0.002, "1", 20.0, 0.9, "3 pixels < 4")
-    report = Report(
+    report = (
         "Replay of <a>",
         {"frames": "4"},
-        [("cdr", 2, "10 bytes & more")],
         summary.samples,
         [(k / 24, value) for k, value in enumerate(summary.ssim)],
         summary.timings,
+        [("cdr", 2, "10 bytes & more")],
         [row],
     )
-    text = render(report)
-    assert render(report) == text
+    text = render(*report)
+    assert render(*report) == text
     assert "Replay of &lt;a&gt;" in text
     assert "10 bytes &amp; more" in text
     # beside the product, where a phone shows it
@@ -747,12 +747,5 @@ def test_report_holds_everything_and_needs_nothing(mcap: Path) -> None:
     assert "NaN" not in text
     assert "nan" not in text
     # one frame, whose similarity is not known
-    one = Report(
-        "t",
-        {},
-        [],
-        [FrameProducts(1, {"ssim_map": np.full((4, 4), np.nan, np.float32)})],
-        [(0.0, math.nan)],
-        {"a": [0.1]},
-    )
-    assert render(one).count("<svg ") == 1
+    samples = [FrameProducts(1, {"ssim_map": np.full((4, 4), np.nan, np.float32)})]
+    assert render("t", {}, samples, [(0.0, math.nan)], {"a": [0.1]}).count("<svg ") == 1
