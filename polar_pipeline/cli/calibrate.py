@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "source",
         type=Path,
         metavar="FOLDER",
-        help="folder of pictures: dark frames in 'dark', other frames in folders or files named by the polarizer's angle "
-        "in degrees (045.0_3.png); or a recording, with --angles",
+        help="folder of pictures: dark frames in 'dark', other frames in folders or files named by the polarizer's "
+        "angle in degrees (045.0_3.png); or a recording, with --angles",
     )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.npz", help="calibration to write")
     parser.add_argument("--force", action="store_true", help="replace files that exist")
@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--angles",
         metavar="FILE.csv",
-        help="table of polarizer angles with the columns file,angle; for a recording first,last,angle (frame numbers) or "
-        "start,end,angle (seconds). Angles may be 'dark' and 'unknown'. The word 'unknown' instead of a table: names "
+        help="table of polarizer angles with the columns file,angle; for a recording first,last,angle (frame numbers) "
+        "or start,end,angle (seconds). Angles may be 'dark' and 'unknown'. The word 'unknown' instead of a table: names "
         "only group frames (default: the folder's angles.csv, or its names)",
     )
     parser.add_argument(

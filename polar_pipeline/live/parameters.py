@@ -120,14 +120,14 @@ class Settings:
     options: Options
     on_device_error: str = declare(
         "cpu",
-        "Reaction to a GPU failure. 'cpu': compute on the CPU and try the GPU every 10 s. 'retry': try the GPU with the "
-        "next frame. 'stop': exit with code 1, for a launch file that restarts the node.",
+        "Reaction to a GPU failure. 'cpu': compute on the CPU and try the GPU every 10 s. 'retry': try the GPU with "
+        "the next frame. 'stop': exit with code 1, for a launch file that restarts the node.",
         choices=("cpu", "retry", "stop"),
     )
     queue_size: int = declare(
         2,
-        "Frames that can wait while one is processed; the newest replaces the oldest. 1 gives the freshest frames under "
-        "overload; larger values bridge longer interruptions without loss.",
+        "Frames that can wait while one is processed; the newest replaces the oldest. 1 gives the freshest frames "
+        "under overload; larger values bridge longer interruptions without loss.",
         limits=(1, 16),
         unit="frames",
         read_only=True,
