@@ -51,8 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--angles",
         metavar="FILE.csv",
         help="table of polarizer angles with the columns file,angle; for a recording first,last,angle (frame numbers) "
-        "or start,end,angle (seconds). Angles may be 'dark' and 'unknown'. The word 'unknown' instead of a table: names "
-        "only group frames (default: the folder's angles.csv, or its names)",
+        "or start,end,angle (seconds). Angles may be 'dark' and 'unknown'. The word 'unknown' instead of a table: "
+        "names only group frames (default: the folder's angles.csv, or its names)",
     )
     parser.add_argument(
         "--flat-field", action="store_true", help="also correct lens shading and uneven light of the lamp"
