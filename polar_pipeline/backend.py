@@ -64,7 +64,7 @@ class Backend(Protocol):
         """What it runs on, as text that starts with `cpu` or `cuda`."""
 
     def is_ready(self, frame: Frame) -> bool:
-        """Whether a frame like this one needs no preparation."""
+        """Return whether a frame of this shape and format needs no preparation."""
 
     def prepare(self, frame: Frame) -> None:
         """Get ready for frames like this one: on a GPU, compile and load their kernels and allocate their memory.
@@ -74,7 +74,7 @@ class Backend(Protocol):
         """
 
     def frame_memory(self, size: int) -> Optional[np.ndarray]:
-        """(size,) uint8 to put a frame into that is submitted later, which saves a copy; None where any will do.
+        """Return a (size,) uint8 buffer for a frame that is submitted later, or None if any memory will do.
 
         Its content is free once nothing refers to it. May be called from any thread.
         """
@@ -105,7 +105,7 @@ class Backend(Protocol):
 
 
 def block_pixels(height: int, width: int) -> np.ndarray:
-    """Pixels of each block of an (H, W) map: those right and below are partial."""
+    """Count the pixels of each block of an (H, W) map; blocks at the right and lower border are partial."""
     rows, columns = (np.minimum(SSIM_BLOCK, size - np.arange(0, size, SSIM_BLOCK)) for size in (height, width))
     return rows[:, np.newaxis] * columns
 
@@ -126,7 +126,7 @@ class Buffers:
         self._blocks: Dict[Tuple[Tuple[int, ...], str], List[np.ndarray]] = {}
 
     def get(self, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
-        """An array of this shape and type with arbitrary content."""
+        """Return an array of this shape and type with arbitrary content."""
         known = self._blocks.pop((shape, dtype), [])
         self._blocks[shape, dtype] = known  # last: the others were used longer ago
         unused = _unused(known)
@@ -148,12 +148,12 @@ class Buffers:
 
 
 def _unused(blocks: List[np.ndarray]) -> List[int]:
-    """Indices of the blocks that nothing else refers to."""
+    """Return the indices of the blocks without other references."""
     return [k for k in range(len(blocks)) if sys.getrefcount(blocks[k]) == _UNSHARED]
 
 
 def _array(block: np.ndarray, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
-    """The array in a block of memory; its `base` is the block, as of every view of it."""
+    """Return the array in a block of memory; its `base` is the block, as of every view of the array."""
     start = HEADROOM + -(block.ctypes.data + HEADROOM) % _ALIGNMENT
     array: np.ndarray = np.ndarray(shape, dtype, block, start)
     _BLOCKS[array.ctypes.data] = block
@@ -161,7 +161,7 @@ def _array(block: np.ndarray, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
 
 
 def prepend_header(header: bytes, array: np.ndarray) -> Optional[memoryview]:
-    """The bytes of a header followed by an array of `Buffers`, contiguous, without a copy.
+    """Return the bytes of a header followed by an array of `Buffers`, contiguous and without a copy.
 
     The array and the result share memory. Another call for the same array overwrites the previous header.
 
@@ -178,7 +178,7 @@ def prepend_header(header: bytes, array: np.ndarray) -> Optional[memoryview]:
 
 
 def _unshared_count() -> int:
-    """`sys.getrefcount` of a list's element that is referenced nowhere else; it differs between Python versions."""
+    """Return `sys.getrefcount` of a list element without other references; it differs between Python versions."""
     lone = [np.empty(1)]
     return sys.getrefcount(lone[0])
 

@@ -55,13 +55,13 @@ SSIM_BLOCK = 64
 
 
 def gaussian(window: int = SSIM_WINDOW, sigma: float = SSIM_SIGMA) -> Tuple[float, ...]:
-    """`window` Gaussian taps that sum to 1."""
+    """Return `window` Gaussian taps that sum to 1."""
     weights = [math.exp(-((k - window // 2) ** 2) / (2 * sigma**2)) for k in range(window)]
     return tuple(weight / math.fsum(weights) for weight in weights)
 
 
 def ssim_literals(window: int = SSIM_WINDOW, sigma: float = SSIM_SIGMA) -> Dict[str, str]:
-    """SSIM's constants and window as preprocessor definitions; tap k stands for both pixels k away from the center."""
+    """Return SSIM's constants and window as definitions; tap k is for both pixels k away from the center."""
     taps = gaussian(window, sigma)[window // 2 :]
     numbers = {
         "SSIM_C1": SSIM_C1,
@@ -74,7 +74,7 @@ def ssim_literals(window: int = SSIM_WINDOW, sigma: float = SSIM_SIGMA) -> Dict[
 
 
 def literals() -> Dict[str, str]:
-    """The same numbers as preprocessor definitions for the kernels; intensities there are in levels of 1/255."""
+    """Return these numbers as preprocessor definitions for the kernels, with intensities in levels of 1/255."""
     numbers: Dict[str, float] = {"BETA": BETA, "LUMA_RED": LUMA[0], "LUMA_GREEN": LUMA[1]}
     for name, taps, places in (
         ("MHC_GREEN", MHC_GREEN, ("CENTER", "NEAR", "FAR")),
@@ -97,11 +97,11 @@ def literals() -> Dict[str, str]:
 
 
 def c_float(number: float) -> str:
-    """A number as C's float literal."""
+    """Format a number as C's float literal."""
     text = f"{number:.9g}"
     return f"{text}f" if "." in text or "e" in text else f"{text}.0f"
 
 
 def _written(numbers: Dict[str, float]) -> Dict[str, str]:
-    """Numbers as C's float literals."""
+    """Format numbers as C's float literals."""
     return {name: c_float(value) for name, value in numbers.items()}

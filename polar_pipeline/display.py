@@ -55,7 +55,7 @@ class Display:
 
 
 def make_display(gain: object = 1.0, balance: object = "none") -> Display:
-    """Validated settings.
+    """Validate settings.
 
     Args:
         gain: `auto`, or a factor above 0, as a number or as text.
@@ -77,7 +77,7 @@ def make_display(gain: object = 1.0, balance: object = "none") -> Display:
 
 
 def _factor(text: str, value: object, given: object) -> float:
-    """A number, or text of one, as a factor; an error says what is allowed (`text`) and shows `given`."""
+    """Return a number, or text of one, as a factor; an error says what is allowed (`text`) and shows `given`."""
     try:
         factor = float(value) if isinstance(value, str) else real("factor", value)
     except ValueError:
@@ -89,14 +89,14 @@ def _factor(text: str, value: object, given: object) -> float:
 
 
 def sample_pixels(image: np.ndarray) -> np.ndarray:
-    """(n, channels) uint8: the pixels of an (h, w) or (h, w, 3) image that `auto` looks at, on a regular grid."""
+    """Sample (n, channels) uint8 pixels of an (h, w) or (h, w, 3) image on a regular grid, for `auto`."""
     height, width = image.shape[:2]
     step = max(1, math.isqrt(height * width // SAMPLES))
     return image[::step, ::step].reshape(-1, image.shape[2] if image.ndim == 3 else 1)
 
 
 def exposure(pixels: np.ndarray) -> float:
-    """The gain that brings `AUTO_SHARE` of the pixels to `AUTO_LEVEL` or below, in the range `AUTO_GAIN`.
+    """Compute the gain that brings `AUTO_SHARE` of the pixels to `AUTO_LEVEL` or below, in the range `AUTO_GAIN`.
 
     Args:
         pixels: (n, channels) of 0 to 255; the brightest channel counts, so that colors keep their hue.
@@ -107,7 +107,7 @@ def exposure(pixels: np.ndarray) -> float:
 
 
 def gray_world(pixels: np.ndarray) -> Optional[Tuple[float, ...]]:
-    """Gains of red, green and blue that make the mean of the pixels gray (Buchsbaum, 1980), the smallest of them 1.
+    """Compute the gains of red, green and blue, at least 1, that make the mean pixel gray (Buchsbaum, 1980).
 
     With no gain below 1, what is saturated in all channels stays white.
 
@@ -126,7 +126,7 @@ def gray_world(pixels: np.ndarray) -> Optional[Tuple[float, ...]]:
 
 
 def brighten(rgb: np.ndarray, gain: float) -> np.ndarray:
-    """(h, w, 3) uint8 times a gain, limited per pixel so that no channel clips: hue and saturation stay.
+    """Multiply (h, w, 3) uint8 by a gain, limited per pixel so that no channel clips: hue and saturation stay.
 
     For a preview, this multiplies the value in HSV by the gain, up to 1.
     """
@@ -139,7 +139,7 @@ def brighten(rgb: np.ndarray, gain: float) -> np.ndarray:
 
 
 def scale(image: np.ndarray, gains: Sequence[float]) -> np.ndarray:
-    """(h, w) or (h, w, 3) uint8 with each channel times its gain, at most 255."""
+    """Multiply each channel of (h, w) or (h, w, 3) uint8 by its gain, at most to 255."""
     levels = np.arange(256)[:, np.newaxis] * np.asarray(gains)
     table = np.rint(np.minimum(levels, 255)).astype(np.uint8)[np.newaxis]
     return cv2.LUT(image, table if len(gains) > 1 else table[..., 0])
@@ -152,7 +152,7 @@ class Smoothed:
         self._logs: Optional[np.ndarray] = None
 
     def follow(self, factors: Optional[Sequence[float]], count: int) -> Sequence[float]:
-        """The factors for a frame; `None` leaves them as they were, at first `count` times 1."""
+        """Return the smoothed factors for a frame; `None` keeps the factors, which begin with `count` times 1."""
         if factors is not None:
             logs = np.log(factors)
             self._logs = logs if self._logs is None else self._logs + SMOOTHING * (logs - self._logs)
@@ -167,7 +167,7 @@ class Viewer:
         self._balances: DefaultDict[str, Smoothed] = defaultdict(Smoothed)
 
     def show(self, name: str, image: np.ndarray, display: Display) -> np.ndarray:
-        """A product with brightness and white balance applied.
+        """Apply brightness and white balance to a product.
 
         Args:
             name: A product of light, or one that takes the gain alone, since its colors are angles. `auto` looks at

@@ -75,12 +75,12 @@ class Status:
 
 @lru_cache(maxsize=1)
 def typestore() -> Typestore:
-    """The message definitions; those used here are the same in every ROS 2 release."""
+    """Return the message definitions; those used here are the same in every ROS 2 release."""
     return get_typestore(Stores.ROS2_HUMBLE)
 
 
 def _new(name: str, *values: Any) -> RosMessage:
-    """A message from the values of its fields."""
+    """Create a message from the values of its fields."""
     return typestore().types[name](*values)
 
 
@@ -90,17 +90,17 @@ def _header(stamp_ns: int, frame_id: str) -> RosMessage:
 
 
 def stamp_of(message: RosMessage) -> int:
-    """The header's stamp of a message in nanoseconds."""
+    """Return the header's stamp of a message in nanoseconds."""
     return int(message.header.stamp.sec) * 1_000_000_000 + int(message.header.stamp.nanosec)
 
 
 def stamp_within_range(stamp_ns: int) -> int:
-    """A time, or the nearest one that a message's header can hold."""
+    """Return a time, or the nearest one that a message's header can hold."""
     return min(max(stamp_ns, 0), _LAST_STAMP)
 
 
 def peek_stamp(cdr: Cdr) -> Optional[int]:
-    """The stamp in nanoseconds of a message that begins with a `std_msgs/Header`; None if it is cut short."""
+    """Read the stamp in nanoseconds of a message that begins with a `std_msgs/Header`, or return None if it is cut."""
     if len(cdr) < 12:
         return None
     seconds, nanoseconds = _stamp_layout(cdr).unpack_from(cdr, 4)
@@ -108,17 +108,17 @@ def peek_stamp(cdr: Cdr) -> Optional[int]:
 
 
 def _stamp_layout(cdr: Cdr) -> struct.Struct:
-    """Layout of the stamp, which is bytes 4 to 12; the second byte of a message says its byte order."""
+    """Return the layout of the stamp in bytes 4 to 12, by the byte order in the message's second byte."""
     return struct.Struct("<iI" if bytes(cdr[1:2]) == b"\1" else ">iI")
 
 
 def encode(message: RosMessage, name: str) -> memoryview:
-    """A message as little-endian CDR bytes."""
+    """Encode a message as little-endian CDR bytes."""
     return memoryview(typestore().serialize_cdr(message, name))
 
 
 def decode(cdr: Cdr, name: str) -> RosMessage:
-    """CDR bytes as a message.
+    """Decode CDR bytes to a message.
 
     Raises:
         FrameError: The bytes are no such message (cause `cdr`).
@@ -136,7 +136,7 @@ def decode(cdr: Cdr, name: str) -> RosMessage:
 
 
 def from_ros1(data: Union[bytes, memoryview], name: str) -> memoryview:
-    """A serialized ROS 1 message as CDR bytes.
+    """Convert a serialized ROS 1 message to CDR bytes.
 
     Raises:
         FrameError: The bytes are no such message (cause `cdr`).
@@ -148,7 +148,7 @@ def from_ros1(data: Union[bytes, memoryview], name: str) -> memoryview:
 
 
 def restamp(cdr: Cdr, stamp_ns: int) -> bytes:
-    """A message that begins with a `std_msgs/Header`, with another stamp."""
+    """Replace the stamp of a message that begins with a `std_msgs/Header`."""
     stamp = _stamp_layout(cdr).pack(*divmod(stamp_ns, 1_000_000_000))
     view = memoryview(cdr)
     return b"".join((view[:4], stamp, view[12:]))
@@ -165,7 +165,7 @@ _ARRAYS = {
 
 
 def decode_image(cdr: Cdr) -> ImageMessage:
-    """A serialized `sensor_msgs/Image`.
+    """Decode a serialized `sensor_msgs/Image`.
 
     Raises:
         FrameError: The bytes are no image message, or its header is impossible (cause `cdr`).
@@ -189,7 +189,7 @@ def check_header(header: RosMessage) -> None:
 
 
 def to_raw(message: ImageMessage, options: Optional[Options] = None) -> Frame:
-    """The mosaic in an image message; see `get_format`, `frame_from_buffer` and `RawFrame.of_angles`.
+    """Return the mosaic in an image message; see `get_format`, `frame_from_buffer` and `RawFrame.of_angles`.
 
     Args:
         message: The message.
@@ -208,7 +208,7 @@ def to_raw(message: ImageMessage, options: Optional[Options] = None) -> Frame:
 
 
 def to_array(message: ImageMessage) -> np.ndarray:
-    """A product's image as (H, W) or (H, W, 3) uint8, uint16 or float32, the inverse of `product_message`.
+    """Return a product's image as (H, W) or (H, W, 3) uint8, uint16 or float32, the inverse of `product_message`.
 
     Raises:
         FrameError: No product is published as such an image (causes `encoding`, `step`, `truncated`).
@@ -228,14 +228,14 @@ def to_array(message: ImageMessage) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def _image_head(frame_id: str, encoding: str, size: Tuple[int, int], nbytes: int) -> bytes:
-    """A serialized image of (height, width) up to its pixels, of `nbytes` in all; the stamp is 0."""
+    """Serialize an image of (height, width) up to its pixels, `nbytes` in all, with the stamp 0."""
     nothing = np.zeros(0, np.uint8)
     empty = encode(_new(IMAGE, _header(0, frame_id), *size, encoding, 0, nbytes // size[0], nothing), IMAGE)
     return b"".join((empty[:-4], struct.pack("<I", nbytes)))  # it ends in the number of its bytes
 
 
 def encode_image(stamp_ns: int, frame_id: str, encoding: str, array: np.ndarray) -> Cdr:
-    """A serialized `sensor_msgs/Image` of an (H, W) or (H, W, C) array of uint8, uint16 or float32.
+    """Serialize an (H, W) or (H, W, C) array of uint8, uint16 or float32 as `sensor_msgs/Image`.
 
     The header is written in front of the pixels where there is space, as with every product of a pipeline: the message
     is then a view of the array's own memory, and changes with the array. Otherwise the pixels are copied once.
@@ -247,23 +247,23 @@ def encode_image(stamp_ns: int, frame_id: str, encoding: str, array: np.ndarray)
 
 
 def encode_message(image: ImageMessage) -> memoryview:
-    """A serialized `sensor_msgs/Image` of fields as they are, the inverse of `decode_image`."""
+    """Serialize the fields of a `sensor_msgs/Image` unchanged, the inverse of `decode_image`."""
     fields = image.height, image.width, image.encoding, int(image.is_bigendian), image.step, image.data
     return encode(_new(IMAGE, _header(image.stamp_ns, image.frame_id), *fields), IMAGE)
 
 
 def encode_compressed(stamp_ns: int, frame_id: str, fmt: str, data: np.ndarray) -> memoryview:
-    """A serialized `sensor_msgs/CompressedImage`; `data` is (N,) uint8."""
+    """Serialize a `sensor_msgs/CompressedImage`; `data` is (N,) uint8."""
     return encode(_new(COMPRESSED, _header(stamp_ns, frame_id), fmt, data), COMPRESSED)
 
 
 def encode_float32(value: float) -> memoryview:
-    """A serialized `std_msgs/Float32`."""
+    """Serialize a `std_msgs/Float32`."""
     return encode(_new(FLOAT32, float(value)), FLOAT32)
 
 
 def product_message(name: str, array: np.ndarray, stamp_ns: int, frame_id: str) -> Tuple[str, Cdr]:
-    """(message type, CDR) of one product of a `Result`."""
+    """Return (message type, CDR) of one product of a `Result`."""
     if array.ndim == 0:
         return FLOAT32, encode_float32(float(array))
     encoding = image_encoding(name, str(array.dtype), array.ndim == 3)
@@ -274,7 +274,7 @@ def product_message(name: str, array: np.ndarray, stamp_ns: int, frame_id: str) 
 
 
 def decode_camera_info(cdr: Cdr) -> RosMessage:
-    """A serialized `sensor_msgs/CameraInfo` as the library's message object.
+    """Decode a serialized `sensor_msgs/CameraInfo` to the library's message object.
 
     Raises:
         FrameError: The bytes are no camera info, or its numbers exceed the limits (cause `cdr`).
@@ -290,14 +290,14 @@ def decode_camera_info(cdr: Cdr) -> RosMessage:
 
 
 def encode_camera_info(info: RosMessage, stamp_ns: int, frame_id: str) -> memoryview:
-    """A serialized `sensor_msgs/CameraInfo` with another stamp and frame."""
+    """Serialize a `sensor_msgs/CameraInfo` with another stamp and frame."""
     values = {name: getattr(info, name) for name in info.__dataclass_fields__ if not name.startswith("__")}
     values["header"] = _header(stamp_ns, frame_id)
     return encode(typestore().types[CAMERA_INFO](**values), CAMERA_INFO)
 
 
 def camera_numbers(info: RosMessage) -> CameraNumbers:
-    """The calibration of the frame that a `sensor_msgs/CameraInfo` belongs to, binned and cut as it says."""
+    """Return the calibration of the frame of a `sensor_msgs/CameraInfo`, binned and cut as the message says."""
     shapes = {"k": (3, 3), "d": (-1,), "r": (3, 3), "p": (3, 4)}
     arrays = (np.array(getattr(info, name), np.float64).reshape(shape) for name, shape in shapes.items())
     offset = int(info.roi.x_offset), int(info.roi.y_offset)
@@ -305,14 +305,14 @@ def camera_numbers(info: RosMessage) -> CameraNumbers:
 
 
 def frame_size(info: RosMessage) -> Tuple[int, int]:
-    """(height, width) of the frames that a `sensor_msgs/CameraInfo` belongs to; zeros where it does not say."""
+    """Return (height, width) of the frames of a `sensor_msgs/CameraInfo`; zeros if it does not state them."""
     is_cut = info.roi.height and info.roi.width
     height, width = (info.roi.height, info.roi.width) if is_cut else (info.height, info.width)
     return int(height) // (int(info.binning_y) or 1), int(width) // (int(info.binning_x) or 1)
 
 
 def lens_of(info: RosMessage) -> LensCalibration:
-    """The lens calibration in a `sensor_msgs/CameraInfo`.
+    """Return the lens calibration in a `sensor_msgs/CameraInfo`.
 
     Raises:
         FrameError: The camera is not calibrated, or its model is unknown (cause `camera_info`).
@@ -326,7 +326,7 @@ def lens_of(info: RosMessage) -> LensCalibration:
 
 
 def transform_camera_info(info: RosMessage, geometry: Geometry, source: Tuple[int, int], stride: int = 1) -> RosMessage:
-    """The lens calibration of an output, with neither binning nor region of interest left.
+    """Return the lens calibration of an output, without binning and region of interest.
 
     Args:
         info: That of the frame; None where `geometry` has the one by which it rectifies.
@@ -355,7 +355,7 @@ def transform_camera_info(info: RosMessage, geometry: Geometry, source: Tuple[in
 
 
 def encode_diagnostics(stamp_ns: int, statuses: Iterable[Status]) -> memoryview:
-    """A serialized `diagnostic_msgs/DiagnosticArray`; texts are shortened to `MAX_VALUE` printable characters."""
+    """Serialize a `diagnostic_msgs/DiagnosticArray`; texts are shortened to `MAX_VALUE` printable characters."""
 
     def show(text: str) -> str:
         return printable(text, MAX_VALUE)

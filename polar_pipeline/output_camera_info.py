@@ -19,7 +19,7 @@ def encode_camera_infos(
     stamp_ns: int,
     frame_id: str,
 ) -> Dict[str, messages.Cdr]:
-    """Topic -> serialized `sensor_msgs/CameraInfo` of the images beside it; nothing where no calibration is known.
+    """Serialize the `sensor_msgs/CameraInfo` beside each topic of images; empty without a known calibration.
 
     Args:
         cdr: That of the message of the raw frame; None without one. Outputs that are rectified have that of the option

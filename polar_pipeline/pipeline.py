@@ -160,11 +160,11 @@ class Pipeline:
         return self._backend.device
 
     def output_size(self, shape: Tuple[int, int]) -> Tuple[int, int]:
-        """(height, width) of the products of a frame of (height, width)."""
+        """Return (height, width) of the products of a frame of (height, width)."""
         return self.options.output_size(shape)
 
     def is_ready(self, raw: Raw) -> bool:
-        """Whether a frame of this one's shape and type can be processed without preparation."""
+        """Return whether a frame of this shape and type can be processed without preparation."""
         return self._backend.is_ready(input_frame(raw, self.options))
 
     def prepare(self, raw: Raw) -> None:
@@ -226,7 +226,7 @@ class Pipeline:
                     self.result(unused)
 
     def frame_memory(self, size: int) -> Optional[np.ndarray]:
-        """(size,) uint8 to receive a frame in, from which a GPU takes it without a copy; None where any memory does.
+        """Return a (size,) uint8 buffer for a frame, which saves the GPU a copy, or None if any memory will do.
 
         The frame may lie anywhere in it. Once nothing refers to the memory, nor to a part of it, it is given out again.
         May be called from any thread.
@@ -255,7 +255,7 @@ class Pipeline:
             return Pending(self._backend.submit(frame, reference), checked - start)
 
     def result(self, pending: Pending) -> Result:
-        """The products of a submitted frame; frames come back in the order of submission.
+        """Return the products of a submitted frame; frames come back in the order of submission.
 
         Raises:
             RuntimeError: On a GPU, its result was taken before. Or as for a call.
@@ -265,7 +265,7 @@ class Pipeline:
         return Result(output.products, {"prepare": pending.seconds, **output.timings}, output.invalid, output.blocks)
 
     def debug(self, raw: Raw) -> Dict[str, np.ndarray]:
-        """Diagnostic images of a frame, by name; slow, and the same for every backend.
+        """Compute diagnostic images of a frame by name; slow, and the same for every backend.
 
         `polarization_switch`: (H, W) float32, 0 where `adaptive` restores detail, up to 1 at edges of polarization.
 
@@ -308,7 +308,7 @@ def input_frame(raw: Raw, options: Options) -> Frame:
 
 
 def _make_backend(plan: Plan, options: Options) -> Backend:
-    """The backend that the options name; for `auto` CUDA if it works here.
+    """Create the backend that the options name; for `auto` CUDA if it works here.
 
     Raises:
         RuntimeError: CUDA was asked for and cannot work here.
@@ -333,7 +333,7 @@ def _make_backend(plan: Plan, options: Options) -> Backend:
 
 
 def backend_problem(name: str) -> Optional[str]:
-    """Why a backend (`auto`, `cpu`, `cuda`) cannot work on this machine, or None if it can."""
+    """Return why a backend (`auto`, `cpu`, `cuda`) cannot work on this machine, or None if it can."""
     if name != "cuda":
         return None
     from polar_pipeline.cuda.backend import problem

@@ -112,7 +112,7 @@ class Plan:
 
 
 def expand(products: Iterable[str]) -> Tuple[str, ...]:
-    """The chain of basic operators behind each product, one after the other, needs first; repeats are kept."""
+    """Chain the basic operators behind each product, needs first; repeats are kept."""
     chains: List[str] = []
     for name in products:
         chains += expand(need for need in OPERATORS[name].needs if need != MOSAIC)
@@ -121,20 +121,20 @@ def expand(products: Iterable[str]) -> Tuple[str, ...]:
 
 
 def simplify(operators: Iterable[str]) -> Tuple[str, ...]:
-    """Every operator once, in the table's order: what several chains share is computed a single time."""
+    """List every operator once, in the table's order, so that shared operators are computed a single time."""
     wanted = set(operators)
     return tuple(name for name in OPERATORS if name in wanted)
 
 
 def shared_values(products: Iterable[str]) -> Dict[str, Tuple[str, ...]]:
-    """Operators whose value serves several of the products -> those products."""
+    """Map operators that serve several products to these products."""
     names = get_products(products)
     users = {step: tuple(name for name in names if step in expand((name,))) for step in OPERATORS}
     return {step: found for step, found in users.items() if len(found) > 1}
 
 
 def aggregate(operators: Iterable[str]) -> Tuple[Group, ...]:
-    """Operators by the stage that they can be part of, in order.
+    """Group operators by the stage that they can be part of, in order.
 
     A window over the mosaic can be recomputed wherever blocks overlap. A window over computed values would need those
     values recomputed too, so it waits until an earlier stage has stored them.
@@ -151,7 +151,7 @@ def aggregate(operators: Iterable[str]) -> Tuple[Group, ...]:
 
 
 def _reason(operators: List[str]) -> str:
-    """Why these operators are in one stage, and not in the one before."""
+    """Explain why these operators are in one stage, and not in the one before."""
     first = OPERATORS[operators[0]]
     followers = "what follows looks at the same pixel only, so that it stays on chip"
     if MOSAIC in first.needs:
@@ -160,7 +160,7 @@ def _reason(operators: List[str]) -> str:
 
 
 def _make_stages(products: Tuple[str, ...]) -> Tuple[Stage, ...]:
-    """The stages of a set of products, given in the table's order."""
+    """Build the stages of a set of products, given in the table's order."""
     groups = aggregate(simplify(expand((*products, *_ALWAYS))))
     every = {name for group in groups for name in group.operators}
     stages = []
@@ -177,7 +177,7 @@ def _make_stages(products: Tuple[str, ...]) -> Tuple[Stage, ...]:
 
 
 def geometry_stages(stage: Stage, planes: Iterable[str]) -> Tuple[Stage, Stage]:
-    """The first stage of a plan where outputs have a geometry: as one that stores planes, and one that interpolates.
+    """Split the first stage of a plan with a geometry: one stage stores planes, and one interpolates.
 
     Args:
         stage: The plan's first stage.
@@ -199,7 +199,7 @@ def _plan(products: Tuple[str, ...]) -> Plan:
 
 
 def make_plan(products: Iterable[str]) -> Plan:
-    """The plan for a set of products.
+    """Build the plan for a set of products.
 
     Args:
         products: Their names.

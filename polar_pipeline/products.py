@@ -104,30 +104,30 @@ class Product:
         return self.contrast or self.viewed
 
     def planes_of(self, array: np.ndarray) -> np.ndarray:
-        """An (h, w, planes) array with its planes scaled to 0 to 1."""
+        """Scale the planes of an (h, w, planes) array to 0 to 1."""
         low, high = (np.array(ends, np.float32) for ends in zip(*((low, high) for _, low, high in self.planes)))
         scaled: np.ndarray = (array - low) / (high - low)
         return scaled
 
     def shape(self, size: Tuple[int, int], is_color: bool, stride: int = 1) -> Tuple[int, ...]:
-        """Shape of the array for an output of `size` = (height, width) and an `ssim_stride`."""
+        """Return the shape of the array for an output of `size` = (height, width) and an `ssim_stride`."""
         channels = self.channels[is_color]
         if self.shrinks:
             size = (size[0] // stride, size[1] // stride)
         return () if channels == 0 else size if channels == 1 else (*size, channels)
 
     def dtype(self, wanted: str) -> str:
-        """The element type closest to the wanted one."""
+        """Return the element type closest to the requested one."""
         return wanted if wanted in self.types else self.types[0]
 
 
 def _light(name: str, text: str, **more: Any) -> Product:
-    """A product of light: an image of what the sensor measured, or of a component of it."""
+    """Create a product of light: an image of the sensor's measurement, or of a component of it."""
     return Product(name, text, ("angles",), (1, 3), unit=_SCALE, **more)
 
 
 def _colors(name: str, text: str, needs: Tuple[str, ...], **more: Any) -> Product:
-    """A product to look at: RGB in 8 bits."""
+    """Create a product for viewing: RGB in 8 bits."""
     return Product(name, text, needs, (3, 3), _BYTE, unit="", has_jpeg=True, **more)
 
 
@@ -254,7 +254,7 @@ PRODUCTS: Dict[str, Product] = {row.name: row for row in _TABLE}
 
 
 def _computed_from(*values: str) -> Tuple[str, ...]:
-    """Names of the products that need one of the values, or a product that does."""
+    """Name the products that need one of the values, or a product that does."""
     found = [*values]
     for row in _TABLE:  # needs come first
         if not {*row.needs}.isdisjoint(found):
@@ -275,7 +275,7 @@ DEFAULT_PRODUCTS = tuple(row.name for row in _TABLE if row.is_default)
 
 
 def full_level(dtype: str) -> int:
-    """The number in an element type for full scale of light, and for a DoLP, its deviation or a similarity of 1.
+    """Return the number in an element type for full scale of light, and for a DoLP or similarity of 1.
 
     1 in `float32`; in `uint8` and `uint16` the highest level, 255 and 65535.
     """
@@ -283,21 +283,21 @@ def full_level(dtype: str) -> int:
 
 
 def level_scale(product: str, dtype: str) -> float:
-    """What one unit of a product's float image is in an element type; pi is 256 or 65536 levels, so that AoLP wraps."""
+    """Return one unit of a product's float image in levels; pi is 256 or 65536 levels, so that AoLP wraps."""
     if dtype != "float32" and PRODUCTS[product].unit == "rad":
         return (full_level(dtype) + 1) / math.pi
     return full_level(dtype)
 
 
 def invalid_level(product: str, dtype: str) -> float:
-    """What invalid pixels hold: NaN, or a level."""
+    """Return the value of invalid pixels: NaN, or a level."""
     if dtype == "float32":
         return math.nan
     return full_level(dtype) if PRODUCTS[product].is_invalid_high else 0
 
 
 def get_products(names: Union[str, Iterable[str]]) -> Tuple[str, ...]:
-    """Product names, validated, without repeats, in the table's order; a string may hold several with commas.
+    """Validate product names and order them as the table, without repeats; a string may hold several with commas.
 
     Raises:
         ValueError: A name is unknown, or none is given.

@@ -70,7 +70,7 @@ def replacing(path: Path, force: bool = False) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replacing_folder(path: Path, force: bool = False) -> Iterator[Path]:
-    """A new folder under a temporary name beside `path`, which becomes `path` when the block ends without an error.
+    """Create a folder under a temporary name, which becomes `path` when the block ends without an error.
 
     Args:
         path: The folder to make.
@@ -106,7 +106,7 @@ def discard_folder(path: Path) -> None:
 
 @contextmanager
 def temporary_folder(purpose: str) -> Iterator[Path]:
-    """A folder for temporary files that only this user can enter, removed at the end.
+    """Create a folder for temporary files that only this user can enter, and remove it at the end.
 
     Args:
         purpose: A word in its name.
@@ -125,7 +125,7 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
 
 
 def partial_path(path: Path) -> Path:
-    """A temporary name beside `path`, for a file that becomes `path` when it is complete."""
+    """Return a temporary name beside `path`, for a file that becomes `path` when it is complete."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
 
 

@@ -34,7 +34,7 @@ class StopFlag:
         self._is_set = True
 
     def is_set(self) -> bool:
-        """Whether the end was asked for."""
+        """Return whether the end was requested."""
         return self._is_set
 
 

@@ -19,7 +19,7 @@ _SEQUENCES = (list, tuple, array, np.ndarray)
 
 
 def real(name: str, value: object) -> float:
-    """A number of Python's or NumPy's types as the nearest float, NaN and infinity included; Booleans are not numbers.
+    """Return a number of Python or NumPy as the nearest float, NaN and infinity included; Booleans are refused.
 
     Integers and fractions beyond all floats become infinity, whatever their sign.
 
@@ -35,7 +35,7 @@ def real(name: str, value: object) -> float:
 
 
 def number(name: str, value: object, low: float, high: float) -> float:
-    """A real number in [low, high].
+    """Check a real number in [low, high].
 
     Raises:
         ValueError: It is not a number, NaN, or out of range.
@@ -47,7 +47,7 @@ def number(name: str, value: object, low: float, high: float) -> float:
 
 
 def whole_number(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> int:
-    """A whole number in [low, high], given as an integer or as a float such as 2.0.
+    """Check a whole number in [low, high], given as an integer or as a float such as 2.0.
 
     Raises:
         ValueError: It is not a whole number, or out of range.
@@ -61,7 +61,7 @@ def whole_number(name: str, value: object, low: float = -math.inf, high: float =
 
 
 def truth(name: str, value: object) -> bool:
-    """A Boolean of Python or NumPy, or one of the integers 0 and 1.
+    """Check a Boolean of Python or NumPy, or one of the integers 0 and 1.
 
     Raises:
         ValueError: It is something else.
@@ -72,7 +72,7 @@ def truth(name: str, value: object) -> bool:
 
 
 def choice(name: str, value: object, allowed: Tuple[str, ...]) -> str:
-    """One of the words that are allowed.
+    """Check that a word is one of the allowed words.
 
     Raises:
         ValueError: It is not one of them.
@@ -83,7 +83,7 @@ def choice(name: str, value: object, allowed: Tuple[str, ...]) -> str:
 
 
 def sequence(value: object, length: int) -> Tuple[object, ...]:
-    """The values in a list, tuple or one-dimensional array of `length`; empty if it is something else."""
+    """Return the values of a list, tuple or one-dimensional array of `length`, or an empty tuple for anything else."""
     if isinstance(value, _SEQUENCES) and getattr(value, "ndim", 1) == 1 and len(value) == length:
         return tuple(value)
     return ()

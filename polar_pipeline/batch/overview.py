@@ -192,7 +192,7 @@ def _utc(seconds: int, form: str) -> str:
 
 
 def _short(value: Optional[float], scale: float = 1.0) -> Optional[float]:
-    """A number with the digits that the page needs; None for what JSON cannot hold."""
+    """Round a number to the digits that the page needs, or return None if JSON cannot hold it."""
     return float(f"{scale * value:.6g}") if value is not None and np.isfinite(value) else None
 
 

@@ -26,7 +26,7 @@ IN_FLIGHT = 2
 
 
 def own_node(name: str, backend: str, sensor: str = "IMX250MZR") -> Contender:
-    """This package's node."""
+    """Return this package's node."""
     parameters = ("-p", f"backend:={backend}", "-p", f"sensor:={sensor}")
     return Contender(name, (sys.executable, "-m", "polar_pipeline.node", "--ros-args", *parameters))
 
@@ -45,7 +45,7 @@ def isolate() -> None:
 
 
 def raw_frames(sensor: str, size: Tuple[int, int]) -> List[bytes]:
-    """Serialized 8-bit frames of one scene with noise; size is (width, height)."""
+    """Return the serialized 8-bit frames of one scene with noise; size is (width, height)."""
     row = get_sensor(sensor)
     rng = np.random.default_rng(0)
     stokes = synthetic(SCENES[0], size[::-1], is_color=row.is_color)
@@ -62,7 +62,7 @@ def measure(
     seconds: float,
     say: Callable[[str], None] = lambda _: None,
 ) -> Dict[str, Dict[str, Any]]:
-    """This package's node on this machine: at a camera's rate, and as fast as it goes.
+    """Measure this package's node on this machine: at a camera's rate, and at full speed.
 
     Args:
         backend: As the node's parameter.

@@ -40,7 +40,7 @@ class ExpectedError(NamedTuple):
 def expected_errors(
     calibration: Calibration, sensor: Sensor, designs: List[Design], black_variance: float, used: np.ndarray
 ) -> List[ExpectedError]:
-    """The errors at each of `DEGREES`.
+    """Compute the expected errors at each of `DEGREES`.
 
     Args:
         calibration: The calibration.
@@ -73,7 +73,7 @@ def expected_errors(
 def _pixel_variance(
     design: Design, angle: float, degree: float, psi: float, black_variance: float, calibration: Calibration
 ) -> float:
-    """Variance of a corrected pixel of nominal angle `angle` where S0 is 1, by errors of its parameters.
+    """Compute the variance of a corrected pixel of nominal angle `angle` by errors of its parameters, for S0 = 1.
 
     From ``I' = z + e1 S1 + e2 S2`` with the gain proportional to 1/A, c = B/A and s = C/A: an error of (A, B, C) adds
     ``-(S0 dA + S1 dB + S2 dC)/(2A)``, and one of the black level also shifts A, B and C.
@@ -88,7 +88,7 @@ def _pixel_variance(
 
 
 def polarization_variances(degree: float, psi: float, pixels: List[float]) -> Tuple[float, float]:
-    """Variances of DoLP and AoLP (rad) of a superpixel where S0 is 1, from those of its pixels.
+    """Compute the variances of DoLP and AoLP (rad) of a superpixel from those of its pixels, for S0 = 1.
 
     Args:
         degree: DoLP.
@@ -104,13 +104,13 @@ def polarization_variances(degree: float, psi: float, pixels: List[float]) -> Tu
 
 
 def _before(parameters: PixelParameters, sensor: Sensor, used: np.ndarray) -> Dict[float, Tuple[float, float]]:
-    """Errors of DoLP and AoLP (degrees) with nothing but the black levels subtracted."""
+    """Compute the errors of DoLP and AoLP (degrees) if only the black levels are subtracted."""
     height, width = (side // 2 * 2 for side in used.shape)
     step = max(1, int(np.ceil(np.sqrt(height * width / 4 / _SAMPLE))))
     angles = nominal_angles(sensor, used.shape)
 
     def quads(image: np.ndarray) -> np.ndarray:
-        """(4, n): the pixels of superpixels, each angle in its row."""
+        """Return (4, n): the pixels of superpixels, one row per angle."""
         rows = [image[r:height:2, c:width:2][::step, ::step].ravel() for r in range(2) for c in range(2)]
         order = np.argsort([sensor.angle_index(r, c) for r in range(2) for c in range(2)])
         return np.stack(rows)[order]

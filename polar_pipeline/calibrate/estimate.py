@@ -168,7 +168,7 @@ def calibrate(sums: SessionSums, angles: Mapping[str, Optional[float]], facts: S
 
 
 def _interpret(sensor: Sensor, fits: PixelFits, reacts: np.ndarray) -> Tuple[np.ndarray, Dict[str, np.ndarray]]:
-    """The light, and gain, angle and extinction ratio of each pixel by name in `CAUSES`; see `CalibrationResult`."""
+    """Return the light, and gain, angle and extinction ratio of each pixel by name; see `CalibrationResult`."""
     a, b, c = fits.terms
     light = smooth_light(a, reacts, sensor)
     angle = np.rad2deg(half_turn(np.arctan2(c, b) / 2 - nominal_angles(sensor, a.shape)))
@@ -181,7 +181,7 @@ def _interpret(sensor: Sensor, fits: PixelFits, reacts: np.ndarray) -> Tuple[np.
 def _parameters(
     sensor: Sensor, fits: PixelFits, black: np.ndarray, relative: np.ndarray, is_flat: bool, used: np.ndarray
 ) -> PixelParameters:
-    """The parameters of the correction; those of pixels that are not used are of an ideal pixel."""
+    """Return the parameters of the correction; pixels that are not used have those of an ideal pixel."""
     a, b, c = (np.where(used, term, start) for term, start in zip(fits.terms, (1.0, 0.0, 0.0)))
     gain = np.where(used, a if is_flat else relative, 1.0)
     colors = color_indices(sensor, a.shape)
@@ -203,7 +203,7 @@ def _check_saturation(saturated: np.ndarray) -> None:
 
 
 def _black_variance(sums: SessionSums, dark_noise: np.ndarray) -> float:
-    """Variance of the mean black level of a pixel, in squares of full scale."""
+    """Return the variance of the mean black level of a pixel, in squares of full scale."""
     level = sums.level
     usual = float(np.median(dark_noise)) ** 2
     rounding = level**2 / 12 if usual < level**2 / 4 else 0.0  # without noise, frames round alike
@@ -230,7 +230,7 @@ def _calibration(
 def _texts(
     sums: SessionSums, facts: SessionFacts, polarizer: Polarizer, are_known: bool, noise: Optional[Noise]
 ) -> Dict[str, Any]:
-    """How the calibration was measured, as JSON can hold it."""
+    """Describe how the calibration was measured, in values for JSON."""
     found: Dict[str, Any] = {
         "settings": len(sums.light),
         "frames": sum(one.count for one in sums.light.values()),

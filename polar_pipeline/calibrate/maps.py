@@ -17,7 +17,7 @@ GOOD, BAD = (40, 44, 52), (255, 255, 255)
 
 
 def block_side(shape: Tuple[int, int], least: int, period: int) -> int:
-    """Pixels along a block's side: as few as a picture of at most `SIDE` allows, a multiple of the mosaic's period.
+    """Return the side of a block in pixels: a multiple of the mosaic's period that limits a picture to `SIDE`.
 
     Args:
         shape: (height, width) of the sensor.
@@ -29,7 +29,7 @@ def block_side(shape: Tuple[int, int], least: int, period: int) -> int:
 
 
 def block_means(image: np.ndarray, used: np.ndarray, side: int) -> np.ndarray:
-    """Means over blocks of the pixels that can be used; NaN where there are none.
+    """Compute means over blocks of usable pixels; NaN in blocks without any.
 
     Args:
         image: (H, W).
@@ -45,13 +45,13 @@ def block_means(image: np.ndarray, used: np.ndarray, side: int) -> np.ndarray:
 
 
 def robust_ends(values: np.ndarray, share: float) -> Tuple[float, float]:
-    """Values that a share of all, from 0 to 1, lies below, and above; NaN does not count."""
+    """Return the values below and above which a share of all values lies; NaN does not count."""
     low, high = np.percentile(values[~np.isnan(values)], [100 * share, 100 * (1 - share)])
     return float(low), float(high)
 
 
 def map_picture(values: np.ndarray, ends: Tuple[float, float]) -> np.ndarray:
-    """Numbers as a picture by the map viridis; NaN is black.
+    """Paint numbers by the color map viridis; NaN is black.
 
     Args:
         values: (h, w), neither side longer than `SIDE`.
@@ -67,7 +67,7 @@ def map_picture(values: np.ndarray, ends: Tuple[float, float]) -> np.ndarray:
 
 
 def defect_picture(causes: np.ndarray) -> np.ndarray:
-    """Places of defects as a picture, in which each of them is at least two pixels wide.
+    """Paint the places of defects, each at least two pixels wide.
 
     Args:
         causes: (H, W), not 0 where a pixel cannot be used.
@@ -83,6 +83,6 @@ def defect_picture(causes: np.ndarray) -> np.ndarray:
 
 
 def _enlarged(rgb: np.ndarray) -> np.ndarray:
-    """The picture with every pixel repeated as often as fits in `SIDE`."""
+    """Repeat every pixel of a picture as often as fits in `SIDE`."""
     factor = max(1, SIDE // max(rgb.shape[:2]))
     return np.repeat(np.repeat(rgb, factor, 0), factor, 1)

@@ -35,7 +35,7 @@ class Design(NamedTuple):
     level: float
 
     def covariance(self) -> np.ndarray:
-        """(3, 3), of A, B and C by the noise of the frames."""
+        """Return (3, 3): covariance of A, B and C by the noise of the frames."""
         return (self.solver * self.variance) @ self.solver.T
 
 
@@ -55,7 +55,7 @@ class PixelFits(NamedTuple):
 def site_means(
     sums: SessionSums, settings: List[FrameSums], black: np.ndarray, used: np.ndarray
 ) -> Tuple[np.ndarray, np.ndarray]:
-    """Mean signal of the sites of the mosaic at each setting, and the pixels that react to the polarizer.
+    """Compute the mean signal of the mosaic's sites at each setting, and find the pixels that react to the polarizer.
 
     Args:
         sums: Of the session.
@@ -88,7 +88,7 @@ def site_means(
 def designs(
     sensor: Sensor, polarizer: Polarizer, frames: np.ndarray, noise: Optional[Noise], level: float
 ) -> List[Design]:
-    """The least squares of each angle in `ANGLES`, weighted by the noise of its pixels at each setting.
+    """Set up the least squares of each angle in `ANGLES`, weighted by the noise of its pixels at each setting.
 
     Args:
         sensor: The mosaic.
@@ -116,7 +116,7 @@ def designs(
 
 
 def fit_pixels(sums: SessionSums, settings: List[FrameSums], black: np.ndarray, by_angle: List[Design]) -> PixelFits:
-    """A, B and C of every pixel, in blocks of rows."""
+    """Fit A, B and C of every pixel, in blocks of rows."""
     height, width = sums.shape
     terms, every = np.zeros((3, height, width)), (slice(None),)
     excess = np.zeros((height, width))

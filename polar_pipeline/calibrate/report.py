@@ -130,7 +130,7 @@ _QUANTITIES = (
 
 
 def render_calibration(result: CalibrationResult, source: str) -> str:
-    """The report as HTML; the same result makes the same text.
+    """Render the report as HTML; the same result gives the same text.
 
     Args:
         result: What to show.
@@ -180,12 +180,12 @@ def _facts(result: CalibrationResult) -> Dict[str, str]:
 
 
 def _number(value: float, decimals: int) -> str:
-    """A number for a table; NaN and infinity leave the cell empty."""
+    """Format a number for a table; NaN and infinity leave the cell empty."""
     return f"{round(value, decimals) + 0.0:.{decimals}f}" if np.isfinite(value) else ""  # + 0.0: no "-0.00"
 
 
 def _error_row(row: ExpectedError) -> Tuple[str, ...]:
-    """DoLP, its error before and after, and the same of AoLP."""
+    """Format a row: DoLP, its error before and after, and the errors of AoLP."""
     return (
         f"{row.dolp:g}",
         _number(row.dolp_before, 4),
@@ -196,7 +196,7 @@ def _error_row(row: ExpectedError) -> Tuple[str, ...]:
 
 
 def _figure(quantity: _Quantity, result: CalibrationResult, used: np.ndarray) -> Dict[str, object]:
-    """The map and the histogram of a quantity for the template; defective pixels count in neither."""
+    """Return the map and the histogram of a quantity for the template, without defective pixels."""
     image, period = quantity.image(result), result.calibration.sensor.period
     side = block_side(result.calibration.shape, 1 if quantity.differs else period, period)
     means = 1 / block_means(1 / image, used, side) if quantity.is_harmonic else block_means(image, used, side)
@@ -217,7 +217,7 @@ def _figure(quantity: _Quantity, result: CalibrationResult, used: np.ndarray) ->
 
 
 def _settings(result: CalibrationResult) -> List[Tuple[str, ...]]:
-    """Rows of the table of settings: name, angle, where the angle is from, lamp, residual, frames."""
+    """List the rows of the table of settings: name, angle, source of the angle, lamp, residual, frames."""
     source = "estimated" if None in result.given else "given"
     rows = zip(result.settings, result.angles, result.lamp, result.deviations, result.frames)
     return [
@@ -227,7 +227,7 @@ def _settings(result: CalibrationResult) -> List[Tuple[str, ...]]:
 
 
 def _over_settings(values: List[float], reach: float) -> charts.Chart:
-    """Percentages over the settings in their order; the vertical axis is at least `reach` long."""
+    """Plot percentages over the settings; the vertical axis is at least `reach` long."""
     low, high = min(values), max(values)
     missing = max(0.0, reach - (high - low)) / 2
     low, high = low - missing, high + missing
@@ -238,7 +238,7 @@ def _over_settings(values: List[float], reach: float) -> charts.Chart:
 
 
 def _transfer(result: CalibrationResult) -> Optional[charts.Chart]:
-    """The photon transfer curve: variance in squares of levels over the signal; None if the frames do not tell."""
+    """Plot the photon transfer curve (variance in squares of levels over signal), or return None if it is unknown."""
     noise = result.noise
     if noise is None:
         return None

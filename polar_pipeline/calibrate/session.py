@@ -109,7 +109,7 @@ def open_session(
 
 
 def add_frames(frames: Iterable[SessionFrame], options: Options) -> SessionSums:
-    """The sums over the frames of a session, in the order of the sensor's own readout.
+    """Sum the frames of a session in the order of the sensor's own readout.
 
     Args:
         frames: Of the session.
@@ -132,7 +132,7 @@ def add_frames(frames: Iterable[SessionFrame], options: Options) -> SessionSums:
 
 
 def bits_of(full_scale: int) -> int:
-    """Significant bits of a pixel whose saturated value is `full_scale`."""
+    """Return the significant bits of a pixel whose saturated value is `full_scale`."""
     return bin(full_scale).count("1")
 
 
@@ -145,7 +145,7 @@ Pictures = List[Tuple[str, Optional[float], Path]]
 
 
 def _pictures(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
-    """Pictures in a folder and those below it, by name."""
+    """Yield the pictures in a folder and its subfolders by name."""
     for path in sorted(folder.iterdir()):
         if path.is_dir() and depth > 1:
             yield from _pictures(path, depth - 1)
@@ -154,7 +154,7 @@ def _pictures(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
 
 
 def _named(folder: Path) -> Pictures:
-    """(setting, angle, file) of the pictures in a folder, by their names.
+    """Return (setting, angle, file) of the pictures in a folder, by their names.
 
     Raises:
         SourceError: There are none.
@@ -177,7 +177,7 @@ def _named(folder: Path) -> Pictures:
 
 
 def _setting(file: Path, folder: Path) -> str:
-    """What frames of one setting share: the folder's name, or the part of the file's name before the last `_`."""
+    """Return the name of a setting: the folder's name, or the part of the file's name before the last `_`."""
     if file.parent != folder and file.parent.name.lower() not in _PLAIN:
         return file.parent.name
     return file.stem.rpartition("_")[0] or file.stem
@@ -203,7 +203,7 @@ def _check_names(angles: Dict[str, Optional[float]]) -> None:
 
 
 def _listed(folder: Path, table: AngleTable) -> Pictures:
-    """(setting, angle, file) of the pictures that a table lists, and of those in `dark` if it lists no dark ones.
+    """Return (setting, angle, file) of the pictures in a table, and of those in `dark` if the table has no dark frames.
 
     Raises:
         ValueError: The table is one of a recording.
@@ -227,7 +227,7 @@ def _listed(folder: Path, table: AngleTable) -> Pictures:
 
 
 def _of_recording(source: Source, table: AngleTable, options: Options, are_unknown: bool) -> Session:
-    """The frames of a recording that a table gives a setting.
+    """Return the frames of a recording that a table gives a setting.
 
     Raises:
         ValueError: The table is one of pictures.

@@ -75,12 +75,12 @@ class FrameSums:
             self._waiting = None
 
     def mean(self, rows: slice = slice(None)) -> np.ndarray:
-        """(h, W) float64: mean of each pixel of these rows as a share of full scale."""
+        """Return (h, W) float64: mean of each pixel of these rows as a share of full scale."""
         mean: np.ndarray = self._sums[rows] / float(self.count * self._full_scale)
         return mean
 
     def variance(self) -> np.ndarray:
-        """(H, W) float64: variance of each pixel from frame to frame, in squares of full scale; 0 of one frame."""
+        """Return (H, W) float64: variance of each pixel over the frames, in squares of full scale; 0 of one frame."""
         if self._squares is None:
             raise ValueError("the squares were not summed")
         sums = self._sums.astype(np.float64)
@@ -93,7 +93,7 @@ class FrameSums:
         return self._full_scale
 
     def _add_points(self, first: np.ndarray, second: np.ndarray) -> None:
-        """Half the variance of a pair's difference: noise without what differs from pixel to pixel."""
+        """Add half the variance of a pair's difference: noise without fixed differences between pixels."""
         top = float(self._full_scale)
         for row in range(self._period):
             for column in range(self._period):

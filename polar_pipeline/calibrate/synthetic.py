@@ -36,11 +36,11 @@ class Bench:
     drift: float = 0.0
 
     def lamp(self) -> np.ndarray:
-        """(K,) brightness of the lamp at each angle."""
+        """Return (K,) brightness of the lamp at each angle."""
         return 1 - self.drift * np.linspace(0, 1, len(self.angles))
 
     def stokes(self, setting: int) -> np.ndarray:
-        """(3,) Stokes vector behind the polarizer."""
+        """Return (3,) Stokes vector behind the polarizer."""
         angle = 2 * np.deg2rad(self.angles[setting])
         stokes: np.ndarray = self.light * self.lamp()[setting] * np.array([1, np.cos(angle), np.sin(angle)])
         return stokes
@@ -55,7 +55,7 @@ class SyntheticFrame(NamedTuple):
 
 
 def synthetic_session(camera: SimulatedSensor, bench: Bench, bit_depth: int, seed: int) -> Iterator[SyntheticFrame]:
-    """The frames of a session: dark ones, whose setting is -1, then those of each angle of the polarizer.
+    """Yield the frames of a session: dark ones, whose setting is -1, then those of each angle of the polarizer.
 
     Args:
         camera: The sensor.
@@ -73,7 +73,7 @@ def synthetic_session(camera: SimulatedSensor, bench: Bench, bit_depth: int, see
 
 
 def picture_name(bench: Bench, frame: SyntheticFrame, has_angles: bool = True) -> Path:
-    """Where a session's folder holds a frame.
+    """Return the path of a frame in a session's folder.
 
     Args:
         bench: Of the session.
@@ -87,7 +87,7 @@ def picture_name(bench: Bench, frame: SyntheticFrame, has_angles: bool = True) -
 
 
 def sample_frames(camera: SimulatedSensor, bit_depth: int, seed: int) -> Iterator[Tuple[str, np.ndarray]]:
-    """(name, mosaic) of evenly polarized frames to try a calibration on, of the DoLPs and AoLPs in `TEST_LIGHT`."""
+    """Yield (name, mosaic) of evenly polarized frames of `TEST_LIGHT`, to try a calibration on."""
     rng = np.random.default_rng(seed + 1)
     for dolp, aolp in TEST_LIGHT:
         angle = np.deg2rad(2 * aolp)
@@ -96,7 +96,7 @@ def sample_frames(camera: SimulatedSensor, bit_depth: int, seed: int) -> Iterato
 
 
 def _field(camera: SimulatedSensor, stokes: np.ndarray) -> np.ndarray:
-    """What `SimulatedSensor.expose` takes of the same light everywhere."""
+    """Return uniform light in the form that `SimulatedSensor.expose` takes."""
     if not camera.sensor.is_color:
         return stokes
     return np.array(_COLORS)[:, np.newaxis] * stokes

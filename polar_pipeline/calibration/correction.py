@@ -41,13 +41,13 @@ class Correction:
     sources: Tuple[np.ndarray, np.ndarray]
 
     def parameters(self, dtype: str = "float64") -> PixelParameters:
-        """The parameters as images of the frame's size."""
+        """Return the parameters as images of the frame's size."""
         return PixelParameters(*dequantize(self.codes, self.scales, dtype))
 
     def replace_defects(
         self, frame: RawFrame, make: Callable[[Tuple[int, ...], str], np.ndarray] = np.empty
     ) -> RawFrame:
-        """A copy of the frame with its defective pixels replaced; the frame itself if there are none.
+        """Return a copy of the frame with its defective pixels replaced, or the frame itself if it has none.
 
         Args:
             frame: The mosaic.
@@ -64,7 +64,7 @@ class Correction:
 def correction_for(
     calibration: Calibration, offset: Tuple[int, int], flip: Tuple[bool, bool], shape: Tuple[int, int]
 ) -> Correction:
-    """The correction of frames of one region and readout. Its calibration keeps it: cameras of a rig have their own.
+    """Return the correction for frames of one region and readout, which the calibration keeps.
 
     Args:
         calibration: Of the sensor.
@@ -116,13 +116,13 @@ def _make_correction(
 
 
 def superpixel_phase(offset: Tuple[int, int], flip: Tuple[bool, bool], shape: Tuple[int, int]) -> Tuple[int, int]:
-    """Where the sensor's superpixels lie in a frame: `Correction.phase`; arguments as of `correction_for`."""
+    """Return the phase of the sensor's superpixels in a frame; arguments as of `correction_for`."""
     x, y = ((start + size if reverse else start) % 2 for start, size, reverse in zip(offset, shape[::-1], flip))
     return y, x
 
 
 def _places(places: np.ndarray, start: Tuple[int, int], shape: Tuple[int, int], flip: Tuple[bool, bool]) -> np.ndarray:
-    """(n, 2) rows and columns of a calibration's region -> those within the frame, in its order."""
+    """Convert (n, 2) rows and columns of a calibration's region to those within the frame, in its order."""
     found = places.astype(np.intp) - start
     found = found[((found >= 0) & (found < shape)).all(1)]
     for axis, reverse in ((0, flip[1]), (1, flip[0])):
@@ -132,7 +132,7 @@ def _places(places: np.ndarray, start: Tuple[int, int], shape: Tuple[int, int], 
 
 
 def _replacements(defects: np.ndarray, sensor: Sensor, shape: Tuple[int, int]) -> np.ndarray:
-    """For each defective pixel the nearest good one with the same polarizer and color.
+    """Find for each defective pixel the nearest good one with the same polarizer and color.
 
     Raises:
         FrameError: There is none near one of them (cause `calibration`).
@@ -164,7 +164,7 @@ def _nearest(
 
 @lru_cache(maxsize=1)
 def _steps() -> List[Tuple[int, int]]:
-    """Steps to pixels of the same polarizer, the shortest first; rows before columns, up before down."""
+    """List the steps to pixels of the same polarizer, shortest first; rows before columns, up before down."""
     reach = range(-_NEAR, _NEAR + 1, 2)
     steps = [(dy, dx) for dy in reach for dx in reach if dy or dx]
     return sorted(steps, key=lambda step: (step[0] ** 2 + step[1] ** 2, abs(step[1]), step))

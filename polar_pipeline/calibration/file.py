@@ -74,7 +74,7 @@ _REFUSED: Dict[Hashable, str] = {}
 
 
 def load_calibration_once(path: Path) -> Calibration:
-    """`load_calibration`, which reads a file again only if it has changed or its calibration is not in use."""
+    """Load a calibration; read its file again only if it has changed or its calibration is not in use."""
     status = _status(path)
     key = (path, status.st_ino, status.st_size, status.st_mtime_ns)
     if key in _REFUSED:
@@ -91,7 +91,7 @@ def load_calibration_once(path: Path) -> Calibration:
 
 
 def _status(path: Path) -> os.stat_result:
-    """The status of a regular file.
+    """Return the status of a regular file.
 
     Raises:
         ValueError: There is none of that name; the message names it.
@@ -121,7 +121,7 @@ def _check_sizes(archive: zipfile.ZipFile) -> None:
 
 
 def _decode(arrays: Dict[str, np.ndarray]) -> Calibration:
-    """The calibration in a file's arrays.
+    """Build the calibration from the arrays of a file.
 
     Raises:
         ValueError: They are no calibration.

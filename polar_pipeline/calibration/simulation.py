@@ -93,7 +93,7 @@ class SimulatedSensor:
         exposure: float = 1.0,
         temperature_offset: float = 0.0,
     ) -> np.ndarray:
-        """What the sensor records of a scene; the ideal sensor's `sensor.forward.expose` describes units and shapes.
+        """Return what the sensor records of a scene; `sensor.forward.expose` describes units and shapes.
 
         Args:
             stokes: (H, W, 3), or (H, W, 3, 3) for a color sensor, or what broadcasts to the sensor's size.
@@ -119,7 +119,7 @@ class SimulatedSensor:
         return levels
 
     def parameters(self, flat_field: bool = False) -> PixelParameters:
-        """The parameters that a perfect calibration would find; those of defective pixels mean nothing.
+        """Return the parameters that a perfect calibration would find; those of defective pixels are meaningless.
 
         Args:
             flat_field: Whether the gain corrects the lens shading too.
@@ -136,7 +136,7 @@ class SimulatedSensor:
         return PixelParameters(self.black.copy(), u, (np.cos(2 * angles) - cosine) / 2, (np.sin(2 * angles) - sine) / 2)
 
     def _terms(self) -> Tuple[np.ndarray, np.ndarray]:
-        """By what each pixel multiplies S1 and S2."""
+        """Return the factors by which each pixel multiplies S1 and S2."""
         angle = 2 * (nominal_angles(self.sensor, self.shape) + np.deg2rad(self.deviation))
         m = (self.extinction - 1) / (self.extinction + 1)
         return m * np.cos(angle), m * np.sin(angle)
@@ -145,7 +145,7 @@ class SimulatedSensor:
 def simulate_sensor(
     sensor: Sensor, shape: Tuple[int, int], seed: int = 0, deviations: Optional[Deviations] = None
 ) -> SimulatedSensor:
-    """A sensor with pixels drawn at random; the same for the same arguments.
+    """Create a sensor with random pixels; the same arguments give the same sensor.
 
     Args:
         sensor: The mosaic.

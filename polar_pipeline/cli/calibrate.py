@@ -117,7 +117,7 @@ def _result(values: argparse.Namespace, options: Options, table: Optional[Path])
 
 
 def summary(result: CalibrationResult) -> Iterator[str]:
-    """The result in a few lines."""
+    """Yield the lines that summarize the result."""
     height, width = result.calibration.shape
     used = result.causes == 0
     yield (

@@ -34,7 +34,7 @@ def check_copy(values: argparse.Namespace) -> None:
 
 
 def with_bar(items: Iterable[Record], total: int) -> Iterable[Record]:
-    """The items of a recording, with a bar in a terminal."""
+    """Return the items of a recording, with a progress bar in a terminal."""
     return tqdm(items, total=total, unit="message", disable=None)
 
 

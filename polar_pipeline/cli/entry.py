@@ -110,7 +110,7 @@ def _run(args: Sequence[str]) -> int:
 
 
 def make_parser(chosen: Optional[str] = None) -> argparse.ArgumentParser:
-    """The parser of the command line.
+    """Create the parser of the command line.
 
     Args:
         chosen: First word of the only command that gets its arguments, since they need its module; by default all get

@@ -33,7 +33,7 @@ def add_frame_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def requested_raw_format(values: argparse.Namespace, options: Options) -> str:
-    """The raw format that the command line asks for: a key of `CAMERA_FORMATS`."""
+    """Return the raw format that the command line requests, a key of `CAMERA_FORMATS`."""
     return values.raw or ("u16" if options.bit_depth > 8 else "u8")
 
 

@@ -89,7 +89,7 @@ def run(values: argparse.Namespace) -> int:
 
 
 def _with_bar(records: Iterable[Recorded], total: int) -> Iterable[Recorded]:
-    """The records of a recording, with a bar in a terminal."""
+    """Return the records of a recording, with a progress bar in a terminal."""
     return tqdm(records, total=total, unit="frame", disable=None)
 
 

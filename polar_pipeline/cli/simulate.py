@@ -127,7 +127,7 @@ def run(values: argparse.Namespace) -> int:
 
 
 def _angles(values: argparse.Namespace) -> Tuple[float, ...]:
-    """The settings of the polarizer in degrees: even ones, or near those."""
+    """Return the angles of the polarizer in degrees: evenly spaced, or near even spacing."""
     even = 180 / values.angles * np.arange(values.angles)
     if values.unknown_angles:
         even = even + np.random.default_rng(values.seed).uniform(-0.3, 0.3, len(even)) * 180 / values.angles

@@ -68,7 +68,7 @@ def add_reference_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def open_reference(values: argparse.Namespace, stack: ExitStack) -> Optional[Golden]:
-    """The recording, open until the stack is closed; None where it is not given.
+    """Open the recording until the stack is closed, or return None if none is given.
 
     Raises:
         SourceError: It cannot be read or holds no products.

@@ -91,14 +91,14 @@ def _check_usage(values: argparse.Namespace) -> None:
 
 @contextmanager
 def _recorded(values: argparse.Namespace) -> Iterator[Iterable[Recorded]]:
-    """The images of a recording or of pictures."""
+    """Open the images of a recording or of pictures."""
     with open_source(values.source, values.topic, values.rate or DEFAULT_RATE, values.max_bytes) as source:
         yield islice(source.records, values.frames)
 
 
 @contextmanager
 def _live(values: argparse.Namespace) -> Iterator[Iterable[Recorded]]:
-    """The images of a live topic, until Ctrl-C, which is then no failure; a second one is."""
+    """Open the images of a live topic until Ctrl-C, which is no failure; a second Ctrl-C is one."""
     try:
         from polar_pipeline.stream.topic_source import open_topic
     except ImportError as err:

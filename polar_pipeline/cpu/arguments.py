@@ -162,7 +162,7 @@ class FrameArguments:
             self._fill_transform(sampling, 3 if sensor.is_color else 1, scale, min_total)
 
     def _keep(self, array: np.ndarray) -> int:
-        """The address of an array, which is kept."""
+        """Keep an array, and return its address."""
         self._kept.append(array)
         return array.ctypes.data
 
@@ -191,7 +191,7 @@ class FrameArguments:
                 color.corrected = self._keep(self._buffers.get(raw.shape, "float32"))
 
     def _words(self, raw: RawFrame, sensor: Sensor, correction: Correction) -> Optional[np.ndarray]:
-        """The correction in 16-bit integers, where its rounding is within the error bounds of every product."""
+        """Return the correction in 16-bit integers, or None if its rounding exceeds the error bound of a product."""
         options = self._options
         if sensor.is_color or not self._is_by_superpixel or options.precision == "fp32" or uses_noise(options):
             return None
@@ -201,7 +201,7 @@ class FrameArguments:
         return correction_words(correction, sensor)
 
     def _scale(self, full_scale: int, correction: Optional[Correction]) -> float:
-        """One unit of an angle's intensity as a share of full scale, in mono frames.
+        """Return one unit of an angle's intensity as a share of full scale, in mono frames.
 
         A raw number at its own site, and a sixteenth of it in means over superpixels; elsewhere, and of corrected
         pixels, one level of 255 in its place, or a unit of `correction_words`.
@@ -216,7 +216,7 @@ class FrameArguments:
         return 1 / (full_scale * (16 if DEMOSAICS[mosaic.method] == "bilinear" else 1))
 
     def _fill_products(self, to: _Products, scale: float, min_total: float, noise: Optional[NoiseModel]) -> None:
-        """Where products go.
+        """Fill in the memory of the products.
 
         Args:
             to: What is filled.
@@ -240,7 +240,7 @@ class FrameArguments:
             to.noise = ctypes.pointer(_Noise(self._keep(noise.gains), period, channels, *numbers))
 
     def _fill_transform(self, sampling: SamplingMap, channels: int, scale: float, min_total: float) -> None:
-        """A geometry; the products of the mosaic are its linear planes then."""
+        """Fill in a geometry, for which the mosaic gives linear planes."""
         height, width = sampling.source
         linear = self._keep(self._buffers.get((channels, height, width, 4), "float32"))
         flags = self._keep(self._buffers.get((height, width), "uint8"))
@@ -295,7 +295,7 @@ class FrameArguments:
 
 
 def color_sources(sensor: Sensor) -> Tuple[int, ...]:
-    """Where red, green and blue of a pixel come from, by channel, row and column modulo 4."""
+    """Return the sources of red, green and blue of a pixel, by channel, row and column modulo 4."""
     sources: Dict[int, List[int]] = {0: [], 1: [], 2: []}
     for row in range(4):
         for column in range(4):

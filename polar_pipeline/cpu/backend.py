@@ -64,7 +64,7 @@ class CpuBackend:
         return f"cpu ({platform.machine()}, {self._threads} threads, compiled, {self._kernels.level})"
 
     def is_ready(self, frame: Frame) -> bool:
-        """Whether nothing has to be made for frames like this one; only the map of a geometry may have to be."""
+        """Return whether a frame of this shape needs no preparation; only the map of a geometry may need some."""
         return self._options.geometry is None or self._options.stokes_size(frame.shape) in self._maps
 
     def prepare(self, frame: Frame) -> None:
@@ -77,7 +77,7 @@ class CpuBackend:
             self._map(frame.shape)
 
     def frame_memory(self, _: int) -> None:
-        """None: any memory will do."""
+        """Return None: any memory will do."""
 
     def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> Ticket:
         """Accept a frame, which is computed when its result is asked for.
@@ -154,7 +154,7 @@ class CpuBackend:
         return Output(out, found["seconds"], found["invalid"], None if blocks is None else blocks.astype(np.float32))
 
     def _map(self, shape: Tuple[int, int]) -> SamplingMap:
-        """The map of the geometry for frames of (height, width). The map of one size is kept.
+        """Return the map of the geometry for frames of (height, width). The map of one size is kept.
 
         Raises:
             FrameError: The geometry does not fit them.

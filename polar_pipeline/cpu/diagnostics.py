@@ -14,7 +14,7 @@ from polar_pipeline.sensor.frames import RawFrame
 
 
 def diagnostics(frame: RawFrame, options: Options) -> Dict[str, np.ndarray]:
-    """Diagnostic images by name.
+    """Compute diagnostic images by name.
 
     Returns:
         `polarization_switch`: (H, W) float32, 0 where `adaptive` restores detail, up to 1 at edges of polarization.

@@ -55,7 +55,7 @@ class Kernels(NamedTuple):
 
 
 def processor_features() -> Set[str]:
-    """Features of an x86-64 processor as Linux names them; empty of others, and where the system does not say.
+    """Return the features of an x86-64 processor as Linux names them; empty for others, or if unknown.
 
     The file alone would not do: under QEMU, an arm64 process reads the features of the host.
     """

@@ -110,14 +110,14 @@ def fill_options(argument: np.ndarray, options: Options, full_scale: int) -> Non
 
 
 def work_defines(work: Work) -> Defines:
-    """The preprocessor definitions that make a kernel do a work, coefficients as literals."""
+    """Return the preprocessor definitions that make a kernel do a work, with literal coefficients."""
     if isinstance(work, SsimWork):
         return _ssim_defines(work)
     return _transform_defines(work) if isinstance(work, TransformWork) else _polarization_defines(work)
 
 
 def output_defines(dtypes: Mapping[str, str]) -> Defines:
-    """The definitions of every output, of those that are stored by their element types; the color maps they need."""
+    """Return the definitions of every output, of the stored ones by their element types, and of their color maps."""
     found: Defines = {"OUTPUT_NAMES": ",".join(name.upper() for name in OUTPUTS)}
     for name in OUTPUTS:
         found[f"OUT_{name.upper()}"] = _TYPES[dtypes.get(name, "")]
@@ -157,7 +157,7 @@ def _polarization_defines(work: PolarizationWork) -> Defines:
 
 
 def _noise_defines(work: PolarizationWork) -> Defines:
-    """What depends on the noise."""
+    """Return the definitions that depend on the noise."""
     method = (work.sensor, work.half, work.co_sited, work.demosaic, work.debayer)
     gains = stokes_gains(*method)
     constants = zip(("MOST", "LESS", "SHARE", "STEEP"), method_constants(*method))
@@ -207,7 +207,7 @@ def _ssim_defines(work: SsimWork) -> Defines:
 
 
 def as_compared(image: np.ndarray, dtype: str) -> np.ndarray:
-    """An image in [0, 1] as the SSIM launch reads it: `uint16` of full scale `SSIM_FULL`, limited; or `float32`."""
+    """Convert an image in [0, 1] for the SSIM launch: `uint16` of full scale `SSIM_FULL`, limited; or `float32`."""
     if dtype == "uint16":
         return np.rint(np.clip(image, 0, 1) * np.float32(SSIM_FULL)).astype(np.uint16)
     return image.astype(dtype)
@@ -228,7 +228,7 @@ class HalfTaps:
 
 @lru_cache(maxsize=None)
 def half_taps(window: int, sigma: float) -> HalfTaps:
-    """The window for tensor cores.
+    """Return the window for tensor cores.
 
     The sum of the taps from k outwards is rounded, up or down, to what the next inner tap is a multiple of: then each
     tap is a half, and so is the center, which takes the rest. Of all ways to round, the one is taken that moves the

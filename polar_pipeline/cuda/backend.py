@@ -78,7 +78,7 @@ def prepare_launches(
 
 
 def _measure(prepared: PreparedLaunches, works: Tuple[Work, ...], options: Options, buffers: Buffers) -> float:
-    """Seconds that a frame takes, from the caller's array to the caller's arrays: the median of a few, of noise."""
+    """Measure the seconds of a frame of noise from the caller's array to the caller's arrays: a median."""
     work = works[0]
     assert isinstance(work, PolarizationWork)
     (rows,) = noise_frames(work, 1)
@@ -132,7 +132,7 @@ class CudaBackend:
         return f"cuda ({', '.join(facts)})"
 
     def is_ready(self, frame: Frame) -> bool:
-        """Whether the kernels for frames like this one are compiled and loaded."""
+        """Return whether the kernels for frames of this shape and format are compiled and loaded."""
         return _readable(frame)[1] in self._prepared
 
     def prepare(self, frame: Frame) -> None:
@@ -199,7 +199,7 @@ class CudaBackend:
             self._corrections.pop(shape).close()
 
     def frame_memory(self, size: int) -> Optional[np.ndarray]:
-        """(size,) uint8, pinned; see `Backend`. None where no more can be had."""
+        """Return a (size,) uint8 buffer in pinned memory (see `Backend`), or None if there is no more."""
         return self._frames.get(size)
 
     def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> Ticket:
@@ -250,7 +250,7 @@ class CudaBackend:
 
 
 def _readable(frame: Frame) -> Tuple[Frame, _FormatKey]:
-    """A frame that kernels can read, with 10-bit packed pixels unpacked, and what they are compiled for."""
+    """Return a frame that kernels can read, with 10-bit packed pixels unpacked, and its format for the compiler."""
     if isinstance(frame, PackedFrame) and frame.fmt.bits != 12:
         frame = frame.unpack()
     if isinstance(frame, PackedFrame):
@@ -262,7 +262,7 @@ def _readable(frame: Frame) -> Tuple[Frame, _FormatKey]:
 
 @lru_cache(maxsize=1)
 def problem() -> Optional[str]:
-    """Why the backend cannot work on this machine; None if it computed a small frame.
+    """Return why the backend cannot work on this machine, or None if it computed a small frame.
 
     A GPU that is full or was lost is no reason: that may pass, and every frame reports it.
     """

@@ -48,7 +48,7 @@ def fill_argument(argument: np.ndarray, correction: Correction, codes: int) -> N
 
 
 def _in_both_lanes(value: float) -> int:
-    """The bits of the nearest half, twice in a word; infinite where it is beyond them."""
+    """Return the bits of the nearest half, twice in a word; infinite outside the range of halves."""
     with np.errstate(over="ignore"):
         return int(np.array(value).astype(np.float16).view(np.uint16)) * 0x10001
 

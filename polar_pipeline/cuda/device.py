@@ -82,7 +82,7 @@ _MORE_THAN_8GB = 10e9
 
 
 def board_model(path: Path = Path("/proc/device-tree/model")) -> str:
-    """A board's name for itself, such as `NVIDIA Jetson Orin NX Developer Kit`; "" on PCs and in most containers."""
+    """Return a board's own name, such as `NVIDIA Jetson Orin NX Developer Kit`; "" on PCs and in most containers."""
     try:
         return path.read_bytes().decode("utf-8", "replace").strip("\0\n ")
     except OSError:
@@ -90,7 +90,7 @@ def board_model(path: Path = Path("/proc/device-tree/model")) -> str:
 
 
 def from_properties(properties: Mapping[str, Any], model: str = "") -> Device:
-    """The device that a driver describes; its row where there is one.
+    """Return the device that a driver describes, by its row if there is one.
 
     Args:
         properties: The fields of `cudaGetDeviceProperties` by name, as `cupy.cuda.runtime.getDeviceProperties`
@@ -140,7 +140,7 @@ def _orin_of_8(properties: Mapping[str, Any], model: str) -> str:
 
 
 def resident_blocks(device: Device, threads: int, registers: int, shared: int) -> int:
-    """Blocks that a multiprocessor holds at a time.
+    """Return the number of blocks that a multiprocessor holds at a time.
 
     Args:
         device: The GPU.

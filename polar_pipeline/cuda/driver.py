@@ -94,13 +94,13 @@ class LoadedKernel:
 
 
 def cause(error: Exception) -> str:
-    """The cause of a failed import: the last line of its message. CuPy's has a page of advice above it."""
+    """Return the cause of a failed import: the last line of its message, since CuPy adds a page of advice."""
     lines = [line.strip() for line in str(error).splitlines()]
     return next((line for line in reversed(lines) if re.search(r"\w", line)), str(error))
 
 
 def import_cupy() -> Any:
-    """CuPy.
+    """Import CuPy.
 
     Raises:
         RuntimeError: It cannot be imported.
@@ -126,7 +126,7 @@ def _keep_no_kernels(reason: Exception) -> None:
 
 
 def device_count() -> int:
-    """How many GPUs this process may see; 0 where there is none, or no CuPy. Starts CUDA in this process."""
+    """Count the GPUs that this process may see; 0 without CuPy. Starts CUDA in this process."""
     try:
         return int(import_cupy().cuda.runtime.getDeviceCount())
     except RuntimeError:  # CuPy's own errors are such errors too
@@ -222,7 +222,7 @@ class Driver:
         return self._allocate("device memory", size, self._runtime.malloc, size)
 
     def total_memory(self) -> int:
-        """Bytes of device memory, free or not."""
+        """Return the size of the device memory in bytes."""
         _, total = self._call(self._runtime.memGetInfo)
         return int(total)
 
@@ -231,7 +231,7 @@ class Driver:
         self._release(self._runtime.free, pointer)
 
     def host_array(self, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
-        """An array in pinned host memory, which kernels can read and write at its address; freed like any array.
+        """Allocate an array in pinned host memory, which kernels can access; it is freed like any array.
 
         Raises:
             DeviceMemoryError: Not enough is free.
@@ -289,7 +289,7 @@ class Driver:
         self._call(self._runtime.streamWaitEvent, stream, event)
 
     def elapsed(self, first: int, second: int) -> float:
-        """Seconds between two events that the device has reached."""
+        """Return the seconds between two events that the device has reached."""
         milliseconds: float = self._call(self._runtime.eventElapsedTime, first, second)
         return milliseconds / 1000
 
@@ -320,7 +320,7 @@ class Driver:
         return kernel
 
     def _compile(self, text: str, name: str) -> LoadedKernel:
-        """The kernel of a source, compiled for this GPU and loaded."""
+        """Compile a source for this GPU, and load its kernel."""
         self._call(self._runtime.free, 0)  # makes the runtime's context this thread's, which loading needs
         module = self._cupy.RawModule(code=text, options=OPTIONS)
 
@@ -342,7 +342,7 @@ class Driver:
             raise CompileError(f"{name}.cu cannot be compiled: {cause(err)}") from err
 
     def local_bytes(self, kernel: LoadedKernel) -> int:
-        """Bytes of memory that a thread of a kernel takes for what its registers cannot hold."""
+        """Return the bytes of local memory of a thread, for values that registers cannot hold."""
         return max(0, int(self._call(self._driver.funcGetAttribute, _LOCAL_BYTES, kernel.function)))
 
     def launch(
@@ -380,7 +380,7 @@ class Driver:
 
 
 def _translate(err: Any) -> DeviceError:
-    """The error of this module for an error of CuPy."""
+    """Translate an error of CuPy to one of this module."""
     if err.status in _LOST:
         return DeviceLostError(
             f"the GPU was lost ({err}): close the pipeline and make a new one; after a fault of a kernel that takes a "

@@ -51,19 +51,19 @@ class Schedule:
 
 
 def round_up(number: int, step: int) -> int:
-    """The smallest multiple of `step` that is not below a number."""
+    """Round a number up to a multiple of `step`."""
     return -(-number // step) * step
 
 
 def register_bound(threads: int, resident: int) -> int:
-    """Registers of a thread that a launch bound leaves which keeps so many threads resident."""
+    """Return the registers per thread under a launch bound that keeps a number of threads resident."""
     blocks = max(1, -(-resident // threads))
     warps = -(-blocks * (threads // WARP) // 4)
     return min(255, 16384 // (warps * WARP) // 8 * 8)
 
 
 def resident_threads(device: Device) -> int:
-    """`RESIDENT` of `kernels/frame.cuh`."""
+    """Return `RESIDENT` of `kernels/frame.cuh`."""
     return 512 if 80 <= device.capability < 90 else 640
 
 
@@ -82,31 +82,31 @@ class Kernel(ABC, Generic[_WorkT]):
     halo_cost: ClassVar[float] = 0.5
 
     def refusal(self, work: _WorkT) -> Optional[str]:
-        """Why it cannot do a work, None if it can."""
+        """Return why the kernel cannot do a work, or None if it can."""
         return next((f"{self.name} needs {text}" for text, met in self.needs if not met(work)), None)
 
     @abstractmethod
     def schedules(self, work: _WorkT, device: Device) -> Iterator[Schedule]:
-        """Those to choose from, whether they fit the device or not."""
+        """Return the schedules for a work, whether they fit the device or not."""
 
     @abstractmethod
     def shared_bytes(self, work: _WorkT, schedule: Schedule) -> int:
-        """Dynamic shared memory of a block; each kernel asserts that its own structure fits."""
+        """Return the dynamic shared memory of a block; each kernel asserts that its own structure fits."""
 
     @abstractmethod
     def registers(self, work: _WorkT, schedule: Schedule, device: Device) -> int:
-        """Registers of a thread, at most; the compiled kernel says how many it takes."""
+        """Return the largest number of registers per thread; the compiled kernel has the actual number."""
 
     @abstractmethod
     def grid(self, work: _WorkT, schedule: Schedule, frames: int = 1) -> Tuple[int, int, int]:
-        """Blocks along x, y and z; z is the frame."""
+        """Return the number of blocks along x, y and z; z is the frame."""
 
     @abstractmethod
     def loads(self, work: _WorkT, schedule: Schedule) -> float:
-        """How often the input is loaded, halos included; at least 1."""
+        """Return how often each input pixel is loaded, halos included; at least 1."""
 
     def defines(self, work: _WorkT, schedule: Schedule) -> Dict[str, int]:
-        """The preprocessor definitions that compile a schedule into the kernel; tiles count raw pixels there."""
+        """Return the preprocessor definitions of a schedule; tiles count raw pixels there."""
         sizes = {"TILE_X": schedule.tile_x, "TILE_Y": schedule.tile_y, "ROWS": schedule.rows}
         return {
             "THREADS": schedule.threads,
@@ -122,7 +122,7 @@ AnyKernel = Kernel[Any]
 
 
 def _loads(work: PolarizationWork, unit: Tuple[int, int], units: int) -> float:
-    """Loaded raw pixels by those of the frame; halos are whole quads along x, with a correction superpixels along y.
+    """Return loaded raw pixels per pixel of the frame; halos are whole quads along x, or superpixels along y.
 
     Args:
         work: What the launch does.
@@ -168,7 +168,7 @@ class Marching(Kernel[PolarizationWork]):
         return register_bound(schedule.threads, self.resident(work, device))
 
     def _warps(self, work: PolarizationWork, schedule: Schedule) -> int:
-        """Warps of complete blocks: threads follow each other from row to row, so that warps begin anywhere in one."""
+        """Return the warps of complete blocks: threads follow each other from row to row."""
         height, width = work.output_size
         threads = -(-width // schedule.tile_x) * -(-height // schedule.rows)
         return round_up(-(-threads // self.lanes(schedule.tile_x)), schedule.threads // WARP)
@@ -267,13 +267,13 @@ _PLAIN_HALF: Need = ("half resolution, bilinear or every angle at its own site",
 
 
 def _interleaved(work: PolarizationWork, schedule: Schedule) -> int:
-    """A row of interleaved pixels of each thread of `mono_half`."""
+    """Return the bytes of a row of interleaved pixels of each thread of `mono_half`."""
     sizes = (3 * np.dtype(work.dtypes[name]).itemsize for name in ("preview", "stokes") if name in work.dtypes)
     return schedule.threads * schedule.tile_x * max(sizes, default=0)
 
 
 def _row_of_preview(work: PolarizationWork, schedule: Schedule) -> int:
-    """A row of 512 pixels of each warp of `mono_full`."""
+    """Return the bytes of a row of 512 pixels of each warp of `mono_full`."""
     return schedule.threads // WARP * 512 * 3 * ("preview" in work.dtypes)
 
 
@@ -284,7 +284,7 @@ _STRIP_LANES = {4: 30, 2: 28}
 
 
 def _ring(work: PolarizationWork, schedule: Schedule) -> int:
-    """`struct Shared` of `color_strip`: a ring of lines of each warp, and images of bytes of two rows."""
+    """Return the bytes of `struct Shared` of `color_strip`: rings of lines, and images of bytes of two rows."""
     pair = 4 if work.half_precision else 8
     ring = round_up(16 + _RING_LINES * WARP * schedule.tile_x * pair + 2 * pair, 16)
     angles = 4 * any(name in ANGLE_IMAGES for name in work.dtypes)
@@ -293,7 +293,7 @@ def _ring(work: PolarizationWork, schedule: Schedule) -> int:
 
 
 def _mono_full_resident(work: PolarizationWork, device: Device) -> int:
-    """The launch bound of `mono_full`."""
+    """Return the launch bound of `mono_full`."""
     if device.capability < 90:
         return resident_threads(device)
     is_plain = work.demosaic == "bilinear" and "preview" not in work.dtypes
@@ -364,7 +364,7 @@ _COLUMNS, _STEP_BYTES = 32, 3 * 1792
 
 
 def piece_count(work: SsimWork, schedule: Schedule) -> int:
-    """Pieces of the map that are summed before the last block adds up."""
+    """Count the pieces of the map that are summed before the last block adds up."""
     (height, width), y = work.map_size, min(schedule.rows, SSIM_BLOCK)
     return -(-height // y) * -(-width // (_BATCH if schedule.window == "registers" else _COLUMNS))
 
@@ -388,7 +388,7 @@ class Ssim(Kernel[SsimWork]):
             yield Schedule("ssim", "registers", round_up(tile_x + halo, WARP), tile_x, rows=rows)
 
     def _has_tensor(self, work: SsimWork, device: Device) -> bool:
-        """Whether tensor cores can do a work: images of 16 bit, and a Gaussian that halves can hold."""
+        """Return whether tensor cores can do a work: images of 16 bit, and a Gaussian that halves can hold."""
         is_plain = work.source == "uint16" and work.stride == 1 and work.width % 8 == 0
         return device.capability >= 80 and is_plain and half_taps(work.window, work.sigma).error <= _HALF_ERROR
 
@@ -513,7 +513,7 @@ KERNELS: Dict[str, AnyKernel] = {
 
 
 def kernels_of(work: Work) -> Iterator[AnyKernel]:
-    """Every kernel that can do a work, the preferred one first."""
+    """Yield every kernel that can do a work, the preferred one first."""
     if isinstance(work, TransformWork):
         return iter((KERNELS["transform"],))
     if isinstance(work, SsimWork):
@@ -523,12 +523,12 @@ def kernels_of(work: Work) -> Iterator[AnyKernel]:
 
 
 def launch_defines(work: Work, schedule: Schedule) -> Defines:
-    """The preprocessor definitions that make a schedule's kernel do a work."""
+    """Return the preprocessor definitions that make a schedule's kernel do a work."""
     return {**work_defines(work), **KERNELS[schedule.kernel].defines(work, schedule)}
 
 
 def sums_in_integers(work: PolarizationWork) -> bool:
-    """Whether a kernel adds up in integers what SSIM compares, whatever it computes the rest in."""
+    """Return whether a kernel sums in integers what SSIM compares."""
     kernel = next(kernels_of(work)).name
     if kernel == "color_strip":
         spills_on_xavier = "stokes" in work.dtypes and any(name in ANGLE_IMAGES for name in work.dtypes)

@@ -205,7 +205,7 @@ class SsimLaunch:
 
 
 def _masks(work: SsimWork, outside: Optional[np.ndarray]) -> Dict[str, np.ndarray]:
-    """The mask of the map, and how many pixels of its blocks and of all of it have a value.
+    """Return the mask of the map, and the numbers of pixels with a value in its blocks and in all.
 
     Args:
         work: What the launch does.

@@ -36,7 +36,7 @@ class Sizes:
 
 
 def device_bytes(sizes: Sizes, maps_host: bool) -> int:
-    """Device memory that a ring of slots takes.
+    """Return the device memory that a ring of slots takes.
 
     Args:
         sizes: What one frame takes.
@@ -60,7 +60,7 @@ class FrameMemory:
         self._given: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()  # by address
 
     def get(self, size: int) -> Optional[np.ndarray]:
-        """(size,) uint8 that nothing refers to; None where the device has no more of it."""
+        """Return (size,) uint8 without other references, or None if the device has no more memory."""
         with self._lock, self._driver.selected():
             try:
                 memory = self._buffers.get((size,), "uint8")
@@ -71,7 +71,7 @@ class FrameMemory:
             return memory
 
     def holds(self, array: np.ndarray) -> bool:
-        """Whether an array without gaps lies in memory that was given out here."""
+        """Return whether an array without gaps lies in memory of this object."""
         if not array.flags.c_contiguous:
             return False
         begin = array.ctypes.data
@@ -176,7 +176,7 @@ class FrameBuffers:
             raise DeviceMemoryError(f"{SLOTS} frames need {need} bytes on the device: {err}") from err
 
     def take(self) -> Slot:
-        """The slot for the next frame.
+        """Return the slot for the next frame.
 
         Raises:
             RuntimeError: Every slot's frame is still in flight: its result was not taken.

@@ -155,7 +155,7 @@ class PreparedLaunches:
         self._reference = _Reference(products.dtypes.get("s0", ""))
 
     def _sizes(self) -> Sizes:
-        """Bytes that a frame takes."""
+        """Return the sizes of the buffers of a frame in bytes."""
         scratch = {} if self._ssim is None else dict(self._ssim.scratch)
         if self._transform is not None:
             scratch.update(self._transform.scratch)

@@ -32,7 +32,7 @@ class PlanReport:
 
 
 def plan_report(options: Options, device: Device, raw_format: str, size: Tuple[int, int]) -> PlanReport:
-    """What options take on a device.
+    """Describe the launches of some options on a device.
 
     Args:
         options: What to compute and how.
@@ -64,7 +64,7 @@ def plan_report(options: Options, device: Device, raw_format: str, size: Tuple[i
 
 
 def _choice(launch: Launch) -> str:
-    """Why a launch has its schedule."""
+    """Explain the choice of a launch's schedule."""
     took = "" if launch.measured_us is None else f", {launch.measured_us:.2f} us a frame"
     return {
         "measured": f"measured on this device{took}",
@@ -74,7 +74,7 @@ def _choice(launch: Launch) -> str:
 
 
 def plan_json(report: PlanReport) -> str:
-    """The report as JSON."""
+    """Format the report as JSON."""
     shown = {
         "device": asdict(report.device),
         "operators": [name for name, _ in report.operators],
@@ -108,7 +108,7 @@ def _launch_json(stage: Stage, launch: Launch) -> Dict[str, Any]:
 
 
 def plan_text(report: PlanReport) -> str:
-    """The report as text."""
+    """Format the report as text."""
     return "\n".join(_plan_lines(report))
 
 

@@ -89,7 +89,7 @@ class Launch:
 
 
 def make_works(options: Options, raw_format: str, full_scale: int, shape: Tuple[int, int]) -> Tuple[Work, ...]:
-    """The launches of a frame, in order: polarization, with a geometry its own, and with SSIM that.
+    """Return the works of a frame in order: polarization, then a geometry and SSIM if requested.
 
     Args:
         options: What to compute and how.
@@ -148,7 +148,7 @@ def make_works(options: Options, raw_format: str, full_scale: int, shape: Tuple[
 
 
 def _ssim_work(options: Options, compared: Union[PolarizationWork, TransformWork]) -> SsimWork:
-    """The SSIM launch on the images that the launch before stores."""
+    """Return the SSIM work on the images that the launch before stores."""
     return SsimWork(
         *compared.output_size,
         options.ssim_stride,
@@ -161,7 +161,7 @@ def _ssim_work(options: Options, compared: Union[PolarizationWork, TransformWork
 
 
 def requested_works(options: Options, raw_format: str, size: Tuple[int, int]) -> Tuple[Work, ...]:
-    """The launches of some options on frames of (width, height), at the full scale of their format.
+    """Return the works of some options on frames of (width, height), at the full scale of their format.
 
     Raises:
         FrameError: The frame has pixels that the calibration lacks, or the geometry does not fit it.
@@ -176,7 +176,7 @@ def requested_works(options: Options, raw_format: str, size: Tuple[int, int]) ->
 
 
 def problem(work: Work, schedule: Schedule, device: Device) -> Optional[str]:
-    """Why a schedule cannot do a work on a device, None if it can."""
+    """Return why a schedule cannot do a work on a device, or None if it can."""
     kernel = KERNELS.get(schedule.kernel)
     if kernel is None or kernel not in kernels_of(work):
         reason = kernel.refusal(work) if isinstance(work, PolarizationWork) and kernel is not None else None
@@ -187,7 +187,7 @@ def problem(work: Work, schedule: Schedule, device: Device) -> Optional[str]:
 
 
 def _limit(work: Work, schedule: Schedule, device: Device) -> Optional[str]:
-    """The limit of a device that a schedule exceeds, None if it exceeds none."""
+    """Return the limit of a device that a schedule exceeds, or None."""
     kernel = KERNELS[schedule.kernel]
     if schedule.threads > MAX_THREADS:
         return f"needs {schedule.threads} threads, a block has {MAX_THREADS}"
@@ -202,7 +202,7 @@ def _limit(work: Work, schedule: Schedule, device: Device) -> Optional[str]:
 
 
 def candidates(kernel: AnyKernel, work: Work, device: Device) -> List[Schedule]:
-    """A kernel's schedules that fit a device, the best one first; with few resident warps only where none has more."""
+    """Return a kernel's schedules that fit a device, best first; few resident warps only if no other fits."""
     able = [Launch(work, row, device) for row in kernel.schedules(work, device) if _limit(work, row, device) is None]
     most = max((launch.occupancy for launch in able), default=0)
     enough = [launch for launch in able if launch.occupancy >= min(_min_occupancy(launch), most)]
@@ -210,7 +210,7 @@ def candidates(kernel: AnyKernel, work: Work, device: Device) -> List[Schedule]:
 
 
 def _min_occupancy(launch: Launch) -> float:
-    """The share of resident warps that a schedule needs."""
+    """Return the share of resident warps that a schedule needs."""
     is_wide = launch.schedule.window in ("strip", "tensor")
     return _WIDE_OCCUPANCY if is_wide and launch.device.capability >= 80 else MIN_OCCUPANCY
 
@@ -231,7 +231,7 @@ def _effort(launch: Launch) -> float:
 
 
 def solve(work: Work, device: Device) -> Iterator[Launch]:
-    """The launches that can do a work, the best one first: measured schedules, then those of the preferred kernels.
+    """Yield the launches that can do a work, the best first: measured schedules, then those of preferred kernels.
 
     Raises:
         ScheduleError: None fits the device, or a file of measured schedules is broken.
@@ -251,7 +251,7 @@ def solve(work: Work, device: Device) -> Iterator[Launch]:
 
 
 def launches(works: Tuple[Work, ...], device: Device) -> Tuple[Launch, ...]:
-    """The first choice for each launch of a frame.
+    """Return the first choice for each launch of a frame.
 
     Raises:
         ScheduleError: A launch has no schedule that fits the device.

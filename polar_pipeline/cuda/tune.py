@@ -98,11 +98,11 @@ class _Memory:
         self.device = driver.device
 
     def own(self, array: np.ndarray) -> Any:
-        """A copy that only the device sees."""
+        """Return a copy that only the device sees."""
         return self._cupy.asarray(array)
 
     def shared(self, array: np.ndarray) -> Any:
-        """A copy of what the host fills or reads."""
+        """Return a copy of an array that the host fills or reads."""
         if not self._maps_host:
             return self.own(array)
         pinned = self._driver.host_array(array.shape, array.dtype.str)
@@ -110,7 +110,7 @@ class _Memory:
         return pinned
 
     def wait(self) -> None:
-        """Until the device has done everything."""
+        """Wait until the device has finished."""
         self._cupy.cuda.runtime.deviceSynchronize()
 
 
@@ -145,7 +145,7 @@ class _Trial:
         self._first: Dict[str, Dict[str, Any]] = {}
 
     def text(self, schedule: Schedule) -> str:
-        """The kernel's source."""
+        """Return the kernel's source."""
         return source(schedule.kernel, launch_defines(self.work, schedule))
 
     def family(self, schedule: Schedule) -> str:
@@ -159,7 +159,7 @@ class _Trial:
             array.fill(0)
 
     def as_first(self, family: str) -> bool:
-        """Whether the outputs are those of the first configuration of a family."""
+        """Return whether the outputs are those of the first configuration of a family."""
         self._memory.wait()
         found = {name: array.copy() for name, array in self.outputs.items()}
         first = self._first.setdefault(family, found)
@@ -170,7 +170,7 @@ class _Trial:
         return True
 
     def measure(self, tuner: Any) -> Measured:
-        """The fastest schedule."""
+        """Measure all schedules, and return the fastest one."""
 
         def launched_alike(schedule: Schedule) -> Tuple[str, str, int]:
             return schedule.kernel, schedule.window, schedule.threads
@@ -185,7 +185,7 @@ class _Trial:
         return min(timed, key=lambda row: row.us or 0)
 
     def _measure(self, tuner: Any, schedules: List[Schedule]) -> List[Measured]:
-        """Those of one kernel, window and number of threads."""
+        """Measure the schedules of one kernel, window and number of threads."""
         kernel = KERNELS[schedules[0].kernel]
         trial = self
 

@@ -46,7 +46,7 @@ _Table = Dict[Tuple[str, int, int], Measured]
 
 
 def tuned_folder() -> Path:
-    """The folder that `polar-pipeline tune` writes to: `$POLAR_PIPELINE_TUNED`, else `tuned` in the user's data folder.
+    """Return the folder of `polar-pipeline tune`: `$POLAR_PIPELINE_TUNED`, else `tuned` in the user's data folder.
 
     Raises:
         FileNotFoundError: The user has no home, and the variable is not set.
@@ -56,17 +56,17 @@ def tuned_folder() -> Path:
 
 
 def tuned_path(device: Device) -> Path:
-    """The file of the schedules that this user measured on a device; it need not exist. Raises as `tuned_folder`."""
+    """Return the path of this user's schedules for a device; it need not exist. Raises as `tuned_folder`."""
     return tuned_folder() / f"{device.name}.json"
 
 
 def shipped_path(device: Device) -> Path:
-    """The file of the schedules that the package ships for an architecture; it need not exist."""
+    """Return the path of the schedules that the package ships for an architecture; it need not exist."""
     return share_path("config") / "tuned" / f"sm_{device.capability}.json"
 
 
 def tuned(work: Work, device: Device) -> Iterator[Tuple[str, Measured]]:
-    """(`measured` by this user or `shipped`, schedule) of a work, the best one first; of the nearest size first.
+    """Yield (`measured` by this user or `shipped`, schedule) of a work: the nearest size first, then the best.
 
     Raises:
         ScheduleError: A file of measured schedules is broken.
@@ -123,7 +123,7 @@ def _read(path: Path) -> _Table:
 
 
 def _row(row: Any) -> Tuple[Tuple[str, int, int], Measured]:
-    """A measured schedule as files have it, and its key; what schedules of former versions had beside it is left out.
+    """Return a measured schedule in the form of files, and its key, without fields of former versions.
 
     Raises:
         ValueError: It is not a measured schedule.

@@ -293,13 +293,13 @@ Work = Union[PolarizationWork, TransformWork, SsimWork]
 
 
 def image_bytes(size: Tuple[int, int], outputs: Iterable[Tuple[str, str]], is_color: bool) -> int:
-    """Bytes of some outputs, as (name, element type), of (height, width)."""
+    """Return the bytes of some outputs, given as (name, element type), of (height, width)."""
     values = sum(_VALUES_PER_PIXEL[name][is_color] * np.dtype(dtype).itemsize for name, dtype in outputs)
     return size[0] * size[1] * values
 
 
 def red_sites(sensor: Sensor) -> Dict[Tuple[int, int], Tuple[int, int]]:
-    """Tile position -> (row, column) of red on that position's Bayer lattice; empty for a mono sensor."""
+    """Map tile positions to (row, column) of red on their Bayer lattice; empty for a mono sensor."""
     if sensor.colors is None:
         return {}
     return {
@@ -310,7 +310,7 @@ def red_sites(sensor: Sensor) -> Dict[Tuple[int, int], Tuple[int, int]]:
 
 
 def noise_frames(work: PolarizationWork, frames: int, seed: int = 0) -> np.ndarray:
-    """(frames, height, bytes of a row) uint8: raw frames of noise to measure with.
+    """Create (frames, height, bytes of a row) uint8: raw frames of noise to measure with.
 
     16-bit pixels have 5 to 80 % of full scale, bytes 5 to 80 % of 255: saturated pixels are rare, and slower.
     """

@@ -55,7 +55,7 @@ def run_checks() -> List[Check]:
 
 
 def as_text(checks: Iterable[Check]) -> str:
-    """Findings as a table, one per line."""
+    """Format findings as a table, one per line."""
     return "".join(f"{check.state:<8} {check.topic:<18} {printable(check.text, 1000)}\n" for check in checks)
 
 
@@ -161,7 +161,7 @@ def _ros() -> Iterator[Check]:
 
 
 def _fast_dds() -> Optional[int]:
-    """Major version of the installed Fast DDS, by its library; None if none or more than one is found.
+    """Return the major version of the installed Fast DDS by its library, or None if there is none or several.
 
     `ROS_DISTRO` is not enough: it is not set where ROS was installed as wheels. The library is searched where the
     dynamic linker searches first, then beside rclpy: `<prefix>/lib/python3.x/site-packages/rclpy`.
@@ -178,18 +178,18 @@ def _fast_dds() -> Optional[int]:
 
 
 def profile_variable() -> str:
-    """Environment variable from which the installed Fast DDS reads a profile; the one of all versions if unknown."""
+    """Return the environment variable that names Fast DDS's profile, for an unknown version that of all versions."""
     return _PROFILE_VARIABLES[0 if _fast_dds() == 3 else 1]
 
 
 def named_profiles() -> Dict[str, str]:
-    """The variables that the installed Fast DDS reads and that are set, with the profiles that they name."""
+    """Return the variables that the installed Fast DDS reads and that are set, with their profiles."""
     read = _PROFILE_VARIABLES[1:] if _fast_dds() == 2 else _PROFILE_VARIABLES
     return {name: os.environ[name] for name in read if os.environ.get(name)}
 
 
 def transport_environment() -> Dict[str, str]:
-    """Environment variables with which Fast DDS carries large frames; empty if one is set already."""
+    """Return the environment variables with which Fast DDS carries large frames; empty if one is set already."""
     if named_profiles():
         return {}
     return {profile_variable(): str(share_path("config", "fastdds_large_frames.xml"))}

@@ -54,7 +54,7 @@ class Check:
 
 
 def _read(name: str) -> str:
-    """Text of a file of the machine, by its path below `ROOT`; "" if it does not exist or cannot be read."""
+    """Read a text file of the machine by its path below `ROOT`; return "" if that fails."""
     try:
         return (ROOT / name).read_bytes().decode("utf-8", "replace").strip("\0\n ")
     except OSError:
@@ -65,7 +65,7 @@ def _read(name: str) -> str:
 
 
 def _version(name: str) -> Optional[str]:
-    """Version of an installed distribution, None if it is not installed."""
+    """Return the version of an installed distribution, or None if it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -73,25 +73,25 @@ def _version(name: str) -> Optional[str]:
 
 
 def _numbers(version: str) -> Tuple[int, ...]:
-    """(1, 21) of `1.21.5`."""
+    """Return the leading numbers of a version: (1, 21) of `1.21.5`."""
     return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
 def _installed_cupy() -> Dict[str, str]:
-    """Versions of CuPy's distributions, by name; more than one is a mistake."""
+    """Return the versions of CuPy's distributions by name; more than one is a mistake."""
     names = ("cupy", *(f"cupy-cuda{major}x" for major in _CUDA_VERSIONS))
     return {name: version for name, version in ((name, _version(name)) for name in names) if version is not None}
 
 
 def _older_numpy() -> str:
-    """The command that installs a NumPy for modules built for NumPy 1, and a CuPy that works with it."""
+    """Return the command that installs a NumPy for modules built for NumPy 1, and a CuPy that works with it."""
     wanted = ["numpy>=1.20,<2"]
     wanted += [f"{name}<14" for name, version in _installed_cupy().items() if _numbers(version) >= (14,)]
     return "python3 -m pip install --upgrade " + " ".join(f"'{each}'" for each in wanted)
 
 
 def remedy(error: Exception) -> str:
-    """The cause of a failed import and the command that repairs it; "" if neither NumPy nor CUDA is the cause."""
+    """Return the cause of a failed import and the command that repairs it; "" unless NumPy or CUDA is the cause."""
     if _BUILT_FOR_ANOTHER.search(str(error)):
         return f"it was built for another NumPy than {_version('numpy')}, which is installed: {_older_numpy()}"
     if _CUDA_LIBRARY.search(str(error)):
@@ -100,7 +100,7 @@ def remedy(error: Exception) -> str:
 
 
 def _cuda_command() -> str:
-    """The command that installs the libraries that CuPy loads."""
+    """Return the command that installs the libraries that CuPy loads."""
     if is_jetson():
         return "sudo apt install nvidia-jetpack"
     name, version = next(iter(_installed_cupy().items()), ("cupy", ""))
@@ -146,7 +146,7 @@ def _board() -> str:
 
 
 def is_jetson() -> bool:
-    """Whether this is a Jetson; in a container too, if it has NVIDIA's files."""
+    """Return whether this is a Jetson, or a container with NVIDIA's files of one."""
     return "jetson" in _board().lower() or bool(_read("etc/nv_tegra_release")) or bool(_read("etc/nvpmodel.conf"))
 
 

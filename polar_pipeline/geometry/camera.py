@@ -12,7 +12,7 @@ from polar_pipeline.geometry.output import Geometry
 
 
 def of_the_frame(camera: CameraNumbers, binning: Tuple[int, int], offset: Tuple[int, int]) -> CameraNumbers:
-    """The calibration of a frame from that of the sensor, as image_geometry computes it.
+    """Compute the calibration of a frame from that of the sensor, as image_geometry does.
 
     Args:
         camera: Of the sensor's full resolution.
@@ -33,7 +33,7 @@ def of_the_frame(camera: CameraNumbers, binning: Tuple[int, int], offset: Tuple[
 def of_the_output(
     camera: CameraNumbers, model: str, geometry: Geometry, source: Tuple[int, int], stride: int = 1
 ) -> CameraNumbers:
-    """The calibration of an output.
+    """Compute the calibration of an output.
 
     A rotated output is that of a camera that is rotated about its optical axis: its axes, R, the tangential distortion
     and the baseline in P turn too. A rectified one has no distortion and no R left, and K is that of P.

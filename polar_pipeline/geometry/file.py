@@ -20,7 +20,7 @@ _MATRICES = {
 
 
 def load_lens(path: Path) -> LensCalibration:
-    """The lens calibration in a file.
+    """Load the lens calibration in a file.
 
     Raises:
         ValueError: It cannot be read, is no lens calibration, or the camera is not calibrated; the message names it.

@@ -48,22 +48,22 @@ class LensCalibration:
     p: Tuple[float, ...]
 
     def matrix(self, name: str) -> np.ndarray:
-        """`k` or `r` as (3, 3), or `p` as (3, 4)."""
+        """Return `k` or `r` as (3, 3), or `p` as (3, 4)."""
         return np.array(getattr(self, name), np.float64).reshape(3, -1)
 
     def numbers(self) -> CameraNumbers:
-        """Its numbers as matrices."""
+        """Return the calibration's numbers as matrices."""
         return CameraNumbers(self.matrix("k"), np.array(self.d), self.matrix("r"), self.matrix("p"))
 
     def describe(self) -> str:
-        """The calibration in a few words."""
+        """Describe the calibration in a few words."""
         return f"{self.model}, {self.width}x{self.height}, focal length {self.p[0]:.1f} pixels"
 
 
 def make_lens(
     size: Tuple[int, int], model: str, d: Sequence[float], k: Sequence[float], r: Sequence[float], p: Sequence[float]
 ) -> LensCalibration:
-    """A checked lens calibration.
+    """Validate a lens calibration.
 
     Args:
         size: (height, width) of the raw frames; zeros for any.

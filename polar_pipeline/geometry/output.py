@@ -39,7 +39,7 @@ class Geometry:
     is_mirrored: bool = False
 
     def describe(self) -> str:
-        """What differs from the Stokes image, in words."""
+        """Describe the differences from the Stokes image."""
         x, y, width, height = self.roi
         parts = [
             f"rectified ({self.lens.describe()})" if self.lens is not None else "",
@@ -50,12 +50,12 @@ class Geometry:
         return ", ".join(filter(None, parts))
 
     def _uncut(self, size: Tuple[int, int]) -> Tuple[int, int]:
-        """(height, width) before the region of interest is cut."""
+        """Return (height, width) before the region of interest is cut."""
         height, width = size[0] // self.scale, size[1] // self.scale
         return (width, height) if self.rotate % 180 else (height, width)
 
     def output_size(self, size: Tuple[int, int]) -> Tuple[int, int]:
-        """(height, width) of the output of a Stokes image of (height, width).
+        """Return (height, width) of the output of a Stokes image of (height, width).
 
         Raises:
             FrameError: Nothing is left of it, or the region of interest reaches beyond it (cause `output`).
@@ -74,7 +74,7 @@ class Geometry:
         return rows, columns
 
     def matrix(self, size: Tuple[int, int]) -> np.ndarray:
-        """(3, 3): from (x, y, 1) of an output pixel to that of the (rectified) Stokes image of (height, width)."""
+        """Return (3, 3): from (x, y, 1) of an output pixel to the (rectified) Stokes image of (height, width)."""
         height, width = size[0] // self.scale, size[1] // self.scale
         turn = {
             0: ((1, 0, 0), (0, 1, 0)),
@@ -89,6 +89,6 @@ class Geometry:
         return found
 
     def from_raw(self) -> np.ndarray:
-        """(3, 3): from (x, y, 1) of a raw pixel to that of the Stokes image."""
+        """Return (3, 3): from (x, y, 1) of a raw pixel to that of the Stokes image."""
         offset = 0.5 / self.step - 0.5
         return np.array([[1 / self.step, 0, offset], [0, 1 / self.step, offset], [0, 0, 1]])

@@ -56,12 +56,12 @@ class Histogram:
 
 
 def _scaled(values: np.ndarray, low: float, high: float, start: float, end: float) -> np.ndarray:
-    """Values on an axis from low to high -> pixels from start to end."""
+    """Map values on an axis from low to high to pixels from start to end."""
     return start + (values - low) / ((high - low) or 1) * (end - start)
 
 
 def line_chart(points: Sequence[Tuple[float, float]]) -> Chart:
-    """A line chart of (seconds, value); the vertical axis ends at multiples of 0.02.
+    """Draw a line chart of (seconds, value); the vertical axis ends at multiples of 0.02.
 
     Args:
         points: At least one, by time.
@@ -73,7 +73,7 @@ def line_chart(points: Sequence[Tuple[float, float]]) -> Chart:
 
 
 def lines(points: Sequence[Tuple[float, float]], ends: Tuple[float, float], axes: Axes) -> Chart:
-    """A line chart of (x, y) from the first point to the last one.
+    """Draw a line chart of (x, y) from the first point to the last one.
 
     Args:
         points: At least one, in the order of x.
@@ -90,7 +90,7 @@ def scatter(
     ends: Tuple[Tuple[float, float], Tuple[float, float]],
     axes: Axes,
 ) -> Chart:
-    """A chart of dots (x, y) and a line; dots beyond an end of an axis are drawn at it.
+    """Draw a chart of dots (x, y) and a line; dots beyond the end of an axis are drawn at that end.
 
     Args:
         dots: At least one.
@@ -107,13 +107,13 @@ def _places(
     ends_of_x: Tuple[float, float],
     ends_of_y: Tuple[float, float],
 ) -> Tuple[Tuple[float, float], ...]:
-    """Places of (x, y) on a chart."""
+    """Convert (x, y) to places on a chart."""
     x, y = np.array(points).T
     return tuple(zip(_scaled(x, *ends_of_x, MARGIN, _RIGHT).tolist(), _scaled(y, *ends_of_y, HEIGHT, _TOP).tolist()))
 
 
 def histogram(values: np.ndarray, unit: str = " ms", ends: Optional[Tuple[float, float]] = None) -> Histogram:
-    """A histogram.
+    """Draw a histogram.
 
     Args:
         values: At least one.
@@ -132,5 +132,5 @@ def histogram(values: np.ndarray, unit: str = " ms", ends: Optional[Tuple[float,
 
 
 def label(value: float, unit: str) -> str:
-    """A number of three significant digits, without an exponent where it is large, and its unit."""
+    """Format a number with three significant digits, without an exponent if it is large, and its unit."""
     return f"{value:.0f}{unit}" if abs(value) >= 999.5 else f"{value:.3g}{unit}"

@@ -221,7 +221,7 @@ class Diagnostics:
             return f"no frame has come {since}, although there are subscribers"
 
     def _is_silent(self, now: float) -> bool:
-        """Whether subscribers have waited for frames longer than the camera explains."""
+        """Return whether subscribers have waited for frames longer than the camera explains."""
         if self._wanted_since is None:
             return False
         last = max([self._wanted_since, *list(self._receipts)[-1:]])

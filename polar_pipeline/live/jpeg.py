@@ -50,7 +50,7 @@ class NvImageCodec:
         self._encoder = encoder
 
     def __call__(self, image: np.ndarray, quality: int) -> np.ndarray:
-        """The bytes of a JPEG file.
+        """Encode an image as the bytes of a JPEG file.
 
         Raises:
             RuntimeError: It cannot encode the image; it has written the reason to stderr.
@@ -113,7 +113,7 @@ class JpegEncoder:
         self._failed = False
 
     def encode(self, image: np.ndarray, quality: int, on_gpu: bool) -> np.ndarray:
-        """The bytes of a JPEG file, as an `Encode` gives them.
+        """Encode an image as the bytes of a JPEG file, as an `Encode` does.
 
         Args:
             image: (h, w) gray or (h, w, 3) RGB, uint8.

@@ -34,7 +34,7 @@ _WORDS = {
 
 
 def is_ros_value(value: object) -> bool:
-    """Whether a ROS parameter and a parameter file can hold a value: a single one, or a tuple of one type."""
+    """Return whether a ROS parameter and a parameter file can hold a value: a single one, or a tuple of one type."""
     if isinstance(value, tuple):
         is_uniform = len({type(item) for item in value}) == 1 and not isinstance(value[0], tuple)
         return is_uniform and len(value) <= MAX_LIST and all(map(is_ros_value, value))

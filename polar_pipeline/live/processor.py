@@ -171,7 +171,7 @@ class FrameProcessor:
                 self._attempt(self._finish, frames.popleft())
 
     def _prepare_for_subscribers(self) -> None:
-        """Until the first frame comes in, warm up what every new set of subscribers would get."""
+        """Warm up for every new set of subscribers until the first frame comes in."""
         prepared: Tuple[str, ...] = ()
         while not self._queue.wait(IDLE_PERIOD):
             settings = self._settings_in_use()

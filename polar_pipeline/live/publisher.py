@@ -36,7 +36,7 @@ class OutputTopic(Protocol):
         """Publish a serialized message."""
 
     def get_subscription_count(self) -> int:
-        """Subscriptions that match now."""
+        """Count the matching subscriptions."""
 
 
 #: A serialized message and the topic to publish it on.

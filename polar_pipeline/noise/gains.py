@@ -24,7 +24,7 @@ _ZERO = 1e-9
 
 @lru_cache(maxsize=16)
 def stokes_gains(sensor: Sensor, is_half: bool, co_sited: bool, demosaic: str, debayer: str) -> np.ndarray:
-    """Gains from the variance of raw pixels to the covariances of S0, S1 and S2.
+    """Compute the gains from the variance of raw pixels to the covariances of S0, S1 and S2.
 
     Args:
         sensor: The mosaic as the frame shows it.
@@ -56,7 +56,7 @@ def stokes_gains(sensor: Sensor, is_half: bool, co_sited: bool, demosaic: str, d
 def pair_gains(
     sensor: Sensor, is_half: bool, co_sited: bool, demosaic: str, debayer: str, stride: int = 1
 ) -> Tuple[float, float]:
-    """Gains from the variance of raw pixels to what SSIM compares in mode `consistency`, where light is unpolarized.
+    """Compute the gains from the variance of raw pixels to SSIM's images in mode `consistency`, in unpolarized light.
 
     Args:
         sensor: As for `stokes_gains`, and so are the next four.
@@ -82,7 +82,7 @@ def pair_gains(
 def _responses(
     sensor: Sensor, is_half: bool, co_sited: bool, demosaic: str, debayer: str, side: int
 ) -> Tuple[List[Tuple[int, int]], np.ndarray]:
-    """Impulses in a patch of `side` raw pixels that has no border.
+    """Compute the responses to impulses in a patch of `side` raw pixels without a border.
 
     Returns:
         The places of the impulses in the tile, and (4, places, h, w) the angles that they become.
@@ -102,17 +102,17 @@ def _responses(
 
 
 def _sum(images: Iterable[np.ndarray]) -> np.ndarray:
-    """The sum of images of one shape."""
+    """Sum images of one shape."""
     return reduce(np.add, images)
 
 
 def _at(image: np.ndarray, dy: int, dx: int) -> np.ndarray:
-    """The image seen at an offset; what leaves it on one side comes back on the other."""
+    """Shift an image cyclically by an offset."""
     return np.roll(image, (-dy, -dx), (-2, -1))
 
 
 def _around(image: np.ndarray, step: int) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Means of the two pixels `step` away in the row, of those in the column, and of the four on the diagonals."""
+    """Compute the means of the two pixels `step` away in the row, in the column, and of the four on the diagonals."""
     row = (_at(image, 0, -step) + _at(image, 0, step)) / 2
     column = (_at(image, -step, 0) + _at(image, step, 0)) / 2
     return row, column, (_at(row, -step, 0) + _at(row, step, 0)) / 2
@@ -122,7 +122,7 @@ def _around(image: np.ndarray, step: int) -> Tuple[np.ndarray, np.ndarray, np.nd
 
 
 def _luma(raw: np.ndarray, sensor: Sensor, debayer: str) -> np.ndarray:
-    """(n, side, side) color mosaics -> luma of the completed colors."""
+    """Convert (n, side, side) color mosaics to luma of the completed colors."""
     side = raw.shape[-1]
     own = np.array([[sensor.color_index(y, x) for x in range(side)] for y in range(side)])
     of_row = np.where(own == 1, np.roll(own, -2, 1), own)
@@ -135,7 +135,7 @@ def _luma(raw: np.ndarray, sensor: Sensor, debayer: str) -> np.ndarray:
 
 
 def _filtered(raw: np.ndarray, debayer: str) -> Tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Green at red and blue; at green the color of the row and that of the column; blue at red and red at blue."""
+    """Return green at red and blue; at green the color of the row and of the column; blue at red and red at blue."""
     row, column, diagonal = _around(raw, 2)
     if debayer == "bilinear":
         return (row + column) / 2, row, column, diagonal
@@ -153,7 +153,7 @@ def _filtered(raw: np.ndarray, debayer: str) -> Tuple[np.ndarray, np.ndarray, np
 
 
 def _weighted(raw: np.ndarray, own: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The same by edge weights, which are equal in a flat field, and color differences."""
+    """Return the colors of `_filtered` by edge weights, which are equal in a flat field, and color differences."""
     (row, column, _), (far_row, far_column, _) = _around(raw, 2), _around(raw, 4)
     green = (row + column) / 2 + (raw - (far_row + far_column) / 2) / 2
     completed = np.where(own == 1, raw, green)
@@ -165,7 +165,7 @@ def _weighted(raw: np.ndarray, own: np.ndarray) -> Tuple[np.ndarray, np.ndarray,
 
 
 def _angles(mosaic: np.ndarray, sensor: Sensor, demosaic: str) -> np.ndarray:
-    """(n, side, side) mosaics of one color -> (4, n, side, side)."""
+    """Convert (n, side, side) mosaics of one color to (4, n, side, side) angles."""
     row, column, diagonal = _around(mosaic, 1)
     if demosaic == "gradient":
         far_row, far_column, _ = _around(mosaic, 2)
@@ -186,10 +186,10 @@ def _angles(mosaic: np.ndarray, sensor: Sensor, demosaic: str) -> np.ndarray:
 
 
 def _restored(mosaic: np.ndarray, total: np.ndarray) -> np.ndarray:
-    """What ADR takes detail from in a flat field: the total intensity, and a share of what that lacks."""
+    """Return ADR's sources of detail in a flat field: the total intensity, and a share of its missing part."""
 
     def low_pass(image: np.ndarray, axis: int) -> Tuple[np.ndarray, np.ndarray]:
-        """Over pixels of the own phase and of the other one."""
+        """Average pixels of the own phase and of the other one."""
         shifts = {step: np.roll(image, -step, axis) for step in range(-3, 4)}
         same = ADR_SAME[0] * image + ADR_SAME[1] * (shifts[-2] + shifts[2])
         other = ADR_OTHER[0] * (shifts[-1] + shifts[1]) + ADR_OTHER[1] * (shifts[-3] + shifts[3])

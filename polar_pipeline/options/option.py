@@ -68,7 +68,7 @@ class Option:
     shown_default: Optional[str] = None
 
     def held(self, value: object, shown: str) -> object:
-        """The value as Python's own type.
+        """Convert a value to Python's own type.
 
         Args:
             value: Of any type.
@@ -95,7 +95,7 @@ def declare(default: Value, text: str, kind: Type[Option] = Option, **details: o
 
 
 def declared(cls: type) -> Dict[str, Option]:
-    """The options that a dataclass declares, by name."""
+    """Return the options that a dataclass declares, by name."""
     rows = {row.name: row.metadata["option"] for row in fields(cls) if "option" in row.metadata}
     return {
         name: replace(row, name=name, parameter=name if row.parameter is None else row.parameter)

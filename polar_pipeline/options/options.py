@@ -47,7 +47,7 @@ def _offset(name: str, value: object) -> int:
 
 
 def _several(item: Callable[[str, Any], object], count: int, words: str) -> Callable[[str, Any], object]:
-    """A check of a tuple of `count` values, each by `item`."""
+    """Return a check of a tuple of `count` values, each by `item`."""
 
     def check(name: str, value: object) -> Tuple[object, ...]:
         items = sequence(value, count)
@@ -59,7 +59,7 @@ def _several(item: Callable[[str, Any], object], count: int, words: str) -> Call
 
 
 def _from_file(kind: type, load: Callable[[Path], object], words: str, *kept: str) -> Callable[[str, Any], object]:
-    """A check of a path or of what `load` makes of one; `kept` are texts that are not paths."""
+    """Return a check of a path or of a value that `load` makes; `kept` are texts that are not paths."""
 
     def check(name: str, value: object) -> object:
         if isinstance(value, kind):
@@ -80,7 +80,7 @@ _calibration = _from_file(Calibration, load_calibration_once, "a path", "")
 
 
 def _only_as(dtype: str) -> str:
-    """The products that have no other element type."""
+    """Name the products that have no other element type."""
     *names, last = (f"`{row.name}`" for row in PRODUCTS.values() if row.types == (dtype,))
     return f"{', '.join(names)} and {last}"
 
@@ -306,15 +306,15 @@ class Options:
             object.__setattr__(self, name, value)
 
     def dtype_of(self, product: str) -> str:
-        """Element type of a product: `float32`, `uint8` or `uint16`."""
+        """Return the element type of a product: `float32`, `uint8` or `uint16`."""
         return dict(self.dtype)[product]
 
     def stokes_size(self, shape: Tuple[int, int]) -> Tuple[int, int]:
-        """(height, width) of the Stokes image of a frame of (height, width)."""
+        """Return (height, width) of the Stokes image of a frame of (height, width)."""
         return (shape[0] // 2, shape[1] // 2) if self.resolution == "half" else (shape[0], shape[1])
 
     def output_size(self, shape: Tuple[int, int]) -> Tuple[int, int]:
-        """(height, width) of the products of a frame of (height, width).
+        """Return (height, width) of the products of a frame of (height, width).
 
         Raises:
             FrameError: Nothing is left by `scale` or, for SSIM, by `ssim_stride`, `roi` reaches beyond it, or the lens
@@ -354,28 +354,28 @@ class Options:
         return Geometry(self.scale, self.rotate, self.roi, lens, step, is_mirrored=self.flip[0] != self.flip[1])
 
     def shape_of(self, product: str, size: Tuple[int, int]) -> Tuple[int, ...]:
-        """Shape of a product's array where the output is `size` = (height, width)."""
+        """Return the shape of a product's array where the output is `size` = (height, width)."""
         return PRODUCTS[product].shape(size, self.sensor.is_color, self.ssim_stride)
 
     def arguments(self) -> Dict[str, object]:
-        """Arguments of `Pipeline` that make these options again."""
+        """Return the arguments of `Pipeline` that give these options."""
         return {row.name: getattr(self, row.name) for row in fields(self)}
 
     def with_held(self, **values: object) -> Options:
-        """These options with some other values as they are held; nothing is checked, which every frame can afford."""
+        """Return these options with some values replaced unchecked, which is fast enough for every frame."""
         made = copy(self)
         vars(made).update(values)
         return made
 
     def largest_frame(self) -> Tuple[int, int]:
-        """(height, width) of the sensor's frame; of what the calibration has from the ROI's offset on, if less."""
+        """Return (height, width) of the sensor's frame, or of the calibration from the ROI's offset on if less."""
         if self.calibration is None:
             return self.sensor.size
         height, width = _left(self.calibration, self.roi_offset)
         return min(self.sensor.size[0], height), min(self.sensor.size[1], width)
 
     def for_frame(self, frame: Frame) -> Options:
-        """Options for a frame: ready angles (`RawFrame.of_angles`) stay where they are.
+        """Return options for a frame: ready angles (`RawFrame.of_angles`) stay where they are.
 
         Raises:
             FrameError: An option wants more than ready angles have (cause `encoding`).
@@ -398,11 +398,11 @@ class Options:
         return self.with_held(co_sited=False)
 
     def read_out(self, shape: Tuple[int, int]) -> Sensor:
-        """The mosaic as a frame of (height, width) shows it."""
+        """Return the mosaic as a frame of (height, width) shows it."""
         return self.sensor.as_read_out(self.roi_offset, self.flip, shape)
 
     def correction(self, shape: Tuple[int, int]) -> Optional[Correction]:
-        """What a frame of (height, width) needs of the calibration; None without one.
+        """Return the correction of a frame of (height, width), or None without a calibration.
 
         Raises:
             FrameError: The frame has pixels that the calibration lacks (cause `calibration`).
@@ -448,7 +448,7 @@ OPTIONS = declared(Options)
 
 
 def _held(values: Mapping[str, object], names: Mapping[str, str]) -> Dict[str, Any]:
-    """The values of all options as `Options` holds them; for arguments and errors see `make_options`."""
+    """Return the values of all options as `Options` holds them; for arguments and errors see `make_options`."""
     shown = {name: names.get(name, name) for name in OPTIONS}
     held: Dict[str, Any] = {name: row.held(values.get(name, row.default), shown[name]) for name, row in OPTIONS.items()}
     held["dtype"] = _dtypes(held["products"], held["dtype"])
@@ -458,7 +458,7 @@ def _held(values: Mapping[str, object], names: Mapping[str, str]) -> Dict[str, A
 
 
 def _dtypes(products: Tuple[str, ...], dtype: object) -> Tuple[Tuple[str, str], ...]:
-    """(product, element type) of every product, by a type for all, a mapping, or pairs as this function returns."""
+    """Return (product, element type) of every product, from one type, a mapping, or pairs as this function returns."""
     per_product: Mapping[str, object] = dict.fromkeys(products, dtype)
     if isinstance(dtype, (Mapping, tuple)):
         with suppress(TypeError, ValueError):  # no pairs; refused below
@@ -490,7 +490,7 @@ def _check_geometry(held: Mapping[str, Any], shown: Mapping[str, str]) -> None:
 
 
 def _has_geometry(held: Mapping[str, Any]) -> bool:
-    """Whether outputs are other pixels than those of the Stokes image."""
+    """Return whether outputs have other pixels than the Stokes image."""
     return any(held[name] != OPTIONS[name].default for name in ("scale", "rotate", "roi", "rectify"))
 
 
@@ -524,7 +524,7 @@ def _check_calibration(
 
 
 def _left(calibration: Calibration, offset: Tuple[int, int]) -> Tuple[int, int]:
-    """(rows, columns) of a calibration from an (x, y) of the sensor's own readout on."""
+    """Return (rows, columns) of a calibration from an (x, y) of the sensor's own readout on."""
     height, width = calibration.shape
     return height + calibration.offset[1] - offset[1], width + calibration.offset[0] - offset[0]
 
@@ -536,7 +536,7 @@ def make_options(
     names: Mapping[str, str] = MappingProxyType({}),
     **values: object,
 ) -> Options:
-    """Options from values by name, such as those of a file.
+    """Build options from values by name, such as those of a file.
 
     Args:
         sensor: The option of this name, as the next two.

@@ -15,7 +15,7 @@ from polar_pipeline.sensor.frames import Frame, PackedFrame
 
 
 def expected_similarity(options: Options, frame: Frame, x: int, y: int) -> float:
-    """The similarity of a flat block of unpolarized light, in mode `consistency`.
+    """Compute the similarity of a flat block of unpolarized light in mode `consistency`.
 
     Args:
         options: How the frame was processed.
@@ -35,7 +35,7 @@ def expected_similarity(options: Options, frame: Frame, x: int, y: int) -> float
 
 
 def _brightness(frame: Frame, x: int, y: int, stride: int, step: int) -> float:
-    """Mean of a block's raw pixels as a share of full scale."""
+    """Compute the mean of a block's raw pixels as a share of full scale."""
     reach = SSIM_BLOCK * stride * step // 2
     rows = slice(max(0, step * y - reach), step * y + reach)
     if isinstance(frame, PackedFrame):

@@ -30,5 +30,5 @@ class Deadline:
         return statistics.median(self._gaps) / 1e9 if len(self._gaps) >= GAPS[0] else math.inf
 
     def missed(self, seconds: float) -> bool:
-        """Whether this processing time is longer than a frame period."""
+        """Return whether this processing time is longer than a frame period."""
         return seconds > self.period

@@ -45,7 +45,7 @@ class LayoutCheck:
 
 
 def tile_means(frame: Frame) -> np.ndarray:
-    """(N, 4, 4): the mean of each place of a 4x4 tile, as a ratio of full scale, in N regions spread over the frame.
+    """Compute (N, 4, 4) means of each place of a 4x4 tile, as ratios of full scale, in N regions spread over the frame.
 
     Dark regions, and those with saturated places, are left out.
     """
@@ -71,7 +71,7 @@ def tile_means(frame: Frame) -> np.ndarray:
 
 @lru_cache(maxsize=128)
 def _unexplained(colors: Optional[Tile]) -> np.ndarray:
-    """(16, 16): projects a tile's logarithms onto what a factor per polarizer and one per color do not explain."""
+    """Return (16, 16): the projection of a tile's logarithms onto the residual of polarizer and color factors."""
     polarizer = [2 * (r % 2) + c % 2 for r in range(4) for c in range(4)]
     color = [colors[r][c] if colors else 0 for r in range(4) for c in range(4)]
     factors = np.concatenate([np.eye(4)[polarizer], np.eye(3)[color]], 1)
@@ -79,13 +79,13 @@ def _unexplained(colors: Optional[Tile]) -> np.ndarray:
 
 
 def misfit(means: np.ndarray, colors: Optional[Tile]) -> float:
-    """How far tiles are from a factor per polarizer times one per color: relative deviation, the median of regions."""
+    """Measure the deviation of tiles from a factor per polarizer times one per color: relative, median of regions."""
     rest = np.log(means.reshape(-1, 16)) @ _unexplained(colors)
     return float(np.median(np.sqrt(np.square(rest).mean(1))))
 
 
 def check_layout(frame: Frame, options: Options) -> LayoutCheck:
-    """Whether a frame can come from the sensor, offset and flips of the options, as far as it tells."""
+    """Check whether a frame can come from the sensor, offset and flips of the options."""
     means = tile_means(frame)
     means = means[means.min((1, 2)) > _USABLE[0]]
     if len(means) < _MIN_REGIONS:
@@ -144,7 +144,7 @@ class PolarizerReading:
 
 
 def offsets_of_polarizer(frame: Frame, options: Options, degrees: float) -> List[PolarizerReading]:
-    """Which parity of the offset fits a frame that is mostly filled by a sheet polarizer of known direction.
+    """Find the parities of the offset that fit a frame mostly filled by a sheet polarizer of known direction.
 
     Args:
         frame: The raw frame.

@@ -14,7 +14,7 @@ from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 def correct(
     mosaic: np.ndarray, parameters: PixelParameters, sensor: Sensor, phase: Tuple[int, int] = (0, 0)
 ) -> np.ndarray:
-    """A mosaic without the deviations of its pixels' gains, angles, extinction ratios and black levels, in [0, 1].
+    """Correct the deviations of a mosaic's gains, angles, extinction ratios and black levels, limited to [0, 1].
 
     Superpixels that the frame cuts are completed by mirroring: about the outermost pixel, in color about the outermost
     of every second one.

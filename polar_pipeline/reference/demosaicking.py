@@ -33,13 +33,13 @@ from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
 
 def shifted(image: np.ndarray, dy: int, dx: int, halo: int) -> np.ndarray:
-    """`image` padded by `halo`, seen at an offset."""
+    """Return `image`, padded by `halo`, as seen at an offset."""
     height, width = image.shape[0] - 2 * halo, image.shape[1] - 2 * halo
     return image[halo + dy : halo + dy + height, halo + dx : halo + dx + width]
 
 
 def add_up(images: Iterable[np.ndarray]) -> np.ndarray:
-    """The sum of images of one shape."""
+    """Sum images of one shape."""
     return reduce(np.add, images)
 
 
@@ -58,7 +58,7 @@ def lattice_reflect(mosaic: np.ndarray, halo: int) -> np.ndarray:
 
 
 def _phase(mask_of: Dict[Tuple[int, int], bool], shape: Tuple[int, ...]) -> np.ndarray:
-    """Boolean (H, W): the sites of a 4x4 tile for which `mask_of[(row, column)]` holds."""
+    """Return (H, W) bool: the sites of a 4x4 tile for which `mask_of[(row, column)]` holds."""
     mask = np.zeros(shape[:2], bool)
     for (row, column), chosen in mask_of.items():
         mask[row::4, column::4] = chosen
@@ -66,7 +66,7 @@ def _phase(mask_of: Dict[Tuple[int, int], bool], shape: Tuple[int, ...]) -> np.n
 
 
 def normalize(frame: RawFrame) -> np.ndarray:
-    """Raw numbers -> (H, W) float64 in [0, 1]; those above full scale are full scale."""
+    """Convert raw numbers to (H, W) float64 in [0, 1]; numbers above full scale are full scale."""
     return np.minimum(frame.mosaic.astype(np.float64) / frame.full_scale, 1)
 
 
@@ -74,7 +74,7 @@ def normalize(frame: RawFrame) -> np.ndarray:
 
 
 def _bayer_sites(sensor: Sensor, shape: Tuple[int, ...]) -> Dict[str, np.ndarray]:
-    """Masks of where a pixel is red, blue, or green in a red row, with the row's color read off its own lattice."""
+    """Return masks of red, blue, and green in a red row, where a row's color is that of its own lattice."""
     sites: Dict[str, Dict[Tuple[int, int], bool]] = {"red": {}, "blue": {}, "red_row": {}}
     for r in range(4):
         for c in range(4):
@@ -88,7 +88,7 @@ def _bayer_sites(sensor: Sensor, shape: Tuple[int, ...]) -> Dict[str, np.ndarray
 def _assemble_rgb(
     sensor: Sensor, mosaic: np.ndarray, green: np.ndarray, row: np.ndarray, column: np.ndarray, across: np.ndarray
 ) -> np.ndarray:
-    """The three channels at every pixel.
+    """Assemble the three channels at every pixel.
 
     Args:
         sensor: The mosaic's layout.
@@ -106,7 +106,7 @@ def _assemble_rgb(
 
 
 def debayer_bilinear(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """(H, W) color mosaic -> (H, W, 3): bilinear on each angle's Bayer lattice."""
+    """Convert an (H, W) color mosaic to (H, W, 3): bilinear on each angle's Bayer lattice."""
     z = lattice_reflect(mosaic, 2)
     row = (shifted(z, 0, -2, 2) + shifted(z, 0, 2, 2)) / 2
     column = (shifted(z, -2, 0, 2) + shifted(z, 2, 0, 2)) / 2
@@ -115,7 +115,7 @@ def debayer_bilinear(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
 
 
 def debayer_mhc(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """(H, W) -> (H, W, 3): Malvar, He and Cutler (ICASSP 2004) on each angle's Bayer lattice, clipped to [0, 1]."""
+    """Convert (H, W) to (H, W, 3) in [0, 1]: Malvar, He and Cutler (ICASSP 2004) on each angle's Bayer lattice."""
     z = lattice_reflect(mosaic, 4)
     h1 = shifted(z, 0, -2, 4) + shifted(z, 0, 2, 4)
     v1 = shifted(z, -2, 0, 4) + shifted(z, 2, 0, 4)
@@ -134,7 +134,7 @@ def debayer_mhc(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
 
 
 def debayer_weighted(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """(H, W) -> (H, W, 3): edge-weighted green, then color differences.
+    """Convert (H, W) to (H, W, 3): edge-weighted green, then color differences.
 
     The color step of `demosaic_adaptive` (`docs/adaptive_demosaic.md`).
     """
@@ -159,13 +159,13 @@ def debayer_weighted(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
 
 
 def _neighbor_mean(z: np.ndarray, halo: int, di: int, dj: int) -> np.ndarray:
-    """Mean of the nearest pixels whose tile position differs by (di, dj) from the pixel's own."""
+    """Average the nearest pixels whose tile position differs by (di, dj) from the pixel's own."""
     rows, columns = (-1, 1) if di else (0,), (-1, 1) if dj else (0,)
     return add_up(shifted(z, dy, dx, halo) for dy in rows for dx in columns) / (len(rows) * len(columns))
 
 
 def _assemble_angles(mosaic: np.ndarray, sensor: Sensor, missing: Dict[Tuple[int, int], np.ndarray]) -> np.ndarray:
-    """(4, H, W): each pixel's own angle is its own sample, the others come from `missing[(di, dj)]`."""
+    """Assemble (4, H, W): each pixel's own angle is its own sample, the others come from `missing[(di, dj)]`."""
     out = np.empty((4, *mosaic.shape))
     for angle, degrees in enumerate(ANGLES):
         i, j = sensor.position(degrees)
@@ -180,13 +180,13 @@ _MISSING = ((0, 1), (1, 0), (1, 1))
 
 
 def demosaic_bilinear(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """(H, W) polarizer mosaic of one color -> (4, H, W) by bilinear interpolation."""
+    """Convert an (H, W) polarizer mosaic of one color to (4, H, W) by bilinear interpolation."""
     z = reflect(mosaic, 1)
     return _assemble_angles(mosaic, sensor, {d: _neighbor_mean(z, 1, *d) for d in _MISSING})
 
 
 def demosaic_gradient(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """(H, W) -> (4, H, W): bilinear plus `BETA` of the center's detail, free of the bias that MHC has on polarizers."""
+    """Convert (H, W) to (4, H, W): bilinear plus `BETA` of the center's detail, without MHC's bias."""
     z = reflect(mosaic, 2)
     axial = shifted(z, 0, -2, 2) + shifted(z, 0, 2, 2) + shifted(z, -2, 0, 2) + shifted(z, 2, 0, 2)
     detail = BETA * (mosaic - axial / 4)
@@ -199,7 +199,7 @@ _RIM = 2
 
 
 def _weighted_means(z: np.ndarray, c: np.ndarray) -> Dict[Tuple[int, int], np.ndarray]:
-    """Weighted means of the neighbors of each missing angle; `z` has 3 pixels more on every side than `c`."""
+    """Compute weighted means of the neighbors of each missing angle; `z` has 3 pixels more on every side than `c`."""
 
     def mean(offsets: Tuple[Tuple[int, int], ...]) -> np.ndarray:
         total, weights = np.zeros_like(c), np.zeros_like(c)
@@ -264,7 +264,7 @@ def _gradients(mosaic: np.ndarray) -> _Differences:
 
 
 def polarization_switch(mosaic: np.ndarray) -> np.ndarray:
-    """(H, W) -> (H, W): where edges are of polarization, 0 to 1; the switch of `demosaic_adaptive`.
+    """Find edges of polarization as (H, W) from 0 to 1, the switch of `demosaic_adaptive`.
 
     At an edge of intensity all angles change alike, at one of polarization orthogonal angles change in opposite
     directions.
@@ -283,11 +283,11 @@ def polarization_switch(mosaic: np.ndarray) -> np.ndarray:
 
 
 def _secant_steps(mosaic: np.ndarray) -> Dict[Tuple[int, int], np.ndarray]:
-    """By missing angle, (H, W): what a secant step adds to its bilinear value."""
+    """Compute (H, W) by missing angle: the addition of a secant step to its bilinear value."""
     g = _gradients(mosaic)
 
     def step(gradients: Tuple[np.ndarray, np.ndarray], seconds: Tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        """How far the pixel lies from the middle of its neighbors, by the angles known on both sides."""
+        """Return the distance of the pixel from the middle of its neighbors, by the angles known on both sides."""
         share = add_up(one * two for one, two in zip(gradients, seconds)) / 2
         return np.clip(share / (add_up(one**2 for one in gradients) + ADR_GRADIENT_NOISE), -ADR_STEP, ADR_STEP)
 
@@ -297,7 +297,7 @@ def _secant_steps(mosaic: np.ndarray) -> Dict[Tuple[int, int], np.ndarray]:
 
 
 def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor, switch: Optional[np.ndarray] = None) -> np.ndarray:
-    """(H, W) -> (4, H, W): adaptive detail restoration, the method of this package (`docs/adaptive_demosaic.md`).
+    """Convert (H, W) to (4, H, W) by adaptive detail restoration (`docs/adaptive_demosaic.md`).
 
     Args:
         mosaic: Of one color.
@@ -353,20 +353,20 @@ DEMOSAIC = {"bilinear": demosaic_bilinear, "gradient": demosaic_gradient, "adapt
 
 
 def co_site(angles: np.ndarray) -> np.ndarray:
-    """(4, H, W[, 3]) -> (4, H//2, W//2[, 3]): every angle at its superpixel's center, the mean of its four pixels."""
+    """Convert (4, H, W[, 3]) to (4, H//2, W//2[, 3]): the mean of each superpixel's four pixels, at its center."""
     even = angles[:, : angles.shape[1] // 2 * 2, : angles.shape[2] // 2 * 2]
     return (even[:, 0::2, 0::2] + even[:, 0::2, 1::2] + even[:, 1::2, 0::2] + even[:, 1::2, 1::2]) / 4
 
 
 def own_site(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """(H, W[, 3]) -> (4, H//2, W//2[, 3]): every angle at its own pixel, half a pixel off the superpixel's center."""
+    """Convert (H, W[, 3]) to (4, H//2, W//2[, 3]): every angle at its own pixel."""
     height, width = mosaic.shape[0] // 2, mosaic.shape[1] // 2
     positions = [sensor.position(degrees) for degrees in ANGLES]
     return np.stack([mosaic[i::2, j::2][:height, :width] for i, j in positions])
 
 
 def demosaic(mosaic: np.ndarray, sensor: Sensor, options: Options) -> np.ndarray:
-    """(H, W) mosaic in [0, 1] -> the four angle images at the output's resolution."""
+    """Demosaic an (H, W) mosaic in [0, 1] to the four angle images at the output's resolution."""
     if sensor.is_color:
         mosaic = DEBAYER[options.debayer](mosaic, sensor)
     if options.resolution == "half" and not options.co_sited:

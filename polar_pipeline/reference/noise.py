@@ -39,7 +39,7 @@ class Uncertainty(NamedTuple):
 
 @lru_cache(maxsize=32)
 def impulse_gains(sensor: Sensor, resolution: str, co_sited: bool, method: str) -> Dict[object, np.ndarray]:
-    """Gains from the variance of raw pixels to the covariance matrix of S1, S2 and S0, by (color, polarizer) of these.
+    """Compute the gains from the variance of raw pixels, by (color, polarizer), to the covariance of S1, S2 and S0.
 
     Args:
         sensor: The mosaic.
@@ -79,7 +79,7 @@ def impulse_gains(sensor: Sensor, resolution: str, co_sited: bool, method: str) 
 
 
 def covariance(angles: np.ndarray, sensor: Sensor, options: Options, full_scale: int) -> np.ndarray:
-    """(4, H, W[, 3]) angle images -> (H, W, 3, 3) covariance matrices of S1, S2 and S0 by noise."""
+    """Convert (4, H, W[, 3]) angle images to (H, W, 3, 3) covariance matrices of S1, S2 and S0 by noise."""
     full_well, read_noise = sensor.full_well, sensor.read_noise
     if options.calibration is not None and options.calibration.noise is not None:
         full_well, read_noise = options.calibration.noise
@@ -102,7 +102,7 @@ def covariance(angles: np.ndarray, sensor: Sensor, options: Options, full_scale:
 def uncertainty(
     angles: np.ndarray, vector: np.ndarray, sensor: Sensor, options: Options, full_scale: int
 ) -> Uncertainty:
-    """The standard deviations that noise causes.
+    """Compute the standard deviations by noise.
 
     Args:
         angles: (4, H, W), of a color sensor (4, H, W, 3).
@@ -144,7 +144,7 @@ def _constants(options: Options) -> Tuple[float, float, float, float]:
 
 
 def debiased(degree: np.ndarray, component: np.ndarray) -> np.ndarray:
-    """DoLP by the modified asymptotic estimator of Plaszczynski et al. (MNRAS 439, 2014, arXiv 1312.0437).
+    """Compute DoLP by the modified asymptotic estimator of Plaszczynski et al. (MNRAS 439, 2014, arXiv 1312.0437).
 
     Args:
         degree: DoLP as measured.

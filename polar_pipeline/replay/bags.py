@@ -74,15 +74,15 @@ class Bag:
     compression = ""
 
     def messages(self, topic: str, kind: str, span: Optional[Span] = None) -> Iterator[TimedMessage]:
-        """Times and messages of a type on a topic in CDR, by time; of a folder file by file."""
+        """Return times and messages of a type on a topic in CDR, by time; of a folder file by file."""
         raise NotImplementedError
 
     def records(self) -> Iterator[Record]:
-        """All that the files hold, for a complete copy: every channel before its messages."""
+        """Return everything in the files, for a complete copy: every channel before its messages."""
         raise NotImplementedError
 
     def spans(self) -> Optional[List[Span]]:
-        """The times of recording between which the messages of each file lie; None where files are compressed."""
+        """Return the first and last recorded time of each file, or None if files are compressed."""
         raise NotImplementedError
 
 
@@ -186,7 +186,7 @@ class _Sqlite(Bag):
     def _rows(
         self, condition: str = "1", values: Sequence[Union[str, int]] = ()
     ) -> Iterator[Tuple[int, int, Union[bytes, FrameError]]]:
-        """Times, numbers of the topics, and messages, by time, for which a condition in SQL holds."""
+        """Yield times, topic numbers, and messages that meet a condition in SQL, by time."""
         query = f"SELECT timestamp, topic_id, data FROM messages WHERE {condition} ORDER BY timestamp"
         for time_ns, number, data in self._base.execute(query, values):
             if not isinstance(time_ns, int):
@@ -214,7 +214,7 @@ class _Sqlite(Bag):
             yield (*channels[number], Message(0, time_ns, cast("bytes", data), time_ns, 0))
 
     def _table(self, name: str) -> List[Dict[str, Any]]:
-        """The rows of a table by column; empty without such a table."""
+        """Return the rows of a table by column; empty without such a table."""
         rows = self._base.execute(f"SELECT * FROM {name}" if name in self._tables() else "SELECT 1 LIMIT 0")
         return [dict(zip((column[0] for column in rows.description), row)) for row in rows]
 
@@ -246,12 +246,12 @@ class _Rosbag1(Bag):
 
 
 def is_bag_file(path: Path) -> bool:
-    """Whether a file has the name of a recorder's file: `.mcap`, `.db3`, `.mcap.zstd` or `.db3.zstd`."""
+    """Return whether a file has the name of a recorder's file: `.mcap`, `.db3`, `.mcap.zstd` or `.db3.zstd`."""
     return PurePath(_plain_name(path)).suffix in _SUFFIXES
 
 
 def bag_files(folder: Path) -> List[Path]:
-    """A recorder's files in a folder, in the order of recording: by the number that their names end in.
+    """List a recorder's files in a folder in the order of recording, by the number that ends their names.
 
     If a file exists both compressed and uncompressed, the compressed one is left out: a recorder that was killed had
     not finished it.
@@ -262,12 +262,12 @@ def bag_files(folder: Path) -> List[Path]:
 
 
 def _plain_name(path: Path) -> str:
-    """The name that a file has when it is not compressed."""
+    """Return the name of a file without the suffix of its compression."""
     return path.stem if path.suffix == _ZSTD else path.name
 
 
 def _numbered(path: Path) -> Tuple[str, int]:
-    """The name of a recorder's file without its number, and that, or -1 without one."""
+    """Split the name of a recorder's file into name and number, -1 without a number."""
     name = PurePath(_plain_name(path))
     start, number = re.fullmatch(_NUMBERED, name.stem).groups()  # type: ignore[union-attr]
     return f"{start}{name.suffix}", int(number or -1)
@@ -275,7 +275,7 @@ def _numbered(path: Path) -> Tuple[str, int]:
 
 @contextmanager
 def inflated(path: Path, limit: int) -> Iterator[Path]:
-    """A recorder's file, or while the block lasts an inflated copy of it if its name says that it is compressed.
+    """Provide a recorder's file, or an inflated copy while the block lasts if its name says that it is compressed.
 
     Raises:
         SourceError: The copy would take more on disk than `_DISK_FACTOR` times the limit.
@@ -354,7 +354,7 @@ class _Folder(Bag):
 
 
 def _open_folder(path: Path, limit: int) -> Bag:
-    """A rosbag2 folder, also one without `metadata.yaml`, which a recorder that was killed leaves.
+    """Open a rosbag2 folder, also one without `metadata.yaml`, which a killed recorder leaves.
 
     Raises:
         SourceError: A file is missing or of an unknown format, or there are files of several recordings.
@@ -378,7 +378,7 @@ def _open_folder(path: Path, limit: int) -> Bag:
 
 
 def _described(folder: Path) -> Tuple[List[Path], Topics, bool]:
-    """The files and topics of a folder, and whether it is compressed, as its `metadata.yaml` says."""
+    """Return the files and topics of a folder, and whether it is compressed, from its `metadata.yaml`."""
     path = folder / "metadata.yaml"
     check_size("a metadata.yaml", path.stat().st_size, _MAX_METADATA_BYTES)
     text = path.read_text(encoding="utf-8")

@@ -49,7 +49,7 @@ class Golden:
                 self.places.setdefault(name, {}).setdefault(stamp_ns, []).append(time_ns)
 
     def _messages(self, name: str, span: Optional[Span] = None) -> Iterator[Tuple[int, int, Cdr]]:
-        """Stamps, times of recording and messages of a product."""
+        """Yield stamps, times of recording and messages of a product."""
         topic = self._topics[name]
         kind, _ = self._recording.topics[topic]
         for time_ns, data in self._recording.messages(topic, kind, span):
@@ -57,7 +57,7 @@ class Golden:
             yield messages.decode_image(cdr).stamp_ns if kind == IMAGE else time_ns, time_ns, cdr
 
     def load(self, name: str, stamp_ns: int, before: int = 0) -> Optional[np.ndarray]:
-        """A product of one frame as `Pipeline` returns it, or None if the recording lacks it.
+        """Load a product of one frame as `Pipeline` returns it, or None if the recording lacks it.
 
         Args:
             name: Product.
@@ -77,7 +77,7 @@ class Golden:
             return product_array(kind, found[times[:before].count(time_ns)])
 
     def intensity(self, stamp_ns: int) -> Optional[np.ndarray]:
-        """(h, w) float32 in [0, 1]: S0/2 of one frame, what SSIM mode `reference` compares with.
+        """Load S0/2 of one frame as (h, w) float32 in [0, 1], with which SSIM mode `reference` compares.
 
         Raises:
             FrameError: There are several of that stamp (cause `reference`).
@@ -90,7 +90,7 @@ class Golden:
 
 
 def product_array(kind: str, cdr: Cdr) -> np.ndarray:
-    """A product from a message of a type, as `Pipeline` returns it.
+    """Decode a product from a message of a type, as `Pipeline` returns it.
 
     Raises:
         FrameError: The bytes are not such a message, or no product is published as such an image.
@@ -101,7 +101,7 @@ def product_array(kind: str, cdr: Cdr) -> np.ndarray:
 
 
 def _product_topics(path: Path, known: Topics) -> Dict[str, str]:
-    """Product -> the topic of a recording that it is on.
+    """Map products to their topic in a recording.
 
     Raises:
         SourceError: There are no products, or one is on several topics.
@@ -121,7 +121,7 @@ def _product_topics(path: Path, known: Topics) -> Dict[str, str]:
 
 
 def golden_products(path: Path, max_bytes: int = MAX_BYTES) -> Tuple[str, ...]:
-    """The products for which a recording has topics, in the order of `PRODUCTS`; it is not read to its end.
+    """Return the products for which a recording has topics, in the order of `PRODUCTS`, without reading all of it.
 
     The arguments and errors are those of `open_golden`.
     """
@@ -251,7 +251,7 @@ class Comparison:
             tally.add(_compared(name, products[name], golden))
 
     def rows(self) -> List[ProductComparison]:
-        """One row per product."""
+        """Return one row per product."""
         return [self._row(name, tally) for name, tally in self.tallies.items()]
 
     def _row(self, name: str, tally: Tally) -> ProductComparison:
@@ -294,12 +294,12 @@ def _compared(name: str, got: np.ndarray, golden: Mapping[str, Optional[np.ndarr
 
 
 def _physical(name: str, image: np.ndarray) -> np.ndarray:
-    """A product's image as float32, in the unit of the float product."""
+    """Convert a product's image to float32, in the unit of the float product."""
     return image.astype(np.float32) / np.float32(level_scale(name, str(image.dtype)))
 
 
 def _gray(image: np.ndarray) -> np.ndarray:
-    """An intensity image as (h, w) float32 in [0, 1]."""
+    """Convert an intensity image to (h, w) float32 in [0, 1]."""
     values = _physical("intensity", image)
     return values if values.ndim == 2 else (values @ np.array(LUMA)).astype(np.float32)
 
@@ -318,7 +318,7 @@ def _meaningful(name: str, image: np.ndarray, golden: Mapping[str, Optional[np.n
 
 
 def _errors(name: str, got: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Absolute errors in the unit of `unit_of`; those of angles are circular."""
+    """Compute absolute errors in the unit of `unit_of`; those of angles are circular."""
     error = np.abs(got.astype(np.float64) - expected.astype(np.float64))
     if not PRODUCTS[name].wraps:
         return error
@@ -329,7 +329,7 @@ def _errors(name: str, got: np.ndarray, expected: np.ndarray) -> np.ndarray:
 
 
 def _similarity(name: str, got: np.ndarray, expected: np.ndarray) -> float:
-    """Mean SSIM of two images of a product; of an angle's sine and cosine, which do not jump where it wraps."""
+    """Compute the mean SSIM of two images of a product; for angles of sine and cosine, which do not wrap."""
     planes = []
     for image in (got, expected):
         values = np.nan_to_num(image).astype(np.float32)
@@ -346,7 +346,7 @@ def _similarity(name: str, got: np.ndarray, expected: np.ndarray) -> float:
 
 
 def _ssim(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(H, W) float32 in [0, 1], twice -> (H, W) structural similarity (Wang et al., 2004).
+    """Compare two (H, W) float32 images in [0, 1]: (H, W) structural similarity (Wang et al., 2004).
 
     Works on the sum and the difference of the images, whose four moments suffice: the small difference loses the least.
     """
@@ -362,7 +362,7 @@ def _ssim(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def format_rows(rows: List[ProductComparison]) -> str:
-    """The rows as a plain-text table."""
+    """Format the rows as a plain-text table."""
     lines = [
         f"{'product':<10} {'frames':>6} {'missing':>7} {'max error':>10} {'tolerance':>10} {'unit':<10} "
         f"{'PSNR/dB':>8} {'SSIM':>8}  result"

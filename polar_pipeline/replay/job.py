@@ -71,7 +71,7 @@ class Job:
             yield sink, html
 
     def comparison(self, options: Options) -> Optional[Comparison]:
-        """A new comparison with the golden recording; None without one.
+        """Create a comparison with the golden recording, or return None without one.
 
         Raises:
             ValueError: A tolerance is negative, or is for a product that is not compared.
@@ -156,14 +156,14 @@ def finish(
 
 
 def late(summary: Summary) -> str:
-    """Missed deadlines, as in the live node's diagnostics."""
+    """Describe missed deadlines as the live node's diagnostics do."""
     if math.isinf(summary.period):
         return "n/a, the recording is too short to tell its frame period"
     return f"{summary.late} frames took longer than the {1000 * summary.period:.2f} ms to the next one"
 
 
 def metadata(options: Options) -> Dict[str, str]:
-    """The options as text: what the recording says about itself."""
+    """Return the options as text, for the metadata of the recording."""
     texts = {name: str(value) for name, value in options.arguments().items() if name not in ("dtype", "threads")}
     texts.update(sensor=options.sensor.name, tile=str(options.sensor.angles), products=", ".join(options.products))
     texts["calibration"] = options.calibration.digest if options.calibration else ""
@@ -171,7 +171,7 @@ def metadata(options: Options) -> Dict[str, str]:
 
 
 def _facts(options: Options, summary: Summary) -> Dict[str, str]:
-    """The report's list of facts, by name."""
+    """Return the report's list of facts, by name."""
     saturated, dark = summary.invalid
     facts = {
         "frames": f"{len(summary.stamps)}, and {summary.rejected_count} that could not be used",

@@ -16,7 +16,7 @@ WHEEL_SIDE, BAR_WIDTH, LEGEND_MARGIN = 160, 256, 44
 
 
 def picture(name: str, array: np.ndarray, longest: int = 0) -> np.ndarray:
-    """A product as (h, w, 3) uint8 RGB, by the color map and the range of its row.
+    """Paint a product as (h, w, 3) uint8 RGB, by the color map and the range of its row.
 
     Stokes vectors take the three color channels. Invalid pixels are black where they are not a valid level too.
 
@@ -50,7 +50,7 @@ def picture(name: str, array: np.ndarray, longest: int = 0) -> np.ndarray:
 
 
 def aolp_indices(angles: np.ndarray) -> np.ndarray:
-    """AoLP in rad as indices into `AOLP_MAP`; all angles that differ by pi have the same."""
+    """Convert AoLP in rad to indices into `AOLP_MAP`; angles that differ by pi have the same index."""
     return np.rint(angles * (256 / np.pi)).astype(int) % 256
 
 
@@ -92,7 +92,7 @@ def legend(name: str, style: str = "plain") -> Optional[np.ndarray]:
 
 
 def _labeled(image: np.ndarray, texts: Sequence[Tuple[str, float, float]]) -> np.ndarray:
-    """An image with a white margin, and texts around these columns and rows of the image, which may be outside."""
+    """Add a white margin and texts around columns and rows of an image, which may be outside."""
     out = np.pad(image, ((LEGEND_MARGIN,) * 2, (LEGEND_MARGIN,) * 2, (0, 0)), constant_values=255)
     for text, column, row in texts:
         (width, height), _ = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, 0.4, 1)
@@ -102,7 +102,7 @@ def _labeled(image: np.ndarray, texts: Sequence[Tuple[str, float, float]]) -> np
 
 
 def viridis(values: np.ndarray) -> np.ndarray:
-    """(h, w) numbers as (h, w, 3) uint8 RGB by the map viridis: from 0 to 1, others as the nearer of these."""
+    """Paint (h, w) numbers as (h, w, 3) uint8 RGB by the map viridis, clipped to [0, 1]."""
     return DOLP_MAP[_bytes(values)]
 
 
@@ -111,7 +111,7 @@ def _bytes(values: np.ndarray) -> np.ndarray:
 
 
 def encode_picture(rgb: np.ndarray, suffix: str = ".jpg") -> bytes:
-    """(h, w, 3) RGB or (h, w) gray uint8 -> the bytes of a picture file; any array as `.npy`.
+    """Encode (h, w, 3) RGB or (h, w) gray uint8 as a picture file, or any array as `.npy`.
 
     Raises:
         ValueError: OpenCV cannot write that format.

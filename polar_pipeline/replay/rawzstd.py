@@ -65,12 +65,12 @@ class _Layout(NamedTuple):
 
 
 def format_of(encoding: str) -> str:
-    """The format of a compressed image whose pixels have this encoding."""
+    """Return the format of a compressed image whose pixels have this encoding."""
     return f"{encoding}; {TRANSPORT}"
 
 
 def is_raw_zstd(text: str) -> bool:
-    """Whether the format of a compressed image is this one."""
+    """Return whether the format of a compressed image is this one."""
     return text.rpartition(";")[2].split()[:1] == [TRANSPORT]
 
 
@@ -78,7 +78,7 @@ def is_raw_zstd(text: str) -> bool:
 
 
 def compress_raw(image: ImageMessage) -> bytes:
-    """The compressed data of an image; images that are no mosaics are compressed too, without prediction."""
+    """Compress an image; images that are not mosaics are compressed without prediction."""
     data = np.ascontiguousarray(image.data)
     layout, body = _residuals(image, data)
     text = image.encoding.encode()
@@ -95,7 +95,7 @@ def compress_raw(image: ImageMessage) -> bytes:
 
 
 def _residuals(image: ImageMessage, data: np.ndarray) -> Tuple[_Layout, np.ndarray]:
-    """How an image is predicted, and the bytes of the residuals of its full rows."""
+    """Predict an image: return the layout, and the bytes of the residuals of its full rows."""
     samples, row = _samples(image, data.size)
     layout = _Layout(samples, 0, row, data.size)
     rows = data[: layout.rows * row].reshape(-1, row) if row else data[:0]
@@ -115,7 +115,7 @@ def _residuals(image: ImageMessage, data: np.ndarray) -> Tuple[_Layout, np.ndarr
 
 
 def _samples(image: ImageMessage, size: int) -> Tuple[str, int]:
-    """The kind of an image's samples, and the bytes of its rows; ("bytes", 0) of what has no rows of a known kind."""
+    """Return the kind of an image's samples and the bytes of its rows, or ("bytes", 0) for an unknown kind of rows."""
     try:
         fmt = get_format(image.encoding)
     except FrameError:
@@ -132,13 +132,13 @@ def _samples(image: ImageMessage, size: int) -> Tuple[str, int]:
 
 
 def _sampled_size(values: np.ndarray, distance: int) -> int:
-    """Compressed size of the residuals of some rows, an odd number apart to take every row of a mosaic's tile."""
+    """Return the compressed size of the residuals of some rows, an odd number apart to sample every row of a tile."""
     rows = np.arange(max(DISTANCES), len(values), len(values) // _SAMPLED | 1)
     return len(zstandard.ZstdCompressor(level=_LEVEL).compress(_stored(values[rows] - values[rows - distance]).data))
 
 
 def _stored(residuals: np.ndarray) -> np.ndarray:
-    """Residuals as bytes."""
+    """Convert residuals to bytes."""
     if residuals.itemsize == 1:
         return residuals.reshape(-1)
     folded = residuals << 1 ^ (residuals.view(np.int16) >> 15).view(np.uint16)
@@ -149,7 +149,7 @@ def _stored(residuals: np.ndarray) -> np.ndarray:
 
 
 def decompress_raw(data: Bytes, stamp_ns: int, frame_id: str, max_bytes: int = MAX_BYTES) -> ImageMessage:
-    """The image in the data of a compressed message.
+    """Decompress the image in the data of a compressed message.
 
     Args:
         data: The compressed data.
@@ -171,7 +171,7 @@ def decompress_raw(data: Bytes, stamp_ns: int, frame_id: str, max_bytes: int = M
 
 
 def _read_header(view: memoryview) -> Tuple[_Layout, Dict[str, Any], int]:
-    """How the bytes of the image lie, its other fields, and where the zstd frame begins."""
+    """Read the layout of the image's bytes, its other fields, and the offset of the zstd frame."""
     if bytes(view[:4]) != _MAGIC or len(view) < _HEADER.size:
         raise FrameError("file", f"{len(view)} bytes are no {TRANSPORT} image")
     _, version, number, distance, is_bigendian, height, width, step, row, size, length = _HEADER.unpack_from(view)
@@ -195,7 +195,7 @@ def _read_header(view: memoryview) -> Tuple[_Layout, Dict[str, Any], int]:
 
 
 def _inflated(data: memoryview, size: int) -> np.ndarray:
-    """The content of a zstd frame, which must state and have this size."""
+    """Decompress a zstd frame, which must state and have this size."""
     try:
         stated = zstandard.frame_content_size(data)
         if stated != size:
@@ -206,7 +206,7 @@ def _inflated(data: memoryview, size: int) -> np.ndarray:
 
 
 def _predicted(layout: _Layout, stored: np.ndarray) -> np.ndarray:
-    """The inverse of `_residuals`: bytes of full rows."""
+    """Restore the bytes of full rows from residuals, the inverse of `_residuals`."""
     if not layout.rows:
         return stored
     if layout.samples == "u1":

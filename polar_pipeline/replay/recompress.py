@@ -104,7 +104,7 @@ def decompress_recording(
     max_bytes: int = MAX_BYTES,
     watch: CopyWatch = unwatched,
 ) -> Dict[str, Conversion]:
-    """The inverse of `compress_recording`: every topic that ends in `/polar_zstd` becomes one of raw images again."""
+    """Convert every topic that ends in `/polar_zstd` to raw images, the inverse of `compress_recording`."""
     end = f"/{TRANSPORT}"
 
     def renamed(path: Path, known: Topics) -> Dict[str, str]:
@@ -174,7 +174,7 @@ def _converted(
 
 
 def _copied_channel(sink: Sink, schema: Schema, channel: Channel, topic: str, kind: str) -> int:
-    """Number of a channel in the copy; with a new topic and type if the topic is not ""."""
+    """Return the number of a channel in the copy; with a new topic and type if the topic is not ""."""
     if not topic:
         return sink.add_channel(channel.topic, channel.message_encoding, schema, channel.metadata)
     metadata = {name: value for name, value in channel.metadata.items() if name != _TYPE_HASH}
@@ -182,7 +182,7 @@ def _copied_channel(sink: Sink, schema: Schema, channel: Channel, topic: str, ki
 
 
 def _content(path: Path, schema: Schema, channel: Channel, message: Message, limit: int) -> Cdr:
-    """The uncompressed bytes of a message.
+    """Return the uncompressed bytes of a message.
 
     Raises:
         SourceError: The message cannot be copied.
@@ -194,7 +194,7 @@ def _content(path: Path, schema: Schema, channel: Channel, message: Message, lim
 
 
 def _edited(edit: _Edit, data: Cdr, before: Conversion, limit: int) -> Tuple[Cdr, Conversion]:
-    """A converted message and the figures with it; a message that is not an image stays as it is."""
+    """Convert a message, and update the figures; a message that is not an image stays as it is."""
     try:
         new, images = edit.convert(data, limit), 1
     except FrameError:

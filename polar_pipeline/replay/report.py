@@ -27,14 +27,14 @@ _GRADIENTS = {"viridis": VIRIDIS, "phase": PHASE, "gray": GRAYS}
 
 
 def percentiles_ms(seconds: Sequence[float]) -> Dict[str, float]:
-    """p50, p95, p99 and max in milliseconds."""
+    """Compute p50, p95, p99 and max in milliseconds."""
     values = 1000 * np.asarray(seconds)
     p50, p95, p99 = np.percentile(values, [50, 95, 99])
     return {"p50": float(p50), "p95": float(p95), "p99": float(p99), "max": float(values.max())}
 
 
 def format_timings(timings: Mapping[str, Sequence[float]]) -> str:
-    """The percentiles of every stage as a plain-text table."""
+    """Format the percentiles of every stage as a plain-text table."""
     lines = [f"{'stage [ms]':<12} {'p50':>9} {'p95':>9} {'p99':>9} {'max':>9}"]
     for stage, seconds in timings.items():
         lines.append(f"{stage:<12} " + " ".join(f"{value:>9.3f}" for value in percentiles_ms(seconds).values()))
@@ -51,7 +51,7 @@ def render(
     comparisons: Sequence[ProductComparison] = (),
     color_style: str = "plain",
 ) -> str:
-    """The report as HTML; the same arguments make the same text.
+    """Render the report as HTML; the same arguments give the same text.
 
     Args:
         title: Heading.
@@ -89,7 +89,7 @@ def render(
 
 
 def _picture(name: str, array: np.ndarray, style: str) -> Dict[str, Any]:
-    """A product as the template shows it; `wheel` is the address of a picture of what its colors mean, or ""."""
+    """Return a product for the template; `wheel` is the address of a picture that explains its colors, or ""."""
     bar = _color_bar(PRODUCTS[name])
     wheel = None if bar else legend(name, style)
     return {
@@ -102,7 +102,7 @@ def _picture(name: str, array: np.ndarray, style: str) -> Dict[str, Any]:
 
 
 def _color_bar(row: Product) -> Optional[ColorBar]:
-    """The color bar of a product whose legend is one; its ends say where values lie beyond them."""
+    """Return the color bar of a product, or None; its ends show whether values lie beyond them."""
     if row.legend != "bar":
         return None
     (low, high), unit = row.pictured, " rad" if row.unit == "rad" else ""

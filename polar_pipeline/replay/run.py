@@ -216,7 +216,7 @@ def replay(
 def prepared(
     image: messages.ImageMessage, pipeline: Pipeline, reference: Optional[Golden]
 ) -> Tuple[Frame, Optional[np.ndarray]]:
-    """The raw frame of a message, and what SSIM mode `reference` compares it with.
+    """Return the raw frame of a message, and the image with which SSIM mode `reference` compares it.
 
     Raises:
         FrameError: The message holds no raw frame, or the reference is missing.
@@ -235,12 +235,12 @@ def prepared(
 
 
 def sampled(count: int) -> Set[int]:
-    """Places of the frames whose products the report of a recording of `count` frames shows."""
+    """Return the indices of the frames whose products the report of a recording of `count` frames shows."""
     return {round((count - 1) * k / max(1, SAMPLES - 1)) for k in range(SAMPLES)}
 
 
 def _write(sink: Sink, image: messages.ImageMessage, result: Result, saturated: float) -> None:
-    """Every product of a frame, with the frame's stamp and frame_id, and then the ratio of saturated pixels."""
+    """Write every product of a frame with its stamp and frame_id, and then the ratio of saturated pixels."""
     frame_id = printable(image.frame_id, messages.MAX_NAME)
     for name, array in result.items():
         kind, cdr = messages.product_message(name, array, image.stamp_ns, frame_id)
@@ -255,7 +255,7 @@ def _write_camera_infos(
     image: messages.ImageMessage,
     raw: Frame,
 ) -> None:
-    """The lens calibrations of a frame's products, beside them; none if that of the raw frame does not fit."""
+    """Write the lens calibrations of a frame's products, unless that of the raw frame does not fit."""
     topics = {OUTPUT_CAMERA_INFO[name] for name in options.products if PRODUCT_TOPICS[name].message_type == IMAGE}
     with suppress(FrameError):
         infos = encode_camera_infos(camera_info, options, raw, sorted(topics), image.stamp_ns, image.frame_id)

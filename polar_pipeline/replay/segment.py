@@ -41,7 +41,7 @@ class Part:
 
 
 def segments(source: Source, length_ns: int) -> List[Span]:
-    """The spans of `length_ns` that a recording is processed in; a single one where it cannot be divided.
+    """Split a recording into spans of `length_ns`; a single one if it cannot be divided.
 
     It cannot where its files overlap in time or are compressed, or where its index states times that its number of
     images does not explain.
@@ -93,7 +93,7 @@ def _prime(job: Job, start_ns: int, pipeline: Pipeline) -> Optional[int]:
 
 
 def can_merge(parts: Sequence[Part]) -> bool:
-    """Whether segments can be merged.
+    """Return whether segments can be merged.
 
     Frames of equal stamps are compared in their order in the recording; where a comparison meets a stamp in several
     segments, the recording must be processed as one.
@@ -134,7 +134,7 @@ def merge_segments(
 
 
 def _merged(summaries: Sequence[Summary]) -> Summary:
-    """The summary of a recording from those of its segments, in their order; samples are those of the first frame."""
+    """Merge the summaries of a recording's segments in their order; samples are those of the first frame."""
     deadline = Deadline()
     frames: List[ReplayedFrame] = []
     for frame in (frame for row in summaries for frame in row.frames):

@@ -38,7 +38,7 @@ class Sink:
         self.writer.add_message(channel, stamp_ns, cast("bytes", cdr), stamp_ns)
 
     def add_channel(self, topic: str, encoding: str, schema: Schema, metadata: Mapping[str, str]) -> int:
-        """The number of a channel, which is added to the file with its type and a definition unless it has them."""
+        """Return the number of a channel; add it with its type and a definition if it is new."""
         kind = schema.name, schema.encoding, schema.data
         if not schema.data and schema.name in typestore().types:
             kind = schema.name, "ros2msg", _definition(schema.name)
@@ -52,7 +52,7 @@ class Sink:
 
 @lru_cache(maxsize=64)
 def _definition(kind: str) -> bytes:
-    """The definition of a message type."""
+    """Return the definition of a message type."""
     text, _ = typestore().generate_msgdef(kind, ros_version=2)
     return text.encode()
 

@@ -56,7 +56,7 @@ class Recorded:
     max_bytes: int = MAX_BYTES
 
     def image(self) -> ImageMessage:
-        """The image as a message; its stamp is the recorded time if it has none, or one before 1970.
+        """Return the image as a message; without a stamp, or with one before 1970, it has the recorded time.
 
         Raises:
             FrameError: It cannot be decoded (causes `cdr`, `file`, `size`, `type`).
@@ -74,7 +74,7 @@ class Recorded:
         return replace(image, stamp_ns=self.time_ns)
 
     def cdr(self) -> bytes:
-        """The image as a serialized `sensor_msgs/Image`, or the lens calibration; the recorded bytes if they are one.
+        """Return the image as a serialized `sensor_msgs/Image`, or the lens calibration; recorded bytes if possible.
 
         Raises:
             FrameError: It cannot be decoded.
@@ -88,7 +88,7 @@ class Recorded:
         return bytes(messages.encode_message(image))
 
     def message(self) -> Cdr:
-        """The message in CDR, uncompressed.
+        """Return the message in CDR, uncompressed.
 
         Raises:
             FrameError: It cannot be read (causes `cdr`, `size`).
@@ -127,7 +127,7 @@ class Source:
 
 
 def decompress_image(message: Cdr, max_bytes: int = MAX_BYTES) -> ImageMessage:
-    """The image in a serialized `sensor_msgs/CompressedImage`.
+    """Decode the image in a serialized `sensor_msgs/CompressedImage`.
 
     Raises:
         FrameError: It cannot be decoded (causes `cdr`, `file`, `size`, `type`).
@@ -145,7 +145,7 @@ def decompress_image(message: Cdr, max_bytes: int = MAX_BYTES) -> ImageMessage:
 
 
 def _as_message(pixels: np.ndarray, stamp_ns: int, frame_id: str) -> ImageMessage:
-    """A raw mosaic as an image message."""
+    """Convert a raw mosaic to an image message."""
     height, width = pixels.shape
     data = np.ascontiguousarray(pixels).reshape(-1).view(np.uint8)
     encoding = f"mono{8 * pixels.itemsize}"
@@ -153,19 +153,19 @@ def _as_message(pixels: np.ndarray, stamp_ns: int, frame_id: str) -> ImageMessag
 
 
 def is_recording(path: Path) -> bool:
-    """Whether a source holds messages, which have times and a topic, and not pictures."""
+    """Return whether a source holds messages with times and a topic, and not pictures."""
     if path.suffix == ".bag" or is_bag_file(path) or (path / "metadata.yaml").exists():
         return True
     return path.is_dir() and not _pictures(path) and bool(bag_files(path))  # left by a recorder that was killed
 
 
 def _pictures(folder: Path) -> List[Path]:
-    """The pictures in a folder, by name."""
+    """List the pictures in a folder by name."""
     return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
 
 
 def recording_of(path: Path) -> Path:
-    """What `open_source` reads: the rosbag2 folder around a `.db3` file that lies in one, else the path itself."""
+    """Return the path that `open_source` reads: the rosbag2 folder of a `.db3` file, else the path itself."""
     is_part = path.name.endswith((".db3", ".db3.zstd")) and (path.parent / "metadata.yaml").exists()
     return path.parent if is_part else path
 
@@ -218,18 +218,18 @@ def open_source(
 
 
 def checked(path: Path, records: Iterator[Item]) -> Generator[Item, None, None]:
-    """The records of a file, with damage reported as `SourceError`."""
+    """Yield the records of a file, with damage reported as `SourceError`."""
     with reading(path, "is damaged"):
         yield from records
 
 
 def unwatched(records: Iterable[Item], _: int) -> Iterable[Item]:
-    """The records themselves, as a function that shows how far their reading is."""
+    """Return the records unchanged, for readers that show no progress."""
     return records
 
 
 def choose_topic(path: Path, topics: Topics, wanted: str, kinds: Tuple[str, ...]) -> str:
-    """The topic of the raw images, or of their lens calibration, among topic -> (message type, count)."""
+    """Choose the topic of the raw images, or of their lens calibration, among topic -> (message type, count)."""
     images = {name: count for name, (kind, count) in topics.items() if kind in kinds and count}
     if kinds == (CAMERA_INFO,):
         raw = wanted.rpartition("/")[0] if topics.get(wanted, ("", 0))[0] == COMPRESSED else wanted
@@ -250,7 +250,7 @@ def choose_topic(path: Path, topics: Topics, wanted: str, kinds: Tuple[str, ...]
 
 
 def _open_pictures(path: Path, wanted: str, rate: float, max_bytes: int, span: Optional[Span]) -> Source:
-    """A picture, or a folder of pictures."""
+    """Open a picture, or a folder of pictures."""
     if path.is_file() and path.suffix.lower() not in SUFFIXES:
         raise SourceError(
             f"{path} is no recording: expected .mcap, .db3, .bag, a rosbag2 folder, {', '.join(SUFFIXES)}"
@@ -286,7 +286,7 @@ def open_camera_infos(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -
 
 
 def recorded_camera_info(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> Optional[bytes]:
-    """The first lens calibration of the images on a topic that can be decoded, serialized; None without one."""
+    """Return the first decodable lens calibration of the images on a topic, serialized, or None without one."""
     with open_camera_infos(path, topic, max_bytes) as records:
         for record in records:
             with suppress(FrameError):
@@ -295,7 +295,7 @@ def recorded_camera_info(path: Path, topic: str = "", max_bytes: int = MAX_BYTES
 
 
 def recorded_lens(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> LensCalibration:
-    """The first lens calibration of the images on a topic of a recording.
+    """Read the first lens calibration of the images on a topic of a recording.
 
     Raises:
         SourceError: It has none, of more than one topic, or one that cannot be used.

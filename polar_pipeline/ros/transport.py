@@ -218,7 +218,7 @@ class DirectInput(Waitable):  # type: ignore[misc]
         self._guarded_take()
 
     async def execute(self, _: Any) -> None:
-        """Nothing: `take_data` has done it."""
+        """Do nothing: `take_data` has taken the message."""
 
     def close(self) -> None:
         """Take no more messages; an executor may have seen one before the subscription is destroyed."""

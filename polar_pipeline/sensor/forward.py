@@ -17,7 +17,7 @@ def expose(
     read_noise: float = 0.0,
     rng: Optional[np.random.Generator] = None,
 ) -> np.ndarray:
-    """The forward model: what a sensor records of a scene (Malus' law, noise, saturation, quantization).
+    """Simulate what a sensor records of a scene: Malus' law, noise, saturation, quantization.
 
     Args:
         stokes: (H, W, 3) linear Stokes vectors S0, S1, S2 per pixel for a mono sensor, (H, W, 3, 3) for a color one
@@ -44,7 +44,7 @@ def expose(
 def analyzed(
     stokes: np.ndarray, sensor: Sensor, cosine: Optional[np.ndarray] = None, sine: Optional[np.ndarray] = None
 ) -> np.ndarray:
-    """What the polarizer and the color filter of each pixel let through, as a share of full scale.
+    """Return the light behind the polarizer and color filter of each pixel, as a share of full scale.
 
     Args:
         stokes: As for `expose`.
@@ -82,7 +82,7 @@ def digitize(
     rng: Optional[np.random.Generator] = None,
     black: Union[float, np.ndarray] = 0.0,
 ) -> np.ndarray:
-    """Light on pixels as the numbers that the sensor reads: noise, black level, saturation, quantization.
+    """Convert light on pixels to the sensor's numbers: noise, black level, saturation, quantization.
 
     Args:
         signal: (H, W), light as a share of full scale.
@@ -104,13 +104,13 @@ def digitize(
 
 
 def behind_polarizers(stokes: np.ndarray) -> np.ndarray:
-    """(..., 3) Stokes vectors -> (4, ...), what passes each of `ANGLES`."""
+    """Convert (..., 3) Stokes vectors to (4, ...): the light behind each of `ANGLES`."""
     theta = 2 * np.deg2rad(ANGLES)
     return np.stack([(stokes @ np.array([1, np.cos(t), np.sin(t)])) / 2 for t in theta])
 
 
 def sample_mosaic(angles: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """Four full angle images -> the mosaic, for measuring a demosaic against truth.
+    """Sample four full angle images as a mosaic, to measure a demosaic against truth.
 
     Args:
         angles: (4, H, W) in the order of `ANGLES`, or (4, H, W, 3) RGB for a color sensor; any type.
@@ -129,13 +129,13 @@ def sample_mosaic(angles: np.ndarray, sensor: Sensor) -> np.ndarray:
 
 
 def nominal_angles(sensor: Sensor, shape: Tuple[int, int]) -> np.ndarray:
-    """(H, W) float64: the nominal polarizer angle of every pixel in rad."""
+    """Return (H, W) float64: the nominal polarizer angle of every pixel in rad."""
     tile = np.deg2rad([[ANGLES[sensor.angle_index(r, c)] for c in range(2)] for r in range(2)])
     return _tiled(tile, shape)
 
 
 def color_indices(sensor: Sensor, shape: Tuple[int, int]) -> np.ndarray:
-    """(H, W): the index into `CHANNELS` of every pixel; 0 for a mono sensor."""
+    """Return (H, W): the index into `CHANNELS` of every pixel; 0 for a mono sensor."""
     tile = np.array([[sensor.color_index(r, c) if sensor.is_color else 0 for c in range(4)] for r in range(4)])
     return _tiled(tile, shape)
 

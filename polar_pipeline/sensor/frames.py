@@ -52,7 +52,7 @@ class RawFrame:
 
     @classmethod
     def of_angles(cls, angles: np.ndarray, sensor: Sensor, full_scale: int = 0, bayer: str = "") -> RawFrame:
-        """A frame of ready angles, as cameras send them that split superpixels: (H, W, 4) becomes a (2H, 2W) mosaic.
+        """Make a frame of (H, W, 4) ready angles, as cameras that split superpixels send them: a (2H, 2W) mosaic.
 
         Args:
             angles: (H, W, 4) uint8 or uint16, behind the polarizers at 0, 45, 90 and 135 degrees.
@@ -89,7 +89,7 @@ class RawFrame:
         return height, width
 
     def unpack(self) -> RawFrame:
-        """The frame itself; see `PackedFrame`."""
+        """Return the frame itself; see `PackedFrame`."""
         return self
 
 
@@ -119,7 +119,7 @@ class RawFormat:
         return ((1 << self.bits) - 1) << self.shift
 
     def row_bytes(self, width: int) -> int:
-        """Bytes of one row of `width` pixels without padding."""
+        """Return the bytes of one row of `width` pixels without padding."""
         width *= self.channels
         if self.packing == "packed":
             return (width + 1) // 2 * 3
@@ -152,7 +152,7 @@ class PackedFrame:
         return self.fmt.full_scale
 
     def unpack(self) -> RawFrame:
-        """The mosaic as numbers."""
+        """Return the mosaic as numbers."""
         return RawFrame(unpack_rows(np.ascontiguousarray(self.rows), self.fmt, self.width), self.full_scale)
 
 
@@ -175,7 +175,7 @@ FORMATS: Dict[str, RawFormat] = {
 
 
 def check_bit_depth(bit_depth: object) -> int:
-    """The significant bits of 16-bit pixels: 8 to 16, or 0 for those of the encoding or the type.
+    """Validate the significant bits of 16-bit pixels: 8 to 16, or 0 for those of the encoding or the type.
 
     Raises:
         ValueError: It is something else.
@@ -194,7 +194,7 @@ def unpack(
     step: int = 0,
     big_endian: bool = False,
 ) -> RawFrame:
-    """Raw bytes as numbers: `frame_from_buffer`, then packed pixels are unpacked."""
+    """Convert raw bytes to numbers: `frame_from_buffer`, then packed pixels are unpacked."""
     return frame_from_buffer(data, fmt, height, width, step, big_endian).unpack()
 
 
@@ -206,7 +206,7 @@ def frame_from_buffer(
     step: int = 0,
     big_endian: bool = False,
 ) -> Frame:
-    """Raw bytes as a mosaic: a view where its pixels are bytes or words of this machine, or still packed.
+    """View raw bytes as a mosaic: of bytes, of words of this machine, or still packed.
 
     Args:
         data: The bytes of the image, row by row.
@@ -280,12 +280,12 @@ def checked_step(size: int, height: int, width: int, row: int, step: int, kind: 
 
 
 def _rounded(row: int) -> List[int]:
-    """Bytes that a row can take with padding."""
+    """List the lengths in bytes that a row can have with padding."""
     return [-(-row // alignment) * alignment for alignment in ROW_ALIGNMENTS]
 
 
 def sent_format(fmt: RawFormat, height: int, width: int, step: int, size: int) -> RawFormat:
-    """The format of pixels in `size` bytes: some drivers unpack pixels to 16 bit, MSB aligned, and keep a packed name.
+    """Return the format of pixels in `size` bytes: some drivers unpack to 16 bit, MSB aligned, under a packed name.
 
     Rows of exactly two bytes a pixel are unpacked. If padding could make packed rows as long, the format stays packed,
     and `checked_step` refuses the image.
@@ -310,7 +310,7 @@ def check_size(height: int, width: int) -> None:
 
 
 def unpack_rows(rows: np.ndarray, fmt: RawFormat, width: int) -> np.ndarray:
-    """(H, row bytes) uint8 -> (H, width) uint16 of a `p` or `packed` format."""
+    """Unpack (H, row bytes) uint8 of a `p` or `packed` format to (H, width) uint16."""
     if fmt.packing == "packed":
         triples = rows.reshape(rows.shape[0], -1, 3).astype(np.uint16)
         low_bits = fmt.bits - 8
@@ -326,17 +326,17 @@ def unpack_rows(rows: np.ndarray, fmt: RawFormat, width: int) -> np.ndarray:
 
 
 def group_bytes(fmt: RawFormat) -> int:
-    """Bytes of the smallest number of pixels of a `p` or `packed` format that end with a byte."""
+    """Return the bytes of the smallest number of pixels of a `p` or `packed` format that end with a byte."""
     return 5 if (fmt.bits, fmt.packing) == (10, "p") else 3
 
 
 def _places(fmt: RawFormat) -> List[Tuple[int, int]]:
-    """Where each pixel of a group of a `p` format begins: byte, and bit in it; it ends in the byte after that one."""
+    """Return byte and bit at which each pixel of a group of a `p` format begins; it ends in the byte after that one."""
     return [divmod(start, 8) for start in range(0, 8 * group_bytes(fmt), fmt.bits)]
 
 
 def pack(mosaic: np.ndarray, fmt: RawFormat, big_endian: bool = False) -> bytes:
-    """The inverse of `unpack` without row padding: LSB-aligned (H, W) numbers as the bytes a camera would send."""
+    """Pack LSB-aligned (H, W) numbers as the bytes of a camera, the inverse of `unpack` without row padding."""
     height, width = mosaic.shape
     if fmt.packing == "u8":
         return mosaic.astype(np.uint8).tobytes()

@@ -68,11 +68,11 @@ class Sensor:
         return self.colors[row % 4][column % 4]
 
     def position(self, angle: int) -> Tuple[int, int]:
-        """(row, column) of a polarizer angle, in degrees, within the 2x2 tile."""
+        """Return (row, column) of a polarizer angle, in degrees, within the 2x2 tile."""
         return next((i, j) for i in range(2) for j in range(2) if self.angles[i][j] == angle)
 
     def tile(self) -> str:
-        """The mosaic as `parse_tile` reads it."""
+        """Format the mosaic as `parse_tile` reads it."""
         cells = range(self.period)
         return " / ".join(" ".join(f"{self._color(r, c)}{self.angles[r % 2][c % 2]}" for c in cells) for r in cells)
 
@@ -85,7 +85,7 @@ class Sensor:
         flip: Tuple[bool, bool] = (False, False),
         shape: Tuple[int, int] = (0, 0),
     ) -> Sensor:
-        """The mosaic as a frame shows it, whose region of interest and readout direction permute the tile.
+        """Return the mosaic as a frame shows it, permuted by region of interest and readout direction.
 
         Angles stay those of the scene: in a mirrored picture an AoLP of `a` points along `pi - a`, as
         `docs/interpreting_images.md` defines it.
@@ -112,7 +112,7 @@ class Sensor:
 
 
 def readout_order(flip: Tuple[bool, bool]) -> Tuple[slice, slice]:
-    """Rows and columns of a frame in the order of the sensor's own readout, and the other direction.
+    """Return slices of rows and columns from a frame's order to the sensor's own readout, and back.
 
     Args:
         flip: (ReverseX, ReverseY) of the frame.
@@ -121,7 +121,7 @@ def readout_order(flip: Tuple[bool, bool]) -> Tuple[slice, slice]:
 
 
 def parse_tile(text: str, name: str = "custom") -> Sensor:
-    """A sensor from its tile, written as in the manuals.
+    """Parse a sensor from its tile, written as in the manuals.
 
     Args:
         text: `"90 45 / 135 0"`, or for color 4x4 cells such as `"R90 R45 G90 G45 / R135 R0 G135 G0 / ..."`.
@@ -177,7 +177,7 @@ SENSORS: Dict[str, Sensor] = {
 
 
 def get_sensor(sensor: Union[str, Sensor]) -> Sensor:
-    """A sensor from its name in `SENSORS` or its tile (see `parse_tile`).
+    """Return a sensor from its name in `SENSORS` or its tile (see `parse_tile`).
 
     Raises:
         ValueError: Neither a known name nor a tile.

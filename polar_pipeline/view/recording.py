@@ -32,7 +32,7 @@ _ROW_SHARES = (3, 1)
 
 
 def load_rerun() -> RerunModule:
-    """The module `rerun`.
+    """Load the module `rerun`.
 
     Raises:
         ImportError: It is not installed, or cannot be used.
@@ -96,7 +96,7 @@ class RecordingView:
 
 
 def layout(rerun: RerunModule, products: Sequence[str]) -> RerunObject:
-    """The blueprint: images above; similarity and saturation, and the milliseconds of every stage, as curves below."""
+    """Return the blueprint: images above; curves of similarity, saturation and milliseconds of every stage below."""
     parts = rerun.blueprint
     images = [
         parts.Spatial2DView(origin=f"/{path}", name=path)
@@ -115,7 +115,7 @@ def layout(rerun: RerunModule, products: Sequence[str]) -> RerunObject:
 
 
 def _new_stream(rerun: RerunModule) -> RerunObject:
-    """A recording of its own, which no other code of this process logs into."""
+    """Create a recording that no other code of this process logs into."""
     if hasattr(rerun, "new_recording"):
         return rerun.new_recording(APPLICATION)
     return rerun.RecordingStream(APPLICATION)

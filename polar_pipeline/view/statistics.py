@@ -16,7 +16,7 @@ _ENABLED = "analytics_enabled"
 
 
 def settings_file() -> Path:
-    """Where Rerun keeps whether it sends statistics, for this user."""
+    """Return the file in which Rerun keeps whether it sends statistics, for this user."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Application Support" / "rerun" / "analytics.json"
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "rerun" / "analytics.json"
