@@ -1,4 +1,4 @@
-"""What every backend offers and returns, and the arrays that its results come in."""
+"""Interface and results of the backends, and the reused arrays of their results."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class Ticket:
 
 
 class Backend(Protocol):
-    """What computes the products of frames: `CpuBackend` or `CudaBackend`."""
+    """Interface of `CpuBackend` and `CudaBackend`, which compute the products of frames."""
 
     #: Frames that can be in flight: submitted, their result not yet taken.
     depth: int
 
     @property
     def device(self) -> str:
-        """What it runs on, as text that starts with `cpu` or `cuda`."""
+        """Description of the device; starts with `cpu` or `cuda`."""
 
     def is_ready(self, frame: Frame) -> bool:
         """Return whether a frame of this shape and format needs no preparation."""

@@ -1,4 +1,4 @@
-"""Brightness and white balance of images to look at: the preview and JPEGs of light. Imports no ROS.
+"""Brightness and white balance of images for viewing: the preview and JPEGs of light. Imports no ROS.
 
 Measurement products are never changed. `auto` looks at some of the pixels and moves by a tenth of the difference per
 frame, so that pictures do not flicker; a sequence that starts with a reset always gives the same pictures.
@@ -38,7 +38,7 @@ SMOOTHING = 0.1
 
 @dataclass(frozen=True)
 class Display:
-    """How images to look at are shown. Build it with `make_display`, which validates.
+    """Settings of images for viewing. Build it with `make_display`, which validates.
 
     Attributes:
         gain: Factor of brightness; None for `auto`.
@@ -146,7 +146,7 @@ def scale(image: np.ndarray, gains: Sequence[float]) -> np.ndarray:
 
 
 class Smoothed:
-    """A moving average of factors, of their logarithms so that steps up and down are alike, from the first value."""
+    """Moving average of factors by their logarithms, which treats steps up and down alike."""
 
     def __init__(self) -> None:
         self._logs: Optional[np.ndarray] = None
@@ -160,7 +160,7 @@ class Smoothed:
 
 
 class Viewer:
-    """Applies brightness and white balance to one stream of 8-bit products."""
+    """Brightness and white balance of one stream of 8-bit products."""
 
     def __init__(self) -> None:
         self._gains: DefaultDict[str, Smoothed] = defaultdict(Smoothed)  # by product

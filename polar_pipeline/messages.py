@@ -180,7 +180,7 @@ def check_header(header: RosMessage) -> None:
     """Refuse a header that cannot be copied into outgoing messages.
 
     Raises:
-        FrameError: Its nanoseconds are a second or more, or its frame_id is too long (cause `cdr`).
+        FrameError: The message's nanoseconds are a second or more, or its frame_id is too long (cause `cdr`).
     """
     if header.stamp.nanosec >= 1_000_000_000:
         raise FrameError("cdr", f"nanoseconds of a stamp must be below 1000000000, got {header.stamp.nanosec}")
@@ -330,12 +330,12 @@ def transform_camera_info(info: RosMessage, geometry: Geometry, source: Tuple[in
 
     Args:
         info: That of the frame; None where `geometry` has the one by which it rectifies.
-        geometry: As for `of_the_output`.
+        geometry: Geometry of the output over the frame.
         source: The same.
         stride: The same.
 
     Raises:
-        FrameError: It cannot be rotated (cause `camera_info`), or nothing is left of the output (`output`).
+        FrameError: The calibration cannot be rotated (cause `camera_info`), or no output pixel remains (`output`).
     """
     if geometry.lens is not None:
         model, camera = "plumb_bob", geometry.lens.numbers()

@@ -24,7 +24,7 @@ def encode_camera_infos(
     Args:
         cdr: That of the message of the raw frame; None without one. Outputs that are rectified have that of the option
             `rectify`.
-        options: How outputs are made.
+        options: Options of the pipeline.
         frame: The raw frame.
         topics: Some of `CAMERA_INFO_TOPICS`.
         stamp_ns: Stamp of the frame.

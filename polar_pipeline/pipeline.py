@@ -117,7 +117,7 @@ def _takes(options: Callable[_P, Options]) -> Callable[[Callable[..., None]], Ca
 
 
 class Pipeline:
-    """Raw mosaic frames in, polarization products out.
+    """Pipeline from raw mosaic frames to polarization products.
 
     One pipeline serves one stream of frames, from one thread at a time and in the process that made it. As a context
     manager it is closed at the end. A GPU's memory is released once nothing refers to the pipeline, too.
@@ -156,7 +156,7 @@ class Pipeline:
 
     @property
     def device(self) -> str:
-        """Description of what the pipeline runs on."""
+        """Description of the device that the pipeline runs on."""
         return self._backend.device
 
     def output_size(self, shape: Tuple[int, int]) -> Tuple[int, int]:
@@ -281,7 +281,7 @@ class Pipeline:
         """Forget the previous frame (SSIM mode `temporal`), as after a jump in time.
 
         Raises:
-            RuntimeError: As for a call.
+            RuntimeError: The same causes as for a call.
         """
         with self._guard.exclusive():
             self._backend.reset()

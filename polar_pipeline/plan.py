@@ -1,4 +1,4 @@
-"""The operator graph: from the products asked for to the operators that compute them, and the stages they form.
+"""The operator graph: the operators that compute the requested products, and their stages.
 
 `expand` turns every product into the chain of operators behind it; `simplify` keeps each value once and drops what no
 product needs; `aggregate` groups operators that one pass over the frame can compute. The CPU backend runs these stages;
@@ -23,7 +23,7 @@ class Operator:
 
     Attributes:
         needs: The values it computes from, by name.
-        text: What it computes.
+        text: Description of the value.
         window: Whether it looks at neighbors of what it needs, rather than at the same pixel only.
     """
 
@@ -75,7 +75,7 @@ class Stage:
 
     Attributes:
         name: One of `STAGES`.
-        operators: What it computes, needs first.
+        operators: Operators of the stage, needs first.
         reads: Values that it takes from memory.
         writes: Values that it stores: products, and what later stages read.
         reason: Why these operators are computed together.
@@ -90,7 +90,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to compute, in order.
+    """Operators of a set of products, in order.
 
     Attributes:
         products: Product names, in the table's order.

@@ -31,7 +31,7 @@ class Product:
         channels: Values per pixel for a mono and for a color sensor; 0 stands for one number per frame.
         types: Element types offered, the default first. `float32` holds physical values, `uint8` and `uint16` levels
             (`full_level`).
-        unit: What one float step means; "" for colors.
+        unit: Meaning of one float step; "" for colors.
         values: Smallest and largest float; an angle that reaches pi wraps.
         planes: (name, smallest, largest float) of each channel that is a quantity of its own, as of a Stokes vector.
         window: Whether it looks at neighbors of what it needs, rather than at the same pixel only.
@@ -88,7 +88,7 @@ class Product:
 
     @property
     def legend(self) -> str:
-        """What explains its colors: a `bar`, or a `wheel` of angles; "" for images that explain themselves."""
+        """Legend of the colors: a `bar`, or a `wheel` of angles; "" for images that need none."""
         if self.is_light or self.is_number or self.planes:
             return ""
         return "wheel" if not self.unit and "aolp" in self.shows else "bar"

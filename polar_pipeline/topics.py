@@ -29,7 +29,7 @@ NUMBER_TOPICS = {"total_ms": "latency/total_ms", "saturated": "quality/saturated
 
 @dataclass(frozen=True)
 class ProductTopic:
-    """How a product is published.
+    """Topics and element types of a product.
 
     Attributes:
         name: Topic.

@@ -19,7 +19,7 @@ def regular_status(path: Path) -> os.stat_result:
 
     Raises:
         OSError: There is no such file, or it cannot be looked at.
-        ValueError: It is a folder, a pipe or a device, or no file can have such a name.
+        ValueError: The file is a folder, a pipe or a device, or no file can have such a name.
     """
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
@@ -55,7 +55,7 @@ def read_json(path: Path) -> Any:
     """Return the content of a JSON file.
 
     Raises:
-        ValueError: It cannot be read or is not JSON; the message names the file.
+        ValueError: The file cannot be read or is not JSON; the message names the file.
     """
     data = read_limited(path)
     try:

@@ -39,7 +39,7 @@ def replacing(path: Path, force: bool = False) -> Iterator[BinaryIO]:
 
     Raises:
         FileExistsError: There is one, and `force` is false.
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}")
@@ -77,7 +77,7 @@ def replacing_folder(path: Path, force: bool = False) -> Iterator[Path]:
         force: Whether a folder of that name may be replaced; with several that replace it, the last one remains.
 
     Raises:
-        OSError: It cannot be made, or `path` is there already.
+        OSError: The file cannot be made, or `path` is there already.
     """
     partial = partial_path(path)
     new = partial.with_suffix(_NEW)
@@ -112,7 +112,7 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
         purpose: A word in its name.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: The file cannot be made.
     """
     prefix = f"{_PREFIX}{purpose}_"
     remove_leftovers(Path(tempfile.gettempdir()), rf"{prefix}\w+")

@@ -1,4 +1,4 @@
-"""Makes text from outside (messages, files, parameters) safe to show: short, and without control characters.
+"""Text from outside (messages, files, parameters) made safe to show: short, and without control characters.
 
 Logs, diagnostics, error messages and terminals show it only through these functions: an encoding of 8 MB must not
 become a log line of 8 MB, and an escape sequence in a topic's name must not reach a terminal.

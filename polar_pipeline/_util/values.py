@@ -24,7 +24,7 @@ def real(name: str, value: object) -> float:
     Integers and fractions beyond all floats become infinity, whatever their sign.
 
     Raises:
-        ValueError: It is not a number.
+        ValueError: The value is not a number.
     """
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ValueError(f"{name} must be a number, got {quoted(value)}")
@@ -38,7 +38,7 @@ def number(name: str, value: object, low: float, high: float) -> float:
     """Check a real number in [low, high].
 
     Raises:
-        ValueError: It is not a number, NaN, or out of range.
+        ValueError: The value is not a number, NaN, or out of range.
     """
     found = real(name, value)
     if not low <= found <= high:  # NaN is refused too
@@ -50,7 +50,7 @@ def whole_number(name: str, value: object, low: float = -math.inf, high: float =
     """Check a whole number in [low, high], given as an integer or as a float such as 2.0.
 
     Raises:
-        ValueError: It is not a whole number, or out of range.
+        ValueError: The value is not a whole number, or out of range.
     """
     found = real(name, value)
     if not (isinstance(value, Integral) or found % 1 == 0):  # of NaN and infinity it is NaN
@@ -64,7 +64,7 @@ def truth(name: str, value: object) -> bool:
     """Check a Boolean of Python or NumPy, or one of the integers 0 and 1.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: The value is something else.
     """
     if not isinstance(value, (bool, np.bool_, Integral)) or value not in (0, 1):
         raise ValueError(f"{name} must be true or false, got {quoted(value)}")
@@ -75,7 +75,7 @@ def choice(name: str, value: object, allowed: Tuple[str, ...]) -> str:
     """Check that a word is one of the allowed words.
 
     Raises:
-        ValueError: It is not one of them.
+        ValueError: The value is not one of them.
     """
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {quoted(value)}")

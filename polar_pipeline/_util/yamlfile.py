@@ -18,7 +18,7 @@ MAX_DEPTH = 40
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """The safe loader, which refuses a key that occurs twice: ROS merges what lies below both keys.
+    """Safe loader that refuses repeated keys, since ROS merges the values below both.
 
     Two kinds of values are read as ROS's own parser reads them: a date is text, and 1e-3 is a number.
     """
@@ -47,7 +47,7 @@ def read_yaml(path: Path) -> Any:
     """Read a YAML file as `yaml.safe_load`, but leave dates as text and read 1e-3 as a number.
 
     Raises:
-        ValueError: It cannot be read, is not one YAML document, names a key twice, or is too large: more than
+        ValueError: The file cannot be read, is not one YAML document, names a key twice, or is too large: more than
             `MAX_NODES` values or `MAX_DEPTH` levels; the message names the file.
     """
     data = read_limited(path)

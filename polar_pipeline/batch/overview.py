@@ -90,7 +90,7 @@ def write_overview(folder: Path, outcomes: Iterable[Outcome], facts: Mapping[str
     recording one that failed.
 
     Args:
-        folder: Of the batch.
+        folder: Folder of the batch.
         outcomes: Its recordings.
         facts: Name -> value, listed after the totals.
 

@@ -26,7 +26,7 @@ def has_stamp(product: str) -> bool:
 
 @dataclass
 class FrameBlock:
-    """Frames that were sent without a pause, and what came back of them.
+    """Frames that were sent without a pause, and the messages that came back.
 
     Attributes:
         arrived: Product -> stamp -> when it reached the viewer, in nanoseconds; every product asked for has an entry.

@@ -1,4 +1,4 @@
-"""Measures this package's node as a robot runs it: between a camera and a viewer, over the real middleware."""
+"""Measurement of the node as a robot runs it: between a camera and a viewer, over the real middleware."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def measure(
     """Measure this package's node on this machine: at a camera's rate, and at full speed.
 
     Args:
-        backend: As the node's parameter.
-        sensor: As the node's parameter.
+        backend: Parameter `backend` of the node.
+        sensor: Parameter `sensor` of the node.
         size: (width, height) of the raw frames, 8 bit.
-        products: What is subscribed to.
+        products: Products to subscribe to.
         rate: Frames per second.
-        seconds: Of each of the two.
+        seconds: Duration of each measurement.
         say: Takes lines about what is done and waited for.
 
     Returns:

@@ -58,7 +58,7 @@ _LIBC = ctypes.CDLL(None)
 
 @dataclass(frozen=True)
 class CameraLoad:
-    """How the camera sends: `rate` frames a second, or, with 0, whenever fewer than `in_flight` are unanswered."""
+    """Load by the camera: `rate` frames per second, or with 0 at most `in_flight` unanswered frames."""
 
     rate: float = 0.0
     in_flight: int = 1

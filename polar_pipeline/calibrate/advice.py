@@ -1,4 +1,4 @@
-"""What was not as it should be in a session, as texts that say what to do."""
+"""Warnings about a session, which say what to do."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def about_frames(
         dark: The dark frames.
         black: Mean black level as a share of full scale.
         brightest: Value that 1 % of the pixels exceed at their brightest setting, as a share of full scale.
-        noise: Of the sensor.
+        noise: Noise of the sensor.
         full_scale: Raw number of a saturated pixel.
     """
     found = []
@@ -180,7 +180,7 @@ def about_polarizer(
         polarizer: The fit.
         means: (J, K) that it was fitted to.
         sensor: The mosaic.
-        names: Of the settings.
+        names: Names of the settings.
         known: Their angles in degrees, or None.
     """
     found = []

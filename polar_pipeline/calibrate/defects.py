@@ -1,4 +1,4 @@
-"""Finds defective pixels: outliers of their black level, noise, gain, angle, extinction ratio or fit."""
+"""Defective pixels: outliers of their black level, noise, gain, angle, extinction ratio or fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the sums over a session's frames to the calibration of the sensor."""
+"""Estimation of a sensor's calibration from the sums over a session's frames."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _MAX_EXTINCTION = 10_000.0
 
 @dataclass(frozen=True)
 class SessionFacts:
-    """What the frames of a session do not say.
+    """Session metadata that is not in the frames.
 
     Attributes:
         sensor: The mosaic in the sensor's own readout.
         offset: (x, y) of the frames' first pixel in that readout.
-        bit_depth: Of the frames.
+        bit_depth: Bit depth of the frames.
         is_flat_field: Whether the gain is to correct the lens shading and the lamp too.
-        temperature: Of the sensor in degrees Celsius, if known.
+        temperature: Temperature of the sensor in degrees Celsius, if known.
         exposure: Exposure time in ms, if known.
     """
 
@@ -47,11 +47,11 @@ class SessionFacts:
 
 @dataclass(frozen=True, eq=False)
 class CalibrationResult:
-    """A calibration, and what was found with it; images are (H, W) in the order of the sensor's own readout.
+    """A calibration and its diagnostics; images are (H, W) in the order of the sensor's own readout.
 
     Attributes:
         calibration: The calibration.
-        gain: Of each pixel relative to the light nearby; 1 on average.
+        gain: Gain of each pixel relative to the light nearby; 1 on average.
         angle: By how much the polarizer of each pixel is turned from its nominal angle, in degrees.
         extinction: Extinction ratio, at most 10 000.
         black: Black level as a share of full scale.
@@ -66,9 +66,9 @@ class CalibrationResult:
         frames: Number of their frames.
         dark_frames: Number of dark frames.
         noise: Full well and read noise; None if the frames do not tell.
-        points: Of the photon transfer curve, which `noise` was fitted to.
+        points: Points of the photon transfer curve, which `noise` was fitted to.
         errors: Expected errors of DoLP and AoLP.
-        warnings: What was not as it should be, with advice.
+        warnings: Warnings with advice.
     """
 
     calibration: Calibration
@@ -96,10 +96,10 @@ def calibrate(sums: SessionSums, angles: Mapping[str, Optional[float]], facts: S
     """Estimate the calibration of a sensor.
 
     Args:
-        sums: Of the frames, in the order of the sensor's own readout.
+        sums: Sums of the frames, in the order of the sensor's own readout.
         angles: Angle of each setting in degrees, in the convention of AoLP; None where it is unknown. If any is, all
             are estimated, and those given only fix the rotation of all.
-        facts: Of the session.
+        facts: Facts of the session.
 
     Raises:
         ValueError: Dark frames or enough angles are missing, there is no light, or too many pixels are unusable; the

@@ -1,4 +1,4 @@
-"""The smooth part of the light on the sensor: the lamp's and the lens's, which a calibration keeps."""
+"""The smooth part of the light on the sensor, by lamp and lens, which a calibration keeps."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def block_means(image: np.ndarray, used: np.ndarray, side: int) -> np.ndarray:
     Args:
         image: (H, W).
         used: (H, W) bool.
-        side: Of a block in pixels; those at the right and the bottom may be smaller.
+        side: Side of a block in pixels; those at the right and the bottom may be smaller.
 
     Returns:
         (h, w) float64.

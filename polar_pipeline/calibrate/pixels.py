@@ -1,4 +1,4 @@
-"""Least squares of every pixel: what it makes of the light behind the polarizer."""
+"""Least squares of every pixel: its response to the light behind the polarizer."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def site_means(
     """Compute the mean signal of the mosaic's sites at each setting, and find the pixels that react to the polarizer.
 
     Args:
-        sums: Of the session.
-        settings: Of the polarizer.
+        sums: Sums of the session.
+        settings: Settings of the polarizer.
         black: (H, W), black level.
         used: (H, W) bool: pixels that count.
 
@@ -94,7 +94,7 @@ def designs(
         sensor: The mosaic.
         polarizer: The settings.
         frames: (K,) number of frames.
-        noise: Of the sensor; None if it is not known.
+        noise: Noise of the sensor; None if it is not known.
         level: One level as a share of full scale.
     """
     basis = polarizer.basis()

@@ -86,7 +86,7 @@ def fit_polarizer(means: np.ndarray, sensor: Sensor, known: Sequence[Optional[fl
 
 
 class _Fit(NamedTuple):
-    """Gauss-Newton on the lamp factors, the terms of the sites and, if not known, the angles."""
+    """Gauss-Newton fit of the lamp factors, the terms of the sites and, if unknown, the angles."""
 
     means: np.ndarray
     nominal: np.ndarray

@@ -50,7 +50,7 @@ class _Quantity(NamedTuple):
         image: (H, W) from the result.
         is_harmonic: Whether the map shows harmonic means.
         differs: Whether it may differ from pixel to pixel, so that a map of single pixels makes sense.
-        text: How to read its figures.
+        text: Explanation of the figures.
     """
 
     name: str
@@ -133,7 +133,7 @@ def render_calibration(result: CalibrationResult, source: str) -> str:
     """Render the report as HTML; the same result gives the same text.
 
     Args:
-        result: What to show.
+        result: Result to show.
         source: Name of the session's folder or recording.
     """
     used = result.causes == 0

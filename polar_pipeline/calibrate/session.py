@@ -1,4 +1,4 @@
-"""Reads the frames of a calibration session: a folder of pictures, or a recording with a table of its angles."""
+"""Frames of a calibration session: a folder of pictures, or a recording with a table of its angles."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class SessionFrame(NamedTuple):
     """A frame of a session.
 
     Attributes:
-        setting: Of the polarizer, or `DARK`.
-        name: Where it is, for messages.
+        setting: Setting of the polarizer, or `DARK`.
+        name: Place of the frame, for messages.
         frame: The mosaic as recorded.
     """
 
@@ -72,7 +72,7 @@ def open_session(
     Args:
         path: A folder with pictures of dark frames in `dark`, and of the others in folders or files named by the angle
             in degrees (`045.0/3.png`, `angle_045/3.png`, `light/045.0_3.png`); or a recording.
-        options: Of the frames: bit depth and alignment.
+        options: Options of the frames: bit depth and alignment.
         table: File of angles (`anglefile`); for a folder by default its `angles.csv`, if there is one. A recording
             needs one.
         are_unknown: Whether the names of files and folders only say which frames belong together.
@@ -112,7 +112,7 @@ def add_frames(frames: Iterable[SessionFrame], options: Options) -> SessionSums:
     """Sum the frames of a session in the order of the sensor's own readout.
 
     Args:
-        frames: Of the session.
+        frames: Frames of the session.
         options: Sensor, offset and flips of the frames.
 
     Raises:

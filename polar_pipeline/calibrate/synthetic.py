@@ -1,4 +1,4 @@
-"""Synthetic calibration sessions: what a simulated sensor records of dark and of a rotated polarizer."""
+"""Synthetic calibration sessions: dark frames, and frames of a rotated polarizer, by a simulated sensor."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Bench:
     """A lamp and a polarizer before the camera.
 
     Attributes:
-        angles: Of the polarizer in degrees, in the order of the session.
-        frames: Of each angle.
+        angles: Angles of the polarizer in degrees, in the order of the session.
+        frames: Number of frames at each angle.
         dark_frames: Before them.
         light: S0 behind the polarizer, 0 to 1: the brightest pixels reach this share of full scale.
         drift: By which share the lamp becomes darker from the first angle to the last.
@@ -59,9 +59,9 @@ def synthetic_session(camera: SimulatedSensor, bench: Bench, bit_depth: int, see
 
     Args:
         camera: The sensor.
-        bench: What is before it.
+        bench: Lamp and polarizer in front of the sensor.
         bit_depth: 8 to 16.
-        seed: Of the noise.
+        seed: Seed of the noise.
     """
     rng = np.random.default_rng(seed)
     for number in range(bench.dark_frames):
@@ -76,7 +76,7 @@ def picture_name(bench: Bench, frame: SyntheticFrame, has_angles: bool = True) -
     """Return the path of a frame in a session's folder.
 
     Args:
-        bench: Of the session.
+        bench: Bench of the session.
         frame: The frame.
         has_angles: Whether names say the angle, or only which frames belong together.
     """

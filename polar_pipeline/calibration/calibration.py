@@ -45,9 +45,9 @@ class Calibration:
         sensor: The mosaic.
         offset: (x, y) of the first pixel in the sensor's own readout.
         codes: (H, W) uint32, the parameters of a pixel by `quantization.FIELDS`; read-only.
-        scales: What the codes mean.
+        scales: Scales of the codes.
         defects: (n, 2) int32, read-only: row and column of the pixels that cannot be used, in rising order.
-        bit_depth: Of the frames that it was measured from.
+        bit_depth: Bit depth of the frames that it was measured from.
         facts: How it was measured, and the sensor's noise: what JSON can hold.
         digest: SHA-256 of everything else, as hexadecimal digits.
         corrections: Those in use; of `correction.correction_for` alone.
@@ -91,12 +91,12 @@ class Calibration:
         """Build the calibration with these parameters, rounded to 32 bits per pixel.
 
         Args:
-            parameters: Of every pixel, in the order of the sensor's own readout.
+            parameters: Parameters of every pixel, in the order of the sensor's own readout.
             sensor: The mosaic.
             offset: (x, y) of the first pixel in that readout.
             defects: (H, W) bool: pixels that cannot be used; their parameters do not count. None if there are none.
-            bit_depth: Of the frames that it was measured from.
-            facts: How it was measured.
+            bit_depth: Bit depth of the frames that it was measured from.
+            facts: Description of the measurement.
 
         Raises:
             ValueError: Parameters are not finite, or there are too many pixels, or too many of them are defective.

@@ -1,4 +1,4 @@
-"""What a frame needs of a calibration: the parameters of its region, in the order of its pixels."""
+"""The correction of frames by a calibration: the parameters of a region, in the order of the frame's pixels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Correction:
 
     Attributes:
         codes: (H, W) uint32, C-contiguous, by `quantization.FIELDS`; those of a replaced pixel are the other one's.
-        scales: What the codes mean.
+        scales: Scales of the codes.
         phase: (row, column), 0 or 1 each: pixels (y, x) of one superpixel have the same ``(y + row) // 2`` and
             ``(x + column) // 2``.
         defects: (rows, columns) of the pixels that are replaced.
@@ -67,7 +67,7 @@ def correction_for(
     """Return the correction for frames of one region and readout, which the calibration keeps.
 
     Args:
-        calibration: Of the sensor.
+        calibration: Calibration of the sensor.
         offset: (x, y) of the frame's first pixel in the sensor's own readout, before any flip.
         flip: (ReverseX, ReverseY).
         shape: (height, width) of the frame.

@@ -36,12 +36,12 @@ def save_calibration(path: Path, calibration: Calibration, force: bool = False) 
     """Write a calibration: complete, or not at all.
 
     Args:
-        path: Of the file.
-        calibration: What to write.
+        path: Path of the file.
+        calibration: Calibration to write.
         force: Whether to replace a file that exists.
 
     Raises:
-        OSError: It cannot be written; `FileExistsError` if there is one already.
+        OSError: The file cannot be written; `FileExistsError` if there is one already.
     """
     header = {"version": VERSION, "digest": calibration.digest, **calibration.header()}
     data = np.frombuffer(json.dumps(header, sort_keys=True).encode(), np.uint8)

@@ -13,7 +13,7 @@ import numpy as np
 
 
 class Scale(NamedTuple):
-    """What the code of a number means: ``lowest + step * code``."""
+    """Linear scale of a number's codes: ``lowest + step * code``."""
 
     lowest: float
     step: float

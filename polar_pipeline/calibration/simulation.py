@@ -1,4 +1,4 @@
-"""Simulated sensors: no two pixels alike, as on real ones; what they record, and the parameters that correct it.
+"""Simulated sensors with individual pixels: their frames, and the parameters that correct them.
 
 They extend the forward model of `sensor.forward`, and lie here because they know the parameters of a calibration.
 """
@@ -24,7 +24,7 @@ _LEAKAGE = (0.05, 0.5)
 
 @dataclass(frozen=True)
 class Deviations:
-    """How the pixels of a sensor deviate from ideal ones; normal distributions by mean and standard deviation.
+    """Deviations of a sensor's pixels from ideal ones: normal distributions by mean and standard deviation.
 
     Attributes:
         gain: Relative standard deviation of the gain.
@@ -150,7 +150,7 @@ def simulate_sensor(
     Args:
         sensor: The mosaic.
         shape: (height, width) in pixels.
-        seed: Of the random numbers.
+        seed: Seed of the random numbers.
         deviations: How its pixels deviate; by default as in `Deviations`.
 
     Raises:

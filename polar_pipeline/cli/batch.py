@@ -159,7 +159,7 @@ def _ended_by_second_signal(folder: Path) -> Iterator[None]:
     While it is closed, a cluster of Dask would wait for its own time limits.
 
     Args:
-        folder: Of the batch; what the workers left incomplete there is removed.
+        folder: Folder of the batch; what the workers left incomplete there is removed.
     """
     from polar_pipeline.batch.results import clean
 

@@ -56,7 +56,7 @@ _PARSERS: Dict[type, Callable[[str], object]] = {int: parse_integer, float: pars
 
 
 class _SetOpposite(argparse.Action):
-    """Sets a truth value of an option, or the one of a pair whose number is `const`, to the opposite of its default."""
+    """Action that inverts the default of a truth value, or of the value of a pair whose index is `const`."""
 
     def __call__(self, _: object, namespace: argparse.Namespace, *__: object) -> None:
         default = OPTIONS[self.dest].default

@@ -71,7 +71,7 @@ def open_reference(values: argparse.Namespace, stack: ExitStack) -> Optional[Gol
     """Open the recording until the stack is closed, or return None if none is given.
 
     Raises:
-        SourceError: It cannot be read or holds no products.
+        SourceError: The recording cannot be read or holds no products.
     """
     return stack.enter_context(open_golden(values.reference, values.max_bytes)) if values.reference else None
 

@@ -112,14 +112,14 @@ def _address(array: Optional[np.ndarray]) -> Optional[int]:
 
 
 class FrameArguments:
-    """A frame as the kernels take it, and the arrays that they write to.
+    """Argument of the kernels for one frame, and the arrays that they write to.
 
     Args:
         raw: The mosaic.
-        plan: What to compute.
-        options: How.
+        plan: Plan of the products.
+        options: Options of the pipeline.
         sampling: The map of the output; None where outputs have the pixels of the Stokes image.
-        buffers: Where arrays come from.
+        buffers: Source of reused arrays.
 
     Attributes:
         frame: For `Kernels.compute`, which reads and writes arrays that this object keeps.
@@ -219,10 +219,10 @@ class FrameArguments:
         """Fill in the memory of the products.
 
         Args:
-            to: What is filled.
+            to: Structure to fill.
             scale: One unit of an angle's intensity as a share of full scale.
             min_total: Smallest sum of the four angles, in such units, that has a polarization.
-            noise: That of the frame; None if no product depends on it.
+            noise: Noise of the frame; None if no product depends on it.
         """
         options = self._options
         to.scale, to.min_total, to.polarizer_shares, to.fading = scale, min_total, options.polarizer, options.fading
@@ -258,7 +258,7 @@ class FrameArguments:
         """Have the first of `compared` compared with another image.
 
         Args:
-            other: Of the same shape and type.
+            other: Array of the same shape and type.
             outside: (h, w) uint8, not 0 where the images have no values; None where there are none.
         """
         options, to = self._options, self.frame.similarity

@@ -29,11 +29,11 @@ _REFERENCE_BYTES = 500
 
 
 class CpuBackend:
-    """Runs a plan on frames.
+    """Backend that runs a plan on the CPU.
 
     Args:
-        plan: What to compute.
-        options: How.
+        plan: Plan of the products.
+        options: Options of the pipeline.
         threads: Threads to use; 0 for one per core.
     """
 
@@ -58,7 +58,7 @@ class CpuBackend:
 
     @property
     def device(self) -> str:
-        """What it runs on, as text."""
+        """Description of the processor, threads and kernels."""
         if self._kernels is None:
             return f"cpu ({platform.machine()}, float64 reference: slow)"
         return f"cpu ({platform.machine()}, {self._threads} threads, compiled, {self._kernels.level})"

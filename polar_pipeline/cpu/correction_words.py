@@ -72,7 +72,7 @@ def correction_words(correction: Correction, sensor: Sensor) -> Optional[np.ndar
     They are made once for each correction: half a second for 5 megapixels, which then take 21 MB.
 
     Args:
-        correction: Of frames of a mono sensor.
+        correction: Correction of frames of a mono sensor.
         sensor: Its layout as seen in these frames.
     """
     if correction not in _packed:
@@ -97,8 +97,8 @@ def _numbers(
     """Return the gain less 1, the black level times the gain, and the factors of the diagonals.
 
     Args:
-        correction: Of the frame.
-        diagonals: What the factors are.
+        correction: Correction of the frame.
+        diagonals: Factors of the differences along diagonals.
         first: Row of superpixels.
         shape: Rows from there on, and blocks.
         columns: Superpixels in a row; the last block repeats the last of them.

@@ -1,4 +1,4 @@
-"""What kernels are compiled with and called with: preprocessor definitions and the structures of their arguments.
+"""Preprocessor definitions of the kernels, and the structures of their arguments.
 
 The counterpart of `kernels/frame.cuh`, `kernels/transform.cuh` and `kernels/ssim.cu`.
 """
@@ -100,7 +100,7 @@ def fill_options(argument: np.ndarray, options: Options, full_scale: int) -> Non
 
     Args:
         argument: A `FRAME_ARGUMENT`.
-        options: How frames are computed.
+        options: Options of the pipeline.
         full_scale: Raw number of a saturated pixel.
     """
     argument["full_scale"], argument["min_intensity"] = full_scale, options.min_intensity

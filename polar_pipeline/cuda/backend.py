@@ -43,10 +43,10 @@ def prepare_launches(
 
     Args:
         driver: The device.
-        works: What the launches do, in order.
-        options: How to compute.
-        buffers: Where pinned arrays for the outputs come from.
-        correction: Of the frames, with a calibration; it has to outlive the result.
+        works: Works of the launches, in order.
+        options: Options of the pipeline.
+        buffers: Source of pinned arrays for the outputs.
+        correction: Correction of the frames, with a calibration; it has to outlive the result.
 
     Raises:
         CompileError: A kernel does not compile.
@@ -92,10 +92,10 @@ def _measure(prepared: PreparedLaunches, works: Tuple[Work, ...], options: Optio
 
 
 class CudaBackend:
-    """Computes frames.
+    """Backend that computes frames on a GPU.
 
     Args:
-        options: What to compute and how.
+        options: Options of the pipeline.
         driver: The GPU; by default the first.
 
     Raises:
@@ -124,7 +124,7 @@ class CudaBackend:
 
     @property
     def device(self) -> str:
-        """What it runs on, as text; on an integrated GPU, once measured, also which kind of memory it uses."""
+        """Description of the GPU; for an integrated one, once measured, with the kind of memory."""
         facts = [self._driver.name, self._driver.device.arch]
         if self._driver.device.integrated and self._prepared:
             latest = list(self._prepared.values())[-1]
@@ -210,7 +210,7 @@ class CudaBackend:
             reference: (h, w) float32 that SSIM compares S0/2 with, in mode `reference`; uploaded when it changes.
 
         Raises:
-            CompileError: Its kernel does not compile.
+            CompileError: The kernel does not compile.
             DeviceMemoryError: The device is too small.
             DeviceLostError: The device stopped working.
             FrameError: The frame has pixels that the calibration lacks.
@@ -231,7 +231,7 @@ class CudaBackend:
 
         Raises:
             DeviceLostError: The device stopped working.
-            RuntimeError: Its result was taken before, or the backend is closed.
+            RuntimeError: The frame's result was taken before, or the backend is closed.
         """
         return ticket.finish()
 

@@ -30,7 +30,7 @@ def fill_argument(argument: np.ndarray, correction: Correction, codes: int) -> N
 
     Args:
         argument: A `FRAME_ARGUMENT` that has its full scale.
-        correction: Of the frame.
+        correction: Correction of the frame.
         codes: Address of its codes on the device.
     """
     argument["codes"], argument["one"] = codes, 1
@@ -58,7 +58,7 @@ class DeviceCorrection:
 
     Args:
         driver: The device.
-        correction: Of the frames.
+        correction: Correction of the frames.
 
     Raises:
         DeviceMemoryError: The device is too small.

@@ -1,4 +1,4 @@
-"""GPUs as rows: what a kernel may use there."""
+"""GPUs and their limits, one row each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Device:
     Attributes:
         name: Key of its row, and of its tuned schedules (`<name>.json`).
         arch: Compute capability as the compiler calls it: `sm_72`; `compute_72` for PTX.
-        multiprocessors: How many it has.
+        multiprocessors: Number of multiprocessors.
         shared_per_block: Shared memory that a block may have, opt-in included, bytes.
         shared_per_multiprocessor: Shared memory of all blocks on one multiprocessor, bytes.
         registers_per_multiprocessor: 32-bit registers.

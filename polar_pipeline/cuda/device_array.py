@@ -12,10 +12,10 @@ class DeviceArray:
 
     Args:
         driver: The device.
-        array: What is copied.
+        array: Array to copy.
 
     Attributes:
-        pointer: Its address.
+        pointer: Address of the copy.
 
     Raises:
         DeviceMemoryError: The device is too small.

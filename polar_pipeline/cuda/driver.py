@@ -1,4 +1,4 @@
-"""The calls to CUDA that the backend needs, with errors that say what happened. The only module that imports CuPy.
+"""Calls to CUDA, with errors that say what happened. The only module that imports CuPy.
 
 CuPy's own arrays, pools and streams are not used: what is allocated here is freed at a known time, also on a lost
 device.
@@ -51,25 +51,25 @@ class CompileError(RuntimeError):
 
 
 class DeviceError(RuntimeError):
-    """A call to the GPU failed."""
+    """Failed call to the GPU."""
 
 
 class DeviceMemoryError(DeviceError):
-    """The GPU, or the memory that it shares with the CPU, is too small; a backend that needs less may work."""
+    """Lack of memory on the GPU, or shared with the CPU; a backend that needs less may work."""
 
 
 class DeviceLostError(DeviceError):
-    """The GPU stopped working for this process: nothing computed on it can be trusted or waited for any more."""
+    """Loss of the GPU for this process: its results cannot be trusted or waited for."""
 
 
 class _Attribute(ctypes.Structure):
-    """CUlaunchAttribute with a number as its value."""
+    """Structure CUlaunchAttribute with a number as its value."""
 
     _fields_ = [("id", ctypes.c_uint), ("_pad", ctypes.c_uint), ("value", ctypes.c_int), ("_room", ctypes.c_char * 60)]
 
 
 class _LaunchConfig(ctypes.Structure):
-    """CUlaunchConfig."""
+    """Structure CUlaunchConfig."""
 
     _fields_ = [
         ("grid", ctypes.c_uint * 3),
@@ -103,7 +103,7 @@ def import_cupy() -> Any:
     """Import CuPy.
 
     Raises:
-        RuntimeError: It cannot be imported.
+        RuntimeError: CuPy cannot be imported.
     """
     if "cupy" not in sys.modules:
         try:
@@ -134,7 +134,7 @@ def device_count() -> int:
 
 
 class Driver:
-    """A GPU of those that this process may see (`CUDA_VISIBLE_DEVICES`).
+    """One of the GPUs that this process may see (`CUDA_VISIBLE_DEVICES`).
 
     Args:
         device: The device to treat it as, with its schedules and use of host memory; by default the one that it is.
@@ -142,7 +142,7 @@ class Driver:
 
     Attributes:
         name: The manufacturer's name of the GPU.
-        device: Its limits.
+        device: Limits of the GPU.
 
     Raises:
         DeviceError: There is no GPU, or no driver for it.
@@ -304,7 +304,7 @@ class Driver:
             shared: Dynamic shared memory that launches will ask for, bytes.
 
         Raises:
-            CompileError: It does not compile, or there is nothing to compile it with.
+            CompileError: The source does not compile, or there is nothing to compile it with.
             FileNotFoundError: There is no such kernel.
             StoppedError: This process was asked to end.
         """

@@ -1,4 +1,4 @@
-"""The kernels: what each can do, the schedules to choose from, and what these take. Another kernel is another row."""
+"""The registry of kernels, one row each: supported works, schedules, and their resources."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Need = Tuple[str, Callable[[Any], bool]]
 
 @dataclass(frozen=True, order=True)
 class Schedule:
-    """How one launch does its work.
+    """Schedule of one launch: kernel, threads, tile, rows.
 
     Attributes:
         kernel: Stem of the file in `kernels/`.
@@ -73,7 +73,7 @@ class Kernel(ABC, Generic[_WorkT]):
 
     Attributes:
         name: Stem of its file.
-        needs: What it asks of a work.
+        needs: Requirements on a work.
     """
 
     name: str
@@ -125,9 +125,9 @@ def _loads(work: PolarizationWork, unit: Tuple[int, int], units: int) -> float:
     """Return loaded raw pixels per pixel of the frame; halos are whole quads along x, or superpixels along y.
 
     Args:
-        work: What the launch does.
+        work: Work of the launch.
         unit: Output pixels along x and y of what shares its loads.
-        units: How many there are.
+        units: Number of units.
     """
     (x, y), reach, step = unit, work.halos, work.step
     halo_y = round_up(sum(reach), 2) if work.calibrated else sum(reach)
@@ -140,9 +140,9 @@ class Marching(Kernel[PolarizationWork]):
     """A kernel whose threads make a few columns each and march down rows, with their lines in registers or in a ring.
 
     Attributes:
-        window: As in `Schedule`.
+        window: Window of a `Schedule`.
         pixels: Output pixels that a thread can make along x.
-        threads: Of a block.
+        threads: Threads of a block.
         rows: Rows that a thread can march down.
         lanes: Lanes of a warp that store what they make, by pixels; the others are neighbors.
         staging: Bytes of shared memory of a block.

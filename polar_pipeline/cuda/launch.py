@@ -39,11 +39,11 @@ class CompiledLaunch:
 
     Args:
         driver: The device.
-        launch: What the kernel does and how.
+        launch: Work and schedule of the kernel.
 
     Attributes:
-        schedule: How.
-        spilled_bytes: Of each thread, what its registers cannot hold.
+        schedule: Schedule of the work.
+        spilled_bytes: Spilled bytes of each thread, what its registers cannot hold.
 
     Raises:
         CompileError: The kernel does not compile.
@@ -94,8 +94,8 @@ class TransformLaunch:
 
     Args:
         driver: The device.
-        work: What it does.
-        options: How to compute, with a geometry.
+        work: Work of the launch.
+        options: Options of the pipeline, with a geometry.
         full_scale: Raw number of a saturated pixel.
 
     Attributes:
@@ -153,7 +153,7 @@ class SsimLaunch:
 
     Args:
         driver: The device.
-        work: What it does.
+        work: Work of the launch.
         outside: (height, width) uint8, not 0 where the images have no values; None where there are no such pixels.
 
     Attributes:
@@ -208,7 +208,7 @@ def _masks(work: SsimWork, outside: Optional[np.ndarray]) -> Dict[str, np.ndarra
     """Return the mask of the map, and the numbers of pixels with a value in its blocks and in all.
 
     Args:
-        work: What the launch does.
+        work: Work of the launch.
         outside: (height, width), not 0 where the images have no values; None where there are no such pixels.
     """
     (height, width), stride = work.map_size, work.stride

@@ -23,10 +23,10 @@ class Sizes:
     """Bytes that one frame takes.
 
     Attributes:
-        raw: Of the raw frame.
-        outputs: Of each output that comes back to the host.
-        scratch: Of each array that stays on the device.
-        reference: Of the image that SSIM compares with; 0 without.
+        raw: Bytes of the raw frame.
+        outputs: Bytes of each output that comes back to the host.
+        scratch: Bytes of each array that stays on the device.
+        reference: Bytes of the image that SSIM compares with; 0 without one.
     """
 
     raw: int
@@ -39,7 +39,7 @@ def device_bytes(sizes: Sizes, maps_host: bool) -> int:
     """Return the device memory that a ring of slots takes.
 
     Args:
-        sizes: What one frame takes.
+        sizes: Memory of one frame.
         maps_host: Whether kernels work on pinned host memory directly; then the device has no copy of it.
     """
     shared = 0 if maps_host else sizes.raw + sizes.reference + sum(sizes.outputs.values())
@@ -88,7 +88,7 @@ class Slot:
 
     Args:
         driver: The device.
-        sizes: What the frame takes.
+        sizes: Memory of the frame.
         maps_host: Whether kernels work on pinned host memory, rather than on copies in device memory.
 
     Attributes:
@@ -155,7 +155,7 @@ class FrameBuffers:
 
     Args:
         driver: The device.
-        sizes: What one frame takes.
+        sizes: Memory of one frame.
         maps_host: Whether kernels work on pinned host memory, rather than on copies in device memory.
 
     Raises:

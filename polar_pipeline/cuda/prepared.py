@@ -36,7 +36,7 @@ ROW_ALIGNMENT = 16
 
 @dataclass(frozen=True)
 class FrameInFlight:
-    """A frame that the device is working on.
+    """Frame that is computed on the device.
 
     Attributes:
         slot: Its place in memory.
@@ -55,7 +55,7 @@ class _Reference:
     """The image that SSIM compares with in mode `reference`; a slot takes it over when it has changed.
 
     Args:
-        dtype: As what SSIM reads it.
+        dtype: Element type in which SSIM reads it.
     """
 
     def __init__(self, dtype: str) -> None:
@@ -80,10 +80,10 @@ class PreparedLaunches:
 
     Args:
         driver: The device.
-        works: What they do, in order: `make_works`.
-        options: How to compute.
+        works: Works of the launches in order, by `make_works`.
+        options: Options of the pipeline.
         maps_host: Whether kernels work on pinned host memory, rather than on copies in device memory.
-        correction: Of the frames, with a calibration; it has to outlive this.
+        correction: Correction of the frames, with a calibration; it has to outlive this.
 
     Attributes:
         maps_host: The same.
@@ -174,7 +174,7 @@ class PreparedLaunches:
 
         Args:
             rows: (H, ...) pixels or packed bytes.
-            buffers: Where pinned arrays for the outputs come from.
+            buffers: Source of pinned arrays for the outputs.
             reference: (h, w) float32 that SSIM compares S0/2 with, in mode `reference`.
             is_pinned: Whether the device can read `rows` where they lie.
 
@@ -277,7 +277,7 @@ class PreparedLaunches:
 
         Raises:
             DeviceLostError: The device stopped working.
-            RuntimeError: Its result was taken before, or this is closed.
+            RuntimeError: The frame's result was taken before, or this is closed.
         """
         if frame.slot.hold is not frame.arrays:
             raise RuntimeError("the frame is not in flight: its result was taken, or its pipeline closed")

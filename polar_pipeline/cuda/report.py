@@ -1,4 +1,4 @@
-"""What `polar-pipeline plan` shows: operators, launches, schedules, bytes; needs neither a GPU nor CuPy."""
+"""Report of `polar-pipeline plan`: operators, launches, schedules, bytes; needs neither a GPU nor CuPy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from polar_pipeline.plan import GEOMETRY, OPERATORS, Stage, geometry_stages, mak
 
 @dataclass(frozen=True)
 class PlanReport:
-    """What is computed on a device, and how.
+    """Launches of some options on a device.
 
     Attributes:
         device: The GPU.
@@ -35,8 +35,8 @@ def plan_report(options: Options, device: Device, raw_format: str, size: Tuple[i
     """Describe the launches of some options on a device.
 
     Args:
-        options: What to compute and how.
-        device: Where.
+        options: Options of the pipeline.
+        device: Device that computes.
         raw_format: A key of `CAMERA_FORMATS`.
         size: (width, height) of the frame.
 

@@ -1,4 +1,4 @@
-"""The map of an output as `transform.cu` reads it, and its copy on the device."""
+"""Sampling map of an output in the layout of `transform.cu`, and its copy on the device."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def pack_map(sampling: SamplingMap, work: TransformWork, schedule: Schedule) -> 
 
     Args:
         sampling: The map.
-        work: What the launch does.
-        schedule: How.
+        work: Work of the launch.
+        schedule: Schedule of the work.
     """
     assert sampling.positions is not None
     assert sampling.turns is not None

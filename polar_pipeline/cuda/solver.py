@@ -1,4 +1,4 @@
-"""From options to launches: what each launch of a frame has to do, and by which schedule.
+"""Launches of some options: the works of a frame, and the best schedule of each.
 
 Hard constraints prune a kernel's schedules, measured schedules come first, and a page of arithmetic orders the others:
 the bytes that a schedule moves with its halos, and how well its blocks fill the device. All schedules give the same
@@ -36,9 +36,9 @@ class Launch:
     """One launch of a frame.
 
     Attributes:
-        work: What it does.
-        schedule: How.
-        device: Where.
+        work: Work of the launch.
+        schedule: Schedule of the work.
+        device: Device that computes.
         basis: Why: `measured` by this user (`polar-pipeline tune`), `shipped` for the architecture, or `solved`.
         measured_us: Microseconds that it took when it was measured; None if it was not.
     """
@@ -51,7 +51,7 @@ class Launch:
 
     @property
     def kernel(self) -> AnyKernel:
-        """The kernel that does it."""
+        """The kernel of the launch."""
         return KERNELS[self.schedule.kernel]
 
     @property
@@ -92,7 +92,7 @@ def make_works(options: Options, raw_format: str, full_scale: int, shape: Tuple[
     """Return the works of a frame in order: polarization, then a geometry and SSIM if requested.
 
     Args:
-        options: What to compute and how.
+        options: Options of the pipeline.
         raw_format: A key of `CAMERA_FORMATS`.
         full_scale: Raw number of a saturated pixel.
         shape: (height, width) of the mosaic.

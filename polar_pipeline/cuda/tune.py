@@ -1,4 +1,4 @@
-"""What `polar-pipeline tune` does: measures the schedules of launches with Kernel Tuner."""
+"""Measurement of schedules with Kernel Tuner, for `polar-pipeline tune`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
     is timed, its outputs must equal those of its kernel's first configuration.
 
     Args:
-        options: What to compute and how.
+        options: Options of the pipeline.
         device_name: The device that the file is for: the one of this machine.
         raw_format: A key of `CAMERA_FORMATS`.
         size: (width, height) of the frame.
@@ -53,7 +53,7 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
         RuntimeError: Kernel Tuner, CuPy or the device is missing, or two schedules give different results.
         FrameError: The frame has pixels that the calibration lacks.
         OSError: The file cannot be written.
-        ScheduleError: It is broken, or no schedule fits the device.
+        ScheduleError: The file is broken, or no schedule fits the device.
     """
     try:
         cupy: Any = importlib.import_module("cupy")
@@ -89,7 +89,7 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
 
 
 class _Memory:
-    """Arrays where the backend has them: what the host sees lies in pinned host memory where kernels work on that."""
+    """Arrays in the same kinds of memory as those of the backend."""
 
     def __init__(self, cupy: Any, driver: Driver, maps_host: bool) -> None:
         self._cupy = cupy
@@ -123,14 +123,14 @@ class _Trial:
     """A launch on noise on the GPU, and the results of its schedules.
 
     Args:
-        memory: Where its arrays lie.
-        work: What it does.
+        memory: Memory of the arrays.
+        work: Work of the launch.
 
     Attributes:
         work: The same.
         frames: In one launch.
         argument: The kernel's.
-        outputs: What it writes, by name.
+        outputs: Outputs of the launch, by name.
         sums: Those whose last bits depend on the order of additions, and so on the schedule.
     """
 
@@ -190,7 +190,7 @@ class _Trial:
         trial = self
 
         class Prepare(tuner.observers.BenchmarkObserver):  # type: ignore[misc]
-            """Before a configuration is verified: clears its outputs, allows it more than 48 KiB of shared memory."""
+            """Observer that clears the outputs of a configuration, and allows it more than 48 KiB of shared memory."""
 
             def register_device(self, dev: Any) -> None:
                 copy = dev.copy_shared_memory_args

@@ -1,4 +1,4 @@
-"""Files of schedules: those that the package ships for each architecture, and what `polar-pipeline tune` measured."""
+"""Files of schedules: shipped for each architecture, and measured by `polar-pipeline tune`."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _FIELDS = {field.name for field in fields(Schedule)}
 
 
 class ScheduleError(ValueError):
-    """No schedule can run, or a file of schedules is broken; the message gives what is needed and the limit."""
+    """Error for a lack of schedules or a broken file of them; the message gives requirement and limit."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The fastest schedule of a work, and microseconds a frame; None where it was predicted, for a shipped one."""
+    """Fastest schedule of a work, and its microseconds per frame, or None if a shipped one was predicted."""
 
     schedule: Schedule
     us: Optional[float]
@@ -87,8 +87,8 @@ def keep(work: Work, device: Device, best: Measured) -> Path:
         The file.
 
     Raises:
-        OSError: It cannot be written.
-        ScheduleError: It is broken.
+        OSError: The file cannot be written.
+        ScheduleError: The file is broken.
     """
     path = tuned_path(device)
     rows = {**_read(path), (work.key, *work.size): best}
@@ -126,7 +126,7 @@ def _row(row: Any) -> Tuple[Tuple[str, int, int], Measured]:
     """Return a measured schedule in the form of files, and its key, without fields of former versions.
 
     Raises:
-        ValueError: It is not a measured schedule.
+        ValueError: The row is not a measured schedule.
     """
     try:
         work, (width, height), schedule, us = (row[name] for name in ("work", "size", "schedule", "us"))

@@ -1,4 +1,4 @@
-"""What each launch of a frame has to do: the polarization launch, that of a geometry, and SSIM's."""
+"""The works of a frame's launches: polarization, geometry, SSIM."""
 
 from __future__ import annotations
 
@@ -148,8 +148,8 @@ class TransformWork:
 
     Attributes:
         source: (height, width) of the planes.
-        height: Of the outputs.
-        width: Of the outputs.
+        height: Height of the outputs.
+        width: Width of the outputs.
         scale: Samples along each side of an output pixel.
         positions: Whether samples lie between pixels, where a map says; else they are pixels.
         by_columns: Whether neighboring columns of the output lie in neighboring rows of the planes.
@@ -194,12 +194,12 @@ class TransformWork:
 
     @property
     def plane_names(self) -> Tuple[str, ...]:
-        """The planes that it reads, of `PLANES`."""
+        """The planes of `PLANES` that the launch reads."""
         return PLANES if self.has_excess else PLANES[:2]
 
     @property
     def plane_bytes(self) -> Dict[str, int]:
-        """Bytes of memory for each of the planes, with space behind the last one: a row and a pixel without weight."""
+        """Bytes of memory for each plane, with space behind the last one for a row and a pixel without weight."""
         (height, width), number = self.source, np.dtype(self.planes).itemsize
         pixels = height * width * (3 if self.color else 1) + width + 1
         return {name: pixels * number * _VALUES_PER_PIXEL[name][False] for name in self.plane_names}

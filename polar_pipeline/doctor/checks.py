@@ -1,4 +1,4 @@
-"""Checks of what is installed and works, for `polar-pipeline doctor`."""
+"""Checks of libraries, backends, machine, ROS and transport, for `polar-pipeline doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the machine suits the package: versions of libraries that fit each other, CUDA libraries, clocks, buffers.
+"""Checks of the machine: versions of libraries that fit each other, CUDA libraries, clocks, buffers.
 
 Needs the standard library only, so that it works where NumPy or OpenCV cannot be imported.
 """
@@ -43,7 +43,7 @@ class Check:
     """One finding.
 
     Attributes:
-        topic: What was checked.
+        topic: Subject of the check.
         state: `ok`, `missing` (something optional, or what it needs is not here) or `problem` (something to repair).
         text: What was found, and the command that helps.
     """

@@ -32,8 +32,8 @@ class LensCalibration:
     Attributes:
         height: Rows of the raw frames that it is of; 0 for frames of any size.
         width: Columns of these.
-        model: Of `MODELS`.
-        d: Its coefficients.
+        model: One of `MODELS`.
+        d: Coefficients of the model.
         k: (9,) camera matrix of the raw image, row by row.
         r: (9,) rotation from the camera to its rectified axes.
         p: (12,) projection onto the rectified image.
@@ -67,7 +67,7 @@ def make_lens(
 
     Args:
         size: (height, width) of the raw frames; zeros for any.
-        model: Of `MODELS`; "" for a lens without distortion.
+        model: One of `MODELS`; "" for a lens without distortion.
         d: Its coefficients; none for a lens without distortion.
         k: (9,) camera matrix.
         r: (9,) rotation; zeros for none.

@@ -1,4 +1,4 @@
-"""What `scale`, `rotate`, `roi` and `rectify` make of a Stokes image: sizes, and where its pixels come from."""
+"""Geometry by `scale`, `rotate`, `roi` and `rectify`: sizes of outputs, and mappings of their pixels."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ROTATIONS = (0, 90, 180, 270)
 
 @dataclass(frozen=True)
 class Geometry:
-    """How outputs lie over the Stokes image: rectified, then scaled, then rotated, then cut.
+    """Geometry of outputs over the Stokes image: rectified, then scaled, then rotated, then cut.
 
     Attributes:
         scale: Of `SCALES`: side of the squares of which means are taken; what is left at the right and at the bottom is
             dropped.
-        rotate: Of `ROTATIONS`.
+        rotate: One of `ROTATIONS`.
         roi: (x, y, width, height) in pixels of the output; a width or height of 0 reaches to its border.
         lens: Calibration of the lens by which images are rectified; None to leave them as they are.
         step: Raw pixels per pixel of the Stokes image: 2 at half resolution.

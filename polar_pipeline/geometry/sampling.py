@@ -1,4 +1,4 @@
-"""From output pixels to positions in the Stokes image, as the backends read them; made outside the path of frames."""
+"""Maps from output pixels to positions in the Stokes image; computed once, not for each frame."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WIDEST = np.pi / 2 - 1e-6
 
 @dataclass(frozen=True)
 class SamplingMap:
-    """Where the pixels of an output come from, and how far the Stokes vector turns on the way.
+    """Source positions of an output's pixels, and the rotation of their Stokes vectors.
 
     An output pixel is the mean of `scale` x `scale` samples. Without `positions` these are the pixels of a square of
     the Stokes image, whose first corner lies at `corner` @ (x, y, 1).
@@ -63,7 +63,7 @@ def make_map(geometry: Geometry, source: Tuple[int, int]) -> SamplingMap:
     """Compute the map of an output, or return the one that is in use.
 
     Args:
-        geometry: How it lies over the Stokes image.
+        geometry: Geometry of the output over the Stokes image.
         source: (height, width) of the Stokes image.
 
     Raises:

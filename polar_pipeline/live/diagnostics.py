@@ -73,7 +73,7 @@ class RecentTimes:
 
 
 class Logger(Protocol):
-    """Takes lines for the log; rclpy's loggers are such."""
+    """Interface of a log, such as rclpy's loggers."""
 
     def info(self, message: str) -> object:
         """Log a line at level INFO."""
@@ -234,8 +234,8 @@ class Diagnostics:
         """Report counts since the start; the level and the message cover the time since the last call.
 
         Args:
-            hardware: What the camera is.
-            silence: What no frame since the last call means, in words.
+            hardware: Description of the camera.
+            silence: Meaning of no frame since the last call, in words.
         """
         with self._lock:
             level, message = self._judge(self._counts - self._reported, silence)

@@ -1,4 +1,4 @@
-"""Settings that replace those asked for after a failure of the GPU. Imports no ROS."""
+"""Settings that replace the requested ones after a failure of the GPU. Imports no ROS."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class NvImageCodec:
         """Encode an image as the bytes of a JPEG file.
 
         Raises:
-            RuntimeError: It cannot encode the image; it has written the reason to stderr.
+            RuntimeError: The encoder cannot encode the image; it has written the reason to stderr.
         """
         kind = self._codec.QualityType.QUALITY
         params = self._codec.EncodeParams(quality_type=kind, quality_value=quality)
@@ -88,8 +88,8 @@ def make_gpu_encoder() -> NvImageCodec:
     """Create an nvImageCodec encoder on this thread's CUDA device, without encoders for CPUs.
 
     Raises:
-        ImportError: It is not installed.
-        RuntimeError: It does not work on this machine.
+        ImportError: The encoder is not installed.
+        RuntimeError: The encoder does not work on this machine.
     """
     with _only_jpeg():
         codec: Any = importlib.import_module("nvidia.nvimgcodec")

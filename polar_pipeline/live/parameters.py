@@ -76,10 +76,10 @@ class Parameter(Option):
         """Check a value by itself; return a list as a tuple, and a whole number as a float if the parameter is one.
 
         Args:
-            value: Of any type. ROS hands arrays over as `array.array` or list, and None for what is not set.
+            value: Value of any type. ROS hands arrays over as `array.array` or list, and None for what is not set.
 
         Raises:
-            ValueError: It is not allowed; the message says what is.
+            ValueError: The value is not allowed; the message says what is.
         """
         found = tuple(value) if isinstance(value, (list, array)) else value
         if not (is_ros_value(found) and self._allows(found)):
@@ -113,7 +113,7 @@ class Settings:
 
     Attributes:
         options: Options with which any product that they allow would be computed.
-        limits: Where quality becomes bad.
+        limits: Limits of quality.
         display: Gain and white balance of the preview and of compressed light.
     """
 

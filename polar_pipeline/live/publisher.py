@@ -57,7 +57,7 @@ class FramePublisher:
 
     Args:
         name: The node's, which starts the name of every status.
-        topics: Where to publish: every topic of `OUTPUT_TOPICS` by name.
+        topics: Topics to publish on: every topic of `OUTPUT_TOPICS` by name.
         send: Publishes messages of different topics, and waits until the middleware has them.
         diagnostics: Counts frames and their times, and what could not be published.
         limits: Limits of quality until the first frame brings its own.
@@ -228,7 +228,7 @@ def _as_bytes(name: str, image: np.ndarray) -> np.ndarray:
     """Convert a product to the display encoding: AoLP wraps at pi, all others span [0, 1]; NaN becomes 0.
 
     Args:
-        name: Of the product.
+        name: Name of the product.
         image: float32 as computed, or levels.
     """
     if image.dtype == np.uint8:

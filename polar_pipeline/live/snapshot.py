@@ -81,13 +81,13 @@ def write_snapshot(name: str, quota: int, snapshot: Snapshot) -> Path:
     Args:
         name: As `snapshot_folder` takes it.
         quota: Bytes that all snapshots there may take.
-        snapshot: What to write.
+        snapshot: Snapshot to write.
 
     Returns:
         The new folder.
 
     Raises:
-        OSError: It cannot be written, or takes more than the quota alone.
+        OSError: The file cannot be written, or takes more than the quota alone.
     """
     now = time.time()
     stamp = f"{time.strftime('%Y%m%d_%H%M%S', time.gmtime(now))}_{int(now % 1 * 1000):03d}"

@@ -1,4 +1,4 @@
-"""What noise does to the products: a standard deviation of every DoLP and AoLP, by the noise of the raw pixels.
+"""Noise of the products: a standard deviation of every DoLP and AoLP, by the noise of the raw pixels.
 
 A raw pixel of intensity I, a share of full scale, has a variance of ``I/F + (r/F)^2 + q^2/12`` with F electrons at full
 scale, read noise of r electrons and levels of q. The angles at an output pixel are sums of raw pixels, so that S1, S2

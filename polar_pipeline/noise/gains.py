@@ -1,4 +1,4 @@
-"""How much of the raw pixels' noise arrives in S0, S1 and S2, by method and place in the mosaic.
+"""Gains from the raw pixels' noise to S0, S1 and S2, by method and place in the mosaic.
 
 The methods are taken as filters, through which an impulse at every place of a tile goes. What chooses by what it sees
 (`adaptive`, `weighted`) is replaced by what it does in a flat field with little noise.

@@ -1,4 +1,4 @@
-"""The noise of frames: that of their raw pixels, and what the method makes of it."""
+"""The noise of frames: noise of raw pixels, and its gain by the demosaic method."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def noise_model(options: Options, sensor: Sensor, full_scale: int) -> NoiseModel
     """Return the noise of frames.
 
     Args:
-        options: How they are computed.
+        options: Options of the pipeline.
         sensor: The mosaic as they show it.
         full_scale: Raw number of a saturated pixel.
     """

@@ -1,4 +1,4 @@
-"""What describes an option, how a class declares one, and the check of a value by it."""
+"""Descriptions of options: their declaration in a class, and the check of a value."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Option:
         """Convert a value to Python's own type.
 
         Args:
-            value: Of any type.
+            value: Value of any type.
             shown: What error messages call the option.
 
         Raises:

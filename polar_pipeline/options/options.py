@@ -87,7 +87,7 @@ def _only_as(dtype: str) -> str:
 
 @dataclass(frozen=True)
 class Options:
-    """What to compute and how: a checked value for each option.
+    """Checked values of all options of a pipeline.
 
     Arguments are those of `Pipeline`. Each value is checked, by itself and beside the others.
 
@@ -346,7 +346,7 @@ class Options:
 
     @property
     def geometry(self) -> Optional[Geometry]:
-        """How the products lie over the Stokes image; None where they are the same pixels."""
+        """Geometry of the products over the Stokes image, or None if they have its pixels."""
         if not _has_geometry(vars(self)):
             return None
         lens = None if isinstance(self.rectify, str) else self.rectify
@@ -427,7 +427,7 @@ class Options:
 
     @property
     def polarizer(self) -> Tuple[float, float]:
-        """By what the polarizer of `polarizer` multiplies S1 and S2: cosine and sine of its angle, doubled."""
+        """Factors of S1 and S2 in the product `polarizer`: cosine and sine of twice its angle."""
         turn = 2 * math.radians(self.polarizer_angle)
         return math.cos(turn), math.sin(turn)
 

@@ -1,4 +1,4 @@
-"""The similarity that noise alone leaves between I0+I90 and I45+I135: what a consistent frame can have at most."""
+"""The similarity that noise alone leaves between I0+I90 and I45+I135: the maximum of a consistent frame."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def expected_similarity(options: Options, frame: Frame, x: int, y: int) -> float
     """Compute the similarity of a flat block of unpolarized light in mode `consistency`.
 
     Args:
-        options: How the frame was processed.
+        options: Options of the pipeline that processed the frame.
         frame: The raw frame, for the brightness of the block.
         x: Column of the block's center in pixels of the Stokes image.
         y: Row of the block's center.

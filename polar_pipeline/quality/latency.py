@@ -12,7 +12,7 @@ GAPS = (8, 64)
 
 
 class Deadline:
-    """Whether a frame is done before the next one is due, by the frame period in the camera's stamps."""
+    """Deadline of a frame: the arrival of the next one, by the frame period in the camera's stamps."""
 
     def __init__(self) -> None:
         self._gaps: Deque[int] = collections.deque(maxlen=GAPS[1])

@@ -1,4 +1,4 @@
-"""Checks from a frame whether the sensor, offset and flips in the parameters are right. Imports no ROS.
+"""Check by a frame whether sensor, offset and flips in the parameters are right. Imports no ROS.
 
 A mono frame fits every ROI offset and flip: read with the tile shifted by one column or row, it is the frame of a scene
 whose polarization is mirrored, and shifted by both, turned by 90 degrees. Only knowledge of the scene tells them
@@ -38,7 +38,7 @@ _MIN_DEGREE, _MAX_ERROR_DEG = 0.2, 15.0
 
 @dataclass(frozen=True)
 class LayoutCheck:
-    """Whether a layout fits, None if the frame does not show it, and the reason in words."""
+    """Result of a layout check: whether it fits, None if the frame does not show it, and the reason."""
 
     fits: Optional[bool]
     text: str

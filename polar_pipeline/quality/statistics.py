@@ -172,7 +172,7 @@ def measure(pipeline: Pipeline, frame: Frame, result: Result) -> FrameQuality:
     """Measure the quality of a frame.
 
     Args:
-        pipeline: What processed it.
+        pipeline: Pipeline that processed the frame.
         frame: The raw frame.
         result: Its products; with `ssim` or `ssim_map` there is a similarity.
     """
@@ -265,7 +265,7 @@ def graded(before: Level, value: float, warn: float, error: float, hysteresis: f
 
 
 class Finding(NamedTuple):
-    """The level of one figure, and a message; a tuple, so that it unpacks and compares as one."""
+    """Level of one figure, and a message."""
 
     level: Level
     text: str
@@ -275,7 +275,7 @@ _FINE = Finding(Level.OK, "")
 
 
 class Quality:
-    """Judges every frame; `report` returns the worst findings since the previous report. Thread-safe.
+    """Judge of every frame; `report` returns the worst findings since the previous report. Thread-safe.
 
     Args:
         limits: Limits beyond which quality is bad; may be replaced between two frames.

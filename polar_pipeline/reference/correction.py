@@ -1,4 +1,4 @@
-"""The correction of the reference: what an ideal sensor would have measured."""
+"""The reference of the correction: the values of an ideal sensor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def correct(
 
     Args:
         mosaic: (H, W) of full scale 1.
-        parameters: Of its pixels.
+        parameters: Parameters of the mosaic's pixels.
         sensor: Its layout as seen in the frame.
         phase: Where superpixels lie (`Correction.phase`).
     """

@@ -1,4 +1,4 @@
-"""The demosaicking methods of the reference: color lattice, polarizer mosaic, and what both need."""
+"""The demosaicking methods of the reference: color lattice, polarizer mosaic, and common parts."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor, switch: Optional[np.nd
     """Convert (H, W) to (4, H, W) by adaptive detail restoration (`docs/adaptive_demosaic.md`).
 
     Args:
-        mosaic: Of one color.
+        mosaic: Mosaic of one color.
         sensor: Its tile of polarizers.
         switch: (H, W) where edges are of polarization; by default `polarization_switch` of the mosaic. In color, all
             channels share that of their luma.

@@ -33,7 +33,7 @@ def transform(angles: np.ndarray, saturated: np.ndarray, dark: np.ndarray, geome
         angles: (4, H, W) or (4, H, W, 3).
         saturated: (H, W).
         dark: (H, W), not saturated.
-        geometry: How outputs lie over it.
+        geometry: Geometry of the outputs over the Stokes image.
     """
     i0, i45, i90, i135 = angles
     linear = np.stack([i0 + i90, i45 + i135, i0 - i90, i45 - i135])

@@ -24,12 +24,12 @@ _SIDE, _IMPULSE, _RIM = 48, 1e-8, 8
 
 
 class Uncertainty(NamedTuple):
-    """Images of the same size.
+    """Standard deviations of DoLP and AoLP, images of one size.
 
     Attributes:
         component: Standard deviation of DoLP, taken as a component of (S1, S2)/S0 that can be negative.
-        dolp: That of DoLP.
-        aolp: That of AoLP in rad.
+        dolp: Standard deviation of DoLP.
+        aolp: Standard deviation of AoLP in rad.
     """
 
     component: np.ndarray
@@ -43,8 +43,8 @@ def impulse_gains(sensor: Sensor, resolution: str, co_sited: bool, method: str) 
 
     Args:
         sensor: The mosaic.
-        resolution: As in the options.
-        co_sited: As in the options.
+        resolution: Option `resolution`.
+        co_sited: Option `co_sited`.
         method: The option `demosaic`.
 
     Returns:
@@ -108,7 +108,7 @@ def uncertainty(
         angles: (4, H, W), of a color sensor (4, H, W, 3).
         vector: (H, W, 3) Stokes vectors.
         sensor: The mosaic as the frame shows it.
-        options: How the angles were computed.
+        options: Options of the pipeline that computed the angles.
         full_scale: Raw number of a saturated pixel.
     """
     matrix = covariance(angles, sensor, options, full_scale)
@@ -148,7 +148,7 @@ def debiased(degree: np.ndarray, component: np.ndarray) -> np.ndarray:
 
     Args:
         degree: DoLP as measured.
-        component: Its standard deviation (`Uncertainty.component`).
+        component: Standard deviation of DoLP (`Uncertainty.component`).
     """
     square = (degree / np.maximum(component, 1e-30)) ** 2
     share = np.where(square > 0, -np.expm1(-square) / np.maximum(2 * square, 1e-300), 0.5)

@@ -188,7 +188,7 @@ def polarization(
         vector: (H, W, 3) Stokes vectors of their luma.
         bad: (H, W) saturated and dark pixels.
         sensor: The mosaic as the frame shows it.
-        options: How to compute them.
+        options: Options of the pipeline.
         full_scale: Raw number of a saturated pixel.
     """
     found: Dict[str, np.ndarray] = {"stokes": np.where(bad[..., np.newaxis], np.nan, vector)}
@@ -215,7 +215,7 @@ def run(
         frame: The mosaic, with its defective pixels replaced (`Correction.replace_defects`).
         sensor: Its layout as seen in the frame.
         plan: The products wanted.
-        options: How to compute them.
+        options: Options of the pipeline.
         other: Image to compare with in the SSIM modes `temporal` and `reference`: S0/2, luma.
 
     Returns:

@@ -37,7 +37,7 @@ _TYPE_HASH = "topic_type_hash"
 
 
 class Conversion(NamedTuple):
-    """What became of the messages on a topic.
+    """Figures of the converted messages of a topic.
 
     Attributes:
         images: Messages that were converted.

@@ -74,14 +74,14 @@ class ReplayedFrame:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a replay did. Figures per frame are those of processed frames, in the recording's order.
+    """Results of a replay. Figures per frame are those of processed frames, in the recording's order.
 
     Attributes:
         frames: Every frame of the recording, in its order.
         period: Frame period of the recording in seconds; infinite while not known.
         samples: The products of a few frames, evenly spread.
         layout: Whether the first frame fits the sensor's parameters, as far as it tells.
-        device: What the pipeline ran on.
+        device: Description of the device that computed.
     """
 
     frames: List[ReplayedFrame]
@@ -163,8 +163,8 @@ def replay(
 
     Args:
         records: The raw images.
-        count: How many.
-        pipeline: What to compute.
+        count: Number of frames.
+        pipeline: Pipeline that computes the products.
         sink: Takes every product, with the stamp of its frame.
         comparison: Compares every product.
         reference: Where SSIM mode `reference` finds the image of the same stamp.

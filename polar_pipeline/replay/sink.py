@@ -1,4 +1,4 @@
-"""Writes recordings: one `.mcap` file that ROS 2 tools read, either complete or absent."""
+"""Writing of recordings: one `.mcap` file that ROS 2 tools read, either complete or absent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from polar_pipeline.messages import Cdr, typestore
 
 
 class Sink:
-    """Writes messages to an mcap file; open it with `open_sink`.
+    """Writer of messages to an mcap file; open it with `open_sink`.
 
     The content depends on the messages alone, not on the clock: the same messages make the same file.
 
@@ -74,7 +74,7 @@ def open_sink(
 
     Raises:
         FileExistsError: There is one, and `force` is false.
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     with replacing(path, force) as stream:
         writer = Writer(stream, compression=compression)

@@ -1,4 +1,4 @@
-"""Reads raw images, and their lens calibrations, from recordings: rosbag2, ROS 1 bags, and folders of pictures."""
+"""Raw images and lens calibrations from recordings: rosbag2, ROS 1 bags, and folders of pictures."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Recorded:
         """Return the image as a message; without a stamp, or with one before 1970, it has the recorded time.
 
         Raises:
-            FrameError: It cannot be decoded (causes `cdr`, `file`, `size`, `type`).
+            FrameError: The message cannot be decoded (causes `cdr`, `file`, `size`, `type`).
         """
         if isinstance(self.data, Path):
             image = _as_message(read_raw(self.data, self.max_bytes), self.time_ns, self.data.stem)
@@ -77,7 +77,7 @@ class Recorded:
         """Return the image as a serialized `sensor_msgs/Image`, or the lens calibration; recorded bytes if possible.
 
         Raises:
-            FrameError: It cannot be decoded.
+            FrameError: The message cannot be decoded.
         """
         if self.kind in (IMAGE, CAMERA_INFO):
             message = self.message()
@@ -91,7 +91,7 @@ class Recorded:
         """Return the message in CDR, uncompressed.
 
         Raises:
-            FrameError: It cannot be read (causes `cdr`, `size`).
+            FrameError: The message cannot be read (causes `cdr`, `size`).
         """
         if isinstance(self.data, FrameError):
             raise self.data
@@ -130,7 +130,7 @@ def decompress_image(message: Cdr, max_bytes: int = MAX_BYTES) -> ImageMessage:
     """Decode the image in a serialized `sensor_msgs/CompressedImage`.
 
     Raises:
-        FrameError: It cannot be decoded (causes `cdr`, `file`, `size`, `type`).
+        FrameError: The message cannot be decoded (causes `cdr`, `file`, `size`, `type`).
     """
     compressed = messages.decode(message, COMPRESSED)
     messages.check_header(compressed.header)
@@ -298,7 +298,7 @@ def recorded_lens(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> Le
     """Read the first lens calibration of the images on a topic of a recording.
 
     Raises:
-        SourceError: It has none, of more than one topic, or one that cannot be used.
+        SourceError: There is no lens calibration, more than one topic with any, or an unusable one.
     """
     if not path.exists() or not is_recording(path):
         raise SourceError(f"{path} is not a recording with a lens calibration: name a YAML file")

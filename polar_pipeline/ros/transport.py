@@ -22,7 +22,7 @@ from polar_pipeline.messages import Cdr
 
 
 class _SerializedMessage(ctypes.Structure):
-    """rcutils_uint8_array_t."""
+    """Structure rcutils_uint8_array_t."""
 
     _fields_ = [
         ("buffer", ctypes.c_void_p),
@@ -33,13 +33,13 @@ class _SerializedMessage(ctypes.Structure):
 
 
 class _Allocator(ctypes.Structure):
-    """rcutils_allocator_t."""
+    """Structure rcutils_allocator_t."""
 
     _fields_ = [("functions", ctypes.c_void_p * 5)]
 
 
 class _ErrorString(ctypes.Structure):
-    """rcutils_error_string_t."""
+    """Structure rcutils_error_string_t."""
 
     _fields_ = [("text", ctypes.c_char * 1024)]
 
@@ -48,7 +48,7 @@ class _TakenMessage:
     """A message in memory of the middleware's allocator, for as long as this object or an array of it exists.
 
     Args:
-        allocator: What allocates.
+        allocator: Allocator of the memory.
         free: Frees the memory of a message.
         memory: (N,) uint8 to take the message into if it fits; it is then not this object's.
     """
@@ -175,8 +175,8 @@ class DirectInput(Waitable):  # type: ignore[misc]
     messages of a subscription itself, copy them, and hold the interpreter's lock meanwhile.
 
     Args:
-        node: Of the subscription.
-        subscription: Of rclpy, with `raw=True` and a callback that raises nothing.
+        node: Node of the subscription.
+        subscription: Subscription of rclpy, with `raw=True` and a callback that raises nothing.
         rcl: The functions of rcl.
         memory: Gives memory to take the next message into, or None.
     """

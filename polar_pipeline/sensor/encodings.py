@@ -16,7 +16,7 @@ from polar_pipeline.sensor.frames import ALIGNMENTS, FORMATS, FrameError, RawFor
 
 @dataclass(frozen=True)
 class EncodingFamily:
-    """Names that differ in what they end in, and in a Bayer pattern.
+    """Names of pixel formats that differ in their ending and in a Bayer pattern.
 
     Attributes:
         origin: Who defines them.

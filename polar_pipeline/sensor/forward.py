@@ -47,7 +47,7 @@ def analyzed(
     """Return the light behind the polarizer and color filter of each pixel, as a share of full scale.
 
     Args:
-        stokes: As for `expose`.
+        stokes: Stokes vectors as for `expose`.
         sensor: The mosaic.
         cosine: (H, W), by what each pixel multiplies S1; None for ideal polarizers at their nominal angles.
         sine: The same for S2; given with `cosine`.

@@ -1,4 +1,4 @@
-"""Raw frames and their pixel formats: turns a camera's bytes, or arrays, into checked mosaics.
+"""Raw frames and their pixel formats: checked mosaics from a camera's bytes, or from arrays.
 
 A new pixel format is one row in :data:`FORMATS`; `encodings` has the names. Packings are those of the GenICam pixel
 format naming convention (PFNC 2.4) and of GigE Vision.
@@ -95,7 +95,7 @@ class RawFrame:
 
 @dataclass(frozen=True)
 class RawFormat:
-    """How a camera packs pixels into bytes.
+    """Packing of pixels into bytes by a camera.
 
     Attributes:
         bits: Significant bits per pixel.
@@ -132,7 +132,7 @@ class PackedFrame:
 
     Attributes:
         rows: (H, row bytes) uint8.
-        fmt: How pixels are packed: `p` or `packed`.
+        fmt: Packing of the pixels: `p` or `packed`.
         width: Pixels per row.
     """
 
@@ -178,7 +178,7 @@ def check_bit_depth(bit_depth: object) -> int:
     """Validate the significant bits of 16-bit pixels: 8 to 16, or 0 for those of the encoding or the type.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: The value is something else.
     """
     bits = whole_number("bit_depth", bit_depth)
     if bits != 0 and not 8 <= bits <= 16:
@@ -210,7 +210,7 @@ def frame_from_buffer(
 
     Args:
         data: The bytes of the image, row by row.
-        fmt: How pixels are packed.
+        fmt: Packing of the pixels.
         height: Rows.
         width: Pixels per row.
         step: Bytes from one row to the next; 0 means no padding.
@@ -257,8 +257,8 @@ def checked_step(size: int, height: int, width: int, row: int, step: int, kind: 
         height: Rows.
         width: Pixels per row.
         row: Bytes of a row without padding.
-        step: As stated; 0 means no padding.
-        kind: What the pixels are, for messages.
+        step: Bytes of a row as stated; 0 means no padding.
+        kind: Description of the pixels for messages.
 
     Raises:
         FrameError: Rows are longer or shorter (cause `step`), or bytes are missing (`truncated`) or left (`step`).

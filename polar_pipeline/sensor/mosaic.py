@@ -28,7 +28,7 @@ _TILE_TEXT = 1000
 
 @dataclass(frozen=True)
 class Sensor:
-    """One mosaic: which polarizer angle, and which color, covers each pixel.
+    """Mosaic of a sensor: the polarizer angle and color of each pixel.
 
     Attributes:
         name: Name of the sensor, for messages.

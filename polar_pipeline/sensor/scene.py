@@ -1,4 +1,4 @@
-"""Synthetic polarized scenes: what a polarization camera might look at, as Stokes fields for `sensor.expose`.
+"""Synthetic polarized scenes, as Stokes fields for `sensor.expose`.
 
 Surfaces follow the statistics of photographs (dead leaves with power-law sizes, 1/f texture, edges shared by all
 angles, a lens that softens the finest detail) and polarize by textbook optics: Fresnel's equations for reflection and

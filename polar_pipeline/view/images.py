@@ -1,4 +1,4 @@
-"""Products as what Rerun logs: numbers with a color map and a fixed range, or colors."""
+"""Products as entities of Rerun: numbers with a color map and a fixed range, or colors."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def load_rerun() -> RerunModule:
     """Load the module `rerun`.
 
     Raises:
-        ImportError: It is not installed, or cannot be used.
+        ImportError: Rerun is not installed, or cannot be used.
     """
     try:
         rerun = importlib.import_module("rerun")
@@ -48,7 +48,7 @@ def load_rerun() -> RerunModule:
 
 
 class RecordingView:
-    """Logs frame after frame into a Rerun recording; `replay` calls `show`.
+    """Rerun recording into which `show` logs frame after frame.
 
     Args:
         rerun: The module.
@@ -126,7 +126,7 @@ def open_viewer(rerun: RerunModule, products: Sequence[str]) -> Iterator[Recordi
     """Open the viewer, with its usage statistics turned off; it stays open when the block ends.
 
     Raises:
-        RuntimeError: It cannot be started, or its statistics cannot be turned off.
+        RuntimeError: Rerun cannot be started, or its statistics cannot be turned off.
     """
     disable_statistics()
     stream = _new_stream(rerun)
@@ -146,12 +146,12 @@ def open_file(rerun: RerunModule, path: Path, products: Sequence[str], force: bo
     Args:
         rerun: The module.
         path: The file to make.
-        products: What will be shown.
+        products: Products to show.
         force: Whether a file of that name may be replaced.
 
     Raises:
         FileExistsError: There is one, and `force` is false.
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     with replacing(path, force) as file:
         reading, writing = os.pipe()

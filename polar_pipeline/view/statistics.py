@@ -1,4 +1,4 @@
-"""Turns off the usage statistics that Rerun's viewer sends."""
+"""Switch for the usage statistics that Rerun's viewer sends."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def disable_statistics() -> None:
 
 
 def _run_command() -> None:
-    """Have Rerun write its settings.
+    """Run Rerun's command that disables statistics, which writes its settings.
 
     Raises:
-        OSError: It does not.
+        OSError: The command fails.
     """
     command = [sys.executable, "-m", "rerun", "analytics", "disable"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
