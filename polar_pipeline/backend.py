@@ -33,7 +33,7 @@ class Output:
             `upload` and `download`.
         invalid: Pixels that are (saturated, dark).
         blocks: (ceil(h / SSIM_BLOCK), ceil(w / SSIM_BLOCK)) float32, mean of the similarity map over blocks, those at
-            the right and at the bottom partial; NaN with nothing to compare with; None where SSIM is not computed.
+            the right and at the bottom partial; NaN with nothing to compare with; None if SSIM is not computed.
     """
 
     products: Dict[str, np.ndarray]
@@ -166,7 +166,7 @@ def prepend_header(header: bytes, array: np.ndarray) -> Optional[memoryview]:
     The array and the result share memory. Another call for the same array overwrites the previous header.
 
     Returns:
-        None where there is no room in front of the array.
+        None if there is no room in front of the array.
     """
     block = _BLOCKS.get(array.ctypes.data)
     if block is None or array.base is not block or not array.flags.c_contiguous or len(header) > HEADROOM:

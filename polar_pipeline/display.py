@@ -115,7 +115,7 @@ def gray_world(pixels: np.ndarray) -> Optional[Tuple[float, ...]]:
         pixels: (n, 3) uint8.
 
     Returns:
-        None where too few pixels lie within `GRAY_LEVELS`.
+        None if too few pixels lie within `GRAY_LEVELS`.
     """
     low, high = GRAY_LEVELS
     usable = pixels[(pixels.min(axis=1) >= low) & (pixels.max(axis=1) <= high)]

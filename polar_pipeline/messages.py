@@ -168,7 +168,7 @@ def decode_image(cdr: Cdr) -> ImageMessage:
     """Decode a serialized `sensor_msgs/Image`.
 
     Raises:
-        FrameError: The bytes are no image message, or its header is impossible (cause `cdr`).
+        FrameError: The bytes are not an image message, or its header is impossible (cause `cdr`).
     """
     message = decode(cdr, IMAGE)
     check_header(message.header)
@@ -277,7 +277,7 @@ def decode_camera_info(cdr: Cdr) -> RosMessage:
     """Decode a serialized `sensor_msgs/CameraInfo` to the library's message object.
 
     Raises:
-        FrameError: The bytes are no camera info, or its numbers exceed the limits (cause `cdr`).
+        FrameError: The bytes are not a camera info, or its numbers exceed the limits (cause `cdr`).
     """
     info = decode(cdr, CAMERA_INFO)
     if len(info.distortion_model) > MAX_NAME or len(info.d) > MAX_COEFFICIENTS:
@@ -329,7 +329,7 @@ def transform_camera_info(info: RosMessage, geometry: Geometry, source: Tuple[in
     """Return the lens calibration of an output, without binning and region of interest.
 
     Args:
-        info: That of the frame; None where `geometry` has the one by which it rectifies.
+        info: That of the frame; None if `geometry` has the one by which it rectifies.
         geometry: Geometry of the output over the frame.
         source: The same.
         stride: The same.

@@ -23,7 +23,7 @@ def regular_status(path: Path) -> os.stat_result:
     """
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
-        raise ValueError("it is no regular file")
+        raise ValueError("it is not a regular file")
     return status
 
 

@@ -46,7 +46,7 @@ def replacing(path: Path, force: bool = False) -> Iterator[BinaryIO]:
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder, not a file to write")
     if path.exists() and not path.is_file():  # /dev/null, for example, would become a plain file
-        raise OSError(f"{path} is no regular file")
+        raise OSError(f"{path} is not a regular file")
     if path.exists() and not force:
         raise FileExistsError(f"{path} exists already; --force replaces it")
     remove_leftovers(path.parent, rf"\.{re.escape(path.name)}{PARTIAL}")

@@ -53,7 +53,7 @@ def read_angles(path: Path) -> AngleTable:
     """Read a table.
 
     Raises:
-        ValueError: The table cannot be read, or is no table of angles; the message names the file and the line.
+        ValueError: The table cannot be read, or is not a table of angles; the message names the file and the line.
     """
     try:
         lines = list(csv.reader(read_limited(path).decode("utf-8-sig").splitlines(), skipinitialspace=True))

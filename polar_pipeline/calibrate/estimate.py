@@ -59,7 +59,7 @@ class CalibrationResult:
         causes: uint8, why a pixel is defective: bit k for `defects.CAUSES[k]`; 0 if it is not.
         excess: Root mean square of what the fit of each pixel leaves, relative to the noise of the frames.
         settings: Names of the settings of the polarizer, in order.
-        given: Their angles as given, in degrees; None where unknown.
+        given: Their angles as given, in degrees; None if unknown.
         angles: Their angles in degrees: those given, or the estimated ones.
         lamp: Their lamp factors, 1 on average.
         deviations: Root mean square of what the fit leaves of their means over the sensor, as shares of full scale.
@@ -97,7 +97,7 @@ def calibrate(sums: SessionSums, angles: Mapping[str, Optional[float]], facts: S
 
     Args:
         sums: Sums of the frames, in the order of the sensor's own readout.
-        angles: Angle of each setting in degrees, in the convention of AoLP; None where it is unknown. If any is, all
+        angles: Angle of each setting in degrees, in the convention of AoLP; None if it is unknown. If any is, all
             are estimated, and those given only fix the rotation of all.
         facts: Facts of the session.
 

@@ -43,7 +43,7 @@ def fit_noise(points: List[NoisePoint], black: float, level: float) -> Optional[
         level: One level as a share of full scale; rounding to it adds 1/12 of its square to the variance.
 
     Returns:
-        None where the points do not determine a line: no pairs, or no light.
+        None if the points do not determine a line: no pairs, or no light.
     """
     rounding = level**2 / 12
     dithered = 3 * rounding  # half a level: below it, rounding is no noise of its own

@@ -22,7 +22,7 @@ from polar_pipeline.sensor.mosaic import readout_order
 
 #: Name of the table of angles in a folder of pictures.
 ANGLE_FILE = "angles.csv"
-#: Folders whose names say nothing about the angle, and one whose pictures are no part of a session.
+#: Folders whose names say nothing about the angle, and one whose pictures are not part of a session.
 _PLAIN, _LEFT_OUT = ("light", "frames"), "test"
 #: Levels of folders that are searched.
 _DEPTH = 3
@@ -48,7 +48,7 @@ class Session:
     """An open session.
 
     Attributes:
-        angles: Angle of each setting in degrees; None where it is unknown.
+        angles: Angle of each setting in degrees; None if it is unknown.
         total: Number of frames.
         frames: The frames; an iterator, which raises `FrameError` and `SourceError` for those that cannot be read.
     """

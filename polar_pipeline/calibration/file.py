@@ -53,7 +53,7 @@ def load_calibration(path: Path) -> Calibration:
     """Read a calibration.
 
     Raises:
-        ValueError: The file cannot be read, is no calibration, of a later version, or damaged; the message names it.
+        ValueError: The file cannot be read, is not a calibration, of a later version, or damaged; the message names it.
     """
     _status(path)
     try:
@@ -124,7 +124,7 @@ def _decode(arrays: Dict[str, np.ndarray]) -> Calibration:
     """Build the calibration from the arrays of a file.
 
     Raises:
-        ValueError: They are no calibration.
+        ValueError: The arrays are not a calibration.
     """
     header = json.loads(arrays["header"].tobytes())
     version = header.get("version") if isinstance(header, dict) else None

@@ -199,7 +199,7 @@ def _check_usage(values: argparse.Namespace) -> None:
     if values.tolerance and values.compare is None:
         raise UsageError("--tolerance is for --compare GOLDEN_DIR")
     if values.output.exists() and not values.output.is_dir():
-        raise UsageError(f"{values.output} is no folder")
+        raise UsageError(f"{values.output} is not a folder")
     for folder in (values.compare, values.reference):
         if folder is not None and folder.resolve() == values.output.resolve():
             raise UsageError(f"the results would replace those that they are compared with, {folder}")

@@ -22,7 +22,7 @@ parse_rate = partial(parse_number, lowest=RATES[0], highest=RATES[1])
 
 
 def add_source_arguments(parser: argparse.ArgumentParser, is_optional: bool = False) -> None:
-    """Add the recording that a command reads; if it is optional, it is None where it is not given."""
+    """Add the recording that a command reads; if it is optional, it is None if it is not given."""
     parser.add_argument(
         "source",
         type=Path,
@@ -34,7 +34,7 @@ def add_source_arguments(parser: argparse.ArgumentParser, is_optional: bool = Fa
 
 
 def add_picture_rate_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the rate of pictures, which have no times of their own; None where it is not given."""
+    """Add the rate of pictures, which have no times of their own; None if it is not given."""
     parser.add_argument(
         "--rate", type=parse_rate, metavar="HZ", help=f"frames per second of pictures (default: {DEFAULT_RATE:g})"
     )

@@ -118,7 +118,7 @@ class FrameArguments:
         raw: The mosaic.
         plan: Plan of the products.
         options: Options of the pipeline.
-        sampling: The map of the output; None where outputs have the pixels of the Stokes image.
+        sampling: The map of the output; None if outputs have the pixels of the Stokes image.
         buffers: Source of reused arrays.
 
     Attributes:
@@ -259,7 +259,7 @@ class FrameArguments:
 
         Args:
             other: Array of the same shape and type.
-            outside: (h, w) uint8, not 0 where the images have no values; None where there are none.
+            outside: (h, w) uint8, not 0 where the images have no values; None if there are none.
         """
         options, to = self._options, self.frame.similarity
         height, width = other.shape

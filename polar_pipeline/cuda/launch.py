@@ -99,7 +99,7 @@ class TransformLaunch:
         full_scale: Raw number of a saturated pixel.
 
     Attributes:
-        outside: (height, width) uint8, 1 where a sample is outside the Stokes image; None where there are none.
+        outside: (height, width) uint8, 1 where a sample is outside the Stokes image; None if there are none.
         scratch: Bytes of each array that it needs on the device, by name: the planes, and counters that are not read.
 
     Raises:
@@ -154,7 +154,7 @@ class SsimLaunch:
     Args:
         driver: The device.
         work: Work of the launch.
-        outside: (height, width) uint8, not 0 where the images have no values; None where there are no such pixels.
+        outside: (height, width) uint8, not 0 where the images have no values; None if there are no such pixels.
 
     Attributes:
         outputs: Type of each array that it fills for the host, by name: `ssim_map` if it is wanted, `ssim`, `blocks`.
@@ -209,7 +209,7 @@ def _masks(work: SsimWork, outside: Optional[np.ndarray]) -> Dict[str, np.ndarra
 
     Args:
         work: Work of the launch.
-        outside: (height, width), not 0 where the images have no values; None where there are no such pixels.
+        outside: (height, width), not 0 where the images have no values; None if there are no such pixels.
     """
     (height, width), stride = work.map_size, work.stride
     mask = np.zeros((height, width), np.uint8)

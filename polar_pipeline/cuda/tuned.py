@@ -119,7 +119,7 @@ def _read(path: Path) -> _Table:
         return dict(map(_row, rows))
     except ValueError as err:
         reason = printable(str(err), 400)
-        raise ScheduleError(f"{printable(str(path))} is no list of tuned schedules: {reason}") from err
+        raise ScheduleError(f"{printable(str(path))} is not a list of tuned schedules: {reason}") from err
 
 
 def _row(row: Any) -> Tuple[Tuple[str, int, int], Measured]:

@@ -93,10 +93,10 @@ def make_lens(
     for name in ("k", "p"):
         matrix = lens.matrix(name)
         if not (matrix[0, 0] > 0 and matrix[1, 1] > 0 and tuple(matrix[2, :3]) == (0.0, 0.0, 1.0)):
-            raise ValueError(f"{name} is no camera matrix (is the camera calibrated?), got {quoted(found[name])}")
+            raise ValueError(f"{name} is not a camera matrix (is the camera calibrated?), got {quoted(found[name])}")
     rotation = lens.matrix("r")
     if not np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-3) or np.linalg.det(rotation) < 0:
-        raise ValueError(f"r is no rotation, got {quoted(found['r'])}")
+        raise ValueError(f"r is not a rotation, got {quoted(found['r'])}")
     return lens
 
 

@@ -36,8 +36,8 @@ class SamplingMap:
         rotate: Degrees by which the output is rotated, counter-clockwise.
         corner: (2, 3) whole numbers: column and row of the square of an output pixel.
         positions: (scale * height, scale * width, 2) float32: column and row of every sample; -1 where it is outside.
-        turns: (height, width, 2) float32: cosine and sine of twice the local rotation; None where it is `rotate`.
-        outside: (height, width) uint8, 1 where a sample is outside the Stokes image; None where there are none.
+        turns: (height, width, 2) float32: cosine and sine of twice the local rotation; None if it is `rotate`.
+        outside: (height, width) uint8, 1 where a sample is outside the Stokes image; None if there are none.
     """
 
     size: Tuple[int, int]

@@ -34,7 +34,7 @@ class Option:
         text: Help text, the same in `help(Pipeline)`, on the command line, in `ros2 param describe` and in the
             documentation.
         choices: Allowed words; empty where the option is not a choice.
-        limits: (lowest, highest) number; None where there is no range.
+        limits: (lowest, highest) number; None if there is no range.
         unit: What a number counts or is measured in; "" for a plain number and for everything else.
         read_only: Whether a node keeps the value it started with; every other option can change between two frames.
         numbers: Allowed numbers; empty where `limits` says enough.

@@ -220,7 +220,7 @@ def run(
 
     Returns:
         Product name -> array, `"invalid"` -> (saturated, dark) pixel counts, `"blocks"` -> mean similarity of blocks,
-        None where no product compares, `"value"` -> (h, w) S0/2 of luma, and `"seconds"` -> time of later stages.
+        None if no product compares, `"value"` -> (h, w) S0/2 of luma, and `"seconds"` -> time of later stages.
     """
     z = normalize(frame)
     correction = options.correction(frame.shape)

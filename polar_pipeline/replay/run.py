@@ -170,7 +170,7 @@ def replay(
         reference: Where SSIM mode `reference` finds the image of the same stamp.
         previous: Stamp of the frame before the first, which the pipeline has processed; None without one.
         show: Takes stamp, products and figures of every frame; its time is not that of a stage.
-        camera_info: Lens calibration of the raw images, serialized, for the sink; None where it is not known.
+        camera_info: Lens calibration of the raw images, serialized, for the sink; None if it is not known.
     """
     frames: List[ReplayedFrame] = []
     samples: List[FrameProducts] = []

@@ -79,7 +79,7 @@ def process_segment(job: Job, span: Span, pipeline: Pipeline, watch: Watch) -> P
 
 
 def _prime(job: Job, start_ns: int, pipeline: Pipeline) -> Optional[int]:
-    """Process frames before a time, at least the last that can be used; returns its stamp, None where there is none."""
+    """Process frames before a time, at least the last that can be used; returns its stamp, None if there is none."""
     for before_ns in _BEFORE_NS:
         span = (start_ns - before_ns, start_ns)
         with open_source(job.source, job.topic, job.rate, job.max_bytes, span) as source:

@@ -116,7 +116,7 @@ class Source:
         total: Images in it.
         records: The images in the order of recording; an iterator, which raises `SourceError` where the recording is
             damaged.
-        spans: Finds the times of recording that each of its files takes, as their indexes state; None where they are
+        spans: Finds the times of recording that each of its files takes, as their indexes state; None if they are
             not known without reading all of it.
     """
 
@@ -253,7 +253,7 @@ def _open_pictures(path: Path, wanted: str, rate: float, max_bytes: int, span: O
     """Open a picture, or a folder of pictures."""
     if path.is_file() and path.suffix.lower() not in SUFFIXES:
         raise SourceError(
-            f"{path} is no recording: expected .mcap, .db3, .bag, a rosbag2 folder, {', '.join(SUFFIXES)}"
+            f"{path} is not a recording: expected .mcap, .db3, .bag, a rosbag2 folder, {', '.join(SUFFIXES)}"
         )
     files = [path] if path.is_file() else _pictures(path)
     if not files:

@@ -216,7 +216,7 @@ def test_no_file(tmp_path: Path) -> None:
     """A pipe would wait for a writer, and the node with it."""
     (tmp_path / "other.npz").write_bytes(b"no archive at all" * 100)
     os.mkfifo(str(tmp_path / "pipe.npz"))
-    paths = dict.fromkeys((tmp_path / "pipe.npz", Path(os.devnull), tmp_path), "it is no regular file")
+    paths = dict.fromkeys((tmp_path / "pipe.npz", Path(os.devnull), tmp_path), "it is not a regular file")
     for path, said in {**paths, tmp_path / "none.npz": "", tmp_path / "other.npz": "", Path("a\0b"): ""}.items():
         for load in (load_calibration, load_calibration_once):
             with pytest.raises(ValueError, match=f"cannot be read: {said}"):

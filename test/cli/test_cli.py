@@ -303,7 +303,7 @@ def test_process_does_not_write_over_its_picture(pictures: Path, capsys: Any) ->
 def test_what_is_no_file_is_not_replaced(pictures: Path, tmp_path: Path, capsys: Any) -> None:
     os.mkfifo(str(tmp_path / "pipe.mcap"))
     assert main(["replay", str(pictures), "-o", str(tmp_path / "pipe.mcap"), "--report", "-", "--force"]) == 1
-    assert "is no regular file" in capsys.readouterr().err
+    assert "is not a regular file" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------------------------------------------------- last errors
@@ -603,7 +603,7 @@ def test_play_without_ros_says_so(pictures: Path, capsys: Any, monkeypatch: Any)
 def test_play_to_what_is_no_topic(topic: str, pictures: Path, capsys: Any) -> None:
     pytest.importorskip("rclpy")
     assert main(["play", str(pictures), "--to", topic]) == 1
-    assert "is no topic's name" in capsys.readouterr().err
+    assert "is not a topic's name" in capsys.readouterr().err
 
 
 @pytest.mark.ros

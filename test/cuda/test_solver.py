@@ -441,11 +441,11 @@ def entry(**changes: Any) -> str:
 def test_a_broken_file_is_an_error_and_stays(file: Path, text: str) -> None:
     file.parent.mkdir()
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(ScheduleError, match=r"turing\.json is no list of tuned schedules") as caught:
+    with pytest.raises(ScheduleError, match=r"turing\.json is not a list of tuned schedules") as caught:
         next(solve(first(), TURING))
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 800
-    with pytest.raises(ScheduleError, match=r"turing\.json is no list of tuned schedules"):
+    with pytest.raises(ScheduleError, match=r"turing\.json is not a list of tuned schedules"):
         keep(first(), TURING, Measured(Schedule("tile", "tile", 128, 16, 16), 1.0))
     assert file.read_text(encoding="utf-8") == text
 

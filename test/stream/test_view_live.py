@@ -115,5 +115,5 @@ def test_nothing_came(tmp_path: Path) -> None:
 
 def test_a_name_that_is_none(tmp_path: Path, capsys: Any) -> None:
     assert main(["view", "--topic", "no topic", "--save", str(tmp_path / "out.rrd")]) == 1
-    assert "'no topic' is no topic's name" in capsys.readouterr().err
+    assert "'no topic' is not a topic's name" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
