@@ -109,13 +109,13 @@ def exposure(pixels: np.ndarray) -> float:
 def gray_world(pixels: np.ndarray) -> Optional[Tuple[float, ...]]:
     """Compute the gains of red, green and blue, at least 1, that make the mean pixel gray (Buchsbaum, 1980).
 
-    With no gain below 1, what is saturated in all channels stays white.
+    As no gain is below 1, pixels that are saturated in all channels stay white.
 
     Args:
         pixels: (n, 3) uint8.
 
     Returns:
-        None if too few pixels lie within `GRAY_LEVELS`.
+        (red, green, blue), the smallest of them 1; None if too few pixels lie within `GRAY_LEVELS`.
     """
     low, high = GRAY_LEVELS
     usable = pixels[(pixels.min(axis=1) >= low) & (pixels.max(axis=1) <= high)]

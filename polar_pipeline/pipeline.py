@@ -300,7 +300,7 @@ class Pipeline:
 
 
 def input_frame(raw: Raw, options: Options) -> Frame:
-    """Validate a raw frame; in 16-bit arrays, the option `full_scale` is a saturated pixel."""
+    """Validate a raw frame; the option `full_scale` is the value of a saturated pixel in 16-bit arrays."""
     is_wide = isinstance(raw, np.ndarray) and raw.dtype == np.uint16
     frame = as_frame(raw, options.full_scale if is_wide else 0)
     options.for_frame(frame)  # refuses frames that the options exclude

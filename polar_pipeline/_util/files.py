@@ -141,7 +141,7 @@ def _hold(descriptor: int, new: Path, path: Path) -> None:
 
 @contextmanager
 def _held_folder(new: Path, path: Path) -> Iterator[Path]:
-    """Hold a new folder; at the end, what is left of it is removed."""
+    """Hold a new folder, and remove its remains at the end."""
     descriptor = os.open(str(new), os.O_RDONLY)
     try:
         _hold(descriptor, new, path)

@@ -134,7 +134,7 @@ def _client(address: Any) -> Iterator[Client]:
 
 
 def dashboard_of(client: Client) -> str:
-    """Return the address of the cluster's dashboard, or how to get one."""
+    """Return the address of the cluster's dashboard, or a hint how to enable it."""
     try:
         link = client.dashboard_link
         has_one = client.run_on_scheduler(find_spec, "bokeh") is not None  # its address answers without it, too

@@ -73,7 +73,7 @@ class Batch:
         self.skipped = sum(outcome.status != "failed" for outcome in self.outcomes.values())
 
     def run(self, client: Client, threads: int = 1) -> None:
-        """Process what is left.
+        """Process the remaining recordings.
 
         Args:
             client: Client of the cluster.

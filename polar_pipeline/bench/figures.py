@@ -63,7 +63,7 @@ class FrameBlock:
         self.sent[stamp] = time.time_ns()
 
     def take(self, product: str, time_ns: int, cdr: bytes) -> bool:
-        """Note a product that arrived; returns whether it belongs to a frame of this block."""
+        """Record the arrival of a product, and return whether it belongs to a frame of this block."""
         if product in self.unstamped:
             self.unstamped[product] += 1
             return True
@@ -78,7 +78,7 @@ class FrameBlock:
         return True
 
     def complete(self) -> Dict[int, int]:
-        """Stamp -> when the last product arrived, of frames whose products all did, in the order of arrival."""
+        """Return the arrival of the last product by stamp, for complete frames in the order of arrival."""
         stamps = set(self.sent).intersection(*self.arrived.values()) if self.arrived else set()
         ends = {stamp: max(times[stamp] for times in self.arrived.values()) for stamp in stamps}
         return dict(sorted(ends.items(), key=lambda item: item[1]))

@@ -283,7 +283,7 @@ def _advice(report: Mapping[str, str]) -> str:
 
 
 def _end_with_parent() -> None:
-    """Have Linux send this process SIGTERM when the one that started it ends, even by SIGKILL."""
+    """Make Linux send SIGTERM to this process when its parent ends, even by SIGKILL."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 

@@ -87,7 +87,7 @@ def correction_for(
 def _make_correction(
     calibration: Calibration, offset: Tuple[int, int], flip: Tuple[bool, bool], shape: Tuple[int, int]
 ) -> Correction:
-    """See `correction_for`."""
+    """Build the correction of `correction_for`."""
     x, y = offset[0] - calibration.offset[0], offset[1] - calibration.offset[1]
     height, width = shape
     if min(x, y) < 0 or y + height > calibration.shape[0] or x + width > calibration.shape[1]:
@@ -116,7 +116,7 @@ def _make_correction(
 
 
 def superpixel_phase(offset: Tuple[int, int], flip: Tuple[bool, bool], shape: Tuple[int, int]) -> Tuple[int, int]:
-    """Return the phase of the sensor's superpixels in a frame; arguments as of `correction_for`."""
+    """Return the phase of the sensor's superpixels in a frame; the arguments are those of `correction_for`."""
     x, y = ((start + size if reverse else start) % 2 for start, size, reverse in zip(offset, shape[::-1], flip))
     return y, x
 

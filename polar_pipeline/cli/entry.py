@@ -177,7 +177,7 @@ def _show_failure(err: Exception) -> None:
 
 
 def _discard_output() -> None:
-    """Send what is left in the buffers of stdout and stderr to the null device, or Python complains at exit."""
+    """Redirect buffered output of stdout and stderr to the null device, so that Python reports no error at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -255,7 +255,7 @@ class FrameArguments:
         to.channels, to.scale, (to.height, to.width), to.turn = channels, sampling.scale, sampling.size, sampling.turn
 
     def compare(self, other: np.ndarray, outside: Optional[np.ndarray]) -> None:
-        """Have the first of `compared` compared with another image.
+        """Compare the first of `compared` with another image.
 
         Args:
             other: Array of the same shape and type.

@@ -80,7 +80,7 @@ class CpuBackend:
         """Return None: any memory will do."""
 
     def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> Ticket:
-        """Accept a frame, which is computed when its result is asked for.
+        """Accept a frame, which is computed when its result is requested.
 
         Args:
             frame: The mosaic.

@@ -96,7 +96,7 @@ _SSIM_SOURCES = {"uint16": 0, "float32": 1}
 
 
 def fill_options(argument: np.ndarray, options: Options, full_scale: int) -> None:
-    """Tell a kernel what it is not compiled for, so that it can change between two frames.
+    """Fill in the options that a kernel is not compiled for, and that can change between two frames.
 
     Args:
         argument: A `FRAME_ARGUMENT`.

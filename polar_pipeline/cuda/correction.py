@@ -26,7 +26,7 @@ _HALF_MANTISSA = 10
 
 
 def fill_argument(argument: np.ndarray, correction: Correction, codes: int) -> None:
-    """Tell a kernel what to correct pixels by.
+    """Fill in the correction of a kernel's argument.
 
     Args:
         argument: A `FRAME_ARGUMENT` that has its full scale.
@@ -86,7 +86,7 @@ class DeviceCorrection:
             _copy_packed(raw.reshape(shape[0], -1), defects, sources)
 
     def fill(self, argument: np.ndarray) -> None:
-        """Tell a kernel what to correct pixels by; see `fill_argument`."""
+        """Fill in the correction of a kernel's argument; see `fill_argument`."""
         fill_argument(argument, self._correction, self._codes.pointer)
 
     def close(self) -> None:

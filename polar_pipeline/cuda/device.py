@@ -132,7 +132,7 @@ def from_properties(properties: Mapping[str, Any], model: str = "") -> Device:
 
 
 def _orin_of_8(properties: Mapping[str, Any], model: str) -> str:
-    """Name of the row of an Orin with 8 multiprocessors: by the board's model, else by how much memory it has."""
+    """Return the row of an Orin with 8 multiprocessors, by the board's model, else by its memory."""
     for family in ("orin-nx", "orin-nano"):
         if re.search(rf"\b{family.partition('-')[2]}\b", model.lower()):
             return family
@@ -164,7 +164,7 @@ def resident_blocks(device: Device, threads: int, registers: int, shared: int) -
 
 
 def occupancy(device: Device, threads: int, registers: int, shared: int) -> float:
-    """Share of a multiprocessor's warps that are resident, 0 to 1; 0 if not one block fits.
+    """Compute the share of a multiprocessor's warps that are resident, 0 to 1; 0 if no block fits.
 
     Args:
         device: The GPU.

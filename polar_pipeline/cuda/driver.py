@@ -120,7 +120,7 @@ def import_cupy() -> Any:
 
 
 def _keep_no_kernels(reason: Exception) -> None:
-    """Have CuPy neither read nor write its folder of compiled kernels, which it needs a folder for."""
+    """Prevent CuPy from reading and writing its folder of compiled kernels."""
     _LOG.warning("compiled GPU kernels are not kept (%s): set CUPY_CACHE_DIR to a folder of your own", reason)
     os.environ.update(CUPY_CACHE_IN_MEMORY="1", CUPY_CACHE_DIR=tempfile.gettempdir())
 

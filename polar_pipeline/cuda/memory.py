@@ -189,7 +189,7 @@ class FrameBuffers:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a frame is in flight: submitted, its result not yet taken."""
+        """Whether a frame is in flight: submitted, and its result not yet taken."""
         return any(slot.hold for slot in self._slots)
 
     def close(self) -> None:

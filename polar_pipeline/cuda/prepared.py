@@ -273,7 +273,7 @@ class PreparedLaunches:
         return self._buffers.is_busy
 
     def collect(self, frame: FrameInFlight) -> Output:
-        """Wait for a frame.
+        """Wait for a frame, and return its outputs.
 
         Raises:
             DeviceLostError: The device stopped working.
@@ -304,7 +304,7 @@ class PreparedLaunches:
         return Output(products, timings, (saturated, dark), frame.arrays.get("blocks"))
 
     def close(self) -> None:
-        """Release everything."""
+        """Release all launches and their memory."""
         self._buffers.close()
         self._close_launches()
 

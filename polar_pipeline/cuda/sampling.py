@@ -103,7 +103,7 @@ class DeviceMap:
             raise
 
     def fill(self, argument: np.ndarray) -> None:
-        """Tell the kernel where samples lie.
+        """Fill in the positions of samples in a kernel's argument.
 
         Args:
             argument: A `TRANSFORM_ARGUMENT`.

@@ -260,7 +260,7 @@ def launches(works: Tuple[Work, ...], device: Device) -> Tuple[Launch, ...]:
 
 
 def _refuse(work: Work, device: Device) -> NoReturn:
-    """Say why no schedule fits a device: what the smallest of the last kernel needs, and the limit."""
+    """Explain why no schedule fits a device: the need of the last kernel's smallest one, and the limit."""
     *_, kernel = kernels_of(work)
     smallest = min(kernel.schedules(work, device), key=lambda row: kernel.shared_bytes(work, row))
     raise ScheduleError(f"{kernel.name} on {device.name}: {_limit(work, smallest, device)}")

@@ -149,11 +149,11 @@ class _Trial:
         return source(schedule.kernel, launch_defines(self.work, schedule))
 
     def family(self, schedule: Schedule) -> str:
-        """Name of the schedules whose outputs are alike."""
+        """Return the name of the group of schedules whose outputs are identical."""
         raise NotImplementedError
 
     def clear(self) -> None:
-        """Forget what the last launches stored and counted."""
+        """Clear the outputs and counts of the last launches."""
         self._memory.wait()
         for array in self.outputs.values():
             array.fill(0)
@@ -266,7 +266,7 @@ class _PolarizationTrial(_Trial):
 
 
 class _SsimTrial(_Trial):
-    """The SSIM launch, on one frame: what it reads was stored just before."""
+    """The SSIM launch, on one frame whose images were stored just before."""
 
     sums = ("blocks", "mean")
 

@@ -84,7 +84,7 @@ class PolarizationWork:
 
     @property
     def size(self) -> Tuple[int, int]:
-        """(width, height) under which schedules are kept: that of the frame."""
+        """(width, height) of the frame, under which schedules are kept."""
         return self.width, self.height
 
     @property
@@ -179,7 +179,7 @@ class TransformWork:
 
     @property
     def size(self) -> Tuple[int, int]:
-        """(width, height) under which schedules are kept: that of the outputs."""
+        """(width, height) of the outputs, under which schedules are kept."""
         return self.width, self.height
 
     @property
@@ -256,7 +256,7 @@ class SsimWork:
 
     @property
     def size(self) -> Tuple[int, int]:
-        """(width, height) under which schedules are kept: that of the images."""
+        """(width, height) of the images, under which schedules are kept."""
         return self.width, self.height
 
     @property

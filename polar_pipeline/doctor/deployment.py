@@ -165,7 +165,7 @@ def jetson_checks() -> Iterator[Check]:
 
 
 def _speed(name: str) -> Tuple[bool, bool, int, int]:
-    """Sort key of power modes, slowest first: unlimited modes last, else by watts and cores, as in `MODE_15W_6CORE`."""
+    """Return the sort key of a power mode, slowest first: unlimited ones last, else by watts and cores."""
     watts, cores = (re.search(rf"(\d+){unit}", name) for unit in ("W", "CORE"))
     return (
         name.startswith("MAXN"),

@@ -200,7 +200,7 @@ class FramePublisher:
         return [(self._topics[name], cdr) for name, cdr in encoded.items()]
 
     def _publish_numbers(self, frame: LiveFrame, quality: Optional[FrameQuality]) -> None:
-        """Publish the numbers of a frame that had subscribers; saturation only if a product was computed."""
+        """Publish those numbers of a frame that had subscribers; saturation only if a product was computed."""
         values = {"total_ms": 1000 * frame.timings["total"], "saturated": quality.saturated if quality else None}
         for name, value in values.items():
             if NUMBER_TOPICS[name] in frame.demand and value is not None:

@@ -196,7 +196,7 @@ def measure(pipeline: Pipeline, frame: Frame, result: Result) -> FrameQuality:
 
 
 def invalid_ratios(pipeline: Pipeline, frame: Frame, result: Result) -> Tuple[float, float]:
-    """Return the ratios of (saturated, dark) output pixels, 0 to 1; arguments as of `measure`."""
+    """Return the ratios of (saturated, dark) output pixels, 0 to 1; the arguments are those of `measure`."""
     height, width = pipeline.options.output_size(frame.shape)
     saturated, dark = (count / (height * width) for count in result.invalid)
     return saturated, dark

@@ -203,7 +203,7 @@ class Tally:
     note: str = ""
 
     def add(self, later: Tally) -> None:
-        """Take in the figures of later frames."""
+        """Add the figures of later frames."""
         self.frames += later.frames
         self.unmatched += later.unmatched
         self.error = max(self.error, later.error)
@@ -305,7 +305,7 @@ def _gray(image: np.ndarray) -> np.ndarray:
 
 
 def _meaningful(name: str, image: np.ndarray, golden: Mapping[str, Optional[np.ndarray]]) -> np.ndarray:
-    """Mask of the pixels that are compared, as the product's row says."""
+    """Return the mask of the pixels to compare, by the product's row."""
     mask = np.ones(image.shape, bool)
     pixels = mask.reshape(*image.shape[:2], -1)  # a view: one mask for all channels
     intensity, dolp = golden["intensity"], golden["dolp"]

@@ -1,4 +1,4 @@
-"""Products as pictures to look at: color maps for DoLP, AoLP and similarity."""
+"""Products as pictures for viewing: color maps for DoLP, AoLP and similarity."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Summary:
         frames: Every frame of the recording, in its order.
         period: Frame period of the recording in seconds; infinite while not known.
         samples: The products of a few frames, evenly spread.
-        layout: Whether the first frame fits the sensor's parameters, as far as it tells.
+        layout: Whether the first frame fits the sensor's parameters; None if undecided.
         device: Description of the device that computed.
     """
 
@@ -126,7 +126,7 @@ class Summary:
 
     @property
     def ssim(self) -> List[float]:
-        """Mean similarity per frame; empty unless asked for."""
+        """Mean similarity per frame; empty unless requested."""
         return [row.ssim for row in self.frames if row.ssim is not None]
 
     @property

@@ -212,7 +212,7 @@ class LiveNode(ParameterNode):
         super().close()
 
     def _current_settings(self) -> Settings:
-        """Return the settings asked for; the node must be configured."""
+        """Return the requested settings; the node must be configured."""
         if self._settings is None:
             raise RuntimeError("the node is not configured")
         return self._settings
@@ -281,7 +281,7 @@ class LiveNode(ParameterNode):
     # ------------------------------------------------------------------------------------------------------ parameters
 
     def _on_set_parameters(self, changes: List[Any]) -> SetParametersResult:
-        """Accept or refuse a change as a whole; before `configure`, without regard to other parameters."""
+        """Accept or refuse a change as a whole; before `configure`, each parameter is checked alone."""
         values = {change.name: change.value for change in changes if change.name in PARAMETERS}
         try:
             if self._settings is not None and values:

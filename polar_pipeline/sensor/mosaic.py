@@ -58,11 +58,11 @@ class Sensor:
         return 4 if self.is_color else 2
 
     def angle_index(self, row: int, column: int) -> int:
-        """Index into `ANGLES` of the polarizer at a pixel."""
+        """Return the index into `ANGLES` of the polarizer at a pixel."""
         return ANGLES.index(self.angles[row % 2][column % 2])
 
     def color_index(self, row: int, column: int) -> int:
-        """Index into `CHANNELS` of the color filter at a pixel; color sensors only."""
+        """Return the index into `CHANNELS` of the color filter at a pixel; color sensors only."""
         if self.colors is None:
             raise ValueError(f"{self.name} has no colors")
         return self.colors[row % 4][column % 4]

@@ -454,11 +454,11 @@ def test_a_broken_file_is_an_error_and_stays(file: Path, text: str) -> None:
 def test_what_is_no_file_is_an_error(file: Path) -> None:
     file.parent.mkdir()
     os.mkfifo(file)
-    with pytest.raises(ScheduleError, match="no regular file"):
+    with pytest.raises(ScheduleError, match="not a regular file"):
         next(solve(first(), TURING))
     file.unlink()
     file.mkdir()
-    with pytest.raises(ScheduleError, match="no regular file"):
+    with pytest.raises(ScheduleError, match="not a regular file"):
         next(solve(first(), TURING))
 
 
