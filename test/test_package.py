@@ -110,6 +110,18 @@ def test_every_layer_exists() -> None:
     assert sorted(names) == sorted({name_of(path).split(".")[0] for path in MODULES})
 
 
+def test_the_architecture_document_shows_the_layers() -> None:
+    """Its table has one row per layer; in its drawing no module stands above one that imports it."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = text.split("| --- | --- |")[1].split("\n\n")[0]
+    rows = [re.findall(r"`(\w+)(?:/|\.py)`", line.split(" | ")[0]) for line in table.splitlines() if line]
+    assert [sorted(row) for row in rows] == [sorted(name for name in layer if name) for layer in LAYERS]
+    drawn = [re.findall(r"(?<![\w/])(\w+)(?:/(?!\w)|\.py)", line) for line in text.split("```")[1].splitlines()]
+    layers = [[layer_of(name) for name in names] for names in drawn if names]
+    assert sum(map(len, layers)) > 10
+    assert all(max(upper) <= min(lower) for upper, lower in zip(layers, layers[1:])), layers
+
+
 @pytest.mark.skipif(sys.version_info < (3, 10), reason="this Python does not say what its own modules are")
 def test_the_doctor_looks_for_everything_that_is_imported() -> None:
     imported = {name.partition(".")[0] for path in MODULES for name in imports_of(path)}
@@ -228,7 +240,7 @@ def test_pictures_are_up_to_date() -> None:
 
 
 def test_the_site_gets_the_pictures_that_its_pages_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages name each painted picture once; what is painted is a picture of the size of a page, not of one colour."""
+    """Pages name each painted picture once; what is painted is a picture of the size of a page, not of one color."""
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     pictures = importlib.import_module("pictures")
     named = [

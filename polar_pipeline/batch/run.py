@@ -29,7 +29,7 @@ _KILLED = "could not be run: its workers were killed, as when it needs too much 
 
 
 class Batch:
-    """Processes recordings on a cluster into a folder: `run`, if any are `left`, then `write_overview`.
+    """Processing of recordings on a cluster: `run`, if any are `left`, then `write_overview`.
 
     Attributes:
         outcomes: Name of a recording -> its outcome.
@@ -37,7 +37,7 @@ class Batch:
         left: Recordings that are to be processed.
 
     Args:
-        settings: How to process them.
+        settings: Settings by which to process the recordings.
         recordings: The recordings.
         folder: Where results go; every worker sees it.
 
@@ -69,10 +69,10 @@ class Batch:
         self.skipped = sum(outcome.status != "failed" for outcome in self.outcomes.values())
 
     def run(self, client: Client, threads: int = 1) -> None:
-        """Process what is left.
+        """Process the remaining recordings.
 
         Args:
-            client: Of the cluster.
+            client: Client of the cluster.
             threads: CPU threads of each pipeline, if the settings name no number.
 
         Raises:
@@ -113,7 +113,7 @@ class Batch:
         """Write the page with all recordings.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The file cannot be written.
         """
         names = ("version", "sensor", "products", "resolution", "calibration")
         facts = {name: self._described[name] or "none" for name in names}
@@ -124,7 +124,7 @@ def process_tasks(client: Client, tasks: Iterable[Task], end: Callable[[Task, Ou
     """Process recordings on a cluster, with a bounded number of units in flight.
 
     Args:
-        client: Of the cluster.
+        client: Client of the cluster.
         tasks: The recordings, taken one by one as places become free.
         end: Called with every recording and its outcome.
 

@@ -34,7 +34,7 @@ _EXPECTED = (SourceError, OSError, RuntimeError, MemoryError, ValueError)
 
 
 class CancelledError(Exception):
-    """Dask was asked to cancel the unit that this thread runs."""
+    """Request of Dask to cancel the unit that this thread runs."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Task:
         settings: Settings of the batch.
         described: `BatchSettings.described` of the machine that runs the batch: every worker must have the same.
         recording: The recording.
-        folder: Of the batch.
+        folder: Folder of the batch.
         unit: Identity of the result (`unit_of`).
     """
 

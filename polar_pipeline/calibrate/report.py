@@ -62,10 +62,10 @@ _QUANTITIES = (
 
 
 def render_calibration(result: CalibrationResult, source: str) -> str:
-    """The report as HTML; the same result makes the same text.
+    """Render the report as HTML; the same result gives the same text.
 
     Args:
-        result: What to show.
+        result: Result to show.
         source: Name of the session's folder or recording.
     """
     used = result.causes == 0
@@ -111,7 +111,7 @@ def _facts(result: CalibrationResult) -> Dict[str, str]:
 
 
 def _number(value: float, decimals: int) -> str:
-    """A number for a table; NaN and infinity leave the cell empty."""
+    """Format a number for a table; NaN and infinity leave the cell empty."""
     return f"{round(value, decimals) + 0.0:.{decimals}f}" if np.isfinite(value) else ""  # + 0.0: no "-0.00"
 
 
@@ -123,7 +123,7 @@ def _error_row(row: ExpectedError) -> Tuple[str, ...]:
 
 
 def _settings(result: CalibrationResult) -> List[Tuple[str, ...]]:
-    """Rows of the table of settings: name, angle, where the angle is from, lamp, residual, frames."""
+    """List the rows of the table of settings: name, angle, source of the angle, lamp, residual, frames."""
     source = "estimated" if None in result.given else "given"
     rows = zip(result.settings, result.angles, result.lamp, result.deviations, result.frames)
     return [
@@ -197,7 +197,7 @@ def _over_settings(values: List[float], low: float, high: float) -> charts.Chart
 
 
 def _transfer(result: CalibrationResult) -> Optional[charts.Chart]:
-    """The photon transfer curve: variance in squares of levels over the signal; None if the frames do not tell."""
+    """Plot the photon transfer curve (variance in squares of levels over signal), or return None if it is unknown."""
     noise = result.noise
     if noise is None:
         return None

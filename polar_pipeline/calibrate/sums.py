@@ -22,7 +22,7 @@ class NoisePoint(NamedTuple):
 
     Attributes:
         signal: Mean value as a share of full scale, black level included.
-        variance: Of one frame, in squares of full scale, rounding to levels included.
+        variance: Variance of one frame, in squares of full scale, rounding to levels included.
         pixels: Number of pixels.
     """
 
@@ -60,7 +60,7 @@ class FrameSums:
         """Add a frame; all must have the same full scale.
 
         Raises:
-            ValueError: It has another size than the frames before, or there are too many.
+            ValueError: The frame has another size than the frames before, or there are too many.
         """
         if frame.shape != self._sums.shape:
             (height, width), (rows, columns) = frame.shape, self._sums.shape
@@ -125,7 +125,7 @@ class SessionSums:
         """Add a frame of a setting, or of `DARK`; settings are in the order of their first frames.
 
         Raises:
-            ValueError: It does not fit the frames before.
+            ValueError: The frame does not fit the frames before.
         """
         if not self.settings:
             self.shape = frame.shape

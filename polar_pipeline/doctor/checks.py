@@ -141,7 +141,7 @@ def _nvrtc() -> Check:
 
 
 def _jpeg() -> Check:
-    """Say what encodes the live node's JPEGs where `backend` is `auto`."""
+    """Name the encoder of the live node's JPEGs for `backend: auto`."""
     if backend_problem("cuda"):
         return Check("jpeg", "ok", "OpenCV, as no GPU computes")
     try:

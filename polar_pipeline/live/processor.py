@@ -378,7 +378,7 @@ def decode_reference(cdr: bytes) -> np.ndarray:
     """Decode a serialized mono8, 16UC1 or 32FC1 image to (h, w) float32, full scale 1.
 
     Raises:
-        FrameError: It cannot be decoded, or is of another encoding (cause `reference`).
+        FrameError: The message cannot be decoded, or is of another encoding (cause `reference`).
     """
     try:
         image = messages.decode_image(cdr)

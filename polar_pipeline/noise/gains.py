@@ -1,4 +1,4 @@
-"""How much of the raw pixels' noise arrives in S0, S1 and S2, by method and place in the mosaic.
+"""Gains from the raw pixels' noise to S0, S1 and S2, by method and place in the mosaic.
 
 The methods are taken as filters, through which the reference sends an impulse at every place of a tile. What chooses by
 what it sees (`adaptive`, `weighted`) is so replaced by what it does in a flat field with little noise.
@@ -24,7 +24,7 @@ _ZERO = 1e-6
 
 @lru_cache(maxsize=16)
 def stokes_gains(sensor: Sensor, is_half: bool, co_sited: bool, demosaic: str, debayer: str) -> np.ndarray:
-    """Gains from the variance of raw pixels to the covariances of S0, S1 and S2.
+    """Compute the gains from the variance of raw pixels to the covariances of S0, S1 and S2.
 
     Args:
         sensor: The mosaic as the frame shows it.
@@ -48,7 +48,7 @@ def stokes_gains(sensor: Sensor, is_half: bool, co_sited: bool, demosaic: str, d
 def pair_gains(
     sensor: Sensor, is_half: bool, co_sited: bool, demosaic: str, debayer: str, stride: int = 1
 ) -> Tuple[float, float]:
-    """Gains from the variance of raw pixels to what SSIM compares in mode `consistency`, where light is unpolarized.
+    """Compute the gains from the variance of raw pixels to SSIM's images in mode `consistency`, in unpolarized light.
 
     Args:
         sensor: As for `stokes_gains`, and so are the next four.

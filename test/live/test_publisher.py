@@ -182,7 +182,7 @@ def test_display_changes_what_is_for_eyes_alone(bench: Bench) -> None:
     (sent,) = bench.sender.sent
     assert (messages.to_array(messages.decode_image(sent["intensity"])) == 60).all()
     assert (messages.to_array(messages.decode_image(sent["polarization/preview"])) == 120).all()
-    # a constant picture survives JPEG but for the rounding of its colour space; OpenCV reads BGR
+    # a constant picture survives JPEG but for the rounding of its color space; OpenCV reads BGR
     assert np.abs(jpeg_of(sent, "intensity")[1].astype(int) - [240, 120, 180]).max() <= 2
     assert np.abs(jpeg_of(sent, "preview")[1].astype(int) - 120).max() <= 2
 
@@ -211,7 +211,7 @@ def test_limits_of_quality_are_those_of_the_frame(bench: Bench) -> None:
 def test_the_layout_is_checked_now_and_then(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     colors = np.array([60, 120, 90], np.uint8)[np.array(SENSORS["IMX250MYR"].colors)]
     raw = np.tile(colors, (64, 64))
-    for offset, level, text in (([1, 0], 1, "the colours do not fit"), ([0, 0], 0, "the colours fit")):
+    for offset, level, text in (([1, 0], 1, "the colors do not fit"), ([0, 0], 0, "the colors fit")):
         bench.submit(1, demand("dolp"), raw, chosen=settings(sensor="IMX250MYR", raw__roi_offset=offset))
         wait_for(lambda t=text: t in bench.publisher.statuses("")[1].message, text)
         assert bench.publisher.statuses("")[1].level == level
@@ -344,7 +344,7 @@ def test_late_frames_are_named(bench: Bench) -> None:
 
 
 def calibration(width: int, height: int) -> bytes:
-    """A serialized `CameraInfo` whose principal point is the image's centre."""
+    """A serialized `CameraInfo` whose principal point is the image's center."""
     k = np.array([100, 0, (width - 1) / 2, 0, 100, (height - 1) / 2, 0, 0, 1], np.float64)
     p = np.zeros(12)
     info = messages.CameraInfo(0, "", height, width, "plumb_bob", np.zeros(5), k, np.eye(3).reshape(-1), p)
@@ -361,7 +361,7 @@ def test_calibrations_are_scaled_to_their_images(bench: Bench) -> None:
     assert list(without) == list(misfit) == ["polarization/dolp"]
     infos = [messages.decode_camera_info(scaled[topic]) for topic in ("camera_info_out", "quality/camera_info")]
     assert [(info.width, info.height, info.stamp_ns) for info in infos] == [(24, 16, 2), (6, 4, 2)]
-    assert [tuple(info.k[[2, 5]]) for info in infos] == [(11.5, 7.5), (2.5, 1.5)], "the centres of 24x16 and 6x4 pixels"
+    assert [tuple(info.k[[2, 5]]) for info in infos] == [(11.5, 7.5), (2.5, 1.5)], "the centers of 24x16 and 6x4 pixels"
     assert bench.values()["refused: camera_info"] == "1"
 
 
@@ -374,7 +374,7 @@ def test_the_calibration_of_ready_angles_is_of_their_pixels(bench: Bench) -> Non
     wait_for(lambda: len(bench.sender.sent) == 2, "the frames")
     small, same = (messages.decode_camera_info(sent["camera_info_out"]) for sent in bench.sender.sent)
     assert [(info.width, info.height, info.k[0]) for info in (small, same)] == [(12, 8, 50), (24, 16, 100)]
-    assert [tuple(info.k[[2, 5]]) for info in (small, same)] == [(5.5, 3.5), (11.5, 7.5)], "the centres"
+    assert [tuple(info.k[[2, 5]]) for info in (small, same)] == [(5.5, 3.5), (11.5, 7.5)], "the centers"
 
 
 @pytest.mark.parametrize("heard", [(0,), (1,), (0, 1)])
