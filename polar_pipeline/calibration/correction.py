@@ -140,14 +140,10 @@ def _replacements(defects: np.ndarray, sensor: Sensor, shape: Tuple[int, int]) -
     bad = set(map(tuple, defects.tolist()))
     found = np.empty_like(defects)
     for k, (row, column) in enumerate(defects.tolist()):
+        color = sensor.color_index(row, column)
         near = ((row + dy, column + dx) for dy, dx in _steps())
         inside = ((y, x) for y, x in near if 0 <= y < shape[0] and 0 <= x < shape[1])
-        good = (
-            place
-            for place in inside
-            if place not in bad and sensor.color_index(*place) == sensor.color_index(row, column)
-        )
-        source = next(good, None)
+        source = next((at for at in inside if at not in bad and sensor.color_index(*at) == color), None)
         if source is None:
             raise FrameError(
                 "calibration", f"no good pixel within {_NEAR} pixels of the defective one at row {row}, column {column}"
