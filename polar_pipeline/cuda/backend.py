@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import lru_cache
-from typing import Callable, Dict, Optional, Tuple
+from traceback import clear_frames
+from typing import Callable, Dict, List, Optional, Tuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -51,16 +52,12 @@ def prepare_launches(
         DeviceError: The device is too small, or stopped working.
         ScheduleError: No schedule fits the device.
     """
-
-    def make(maps_host: bool) -> PreparedLaunches:
-        return PreparedLaunches(driver, works, options, maps_host, correction)
-
     if not driver.device.integrated:
-        return make(driver.device.maps_host)
-    mapped = make(True)
+        return PreparedLaunches(driver, works, options, driver.device.maps_host, correction)
+    mapped = PreparedLaunches(driver, works, options, True, correction)
     seconds = _measure(mapped, works, options, buffers)
     with suppress(DeviceMemoryError):  # copies need more memory
-        copied = make(False)
+        copied = PreparedLaunches(driver, works, options, False, correction)
         if _measure(copied, works, options, buffers) < seconds:
             return copied
     return mapped
@@ -72,12 +69,14 @@ def _measure(prepared: PreparedLaunches, works: Tuple[Work, ...], options: Optio
     assert isinstance(work, PolarizationWork)
     (rows,) = noise_frames(work, 1)
     reference = np.zeros(prepared.output_size, np.float32) if options.ssim_mode == "reference" else None
-    count = _WARM_UP_FRAMES + _MEASURED_FRAMES
+    seconds: List[float] = []
     try:
-        frames = [prepared.submit(rows, buffers, reference)() for _ in range(count)]
+        for _ in range(_WARM_UP_FRAMES + _MEASURED_FRAMES):
+            frame = prepared.submit(rows, buffers, reference)()
+            seconds.append(sum(frame.timings.values()))
     finally:
         prepared.forget()
-    return float(np.median([sum(frame.timings.values()) for frame in frames[_WARM_UP_FRAMES:]]))
+    return float(np.median(seconds[_WARM_UP_FRAMES:]))
 
 
 class CudaBackend:
@@ -166,9 +165,14 @@ class CudaBackend:
         raw_format, full_scale, shape, _ = key
         works = make_works(options, raw_format, full_scale, shape)
         correction, on_device = options.correction(shape), self._corrections.get(shape)
-        if correction is not None and on_device is None:
-            self._corrections[shape] = on_device = DeviceCorrection(self._driver, correction)
-        return prepare_launches(self._driver, works, options, self._pinned, on_device)
+        try:
+            if correction is not None and on_device is None:
+                self._corrections[shape] = on_device = DeviceCorrection(self._driver, correction)
+            return prepare_launches(self._driver, works, options, self._pinned, on_device)
+        except BaseException as err:
+            on_device = None
+            _clear_frames(err)
+            raise
 
     def frame_memory(self, size: int) -> Optional[np.ndarray]:
         """(size,) uint8, pinned, to receive a frame in, which is uploaded from there; None where no more can be had.
@@ -214,6 +218,16 @@ class CudaBackend:
         """Release everything but what is still in use: results, and frames in flight."""
         self._prepared.clear()
         self._latest = None
+
+
+def _clear_frames(err: Optional[BaseException]) -> None:
+    """Release what an exception keeps in use by the frames of its traceback, such as memory of the device.
+
+    Closures stay, as of comprehensions: no such function that refers to this memory may fail.
+    """
+    while err is not None:
+        clear_frames(err.__traceback__)
+        err = err.__cause__ or err.__context__
 
 
 def _readable(frame: Frame) -> Tuple[Frame, _FormatKey]:

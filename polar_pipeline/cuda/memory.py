@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Callable, Deque, Dict, Mapping, Optional
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional
 from weakref import WeakValueDictionary, finalize
 
 import numpy as np
@@ -18,6 +18,8 @@ from polar_pipeline.cuda.driver import DeviceError, DeviceMemoryError, Driver
 
 #: Frames that can be in flight: one uploaded, one computed, one downloaded.
 SLOTS = 3
+#: Events of a frame.
+_MARKS = 6
 #: Counters that a kernel adds to: saturated, dark.
 COUNTERS = 2
 
@@ -139,7 +141,9 @@ class Slot:
     def __init__(self, driver: Driver, sizes: Sizes, maps_host: bool = False) -> None:
         self._driver = driver
         self.stream = self._own(driver.make_stream(), driver.free_stream)
-        self.marks = [self._own(driver.make_event(), driver.free_event) for _ in range(6)]
+        self.marks: List[int] = []
+        while len(self.marks) < _MARKS:
+            self.marks.append(self._own(driver.make_event(), driver.free_event))
         self.hold: Dict[str, np.ndarray] = {}
         self.source: Optional[np.ndarray] = None
         self.staged = np.empty(0, np.float32)
@@ -147,13 +151,14 @@ class Slot:
         self.counts: np.ndarray = driver.host_array((COUNTERS,), "uint32")
         self.reference: np.ndarray = driver.host_array((sizes.reference,), "uint8")
         self.counts_pointer = self._malloc(self.counts.nbytes)
-        self.raw_pointer, self.reference_pointer = (
-            array.ctypes.data if maps_host or not array.nbytes else self._malloc(array.nbytes)
-            for array in (self.raw, self.reference)
-        )
-        self.outputs: Dict[str, int] = (
-            {} if maps_host else {name: self._malloc(size) for name, size in sizes.outputs.items()}
-        )
+        self.raw_pointer, self.reference_pointer = self.raw.ctypes.data, self.reference.ctypes.data
+        self.outputs: Dict[str, int] = {}
+        if not maps_host:
+            self.raw_pointer = self._malloc(self.raw.nbytes)
+            if sizes.reference:
+                self.reference_pointer = self._malloc(sizes.reference)
+            for name, size in sizes.outputs.items():
+                self.outputs[name] = self._malloc(size)
         self.scratch: Dict[str, int] = {}
         for name, size in sizes.scratch.items():
             self.scratch[name] = self._malloc(size)

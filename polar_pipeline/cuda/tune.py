@@ -141,7 +141,7 @@ class _Trial:
                 argument["out"][OUTPUTS.index(name)] = array.pointer
             else:
                 argument[name] = array.pointer
-        slot = self._slot = Slot(driver, Sizes(0, {}, {}))
+        slot = self._slot = Slot(driver, Sizes(0, {}, {}), maps_host=True)  # for its stream and its events
         self._stream, (self._begin, self._end, *_) = slot.stream, slot.marks
         self._first: Dict[Tuple[str, str], Dict[str, np.ndarray]] = {}
 

@@ -447,9 +447,10 @@ def test_former_formats_make_room_for_a_new_one() -> None:
     made.prepare(FORMATS_APART[1])
     assert [made.is_ready(frame) for frame in FORMATS_APART[:2]] == [False, True]
     driver.capacity = 100
-    with pytest.raises(DeviceMemoryError, match="3 frames need"):
+    with pytest.raises(DeviceMemoryError, match="3 frames need") as caught:
         made.prepare(FORMATS_APART[2])
-    assert not driver.on_device
+    assert not driver.on_device, "also while somebody keeps the exception"
+    del caught
 
 
 @pytest.mark.usefixtures("fresh_problem")
@@ -592,9 +593,10 @@ def test_a_plan_without_room_beside_its_calibration_leaves_nothing() -> None:
     driver = stand_in(COPIED)
     driver.capacity = 4 * SHAPE[0] * SHAPE[1] + 100
     made = make(driver, "intensity", **CALIBRATED)
-    with pytest.raises(DeviceMemoryError, match="3 frames need"):
+    with pytest.raises(DeviceMemoryError, match="3 frames need") as caught:
         made.prepare(FRAMES["u8"])
     assert not driver.on_device
+    del caught
     driver.capacity = 100
     with pytest.raises(DeviceMemoryError, match=f"{4 * SHAPE[0] * SHAPE[1]} bytes"):
         made.prepare(FRAMES["u8"])
@@ -802,9 +804,10 @@ def test_a_measurement_that_fails_gives_everything_back(
         record(event, stream)
 
     monkeypatch.setattr(integrated, "record", failing)
-    with pytest.raises(DeviceError):
+    with pytest.raises(DeviceError) as caught:
         made.prepare(FRAMES["u8"])
-    assert not integrated.on_device
+    assert not integrated.on_device, "also while somebody keeps the exception"
+    del caught
     monkeypatch.undo()
 
 
