@@ -31,7 +31,7 @@ def encode_with_opencv(image: np.ndarray, quality: int) -> np.ndarray:
     return data
 
 
-def encode_with_nvimagecodec(codec: Any, encoder: Any, image: np.ndarray, quality: int) -> np.ndarray:
+def _encode_with_nvimagecodec(codec: Any, encoder: Any, image: np.ndarray, quality: int) -> np.ndarray:
     """Encode an image by NVIDIA's nvImageCodec; chroma has half the resolution, as with OpenCV.
 
     Args:
@@ -60,7 +60,7 @@ def make_gpu_encoder() -> Encode:
     codec: Any = importlib.import_module("nvidia.nvimgcodec")
     kinds = (codec.BackendKind.HW_GPU_ONLY, codec.BackendKind.GPU_ONLY, codec.BackendKind.HYBRID_CPU_GPU)
     encoder = codec.Encoder(max_num_cpu_threads=1, backends=[codec.Backend(kind) for kind in kinds])
-    return partial(encode_with_nvimagecodec, codec, encoder)
+    return partial(_encode_with_nvimagecodec, codec, encoder)
 
 
 class JpegEncoder:

@@ -73,7 +73,7 @@ def test_nvimagecodec_without_a_gpu() -> None:
         "from functools import partial\nimport nvidia.nvimgcodec as codec, test_jpeg\n"
         "try: encoder = codec.Encoder(device_id=codec.NVIMGCODEC_DEVICE_CPU_ONLY)\n"
         "except RuntimeError as err: sys.exit(f'needs a GPU: {err}')\n"
-        "encode = partial(test_jpeg.jpeg.encode_with_nvimagecodec, codec, encoder)\n"
+        "encode = partial(test_jpeg.jpeg._encode_with_nvimagecodec, codec, encoder)\n"
         "test_jpeg.assert_like_opencv(encode, test_jpeg.pictures())\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300)
