@@ -145,11 +145,7 @@ class LiveNode(ParameterNode):
         )
 
     def _connect(self, processor: FrameProcessor, stack: ExitStack) -> None:
-        """Offer the service and subscribe, from when on callbacks run; `stack` undoes it, the last step first."""
-        service = self.create_service(Trigger, "~/snapshot", self._on_snapshot)
-        stack.callback(self.destroy_service, service)
-        self._snapshots = ThreadPoolExecutor(1, "polar_pipeline_snapshot")
-        stack.callback(self._snapshots.shutdown)
+        """Subscribe and offer the service; from here on callbacks run. `stack` undoes it, the last step first."""
         self.input = self._subscribe(stack, topics.IMAGE, topics.IMAGE_INPUT, self._on_image)
         rcl = load_rcl()
         if rcl is not None:
@@ -161,6 +157,11 @@ class LiveNode(ParameterNode):
         stack.callback(self._losses.close)
         self._subscribe(stack, topics.CAMERA_INFO, topics.CAMERA_INFO_INPUT, self._on_camera_info)
         self._subscribe(stack, topics.IMAGE, topics.REFERENCE_INPUT, self._on_reference)
+        # the last endpoint: `replay.launch.py` waits for it
+        service = self.create_service(Trigger, "~/snapshot", self._on_snapshot)
+        stack.callback(self.destroy_service, service)
+        self._snapshots = ThreadPoolExecutor(1, "polar_pipeline_snapshot")
+        stack.callback(self._snapshots.shutdown)
 
     def _subscribe(self, stack: ExitStack, message_type: str, topic: str, callback: Callable[[Any], None]) -> Any:
         subscription = create_input(self, message_type, topic, callback)

@@ -369,6 +369,23 @@ def answer(future: Any) -> Any:
     return future.result()
 
 
+def test_the_service_comes_after_the_subscriptions(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`replay.launch.py` plays when it is there."""
+    made: List[str] = []
+
+    def record(name: str) -> None:
+        create = getattr(Node, name)
+        monkeypatch.setattr(
+            Node, name, lambda node, *first, **more: (made.append(first[1]), create(node, *first, **more))[1]
+        )
+
+    record("create_subscription")
+    record("create_service")
+    rig()
+    first = made.index("image_raw")
+    assert made[first : first + 4] == ["image_raw", "camera_info", "reference", "~/snapshot"]
+
+
 def test_frames_go_on_during_a_snapshot(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go = threading.Event(), threading.Event()
 
