@@ -335,33 +335,29 @@ class FrameProcessor:
     def _with_reference(
         self, products: Tuple[str, ...], settings: Settings, shape: Tuple[int, int]
     ) -> Tuple[Tuple[str, ...], Optional[np.ndarray]]:
-        """Return the reference image if SSIM needs one, and the products; without those of SSIM if there is none."""
+        """Return the products that can be computed, and the newest image of topic `reference` if SSIM needs one.
+
+        The image is (h, w) float32, and decoded once. Where it is missing or does not fit, that is reported, and the
+        products of SSIM are left out.
+        """
         others = settings.without_reference(products)
         if products == others:
             return products, None
+        cdr, (height, width) = self.reference, settings.options.output_size(shape)
         try:
-            return products, self._get_reference(settings.options.output_size(shape))
-        except FrameError as err:  # the other products need none
+            if cdr is None:
+                needed = f"ssim_mode 'reference' needs an image of {width}x{height} on 'reference'"
+                raise FrameError("reference", needed)
+            if self._decoded_reference is None or self._decoded_reference[0] is not cdr:
+                self._decoded_reference = (cdr, decode_reference(cdr))
+            reference = self._decoded_reference[1]
+            if reference.shape != (height, width):
+                got = f"{reference.shape[1]}x{reference.shape[0]}"
+                raise FrameError("reference", f"the reference must be {width}x{height}, got {got}")
+        except FrameError as err:
             self._diagnostics.refuse(err.cause, str(err))
             return others, None
-
-    def _get_reference(self, size: Tuple[int, int]) -> np.ndarray:
-        """Return the newest image of topic `reference` as (h, w) float32, decoded once.
-
-        Raises:
-            FrameError: No image came in yet, or it does not fit (cause `reference`).
-        """
-        cdr = self.reference
-        if cdr is None:
-            raise FrameError("reference", f"ssim_mode 'reference' needs an image of {size[1]}x{size[0]} on 'reference'")
-        if self._decoded_reference is None or self._decoded_reference[0] is not cdr:
-            self._decoded_reference = (cdr, decode_reference(cdr))
-        reference = self._decoded_reference[1]
-        if reference.shape != size:
-            raise FrameError(
-                "reference", f"the reference must be {size[1]}x{size[0]}, got {reference.shape[1]}x{reference.shape[0]}"
-            )
-        return reference
+        return products, reference
 
 
 def needed_products(demand: FrozenSet[str], settings: Settings) -> Tuple[str, ...]:

@@ -124,8 +124,7 @@ class LiveNode(ParameterNode):
         Raises:
             RuntimeError: The backend cannot work on this machine.
         """
-        if self.settings is None:
-            raise RuntimeError("the node is not configured")
+        settings = self._current_settings()
         sender = MessagePublisher()
         self.publisher = FramePublisher(self._outputs, sender.send, self._diagnostics)
         self.processor = FrameProcessor(self._current_settings, self.fallback, self._diagnostics, self.publisher)
@@ -138,7 +137,7 @@ class LiveNode(ParameterNode):
             self.processor.start()  # last, so that a node that cannot start leaves no thread
             self._activated = stack.pop_all()
         self.state = "active"
-        options = self.fallback.settings(self.settings).options
+        options = self.fallback.settings(settings).options
         self.get_logger().info(
             f"waits for frames on {self.input.topic_name}; sensor {printable(options.sensor.name)}, "
             f"backend {options.backend}, device {printable(self.processor.device or 'unknown')}"
