@@ -218,7 +218,7 @@ class FrameProcessor:
         cdr = messages.encode_image(0, "camera", "mono8", np.full(settings.options.largest_frame(), 99, np.uint8))
         image = messages.decode_image(cdr)
         pipeline, _ = self._pipelines.get(settings, products, messages.to_raw(image))
-        if pipeline.plan.products != products:
+        if pipeline.options.products != products:
             return False
         memory = memory_like(pipeline, cdr, image.data)
         held: List[object] = []
@@ -317,6 +317,7 @@ class FrameProcessor:
         """Take the products of a frame and hand them over."""
         if frame.pipeline is not None and frame.pending is not None:
             frame.result = frame.pipeline.result(frame.pending)
+            frame.pending = None  # it keeps the memory of a GPU in use
             if frame.pipeline.options.backend != "cpu":
                 self._fallback.worked()
             self.device = frame.pipeline.device
@@ -373,7 +374,7 @@ def decode_reference(cdr: bytes) -> np.ndarray:
     """Decode a serialized mono8, 16UC1 or 32FC1 image to (h, w) float32, full scale 1.
 
     Raises:
-        FrameError: It cannot be decoded, or is of another encoding (cause `reference`).
+        FrameError: The message cannot be decoded, or is of another encoding (cause `reference`).
     """
     try:
         image = messages.decode_image(cdr)

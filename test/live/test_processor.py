@@ -59,8 +59,7 @@ class StubPipeline:
     def __init__(self, depth: int, backend: str = "cpu") -> None:
         self.depth = depth
         self.device = f"a {backend}"
-        self.options = SimpleNamespace(backend=backend, ssim_mode="consistency")
-        self.plan = SimpleNamespace(products=())
+        self.options = SimpleNamespace(backend=backend, ssim_mode="consistency", products=())
         self.shapes: List[Tuple[int, ...]] = []  # of complete frames in one call
         self.resets = 0
         self.memory: List[int] = []  # sizes of what was asked for
@@ -107,7 +106,7 @@ class StubPipelines:
 
     def get(self, wanted: Settings, products: Tuple[str, ...], _: Any) -> Tuple[StubPipeline, Settings]:
         self.asked.append(products)
-        self.pipeline.plan.products = ("stokes",) if self.is_compiling else products
+        self.pipeline.options.products = ("stokes",) if self.is_compiling else products
         return self.pipeline, self.former or wanted
 
     def reset(self) -> None:
@@ -421,7 +420,7 @@ def test_what_was_compiled_at_start_is_released_before_the_first_frame(monkeypat
     processor.start()
     try:
         wait_for(lambda: closed, "the end of the first pipeline")
-        assert len(closed[0].plan.products) > 10
+        assert len(closed[0].options.products) > 10
     finally:
         processor.close()
 

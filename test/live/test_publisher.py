@@ -9,6 +9,7 @@ from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Tuple
 import cv2
 import numpy as np
 import pytest
+from rosbags_messages import decode
 from support import TIMEOUT, wait_for
 from test_processor import Log, settings
 
@@ -131,7 +132,7 @@ def test_demand_is_what_has_subscribers(bench: Bench) -> None:
 
 def jpeg_of(sent: Dict[str, bytes], name: str) -> Tuple[str, np.ndarray]:
     """Format and decoded image of a product's JPEG."""
-    message = messages.decode(sent[COMPRESSED_TOPICS[name]], messages.COMPRESSED)
+    message = decode(sent[COMPRESSED_TOPICS[name]], messages.COMPRESSED)
     return message.format, cv2.imdecode(message.data, cv2.IMREAD_UNCHANGED)
 
 
@@ -178,7 +179,7 @@ def test_display_changes_what_is_for_eyes_alone(bench: Bench) -> None:
     (sent,) = bench.sender.sent
     assert (messages.to_array(messages.decode_image(sent["intensity"])) == 60).all()
     assert (messages.to_array(messages.decode_image(sent["polarization/preview"])) == 120).all()
-    # a constant picture survives JPEG but for the rounding of its colour space; OpenCV reads BGR
+    # a constant picture survives JPEG but for the rounding of its color space; OpenCV reads BGR
     assert np.abs(jpeg_of(sent, "intensity")[1].astype(int) - [240, 120, 180]).max() <= 2
     assert np.abs(jpeg_of(sent, "preview")[1].astype(int) - 120).max() <= 2
 
@@ -206,7 +207,7 @@ def test_limits_of_quality_are_those_of_the_frame(bench: Bench) -> None:
 def test_the_layout_is_checked_now_and_then(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     colors = np.array([60, 120, 90], np.uint8)[np.array(SENSORS["IMX250MYR"].colors)]
     raw = np.tile(colors, (64, 64))
-    for offset, level, text in (([1, 0], 1, "the colours do not fit"), ([0, 0], 0, "the colours fit")):
+    for offset, level, text in (([1, 0], 1, "the colors do not fit"), ([0, 0], 0, "the colors fit")):
         bench.submit(1, demand("dolp"), raw, chosen=settings(sensor="IMX250MYR", raw__roi_offset=offset))
         wait_for(lambda t=text: t in bench.publisher.statuses("")[1].message, text)
         assert bench.publisher.statuses("")[1].level == level
@@ -281,7 +282,7 @@ def test_closed_while_busy(bench: Bench) -> None:
 
 
 def latency(bench: Bench) -> List[Any]:
-    return [messages.decode(cdr, messages.DIAGNOSTICS).status for cdr in bench.topics[LATENCY].published]
+    return [decode(cdr, messages.DIAGNOSTICS).status for cdr in bench.topics[LATENCY].published]
 
 
 def test_times_and_quality_of_every_frame(bench: Bench) -> None:
@@ -303,7 +304,7 @@ def test_times_and_quality_of_every_frame(bench: Bench) -> None:
 
 def numbers(bench: Bench) -> Dict[str, List[float]]:
     return {
-        name: [messages.decode(cdr, messages.FLOAT32).data for cdr in bench.topics[topic].published]
+        name: [decode(cdr, messages.FLOAT32).data for cdr in bench.topics[topic].published]
         for name, topic in NUMBER_TOPICS.items()
     }
 
@@ -331,22 +332,11 @@ def test_late_frames_are_named(bench: Bench) -> None:
 
 
 def calibration(width: int, height: int) -> bytes:
-    """A serialized `CameraInfo` whose principal point is the image's centre."""
-    types = messages.typestore().types
-    fields: Dict[str, Any] = {
-        "header": types["std_msgs/msg/Header"](types["builtin_interfaces/msg/Time"](0, 0), ""),
-        "height": height,
-        "width": width,
-        "distortion_model": "plumb_bob",
-        "d": np.zeros(5),
-        "k": np.array([100, 0, (width - 1) / 2, 0, 100, (height - 1) / 2, 0, 0, 1], np.float64),
-        "r": np.eye(3).reshape(-1),
-        "p": np.zeros(12),
-        "binning_x": 0,
-        "binning_y": 0,
-        "roi": types["sensor_msgs/msg/RegionOfInterest"](0, 0, 0, 0, False),
-    }
-    return bytes(messages.encode(types[messages.CAMERA_INFO](**fields), messages.CAMERA_INFO))
+    """A serialized `CameraInfo` whose principal point is the image's center."""
+    k = np.array([100, 0, (width - 1) / 2, 0, 100, (height - 1) / 2, 0, 0, 1], np.float64)
+    p = np.zeros(12)
+    info = messages.CameraInfo(0, "", height, width, "plumb_bob", np.zeros(5), k, np.eye(3).reshape(-1), p)
+    return bytes(messages.encode_camera_info(info, 0, ""))
 
 
 def test_calibrations_are_scaled_to_their_images(bench: Bench) -> None:
@@ -357,8 +347,8 @@ def test_calibrations_are_scaled_to_their_images(bench: Bench) -> None:
     without, scaled, misfit = bench.sender.sent
     assert list(without) == list(misfit) == ["polarization/dolp"]
     infos = [messages.decode_camera_info(scaled[topic]) for topic in ("camera_info_out", "quality/camera_info")]
-    assert [(info.width, info.height, messages.stamp_of(info)) for info in infos] == [(24, 16, 2), (6, 4, 2)]
-    assert [tuple(info.k[[2, 5]]) for info in infos] == [(11.5, 7.5), (2.5, 1.5)], "the centres of 24x16 and 6x4 pixels"
+    assert [(info.width, info.height, info.stamp_ns) for info in infos] == [(24, 16, 2), (6, 4, 2)]
+    assert [tuple(info.k[[2, 5]]) for info in infos] == [(11.5, 7.5), (2.5, 1.5)], "the centers of 24x16 and 6x4 pixels"
     assert bench.values()["refused: camera_info"] == "1"
 
 
@@ -370,7 +360,7 @@ def test_the_calibration_of_ready_angles_is_of_their_pixels(bench: Bench) -> Non
     bench.submit(2, wanted, np.full((16, 24, 4), 99, np.uint8))
     small, same = (messages.decode_camera_info(sent["camera_info_out"]) for sent in bench.sender.sent)
     assert [(info.width, info.height, info.k[0]) for info in (small, same)] == [(12, 8, 50), (24, 16, 100)]
-    assert [tuple(info.k[[2, 5]]) for info in (small, same)] == [(5.5, 3.5), (11.5, 7.5)], "the centres"
+    assert [tuple(info.k[[2, 5]]) for info in (small, same)] == [(5.5, 3.5), (11.5, 7.5)], "the centers"
 
 
 @pytest.mark.parametrize("heard", [(0,), (1,), (0, 1)])
@@ -391,7 +381,7 @@ def test_rectified_outputs_have_a_calibration_without_a_topic(bench: Bench) -> N
         bench.publisher.camera_info = cdr
         bench.submit(stamp, demand("dolp", others=["polarization/camera_info"]), chosen=chosen)
         info = messages.decode_camera_info(bench.sender.sent[-1]["polarization/camera_info"])
-        assert (info.width, info.height, messages.stamp_of(info)) == (24, 16, stamp)
+        assert (info.width, info.height, info.stamp_ns) == (24, 16, stamp)
         # (x + 1/2) / 2 - 1/2 of the principal point (30, 22)
         np.testing.assert_allclose(info.p, [25, 0, 14.75, 0, 0, 26, 10.75, 0, 0, 0, 1, 0])
         np.testing.assert_allclose(info.k, [25, 0, 14.75, 0, 26, 10.75, 0, 0, 1])

@@ -24,6 +24,7 @@ pytest.importorskip("cv_bridge")
 from cv_bridge import CvBridge
 from cv_bridge.boost import cv_bridge_boost
 from rclpy.serialization import deserialize_message, serialize_message
+from scenes import synthetic
 from sensor_msgs.msg import CompressedImage, Image
 from support import real_frame
 
@@ -32,7 +33,6 @@ from polar_pipeline.live.jpeg import encode_with_opencv
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
-from polar_pipeline.sensor.scene import synthetic
 from polar_pipeline.topics import PRODUCT_TOPICS, jpeg_format
 
 pytestmark = pytest.mark.ros
