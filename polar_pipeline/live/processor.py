@@ -23,7 +23,6 @@ from polar_pipeline.live.publisher import FramePublisher
 from polar_pipeline.options import FROM_FRAMES
 from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS, full_level
 from polar_pipeline.quality.layout import check_layout
-from polar_pipeline.quality.statistics import Level
 from polar_pipeline.reference_image import check_reference
 from polar_pipeline.sensor.frames import FrameError, RawFrame
 from polar_pipeline.topics import NUMBER_TOPICS, PRODUCT_OF_TOPIC
@@ -106,7 +105,6 @@ class FrameProcessor:
         products = settings.computable(name for name in PRODUCTS if name not in SSIM_PRODUCTS)
         first = small if settings.options.geometry is None else large  # a geometry fits frames of one size
         messages.decode_image(messages.encode_image(0, "", "mono8", small))
-        messages.encode_diagnostics(0, [messages.Status(Level.OK, "", "", "", {})])
         check_layout(RawFrame(large, 255), settings.options)
         try:
             with suppress(FrameError):  # of the geometry, which may fit the camera's frames
