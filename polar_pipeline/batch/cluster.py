@@ -90,6 +90,7 @@ def local_client(jobs: int, gpus: List[str], retries: int) -> Iterator[Client]:
             memory_limit=int(MEMORY_LIMIT // jobs),
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
             scheduler_kwargs={"dashboard": find_spec("bokeh") is not None},
             silence_logs=_LOG_LEVEL,
             env={**environment, worker_setup.GPUS_VARIABLE: ",".join(gpus)},
