@@ -19,15 +19,15 @@ from typing import Any, Callable, Dict, List, Tuple
 import cv2
 import numpy as np
 from common import RESULTS, cpu_model, machine, slug, table, write
+from scenes import synthetic
 from skimage.metrics import structural_similarity
 
 from polar_pipeline import Pipeline, reference
+from polar_pipeline.calibrate.simulation import simulate_sensor
 from polar_pipeline.calibration import Calibration
-from polar_pipeline.calibration.simulation import simulate_sensor
 from polar_pipeline.geometry import make_lens
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
-from polar_pipeline.sensor.scene import synthetic
 
 #: Seconds before each call: the threads of OpenBLAS, which polanalyser's matrix product starts, keep a core busy for
 #: some 25 ms after it, and would run into the time of whoever comes next.
@@ -205,7 +205,7 @@ def geometry(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
 
 
 def color(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
-    """Four full-resolution RGB angle images, 8 bit, of a colour frame."""
+    """Four full-resolution RGB angle images, 8 bit, of a color frame."""
     import polanalyser
 
     stokes = synthetic("window", shape, is_color=True)
@@ -251,8 +251,8 @@ def main() -> int:
             for way in ("half, bilinear", "full, bilinear", "full, gradient", "full, adaptive")
         },
         "SSIM: map and mean": (similarity, "polar_pipeline", "scikit-image", 4.0),
-        "colour: four RGB images, bilinear": (color, "polar_pipeline bilinear", "polanalyser", 1.0),
-        "colour: four RGB images, gradient": (color, "polar_pipeline gradient", "polanalyser", 1.0),
+        "color: four RGB images, bilinear": (color, "polar_pipeline bilinear", "polanalyser", 1.0),
+        "color: four RGB images, gradient": (color, "polar_pipeline gradient", "polanalyser", 1.0),
     }
     device = Pipeline(backend="cpu").device
     if "compiled" not in device:

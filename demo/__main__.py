@@ -27,14 +27,16 @@ import numpy as np
 from polar_pipeline import __version__, messages
 from polar_pipeline.doctor.checks import transport_environment
 from polar_pipeline.replay.picture import encode_picture, picture
-from polar_pipeline.replay.report import Report, format_timings, render
+from polar_pipeline.replay.report import format_timings, render
 from polar_pipeline.replay.run import FrameProducts
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import read_raw
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
-from polar_pipeline.sensor.scene import SCENES, synthetic
 from polar_pipeline.topics import PRODUCT_TOPICS
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+from scenes import SCENES, synthetic
 
 HERE = Path(__file__).parent
 OUTPUT = HERE / "output"
@@ -146,7 +148,12 @@ class Recorder:
 
     def numbers(self, topic: str, kind: str) -> Iterator[Tuple[int, Any]]:
         """(time, message) of every number on a topic."""
-        return ((row.time_ns, messages.decode(row.cdr, kind)) for row in self.recorded if row.topic == topic)
+        from rclpy.serialization import deserialize_message
+
+        from polar_pipeline.ros.endpoints import MESSAGE_CLASSES
+
+        ros_type = MESSAGE_CLASSES[kind]
+        return ((row.time_ns, deserialize_message(row.cdr, ros_type)) for row in self.recorded if row.topic == topic)
 
     def write(self) -> None:
         """Write the recording."""
@@ -231,7 +238,7 @@ def main() -> int:
         names = record_sample()
         print(f"playing its {len(names)} frames into the node at {RATE:g} Hz ...", flush=True)
         recorder = run()
-        summarise(recorder, names)
+        summarize(recorder, names)
     except DemoError as err:
         print(f"demo failed: {err}", file=sys.stderr)
         return 1
@@ -245,7 +252,7 @@ def describe(status: Any) -> str:
     return ", ".join(filter(None, [status.message, *dropped, values.get("last error", "")]))
 
 
-def summarise(recorder: Recorder, names: List[str]) -> None:
+def summarize(recorder: Recorder, names: List[str]) -> None:
     """Write the recording, the report and the contact sheet, and print the latency table.
 
     Raises:
@@ -256,7 +263,7 @@ def summarise(recorder: Recorder, names: List[str]) -> None:
     stamps: List[int] = []
     timings: Dict[str, List[float]] = {}
     for _, message in recorder.numbers("latency", messages.DIAGNOSTICS):
-        stamps.append(messages.stamp_of(message))
+        stamps.append(message.header.stamp.sec * 10**9 + message.header.stamp.nanosec)
         for pair in message.status[0].values:
             if pair.value != "n/a":
                 timings.setdefault(pair.key, []).append(float(pair.value) / 1000)
@@ -277,8 +284,8 @@ def summarise(recorder: Recorder, names: List[str]) -> None:
     ssim = [(time_ns / 1e9, float(row.data)) for time_ns, row in numbers]
     points = [(moment - ssim[0][0], value) for moment, value in ssim]
     samples = {name: recorder.samples[name] for name in names if name in recorder.samples}
-    report = Report("polar_pipeline, live", facts, [], list(samples.values()), points, timings)
-    (HERE / "report.html").write_text(render(report), encoding="utf-8")
+    report = render("polar_pipeline, live", facts, list(samples.values()), points, timings)
+    (HERE / "report.html").write_text(report, encoding="utf-8")
     (HERE / "contact_sheet.png").write_bytes(encode_picture(contact_sheet(samples), ".png"))
     print(format_timings(timings))
     print(f"{len(stamps)} of {expected} frames came through; the node says: {node_says}")

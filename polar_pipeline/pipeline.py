@@ -16,7 +16,6 @@ from typing import (
     Dict,
     Iterable,
     Iterator,
-    Mapping,
     Optional,
     Tuple,
     Union,
@@ -29,59 +28,23 @@ import numpy as np
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.use_guard import UseGuard
-from polar_pipeline.backend import Backend, Ticket
+from polar_pipeline.backend import Result
 from polar_pipeline.options import OPTIONS, Accepts, Options
-from polar_pipeline.plan import Plan, make_plan
 from polar_pipeline.reference_image import check_reference_argument
 from polar_pipeline.sensor.frames import Frame, as_frame
 
 if TYPE_CHECKING:
     from typing_extensions import Concatenate, ParamSpec
 
+    from polar_pipeline.cpu.backend import CpuBackend
+    from polar_pipeline.cuda.backend import CudaBackend
+
     _P = ParamSpec("_P")
+
+__all__ = ["Pending", "Pipeline", "Raw", "Result", "backend_problem", "input_frame"]
 
 #: A frame as callers give it: (H, W) uint8 or uint16, or a record that brings its own scale or packing.
 Raw = Union[np.ndarray, Frame]
-
-
-class Result(Mapping[str, np.ndarray]):
-    """The products of one frame: a mapping from product name to array.
-
-    Attributes:
-        timings: Seconds per stage, in the order of the stages.
-        invalid: Output pixels that are (saturated, dark): NaN in float polarization images, 0 in 8-bit ones, 255 in
-            those of standard deviations. Dark ones are counted only with a product whose row needs `invalid`.
-        blocks: (rows, columns) float32, mean similarity of the map's blocks of `SSIM_BLOCK` x `SSIM_BLOCK` pixels; None
-            unless `ssim` or `ssim_map` is a product.
-    """
-
-    def __init__(
-        self,
-        products: Dict[str, np.ndarray],
-        timings: Dict[str, float],
-        invalid: Tuple[int, int],
-        blocks: Optional[np.ndarray] = None,
-    ) -> None:
-        self._products = products
-        self.timings = timings
-        self.invalid = invalid
-        self.blocks = blocks
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        try:
-            return self._products[name]
-        except KeyError:
-            raise KeyError(f"{quoted(name)} was not asked for; this result has {', '.join(self)}") from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._products)
-
-    def __len__(self) -> int:
-        return len(self._products)
-
-    def __repr__(self) -> str:
-        shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in self.items())
-        return f"Result({shapes})"
 
 
 @dataclass(frozen=True)
@@ -89,11 +52,11 @@ class Pending:
     """A frame that was submitted and whose result was not taken yet.
 
     Attributes:
-        ticket: What the backend returned for the frame.
+        finish: Waits for the frame on a GPU, or computes it on the CPU, and returns its results.
         seconds: Time spent before it was submitted.
     """
 
-    ticket: Ticket
+    finish: Callable[[], Result]
     seconds: float
 
 
@@ -117,7 +80,7 @@ def _takes(options: Callable[_P, Options]) -> Callable[[Callable[..., None]], Ca
 
 
 class Pipeline:
-    """Raw mosaic frames in, polarization products out.
+    """Pipeline from raw mosaic frames to polarization products.
 
     One pipeline serves one stream of frames, from one thread at a time and in the process that made it. As a context
     manager it is closed at the end. A GPU's memory is released once nothing refers to the pipeline, too.
@@ -139,8 +102,7 @@ class Pipeline:
     def __init__(self, *first: Any, **others: Any) -> None:
         self.options = Options(*first, **others)
         self._guard = UseGuard()
-        self.plan = make_plan(self.options.products)
-        self._backend = _make_backend(self.plan, self.options)
+        self._backend = _make_backend(self.options)
 
     def __enter__(self) -> Pipeline:
         return self
@@ -156,15 +118,15 @@ class Pipeline:
 
     @property
     def device(self) -> str:
-        """Description of what the pipeline runs on."""
+        """Description of the device that the pipeline runs on."""
         return self._backend.device
 
     def output_size(self, shape: Tuple[int, int]) -> Tuple[int, int]:
-        """(height, width) of the products of a frame of (height, width)."""
+        """Return (height, width) of the products of a frame of (height, width)."""
         return self.options.output_size(shape)
 
     def is_ready(self, raw: Raw) -> bool:
-        """Whether a frame of this one's shape and type can be processed without preparation."""
+        """Return whether a frame of this shape and type can be processed without preparation."""
         return self._backend.is_ready(input_frame(raw, self.options))
 
     def prepare(self, raw: Raw) -> None:
@@ -199,7 +161,7 @@ class Pipeline:
         return self.result(self.submit(raw, reference=reference))
 
     def stream(self, frames: Iterable[Raw]) -> Iterator[Result]:
-        """Process frames one after the other; on a GPU, transfers and computation of neighbouring frames overlap.
+        """Process frames one after the other; on a GPU, transfers and computation of neighboring frames overlap.
 
         Results equal those of single calls. If a frame is refused, the results of the frames before it come first. Not
         for SSIM mode `reference`.
@@ -226,7 +188,7 @@ class Pipeline:
                     self.result(unused)
 
     def frame_memory(self, size: int) -> Optional[np.ndarray]:
-        """(size,) uint8 to receive a frame in, from which a GPU takes it without a copy; None where any memory does.
+        """Return a (size,) uint8 buffer for a frame, which saves the GPU a copy, or None if any memory will do.
 
         The frame may lie anywhere in it. Once nothing refers to the memory, nor to a part of it, it is given out again.
         May be called from any thread.
@@ -255,17 +217,18 @@ class Pipeline:
             return Pending(self._backend.submit(frame, reference), checked - start)
 
     def result(self, pending: Pending) -> Result:
-        """The products of a submitted frame; frames come back in the order of submission.
+        """Return the products of a submitted frame; frames come back in the order of submission.
 
         Raises:
             RuntimeError: On a GPU, its result was taken before. Or as for a call.
         """
         with self._guard.exclusive():
-            output = self._backend.result(pending.ticket)
-        return Result(output.products, {"prepare": pending.seconds, **output.timings}, output.invalid, output.blocks)
+            result = pending.finish()
+        result.timings = {"prepare": pending.seconds, **result.timings}
+        return result
 
     def debug(self, raw: Raw) -> Dict[str, np.ndarray]:
-        """Diagnostic images of a frame, by name; slow, and the same for every backend.
+        """Compute diagnostic images of a frame by name; slow, and the same for every backend.
 
         `polarization_switch`: (H, W) float32, 0 where `adaptive` restores detail, up to 1 at edges of polarization.
 
@@ -281,7 +244,7 @@ class Pipeline:
         """Forget the previous frame (SSIM mode `temporal`), as after a jump in time.
 
         Raises:
-            RuntimeError: As for a call.
+            RuntimeError: The same causes as for a call.
         """
         with self._guard.exclusive():
             self._backend.reset()
@@ -300,14 +263,14 @@ class Pipeline:
 
 
 def input_frame(raw: Raw, options: Options) -> Frame:
-    """Validate a raw frame; in 16-bit arrays, the option `full_scale` is a saturated pixel."""
+    """Validate a raw frame; the option `full_scale` is the value of a saturated pixel in 16-bit arrays."""
     is_wide = isinstance(raw, np.ndarray) and raw.dtype == np.uint16
     frame = as_frame(raw, options.full_scale if is_wide else 0)
     options.for_frame(frame)  # refuses frames that the options exclude
     return frame
 
 
-def _make_backend(plan: Plan, options: Options) -> Backend:
+def _make_backend(options: Options) -> Union[CpuBackend, CudaBackend]:
     """The backend that the options name; for `auto` CUDA if it works here.
 
     Raises:
@@ -329,11 +292,11 @@ def _make_backend(plan: Plan, options: Options) -> Backend:
         )
     from polar_pipeline.cpu.backend import CpuBackend
 
-    return CpuBackend(plan, options, options.threads)
+    return CpuBackend(options, options.threads)
 
 
 def backend_problem(name: str) -> Optional[str]:
-    """Why a backend (`auto`, `cpu`, `cuda`) cannot work on this machine, or None if it can."""
+    """Return why a backend (`auto`, `cpu`, `cuda`) cannot work on this machine, or None if it can."""
     if name != "cuda":
         return None
     from polar_pipeline.cuda.backend import problem

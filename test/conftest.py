@@ -76,7 +76,7 @@ LONGEST_FILES = (
     *("test_kernels.py", "test_drill.py", "test_attack.py", "test_random_pipelines.py", "test_node.py"),
     *("test_lifecycle.py", "test_backend.py", "test_bench.py", "test_start.py", "test_ssim_kernel.py"),
     *("test_cpu.py", "test_drill_gpu.py", "test_command.py", "test_fuzz.py", "test_hostile_recordings.py"),
-    *("test_rig.py", "test_cli.py", "test_calibration_of_the_sensor.py", "test_remote.py"),
+    *("test_rig.py", "test_cli.py", "test_remote.py"),
 )
 
 

@@ -1,4 +1,4 @@
-"""Measures this package's node as a robot runs it: between a camera and a viewer, over the real middleware."""
+"""Measurement of the node as a robot runs it: between a camera and a viewer, over the real middleware."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from polar_pipeline.bench.rig import BenchRig, CameraLoad, Contender
 from polar_pipeline.doctor.checks import transport_checks, transport_environment
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import get_sensor
-from polar_pipeline.sensor.scene import SCENES, synthetic
 
 #: Different frames, sent in turn, so that caches do not help.
 FRAMES = 8
@@ -26,7 +25,7 @@ IN_FLIGHT = 2
 
 
 def own_node(name: str, backend: str, sensor: str = "IMX250MZR") -> Contender:
-    """This package's node."""
+    """Return this package's node."""
     parameters = ("-p", f"backend:={backend}", "-p", f"sensor:={sensor}")
     return Contender(name, (sys.executable, "-m", "polar_pipeline.node", "--ros-args", *parameters))
 
@@ -45,10 +44,15 @@ def isolate() -> None:
 
 
 def raw_frames(sensor: str, size: Tuple[int, int]) -> List[bytes]:
-    """Serialized 8-bit frames of one scene with noise; size is (width, height)."""
+    """Serialized 8-bit frames of polarized waves with noise; size is (width, height)."""
     row = get_sensor(sensor)
     rng = np.random.default_rng(0)
-    stokes = synthetic(SCENES[0], size[::-1], is_color=row.is_color)
+    y, x = np.meshgrid(np.arange(size[1]) / 50, np.arange(size[0]) / 50, indexing="ij")
+    light = 0.8 + 0.6 * np.sin(x) * np.cos(7 * y)
+    polarized = 0.4 * light * (1 + np.sin(y))
+    stokes = np.stack([light, polarized * np.cos(x), polarized * np.sin(x)], -1)
+    if row.is_color:
+        stokes = np.stack([share * stokes for share in (0.8, 1.0, 0.6)], 2)
     raws = [expose(stokes, row, 8, 10_000, 2.0, rng) for _ in range(FRAMES)]
     return [bytes(messages.encode_image(0, "camera", "mono8", raw)) for raw in raws]
 
@@ -62,15 +66,15 @@ def measure(
     seconds: float,
     say: Callable[[str], None] = lambda _: None,
 ) -> Dict[str, Dict[str, Any]]:
-    """This package's node on this machine: at a camera's rate, and as fast as it goes.
+    """Measure this package's node on this machine: at a camera's rate, and at full speed.
 
     Args:
-        backend: As the node's parameter.
-        sensor: As the node's parameter.
+        backend: Parameter `backend` of the node.
+        sensor: Parameter `sensor` of the node.
         size: (width, height) of the raw frames, 8 bit.
-        products: What is subscribed to.
+        products: Products to subscribe to.
         rate: Frames per second.
-        seconds: Of each of the two.
+        seconds: Duration of each measurement.
         say: Takes lines about what is done and waited for.
 
     Returns:

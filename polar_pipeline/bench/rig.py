@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 
 import rclpy
+from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import qos_profile_sensor_data
+from rclpy.serialization import deserialize_message
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import Image
 
@@ -58,7 +60,7 @@ _LIBC = ctypes.CDLL(None)
 
 @dataclass(frozen=True)
 class CameraLoad:
-    """How the camera sends: `rate` frames a second, or, with 0, whenever fewer than `in_flight` are unanswered."""
+    """Load by the camera: `rate` frames per second, or with 0 at most `in_flight` unanswered frames."""
 
     rate: float = 0.0
     in_flight: int = 1
@@ -164,7 +166,7 @@ class BenchRig:
         return self._send(load, seconds)
 
     def drops(self) -> Dict[str, int]:
-        """Cause -> frames that a node of this package has dropped since it started, by a report from now on."""
+        """Count the frames that a node of this package has dropped since its start, by cause, from its next report."""
         self._receive_all(_REPORT_S, FrameBlock.of(self._products))
         return drops_of(self._report)
 
@@ -208,7 +210,7 @@ class BenchRig:
         topic, time_ns, cdr = self._pipe.recv()
         if topic in self._topics:
             return block.take(self._topics[topic], time_ns, cdr)
-        status = messages.decode(cdr, messages.DIAGNOSTICS).status[0]  # the first status of a report is about frames
+        status = deserialize_message(cdr, DiagnosticArray).status[0]  # the first status of a report is about frames
         values = {pair.key: pair.value for pair in status.values}
         if topic == self._latency:
             block.stages.append({key: float(value) for key, value in values.items() if value != "n/a"})
@@ -252,12 +254,12 @@ def view(pipe: Connection, topics: Dict[str, str]) -> None:
 
 
 def drops_of(report: Mapping[str, str]) -> Dict[str, int]:
-    """Cause -> frames that a node has dropped, by the values of its status `frames`."""
+    """Count the frames that a node has dropped, by cause, from the values of its status `frames`."""
     return {key[len(_DROPPED) :]: int(value) for key, value in report.items() if key.startswith(_DROPPED)}
 
 
 def _progress(is_matched: bool, frames: int, report: Mapping[str, str]) -> str:
-    """How far frames have come while none is answered.
+    """Describe the progress of frames while none is answered.
 
     Args:
         is_matched: Whether camera and node have found each other.
@@ -274,7 +276,7 @@ def _progress(is_matched: bool, frames: int, report: Mapping[str, str]) -> str:
 
 
 def _advice(report: Mapping[str, str]) -> str:
-    """What this machine's settings may have to do with frames that are lost; nothing where the node refuses them."""
+    """Describe settings of this machine that may lose frames; "" if the node refuses the frames."""
     if not report or drops_of(report):
         return ""
     problems = [check.text for check in transport_checks() if check.state == "problem"]
@@ -283,11 +285,11 @@ def _advice(report: Mapping[str, str]) -> str:
 
 
 def _end_with_parent() -> None:
-    """Have Linux send this process SIGTERM when the one that started it ends, even by SIGKILL."""
+    """Make Linux send SIGTERM to this process when its parent ends, even by SIGKILL."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _process_usage(pid: int) -> Tuple[float, int]:
-    """Milliseconds of CPU time, and page faults, of a process so far."""
+    """Return milliseconds of CPU time, and page faults, of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return 1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), int(fields[7])

@@ -22,7 +22,7 @@ class NoisePoint(NamedTuple):
 
     Attributes:
         signal: Mean value as a share of full scale, black level included.
-        variance: Of one frame, in squares of full scale, rounding to levels included.
+        variance: Variance of one frame, in squares of full scale, rounding to levels included.
         pixels: Number of pixels.
     """
 
@@ -36,32 +36,37 @@ class FrameSums:
 
     Args:
         shape: (height, width) of the frames.
+        full_scale: Value of a saturated pixel.
         period: Pixels after which the mosaic repeats.
         has_squares: Whether the variance of each pixel is asked for.
+
+    Attributes:
+        count: Number of frames.
+        saturated: (H, W) bool, pixels that are saturated in some frame.
+        points: Noise of pairs of frames.
     """
 
-    def __init__(self, shape: Tuple[int, int], period: int, has_squares: bool = False) -> None:
+    def __init__(self, shape: Tuple[int, int], full_scale: int, period: int, has_squares: bool = False) -> None:
         self.count = 0
+        self.full_scale = full_scale
         self.saturated = np.zeros(shape, bool)
         self.points: List[NoisePoint] = []
         self._sums = np.zeros(shape, np.uint32)
         self._squares = np.zeros(shape, np.float64) if has_squares else None
-        self._full_scale = 0
         self._period = period
         self._waiting: Optional[np.ndarray] = None
 
     def add(self, frame: RawFrame) -> None:
-        """Add a frame; all must have the same full scale.
+        """Add a frame.
 
         Raises:
-            ValueError: It has another size than the frames before, or there are too many.
+            ValueError: The frame has another size than the frames before, or there are too many.
         """
         if frame.shape != self._sums.shape:
             (height, width), (rows, columns) = frame.shape, self._sums.shape
             raise ValueError(f"all frames must have {columns}x{rows} pixels, got {width}x{height}")
         if self.count == MAX_FRAMES:
             raise ValueError(f"a setting has at most {MAX_FRAMES} frames")
-        self._full_scale = frame.full_scale
         pixels = np.minimum(frame.mosaic, np.array(frame.full_scale, frame.mosaic.dtype))
         self.count += 1
         self._sums += pixels
@@ -76,25 +81,19 @@ class FrameSums:
 
     def mean(self, rows: slice = slice(None)) -> np.ndarray:
         """(h, W) float64: mean of each pixel of these rows as a share of full scale."""
-        mean: np.ndarray = self._sums[rows] / float(self.count * self._full_scale)
+        mean: np.ndarray = self._sums[rows] / float(self.count * self.full_scale)
         return mean
 
     def variance(self) -> np.ndarray:
         """(H, W) float64: variance of each pixel from frame to frame, in squares of full scale; 0 of one frame."""
-        if self._squares is None:
-            raise ValueError("the squares were not summed")
+        assert self._squares is not None
         sums = self._sums.astype(np.float64)
-        variance = (self._squares - sums**2 / self.count) / max(1, self.count - 1) / self._full_scale**2
+        variance = (self._squares - sums**2 / self.count) / max(1, self.count - 1) / self.full_scale**2
         return np.maximum(variance, 0)
-
-    @property
-    def full_scale(self) -> int:
-        """Value of a saturated pixel."""
-        return self._full_scale
 
     def _add_points(self, first: np.ndarray, second: np.ndarray) -> None:
         """Half the variance of a pair's difference: noise without what differs from pixel to pixel."""
-        top = float(self._full_scale)
+        top = float(self.full_scale)
         for row in range(self._period):
             for column in range(self._period):
                 site = (slice(row, None, self._period), slice(column, None, self._period))
@@ -114,26 +113,31 @@ class SessionSums:
 
     Args:
         sensor: The mosaic of the frames' region, in the order of the sensor's own readout.
+
+    Attributes:
+        settings: The sums by setting, in the order of their first frames.
+        shape: (height, width) of the frames.
+        full_scale: Value of a saturated pixel.
     """
 
     def __init__(self, sensor: Sensor) -> None:
         self.sensor = sensor
         self.settings: Dict[str, FrameSums] = {}
         self.shape: Tuple[int, int] = (0, 0)
+        self.full_scale = 0
 
     def add(self, setting: str, frame: RawFrame) -> None:
-        """Add a frame of a setting, or of `DARK`; settings are in the order of their first frames.
+        """Add a frame of a setting, or of `DARK`.
 
         Raises:
-            ValueError: It does not fit the frames before.
+            ValueError: The frame does not fit the frames before.
         """
         if not self.settings:
-            self.shape = frame.shape
+            self.shape, self.full_scale = frame.shape, frame.full_scale
+        if frame.full_scale != self.full_scale:
+            raise ValueError(f"all frames must have full scale {self.full_scale}, got {frame.full_scale}")
         if setting not in self.settings:
-            self.settings[setting] = FrameSums(self.shape, self.sensor.period, setting == DARK)
-        known = next(iter(self.settings.values())).full_scale
-        if known not in (0, frame.full_scale):
-            raise ValueError(f"all frames must have full scale {known}, got {frame.full_scale}")
+            self.settings[setting] = FrameSums(self.shape, self.full_scale, self.sensor.period, setting == DARK)
         self.settings[setting].add(frame)
 
     @property
@@ -153,9 +157,9 @@ class SessionSums:
         return {name: sums for name, sums in self.settings.items() if name != DARK}
 
     @property
-    def full_scale(self) -> int:
-        """Value of a saturated pixel."""
-        return next(iter(self.settings.values())).full_scale
+    def bit_depth(self) -> int:
+        """Significant bits of a pixel."""
+        return bin(self.full_scale).count("1")
 
     @property
     def level(self) -> float:

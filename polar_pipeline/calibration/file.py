@@ -8,7 +8,7 @@ import struct
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any, Dict, Hashable, Tuple
+from typing import Dict, Hashable
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -36,12 +36,12 @@ def save_calibration(path: Path, calibration: Calibration, force: bool = False) 
     """Write a calibration: complete, or not at all.
 
     Args:
-        path: Of the file.
-        calibration: What to write.
+        path: Path of the file.
+        calibration: Calibration to write.
         force: Whether to replace a file that exists.
 
     Raises:
-        OSError: It cannot be written; `FileExistsError` if there is one already.
+        OSError: The file cannot be written; `FileExistsError` if there is one already.
     """
     header = {"version": VERSION, "digest": calibration.digest, **calibration.header()}
     data = np.frombuffer(json.dumps(header, sort_keys=True).encode(), np.uint8)
@@ -53,7 +53,7 @@ def load_calibration(path: Path) -> Calibration:
     """Read a calibration.
 
     Raises:
-        ValueError: The file cannot be read, is no calibration, of a later version, or damaged; the message names it.
+        ValueError: The file cannot be read, is not a calibration, of a later version, or damaged; the message names it.
     """
     _status(path)
     try:
@@ -69,29 +69,20 @@ def load_calibration(path: Path) -> Calibration:
 
 #: Calibrations in use, by file and its status.
 _IN_USE: WeakValueDictionary[Hashable, Calibration] = WeakValueDictionary()
-#: The file that was refused last, and why.
-_REFUSED: Dict[Hashable, str] = {}
 
 
 def load_calibration_once(path: Path) -> Calibration:
-    """`load_calibration`, which reads a file again only if it has changed or its calibration is not in use."""
+    """Load a calibration; read its file again only if it has changed or its calibration is not in use."""
     status = _status(path)
     key = (path, status.st_ino, status.st_size, status.st_mtime_ns)
-    if key in _REFUSED:
-        raise ValueError(_REFUSED[key])
     calibration = _IN_USE.get(key)
     if calibration is None:
-        try:
-            calibration = _IN_USE[key] = load_calibration(path)
-        except ValueError as err:
-            _REFUSED.clear()
-            _REFUSED[key] = str(err)
-            raise
+        calibration = _IN_USE[key] = load_calibration(path)
     return calibration
 
 
 def _status(path: Path) -> os.stat_result:
-    """The status of a regular file.
+    """Return the status of a regular file.
 
     Raises:
         ValueError: There is none of that name; the message names it.
@@ -121,10 +112,10 @@ def _check_sizes(archive: zipfile.ZipFile) -> None:
 
 
 def _decode(arrays: Dict[str, np.ndarray]) -> Calibration:
-    """The calibration in a file's arrays.
+    """Build the calibration from the arrays of a file.
 
     Raises:
-        ValueError: They are no calibration.
+        ValueError: The arrays are not a calibration.
     """
     header = json.loads(arrays["header"].tobytes())
     version = header.get("version") if isinstance(header, dict) else None
@@ -135,14 +126,19 @@ def _decode(arrays: Dict[str, np.ndarray]) -> Calibration:
     codes, defects = arrays["codes"], arrays["defects"]
     if codes.ndim != 2 or codes.dtype != np.uint32 or min(codes.shape) < MIN_SIDE:
         raise ValueError(f"codes must be (H, W) uint32, got {codes.dtype} {codes.shape}")
-    if defects.shape != (len(defects), 2) or defects.dtype != np.int32 or _is_outside(defects, codes.shape):
+    if defects.shape != (len(defects), 2) or defects.dtype != np.int32:
+        raise ValueError(f"defects must be (n, 2) int32, got {defects.dtype} {defects.shape}")
+    if ((defects < 0) | (defects >= codes.shape)).any():
         raise ValueError("defects must be places within the image")
     name = str(header["sensor"])
     if printable(name) != name:
         raise ValueError(f"its sensor's name must be short and printable, got {quoted(name)}")
+    x, y = (int(number) for number in header["offset"])
+    if min(x, y) < 0:
+        raise ValueError(f"offset must be >= 0, got {header['offset']}")
     found = Calibration(
         parse_tile(header["tile"], name),
-        _offset(header["offset"]),
+        (x, y),
         codes,
         scales_of(header["scales"]),
         defects,
@@ -152,14 +148,3 @@ def _decode(arrays: Dict[str, np.ndarray]) -> Calibration:
     if found.digest != header["digest"]:
         raise ValueError("it is damaged: its digest does not fit its content")
     return found
-
-
-def _is_outside(places: np.ndarray, shape: Any) -> bool:
-    return bool(((places < 0) | (places >= shape)).any())
-
-
-def _offset(value: Any) -> Tuple[int, int]:
-    x, y = (int(number) for number in value)
-    if min(x, y) < 0:
-        raise ValueError(f"offset must be >= 0, got {value}")
-    return x, y

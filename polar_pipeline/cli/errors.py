@@ -1,4 +1,4 @@
-"""Errors that end a command, what is wrong with a recording, and how both are printed."""
+"""Errors that end a command or describe a recording, and their output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GET_ROS = "source its setup file, or pip install '/path/to/polar_pipeline[ros]'"
 
 
 class FailureError(Exception):
-    """Something that could not be done; the text says what and why. The exit code is 1."""
+    """Failure of a command; the text says what failed and why. The exit code is 1."""
 
 
 class UsageError(Exception):
@@ -36,8 +36,8 @@ def show_error(text: str) -> None:
 
 def show_findings(summary: Summary) -> None:
     """Print to stderr which frames could not be used, and whether the parameters do not fit the mosaic."""
-    for cause, row in summary.rejected.items():
-        show_error(f"not usable: {row.frames} x {cause}; the first: {row.reason}")
+    for cause, reasons in summary.rejected.items():
+        show_error(f"not usable: {len(reasons)} x {cause}; the first: {reasons[0]}")
     show_layout(summary.layout)
 
 

@@ -8,13 +8,20 @@ from pathlib import Path
 from typing import Tuple
 
 import numpy as np
-from tqdm import tqdm
 
 from polar_pipeline._util.files import replacing_folder
+from polar_pipeline._util.progress import with_bar
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.calibrate.polarizer import MIN_ANGLES
-from polar_pipeline.calibrate.synthetic import TEST_LIGHT, Bench, picture_name, sample_frames, synthetic_session
-from polar_pipeline.calibration.simulation import Deviations, simulate_sensor
+from polar_pipeline.calibrate.simulation import (
+    TEST_LIGHT,
+    Bench,
+    Deviations,
+    picture_name,
+    sample_frames,
+    simulate_sensor,
+    synthetic_session,
+)
 from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_size
 from polar_pipeline.cli.errors import FailureError, UsageError
 from polar_pipeline.replay.picture import encode_picture
@@ -30,7 +37,7 @@ _LAMP_DRIFT = 0.01
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to a parser."""
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="to write; it must not exist")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder to write; must not exist")
     parser.add_argument(
         "--sensor",
         default="IMX250MZR",
@@ -41,55 +48,55 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=partial(parse_integer, lowest=MIN_ANGLES, highest=_MOST),
         default=18,
         metavar="N",
-        help="settings of the polarizer (default: 18)",
+        help="number of polarizer angles (default: 18)",
     )
     parser.add_argument(
         "--frames",
         type=partial(parse_integer, lowest=1, highest=_MOST),
         default=16,
         metavar="N",
-        help="of each setting (default: 16)",
+        help="number of frames at each angle (default: 16)",
     )
     parser.add_argument(
         "--dark-frames",
         type=partial(parse_integer, lowest=1, highest=_MOST),
         default=64,
         metavar="N",
-        help="(default: 64)",
+        help="number of dark frames (default: 64)",
     )
     parser.add_argument(
-        "--size", type=parse_size, default=(320, 256), metavar="WxH", help="of the frames (default: 320x256)"
+        "--size", type=parse_size, default=(320, 256), metavar="WxH", help="size of the frames (default: 320x256)"
     )
     parser.add_argument(
         "--bit-depth",
         type=partial(parse_integer, lowest=8, highest=16),
         default=12,
         metavar="BITS",
-        help="of the pixels (default: 12)",
+        help="bits per pixel (default: 12)",
     )
     parser.add_argument(
         "--seed",
         type=partial(parse_integer, lowest=0, highest=2**31 - 1),
         default=0,
         metavar="N",
-        help="of all that is random (default: 0)",
+        help="seed of the random numbers (default: 0)",
     )
     parser.add_argument(
         "--defects",
         type=partial(parse_number, lowest=0, highest=0.5),
         default=5e-4,
         metavar="SHARE",
-        help="defective pixels, 0 to 0.5 (default: %(default)s)",
+        help="fraction of defective pixels, 0 to 0.5 (default: %(default)s)",
     )
     parser.add_argument(
         "--shading",
         type=partial(parse_number, lowest=0, highest=0.5),
         default=0.1,
         metavar="SHARE",
-        help="how much darker corners are (default: %(default)s)",
+        help="loss of light toward the corners, 0 to 0.5 (default: %(default)s)",
     )
     parser.add_argument(
-        "--unknown-angles", action="store_true", help="names of files number the settings, whose angles are at random"
+        "--unknown-angles", action="store_true", help="use random angles, and number the file names instead"
     )
 
 
@@ -111,10 +118,9 @@ def run(values: argparse.Namespace) -> int:
         for name in ("dark", "light", "test"):
             (folder / name).mkdir()
         frames = synthetic_session(camera, bench, values.bit_depth, values.seed)
-        with tqdm(frames, total=total, unit="frame", disable=None) as bar:
-            for frame in bar:
-                path = folder / picture_name(bench, frame, not values.unknown_angles)
-                path.write_bytes(encode_picture(frame.mosaic, ".png"))
+        for setting, number, mosaic in with_bar(frames, total):
+            path = folder / picture_name(bench, setting, number, not values.unknown_angles)
+            path.write_bytes(encode_picture(mosaic, ".png"))
         for name, mosaic in sample_frames(camera, values.bit_depth, values.seed):
             (folder / "test" / name).write_bytes(encode_picture(mosaic, ".png"))
     print(f"wrote {total} frames and {len(TEST_LIGHT)} in 'test' to {printable(str(values.folder))}")
@@ -127,7 +133,7 @@ def run(values: argparse.Namespace) -> int:
 
 
 def _angles(values: argparse.Namespace) -> Tuple[float, ...]:
-    """The settings of the polarizer in degrees: even ones, or near those."""
+    """Return the angles of the polarizer in degrees: evenly spaced, or near even spacing."""
     even = 180 / values.angles * np.arange(values.angles)
     if values.unknown_angles:
         even = even + np.random.default_rng(values.seed).uniform(-0.3, 0.3, len(even)) * 180 / values.angles

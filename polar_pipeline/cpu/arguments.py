@@ -17,8 +17,7 @@ from polar_pipeline.geometry import SamplingMap
 from polar_pipeline.methods import LATTICE_METHODS, METHODS
 from polar_pipeline.noise.model import NoiseModel, noise_model, uses_noise
 from polar_pipeline.options import Options
-from polar_pipeline.plan import Plan
-from polar_pipeline.products import COMPONENT_PRODUCTS, LIGHT_PRODUCTS, SSIM_PRODUCTS, invalid_level
+from polar_pipeline.products import COMPONENT_PRODUCTS, LIGHT_PRODUCTS, SSIM_PRODUCTS, VALUE_PRODUCTS, invalid_level
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
@@ -27,13 +26,14 @@ DEMOSAICS = ("own_site", *METHODS)
 #: Methods on the color lattice, in the order of `enum Debayer` in `kernels/cpu/debayer.hpp`.
 DEBAYERS = tuple(LATTICE_METHODS)
 #: Where a channel of a pixel comes from, in the order of `enum Source` in `kernels/cpu/debayer.hpp`: its own sample,
-#: green at red or blue, at green the colour of its row and that of its column, red at blue and blue at red.
+#: green at red or blue, at green the color of its row and that of its column, red at blue and blue at red.
 OWN, GREEN, ROW, COLUMN, ACROSS = range(5)
 #: Products that the kernels compute, SSIM's aside, in the order of `struct Products`.
 KERNEL_PRODUCTS = (
     *(f"angle_{angle}" for angle in ANGLES),
     *COMPONENT_PRODUCTS,
-    *("intensity", "stokes", "dolp", "aolp", "preview", "dolp_sigma", "aolp_sigma", "aolp_color", "dolp_color"),
+    *VALUE_PRODUCTS,
+    *("intensity", "stokes", "aolp", "preview", "aolp_color", "dolp_color"),
 )
 #: Products whose floats are exact to some 1e-5 of full scale, which a correction in 16-bit integers is not.
 _EXACT = {*LIGHT_PRODUCTS, "stokes"}
@@ -112,12 +112,11 @@ def _address(array: Optional[np.ndarray]) -> Optional[int]:
 
 
 class FrameArguments:
-    """A frame as the kernels take it, and the arrays that they write to.
+    """Argument of the kernels for one frame, and the arrays that they write to.
 
     Args:
         raw: The mosaic.
-        plan: What to compute.
-        options: How.
+        options: What to compute and how.
         sampling: The map of the output; None where outputs have the pixels of the Stokes image.
         buffers: Where arrays come from.
 
@@ -129,9 +128,7 @@ class FrameArguments:
         sums, pixels: Similarity of each block added up, and the pixels of which.
     """
 
-    def __init__(
-        self, raw: RawFrame, plan: Plan, options: Options, sampling: Optional[SamplingMap], buffers: Buffers
-    ) -> None:
+    def __init__(self, raw: RawFrame, options: Options, sampling: Optional[SamplingMap], buffers: Buffers) -> None:
         correction = options.correction(raw.shape)
         if correction is not None:
             raw = correction.replace_defects(raw, buffers.get)
@@ -141,17 +138,17 @@ class FrameArguments:
         size = options.stokes_size(raw.shape)
         output_size = size if sampling is None else sampling.size
         self.out = {
-            name: buffers.get(options.shape_of(name, output_size), options.dtype_of(name)) for name in plan.products
+            name: buffers.get(options.shape_of(name, output_size), options.dtype_of(name)) for name in options.products
         }
         self._fill_mosaic(raw, sensor, correction)
         scale = self._scale(raw.full_scale, correction)
         # sums of two angles of an 8-bit frame are integers below 2^13: half the bytes to store and to read
         has_integers = not sensor.is_color and correction is None and self._is_by_superpixel
-        pairs = (2 if options.ssim_mode == "consistency" else 1) if plan.window else 0
+        pairs = (2 if options.ssim_mode == "consistency" else 1) if options.has_ssim else 0
         is_uint16 = has_integers and pairs == 2 and raw.mosaic.dtype == np.uint8 and sampling is None
         self.compared = [buffers.get(output_size, "uint16" if is_uint16 else "float32") for _ in range(pairs)]
         self._compared_scale = scale / 2 if is_uint16 else 1.0
-        min_total = 2 * options.min_intensity / scale if "invalid" in plan.pixel else 0.0
+        min_total = 2 * options.min_intensity / scale if options.counts_dark else 0.0
         if has_integers:  # and float32 holds them all
             min_total = math.ceil(min_total)
         noise = noise_model(options, sensor, raw.full_scale) if uses_noise(options) else None
@@ -162,7 +159,7 @@ class FrameArguments:
             self._fill_transform(sampling, 3 if sensor.is_color else 1, scale, min_total)
 
     def _keep(self, array: np.ndarray) -> int:
-        """The address of an array, which is kept."""
+        """Keep an array, and return its address."""
         self._kept.append(array)
         return array.ctypes.data
 
@@ -191,7 +188,7 @@ class FrameArguments:
                 color.corrected = self._keep(self._buffers.get(raw.shape, "float32"))
 
     def _words(self, raw: RawFrame, sensor: Sensor, correction: Correction) -> Optional[np.ndarray]:
-        """The correction in 16-bit integers, where its rounding is within the error bounds of every product."""
+        """Return the correction in 16-bit integers, or None if its rounding exceeds the error bound of a product."""
         options = self._options
         if sensor.is_color or not self._is_by_superpixel or options.precision == "fp32" or uses_noise(options):
             return None
@@ -201,7 +198,7 @@ class FrameArguments:
         return correction_words(correction, sensor)
 
     def _scale(self, full_scale: int, correction: Optional[Correction]) -> float:
-        """One unit of an angle's intensity as a share of full scale, in mono frames.
+        """Return one unit of an angle's intensity as a share of full scale, in mono frames.
 
         A raw number at its own site, and a sixteenth of it in means over superpixels; elsewhere, and of corrected
         pixels, one level of 255 in its place, or a unit of `correction_words`.
@@ -216,13 +213,13 @@ class FrameArguments:
         return 1 / (full_scale * (16 if DEMOSAICS[mosaic.method] == "bilinear" else 1))
 
     def _fill_products(self, to: _Products, scale: float, min_total: float, noise: Optional[NoiseModel]) -> None:
-        """Where products go.
+        """Fill in the memory of the products.
 
         Args:
-            to: What is filled.
+            to: Structure to fill.
             scale: One unit of an angle's intensity as a share of full scale.
             min_total: Smallest sum of the four angles, in such units, that has a polarization.
-            noise: That of the frame; None if no product depends on it.
+            noise: Noise of the frame; None if no product depends on it.
         """
         options = self._options
         to.scale, to.min_total, to.polarizer_shares, to.fading = scale, min_total, options.polarizer, options.fading
@@ -240,7 +237,7 @@ class FrameArguments:
             to.noise = ctypes.pointer(_Noise(self._keep(noise.gains), period, channels, *numbers))
 
     def _fill_transform(self, sampling: SamplingMap, channels: int, scale: float, min_total: float) -> None:
-        """A geometry; the products of the mosaic are its linear planes then."""
+        """Fill in a geometry, for which the mosaic gives linear planes."""
         height, width = sampling.source
         linear = self._keep(self._buffers.get((channels, height, width, 4), "float32"))
         flags = self._keep(self._buffers.get((height, width), "uint8"))
@@ -255,11 +252,11 @@ class FrameArguments:
         to.channels, to.scale, (to.height, to.width), to.turn = channels, sampling.scale, sampling.size, sampling.turn
 
     def compare(self, other: np.ndarray, outside: Optional[np.ndarray]) -> None:
-        """Have the first of `compared` compared with another image.
+        """Compare the first of `compared` with another image.
 
         Args:
-            other: Of the same shape and type.
-            outside: (h, w) uint8, not 0 where the images have no values; None where there are none.
+            other: Array of the same shape and type.
+            outside: (h, w) uint8, not 0 where the images have no values; None if there are none.
         """
         options, to = self._options, self.frame.similarity
         height, width = other.shape
@@ -279,7 +276,7 @@ class FrameArguments:
         """Complete SSIM's products of a computed frame: NaN, or 0 in levels, if there was nothing to compare with.
 
         Returns:
-            The mean of each block (`Output.blocks`).
+            The mean of each block (`Result.blocks`).
         """
         if not self.frame.is_compared:
             for name in SSIM_PRODUCTS:
@@ -295,7 +292,7 @@ class FrameArguments:
 
 
 def color_sources(sensor: Sensor) -> Tuple[int, ...]:
-    """Where red, green and blue of a pixel come from, by channel, row and column modulo 4."""
+    """Return the sources of red, green and blue of a pixel, by channel, row and column modulo 4."""
     sources: Dict[int, List[int]] = {0: [], 1: [], 2: []}
     for row in range(4):
         for column in range(4):

@@ -1,4 +1,4 @@
-"""The calls to CUDA that the backend needs, with errors that say what happened. The only module that imports CuPy.
+"""Calls to CUDA, with errors that say what happened. The only module that imports CuPy.
 
 CuPy's own arrays, pools and streams are not used: what is allocated here is freed at a known time, also on a lost
 device.
@@ -40,6 +40,8 @@ _TO_DEVICE, _TO_HOST = 1, 2
 _NON_BLOCKING = 1
 _HOST_MAPPED = 2
 _LOCAL_BYTES, _MAX_DYNAMIC_SHARED = 3, 8
+#: The GPU that is used.
+_FIRST = 0
 #: Dynamic shared memory that a kernel may have without asking.
 _FREE_SHARED = 48 * 1024
 #: Seconds above which a kernel was compiled, and not read from disk.
@@ -51,25 +53,25 @@ class CompileError(RuntimeError):
 
 
 class DeviceError(RuntimeError):
-    """A call to the GPU failed."""
+    """Failed call to the GPU."""
 
 
 class DeviceMemoryError(DeviceError):
-    """The GPU, or the memory that it shares with the CPU, is too small; a backend that needs less may work."""
+    """Lack of memory on the GPU, or shared with the CPU; a backend that needs less may work."""
 
 
 class DeviceLostError(DeviceError):
-    """The GPU stopped working for this process: nothing computed on it can be trusted or waited for any more."""
+    """Loss of the GPU for this process: its results cannot be trusted or waited for."""
 
 
 class _Attribute(ctypes.Structure):
-    """CUlaunchAttribute with a number as its value."""
+    """Structure CUlaunchAttribute with a number as its value."""
 
     _fields_ = [("id", ctypes.c_uint), ("_pad", ctypes.c_uint), ("value", ctypes.c_int), ("_room", ctypes.c_char * 60)]
 
 
 class _LaunchConfig(ctypes.Structure):
-    """CUlaunchConfig."""
+    """Structure CUlaunchConfig."""
 
     _fields_ = [
         ("grid", ctypes.c_uint * 3),
@@ -94,16 +96,16 @@ class LoadedKernel:
 
 
 def cause(error: Exception) -> str:
-    """The cause of a failed import: the last line of its message. CuPy's has a page of advice above it."""
+    """Return the cause of a failed import: the last line of its message, since CuPy adds a page of advice."""
     lines = [line.strip() for line in str(error).splitlines()]
     return next((line for line in reversed(lines) if re.search(r"\w", line)), str(error))
 
 
 def import_cupy() -> Any:
-    """CuPy.
+    """Import CuPy.
 
     Raises:
-        RuntimeError: It cannot be imported.
+        RuntimeError: CuPy cannot be imported.
     """
     if "cupy" not in sys.modules:
         try:
@@ -120,13 +122,13 @@ def import_cupy() -> Any:
 
 
 def _keep_no_kernels(reason: Exception) -> None:
-    """Have CuPy neither read nor write its folder of compiled kernels, which it needs a folder for."""
+    """Prevent CuPy from reading and writing its folder of compiled kernels."""
     _LOG.warning("compiled GPU kernels are not kept (%s): set CUPY_CACHE_DIR to a folder of your own", reason)
     os.environ.update(CUPY_CACHE_IN_MEMORY="1", CUPY_CACHE_DIR=tempfile.gettempdir())
 
 
 def device_count() -> int:
-    """How many GPUs this process may see; 0 where there is none, or no CuPy. Starts CUDA in this process."""
+    """Count the GPUs that this process may see; 0 without CuPy. Starts CUDA in this process."""
     try:
         return int(import_cupy().cuda.runtime.getDeviceCount())
     except RuntimeError:  # CuPy's own errors are such errors too
@@ -134,35 +136,34 @@ def device_count() -> int:
 
 
 class Driver:
-    """A GPU of those that this process may see (`CUDA_VISIBLE_DEVICES`).
+    """The first GPU of those that this process may see (`CUDA_VISIBLE_DEVICES`).
 
     Args:
         device: The device to treat it as, with its schedules and use of host memory; by default the one that it is.
-        index: Which of the GPUs it is; the first by default.
 
     Attributes:
         name: The manufacturer's name of the GPU.
-        device: Its limits.
+        device: Limits of the GPU.
 
     Raises:
         DeviceError: There is no GPU, or no driver for it.
         RuntimeError: CuPy cannot be imported.
     """
 
-    def __init__(self, device: Optional[Device] = None, index: int = 0) -> None:
-        self._index = index
+    def __init__(self, device: Optional[Device] = None) -> None:
+        self._process = os.getpid()
         self._cupy = import_cupy()
         self._runtime, self._driver = self._cupy.cuda.runtime, self._cupy.cuda.driver
         self._errors = (self._runtime.CUDARuntimeError, self._driver.CUDADriverError)
         try:
-            properties = self._runtime.getDeviceProperties(index)
+            properties = self._runtime.getDeviceProperties(_FIRST)
         except self._errors as err:
             if err.status == _NOT_INITIALIZED:
                 raise DeviceError(
                     f"CUDA cannot start ({err}), as in a process that was forked from one that used the GPU: start "
                     "processes with multiprocessing's method 'spawn'"
                 ) from err
-            raise DeviceError(f"no GPU{f' {index}' if index else ''}: {err}") from err
+            raise DeviceError(f"no GPU: {err}") from err
         self.name: str = properties["name"].decode()
         self.device: Device = device or from_properties(properties, board_model())
         # CuPy has no call for launches with attributes.
@@ -178,9 +179,10 @@ class Driver:
             raise _translate(err) from err
 
     def _release(self, function: Any, *arguments: Any) -> None:
-        """Free a resource; a lost device has freed it already."""
-        with suppress(*self._errors):
-            function(*arguments)
+        """Free a resource; a lost device has freed it already, and a forked process must not."""
+        if os.getpid() == self._process and not sys.is_finalizing():
+            with self.selected(), suppress(*self._errors):
+                function(*arguments)
 
     @contextmanager
     def selected(self) -> Iterator[None]:
@@ -188,16 +190,17 @@ class Driver:
 
         Memory, streams, events and modules belong to the GPU that is current when they are made.
         """
-        previous = self._index
+        previous = _FIRST
         with suppress(*self._errors):  # the next call reports what is wrong
             previous = self._runtime.getDevice()
-            if previous != self._index:
-                self._runtime.setDevice(self._index)
+            if previous != _FIRST:
+                self._runtime.setDevice(_FIRST)
         try:
             yield
         finally:
-            if previous != self._index:
-                self._release(self._runtime.setDevice, previous)
+            if previous != _FIRST:
+                with suppress(*self._errors):
+                    self._runtime.setDevice(previous)
 
     def _allocate(self, where: str, size: int, function: Any, *arguments: Any) -> int:
         try:
@@ -222,7 +225,7 @@ class Driver:
         return self._allocate("device memory", size, self._runtime.malloc, size)
 
     def total_memory(self) -> int:
-        """Bytes of device memory, free or not."""
+        """Return the size of the device memory in bytes."""
         _, total = self._call(self._runtime.memGetInfo)
         return int(total)
 
@@ -231,7 +234,7 @@ class Driver:
         self._release(self._runtime.free, pointer)
 
     def host_array(self, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
-        """An array in pinned host memory, which kernels can read and write at its address; freed like any array.
+        """Allocate an array in pinned host memory, which kernels can access; it is freed like any array.
 
         Raises:
             DeviceMemoryError: Not enough is free.
@@ -243,6 +246,10 @@ class Driver:
     def free_host(self, pointer: int) -> None:
         """Free pinned host memory."""
         self._release(self._runtime.freeHost, pointer)
+
+    def copy(self, pointer: int, array: np.ndarray) -> None:
+        """Copy a pinned array to the device, and wait until it is there."""
+        self._call(self._runtime.memcpy, pointer, array.ctypes.data, array.nbytes, _TO_DEVICE)
 
     def upload(self, pointer: int, array: np.ndarray, stream: int) -> None:
         """Copy a pinned array to the device, in the stream's order."""
@@ -289,7 +296,7 @@ class Driver:
         self._call(self._runtime.streamWaitEvent, stream, event)
 
     def elapsed(self, first: int, second: int) -> float:
-        """Seconds between two events that the device has reached."""
+        """Return the seconds between two events that the device has reached."""
         milliseconds: float = self._call(self._runtime.eventElapsedTime, first, second)
         return milliseconds / 1000
 
@@ -304,7 +311,7 @@ class Driver:
             shared: Dynamic shared memory that launches will ask for, bytes.
 
         Raises:
-            CompileError: It does not compile, or there is nothing to compile it with.
+            CompileError: The source does not compile, or there is nothing to compile it with.
             FileNotFoundError: There is no such kernel.
             StoppedError: This process was asked to end.
         """
@@ -320,7 +327,7 @@ class Driver:
         return kernel
 
     def _compile(self, text: str, name: str) -> LoadedKernel:
-        """The kernel of a source, compiled for this GPU and loaded."""
+        """Compile a source for this GPU, and load its kernel."""
         self._call(self._runtime.free, 0)  # makes the runtime's context this thread's, which loading needs
         module = self._cupy.RawModule(code=text, options=OPTIONS)
 
@@ -342,7 +349,7 @@ class Driver:
             raise CompileError(f"{name}.cu cannot be compiled: {cause(err)}") from err
 
     def local_bytes(self, kernel: LoadedKernel) -> int:
-        """Bytes of memory that a thread of a kernel takes for what its registers cannot hold."""
+        """Return the bytes of local memory of a thread, for values that registers cannot hold."""
         return max(0, int(self._call(self._driver.funcGetAttribute, _LOCAL_BYTES, kernel.function)))
 
     def launch(
@@ -380,7 +387,7 @@ class Driver:
 
 
 def _translate(err: Any) -> DeviceError:
-    """The error of this module for an error of CuPy."""
+    """Translate an error of CuPy to one of this module."""
     if err.status in _LOST:
         return DeviceLostError(
             f"the GPU was lost ({err}): close the pipeline and make a new one; after a fault of a kernel that takes a "

@@ -1,11 +1,11 @@
-"""The kernels: what each can do, the schedules to choose from, and what these take. Another kernel is another row."""
+"""The registry of kernels, one row each: supported works, schedules, and their resources."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Callable, ClassVar, Dict, Generic, Iterator, Optional, Tuple, TypeVar
+from typing import Any, Callable, ClassVar, Dict, Generic, Iterator, Tuple, TypeVar
 
 import numpy as np
 
@@ -25,13 +25,11 @@ from polar_pipeline.cuda.work import (
 from polar_pipeline.products import COMPONENT_PRODUCTS
 
 _WorkT = TypeVar("_WorkT", PolarizationWork, TransformWork, SsimWork)
-#: (what a kernel needs in words, whether a work has it).
-Need = Tuple[str, Callable[[Any], bool]]
 
 
 @dataclass(frozen=True, order=True)
 class Schedule:
-    """How one launch does its work.
+    """Schedule of one launch: kernel, threads, tile, rows.
 
     Attributes:
         kernel: Stem of the file in `kernels/`.
@@ -51,19 +49,19 @@ class Schedule:
 
 
 def round_up(number: int, step: int) -> int:
-    """The smallest multiple of `step` that is not below a number."""
+    """Round a number up to a multiple of `step`."""
     return -(-number // step) * step
 
 
 def register_bound(threads: int, resident: int) -> int:
-    """Registers of a thread that a launch bound leaves which keeps so many threads resident."""
+    """Return the registers per thread under a launch bound that keeps a number of threads resident."""
     blocks = max(1, -(-resident // threads))
     warps = -(-blocks * (threads // WARP) // 4)
     return min(255, 16384 // (warps * WARP) // 8 * 8)
 
 
 def resident_threads(device: Device) -> int:
-    """`RESIDENT` of `kernels/frame.cuh`."""
+    """Return `RESIDENT` of `kernels/frame.cuh`."""
     return 512 if 80 <= device.capability < 90 else 640
 
 
@@ -73,40 +71,40 @@ class Kernel(ABC, Generic[_WorkT]):
 
     Attributes:
         name: Stem of its file.
-        needs: What it asks of a work.
+        works: Class of the works that it does.
     """
 
     name: str
-    needs: Tuple[Need, ...]
+    works: ClassVar[type] = PolarizationWork
     #: What a byte that is loaded again as a halo costs, compared with one from memory: it comes from a cache.
     halo_cost: ClassVar[float] = 0.5
 
-    def refusal(self, work: _WorkT) -> Optional[str]:
-        """Why it cannot do a work, None if it can."""
-        return next((f"{self.name} needs {text}" for text, met in self.needs if not met(work)), None)
+    def can(self, work: Work) -> bool:
+        """Whether it can do a work."""
+        return isinstance(work, self.works)
 
     @abstractmethod
     def schedules(self, work: _WorkT, device: Device) -> Iterator[Schedule]:
-        """Those to choose from, whether they fit the device or not."""
+        """Return the schedules for a work, whether they fit the device or not."""
 
     @abstractmethod
     def shared_bytes(self, work: _WorkT, schedule: Schedule) -> int:
-        """Dynamic shared memory of a block; each kernel asserts that its own structure fits."""
+        """Return the dynamic shared memory of a block; each kernel asserts that its own structure fits."""
 
     @abstractmethod
     def registers(self, work: _WorkT, schedule: Schedule, device: Device) -> int:
-        """Registers of a thread, at most; the compiled kernel says how many it takes."""
+        """Return the largest number of registers per thread; the compiled kernel has the actual number."""
 
     @abstractmethod
     def grid(self, work: _WorkT, schedule: Schedule, frames: int = 1) -> Tuple[int, int, int]:
-        """Blocks along x, y and z; z is the frame."""
+        """Return the number of blocks along x, y and z; z is the frame."""
 
     @abstractmethod
     def loads(self, work: _WorkT, schedule: Schedule) -> float:
-        """How often the input is loaded, halos included; at least 1."""
+        """Return how often each input pixel is loaded, halos included; at least 1."""
 
     def defines(self, work: _WorkT, schedule: Schedule) -> Dict[str, int]:
-        """The preprocessor definitions that compile a schedule into the kernel; tiles count raw pixels there."""
+        """Return the preprocessor definitions of a schedule; tiles count raw pixels there."""
         sizes = {"TILE_X": schedule.tile_x, "TILE_Y": schedule.tile_y, "ROWS": schedule.rows}
         return {
             "THREADS": schedule.threads,
@@ -122,12 +120,12 @@ AnyKernel = Kernel[Any]
 
 
 def _loads(work: PolarizationWork, unit: Tuple[int, int], units: int) -> float:
-    """Loaded raw pixels by those of the frame; halos are whole quads along x, with a correction superpixels along y.
+    """Return loaded raw pixels per pixel of the frame; halos are whole quads along x, or superpixels along y.
 
     Args:
-        work: What the launch does.
+        work: Work of the launch.
         unit: Output pixels along x and y of what shares its loads.
-        units: How many there are.
+        units: Number of units.
     """
     (x, y), reach, step = unit, work.halos, work.step
     halo_y = round_up(sum(reach), 2) if work.calibrated else sum(reach)
@@ -140,15 +138,17 @@ class Marching(Kernel[PolarizationWork]):
     """A kernel whose threads make a few columns each and march down rows, with their lines in registers or in a ring.
 
     Attributes:
+        needs: Whether it can do a work.
         window: As in `Schedule`.
         pixels: Output pixels that a thread can make along x.
-        threads: Of a block.
+        threads: Threads of a block.
         rows: Rows that a thread can march down.
-        lanes: Lanes of a warp that store what they make, by pixels; the others are neighbours.
+        lanes: Lanes of a warp that store what they make, by pixels; the others are neighbors.
         staging: Bytes of shared memory of a block.
         resident: Threads that the launch bound keeps resident, by device; None: those of `resident_threads`.
     """
 
+    needs: Callable[[PolarizationWork], bool]
     window: str
     pixels: Tuple[int, ...]
     threads: Tuple[int, ...]
@@ -156,6 +156,9 @@ class Marching(Kernel[PolarizationWork]):
     staging: Callable[[PolarizationWork, Schedule], int]
     lanes: Callable[[int], int] = lambda _: WARP
     resident: Callable[[PolarizationWork, Device], int] = lambda _, device: resident_threads(device)
+
+    def can(self, work: Work) -> bool:
+        return isinstance(work, PolarizationWork) and _is_plain(work) and self.needs(work)
 
     def schedules(self, work: PolarizationWork, device: Device) -> Iterator[Schedule]:
         for threads, pixels, rows in product(self.threads, self.pixels, self.rows):
@@ -168,7 +171,7 @@ class Marching(Kernel[PolarizationWork]):
         return register_bound(schedule.threads, self.resident(work, device))
 
     def _warps(self, work: PolarizationWork, schedule: Schedule) -> int:
-        """Warps of complete blocks: threads follow each other from row to row, so that warps begin anywhere in one."""
+        """Return the warps of complete blocks: threads follow each other from row to row."""
         height, width = work.output_size
         threads = -(-width // schedule.tile_x) * -(-height // schedule.rows)
         return round_up(-(-threads // self.lanes(schedule.tile_x)), schedule.threads // WARP)
@@ -240,51 +243,67 @@ class Tile(Kernel[PolarizationWork]):
         return {**super().defines(work, schedule), **sizes}
 
 
-def _has(**fields: Any) -> Callable[[PolarizationWork], bool]:
-    return lambda work: all(getattr(work, name) == value for name, value in fields.items())
+#: What the kernels but `tile` and `transform` can make.
+_PIXELS = {"intensity", "dolp", "aolp", "preview"}
+_VECTORS = {*_PIXELS, *ANGLE_IMAGES, "stokes", *PAIRS}
+_MONO_HALF = {*_VECTORS, *COMPONENT_PRODUCTS, *PLANES}
 
 
-def _stores(*names: str) -> Callable[[PolarizationWork], bool]:
-    return lambda work: set(names).issuperset(work.dtypes)
+def _is_plain(work: PolarizationWork) -> bool:
+    """Whether a work needs neither noise nor another full scale of bytes, which `tile` alone computes."""
+    return not work.uses_noise and (work.raw_format != "u8" or work.full_scale == 255)
 
 
-def _plain_half(work: PolarizationWork) -> bool:
+def _is_plain_half(work: PolarizationWork) -> bool:
+    """Whether a work is of half resolution, bilinear or with every angle at its own site."""
     return work.half and (not work.co_sited or work.demosaic == "bilinear")
 
 
-#: What the kernels but `tile` and `transform` can make.
-_PIXELS = ("intensity", "dolp", "aolp", "preview")
-_VECTORS = (*_PIXELS, *ANGLE_IMAGES, "stokes", *PAIRS)
-_MONO_HALF = (*_VECTORS, *COMPONENT_PRODUCTS, *PLANES)
-#: What only `tile` and `transform` do otherwise.
-_COMMON: Tuple[Need, ...] = (
-    ("neither debias nor max_aolp_sigma", lambda work: not work.uses_noise),
-    ("full scale 255 of 8-bit pixels", lambda work: work.raw_format != "u8" or work.full_scale == 255),
-)
-_UNCALIBRATED: Need = ("pixels without a calibration", _has(calibrated=False))
-_MONO: Need = ("a mono sensor", lambda work: not work.sensor.is_color)
-_PLAIN_HALF: Need = ("half resolution, bilinear or every angle at its own site", _plain_half)
+def _is_mono_half(work: PolarizationWork) -> bool:
+    is_kind = not work.sensor.is_color and not work.calibrated and _is_plain_half(work)
+    return is_kind and _MONO_HALF.issuperset(work.dtypes) and work.width >= 16 and work.height >= 2
+
+
+def _is_mono_half_calibrated(work: PolarizationWork) -> bool:
+    """Superpixels of the calibration begin at even rows and columns."""
+    is_kind = not work.sensor.is_color and work.calibrated and work.phase == (0, 0) and _is_plain_half(work)
+    return is_kind and _MONO_HALF.issuperset(work.dtypes) and work.width % 8 == 0 and work.height % 2 == 0
+
+
+def _is_mono_full(work: PolarizationWork) -> bool:
+    """Images of bytes in half precision, from 8-bit pixels."""
+    is_kind = not work.sensor.is_color and not work.calibrated and not work.half
+    is_bytes = work.raw_format == "u8" and work.half_precision and {*work.dtypes.values()} == {"uint8"}
+    is_simple = work.demosaic in ("bilinear", "gradient") and _PIXELS.issuperset(work.dtypes)
+    return is_kind and is_bytes and is_simple and work.width % 16 == 0
+
+
+def _is_color_strip(work: PolarizationWork) -> bool:
+    """By Malvar-He-Cutler, with red at the same place of all four lattices."""
+    is_kind = work.sensor.is_color and not work.calibrated and _is_plain_half(work) and work.debayer == "mhc"
+    is_stored = _VECTORS.issuperset(work.dtypes)
+    return is_kind and is_stored and work.width % 8 == 0 and len(set(red_sites(work.sensor).values())) == 1
 
 
 def _interleaved(work: PolarizationWork, schedule: Schedule) -> int:
-    """A row of interleaved pixels of each thread of `mono_half`."""
+    """Return the bytes of a row of interleaved pixels of each thread of `mono_half`."""
     sizes = (3 * np.dtype(work.dtypes[name]).itemsize for name in ("preview", "stokes") if name in work.dtypes)
     return schedule.threads * schedule.tile_x * max(sizes, default=0)
 
 
 def _row_of_preview(work: PolarizationWork, schedule: Schedule) -> int:
-    """A row of 512 pixels of each warp of `mono_full`."""
+    """Return the bytes of a row of 512 pixels of each warp of `mono_full`."""
     return schedule.threads // WARP * 512 * 3 * ("preview" in work.dtypes)
 
 
-#: Raw lines of a colour ring.
+#: Raw lines of a color ring.
 _RING_LINES = 12
 #: Lanes of a warp of a strip that store what they make, by pixels of a lane along x.
 _STRIP_LANES = {4: 30, 2: 28}
 
 
 def _ring(work: PolarizationWork, schedule: Schedule) -> int:
-    """`struct Shared` of `color_strip`: a ring of lines of each warp, and images of bytes of two rows."""
+    """Return the bytes of `struct Shared` of `color_strip`: rings of lines, and images of bytes of two rows."""
     pair = 4 if work.half_precision else 8
     ring = round_up(16 + _RING_LINES * WARP * schedule.tile_x * pair + 2 * pair, 16)
     angles = 4 * any(name in ANGLE_IMAGES for name in work.dtypes)
@@ -293,7 +312,7 @@ def _ring(work: PolarizationWork, schedule: Schedule) -> int:
 
 
 def _mono_full_resident(work: PolarizationWork, device: Device) -> int:
-    """The launch bound of `mono_full`."""
+    """Return the launch bound of `mono_full`."""
     if device.capability < 90:
         return resident_threads(device)
     is_plain = work.demosaic == "bilinear" and "preview" not in work.dtypes
@@ -312,16 +331,18 @@ class _ColorStrip(Marching):
 
 # ------------------------------------------------------------------------------------------------------------ geometry
 
-#: Tiles of the output, and of one whose columns are rows of the planes: a warp takes 32 pixels that are neighbours
+#: Tiles of the output, and of one whose columns are rows of the planes: a warp takes 32 pixels that are neighbors
 #: there.
 _TRANSFORM_TILES = {False: ((32, 8), (32, 16), (32, 32), (64, 8), (64, 16)), True: ((8, 32), (16, 32), (32, 32))}
-#: Threads of a block at most on a colour sensor: with more, a thread has too few registers.
+#: Threads of a block at most on a color sensor: with more, a thread has too few registers.
 _COLOR_THREADS = 128
 
 
 @dataclass(frozen=True)
 class Transform(Kernel[TransformWork]):
     """The kernel that samples planes: a block makes a tile of the output, four pixels a thread."""
+
+    works = TransformWork
 
     def schedules(self, work: TransformWork, device: Device) -> Iterator[Schedule]:
         for x, y in _TRANSFORM_TILES[work.by_columns]:
@@ -359,27 +380,28 @@ _TENSOR_THREADS, _ALONE = (32, 64, 128), 352
 _SSIM_ROWS = (16, 32, 64, 128, 256, 512)
 #: With `registers`: rows between two barriers, which is also the pixels of a thread along x.
 _BATCH = 4
-#: With `tensor`: columns of a warp, and bytes of the steps in shared memory.
-_COLUMNS, _STEP_BYTES = 32, 3 * 1792
+#: With `tensor`: columns of a warp -> registers of a thread at most, and warps of a multiprocessor at least.
+_TENSOR_COLUMNS = {32: (168, 12), 16: (128, 16)}
 
 
 def piece_count(work: SsimWork, schedule: Schedule) -> int:
-    """Pieces of the map that are summed before the last block adds up."""
+    """Count the pieces of the map that are summed before the last block adds up."""
     (height, width), y = work.map_size, min(schedule.rows, SSIM_BLOCK)
-    return -(-height // y) * -(-width // (_BATCH if schedule.window == "registers" else _COLUMNS))
+    return -(-height // y) * -(-width // (_BATCH if schedule.window == "registers" else schedule.tile_x))
 
 
 @dataclass(frozen=True)
 class Ssim(Kernel[SsimWork]):
     """The kernel of the similarity map: strips of columns by sums in registers, or on tensor cores."""
 
+    works = SsimWork
     halo_cost = 2.5  # rows of a halo are summed, too
 
     def schedules(self, work: SsimWork, device: Device) -> Iterator[Schedule]:
         if self._has_tensor(work, device):
             blocks = (*_TENSOR_THREADS, _ALONE) if device.overlaps else _TENSOR_THREADS
-            for threads, rows in product(blocks, _SSIM_ROWS):
-                yield Schedule("ssim", "tensor", threads, _COLUMNS, rows=rows)
+            for columns, threads, rows in product(_TENSOR_COLUMNS, blocks, _SSIM_ROWS):
+                yield Schedule("ssim", "tensor", threads, columns, rows=rows)
             return
         width, halo = work.map_size[1], work.window - 1
         fewest = -(-width // ((_SSIM_THREADS - halo) // _BATCH * _BATCH))  # with fewer strips, threads do not suffice
@@ -388,18 +410,21 @@ class Ssim(Kernel[SsimWork]):
             yield Schedule("ssim", "registers", round_up(tile_x + halo, WARP), tile_x, rows=rows)
 
     def _has_tensor(self, work: SsimWork, device: Device) -> bool:
-        """Whether tensor cores can do a work: images of 16 bit, and a Gaussian that halves can hold."""
+        """Return whether tensor cores can do a work: images of 16 bit, and a Gaussian that halves can hold."""
         is_plain = work.source == "uint16" and work.stride == 1 and work.width % 8 == 0
         return device.capability >= 80 and is_plain and half_taps(work.window, work.sigma).error <= _HALF_ERROR
 
     def shared_bytes(self, work: SsimWork, schedule: Schedule) -> int:
         if schedule.window == "tensor":
-            return schedule.threads // WARP * _STEP_BYTES
+            row = 4 * (schedule.tile_x + 16) + 32  # of both images, with what lies between
+            return schedule.threads // WARP * 3 * 8 * row
         return 4 * (2 * 4 * _BATCH * (schedule.threads + 8) + schedule.tile_x)
 
     def registers(self, work: SsimWork, schedule: Schedule, device: Device) -> int:
-        resident = 12 if schedule.window == "tensor" else 16 if work.window > 11 else 20
-        usual = 168 if schedule.window == "tensor" else 96 if work.window <= 7 else 144
+        if schedule.window == "tensor":
+            usual, resident = _TENSOR_COLUMNS[schedule.tile_x]
+        else:
+            usual, resident = 96 if work.window <= 7 else 144, 16 if work.window > 11 else 20
         return min(usual, register_bound(schedule.threads, WARP * resident // schedule.threads * schedule.threads))
 
     def grid(self, work: SsimWork, schedule: Schedule, frames: int = 1) -> Tuple[int, int, int]:
@@ -423,14 +448,7 @@ KERNELS: Dict[str, AnyKernel] = {
     for row in (
         Marching(
             "mono_half",
-            (
-                *_COMMON,
-                _UNCALIBRATED,
-                _MONO,
-                _PLAIN_HALF,
-                ("products that it can make", _stores(*_MONO_HALF)),
-                ("at least 16x2 pixels", lambda work: work.width >= 16 and work.height >= 2),
-            ),
+            _is_mono_half,
             "registers",
             (4, 8),
             (64, 128, 160),
@@ -440,18 +458,7 @@ KERNELS: Dict[str, AnyKernel] = {
         ),
         Marching(
             "mono_half_calibrated",
-            (
-                *_COMMON,
-                _MONO,
-                _PLAIN_HALF,
-                ("products that it can make", _stores(*_MONO_HALF)),
-                ("pixels with a calibration", _has(calibrated=True)),
-                ("superpixels of the calibration that begin at even rows and columns", _has(phase=(0, 0))),
-                (
-                    "a width that is a multiple of 8, and an even height",
-                    lambda work: work.width % 8 == 0 and work.height % 2 == 0,
-                ),
-            ),
+            _is_mono_half_calibrated,
             "strip",
             (4,),
             (32, 64, 128),
@@ -461,21 +468,7 @@ KERNELS: Dict[str, AnyKernel] = {
         ),
         Marching(
             "mono_full",
-            (
-                *_COMMON,
-                _UNCALIBRATED,
-                _MONO,
-                ("half precision of 8-bit pixels", _has(raw_format="u8", half_precision=True)),
-                ("a width that is a multiple of 16", lambda work: work.width % 16 == 0),
-                (
-                    "full resolution, bilinear or gradient",
-                    lambda work: not work.half and work.demosaic in ("bilinear", "gradient"),
-                ),
-                (
-                    "intensity, dolp, aolp and preview as uint8 only",
-                    lambda work: {(name, "uint8") for name in _PIXELS}.issuperset(work.outputs),
-                ),
-            ),
+            _is_mono_full,
             "registers",
             (16,),
             (32, 64, 128),
@@ -485,18 +478,7 @@ KERNELS: Dict[str, AnyKernel] = {
         ),
         _ColorStrip(
             "color_strip",
-            (
-                *_COMMON,
-                _UNCALIBRATED,
-                _PLAIN_HALF,
-                ("products that it can make", _stores(*_VECTORS)),
-                ("a width that is a multiple of 8", lambda work: work.width % 8 == 0),
-                (
-                    "a colour sensor with red at the same place of all four lattices",
-                    lambda work: len(set(red_sites(work.sensor).values())) == 1,
-                ),
-                ("Malvar-He-Cutler", _has(debayer="mhc")),
-            ),
+            _is_color_strip,
             "strip",
             (4, 2),
             (32, 64, 128),
@@ -505,30 +487,25 @@ KERNELS: Dict[str, AnyKernel] = {
             _STRIP_LANES.__getitem__,
             lambda work, device: 512 if device.capability >= 80 else 640,
         ),
-        Tile("tile", ()),
-        Transform("transform", ()),
-        Ssim("ssim", ()),
+        Tile("tile"),
+        Transform("transform"),
+        Ssim("ssim"),
     )
 }
 
 
 def kernels_of(work: Work) -> Iterator[AnyKernel]:
     """Every kernel that can do a work, the preferred one first."""
-    if isinstance(work, TransformWork):
-        return iter((KERNELS["transform"],))
-    if isinstance(work, SsimWork):
-        return iter((KERNELS["ssim"],))
-    rows = (row for row in KERNELS.values() if row.name not in ("transform", "ssim"))
-    return (row for row in rows if row.refusal(work) is None)
+    return (row for row in KERNELS.values() if row.can(work))
 
 
 def launch_defines(work: Work, schedule: Schedule) -> Defines:
-    """The preprocessor definitions that make a schedule's kernel do a work."""
+    """Return the preprocessor definitions that make a schedule's kernel do a work."""
     return {**work_defines(work), **KERNELS[schedule.kernel].defines(work, schedule)}
 
 
 def sums_in_integers(work: PolarizationWork) -> bool:
-    """Whether a kernel adds up in integers what SSIM compares, whatever it computes the rest in."""
+    """Return whether a kernel sums in integers what SSIM compares."""
     kernel = next(kernels_of(work)).name
     if kernel == "color_strip":
         spills_on_xavier = "stokes" in work.dtypes and any(name in ANGLE_IMAGES for name in work.dtypes)

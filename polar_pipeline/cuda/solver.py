@@ -1,4 +1,4 @@
-"""From options to launches: what each launch of a frame has to do, and by which schedule.
+"""Launches of some options: the works of a frame, and the best schedule of each.
 
 Hard constraints prune a kernel's schedules, measured schedules come first, and a page of arithmetic orders the others:
 the bytes that a schedule moves with its halos, and how well its blocks fill the device. All schedules give the same
@@ -18,7 +18,6 @@ from polar_pipeline.cuda.tuned import ScheduleError, tuned
 from polar_pipeline.cuda.work import CAMERA_FORMATS, OUTPUTS, PAIRS, PolarizationWork, SsimWork, TransformWork, Work
 from polar_pipeline.noise.model import SHOWS_AOLP, SHOWS_DOLP
 from polar_pipeline.options import Options
-from polar_pipeline.products import SSIM_PRODUCTS
 
 #: Share of a multiprocessor's warps that schedules keep resident where any does: below it, latency shows.
 MIN_OCCUPANCY = 0.3
@@ -36,9 +35,9 @@ class Launch:
     """One launch of a frame.
 
     Attributes:
-        work: What it does.
-        schedule: How.
-        device: Where.
+        work: Work of the launch.
+        schedule: Schedule of the work.
+        device: Device that computes.
         basis: Why: `measured` by this user (`polar-pipeline tune`), `shipped` for the architecture, or `solved`.
         measured_us: Microseconds that it took when it was measured; None if it was not.
     """
@@ -51,7 +50,7 @@ class Launch:
 
     @property
     def kernel(self) -> AnyKernel:
-        """The kernel that does it."""
+        """The kernel of the launch."""
         return KERNELS[self.schedule.kernel]
 
     @property
@@ -89,10 +88,10 @@ class Launch:
 
 
 def make_works(options: Options, raw_format: str, full_scale: int, shape: Tuple[int, int]) -> Tuple[Work, ...]:
-    """The launches of a frame, in order: polarization, with a geometry its own, and with SSIM that.
+    """Return the works of a frame in order: polarization, then a geometry and SSIM if requested.
 
     Args:
-        options: What to compute and how.
+        options: Options of the pipeline.
         raw_format: A key of `CAMERA_FORMATS`.
         full_scale: Raw number of a saturated pixel.
         shape: (height, width) of the mosaic.
@@ -102,8 +101,7 @@ def make_works(options: Options, raw_format: str, full_scale: int, shape: Tuple[
     """
     geometry = options.geometry
     outputs = [(name, options.dtype_of(name)) for name in options.products if name in OUTPUTS]
-    has_ssim = any(name in SSIM_PRODUCTS for name in options.products)
-    if has_ssim:
+    if options.has_ssim:
         pair = PAIRS[options.ssim_mode != "consistency"]
         outputs.append((pair, "float32" if options.precision == "fp32" else "uint16"))
     is_calibrated = options.calibration is not None
@@ -126,12 +124,12 @@ def make_works(options: Options, raw_format: str, full_scale: int, shape: Tuple[
         superpixel_phase(options.roi_offset, options.flip, shape) if is_calibrated else (0, 0),
     )
     # what half rounds moves the similarity by up to 0.0055
-    if options.precision == "auto" and has_ssim and (geometry is not None or not sums_in_integers(first)):
+    if options.precision == "auto" and options.has_ssim and (geometry is not None or not sums_in_integers(first)):
         first = replace(first, half_precision=False)
     last: Union[PolarizationWork, TransformWork] = first
     works: Tuple[Work, ...] = (first,)
     if geometry is not None:
-        in_float = options.precision == "fp32" or (options.precision == "auto" and has_ssim)
+        in_float = options.precision == "fp32" or (options.precision == "auto" and options.has_ssim)
         last = TransformWork(
             first.output_size,
             *options.output_size(shape),
@@ -144,11 +142,11 @@ def make_works(options: Options, raw_format: str, full_scale: int, shape: Tuple[
             first.outputs,
         )
         works = replace(first, outputs=tuple((name, last.planes) for name in last.plane_names)), last
-    return (*works, _ssim_work(options, last)) if has_ssim else works
+    return (*works, _ssim_work(options, last)) if options.has_ssim else works
 
 
 def _ssim_work(options: Options, compared: Union[PolarizationWork, TransformWork]) -> SsimWork:
-    """The SSIM launch on the images that the launch before stores."""
+    """Return the SSIM work on the images that the launch before stores."""
     return SsimWork(
         *compared.output_size,
         options.ssim_stride,
@@ -161,7 +159,7 @@ def _ssim_work(options: Options, compared: Union[PolarizationWork, TransformWork
 
 
 def requested_works(options: Options, raw_format: str, size: Tuple[int, int]) -> Tuple[Work, ...]:
-    """The launches of some options on frames of (width, height), at the full scale of their format.
+    """Return the works of some options on frames of (width, height), at the full scale of their format.
 
     Raises:
         FrameError: The frame has pixels that the calibration lacks, or the geometry does not fit it.
@@ -175,19 +173,16 @@ def requested_works(options: Options, raw_format: str, size: Tuple[int, int]) ->
 # ------------------------------------------------------------------------------------------------------------ schedules
 
 
-def problem(work: Work, schedule: Schedule, device: Device) -> Optional[str]:
-    """Why a schedule cannot do a work on a device, None if it can."""
+def _fits(work: Work, schedule: Schedule, device: Device) -> bool:
+    """Whether a schedule can do a work on a device."""
     kernel = KERNELS.get(schedule.kernel)
-    if kernel is None or kernel not in kernels_of(work):
-        reason = kernel.refusal(work) if isinstance(work, PolarizationWork) and kernel is not None else None
-        return reason or f"{schedule.kernel} does not do this"
-    if schedule not in kernel.schedules(work, device):
-        return f"{schedule} is not one of its schedules"
-    return _limit(work, schedule, device)
+    if kernel is None or not kernel.can(work) or schedule not in kernel.schedules(work, device):
+        return False
+    return _limit(work, schedule, device) is None
 
 
 def _limit(work: Work, schedule: Schedule, device: Device) -> Optional[str]:
-    """The limit of a device that a schedule exceeds, None if it exceeds none."""
+    """Return the limit of a device that a schedule exceeds, or None."""
     kernel = KERNELS[schedule.kernel]
     if schedule.threads > MAX_THREADS:
         return f"needs {schedule.threads} threads, a block has {MAX_THREADS}"
@@ -202,7 +197,7 @@ def _limit(work: Work, schedule: Schedule, device: Device) -> Optional[str]:
 
 
 def candidates(kernel: AnyKernel, work: Work, device: Device) -> List[Schedule]:
-    """A kernel's schedules that fit a device, the best one first; with few resident warps only where none has more."""
+    """Return a kernel's schedules that fit a device, best first; few resident warps only if no other fits."""
     able = [Launch(work, row, device) for row in kernel.schedules(work, device) if _limit(work, row, device) is None]
     most = max((launch.occupancy for launch in able), default=0)
     enough = [launch for launch in able if launch.occupancy >= min(_min_occupancy(launch), most)]
@@ -210,9 +205,9 @@ def candidates(kernel: AnyKernel, work: Work, device: Device) -> List[Schedule]:
 
 
 def _min_occupancy(launch: Launch) -> float:
-    """The share of resident warps that a schedule needs."""
+    """Return the share of resident warps that a schedule needs."""
     is_wide = launch.schedule.window in ("strip", "tensor")
-    return _WIDE_OCCUPANCY if is_wide and launch.device.capability >= 80 else MIN_OCCUPANCY
+    return _WIDE_OCCUPANCY if is_wide and launch.device.overlaps else MIN_OCCUPANCY
 
 
 def _effort(launch: Launch) -> float:
@@ -231,14 +226,14 @@ def _effort(launch: Launch) -> float:
 
 
 def solve(work: Work, device: Device) -> Iterator[Launch]:
-    """The launches that can do a work, the best one first: measured schedules, then those of the preferred kernels.
+    """Yield the launches that can do a work, the best first: measured schedules, then those of preferred kernels.
 
     Raises:
         ScheduleError: None fits the device, or a file of measured schedules is broken.
     """
     seen = set()
     for basis, row in tuned(work, device):
-        if row.schedule not in seen and problem(work, row.schedule, device) is None:
+        if row.schedule not in seen and _fits(work, row.schedule, device):
             seen.add(row.schedule)
             yield Launch(work, row.schedule, device, basis, row.us)
     for kernel in kernels_of(work):
@@ -251,7 +246,7 @@ def solve(work: Work, device: Device) -> Iterator[Launch]:
 
 
 def launches(works: Tuple[Work, ...], device: Device) -> Tuple[Launch, ...]:
-    """The first choice for each launch of a frame.
+    """Return the first choice for each launch of a frame.
 
     Raises:
         ScheduleError: A launch has no schedule that fits the device.
@@ -260,7 +255,7 @@ def launches(works: Tuple[Work, ...], device: Device) -> Tuple[Launch, ...]:
 
 
 def _refuse(work: Work, device: Device) -> NoReturn:
-    """Say why no schedule fits a device: what the smallest of the last kernel needs, and the limit."""
+    """Explain why no schedule fits a device: the need of the last kernel's smallest one, and the limit."""
     *_, kernel = kernels_of(work)
     smallest = min(kernel.schedules(work, device), key=lambda row: kernel.shared_bytes(work, row))
     raise ScheduleError(f"{kernel.name} on {device.name}: {_limit(work, smallest, device)}")

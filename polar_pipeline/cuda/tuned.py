@@ -1,20 +1,20 @@
-"""Files of schedules: those that the package ships for each architecture, and what `polar-pipeline tune` measured."""
+"""Files of schedules: shipped for each architecture, and measured by `polar-pipeline tune`."""
 
 from __future__ import annotations
 
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Type, get_type_hints
 
 from polar_pipeline._util.documents import read_json
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.folders import data_folder
 from polar_pipeline._util.share import share_path
-from polar_pipeline._util.text import printable, quoted
+from polar_pipeline._util.text import printable
 from polar_pipeline.cuda.device import Device
 from polar_pipeline.cuda.kernels import Schedule
 from polar_pipeline.cuda.work import Work
@@ -22,20 +22,17 @@ from polar_pipeline.cuda.work import Work
 #: Environment variable that names the folder of the schedules measured by this user, in place of `tuned` in the user's
 #: data folder.
 TUNED_VARIABLE = "POLAR_PIPELINE_TUNED"
-#: More than any size in a schedule, or of an image.
-MAX_SIZE = 1 << 20
-#: More microseconds than any frame takes.
-MAX_US = 1e9
-_FIELDS = {field.name for field in fields(Schedule)}
+#: Field of a schedule -> its type.
+_TYPES: Mapping[str, Type[Any]] = get_type_hints(Schedule)
 
 
 class ScheduleError(ValueError):
-    """No schedule can run, or a file of schedules is broken; the message gives what is needed and the limit."""
+    """Error for a lack of schedules or a broken file of them; the message gives requirement and limit."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The fastest schedule of a work, and microseconds a frame; None where it was predicted, for a shipped one."""
+    """Fastest schedule of a work, and its microseconds per frame, or None if a shipped one was predicted."""
 
     schedule: Schedule
     us: Optional[float]
@@ -46,7 +43,7 @@ _Table = Dict[Tuple[str, int, int], Measured]
 
 
 def tuned_folder() -> Path:
-    """The folder that `polar-pipeline tune` writes to: `$POLAR_PIPELINE_TUNED`, else `tuned` in the user's data folder.
+    """Return the folder of `polar-pipeline tune`: `$POLAR_PIPELINE_TUNED`, else `tuned` in the user's data folder.
 
     Raises:
         FileNotFoundError: The user has no home, and the variable is not set.
@@ -56,17 +53,17 @@ def tuned_folder() -> Path:
 
 
 def tuned_path(device: Device) -> Path:
-    """The file of the schedules that this user measured on a device; it need not exist. Raises as `tuned_folder`."""
+    """Return the path of this user's schedules for a device; it need not exist. Raises as `tuned_folder`."""
     return tuned_folder() / f"{device.name}.json"
 
 
 def shipped_path(device: Device) -> Path:
-    """The file of the schedules that the package ships for an architecture; it need not exist."""
+    """Return the path of the schedules that the package ships for an architecture; it need not exist."""
     return share_path("config") / "tuned" / f"sm_{device.capability}.json"
 
 
 def tuned(work: Work, device: Device) -> Iterator[Tuple[str, Measured]]:
-    """(`measured` by this user or `shipped`, schedule) of a work, the best one first; of the nearest size first.
+    """Yield (`measured` by this user or `shipped`, schedule) of a work: the nearest size first, then the best.
 
     Raises:
         ScheduleError: A file of measured schedules is broken.
@@ -87,8 +84,8 @@ def keep(work: Work, device: Device, best: Measured) -> Path:
         The file.
 
     Raises:
-        OSError: It cannot be written.
-        ScheduleError: It is broken.
+        OSError: The file cannot be written.
+        ScheduleError: The file is broken.
     """
     path = tuned_path(device)
     rows = {**_read(path), (work.key, *work.size): best}
@@ -113,32 +110,21 @@ def _read(path: Path) -> _Table:
     if not os.path.exists(str(path)):  # noqa: PTH110 - False too for a home that this user may not enter
         return {}
     try:
-        rows = read_json(path)
-        if not isinstance(rows, list):
-            raise ValueError(f"it must be a list, got {quoted(rows)}")
-        return dict(map(_row, rows))
-    except ValueError as err:
-        reason = printable(str(err), 400)
-        raise ScheduleError(f"{printable(str(path))} is no list of tuned schedules: {reason}") from err
+        return dict(map(_row, read_json(path)))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as err:
+        reason = printable(f"{type(err).__name__}: {err}", 400)
+        raise ScheduleError(f"{printable(str(path))} is not a list of tuned schedules: {reason}") from err
 
 
 def _row(row: Any) -> Tuple[Tuple[str, int, int], Measured]:
-    """A measured schedule as files have it, and its key; what schedules of former versions had beside it is left out.
+    """A measured schedule as files have it, and its key.
+
+    What schedules of former versions had beside it is left out. A schedule that makes no sense is none of its kernel's,
+    and so never taken.
 
     Raises:
-        ValueError: It is not a measured schedule.
+        KeyError: It is not a measured schedule; or an AttributeError, a TypeError, a ValueError, or an OverflowError.
     """
-    try:
-        work, (width, height), schedule, us = (row[name] for name in ("work", "size", "schedule", "us"))
-        found = Schedule(**{name: value for name, value in schedule.items() if name in _FIELDS})
-    except (KeyError, TypeError, ValueError, AttributeError) as err:
-        raise ValueError(f"{quoted(row)} lacks the keys of a measured schedule") from err
-    kernel, window, *numbers = astuple(found)
-    texts, sizes = (work, kernel, window), (width, height, *numbers)
-    if not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"work, kernel and window must be text, got {quoted(texts)}")
-    if not all(type(size) is int and 0 <= size <= MAX_SIZE for size in sizes):
-        raise ValueError(f"sizes must be whole numbers in [0, {MAX_SIZE}], got {quoted(sizes)}")
-    if us is not None and (type(us) not in (int, float) or not 0 <= us <= MAX_US):
-        raise ValueError(f"us must be a number in [0, {MAX_US:g}], got {quoted(us)}")
-    return (work, width, height), Measured(found, None if us is None else float(us))
+    work, (width, height), schedule, us = (row[name] for name in ("work", "size", "schedule", "us"))
+    found = Schedule(**{name: kind(schedule[name]) for name, kind in _TYPES.items() if name in schedule})
+    return (str(work), int(width), int(height)), Measured(found, None if us is None else float(us))

@@ -1,15 +1,25 @@
-"""A lens calibration in the terms of `sensor_msgs/CameraInfo`: K, D, R and P."""
+"""A lens calibration in the terms of `sensor_msgs/CameraInfo`: K, D, R and P; and its file."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, NamedTuple, Sequence, Tuple
+from pathlib import Path
+from typing import Any, Dict, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
+from polar_pipeline._util.documents import unreadable
 from polar_pipeline._util.text import quoted
-from polar_pipeline._util.values import real, sequence
+from polar_pipeline._util.values import real, sequence, whole_number
+from polar_pipeline.sensor.frames import MAX_SIDE
 
+#: Matrices of a file -> their names in `sensor_msgs/CameraInfo`.
+_MATRICES = {
+    "distortion_coefficients": "d",
+    "camera_matrix": "k",
+    "rectification_matrix": "r",
+    "projection_matrix": "p",
+}
 #: Distortion model -> the numbers of coefficients that it can have.
 MODELS: Dict[str, Tuple[int, ...]] = {"plumb_bob": (4, 5), "rational_polynomial": (8,), "equidistant": (4,)}
 
@@ -27,13 +37,13 @@ class CameraNumbers(NamedTuple):
 class LensCalibration:
     """The lens in front of a camera. Build it with `make_lens`, which validates.
 
-    Pixel centres have integer coordinates.
+    Pixel centers have integer coordinates.
 
     Attributes:
         height: Rows of the raw frames that it is of; 0 for frames of any size.
         width: Columns of these.
-        model: Of `MODELS`.
-        d: Its coefficients.
+        model: One of `MODELS`.
+        d: Coefficients of the model.
         k: (9,) camera matrix of the raw image, row by row.
         r: (9,) rotation from the camera to its rectified axes.
         p: (12,) projection onto the rectified image.
@@ -48,26 +58,26 @@ class LensCalibration:
     p: Tuple[float, ...]
 
     def matrix(self, name: str) -> np.ndarray:
-        """`k` or `r` as (3, 3), or `p` as (3, 4)."""
+        """Return `k` or `r` as (3, 3), or `p` as (3, 4)."""
         return np.array(getattr(self, name), np.float64).reshape(3, -1)
 
     def numbers(self) -> CameraNumbers:
-        """Its numbers as matrices."""
+        """Return the calibration's numbers as matrices."""
         return CameraNumbers(self.matrix("k"), np.array(self.d), self.matrix("r"), self.matrix("p"))
 
     def describe(self) -> str:
-        """The calibration in a few words."""
+        """Describe the calibration in a few words."""
         return f"{self.model}, {self.width}x{self.height}, focal length {self.p[0]:.1f} pixels"
 
 
 def make_lens(
     size: Tuple[int, int], model: str, d: Sequence[float], k: Sequence[float], r: Sequence[float], p: Sequence[float]
 ) -> LensCalibration:
-    """A checked lens calibration.
+    """Validate a lens calibration.
 
     Args:
         size: (height, width) of the raw frames; zeros for any.
-        model: Of `MODELS`; "" for a lens without distortion.
+        model: One of `MODELS`; "" for a lens without distortion.
         d: Its coefficients; none for a lens without distortion.
         k: (9,) camera matrix.
         r: (9,) rotation; zeros for none.
@@ -93,10 +103,10 @@ def make_lens(
     for name in ("k", "p"):
         matrix = lens.matrix(name)
         if not (matrix[0, 0] > 0 and matrix[1, 1] > 0 and tuple(matrix[2, :3]) == (0.0, 0.0, 1.0)):
-            raise ValueError(f"{name} is no camera matrix (is the camera calibrated?), got {quoted(found[name])}")
+            raise ValueError(f"{name} is not a camera matrix (is the camera calibrated?), got {quoted(found[name])}")
     rotation = lens.matrix("r")
     if not np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-3) or np.linalg.det(rotation) < 0:
-        raise ValueError(f"r is no rotation, got {quoted(found['r'])}")
+        raise ValueError(f"r is not a rotation, got {quoted(found['r'])}")
     return lens
 
 
@@ -105,3 +115,31 @@ def _numbers(name: str, values: Any, count: int) -> Tuple[float, ...]:
     if len(found) != count or not np.isfinite(found).all():
         raise ValueError(f"{name} must be {count} finite numbers, got {quoted(values)}")
     return found
+
+
+def load_lens(path: Path) -> LensCalibration:
+    """The lens calibration in the YAML file that ROS's camera_calibration writes.
+
+    Raises:
+        ValueError: It cannot be read, is no lens calibration, or the camera is not calibrated; the message names it.
+    """
+    try:
+        from polar_pipeline._util.yamlfile import read_yaml
+    except ImportError as err:
+        raise ValueError(f"a lens calibration in a file needs PyYAML: {err}") from err
+    content = read_yaml(path)
+    try:
+        if not isinstance(content, Mapping):
+            raise ValueError("it is no mapping")
+        size = tuple(whole_number(name, content.get(name, 0), 0, MAX_SIDE) for name in ("image_height", "image_width"))
+        matrices = {short: _data(content, name) for name, short in _MATRICES.items()}
+        return make_lens((size[0], size[1]), str(content.get("distortion_model", "")), **matrices)
+    except ValueError as err:
+        raise unreadable(path, f"{err}") from err
+
+
+def _data(content: Mapping[Any, Any], name: str) -> Any:
+    matrix = content.get(name)
+    if not isinstance(matrix, Mapping) or not isinstance(matrix.get("data"), list):
+        raise ValueError(f"{name} has no list called data")
+    return matrix["data"]

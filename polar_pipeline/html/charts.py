@@ -56,12 +56,12 @@ class Histogram:
 
 
 def _scaled(values: np.ndarray, low: float, high: float, start: float, end: float) -> np.ndarray:
-    """Values on an axis from low to high -> pixels from start to end."""
+    """Map values on an axis from low to high to pixels from start to end."""
     return start + (values - low) / ((high - low) or 1) * (end - start)
 
 
 def line_chart(points: Sequence[Tuple[float, float]]) -> Chart:
-    """A line chart of (seconds, value); the vertical axis ends at multiples of 0.02.
+    """Make a line chart of (seconds, value); the vertical axis ends at multiples of 0.02.
 
     Args:
         points: At least one, by time.
@@ -73,11 +73,11 @@ def line_chart(points: Sequence[Tuple[float, float]]) -> Chart:
 
 
 def lines(points: Sequence[Tuple[float, float]], ends: Tuple[float, float], axes: Axes) -> Chart:
-    """A line chart of (x, y) from the first point to the last one.
+    """Make a line chart of (x, y) from the first point to the last one.
 
     Args:
         points: At least one, in the order of x.
-        ends: Of the vertical axis.
+        ends: Ends of the vertical axis.
         axes: Labels.
     """
     places = _places(points, (points[0][0], points[-1][0]), ends)
@@ -90,12 +90,12 @@ def scatter(
     ends: Tuple[Tuple[float, float], Tuple[float, float]],
     axes: Axes,
 ) -> Chart:
-    """A chart of dots (x, y) and a line; dots beyond an end of an axis are drawn at it.
+    """Make a chart of dots (x, y) and a line; dots beyond an end of an axis are drawn at the end.
 
     Args:
         dots: At least one.
         line: At least one point.
-        ends: Of the horizontal and the vertical axis.
+        ends: Ends of the horizontal and the vertical axis.
         axes: Labels.
     """
     low, high = np.array(ends).T
@@ -107,18 +107,18 @@ def _places(
     ends_of_x: Tuple[float, float],
     ends_of_y: Tuple[float, float],
 ) -> Tuple[Tuple[float, float], ...]:
-    """Places of (x, y) on a chart."""
+    """Return the places of (x, y) on a chart."""
     x, y = np.array(points).T
     return tuple(zip(_scaled(x, *ends_of_x, MARGIN, _RIGHT).tolist(), _scaled(y, *ends_of_y, HEIGHT, _TOP).tolist()))
 
 
 def histogram(values: np.ndarray, unit: str = " ms", ends: Optional[Tuple[float, float]] = None) -> Histogram:
-    """A histogram.
+    """Make a histogram.
 
     Args:
         values: At least one.
         unit: Follows the labels of the horizontal axis.
-        ends: Of that axis; values beyond them are left out. None for the lowest and the highest value.
+        ends: Ends of the axis; values beyond them are left out. None for the lowest and the highest value.
     """
     counts, edges = np.histogram(values, bins=BINS, range=ends)
     x = _scaled(edges, edges[0], edges[-1], MARGIN, _RIGHT)
@@ -132,5 +132,5 @@ def histogram(values: np.ndarray, unit: str = " ms", ends: Optional[Tuple[float,
 
 
 def label(value: float, unit: str) -> str:
-    """A number of three significant digits, without an exponent where it is large, and its unit."""
+    """Format a number with three significant digits, without an exponent if it is large, and its unit."""
     return f"{value:.0f}{unit}" if abs(value) >= 999.5 else f"{value:.3g}{unit}"

@@ -18,22 +18,22 @@ from polar_pipeline.html import charts
 
 @dataclass(frozen=True)
 class ColorBar:
-    """The colour bar below a picture: a CSS gradient and the labels of its ends."""
+    """The color bar below a picture: a CSS gradient and the labels of its ends."""
 
     gradient: str
     low: str
     high: str
 
 
-#: Gradients of colour bars, from the left end to the right one.
+#: Gradients of color bars, from the left end to the right one.
 VIRIDIS = "linear-gradient(90deg,#440154,#3b528b,#21918c,#5ec962,#fde725)"
 PHASE = f"linear-gradient(90deg,{','.join('#' + AOLP_MAP[k % 256].tobytes().hex() for k in range(0, 257, 16))})"
-GREYS = "linear-gradient(90deg,#000,#fff)"
+GRAYS = "linear-gradient(90deg,#000,#fff)"
 
 
 @lru_cache(maxsize=4)
 def page_template(folder: Path, name: str = "report.html.j2") -> jinja2.Template:
-    """A template of a folder; it can extend and import the templates of this package."""
+    """Load a template of a folder; it can extend and import the templates of this package."""
     # by their folders: the loader for packages needs setuptools in Jinja 2.10, the one of Ubuntu 20.04
     folders = [str(folder), str(Path(__file__).parent / "templates")]
     environment = jinja2.Environment(
@@ -49,5 +49,5 @@ def page_template(folder: Path, name: str = "report.html.j2") -> jinja2.Template
 
 
 def data_url(picture: bytes, kind: str = "jpeg") -> str:
-    """The bytes of a picture file as the address of an `img`; `kind` is jpeg or png."""
+    """Encode the bytes of a picture file as the address of an `img`; `kind` is jpeg or png."""
     return f"data:image/{kind};base64,{base64.b64encode(picture).decode()}"

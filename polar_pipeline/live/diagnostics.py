@@ -20,7 +20,7 @@ from polar_pipeline.quality.statistics import Level
 
 #: Receipts that the rate is taken over, at most.
 RECEIPTS = 256
-#: Ages in seconds that a stamp of this machine's clock (or one synchronised with it) can have.
+#: Ages in seconds that a stamp of this machine's clock (or one synchronized with it) can have.
 PLAUSIBLE_AGE = (-0.1, 10.0)
 #: Seconds between two log lines about the same cause.
 LOG_PERIOD = 5.0
@@ -73,7 +73,7 @@ class RecentTimes:
 
 
 class Logger(Protocol):
-    """Takes lines for the log; rclpy's loggers are such."""
+    """Interface of a log, such as rclpy's loggers."""
 
     def info(self, message: str) -> object:
         """Log a line at level INFO."""
@@ -98,11 +98,15 @@ class Diagnostics:
         name: Name of the node, which starts every status.
         logger: Takes a line now and then for each cause of a problem.
         clock: Seconds, never running backwards.
+
+    Attributes:
+        name: Name of the node.
+        logger: The log.
     """
 
     def __init__(self, name: str, logger: Logger, clock: Callable[[], float] = time.monotonic) -> None:
-        self._name = name
-        self._logger = logger
+        self.name = name
+        self.logger = logger
         self._clock = clock
         self._lock = threading.Lock()
         self._receipts: Deque[float] = collections.deque(maxlen=RECEIPTS)
@@ -154,7 +158,7 @@ class Diagnostics:
                 return
             self._last_log[cause] = now
             line = f"{cause}, {self._counts[key]} so far: {reason}"
-        self._logger.warning(f"{line}\n{printable_lines(detail)}".rstrip())
+        self.logger.warning(f"{line}\n{printable_lines(detail)}".rstrip())
 
     def refuse_error(self, err: Exception) -> None:
         """Count and log an unexpected error, by cause `memory` or `internal`."""
@@ -221,7 +225,7 @@ class Diagnostics:
             return f"no frame has come {since}, although there are subscribers"
 
     def _is_silent(self, now: float) -> bool:
-        """Whether subscribers have waited for frames longer than the camera explains."""
+        """Return whether subscribers have waited for frames longer than the camera explains."""
         if self._wanted_since is None:
             return False
         last = max([self._wanted_since, *list(self._receipts)[-1:]])
@@ -234,8 +238,8 @@ class Diagnostics:
         """Report counts since the start; the level and the message cover the time since the last call.
 
         Args:
-            hardware: What the camera is.
-            silence: What no frame since the last call means, in words.
+            hardware: Description of the camera.
+            silence: Meaning of no frame since the last call, in words.
         """
         with self._lock:
             level, message = self._judge(self._counts - self._reported, silence)
@@ -252,8 +256,8 @@ class Diagnostics:
             stages = self._stages.percentiles(self._clock())
             latency = {f"{stage} [ms]": describe(seconds) for stage, seconds in stages.items()}
         return [
-            Status(level, f"{self._name}: frames", message, hardware, frames),
-            Status(Level.OK, f"{self._name}: latency", "p50 / p95 / p99 / max of the last minute", hardware, latency),
+            Status(level, f"{self.name}: frames", message, hardware, frames),
+            Status(Level.OK, f"{self.name}: latency", "p50 / p95 / p99 / max of the last minute", hardware, latency),
         ]
 
     def _describe_ages(self) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import cv2
 import numpy as np
@@ -17,11 +17,14 @@ from polar_pipeline._util.text import printable
 from polar_pipeline.coefficients import LUMA, SSIM_C1, SSIM_C2, SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.messages import FLOAT32, IMAGE, Cdr
 from polar_pipeline.products import PRODUCTS, full_level, get_products, level_scale
-from polar_pipeline.replay.bags import Bag, Topics, open_recording
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span, reading
+from polar_pipeline.replay.rosbag2 import open_recording
 from polar_pipeline.replay.source import Recorded
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import PRODUCT_TOPICS
+
+if TYPE_CHECKING:  # needs the extra `recordings`
+    from polar_pipeline.replay.bags import Bag, Topics
 
 #: AoLP is compared where the golden DoLP reaches the first, DoLP and AoLP where the golden intensity reaches the
 #: second: below them is mostly noise.
@@ -49,7 +52,7 @@ class Golden:
                 self.places.setdefault(name, {}).setdefault(stamp_ns, []).append(time_ns)
 
     def _messages(self, name: str, span: Optional[Span] = None) -> Iterator[Tuple[int, int, Cdr]]:
-        """Stamps, times of recording and messages of a product."""
+        """Yield stamps, times of recording and messages of a product."""
         topic = self._topics[name]
         kind, _ = self._recording.topics[topic]
         for time_ns, data in self._recording.messages(topic, kind, span):
@@ -57,11 +60,11 @@ class Golden:
             yield messages.decode_image(cdr).stamp_ns if kind == IMAGE else time_ns, time_ns, cdr
 
     def load(self, name: str, stamp_ns: int, before: int = 0) -> Optional[np.ndarray]:
-        """A product of one frame as `Pipeline` returns it, or None if the recording lacks it.
+        """Read a product of one frame as `Pipeline` returns it, or None if the recording lacks it.
 
         Args:
             name: Product.
-            stamp_ns: Of the frame.
+            stamp_ns: Stamp ns of the frame.
             before: How many frames with that stamp came before it.
 
         Raises:
@@ -72,12 +75,12 @@ class Golden:
             return None
         time_ns = times[before]
         with reading(self.path, f"is damaged: {name} of stamp {stamp_ns} cannot be read"):
-            found = [cdr for stamp, _, cdr in self._messages(name, (time_ns, time_ns + 1)) if stamp == stamp_ns]
+            rows = [cdr for stamp, _, cdr in self._messages(name, (time_ns, time_ns + 1)) if stamp == stamp_ns]
             kind, _ = self._recording.topics[self._topics[name]]
-            return product_array(kind, found[times[:before].count(time_ns)])
+            return product_array(kind, rows[times[:before].count(time_ns)])
 
     def intensity(self, stamp_ns: int) -> Optional[np.ndarray]:
-        """(h, w) float32 in [0, 1]: S0/2 of one frame, what SSIM mode `reference` compares with.
+        """Read S0/2 of one frame for SSIM mode `reference`, (h, w) float32 in [0, 1], or None without it.
 
         Raises:
             FrameError: There are several of that stamp (cause `reference`).
@@ -86,22 +89,22 @@ class Golden:
         if count > 1:
             raise FrameError("reference", f"needs one reference with stamp {stamp_ns}, {self.path} has {count}")
         image = self.load("intensity", stamp_ns)
-        return None if image is None else _grey(image)
+        return None if image is None else _gray(image)
 
 
 def product_array(kind: str, cdr: Cdr) -> np.ndarray:
-    """A product from a message of a type, as `Pipeline` returns it.
+    """Decode a product from a message of a type, as `Pipeline` returns it.
 
     Raises:
         FrameError: The bytes are not such a message, or no product is published as such an image.
     """
     if kind == FLOAT32:
-        return np.array(messages.decode(cdr, FLOAT32).data, np.float32)
+        return np.array(messages.decode_float32(cdr))
     return messages.to_array(messages.decode_image(cdr))
 
 
 def _product_topics(path: Path, known: Topics) -> Dict[str, str]:
-    """Product -> the topic of a recording that it is on.
+    """Find the topic of each product in a recording.
 
     Raises:
         SourceError: There are no products, or one is on several topics.
@@ -121,7 +124,7 @@ def _product_topics(path: Path, known: Topics) -> Dict[str, str]:
 
 
 def golden_products(path: Path, max_bytes: int = MAX_BYTES) -> Tuple[str, ...]:
-    """The products for which a recording has topics, in the order of `PRODUCTS`; it is not read to its end.
+    """Return the products for which a recording has topics, in the order of `PRODUCTS`, without reading messages.
 
     The arguments and errors are those of `open_golden`.
     """
@@ -138,7 +141,7 @@ def open_golden(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Golden]:
         max_bytes: Largest size of an uncompressed chunk.
 
     Raises:
-        SourceError: It cannot be read, holds no products, or holds one twice.
+        SourceError: The recording cannot be read, holds no products, or holds one twice.
     """
     with ExitStack() as stack:
         with reading(path):
@@ -148,7 +151,7 @@ def open_golden(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Golden]:
 
 @dataclass(frozen=True)
 class ProductComparison:
-    """How one product compares with the golden recording.
+    """Comparison of one product with the golden recording.
 
     Attributes:
         name: Product.
@@ -159,7 +162,7 @@ class ProductComparison:
         unit: Unit of both.
         psnr: In dB over all frames; infinite if equal.
         ssim: Mean over the frames; NaN for plain numbers.
-        note: What does not match; empty if all does.
+        note: Description of a mismatch; empty if everything matches.
     """
 
     name: str
@@ -190,7 +193,7 @@ class Tally:
         pixels: Pixels compared.
         similarity: Mean SSIM of each frame.
         is_byte: Whether the newest frame has 8 bits a pixel.
-        note: What does not match; empty if all does.
+        note: Description of a mismatch; empty if everything matches.
     """
 
     frames: int = 0
@@ -203,7 +206,7 @@ class Tally:
     note: str = ""
 
     def add(self, later: Tally) -> None:
-        """Take in the figures of later frames."""
+        """Add the figures of later frames."""
         self.frames += later.frames
         self.unmatched += later.unmatched
         self.error = max(self.error, later.error)
@@ -215,7 +218,7 @@ class Tally:
 
 
 class Comparison:
-    """Compares frame after frame with a golden recording.
+    """Comparison of frame after frame with a golden recording.
 
     Attributes:
         tallies: Product -> its figures so far.
@@ -243,7 +246,7 @@ class Comparison:
         self._known: Dict[int, int] = Counter()  # frames by stamp
 
     def add(self, stamp_ns: int, products: Mapping[str, np.ndarray]) -> None:
-        """Compare the products of one frame; frames of one stamp in their order."""
+        """Compare the products of one frame; frames of equal stamps are compared in their order."""
         before = self._known[stamp_ns]
         self._known[stamp_ns] += 1
         golden = {name: self._golden.load(name, stamp_ns, before) for name in {*self.tallies, "dolp", "intensity"}}
@@ -251,7 +254,7 @@ class Comparison:
             tally.add(_compared(name, products[name], golden))
 
     def rows(self) -> List[ProductComparison]:
-        """One row per product."""
+        """Return one row per product."""
         return [self._row(name, tally) for name, tally in self.tallies.items()]
 
     def _row(self, name: str, tally: Tally) -> ProductComparison:
@@ -294,31 +297,31 @@ def _compared(name: str, got: np.ndarray, golden: Mapping[str, Optional[np.ndarr
 
 
 def _physical(name: str, image: np.ndarray) -> np.ndarray:
-    """A product's image as float32, in the unit of the float product."""
+    """Convert a product's image to float32 in the unit of the float product."""
     return image.astype(np.float32) / np.float32(level_scale(name, str(image.dtype)))
 
 
-def _grey(image: np.ndarray) -> np.ndarray:
-    """An intensity image as (h, w) float32 in [0, 1]."""
+def _gray(image: np.ndarray) -> np.ndarray:
+    """Convert an intensity image to (h, w) float32 in [0, 1]."""
     values = _physical("intensity", image)
     return values if values.ndim == 2 else (values @ np.array(LUMA)).astype(np.float32)
 
 
 def _meaningful(name: str, image: np.ndarray, golden: Mapping[str, Optional[np.ndarray]]) -> np.ndarray:
-    """Mask of the pixels that are compared, as the product's row says."""
+    """Return a mask of the pixels that are compared, as the product's row says."""
     mask = np.ones(image.shape, bool)
     pixels = mask.reshape(*image.shape[:2], -1)  # a view: one mask for all channels
     intensity, dolp = golden["intensity"], golden["dolp"]
     compared = PRODUCTS[name].compared
     if compared != "all" and intensity is not None and intensity.shape[:2] == image.shape[:2]:
-        pixels &= (_grey(intensity) >= MIN_INTENSITY)[..., np.newaxis]
+        pixels &= (_gray(intensity) >= MIN_INTENSITY)[..., np.newaxis]
     if compared == "polarized" and dolp is not None and dolp.shape == image.shape[:2]:
         pixels &= ~(dolp < MIN_DOLP * full_level(str(dolp.dtype)))[..., np.newaxis]
     return mask
 
 
 def _errors(name: str, got: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Absolute errors in the unit of `unit_of`; those of angles are circular."""
+    """Compute absolute errors in the unit of the comparison; errors of angles are circular."""
     error = np.abs(got.astype(np.float64) - expected.astype(np.float64))
     if not PRODUCTS[name].wraps:
         return error
@@ -329,7 +332,7 @@ def _errors(name: str, got: np.ndarray, expected: np.ndarray) -> np.ndarray:
 
 
 def _similarity(name: str, got: np.ndarray, expected: np.ndarray) -> float:
-    """Mean SSIM of two images of a product; of an angle's sine and cosine, which do not jump where it wraps."""
+    """Compute the mean SSIM of two images; for an angle of its sine and cosine, which do not jump where it wraps."""
     planes = []
     for image in (got, expected):
         values = np.nan_to_num(image).astype(np.float32)
@@ -346,7 +349,7 @@ def _similarity(name: str, got: np.ndarray, expected: np.ndarray) -> float:
 
 
 def _ssim(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """(H, W) float32 in [0, 1], twice -> (H, W) structural similarity (Wang et al., 2004).
+    """Compute the structural similarity (Wang et al., 2004) of two images, (H, W) float32 in [0, 1]; it is (H, W).
 
     Works on the sum and the difference of the images, whose four moments suffice: the small difference loses the least.
     """
@@ -362,7 +365,7 @@ def _ssim(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def format_rows(rows: List[ProductComparison]) -> str:
-    """The rows as a plain-text table."""
+    """Format the rows as a plain-text table."""
     lines = [
         f"{'product':<10} {'frames':>6} {'missing':>7} {'max error':>10} {'tolerance':>10} {'unit':<10} "
         f"{'PSNR/dB':>8} {'SSIM':>8}  result"

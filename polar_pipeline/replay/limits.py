@@ -26,12 +26,12 @@ class SourceError(Exception):
 
 
 def megabytes(size: int) -> str:
-    """A number of bytes as text, in megabytes."""
+    """Format a number of bytes in megabytes."""
     return f"{size / (1 << 20):.4g} MB"
 
 
 def described(err: BaseException) -> str:
-    """A library's error as short, printable text: class and message, or for an OSError the reason alone."""
+    """Describe a library's error in short, printable text: class and message, or for an OSError the reason alone."""
     if isinstance(err, OSError) and err.strerror:
         return printable(err.strerror)
     if isinstance(err, MemoryError):
@@ -41,7 +41,7 @@ def described(err: BaseException) -> str:
 
 @contextmanager
 def reading(path: Path, state: str = "cannot be read") -> Iterator[None]:
-    """A block that reads a recording: every error in it becomes a `SourceError` that names the file.
+    """Turn every error in a block that reads a recording into a `SourceError` that names the file.
 
     No library lists what it raises on damaged bytes. Besides errors of their own it has been struct.error, KeyError,
     TypeError, AttributeError, AssertionError, OverflowError, MemoryError, RecursionError, EOFError, StopIteration and
@@ -49,7 +49,7 @@ def reading(path: Path, state: str = "cannot be read") -> Iterator[None]:
     """
     try:
         yield
-    except SourceError:
+    except (SourceError, ImportError):  # the latter: an extra is not installed
         raise
     except FrameError as err:
         raise SourceError(f"{path} {state}: {err}") from err
@@ -61,7 +61,7 @@ def check_size(what: str, size: int, limit: int) -> None:
     """Compare a declared size in bytes with the limit.
 
     Raises:
-        FrameError: It is larger (cause `size`).
+        FrameError: The data are larger (cause `size`).
     """
     if size > limit:
         raise FrameError("size", f"{what} of {megabytes(size)}, the limit is {megabytes(limit)} (--max-mb)")

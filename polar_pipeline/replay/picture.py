@@ -1,4 +1,4 @@
-"""Products as pictures to look at: colour maps for DoLP, AoLP and similarity."""
+"""Products as pictures to look at: color maps for DoLP, AoLP and similarity."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 from polar_pipeline.colormaps import AOLP_MAP, COLOR_STYLES, DOLP_MAP
 from polar_pipeline.products import PRODUCTS, invalid_level, level_scale
 
-#: Diameter of the wheel of AoLP's colours, width of the bar of DoLP's, and space for numbers around them, in pixels.
+#: Diameter of the wheel of AoLP's colors, width of the bar of DoLP's, and space for numbers around them, in pixels.
 WHEEL_SIDE, BAR_WIDTH, LEGEND_MARGIN = 160, 256, 44
 
 
 def picture(name: str, array: np.ndarray, longest: int = 0) -> np.ndarray:
-    """A product as (h, w, 3) uint8 RGB, by the colour map and the range of its row.
+    """Color a product by the color map and the range of its row; the picture is (h, w, 3) uint8 RGB.
 
-    Stokes vectors take the three colour channels. Invalid pixels are black where they are not a valid level too.
+    Stokes vectors take the three color channels. Invalid pixels are black where they are not a valid level too.
 
     Args:
         name: Product.
@@ -50,7 +50,7 @@ def picture(name: str, array: np.ndarray, longest: int = 0) -> np.ndarray:
 
 
 def aolp_indices(angles: np.ndarray) -> np.ndarray:
-    """AoLP in rad as indices into `AOLP_MAP`; all angles that differ by pi have the same."""
+    """Convert AoLP in rad to indices into `AOLP_MAP`; angles that differ by pi have equal indices."""
     return np.rint(angles * (256 / np.pi)).astype(int) % 256
 
 
@@ -77,8 +77,8 @@ def legend(name: str, style: str = "plain") -> Optional[np.ndarray]:
         hsv = np.stack([angle * (360 / np.pi) % 360, radius, np.ones_like(angle)], -1).astype(np.float32)
         wheel = _bytes(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB))
     else:
-        grey, least = COLOR_STYLES[style]
-        wheel = np.rint(grey + np.maximum(radius, least)[..., np.newaxis] * (AOLP_MAP[aolp_indices(angle)] - grey))
+        gray, least = COLOR_STYLES[style]
+        wheel = np.rint(gray + np.maximum(radius, least)[..., np.newaxis] * (AOLP_MAP[aolp_indices(angle)] - gray))
     wheel = np.where(radius[..., np.newaxis] < 1, wheel, 255).astype(np.uint8)
     middle, reach = WHEEL_SIDE / 2, WHEEL_SIDE / 2 + 16
     texts = [
@@ -92,7 +92,7 @@ def legend(name: str, style: str = "plain") -> Optional[np.ndarray]:
 
 
 def _labeled(image: np.ndarray, texts: Sequence[Tuple[str, float, float]]) -> np.ndarray:
-    """An image with a white margin, and texts around these columns and rows of the image, which may be outside."""
+    """Add a white margin, and texts centered at columns and rows of the image, which may be in the margin."""
     out = np.pad(image, ((LEGEND_MARGIN,) * 2, (LEGEND_MARGIN,) * 2, (0, 0)), constant_values=255)
     for text, column, row in texts:
         (width, height), _ = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, 0.4, 1)
@@ -102,7 +102,7 @@ def _labeled(image: np.ndarray, texts: Sequence[Tuple[str, float, float]]) -> np
 
 
 def viridis(values: np.ndarray) -> np.ndarray:
-    """(h, w) numbers as (h, w, 3) uint8 RGB by the map viridis: from 0 to 1, others as the nearer of these."""
+    """Color (h, w) numbers from 0 to 1 by the map viridis, others as the nearer end; returns (h, w, 3) uint8 RGB."""
     return DOLP_MAP[_bytes(values)]
 
 
@@ -111,7 +111,7 @@ def _bytes(values: np.ndarray) -> np.ndarray:
 
 
 def encode_picture(rgb: np.ndarray, suffix: str = ".jpg") -> bytes:
-    """(h, w, 3) RGB or (h, w) grey uint8 -> the bytes of a picture file; any array as `.npy`.
+    """Encode (h, w, 3) RGB or (h, w) gray uint8 as the bytes of a picture file, or any array as `.npy`.
 
     Raises:
         ValueError: OpenCV cannot write that format.

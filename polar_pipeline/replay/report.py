@@ -7,14 +7,13 @@ pictures.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from polar_pipeline.html import charts
-from polar_pipeline.html.page import GREYS, PHASE, VIRIDIS, ColorBar, data_url, page_template
+from polar_pipeline.html.page import GRAYS, PHASE, VIRIDIS, ColorBar, data_url, page_template
 from polar_pipeline.products import PRODUCTS, Product
 from polar_pipeline.replay.compare import ProductComparison
 from polar_pipeline.replay.picture import encode_picture, legend, picture
@@ -24,62 +23,57 @@ from polar_pipeline.replay.run import FrameProducts
 PICTURE_SIDE = 480
 
 #: Color map of a product -> gradient of its color bar.
-_GRADIENTS = {"viridis": VIRIDIS, "phase": PHASE, "grey": GREYS}
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a report says.
-
-    Attributes:
-        title: Heading.
-        facts: Name -> value, listed first.
-        rejected: (cause, frames, what was wrong with the first).
-        samples: Frames to show.
-        ssim: (seconds since the first frame, mean similarity) over the run.
-        timings: Stage -> seconds per frame.
-        comparisons: Each product's comparison with a golden recording; empty without one.
-        color_style: Of `aolp_color`: the option of this name.
-    """
-
-    title: str
-    facts: Mapping[str, str]
-    rejected: Sequence[Tuple[str, int, str]]
-    samples: Sequence[FrameProducts]
-    ssim: Sequence[Tuple[float, float]]
-    timings: Mapping[str, Sequence[float]]
-    comparisons: Sequence[ProductComparison] = ()
-    color_style: str = "plain"
+_GRADIENTS = {"viridis": VIRIDIS, "phase": PHASE, "gray": GRAYS}
 
 
 def percentiles_ms(seconds: Sequence[float]) -> Dict[str, float]:
-    """p50, p95, p99 and max in milliseconds."""
+    """Compute p50, p95, p99 and max in milliseconds."""
     values = 1000 * np.asarray(seconds)
     p50, p95, p99 = np.percentile(values, [50, 95, 99])
     return {"p50": float(p50), "p95": float(p95), "p99": float(p99), "max": float(values.max())}
 
 
 def format_timings(timings: Mapping[str, Sequence[float]]) -> str:
-    """The percentiles of every stage as a plain-text table."""
+    """Format the percentiles of every stage as a plain-text table."""
     lines = [f"{'stage [ms]':<12} {'p50':>9} {'p95':>9} {'p99':>9} {'max':>9}"]
     for stage, seconds in timings.items():
         lines.append(f"{stage:<12} " + " ".join(f"{value:>9.3f}" for value in percentiles_ms(seconds).values()))
     return "\n".join(lines)
 
 
-def render(report: Report) -> str:
-    """The report as HTML; the same report makes the same text."""
-    known = [(seconds, value) for seconds, value in report.ssim if np.isfinite(value)]
+def render(
+    title: str,
+    facts: Mapping[str, str],
+    samples: Sequence[FrameProducts],
+    ssim: Sequence[Tuple[float, float]],
+    timings: Mapping[str, Sequence[float]],
+    rejected: Sequence[Tuple[str, int, str]] = (),
+    comparisons: Sequence[ProductComparison] = (),
+    color_style: str = "plain",
+) -> str:
+    """Render the report as HTML; the same arguments make the same text.
+
+    Args:
+        title: Heading.
+        facts: Name -> value, listed first.
+        samples: Frames to show.
+        ssim: (seconds since the first frame, mean similarity) over the run.
+        timings: Stage -> seconds per frame.
+        rejected: (cause, frames, error of the first frame).
+        comparisons: Each product's comparison with a golden recording; empty without one.
+        color_style: Of `aolp_color`: the option of this name.
+    """
+    known = [(seconds, value) for seconds, value in ssim if np.isfinite(value)]
     html: str = page_template(Path(__file__).parent / "templates").render(
-        report=report,
+        report={"title": title, "facts": facts, "rejected": rejected, "comparisons": comparisons},
         frames=[
             {
                 "seconds": sample.stamp_ns / 1e9,
                 "pictures": [
-                    _picture(name, array, report.color_style) for name, array in sample.products.items() if array.ndim
+                    _picture(name, array, color_style) for name, array in sample.products.items() if array.ndim
                 ],
             }
-            for sample in report.samples
+            for sample in samples
         ],
         similarity=charts.line_chart(known) if known else None,
         stages=[
@@ -88,14 +82,14 @@ def render(report: Report) -> str:
                 "percentiles": percentiles_ms(seconds),
                 "histogram": charts.histogram(1000 * np.asarray(seconds)),
             }
-            for name, seconds in report.timings.items()
+            for name, seconds in timings.items()
         ],
     )
     return html
 
 
 def _picture(name: str, array: np.ndarray, style: str) -> Dict[str, Any]:
-    """A product as the template shows it; `wheel` is the address of a picture of what its colors mean, or ""."""
+    """Describe a product for the template; `wheel` is the address of a picture of what its colors mean, or ""."""
     bar = _color_bar(PRODUCTS[name])
     wheel = None if bar else legend(name, style)
     return {
@@ -108,7 +102,7 @@ def _picture(name: str, array: np.ndarray, style: str) -> Dict[str, Any]:
 
 
 def _color_bar(row: Product) -> Optional[ColorBar]:
-    """The color bar of a product whose legend is one; its ends say where values lie beyond them."""
+    """Return the color bar of a product whose legend is one; its ends say where values lie beyond them."""
     if row.legend != "bar":
         return None
     (low, high), unit = row.pictured, " rad" if row.unit == "rad" else ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Callable, Dict, Iterable, List, Mapping, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 import numpy as np
 
@@ -20,21 +20,15 @@ from polar_pipeline.quality.latency import Deadline
 from polar_pipeline.quality.layout import LayoutCheck, check_layout
 from polar_pipeline.quality.statistics import FrameQuality, invalid_ratios, mean_value, measure
 from polar_pipeline.replay.compare import Comparison, Golden
-from polar_pipeline.replay.sink import Sink
 from polar_pipeline.replay.source import Recorded
 from polar_pipeline.sensor.frames import Frame, FrameError
 from polar_pipeline.topics import IMAGE, NUMBER_TOPICS, OUTPUT_CAMERA_INFO, PRODUCT_TOPICS
 
+if TYPE_CHECKING:  # needs the extra `recordings`
+    from polar_pipeline.replay.sink import Sink
+
 #: Frames whose products are kept for the report.
 SAMPLES = 3
-
-
-@dataclass(frozen=True)
-class Rejected:
-    """Frames that could not be used for one cause: how many, and the message of the first one's error."""
-
-    frames: int
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -74,14 +68,14 @@ class ReplayedFrame:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a replay did. Figures per frame are those of processed frames, in the recording's order.
+    """Results of a replay. Figures per frame are those of processed frames, in the recording's order.
 
     Attributes:
         frames: Every frame of the recording, in its order.
         period: Frame period of the recording in seconds; infinite while not known.
         samples: The products of a few frames, evenly spread.
-        layout: Whether the first frame fits the sensor's parameters, as far as it tells.
-        device: What the pipeline ran on.
+        layout: Whether the first frame fits the sensor's parameters; None if undecided.
+        device: Description of the device that computed.
     """
 
     frames: List[ReplayedFrame]
@@ -96,28 +90,27 @@ class Summary:
         return [row.stamp_ns for row in self.frames if row.stamp_ns is not None and not row.cause]
 
     @cached_property
-    def rejected(self) -> Dict[str, Rejected]:
-        """Cause -> frames that could not be used."""
-        found: Dict[str, Rejected] = {}
+    def rejected(self) -> Dict[str, List[str]]:
+        """Cause -> the error of each frame that could not be used."""
+        reasons: Dict[str, List[str]] = {}
         for row in self.frames:
             if row.cause:
-                before = found.get(row.cause, Rejected(0, row.reason))
-                found[row.cause] = replace(before, frames=before.frames + 1)
-        return found
+                reasons.setdefault(row.cause, []).append(row.reason)
+        return reasons
 
     @property
     def rejected_count(self) -> int:
         """Frames that could not be used."""
-        return sum(row.frames for row in self.rejected.values())
+        return sum(map(len, self.rejected.values()))
 
     @cached_property
     def timings(self) -> Dict[str, List[float]]:
         """Stage -> seconds per frame."""
-        found: Dict[str, List[float]] = {}
+        timings: Dict[str, List[float]] = {}
         for row in self.frames:
             for stage, seconds in row.timings.items():
-                found.setdefault(stage, []).append(seconds)
-        return found
+                timings.setdefault(stage, []).append(seconds)
+        return timings
 
     @property
     def late(self) -> int:
@@ -126,7 +119,7 @@ class Summary:
 
     @property
     def ssim(self) -> List[float]:
-        """Mean similarity per frame; empty unless asked for."""
+        """Mean similarity per frame; empty unless requested."""
         return [row.ssim for row in self.frames if row.ssim is not None]
 
     @property
@@ -163,14 +156,14 @@ def replay(
 
     Args:
         records: The raw images.
-        count: How many.
-        pipeline: What to compute.
+        count: Number of frames.
+        pipeline: Pipeline that computes the products.
         sink: Takes every product, with the stamp of its frame.
         comparison: Compares every product.
         reference: Where SSIM mode `reference` finds the image of the same stamp.
         previous: Stamp of the frame before the first, which the pipeline has processed; None without one.
         show: Takes stamp, products and figures of every frame; its time is not that of a stage.
-        camera_info: Lens calibration of the raw images, serialized, for the sink; None where it is not known.
+        camera_info: Lens calibration of the raw images, serialized, for the sink; None if it is not known.
     """
     frames: List[ReplayedFrame] = []
     samples: List[FrameProducts] = []
@@ -216,7 +209,7 @@ def replay(
 def prepared(
     image: messages.ImageMessage, pipeline: Pipeline, reference: Optional[Golden]
 ) -> Tuple[Frame, Optional[np.ndarray]]:
-    """The raw frame of a message, and what SSIM mode `reference` compares it with.
+    """Decode the raw frame of a message, and load the image that SSIM mode `reference` compares it with.
 
     Raises:
         FrameError: The message holds no raw frame, or the reference is missing.
@@ -235,12 +228,12 @@ def prepared(
 
 
 def sampled(count: int) -> Set[int]:
-    """Places of the frames whose products the report of a recording of `count` frames shows."""
+    """Choose the places of the frames that the report of a recording of `count` frames shows."""
     return {round((count - 1) * k / max(1, SAMPLES - 1)) for k in range(SAMPLES)}
 
 
 def _write(sink: Sink, image: messages.ImageMessage, result: Result, saturated: float) -> None:
-    """Every product of a frame, with the frame's stamp and frame_id, and then the ratio of saturated pixels."""
+    """Write every product of a frame, with the frame's stamp and frame_id, then the ratio of saturated pixels."""
     frame_id = printable(image.frame_id, messages.MAX_NAME)
     for name, array in result.items():
         kind, cdr = messages.product_message(name, array, image.stamp_ns, frame_id)
@@ -255,7 +248,7 @@ def _write_camera_infos(
     image: messages.ImageMessage,
     raw: Frame,
 ) -> None:
-    """The lens calibrations of a frame's products, beside them; none if that of the raw frame does not fit."""
+    """Write the lens calibrations of a frame's products; none if the calibration of the raw frame does not fit."""
     topics = {OUTPUT_CAMERA_INFO[name] for name in options.products if PRODUCT_TOPICS[name].message_type == IMAGE}
     with suppress(FrameError):
         infos = encode_camera_infos(camera_info, options, raw, sorted(topics), image.stamp_ns, image.frame_id)

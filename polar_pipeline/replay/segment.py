@@ -30,7 +30,7 @@ class Part:
     """A processed segment.
 
     Attributes:
-        summary: What was found; without samples but for the first frame's.
+        summary: The summary, with the first frame as its only sample.
         tallies: Product -> how it compares with the golden recording; empty without one.
         products: The recording that was written; None for none.
     """
@@ -41,7 +41,7 @@ class Part:
 
 
 def segments(source: Source, length_ns: int) -> List[Span]:
-    """The spans of `length_ns` that a recording is processed in; a single one where it cannot be divided.
+    """Divide a recording into spans of `length_ns`; returns none if it cannot be divided.
 
     It cannot where its files overlap in time or are compressed, or where its index states times that its number of
     images does not explain.
@@ -65,7 +65,7 @@ def process_segment(job: Job, span: Span, pipeline: Pipeline, watch: Watch) -> P
     Args:
         job: The recording; its `products` are those of the segment, and no report is made.
         span: Times of recording.
-        pipeline: What to compute.
+        pipeline: Pipeline that computes the products.
         watch: Shows how far it is; the number it gets is that of the complete recording.
 
     Raises:
@@ -79,7 +79,7 @@ def process_segment(job: Job, span: Span, pipeline: Pipeline, watch: Watch) -> P
 
 
 def _prime(job: Job, start_ns: int, pipeline: Pipeline) -> Optional[int]:
-    """Process frames before a time, at least the last that can be used; returns its stamp, None where there is none."""
+    """Process frames before a time, at least the last that can be used; returns its stamp, None if there is none."""
     for before_ns in _BEFORE_NS:
         span = (start_ns - before_ns, start_ns)
         with open_source(job.source, job.topic, job.rate, job.max_bytes, span) as source:
@@ -93,7 +93,7 @@ def _prime(job: Job, start_ns: int, pipeline: Pipeline) -> Optional[int]:
 
 
 def can_merge(parts: Sequence[Part]) -> bool:
-    """Whether segments can be merged.
+    """Return whether segments can be merged.
 
     Frames of equal stamps are compared in their order in the recording; where a comparison meets a stamp in several
     segments, the recording must be processed as one.
@@ -111,9 +111,9 @@ def merge_segments(
 
     Args:
         job: The recording, and what is made of it.
-        parts: Its segments in their order, with products where the job wants them.
+        parts: Segments in their order, with products where the job wants them.
         total: Images in the recording, as its index states.
-        options: Those of the pipeline that processed them.
+        options: Options of the pipeline that processed the segments.
 
     Raises:
         SourceError: Products of a segment are damaged, or none of the frames could be used.
@@ -134,7 +134,7 @@ def merge_segments(
 
 
 def _merged(summaries: Sequence[Summary]) -> Summary:
-    """The summary of a recording from those of its segments, in their order; samples are those of the first frame."""
+    """Merge the summaries of segments, in their order; the only sample is the first frame."""
     deadline = Deadline()
     frames: List[ReplayedFrame] = []
     for frame in (frame for row in summaries for frame in row.frames):
@@ -153,7 +153,7 @@ def _copy_products(
     Args:
         parts: The segments.
         sink: Takes the products.
-        summary: That of the recording.
+        summary: Summary of the recording.
         places: Places of the frames, in the recording, whose products are returned.
         products: The products of a frame.
 

@@ -1,25 +1,28 @@
-"""Reads raw images, and their lens calibrations, from recordings: rosbag2, ROS 1 bags, and folders of pictures."""
+"""Raw images and lens calibrations from recordings: rosbag2, ROS 1 bags, and folders of pictures."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Callable, Generator, Iterable, Iterator, List, Optional, Tuple, TypeVar, Union
+from typing import TYPE_CHECKING, Callable, Generator, Iterable, Iterator, List, Optional, Tuple, TypeVar, Union
 
 import numpy as np
-import zstandard
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, IMAGE, Cdr, ImageMessage
-from polar_pipeline.replay.bags import Topics, bag_files, is_bag_file, open_recording
+from polar_pipeline.replay.bagfiles import bag_files, is_bag_file
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span, check_size, described, reading
 from polar_pipeline.replay.rawpicture import decode_picture, read_raw
 from polar_pipeline.replay.rawzstd import TRANSPORT, decompress_raw, is_raw_zstd
+from polar_pipeline.replay.rosbag2 import open_recording
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import camera_info_beside
+
+if TYPE_CHECKING:  # needs the extra `recordings`, without which pictures can be read too
+    from polar_pipeline.replay.bags import Topics
 
 #: An item of a recording.
 Item = TypeVar("Item")
@@ -56,10 +59,10 @@ class Recorded:
     max_bytes: int = MAX_BYTES
 
     def image(self) -> ImageMessage:
-        """The image as a message; its stamp is the recorded time if it has none, or one before 1970.
+        """Decode the image; its stamp is the recorded time if it has none, or one before 1970.
 
         Raises:
-            FrameError: It cannot be decoded (causes `cdr`, `file`, `size`, `type`).
+            FrameError: The message cannot be decoded (causes `cdr`, `file`, `size`, `type`).
         """
         if isinstance(self.data, Path):
             image = _as_message(read_raw(self.data, self.max_bytes), self.time_ns, self.data.stem)
@@ -74,10 +77,10 @@ class Recorded:
         return replace(image, stamp_ns=self.time_ns)
 
     def cdr(self) -> bytes:
-        """The image as a serialized `sensor_msgs/Image`, or the lens calibration; the recorded bytes if they are one.
+        """Serialize the image as `sensor_msgs/Image`, or return the recorded bytes of an image or a lens calibration.
 
         Raises:
-            FrameError: It cannot be decoded.
+            FrameError: The message cannot be decoded.
         """
         if self.kind in (IMAGE, CAMERA_INFO):
             message = self.message()
@@ -88,10 +91,10 @@ class Recorded:
         return bytes(messages.encode_message(image))
 
     def message(self) -> Cdr:
-        """The message in CDR, uncompressed.
+        """Return the message in CDR, uncompressed.
 
         Raises:
-            FrameError: It cannot be read (causes `cdr`, `size`).
+            FrameError: The message cannot be read (causes `cdr`, `size`).
         """
         if isinstance(self.data, FrameError):
             raise self.data
@@ -100,6 +103,8 @@ class Recorded:
         check_size("a message", len(self.data), self.max_bytes)
         if bytes(self.data[:4]) != _ZSTD_MAGIC:
             return self.data
+        import zstandard
+
         try:
             check_size("a message", zstandard.frame_content_size(self.data), self.max_bytes)
             return zstandard.ZstdDecompressor().decompress(self.data, max_output_size=self.max_bytes)
@@ -116,7 +121,7 @@ class Source:
         total: Images in it.
         records: The images in the order of recording; an iterator, which raises `SourceError` where the recording is
             damaged.
-        spans: Finds the times of recording that each of its files takes, as their indexes state; None where they are
+        spans: Finds the times of recording that each of its files takes, as their indexes state; None if they are
             not known without reading all of it.
     """
 
@@ -127,25 +132,24 @@ class Source:
 
 
 def decompress_image(message: Cdr, max_bytes: int = MAX_BYTES) -> ImageMessage:
-    """The image in a serialized `sensor_msgs/CompressedImage`.
+    """Decode the image in a serialized `sensor_msgs/CompressedImage`.
 
     Raises:
-        FrameError: It cannot be decoded (causes `cdr`, `file`, `size`, `type`).
+        FrameError: The message cannot be decoded (causes `cdr`, `file`, `size`, `type`).
     """
-    compressed = messages.decode(message, COMPRESSED)
-    messages.check_header(compressed.header)
-    stamp_ns, frame_id = messages.stamp_of(compressed), compressed.header.frame_id
+    compressed = messages.decode_compressed(message)
+    stamp_ns, frame_id = compressed.stamp_ns, compressed.frame_id
     try:
         if is_raw_zstd(compressed.format):
             return decompress_raw(compressed.data.data, stamp_ns, frame_id, max_bytes)
-        pixels = decode_picture(compressed.data, max_bytes)
+        pixels = decode_picture(compressed.data.data, max_bytes)
     except FrameError as err:
         raise FrameError(err.cause, f"a compressed image of format {quoted(compressed.format)}: {err}") from err
     return _as_message(pixels, stamp_ns, frame_id)
 
 
 def _as_message(pixels: np.ndarray, stamp_ns: int, frame_id: str) -> ImageMessage:
-    """A raw mosaic as an image message."""
+    """Wrap a raw mosaic in an image message."""
     height, width = pixels.shape
     data = np.ascontiguousarray(pixels).reshape(-1).view(np.uint8)
     encoding = f"mono{8 * pixels.itemsize}"
@@ -153,19 +157,19 @@ def _as_message(pixels: np.ndarray, stamp_ns: int, frame_id: str) -> ImageMessag
 
 
 def is_recording(path: Path) -> bool:
-    """Whether a source holds messages, which have times and a topic, and not pictures."""
+    """Return whether a source holds messages, which have times and a topic, and not pictures."""
     if path.suffix == ".bag" or is_bag_file(path) or (path / "metadata.yaml").exists():
         return True
     return path.is_dir() and not _pictures(path) and bool(bag_files(path))  # left by a recorder that was killed
 
 
 def _pictures(folder: Path) -> List[Path]:
-    """The pictures in a folder, by name."""
+    """List the pictures in a folder by name."""
     return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
 
 
 def recording_of(path: Path) -> Path:
-    """What `open_source` reads: the rosbag2 folder around a `.db3` file that lies in one, else the path itself."""
+    """Return the rosbag2 folder around a `.db3` file that lies in one, else the path itself."""
     is_part = path.name.endswith((".db3", ".db3.zstd")) and (path.parent / "metadata.yaml").exists()
     return path.parent if is_part else path
 
@@ -218,18 +222,18 @@ def open_source(
 
 
 def checked(path: Path, records: Iterator[Item]) -> Generator[Item, None, None]:
-    """The records of a file, with damage reported as `SourceError`."""
+    """Yield the records of a file, with damage reported as `SourceError`."""
     with reading(path, "is damaged"):
         yield from records
 
 
 def unwatched(records: Iterable[Item], _: int) -> Iterable[Item]:
-    """The records themselves, as a function that shows how far their reading is."""
+    """Return the records; stands for a function that shows progress."""
     return records
 
 
 def choose_topic(path: Path, topics: Topics, wanted: str, kinds: Tuple[str, ...]) -> str:
-    """The topic of the raw images, or of their lens calibration, among topic -> (message type, count)."""
+    """Choose the topic of the raw images, or of their lens calibration, among topic -> (message type, count)."""
     images = {name: count for name, (kind, count) in topics.items() if kind in kinds and count}
     if kinds == (CAMERA_INFO,):
         raw = wanted.rpartition("/")[0] if topics.get(wanted, ("", 0))[0] == COMPRESSED else wanted
@@ -250,10 +254,10 @@ def choose_topic(path: Path, topics: Topics, wanted: str, kinds: Tuple[str, ...]
 
 
 def _open_pictures(path: Path, wanted: str, rate: float, max_bytes: int, span: Optional[Span]) -> Source:
-    """A picture, or a folder of pictures."""
+    """Open a picture, or a folder of pictures."""
     if path.is_file() and path.suffix.lower() not in SUFFIXES:
         raise SourceError(
-            f"{path} is no recording: expected .mcap, .db3, .bag, a rosbag2 folder, {', '.join(SUFFIXES)}"
+            f"{path} is not a recording: expected .mcap, .db3, .bag, a rosbag2 folder, {', '.join(SUFFIXES)}"
         )
     files = [path] if path.is_file() else _pictures(path)
     if not files:
@@ -272,7 +276,7 @@ def _open_pictures(path: Path, wanted: str, rate: float, max_bytes: int, span: O
 
 @contextmanager
 def open_camera_infos(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> Iterator[Iterator[Recorded]]:
-    """Open the lens calibrations of the images on a topic; none of pictures, and where it is not clear which they are.
+    """Open the lens calibrations of the images on a topic; there are none of pictures, or if their topic is not clear.
 
     The arguments are those of `open_source`.
     """
@@ -286,7 +290,7 @@ def open_camera_infos(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -
 
 
 def recorded_camera_info(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> Optional[bytes]:
-    """The first lens calibration of the images on a topic that can be decoded, serialized; None without one."""
+    """Return the first lens calibration of the images on a topic that can be decoded, serialized; None without one."""
     with open_camera_infos(path, topic, max_bytes) as records:
         for record in records:
             with suppress(FrameError):
@@ -295,10 +299,10 @@ def recorded_camera_info(path: Path, topic: str = "", max_bytes: int = MAX_BYTES
 
 
 def recorded_lens(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> LensCalibration:
-    """The first lens calibration of the images on a topic of a recording.
+    """Read the first lens calibration of the images on a topic of a recording.
 
     Raises:
-        SourceError: It has none, of more than one topic, or one that cannot be used.
+        SourceError: There is no lens calibration, more than one topic with any, or an unusable one.
     """
     if not path.exists() or not is_recording(path):
         raise SourceError(f"{path} is not a recording with a lens calibration: name a YAML file")

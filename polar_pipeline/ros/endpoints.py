@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Dict
+from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.impl.implementation_singleton import rclpy_implementation as _rclpy
@@ -72,23 +72,6 @@ def create_input(node: Node, message_type: str, name: str, callback: Any) -> Any
     )
 
 
-def create_outputs(node: Node) -> Dict[str, Publisher]:
-    """Create the publishers of all outputs of a node, except its report, by topic.
-
-    Raises:
-        RuntimeError: A parameter `qos_overrides.*` is wrong; then no publisher is left.
-    """
-    outputs: Dict[str, Publisher] = {}
-    try:
-        for topic, message_type in topics.OUTPUT_TOPICS.items():
-            outputs[topic] = create_output(node, message_type, topic)
-    except BaseException:
-        for publisher in outputs.values():
-            node.destroy_publisher(publisher)
-        raise
-    return outputs
-
-
 def find_namesake(node: Node) -> str:
     """Describe other nodes that have this node's name; "" if there are none."""
     nodes = node.get_node_names_and_namespaces().count((node.get_name(), node.get_namespace()))
@@ -119,7 +102,7 @@ class LossCounter:
     the subscription's own queue.
 
     Args:
-        subscription: Of rclpy.
+        subscription: Subscription of rclpy.
     """
 
     def __init__(self, subscription: Any) -> None:

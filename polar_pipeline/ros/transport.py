@@ -8,10 +8,9 @@ calls work on the message's own memory and leave the lock free. No other module 
 from __future__ import annotations
 
 import ctypes
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Callable, Deque, Dict, Optional, Sequence, Type
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Type
 
 import numpy as np
 from rclpy.waitable import NumberOfEntities, Waitable
@@ -22,7 +21,7 @@ from polar_pipeline.messages import Cdr
 
 
 class _SerializedMessage(ctypes.Structure):
-    """rcutils_uint8_array_t."""
+    """Structure rcutils_uint8_array_t."""
 
     _fields_ = [
         ("buffer", ctypes.c_void_p),
@@ -33,13 +32,13 @@ class _SerializedMessage(ctypes.Structure):
 
 
 class _Allocator(ctypes.Structure):
-    """rcutils_allocator_t."""
+    """Structure rcutils_allocator_t."""
 
     _fields_ = [("functions", ctypes.c_void_p * 5)]
 
 
 class _ErrorString(ctypes.Structure):
-    """rcutils_error_string_t."""
+    """Structure rcutils_error_string_t."""
 
     _fields_ = [("text", ctypes.c_char * 1024)]
 
@@ -48,7 +47,7 @@ class _TakenMessage:
     """A message in memory of the middleware's allocator, for as long as this object or an array of it exists.
 
     Args:
-        allocator: What allocates.
+        allocator: Allocator of the memory.
         free: Frees the memory of a message.
         memory: (N,) uint8 to take the message into if it fits; it is then not this object's.
     """
@@ -175,8 +174,8 @@ class DirectInput(Waitable):  # type: ignore[misc]
     messages of a subscription itself, copy them, and hold the interpreter's lock meanwhile.
 
     Args:
-        node: Of the subscription.
-        subscription: Of rclpy, with `raw=True` and a callback that raises nothing.
+        node: Node of the subscription.
+        subscription: Subscription of rclpy, with `raw=True` and a callback that raises nothing.
         rcl: The functions of rcl.
         memory: Gives memory to take the next message into, or None.
     """
@@ -218,7 +217,7 @@ class DirectInput(Waitable):  # type: ignore[misc]
         self._guarded_take()
 
     async def execute(self, _: Any) -> None:
-        """Nothing: `take_data` has done it."""
+        """Do nothing: `take_data` has taken the message."""
 
     def close(self) -> None:
         """Take no more messages; an executor may have seen one before the subscription is destroyed."""
@@ -251,25 +250,21 @@ class MessagePublisher:
         Raises:
             RuntimeError: The middleware refuses one; the others are published all the same.
         """
-        waiting = deque(messages)
+        waiting = iter(messages)  # each thread takes the next message
         other = self._helper.submit(self._publish_waiting, waiting) if self._helper and len(messages) > 1 else None
-        failures = [self._publish_waiting(waiting), other.result() if other else None]
-        for failure in failures:
-            if failure is not None:
-                raise failure
+        failures = self._publish_waiting(waiting) + (other.result() if other else [])
+        if failures:
+            raise failures[0]
 
-    def _publish_waiting(self, waiting: Deque[OutgoingMessage]) -> Optional[RuntimeError]:
-        """Publish the messages that no thread has taken yet; return the last failure."""
-        failure = None
-        while True:
-            try:
-                message = waiting.popleft()
-            except IndexError:
-                return failure
+    def _publish_waiting(self, waiting: Iterator[OutgoingMessage]) -> List[RuntimeError]:
+        """Publish the messages that no thread has taken yet; return the failures."""
+        failures = []
+        for message in waiting:
             try:
                 self._publish(message)
-            except RuntimeError as err:
-                failure = err
+            except RuntimeError as err:  # noqa: PERF203 - the others are published all the same
+                failures.append(err)
+        return failures
 
     def _publish(self, message: OutgoingMessage) -> None:
         topic, cdr = message

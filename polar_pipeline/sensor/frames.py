@@ -1,4 +1,4 @@
-"""Raw frames and their pixel formats: turns a camera's bytes, or arrays, into checked mosaics.
+"""Raw frames and their pixel formats: checked mosaics from a camera's bytes, or from arrays.
 
 A new pixel format is one row in :data:`FORMATS`; `encodings` has the names. Packings are those of the GenICam pixel
 format naming convention (PFNC 2.4) and of GigE Vision.
@@ -52,16 +52,16 @@ class RawFrame:
 
     @classmethod
     def of_angles(cls, angles: np.ndarray, sensor: Sensor, full_scale: int = 0, bayer: str = "") -> RawFrame:
-        """A frame of ready angles, as cameras send them that split superpixels: (H, W, 4) becomes a (2H, 2W) mosaic.
+        """Make a frame of (H, W, 4) ready angles, as cameras that split superpixels send them: a (2H, 2W) mosaic.
 
         Args:
             angles: (H, W, 4) uint8 or uint16, behind the polarizers at 0, 45, 90 and 135 degrees.
             sensor: Its mosaic.
             full_scale: Value of a saturated pixel; 0 takes the type's maximum.
-            bayer: Colours of four neighbouring pixels, row by row, such as `RGGB`; "" for a monochrome sensor.
+            bayer: Colors of four neighboring pixels, row by row, such as `RGGB`; "" for a monochrome sensor.
 
         Raises:
-            FrameError: Wrong type or shape (as `as_frame`), or the sensor has other colours (cause `encoding`).
+            FrameError: Wrong type or shape (as `as_frame`), or the sensor has other colors (cause `encoding`).
         """
         quad = [(row, column) for row in (0, 2) for column in (0, 2)]
         own = "".join(CHANNELS[sensor.color_index(*place)] for place in quad) if sensor.is_color else ""
@@ -71,8 +71,7 @@ class RawFrame:
                 f"the angles are {bayer or 'monochrome'}, those of sensor {sensor.name} are {own or 'monochrome'}: set "
                 "the camera's sensor",
             )
-        if not isinstance(angles, np.ndarray) or isinstance(angles, np.ma.MaskedArray):
-            raise FrameError("type", f"angles must be a uint8 or uint16 array, got {printable(type(angles).__name__)}")
+        check_array("angles", angles)
         if angles.ndim != 3 or angles.shape[2] != len(ANGLES):
             raise FrameError("size", f"angles must be (H, W, 4), got shape {quoted(angles.shape)}")
         mosaic = np.empty((2 * angles.shape[0], 2 * angles.shape[1]), angles.dtype)
@@ -89,13 +88,13 @@ class RawFrame:
         return height, width
 
     def unpack(self) -> RawFrame:
-        """The frame itself; see `PackedFrame`."""
+        """Return the frame itself; see `PackedFrame`."""
         return self
 
 
 @dataclass(frozen=True)
 class RawFormat:
-    """How a camera packs pixels into bytes.
+    """Packing of pixels into bytes by a camera.
 
     Attributes:
         bits: Significant bits per pixel.
@@ -104,7 +103,7 @@ class RawFormat:
         shift: Left shift of the significant bits within 16 (0: LSB aligned, 16 - bits: MSB aligned). Bits below them
             count as the fraction of a level that they stand for.
         channels: Numbers a pixel, side by side: 1 for a mosaic, 4 for ready angles (`RawFrame.of_angles`).
-        bayer: Colours of ready angles, as in `RawFrame.of_angles`.
+        bayer: Colors of ready angles, as in `RawFrame.of_angles`.
     """
 
     bits: int
@@ -119,7 +118,7 @@ class RawFormat:
         return ((1 << self.bits) - 1) << self.shift
 
     def row_bytes(self, width: int) -> int:
-        """Bytes of one row of `width` pixels without padding."""
+        """Return the bytes of one row of `width` pixels without padding."""
         width *= self.channels
         if self.packing == "packed":
             return (width + 1) // 2 * 3
@@ -132,7 +131,7 @@ class PackedFrame:
 
     Attributes:
         rows: (H, row bytes) uint8.
-        fmt: How pixels are packed: `p` or `packed`.
+        fmt: Packing of the pixels: `p` or `packed`.
         width: Pixels per row.
     """
 
@@ -152,7 +151,7 @@ class PackedFrame:
         return self.fmt.full_scale
 
     def unpack(self) -> RawFrame:
-        """The mosaic as numbers."""
+        """Return the mosaic as numbers."""
         return RawFrame(unpack_rows(np.ascontiguousarray(self.rows), self.fmt, self.width), self.full_scale)
 
 
@@ -175,27 +174,15 @@ FORMATS: Dict[str, RawFormat] = {
 
 
 def check_bit_depth(bit_depth: object) -> int:
-    """The significant bits of 16-bit pixels: 8 to 16, or 0 for those of the encoding or the type.
+    """Validate the significant bits of 16-bit pixels: 8 to 16, or 0 for those of the encoding or the type.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: The value is something else.
     """
     bits = whole_number("bit_depth", bit_depth)
     if bits != 0 and not 8 <= bits <= 16:
         raise ValueError(f"bit_depth must be 0 (from the encoding or type) or 8 to 16, got {quoted(bit_depth)}")
     return bits
-
-
-def unpack(
-    data: Union[bytes, bytearray, memoryview, np.ndarray],
-    fmt: RawFormat,
-    height: int,
-    width: int,
-    step: int = 0,
-    big_endian: bool = False,
-) -> RawFrame:
-    """Raw bytes as numbers: `frame_from_buffer`, then packed pixels are unpacked."""
-    return frame_from_buffer(data, fmt, height, width, step, big_endian).unpack()
 
 
 def frame_from_buffer(
@@ -206,11 +193,11 @@ def frame_from_buffer(
     step: int = 0,
     big_endian: bool = False,
 ) -> Frame:
-    """Raw bytes as a mosaic: a view where its pixels are bytes or words of this machine, or still packed.
+    """View raw bytes as a mosaic: of bytes, of words of this machine, or still packed.
 
     Args:
         data: The bytes of the image, row by row.
-        fmt: How pixels are packed.
+        fmt: Packing of the pixels.
         height: Rows.
         width: Pixels per row.
         step: Bytes from one row to the next; 0 means no padding.
@@ -257,8 +244,8 @@ def checked_step(size: int, height: int, width: int, row: int, step: int, kind: 
         height: Rows.
         width: Pixels per row.
         row: Bytes of a row without padding.
-        step: As stated; 0 means no padding.
-        kind: What the pixels are, for messages.
+        step: Bytes of a row as stated; 0 means no padding.
+        kind: Description of the pixels for messages.
 
     Raises:
         FrameError: Rows are longer or shorter (cause `step`), or bytes are missing (`truncated`) or left (`step`).
@@ -280,12 +267,12 @@ def checked_step(size: int, height: int, width: int, row: int, step: int, kind: 
 
 
 def _rounded(row: int) -> List[int]:
-    """Bytes that a row can take with padding."""
+    """List the lengths in bytes that a row can have with padding."""
     return [-(-row // alignment) * alignment for alignment in ROW_ALIGNMENTS]
 
 
 def sent_format(fmt: RawFormat, height: int, width: int, step: int, size: int) -> RawFormat:
-    """The format of pixels in `size` bytes: some drivers unpack pixels to 16 bit, MSB aligned, and keep a packed name.
+    """Return the format of pixels in `size` bytes: some drivers unpack to 16 bit, MSB aligned, under a packed name.
 
     Rows of exactly two bytes a pixel are unpacked. If padding could make packed rows as long, the format stays packed,
     and `checked_step` refuses the image.
@@ -311,51 +298,63 @@ def check_size(height: int, width: int) -> None:
 
 def unpack_rows(rows: np.ndarray, fmt: RawFormat, width: int) -> np.ndarray:
     """(H, row bytes) uint8 -> (H, width) uint16 of a `p` or `packed` format."""
-    if fmt.packing == "packed":
-        triples = rows.reshape(rows.shape[0], -1, 3).astype(np.uint16)
-        low_bits = fmt.bits - 8
-        mask = (1 << low_bits) - 1
-        first = triples[..., 0] << low_bits | triples[..., 1] & mask
-        second = triples[..., 2] << low_bits | triples[..., 1] >> 4 & mask
-        return np.ascontiguousarray(np.stack([first, second], -1).reshape(rows.shape[0], -1)[:, :width])
-    padded = np.pad(rows, ((0, 0), (0, -rows.shape[1] % group_bytes(fmt))))
-    groups = padded.reshape(rows.shape[0], -1, group_bytes(fmt)).astype(np.uint16)
-    mask = (1 << fmt.bits) - 1
-    values = [(groups[..., k] | groups[..., k + 1] << 8) >> shift & mask for k, shift in _places(fmt)]
+    size = group_bytes(fmt)
+    padded = np.pad(rows, ((0, 0), (0, -rows.shape[1] % size)))
+    groups = padded.reshape(rows.shape[0], -1, size).astype(np.uint16)
+    values = [
+        groups[..., low] >> shift & (1 << bits) - 1 | (groups[..., high] & (1 << fmt.bits - bits) - 1) << bits
+        for low, shift, bits, high in _places(fmt)
+    ]
     return np.ascontiguousarray(np.stack(values, -1).reshape(rows.shape[0], -1)[:, :width])
 
 
 def group_bytes(fmt: RawFormat) -> int:
-    """Bytes of the smallest number of pixels of a `p` or `packed` format that end with a byte."""
+    """Return the bytes of the smallest number of pixels of a `p` or `packed` format that end with a byte."""
     return 5 if (fmt.bits, fmt.packing) == (10, "p") else 3
 
 
-def _places(fmt: RawFormat) -> List[Tuple[int, int]]:
-    """Where each pixel of a group of a `p` format begins: byte, and bit in it; it ends in the byte after that one."""
-    return [divmod(start, 8) for start in range(0, 8 * group_bytes(fmt), fmt.bits)]
+def _places(fmt: RawFormat) -> List[Tuple[int, int, int, int]]:
+    """Where the pixels of a group of a `p` or `packed` format lie.
+
+    Returns:
+        For each pixel the byte of its lowest bits, the place of the first one there, and their number; and the byte
+        that begins with its other bits.
+    """
+    if fmt.packing == "packed":
+        return [(1, 0, fmt.bits - 8, 0), (1, 4, fmt.bits - 8, 2)]
+    starts = (divmod(start, 8) for start in range(0, 8 * group_bytes(fmt), fmt.bits))
+    return [(byte, bit, 8 - bit, byte + 1) for byte, bit in starts]
 
 
 def pack(mosaic: np.ndarray, fmt: RawFormat, big_endian: bool = False) -> bytes:
-    """The inverse of `unpack` without row padding: LSB-aligned (H, W) numbers as the bytes a camera would send."""
+    """LSB-aligned (H, W) numbers as the bytes that a camera would send, without row padding."""
     height, width = mosaic.shape
     if fmt.packing == "u8":
         return mosaic.astype(np.uint8).tobytes()
     if fmt.packing == "u16":
         return (mosaic.astype(np.uint16) << fmt.shift).astype(">u2" if big_endian else "<u2").tobytes()
-    if fmt.packing == "packed":
-        even = np.pad(mosaic, ((0, 0), (0, width % 2))).astype(np.uint16).reshape(height, -1, 2)
-        low_bits = fmt.bits - 8
-        mask = (1 << low_bits) - 1
-        middle = even[..., 0] & mask | (even[..., 1] & mask) << 4
-        return np.stack([even[..., 0] >> low_bits, middle, even[..., 1] >> low_bits], -1).astype(np.uint8).tobytes()
     places = _places(fmt)
     padded = np.pad(mosaic, ((0, 0), (0, -width % len(places)))).astype(np.uint16).reshape(height, -1, len(places))
     groups = np.zeros((*padded.shape[:2], group_bytes(fmt)), np.uint8)
-    for index, (k, shift) in enumerate(places):
-        word = (padded[..., index] & (1 << fmt.bits) - 1) << shift
-        groups[..., k] |= word.astype(np.uint8)
-        groups[..., k + 1] |= (word >> 8).astype(np.uint8)
+    for index, (low, shift, bits, high) in enumerate(places):
+        value = padded[..., index] & (1 << fmt.bits) - 1
+        groups[..., low] |= ((value & (1 << bits) - 1) << shift).astype(np.uint8)
+        groups[..., high] |= (value >> bits).astype(np.uint8)
     return np.ascontiguousarray(groups.reshape(height, -1)[:, : fmt.row_bytes(width)]).tobytes()
+
+
+def check_array(name: str, array: object) -> None:
+    """Refuse what is not an array of raw numbers; masked ones too, since no product can leave pixels out.
+
+    Raises:
+        FrameError: It is something else (cause `type`).
+    """
+    dtype = array.dtype if isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray) else None
+    if dtype is None or dtype not in (np.uint8, np.uint16):
+        kind = type(array).__name__ if dtype is None else str(dtype)
+        raise FrameError(
+            "type", f"{name} must be a uint8 or uint16 array in this machine's byte order, got {printable(kind)}"
+        )
 
 
 def as_frame(raw: Union[np.ndarray, Frame], full_scale: int = 0) -> Frame:
@@ -372,23 +371,17 @@ def as_frame(raw: Union[np.ndarray, Frame], full_scale: int = 0) -> Frame:
     """
     if isinstance(raw, PackedFrame):
         return raw
-    is_split = raw.is_split if isinstance(raw, RawFrame) else False
+    is_split = False
     if isinstance(raw, RawFrame):
-        mosaic, full_scale = raw.mosaic, raw.full_scale
-    else:
-        mosaic = raw
-    is_masked = isinstance(mosaic, np.ma.MaskedArray)
-    if not isinstance(mosaic, np.ndarray) or is_masked or mosaic.dtype not in (np.uint8, np.uint16):
-        kind = type(mosaic).__name__ if is_masked or not isinstance(mosaic, np.ndarray) else str(mosaic.dtype)
-        raise FrameError(
-            "type", f"raw must be a uint8 or uint16 array in this machine's byte order, got {printable(kind)}"
-        )
-    if mosaic.ndim != 2:
-        raise FrameError("size", f"raw must be (H, W), got shape {quoted(mosaic.shape)}")
-    check_size(*mosaic.shape)
-    limit = int(np.iinfo(mosaic.dtype).max)
+        full_scale, is_split = raw.full_scale, raw.is_split
+        raw = raw.mosaic
+    check_array("raw", raw)
+    if raw.ndim != 2:
+        raise FrameError("size", f"raw must be (H, W), got shape {quoted(raw.shape)}")
+    check_size(*raw.shape)
+    limit = int(np.iinfo(raw.dtype).max)
     try:
-        full_scale = whole_number(f"full_scale of {mosaic.dtype}", full_scale, 0, limit)
+        full_scale = whole_number(f"full_scale of {raw.dtype}", full_scale, 0, limit)
     except ValueError as err:
         raise FrameError("size", str(err)) from None
-    return RawFrame(np.asarray(mosaic), full_scale or limit, is_split)
+    return RawFrame(np.asarray(raw), full_scale or limit, is_split)

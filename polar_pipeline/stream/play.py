@@ -80,7 +80,7 @@ def play(
 
     Raises:
         SourceError: The recording cannot be read.
-        RuntimeError: There is no subscriber within `wait`, or `topic` is no valid name.
+        RuntimeError: There is no subscriber within `wait`, or `topic` is not a valid name.
     """
     # signals stay with the caller, whose exceptions end the loop wherever it is
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
@@ -108,7 +108,7 @@ def _publisher(node: Node, kind: Any, topic: str) -> Publisher:
     try:
         return node.create_publisher(kind, topic, QoSProfile(depth=5, reliability=ReliabilityPolicy.RELIABLE))
     except NameValidationException as err:
-        raise RuntimeError(f"{quoted(topic)} is no topic's name: {printable(str(err).splitlines()[0])}") from err
+        raise RuntimeError(f"{quoted(topic)} is not a topic's name: {printable(str(err).splitlines()[0])}") from err
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def open_topic(topic: str, max_bytes: int, stopped: StopFlag) -> Iterator[Iterat
         stopped: Ends the records.
 
     Raises:
-        RuntimeError: `topic` is no valid name.
+        RuntimeError: `topic` is not a valid name.
     """
     context = rclpy.Context()
     # signals stay with the caller
@@ -63,7 +63,7 @@ def _records(node: Node, topic: str, max_bytes: int, stopped: StopFlag) -> Gener
         qos = QoSProfile(depth=_WAITING, reliability=ReliabilityPolicy.BEST_EFFORT)
         node.create_subscription(Image, topic, keep, qos, raw=True)
     except NameValidationException as err:
-        raise RuntimeError(f"{quoted(topic)} is no topic's name: {printable(str(err).splitlines()[0])}") from err
+        raise RuntimeError(f"{quoted(topic)} is not a topic's name: {printable(str(err).splitlines()[0])}") from err
     executor = SingleThreadedExecutor(context=node.context)
     executor.add_node(node)
     try:

@@ -12,25 +12,24 @@ from sessions import record
 
 from polar_pipeline import messages
 from polar_pipeline.calibrate.anglefile import read_angles
-from polar_pipeline.calibrate.estimate import SessionFacts, calibrate
+from polar_pipeline.calibrate.estimate import calibrate
 from polar_pipeline.calibrate.session import add_frames, open_session
-from polar_pipeline.calibrate.synthetic import Bench, synthetic_session
+from polar_pipeline.calibrate.simulation import Bench, Deviations, simulate_sensor, synthetic_session
 from polar_pipeline.calibration import Calibration
 from polar_pipeline.calibration.correction import correction_for
-from polar_pipeline.calibration.simulation import Deviations, simulate_sensor
 from polar_pipeline.options import make_options
 from polar_pipeline.replay.limits import SourceError
 from polar_pipeline.replay.recompress import compress_recording
 from polar_pipeline.replay.sink import open_sink
-from polar_pipeline.sensor.frames import FORMATS, FrameError, pack
+from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.sensor.mosaic import SENSORS
 
 MONO = SENSORS["IMX250MZR"]
 BENCH = Bench((0.0, 22.5, 45.0, 70.0, 90.0, 112.5, 135.0, 160.0), 2, 4)
 SHAPE = (32, 48)
 CAMERA = simulate_sensor(MONO, SHAPE, 1)
-FRAMES = [(frame.setting, frame.number, frame.mosaic) for frame in synthetic_session(CAMERA, BENCH, 12, 1)]
-EXPECTED = calibrate(record(CAMERA, BENCH), {str(k): a for k, a in enumerate(BENCH.angles)}, SessionFacts(MONO))
+FRAMES = list(synthetic_session(CAMERA, BENCH, 12, 1))
+EXPECTED = calibrate(record(CAMERA, BENCH), {str(k): a for k, a in enumerate(BENCH.angles)}, MONO)
 
 
 def write(path: Path, mosaic: np.ndarray) -> None:
@@ -47,8 +46,7 @@ def calibrated(
     chosen = make_options(**{"bit_depth": 12, **options})
     with open_session(path, chosen, table, are_unknown) as session:
         sums = add_frames(session.frames, chosen)
-        facts = SessionFacts(chosen.sensor, chosen.roi_offset)
-        return calibrate(sums, session.angles, facts).calibration, session.angles
+        return calibrate(sums, session.angles, chosen.sensor, chosen.roi_offset).calibration, session.angles
 
 
 def same_pixels(found: Calibration) -> None:
@@ -133,22 +131,13 @@ def test_a_table_of_folders_with_one_known_angle(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------------------- recordings
 
 
-def recording(path: Path, is_packed: bool = False, encoding: str = "mono16") -> Path:
-    """The frames as messages, 10 a second; those of 12p as a camera packs them."""
+def recording(path: Path, encoding: str = "mono16") -> Path:
+    """The frames as messages, 10 a second."""
+    channels = 1 if encoding == "mono16" else 4
     with open_sink(path, {}) as sink:
         for index, (_, _, mosaic) in enumerate(FRAMES):
             stamp = 10**18 + index * 10**8
-            if is_packed:
-                data = np.frombuffer(pack(mosaic, FORMATS["12p"]), np.uint8)
-                header = messages._header(stamp, "cam")
-                cdr: Any = messages.encode(
-                    messages._new(messages.IMAGE, header, *SHAPE, "PolarizeMono12p", 0, data.size // SHAPE[0], data),
-                    messages.IMAGE,
-                )
-            else:
-                cdr = messages.encode_image(
-                    stamp, "cam", encoding, mosaic.reshape(SHAPE[0], -1, int(encoding != "mono16") * 3 + 1)
-                )
+            cdr = messages.encode_image(stamp, "cam", encoding, mosaic.reshape(SHAPE[0], -1, channels))
             sink.write("/images", messages.IMAGE, stamp, cdr)
     return path
 
@@ -161,15 +150,15 @@ def spans(columns: str, scale: float, reach: float) -> str:
     return "\n".join([columns, *rows])
 
 
-@pytest.mark.parametrize("kind", ["unpacked", "packed", "compressed"])
+@pytest.mark.parametrize("is_compressed", [False, True])
 @pytest.mark.parametrize(
     ("columns", "scale", "reach"), [("first,last,angle", 1, 0), ("start,end,angle", 0.1, 0.04)], ids=["frames", "times"]
 )
-def test_recordings(columns: str, scale: float, reach: float, kind: str, tmp_path: Path) -> None:
+def test_recordings(columns: str, scale: float, reach: float, is_compressed: bool, tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     table.write_text(spans(columns, scale, reach), encoding="utf-8")
-    path = recording(tmp_path / "in.mcap", kind == "packed")
-    if kind == "compressed":
+    path = recording(tmp_path / "in.mcap")
+    if is_compressed:
         compress_recording(path, tmp_path / "compressed.mcap")
         path = tmp_path / "compressed.mcap"
     found, angles = calibrated(path, table)
@@ -210,12 +199,12 @@ def test_flipped_frames_of_a_region(
     sensor = SENSORS[name]
     camera = simulate_sensor(sensor.as_read_out(offset), SHAPE, 2, Deviations(defects=0.005))
     turn = (slice(None, None, -1 if flip[1] else 1), slice(None, None, -1 if flip[0] else 1))
-    for frame in synthetic_session(camera, BENCH, 12, 1):
-        write(tmp_path / LAYOUTS["files"](frame.setting, frame.number), frame.mosaic[turn])
+    for setting, number, mosaic in synthetic_session(camera, BENCH, 12, 1):
+        write(tmp_path / LAYOUTS["files"](setting, number), mosaic[turn])
     found, _ = calibrated(tmp_path, sensor=name, roi_offset=offset, flip=flip)
     assert (found.sensor, found.offset, found.shape) == (sensor, offset, SHAPE)
     bench_angles: Dict[str, Optional[float]] = {str(k): a for k, a in enumerate(BENCH.angles)}
-    straight = calibrate(record(camera, BENCH), bench_angles, SessionFacts(sensor, offset))
+    straight = calibrate(record(camera, BENCH), bench_angles, sensor, offset)
     np.testing.assert_array_equal(found.codes, straight.calibration.codes)
     np.testing.assert_array_equal(found.defects, np.argwhere(camera.defects))
     used = correction_for(found, offset, flip, SHAPE)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from polar_pipeline import SENSORS, cli
+from polar_pipeline.calibrate.simulation import Deviations, simulate_sensor
 from polar_pipeline.calibration import load_calibration
-from polar_pipeline.calibration.simulation import Deviations, simulate_sensor
 
 SHORT = ["--size", "96x64", "--angles", "9", "--frames", "4", "--dark-frames", "16", "--shading", "0"]
 
@@ -48,7 +48,7 @@ def test_from_a_session_to_a_file(sensor: str, bits: int, unknown: bool, tmp_pat
     camera = simulate_sensor(SENSORS[sensor], (64, 96), 0, Deviations(defects=5e-4, shading=0.0))
     good = camera.defects == 0
     np.testing.assert_array_equal(found.defects, np.argwhere(~good))
-    # 18 frames' worth of electrons of 1/4 of those of the issue: gains to 0.3 %, in dim colours to 0.4 %
+    # 18 frames' worth of electrons of 1/4 of those of the issue: gains to 0.3 %, in dim colors to 0.4 %
     error = (found.parameters().gain - camera.parameters().gain)[good]
     assert np.sqrt(np.mean(error**2)) < (0.0045 if bits == 12 else 0.0065)
 

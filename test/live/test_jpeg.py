@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,7 @@ from polar_pipeline.live.jpeg import Encode, JpegEncoder, encode_with_opencv, ma
 
 
 def pictures(backend: str = "cpu") -> List[np.ndarray]:
-    """A grey and a colour image of a real frame; (217, 301), so that there are parts of blocks."""
+    """A gray and a color image of a real frame; (217, 301), so that there are parts of blocks."""
     found = Pipeline(products="intensity, aolp_color", dtype="uint8", backend=backend)(
         real_frame("imx250mzr_fruits.png")[400:834, 600:1202]
     )
@@ -44,7 +43,7 @@ def test_opencv() -> None:
     for image in pictures():
         data = encode_with_opencv(image, 95)
         assert (data.dtype, data.ndim) == (np.uint8, 1)
-        # 1 and 9 levels here, where colours change within a block; with red and blue exchanged 80
+        # 1 and 9 levels here, where colors change within a block; with red and blue exchanged 80
         assert error(decoded(data, image), image) < (3 if image.ndim == 2 else 15)
 
 
@@ -52,7 +51,7 @@ def assert_like_opencv(encode: Encode, images: Sequence[np.ndarray]) -> None:
     """Encoded images come back as from OpenCV's JPEG.
 
     Both quantize by the tables of the JPEG standard, scaled alike by the quality, and average chroma over 2x2 pixels.
-    They may round the transform and the conversion of colours differently: a level each, which at some coefficients
+    They may round the transform and the conversion of colors differently: a level each, which at some coefficients
     makes a step of quantization.
     """
     for image in images:
@@ -71,22 +70,16 @@ def test_nvimagecodec_without_a_gpu() -> None:
     pytest.importorskip("nvidia.nvimgcodec")
     code = (
         f"import sys; sys.path[:0] = {sys.path!r}\n"
-        "import nvidia.nvimgcodec as codec, test_jpeg\n"
+        "from functools import partial\nimport nvidia.nvimgcodec as codec, test_jpeg\n"
         "try: encoder = codec.Encoder(device_id=codec.NVIMGCODEC_DEVICE_CPU_ONLY)\n"
         "except RuntimeError as err: sys.exit(f'needs a GPU: {err}')\n"
-        "test_jpeg.assert_like_opencv(test_jpeg.jpeg.NvImageCodec(codec, encoder), test_jpeg.pictures())\n"
+        "encode = partial(test_jpeg.jpeg._encode_with_nvimagecodec, codec, encoder)\n"
+        "test_jpeg.assert_like_opencv(encode, test_jpeg.pictures())\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300)
     if "needs a GPU" in done.stderr:
         pytest.skip(f"this nvImageCodec {done.stderr.splitlines()[-1]}")
     assert done.returncode == 0, done.stderr
-
-
-def test_nvimagecodec_does_not_complain_about_other_formats() -> None:
-    pytest.importorskip("nvidia.nvimgcodec")
-    code = "from polar_pipeline.live.jpeg import make_gpu_encoder\ntry: make_gpu_encoder()\nexcept RuntimeError: pass\n"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
-    assert not re.search("nvjpeg2k|nvtiff", done.stderr), done.stderr
 
 
 @pytest.mark.gpu

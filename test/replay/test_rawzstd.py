@@ -74,7 +74,7 @@ def test_every_image_comes_back(
         ImageMessage(7, "cam", 4, 4, "Mono10Packed", False, 6, np.full(24, 0xFF, np.uint8)),
         ImageMessage(7, "cam", 4, 2, f"{SPLIT}_Mono12p", False, 12, np.arange(48, dtype=np.uint8)),
     ],
-    ids=["colour", "empty", "impossible", "step of 0", "bits that belong to no pixel", "four channels"],
+    ids=["color", "empty", "impossible", "step of 0", "bits that belong to no pixel", "four channels"],
 )
 def test_other_images_come_back(image: ImageMessage) -> None:
     check(image)
@@ -92,7 +92,7 @@ def test_real_frames_shrink(encoding: str, share: float) -> None:
 
 
 def test_the_distance_is_that_of_the_mosaic() -> None:
-    """Rows of equal polarizers are 2 apart, and 4 with colours in between; of other images, neighbours are closest."""
+    """Rows of equal polarizers are 2 apart, and 4 with colors in between; of other images, neighbors are closest."""
     steps = np.random.default_rng(2).integers(-2, 3, (64, 64))
     for period in (1, 2, 4):
         levels = (
@@ -107,9 +107,9 @@ DATA = compress_raw(message(np.random.default_rng(1).integers(0, 256, (20, 30)),
 @pytest.mark.parametrize(
     ("data", "cause", "text"),
     [
-        (b"", "file", "0 bytes are no polar_zstd image"),
-        (DATA[:31], "file", "31 bytes are no polar_zstd image"),
-        (b"\x89PNG" + DATA[4:], "file", "are no polar_zstd image"),
+        (b"", "file", "0 bytes are not a polar_zstd image"),
+        (DATA[:31], "file", "31 bytes are not a polar_zstd image"),
+        (b"\x89PNG" + DATA[4:], "file", "are not a polar_zstd image"),
         (DATA[:4] + b"\2" + DATA[5:], "file", "a polar_zstd image of version 2; version 1 can be read"),
         (DATA[:5] + b"\x08" + DATA[6:], "file", "are of kind 0 to 7, got 8"),
         (DATA[:6] + b"\0" + DATA[7:], "file", "of u1 cannot have rows of 30 bytes, 0 apart"),
@@ -117,7 +117,7 @@ DATA = compress_raw(message(np.random.default_rng(1).integers(0, 256, (20, 30)),
         (DATA[:24] + b"\xff\xff\xff\xff" + DATA[28:], "size", "an image of 4096 MB, the limit is 1 MB (--max-mb)"),
         (DATA[:24] + b"\1" + DATA[25:], "file", "needs 513 bytes, its zstd frame has 600"),
         (DATA[:28] + b"\xff\xff" + DATA[30:], "file", "is cut short in its encoding"),
-        (DATA[:32] + b"\xff" + DATA[33:], "file", "the encoding of a polar_zstd image is no UTF-8"),
+        (DATA[:32] + b"\xff" + DATA[33:], "file", "the encoding of a polar_zstd image is not UTF-8"),
         (DATA[:-1], "file", "a polar_zstd image cannot be decompressed"),
         (DATA[:-1] + bytes([DATA[-1] ^ 1]), "file", "a polar_zstd image cannot be decompressed"),
         (DATA[:37], "file", "a polar_zstd image cannot be decompressed"),
