@@ -13,9 +13,9 @@ import threading
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 from support import ROOT
@@ -380,9 +380,10 @@ def launch_on_gpu(
     make_frame: MakeFrame,
     grid: Grid,
     buffers: Mapping[str, np.ndarray],
+    _: bool,
     poison: int,
 ) -> None:
-    """Run a kernel once on the GPU; bytes around the buffers must stay as they are.
+    """Run a kernel once on the GPU, which has an order of its own; bytes around the buffers must stay as they are.
 
     Args:
         driver: The GPU.
@@ -422,18 +423,7 @@ def on_gpu(name: str) -> Launch:
     Raises:
         RuntimeError: There is none, or no compiler for it.
     """
-    driver = gpu_driver(name)
-
-    def launch(
-        program: Program,
-        make_frame: MakeFrame,
-        grid: Grid,
-        buffers: Mapping[str, np.ndarray],
-        reverse: bool,  # noqa: ARG001 (the GPU has its own order)
-        poison: int,
-    ) -> None:
-        launch_on_gpu(driver, program, make_frame, grid, buffers, poison)
-
+    launch: Any = partial(launch_on_gpu, gpu_driver(name))
     launch.__name__ = name
     return launch
 

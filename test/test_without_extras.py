@@ -26,7 +26,7 @@ import importlib.abc
 import sys
 
 EXTRAS = {"rosbags", "mcap", "lz4", "zstandard", "ruamel", "tqdm", "jinja2", "dask", "distributed", "fsspec"}
-EXTRAS |= {"pyarrow", "rerun", "aiohttp", "skimage", "cupy", "kernel_tuner", "elftools"}
+EXTRAS |= {"pyarrow", "rerun", "aiohttp", "skimage", "cupy", "elftools"}
 
 
 class Refused(importlib.abc.MetaPathFinder):

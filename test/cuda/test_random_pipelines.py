@@ -45,6 +45,7 @@ class Case:
     """A random pipeline and its frame; the same for the same number."""
 
     def __init__(self, number: int) -> None:
+        self._number = number
         self._rng = np.random.default_rng((SEED, number))
         self.sensor = str(self._rng.choice(SENSORS))
         self.shape = tuple(int(side) for side in self._rng.integers(40, 140, 2))
@@ -98,6 +99,8 @@ class Case:
             found["rectify"] = self._lens()
         if set(found) == {"rotate"} and not found["rotate"]:
             found["rotate"] = 90
+        if self._number % 2:
+            found["roi"] = (self._number % 5, self._number % 7, 0, 0)
         return found
 
     def _lens(self) -> LensCalibration:

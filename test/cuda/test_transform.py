@@ -90,20 +90,7 @@ CASES: List[Tuple[str, str, Tuple[str, ...], Dict[str, Any]]] = [
         POLAR,
         {"rectify": lens(SHAPE), "min_intensity": 0.25, "rotate": 180, "roi": (3, 2, 21, 15)},
     ),
-    *(
-        (device, sensor, IMAGES, {**geometry, "resolution": resolution, "demosaic": demosaic, "dtype": dtype})
-        for device in ("xavier", "orin", "h200")
-        for sensor in ("IMX250MZR", "IMX250MYR")
-        for resolution, demosaic, dtype in (("half", "bilinear", "float32"), ("full", "gradient", "uint8"))
-        for geometry in (
-            {"rectify": lens(SHAPE, turned=True, zoom=0.8)},
-            {"rectify": lens(SHAPE), "scale": 2, "rotate": 90},
-            {"scale": 2},
-            {"rotate": 270, "roi": (1, 0, 0, 0)},
-        )
-    ),
 ]
-QUICK = 10
 
 
 def frame_for(options: Dict[str, Any]) -> RawFrame:
@@ -112,10 +99,7 @@ def frame_for(options: Dict[str, Any]) -> RawFrame:
     return random_frame((36, 50), depth) if depth > 8 else random_frame()
 
 
-@pytest.mark.parametrize(
-    ("device", "sensor", "products", "options"),
-    [pytest.param(*row, marks=() if k < QUICK else pytest.mark.exhaustive) for k, row in enumerate(CASES)],
-)
+@pytest.mark.parametrize(("device", "sensor", "products", "options"), CASES)
 def test_matches_reference(device: str, sensor: str, products: Tuple[str, ...], options: Dict[str, Any]) -> None:
     compare(make_driver(device), frame_for(options), products, sensor=sensor, **options)
 
