@@ -107,8 +107,6 @@ EXTRAS = {
     "batch": BATCH,
     # Products in the Rerun viewer (`polar-pipeline view`).
     "view": VIEW,
-    # Measures schedules on the GPU of this machine (`polar-pipeline tune`).
-    "tune": ["kernel-tuner>=1.0"],
     # ptxas of the toolkit is the oracle of what a kernel takes of a device
     "dev": [*TEST, *VIEW, f"{NVRTC}; {PC}", f"nvidia-cuda-nvcc-cu12; {PC}"]
     + [f"{NVIMGCODEC}-cu12>=0.9; python_version >= '3.9' and {PC}"]  # encodes without a GPU too

@@ -33,8 +33,10 @@ from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import read_raw
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
-from polar_pipeline.sensor.scene import SCENES, synthetic
 from polar_pipeline.topics import PRODUCT_TOPICS
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+from scenes import SCENES, synthetic
 
 HERE = Path(__file__).parent
 OUTPUT = HERE / "output"

@@ -9,10 +9,11 @@ from typing import Any, Dict, Sequence, Tuple
 import cv2
 import numpy as np
 import pytest
+from calibrations import MODELS
 
 from polar_pipeline import Pipeline, messages
 from polar_pipeline.geometry import CameraNumbers, Geometry, LensCalibration, make_lens, make_map, of_the_frame
-from polar_pipeline.geometry.file import load_lens
+from polar_pipeline.geometry.lens import load_lens
 from polar_pipeline.sensor.frames import FrameError
 
 #: As camera_calibration writes it.
@@ -195,13 +196,8 @@ def test_no_raw_pixel_is_shown_twice() -> None:
     assert not ghosts
 
 
-#: Raw (height, width), and coefficients of each model.
+#: Raw (height, width), and the camera matrix.
 RAW = (120, 160)
-MODELS: Dict[str, Tuple[float, ...]] = {
-    "plumb_bob": (-0.2, 0.05, 0.01, -0.02, 0.003),
-    "rational_polynomial": (0.3, 0.05, 0.01, -0.02, 0.003, 0.5, 0.1, 0.01),
-    "equidistant": (0.02, -0.01, 0.003, 0.001),
-}
 K = np.array([[130.0, 0, 81.2], [0, 128.0, 57.4], [0, 0, 1]])
 
 
