@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Iterator, Optional
 
 import numpy as np
-from tqdm import tqdm
 
 from polar_pipeline._util.files import replacing
+from polar_pipeline._util.progress import with_bar
 from polar_pipeline._util.text import printable
 from polar_pipeline.calibrate.defects import CAUSES
 from polar_pipeline.calibrate.estimate import CalibrationResult, calibrate
@@ -101,8 +101,7 @@ def run(values: argparse.Namespace) -> int:
 def _result(values: argparse.Namespace, options: Options, table: Optional[Path]) -> CalibrationResult:
     is_unknown = values.angles == _UNKNOWN
     with open_session(values.source, options, table, is_unknown, values.topic, values.max_bytes) as session:
-        with tqdm(session.frames, total=session.total, unit="frame", disable=None) as bar:
-            sums = add_frames(bar, options)
+        sums = add_frames(with_bar(session.frames, session.total), options)
         notes = {name: getattr(values, name) for name in ("temperature", "exposure")}
         known = {name: value for name, value in notes.items() if value is not None}
         return calibrate(sums, session.angles, options.sensor, options.roi_offset, values.flat_field, known)

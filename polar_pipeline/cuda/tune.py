@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Dict, Iterator, List, Mapping, Optional, Tuple
 
 import numpy as np
-from tqdm import tqdm
 
+from polar_pipeline._util.progress import with_bar
 from polar_pipeline.backend import Buffers
 from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, SSIM_ARGUMENT, as_compared, fill_options
 from polar_pipeline.cuda.backend import prepare_launches
@@ -154,7 +154,7 @@ class _Trial:
         timed: List[Tuple[float, Schedule]] = []
         work, device = self._work, self._driver.device
         tried = [row for kernel in kernels_of(work) for row in candidates(kernel, work, device)[:_TRIED]]
-        for schedule in tqdm(tried, unit="schedule", disable=None):
+        for schedule in with_bar(tried, len(tried), "schedule"):
             with self._reported(schedule):
                 timed.append((self._time(schedule), schedule))
         if not timed:

@@ -1,4 +1,4 @@
-"""Checks of what is installed and works, for `polar-pipeline doctor`."""
+"""Checks of libraries, backends, machine, ROS and transport, for `polar-pipeline doctor`."""
 
 from __future__ import annotations
 
@@ -31,19 +31,25 @@ _FAST_DDS = {"libfastdds.so": 3, "libfastrtps.so": 2}
 
 #: Module -> what does not work without it; "" where nothing works.
 _LIBRARIES = {
-    **dict.fromkeys(("numpy", "cv2", "rosbags", "mcap", "lz4", "zstandard", "yaml", "tqdm"), ""),
-    "jinja2": "no replay; the library and the live node work",
-    **dict.fromkeys(("dask", "distributed", "fsspec", "pyarrow"), "no `polar-pipeline batch` (pip extra batch)"),
+    **dict.fromkeys(("numpy", "cv2", "yaml"), ""),
+    "jinja2": "no reports of replay, calibrate and batch; the library and the live node work",
+    **dict.fromkeys(
+        ("mcap", "rosbags", "lz4", "zstandard", "ruamel.yaml"),
+        "recordings are only read, MCAP by ROS 2's rosbag2_py; no snapshots of the node",
+    ),
+    "tqdm": "no progress bars",
+    **dict.fromkeys(("dask", "distributed", "fsspec", "pyarrow"), "no `polar-pipeline batch`"),
     "skimage": "nothing (tests compare with it)",
     "cupy": "no GPU",
     "aiohttp": "no recordings from web servers",
-    "rerun": "no `polar-pipeline view` (pip extra view)",
+    "rerun": "no `polar-pipeline view`",
 }
 _ROS = {
     **dict.fromkeys(
         ("rclpy", "sensor_msgs", "std_msgs", "diagnostic_msgs", "std_srvs", "rcl_interfaces"),
         "no live node and no play; library and replay work",
     ),
+    "rosbag2_py": "recordings only by pip's rosbags and mcap",
     **dict.fromkeys(("launch", "launch_ros"), "no launch files; run polar_pipeline_node itself"),
 }
 
@@ -55,7 +61,7 @@ def run_checks() -> List[Check]:
 
 
 def as_text(checks: Iterable[Check]) -> str:
-    """Findings as a table, one per line."""
+    """Format findings as a table, one per line."""
     return "".join(f"{check.state:<8} {check.topic:<18} {printable(check.text, 1000)}\n" for check in checks)
 
 
@@ -161,7 +167,7 @@ def _ros() -> Iterator[Check]:
 
 
 def _fast_dds() -> Optional[int]:
-    """Major version of the installed Fast DDS, by its library; None if none or more than one is found.
+    """Return the major version of the installed Fast DDS by its library, or None if there is none or several.
 
     `ROS_DISTRO` is not enough: it is not set where ROS was installed as wheels. The library is searched where the
     dynamic linker searches first, then beside rclpy: `<prefix>/lib/python3.x/site-packages/rclpy`.
@@ -178,18 +184,18 @@ def _fast_dds() -> Optional[int]:
 
 
 def profile_variable() -> str:
-    """Environment variable from which the installed Fast DDS reads a profile; the one of all versions if unknown."""
+    """Return the environment variable that names Fast DDS's profile, for an unknown version that of all versions."""
     return _PROFILE_VARIABLES[0 if _fast_dds() == 3 else 1]
 
 
 def named_profiles() -> Dict[str, str]:
-    """The variables that the installed Fast DDS reads and that are set, with the profiles that they name."""
+    """Return the variables that the installed Fast DDS reads and that are set, with their profiles."""
     read = _PROFILE_VARIABLES[1:] if _fast_dds() == 2 else _PROFILE_VARIABLES
     return {name: os.environ[name] for name in read if os.environ.get(name)}
 
 
 def transport_environment() -> Dict[str, str]:
-    """Environment variables with which Fast DDS carries large frames; empty if one is set already."""
+    """Return the environment variables with which Fast DDS carries large frames; empty if one is set already."""
     if named_profiles():
         return {}
     return {profile_variable(): str(share_path("config", "fastdds_large_frames.xml"))}

@@ -1,4 +1,4 @@
-"""Whether the machine suits the package: versions of libraries that fit each other, CUDA libraries, clocks, buffers.
+"""Checks of the machine: versions of libraries that fit each other, CUDA libraries, clocks, buffers.
 
 Needs the standard library only, so that it works where NumPy or OpenCV cannot be imported.
 """
@@ -27,6 +27,13 @@ _BUILT_FOR_ANOTHER = re.compile(
 )
 #: Major version of CuPy -> (first version of NumPy that it takes, first that it does not); older CuPy is not judged.
 _NUMPY_OF_CUPY = {12: ((1, 20), (1, 27)), 13: ((1, 22), (3, 0)), 14: ((2, 0), (3, 0))}
+#: Modules of an extra -> what pip is to install. Those of recordings are named one by one: with the package itself,
+#: pip would put another OpenCV over that of apt.
+_EXTRAS = {
+    ("mcap", "rosbags", "lz4", "zstandard", "ruamel", "tqdm"): "rosbags mcap lz4 zstandard tqdm",
+    ("dask", "distributed", "fsspec", "pyarrow"): "'/path/to/polar_pipeline[batch]'",
+    ("rerun",): "'/path/to/polar_pipeline[view]'",
+}
 #: Libraries of the CUDA toolkit in an import error of CuPy; libcuda is the driver's.
 _CUDA_LIBRARY = re.compile(r"lib(cudart|cublas|cufft|curand|cusparse|nvrtc)\S*: cannot open shared object")
 #: Major versions of CUDA that CuPy has wheels for.
@@ -54,7 +61,7 @@ class Check:
 
 
 def _read(name: str) -> str:
-    """Text of a file of the machine, by its path below `ROOT`; "" if it does not exist or cannot be read."""
+    """Read a text file of the machine by its path below `ROOT`; return "" if that fails."""
     try:
         return (ROOT / name).read_bytes().decode("utf-8", "replace").strip("\0\n ")
     except OSError:
@@ -65,7 +72,7 @@ def _read(name: str) -> str:
 
 
 def _version(name: str) -> Optional[str]:
-    """Version of an installed distribution, None if it is not installed."""
+    """Return the version of an installed distribution, or None if it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -73,25 +80,28 @@ def _version(name: str) -> Optional[str]:
 
 
 def _numbers(version: str) -> Tuple[int, ...]:
-    """(1, 21) of `1.21.5`."""
+    """Return the leading numbers of a version: (1, 21) of `1.21.5`."""
     return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
 def _installed_cupy() -> Dict[str, str]:
-    """Versions of CuPy's distributions, by name; more than one is a mistake."""
+    """Return the versions of CuPy's distributions by name; more than one is a mistake."""
     names = ("cupy", *(f"cupy-cuda{major}x" for major in _CUDA_VERSIONS))
     return {name: version for name, version in ((name, _version(name)) for name in names) if version is not None}
 
 
 def _older_numpy() -> str:
-    """The command that installs a NumPy for modules built for NumPy 1, and a CuPy that works with it."""
+    """Return the command that installs a NumPy for modules built for NumPy 1, and a CuPy that works with it."""
     wanted = ["numpy>=1.20,<2"]
     wanted += [f"{name}<14" for name, version in _installed_cupy().items() if _numbers(version) >= (14,)]
     return "python3 -m pip install --upgrade " + " ".join(f"'{each}'" for each in wanted)
 
 
 def remedy(error: Exception) -> str:
-    """The cause of a failed import and the command that repairs it; "" if neither NumPy nor CUDA is the cause."""
+    """The cause of a failed import and the command that repairs it; "" if that is not known."""
+    for modules, packages in _EXTRAS.items():
+        if isinstance(error, ModuleNotFoundError) and error.name in modules:
+            return f"python3 -m pip install {packages}"
     if _BUILT_FOR_ANOTHER.search(str(error)):
         return f"it was built for another NumPy than {_version('numpy')}, which is installed: {_older_numpy()}"
     if _CUDA_LIBRARY.search(str(error)):
@@ -100,7 +110,7 @@ def remedy(error: Exception) -> str:
 
 
 def _cuda_command() -> str:
-    """The command that installs the libraries that CuPy loads."""
+    """Return the command that installs the libraries that CuPy loads."""
     if is_jetson():
         return "sudo apt install nvidia-jetpack"
     name, version = next(iter(_installed_cupy().items()), ("cupy", ""))
@@ -146,7 +156,7 @@ def _board() -> str:
 
 
 def is_jetson() -> bool:
-    """Whether this is a Jetson; in a container too, if it has NVIDIA's files."""
+    """Return whether this is a Jetson, or a container with NVIDIA's files of one."""
     return "jetson" in _board().lower() or bool(_read("etc/nv_tegra_release")) or bool(_read("etc/nvpmodel.conf"))
 
 

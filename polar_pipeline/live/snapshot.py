@@ -21,13 +21,13 @@ import numpy as np
 from polar_pipeline import __version__, messages
 from polar_pipeline._util.files import PARTIAL, remove_leftovers, replacing, replacing_folder
 from polar_pipeline.doctor import checks as doctor
+from polar_pipeline.doctor.deployment import remedy
 from polar_pipeline.live.parameters import Settings
 from polar_pipeline.live.preset import to_yaml
 from polar_pipeline.messages import CAMERA_INFO, IMAGE, Cdr, ImageMessage, Status
 from polar_pipeline.options import FROM_FRAMES
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.replay.picture import encode_picture
-from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.sensor.frames import FrameError
 
 
@@ -142,6 +142,10 @@ def _texts(snapshot: Snapshot) -> Iterator[Tuple[str, str]]:
 
 def _write_frame(folder: Path, snapshot: Snapshot) -> None:
     """Write the frame as it was received, as a picture, and its products."""
+    try:
+        from polar_pipeline.replay.sink import open_sink
+    except ImportError as err:
+        raise RuntimeError(f"{err}; {remedy(err)}") from err
     try:
         image: Optional[ImageMessage] = messages.decode_image(snapshot.cdr)
     except FrameError:  # `error.txt` says why

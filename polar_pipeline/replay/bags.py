@@ -6,7 +6,6 @@ The mcap library, SQLite and rosbags read them; memory holds messages whose time
 from __future__ import annotations
 
 import io
-import re
 import sqlite3
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path, PurePath
@@ -16,11 +15,12 @@ import zstandard
 from mcap.reader import SeekingReader
 from mcap.records import Attachment, Channel, Message, Metadata, Schema
 
-from polar_pipeline import messages
 from polar_pipeline._util.documents import regular_status
 from polar_pipeline._util.files import temporary_folder
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.yamlfile import read_yaml
+from polar_pipeline.replay.bagfiles import ZSTD, bag_files, is_bag_file, numbered, plain_name
+from polar_pipeline.replay.definitions import from_ros1
 from polar_pipeline.replay.limits import SourceError, Span, check_size, megabytes
 from polar_pipeline.sensor.frames import FrameError
 
@@ -41,11 +41,6 @@ _MAX_METADATA = 200_000
 _DISK_FACTOR = 16
 #: Bytes that are inflated at a time.
 _PIECE_BYTES = 1 << 20
-#: Suffixes of a recorder's files, and the one that is added to compressed files.
-_SUFFIXES = (".mcap", ".db3")
-_ZSTD = ".zstd"
-#: What the name of a recorder's file begins with, and its number.
-_NUMBERED = re.compile(r"(.*?)(?:_([0-9]{1,9}))?")
 #: Type of a channel whose messages have none.
 _NO_TYPE = Schema(0, b"", "", "")
 
@@ -233,7 +228,7 @@ class _Rosbag1(Bag):
         chosen = [row for row in self._reader.connections if (row.topic, row.msgtype) == (topic, kind)]
         for _, time_ns, data in self._reader.messages(chosen, *(span or ())):
             try:
-                yield time_ns, messages.from_ros1(data, kind)
+                yield time_ns, from_ros1(data, kind)
             except FrameError as err:  # noqa: PERF203
                 yield time_ns, err
 
@@ -244,34 +239,6 @@ class _Rosbag1(Bag):
 # ---------------------------------------------------------------------------------------------------------------- files
 
 
-def is_bag_file(path: Path) -> bool:
-    """Return whether a file has the name of a recorder's file: `.mcap`, `.db3`, `.mcap.zstd` or `.db3.zstd`."""
-    return PurePath(_plain_name(path)).suffix in _SUFFIXES
-
-
-def bag_files(folder: Path) -> List[Path]:
-    """List a recorder's files in a folder in the order of recording: by the number that their names end in.
-
-    If a file exists both compressed and uncompressed, the compressed one is left out: a recorder that was killed had
-    not finished it.
-    """
-    files = {path.name: path for path in folder.iterdir() if is_bag_file(path)}
-    chosen = [path for name, path in files.items() if not (path.suffix == _ZSTD and _plain_name(path) in files)]
-    return sorted(chosen, key=lambda path: (_numbered(path)[1], path.name))
-
-
-def _plain_name(path: Path) -> str:
-    """Return the name that a file has when it is not compressed."""
-    return path.stem if path.suffix == _ZSTD else path.name
-
-
-def _numbered(path: Path) -> Tuple[str, int]:
-    """Split the name of a recorder's file into the name without its number, and the number, or -1 without one."""
-    name = PurePath(_plain_name(path))
-    start, number = re.fullmatch(_NUMBERED, name.stem).groups()  # type: ignore[union-attr]
-    return f"{start}{name.suffix}", int(number or -1)
-
-
 @contextmanager
 def inflated(path: Path, limit: int) -> Iterator[Path]:
     """Provide a recorder's file, or an inflated copy while the block lasts if its name says that it is compressed.
@@ -280,12 +247,12 @@ def inflated(path: Path, limit: int) -> Iterator[Path]:
         SourceError: The copy would take more on disk than `_DISK_FACTOR` times the limit.
         ZstdError: The file is damaged.
     """
-    if path.suffix != _ZSTD:
+    if path.suffix != ZSTD:
         yield path
         return
     most = _DISK_FACTOR * limit
     with temporary_folder("inflated") as folder:
-        copy = folder / _plain_name(path)
+        copy = folder / plain_name(path)
         with path.open("rb") as stream, copy.open("wb") as out:
             source = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
             for piece in iter(lambda: source.read(_PIECE_BYTES), b""):
@@ -345,7 +312,7 @@ class _Folder(Bag):
                 yield from file.records()
 
     def spans(self) -> Optional[List[Span]]:
-        if any(path.suffix == _ZSTD for path in self._files):
+        if any(path.suffix == ZSTD for path in self._files):
             return None
         spans: List[Span] = []
         for path in self._files:
@@ -364,7 +331,7 @@ def _open_folder(path: Path, limit: int) -> Bag:
         files, topics, is_compressed = _described(path)
     else:
         files, is_compressed = bag_files(path), False
-        names, numbers = (set(parts) for parts in zip(*map(_numbered, files)))
+        names, numbers = (set(parts) for parts in zip(*map(numbered, files)))
         if len(names) > 1 or len(numbers) < len(files):
             raise SourceError(f"{path} has no metadata.yaml, and files of several recordings: name one of them")
         rows: List[Tuple[str, str, int]] = []
@@ -372,7 +339,7 @@ def _open_folder(path: Path, limit: int) -> Bag:
             with open_recording(part, limit) as file:
                 rows += [(topic, kind, count) for topic, (kind, count) in file.topics.items()]
         topics = _counted(rows)
-    if is_compressed or files[0].suffix == _ZSTD:
+    if is_compressed or files[0].suffix == ZSTD:
         return _Folder(files, topics, limit, "zstd")
     with open_recording(files[0], limit) as first:
         return _Folder(files, topics, limit, first.compression)

@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import cv2
 import numpy as np
@@ -17,11 +17,14 @@ from polar_pipeline._util.text import printable
 from polar_pipeline.coefficients import LUMA, SSIM_C1, SSIM_C2, SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.messages import FLOAT32, IMAGE, Cdr
 from polar_pipeline.products import PRODUCTS, full_level, get_products, level_scale
-from polar_pipeline.replay.bags import Bag, Topics, open_recording
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span, reading
+from polar_pipeline.replay.rosbag2 import open_recording
 from polar_pipeline.replay.source import Recorded
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import PRODUCT_TOPICS
+
+if TYPE_CHECKING:  # needs the extra `recordings`
+    from polar_pipeline.replay.bags import Bag, Topics
 
 #: AoLP is compared where the golden DoLP reaches the first, DoLP and AoLP where the golden intensity reaches the
 #: second: below them is mostly noise.
@@ -96,7 +99,7 @@ def product_array(kind: str, cdr: Cdr) -> np.ndarray:
         FrameError: The bytes are not such a message, or no product is published as such an image.
     """
     if kind == FLOAT32:
-        return np.array(messages.decode(cdr, FLOAT32).data, np.float32)
+        return np.array(messages.decode_float32(cdr))
     return messages.to_array(messages.decode_image(cdr))
 
 

@@ -6,7 +6,7 @@ import math
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, BinaryIO, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 import numpy as np
 
@@ -19,8 +19,10 @@ from polar_pipeline.replay.compare import Comparison, Golden, ProductComparison
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span
 from polar_pipeline.replay.report import render
 from polar_pipeline.replay.run import Summary, replay
-from polar_pipeline.replay.sink import Sink, open_sink
 from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, open_source, recorded_camera_info, unwatched
+
+if TYPE_CHECKING:  # needs the extra `recordings`
+    from polar_pipeline.replay.sink import Sink
 
 #: Takes the records and their number, and yields the records: shows how far a replay is.
 Watch = Callable[[Iterable[Recorded], int], Iterable[Recorded]]
@@ -67,6 +69,8 @@ class Job:
             html = stack.enter_context(replacing(self.report, self.force)) if self.report is not None else None
             sink = None
             if self.products is not None:
+                from polar_pipeline.replay.sink import open_sink
+
                 sink = stack.enter_context(open_sink(self.products, metadata(options), self.force))
             yield sink, html
 

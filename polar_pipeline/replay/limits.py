@@ -49,7 +49,7 @@ def reading(path: Path, state: str = "cannot be read") -> Iterator[None]:
     """
     try:
         yield
-    except SourceError:
+    except (SourceError, ImportError):  # the latter: an extra is not installed
         raise
     except FrameError as err:
         raise SourceError(f"{path} {state}: {err}") from err

@@ -11,7 +11,6 @@ import struct
 from typing import Any, Dict, NamedTuple, Tuple, Union
 
 import numpy as np
-import zstandard
 
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.messages import ImageMessage
@@ -90,6 +89,8 @@ def compress_raw(image: ImageMessage) -> bytes:
         image.is_bigendian,
         *(image.height, image.width, image.step, layout.row, layout.size, len(text)),
     )
+    import zstandard
+
     packer = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
     return b"".join((head, text, packer.compress(np.concatenate([body, data[layout.rows * layout.row :]]).data)))
 
@@ -133,6 +134,8 @@ def _samples(image: ImageMessage, size: int) -> Tuple[str, int]:
 
 def _sampled_size(values: np.ndarray, distance: int) -> int:
     """Compress the residuals of some rows, an odd number apart to take every row of a tile; returns the size."""
+    import zstandard
+
     rows = np.arange(max(DISTANCES), len(values), len(values) // _SAMPLED | 1)
     return len(zstandard.ZstdCompressor(level=_LEVEL).compress(_stored(values[rows] - values[rows - distance]).data))
 
@@ -196,6 +199,8 @@ def _read_header(view: memoryview) -> Tuple[_Layout, Dict[str, Any], int]:
 
 def _inflated(data: memoryview, size: int) -> np.ndarray:
     """Decompress a zstd frame, which must state and have this size."""
+    import zstandard
+
     try:
         stated = zstandard.frame_content_size(data)
         if stated != size:

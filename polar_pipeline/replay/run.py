@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Callable, Dict, Iterable, List, Mapping, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 import numpy as np
 
@@ -20,10 +20,12 @@ from polar_pipeline.quality.latency import Deadline
 from polar_pipeline.quality.layout import LayoutCheck, check_layout
 from polar_pipeline.quality.statistics import FrameQuality, invalid_ratios, mean_value, measure
 from polar_pipeline.replay.compare import Comparison, Golden
-from polar_pipeline.replay.sink import Sink
 from polar_pipeline.replay.source import Recorded
 from polar_pipeline.sensor.frames import Frame, FrameError
 from polar_pipeline.topics import IMAGE, NUMBER_TOPICS, OUTPUT_CAMERA_INFO, PRODUCT_TOPICS
+
+if TYPE_CHECKING:  # needs the extra `recordings`
+    from polar_pipeline.replay.sink import Sink
 
 #: Frames whose products are kept for the report.
 SAMPLES = 3

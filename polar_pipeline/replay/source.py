@@ -5,21 +5,24 @@ from __future__ import annotations
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Callable, Generator, Iterable, Iterator, List, Optional, Tuple, TypeVar, Union
+from typing import TYPE_CHECKING, Callable, Generator, Iterable, Iterator, List, Optional, Tuple, TypeVar, Union
 
 import numpy as np
-import zstandard
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, IMAGE, Cdr, ImageMessage
-from polar_pipeline.replay.bags import Topics, bag_files, is_bag_file, open_recording
+from polar_pipeline.replay.bagfiles import bag_files, is_bag_file
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span, check_size, described, reading
 from polar_pipeline.replay.rawpicture import decode_picture, read_raw
 from polar_pipeline.replay.rawzstd import TRANSPORT, decompress_raw, is_raw_zstd
+from polar_pipeline.replay.rosbag2 import open_recording
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import camera_info_beside
+
+if TYPE_CHECKING:  # needs the extra `recordings`, without which pictures can be read too
+    from polar_pipeline.replay.bags import Topics
 
 #: An item of a recording.
 Item = TypeVar("Item")
@@ -100,6 +103,8 @@ class Recorded:
         check_size("a message", len(self.data), self.max_bytes)
         if bytes(self.data[:4]) != _ZSTD_MAGIC:
             return self.data
+        import zstandard
+
         try:
             check_size("a message", zstandard.frame_content_size(self.data), self.max_bytes)
             return zstandard.ZstdDecompressor().decompress(self.data, max_output_size=self.max_bytes)
@@ -132,13 +137,12 @@ def decompress_image(message: Cdr, max_bytes: int = MAX_BYTES) -> ImageMessage:
     Raises:
         FrameError: It cannot be decoded (causes `cdr`, `file`, `size`, `type`).
     """
-    compressed = messages.decode(message, COMPRESSED)
-    messages.check_header(compressed.header)
-    stamp_ns, frame_id = messages.stamp_of(compressed), compressed.header.frame_id
+    compressed = messages.decode_compressed(message)
+    stamp_ns, frame_id = compressed.stamp_ns, compressed.frame_id
     try:
         if is_raw_zstd(compressed.format):
             return decompress_raw(compressed.data.data, stamp_ns, frame_id, max_bytes)
-        pixels = decode_picture(compressed.data, max_bytes)
+        pixels = decode_picture(compressed.data.data, max_bytes)
     except FrameError as err:
         raise FrameError(err.cause, f"a compressed image of format {quoted(compressed.format)}: {err}") from err
     return _as_message(pixels, stamp_ns, frame_id)

@@ -138,11 +138,10 @@ def recording(path: Path, is_packed: bool = False, encoding: str = "mono16") -> 
             stamp = 10**18 + index * 10**8
             if is_packed:
                 data = np.frombuffer(pack(mosaic, FORMATS["12p"]), np.uint8)
-                header = messages._header(stamp, "cam")
-                cdr: Any = messages.encode(
-                    messages._new(messages.IMAGE, header, *SHAPE, "PolarizeMono12p", 0, data.size // SHAPE[0], data),
-                    messages.IMAGE,
+                image = messages.ImageMessage(
+                    stamp, "cam", *SHAPE, "PolarizeMono12p", False, data.size // SHAPE[0], data
                 )
+                cdr: Any = messages.encode_message(image)
             else:
                 cdr = messages.encode_image(
                     stamp, "cam", encoding, mosaic.reshape(SHAPE[0], -1, int(encoding != "mono16") * 3 + 1)

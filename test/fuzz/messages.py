@@ -14,6 +14,7 @@ from fuzz.cases import Case, WrongError, refused, same
 from fuzz.mutate import Writer, mutated, some_bytes, special
 from polar_pipeline import messages
 from polar_pipeline.messages import IMAGE
+from polar_pipeline.replay.definitions import from_ros1
 from polar_pipeline.sensor.frames import FrameError
 
 _KINDS = ["image"] * 6 + ["camera_info", "camera_info", "ros1", "ros1"]
@@ -102,7 +103,7 @@ class Messages:
             if case.kind == "camera_info":
                 message = messages.decode_camera_info(data)
             else:
-                data = bytes(messages.from_ros1(data, IMAGE)) if case.kind == "ros1" else data
+                data = bytes(from_ros1(data, IMAGE)) if case.kind == "ros1" else data
                 message = messages.decode_image(memoryview(bytearray(data)))
         except FrameError as err:
             if wanted is not None and not wanted.is_loose and not _is_beyond_limits(wanted.fields):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import struct
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Set
 
@@ -12,6 +13,7 @@ import cv2
 import numpy as np
 import pytest
 from calibrations import some_calibration
+from rosbags_messages import decode
 from support import REAL_FRAMES, real_frame, wait_for
 from test_processor import RAW, settings
 from test_publisher import Bench, calibration, demand
@@ -75,7 +77,7 @@ def test_frames_become_messages(engine: Engine) -> None:
     dolp = messages.decode_image(sent["polarization/dolp"])
     assert (dolp.stamp_ns, dolp.frame_id) == (7, "camera")
     np.testing.assert_array_equal(messages.to_array(dolp), expected["dolp"])
-    assert messages.decode(sent["quality/ssim"], messages.FLOAT32).data == float(expected["ssim"])
+    assert decode(sent["quality/ssim"], messages.FLOAT32).data == float(expected["ssim"])
     wait_for(lambda: engine.topics[LATENCY].published, "its times")
     assert len(engine.topics["latency/total_ms"].published) == 1
     assert engine.publisher.last_frame == {"input": "48x32 mono8", "products": "dolp, ssim"}
@@ -134,7 +136,7 @@ def test_messages_of_a_frame_are_of_one_setting(
         sent = engine.frame(stamp)
         info = messages.decode_camera_info(sent["quality/camera_info"])
         images = {name: messages.decode_image(sent[PRODUCT_TOPICS[name].name]) for name in names}
-        (setting,) = {info.header.frame_id, *(image.frame_id for image in images.values())} - {"camera"}
+        (setting,) = {info.frame_id, *(image.frame_id for image in images.values())} - {"camera"}
         seen.append(setting)
         for name, image in images.items():
             np.testing.assert_array_equal(messages.to_array(image), expected[setting][name], err_msg=name)
@@ -160,9 +162,7 @@ def test_geometry(engine: Engine) -> None:
 def lens(**changes: Any) -> bytes:
     """A lens calibration of the engine's frames, fields changed."""
     info = messages.decode_camera_info(calibration(48, 32))
-    for name, value in changes.items():
-        object.__setattr__(info, name, value)
-    return bytes(messages.encode(info, messages.CAMERA_INFO))
+    return bytes(messages.encode_camera_info(replace(info, **changes), info.stamp_ns, info.frame_id))
 
 
 #: Lens calibrations by which no output can be rectified; those of other sizes can be read.
@@ -252,7 +252,7 @@ def test_reference(engine: Engine) -> None:
     assert engine.values()["refused: reference"] == str(1 + len(bad))
     engine.processor.reference = good
     sent = engine.frame(99)
-    ssim = messages.decode(sent["quality/ssim"], messages.FLOAT32).data
+    ssim = decode(sent["quality/ssim"], messages.FLOAT32).data
     assert ssim == pytest.approx(1.0, abs=1e-6)  # float32 rounding of an image compared with itself
 
 

@@ -9,6 +9,7 @@ from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Tuple
 import cv2
 import numpy as np
 import pytest
+from rosbags_messages import decode
 from support import TIMEOUT, wait_for
 from test_processor import Log, settings
 
@@ -131,7 +132,7 @@ def test_demand_is_what_has_subscribers(bench: Bench) -> None:
 
 def jpeg_of(sent: Dict[str, bytes], name: str) -> Tuple[str, np.ndarray]:
     """Format and decoded image of a product's JPEG."""
-    message = messages.decode(sent[COMPRESSED_TOPICS[name]], messages.COMPRESSED)
+    message = decode(sent[COMPRESSED_TOPICS[name]], messages.COMPRESSED)
     return message.format, cv2.imdecode(message.data, cv2.IMREAD_UNCHANGED)
 
 
@@ -287,7 +288,7 @@ def test_closed_while_busy(bench: Bench) -> None:
 
 
 def latency(bench: Bench) -> List[Any]:
-    return [messages.decode(cdr, messages.DIAGNOSTICS).status for cdr in bench.topics[LATENCY].published]
+    return [decode(cdr, messages.DIAGNOSTICS).status for cdr in bench.topics[LATENCY].published]
 
 
 def test_times_and_quality_of_every_frame(bench: Bench) -> None:
@@ -311,7 +312,7 @@ def test_times_and_quality_of_every_frame(bench: Bench) -> None:
 
 def numbers(bench: Bench) -> Dict[str, List[float]]:
     return {
-        name: [messages.decode(cdr, messages.FLOAT32).data for cdr in bench.topics[topic].published]
+        name: [decode(cdr, messages.FLOAT32).data for cdr in bench.topics[topic].published]
         for name, topic in NUMBER_TOPICS.items()
     }
 
@@ -344,21 +345,10 @@ def test_late_frames_are_named(bench: Bench) -> None:
 
 def calibration(width: int, height: int) -> bytes:
     """A serialized `CameraInfo` whose principal point is the image's centre."""
-    types = messages.typestore().types
-    fields: Dict[str, Any] = {
-        "header": types["std_msgs/msg/Header"](types["builtin_interfaces/msg/Time"](0, 0), ""),
-        "height": height,
-        "width": width,
-        "distortion_model": "plumb_bob",
-        "d": np.zeros(5),
-        "k": np.array([100, 0, (width - 1) / 2, 0, 100, (height - 1) / 2, 0, 0, 1], np.float64),
-        "r": np.eye(3).reshape(-1),
-        "p": np.zeros(12),
-        "binning_x": 0,
-        "binning_y": 0,
-        "roi": types["sensor_msgs/msg/RegionOfInterest"](0, 0, 0, 0, False),
-    }
-    return bytes(messages.encode(types[messages.CAMERA_INFO](**fields), messages.CAMERA_INFO))
+    k = np.array([100, 0, (width - 1) / 2, 0, 100, (height - 1) / 2, 0, 0, 1], np.float64)
+    p = np.zeros(12)
+    info = messages.CameraInfo(0, "", height, width, "plumb_bob", np.zeros(5), k, np.eye(3).reshape(-1), p)
+    return bytes(messages.encode_camera_info(info, 0, ""))
 
 
 def test_calibrations_are_scaled_to_their_images(bench: Bench) -> None:
@@ -370,7 +360,7 @@ def test_calibrations_are_scaled_to_their_images(bench: Bench) -> None:
     without, scaled, misfit = bench.sender.sent
     assert list(without) == list(misfit) == ["polarization/dolp"]
     infos = [messages.decode_camera_info(scaled[topic]) for topic in ("camera_info_out", "quality/camera_info")]
-    assert [(info.width, info.height, messages.stamp_of(info)) for info in infos] == [(24, 16, 2), (6, 4, 2)]
+    assert [(info.width, info.height, info.stamp_ns) for info in infos] == [(24, 16, 2), (6, 4, 2)]
     assert [tuple(info.k[[2, 5]]) for info in infos] == [(11.5, 7.5), (2.5, 1.5)], "the centres of 24x16 and 6x4 pixels"
     assert bench.values()["refused: camera_info"] == "1"
 
@@ -407,7 +397,7 @@ def test_rectified_outputs_have_a_calibration_without_a_topic(bench: Bench) -> N
         bench.submit(stamp, demand("dolp", others=["polarization/camera_info"]), chosen=chosen)
         wait_for(lambda n=stamp: len(bench.sender.sent) == n, "the frame")
         info = messages.decode_camera_info(bench.sender.sent[-1]["polarization/camera_info"])
-        assert (info.width, info.height, messages.stamp_of(info)) == (24, 16, stamp)
+        assert (info.width, info.height, info.stamp_ns) == (24, 16, stamp)
         # (x + 1/2) / 2 - 1/2 of the principal point (30, 22)
         np.testing.assert_allclose(info.p, [25, 0, 14.75, 0, 0, 26, 10.75, 0, 0, 0, 1, 0])
         np.testing.assert_allclose(info.k, [25, 0, 14.75, 0, 26, 10.75, 0, 0, 1])

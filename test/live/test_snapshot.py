@@ -127,7 +127,7 @@ def test_the_calibrations_file_may_be_gone(tmp_path: Path) -> None:
     ("cdr", "said"),
     [
         (bytes(messages.encode_image(STAMP, "camera", "rgb8", np.zeros((20, 20, 3), np.uint8))), "encoding"),
-        (b"\x00\x01\x00\x00half", "8 bytes are no sensor_msgs/msg/Image"),
+        (b"\x00\x01\x00\x00half", "8 bytes are not a sensor_msgs/msg/Image"),
     ],
 )
 def test_a_frame_that_cannot_be_used_is_kept_too(tmp_path: Path, cdr: bytes, said: str) -> None:
@@ -248,12 +248,9 @@ def test_what_the_command_line_names_wins(tmp_path: Path) -> None:
 
 def test_a_rectified_frame(tmp_path: Path) -> None:
     """By the lens calibration that the snapshot holds too."""
-    types = messages.typestore().types
-    header = types["std_msgs/msg/Header"](types["builtin_interfaces/msg/Time"](1, 0), "camera")
-    roi = types["sensor_msgs/msg/RegionOfInterest"](0, 0, 0, 0, False)
     k, d = np.array([90.0, 0, 63, 0, 90, 48, 0, 0, 1]), np.array([-0.2, 0.03, 0.01, 0, 0])
-    info = types[messages.CAMERA_INFO](header, 96, 128, "plumb_bob", d, k, np.zeros(9), np.zeros(12), 0, 0, roi)
-    cdr = bytes(messages.encode(info, messages.CAMERA_INFO))
+    info = messages.CameraInfo(10**9, "camera", 96, 128, "plumb_bob", d, k, np.zeros(9), np.zeros(12))
+    cdr = bytes(messages.encode_camera_info(info, 10**9, "camera"))
     snapshot = replace(make(**{"output.rectify": "camera_info"}), camera_info=cdr)
     arrays = load(write(tmp_path, snapshot))
     want = Pipeline(products="dolp", backend="cpu", rectify=messages.lens_of(info))(raw())["dolp"]

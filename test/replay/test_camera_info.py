@@ -10,6 +10,7 @@ import pytest
 from mcap.reader import make_reader
 from rosbags import rosbag1
 from rosbags.typesys import Stores, get_typestore
+from rosbags_messages import encode, typestore
 
 from polar_pipeline import Pipeline, messages
 from polar_pipeline.cli.entry import main
@@ -27,7 +28,7 @@ RAW = np.random.default_rng(0).integers(10, 200, SHAPE).astype(np.uint8)
 
 def calibration(f: float = 60.0, width: int = SHAPE[1], store: Any = None) -> Any:
     """A `CameraInfo` whose principal point is (23.5, 15.5), the center of the frame, and 2 pixels left of it in P."""
-    types = (store or messages.typestore()).types
+    types = (store or typestore()).types
     time = types["builtin_interfaces/msg/Time"](START // 10**9, 0)
     sequence = [0] if store else []  # of ROS 1
     header = types["std_msgs/msg/Header"](*sequence, time, "cam")
@@ -38,7 +39,7 @@ def calibration(f: float = 60.0, width: int = SHAPE[1], store: Any = None) -> An
 
 
 def serialized(**values: Any) -> bytes:
-    return bytes(messages.encode(calibration(**values), CAMERA_INFO))
+    return bytes(encode(calibration(**values), CAMERA_INFO))
 
 
 def write(path: Path, infos: Dict[str, List[bytes]], images: str = "/left/image_raw") -> Path:
@@ -124,9 +125,9 @@ def test_products_have_a_calibration_beside_them(tmp_path: Path) -> None:
     assert set(found) == BESIDE
     stamps = [START + k * PERIOD for k in range(COUNT)]
     for topic, rows in found.items():
-        assert [time for time, _ in rows] == [messages.stamp_of(info) for _, info in rows] == stamps
+        assert [time for time, _ in rows] == [info.stamp_ns for _, info in rows] == stamps
         for _, info in rows:
-            assert info.header.frame_id == "cam"
+            assert info.frame_id == "cam"
             step = 8 if topic.startswith("/quality") else 2
             assert (info.height, info.width) == (SHAPE[0] // step, SHAPE[1] // step)
             # the center of the image; (23.5 - 2 + 1/2) / step - 1/2

@@ -28,6 +28,7 @@ from recorded_frames import (
 )
 from rosbags import rosbag1
 from rosbags.typesys import Stores, get_typestore
+from rosbags_messages import decode
 from skimage.metrics import structural_similarity
 
 from polar_pipeline import PRODUCTS, Pipeline, messages, reference
@@ -255,7 +256,7 @@ def test_saturated_pixels_are_written_and_not_compared(tmp_path: Path) -> None:
     summary = run(write_frames(tmp_path, raws), Pipeline(products="dolp", co_sited=False, backend="cpu"), golden)
     assert summary.invalid == (1 / 8, 1 / 32)
     written = outputs(golden)
-    values = [messages.decode(written["/quality/saturated", stamp(k)], FLOAT32).data for k in range(2)]
+    values = [decode(written["/quality/saturated", stamp(k)], FLOAT32).data for k in range(2)]
     assert values == [0, 0.25]
     with open_golden(golden) as opened:
         assert list(opened.places) == ["dolp"]

@@ -23,6 +23,7 @@ from rcl_interfaces.srv import DescribeParameters, GetParameters, ListParameters
 from rclpy.duration import Duration
 from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
 from rclpy.serialization import deserialize_message, serialize_message
+from rosbags_messages import decode, encode
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, Image
 from services import ask, client_of
@@ -69,10 +70,10 @@ def call(peer: drill.Peer, kind: Any, name: str, request: Any) -> Any:
 
 def changed(**changes: Any) -> bytes:
     """A serialized frame of 64x48 pixels, fields changed."""
-    message = messages.decode(drill.image(10**9), messages.IMAGE)
+    message = decode(drill.image(10**9), messages.IMAGE)
     for name, value in changes.items():
         object.__setattr__(message, name, value)
-    return bytes(messages.encode(message, messages.IMAGE))
+    return bytes(encode(message, messages.IMAGE))
 
 
 def with_stamp(seconds: int, nanoseconds: int) -> bytes:

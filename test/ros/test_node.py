@@ -34,6 +34,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile
 from rclpy.serialization import serialize_message
+from rosbags_messages import decode, encode
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image
 from services import ask, client_of
@@ -105,12 +106,12 @@ class Rig:
         if stamp is None:
             self.stamp += 1_000_000
             stamp = self.stamp
-        message = messages.decode(
+        message = decode(
             messages.encode_image(stamp, "camera", encoding, mosaic() if raw is None else raw), messages.IMAGE
         )
         for name, value in changes.items():
             object.__setattr__(message, name, value)
-        self.send(messages.encode(message, messages.IMAGE))
+        self.send(encode(message, messages.IMAGE))
         return stamp
 
     def report(self) -> Dict[str, str]:

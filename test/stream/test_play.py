@@ -28,13 +28,9 @@ def focal_length(index: int) -> float:
 
 
 def calibration(index: int, f: float) -> bytes:
-    types = messages.typestore().types
-    time = types["builtin_interfaces/msg/Time"](*divmod(START + index * PERIOD, 10**9))
-    header = types["std_msgs/msg/Header"](time, "cam")
     k, p = np.array([f, 0, 7.5, 0, f, 7.5, 0, 0, 1]), np.array([f, 0, 7.5, 0, 0, f, 7.5, 0, 0, 0, 1, 0])
-    roi = types["sensor_msgs/msg/RegionOfInterest"](0, 0, 0, 0, False)
-    info = types[messages.CAMERA_INFO](header, *SHAPE, "plumb_bob", np.zeros(5), k, np.eye(3).reshape(-1), p, 0, 0, roi)
-    return bytes(messages.encode(info, messages.CAMERA_INFO))
+    info = messages.CameraInfo(0, "", *SHAPE, "plumb_bob", np.zeros(5), k, np.eye(3).reshape(-1), p)
+    return bytes(messages.encode_camera_info(info, START + index * PERIOD, "cam"))
 
 
 def record(path: Path) -> Path:
