@@ -30,7 +30,7 @@ if "setuptools.build_meta" not in sys.modules:
     REQUIRES = []
 
 ROS = ["rclpy", "sensor-msgs", "std-msgs", "std-srvs", "diagnostic-msgs", "rmw-fastrtps-cpp"]
-RECORDINGS = ["rosbags>=0.9.23", "mcap>=1.6", "lz4", "zstandard", "ruamel.yaml", "tqdm>=4.30"]
+RECORDINGS = ["rosbags>=0.9.23", "mcap>=1.6", "lz4", "zstandard", "tqdm>=4.30"]
 TEST = [
     *RECORDINGS,
     "pytest>=7",
@@ -135,7 +135,7 @@ class Install(install):
 
 #: What the CPU kernels are compiled from.
 SOURCES = [*sorted((ROOT / "kernels").glob("*.h")), *sorted((ROOT / "kernels" / "cpu").glob("*"))]
-#: Square roots are vectorised only if they need not set errno, choices only if comparisons need not trap. NaN and
+#: Square roots are vectorized only if they need not set errno, choices only if comparisons need not trap. NaN and
 #: infinities keep their meaning.
 FLAGS = ("-std=c++14", "-O3", "-g0", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fPIC", "-pthread")
 #: Instruction sets that the kernels are built for, of each processor family; `polar_pipeline/cpu/library.py` chooses.

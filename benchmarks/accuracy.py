@@ -4,17 +4,17 @@
     python benchmarks/accuracy.py FOLDER           # truth images, see below
 
 Truth images: one picture per polarizer angle, all of one size, named `<scene>_0`, `_45`, `_90`, `_135` (or `_000`,
-`_045`, `_090`), `.png` or `.tif`, 8 or 16 bit, grey or RGB, in the folder or in one folder per scene, where
-`<scene>_` may be missing. RGB scenes are measured as colour, and their green channel as mono, as the literature does;
-grey ones as mono only.
+`_045`, `_090`), `.png` or `.tif`, 8 or 16 bit, gray or RGB, in the folder or in one folder per scene, where
+`<scene>_` may be missing. RGB scenes are measured as color, and their green channel as mono, as the literature does;
+gray ones as mono only.
 
 Definitions. The truth is rounded to 8 bit, sampled by the sensor's mosaic, and demosaiced to four angle images, which
-are rounded to 8 bit too. All figures leave out 8 pixels at each border and take all other pixels, and in colour the
+are rounded to 8 bit too. All figures leave out 8 pixels at each border and take all other pixels, and in color the
 three channels, together. I: mean of the PSNR of the four angle images. S0, S1, S2, DoLP: PSNR; the peak is the largest
 value that each can have with full scale 1 (2 for S0 = (I0+I45+I90+I135)/2, 1 for the others). AoLP: root mean square of
 the angle between result and truth, at most 90 degrees; all pixels count, unpolarized ones too, whose AoLP is noise.
 A scene's figures are averaged over the scenes. Each table comes twice: without noise, and with shot and read noise in
-the raw image. In colour, `gradient` debayers by Malvar-He-Cutler, `adaptive` by edge-weighted differences, and `EARI`
+the raw image. In color, `gradient` debayers by Malvar-He-Cutler, `adaptive` by edge-weighted differences, and `EARI`
 is CEARI. Patterns are mono and without noise, each with two widths of the lens's point spread function; every case has
 a line of its own, because a mean would hide where a method fails.
 """
@@ -64,7 +64,7 @@ def angle_images(stokes: np.ndarray) -> np.ndarray:
 
 
 def synthetic_scenes(size: Tuple[int, int]) -> Iterator[Scene]:
-    """The scenes of this package, in colour."""
+    """The scenes of this package, in color."""
     for name in SCENES:
         yield Scene(name, angle_images(synthetic(name, size, is_color=True)))
 
@@ -203,7 +203,7 @@ def main() -> int:
         "machine": machine(["numpy", "opencv-python", "opencv-python-headless", "eari-demosaic", "polanalyser"]),
         "tables": {},
     }
-    for kind, sensor in (("mono", SENSORS["IMX250MZR"]), ("colour", SENSORS["IMX250MYR"])):
+    for kind, sensor in (("mono", SENSORS["IMX250MZR"]), ("color", SENSORS["IMX250MYR"])):
         truths = [
             scene._replace(angles=scene.angles if sensor.is_color or scene.angles.ndim == 3 else scene.angles[..., 1])
             for scene in scenes

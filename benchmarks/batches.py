@@ -19,7 +19,7 @@ from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.frames import pack
 
 #: (height, width) of the corner of a frame that is checked, and pixels at its inner sides that are not: there the
-#: reference lacks neighbours.
+#: reference lacks neighbors.
 _CORNER, _MARGIN = (256, 512), 16
 
 

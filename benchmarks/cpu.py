@@ -205,7 +205,7 @@ def geometry(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
 
 
 def color(shape: Tuple[int, int], repeats: int) -> Dict[str, Any]:
-    """Four full-resolution RGB angle images, 8 bit, of a colour frame."""
+    """Four full-resolution RGB angle images, 8 bit, of a color frame."""
     import polanalyser
 
     stokes = synthetic("window", shape, is_color=True)
@@ -251,8 +251,8 @@ def main() -> int:
             for way in ("half, bilinear", "full, bilinear", "full, gradient", "full, adaptive")
         },
         "SSIM: map and mean": (similarity, "polar_pipeline", "scikit-image", 4.0),
-        "colour: four RGB images, bilinear": (color, "polar_pipeline bilinear", "polanalyser", 1.0),
-        "colour: four RGB images, gradient": (color, "polar_pipeline gradient", "polanalyser", 1.0),
+        "color: four RGB images, bilinear": (color, "polar_pipeline bilinear", "polanalyser", 1.0),
+        "color: four RGB images, gradient": (color, "polar_pipeline gradient", "polanalyser", 1.0),
     }
     device = Pipeline(backend="cpu").device
     if "compiled" not in device:

@@ -66,8 +66,8 @@ def _tape(size: Size, rng: np.random.Generator) -> Painting:
     """Strips of tape across a polarized screen: each is clear, and turns the polarization."""
     canvas, materials = _canvas(size), [Material(0.45, 0.95, rng.uniform(0, np.pi))]
     for _ in range(10):
-        centre = rng.uniform(0, 1, 2) * (size[1], size[0]) * _FINE
-        strip = (tuple(centre), (3 * max(size) * _FINE, rng.uniform(12, 40) * _FINE), rng.uniform(0, 180))
+        center = rng.uniform(0, 1, 2) * (size[1], size[0]) * _FINE
+        strip = (tuple(center), (3 * max(size) * _FINE, rng.uniform(12, 40) * _FINE), rng.uniform(0, 180))
         corners = np.rint(cv2.boxPoints(strip) * (1 << _SHIFT)).astype(np.int32)
         cv2.fillConvexPoly(canvas, corners, len(materials), cv2.LINE_8, _SHIFT)
         materials.append(Material(0.43, 0.93, rng.uniform(0, np.pi)))
@@ -78,9 +78,9 @@ def _discs(size: Size, rng: np.random.Generator) -> Painting:
     """Half-wave discs on a polarized screen, each with its axis turned."""
     canvas, materials = _canvas(size), [Material(0.45, 0.95, 0.0)]
     for _ in range(60):
-        centre = rng.uniform(0, 1, 2) * (size[1], size[0]) * _FINE * (1 << _SHIFT)
+        center = rng.uniform(0, 1, 2) * (size[1], size[0]) * _FINE * (1 << _SHIFT)
         radius = rng.uniform(4, 24) * _FINE * (1 << _SHIFT)
-        cv2.circle(canvas, tuple(np.rint(centre).astype(int)), round(radius), len(materials), -1, cv2.LINE_8, _SHIFT)
+        cv2.circle(canvas, tuple(np.rint(center).astype(int)), round(radius), len(materials), -1, cv2.LINE_8, _SHIFT)
         materials.append(Material(0.45, 0.95, 2 * rng.uniform(0, np.pi)))
     return canvas, materials
 
@@ -95,7 +95,7 @@ def _kinds(rng: np.random.Generator) -> Dict[str, List[Material]]:
 
 
 def _coordinates(size: Size) -> Tuple[np.ndarray, np.ndarray]:
-    """Every subpixel's x (1, W), rightwards, and y (H, 1), downwards, in pixels from the centre."""
+    """Every subpixel's x (1, W), rightwards, and y (H, 1), downwards, in pixels from the center."""
     height, width = size
     x = (np.arange(width * _FINE, dtype=np.float32) + 0.5) / _FINE - width / 2
     y = (np.arange(height * _FINE, dtype=np.float32) + 0.5) / _FINE - height / 2
@@ -103,7 +103,7 @@ def _coordinates(size: Size) -> Tuple[np.ndarray, np.ndarray]:
 
 
 def _star(kind: str) -> Callable[[Size, np.random.Generator], Painting]:
-    """A Siemens star of 36 sectors: finer and finer towards its centre."""
+    """A Siemens star of 36 sectors: finer and finer toward its center."""
 
     def paint(size: Size, rng: np.random.Generator) -> Painting:
         x, y = _coordinates(size)

@@ -169,7 +169,7 @@ class Bench:
         }
 
     def npp(self) -> Optional[Dict[str, Any]]:
-        """The four-angle colour demosaic against four calls of NPP's bilinear debayer a frame.
+        """The four-angle color demosaic against four calls of NPP's bilinear debayer a frame.
 
         NPP gets the angles ready split, and its calls chained in a graph, so that launching costs little.
         """

@@ -1,4 +1,4 @@
-"""NVIDIA's NPP, with which `gpu.py` compares the colour demosaic."""
+"""NVIDIA's NPP, with which `gpu.py` compares the color demosaic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from timing import cupy
 
 
 def find_debayer() -> Optional[Callable[[int, int, int, int], None]]:
-    """NPP's colour filter array to RGB, bilinear, 8 bit; None where NPP is not installed."""
+    """NPP's color filter array to RGB, bilinear, 8 bit; None where NPP is not installed."""
     libraries = []
     for name in ("nppicc", "nppc"):
         folders = [Path("/usr/local/cuda/lib64"), *(Path(p) for p in site.getsitepackages())]

@@ -26,18 +26,18 @@ Size = Tuple[int, int]
 
 
 def _stokes(light: np.ndarray, q: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """Light S0/2, and what broadcasts to it: q = S1/S0, u = S2/S0 -> (..., 3) Stokes."""
+    """Combine light S0/2 and broadcast q = S1/S0 and u = S2/S0 to (..., 3) Stokes vectors."""
     field: np.ndarray = 2 * np.stack([light, light * q, light * u], -1)
     return field
 
 
 def polarized(light: np.ndarray, degree: np.ndarray, angle: np.ndarray) -> np.ndarray:
-    """Light S0/2, and what broadcasts to it: DoLP, AoLP in rad -> (..., 3) Stokes."""
+    """Combine light S0/2 and broadcast DoLP and AoLP in rad to (..., 3) Stokes vectors."""
     return _stokes(light, degree * np.cos(2 * angle), degree * np.sin(2 * angle))
 
 
 def _grid(size: Size) -> Tuple[np.ndarray, np.ndarray]:
-    """Coordinates x, rightwards (1, W, 1), and y, upwards (H, 1, 1), in units of the shorter side from the centre."""
+    """Return x, rightwards (1, W, 1), and y, upwards (H, 1, 1), from the center in units of the shorter side."""
     height, width = size
     unit = min(size)
     x = (np.arange(width, dtype=np.float32) - (width - 1) / 2) / unit
@@ -47,7 +47,7 @@ def _grid(size: Size) -> Tuple[np.ndarray, np.ndarray]:
 
 @lru_cache(maxsize=8)
 def _texture(size: Size, seed: int) -> np.ndarray:
-    """(H, W, 1) random field of mean 0 and deviation 1 whose amplitude spectrum falls as 1/f, as in photographs."""
+    """Draw an (H, W, 1) random field of mean 0 and deviation 1 with a 1/f amplitude spectrum, as in photographs."""
     rng = np.random.default_rng(seed)
     spectrum = np.fft.rfft2(rng.standard_normal(size))
     frequency = np.hypot(np.fft.fftfreq(size[0])[:, np.newaxis], np.fft.rfftfreq(size[1]))
@@ -59,7 +59,7 @@ def _texture(size: Size, seed: int) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def _leaves(size: Size, seed: int) -> Tuple[np.ndarray, np.ndarray]:
-    """The dead leaves model: overlapping ellipses of power-law size, each with one colour and one surface normal.
+    """Draw the dead leaves model: overlapping ellipses of power-law size, each with one color and one surface normal.
 
     Returns:
         Albedo (H, W, 3), 0.03 to 0.9, textured; polarization (H, W, 2) as S1/S0 and S2/S0 of diffuse reflection.
@@ -69,16 +69,16 @@ def _leaves(size: Size, seed: int) -> Tuple[np.ndarray, np.ndarray]:
     mean_square = 2 * smallest**2 * np.log(largest / smallest)
     count = int(4 * size[0] * size[1] / (np.pi * mean_square)) + 40
     radii = np.minimum(smallest / np.sqrt(rng.uniform(0.0, 1.0, count)), largest)
-    centres = rng.uniform(-0.05, 1.05, (count, 2)) * (size[1], size[0])
-    grey = rng.beta(1.2, 2.2, (count, 1))
-    colors = np.clip(grey * rng.uniform(0.75, 1.25, (count, 3)), 0.03, 0.9)
+    centers = rng.uniform(-0.05, 1.05, (count, 2)) * (size[1], size[0])
+    gray = rng.beta(1.2, 2.2, (count, 1))
+    colors = np.clip(gray * rng.uniform(0.75, 1.25, (count, 3)), 0.03, 0.9)
     degree, angle = _diffuse_degree(np.sin(rng.uniform(0, 1.3, count))), rng.uniform(0, np.pi, count)
     normals = 0.5 + 0.5 * np.stack([degree * np.cos(2 * angle), degree * np.sin(2 * angle), 0 * angle], -1)
     albedo = np.full((*size, 3), 80, np.uint8)
     slant = np.full((*size, 3), 128, np.uint8)
-    for centre, radius, shape, color, normal in zip(centres, radii, rng.uniform(0.3, 1, (count, 2)), colors, normals):
+    for center, radius, shape, color, normal in zip(centers, radii, rng.uniform(0.3, 1, (count, 2)), colors, normals):
         # 1/16 pixel steps and smooth borders, so that edges have no staircase.
-        middle = tuple(int(v) for v in centre * 16)
+        middle = tuple(int(v) for v in center * 16)
         axes = (int(radius * 16), int(radius * 16 * shape[0]))
         for canvas, values in ((albedo, color), (slant, normal)):
             cv2.ellipse(canvas, middle, axes, 180 * shape[1], 0, 360, 255 * values, -1, cv2.LINE_AA, 4)
@@ -87,18 +87,18 @@ def _leaves(size: Size, seed: int) -> Tuple[np.ndarray, np.ndarray]:
 
 
 def _channels(color: np.ndarray, is_color: bool) -> np.ndarray:
-    """(..., 3) RGB -> itself, or (..., 1) as a mono sensor sees it."""
+    """Return (..., 3) RGB itself, or (..., 1) as a mono sensor sees it."""
     return color if is_color else color.mean(-1, keepdims=True)
 
 
 def _matte(size: Size, seed: int, light: np.ndarray, is_color: bool) -> np.ndarray:
-    """Dead leaves under a light -> (H, W, C, 3) Stokes, polarized by diffuse reflection."""
+    """Draw dead leaves under a light as (H, W, C, 3) Stokes vectors, polarized by diffuse reflection."""
     albedo, slant = _leaves(size, seed)
     return _stokes(light * _channels(albedo, is_color), slant[..., :1], slant[..., 1:])
 
 
 def _diffuse_degree(sine: np.ndarray) -> np.ndarray:
-    """DoLP of light that leaves a dielectric under a zenith angle of this sine (Atkinson and Hancock, 2006)."""
+    """Compute the DoLP of light leaving a dielectric at a zenith angle of this sine (Atkinson and Hancock, 2006)."""
     n, sine2 = INDEX, np.square(sine)
     below = 2 + 2 * n * n - (n + 1 / n) ** 2 * sine2 + 4 * np.sqrt((1 - sine2) * (n * n - sine2))
     degree: np.ndarray = (n - 1 / n) ** 2 * sine2 / below
@@ -106,7 +106,7 @@ def _diffuse_degree(sine: np.ndarray) -> np.ndarray:
 
 
 def _fresnel(cosine: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-    """Reflectance of the s and of the p component under an angle of incidence of this cosine."""
+    """Compute the reflectance of the s and p components at an angle of incidence of this cosine."""
     inside = np.sqrt(INDEX**2 - 1 + cosine**2)
     s = (cosine - inside) / (cosine + inside)
     p = (INDEX**2 * cosine - inside) / (INDEX**2 * cosine + inside)
@@ -114,11 +114,11 @@ def _fresnel(cosine: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
 
 
 def _spheres(size: Size, seed: int, time: float, is_color: bool) -> np.ndarray:
-    """Varnished balls that roll over a matte ground: diffuse polarization inside, specular along the rim."""
+    """Draw varnished balls on a matte ground: diffuse polarization inside, specular along the rim."""
     rng = np.random.default_rng(seed)
     x, y = _grid(size)
     scene = _matte(size, seed + 10, 0.75 + 0.25 * y, is_color)
-    # Wet ground under a grey sky, seen flatter towards the top of the picture.
+    # Wet ground under a gray sky, seen flatter toward the top of the picture.
     s, p = _fresnel(np.cos(np.deg2rad(52 + 30 * y)))
     sky = (0.8 + 0.1 * _texture(size, seed + 40)) * (s + p) / 2
     scene += polarized(sky * np.ones(scene.shape[2], np.float32), (s - p) / (s + p), 0.2 * x)
@@ -148,7 +148,7 @@ def _spheres(size: Size, seed: int, time: float, is_color: bool) -> np.ndarray:
 
 
 def _plastic(size: Size, seed: int, time: float, is_color: bool) -> np.ndarray:
-    """Loaded plastic discs and a printed slide before a polarized screen: AoLP and DoLP follow the stress."""
+    """Draw loaded plastic discs and a printed slide before a polarized screen: AoLP and DoLP follow the stress."""
     rng = np.random.default_rng(seed)
     x, y = _grid(size)
     wavelengths = np.array(_WAVELENGTHS if is_color else _WAVELENGTHS[1:2], np.float32)
@@ -182,7 +182,7 @@ def _plastic(size: Size, seed: int, time: float, is_color: bool) -> np.ndarray:
 
 @lru_cache(maxsize=4)
 def _print(size: Size, seed: int) -> np.ndarray:
-    """(H, W, 1) transmission of black text on film, in letters from fine to large."""
+    """Draw the (H, W, 1) transmission of black text on film, in letters from fine to large."""
     rng = np.random.default_rng(seed)
     film = np.full(size, 255, np.uint8)
     line, scale = 0, 0.3
@@ -198,10 +198,10 @@ def _print(size: Size, seed: int) -> np.ndarray:
 
 
 def _window(size: Size, seed: int, time: float, is_color: bool) -> np.ndarray:
-    """A window seen at an angle: an interior, blinds, and the street mirrored in its panes near Brewster's angle."""
+    """Draw a window at an angle: an interior, blinds, and the street mirrored in its panes near Brewster's angle."""
     x, y = _grid(size)
     interior = _matte(size, seed + 50, np.float32(0.75), is_color)
-    # Blinds in the upper left quarter, whose slats narrow to 2.5 pixels, near Nyquist, towards the top.
+    # Blinds in the upper left quarter, whose slats narrow to 2.5 pixels, near Nyquist, toward the top.
     slats = 0.5 + 0.5 * np.sin(2 * np.pi * np.cumsum(1 / (2.5 + 15 * np.clip(0.5 - y, 0, 1)), 0))
     interior *= np.where((x < -0.1) & (y > 0.05), 0.3 + 0.7 * slats, 1)[..., np.newaxis]
     street = _channels(_leaves(size, seed + 60)[0], is_color)
@@ -234,7 +234,7 @@ SCENES: Tuple[str, ...] = tuple(_BUILD)
 
 
 def synthetic(name: str, shape: Size, seed: int = 0, time: float = 0.0, is_color: bool = False) -> np.ndarray:
-    """A scene as the sensor's pixels see it.
+    """Draw a scene as the sensor's pixels see it.
 
     Args:
         name: One of `SCENES`.

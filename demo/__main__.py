@@ -238,7 +238,7 @@ def main() -> int:
         names = record_sample()
         print(f"playing its {len(names)} frames into the node at {RATE:g} Hz ...", flush=True)
         recorder = run()
-        summarise(recorder, names)
+        summarize(recorder, names)
     except DemoError as err:
         print(f"demo failed: {err}", file=sys.stderr)
         return 1
@@ -252,7 +252,7 @@ def describe(status: Any) -> str:
     return ", ".join(filter(None, [status.message, *dropped, values.get("last error", "")]))
 
 
-def summarise(recorder: Recorder, names: List[str]) -> None:
+def summarize(recorder: Recorder, names: List[str]) -> None:
     """Write the recording, the report and the contact sheet, and print the latency table.
 
     Raises:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any, Callable, Dict, Iterable, List, Sequence
 
 from polar_pipeline.live.parameters import PARAMETERS, Parameter
 from polar_pipeline.products import PRODUCTS, Product
@@ -25,6 +25,8 @@ from polar_pipeline.topics import (
 )
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Products that the table of topics has in one row.
+ANGLE_IMAGES = ("angle_0", "angle_45", "angle_90", "angle_135")
 
 
 def _table(head: Sequence[str], rows: List[Sequence[str]]) -> str:
@@ -32,10 +34,16 @@ def _table(head: Sequence[str], rows: List[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
 def topics() -> str:
-    """One row per product: topic, type and encodings, content."""
+    """One row per product, the four angle images in one: topic, type and encodings, content."""
     rows = []
     for row in PRODUCTS.values():
+        if row.name in ANGLE_IMAGES[1:]:
+            continue
         topic = PRODUCT_TOPICS[row.name]
         if row.is_number:
             kind = "Float32"
@@ -43,7 +51,11 @@ def topics() -> str:
             names = [image_encoding(row.name, dtype, is_color) for dtype in topic.dtypes for is_color in (False, True)]
             kind = f"Image ({', '.join(dict.fromkeys(names))})" + (", JPEG" if row.name in COMPRESSED_TOPICS else "")
         unit = f", in {row.unit}" if row.unit in ("rad",) else ""
-        rows.append((", ".join(f"`{name}`" for name in topic.names), kind, f"`{row.name}`", row.text + unit))
+        if row.name in ANGLE_IMAGES:
+            names = [name for angle in ANGLE_IMAGES for name in PRODUCT_TOPICS[angle].names]
+            rows.append((_quoted(names), kind, _quoted(ANGLE_IMAGES), "image behind the polarizer at this angle"))
+        else:
+            rows.append((_quoted(topic.names), kind, f"`{row.name}`", row.text + unit))
     return _table(("topic", "type (encodings)", "product", "what it is"), rows)
 
 
@@ -246,22 +258,20 @@ def cpu_times() -> str:
 
 
 def node_times() -> str:
-    """One row per run and load of `benchmarks/node.py`: the relay, this node, the usual node."""
-    rows = []
-    for device, file in (("2 cores, CPU", "node_amd_epyc"), ("H200", "node_nvidia_h200")):
-        for run, report in _results(file)["runs"].items():
-            for load, text in (("alone", "one frame at a time"), ("fastest", "at full speed"), ("camera", "24 Hz")):
-                nodes = [report[load].get(name) for name in ("relay", "ours", "usual")]
-                cells = [
-                    ""
-                    if node is None
-                    else f"{node['MEAN_FRAME_RATE']:.0f} Hz"
-                    if load == "fastest"
-                    else f"{node['latency_ms']['frame']['p50']:.1f} ms"
-                    for node in nodes
-                ]
-                rows.append((f"{device}, {run}: {text}", *cells))
-    return _table(("", "relay", "this node", "usual"), rows)
+    """One row per run of `benchmarks/node.py`, one column per load: the relay / this node / the usual node."""
+
+    def cell(nodes: Dict[str, Any], load: str) -> str:
+        present = [nodes[name] for name in ("relay", "ours", "usual") if name in nodes]
+        if load == "fastest":
+            return " / ".join(f"{node['MEAN_FRAME_RATE']:.0f}" for node in present) + " Hz"
+        return " / ".join(f"{node['latency_ms']['frame']['p50']:.1f}" for node in present) + " ms"
+
+    rows = [
+        (f"{device}, {run}", *(cell(report[load], load) for load in ("alone", "fastest", "camera")))
+        for device, file in (("2 cores, CPU", "node_amd_epyc"), ("H200", "node_nvidia_h200"))
+        for run, report in _results(file)["runs"].items()
+    ]
+    return _table(("relay / this node / usual", "one frame at a time", "at full speed", "24 Hz"), rows)
 
 
 #: File -> what it has between two comments of a name, by that name.

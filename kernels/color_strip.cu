@@ -1,8 +1,8 @@
-// Colour, half resolution, co-sited or each angle at its own site: Malvar-He-Cutler on four Bayer lattices, to every
+// Color, half resolution, co-sited or each angle at its own site: Malvar-He-Cutler on four Bayer lattices, to every
 // product. 2.1 times as fast as `tile` on an H200: intensity, DoLP, AoLP and preview in bytes 7.9 instead of 16.6 us.
 //
 // The lanes of a warp stand side by side, each on TILE_X sites of the lattice, and move down ROWS rows, two at a time;
-// the outermost lanes only give their neighbours what co-siting and debayering need, and the chunks of sites of all
+// the outermost lanes only give their neighbors what co-siting and debayering need, and the chunks of sites of all
 // strips are numbered on. A site's two angles of a raw row are the lanes of a pair. Raw lines are kept, unpacked, in a
 // ring in shared memory while the next ones are loaded.
 //

@@ -1,7 +1,7 @@
 // `color_strip`: the luma of the four angles in integers, for what SSIM compares.
 //
 // SSIM compares images that differ by little, and luma in half is rounded too coarsely to tell them apart. Of bytes,
-// Malvar, He and Cutler's colours are whole 16ths, and bytes and the sums that debayering makes of them are the same
+// Malvar, He and Cutler's colors are whole 16ths, and bytes and the sums that debayering makes of them are the same
 // bits as subnormal halves and as integers. A word has two integers of 16 bits, by the lanes of a pair.
 #pragma once
 #include "color_strip_lines.cuh"
@@ -12,51 +12,51 @@ constexpr bool IN_INTEGERS = SUBNORMAL && (OUT_SUMS || OUT_S0);
 struct LineLuma {
   u32 site[SITES];
 };
-constexpr int COLOUR_STEPS = 16, LUMA_STEPS = 64; // of a level
-static_assert(LUMA_RED * LUMA_STEPS == COLOUR_STEPS && LUMA_GREEN == 2 * LUMA_RED, "luma is red + 2 green + blue");
+constexpr int COLOR_STEPS = 16, LUMA_STEPS = 64; // of a level
+static_assert(LUMA_RED * LUMA_STEPS == COLOR_STEPS && LUMA_GREEN == 2 * LUMA_RED, "luma is red + 2 green + blue");
 static_assert(4 * 255 * LUMA_STEPS < 65536, "co-sited along x, luma fits a lane");
 
-// A coefficient of a colour. 32-bit arithmetic adds up both lanes at once: a low lane that is negative borrows from the
+// A coefficient of a color. 32-bit arithmetic adds up both lanes at once: a low lane that is negative borrows from the
 // high one, and gives it back when it is positive again.
-CONSTANT u32 in_steps(double coefficient) { return (u32)(int)(COLOUR_STEPS * coefficient); }
-CONSTANT bool is_whole(double coefficient) { return (int)(COLOUR_STEPS * coefficient) == COLOUR_STEPS * coefficient; }
-static_assert(is_whole(MHC_GREEN_CENTRE) && is_whole(MHC_GREEN_NEAR) && is_whole(MHC_GREEN_FAR) &&
-                  is_whole(MHC_ACROSS_CENTRE) && is_whole(MHC_ACROSS_DIAGONAL) && is_whole(MHC_ACROSS_FAR) &&
-                  is_whole(MHC_ROW_CENTRE) && is_whole(MHC_ROW_NEAR) && is_whole(MHC_ROW_FAR) &&
+CONSTANT u32 in_steps(double coefficient) { return (u32)(int)(COLOR_STEPS * coefficient); }
+CONSTANT bool is_whole(double coefficient) { return (int)(COLOR_STEPS * coefficient) == COLOR_STEPS * coefficient; }
+static_assert(is_whole(MHC_GREEN_CENTER) && is_whole(MHC_GREEN_NEAR) && is_whole(MHC_GREEN_FAR) &&
+                  is_whole(MHC_ACROSS_CENTER) && is_whole(MHC_ACROSS_DIAGONAL) && is_whole(MHC_ACROSS_FAR) &&
+                  is_whole(MHC_ROW_CENTER) && is_whole(MHC_ROW_NEAR) && is_whole(MHC_ROW_FAR) &&
                   is_whole(MHC_ROW_SIDE) && is_whole(MHC_ROW_DIAGONAL),
               "coefficients are whole steps");
 
-// The luma of a site, with its colours clamped as in `debayer`. Where the low lane of a colour is clamped to 0, the
+// The luma of a site, with its colors clamped as in `debayer`. Where the low lane of a color is clamped to 0, the
 // high lane is a step too low: it has not got back what was borrowed.
 DEVICE u32 luma_in_steps(bool at_chroma, const SiteSums &at) {
-  auto clamped = [](u32 colour) { return clamp_lanes<255 * COLOUR_STEPS>(colour); };
-  const u32 centre = half_word(at.centre), diagonal = half_word(at.diagonal);
+  auto clamped = [](u32 color) { return clamp_lanes<255 * COLOR_STEPS>(color); };
+  const u32 center = half_word(at.center), diagonal = half_word(at.diagonal);
   if (at_chroma) {
     const u32 near = half_word(add(at.h1, at.v1)), far = half_word(add(at.h2, at.v2));
     const u32 green =
-        clamped(in_steps(MHC_GREEN_CENTRE) * centre + in_steps(MHC_GREEN_NEAR) * near + in_steps(MHC_GREEN_FAR) * far);
-    const u32 other = clamped(in_steps(MHC_ACROSS_CENTRE) * centre + in_steps(MHC_ACROSS_DIAGONAL) * diagonal +
+        clamped(in_steps(MHC_GREEN_CENTER) * center + in_steps(MHC_GREEN_NEAR) * near + in_steps(MHC_GREEN_FAR) * far);
+    const u32 other = clamped(in_steps(MHC_ACROSS_CENTER) * center + in_steps(MHC_ACROSS_DIAGONAL) * diagonal +
                               in_steps(MHC_ACROSS_FAR) * far);
-    return 2 * green + other + COLOUR_STEPS * centre;
+    return 2 * green + other + COLOR_STEPS * center;
   }
   const u32 h1 = half_word(at.h1), h2 = half_word(at.h2), v1 = half_word(at.v1), v2 = half_word(at.v2);
-  const u32 flat = in_steps(MHC_ROW_CENTRE) * centre + in_steps(MHC_ROW_DIAGONAL) * diagonal;
+  const u32 flat = in_steps(MHC_ROW_CENTER) * center + in_steps(MHC_ROW_DIAGONAL) * diagonal;
   auto along = [=](u32 near, u32 far, u32 side) {
     return clamped(flat + in_steps(MHC_ROW_NEAR) * near + in_steps(MHC_ROW_FAR) * far + in_steps(MHC_ROW_SIDE) * side);
   };
-  return along(h1, h2, v2) + along(v1, v2, h2) + 2 * COLOUR_STEPS * centre;
+  return along(h1, h2, v2) + along(v1, v2, h2) + 2 * COLOR_STEPS * center;
 }
 
 // Debayers a line, and finds its luma.
 template <int LINE>
-DEVICE void debayer_line(const Sites &a, const Sites &b, const Sites &c, const Sites &d, const Sites &e, Colours &out,
+DEVICE void debayer_line(const Sites &a, const Sites &b, const Sites &c, const Sites &d, const Sites &e, Colors &out,
                          LineLuma &luma) {
   debayer<SampleScale, 0, LINE>(a, b, c, d, e, out, [&](int i, bool at_chroma, const SiteSums &sums) {
     if (IN_INTEGERS) luma.site[i] = luma_in_steps(at_chroma, sums);
   });
 }
 
-// Moves luma from the angles' own columns to the superpixels' centres: three times a site's and once its neighbour's,
+// Moves luma from the angles' own columns to the superpixels' centers: three times a site's and once its neighbor's,
 // which is to the right for the angle of the low lane and to the left for the other.
 DEVICE void co_site_luma(const LanePosition &at, LineLuma &luma) {
   if (!IN_INTEGERS || !CO_SITED) return;

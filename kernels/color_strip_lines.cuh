@@ -6,7 +6,7 @@
 #include "raw.cuh"
 
 constexpr int SITES = TILE_X;
-// Lanes of a warp that store their sites, and those on either side of them that only give three neighbouring sites.
+// Lanes of a warp that store their sites, and those on either side of them that only give three neighboring sites.
 constexpr int BEYOND = SITES == 4 ? 1 : 2, LANES = 32 - 2 * BEYOND;
 constexpr int WARPS = THREADS / 32;
 constexpr int WIDTH_OUT = WIDTH / 2, HEIGHT_OUT = HEIGHT / 2;
@@ -112,7 +112,7 @@ struct Ring {
   Quad after;
 };
 typedef Pair Sites[SITES + 4];   // sites -2 .. SITES + 1 of a line around a lane's
-typedef Pair Colours[SITES][3];  // [site][red, green, blue]
+typedef Pair Colors[SITES][3];   // [site][red, green, blue]
 typedef RawChunk RawGroup[2][2]; // [row parity][line]
 
 // ---- images

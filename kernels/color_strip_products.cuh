@@ -14,7 +14,7 @@ DEVICE u32 level(Pair value, Pair scale) { // 2^23: the unit is the last bit
 #endif
 
 // The images of both angles of a row parity.
-template <int LINE> DEVICE void angle_bytes(const Colours &v, RowBytes &low_image, RowBytes &high_image) {
+template <int LINE> DEVICE void angle_bytes(const Colors &v, RowBytes &low_image, RowBytes &high_image) {
   constexpr Weight full = weight(255.0 / SAMPLES);
   u32 m[3 * SITES];
 #pragma unroll
@@ -128,10 +128,10 @@ DEVICE void drop_invalid(const Strip &strip, size_t index, const float (&s0)[SIT
     store_missing<OUT_STOKES, 3>(frame.out[STOKES], at);
     store_missing<OUT_DOLP>(frame.out[DOLP], at);
     store_missing<OUT_AOLP>(frame.out[AOLP], at);
-    if (OUT_PREVIEW) { // grey
+    if (OUT_PREVIEW) { // gray
       u8 *staged = (u8 *)strip.shared.stage[PREVIEW_STAGE] + staged_byte(LINE, strip.at) + 3 * k;
-      const u32 grey = rounded(s0[k], 255 / (2 * LUMA_UNIT));
-      for (int c = 0; c < 3; c++) staged[c] = (u8)grey;
+      const u32 gray = rounded(s0[k], 255 / (2 * LUMA_UNIT));
+      for (int c = 0; c < 3; c++) staged[c] = (u8)gray;
     }
   }
 }
@@ -158,12 +158,12 @@ DEVICE void put_polarization(const Strip &strip, size_t index, LanePolarization 
 #pragma unroll
     for (int k = 0; k < PAIRS; k++) {
       const u32 value = half2_pack(p.s0[2 * k], p.s0[2 * k + 1]);
-      u32 colour[3];
+      u32 color[3];
       preview_pairs(half2_mul(folded[k], half2_splat(6.0 / 256)), sign[k], half2_neg(half2_mul(value, saturation[k])),
-                    value, colour);
+                    value, color);
 #pragma unroll
       for (int c = 0; c < 3; c++)
-        rgb[c][k] = half2_fma(colour[c], half2_splat(255 / (2 * LUMA_UNIT)), half2_splat(1024));
+        rgb[c][k] = half2_fma(color[c], half2_splat(255 / (2 * LUMA_UNIT)), half2_splat(1024));
     }
     stage_rgb(strip.shared.stage[PREVIEW_STAGE], LINE, strip.at, rgb);
   }
@@ -208,7 +208,7 @@ DEVICE void put_polarization(const Strip &strip, size_t index, LanePolarization 
 
 // One image of an angle: bytes are staged, others stored.
 template <int ANGLE, int LINE>
-DEVICE void put_angle(const Strip &strip, size_t index, const Colours &v, bool is_high, const RowBytes &bytes,
+DEVICE void put_angle(const Strip &strip, size_t index, const Colors &v, bool is_high, const RowBytes &bytes,
                       bool inside) {
   if (angle_type(ANGLE) == 1) stage_row(strip.shared.stage[ANGLE], LINE, strip.at, bytes);
   if (angle_type(ANGLE) < 2 || !inside) return;
@@ -220,10 +220,10 @@ DEVICE void put_angle(const Strip &strip, size_t index, const Colours &v, bool i
 }
 // The images of both angles of a row parity.
 template <int PARITY, int LINE>
-DEVICE void put_angles(const Strip &strip, size_t index, const Colours &from, bool inside) {
+DEVICE void put_angles(const Strip &strip, size_t index, const Colors &from, bool inside) {
   constexpr int low_angle = angle_at(PARITY, 0), high_angle = angle_at(PARITY, 1);
   if (!angle_type(low_angle) && !angle_type(high_angle)) return;
-  Colours v;
+  Colors v;
   co_site<LINE>(strip.at, from, v);
   RowBytes bytes[2];
   angle_bytes<LINE>(v, bytes[0], bytes[1]);
@@ -241,7 +241,7 @@ DEVICE void put_products(const Strip &strip, size_t index, const RowValues &valu
   constexpr Weight full = weight(255.0 / (4 * SAMPLES));
   if (!WANT_STOKES && is_inside) count.saturated += __popc(saturated);
   if (!PRODUCTS) return;
-  Colours all;
+  Colors all;
   co_site<LINE>(strip.at, values.all, all);
   Pair sum[3][PAIRS]; // of all angles, sites as lanes
 #pragma unroll
@@ -258,11 +258,11 @@ DEVICE void put_products(const Strip &strip, size_t index, const RowValues &valu
         rgb[c][k] = level(sum[c][k], join(times(full, row_unit<LINE>(0, c), 1), times(full, row_unit<LINE>(1, c), 1)));
     stage_rgb(strip.shared.stage[INTENSITY_STAGE], LINE, strip.at, rgb);
   }
-  auto colour = [&](int c, int k) { return k % 2 ? high(sum[c][k / 2]) : low(sum[c][k / 2]); };
+  auto color = [&](int c, int k) { return k % 2 ? high(sum[c][k / 2]) : low(sum[c][k / 2]); };
   if (OUT_INTENSITY >= 2 && is_inside) {
     float f[3 * SITES];
 #pragma unroll
-    for (int n = 0; n < 3 * SITES; n++) f[n] = colour(n % 3, n / 3) * (row_unit<LINE>(n / 3, n % 3) / (4.0f * SAMPLES));
+    for (int n = 0; n < 3 * SITES; n++) f[n] = color(n % 3, n / 3) * (row_unit<LINE>(n / 3, n % 3) / (4.0f * SAMPLES));
     store_values<OUT_INTENSITY>(frame.out[INTENSITY], 3 * index, f);
   }
   if (!WANT_STOKES) return;
@@ -275,10 +275,11 @@ DEVICE void put_products(const Strip &strip, size_t index, const RowValues &valu
   for (int k = 0; k < SITES; k++) {
     constexpr float RED = LUMA_RED * LUMA_UNIT / (2 * SAMPLES), GREEN = LUMA_GREEN * LUMA_UNIT / (2 * SAMPLES);
     // not quite 0 where all is black
-    p.s0[k] = IN_INTEGERS ? fmaf(sums.site[k].even_sum + sums.site[k].odd_sum, LUMA_UNIT / RowSums::WHITE / 2, 1e-6f)
-                          : fmaf(colour(1, k), row_unit<LINE>(k, 1) * GREEN,
-                                 fmaf(colour(0, k), row_unit<LINE>(k, 0) * RED,
-                                      fmaf(colour(2, k), row_unit<LINE>(k, 2) * RED, 1e-6f)));
+    p.s0[k] =
+        IN_INTEGERS
+            ? fmaf(sums.site[k].even_sum + sums.site[k].odd_sum, LUMA_UNIT / RowSums::WHITE / 2, 1e-6f)
+            : fmaf(color(1, k), row_unit<LINE>(k, 1) * GREEN,
+                   fmaf(color(0, k), row_unit<LINE>(k, 0) * RED, fmaf(color(2, k), row_unit<LINE>(k, 2) * RED, 1e-6f)));
     darkest = fminf(darkest, p.s0[k]);
   }
   if (OUT_S0 && is_inside) {

@@ -5,7 +5,7 @@
 constexpr bool PRODUCTS = OUT_INTENSITY || WANT_STOKES; // anything but images of single angles
 constexpr bool LUMA_BY_ANGLE = WANT_POLAR || OUT_STOKES || OUT_SUMS || IN_INTEGERS;
 constexpr bool IN_PAIRS = LUMA_BY_ANGLE && !IN_INTEGERS; // luma by angle, as pairs
-constexpr int SAMPLES = CO_SITED ? 16 : 1;               // weight of an angle's samples in `Colours` of a row
+constexpr int SAMPLES = CO_SITED ? 16 : 1;               // weight of an angle's samples in `Colors` of a row
 constexpr float LUMA_UNIT = SAMPLES / LUMA_RED;          // likewise, of luma in a row's sums and differences
 typedef Pair Luma[SITES];                                // of a line's sites, over LUMA_RED; lanes are angles
 
@@ -19,12 +19,12 @@ CONSTANT Weight weight(double w) { return Weight{splat(w), splat(2 * w), splat(w
 DEVICE Pair times(const Weight &w, int unit, int other) {
   return unit == other ? w.once : unit > other ? w.twice : w.half;
 }
-// the unit of a value in a finished row on a line of the lattice: co-sited, those of its neighbours
+// the unit of a value in a finished row on a line of the lattice: co-sited, those of its neighbors
 template <int LINE> CONSTANT int row_unit(int site, int channel) {
   return CO_SITED ? unit_of<1 - LINE>(site + 1, channel) : unit_of<LINE>(site, channel);
 }
 
-// ---- neighbours
+// ---- neighbors
 
 #if HALF_PRECISION
 DEVICE Pair shuffle_pair(Pair a, int lane) { return shuffle(a, lane); }
@@ -34,10 +34,10 @@ DEVICE Pair shuffle_pair(Pair a, int lane) {
 }
 #endif
 
-// Moves sums of a row from the angles' own columns to the superpixels' centres: three times a site's and once its
-// neighbour's, which is to the right for the angle of the low lane and to the left for the other. A copy
+// Moves sums of a row from the angles' own columns to the superpixels' centers: three times a site's and once its
+// neighbor's, which is to the right for the angle of the low lane and to the left for the other. A copy
 // where angles stay at their own sites.
-template <int LINE> DEVICE void co_site(const LanePosition &at, const Colours &from, Colours &to) {
+template <int LINE> DEVICE void co_site(const LanePosition &at, const Colors &from, Colors &to) {
   constexpr Weight one = weight(1), three = weight(3);
   Pair left[3], right[3];
 #pragma unroll
@@ -63,7 +63,7 @@ template <int LINE> DEVICE void co_site(const LanePosition &at, const Colours &f
 }
 
 // The luma of a line's sites. LINE: of the line on the lattice.
-template <int LINE> DEVICE void luma_of_line(const Colours &v, Luma &y) {
+template <int LINE> DEVICE void luma_of_line(const Colors &v, Luma &y) {
   constexpr Weight green = weight(LUMA_GREEN / LUMA_RED);
 #pragma unroll
   for (int i = 0; i < SITES; i++) {
@@ -74,11 +74,11 @@ template <int LINE> DEVICE void luma_of_line(const Colours &v, Luma &y) {
   }
 }
 // The luma of a line's sites, of either row parity, arranged for differences of orthogonal angles: lanes of the lower
-// row are exchanged. beside: the neighbours' that co-siting adds.
-struct Neighbours {
+// row are exchanged. beside: the neighbors' that co-siting adds.
+struct Neighbors {
   Luma own, beside;
 };
-DEVICE void arrange(const LanePosition &at, const Luma &upper, const Luma &lower, Neighbours &up, Neighbours &low) {
+DEVICE void arrange(const LanePosition &at, const Luma &upper, const Luma &lower, Neighbors &up, Neighbors &low) {
   Pair left = highs(upper[SITES - 1], lower[SITES - 1]), right = lows(upper[0], lower[0]);
   if (CO_SITED) {
     left = shuffle_pair(left, at.lane - 1);
@@ -104,8 +104,8 @@ DEVICE void arrange(const LanePosition &at, const Luma &upper, const Luma &lower
 template <bool SUM> DEVICE Pair combined(Pair a, Pair b) { return SUM ? add(a, b) : sub(a, b); }
 // upper, lower: of the row; under: the upper line below; over: the lower line above
 template <bool SUM>
-DEVICE void combine_luma(const Neighbours &upper, const Neighbours &lower, const Neighbours &under,
-                         const Neighbours &over, Luma &out) {
+DEVICE void combine_luma(const Neighbors &upper, const Neighbors &lower, const Neighbors &under, const Neighbors &over,
+                         Luma &out) {
 #pragma unroll
   for (int k = 0; k < SITES; k++) {
     out[k] = combined<SUM>(upper.own[k], lower.own[k]);
@@ -197,10 +197,9 @@ struct Strip {
     }
     return found;
   }
-  // Colours of the two middle lines of a row parity. FIRST: parity of the upper one's line on the lattice.
+  // Colors of the two middle lines of a row parity. FIRST: parity of the upper one's line on the lattice.
   template <int FIRST>
-  DEVICE void debayer_two(int parity, Colours &upper, Colours &lower, LineLuma &upper_luma,
-                          LineLuma &lower_luma) const {
+  DEVICE void debayer_two(int parity, Colors &upper, Colors &lower, LineLuma &upper_luma, LineLuma &lower_luma) const {
     Sites v[6];
     read<0>(parity, v);
     debayer_line<FIRST>(v[0], v[1], v[2], v[3], v[4], upper, upper_luma);
@@ -208,7 +207,7 @@ struct Strip {
     scale<FIRST>(upper);
     scale<1 - FIRST>(lower);
   }
-  template <int LINE> static DEVICE void scale(Colours &v) {
+  template <int LINE> static DEVICE void scale(Colors &v) {
 #pragma unroll
     for (int n = 0; n < 3 * SITES; n++)
       if (unit_of<LINE>(n / 3, n % 3) == 2)
@@ -216,8 +215,8 @@ struct Strip {
   }
 };
 
-// A line on the place of its neighbour: the other line's units. FROM: parity of the line.
-template <int FROM> DEVICE void reflect_line(const Colours &from, Colours &to) {
+// A line on the place of its neighbor: the other line's units. FROM: parity of the line.
+template <int FROM> DEVICE void reflect_line(const Colors &from, Colors &to) {
   constexpr Weight one = weight(1);
 #pragma unroll
   for (int n = 0; n < 3 * SITES; n++)
@@ -225,7 +224,7 @@ template <int FROM> DEVICE void reflect_line(const Colours &from, Colours &to) {
         mul(from[n / 3][n % 3], times(one, unit_of<FROM>(n / 3, n % 3), unit_of<1 - FROM>(n / 3, n % 3)));
 }
 // 3 a + b for a line and the next one. LINE: parity of a.
-template <int LINE> DEVICE Pair towards(const Colours &a, const Colours &b, int n) {
+template <int LINE> DEVICE Pair toward(const Colors &a, const Colors &b, int n) {
   constexpr Weight three = weight(3);
   const int i = n / 3, c = n % 3;
   return fma(a[i][c], times(three, unit_of<LINE>(i, c), unit_of<1 - LINE>(i, c)), b[i][c]);
@@ -233,8 +232,8 @@ template <int LINE> DEVICE Pair towards(const Colours &a, const Colours &b, int 
 
 // The upper line of the next row, and the lower line of the row before, which co-siting reads.
 struct Carried {
-  Colours upper, lower;
-  Neighbours upper_luma, lower_luma;
+  Colors upper, lower;
+  Neighbors upper_luma, lower_luma;
   LineLuma upper_steps, lower_steps; // in integers
 };
 
@@ -253,7 +252,7 @@ DEVICE void begin(const Strip &strip, Carried &carried) {
     luma_of_line<1>(carried.lower, lower);
   }
   if (strip.at.y == 0) { // the picture is reflected: above its first row of a parity is that row itself
-    Colours first;
+    Colors first;
     debayer_line<0>(v[2], v[3], v[4], v[5], v[2], first, carried.lower_steps);
     Strip::scale<0>(first);
     if (IN_PAIRS) luma_of_line<0>(first, lower);
@@ -267,7 +266,7 @@ DEVICE void begin(const Strip &strip, Carried &carried) {
 // What a step finds of one row: sums over all angles, sums by row parity for images of angles, and luma of differences
 // and sums of orthogonal angles, or that of all lines in integers. Co-sited along y only, except for the luma of pairs.
 struct RowValues {
-  Colours all, upper, lower;
+  Colors all, upper, lower;
   Luma difference, sum;
   RowLuma luma;
 };
@@ -275,9 +274,9 @@ struct RowValues {
 // Both rows of a step, co-sited.
 DEVICE void find_co_sited(const Strip &strip, int row, Carried &carried, RowValues (&out)[2]) {
   constexpr int UPPER_LINES = (HEIGHT + 1) / 2;
-  Colours upper[2], lower[2]; // of the upper one, those below the rows
+  Colors upper[2], lower[2]; // of the upper one, those below the rows
   Luma upper_luma[2], lower_luma[2];
-  Colours row_itself;
+  Colors row_itself;
   if (UPPER_LINES % 2) reflect_line<0>(carried.upper, row_itself); // or else the picture does not end behind it
   LineLuma upper_steps[2], lower_steps[2];
   strip.debayer_two<0>(1, lower[0], lower[1], lower_steps[0], lower_steps[1]);
@@ -289,12 +288,12 @@ DEVICE void find_co_sited(const Strip &strip, int row, Carried &carried, RowValu
   for (int n = 0; n < 3 * SITES; n++) {
     const int i = n / 3, c = n % 3;
     if (WANT_ANGLES) {
-      out[0].lower[i][c] = towards<0>(lower[0], carried.lower, n);
+      out[0].lower[i][c] = toward<0>(lower[0], carried.lower, n);
     } else {
       carried.upper[i][c] = add(carried.upper[i][c], lower[0][i][c]);
-      out[0].all[i][c] = towards<0>(carried.upper, carried.lower, n);
+      out[0].all[i][c] = toward<0>(carried.upper, carried.lower, n);
     }
-    out[1].lower[i][c] = towards<1>(lower[1], lower[0], n);
+    out[1].lower[i][c] = toward<1>(lower[1], lower[0], n);
     carried.lower[i][c] = lower[1][i][c];
   }
   strip.debayer_two<1>(0, upper[0], upper[1], upper_steps[0], upper_steps[1]);
@@ -315,9 +314,9 @@ DEVICE void find_co_sited(const Strip &strip, int row, Carried &carried, RowValu
 #pragma unroll
   for (int n = 0; n < 3 * SITES; n++) {
     const int i = n / 3, c = n % 3;
-    const Pair below = towards<1>(upper[0], upper[1], n);
+    const Pair below = toward<1>(upper[0], upper[1], n);
     if (WANT_ANGLES) {
-      out[0].upper[i][c] = towards<0>(carried.upper, upper[0], n);
+      out[0].upper[i][c] = toward<0>(carried.upper, upper[0], n);
       out[1].upper[i][c] = below;
       out[0].all[i][c] = add(out[0].upper[i][c], out[0].lower[i][c]);
     } else {
@@ -335,7 +334,7 @@ DEVICE void find_co_sited(const Strip &strip, int row, Carried &carried, RowValu
   if (!IN_PAIRS) return;
   luma_of_line<1>(upper[0], upper_luma[0]);
   luma_of_line<0>(upper[1], upper_luma[1]);
-  Neighbours up[2], low[2];
+  Neighbors up[2], low[2];
   arrange(strip.at, upper_luma[0], lower_luma[0], up[0], low[0]);
   combine_luma<false>(carried.upper_luma, low[0], up[0], carried.lower_luma, out[0].difference);
   if (OUT_SUMS) combine_luma<true>(carried.upper_luma, low[0], up[0], carried.lower_luma, out[0].sum);
@@ -363,7 +362,7 @@ DEVICE void find_at_own_sites(const Strip &strip, RowValues (&out)[2]) {
   luma_of_line<1>(out[1].lower, lower[1]);
 #pragma unroll
   for (int r = 0; r < 2; r++) {
-    Neighbours up, low;
+    Neighbors up, low;
     arrange(strip.at, upper[r], lower[r], up, low);
     combine_luma<false>(up, low, up, low, out[r].difference);
     if (OUT_SUMS) combine_luma<true>(up, low, up, low, out[r].sum);

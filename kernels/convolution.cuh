@@ -35,7 +35,7 @@ template <typename Taps> struct Sliding {
   }
 };
 
-// N neighbouring values of a convolved line. line: RADIUS values before the first of them, aligned to 16 bytes.
+// N neighboring values of a convolved line. line: RADIUS values before the first of them, aligned to 16 bytes.
 template <typename Taps, int N> DEVICE void convolve(const float *line, float (&out)[N]) {
   constexpr int SPAN = N + 2 * Taps::RADIUS;
   float value[SPAN];
@@ -90,7 +90,7 @@ template <int N> struct Bands {
 template <typename Taps, int LINE_WIDTH, int N>
 DEVICE Bands<N> make_bands(const HalfTaps<Taps> &taps, int x, int lane, int zero) {
   const int g = lane >> 2, t = lane & 3;
-  // The taps at two neighbouring distances come from the lane that holds them: from -16 on, where both are zero, to 15.
+  // The taps at two neighboring distances come from the lane that holds them: from -16 on, where both are zero, to 15.
   const u32 held = (u32)taps.at[abs(lane - 16)] | (u32)taps.at[abs(lane - 15)] << 16;
   auto two_taps = [&](int distance) { return shuffle(held, max(-16, min(distance, 15)) + 16); };
   Bands<N> bands;

@@ -9,7 +9,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 // One lane's elements of the matrices that a warp multiplies on tensor cores, with lane = 4 g + t (PTX ISA,
-// mma.m16n8k16). A word holds two halves of neighbouring columns (A) or rows (B).
+// mma.m16n8k16). A word holds two halves of neighboring columns (A) or rows (B).
 struct MatrixA { // 16 x 16: rows g and g + 8 at columns 2t, 2t + 1 (words 0, 1), and at 2t + 8, 2t + 9 (words 2, 3)
   u32 word[4];
 };

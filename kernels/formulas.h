@@ -1,11 +1,11 @@
 // The formula of every product, at one pixel and once: for the CUDA kernels, in float and in pairs of half
-// (`pair.cuh`), and for the CPU's loops (`cpu/polarimetry.hpp`), which the compiler vectorises.
+// (`pair.cuh`), and for the CPU's loops (`cpu/polarimetry.hpp`), which the compiler vectorizes.
 //
 // Intensities may have any unit; `mean` is S0/2. What processors evaluate in different ways is a primitive, of which
 // each has its own. Numbers of a method come from polar_pipeline/coefficients.py, as definitions.
 #pragma once
 
-// The components of the light, which `component` computes of each colour.
+// The components of the light, which `component` computes of each color.
 #define LIGHT_COMPONENTS(EACH) EACH(UNPOLARIZED) EACH(POLARIZED) EACH(POLARIZER)
 #define COUNT_COMPONENT(NAME) +1
 constexpr int COMPONENTS = LIGHT_COMPONENTS(COUNT_COMPONENT);
@@ -177,10 +177,10 @@ FORMULA float half_direction(float s1, float s2) {
 }
 #endif
 
-// ---- images in colour
+// ---- images in color
 
 // By HSV (Smith 1978) with the AoLP as hue, from 0 to 6, DoLP as saturation, and S0/2 as value: what the hue takes from
-// red, green or blue, as a share of the value's coloured part.
+// red, green or blue, as a share of the value's colored part.
 template <int CHANNEL> FORMULA float taken_by_hue(float hue) {
   return CHANNEL == 0 ? unit_range(2 - magnitude(hue - 3)) : unit_range(magnitude(hue - 2 * CHANNEL) - 1);
 }
@@ -199,11 +199,11 @@ FORMULA void preview_pairs(u32 folded, u32 sign, u32 depth, u32 value, u32 (&rgb
   for (int c = 0; c < 3; c++) rgb[c] = half2_fma(taken[c], depth, value);
 }
 #endif
-// By maps of 256 colours: where AoLP and DoLP are among them, not rounded, and colours of AoLP mixed with a grey level.
+// By maps of 256 colors: where AoLP and DoLP are among them, not rounded, and colors of AoLP mixed with a gray level.
 FORMULA float place_of_aolp(float turns) { return 256 * turns; } // wraps
 FORMULA float place_of_dolp(float degree) { return 255 * degree; }
 FORMULA u32 color_index(float place) { return rounded(place) & 255; }
-FORMULA u32 faded_level(float color, float degree, const float (&fading)[2]) { // grey level, least share of colour
+FORMULA u32 faded_level(float color, float degree, const float (&fading)[2]) { // gray level, least share of color
   return rounded(fused(larger(degree, fading[1]), color - fading[0], fading[0])) & 255;
 }
 

@@ -6,7 +6,7 @@
 // OUTPUT_NAMES, and for each of them OUT_<NAME>: 0 not wanted, 1 uint8 display encoding, 2 float32, 3 uint16: the same
 // with 65535 for 255. SUMS are (I0 + I90)/2 and (I45 + I135)/2 of the luma, S0 is S0/2 of the luma: what SSIM compares,
 // as uint16 with a full scale of SSIM_FULL. DIFFERENCES, MEANS and EXCESSES are S1 and S2, S0/2, and
-// (I0 + I90 - I45 - I135)/4 of each colour, in planes of their own: what `transform` interpolates; 3 is float16 for
+// (I0 + I90 - I45 - I135)/4 of each color, in planes of their own: what `transform` interpolates; 3 is float16 for
 // them.
 #ifndef OUTPUT_NAMES
 #error "OUTPUT_NAMES and OUT_<NAME> are missing: work.output_defines() makes them"
@@ -36,7 +36,7 @@ struct FrameArguments {
   // ---- read with OUT_POLARIZER only
   float polarizer[2]; // by what the polarizer multiplies S1 and S2: cosine and sine of its angle, doubled
   // ---- read with OUT_AOLP_COLOR only
-  float fading[2]; // grey level that colours fade to, and the least share of colour; else DoLP is the share
+  float fading[2]; // gray level that colors fade to, and the least share of color; else DoLP is the share
 };
 
 // ---- what the kernel is compiled for (polar_pipeline/cuda/arguments.py makes these definitions)

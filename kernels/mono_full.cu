@@ -3,7 +3,7 @@
 //
 // A thread takes 16 pixels along x and ROWS along y. With C the pixel's own sample, H, V and D the restored values of
 // the angles of its row, its column and the diagonals: S0/2 is their mean, and (S1, S2) is (C - D, H - V), up to signs
-// and order that depend on the place in the 2x2 tile only, since diagonal neighbours are orthogonal. Even and odd
+// and order that depend on the place in the 2x2 tile only, since diagonal neighbors are orthogonal. Even and odd
 // columns are kept apart, so that both lanes of a half2 lie at the same place. Bilinear, C - D and H - V are exact in
 // quarters of a level. The gradient adds the pixel's detail to H, V and D, each limited to full scale.
 #include "mono_full_lines.cuh"
@@ -23,7 +23,7 @@ static_assert(!COLOR && !HALF_RESOLUTION && (DEMOSAIC == METHOD_BILINEAR || IS_G
 static_assert(!WANT_ANGLES && !OUT_STOKES && !OUT_SUMS && !OUT_S0 && OUT_INTENSITY < 2 && OUT_DOLP < 2 && OUT_AOLP < 2,
               "see KERNELS in polar_pipeline/cuda/kernels.py");
 
-constexpr int STAGE_BYTES = OUT_PREVIEW ? sizeof(StagedColours) : 0; // of a warp
+constexpr int STAGE_BYTES = OUT_PREVIEW ? sizeof(StagedColors) : 0; // of a warp
 static_assert(THREADS / 32 * STAGE_BYTES <= SHARED_BYTES, "the schedule reserves too little shared memory");
 
 // Two pixels at one place of the tile. sum: of four angles, FOUR_FULL at full scale; s1, s2 in the same unit.
@@ -31,7 +31,7 @@ struct Stokes {
   Pair sum, s1, s2;
 };
 constexpr double FOUR_FULL = IS_GRADIENT ? 4 : 4 * 4 * 255 * SUBNORMAL_UNIT;
-// What surrounds two pixels, as sums: of the row's two neighbours, the column's two, the four diagonal ones, and the
+// What surrounds two pixels, as sums: of the row's two neighbors, the column's two, the four diagonal ones, and the
 // four of the same angle.
 struct Around {
   Pair row, column, diagonal, axial;
@@ -88,7 +88,7 @@ DEVICE Encoded encode(const Stokes &v) {
   return out;
 }
 
-// Sums over a row's neighbours, of 16 pixels. above, under: next to the row; above2, under2: the lines beyond these.
+// Sums over a row's neighbors, of 16 pixels. above, under: next to the row; above2, under2: the lines beyond these.
 struct RowSums {
   Around even[4], odd[4];
 };
@@ -126,7 +126,7 @@ struct RowBytes {
   u32 low[4]; // bit 7 of a byte: dark
 };
 // Computes and stages four pixels: two even ones and the odd ones beside them.
-DEVICE void make_four(const Stokes &e, const Stokes &o, Pair threshold, int k, int lane, StagedColours &preview,
+DEVICE void make_four(const Stokes &e, const Stokes &o, Pair threshold, int k, int lane, StagedColors &preview,
                       RowBytes &row) {
   const Encoded a = encode(e), b = encode(o);
   row.mean[k] = permute(a.mean, b.mean, 0x6240);
@@ -143,7 +143,7 @@ DEVICE void make_four(const Stokes &e, const Stokes &o, Pair threshold, int k, i
 }
 
 // Takes what invalid pixels do not have: this is rare. invalid: bit 7 of their bytes.
-DEVICE void drop_invalid(const u32 (&invalid)[4], int lane, StagedColours &preview, RowBytes &row) {
+DEVICE void drop_invalid(const u32 (&invalid)[4], int lane, StagedColors &preview, RowBytes &row) {
 #pragma unroll
   for (int k = 0; k < 4; k++) {
     const u32 keep = ~((invalid[k] >> 7) * 255u);
@@ -157,7 +157,7 @@ DEVICE void drop_invalid(const u32 (&invalid)[4], int lane, StagedColours &previ
 }
 
 // index: of the thread's first pixel in the frame, or NOWHERE
-DEVICE void store_row(const FrameArguments &frame, const RowBytes &row, const StagedColours &preview, int lane,
+DEVICE void store_row(const FrameArguments &frame, const RowBytes &row, const StagedColors &preview, int lane,
                       u32 index) {
   const size_t base = (size_t)blockIdx.z * height_of(frame) * width_of(frame); // of this frame
   auto store_bytes = [&](int output, const u32(&w)[4]) {
@@ -168,7 +168,7 @@ DEVICE void store_row(const FrameArguments &frame, const RowBytes &row, const St
   if (OUT_AOLP == 1) store_bytes(AOLP, row.turns);
   if (!OUT_PREVIEW) return;
   sync_warp();
-  store_colours_staged((u8 *)frame.out[PREVIEW] + 3 * base, preview, lane, index);
+  store_colors_staged((u8 *)frame.out[PREVIEW] + 3 * base, preview, lane, index);
   sync_warp();
 }
 
@@ -176,7 +176,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_full(const Fr
   SHARED_MEMORY(memory);
   launch_dependents();
   const int across = width_of(frame) / THREAD_PIXELS, lane = threadIdx.x % 32;
-  StagedColours &preview = *(StagedColours *)(memory + threadIdx.x / 32 * STAGE_BYTES);
+  StagedColors &preview = *(StagedColors *)(memory + threadIdx.x / 32 * STAGE_BYTES);
   const u32 id = blockIdx.x * THREADS + threadIdx.x, strip = id / across;
   const int y0 = strip * ROWS, x = (id - strip * across) * THREAD_PIXELS;
   Line lines[ROWS + 2 * REACH];

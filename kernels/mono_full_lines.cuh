@@ -45,7 +45,7 @@ DEVICE void load_lines(const FrameArguments &frame, int y, int x, Line (&lines)[
   }
 }
 
-// The even and odd columns of a line, two a word, and the neighbours outside (in the high lane to the left, in the low
+// The even and odd columns of a line, two a word, and the neighbors outside (in the high lane to the left, in the low
 // one to the right), as subnormal halves.
 struct Columns {
   Pair even[4], odd[4], even_left, odd_left, even_right, odd_right;
@@ -83,9 +83,9 @@ DEVICE void saturated_bytes(const FrameArguments &frame, int first, int last, in
 // full
 
 constexpr u32 NOWHERE = 0xffffffffu;
-typedef u32 StagedColours[32 * 12]; // of a lane's 16 pixels, twelve words
+typedef u32 StagedColors[32 * 12]; // of a lane's 16 pixels, twelve words
 // index: of the lane's first pixel, or NOWHERE
-DEVICE void store_colours_staged(u8 *image, const StagedColours &stage, int lane, u32 index) {
+DEVICE void store_colors_staged(u8 *image, const StagedColors &stage, int lane, u32 index) {
 #pragma unroll
   for (int i = 0; i < 3; i++) {
     const int unit = 32 * i + lane, owner = unit / 3;

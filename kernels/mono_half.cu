@@ -1,10 +1,10 @@
-// Mono, half resolution: every format and width, every product but colours by maps; angles co-sited (bilinear), or each
+// Mono, half resolution: every format and width, every product but colors by maps; angles co-sited (bilinear), or each
 // at its own site. 1.9 times as fast as `tile` on an H200: intensity, angles, DoLP and AoLP in bytes 4.6 instead of 8.5
 // us.
 //
 // A thread takes PIXELS superpixels along x and ROWS along y and loads all its lines first. The two numbers of a
 // superpixel on a line are the lanes of a word (`mono_half_lines.cuh`). Each of the four angles is moved to the
-// superpixel's centre by the weights 9 3 / 3 1, as 3a + b down and then along, which is exact in integers. Sums and
+// superpixel's center by the weights 9 3 / 3 1, as 3a + b down and then along, which is exact in integers. Sums and
 // differences of the angles are exact too; products are floats, and pairs of half where they become bytes
 // (`mono_half_products.cuh`), whatever the precision.
 //
@@ -26,9 +26,9 @@ struct Shared {
 };
 static_assert(STAGE_BYTES == 0 || sizeof(Shared) <= SHARED_BYTES, "the schedule reserves too little shared memory");
 
-// The superpixels of a line, moved to their centres: 3a + b towards the other line, then along.
+// The superpixels of a line, moved to their centers: 3a + b toward the other line, then along.
 DEVICE void co_site(const Line &own, const Line &other, Site (&out)[PIXELS]) {
-  Site down[PIXELS + 2]; // and the neighbours
+  Site down[PIXELS + 2]; // and the neighbors
 #pragma unroll
   for (int k = 0; k < PIXELS; k++) down[k + 1] = three_to_one(site_of(own, k), site_of(other, k));
   set_odd(down[0], 3u * own.left + other.left);

@@ -2,11 +2,11 @@
 // site. 2.3 times as fast as `tile` on an H200: intensity, DoLP and AoLP in bytes 6.5 instead of 15.0 us.
 //
 // The lanes of a warp stand side by side, each on four superpixels, and move down ROWS rows; the outermost lanes only
-// give their neighbours what co-siting needs, and the chunks of four superpixels of all strips are numbered on. A pixel
+// give their neighbors what co-siting needs, and the chunks of four superpixels of all strips are numbered on. A pixel
 // is corrected by its own superpixel (`mono_half_correct.cuh`), and so a strip begins and ends one row of superpixels
 // further out. Loading is a row ahead.
 //
-// Values are pairs of neighbouring superpixels. Each of the four angles is moved to the superpixel's centre by the
+// Values are pairs of neighboring superpixels. Each of the four angles is moved to the superpixel's center by the
 // weights 9 3 / 3 1, as 3a + b down and then along, which are not divided: full scale is then 16.
 #define UNIT_LEVELS (CO_SITED ? 15.9375f : 255.0f)
 #include "mono_half_correct.cuh"
@@ -17,12 +17,12 @@ static_assert(!COLOR && HALF_RESOLUTION && CALIBRATED && (!CO_SITED || DEMOSAIC 
                   WIDTH % 8 == 0 && HEIGHT % 2 == 0,
               "see KERNELS in polar_pipeline/cuda/kernels.py");
 
-// Selectors of `permute`: of neighbours in two pairs of half, and where reflection puts a lane's own value there.
+// Selectors of `permute`: of neighbors in two pairs of half, and where reflection puts a lane's own value there.
 constexpr u32 BESIDE = 0x5432, MIRRORED_LEFT = 0x5454, MIRRORED_RIGHT = 0x3232;
 constexpr int LANES = 30; // of a warp, that store what they make
 constexpr int ACROSS = OUT_WIDTH / PIXELS, CHUNKS = ACROSS * ((OUT_HEIGHT + ROWS - 1) / ROWS);
 
-// Where a lane works: its first superpixel; whether it stores; and how it takes the neighbours of its row: from the
+// Where a lane works: its first superpixel; whether it stores; and how it takes the neighbors of its row: from the
 // lanes beside it, or at the picture's border from its own, by reflection.
 struct LanePosition {
   int y, x;
@@ -57,8 +57,8 @@ DEVICE Pair beside_right(const LanePosition &at, Pair own, Pair right) {
 // 3a + b
 DEVICE Pair three_to_one(Pair a, Pair b) { return fma(a, splat(3), b); }
 
-// The angles of a row of superpixels, moved to their centres. ROW: of the superpixel; own, other: the raw line of this
-// row, and the one that it moves towards.
+// The angles of a row of superpixels, moved to their centers. ROW: of the superpixel; own, other: the raw line of this
+// row, and the one that it moves toward.
 template <int ROW>
 DEVICE void co_site(const LanePosition &at, const Pair (&own)[2][2], const Pair (&other)[2][2], Angles &angle) {
   Pair even[2], odd[2];

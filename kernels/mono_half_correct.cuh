@@ -11,7 +11,7 @@ struct LoadedRow {
   Line line[2];
   u32 code[2][2 * PIXELS];
 };
-// The same, corrected: by row and column within a superpixel; pairs of neighbouring superpixels.
+// The same, corrected: by row and column within a superpixel; pairs of neighboring superpixels.
 struct CorrectedRow {
   Pair at[2][2][PIXELS / 2];
 };
@@ -47,7 +47,7 @@ DEVICE u32 saturated_superpixels(const LoadedRow &row) { // few rows have one
 
 constexpr bool IN_HALVES = HALF_PRECISION && RAW_FORMAT == RAW_U8;
 #if HALF_PRECISION && RAW_FORMAT == RAW_U8
-// The correction of bytes in pairs of half: of the same pixel of two neighbouring superpixels.
+// The correction of bytes in pairs of half: of the same pixel of two neighboring superpixels.
 //
 // A byte is exact in half, and what the correction adds to it is small. That alone is computed, to the last sum: so the
 // corrected value is rounded once.

@@ -45,7 +45,7 @@ DEVICE void set_odd(Words &site, u32 number) { site.odd = number; }
 // 3a + b, which moves a line or a column by a quarter of the distance of two
 DEVICE Lanes three_to_one(Lanes a, Lanes b) { return Lanes{3u * a.both + b.both}; }
 DEVICE Words three_to_one(Words a, Words b) { return Words{3u * a.even + b.even, 3u * a.odd + b.odd}; }
-// what the columns of a superpixel move towards: the even one to the right, the odd one to the left
+// what the columns of a superpixel move toward: the even one to the right, the odd one to the left
 DEVICE Lanes beside(Lanes left, Lanes right) { return Lanes{permute(right.both, left.both, 0x7610)}; }
 DEVICE Words beside(Words left, Words right) { return Words{right.even, left.odd}; }
 // The number of a column as a float above 2^23, whose last bit is the unit.
@@ -54,7 +54,7 @@ constexpr u32 OFFSET_BITS = 0x4B000000;
 template <int ODD> DEVICE u32 offset_bits(Lanes site) { return permute(site.both, OFFSET_BITS, ODD ? 0x7632 : 0x7410); }
 template <int ODD> DEVICE u32 offset_bits(Words site) { return (ODD ? site.odd : site.even) | OFFSET_BITS; }
 
-// One raw line of a thread, and where angles are interpolated its neighbours on either side.
+// One raw line of a thread, and where angles are interpolated its neighbors on either side.
 struct Line {
   u32 w[LINE_WORDS], left = 0, right = 0;
 };

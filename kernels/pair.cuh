@@ -1,4 +1,4 @@
-// Values of two neighbouring pixels, or of two neighbouring superpixels, as one number: a word of two halves, or two
+// Values of two neighboring pixels, or of two neighboring superpixels, as one number: a word of two halves, or two
 // floats with HALF_PRECISION 0. Intensities are in 32 levels: full scale is 255/32. A power of two, so that 8-bit
 // samples and their small sums are exact in half, and so chosen that ADR's squares and products of roughness stay
 // within half's range.
@@ -117,7 +117,7 @@ DEVICE Pair fma_clip(Pair a, Pair b, Pair c) { return minimum(half2_fma_relu(a, 
 DEVICE Pair add_clip(Pair a, Pair b) { return fma_clip(a, splat(1), b); } // an addition has no clamp
 #else
 DEVICE Pair fma_clip(Pair a, Pair b, Pair c) { return clip(fma(a, b, c)); }
-DEVICE Pair add_clip(Pair a, Pair b) { return clip(add(a, b)); } // as a multiply-add, ADR in colour spills on sm_72
+DEVICE Pair add_clip(Pair a, Pair b) { return clip(add(a, b)); } // as a multiply-add, ADR in color spills on sm_72
 #endif
 DEVICE Pair reciprocal(Pair a) { return pair(fast_rcp(low(a)), fast_rcp(high(a))); }
 #if HALF_PRECISION

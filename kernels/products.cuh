@@ -179,7 +179,7 @@ DEVICE void store_component(const FrameArguments &frame, const OutputPosition &a
     }
   store_image<TYPE>(frame.out[COMPONENT], at, v);
 }
-// The products of each colour: intensity, and components of the light.
+// The products of each color: intensity, and components of the light.
 DEVICE void store_light(const FrameArguments &frame, const OutputPosition &at, const Combinations &of) {
   if (OUT_INTENSITY) store_image<OUT_INTENSITY>(frame.out[INTENSITY], at, of.mean);
 #define STORE_COMPONENT(NAME) store_component<NAME, OUT_##NAME>(frame, at, of);
@@ -192,7 +192,7 @@ struct Polarization {
   Pair s0[2], s1[2], s2[2];                    // s0: S0/2
   float tangent[4], dolp[4], turns[4], s0f[4]; // tangent: of the folded AoLP; turns: AoLP/pi; s0f: S0/2
 };
-// of three colours, or of the only one
+// of three colors, or of the only one
 DEVICE Polarization polarization_of(const Combinations &of) {
   Polarization p = {{luma_of<0>(of.mean), luma_of<1>(of.mean)}, {}, {}, {}, {}, {}, {}};
   p.s1[0] = luma_of<0>(of.s1);
@@ -227,7 +227,7 @@ DEVICE void store_preview(const FrameArguments &frame, const OutputPosition &at,
             low_bytes(b[0], b[1], b[2], b[3]));
 }
 
-// Stores the colours of four pixels, 0xbbggrr; invalid ones are black.
+// Stores the colors of four pixels, 0xbbggrr; invalid ones are black.
 DEVICE void store_colors(void *image, const OutputPosition &at, u32 (&color)[4], u32 invalid) {
   u32 w[3];
 #pragma unroll
@@ -241,7 +241,7 @@ DEVICE void store_colors(void *image, const OutputPosition &at, u32 (&color)[4],
 }
 #if OUT_AOLP_COLOR
 CONSTANT_MEMORY u32 aolp_color_map[256] = AOLP_COLOR_MAP;
-// AoLP by its map, mixed with a grey level
+// AoLP by its map, mixed with a gray level
 DEVICE void store_aolp_color(const FrameArguments &frame, const OutputPosition &at, const Polarization &p,
                              u32 invalid) {
   u32 color[4];
@@ -318,7 +318,7 @@ DEVICE void store_sums(const FrameArguments &frame, const OutputPosition &at, co
 }
 
 // ---- what `transform` interpolates (`transform.cuh`): S1 and S2, S0/2, and `excess`, in the units of pairs, as halves
-// or floats. Why a pixel is invalid is in the last bits of S1 and S2 of its first colour: saturated, and dark.
+// or floats. Why a pixel is invalid is in the last bits of S1 and S2 of its first color: saturated, and dark.
 constexpr u32 LAST_BITS = 0x00010001u;
 // two halves with both bits 0: the nearest such halves, of two the even one
 DEVICE u32 without_last_bits(u32 halves) { return (halves + (halves >> 1 & LAST_BITS)) & ~LAST_BITS; }
@@ -359,7 +359,7 @@ DEVICE void plane_values(const Pair (&of)[2], Pair (&to)[2]) {
 #pragma unroll
   for (int k = 0; k < 2; k++) to[k] = UNIT_LEVELS == 32 ? of[k] : mul(of[k], splat(UNIT_LEVELS / 32));
 }
-// The planes of each colour, one after the other.
+// The planes of each color, one after the other.
 DEVICE void store_planes(const FrameArguments &frame, const OutputPosition &at, const Combinations &of, u32 saturated,
                          u32 dark) {
   const size_t plane = (size_t)out_width(frame) * out_height(frame);
@@ -395,7 +395,7 @@ DEVICE constexpr float noise_gain(int, int index) {
 }
 #endif
 
-// Row and column of the output, each modulo NOISE_PERIOD; `intensity(colour, polarizer)` of the pixel.
+// Row and column of the output, each modulo NOISE_PERIOD; `intensity(color, polarizer)` of the pixel.
 template <int COLUMN, class Intensity>
 DEVICE void find_covariance(int row, float shot, float dark, Intensity intensity, Covariance &to) {
   float term[6] = {}; // elements 11, 12, 22, 10, 20 and 00

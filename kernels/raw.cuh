@@ -9,7 +9,7 @@ DEVICE int reflect(int i, int size) {
   i = i < 0 ? -i : i >= size ? 2 * (size - 1) - i : i;
   return max(0, min(i, size - 1));
 }
-// reflect-101 on each lattice of stride 2: -1 is 3, -2 is 2. Keeps the phase of a 4x4 colour tile.
+// reflect-101 on each lattice of stride 2: -1 is 3, -2 is 2. Keeps the phase of a 4x4 color tile.
 DEVICE int lattice_reflect(int i, int size) {
   int phase = i & 1, count = (size - phase + 1) >> 1;
   return 2 * reflect((i - phase) >> 1, count) + phase;

@@ -50,7 +50,7 @@ static_assert(BLOCK % PIECE_X == 0 && BLOCK % PIECE_Y == 0 && ROWS % PIECE_Y == 
 struct Window {
   static constexpr int RADIUS = SSIM_RADIUS;
   static CONSTANT float at(int distance) {
-    constexpr float taps[] = {SSIM_TAPS}; // from the centre outwards
+    constexpr float taps[] = {SSIM_TAPS}; // from the center outwards
     return taps[distance < 0 ? -distance : distance];
   }
   static CONSTANT u32 half_at(int distance) {

@@ -1,4 +1,4 @@
-// How threads store values of neighbouring pixels: their element type, and the pieces of memory that they are stored
+// How threads store values of neighboring pixels: their element type, and the pieces of memory that they are stored
 // in.
 #pragma once
 #include "pair.cuh"

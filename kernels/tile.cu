@@ -1,9 +1,9 @@
 // Every sensor, resolution, method, format and product in one launch. A block loads a tile of the mosaic with its halo
-// into shared memory (`tile_load.cuh`; with a calibration `tile_correct.cuh`), completes the colours there
+// into shared memory (`tile_load.cuh`; with a calibration `tile_correct.cuh`), completes the colors there
 // (`tile_colors.cuh`), interpolates the missing angles (`tile_adaptive.cuh`, `tile_angles.cuh`), and stores the
 // products (`products.cuh`).
 //
-// Values are pairs of neighbouring pixels along x (`pair.cuh`). Tile and picture start at multiples of four pixels, so
+// Values are pairs of neighboring pixels along x (`pair.cuh`). Tile and picture start at multiples of four pixels, so
 // that the tile positions of both lanes, and the Bayer column of each pair, are known at compile time.
 #include "tile_correct.cuh"
 #include "tile_colors.cuh"
@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const FrameArguments f
     sync_block();
   }
 #if COLOR
-  complete_colours(s, y0);
+  complete_colors(s, y0);
   sync_block();
   if (REACH > 0 &&
       (y0 == 0 || x0 == 0 || y0 + TILE_Y + REACH > height_of(frame) || x0 + TILE_X + REACH > width_of(frame))) {

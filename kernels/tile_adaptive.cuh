@@ -4,7 +4,7 @@
 
 #if ADAPTIVE
 
-// the two low-pass filters along x: [4 0 8 0 4]/16 for pixels of the centre's phase, [1 0 7 0 7 0 1]/16 for the others;
+// the two low-pass filters along x: [4 0 8 0 4]/16 for pixels of the center's phase, [1 0 7 0 7 0 1]/16 for the others;
 // times SAME and OTHER, so that the outer taps are 1
 constexpr float SAME = 1 / ADR_SAME_2, OTHER = 1 / ADR_OTHER_3;
 DEVICE Pair smooth_same(Pair a, Pair b, Pair c) { return fma(b, splat(ADR_SAME_0 * SAME), add(a, c)); }
@@ -18,29 +18,29 @@ struct Smooth {
 };
 
 // What stage A finds at a pixel. excess: G - C; energy: four times that of the polarization. Weights of the left of two
-// neighbours, and of the upper one. beyond: the weighted mean of the diagonals minus their plain one, plus half of what
+// neighbors, and of the upper one. beyond: the weighted mean of the diagonals minus their plain one, plus half of what
 // the upper left is more than the lower right.
 struct Detail {
   Pair excess, detail, energy, weight_left, weight_upper, beyond;
 };
-// Weights of the left of two neighbours and of the upper one, from roughnesses, with one division.
+// Weights of the left of two neighbors and of the upper one, from roughnesses, with one division.
 DEVICE void weigh_two(Pair left, Pair right, Pair upper, Pair lower, Pair &weight_left, Pair &weight_upper) {
   const Pair along = add(left, right), upright = add(upper, lower), share = reciprocal_by_fma(mul(along, upright));
   weight_left = mul(mul(right, upright), share);
   weight_upper = mul(mul(lower, along), share);
 }
 
-// Differences between opposite neighbours: left and right, above and under, upper left and lower right, upper right and
+// Differences between opposite neighbors: left and right, above and under, upper left and lower right, upper right and
 // lower left.
 struct Opposite {
   Pair two, down, falling, rising;
 };
-// Roughness towards the first and the second of two opposite neighbours, in two directions: along x and y, or along
+// Roughness toward the first and the second of two opposite neighbors, in two directions: along x and y, or along
 // both diagonals.
 struct Roughness {
   Pair left, right, upper, lower;
 };
-// z: the pixel's own, and those of its neighbours to the right and below; g, e: roughnesses along the axes, and along
+// z: the pixel's own, and those of its neighbors to the right and below; g, e: roughnesses along the axes, and along
 // the diagonals
 DEVICE void weigh(Pair z, Pair right, Pair lower_left, Pair lower, Pair lower_right, const Opposite &of,
                   const Roughness &g, const Roughness &e, Detail &found) {
@@ -79,7 +79,7 @@ DEVICE void restore_detail(const Smooth &smooth, Pair z, Detail &found) {
 // What a pixel's own sample contributes to its missing angles: z, alpha, G - z + alpha e; and 2 (1 - switch).
 struct OwnShare {
   Pair z, alpha, detail, interpolated;
-  // an angle, from the sums of z, G - z and e over the N neighbours that have it, and what stage A adds to it
+  // an angle, from the sums of z, G - z and e over the N neighbors that have it, and what stage A adds to it
   template <int N> DEVICE Pair restore(Pair sum_z, Pair sum_g, Pair sum_e, Pair more) const {
     constexpr double share = 1.0 / N;
     const Pair mean = mul(sum_z, splat(share));
@@ -110,19 +110,19 @@ struct SmoothLine {
   Pair same, other;
 };
 DEVICE SmoothLine smooth_line(const Line &a, const Pair *p, int column) {
-  // the outer lanes of the outermost pairs lack a neighbour; stage B does not read them
+  // the outer lanes of the outermost pairs lack a neighbor; stage B does not read them
   const Pair l3 = straddle(p[column > 1 ? -2 : -1], a.left), r3 = straddle(a.right, p[column < PLANE_P - 2 ? 2 : 1]);
-  return SmoothLine{smooth_same(a.left, a.centre, a.right), smooth_other(l3, a.l1, a.r1, r3)};
+  return SmoothLine{smooth_same(a.left, a.center, a.right), smooth_other(l3, a.l1, a.r1, r3)};
 }
 
-// Roughness towards the neighbours a and b, which are opposite: g(d) = |z(d) - z(-d)| + |C - z(2d)| + 1 level.
-DEVICE void rough(Pair c, Pair across, Pair far_a, Pair far_b, Pair &towards_a, Pair &towards_b) {
+// Roughness toward the neighbors a and b, which are opposite: g(d) = |z(d) - z(-d)| + |C - z(2d)| + 1 level.
+DEVICE void rough(Pair c, Pair across, Pair far_a, Pair far_b, Pair &toward_a, Pair &toward_b) {
   const Pair least = add(absolute(across), splat(LEVEL));
-  towards_a = add(absolute(sub(c, far_a)), least);
-  towards_b = add(absolute(sub(c, far_b)), least);
+  toward_a = add(absolute(sub(c, far_a)), least);
+  toward_b = add(absolute(sub(c, far_b)), least);
 }
 DEVICE Opposite opposite(const Line &above, const Line &own, const Line &under) {
-  return Opposite{sub(own.l1, own.r1), sub(above.centre, under.centre), sub(above.l1, under.r1),
+  return Opposite{sub(own.l1, own.r1), sub(above.center, under.center), sub(above.l1, under.r1),
                   sub(above.r1, under.l1)};
 }
 
@@ -161,19 +161,19 @@ DEVICE void stage_a(Shared &s, int channel, int first, int column) {
     const Pair *p = z + (i + 3) * MOSAIC_P;
     const Line below = read_line(p);
     smooth[(i + 6) % 7] = smooth_line(below, p, column);
-    // k: rows below the centre
+    // k: rows below the center
     auto line_at = [&](int k) -> const Line & { return line[(i + k + 2) % 5]; };
     auto smooth_at = [&](int k) -> const SmoothLine & { return smooth[(i + k + 3) % 7]; };
     const Line &u2 = line_at(-2), &u1 = line_at(-1), &m = line_at(0), &d1 = line_at(1), &d2 = line_at(2);
-    const Pair c = m.centre;
+    const Pair c = m.center;
     const Opposite of = opposite(u1, m, d1);
     Roughness g, e;
     rough(c, of.two, m.left, m.right, g.left, g.right);
-    rough(c, of.down, u2.centre, d2.centre, g.upper, g.lower);
+    rough(c, of.down, u2.center, d2.center, g.upper, g.lower);
     rough(c, of.falling, u2.left, d2.right, e.left, e.right);
     rough(c, of.rising, u2.right, d2.left, e.upper, e.lower);
     Detail found;
-    weigh(c, m.r1, d1.l1, d1.centre, d1.r1, of, g, e, found);
+    weigh(c, m.r1, d1.l1, d1.center, d1.r1, of, g, e, found);
     const bool inside = (u32)(first + i - 2) < (u32)TILE_Y && (u32)(column - 2) < (u32)TILE_P;
     const int at = (first + i - 2) * TILE_P + column - 2; // in the planes without a border
     if (inside) {
@@ -223,7 +223,7 @@ DEVICE void finish_stage_a(Shared &s, int channel, int first, int k) {
 }
 #endif
 
-// Stage B on two neighbouring pairs of a row. Four pairs of a plane around them:
+// Stage B on two neighboring pairs of a row. Four pairs of a plane around them:
 struct Four {
   Pair v[4];
 };
@@ -234,7 +234,7 @@ DEVICE Four read_four(const Pair *p) {
 DEVICE Four add(const Four &a, const Four &b) {
   return Four{{add(a.v[0], b.v[0]), add(a.v[1], b.v[1]), add(a.v[2], b.v[2]), add(a.v[3], b.v[3])}};
 }
-// left neighbour plus right neighbour, of both pairs
+// left neighbor plus right neighbor, of both pairs
 DEVICE void across(const Four &f, Pair (&out)[2]) {
   const Pair l = straddle(f.v[0], f.v[1]), m = straddle(f.v[1], f.v[2]), r = straddle(f.v[2], f.v[3]);
   out[0] = add(l, m);

@@ -64,7 +64,7 @@ template <int ROW> DEVICE void full_angles(const Shared &s, int y, int k, Angles
 #else
 #if RESTORES && DEMOSAIC == METHOD_BILINEAR
 // Four superpixels, raw row y, pair k. The mean of an angle's four bilinear values is 9 3 / 3 1 on its own lattice,
-// towards the superpixel's centre.
+// toward the superpixel's center.
 DEVICE void half_angles(const Shared &s, int channel, int y, int k, Pair (&angle)[4][2]) {
 #pragma unroll
   for (int i = 0; i < 2; i++) {
@@ -163,10 +163,10 @@ DEVICE void interpolate_adaptively(Shared &s) {
   sync_block();
 #endif
 #if HALF_RESOLUTION
-  constexpr int CENTRES_X = TILE_X / 4, CENTRES_Y = TILE_Y / 2; // pairs of superpixels
-  for (int i = threadIdx.x; i < CHANNELS * CENTRES_Y * CENTRES_X; i += THREADS) {
-    const Item at = item<CHANNELS * CENTRES_Y, CENTRES_X, GROUP_OF_QUADS>(i);
-    store_angles(s, at.line / CENTRES_Y, at.line % CENTRES_Y * 2, 2 * at.column);
+  constexpr int CENTERS_X = TILE_X / 4, CENTERS_Y = TILE_Y / 2; // pairs of superpixels
+  for (int i = threadIdx.x; i < CHANNELS * CENTERS_Y * CENTERS_X; i += THREADS) {
+    const Item at = item<CHANNELS * CENTERS_Y, CENTERS_X, GROUP_OF_QUADS>(i);
+    store_angles(s, at.line / CENTERS_Y, at.line % CENTERS_Y * 2, 2 * at.column);
   }
   sync_block();
 #endif

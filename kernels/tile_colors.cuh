@@ -1,4 +1,4 @@
-// `tile`, second stage on a colour sensor: all three colours at every pixel of the mosaic, from the Bayer lattice of
+// `tile`, second stage on a color sensor: all three colors at every pixel of the mosaic, from the Bayer lattice of
 // each place in the 2x2 tile of polarizers.
 #pragma once
 #include "malvar.cuh"
@@ -7,7 +7,7 @@
 
 #if COLOR
 
-// The colours that a pixel lacks, from its own lattice (neighbours at a stride of two raw pixels). p: the pair in the
+// The colors that a pixel lacks, from its own lattice (neighbors at a stride of two raw pixels). p: the pair in the
 // raw tile; g: the same place in the plane of greens (weighted only).
 constexpr int DOWN = 2 * RAW_P; // one line of the lattice
 struct AtChroma {
@@ -15,7 +15,7 @@ struct AtChroma {
 }; // at red: green and blue; at blue: green and red
 struct AtGreen {
   Pair row, column;
-}; // the colour of its row, and of its column
+}; // the color of its row, and of its column
 
 #if DEBAYER == LATTICE_WEIGHTED // differences to green, linear on the lattice
 DEVICE Pair difference(const Pair *p, const Pair *g, int at) { return sub(p[at], g[at]); }
@@ -42,14 +42,14 @@ DEVICE AtGreen at_green(const Pair *p, const Pair *) {
 DEVICE AtChroma at_chroma(const Pair *p, const Pair *) {
   const Pair near = add(add(p[-1], p[1]), add(p[-DOWN], p[DOWN])),
              far = add(add(p[-2], p[2]), add(p[-2 * DOWN], p[2 * DOWN]));
-  return AtChroma{fma(near, splat(MHC_GREEN_NEAR), fma(far, splat(MHC_GREEN_FAR), mul(p[0], splat(MHC_GREEN_CENTRE)))),
+  return AtChroma{fma(near, splat(MHC_GREEN_NEAR), fma(far, splat(MHC_GREEN_FAR), mul(p[0], splat(MHC_GREEN_CENTER)))),
                   fma(diagonals(p), splat(MHC_ACROSS_DIAGONAL),
-                      fma(far, splat(MHC_ACROSS_FAR), mul(p[0], splat(MHC_ACROSS_CENTRE))))};
+                      fma(far, splat(MHC_ACROSS_FAR), mul(p[0], splat(MHC_ACROSS_CENTER))))};
 }
 DEVICE AtGreen at_green(const Pair *p, const Pair *) {
   const Pair h1 = add(p[-1], p[1]), v1 = add(p[-DOWN], p[DOWN]), h2 = add(p[-2], p[2]),
              v2 = add(p[-2 * DOWN], p[2 * DOWN]);
-  const Pair flat = fma(diagonals(p), splat(MHC_ROW_DIAGONAL), mul(p[0], splat(MHC_ROW_CENTRE)));
+  const Pair flat = fma(diagonals(p), splat(MHC_ROW_DIAGONAL), mul(p[0], splat(MHC_ROW_CENTER)));
   return AtGreen{fma(h1, splat(MHC_ROW_NEAR), fma(h2, splat(MHC_ROW_FAR), fma(v2, splat(MHC_ROW_SIDE), flat))),
                  fma(v1, splat(MHC_ROW_NEAR), fma(v2, splat(MHC_ROW_FAR), fma(h2, splat(MHC_ROW_SIDE), flat)))};
 }
@@ -57,7 +57,7 @@ DEVICE AtGreen at_green(const Pair *p, const Pair *) {
 #endif
 
 #if DEBAYER == LATTICE_WEIGHTED
-// Green at a red or blue pair: the mean of four neighbours, each corrected by half the pixel's own gradient, weighted
+// Green at a red or blue pair: the mean of four neighbors, each corrected by half the pixel's own gradient, weighted
 // by 1/roughness. One division for all: every weight times the product of all roughnesses; over 4, for the range of
 // half.
 struct Estimate {
@@ -96,7 +96,7 @@ template <int COLUMN> DEVICE void complete(const Pair *p, const Pair *g, int i, 
     chroma[j] = red_line[j] == (COLUMN == (i ? red_column(1, j) : red_column(0, j)));
   }
   const Pair c = p[0];
-  Pair own, other; // the colour of the line, and the third one
+  Pair own, other; // the color of the line, and the third one
   if (REGULAR) {
     if (chroma[0]) {
       const AtChroma m = at_chroma(p, g);
@@ -125,8 +125,8 @@ template <int COLUMN> DEVICE void complete(const Pair *p, const Pair *g, int i, 
 }
 
 #if DEBAYER == LATTICE_MHC
-typedef Pair Sites[8];      // sites -2 .. 5 of a line around four
-typedef Pair Colours[4][3]; // [site][red, green, blue]
+typedef Pair Sites[8];     // sites -2 .. 5 of a line around four
+typedef Pair Colors[4][3]; // [site][red, green, blue]
 
 struct LevelScale {
   static constexpr float PER_SAMPLE = 1 / FULL;
@@ -147,7 +147,7 @@ DEVICE void malvar_unit(Shared &s, int row, int k) { // row, k: of the mosaic's 
       v[j][i + 1] = q.b;
     }
   }
-  Colours out[2];
+  Colors out[2];
   debayer<LevelScale, I, FIRST>(v[0], v[1], v[2], v[3], v[4], out[0]);
   debayer<LevelScale, I, 1 - FIRST>(v[1], v[2], v[3], v[4], v[5], out[1]);
 #pragma unroll
@@ -176,9 +176,9 @@ template <int I> DEVICE void malvar_lines(Shared &s) {
 }
 #endif
 
-DEVICE void complete_colours(Shared &s, int y0) {
+DEVICE void complete_colors(Shared &s, int y0) {
 #if DEBAYER == LATTICE_WEIGHTED
-  // Green where the differences are read: two pixels around the mosaic. Of two neighbouring pairs, one is of red or
+  // Green where the differences are read: two pixels around the mosaic. Of two neighboring pairs, one is of red or
   // blue sites.
   constexpr int BAND_Y = MOSAIC_Y + 4, BAND_Q = MOSAIC_P / 2 + 2;
   for (int i = threadIdx.x; i < BAND_Y * BAND_Q; i += THREADS) {

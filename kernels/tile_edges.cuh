@@ -12,20 +12,20 @@ constexpr int GRADIENT_ROWS = (PLANE_Y + RUNS - 1) / RUNS, EDGE_ROWS = (TILE_Y +
               STAGE_ROWS = (TILE_Y + 2 + RUNS - 1) / RUNS;
 
 struct Line {
-  Pair left, centre, right, l1, r1;
+  Pair left, center, right, l1, r1;
 }; // pairs at -2, 0, +2, then -1 and +1
 
-DEVICE Line make_line(Pair left, Pair centre, Pair right) {
-  return Line{left, centre, right, straddle(left, centre), straddle(centre, right)};
+DEVICE Line make_line(Pair left, Pair center, Pair right) {
+  return Line{left, center, right, straddle(left, center), straddle(center, right)};
 }
 DEVICE Line read_line(const Pair *p) { return make_line(p[-1], p[0], p[1]); }
 
-// A line of the mosaic whose edges are looked for: in colour, of luma.
+// A line of the mosaic whose edges are looked for: in color, of luma.
 DEVICE Line read_luma(const Shared &s, int y, int k) {
 #if COLOR
   const Line r = read_line(&s.mosaic[0][y][k]), g = read_line(&s.mosaic[COLOR][y][k]),
              b = read_line(&s.mosaic[2 * COLOR][y][k]);
-  return make_line(luma(r.left, g.left, b.left), luma(r.centre, g.centre, b.centre), luma(r.right, g.right, b.right));
+  return make_line(luma(r.left, g.left, b.left), luma(r.center, g.center, b.center), luma(r.right, g.right, b.right));
 #else
   return read_line(&s.mosaic[0][y][k]);
 #endif
@@ -34,18 +34,18 @@ DEVICE Line read_luma(const Shared &s, int y, int k) {
 // What the gradients of a pixel are made of, from one line of the mosaic: its own pixel; differences over two and over
 // four pixels; twice the second difference; and the sum of the pixels beside it.
 struct Differences {
-  Pair centre, two, four, second, beside;
+  Pair center, two, four, second, beside;
 };
 DEVICE Differences differences(const Line &a) {
-  const Pair left = sub(a.centre, a.left), right = sub(a.right, a.centre);
-  return Differences{a.centre, sub(a.r1, a.l1), add(left, right), sub(left, right), add(a.l1, a.r1)};
+  const Pair left = sub(a.center, a.left), right = sub(a.right, a.center);
+  return Differences{a.center, sub(a.r1, a.l1), add(left, right), sub(left, right), add(a.l1, a.r1)};
 }
 // Differences down a column, between the lines above and under a pixel: of the pixels, and of the sums beside.
 struct Falls {
-  Pair centre, beside;
+  Pair center, beside;
 };
 DEVICE Falls falls(const Differences &above, const Differences &under) {
-  return Falls{sub(under.centre, above.centre), sub(under.beside, above.beside)};
+  return Falls{sub(under.center, above.center), sub(under.beside, above.beside)};
 }
 
 // Gradients on one column of pairs, rows first .. first + GRADIENT_ROWS of the planes: twice their energy, and four
@@ -66,10 +66,10 @@ DEVICE void gradients(Shared &s, int first, int column) {
     line[(i + 3) % 4] = differences(read_luma(s, y + i + 2, k));
     const Falls &upper = fall[i % 3], &middle = fall[(i + 1) % 3];
     const Falls lower = falls(own, line[(i + 3) % 4]);
-    const Pair own_x2 = own.four, own_y2 = add(upper.centre, lower.centre), row_x = own.two,
+    const Pair own_x2 = own.four, own_y2 = add(upper.center, lower.center), row_x = own.two,
                row_y4 = add(upper.beside, lower.beside), column_x4 = add(above.four, under.four),
-               column_y = middle.centre, diagonal_x2 = add(above.two, under.two), diagonal_y2 = middle.beside;
-    const Pair own_xx2 = own.second, own_yy2 = sub(upper.centre, lower.centre),
+               column_y = middle.center, diagonal_x2 = add(above.two, under.two), diagonal_y2 = middle.beside;
+    const Pair own_xx2 = own.second, own_yy2 = sub(upper.center, lower.center),
                column_xx4 = add(above.second, under.second), row_yy4 = sub(upper.beside, lower.beside);
     const Pair row_y = mul(row_y4, splat(0.25)), column_x = mul(column_x4, splat(0.25));
     const Pair square_x = fma(own_x2, own_x2, mul(column_x, column_x4)),
@@ -125,7 +125,7 @@ DEVICE void find_edges(Shared &s, int first, int k) {
   }
 }
 
-// How far a pixel lies from the middle of its neighbours, limited: 2 (step + 1/4). product: of gradients and second
+// How far a pixel lies from the middle of its neighbors, limited: 2 (step + 1/4). product: of gradients and second
 // differences; square: of gradients; both four times.
 DEVICE Pair secant_step(Pair product, Pair square) {
   static_assert(ADR_STEP == 0.25f, "a step from -1/4 to 1/4 becomes one from 0 to 1");
@@ -135,16 +135,16 @@ DEVICE Pair secant_step(Pair product, Pair square) {
 // Secant steps, as 2 (step + 1/4), from gradients and second differences of the two angles that are known on both
 // sides. The number at the end of a name is what it is multiplied by.
 DEVICE Pair secant_step_x(const Line &above, const Line &own, const Line &under) {
-  const Pair own_x2 = sub(own.right, own.left), own_xx2 = fma(own.centre, splat(2), negate(add(own.left, own.right)));
+  const Pair own_x2 = sub(own.right, own.left), own_xx2 = fma(own.center, splat(2), negate(add(own.left, own.right)));
   const Pair left = add(above.left, under.left), right = add(above.right, under.right);
   const Pair column_x4 = sub(right, left), column_x = mul(column_x4, splat(0.25));
-  const Pair column_xx4 = fma(add(above.centre, under.centre), splat(2), negate(add(left, right)));
+  const Pair column_xx4 = fma(add(above.center, under.center), splat(2), negate(add(left, right)));
   return secant_step(fma(own_x2, own_xx2, mul(column_x, column_xx4)), fma(own_x2, own_x2, mul(column_x, column_x4)));
 }
 // above and under: two lines from the pixel's own
 DEVICE Pair secant_step_y(const Line &above, const Line &own, const Line &under) {
-  const Pair own_y2 = sub(under.centre, above.centre),
-             own_yy2 = fma(own.centre, splat(2), negate(add(above.centre, under.centre)));
+  const Pair own_y2 = sub(under.center, above.center),
+             own_yy2 = fma(own.center, splat(2), negate(add(above.center, under.center)));
   const Pair upper = add(above.l1, above.r1), lower = add(under.l1, under.r1);
   const Pair row_y4 = sub(lower, upper), row_y = mul(row_y4, splat(0.25));
   const Pair row_yy4 = fma(add(own.l1, own.r1), splat(2), negate(add(upper, lower)));

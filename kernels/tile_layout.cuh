@@ -17,16 +17,16 @@ CONSTANT int multiple_of_4(int n) { return (n + 3) / 4 * 4; }
 // The completed mosaic, with the halo that interpolation reads; per channel.
 constexpr int HALO_Y = REACH, HALO_X = multiple_of_4(REACH);
 constexpr int MOSAIC_Y = TILE_Y + 2 * HALO_Y, MOSAIC_P = (TILE_X + 2 * HALO_X) / 2;
-// The raw tile, with the halo that completing the colours reads.
+// The raw tile, with the halo that completing the colors reads.
 constexpr int EDGE_Y = HALO_Y + LATTICE_REACH, EDGE_X = HALO_X + multiple_of_4(LATTICE_REACH);
 constexpr int RAW_Y = TILE_Y + 2 * EDGE_Y, RAW_P = (TILE_X + 2 * EDGE_X) / 2;
-// ADR's planes that neighbours are read from. Stage A reaches one pixel beyond the tile, gradients two.
+// ADR's planes that neighbors are read from. Stage A reaches one pixel beyond the tile, gradients two.
 constexpr int PLANE_Y = TILE_Y + 4, PLANE_P = TILE_X / 2 + 4; // of two pairs on either side, the inner ones are used
 constexpr int TILE_P = TILE_X / 2;
-static_assert(TILE_X % 8 == 0 && TILE_Y % 4 == 0, "tiles consist of complete colour tiles");
+static_assert(TILE_X % 8 == 0 && TILE_Y % 4 == 0, "tiles consist of complete color tiles");
 
-// Item i of LINES lines of COLUMNS that threads work on. Neighbouring threads of a GROUP, as many as one access to
-// shared memory serves, have neighbouring columns of one line, or their accesses would fall into the same banks: first
+// Item i of LINES lines of COLUMNS that threads work on. Neighboring threads of a GROUP, as many as one access to
+// shared memory serves, have neighboring columns of one line, or their accesses would fall into the same banks: first
 // come the columns of whole groups, then the rest of every line.
 struct Item {
   int line, column;

@@ -2,7 +2,7 @@
 //
 // An output pixel is the mean of SCALE x SCALE samples of S0/2, S1, S2 and, where products need it, of `excess`. A
 // sample is a pixel of the planes, or lies between four (`transform.cuh`). A block makes a tile of the output. Its
-// threads first take the samples of neighbouring pixels, so that a warp reads few lines of memory, and keep them in
+// threads first take the samples of neighboring pixels, so that a warp reads few lines of memory, and keep them in
 // shared memory; then each makes the products of four pixels along x (`products.cuh`). S1 and S2 turn there.
 #include "transform_products.cuh"
 

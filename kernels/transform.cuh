@@ -4,16 +4,16 @@
 
 // SOURCE_WIDTH and SOURCE_HEIGHT: of the planes; WIDTH and HEIGHT: of the outputs; PLANES: 2 float32, 3 half;
 // SCALE: samples along each side of an output pixel; POSITIONS 1: they lie where `positions` says, and S1 and S2 turn
-// by `turns`; 0: they are pixels; FRACTION: bits of a position below a pixel; BY_COLUMNS 1: neighbouring columns of the
-// output lie in neighbouring rows of the planes.
+// by `turns`; 0: they are pixels; FRACTION: bits of a position below a pixel; BY_COLUMNS 1: neighboring columns of the
+// output lie in neighboring rows of the planes.
 static_assert(!HALF_RESOLUTION, "WIDTH and HEIGHT are those of the outputs");
 static_assert(!HALF_PRECISION || PLANES == 3, "pairs of half interpolate halves");
 
 // polar_pipeline/cuda/arguments.py has the same.
 struct TransformArguments {
   FrameArguments frame;  // `out`, `counts`, `polarizer` and `fading` are read
-  const u8 *differences; // (frames, colours, SOURCE_HEIGHT, SOURCE_WIDTH, 2), see `products.cuh`
-  const u8 *means;       // (frames, colours, SOURCE_HEIGHT, SOURCE_WIDTH)
+  const u8 *differences; // (frames, colors, SOURCE_HEIGHT, SOURCE_WIDTH, 2), see `products.cuh`
+  const u8 *means;       // (frames, colors, SOURCE_HEIGHT, SOURCE_WIDTH)
   const u8 *excesses;    // likewise; with EXCESS only
   const u32 *positions;  // of samples, in the order in which the threads of each tile read them: column and row in 16
                          // bits each, from the tile's origin; all bits set: outside the planes
@@ -49,10 +49,10 @@ DEVICE Difference difference_of(uint2 raw) { return pair(as_float(raw.x), as_flo
 DEVICE Pair row_of(const u8 *p, int k) { return pair(as_float(load32(p + 4 * k)), as_float(load32(p + 4 * k + 4))); }
 #endif
 
-// Where a sample lies: the pixel to the left and above, and its place between that and its neighbours.
+// Where a sample lies: the pixel to the left and above, and its place between that and its neighbors.
 struct Place {
   u32 at;    // index of the pixel
-  u32 parts; // of a pixel, in 1024ths, column and row in 16 bits each; 0: the neighbours have no weight
+  u32 parts; // of a pixel, in 1024ths, column and row in 16 bits each; 0: the neighbors have no weight
   Pair u, v; // the same from 0 to less than 1, twice
 };
 DEVICE Place place_between(u32 at, u32 parts) {
@@ -71,7 +71,7 @@ DEVICE Place place_of(u32 position, u32 origin) {
 
 DEVICE Pair between(Pair first, Pair second, Pair share) { return fma(share, sub(second, first), first); }
 
-// Samples of one plane. Neighbours without weight are read, too: behind the last plane there is space for them. any:
+// Samples of one plane. Neighbors without weight are read, too: behind the last plane there is space for them. any:
 // collects the last bits of all four.
 DEVICE Difference difference_at(const u8 *plane, const Place &place, u32 &any) {
   const u8 *p = plane + (size_t)place.at * DIFFERENCE_BYTES;

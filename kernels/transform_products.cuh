@@ -13,7 +13,7 @@ constexpr int BLOCKS = ENOUGH_BLOCKS;
 #endif
 
 constexpr int VALUE_PITCH = PITCH + HALF_PRECISION; // of single values, whole words
-// What a block keeps of a tile's samples until its threads make the products of neighbouring pixels.
+// What a block keeps of a tile's samples until its threads make the products of neighboring pixels.
 struct Samples {
   Difference differences[CHANNELS][TILE_Y][PITCH]; // with last bits; both: outside
   alignas(4) Single means[CHANNELS][TILE_Y][VALUE_PITCH];
@@ -38,9 +38,9 @@ static_assert(THREADS % LINE == 0, "a thread's pixels are complete lines apart")
 static_assert(PIXELS == 4 * THREADS, "a thread makes four pixels");
 
 #if HALF_PRECISION
-DEVICE Pair neighbours(const Single *values) { return *(const u32 *)values; } // at an even column
+DEVICE Pair neighbors(const Single *values) { return *(const u32 *)values; } // at an even column
 #else
-DEVICE Pair neighbours(const Single *values) { return pair(values[0], values[1]); }
+DEVICE Pair neighbors(const Single *values) { return pair(values[0], values[1]); }
 #endif
 
 // The rotation of four pixels as S1 and S2 turn by it. Loaded early: it comes from the map, which no launch makes.
@@ -79,8 +79,8 @@ DEVICE void combine_samples(const Samples &s, int r, int x, const Turn &by, Comb
       const Difference *values = &s.differences[c][r][x + 2 * k];
       of.s1[c][k] = lows(values[0], values[1]);
       of.s2[c][k] = highs(values[0], values[1]);
-      of.mean[c][k] = neighbours(&s.means[c][r][x + 2 * k]);
-      if (EXCESS) of.excess[c][k] = neighbours(&s.excesses[c][r][x + 2 * k]);
+      of.mean[c][k] = neighbors(&s.means[c][r][x + 2 * k]);
+      if (EXCESS) of.excess[c][k] = neighbors(&s.excesses[c][r][x + 2 * k]);
 #if POSITIONS
       turn(by, of.s1[c][k], of.s2[c][k]);
 #else

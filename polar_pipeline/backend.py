@@ -65,7 +65,7 @@ class Result(Mapping[str, np.ndarray]):
 
 
 def block_pixels(height: int, width: int) -> np.ndarray:
-    """Pixels of each block of an (H, W) map: those right and below are partial."""
+    """Count the pixels of each block of an (H, W) map; blocks at the right and lower border are partial."""
     rows, columns = (np.minimum(SSIM_BLOCK, size - np.arange(0, size, SSIM_BLOCK)) for size in (height, width))
     return rows[:, np.newaxis] * columns
 
@@ -86,7 +86,7 @@ class Buffers:
         self._blocks: Dict[Tuple[Tuple[int, ...], str], List[np.ndarray]] = {}
 
     def get(self, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
-        """An array of this shape and type with arbitrary content."""
+        """Return an array of this shape and type with arbitrary content."""
         known = self._blocks.pop((shape, dtype), [])
         self._blocks[shape, dtype] = known  # last: the others were used longer ago
         unused = _unused(known)
@@ -108,12 +108,12 @@ class Buffers:
 
 
 def _unused(blocks: List[np.ndarray]) -> List[int]:
-    """Indices of the blocks that nothing else refers to."""
+    """Return the indices of the blocks without other references."""
     return [k for k in range(len(blocks)) if sys.getrefcount(blocks[k]) == _UNSHARED]
 
 
 def _array(block: np.ndarray, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
-    """The array in a block of memory; its `base` is the block, as of every view of it."""
+    """Return the array in a block of memory; its `base` is the block, as of every view of the array."""
     start = HEADROOM + -(block.ctypes.data + HEADROOM) % _ALIGNMENT
     array: np.ndarray = np.ndarray(shape, dtype, block, start)
     _BLOCKS[array.ctypes.data] = block
@@ -121,12 +121,12 @@ def _array(block: np.ndarray, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
 
 
 def prepend_header(header: bytes, array: np.ndarray) -> Optional[memoryview]:
-    """The bytes of a header followed by an array of `Buffers`, contiguous, without a copy.
+    """Return the bytes of a header followed by an array of `Buffers`, contiguous and without a copy.
 
     The array and the result share memory. Another call for the same array overwrites the previous header.
 
     Returns:
-        None where there is no room in front of the array.
+        None if there is no room in front of the array.
     """
     block = _BLOCKS.get(array.ctypes.data)
     if block is None or array.base is not block or not array.flags.c_contiguous or len(header) > HEADROOM:
@@ -138,7 +138,7 @@ def prepend_header(header: bytes, array: np.ndarray) -> Optional[memoryview]:
 
 
 def _unshared_count() -> int:
-    """`sys.getrefcount` of a list's element that is referenced nowhere else; it differs between Python versions."""
+    """Return `sys.getrefcount` of a list element without other references; it differs between Python versions."""
     lone = [np.empty(1)]
     return sys.getrefcount(lone[0])
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import Dict, Tuple
 
-#: Malvar, He and Cutler (ICASSP 2004), sixteenths. Green at red or blue: centre, axial +-1, axial +-2.
+#: Malvar, He and Cutler (ICASSP 2004), sixteenths. Green at red or blue: center, axial +-1, axial +-2.
 MHC_GREEN = (8, 4, -2)
-#: Red or blue at green, along the row of that colour: centre, horizontal +-1, horizontal +-2, vertical +-2, diagonals.
-#: For the colour of the column, transposed.
+#: Red or blue at green, along the row of that color: center, horizontal +-1, horizontal +-2, vertical +-2, diagonals.
+#: For the color of the column, transposed.
 MHC_ROW = (10, 8, -2, 1, -2)
-#: Red at blue, blue at red: centre, diagonals, axial +-2.
+#: Red at blue, blue at red: center, diagonals, axial +-2.
 MHC_ACROSS = (12, 4, -3)
-#: Weight of the centre's detail in the gradient demosaic.
+#: Weight of the center's detail in the gradient demosaic.
 BETA = 0.25
 #: RGB weights of luma: those of the Bayer quad.
 LUMA = (0.25, 0.5, 0.25)
@@ -20,7 +20,7 @@ LUMA = (0.25, 0.5, 0.25)
 EPSILON = 1 / 255
 #: ADR's low-pass filters, sixteenths: own phase at 0 and +-2, other phase at +-1 and +-3.
 ADR_SAME, ADR_OTHER = (8, 4), (7, 1)
-#: ADR's alpha: bias towards intensity detail, and the limit of its correlation term.
+#: ADR's alpha: bias toward intensity detail, and the limit of its correlation term.
 ADR_BIAS, ADR_LIMIT = 0.1, 0.3
 #: ADR's switch: share of the gradients' energy that counts as polarization without correlation, weight of second
 #: differences, and the gain of the ratio of means.
@@ -55,13 +55,13 @@ SSIM_BLOCK = 64
 
 
 def gaussian(window: int = SSIM_WINDOW, sigma: float = SSIM_SIGMA) -> Tuple[float, ...]:
-    """`window` Gaussian taps that sum to 1."""
+    """Return `window` Gaussian taps that sum to 1."""
     weights = [math.exp(-((k - window // 2) ** 2) / (2 * sigma**2)) for k in range(window)]
     return tuple(weight / math.fsum(weights) for weight in weights)
 
 
 def ssim_literals(window: int = SSIM_WINDOW, sigma: float = SSIM_SIGMA) -> Dict[str, str]:
-    """SSIM's constants and window as preprocessor definitions; tap k stands for both pixels k away from the centre."""
+    """Return SSIM's constants and window as definitions; tap k is for both pixels k away from the center."""
     taps = gaussian(window, sigma)[window // 2 :]
     numbers = {
         "SSIM_C1": SSIM_C1,
@@ -74,12 +74,12 @@ def ssim_literals(window: int = SSIM_WINDOW, sigma: float = SSIM_SIGMA) -> Dict[
 
 
 def literals() -> Dict[str, str]:
-    """The same numbers as preprocessor definitions for the kernels; intensities there are in levels of 1/255."""
+    """Return these numbers as preprocessor definitions for the kernels, with intensities in levels of 1/255."""
     numbers: Dict[str, float] = {"BETA": BETA, "LUMA_RED": LUMA[0], "LUMA_GREEN": LUMA[1]}
     for name, taps, places in (
-        ("MHC_GREEN", MHC_GREEN, ("CENTRE", "NEAR", "FAR")),
-        ("MHC_ROW", MHC_ROW, ("CENTRE", "NEAR", "FAR", "SIDE", "DIAGONAL")),
-        ("MHC_ACROSS", MHC_ACROSS, ("CENTRE", "DIAGONAL", "FAR")),
+        ("MHC_GREEN", MHC_GREEN, ("CENTER", "NEAR", "FAR")),
+        ("MHC_ROW", MHC_ROW, ("CENTER", "NEAR", "FAR", "SIDE", "DIAGONAL")),
+        ("MHC_ACROSS", MHC_ACROSS, ("CENTER", "DIAGONAL", "FAR")),
         ("ADR_SAME", ADR_SAME, ("0", "2")),
         ("ADR_OTHER", ADR_OTHER, ("1", "3")),
     ):
@@ -97,11 +97,11 @@ def literals() -> Dict[str, str]:
 
 
 def c_float(number: float) -> str:
-    """A number as C's float literal."""
+    """Format a number as C's float literal."""
     text = f"{number:.9g}"
     return f"{text}f" if "." in text or "e" in text else f"{text}.0f"
 
 
 def _written(numbers: Dict[str, float]) -> Dict[str, str]:
-    """Numbers as C's float literals."""
+    """Format numbers as C's float literals."""
     return {name: c_float(value) for name, value in numbers.items()}

@@ -1,7 +1,7 @@
-"""Colour maps for display: 256 colours each, and how the colours of angles fade where light is hardly polarized.
+"""Color maps for display: 256 colors each, and how the colors of angles fade where light is hardly polarized.
 
 `AOLP_MAP` is `phase` of cmocean 4.0.3, cyclic and of nearly constant lightness, from its published table (Thyng et al.,
-2016, doi:10.5670/oceanog.2016.66), under the following licence. `DOLP_MAP` is `viridis` of Matplotlib (CC0).
+2016, doi:10.5670/oceanog.2016.66), under the following license. `DOLP_MAP` is `viridis` of Matplotlib (CC0).
 
 The MIT License (MIT)
 
@@ -32,14 +32,14 @@ from typing import Dict, Tuple
 
 import numpy as np
 
-#: Lightness (CIE L*) of this grey is the mean of that of `AOLP_MAP`.
-GREY = 129
-#: What the colour of an angle is mixed with, a grey level, and the least share of it; else DoLP is its share.
+#: Lightness (CIE L*) of this gray is the mean of that of `AOLP_MAP`.
+GRAY = 129
+#: What the color of an angle is mixed with, a gray level, and the least share of it; else DoLP is its share.
 COLOR_STYLES: Dict[str, Tuple[float, float]] = {
     "plain": (0.0, 1.0),
     "light": (255.0, 0.0),
     "dark": (0.0, 0.0),
-    "faded": (float(GREY), 0.0),
+    "faded": (float(GRAY), 0.0),
 }
 
 

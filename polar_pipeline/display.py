@@ -1,4 +1,4 @@
-"""Brightness and white balance of images to look at: the preview and JPEGs of light. Imports no ROS.
+"""Brightness and white balance of images for viewing: the preview and JPEGs of light. Imports no ROS.
 
 Measurement products are never changed. `auto` looks at some of the pixels and moves by a tenth of the difference per
 frame, so that pictures do not flicker; a sequence that starts with a reset always gives the same pictures.
@@ -18,7 +18,7 @@ from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import real, sequence
 from polar_pipeline.products import PRODUCTS
 
-#: Largest gain for brightness, and the range of `auto`, which never darkens, since saturated pixels would turn grey.
+#: Largest gain for brightness, and the range of `auto`, which never darkens, since saturated pixels would turn gray.
 MAX_GAIN = 64.0
 AUTO_GAIN = (1.0, 16.0)
 #: `auto` brings this fraction of the pixels to this level of 255 or below.
@@ -27,9 +27,9 @@ AUTO_LEVEL = 230.0
 #: Largest ratio of two channels' gains that `auto` chooses.
 AUTO_RATIO = 4.0
 #: Pixels count for the white balance if all channels are in this range: neither noise nor clipped.
-GREY_LEVELS = (16, 250)
+GRAY_LEVELS = (16, 250)
 #: With a smaller fraction of such pixels, the white balance stays as it is.
-GREY_SHARE = 0.01
+GRAY_SHARE = 0.01
 #: Minimum number of pixels that `auto` looks at, if the image has as many: enough for a percentile, in under 1 ms.
 SAMPLES = 4096
 #: Weight of a frame's own factors in the moving average.
@@ -38,7 +38,7 @@ SMOOTHING = 0.1
 
 @dataclass(frozen=True)
 class Display:
-    """How images to look at are shown. Build it with `make_display`, which validates.
+    """Settings of images for viewing. Build it with `make_display`, which validates.
 
     Attributes:
         gain: Factor of brightness; None for `auto`.
@@ -55,7 +55,7 @@ class Display:
 
 
 def make_display(gain: object = 1.0, balance: object = "none") -> Display:
-    """Validated settings.
+    """Validate settings.
 
     Args:
         gain: `auto`, or a factor above 0, as a number or as text.
@@ -77,7 +77,7 @@ def make_display(gain: object = 1.0, balance: object = "none") -> Display:
 
 
 def _factor(text: str, value: object, given: object) -> float:
-    """A number, or text of one, as a factor; an error says what is allowed (`text`) and shows `given`."""
+    """Return a number, or text of one, as a factor; an error says what is allowed (`text`) and shows `given`."""
     try:
         factor = float(value) if isinstance(value, str) else real("factor", value)
     except ValueError:
@@ -89,14 +89,14 @@ def _factor(text: str, value: object, given: object) -> float:
 
 
 def sample_pixels(image: np.ndarray) -> np.ndarray:
-    """(n, channels) uint8: the pixels of an (h, w) or (h, w, 3) image that `auto` looks at, on a regular grid."""
+    """Sample (n, channels) uint8 pixels of an (h, w) or (h, w, 3) image on a regular grid, for `auto`."""
     height, width = image.shape[:2]
     step = max(1, math.isqrt(height * width // SAMPLES))
     return image[::step, ::step].reshape(-1, image.shape[2] if image.ndim == 3 else 1)
 
 
 def exposure(pixels: np.ndarray) -> float:
-    """The gain that brings `AUTO_SHARE` of the pixels to `AUTO_LEVEL` or below, in the range `AUTO_GAIN`.
+    """Compute the gain that brings `AUTO_SHARE` of the pixels to `AUTO_LEVEL` or below, in the range `AUTO_GAIN`.
 
     Args:
         pixels: (n, channels) of 0 to 255; the brightest channel counts, so that colors keep their hue.
@@ -106,27 +106,27 @@ def exposure(pixels: np.ndarray) -> float:
     return high if level * high <= AUTO_LEVEL else max(low, AUTO_LEVEL / level)
 
 
-def grey_world(pixels: np.ndarray) -> Optional[Tuple[float, ...]]:
-    """Gains of red, green and blue that make the mean of the pixels grey (Buchsbaum, 1980), the smallest of them 1.
+def gray_world(pixels: np.ndarray) -> Optional[Tuple[float, ...]]:
+    """Compute the gains of red, green and blue, at least 1, that make the mean pixel gray (Buchsbaum, 1980).
 
-    With no gain below 1, what is saturated in all channels stays white.
+    As no gain is below 1, pixels that are saturated in all channels stay white.
 
     Args:
         pixels: (n, 3) uint8.
 
     Returns:
-        None where too few pixels lie within `GREY_LEVELS`.
+        (red, green, blue), the smallest of them 1; None if too few pixels lie within `GRAY_LEVELS`.
     """
-    low, high = GREY_LEVELS
+    low, high = GRAY_LEVELS
     usable = pixels[(pixels.min(axis=1) >= low) & (pixels.max(axis=1) <= high)]
-    if len(usable) < GREY_SHARE * len(pixels):
+    if len(usable) < GRAY_SHARE * len(pixels):
         return None
     means = usable.mean(axis=0)
     return tuple(float(gain) for gain in np.minimum(np.max(means) / means, AUTO_RATIO))
 
 
 def brighten(rgb: np.ndarray, gain: float) -> np.ndarray:
-    """(h, w, 3) uint8 times a gain, limited per pixel so that no channel clips: hue and saturation stay.
+    """Multiply (h, w, 3) uint8 by a gain, limited per pixel so that no channel clips: hue and saturation stay.
 
     For a preview, this multiplies the value in HSV by the gain, up to 1.
     """
@@ -139,20 +139,20 @@ def brighten(rgb: np.ndarray, gain: float) -> np.ndarray:
 
 
 def scale(image: np.ndarray, gains: Sequence[float]) -> np.ndarray:
-    """(h, w) or (h, w, 3) uint8 with each channel times its gain, at most 255."""
+    """Multiply each channel of (h, w) or (h, w, 3) uint8 by its gain, at most to 255."""
     levels = np.arange(256)[:, np.newaxis] * np.asarray(gains)
     table = np.rint(np.minimum(levels, 255)).astype(np.uint8)[np.newaxis]
     return cv2.LUT(image, table if len(gains) > 1 else table[..., 0])
 
 
 class Smoothed:
-    """A moving average of factors, of their logarithms so that steps up and down are alike, from the first value."""
+    """Moving average of factors by their logarithms, which treats steps up and down alike."""
 
     def __init__(self) -> None:
         self._logs: Optional[np.ndarray] = None
 
     def follow(self, factors: Optional[Sequence[float]], count: int) -> Sequence[float]:
-        """The factors for a frame; `None` leaves them as they were, at first `count` times 1."""
+        """Return the smoothed factors for a frame; `None` keeps the factors, which begin with `count` times 1."""
         if factors is not None:
             logs = np.log(factors)
             self._logs = logs if self._logs is None else self._logs + SMOOTHING * (logs - self._logs)
@@ -160,14 +160,14 @@ class Smoothed:
 
 
 class Viewer:
-    """Applies brightness and white balance to one stream of 8-bit products."""
+    """Brightness and white balance of one stream of 8-bit products."""
 
     def __init__(self) -> None:
         self._gains: DefaultDict[str, Smoothed] = defaultdict(Smoothed)  # by product
         self._balances: DefaultDict[str, Smoothed] = defaultdict(Smoothed)
 
     def show(self, name: str, image: np.ndarray, display: Display) -> np.ndarray:
-        """A product with brightness and white balance applied.
+        """Apply brightness and white balance to a product.
 
         Args:
             name: A product of light, or one that takes the gain alone, since its colors are angles. `auto` looks at
@@ -181,7 +181,7 @@ class Viewer:
         balance: Sequence[float] = (1.0,)
         is_light = PRODUCTS[name].is_light
         if is_light and image.ndim == 3:
-            balance = display.balance or self._balances[name].follow(grey_world(pixels), 3)
+            balance = display.balance or self._balances[name].follow(gray_world(pixels), 3)
         gain = display.gain
         if gain is None:
             (gain,) = self._gains[name].follow([exposure(pixels * np.asarray(balance))], 1)

@@ -385,13 +385,13 @@ def transform_camera_info(
     """Return the lens calibration of an output, without binning and region of interest.
 
     Args:
-        info: That of the frame; None where `geometry` has the one by which it rectifies.
-        geometry: As for `of_the_output`.
+        info: That of the frame; None if `geometry` has the one by which it rectifies.
+        geometry: Geometry of the output over the frame.
         source: The same.
         stride: The same.
 
     Raises:
-        FrameError: It cannot be rotated (cause `camera_info`), or nothing is left of the output (`output`).
+        FrameError: The calibration cannot be rotated (cause `camera_info`), or no output pixel remains (`output`).
     """
     if info is None or geometry.lens is not None:
         model, camera = "plumb_bob", cast("LensCalibration", geometry.lens).numbers()

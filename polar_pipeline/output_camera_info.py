@@ -19,12 +19,12 @@ def encode_camera_infos(
     stamp_ns: int,
     frame_id: str,
 ) -> Dict[str, messages.Cdr]:
-    """Topic -> serialized `sensor_msgs/CameraInfo` of the images beside it; nothing where no calibration is known.
+    """Serialize the `sensor_msgs/CameraInfo` beside each topic of images; empty without a known calibration.
 
     Args:
         cdr: That of the message of the raw frame; None without one. Outputs that are rectified have that of the option
             `rectify`.
-        options: How outputs are made.
+        options: Options of the pipeline.
         frame: The raw frame.
         topics: Some of `CAMERA_INFO_TOPICS`.
         stamp_ns: Stamp of the frame.

@@ -80,7 +80,7 @@ def _takes(options: Callable[_P, Options]) -> Callable[[Callable[..., None]], Ca
 
 
 class Pipeline:
-    """Raw mosaic frames in, polarization products out.
+    """Pipeline from raw mosaic frames to polarization products.
 
     One pipeline serves one stream of frames, from one thread at a time and in the process that made it. As a context
     manager it is closed at the end. A GPU's memory is released once nothing refers to the pipeline, too.
@@ -118,15 +118,15 @@ class Pipeline:
 
     @property
     def device(self) -> str:
-        """Description of what the pipeline runs on."""
+        """Description of the device that the pipeline runs on."""
         return self._backend.device
 
     def output_size(self, shape: Tuple[int, int]) -> Tuple[int, int]:
-        """(height, width) of the products of a frame of (height, width)."""
+        """Return (height, width) of the products of a frame of (height, width)."""
         return self.options.output_size(shape)
 
     def is_ready(self, raw: Raw) -> bool:
-        """Whether a frame of this one's shape and type can be processed without preparation."""
+        """Return whether a frame of this shape and type can be processed without preparation."""
         return self._backend.is_ready(input_frame(raw, self.options))
 
     def prepare(self, raw: Raw) -> None:
@@ -161,7 +161,7 @@ class Pipeline:
         return self.result(self.submit(raw, reference=reference))
 
     def stream(self, frames: Iterable[Raw]) -> Iterator[Result]:
-        """Process frames one after the other; on a GPU, transfers and computation of neighbouring frames overlap.
+        """Process frames one after the other; on a GPU, transfers and computation of neighboring frames overlap.
 
         Results equal those of single calls. If a frame is refused, the results of the frames before it come first. Not
         for SSIM mode `reference`.
@@ -188,7 +188,7 @@ class Pipeline:
                     self.result(unused)
 
     def frame_memory(self, size: int) -> Optional[np.ndarray]:
-        """(size,) uint8 to receive a frame in, from which a GPU takes it without a copy; None where any memory does.
+        """Return a (size,) uint8 buffer for a frame, which saves the GPU a copy, or None if any memory will do.
 
         The frame may lie anywhere in it. Once nothing refers to the memory, nor to a part of it, it is given out again.
         May be called from any thread.
@@ -217,7 +217,7 @@ class Pipeline:
             return Pending(self._backend.submit(frame, reference), checked - start)
 
     def result(self, pending: Pending) -> Result:
-        """The products of a submitted frame; frames come back in the order of submission.
+        """Return the products of a submitted frame; frames come back in the order of submission.
 
         Raises:
             RuntimeError: On a GPU, its result was taken before. Or as for a call.
@@ -228,7 +228,7 @@ class Pipeline:
         return result
 
     def debug(self, raw: Raw) -> Dict[str, np.ndarray]:
-        """Diagnostic images of a frame, by name; slow, and the same for every backend.
+        """Compute diagnostic images of a frame by name; slow, and the same for every backend.
 
         `polarization_switch`: (H, W) float32, 0 where `adaptive` restores detail, up to 1 at edges of polarization.
 
@@ -244,7 +244,7 @@ class Pipeline:
         """Forget the previous frame (SSIM mode `temporal`), as after a jump in time.
 
         Raises:
-            RuntimeError: As for a call.
+            RuntimeError: The same causes as for a call.
         """
         with self._guard.exclusive():
             self._backend.reset()
@@ -263,7 +263,7 @@ class Pipeline:
 
 
 def input_frame(raw: Raw, options: Options) -> Frame:
-    """Validate a raw frame; in 16-bit arrays, the option `full_scale` is a saturated pixel."""
+    """Validate a raw frame; the option `full_scale` is the value of a saturated pixel in 16-bit arrays."""
     is_wide = isinstance(raw, np.ndarray) and raw.dtype == np.uint16
     frame = as_frame(raw, options.full_scale if is_wide else 0)
     options.for_frame(frame)  # refuses frames that the options exclude
@@ -296,7 +296,7 @@ def _make_backend(options: Options) -> Union[CpuBackend, CudaBackend]:
 
 
 def backend_problem(name: str) -> Optional[str]:
-    """Why a backend (`auto`, `cpu`, `cuda`) cannot work on this machine, or None if it can."""
+    """Return why a backend (`auto`, `cpu`, `cuda`) cannot work on this machine, or None if it can."""
     if name != "cuda":
         return None
     from polar_pipeline.cuda.backend import problem

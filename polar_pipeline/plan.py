@@ -1,4 +1,4 @@
-"""The operator graph: from the products asked for to the operators that compute them, and the stages they form.
+"""The operator graph: the operators that compute the requested products, and their stages.
 
 Each value is computed once, and a stage is what one pass over the frame can compute: the CPU backend runs these stages,
 and a GPU makes one launch of each. No backend is known here; `polar-pipeline plan` shows the graph.
@@ -21,8 +21,8 @@ class Operator:
 
     Attributes:
         needs: The values it computes from, by name.
-        text: What it computes.
-        window: Whether it looks at neighbours of what it needs, rather than at the same pixel only.
+        text: Description of the value.
+        window: Whether it looks at neighbors of what it needs, rather than at the same pixel only.
     """
 
     needs: Tuple[str, ...]
@@ -32,10 +32,10 @@ class Operator:
 
 #: Operators whose values are not products. Listed so that needs come first.
 _INNER: Dict[str, Operator] = {
-    "angles": Operator((MOSAIC,), "demosaic to four angle images, on a colour sensor in RGB", window=True),
-    "grey": Operator(("angles",), "luma of the four angle images; the images themselves on a mono sensor"),
-    "sums": Operator(("grey",), "I0 + I90 and I45 + I135, shared by S0 and by SSIM's consistency mode"),
-    "stokes_planes": Operator(("grey", "sums"), "S0, S1, S2"),
+    "angles": Operator((MOSAIC,), "demosaic to four angle images, on a color sensor in RGB", window=True),
+    "gray": Operator(("angles",), "luma of the four angle images; the images themselves on a mono sensor"),
+    "sums": Operator(("gray",), "I0 + I90 and I45 + I135, shared by S0 and by SSIM's consistency mode"),
+    "stokes_planes": Operator(("gray", "sums"), "S0, S1, S2"),
     "saturated": Operator((MOSAIC,), "saturated pixels, counted", window=True),
     "invalid": Operator(("saturated", "stokes_planes"), "saturated and dark pixels, the latter counted too"),
     "polar": Operator(("stokes_planes",), "length and direction of (S1, S2), shared by DoLP, AoLP and preview"),
@@ -56,7 +56,7 @@ STAGES = ("polarization", "ssim")
 #: The stage between them where outputs have a geometry.
 GEOMETRY = "geometry"
 #: What the stage before it computes.
-_BEFORE_GEOMETRY = ("angles", "grey", "sums", "stokes_planes", "saturated", "invalid")
+_BEFORE_GEOMETRY = ("angles", "gray", "sums", "stokes_planes", "saturated", "invalid")
 _FOLLOWERS = "what follows looks at the same pixel only, so that it stays on chip"
 
 
@@ -125,11 +125,11 @@ def make_stages(products: Iterable[str], planes: Iterable[str] = ()) -> Tuple[St
 
 
 def _reason(operators: List[str]) -> str:
-    """Why these operators are in one stage, and not in the one before."""
+    """Explain why these operators are in one stage, and not in the one before."""
     first = OPERATORS[operators[0]]
     if MOSAIC in first.needs:
         return f"all of it starts from the mosaic; {_FOLLOWERS}"
-    return f"{operators[0]} looks at neighbours in {', '.join(first.needs)}, which other blocks store; {_FOLLOWERS}"
+    return f"{operators[0]} looks at neighbors in {', '.join(first.needs)}, which other blocks store; {_FOLLOWERS}"
 
 
 def _split_by_geometry(stage: Stage, planes: Tuple[str, ...]) -> Tuple[Stage, Stage]:

@@ -31,17 +31,17 @@ class Product:
         channels: Values per pixel for a mono and for a color sensor; 0 stands for one number per frame.
         types: Element types offered, the default first. `float32` holds physical values, `uint8` and `uint16` levels
             (`full_level`).
-        unit: What one float step means; "" for colors.
+        unit: Meaning of one float step; "" for colors.
         values: Smallest and largest float; an angle that reaches pi wraps.
         planes: (name, smallest, largest float) of each channel that is a quantity of its own, as of a Stokes vector.
-        window: Whether it looks at neighbours of what it needs, rather than at the same pixel only.
+        window: Whether it looks at neighbors of what it needs, rather than at the same pixel only.
         shrinks: Whether the option `ssim_stride` divides its height and width.
         shows: What a reader sees in it: `dolp` (the option `debias` changes it), `aolp` (`max_aolp_sigma` does).
         is_invalid_high: Whether invalid pixels hold the highest level rather than 0, which would mean the best value.
         is_default: Whether replay and the tools compute it by default, and layouts show it at first.
         topic: ROS topic, relative to the node's namespace; by default `polarization/NAME`.
         has_jpeg: Whether the node publishes it as JPEG too, for looking at it.
-        colors: Color map: `grey`, `viridis`, `phase`, or `hsv`, whose value is brightness.
+        colors: Color map: `gray`, `viridis`, `phase`, or `hsv`, whose value is brightness.
         span: Values with the first and the last color in viewers; by default `values`.
         contrast: The same in pictures; by default `span`.
         tolerance: Largest error of a backend in the unit, of an angle that wraps in degrees.
@@ -64,7 +64,7 @@ class Product:
     is_default: bool = False
     topic: str = ""
     has_jpeg: bool = False
-    colors: str = "grey"
+    colors: str = "gray"
     span: Optional[Tuple[float, float]] = None
     contrast: Optional[Tuple[float, float]] = None
     tolerance: float = 2e-3
@@ -93,7 +93,7 @@ class Product:
 
     @property
     def legend(self) -> str:
-        """What explains its colors: a `bar`, or a `wheel` of angles; "" for images that explain themselves."""
+        """Legend of the colors: a `bar`, or a `wheel` of angles; "" for images that need none."""
         if self.is_light or self.is_number or self.planes:
             return ""
         return "wheel" if not self.unit and "aolp" in self.shows else "bar"
@@ -109,30 +109,30 @@ class Product:
         return self.contrast or self.viewed
 
     def planes_of(self, array: np.ndarray) -> np.ndarray:
-        """An (h, w, planes) array with its planes scaled to 0 to 1."""
+        """Scale the planes of an (h, w, planes) array to 0 to 1."""
         low, high = (np.array(ends, np.float32) for ends in zip(*((low, high) for _, low, high in self.planes)))
         scaled: np.ndarray = (array - low) / (high - low)
         return scaled
 
     def shape(self, size: Tuple[int, int], is_color: bool, stride: int = 1) -> Tuple[int, ...]:
-        """Shape of the array for an output of `size` = (height, width) and an `ssim_stride`."""
+        """Return the shape of the array for an output of `size` = (height, width) and an `ssim_stride`."""
         channels = self.channels[is_color]
         if self.shrinks:
             size = (size[0] // stride, size[1] // stride)
         return () if channels == 0 else size if channels == 1 else (*size, channels)
 
     def dtype(self, wanted: str) -> str:
-        """The element type closest to the wanted one."""
+        """Return the element type closest to the requested one."""
         return wanted if wanted in self.types else self.types[0]
 
 
 def _light(name: str, text: str, **more: Any) -> Product:
-    """A product of light: an image of what the sensor measured, or of a component of it."""
+    """Create a product of light: an image of the sensor's measurement, or of a component of it."""
     return Product(name, text, ("angles",), (1, 3), unit=_SCALE, **more)
 
 
 def _colors(name: str, text: str, needs: Tuple[str, ...], **more: Any) -> Product:
-    """A product to look at: RGB in 8 bits."""
+    """Create a product for viewing: RGB in 8 bits."""
     return Product(name, text, needs, (3, 3), _BYTE, unit="", has_jpeg=True, **more)
 
 
@@ -211,7 +211,7 @@ _TABLE = (
     ),
     _colors(
         "aolp_color",
-        "RGB: aolp on a cyclic colour map, faded as `color_style` says",
+        "RGB: aolp on a cyclic color map, faded according to `color_style`",
         ("polar", "invalid"),
         shows=("dolp", "aolp"),
         colors="phase",
@@ -220,7 +220,7 @@ _TABLE = (
     ),
     _colors(
         "dolp_color",
-        "RGB: dolp on a colour map, from violet to yellow",
+        "RGB: dolp on a color map, from violet to yellow",
         ("polar", "invalid"),
         shows=("dolp",),
         colors="viridis",
@@ -259,7 +259,7 @@ PRODUCTS: Dict[str, Product] = {row.name: row for row in _TABLE}
 
 
 def _computed_from(*values: str) -> Tuple[str, ...]:
-    """Names of the products that need one of the values, or a product that does."""
+    """Name the products that need one of the values, or a product that does."""
     found = [*values]
     for row in _TABLE:  # needs come first
         if not {*row.needs}.isdisjoint(found):
@@ -285,7 +285,7 @@ DEFAULT_PRODUCTS = tuple(row.name for row in _TABLE if row.is_default)
 
 
 def full_level(dtype: str) -> int:
-    """The number in an element type for full scale of light, and for a DoLP, its deviation or a similarity of 1.
+    """Return the number in an element type for full scale of light, and for a DoLP or similarity of 1.
 
     1 in `float32`; in `uint8` and `uint16` the highest level, 255 and 65535.
     """
@@ -293,21 +293,21 @@ def full_level(dtype: str) -> int:
 
 
 def level_scale(product: str, dtype: str) -> float:
-    """What one unit of a product's float image is in an element type; pi is 256 or 65536 levels, so that AoLP wraps."""
+    """Return one unit of a product's float image in levels; pi is 256 or 65536 levels, so that AoLP wraps."""
     if dtype != "float32" and PRODUCTS[product].unit == "rad":
         return (full_level(dtype) + 1) / math.pi
     return full_level(dtype)
 
 
 def invalid_level(product: str, dtype: str) -> float:
-    """What invalid pixels hold: NaN, or a level."""
+    """Return the value of invalid pixels: NaN, or a level."""
     if dtype == "float32":
         return math.nan
     return full_level(dtype) if PRODUCTS[product].is_invalid_high else 0
 
 
 def get_products(names: Union[str, Iterable[str]]) -> Tuple[str, ...]:
-    """Product names, validated, without repeats, in the table's order; a string may hold several with commas.
+    """Validate product names and order them as the table, without repeats; a string may hold several with commas.
 
     Raises:
         ValueError: A name is unknown, or none is given.

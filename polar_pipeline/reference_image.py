@@ -1,4 +1,4 @@
-"""Checks the image that SSIM compares frames with in mode `reference`."""
+"""Check of the image that SSIM compares frames with in mode `reference`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_reference(reference: np.ndarray) -> None:
         reference: float32 of any shape: S0/2 of full scale 1. Beyond [0, 1] by rounding is allowed.
 
     Raises:
-        FrameError: It holds such a number (cause `reference`).
+        FrameError: The image holds NaN, infinity or numbers beyond [0, 1] (cause `reference`).
     """
     # As integers, floats that are not negative have the same order, and infinity, NaN and negative ones lie above: one
     # pass over a good image, where comparing takes two.

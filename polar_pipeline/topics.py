@@ -29,7 +29,7 @@ NUMBER_TOPICS = {"total_ms": "latency/total_ms", "saturated": "quality/saturated
 
 @dataclass(frozen=True)
 class ProductTopic:
-    """How a product is published.
+    """Topics and element types of a product.
 
     Attributes:
         name: Topic.
@@ -49,7 +49,7 @@ class ProductTopic:
         return (self.name, self.paired) if self.paired else (self.name,)
 
     def dtype(self, output_depth: str) -> str:
-        """The element type published with the parameter `output_depth`; the default where it is not among `dtypes`."""
+        """Return the element type published with `output_depth`, the default if it is not among `dtypes`."""
         return output_depth if output_depth in self.dtypes else self.dtypes[0]
 
 
@@ -71,12 +71,12 @@ COMPRESSED_TOPICS = {name: f"{PRODUCT_TOPICS[name].name}/compressed" for name, r
 
 
 def jpeg_topics(product: str) -> Tuple[str, ...]:
-    """Every topic on which the node publishes a product of `COMPRESSED_TOPICS` as JPEG."""
+    """Return every topic on which the node publishes a product of `COMPRESSED_TOPICS` as JPEG."""
     return tuple(f"{name}/compressed" for name in PRODUCT_TOPICS[product].names)
 
 
 def camera_info_beside(image_topic: str) -> str:
-    """The topic on which image_transport looks for the lens calibration of images."""
+    """Return the topic on which image_transport looks for the lens calibration of images."""
     folder, slash, _ = image_topic.rpartition("/")
     return f"{folder}{slash}camera_info"
 
@@ -104,7 +104,7 @@ OUTPUT_TOPICS = {
 
 
 def image_encoding(product: str, dtype: str, is_color: bool) -> str:
-    """`sensor_msgs/Image` encoding of a product with elements of a type, for a kind of sensor."""
+    """Return the `sensor_msgs/Image` encoding of a product with elements of a type, for a kind of sensor."""
     channels = PRODUCTS[product].channels[is_color]
     if dtype == "uint8":
         return {1: "mono8", 3: "rgb8"}[channels]
@@ -112,9 +112,9 @@ def image_encoding(product: str, dtype: str, is_color: bool) -> str:
 
 
 def jpeg_format(product: str, is_color: bool) -> str:
-    """`format` of the `sensor_msgs/CompressedImage` with a product's JPEG, as image_transport writes and reads it.
+    """Return the `format` of the `sensor_msgs/CompressedImage` with a product's JPEG, as image_transport writes it.
 
-    It names the encoding of the image, and in colour what decoders of the JPEG give.
+    It names the encoding of the image, and in color what decoders of the JPEG give.
     """
     encoding = image_encoding(product, "uint8", is_color)
     return f"{encoding}; jpeg compressed {'bgr8' if encoding == 'rgb8' else ''}"

@@ -1,4 +1,4 @@
-"""The colour maps, and the products made by them."""
+"""The color maps, and the products made by them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from polar_pipeline import Pipeline, reference
-from polar_pipeline.colormaps import AOLP_MAP, COLOR_STYLES, DOLP_MAP, GREY
+from polar_pipeline.colormaps import AOLP_MAP, COLOR_STYLES, DOLP_MAP, GRAY
 from polar_pipeline.replay.picture import legend
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
@@ -30,9 +30,9 @@ def test_the_map_of_degrees_is_viridis() -> None:
 def test_the_map_of_angles_is_cyclic_and_even() -> None:
     colors = lab(AOLP_MAP)
     steps = np.linalg.norm(np.diff(colors, axis=0, append=colors[:1]), axis=1)
-    assert steps.max() < 3  # nowhere a jump, not from the last colour to the first either; 2.3 is just noticeable
+    assert steps.max() < 3  # nowhere a jump, not from the last color to the first either; 2.3 is just noticeable
     assert np.ptp(colors[:, 0]) < 6, "of about one lightness"
-    assert lab(np.full((1, 3), GREY, np.uint8))[0, 0] == pytest.approx(colors[:, 0].mean(), abs=0.5)
+    assert lab(np.full((1, 3), GRAY, np.uint8))[0, 0] == pytest.approx(colors[:, 0].mean(), abs=0.5)
     # what is a right angle apart looks different: the nearest such pair is far beyond the just noticeable
     assert np.linalg.norm(colors - np.roll(colors, 128, 0), axis=1).min() > 40
 

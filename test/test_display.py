@@ -11,7 +11,7 @@ import pytest
 
 from polar_pipeline.display import (
     AUTO_GAIN,
-    GREY_LEVELS,
+    GRAY_LEVELS,
     MAX_GAIN,
     SAMPLES,
     SMOOTHING,
@@ -20,7 +20,7 @@ from polar_pipeline.display import (
     Viewer,
     brighten,
     exposure,
-    grey_world,
+    gray_world,
     make_display,
     sample_pixels,
     scale,
@@ -50,7 +50,7 @@ def test_wrong_gain(gain: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "balance", ["grey", "1 1", [1.0, 1.0, 0.0], [1.0] * 4, False, None, "1 1 inf", 1.0, [1.0, True, 1.0]]
+    "balance", ["gray", "1 1", [1.0, 1.0, 0.0], [1.0] * 4, False, None, "1 1 inf", 1.0, [1.0, True, 1.0]]
 )
 def test_wrong_balance(balance: Any) -> None:
     with pytest.raises(ValueError, match=r"display\.white_balance must be 'none', 'auto' or "):
@@ -83,23 +83,23 @@ def test_exposure_leaves_out_a_few_highlights() -> None:
     assert exposure(pixels) == pytest.approx(1.0)
 
 
-def test_grey_world() -> None:
+def test_gray_world() -> None:
     pixels = np.tile(np.array([60, 120, 80], np.uint8), (100, 1))
-    assert grey_world(pixels) == pytest.approx((2.0, 1.0, 1.5))
+    assert gray_world(pixels) == pytest.approx((2.0, 1.0, 1.5))
     mixed = np.concatenate([pixels, np.full((50, 3), 255, np.uint8), np.zeros((50, 3), np.uint8)])
-    assert grey_world(mixed) == pytest.approx((2.0, 1.0, 1.5)), "clipped and dark pixels show no color of light"
-    assert grey_world(np.full((100, 3), 255, np.uint8)) is None
-    low, high = GREY_LEVELS
+    assert gray_world(mixed) == pytest.approx((2.0, 1.0, 1.5)), "clipped and dark pixels show no color of light"
+    assert gray_world(np.full((100, 3), 255, np.uint8)) is None
+    low, high = GRAY_LEVELS
     ends = np.tile(np.array([high, low, 125], np.uint8), (100, 1))
-    assert grey_world(ends) == pytest.approx((1.0, 4.0, 2.0))
-    assert grey_world(ends + np.array([1, 0, 0], np.uint8)) is None
-    assert grey_world(ends - np.array([0, 1, 0], np.uint8)) is None
+    assert gray_world(ends) == pytest.approx((1.0, 4.0, 2.0))
+    assert gray_world(ends + np.array([1, 0, 0], np.uint8)) is None
+    assert gray_world(ends - np.array([0, 1, 0], np.uint8)) is None
     few = np.full((1000, 3), 255, np.uint8)
     few[:10] = (60, 120, 80)
-    assert grey_world(few) == pytest.approx((2.0, 1.0, 1.5)), "one pixel in a hundred is enough"
+    assert gray_world(few) == pytest.approx((2.0, 1.0, 1.5)), "one pixel in a hundred is enough"
     few[9] = 255
-    assert grey_world(few) is None
-    assert grey_world(np.tile(np.array([20, 200, 200], np.uint8), (100, 1))) == pytest.approx((4.0, 1.0, 1.0))
+    assert gray_world(few) is None
+    assert gray_world(np.tile(np.array([20, 200, 200], np.uint8), (100, 1))) == pytest.approx((4.0, 1.0, 1.0))
 
 
 def test_brighten_keeps_hue_and_saturation() -> None:

@@ -104,8 +104,8 @@ def test_every_image_has_a_topic_that_image_transport_pairs() -> None:
 
 
 def test_jpeg_formats() -> None:
-    """As `compressed_image_transport` of ROS 2 writes them: with a space at the end where there is no colour."""
-    grey, color = "mono8; jpeg compressed ", "rgb8; jpeg compressed bgr8"
+    """As `compressed_image_transport` of ROS 2 writes them: with a space at the end where there is no color."""
+    gray, color = "mono8; jpeg compressed ", "rgb8; jpeg compressed bgr8"
     found = {
         name: tuple(topics.jpeg_format(name, color) for color in (False, True)) for name in topics.COMPRESSED_TOPICS
     }
@@ -113,8 +113,8 @@ def test_jpeg_formats() -> None:
     assert (
         found.items()
         >= {
-            **dict.fromkeys(("intensity", *light), (grey, color)),
-            **dict.fromkeys((*values, "ssim_map"), (grey, grey)),
+            **dict.fromkeys(("intensity", *light), (gray, color)),
+            **dict.fromkeys((*values, "ssim_map"), (gray, gray)),
             **dict.fromkeys(("preview", *colors), (color, color)),
         }.items()
     )

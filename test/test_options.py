@@ -121,7 +121,7 @@ def test_help_of_the_command_line(command: str, monkeypatch: pytest.MonkeyPatch)
             else:
                 assert row.text in said[argument], name
     if "co_sited" not in left_out:
-        assert said["--own-site"].startswith("Turn co_sited off. co_sited: At half resolution, whether")
+        assert said["--own-site"].startswith("Turn co_sited off. co_sited: At half resolution, interpolate")
 
 
 def test_parameters_of_the_node() -> None:

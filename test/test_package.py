@@ -31,29 +31,12 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "polar_pipeline"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 TEMPLATES = sorted(PACKAGE.glob("*/templates/*"))
-#: Modules and subpackages by layer, highest first: a module imports from its own layer and from those below it.
-LAYERS = (
-    ("__main__", "node"),
-    ("cli",),
-    ("bench",),
-    ("ros", "stream"),
-    ("live", "doctor"),
-    ("calibrate",),
-    ("batch", "view"),
-    ("replay",),
-    ("html", "messages", "output_camera_info"),
-    ("quality",),
-    ("", "pipeline"),
-    ("cpu", "cuda"),
-    ("noise",),
-    ("reference", "backend", "reference_image"),
-    ("plan", "options"),
-    ("topics", "display"),
-    ("products",),
-    ("calibration", "geometry", "methods"),
-    ("sensor", "coefficients", "colormaps"),
-    ("_util",),
-)
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+#: Modules and subpackages by layer, highest first, as the rows of the document's table: a module imports from its own
+#: layer and from those below it.
+LAYERS = [
+    re.findall(r"`(\w+)(?:/|\.py)`", modules) for modules in re.findall(r"^\| (`.*?) \|", ARCHITECTURE, re.MULTILINE)
+]
 ROS = {"rclpy", "rcl_interfaces", "sensor_msgs", "std_msgs", "std_srvs", "diagnostic_msgs", "cv_bridge", "launch"}
 
 
@@ -99,15 +82,25 @@ def named_imports_of(path: Path) -> Iterator[str]:
 
 
 def layer_of(module: str) -> int:
-    top = module.split(".", 1)[0]
+    """Place in `LAYERS`; the package itself has the public names of `pipeline`."""
+    top = module.split(".", 1)[0] or "pipeline"
     found = [index for index, names in enumerate(LAYERS) if top in names]
-    assert found, f"module {module} belongs to no layer; add it to LAYERS and to docs/architecture.md"
+    assert found, f"module {module} belongs to no layer; add it to the table in docs/architecture.md"
     return found[0]
 
 
 def test_every_layer_exists() -> None:
     names = [name for layer in LAYERS for name in layer]
-    assert sorted(names) == sorted({name_of(path).split(".")[0] for path in MODULES})
+    assert sorted(names) == sorted({name_of(path).split(".")[0] for path in MODULES} - {""})
+
+
+def test_the_drawing_shows_the_layers() -> None:
+    """No module stands above one that imports it."""
+    drawing = ARCHITECTURE.split("```")[1]
+    drawn = [re.findall(r"(?<![\w/])(\w+)(?:/(?!\w)|\.py)", line) for line in drawing.splitlines()]
+    layers = [[layer_of(name) for name in names] for names in drawn if names]
+    assert sum(map(len, layers)) > 10
+    assert all(max(upper) <= min(lower) for upper, lower in zip(layers, layers[1:])), layers
 
 
 @pytest.mark.skipif(sys.version_info < (3, 10), reason="this Python does not say what its own modules are")
@@ -228,7 +221,7 @@ def test_pictures_are_up_to_date() -> None:
 
 
 def test_the_site_gets_the_pictures_that_its_pages_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages name each painted picture once; what is painted is a picture of the size of a page, not of one colour."""
+    """Pages name each painted picture once; what is painted is a picture of the size of a page, not of one color."""
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     pictures = importlib.import_module("pictures")
     named = [

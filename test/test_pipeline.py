@@ -299,7 +299,7 @@ SHAPE = (96, 112)
 
 
 def pattern(name: str, sensor: str = "IMX250MZR") -> np.ndarray:
-    """What a sensor records of a pattern; grey for a colour sensor."""
+    """What a sensor records of a pattern; gray for a color sensor."""
     stokes = edge_pattern(name, SHAPE, 0.6)
     if SENSORS[sensor].is_color:
         stokes = np.repeat(stokes[:, :, np.newaxis], 3, 2)

@@ -14,7 +14,7 @@ SUBSETS = st.lists(st.sampled_from(list(PRODUCTS)), min_size=1, unique=True)
 
 
 def test_each_value_is_computed_once_and_nothing_else() -> None:
-    planes = ("angles", "grey", "sums", "stokes_planes")
+    planes = ("angles", "gray", "sums", "stokes_planes")
     assert needed_operators(("intensity",)) == ("angles", "intensity")
     assert needed_operators(("aolp", "dolp")) == (*planes, "saturated", "invalid", "polar", "dolp", "aolp")
     assert needed_operators(("ssim",)) == (*planes, "ssim_pair", "ssim_map", "ssim")
@@ -34,7 +34,7 @@ def test_windows_over_computed_values_are_in_the_next_stage() -> None:
     assert (second.name, second.reads, second.writes) == ("ssim", ("ssim_pair",), ("ssim",))
     assert second.operators == ("ssim_map", "ssim")
     assert "mosaic" in first.reason
-    assert "neighbours in ssim_pair" in second.reason
+    assert "neighbors in ssim_pair" in second.reason
 
 
 def test_only_what_products_need_is_computed() -> None:

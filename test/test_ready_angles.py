@@ -54,7 +54,7 @@ def encoded(angles: np.ndarray, encoding: str, stamp_ns: int = 7) -> ImageMessag
 @pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
 @pytest.mark.parametrize("mode", ["consistency", "temporal"])
 def test_every_product_is_that_of_the_mosaic_not_co_sited(backend: str, sensor: str, mode: str) -> None:
-    """Noise, SSIM and colours too: bit by bit, and for every frame of a stream."""
+    """Noise, SSIM and colors too: bit by bit, and for every frame of a stream."""
     color = SENSORS[sensor].is_color
     options: Dict[str, Any] = {"sensor": sensor, "ssim_mode": mode, "backend": backend, "products": tuple(PRODUCTS)}
     encoding = f"{NAME}BayerRG8" if color else f"{NAME}Mono8"

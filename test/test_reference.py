@@ -31,7 +31,7 @@ def run(frame: RawFrame, sensor: Sensor = MONO, other: Any = None, **options: An
     return reference.run(frame, make_options(sensor, **options), other)
 
 
-# ------------------------------------------------------------------------------------------------------ colour lattice
+# ------------------------------------------------------------------------------------------------------ color lattice
 
 #: Every place that a region of interest can give to the first pixel: all four Bayer phases of every angle.
 OFFSETS = list(itertools.product(range(4), range(4)))
@@ -60,7 +60,7 @@ def test_mhc_is_that_of_colour_demosaicing(offset: Tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("offset", OFFSETS)
-def test_bilinear_debayer_by_normalised_convolution(offset: Tuple[int, int]) -> None:
+def test_bilinear_debayer_by_normalized_convolution(offset: Tuple[int, int]) -> None:
     sensor, mosaic = COLOR.as_read_out(offset), random_mosaic((21, 27), 2)
     rgb = reference.debayer_bilinear(mosaic, sensor)
     kernels = ([[1, 2, 1], [2, 4, 2], [1, 2, 1]], [[0, 1, 0], [1, 4, 1], [0, 1, 0]], [[1, 2, 1], [2, 4, 2], [1, 2, 1]])
@@ -77,7 +77,7 @@ def test_bilinear_debayer_by_normalised_convolution(offset: Tuple[int, int]) -> 
 
 @pytest.mark.parametrize("tile", ["90 45 / 135 0", "45 90 / 0 135", "135 0 / 90 45", "0 45 / 135 90"])
 @pytest.mark.parametrize("shape", [(16, 16), (17, 22), (18, 25)])
-def test_bilinear_demosaic_by_normalised_convolution(tile: str, shape: Tuple[int, int]) -> None:
+def test_bilinear_demosaic_by_normalized_convolution(tile: str, shape: Tuple[int, int]) -> None:
     sensor, mosaic = parse_tile(tile), random_mosaic(shape)
     angles = reference.demosaic_bilinear(mosaic, sensor)
     cells = [[int(cell) for cell in row.split()] for row in tile.split("/")]
@@ -92,7 +92,7 @@ def test_gradient_demosaic_of_a_hand_made_detail() -> None:
     mosaic = np.full((16, 16), 0.25)
     mosaic[8, 8] = 0.65  # A 90 degree pixel, 0.4 above its surroundings.
     angles = reference.demosaic_gradient(mosaic, MONO)
-    # Its own angle keeps it; the others gain a quarter of the detail that its four neighbours of one kind lack.
+    # Its own angle keeps it; the others gain a quarter of the detail that its four neighbors of one kind lack.
     assert angles[:, 8, 8] == pytest.approx([0.35, 0.35, 0.65, 0.35], abs=EXACT)
     # Two pixels to the right the detail is -0.4/4, of which a quarter is taken away from the other angles.
     assert angles[:, 8, 10] == pytest.approx([0.225, 0.225, 0.25, 0.225], abs=EXACT)
@@ -141,7 +141,7 @@ def test_a_turned_mosaic_gives_turned_angles(method: str, turns: int) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("resolution", ["half", "full"])
-@pytest.mark.parametrize("sensor", [MONO, COLOR, COLOR.as_read_out((3, 1))], ids=["mono", "colour", "shifted"])
+@pytest.mark.parametrize("sensor", [MONO, COLOR, COLOR.as_read_out((3, 1))], ids=["mono", "color", "shifted"])
 def test_flat_polarized_fields_are_exact_up_to_the_border(method: str, resolution: str, sensor: Sensor) -> None:
     options = make_options(sensor, demosaic=method, resolution=resolution)
     light = np.array([0.6, 0.4, 0.25]) if sensor.is_color else np.array(0.4)
@@ -168,12 +168,12 @@ def test_sites_of_half_resolution() -> None:
     assert [angle.tolist() for angle in own] == [
         mosaic[i:16:2, j:18:2].tolist() for i, j in ((1, 1), (0, 1), (0, 0), (1, 0))
     ]
-    # Co-sited: what a linear ramp has at the superpixels' centres, everywhere but at the border, which mirrors it.
+    # Co-sited: what a linear ramp has at the superpixels' centers, everywhere but at the border, which mirrors it.
     ramp = np.add.outer(np.arange(18) / 100, np.arange(20) / 50)
     angles = reference.demosaic(ramp, MONO, make_options(MONO))
-    centres = ((ramp[:-1, :-1] + ramp[1:, 1:]) / 2)[::2, ::2]
+    centers = ((ramp[:-1, :-1] + ramp[1:, 1:]) / 2)[::2, ::2]
     for angle in angles:
-        np.testing.assert_allclose(angle[1:-1, 1:-1], centres[1:-1, 1:-1], rtol=0, atol=EXACT)
+        np.testing.assert_allclose(angle[1:-1, 1:-1], centers[1:-1, 1:-1], rtol=0, atol=EXACT)
 
 
 def test_luma_and_intensity() -> None:
@@ -230,7 +230,7 @@ def test_invalid_pixels_are_zero_in_bytes() -> None:
     raw[5, 6] = 255
     out = run(RawFrame(raw, 255), products=("dolp", "aolp", "preview"), dtype="uint8", co_sited=False)
     assert out["dolp"][2, 3] == out["aolp"][2, 3] == 0
-    assert np.ptp(out["preview"][2, 3]) == 0  # Grey: no saturation.
+    assert np.ptp(out["preview"][2, 3]) == 0  # Gray: no saturation.
     assert out["dolp"][0, 0] > 0
 
 
@@ -241,7 +241,7 @@ def test_full_scale_and_threshold_decide_what_is_invalid() -> None:
     assert run(RawFrame(raw, 65535), products="dolp", min_intensity=0.2)["invalid"] == (0, 64)
 
 
-@pytest.mark.parametrize("sensor", [MONO, COLOR], ids=["mono", "colour"])
+@pytest.mark.parametrize("sensor", [MONO, COLOR], ids=["mono", "color"])
 @pytest.mark.parametrize("resolution", ["half", "full"])
 @pytest.mark.parametrize("demosaic", METHODS)
 @pytest.mark.parametrize("full_scale", [0xFF, 0xFFF, 0xFFF0])

@@ -96,10 +96,10 @@ struct GivenSwitch {
   int64_t step;
 };
 
-// How rough the mosaic is around a pixel towards one of two opposite neighbours: their difference, that of the pixel
-// and the one beyond the neighbour, and one level.
-inline float roughness(float centre, float beyond, float one, float two) {
-  return std::fabs(centre - beyond) + (std::fabs(one - two) + 1.0f);
+// How rough the mosaic is around a pixel toward one of two opposite neighbors: their difference, that of the pixel
+// and the one beyond the neighbor, and one level.
+inline float roughness(float center, float beyond, float one, float two) {
+  return std::fabs(center - beyond) + (std::fabs(one - two) + 1.0f);
 }
 
 // OWN: the switch is that of this mosaic, rather than given.
@@ -136,7 +136,7 @@ template <bool OWN> struct Adaptive {
     }
   }
 
-  // Opposite neighbours weighted by 1/roughness; with two terms that needs one division, with four one as well, over
+  // Opposite neighbors weighted by 1/roughness; with two terms that needs one division, with four one as well, over
   // the product of all.
   static void weigh(const float *__restrict top, const float *__restrict above, const float *__restrict here,
                     const float *__restrict below, const float *__restrict bottom, int n, float *__restrict row,

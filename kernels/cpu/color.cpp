@@ -1,4 +1,4 @@
-// From a mosaic of colours to every product: tile by tile to red, green and blue, to their angles, to products.
+// From a mosaic of colors to every product: tile by tile to red, green and blue, to their angles, to products.
 #include "color.hpp"
 #include "debayer.hpp"
 #include "demosaic.hpp"
@@ -7,7 +7,7 @@
 
 namespace {
 
-// One colour of a tile, and where its angles are stored.
+// One color of a tile, and where its angles are stored.
 struct Channel {
   PlaneLines from;
   int32_t method;       // Method

@@ -1,4 +1,4 @@
-// From the four intensities of three colours to every product.
+// From the four intensities of three colors to every product.
 #pragma once
 #include "polarimetry.hpp"
 
@@ -43,7 +43,7 @@ void find_luma(const float *__restrict red, const float *__restrict green, const
   for (int x = 0; x < n; x++) out[x] = luma(red[x], green[x], blue[x]);
 }
 
-// The images in colour of `n` pixels.
+// The images in color of `n` pixels.
 void color_images(const Products &to, int64_t at, int n, const float *const angles[3][4]) {
   for (int k = 0; k < 4; k++) store_color(to.angles[k], at, n, angles[0][k], angles[1][k], angles[2][k]);
   Line lines[3];
@@ -62,7 +62,7 @@ void color_images(const Products &to, int64_t at, int n, const float *const angl
   }
 }
 
-// Every product of `n` pixels: the images in colour, and the polarization of luma.
+// Every product of `n` pixels: the images in color, and the polarization of luma.
 //
 // `at` is their index in the output; `angles`: red, green, blue, and 0, 45, 90, 135 degrees; `saturated` says which of
 // them are saturated (not 0), null if no pixel is; `plane`: pixels of a linear plane.

@@ -48,7 +48,7 @@ struct Correction {
     return (float)(int32_t)limited * share - black;
   }
   // The same without its own black level, and of equal gain.
-  float normalised(float light, uint32_t code) const {
+  float normalized(float light, uint32_t code) const {
     return (light - black_step * (float)(int32_t)(code & 255)) * (gain + gain_step * fraction(code, 0x3ff00));
   }
   // The fraction of a term, by the diagonal that it belongs to.
@@ -84,8 +84,8 @@ inline void correct_part(const Part light[4], const uint32_t *__restrict upper_c
   for (int x = 0; x < n; x++) {
     const uint32_t c00 = upper_codes[2 * x], c01 = upper_codes[2 * x + 1];
     const uint32_t c10 = lower_codes[2 * x], c11 = lower_codes[2 * x + 1];
-    const float z00 = by.normalised(light00[x], c00), z01 = by.normalised(light01[x], c01);
-    const float z10 = by.normalised(light10[x], c10), z11 = by.normalised(light11[x], c11);
+    const float z00 = by.normalized(light00[x], c00), z01 = by.normalized(light01[x], c01);
+    const float z10 = by.normalized(light10[x], c10), z11 = by.normalized(light11[x], c11);
     const float falling = z00 - z11, rising = z01 - z10;
     const float both = by.term[0] * falling + by.term[1] * rising;
     const float by_falling = by.term_step[0] * falling, by_rising = by.term_step[1] * rising;
@@ -118,7 +118,7 @@ void correct(const Raw *const raw[2], const uint32_t *const codes[2], const uint
 }
 
 // Rows of superpixels of a corrected frame, from 0 to `full`. Superpixels that the border cuts are completed by
-// mirroring about its last pixel, or, with a colour lattice, about the last one of that colour.
+// mirroring about its last pixel, or, with a color lattice, about the last one of that color.
 template <class Raw> class CorrectedSuperpixels {
 public:
   typedef float Value;

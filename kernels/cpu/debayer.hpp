@@ -1,4 +1,4 @@
-// From the mosaic of a colour sensor to red, green and blue: on each of the four lattices of stride 2 that the
+// From the mosaic of a color sensor to red, green and blue: on each of the four lattices of stride 2 that the
 // polarizers form, a Bayer mosaic.
 #pragma once
 #include "lines.hpp"
@@ -20,7 +20,7 @@ struct Lattice {
   float *channels[3];      // (height, width), without gaps
 };
 
-// What a pixel lacks: green at red or blue; at green, the colour of its row and the one of its column; the third one at
+// What a pixel lacks: green at red or blue; at green, the color of its row and the one of its column; the third one at
 // red or blue. The nearest pixels of a lattice are two pixels away.
 void bilinear_line(const float *__restrict above, const float *__restrict here, const float *__restrict below, int n,
                    float *__restrict green, float *__restrict row, float *__restrict column, float *__restrict across) {
@@ -40,11 +40,11 @@ void malvar_line(const float *__restrict top, const float *__restrict above, con
     const float c = here[x], sides = here[x - 2] + here[x + 2], poles = above[x] + below[x];
     const float far_sides = here[x - 4] + here[x + 4], far_poles = top[x] + bottom[x];
     const float corners = (above[x - 2] + above[x + 2]) + (below[x - 2] + below[x + 2]);
-    green[x] = MHC_GREEN_CENTRE * c + MHC_GREEN_NEAR * (sides + poles) + MHC_GREEN_FAR * (far_sides + far_poles);
-    const float of_green = MHC_ROW_CENTRE * c + MHC_ROW_DIAGONAL * corners;
+    green[x] = MHC_GREEN_CENTER * c + MHC_GREEN_NEAR * (sides + poles) + MHC_GREEN_FAR * (far_sides + far_poles);
+    const float of_green = MHC_ROW_CENTER * c + MHC_ROW_DIAGONAL * corners;
     row[x] = of_green + MHC_ROW_NEAR * sides + MHC_ROW_FAR * far_sides + MHC_ROW_SIDE * far_poles;
     column[x] = of_green + MHC_ROW_NEAR * poles + MHC_ROW_FAR * far_poles + MHC_ROW_SIDE * far_sides;
-    across[x] = MHC_ACROSS_CENTRE * c + MHC_ACROSS_DIAGONAL * corners + MHC_ACROSS_FAR * (far_sides + far_poles);
+    across[x] = MHC_ACROSS_CENTER * c + MHC_ACROSS_DIAGONAL * corners + MHC_ACROSS_FAR * (far_sides + far_poles);
   }
 }
 
@@ -90,7 +90,7 @@ void find_green(const float *__restrict here, const float *__restrict weighted, 
   }
 }
 
-// The other colours: green, and the mean difference of the nearest samples from it.
+// The other colors: green, and the mean difference of the nearest samples from it.
 void weighted_line(const float *__restrict green_line, const float *__restrict above, const float *__restrict here,
                    const float *__restrict below, int n, float *__restrict row, float *__restrict column,
                    float *__restrict across) {

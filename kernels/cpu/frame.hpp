@@ -20,14 +20,14 @@ struct Mosaic {
   int32_t place[4];          // 2 row + column in the tile of 0, 45, 90, 135 degrees
   int32_t full_scale;        // of a saturated pixel; larger numbers mean this one
   int32_t next;              // first row, or tile, of the output that no thread has taken
-  int32_t is_color;          // its superpixels have colours
+  int32_t is_color;          // its superpixels have colors
   int32_t phase[2];          // added to a row and a column, it makes those even that superpixels begin with
   const uint32_t *codes;     // (height, width) parameters by which pixels are corrected; null: they are ideal
   float lowest[4], steps[4]; // what the codes mean
   const void *words;         // instead of the codes, for 8-bit frames at half resolution: `WordBlock`s; null: none
 };
 
-// What a mosaic of colours needs beside that.
+// What a mosaic of colors needs beside that.
 struct Color {
   int32_t debayer;         // Debayer
   int32_t source[3][4][4]; // Source of each channel by row and column of the frame, modulo 4
@@ -37,7 +37,7 @@ struct Color {
 // The noise of a frame; intensities are in units of the angles.
 struct Noise {
   // (period, period, channels, 4, 6): from the variance of raw pixels to the covariances of S1, S2 and S0, by row and
-  // column of the output, colour and polarizer of the raw pixels, and element: 11, 12, 22, 10, 20, 00
+  // column of the output, color and polarizer of the raw pixels, and element: 11, 12, 22, 10, 20, 00
   const float *gains;
   int32_t period, channels;
   float shot, floor;    // variance of a raw pixel: over its intensity, and in the dark
@@ -65,7 +65,7 @@ struct Products {
   float min_total;    // smallest sum of the four angles, in such units, that has a polarization; 0: no product needs it
   const Noise *noise; // null: no product depends on it
   float polarizer[2]; // by what POLARIZER multiplies S1 and S2: cosine and sine of its angle, doubled
-  float fading[2];    // grey level that colours of AoLP fade to, and the least share of colour; else DoLP is the share
+  float fading[2];    // gray level that colors of AoLP fade to, and the least share of color; else DoLP is the share
   const uint8_t *maps[2]; // (256, 3) RGB: of AoLP in 256ths of pi, and of DoLP in 255ths
   float *linear;  // (channels, height, width, 4): I0 + I90, I45 + I135, S1, S2 in units of the angles; null: not wanted
   uint8_t *flags; // (height, width), with `linear`: SATURATED, DARK or 0
@@ -99,7 +99,7 @@ struct Similarity {
   int32_t stride;        // the images are averaged over this many pixels each way
   int32_t radius;        // of the window, 1 to 7
   int32_t next;          // first tile that no thread has taken
-  float taps[8];         // of the window: both pixels k away from its centre
+  float taps[8];         // of the window: both pixels k away from its center
 };
 
 struct Frame {
@@ -123,7 +123,7 @@ void superpixels(Mosaic &from, const Products &to, Count &count);
 void demosaiced(Mosaic &from, const Products &to, Count &count);
 // What ideal pixels would have measured, (height, width) from 0 to 1.
 void correct_frame(Mosaic &from, float *out);
-// Products of a mosaic of colours.
+// Products of a mosaic of colors.
 void colors(Mosaic &from, const Color &color, const Products &to, Count &count);
 // Fills `rows`; and products in another geometry.
 void find_invalid_rows(Transform &from);

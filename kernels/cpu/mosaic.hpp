@@ -23,7 +23,7 @@ template <> struct Pair<uint16_t> {
 inline int superpixel_columns(const Mosaic &frame) { return (frame.width + frame.phase[1] + 1) >> 1; }
 
 // Index `at`, or where it is beyond the border the nearest one inside whose pixel has the same polarizer, and with a
-// colour lattice the same colour; at most 2 beyond.
+// color lattice the same color; at most 2 beyond.
 inline int inside(int at, int size, bool is_color) {
   const int period = is_color ? 4 : 2;
   return at < 0 ? at + period : at < size ? at : at - period;

@@ -20,13 +20,13 @@ struct Deviations {
   Line component, dolp, aolp; // of DoLP as a component of (S1, S2)/S0, which can be negative; of DoLP; of AoLP in rad
 };
 
-// Gains of neighbouring pixels, from one of the first place on: a multiple of every period, for whole vectors.
+// Gains of neighboring pixels, from one of the first place on: a multiple of every period, for whole vectors.
 const int RUN = 16;
 struct Gains {
   float g11[RUN], g12[RUN], g22[RUN], g10[RUN], g20[RUN], g00[RUN];
 };
 
-// Adds the share of the raw pixels of one colour and polarizer to pixels `from` to `end`, at most RUN of them.
+// Adds the share of the raw pixels of one color and polarizer to pixels `from` to `end`, at most RUN of them.
 inline void add_run(float shot, float floor, const Gains &gains, int from, int end, const float *__restrict angle,
                     float *__restrict v11, float *__restrict v12, float *__restrict v22, float *__restrict v10,
                     float *__restrict v20, float *__restrict v00) {
@@ -49,7 +49,7 @@ void add_variance(const Noise &noise, const Gains &gains, int n, const float *__
   add_run(noise.shot, noise.floor, gains, from, n, angle, to.v11, to.v12, to.v22, to.v10, to.v20, to.v00);
 }
 
-// `y`, `first`: row and column of the output; `colors`: the four angles of each colour.
+// `y`, `first`: row and column of the output; `colors`: the four angles of each color.
 void find_covariances(const Noise &noise, int64_t y, int64_t first, int n, const float *const (*colors)[4],
                       Covariances &to) {
   to = Covariances();

@@ -1,7 +1,7 @@
 // From the four intensities of output pixels to every product that depends on one output pixel.
 //
 // Plain loops over short pieces of rows, all of whose values stay in the first-level cache, for the compiler to
-// vectorise; a product that is not asked for is neither computed nor stored.
+// vectorize; a product that is not asked for is neither computed nor stored.
 #pragma once
 #include "noise.hpp"
 
@@ -92,7 +92,7 @@ void preview(uint8_t *__restrict out, int n, const float *__restrict total, cons
   }
 }
 
-// Makes pixels of an image of colours black.
+// Makes pixels of an image of colors black.
 void blacken(const Image &image, int64_t at, int n, const int32_t *__restrict where) {
   if (!image.data) return;
   uint8_t *__restrict out = (uint8_t *)image.data + 3 * at;
@@ -100,7 +100,7 @@ void blacken(const Image &image, int64_t at, int n, const int32_t *__restrict wh
     for (int k = 0; k < 3; k++) out[3 * x + k] = where[x] ? 0 : out[3 * x + k];
 }
 
-// AoLP and DoLP in colour, from AoLP/pi and DoLP.
+// AoLP and DoLP in color, from AoLP/pi and DoLP.
 void color_products(const Products &to, int64_t at, int n, const float *__restrict turn,
                     const float *__restrict degree) {
   Line place;
@@ -282,7 +282,7 @@ void store_values(const Products &to, int64_t at, int n, const Polarizations &of
 // Every product of `n` pixels but the angle images themselves.
 //
 // `at` is their index in the output; `saturated` says which of them are saturated (not 0), null if no pixel is.
-// `colors`: the intensities that the noise of S1 and S2 depends on, of each colour; null where no product needs them.
+// `colors`: the intensities that the noise of S1 and S2 depends on, of each color; null where no product needs them.
 void products_of_sums(const Products &to, int64_t at, int n, const Sums &sums, const int32_t *saturated, Count &count,
                       const float *const (*colors)[4]) {
   const float *__restrict straight = sums.straight, *__restrict diagonal = sums.diagonal;

@@ -65,8 +65,8 @@ void load_row(const Value *image_a, const Value *image_b, const Similarity &of, 
 template <int R>
 void columns(const float *taps, const float *__restrict p, int n, float *__restrict mean, float *__restrict square) {
   for (int x = 0; x < n; x++) {
-    const float centre = p[R * LINE + x];
-    float sum = taps[0] * centre, squares = taps[0] * (centre * centre);
+    const float center = p[R * LINE + x];
+    float sum = taps[0] * center, squares = taps[0] * (center * center);
 #pragma GCC unroll 8
     for (int k = 1; k <= R; k++) {
       const float above = p[(R - k) * LINE + x], below = p[(R + k) * LINE + x];

@@ -43,7 +43,7 @@ void columns(const Raw *near, const Raw *far, int width, int first, int n, int32
 
 // Co-sited: 3/4 and 1/4 of the two nearest samples along x, both times 4, as `columns` does it along y.
 template <class Sum>
-void centres(const Sum *__restrict even, const Sum *__restrict odd, int n, float *__restrict left,
+void centers(const Sum *__restrict even, const Sum *__restrict odd, int n, float *__restrict left,
              float *__restrict right) {
   for (int x = 0; x < n; x++) {
     left[x] = (float)(int32_t)(3 * (uint32_t)even[x + 1] + even[x + 2]);
@@ -92,7 +92,7 @@ template <class Raw, bool LIMITED> void half_row(const Mosaic &from, const Produ
     for (int row = 0; row < 2; row++) {
       const Raw *far = co_sited ? rows[row ? 0 : 3] : nullptr;
       columns<Raw, LIMITED>(rows[1 + row], far, from.width, first, n, from.full_scale, even, odd);
-      (co_sited ? centres<Sum> : sites<Sum>)(even, odd, n, places[2 * row], places[2 * row + 1]);
+      (co_sited ? centers<Sum> : sites<Sum>)(even, odd, n, places[2 * row], places[2 * row + 1]);
     }
     int32_t saturated[PIECE];
     const bool any = find_saturated(rows[1] + 2 * first, rows[2] + 2 * first, n, from.full_scale, saturated);
@@ -163,11 +163,11 @@ template <class Value> struct Samples {
 };
 
 // Co-sited, times 16: 3/4 and 1/4 of the two nearest samples, along y and along x.
-inline float centre(const float *__restrict own, const float *__restrict far, const float *__restrict own_beyond,
+inline float center(const float *__restrict own, const float *__restrict far, const float *__restrict own_beyond,
                     const float *__restrict far_beyond, int x) {
   return 3.0f * (3.0f * own[x] + far[x]) + (3.0f * own_beyond[x] + far_beyond[x]);
 }
-inline float centre(const uint16_t *__restrict own, const uint16_t *__restrict far,
+inline float center(const uint16_t *__restrict own, const uint16_t *__restrict far,
                     const uint16_t *__restrict own_beyond, const uint16_t *__restrict far_beyond, int x) {
   static_assert(4 * 255 * UNITS < 1 << 16, "sums down the columns are 16-bit integers");
   const uint16_t near = (uint16_t)(3 * own[x] + far[x]), beyond = (uint16_t)(3 * own_beyond[x] + far_beyond[x]);
@@ -175,13 +175,13 @@ inline float centre(const uint16_t *__restrict own, const uint16_t *__restrict f
 }
 
 // The sums of co-sited angles, without storing these.
-template <bool HAS_PAIR, class Value> void centre_sums(const Samples<Value> angles[4], int n, Sums &sums) {
+template <bool HAS_PAIR, class Value> void center_sums(const Samples<Value> angles[4], int n, Sums &sums) {
   const Samples<Value> i0 = angles[0], i45 = angles[1], i90 = angles[2], i135 = angles[3];
   find_sums<HAS_PAIR>(
       n,
       [=](int k, int x) {
         const Samples<Value> &of = k < 2 ? (k ? i45 : i0) : (k > 2 ? i135 : i90);
-        return centre(of.own, of.far, of.own_beyond, of.far_beyond, x);
+        return center(of.own, of.far, of.own_beyond, of.far_beyond, x);
       },
       sums);
 }
@@ -190,7 +190,7 @@ template <bool HAS_PAIR, class Value> void centre_sums(const Samples<Value> angl
 template <class Value> void angle_of(const Samples<Value> &of, bool co_sited, int n, float *__restrict out) {
   const Value *__restrict own = of.own;
   if (co_sited)
-    for (int x = 0; x < n; x++) out[x] = centre(own, of.far, of.own_beyond, of.far_beyond, x);
+    for (int x = 0; x < n; x++) out[x] = center(own, of.far, of.own_beyond, of.far_beyond, x);
   else
     for (int x = 0; x < n; x++) out[x] = (float)own[x];
 }
@@ -217,7 +217,7 @@ void corrected_products(const Products &to, int64_t at, int n, int32_t method, c
                         const int32_t *saturated, Count &count) {
   if (method == BILINEAR && !needs_angles(to)) {
     Sums sums;
-    to.first || to.linear ? centre_sums<true>(angles, n, sums) : centre_sums<false>(angles, n, sums);
+    to.first || to.linear ? center_sums<true>(angles, n, sums) : center_sums<false>(angles, n, sums);
     return products_of_sums(to, at, n, sums, saturated, count, nullptr);
   }
   Line means[4];

@@ -15,20 +15,20 @@ MAX_DOCUMENT_BYTES = 1 << 20
 
 
 def regular_status(path: Path) -> os.stat_result:
-    """The status of a regular file: opening a pipe would wait for a writer, and a device may never end.
+    """Return the status of a regular file; opening a pipe would wait for a writer, and a device may never end.
 
     Raises:
         OSError: There is no such file, or it cannot be looked at.
-        ValueError: It is a folder, a pipe or a device, or no file can have such a name.
+        ValueError: The file is a folder, a pipe or a device, or no file can have such a name.
     """
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
-        raise ValueError("it is no regular file")
+        raise ValueError("it is not a regular file")
     return status
 
 
 def read_limited(path: Path) -> bytes:
-    """The bytes of a regular file.
+    """Return the bytes of a regular file.
 
     Raises:
         ValueError: It is not a regular file (but a folder, a pipe or a device), has more than `MAX_DOCUMENT_BYTES`, or
@@ -47,15 +47,15 @@ def read_limited(path: Path) -> bytes:
 
 
 def unreadable(path: Path, reason: str) -> ValueError:
-    """The error for a file that cannot be used, as one line."""
+    """Return the error for a file that cannot be used, as one line."""
     return ValueError(f"{printable(str(path))} cannot be read: {printable(reason)}")
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file.
+    """Return the content of a JSON file.
 
     Raises:
-        ValueError: It cannot be read or is not JSON; the message names the file.
+        ValueError: The file cannot be read or is not JSON; the message names the file.
     """
     data = read_limited(path)
     try:

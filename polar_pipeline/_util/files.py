@@ -39,14 +39,14 @@ def replacing(path: Path, force: bool = False) -> Iterator[BinaryIO]:
 
     Raises:
         FileExistsError: There is one, and `force` is false.
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}")
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder, not a file to write")
     if path.exists() and not path.is_file():  # /dev/null, for example, would become a plain file
-        raise OSError(f"{path} is no regular file")
+        raise OSError(f"{path} is not a regular file")
     if path.exists() and not force:
         raise FileExistsError(f"{path} exists already; --force replaces it")
     remove_leftovers(path.parent, rf"\.{re.escape(path.name)}{PARTIAL}")
@@ -70,14 +70,14 @@ def replacing(path: Path, force: bool = False) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replacing_folder(path: Path, force: bool = False) -> Iterator[Path]:
-    """A new folder under a temporary name beside `path`, which becomes `path` when the block ends without an error.
+    """Create a folder under a temporary name, which becomes `path` when the block ends without an error.
 
     Args:
         path: The folder to make.
         force: Whether a folder of that name may be replaced; with several that replace it, the last one remains.
 
     Raises:
-        OSError: It cannot be made, or `path` is there already.
+        OSError: The file cannot be made, or `path` is there already.
     """
     partial = partial_path(path)
     new = partial.with_suffix(_NEW)
@@ -113,7 +113,7 @@ def temporary_folder(purpose: str, place: Optional[Path] = None) -> Iterator[Pat
         place: The folder around it; None for the system's folder of temporary files.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: The file cannot be made.
     """
     prefix = f"{_PREFIX}{purpose}_"
     place = place or Path(tempfile.gettempdir())
@@ -127,7 +127,7 @@ def temporary_folder(purpose: str, place: Optional[Path] = None) -> Iterator[Pat
 
 
 def partial_path(path: Path) -> Path:
-    """A temporary name beside `path`, for a file that becomes `path` when it is complete."""
+    """Return a temporary name beside `path`, for a file that becomes `path` when it is complete."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
 
 
@@ -143,7 +143,7 @@ def _hold(descriptor: int, new: Path, path: Path) -> None:
 
 @contextmanager
 def _held_folder(new: Path, path: Path) -> Iterator[Path]:
-    """Hold a new folder; at the end, what is left of it is removed."""
+    """Hold a new folder, and remove its remains at the end."""
     descriptor = os.open(str(new), os.O_RDONLY)
     try:
         _hold(descriptor, new, path)

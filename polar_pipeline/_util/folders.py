@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def data_folder() -> Path:
-    """Where measured data is kept: `$XDG_DATA_HOME/polar_pipeline`, by default `~/.local/share/polar_pipeline`.
+    """Return the folder of measured data: `$XDG_DATA_HOME/polar_pipeline`, or `~/.local/share/polar_pipeline`.
 
     Raises:
         FileNotFoundError: The user has no home.

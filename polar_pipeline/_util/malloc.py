@@ -15,7 +15,7 @@ GROWTH_BYTES = 1 << 26
 
 
 def keep_freed_memory() -> bool:
-    """Have this process reuse the memory of large messages instead of returning it and requesting it again.
+    """Make malloc retain freed memory, so that large messages reuse it.
 
     glibc maps buffers above a threshold and unmaps them when they are freed. The threshold adapts to the buffers that
     are freed. The middleware allocates and frees a buffer per message. Without this setting, a process that receives

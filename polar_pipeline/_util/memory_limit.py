@@ -30,7 +30,7 @@ def limited_memory(share: float = 1.0) -> Iterator[None]:
 
 
 def memory_limit(share: float) -> Optional[int]:
-    """Bytes that this process has and may take of the available memory; None where the system does not say."""
+    """Return the bytes that this process has and may take of the available memory, or None if they are unknown."""
     try:
         available = _kilobytes(Path("/proc/meminfo"), "MemAvailable") << 10
         taken = _kilobytes(Path("/proc/self/status"), "VmData") << 10
@@ -44,7 +44,7 @@ def memory_limit(share: float) -> Optional[int]:
 
 
 def _kilobytes(path: Path, name: str) -> int:
-    """A line such as `VmData:  100 kB` of a file of the kernel."""
+    """Read a line such as `VmData:  100 kB` of a file of the kernel."""
     rows = (line.split() for line in path.read_text(encoding="utf-8").splitlines())
     return int({row[0]: row[1] for row in rows if len(row) > 1}[f"{name}:"])
 

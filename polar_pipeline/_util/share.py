@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def share_path(*parts: str) -> Path:
-    """A file or folder of the package's share folder, wherever it is installed.
+    """Return a file or folder of the package's share folder, wherever it is installed.
 
     Installed by colcon or pip, that is `<prefix>/share/polar_pipeline`; in a checkout or an editable install, the
     checkout itself.

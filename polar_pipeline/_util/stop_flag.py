@@ -15,7 +15,7 @@ SAME_REQUEST = 0.2
 
 
 class StopFlag:
-    """Whether a process was asked to end.
+    """Flag that tells whether a process was asked to end.
 
     A handler of signals may set it, even while it interrupts itself: `threading.Event` would then wait for a lock that
     the interrupted call holds, for ever.
@@ -34,7 +34,7 @@ class StopFlag:
         self._is_set = True
 
     def is_set(self) -> bool:
-        """Whether the end was asked for."""
+        """Return whether the end was requested."""
         return self._is_set
 
 
@@ -43,7 +43,7 @@ PROCESS_STOP = StopFlag()
 
 
 class StoppedError(RuntimeError):
-    """Something was given up because the process was asked to end."""
+    """Interruption of work because the process was asked to end."""
 
 
 def stop_on_signals() -> StopFlag:

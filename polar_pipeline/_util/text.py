@@ -1,4 +1,4 @@
-"""Makes text from outside (messages, files, parameters) safe to show: short, and without control characters.
+"""Text from outside (messages, files, parameters) made safe to show: short, and without control characters.
 
 Logs, diagnostics, error messages and terminals show it only through these functions: an encoding of 8 MB must not
 become a log line of 8 MB, and an escape sequence in a topic's name must not reach a terminal.
@@ -16,7 +16,7 @@ SHOWN_LINES = 8000
 
 
 def printable(text: str, limit: int = SHOWN, keep: str = "") -> str:
-    """Text with every character that is not printable escaped, cut after `limit` characters.
+    """Escape every character that is not printable, and cut the text after `limit` characters.
 
     Args:
         text: Any text.
@@ -32,19 +32,19 @@ def printable(text: str, limit: int = SHOWN, keep: str = "") -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Like `printable`, for a text of several lines."""
+    """Apply `printable` to a text of several lines."""
     return printable(text, SHOWN_LINES, keep="\n")
 
 
 def quoted(value: object) -> str:
-    """A rejected value as Python writes it, but short; it may be text, a number, or nested to any depth."""
+    """Format a rejected value as Python writes it, but short; it may be text, a number, or nested to any depth."""
     if isinstance(value, str):
         return _cut(repr(value[: SHOWN + 1]), SHOWN + 2, value)
     return printable(_BRIEF.repr(value.tolist() if isinstance(value, array) else value))
 
 
 def _cut(shown: str, limit: int, text: str) -> str:
-    """At most `limit` characters of the escaped text, and if that is not all, how many the text has."""
+    """Cut an escaped text after `limit` characters, and append its length if something is missing."""
     is_complete = len(shown) <= limit and len(text) <= limit
     return shown if is_complete else f"{shown[:limit]}... ({len(text)} characters)"
 

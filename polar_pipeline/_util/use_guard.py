@@ -9,7 +9,7 @@ from typing import Iterator
 
 
 class UseGuard:
-    """Refuses what would hang, fail without a reason, or mix two streams of frames.
+    """Guard against uses that would hang, fail without a reason, or mix two streams of frames.
 
     Attributes:
         is_closed: Whether the pipeline was closed.

@@ -19,12 +19,12 @@ _SEQUENCES = (list, tuple, array, np.ndarray)
 
 
 def real(name: str, value: object) -> float:
-    """A number of Python's or NumPy's types as the nearest float, NaN and infinity included; Booleans are not numbers.
+    """Return a number of Python or NumPy as the nearest float, NaN and infinity included; Booleans are refused.
 
     Integers and fractions beyond all floats become infinity, whatever their sign.
 
     Raises:
-        ValueError: It is not a number.
+        ValueError: The value is not a number.
     """
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ValueError(f"{name} must be a number, got {quoted(value)}")
@@ -35,10 +35,10 @@ def real(name: str, value: object) -> float:
 
 
 def number(name: str, value: object, low: float, high: float) -> float:
-    """A real number in [low, high].
+    """Check a real number in [low, high].
 
     Raises:
-        ValueError: It is not a number, NaN, or out of range.
+        ValueError: The value is not a number, NaN, or out of range.
     """
     found = real(name, value)
     if not low <= found <= high:  # NaN is refused too
@@ -47,10 +47,10 @@ def number(name: str, value: object, low: float, high: float) -> float:
 
 
 def whole_number(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> int:
-    """A whole number in [low, high], given as an integer or as a float such as 2.0.
+    """Check a whole number in [low, high], given as an integer or as a float such as 2.0.
 
     Raises:
-        ValueError: It is not a whole number, or out of range.
+        ValueError: The value is not a whole number, or out of range.
     """
     found = real(name, value)
     if not (isinstance(value, Integral) or found % 1 == 0):  # of NaN and infinity it is NaN
@@ -61,10 +61,10 @@ def whole_number(name: str, value: object, low: float = -math.inf, high: float =
 
 
 def truth(name: str, value: object) -> bool:
-    """A Boolean of Python or NumPy, or one of the integers 0 and 1.
+    """Check a Boolean of Python or NumPy, or one of the integers 0 and 1.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: The value is something else.
     """
     if not isinstance(value, (bool, np.bool_, Integral)) or value not in (0, 1):
         raise ValueError(f"{name} must be true or false, got {quoted(value)}")
@@ -72,10 +72,10 @@ def truth(name: str, value: object) -> bool:
 
 
 def choice(name: str, value: object, allowed: Tuple[str, ...]) -> str:
-    """One of the words that are allowed.
+    """Check that a word is one of the allowed words.
 
     Raises:
-        ValueError: It is not one of them.
+        ValueError: The value is not one of them.
     """
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {quoted(value)}")
@@ -83,7 +83,7 @@ def choice(name: str, value: object, allowed: Tuple[str, ...]) -> str:
 
 
 def sequence(value: object, length: int) -> Tuple[object, ...]:
-    """The values in a list, tuple or one-dimensional array of `length`; empty if it is something else."""
+    """Return the values of a list, tuple or one-dimensional array of `length`, or an empty tuple for anything else."""
     if isinstance(value, _SEQUENCES) and getattr(value, "ndim", 1) == 1 and len(value) == length:
         return tuple(value)
     return ()

@@ -18,7 +18,7 @@ MAX_DEPTH = 40
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """The safe loader, which refuses a key that occurs twice: ROS merges what lies below both keys.
+    """Safe loader that refuses repeated keys, since ROS merges the values below both.
 
     Two kinds of values are read as ROS's own parser reads them: a date is text, and 1e-3 is a number.
     """

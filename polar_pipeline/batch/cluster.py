@@ -80,7 +80,7 @@ def local_client(jobs: int, gpus: List[str], retries: int) -> Iterator[Client]:
     Args:
         jobs: Worker processes, each of one thread.
         gpus: Names of the GPUs that they share; empty for none.
-        retries: How many workers may be lost with a unit before it counts as failed.
+        retries: Number of workers that may be lost with a unit before it counts as failed.
     """
     environment = {worker_setup.THREADS_VARIABLE: str(threads_of_each(jobs)), **worker_setup.MALLOC}
     with dask.config.set({**_SETTINGS, "distributed.scheduler.allowed-failures": retries}):
@@ -90,6 +90,7 @@ def local_client(jobs: int, gpus: List[str], retries: int) -> Iterator[Client]:
             memory_limit=int(MEMORY_LIMIT // jobs),
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
             scheduler_kwargs={"dashboard": find_spec("bokeh") is not None},
             silence_logs=_LOG_LEVEL,
             env={**environment, worker_setup.GPUS_VARIABLE: ",".join(gpus)},
@@ -110,7 +111,7 @@ def remote_client(scheduler: str) -> Iterator[Client]:
         scheduler: Address of its scheduler.
 
     Raises:
-        ClusterError: It does not answer, or has no workers.
+        ClusterError: The scheduler does not answer, or has no workers.
     """
     with _client(scheduler) as client:
         if not client.nthreads():
@@ -134,7 +135,7 @@ def _client(address: Any) -> Iterator[Client]:
 
 
 def dashboard_of(client: Client) -> str:
-    """Return the address of the cluster's dashboard, or how to get one."""
+    """Return the address of the cluster's dashboard, or a hint how to enable it."""
     try:
         link = client.dashboard_link
         has_one = client.run_on_scheduler(find_spec, "bokeh") is not None  # its address answers without it, too
@@ -147,10 +148,10 @@ def check_workers(client: Client, settings: BatchSettings, described: Mapping[st
     """Make sure that every worker has the same version, Python and options as this process, and sees the folder.
 
     Args:
-        client: Of the cluster.
+        client: Client of the cluster.
         settings: Settings of the batch.
         described: `BatchSettings.described` of this process.
-        folder: Of the batch.
+        folder: Folder of the batch.
 
     Raises:
         ClusterError: One does not; the message names it.

@@ -22,8 +22,8 @@ def process(
     Args:
         recordings: Recordings, or their places (`list_recordings`).
         folder: Where results go, as `polar-pipeline batch` writes them; every worker sees it.
-        client: Of the cluster.
-        settings: How to process them.
+        client: Client of the cluster.
+        settings: Settings by which to process the recordings.
 
     Returns:
         A future for each recording, of its `Outcome`: one that fails says so in its outcome, and one that is complete

@@ -79,8 +79,8 @@ def thumbnail(summary: Summary) -> str:
         return ""
     rgb = picture(name, products[name], THUMBNAIL_SIDE)
     coarse = rgb // THUMBNAIL_STEP * THUMBNAIL_STEP + rgb // THUMBNAIL_STEP  # 0 and 255 stay
-    is_grey = bool((coarse == coarse[..., :1]).all())
-    return base64.b64encode(encode_picture(coarse[..., 0] if is_grey else coarse, ".png")).decode()
+    is_gray = bool((coarse == coarse[..., :1]).all())
+    return base64.b64encode(encode_picture(coarse[..., 0] if is_gray else coarse, ".png")).decode()
 
 
 def write_overview(folder: Path, outcomes: Iterable[Outcome], facts: Mapping[str, str]) -> None:
@@ -90,7 +90,7 @@ def write_overview(folder: Path, outcomes: Iterable[Outcome], facts: Mapping[str
     recording one that failed.
 
     Args:
-        folder: Of the batch.
+        folder: Folder of the batch.
         outcomes: Its recordings.
         facts: Name -> value, listed after the totals.
 
@@ -191,9 +191,9 @@ def _utc(seconds: int, form: str) -> str:
     return dt.datetime.fromtimestamp(seconds, dt.timezone.utc).strftime(form)
 
 
-def _short(value: Optional[float], scale: float = 1.0) -> Optional[float]:
-    """A number with the digits that the page needs; None for what JSON cannot hold."""
-    return float(f"{scale * value:.6g}") if value is not None and np.isfinite(value) else None
+def _short(value: Optional[float]) -> Optional[float]:
+    """Return a number with the digits that the page needs; None for what JSON cannot hold."""
+    return float(f"{value:.6g}") if value is not None and np.isfinite(value) else None
 
 
 def _link(path: str) -> str:

@@ -233,7 +233,7 @@ def _retried(action: Callable[[], Result], what: str) -> Result:
 
 
 def _cause(err: BaseException) -> BaseException:
-    """Return the error behind an error: fsspec reports a web server's failures as absent files, or without a text."""
+    """Return the original error; fsspec reports failures of a web server as missing files, or without a message."""
     while type(err.__cause__).__name__ not in ("NoneType", "ClientError") and (
         isinstance(err, FileNotFoundError) or not str(err)
     ):

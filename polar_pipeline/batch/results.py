@@ -73,8 +73,8 @@ def completed(folder: Path, name: str, unit: str) -> Optional[Outcome]:
     """Return the complete result of a recording; None if there is none, or one of another unit.
 
     Args:
-        folder: Of the batch.
-        name: Of the recording.
+        folder: Folder of the batch.
+        name: Name of the recording.
         unit: Identity of the result.
     """
     outcome = _loaded(result_folder(folder, name) / RESULT, "recording", lambda values: Outcome(**values))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,7 @@ _KILLED = "could not be run: its workers were killed, as when it needs too much 
 
 
 class Batch:
-    """Processes recordings on a cluster into a folder: `run`, if any are `left`, then `write_overview`.
+    """Processing of recordings on a cluster: `run`, if any are `left`, then `write_overview`.
 
     Attributes:
         outcomes: Name of a recording -> its outcome.
@@ -37,7 +38,7 @@ class Batch:
         left: Recordings that are to be processed.
 
     Args:
-        settings: How to process them.
+        settings: Settings by which to process the recordings.
         recordings: The recordings.
         folder: Where results go; every worker sees it.
 
@@ -69,10 +70,10 @@ class Batch:
         self.skipped = sum(outcome.status != "failed" for outcome in self.outcomes.values())
 
     def run(self, client: Client, threads: int = 1) -> None:
-        """Process what is left.
+        """Process the remaining recordings.
 
         Args:
-            client: Of the cluster.
+            client: Client of the cluster.
             threads: CPU threads of each pipeline, if the settings name no number.
 
         Raises:
@@ -113,7 +114,7 @@ class Batch:
         """Write the page with all recordings.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The file cannot be written.
         """
         names = ("version", "sensor", "products", "resolution", "calibration")
         facts = {name: self._described[name] or "none" for name in names}
@@ -124,7 +125,7 @@ def process_tasks(client: Client, tasks: Iterable[Task], end: Callable[[Task, Ou
     """Process recordings on a cluster, with a bounded number of units in flight.
 
     Args:
-        client: Of the cluster.
+        client: Client of the cluster.
         tasks: The recordings, taken one by one as places become free.
         end: Called with every recording and its outcome.
 
@@ -153,18 +154,21 @@ def process_tasks(client: Client, tasks: Iterable[Task], end: Callable[[Task, Ou
                 places -= units
             if not running:
                 return suspects
-            for future in done.next_batch():
+            batch = done.next_batch()
+            finished = [future for future in batch if future.status == "finished"]
+            outcomes = dict(zip(finished, client.gather(finished)))
+            for future in batch:
                 task, _ = running.pop(future)
-                try:
-                    outcome = future.result()
-                except KilledWorker:
-                    suspects.append(task)
+                if future in outcomes:
+                    end(task, outcomes[future])
                     continue
-                except Exception as err:
-                    if future.status == "finished" or client.status != "running":  # it cannot be fetched
-                        raise
-                    outcome = task.failed(f"could not be run: {type(err).__name__}: {err}")
-                end(task, outcome)
+                err = future.exception() if future.status == "error" else CancelledError(future.status)
+                if client.status != "running":
+                    raise err
+                if isinstance(err, KilledWorker):
+                    suspects.append(task)
+                else:
+                    end(task, task.failed(f"could not be run: {type(err).__name__}: {err}"))
     except BaseException as err:
         if isinstance(err, OSError) or (isinstance(err, Exception) and client.status != "running"):
             raise ClusterError(f"the scheduler {client.scheduler.address} no longer answers") from err

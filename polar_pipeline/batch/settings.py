@@ -18,7 +18,7 @@ from polar_pipeline.replay.source import DEFAULT_RATE
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """How the recordings of a batch are processed.
+    """Settings by which the recordings of a batch are processed.
 
     Attributes:
         arguments: Arguments of `Pipeline`.

@@ -82,7 +82,7 @@ def write_table(table: pa.Table, path: Path) -> None:
     """Write a table, complete or not at all; a file of that name is replaced, folders are made.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, force=True) as stream:

@@ -89,7 +89,7 @@ class Statistics(NamedTuple):
         figures: `frames` (rows of the table), `start_s` (time of the first stamp), `duration` in seconds, `rate` in
             frames per second, `layout_fits`, the numbers of frames `dropped` (as in `Minute`), `late` and `repeated`,
             the means `ssim`, `saturated`, `dark` and `dolp`, the similarity `lowest` of the lowest block of all frames
-            and its `place` (as in `Minute`); None where the table has no value.
+            and its `place` (as in `Minute`); None if the table has no value.
         latency: Milliseconds per stage.
         minutes: The worst minutes for each of `RANKINGS`, by time.
     """

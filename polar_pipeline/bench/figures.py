@@ -20,13 +20,13 @@ from polar_pipeline.topics import FLOAT32, PRODUCT_TOPICS
 
 
 def has_stamp(product: str) -> bool:
-    """Whether messages of a product carry the stamp of their frame."""
+    """Return whether messages of a product carry the stamp of their frame."""
     return PRODUCT_TOPICS[product].message_type != FLOAT32
 
 
 @dataclass
 class FrameBlock:
-    """Frames that were sent without a pause, and what came back of them.
+    """Frames that were sent without a pause, and the messages that came back.
 
     Attributes:
         arrived: Product -> stamp -> when it reached the viewer, in nanoseconds; every product asked for has an entry.
@@ -63,7 +63,7 @@ class FrameBlock:
         self.sent[stamp] = time.time_ns()
 
     def take(self, product: str, time_ns: int, cdr: bytes) -> bool:
-        """Note a product that arrived; returns whether it belongs to a frame of this block."""
+        """Record the arrival of a product, and return whether it belongs to a frame of this block."""
         if product in self.unstamped:
             self.unstamped[product] += 1
             return True
@@ -78,25 +78,25 @@ class FrameBlock:
         return True
 
     def complete(self) -> Dict[int, int]:
-        """Stamp -> when the last product arrived, of frames whose products all did, in the order of arrival."""
+        """Return the arrival of the last product by stamp, for complete frames in the order of arrival."""
         stamps = set(self.sent).intersection(*self.arrived.values()) if self.arrived else set()
         ends = {stamp: max(times[stamp] for times in self.arrived.values()) for stamp in stamps}
         return dict(sorted(ends.items(), key=lambda item: item[1]))
 
     def latencies(self, product: Optional[str] = None) -> List[float]:
-        """Milliseconds until a product arrived, or until the last one did."""
+        """Return the milliseconds until a product, or the last product, arrived."""
         times = self.complete() if product is None else self.arrived[product]
         return [(end - self.sent[stamp]) / 1e6 for stamp, end in times.items()]
 
 
 def percentiles(values: Sequence[float]) -> Dict[str, float]:
-    """p50, p95, p99 and maximum, to a microsecond of milliseconds."""
+    """Compute p50, p95, p99 and maximum of latencies in milliseconds, rounded to a microsecond."""
     names = ("p50", "p95", "p99", "max")
     return {name: round(float(v), 3) for name, v in zip(names, np.percentile(values, (50, 95, 99, 100)))}
 
 
 def summarize(blocks: Sequence[FrameBlock]) -> Dict[str, Any]:
-    """The figures of all blocks of one node at one load; what nothing arrived for is left out.
+    """Summarize all blocks of one node at one load; figures without messages are left out.
 
     Returns:
         Besides the fields of ros2_benchmark: `missed`: product -> frames without it. `latency_ms`: product ->
@@ -141,7 +141,7 @@ def summarize(blocks: Sequence[FrameBlock]) -> Dict[str, Any]:
 
 
 def format_figures(load: str, figures: Dict[str, Any]) -> str:
-    """The figures of one load as text."""
+    """Format the figures of one load as text."""
     lines = [
         f"{load}: {figures['NUM_FRAMES_SENT']} frames sent, {figures['MEAN_PLAYBACK_FRAME_RATE']:.1f} Hz; "
         f"{figures['NUM_MISSED_FRAMES']} missed; {figures['MEAN_FRAME_RATE']:.1f} Hz answered"
@@ -161,7 +161,7 @@ def format_figures(load: str, figures: Dict[str, Any]) -> str:
 
 
 def _rate(gaps: Sequence[np.ndarray]) -> float:
-    """Frames per second from the milliseconds between them."""
+    """Compute frames per second from the milliseconds between frames."""
     total = sum(float(gap.sum()) for gap in gaps)
     return _round(1000 * sum(gap.size for gap in gaps) / total) if total else 0.0
 

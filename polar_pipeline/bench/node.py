@@ -1,4 +1,4 @@
-"""Measures this package's node as a robot runs it: between a camera and a viewer, over the real middleware."""
+"""Measurement of the node as a robot runs it: between a camera and a viewer, over the real middleware."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IN_FLIGHT = 2
 
 
 def own_node(name: str, backend: str, sensor: str = "IMX250MZR") -> Contender:
-    """This package's node."""
+    """Return this package's node."""
     parameters = ("-p", f"backend:={backend}", "-p", f"sensor:={sensor}")
     return Contender(name, (sys.executable, "-m", "polar_pipeline.node", "--ros-args", *parameters))
 
@@ -66,15 +66,15 @@ def measure(
     seconds: float,
     say: Callable[[str], None] = lambda _: None,
 ) -> Dict[str, Dict[str, Any]]:
-    """This package's node on this machine: at a camera's rate, and as fast as it goes.
+    """Measure this package's node on this machine: at a camera's rate, and at full speed.
 
     Args:
-        backend: As the node's parameter.
-        sensor: As the node's parameter.
+        backend: Parameter `backend` of the node.
+        sensor: Parameter `sensor` of the node.
         size: (width, height) of the raw frames, 8 bit.
-        products: What is subscribed to.
+        products: Products to subscribe to.
         rate: Frames per second.
-        seconds: Of each of the two.
+        seconds: Duration of each measurement.
         say: Takes lines about what is done and waited for.
 
     Returns:

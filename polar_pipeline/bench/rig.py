@@ -60,7 +60,7 @@ _LIBC = ctypes.CDLL(None)
 
 @dataclass(frozen=True)
 class CameraLoad:
-    """How the camera sends: `rate` frames a second, or, with 0, whenever fewer than `in_flight` are unanswered."""
+    """Load by the camera: `rate` frames per second, or with 0 at most `in_flight` unanswered frames."""
 
     rate: float = 0.0
     in_flight: int = 1
@@ -166,7 +166,7 @@ class BenchRig:
         return self._send(load, seconds)
 
     def drops(self) -> Dict[str, int]:
-        """Cause -> frames that a node of this package has dropped since it started, by a report from now on."""
+        """Count the frames that a node of this package has dropped since its start, by cause, from its next report."""
         self._receive_all(_REPORT_S, FrameBlock.of(self._products))
         return drops_of(self._report)
 
@@ -254,12 +254,12 @@ def view(pipe: Connection, topics: Dict[str, str]) -> None:
 
 
 def drops_of(report: Mapping[str, str]) -> Dict[str, int]:
-    """Cause -> frames that a node has dropped, by the values of its status `frames`."""
+    """Count the frames that a node has dropped, by cause, from the values of its status `frames`."""
     return {key[len(_DROPPED) :]: int(value) for key, value in report.items() if key.startswith(_DROPPED)}
 
 
 def _progress(is_matched: bool, frames: int, report: Mapping[str, str]) -> str:
-    """How far frames have come while none is answered.
+    """Describe the progress of frames while none is answered.
 
     Args:
         is_matched: Whether camera and node have found each other.
@@ -276,7 +276,7 @@ def _progress(is_matched: bool, frames: int, report: Mapping[str, str]) -> str:
 
 
 def _advice(report: Mapping[str, str]) -> str:
-    """What this machine's settings may have to do with frames that are lost; nothing where the node refuses them."""
+    """Describe settings of this machine that may lose frames; "" if the node refuses the frames."""
     if not report or drops_of(report):
         return ""
     problems = [check.text for check in transport_checks() if check.state == "problem"]
@@ -285,11 +285,11 @@ def _advice(report: Mapping[str, str]) -> str:
 
 
 def _end_with_parent() -> None:
-    """Have Linux send this process SIGTERM when the one that started it ends, even by SIGKILL."""
+    """Make Linux send SIGTERM to this process when its parent ends, even by SIGKILL."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _process_usage(pid: int) -> Tuple[float, int]:
-    """Milliseconds of CPU time, and page faults, of a process so far."""
+    """Return milliseconds of CPU time, and page faults, of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return 1000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), int(fields[7])

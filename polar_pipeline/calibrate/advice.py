@@ -1,4 +1,4 @@
-"""What was not as it should be in a session, as texts that say what to do."""
+"""Warnings about a session, which say what to do."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MANY = 1e-3
 
 
 def turning_amplitudes(angles: np.ndarray, lamp: np.ndarray) -> Dict[int, Tuple[float, float]]:
-    """How the light follows the polarizer: multiple of its angle -> relative amplitude, and that which chance explains.
+    """Measure how the light follows the polarizer: multiple of its angle -> (relative amplitude, amplitude by chance).
 
     A lamp that drifts evenly counts as such. The simple angle is fitted only where the angles cover more than 200
     degrees; over less, drift looks the same.
@@ -63,7 +63,7 @@ def turning_amplitudes(angles: np.ndarray, lamp: np.ndarray) -> Dict[int, Tuple[
 
 
 def fourth_amplitude(polarizer: Polarizer) -> float:
-    """Amplitude of cos 4a and sin 4a in what the model leaves of the means, relative to the modulation.
+    """Compute the amplitude of cos 4a and sin 4a in the residuals of the means, relative to the modulation.
 
     A response with a square has it, with another sign for each second polarizer angle, so that no lamp explains it.
     """
@@ -76,7 +76,7 @@ def fourth_amplitude(polarizer: Polarizer) -> float:
 
 
 def pair_difference(polarizer: Polarizer, sensor: Sensor) -> float:
-    """Largest relative difference between the mean gains of orthogonal pixels of one color."""
+    """Compute the largest relative difference between the mean gains of orthogonal pixels of one color."""
     nominal = np.rint(np.rad2deg(site_angles(sensor))).astype(int)
     colors = color_indices(sensor, (sensor.period, sensor.period)).ravel()
     gains = polarizer.terms[:, 0]
@@ -88,7 +88,7 @@ def pair_difference(polarizer: Polarizer, sensor: Sensor) -> float:
 
 
 def reading_errors(means: np.ndarray, sensor: Sensor, known: Sequence[float]) -> np.ndarray:
-    """(K,) given angles minus those that the frames say, in degrees, without their median."""
+    """Return (K,) given angles minus estimated angles in degrees, without their median."""
     free = fit_polarizer(means, sensor, [None] * len(known))
     errors = np.rad2deg(half_turn(np.deg2rad(np.asarray(known)) - free.angles))
     middle = float(np.median(errors))
@@ -132,7 +132,7 @@ def about_frames(sums: SessionSums, black: float, brightest: float, noise: Optio
 
 
 def about_pixels(causes: Dict[str, float], light: Dict[str, FrameSums], shade: float, is_flat: bool) -> List[str]:
-    """Warnings about saturation, defects and the evenness of the light.
+    """List warnings about saturation, defects and the evenness of the light.
 
     Args:
         causes: Share of the pixels with each defect.
@@ -166,13 +166,13 @@ def about_pixels(causes: Dict[str, float], light: Dict[str, FrameSums], shade: f
 def about_polarizer(
     polarizer: Polarizer, means: np.ndarray, sensor: Sensor, names: Sequence[str], known: Sequence[Optional[float]]
 ) -> List[str]:
-    """Warnings about the angles and the tilt of the polarizer.
+    """List warnings about the angles and the tilt of the polarizer.
 
     Args:
         polarizer: The fit.
         means: (J, K) that it was fitted to.
         sensor: The mosaic.
-        names: Of the settings.
+        names: Names of the settings.
         known: Their angles in degrees, or None.
     """
     found = []

@@ -28,7 +28,7 @@ class AngleRow(NamedTuple):
     """A row of a table.
 
     Attributes:
-        name: Of the picture or folder; of frames, text that names those of one angle.
+        name: Name of the picture or folder; of frames, text that names those of one angle.
         first: Number or second of the first frame; 0 of pictures.
         last: Number or second of the last frame; 0 of pictures.
         is_dark: Whether the frames are dark.
@@ -53,7 +53,7 @@ def read_angles(path: Path) -> AngleTable:
     """Read a table.
 
     Raises:
-        ValueError: It cannot be read, or is no table of angles; the message names the file and the line.
+        ValueError: The table cannot be read, or is not a table of angles; the message names the file and the line.
     """
     try:
         lines = list(csv.reader(read_limited(path).decode("utf-8-sig").splitlines(), skipinitialspace=True))

@@ -1,4 +1,4 @@
-"""Finds defective pixels: outliers of their black level, noise, gain, angle, extinction ratio or fit."""
+"""Defective pixels: outliers of their black level, noise, gain, angle, extinction ratio or fit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEAST = {"black level": 2.5, "dark noise": 2.5, "gain": 0.02, "angle": 2.0, "fi
 
 
 def find_defects(images: Dict[str, np.ndarray], unusable: Dict[str, np.ndarray], level: float) -> np.ndarray:
-    """What is wrong with each pixel.
+    """Find the defects of each pixel.
 
     Args:
         images: By name in `CAUSES`, those that are there: black level and dark noise (standard deviation) as shares of
@@ -52,7 +52,7 @@ def find_defects(images: Dict[str, np.ndarray], unusable: Dict[str, np.ndarray],
 
 
 def limits(values: np.ndarray, least: float) -> Tuple[float, float]:
-    """What is no outlier: the median and, to each side, `OUTLIER` robust standard deviations, or `least` if more."""
+    """Return the limits of inliers: median minus and plus `OUTLIER` robust standard deviations, at least `least`."""
     values = values[np.isfinite(values)]
     middle = float(np.median(values))
     reach = max(OUTLIER * robust_deviation(values - middle), least)

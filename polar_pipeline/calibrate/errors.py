@@ -24,10 +24,10 @@ class ExpectedError(NamedTuple):
 
     Attributes:
         dolp: The DoLP.
-        dolp_error: Of the DoLP after correction: the noise of the calibration's frames and its rounding.
-        aolp_error: Of the AoLP in degrees.
-        dolp_before: Of the DoLP with nothing but the black levels subtracted.
-        aolp_before: Of the AoLP in degrees.
+        dolp_error: Dolp error of the DoLP after correction: the noise of the calibration's frames and its rounding.
+        aolp_error: Aolp error of the AoLP in degrees.
+        dolp_before: Dolp before of the DoLP with nothing but the black levels subtracted.
+        aolp_before: Aolp before of the AoLP in degrees.
     """
 
     dolp: float
@@ -46,7 +46,7 @@ def expected_errors(
         calibration: The calibration.
         sensor: The mosaic of its region.
         designs: By which the pixels of each angle were fitted.
-        black_variance: Of the black level of a pixel, in squares of full scale.
+        black_variance: Black variance of the black level of a pixel, in squares of full scale.
         used: (H, W) bool, pixels without defects.
     """
     step = max(1, int(np.ceil(np.sqrt(used.size / 4 / _SAMPLE))))

@@ -1,4 +1,4 @@
-"""From the sums over a session's frames to the calibration of the sensor."""
+"""Estimation of a sensor's calibration from the sums over a session's frames."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _MAX_EXTINCTION = 10_000.0
 
 @dataclass(frozen=True, eq=False)
 class CalibrationResult:
-    """A calibration, and what was found with it; images are (H, W) in the order of the sensor's own readout.
+    """A calibration and its diagnostics; images are (H, W) in the order of the sensor's own readout.
 
     Attributes:
         calibration: The calibration.
-        gain: Of each pixel relative to the light nearby; 1 on average.
+        gain: Gain of each pixel relative to the light nearby; 1 on average.
         angle: By how much the polarizer of each pixel is turned from its nominal angle, in degrees.
         extinction: Extinction ratio, at most 10 000.
         black: Black level as a share of full scale.
@@ -38,16 +38,16 @@ class CalibrationResult:
         causes: uint8, why a pixel is defective: bit k for `defects.CAUSES[k]`; 0 if it is not.
         excess: Root mean square of what the fit of each pixel leaves, relative to the noise of the frames.
         settings: Names of the settings of the polarizer, in order.
-        given: Their angles as given, in degrees; None where unknown.
+        given: Their angles as given, in degrees; None if unknown.
         angles: Their angles in degrees: those given, or the estimated ones.
         lamp: Their lamp factors, 1 on average.
         deviations: Root mean square of what the fit leaves of their means over the sensor, as shares of full scale.
         frames: Number of their frames.
         dark_frames: Number of dark frames.
         noise: Full well and read noise; None if the frames do not tell.
-        points: Of the photon transfer curve, which `noise` was fitted to.
+        points: Points of the photon transfer curve, which `noise` was fitted to.
         errors: Expected errors of DoLP and AoLP.
-        warnings: What was not as it should be, with advice.
+        warnings: Warnings with advice.
     """
 
     calibration: Calibration
@@ -82,8 +82,8 @@ def calibrate(
     """Estimate the calibration of a sensor.
 
     Args:
-        sums: Of the frames, in the order of the sensor's own readout.
-        angles: Angle of each setting in degrees, in the convention of AoLP; None where it is unknown. If any is, all
+        sums: Sums of the frames, in the order of the sensor's own readout.
+        angles: Angle of each setting in degrees, in the convention of AoLP; None if it is unknown. If any is, all
             are estimated, and those given only fix the rotation of all.
         sensor: The mosaic in the sensor's own readout.
         offset: (x, y) of the frames' first pixel in that readout.
@@ -177,7 +177,7 @@ def calibrate(
 
 
 def _interpret(sensor: Sensor, fits: PixelFits, reacts: np.ndarray) -> Tuple[np.ndarray, Dict[str, np.ndarray]]:
-    """The light, and gain, angle and extinction ratio of each pixel by name in `CAUSES`; see `CalibrationResult`."""
+    """Return the light, and gain, angle and extinction ratio of each pixel by name; see `CalibrationResult`."""
     a, b, c = fits.terms
     light = smooth_light(a, reacts, sensor)
     angle = np.rad2deg(half_turn(np.arctan2(c, b) / 2 - nominal_angles(sensor, a.shape)))
@@ -190,7 +190,7 @@ def _interpret(sensor: Sensor, fits: PixelFits, reacts: np.ndarray) -> Tuple[np.
 def _parameters(
     sensor: Sensor, fits: PixelFits, black: np.ndarray, relative: np.ndarray, is_flat: bool, used: np.ndarray
 ) -> PixelParameters:
-    """The parameters of the correction; those of pixels that are not used are of an ideal pixel."""
+    """Return the parameters of the correction; pixels that are not used have those of an ideal pixel."""
     a, b, c = (np.where(used, term, start) for term, start in zip(fits.terms, (1.0, 0.0, 0.0)))
     gain = np.where(used, a if is_flat else relative, 1.0)
     colors = color_indices(sensor, a.shape)
@@ -203,7 +203,7 @@ def _parameters(
 
 
 def _black_variance(sums: SessionSums, dark_noise: np.ndarray) -> float:
-    """Variance of the mean black level of a pixel, in squares of full scale."""
+    """Return the variance of the mean black level of a pixel, in squares of full scale."""
     level = sums.level
     usual = float(np.median(dark_noise)) ** 2
     rounding = level**2 / 12 if usual < level**2 / 4 else 0.0  # without noise, frames round alike

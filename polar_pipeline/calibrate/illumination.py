@@ -1,4 +1,4 @@
-"""The smooth part of the light on the sensor: the lamp's and the lens's, which a calibration keeps."""
+"""The smooth part of the light on the sensor, by lamp and lens, which a calibration keeps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROUNDS, _OUTLIER = 4, 4.0
 
 
 def smooth_light(level: np.ndarray, used: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """A polynomial of degree 4 in x and y through the levels, for each color on its own.
+    """Fit a polynomial of degree 4 in x and y to the levels, separately for each color.
 
     Args:
         level: (H, W), mean signal of each pixel.
@@ -40,7 +40,7 @@ def smooth_light(level: np.ndarray, used: np.ndarray, sensor: Sensor) -> np.ndar
 
 
 def _blocks(level: np.ndarray, used: np.ndarray, period: int) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Means over blocks, their pixels, and the centers (x, y) of these in [-1, 1]; blocks without any are left out."""
+    """Return means over blocks, their pixel counts, and their centers (x, y) in [-1, 1], without empty blocks."""
     size = period * max(2, -(-max(level.shape) // (_BLOCKS * period)))
     counts = reduce_blocks(np.add, used.astype(np.float64), size)
     y, x = (np.linspace(-1, 1, side) for side in level.shape)
@@ -52,7 +52,7 @@ def _blocks(level: np.ndarray, used: np.ndarray, period: int) -> Tuple[np.ndarra
 
 
 def _fitted(values: np.ndarray, counts: np.ndarray, places: np.ndarray, shape: Tuple[int, ...]) -> np.ndarray:
-    """(H, W), the polynomial through block means, robustly."""
+    """Fit a polynomial through block means robustly, and evaluate it as (H, W)."""
     if not values.size:
         return np.ones(shape)
     degree = _DEGREE if len(values) >= 60 else 1 if len(values) >= 8 else 0

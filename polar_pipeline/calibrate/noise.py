@@ -29,13 +29,13 @@ class Noise(NamedTuple):
     read_noise: float
 
     def variance(self, signal: np.ndarray) -> np.ndarray:
-        """Of one frame, in squares of full scale, without rounding; signal as a share, without the black level."""
+        """Compute the variance of one frame in squares of full scale; signal excludes the black level."""
         variance: np.ndarray = np.maximum(signal, 0) / self.full_well + (self.read_noise / self.full_well) ** 2
         return variance
 
 
 def fit_noise(points: List[NoisePoint], black: float, level: float) -> Optional[Noise]:
-    """Full well and read noise from the line ``variance = (signal - black) / full_well + (read noise/full_well)^2``.
+    """Fit full well and read noise by ``variance = (signal - black) / full_well + (read noise/full_well)^2``.
 
     Args:
         points: From pairs of frames, dark ones among them.
@@ -43,7 +43,7 @@ def fit_noise(points: List[NoisePoint], black: float, level: float) -> Optional[
         level: One level as a share of full scale; rounding to it adds 1/12 of its square to the variance.
 
     Returns:
-        None where the points do not determine a line: no pairs, or no light.
+        None if the points do not determine a line: no pairs, or no light.
     """
     rounding = level**2 / 12
     dithered = 3 * rounding  # half a level: below it, rounding is no noise of its own

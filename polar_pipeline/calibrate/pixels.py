@@ -1,4 +1,4 @@
-"""Least squares of every pixel: what it makes of the light behind the polarizer."""
+"""Least squares of every pixel: its response to the light behind the polarizer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Design(NamedTuple):
     level: float
 
     def covariance(self) -> np.ndarray:
-        """(3, 3), of A, B and C by the noise of the frames."""
+        """Return (3, 3): covariance of A, B and C by the noise of the frames."""
         return (self.solver * self.variance) @ self.solver.T
 
 
@@ -55,11 +55,11 @@ class PixelFits(NamedTuple):
 def site_means(
     sums: SessionSums, settings: List[FrameSums], black: np.ndarray, used: np.ndarray
 ) -> Tuple[np.ndarray, np.ndarray]:
-    """Mean signal of the sites of the mosaic at each setting, and the pixels that react to the polarizer.
+    """Compute the mean signal of the mosaic's sites at each setting, and find the pixels that react to the polarizer.
 
     Args:
-        sums: Of the session.
-        settings: Of the polarizer.
+        sums: Sums of the session.
+        settings: Settings of the polarizer.
         black: (H, W), black level.
         used: (H, W) bool: pixels that count.
 
@@ -87,13 +87,13 @@ def site_means(
 def designs(
     sensor: Sensor, polarizer: Polarizer, frames: np.ndarray, noise: Optional[Noise], level: float
 ) -> List[Design]:
-    """The least squares of each angle in `ANGLES`, weighted by the noise of its pixels at each setting.
+    """Set up the least squares of each angle in `ANGLES`, weighted by the noise of its pixels at each setting.
 
     Args:
         sensor: The mosaic.
         polarizer: The settings.
         frames: (K,) number of frames.
-        noise: Of the sensor; None if it is not known.
+        noise: Noise of the sensor; None if it is not known.
         level: One level as a share of full scale.
     """
     basis = polarizer.basis()
@@ -115,7 +115,7 @@ def designs(
 
 
 def fit_pixels(sums: SessionSums, settings: List[FrameSums], black: np.ndarray, by_angle: List[Design]) -> PixelFits:
-    """A, B and C of every pixel, in blocks of rows."""
+    """Fit A, B and C of every pixel, in blocks of rows."""
     height, width = sums.shape
     terms, every = np.zeros((3, height, width)), (slice(None),)
     excess = np.zeros((height, width))

@@ -46,12 +46,12 @@ class Polarizer:
     residuals: np.ndarray
 
     def basis(self) -> np.ndarray:
-        """(K, 3), the lamp factor times (1, cos 2a, sin 2a)."""
+        """Return (K, 3): the lamp factor times (1, cos 2a, sin 2a)."""
         return _basis(self.angles, self.lamp)
 
 
 def fit_polarizer(means: np.ndarray, sensor: Sensor, known: Sequence[Optional[float]]) -> Polarizer:
-    """Lamp factors, and the angles unless all are known.
+    """Fit lamp factors, and the angles unless all are known.
 
     Args:
         means: (J, K) means of the sites of the mosaic, row by row, without the black level.
@@ -129,12 +129,12 @@ def _fitted(
 
 
 def site_angles(sensor: Sensor) -> np.ndarray:
-    """(J,) nominal angles in rad of the sites of the mosaic, row by row."""
+    """Return (J,) nominal angles in rad of the sites of the mosaic, row by row."""
     return nominal_angles(sensor, (sensor.period, sensor.period)).ravel()
 
 
 def orientations(polarizer: Polarizer, sensor: Sensor) -> np.ndarray:
-    """(J,) by how much the pixels of each site are turned from their nominal angle on average, in degrees.
+    """Return (J,) mean deviations of the sites' pixels from their nominal angle, in degrees.
 
     Raises:
         ValueError: By so much that the mosaic cannot be the right one; the message says what may be wrong.
@@ -153,13 +153,13 @@ def orientations(polarizer: Polarizer, sensor: Sensor) -> np.ndarray:
 
 
 def half_turn(angle: np.ndarray) -> np.ndarray:
-    """Angles in rad modulo pi, in [-pi/2, pi/2)."""
+    """Wrap angles in rad to [-pi/2, pi/2)."""
     turned: np.ndarray = (angle + np.pi / 2) % np.pi - np.pi / 2
     return turned
 
 
 def distinct_angles(degrees: np.ndarray) -> int:
-    """How many angles differ by more than a degree modulo 180 degrees."""
+    """Count the angles that differ by more than a degree modulo 180 degrees."""
     rising = np.sort(np.asarray(degrees) % 180)
     gaps = np.diff(np.r_[rising, rising[0] + 180])
     return max(1, int(np.count_nonzero(gaps > _DISTINCT)))
@@ -170,7 +170,7 @@ def _basis(angles: np.ndarray, lamp: np.ndarray) -> np.ndarray:
 
 
 def _measured(means: np.ndarray, nominal: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-    """Angle and brightness of each setting as a sensor of ideal pixels would measure them."""
+    """Return angle and brightness of each setting as a sensor of ideal pixels would measure them."""
     s1 = 2 * (np.cos(2 * nominal) @ means)
     s2 = 2 * (np.sin(2 * nominal) @ means)
     lamp = means.mean(0)

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def reduce_blocks(operation: np.ufunc, image: np.ndarray, side: int) -> np.ndarray:
-    """(H, W) -> (ceil(H / side), ceil(W / side)): blocks of `side` x `side` pixels, reduced by `np.add` or the like.
+    """Reduce (H, W) to (ceil(H / side), ceil(W / side)): blocks of `side` x `side` pixels by `np.add` or similar.
 
     Those at the right and the bottom may be smaller.
     """
@@ -16,5 +16,5 @@ def reduce_blocks(operation: np.ufunc, image: np.ndarray, side: int) -> np.ndarr
 
 
 def robust_deviation(errors: np.ndarray) -> float:
-    """Standard deviation of errors, of which fewer than half may be outliers: by the median of their amounts."""
+    """Estimate the standard deviation of errors, fewer than half of them outliers, by the median of their amounts."""
     return 1.4826 * float(np.median(np.abs(errors)))

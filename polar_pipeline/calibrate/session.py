@@ -1,4 +1,4 @@
-"""Reads the frames of a calibration session: a folder of pictures, or a recording with a table of its angles."""
+"""Frames of a calibration session: a folder of pictures, or a recording with a table of its angles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from polar_pipeline.sensor.mosaic import readout_order
 
 #: Name of the table of angles in a folder of pictures.
 ANGLE_FILE = "angles.csv"
-#: Folders whose names say nothing about the angle, and one whose pictures are no part of a session.
+#: Folders whose names say nothing about the angle, and one whose pictures are not part of a session.
 _PLAIN, _LEFT_OUT = ("light", "frames"), "test"
 #: Where pictures of a folder are looked for.
 _LEVELS = ("*", "*/*", "*/*/*")
@@ -34,8 +34,8 @@ class SessionFrame(NamedTuple):
     """A frame of a session.
 
     Attributes:
-        setting: Of the polarizer, or `DARK`.
-        name: Where it is, for messages.
+        setting: Setting of the polarizer, or `DARK`.
+        name: Place of the frame, for messages.
         frame: The mosaic as recorded.
     """
 
@@ -48,7 +48,7 @@ class Session(NamedTuple):
     """An open session.
 
     Attributes:
-        angles: Angle of each setting in degrees; None where it is unknown.
+        angles: Angle of each setting in degrees; None if it is unknown.
         total: Number of frames.
         frames: The frames; an iterator, which raises `FrameError` and `SourceError` for those that cannot be read.
     """
@@ -72,7 +72,7 @@ def open_session(
     Args:
         path: A folder with pictures of dark frames in `dark`, and of the others in folders or files named by the angle
             in degrees (`045.0/3.png`, `angle_045/3.png`, `light/045.0_3.png`); or a recording.
-        options: Of the frames: bit depth and alignment.
+        options: Options of the frames: bit depth and alignment.
         table: File of angles (`anglefile`); for a folder by default its `angles.csv`, if there is one. A recording
             needs one.
         are_unknown: Whether the names of files and folders only say which frames belong together.
@@ -120,10 +120,10 @@ def _known(angles: Dict[str, Optional[float]], are_unknown: bool) -> Dict[str, O
 
 
 def add_frames(frames: Iterable[SessionFrame], options: Options) -> SessionSums:
-    """The sums over the frames of a session, in the order of the sensor's own readout.
+    """Sum the frames of a session in the order of the sensor's own readout.
 
     Args:
-        frames: Of the session.
+        frames: Frames of the session.
         options: Sensor, offset and flips of the frames.
 
     Raises:
@@ -173,7 +173,7 @@ def _named(folder: Path) -> _Pictures:
 
 
 def _setting(file: Path, folder: Path) -> str:
-    """What frames of one setting share: the folder's name, or the part of the file's name before the last `_`."""
+    """Return the name of a setting: the folder's name, or the part of the file's name before the last `_`."""
     if file.parent != folder and file.parent.name.lower() not in _PLAIN:
         return file.parent.name
     return file.stem.rpartition("_")[0] or file.stem

@@ -13,7 +13,7 @@ import numpy as np
 
 from polar_pipeline.calibrate.sums import DARK
 from polar_pipeline.calibration import PixelParameters
-from polar_pipeline.sensor.forward import analysed, color_indices, digitize, nominal_angles
+from polar_pipeline.sensor.forward import analyzed, color_indices, digitize, nominal_angles
 from polar_pipeline.sensor.mosaic import CHANNELS, Sensor
 
 #: What can be wrong with a pixel, in `SimulatedSensor.defects`; 0 if nothing is.
@@ -30,7 +30,7 @@ TEST_LIGHT = ((0.0, 0.0), (0.05, 20.0), (0.3, 70.0), (0.9, 115.0), (0.95, 160.0)
 
 @dataclass(frozen=True)
 class Deviations:
-    """How the pixels of a sensor deviate from ideal ones; normal distributions by mean and standard deviation.
+    """Deviations of a sensor's pixels from ideal ones: normal distributions by mean and standard deviation.
 
     Attributes:
         gain: Relative standard deviation of the gain.
@@ -93,7 +93,7 @@ class SimulatedSensor:
         bit_depth: int = 12,
         rng: Optional[np.random.Generator] = None,
     ) -> np.ndarray:
-        """What the sensor records of a scene; the ideal sensor's `sensor.forward.expose` describes units and shapes.
+        """Return what the sensor records of a scene; `sensor.forward.expose` describes units and shapes.
 
         Args:
             stokes: (H, W, 3), or (H, W, 3, 3) for a color sensor, or what broadcasts to the sensor's size.
@@ -105,7 +105,7 @@ class SimulatedSensor:
         """
         axes = (3, 3) if self.sensor.is_color else (3,)
         field = np.broadcast_to(stokes, (*self.shape, *axes))
-        light = self.shade * self.gain * analysed(field, self.sensor, *self._terms())
+        light = self.shade * self.gain * analyzed(field, self.sensor, *self._terms())
         light = light + np.where(self.defects == LEAKY, self.level, 0)
         full_well = self.full_well if rng is not None else 0.0
         levels = digitize(light, bit_depth, full_well, self.read_noise, rng, self.black)
@@ -114,7 +114,7 @@ class SimulatedSensor:
         return levels
 
     def parameters(self, flat_field: bool = False) -> PixelParameters:
-        """The parameters that a perfect calibration would find; those of defective pixels mean nothing.
+        """Return the parameters that a perfect calibration would find; those of defective pixels are meaningless.
 
         Args:
             flat_field: Whether the gain corrects the lens shading too.
@@ -131,7 +131,7 @@ class SimulatedSensor:
         return PixelParameters(self.black.copy(), u, (np.cos(2 * angles) - cosine) / 2, (np.sin(2 * angles) - sine) / 2)
 
     def _terms(self) -> Tuple[np.ndarray, np.ndarray]:
-        """By what each pixel multiplies S1 and S2."""
+        """Return the factors by which each pixel multiplies S1 and S2."""
         angle = 2 * (nominal_angles(self.sensor, self.shape) + np.deg2rad(self.deviation))
         m = (self.extinction - 1) / (self.extinction + 1)
         return m * np.cos(angle), m * np.sin(angle)
@@ -140,12 +140,12 @@ class SimulatedSensor:
 def simulate_sensor(
     sensor: Sensor, shape: Tuple[int, int], seed: int = 0, deviations: Optional[Deviations] = None
 ) -> SimulatedSensor:
-    """A sensor with pixels drawn at random; the same for the same arguments.
+    """Create a sensor with random pixels; the same arguments give the same sensor.
 
     Args:
         sensor: The mosaic.
         shape: (height, width) in pixels.
-        seed: Of the random numbers.
+        seed: Seed of the random numbers.
         deviations: How its pixels deviate; by default as in `Deviations`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The calibration of a sensor: four parameters of every pixel, their file, and what of them a frame needs.
+"""The calibration of a sensor: four parameters of every pixel, their file, and the correction of frames.
 
 A pixel behind a polarizer of nominal angle t measures ``I = d + g/2 (S0 + c S1 + s S2)``, as a share of full scale,
 with ``c = m cos 2T`` and ``s = m sin 2T`` for its own angle T and ``m = (r - 1)/(r + 1)`` for its extinction ratio r.

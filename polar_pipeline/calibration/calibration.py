@@ -45,9 +45,9 @@ class Calibration:
         sensor: The mosaic.
         offset: (x, y) of the first pixel in the sensor's own readout.
         codes: (H, W) uint32, the parameters of a pixel by `quantization.FIELDS`; read-only.
-        scales: What the codes mean.
+        scales: Scales of the codes.
         defects: (n, 2) int32, read-only: row and column of the pixels that cannot be used, in rising order.
-        bit_depth: Of the frames that it was measured from.
+        bit_depth: Bit depth of the frames that it was measured from.
         facts: How it was measured, and the sensor's noise: what JSON can hold.
         digest: SHA-256 of everything else, as hexadecimal digits.
         corrections: Those in use; of `correction.correction_for` alone.
@@ -88,15 +88,15 @@ class Calibration:
         bit_depth: int = 12,
         facts: Optional[Mapping[str, object]] = None,
     ) -> Calibration:
-        """The calibration with these parameters, rounded to 32 bits a pixel.
+        """Build the calibration with these parameters, rounded to 32 bits per pixel.
 
         Args:
-            parameters: Of every pixel, in the order of the sensor's own readout.
+            parameters: Parameters of every pixel, in the order of the sensor's own readout.
             sensor: The mosaic.
             offset: (x, y) of the first pixel in that readout.
             defects: (H, W) bool: pixels that cannot be used; their parameters do not count. None if there are none.
-            bit_depth: Of the frames that it was measured from.
-            facts: How it was measured.
+            bit_depth: Bit depth of the frames that it was measured from.
+            facts: Description of the measurement.
 
         Raises:
             ValueError: Parameters are not finite, or there are too many pixels, or too many of them are defective.
@@ -123,7 +123,7 @@ class Calibration:
         return height, width
 
     def parameters(self) -> PixelParameters:
-        """The parameters as float64 images; those of defective pixels mean nothing."""
+        """Return the parameters as float64 images; those of defective pixels are meaningless."""
         return PixelParameters(*dequantize(self.codes, self.scales))
 
     @property
@@ -144,7 +144,7 @@ class Calibration:
         return numbers[0], numbers[1]
 
     def header(self) -> Dict[str, object]:
-        """Everything but the arrays, as JSON can hold it."""
+        """Return everything but the arrays, in values for JSON."""
         return {
             "sensor": self.sensor.name,
             "tile": self.sensor.tile(),
@@ -155,13 +155,13 @@ class Calibration:
         }
 
     def describe(self) -> str:
-        """Sensor, size and digest in a line."""
+        """Describe sensor, size and digest in one line."""
         height, width = self.shape
         return f"{self.sensor.name}, {width}x{height} pixels from {self.offset}, sha256 {self.digest}"
 
 
 def scales_of(numbers: Sequence[Tuple[float, float]]) -> Scales:
-    """Scales from four pairs of numbers.
+    """Build scales from four pairs of numbers.
 
     Raises:
         ValueError: They are something else.

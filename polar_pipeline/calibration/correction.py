@@ -1,4 +1,4 @@
-"""What a frame needs of a calibration: the parameters of its region, in the order of its pixels."""
+"""The correction of frames by a calibration: the parameters of a region, in the order of the frame's pixels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from polar_pipeline.calibration.quantization import Scales, dequantize
 from polar_pipeline.sensor.frames import FrameError, RawFrame
 from polar_pipeline.sensor.mosaic import Sensor, readout_order
 
-#: Places among the neighbours of a defective pixel are tried in rings up to this many pixels away.
+#: Places among the neighbors of a defective pixel are tried in rings up to this many pixels away.
 _NEAR = 16
 #: Corrections that a calibration keeps.
 _KEPT = 4
@@ -27,7 +27,7 @@ class Correction:
 
     Attributes:
         codes: (H, W) uint32, C-contiguous, by `quantization.FIELDS`; those of a replaced pixel are the other one's.
-        scales: What the codes mean.
+        scales: Scales of the codes.
         phase: (row, column), 0 or 1 each: pixels (y, x) of one superpixel have the same ``(y + row) // 2`` and
             ``(x + column) // 2``.
         defects: (rows, columns) of the pixels that are replaced.
@@ -41,13 +41,13 @@ class Correction:
     sources: Tuple[np.ndarray, np.ndarray]
 
     def parameters(self, dtype: str = "float64") -> PixelParameters:
-        """The parameters as images of the frame's size."""
+        """Return the parameters as images of the frame's size."""
         return PixelParameters(*dequantize(self.codes, self.scales, dtype))
 
     def replace_defects(
         self, frame: RawFrame, make: Callable[[Tuple[int, ...], str], np.ndarray] = np.empty
     ) -> RawFrame:
-        """A copy of the frame with its defective pixels replaced; the frame itself if there are none.
+        """Return a copy of the frame with its defective pixels replaced, or the frame itself if it has none.
 
         Args:
             frame: The mosaic.
@@ -64,10 +64,10 @@ class Correction:
 def correction_for(
     calibration: Calibration, offset: Tuple[int, int], flip: Tuple[bool, bool], shape: Tuple[int, int]
 ) -> Correction:
-    """The correction of frames of one region and readout. Its calibration keeps it: cameras of a rig have their own.
+    """Return the correction for frames of one region and readout, which the calibration keeps.
 
     Args:
-        calibration: Of the sensor.
+        calibration: Calibration of the sensor.
         offset: (x, y) of the frame's first pixel in the sensor's own readout, before any flip.
         flip: (ReverseX, ReverseY).
         shape: (height, width) of the frame.
@@ -87,7 +87,7 @@ def correction_for(
 def _make_correction(
     calibration: Calibration, offset: Tuple[int, int], flip: Tuple[bool, bool], shape: Tuple[int, int]
 ) -> Correction:
-    """See `correction_for`."""
+    """Build the correction of `correction_for`."""
     x, y = offset[0] - calibration.offset[0], offset[1] - calibration.offset[1]
     height, width = shape
     if min(x, y) < 0 or y + height > calibration.shape[0] or x + width > calibration.shape[1]:
@@ -116,13 +116,13 @@ def _make_correction(
 
 
 def superpixel_phase(offset: Tuple[int, int], flip: Tuple[bool, bool], shape: Tuple[int, int]) -> Tuple[int, int]:
-    """Where the sensor's superpixels lie in a frame: `Correction.phase`; arguments as of `correction_for`."""
+    """Return the phase of the sensor's superpixels in a frame; the arguments are those of `correction_for`."""
     x, y = ((start + size if reverse else start) % 2 for start, size, reverse in zip(offset, shape[::-1], flip))
     return y, x
 
 
 def _places(places: np.ndarray, start: Tuple[int, int], shape: Tuple[int, int], flip: Tuple[bool, bool]) -> np.ndarray:
-    """(n, 2) rows and columns of a calibration's region -> those within the frame, in its order."""
+    """Convert (n, 2) rows and columns of a calibration's region to those within the frame, in its order."""
     found = places.astype(np.intp) - start
     found = found[((found >= 0) & (found < shape)).all(1)]
     for axis, reverse in ((0, flip[1]), (1, flip[0])):
@@ -138,16 +138,12 @@ def _replacements(defects: np.ndarray, sensor: Sensor, shape: Tuple[int, int]) -
         FrameError: There is none near one of them (cause `calibration`).
     """
     bad = set(map(tuple, defects.tolist()))
-
-    def color(row: int, column: int) -> int:
-        return sensor.color_index(row, column) if sensor.is_color else 0
-
     found = np.empty_like(defects)
     for k, (row, column) in enumerate(defects.tolist()):
+        color = sensor.color_index(row, column)
         near = ((row + dy, column + dx) for dy, dx in _steps())
         inside = ((y, x) for y, x in near if 0 <= y < shape[0] and 0 <= x < shape[1])
-        good = (place for place in inside if place not in bad and color(*place) == color(row, column))
-        source = next(good, None)
+        source = next((at for at in inside if at not in bad and sensor.color_index(*at) == color), None)
         if source is None:
             raise FrameError(
                 "calibration", f"no good pixel within {_NEAR} pixels of the defective one at row {row}, column {column}"
@@ -158,7 +154,7 @@ def _replacements(defects: np.ndarray, sensor: Sensor, shape: Tuple[int, int]) -
 
 @lru_cache(maxsize=1)
 def _steps() -> List[Tuple[int, int]]:
-    """Steps to pixels of the same polarizer, the shortest first; rows before columns, up before down."""
+    """List the steps to pixels of the same polarizer, shortest first; rows before columns, up before down."""
     reach = range(-_NEAR, _NEAR + 1, 2)
     steps = [(dy, dx) for dy in reach for dx in reach if dy or dx]
     return sorted(steps, key=lambda step: (step[0] ** 2 + step[1] ** 2, abs(step[1]), step))

@@ -36,12 +36,12 @@ def save_calibration(path: Path, calibration: Calibration, force: bool = False) 
     """Write a calibration: complete, or not at all.
 
     Args:
-        path: Of the file.
-        calibration: What to write.
+        path: Path of the file.
+        calibration: Calibration to write.
         force: Whether to replace a file that exists.
 
     Raises:
-        OSError: It cannot be written; `FileExistsError` if there is one already.
+        OSError: The file cannot be written; `FileExistsError` if there is one already.
     """
     header = {"version": VERSION, "digest": calibration.digest, **calibration.header()}
     data = np.frombuffer(json.dumps(header, sort_keys=True).encode(), np.uint8)
@@ -53,7 +53,7 @@ def load_calibration(path: Path) -> Calibration:
     """Read a calibration.
 
     Raises:
-        ValueError: The file cannot be read, is no calibration, of a later version, or damaged; the message names it.
+        ValueError: The file cannot be read, is not a calibration, of a later version, or damaged; the message names it.
     """
     _status(path)
     try:
@@ -72,7 +72,7 @@ _IN_USE: WeakValueDictionary[Hashable, Calibration] = WeakValueDictionary()
 
 
 def load_calibration_once(path: Path) -> Calibration:
-    """`load_calibration`, which reads a file again only if it has changed or its calibration is not in use."""
+    """Load a calibration; read its file again only if it has changed or its calibration is not in use."""
     status = _status(path)
     key = (path, status.st_ino, status.st_size, status.st_mtime_ns)
     calibration = _IN_USE.get(key)
@@ -82,7 +82,7 @@ def load_calibration_once(path: Path) -> Calibration:
 
 
 def _status(path: Path) -> os.stat_result:
-    """The status of a regular file.
+    """Return the status of a regular file.
 
     Raises:
         ValueError: There is none of that name; the message names it.
@@ -112,10 +112,10 @@ def _check_sizes(archive: zipfile.ZipFile) -> None:
 
 
 def _decode(arrays: Dict[str, np.ndarray]) -> Calibration:
-    """The calibration in a file's arrays.
+    """Build the calibration from the arrays of a file.
 
     Raises:
-        ValueError: They are no calibration.
+        ValueError: The arrays are not a calibration.
     """
     header = json.loads(arrays["header"].tobytes())
     version = header.get("version") if isinstance(header, dict) else None

@@ -13,7 +13,7 @@ import numpy as np
 
 
 class Scale(NamedTuple):
-    """What the code of a number means: ``lowest + step * code``."""
+    """Linear scale of a number's codes: ``lowest + step * code``."""
 
     lowest: float
     step: float
@@ -25,7 +25,7 @@ Scales = Tuple[Scale, Scale, Scale, Scale]
 
 
 def quantize(numbers: Tuple[np.ndarray, ...], used: np.ndarray) -> Tuple[np.ndarray, Scales]:
-    """Codes of the four numbers of every pixel, and what they mean.
+    """Encode the four numbers of every pixel; return the codes and their scales.
 
     Args:
         numbers: Four (H, W) images: black level, gain, e1 and e2.
@@ -49,7 +49,7 @@ def quantize(numbers: Tuple[np.ndarray, ...], used: np.ndarray) -> Tuple[np.ndar
 
 
 def dequantize(codes: np.ndarray, scales: Scales, dtype: str = "float64") -> Tuple[np.ndarray, ...]:
-    """The four numbers of every pixel: images of the codes' shape."""
+    """Decode the four numbers of every pixel: images of the codes' shape."""
     found = []
     for (lowest, step), (first, bits) in zip(scales, FIELDS):
         code = (codes >> np.uint32(first)) & np.uint32((1 << bits) - 1)

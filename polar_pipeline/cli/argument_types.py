@@ -18,7 +18,7 @@ _DIGITS = 18
 
 
 def parse_integer(text: str, lowest: float = -math.inf, highest: float = math.inf) -> int:
-    """A whole number in [lowest, highest]."""
+    """Parse a whole number in [lowest, highest]."""
     # Python refuses thousands of digits, or is slow
     if re.fullmatch(f"[-+]?[0-9]{{1,{_DIGITS}}}", text) is None or not lowest <= int(text) <= highest:
         raise argparse.ArgumentTypeError(f"expected a whole number{_range(lowest, highest)}, got {quoted(text)}")
@@ -26,7 +26,7 @@ def parse_integer(text: str, lowest: float = -math.inf, highest: float = math.in
 
 
 def parse_number(text: str, lowest: float = -math.inf, highest: float = math.inf) -> float:
-    """A finite number in [lowest, highest]."""
+    """Parse a finite number in [lowest, highest]."""
     try:
         value = float(text)
     except ValueError:
@@ -37,14 +37,14 @@ def parse_number(text: str, lowest: float = -math.inf, highest: float = math.inf
 
 
 def _range(lowest: float, highest: float) -> str:
-    """The limits of a number in words, if it has any."""
+    """Describe the limits of a number, if it has any."""
     if math.isinf(lowest):
         return ""
     return f" from {lowest:.9g} to {highest:.9g}" if math.isfinite(highest) else f" >= {lowest:.9g}"
 
 
 def parse_size(text: str) -> Tuple[int, int]:
-    """(width, height) of a raw frame from `WIDTHxHEIGHT`."""
+    """Parse (width, height) of a raw frame from `WIDTHxHEIGHT`."""
     sides = re.fullmatch("([0-9]{1,6})x([0-9]{1,6})", text)
     width, height = map(int, sides.groups()) if sides else (0, 0)
     if min(width, height) < MIN_SIDE or max(width, height) > MAX_SIDE or width * height > MAX_PIXELS:
@@ -56,7 +56,7 @@ def parse_size(text: str) -> Tuple[int, int]:
 
 
 def parse_products(text: str) -> Tuple[str, ...]:
-    """Product names, separated by commas."""
+    """Parse product names, separated by commas."""
     try:
         return get_products(text)
     except ValueError as err:

@@ -124,7 +124,7 @@ def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _parse_seconds(text: str) -> int:
-    """Nanoseconds from seconds, with or without `s`."""
+    """Parse nanoseconds from seconds, with or without `s`."""
     return round(1e9 * parse_number(text[:-1] if text.endswith("s") else text, 1, 1e6))
 
 
@@ -159,7 +159,7 @@ def _ended_by_second_signal(folder: Path) -> Iterator[None]:
     While it is closed, a cluster of Dask would wait for its own time limits.
 
     Args:
-        folder: Of the batch; what the workers left incomplete there is removed.
+        folder: Folder of the batch; what the workers left incomplete there is removed.
     """
     from polar_pipeline.batch.results import clean
 
@@ -199,7 +199,7 @@ def _check_usage(values: argparse.Namespace) -> None:
     if values.tolerance and values.compare is None:
         raise UsageError("--tolerance is for --compare GOLDEN_DIR")
     if values.output.exists() and not values.output.is_dir():
-        raise UsageError(f"{values.output} is no folder")
+        raise UsageError(f"{values.output} is not a folder")
     for folder in (values.compare, values.reference):
         if folder is not None and folder.resolve() == values.output.resolve():
             raise UsageError(f"the results would replace those that they are compared with, {folder}")
@@ -209,7 +209,7 @@ def _check_usage(values: argparse.Namespace) -> None:
 
 
 def _settings(values: argparse.Namespace, recordings: Sequence[Recording]) -> BatchSettings:
-    """What the command line asks for.
+    """Return the settings that the command line requests.
 
     Raises:
         UsageError: An option is not allowed.
@@ -247,7 +247,7 @@ def _settings(values: argparse.Namespace, recordings: Sequence[Recording]) -> Ba
 
 
 def _golden_products(values: argparse.Namespace, recordings: Sequence[Recording]) -> Tuple[str, ...]:
-    """The products of the first golden recording that is there.
+    """Return the products of the first golden recording that exists.
 
     Raises:
         SourceError: No recording has a golden one, or the first cannot be read.
@@ -262,7 +262,7 @@ def _golden_products(values: argparse.Namespace, recordings: Sequence[Recording]
 
 
 def _open_client(values: argparse.Namespace, settings: BatchSettings, stack: ExitStack) -> Tuple[Client, int]:
-    """The cluster, and the CPU threads of each of its workers' pipelines."""
+    """Open the cluster; return it and the CPU threads of each of its workers' pipelines."""
     import dask
 
     from polar_pipeline.batch import cluster

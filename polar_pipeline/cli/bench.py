@@ -23,17 +23,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=partial(parse_number, lowest=1e-3, highest=DAY_S),
         default=10.0,
-        help="of frames at --rate, and of frames at full speed (default: 10)",
+        help="duration of the measurement at --rate and of the one at full speed (default: 10)",
     )
-    parser.add_argument("--rate", type=parse_rate, default=24.0, metavar="HZ", help="the camera's (default: 24)")
     parser.add_argument(
-        "--size", type=parse_size, default=(2448, 2048), metavar="WxH", help="of the raw frame (default: 2448x2048)"
+        "--rate", type=parse_rate, default=24.0, metavar="HZ", help="frame rate of the camera (default: 24)"
     )
-    parser.add_argument("--sensor", default="IMX250MZR", help="the camera's (default: %(default)s)")
+    parser.add_argument(
+        "--size",
+        type=parse_size,
+        default=(2448, 2048),
+        metavar="WxH",
+        help="size of the raw frame (default: 2448x2048)",
+    )
+    parser.add_argument("--sensor", default="IMX250MZR", help="sensor of the camera (default: %(default)s)")
     row = OPTIONS["backend"]
     parser.add_argument("--backend", choices=row.choices, default="auto", help=f"{row.text} (default: auto)")
     parser.add_argument(
-        "--products", type=parse_products, default=DEFAULT_PRODUCTS, metavar="NAMES", help="subscribed to, with commas"
+        "--products",
+        type=parse_products,
+        default=DEFAULT_PRODUCTS,
+        metavar="NAMES",
+        help="products to subscribe to, separated by commas",
     )
 
 

@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "source",
         type=Path,
         metavar="FOLDER",
-        help="pictures: dark frames in 'dark', others in folders or files named by the polarizer's angle in degrees "
-        "(045.0_3.png); or a recording, with --angles",
+        help="folder of pictures: dark frames in 'dark', other frames in folders or files named by the polarizer's "
+        "angle in degrees (045.0_3.png); or a recording, with --angles",
     )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.npz", help="calibration to write")
     parser.add_argument("--force", action="store_true", help="replace files that exist")
@@ -50,16 +50,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--angles",
         metavar="FILE.csv",
-        help="table of the polarizer's angles: lines of file,angle, or for a recording of first,last,angle (numbers of "
-        "frames) or start,end,angle (seconds), with 'dark' and 'unknown' as angles; or the word 'unknown': names say "
-        "only which frames belong together (default: the folder's angles.csv, or its names)",
+        help="table of polarizer angles with the columns file,angle; for a recording first,last,angle (frame numbers) "
+        "or start,end,angle (seconds). Angles may be 'dark' and 'unknown'. The word 'unknown' instead of a table: "
+        "names only group frames (default: the folder's angles.csv, or its names)",
     )
     parser.add_argument(
-        "--flat-field", action="store_true", help="correct the lens shading and the lamp's unevenness too"
+        "--flat-field", action="store_true", help="also correct lens shading and uneven light of the lamp"
     )
-    parser.add_argument("--temperature", type=parse_number, metavar="C", help="of the sensor, to note in the file")
     parser.add_argument(
-        "--exposure", type=partial(parse_number, lowest=0), metavar="MS", help="exposure time, to note in the file"
+        "--temperature", type=parse_number, metavar="C", help="temperature of the sensor, stored in the file"
+    )
+    parser.add_argument(
+        "--exposure", type=partial(parse_number, lowest=0), metavar="MS", help="exposure time, stored in the file"
     )
     parser.add_argument("--topic", default="", help="topic of the raw images in a recording (default: the only one)")
     add_size_limit_argument(parser)
@@ -108,7 +110,7 @@ def _result(values: argparse.Namespace, options: Options, table: Optional[Path])
 
 
 def summary(result: CalibrationResult) -> Iterator[str]:
-    """The result in a few lines."""
+    """Yield the lines that summarize the result."""
     height, width = result.calibration.shape
     used = result.causes == 0
     yield (

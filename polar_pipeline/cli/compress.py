@@ -20,9 +20,7 @@ from polar_pipeline.replay.source import recording_of
 def add_copy_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the recording, its copy and the limit of memory."""
     parser.add_argument("source", type=Path, help="rosbag2 folder, .mcap or .db3")
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="OUT.mcap", required=True, help="recording to write, always as mcap"
-    )
+    parser.add_argument("-o", "--output", type=Path, metavar="OUT.mcap", required=True, help="mcap recording to write")
     parser.add_argument("--force", action="store_true", help="replace a file that exists")
     add_size_limit_argument(parser)
 
@@ -52,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--topic",
         action="append",
         default=[],
-        help="topic of raw images; can be given more than once (default: the only topic of images)",
+        help="topic of raw images; may be repeated (default: the only topic of images)",
     )
 
 

@@ -1,4 +1,4 @@
-"""`polar-pipeline doctor`: what is installed and works."""
+"""`polar-pipeline doctor`: check the libraries and backends of this machine."""
 
 from __future__ import annotations
 

@@ -29,21 +29,21 @@ _BROKEN_PIPE = 128 + signal.SIGPIPE
 
 #: Command -> one line for `--help`. Modules are named as the first word, and imported only when they are used.
 _COMMANDS = {
-    "replay": "Process a recording, offline and deterministic.",
-    "batch": "Process many recordings on all cores, GPUs or a cluster of Dask.",
-    "compress": "Compress the raw images of a recording without loss; replay reads them as they are.",
-    "decompress": "Make a recording of raw images of one that `compress` wrote.",
+    "replay": "Process a recording offline and deterministically.",
+    "batch": "Process many recordings on all cores or GPUs, or on a Dask cluster.",
+    "compress": "Compress the raw images of a recording without loss; `replay` reads the result.",
+    "decompress": "Restore the raw images of a recording that `compress` wrote.",
     "play": "Publish a recording into ROS.",
-    "view": "Show a recording, pictures or a live topic in the Rerun viewer, or write a file for it.",
+    "view": "Show a recording, pictures or a live topic in the Rerun viewer, or write an .rrd file.",
     "process": "Process one picture.",
     "calibrate": "Measure the calibration of a sensor with a rotated polarizer.",
     "simulate": "Write a synthetic calibration session, to try calibration without a laboratory.",
     "layout": "Check whether sensor, ROI offset and flips fit a picture.",
-    "plan": "Show what a GPU would compute, in which launches, and how long it would take.",
+    "plan": "Show the operators, launches and schedules of a GPU, and the bound by its memory.",
     "tune": "Measure every schedule on this machine's GPU and keep the fastest.",
     "bench node": "Measure the live node between a synthetic camera and a viewer, over the real middleware.",
     "env": 'Print the environment variable that large frames need in ROS: eval "$(polar-pipeline env)".',
-    "doctor": "Show what is installed, which backends work, and why others do not.",
+    "doctor": "Show which libraries and backends work on this machine, and how to fix the others.",
 }
 
 
@@ -110,13 +110,15 @@ def _run(args: Sequence[str]) -> int:
 
 
 def make_parser(chosen: Optional[str] = None) -> argparse.ArgumentParser:
-    """The parser of the command line.
+    """Create the parser of the command line.
 
     Args:
         chosen: First word of the only command that gets its arguments, since they need its module; by default all get
             theirs.
     """
-    parser = _Parser(prog=_PROGRAM, description="Polarization imaging: recordings in, products out.")
+    parser = _Parser(
+        prog=_PROGRAM, description="Compute polarization images from the raw mosaics of polarization cameras."
+    )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     commands.required = True
@@ -124,7 +126,7 @@ def make_parser(chosen: Optional[str] = None) -> argparse.ArgumentParser:
         first, _, second = name.partition(" ")
         place = commands
         if second:  # the only command of its group
-            group = commands.add_parser(first, help="How fast this machine is.")
+            group = commands.add_parser(first, help="Measure the speed of this machine.")
             place = group.add_subparsers(metavar="COMMAND")
             place.required = True
         subparser = place.add_parser(second or first, help=summary, description=summary)
@@ -180,7 +182,7 @@ def _show_failure(err: Exception) -> None:
 
 
 def _discard_output() -> None:
-    """Send what is left in the buffers of stdout and stderr to the null device, or Python complains at exit."""
+    """Redirect buffered output of stdout and stderr to the null device, so that Python reports no error at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

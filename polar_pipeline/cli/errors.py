@@ -1,4 +1,4 @@
-"""Errors that end a command, what is wrong with a recording, and how both are printed."""
+"""Errors that end a command or describe a recording, and their output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GET_ROS = "source its setup file, or pip install '/path/to/polar_pipeline[ros]'"
 
 
 class FailureError(Exception):
-    """Something that could not be done; the text says what and why. The exit code is 1."""
+    """Failure of a command; the text says what failed and why. The exit code is 1."""
 
 
 class UsageError(Exception):

@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--polarizer",
         type=partial(parse_number, lowest=-360, highest=360),
         metavar="DEGREES",
-        help="direction that a sheet polarizer before the camera lets through, from the picture's x axis "
-        "counter-clockwise; best 0, 45, 90 or 135",
+        help="transmission axis of a sheet polarizer in front of the camera, counter-clockwise from the picture's x "
+        "axis; 0, 45, 90 or 135 work best",
     )
     add_size_limit_argument(parser)
     add_pipeline_arguments(parser, ("frame",))

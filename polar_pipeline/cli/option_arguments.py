@@ -27,7 +27,7 @@ def add_tolerance_argument(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_parse_tolerance,
         metavar="PRODUCT=VALUE",
-        help="largest error allowed in --compare; AoLP in degrees, 8-bit images in levels",
+        help="largest error that --compare allows; AoLP in degrees, 8-bit images in levels",
     )
 
 
@@ -37,12 +37,12 @@ def add_params_argument(parser: argparse.ArgumentParser) -> None:
         "--params",
         type=Path,
         metavar="FILE.yaml",
-        help="parameters of the live node, such as a snapshot's, for all options that the command line does not name",
+        help="parameter file of the live node, such as a snapshot's, for options that are not on the command line",
     )
 
 
 def _parse_tolerance(text: str) -> Tuple[str, float]:
-    """A product and its tolerance from `PRODUCT=VALUE`."""
+    """Parse a product and its tolerance from `PRODUCT=VALUE`."""
     name, separator, value = text.partition("=")
     if not separator or name not in PRODUCTS:
         raise argparse.ArgumentTypeError(
@@ -56,7 +56,7 @@ _PARSERS: Dict[type, Callable[[str], object]] = {int: parse_integer, float: pars
 
 
 class _SetOpposite(argparse.Action):
-    """Sets a truth value of an option, or the one of a pair whose number is `const`, to the opposite of its default."""
+    """Action that inverts the default of a truth value, or of the value of a pair whose index is `const`."""
 
     def __call__(self, _: object, namespace: argparse.Namespace, *__: object) -> None:
         default = OPTIONS[self.dest].default
@@ -106,7 +106,7 @@ def add_pipeline_arguments(
 def requested_pipeline(
     values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS, recording: Optional[Path] = None
 ) -> Pipeline:
-    """The pipeline that the command line asks for.
+    """Create the pipeline that the command line requests.
 
     Args:
         values: The command line.
@@ -127,7 +127,7 @@ def requested_pipeline(
 
 
 def requested_options(values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS) -> Options:
-    """The options that the command line asks for, with `products` if it names none.
+    """Return the options that the command line requests, with `products` if it names none.
 
     Raises:
         UsageError: An option is not allowed.
@@ -139,7 +139,7 @@ def requested_options(values: argparse.Namespace, products: Tuple[str, ...] = DE
 
 
 def requested_arguments(values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS) -> Arguments:
-    """The arguments of `Pipeline` that the command line names, else those of --params; `products` if it names none."""
+    """Return the arguments of `Pipeline` from the command line, else from --params; `products` if it names none."""
     products = getattr(values, "products", products)
     arguments: Dict[str, Any] = {"dtype": {name: PRODUCT_TOPICS[name].dtypes[0] for name in products}}
     if getattr(values, "params", None) is not None:
@@ -149,7 +149,7 @@ def requested_arguments(values: argparse.Namespace, products: Tuple[str, ...] = 
 
 
 def _node_arguments(path: Path, products: Tuple[str, ...]) -> Dict[str, Any]:
-    """The arguments with which a live node with this file of parameters would make these products."""
+    """Return the arguments with which a live node with these parameters would make these products."""
     try:
         from polar_pipeline.live.parameters import make_settings
         from polar_pipeline.live.preset import from_yaml

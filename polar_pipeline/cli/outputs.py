@@ -31,13 +31,13 @@ def check_output_files(outputs: Iterable[Optional[Path]], inputs: Iterable[Optio
 
 
 def _identity(path: Path) -> Tuple[int, int]:
-    """Device and inode of a file: equal for all names and links of a file."""
+    """Return device and inode of a file, which are equal for all names and links of the file."""
     status = path.stat()
     return status.st_dev, status.st_ino
 
 
 def report_path(report: Optional[Path], output: Optional[Path]) -> Optional[Path]:
-    """Where a command's report goes; None without one.
+    """Return the path of a command's report, or None without a report.
 
     Args:
         report: As given on the command line: a file, `-` for none, or None for the output's name with `.html`.

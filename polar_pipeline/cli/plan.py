@@ -18,22 +18,30 @@ from polar_pipeline.sensor.frames import FrameError
 def add_frame_arguments(parser: argparse.ArgumentParser) -> None:
     """Add size and format of the frames, and what to compute from them."""
     parser.add_argument(
-        "--size", type=parse_size, default=(2448, 2048), metavar="WxH", help="of the raw frame (default: 2448x2048)"
+        "--size",
+        type=parse_size,
+        default=(2448, 2048),
+        metavar="WxH",
+        help="size of the raw frame (default: 2448x2048)",
     )
     parser.add_argument(
-        "--raw", choices=tuple(CAMERA_FORMATS), help="raw pixels (default: u8; u16 with a --bit-depth above 8)"
+        "--raw",
+        choices=tuple(CAMERA_FORMATS),
+        help="format of raw pixels (default: u8; u16 with a --bit-depth above 8)",
     )
     add_pipeline_arguments(parser, ("frame", "products"))
 
 
 def requested_raw_format(values: argparse.Namespace, options: Options) -> str:
-    """The raw format that the command line asks for: a key of `CAMERA_FORMATS`."""
+    """Return the raw format that the command line requests, a key of `CAMERA_FORMATS`."""
     return values.raw or ("u16" if options.bit_depth > 8 else "u8")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to a parser."""
-    parser.add_argument("--device", choices=tuple(DEVICES), default="xavier", help="the GPU (default: %(default)s)")
+    parser.add_argument(
+        "--device", choices=tuple(DEVICES), default="xavier", help="GPU to plan for (default: %(default)s)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_frame_arguments(parser)
 

@@ -27,16 +27,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to",
         default="image_raw",
         metavar="TOPIC",
-        help="topic to publish on, with the lens calibration on camera_info beside it (default: %(default)s)",
+        help="topic of the images; the lens calibration is published on camera_info beside it (default: %(default)s)",
     )
-    parser.add_argument("--loop", action="store_true", help="start again at the end")
-    parser.add_argument("--restamp", action="store_true", help="stamp frames as they are published, as a camera does")
+    parser.add_argument("--loop", action="store_true", help="repeat the recording until Ctrl-C")
+    parser.add_argument("--restamp", action="store_true", help="replace stamps by the time of publication")
     parser.add_argument(
         "--wait",
         type=partial(parse_number, lowest=0, highest=DAY_S),
         default=0.0,
         metavar="SECONDS",
-        help="how long to wait for a subscriber",
+        help="longest wait for a subscriber, in seconds (default: %(default)g)",
     )
 
 

@@ -23,14 +23,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to a parser."""
     add_picture_argument(parser)
     parser.add_argument(
-        "-o", "--output", type=Path, default=Path(), metavar="FOLDER", help="where to write (default: here)"
+        "-o",
+        "--output",
+        type=Path,
+        default=Path(),
+        metavar="FOLDER",
+        help="folder for the results (default: current folder)",
     )
     parser.add_argument(
         "--format",
         choices=("tiff", "npy"),
         default="tiff",
-        help="of float products; others are PNG of 8 or 16 bit. Channels are S0, S1, S2 or red, green, blue in this "
-        "order; cv2.imread gives them the other way round (default: %(default)s)",
+        help="file format of float products; other products are PNG of 8 or 16 bit. Channels are S0, S1, S2 or red, "
+        "green, blue, which cv2.imread returns in reverse order (default: %(default)s)",
     )
     parser.add_argument("--force", action="store_true", help="replace files that exist")
     add_size_limit_argument(parser)

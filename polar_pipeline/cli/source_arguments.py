@@ -22,7 +22,7 @@ parse_rate = partial(parse_number, lowest=RATES[0], highest=RATES[1])
 
 
 def add_source_arguments(parser: argparse.ArgumentParser, is_optional: bool = False) -> None:
-    """Add the recording that a command reads; if it is optional, it is None where it is not given."""
+    """Add the recording that a command reads; if it is optional, it is None if it is not given."""
     parser.add_argument(
         "source",
         type=Path,
@@ -34,7 +34,7 @@ def add_source_arguments(parser: argparse.ArgumentParser, is_optional: bool = Fa
 
 
 def add_picture_rate_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the rate of pictures, which have no times of their own; None where it is not given."""
+    """Add the rate of pictures, which have no times of their own; None if it is not given."""
     parser.add_argument(
         "--rate", type=parse_rate, metavar="HZ", help=f"frames per second of pictures (default: {DEFAULT_RATE:g})"
     )
@@ -53,22 +53,25 @@ def add_size_limit_argument(parser: argparse.ArgumentParser) -> None:
         default=MAX_BYTES,
         dest="max_bytes",
         metavar="MB",
-        help=f"largest frame, and largest chunk of a recording when uncompressed (default: {MAX_BYTES >> 20})",
+        help=f"largest frame and largest uncompressed chunk of a recording (default: {MAX_BYTES >> 20})",
     )
 
 
 def add_reference_argument(parser: argparse.ArgumentParser) -> None:
     """Add the recording."""
     parser.add_argument(
-        "--reference", type=Path, metavar="FILE.mcap", help="recording of 'intensity' for --ssim-mode reference"
+        "--reference",
+        type=Path,
+        metavar="FILE.mcap",
+        help="recording with the product 'intensity', for --ssim-mode reference",
     )
 
 
 def open_reference(values: argparse.Namespace, stack: ExitStack) -> Optional[Golden]:
-    """The recording, open until the stack is closed; None where it is not given.
+    """Open the recording until the stack is closed, or return None if none is given.
 
     Raises:
-        SourceError: It cannot be read or holds no products.
+        SourceError: The recording cannot be read or holds no products.
     """
     return stack.enter_context(open_golden(values.reference, values.max_bytes)) if values.reference else None
 

@@ -15,7 +15,7 @@ from polar_pipeline.sensor.frames import FrameError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to a parser."""
-    parser.add_argument("--device", required=True, help="name of this machine's GPU, and of the file written")
+    parser.add_argument("--device", required=True, help="name for this machine's GPU and for the file to write")
     add_frame_arguments(parser)
 
 

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_source_arguments(parser, is_optional=True)
     add_picture_rate_argument(parser)
     parser.add_argument(
-        "--frames", type=partial(parse_integer, lowest=1), metavar="N", help="end after so many frames (default: all)"
+        "--frames", type=partial(parse_integer, lowest=1), metavar="N", help="end after N frames (default: all)"
     )
     parser.add_argument("--save", type=Path, metavar="FILE.rrd", help="write a file instead of opening the viewer")
     parser.add_argument("--force", action="store_true", help="replace a file that exists")
@@ -91,14 +91,14 @@ def _check_usage(values: argparse.Namespace) -> None:
 
 @contextmanager
 def _recorded(values: argparse.Namespace) -> Iterator[Iterable[Recorded]]:
-    """The images of a recording or of pictures."""
+    """Open the images of a recording or of pictures."""
     with open_source(values.source, values.topic, values.rate or DEFAULT_RATE, values.max_bytes) as source:
         yield islice(source.records, values.frames)
 
 
 @contextmanager
 def _live(values: argparse.Namespace) -> Iterator[Iterable[Recorded]]:
-    """The images of a live topic, until Ctrl-C, which is then no failure; a second one is."""
+    """Open the images of a live topic until Ctrl-C, which is no failure; a second Ctrl-C is one."""
     try:
         from polar_pipeline.stream.topic_source import open_topic
     except ImportError as err:

@@ -1,1 +1,1 @@
-"""The CPU backend: OpenCV and NumPy on horizontal strips that stay in cache, one thread per core."""
+"""The CPU backend: compiled C++ kernels, or the float64 reference without them."""

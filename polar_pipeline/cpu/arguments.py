@@ -26,7 +26,7 @@ DEMOSAICS = ("own_site", *METHODS)
 #: Methods on the color lattice, in the order of `enum Debayer` in `kernels/cpu/debayer.hpp`.
 DEBAYERS = tuple(LATTICE_METHODS)
 #: Where a channel of a pixel comes from, in the order of `enum Source` in `kernels/cpu/debayer.hpp`: its own sample,
-#: green at red or blue, at green the colour of its row and that of its column, red at blue and blue at red.
+#: green at red or blue, at green the color of its row and that of its column, red at blue and blue at red.
 OWN, GREEN, ROW, COLUMN, ACROSS = range(5)
 #: Products that the kernels compute, SSIM's aside, in the order of `struct Products`.
 KERNEL_PRODUCTS = (
@@ -112,7 +112,7 @@ def _address(array: Optional[np.ndarray]) -> Optional[int]:
 
 
 class FrameArguments:
-    """A frame as the kernels take it, and the arrays that they write to.
+    """Argument of the kernels for one frame, and the arrays that they write to.
 
     Args:
         raw: The mosaic.
@@ -159,7 +159,7 @@ class FrameArguments:
             self._fill_transform(sampling, 3 if sensor.is_color else 1, scale, min_total)
 
     def _keep(self, array: np.ndarray) -> int:
-        """The address of an array, which is kept."""
+        """Keep an array, and return its address."""
         self._kept.append(array)
         return array.ctypes.data
 
@@ -188,7 +188,7 @@ class FrameArguments:
                 color.corrected = self._keep(self._buffers.get(raw.shape, "float32"))
 
     def _words(self, raw: RawFrame, sensor: Sensor, correction: Correction) -> Optional[np.ndarray]:
-        """The correction in 16-bit integers, where its rounding is within the error bounds of every product."""
+        """Return the correction in 16-bit integers, or None if its rounding exceeds the error bound of a product."""
         options = self._options
         if sensor.is_color or not self._is_by_superpixel or options.precision == "fp32" or uses_noise(options):
             return None
@@ -198,7 +198,7 @@ class FrameArguments:
         return correction_words(correction, sensor)
 
     def _scale(self, full_scale: int, correction: Optional[Correction]) -> float:
-        """One unit of an angle's intensity as a share of full scale, in mono frames.
+        """Return one unit of an angle's intensity as a share of full scale, in mono frames.
 
         A raw number at its own site, and a sixteenth of it in means over superpixels; elsewhere, and of corrected
         pixels, one level of 255 in its place, or a unit of `correction_words`.
@@ -213,13 +213,13 @@ class FrameArguments:
         return 1 / (full_scale * (16 if DEMOSAICS[mosaic.method] == "bilinear" else 1))
 
     def _fill_products(self, to: _Products, scale: float, min_total: float, noise: Optional[NoiseModel]) -> None:
-        """Where products go.
+        """Fill in the memory of the products.
 
         Args:
-            to: What is filled.
+            to: Structure to fill.
             scale: One unit of an angle's intensity as a share of full scale.
             min_total: Smallest sum of the four angles, in such units, that has a polarization.
-            noise: That of the frame; None if no product depends on it.
+            noise: Noise of the frame; None if no product depends on it.
         """
         options = self._options
         to.scale, to.min_total, to.polarizer_shares, to.fading = scale, min_total, options.polarizer, options.fading
@@ -237,7 +237,7 @@ class FrameArguments:
             to.noise = ctypes.pointer(_Noise(self._keep(noise.gains), period, channels, *numbers))
 
     def _fill_transform(self, sampling: SamplingMap, channels: int, scale: float, min_total: float) -> None:
-        """A geometry; the products of the mosaic are its linear planes then."""
+        """Fill in a geometry, for which the mosaic gives linear planes."""
         height, width = sampling.source
         linear = self._keep(self._buffers.get((channels, height, width, 4), "float32"))
         flags = self._keep(self._buffers.get((height, width), "uint8"))
@@ -252,11 +252,11 @@ class FrameArguments:
         to.channels, to.scale, (to.height, to.width), to.turn = channels, sampling.scale, sampling.size, sampling.turn
 
     def compare(self, other: np.ndarray, outside: Optional[np.ndarray]) -> None:
-        """Have the first of `compared` compared with another image.
+        """Compare the first of `compared` with another image.
 
         Args:
-            other: Of the same shape and type.
-            outside: (h, w) uint8, not 0 where the images have no values; None where there are none.
+            other: Array of the same shape and type.
+            outside: (h, w) uint8, not 0 where the images have no values; None if there are none.
         """
         options, to = self._options, self.frame.similarity
         height, width = other.shape
@@ -292,7 +292,7 @@ class FrameArguments:
 
 
 def color_sources(sensor: Sensor) -> Tuple[int, ...]:
-    """Where red, green and blue of a pixel come from, by channel, row and column modulo 4."""
+    """Return the sources of red, green and blue of a pixel, by channel, row and column modulo 4."""
     sources: Dict[int, List[int]] = {0: [], 1: [], 2: []}
     for row in range(4):
         for column in range(4):

@@ -23,7 +23,7 @@ from polar_pipeline.sensor.frames import Frame, RawFrame
 _LOG = logging.getLogger(__name__)
 #: Bytes that a frame takes beside its arrays, and a thread with its stack.
 _SPARE, _THREAD = 16 << 20, 12 << 20
-#: Bytes that the reference takes at most for a raw pixel, as measured in colour with ADR.
+#: Bytes that the reference takes at most for a raw pixel, as measured in color with ADR.
 _REFERENCE_BYTES = 500
 
 
@@ -55,13 +55,13 @@ class CpuBackend:
 
     @property
     def device(self) -> str:
-        """What it runs on, as text."""
+        """Description of the processor, threads and kernels."""
         if self._kernels is None:
             return f"cpu ({platform.machine()}, float64 reference: slow)"
         return f"cpu ({platform.machine()}, {self._threads} threads, compiled, {self._kernels.level})"
 
     def is_ready(self, frame: Frame) -> bool:
-        """Whether nothing has to be made for frames like this one; only the map of a geometry may have to be."""
+        """Return whether a frame of this shape needs no preparation; only the map of a geometry may need some."""
         return self._options.geometry is None or self._options.stokes_size(frame.shape) in self._maps
 
     def prepare(self, frame: Frame) -> None:
@@ -151,7 +151,7 @@ class CpuBackend:
         return Result(out, found["seconds"], found["invalid"], None if blocks is None else blocks.astype(np.float32))
 
     def _map(self, shape: Tuple[int, int]) -> SamplingMap:
-        """The map of the geometry for frames of (height, width). The map of one size is kept.
+        """Return the map of the geometry for frames of (height, width). The map of one size is kept.
 
         Raises:
             FrameError: The geometry does not fit them.

@@ -67,12 +67,12 @@ _packed: WeakKeyDictionary[Correction, Optional[np.ndarray]] = WeakKeyDictionary
 
 
 def correction_words(correction: Correction, sensor: Sensor) -> Optional[np.ndarray]:
-    """The words of a correction: (rows of superpixels, blocks) of `struct WordBlock`; None if its ranges are too wide.
+    """Return a correction as (rows of superpixels, blocks) of `struct WordBlock`, or None if it does not fit.
 
     They are made once for each correction: half a second for 5 megapixels, which then take 21 MB.
 
     Args:
-        correction: Of frames of a mono sensor.
+        correction: Correction of frames of a mono sensor.
         sensor: Its layout as seen in these frames.
     """
     if correction not in _packed:
@@ -94,11 +94,11 @@ def _pack(correction: Correction, diagonals: _Diagonals) -> Optional[np.ndarray]
 def _numbers(
     correction: Correction, diagonals: _Diagonals, first: int, shape: Tuple[int, int], columns: int
 ) -> List[np.ndarray]:
-    """The gain less 1, the black level times the gain, and the factors of the diagonals.
+    """Return the gain less 1, the black level times the gain, and the factors of the diagonals.
 
     Args:
-        correction: Of the frame.
-        diagonals: What the factors are.
+        correction: Correction of the frame.
+        diagonals: Factors of the differences along diagonals.
         first: Row of superpixels.
         shape: Rows from there on, and blocks.
         columns: Superpixels in a row; the last block repeats the last of them.
@@ -143,12 +143,12 @@ def _fill(blocks: np.ndarray, numbers: List[np.ndarray]) -> bool:
 
 
 def _each(of_blocks: np.ndarray) -> np.ndarray:
-    """A number of each block, for all of its superpixels."""
+    """Repeat a number of each block for all of its superpixels."""
     return of_blocks.astype(np.float32)[:, :, None, None]
 
 
 def _find_diagonals(correction: Correction, sensor: Sensor) -> _Diagonals:
-    """What multiplies the differences along the diagonals of superpixels.
+    """Find the factors of the differences along the diagonals of superpixels.
 
     Pixels opposite each other have orthogonal polarizers: S1 = I0 - I90 and S2 = I45 - I135 are these differences.
     """
@@ -162,7 +162,7 @@ def _find_diagonals(correction: Correction, sensor: Sensor) -> _Diagonals:
 
 
 def _fits(gain: _Range, offset: _Range, factors: Sequence[_Range], bits: int) -> np.ndarray:
-    """Of which blocks no sum that the kernel stores exceeds 16 bits, in 2**-bits of a unit: (rows, blocks) bool."""
+    """Return (rows, blocks) bool: whether no sum that the kernel stores exceeds 16 bits, in 2**-bits of a unit."""
     parts, margin = 1 << bits, 1.02  # ranges of codes are a little wider than those of numbers
     own = WORD_FULL_SCALE * margin * (gain.largest + offset.half)
     difference = WORD_FULL_SCALE + 2 * own
@@ -173,12 +173,12 @@ def _fits(gain: _Range, offset: _Range, factors: Sequence[_Range], bits: int) ->
 
 
 def _two_bytes(both: np.ndarray, low: np.ndarray) -> np.ndarray:
-    """Words that are near to `both`, whose low bytes times 256 are near to `low`."""
+    """Return words that are near to `both`, whose low bytes times 256 are near to `low`."""
     low_byte = np.clip(np.rint(low / 256), -_TOP - 1, _TOP).astype(np.int32) & 255
     high_byte = np.clip(np.rint((both - low_byte) / 256), -_TOP - 1, _TOP).astype(np.int32)
     return np.asarray(high_byte * 256 + low_byte)
 
 
 def _inside(places: np.ndarray, size: int) -> np.ndarray:
-    """Rows or columns; one beyond the border becomes that of the neighbouring superpixel."""
+    """Clip rows or columns: one beyond the border becomes that of the neighboring superpixel."""
     return np.where(places < 0, places + 2, np.where(places >= size, places - 2, places))

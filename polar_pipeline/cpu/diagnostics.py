@@ -8,13 +8,13 @@ import numpy as np
 
 from polar_pipeline.options import Options
 from polar_pipeline.reference.correction import correct
-from polar_pipeline.reference.demosaicking import DEBAYER, normalise, polarization_switch
+from polar_pipeline.reference.demosaicking import DEBAYER, normalize, polarization_switch
 from polar_pipeline.reference.operators import luma
 from polar_pipeline.sensor.frames import RawFrame
 
 
 def diagnostics(frame: RawFrame, options: Options) -> Dict[str, np.ndarray]:
-    """Diagnostic images by name.
+    """Compute diagnostic images by name.
 
     Returns:
         `polarization_switch`: (H, W) float32, 0 where `adaptive` restores detail, up to 1 at edges of polarization.
@@ -25,9 +25,9 @@ def diagnostics(frame: RawFrame, options: Options) -> Dict[str, np.ndarray]:
     _check(frame, options)
     sensor, correction = options.read_out(frame.shape), options.correction(frame.shape)
     if correction is None:
-        z = normalise(frame)
+        z = normalize(frame)
     else:
-        z = normalise(correction.replace_defects(frame))
+        z = normalize(correction.replace_defects(frame))
         z = correct(z, correction.parameters(), sensor, correction.phase)
     mosaic = luma(DEBAYER[options.debayer](z, sensor)) if sensor.is_color else z
     return {"polarization_switch": polarization_switch(mosaic).astype(np.float32)}

@@ -26,14 +26,14 @@ LEVELS = {
 
 
 class KernelsError(RuntimeError):
-    """There are no compiled kernels; the text says why."""
+    """Error for missing compiled kernels; the text gives the reason."""
 
 
 class Kernels(NamedTuple):
     """The compiled kernels.
 
     Attributes:
-        library: As loaded.
+        library: Loaded library.
         level: Their instruction set, of `LEVELS`.
     """
 
@@ -44,7 +44,7 @@ class Kernels(NamedTuple):
         """Compute a frame without the interpreter lock.
 
         Args:
-            frame: What to compute.
+            frame: Argument of the kernels.
             threads: Most threads to use; results do not depend on it.
 
         Raises:
@@ -55,7 +55,7 @@ class Kernels(NamedTuple):
 
 
 def processor_features() -> Set[str]:
-    """Features of an x86-64 processor as Linux names them; empty of others, and where the system does not say.
+    """Return the features of an x86-64 processor as Linux names them; empty for others, or if unknown.
 
     The file alone would not do: under QEMU, an arm64 process reads the features of the host.
     """

@@ -1,4 +1,4 @@
-"""What kernels are compiled with and called with: preprocessor definitions and the structures of their arguments.
+"""Preprocessor definitions of the kernels, and the structures of their arguments.
 
 The counterpart of `kernels/frame.cuh`, `kernels/transform.cuh` and `kernels/ssim.cu`.
 """
@@ -96,11 +96,11 @@ _SSIM_SOURCES = {"uint16": 0, "float32": 1}
 
 
 def fill_options(argument: np.ndarray, options: Options, full_scale: int) -> None:
-    """Tell a kernel what it is not compiled for, so that it can change between two frames.
+    """Fill in the options that a kernel is not compiled for, and that can change between two frames.
 
     Args:
         argument: A `FRAME_ARGUMENT`.
-        options: How frames are computed.
+        options: Options of the pipeline.
         full_scale: Raw number of a saturated pixel.
     """
     argument["full_scale"], argument["min_intensity"] = full_scale, options.min_intensity
@@ -110,14 +110,14 @@ def fill_options(argument: np.ndarray, options: Options, full_scale: int) -> Non
 
 
 def work_defines(work: Work) -> Defines:
-    """The preprocessor definitions that make a kernel do a work, coefficients as literals."""
+    """Return the preprocessor definitions that make a kernel do a work, with literal coefficients."""
     if isinstance(work, SsimWork):
         return _ssim_defines(work)
     return _transform_defines(work) if isinstance(work, TransformWork) else _polarization_defines(work)
 
 
 def output_defines(dtypes: Mapping[str, str]) -> Defines:
-    """The definitions of every output, of those that are stored by their element types; the colour maps they need."""
+    """Return the definitions of every output, of the stored ones by their element types, and of their color maps."""
     found: Defines = {"OUTPUT_NAMES": ",".join(name.upper() for name in OUTPUTS)}
     for name in OUTPUTS:
         found[f"OUT_{name.upper()}"] = _TYPES[dtypes.get(name, "")]
@@ -157,7 +157,7 @@ def _polarization_defines(work: PolarizationWork) -> Defines:
 
 
 def _noise_defines(work: PolarizationWork) -> Defines:
-    """What depends on the noise."""
+    """Return the definitions that depend on the noise."""
     method = (work.sensor, work.half, work.co_sited, work.demosaic, work.debayer)
     gains = stokes_gains(*method)
     constants = zip(("MOST", "LESS", "SHARE", "STEEP"), method_constants(*method))
@@ -207,7 +207,7 @@ def _ssim_defines(work: SsimWork) -> Defines:
 
 
 def as_compared(image: np.ndarray, dtype: str) -> np.ndarray:
-    """An image in [0, 1] as the SSIM launch reads it: `uint16` of full scale `SSIM_FULL`, limited; or `float32`."""
+    """Convert an image in [0, 1] for the SSIM launch: `uint16` of full scale `SSIM_FULL`, limited; or `float32`."""
     if dtype == "uint16":
         return np.rint(np.clip(image, 0, 1) * np.float32(SSIM_FULL)).astype(np.uint16)
     return image.astype(dtype)
@@ -218,7 +218,7 @@ class HalfTaps:
     """A window as halves.
 
     Attributes:
-        taps: From the centre outwards; the window sums to exactly 1.
+        taps: From the center outwards; the window sums to exactly 1.
         error: How far the similarity of black and white is off at most, where a line or an edge lies within the window.
     """
 
@@ -228,17 +228,17 @@ class HalfTaps:
 
 @lru_cache(maxsize=None)
 def half_taps(window: int, sigma: float) -> HalfTaps:
-    """The window for tensor cores.
+    """Return the window for tensor cores.
 
     The sum of the taps from k outwards is rounded, up or down, to what the next inner tap is a multiple of: then each
-    tap is a half, and so is the centre, which takes the rest. Of all ways to round, the one is taken that moves the
+    tap is a half, and so is the center, which takes the rest. Of all ways to round, the one is taken that moves the
     similarity least where a line or an edge lies k pixels away. There the variance is about as large as the tap or the
     sum, and the similarity of that to nothing is C2 / (variance + C2).
     """
     exact = np.array(gaussian(window, sigma)[window // 2 :])
     tails = np.append(np.cumsum(exact[::-1])[::-1][1:], 0.0)  # from k + 1 outwards
     grids = [float(np.spacing(np.float16(tap))) for tap in exact]
-    grids[0] /= 2  # both sides of the window are in the centre's rest
+    grids[0] /= 2  # both sides of the window are in the center's rest
     found = []
     for ups in product((np.floor, np.ceil), repeat=window // 2):
         rounded = np.array([up(tail / grid) * grid for up, tail, grid in zip(ups, tails, grids)] + [0.0])

@@ -67,7 +67,7 @@ def prepare_launches(
 
 
 def _measure(prepared: PreparedLaunches, works: Tuple[Work, ...], options: Options, buffers: Buffers) -> float:
-    """Seconds that a frame takes, from the caller's array to the caller's arrays: the median of a few, of noise."""
+    """Measure the seconds of a frame of noise from the caller's array to the caller's arrays: a median."""
     work = works[0]
     assert isinstance(work, PolarizationWork)
     (rows,) = noise_frames(work, 1)
@@ -81,10 +81,10 @@ def _measure(prepared: PreparedLaunches, works: Tuple[Work, ...], options: Optio
 
 
 class CudaBackend:
-    """Computes frames.
+    """Backend that computes frames on a GPU.
 
     Args:
-        options: What to compute and how.
+        options: Options of the pipeline.
         driver: The GPU; by default the first.
 
     Raises:
@@ -106,7 +106,7 @@ class CudaBackend:
 
     @property
     def device(self) -> str:
-        """What it runs on, as text; on an integrated GPU, once measured, also which kind of memory it uses."""
+        """Description of the GPU; for an integrated one, once measured, with the kind of memory."""
         facts = [self._driver.name, self._driver.device.arch]
         if self._driver.device.integrated and self._prepared:
             latest = list(self._prepared.values())[-1]
@@ -114,7 +114,7 @@ class CudaBackend:
         return f"cuda ({', '.join(facts)})"
 
     def is_ready(self, frame: Frame) -> bool:
-        """Whether the kernels for frames like this one are compiled and loaded."""
+        """Return whether the kernels for frames of this shape and format are compiled and loaded."""
         return _readable(frame)[1] in self._prepared
 
     def prepare(self, frame: Frame) -> None:
@@ -191,7 +191,7 @@ class CudaBackend:
             and a RuntimeError if the results were taken before.
 
         Raises:
-            CompileError: Its kernel does not compile.
+            CompileError: The kernel does not compile.
             DeviceMemoryError: The device is too small.
             DeviceLostError: The device stopped working.
             FrameError: The frame has pixels that the calibration lacks.
@@ -217,7 +217,7 @@ class CudaBackend:
 
 
 def _readable(frame: Frame) -> Tuple[Frame, _FormatKey]:
-    """A frame that kernels can read, with 10-bit packed pixels unpacked, and what they are compiled for."""
+    """Return a frame that kernels can read, with 10-bit packed pixels unpacked, and its format for the compiler."""
     if isinstance(frame, PackedFrame) and frame.fmt.bits != 12:
         frame = frame.unpack()
     if isinstance(frame, PackedFrame):
@@ -229,7 +229,7 @@ def _readable(frame: Frame) -> Tuple[Frame, _FormatKey]:
 
 @lru_cache(maxsize=1)
 def problem() -> Optional[str]:
-    """Why the backend cannot work on this machine; None if it computed a small frame.
+    """Return why the backend cannot work on this machine, or None if it computed a small frame.
 
     A GPU that is full or was lost is no reason: that may pass, and every frame reports it.
     """

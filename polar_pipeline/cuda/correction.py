@@ -26,11 +26,11 @@ _HALF_MANTISSA = 10
 
 
 def fill_argument(argument: np.ndarray, correction: Correction, codes: int) -> None:
-    """Tell a kernel what to correct pixels by.
+    """Fill in the correction of a kernel's argument.
 
     Args:
         argument: A `FRAME_ARGUMENT` that has its full scale.
-        correction: Of the frame.
+        correction: Correction of the frame.
         codes: Address of its codes on the device.
     """
     argument["codes"], argument["one"] = codes, 1
@@ -48,7 +48,7 @@ def fill_argument(argument: np.ndarray, correction: Correction, codes: int) -> N
 
 
 def _in_both_lanes(value: float) -> int:
-    """The bits of the nearest half, twice in a word; infinite where it is beyond them."""
+    """Return the bits of the nearest half, twice in a word; infinite outside the range of halves."""
     with np.errstate(over="ignore"):
         return int(np.array(value).astype(np.float16).view(np.uint16)) * 0x10001
 
@@ -58,7 +58,7 @@ class DeviceCorrection:
 
     Args:
         driver: The device.
-        correction: Of the frames.
+        correction: Correction of the frames.
 
     Raises:
         DeviceMemoryError: The device is too small.
@@ -86,7 +86,7 @@ class DeviceCorrection:
             _copy_packed(raw.reshape(shape[0], -1), defects, sources)
 
     def fill(self, argument: np.ndarray) -> None:
-        """Tell a kernel what to correct pixels by; see `fill_argument`."""
+        """Fill in the correction of a kernel's argument; see `fill_argument`."""
         fill_argument(argument, self._correction, self._codes.pointer)
 
 

@@ -1,4 +1,4 @@
-"""GPUs as rows: what a kernel may use there."""
+"""GPUs and their limits, one row each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Device:
     Attributes:
         name: Key of its row, and of its tuned schedules (`<name>.json`).
         arch: Compute capability as the compiler calls it: `sm_72`; `compute_72` for PTX.
-        multiprocessors: How many it has.
+        multiprocessors: Number of multiprocessors.
         shared_per_block: Shared memory that a block may have, opt-in included, bytes.
         shared_per_multiprocessor: Shared memory of all blocks on one multiprocessor, bytes.
         registers_per_multiprocessor: 32-bit registers.
@@ -82,7 +82,7 @@ _MORE_THAN_8GB = 10e9
 
 
 def board_model(path: Path = Path("/proc/device-tree/model")) -> str:
-    """A board's name for itself, such as `NVIDIA Jetson Orin NX Developer Kit`; "" on PCs and in most containers."""
+    """Return a board's own name, such as `NVIDIA Jetson Orin NX Developer Kit`; "" on PCs and in most containers."""
     try:
         return path.read_bytes().decode("utf-8", "replace").strip("\0\n ")
     except OSError:
@@ -90,7 +90,7 @@ def board_model(path: Path = Path("/proc/device-tree/model")) -> str:
 
 
 def from_properties(properties: Mapping[str, Any], model: str = "") -> Device:
-    """The device that a driver describes; its row where there is one.
+    """Return the device that a driver describes, by its row if there is one.
 
     Args:
         properties: The fields of `cudaGetDeviceProperties` by name, as `cupy.cuda.runtime.getDeviceProperties`
@@ -124,7 +124,7 @@ def from_properties(properties: Mapping[str, Any], model: str = "") -> Device:
         row
         for row in _TABLE
         if (row.arch, row.multiprocessors, row.integrated) == (found.arch, found.multiprocessors, found.integrated)
-        and (row.integrated or row.name in name)  # Jetsons of one family share a name, data centre GPUs a chip
+        and (row.integrated or row.name in name)  # Jetsons of one family share a name, data center GPUs a chip
     ]
     if len(same) > 1:
         return DEVICES[_orin_of_8(properties, model)]
@@ -132,7 +132,7 @@ def from_properties(properties: Mapping[str, Any], model: str = "") -> Device:
 
 
 def _orin_of_8(properties: Mapping[str, Any], model: str) -> str:
-    """Name of the row of an Orin with 8 multiprocessors: by the board's model, else by how much memory it has."""
+    """Return the row of an Orin with 8 multiprocessors, by the board's model, else by its memory."""
     for family in ("orin-nx", "orin-nano"):
         if re.search(rf"\b{family.partition('-')[2]}\b", model.lower()):
             return family
@@ -140,7 +140,7 @@ def _orin_of_8(properties: Mapping[str, Any], model: str) -> str:
 
 
 def resident_blocks(device: Device, threads: int, registers: int, shared: int) -> int:
-    """Blocks that a multiprocessor holds at a time.
+    """Return the number of blocks that a multiprocessor holds at a time.
 
     Args:
         device: The GPU.
@@ -164,7 +164,7 @@ def resident_blocks(device: Device, threads: int, registers: int, shared: int) -
 
 
 def occupancy(device: Device, threads: int, registers: int, shared: int) -> float:
-    """Share of a multiprocessor's warps that are resident, 0 to 1; 0 if not one block fits.
+    """Compute the share of a multiprocessor's warps that are resident, 0 to 1; 0 if no block fits.
 
     Args:
         device: The GPU.

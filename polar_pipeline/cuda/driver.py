@@ -1,4 +1,4 @@
-"""The calls to CUDA that the backend needs, with errors that say what happened. The only module that imports CuPy.
+"""Calls to CUDA, with errors that say what happened. The only module that imports CuPy.
 
 CuPy's own arrays, pools and streams are not used: what is allocated here is freed at a known time, also on a lost
 device.
@@ -53,25 +53,25 @@ class CompileError(RuntimeError):
 
 
 class DeviceError(RuntimeError):
-    """A call to the GPU failed."""
+    """Failed call to the GPU."""
 
 
 class DeviceMemoryError(DeviceError):
-    """The GPU, or the memory that it shares with the CPU, is too small; a backend that needs less may work."""
+    """Lack of memory on the GPU, or shared with the CPU; a backend that needs less may work."""
 
 
 class DeviceLostError(DeviceError):
-    """The GPU stopped working for this process: nothing computed on it can be trusted or waited for any more."""
+    """Loss of the GPU for this process: its results cannot be trusted or waited for."""
 
 
 class _Attribute(ctypes.Structure):
-    """CUlaunchAttribute with a number as its value."""
+    """Structure CUlaunchAttribute with a number as its value."""
 
     _fields_ = [("id", ctypes.c_uint), ("_pad", ctypes.c_uint), ("value", ctypes.c_int), ("_room", ctypes.c_char * 60)]
 
 
 class _LaunchConfig(ctypes.Structure):
-    """CUlaunchConfig."""
+    """Structure CUlaunchConfig."""
 
     _fields_ = [
         ("grid", ctypes.c_uint * 3),
@@ -96,16 +96,16 @@ class LoadedKernel:
 
 
 def cause(error: Exception) -> str:
-    """The cause of a failed import: the last line of its message. CuPy's has a page of advice above it."""
+    """Return the cause of a failed import: the last line of its message, since CuPy adds a page of advice."""
     lines = [line.strip() for line in str(error).splitlines()]
     return next((line for line in reversed(lines) if re.search(r"\w", line)), str(error))
 
 
 def import_cupy() -> Any:
-    """CuPy.
+    """Import CuPy.
 
     Raises:
-        RuntimeError: It cannot be imported.
+        RuntimeError: CuPy cannot be imported.
     """
     if "cupy" not in sys.modules:
         try:
@@ -122,13 +122,13 @@ def import_cupy() -> Any:
 
 
 def _keep_no_kernels(reason: Exception) -> None:
-    """Have CuPy neither read nor write its folder of compiled kernels, which it needs a folder for."""
+    """Prevent CuPy from reading and writing its folder of compiled kernels."""
     _LOG.warning("compiled GPU kernels are not kept (%s): set CUPY_CACHE_DIR to a folder of your own", reason)
     os.environ.update(CUPY_CACHE_IN_MEMORY="1", CUPY_CACHE_DIR=tempfile.gettempdir())
 
 
 def device_count() -> int:
-    """How many GPUs this process may see; 0 where there is none, or no CuPy. Starts CUDA in this process."""
+    """Count the GPUs that this process may see; 0 without CuPy. Starts CUDA in this process."""
     try:
         return int(import_cupy().cuda.runtime.getDeviceCount())
     except RuntimeError:  # CuPy's own errors are such errors too
@@ -143,7 +143,7 @@ class Driver:
 
     Attributes:
         name: The manufacturer's name of the GPU.
-        device: Its limits.
+        device: Limits of the GPU.
 
     Raises:
         DeviceError: There is no GPU, or no driver for it.
@@ -225,7 +225,7 @@ class Driver:
         return self._allocate("device memory", size, self._runtime.malloc, size)
 
     def total_memory(self) -> int:
-        """Bytes of device memory, free or not."""
+        """Return the size of the device memory in bytes."""
         _, total = self._call(self._runtime.memGetInfo)
         return int(total)
 
@@ -234,7 +234,7 @@ class Driver:
         self._release(self._runtime.free, pointer)
 
     def host_array(self, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
-        """An array in pinned host memory, which kernels can read and write at its address; freed like any array.
+        """Allocate an array in pinned host memory, which kernels can access; it is freed like any array.
 
         Raises:
             DeviceMemoryError: Not enough is free.
@@ -296,7 +296,7 @@ class Driver:
         self._call(self._runtime.streamWaitEvent, stream, event)
 
     def elapsed(self, first: int, second: int) -> float:
-        """Seconds between two events that the device has reached."""
+        """Return the seconds between two events that the device has reached."""
         milliseconds: float = self._call(self._runtime.eventElapsedTime, first, second)
         return milliseconds / 1000
 
@@ -311,7 +311,7 @@ class Driver:
             shared: Dynamic shared memory that launches will ask for, bytes.
 
         Raises:
-            CompileError: It does not compile, or there is nothing to compile it with.
+            CompileError: The source does not compile, or there is nothing to compile it with.
             FileNotFoundError: There is no such kernel.
             StoppedError: This process was asked to end.
         """
@@ -327,7 +327,7 @@ class Driver:
         return kernel
 
     def _compile(self, text: str, name: str) -> LoadedKernel:
-        """The kernel of a source, compiled for this GPU and loaded."""
+        """Compile a source for this GPU, and load its kernel."""
         self._call(self._runtime.free, 0)  # makes the runtime's context this thread's, which loading needs
         module = self._cupy.RawModule(code=text, options=OPTIONS)
 
@@ -349,7 +349,7 @@ class Driver:
             raise CompileError(f"{name}.cu cannot be compiled: {cause(err)}") from err
 
     def local_bytes(self, kernel: LoadedKernel) -> int:
-        """Bytes of memory that a thread of a kernel takes for what its registers cannot hold."""
+        """Return the bytes of local memory of a thread, for values that registers cannot hold."""
         return max(0, int(self._call(self._driver.funcGetAttribute, _LOCAL_BYTES, kernel.function)))
 
     def launch(
@@ -387,7 +387,7 @@ class Driver:
 
 
 def _translate(err: Any) -> DeviceError:
-    """The error of this module for an error of CuPy."""
+    """Translate an error of CuPy to one of this module."""
     if err.status in _LOST:
         return DeviceLostError(
             f"the GPU was lost ({err}): close the pipeline and make a new one; after a fault of a kernel that takes a "

@@ -1,4 +1,4 @@
-"""The kernels: what each can do, the schedules to choose from, and what these take. Another kernel is another row."""
+"""The registry of kernels, one row each: supported works, schedules, and their resources."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WorkT = TypeVar("_WorkT", PolarizationWork, TransformWork, SsimWork)
 
 @dataclass(frozen=True, order=True)
 class Schedule:
-    """How one launch does its work.
+    """Schedule of one launch: kernel, threads, tile, rows.
 
     Attributes:
         kernel: Stem of the file in `kernels/`.
@@ -49,19 +49,19 @@ class Schedule:
 
 
 def round_up(number: int, step: int) -> int:
-    """The smallest multiple of `step` that is not below a number."""
+    """Round a number up to a multiple of `step`."""
     return -(-number // step) * step
 
 
 def register_bound(threads: int, resident: int) -> int:
-    """Registers of a thread that a launch bound leaves which keeps so many threads resident."""
+    """Return the registers per thread under a launch bound that keeps a number of threads resident."""
     blocks = max(1, -(-resident // threads))
     warps = -(-blocks * (threads // WARP) // 4)
     return min(255, 16384 // (warps * WARP) // 8 * 8)
 
 
 def resident_threads(device: Device) -> int:
-    """`RESIDENT` of `kernels/frame.cuh`."""
+    """Return `RESIDENT` of `kernels/frame.cuh`."""
     return 512 if 80 <= device.capability < 90 else 640
 
 
@@ -85,26 +85,26 @@ class Kernel(ABC, Generic[_WorkT]):
 
     @abstractmethod
     def schedules(self, work: _WorkT, device: Device) -> Iterator[Schedule]:
-        """Those to choose from, whether they fit the device or not."""
+        """Return the schedules for a work, whether they fit the device or not."""
 
     @abstractmethod
     def shared_bytes(self, work: _WorkT, schedule: Schedule) -> int:
-        """Dynamic shared memory of a block; each kernel asserts that its own structure fits."""
+        """Return the dynamic shared memory of a block; each kernel asserts that its own structure fits."""
 
     @abstractmethod
     def registers(self, work: _WorkT, schedule: Schedule, device: Device) -> int:
-        """Registers of a thread, at most; the compiled kernel says how many it takes."""
+        """Return the largest number of registers per thread; the compiled kernel has the actual number."""
 
     @abstractmethod
     def grid(self, work: _WorkT, schedule: Schedule, frames: int = 1) -> Tuple[int, int, int]:
-        """Blocks along x, y and z; z is the frame."""
+        """Return the number of blocks along x, y and z; z is the frame."""
 
     @abstractmethod
     def loads(self, work: _WorkT, schedule: Schedule) -> float:
-        """How often the input is loaded, halos included; at least 1."""
+        """Return how often each input pixel is loaded, halos included; at least 1."""
 
     def defines(self, work: _WorkT, schedule: Schedule) -> Dict[str, int]:
-        """The preprocessor definitions that compile a schedule into the kernel; tiles count raw pixels there."""
+        """Return the preprocessor definitions of a schedule; tiles count raw pixels there."""
         sizes = {"TILE_X": schedule.tile_x, "TILE_Y": schedule.tile_y, "ROWS": schedule.rows}
         return {
             "THREADS": schedule.threads,
@@ -120,12 +120,12 @@ AnyKernel = Kernel[Any]
 
 
 def _loads(work: PolarizationWork, unit: Tuple[int, int], units: int) -> float:
-    """Loaded raw pixels by those of the frame; halos are whole quads along x, with a correction superpixels along y.
+    """Return loaded raw pixels per pixel of the frame; halos are whole quads along x, or superpixels along y.
 
     Args:
-        work: What the launch does.
+        work: Work of the launch.
         unit: Output pixels along x and y of what shares its loads.
-        units: How many there are.
+        units: Number of units.
     """
     (x, y), reach, step = unit, work.halos, work.step
     halo_y = round_up(sum(reach), 2) if work.calibrated else sum(reach)
@@ -141,9 +141,9 @@ class Marching(Kernel[PolarizationWork]):
         needs: Whether it can do a work.
         window: As in `Schedule`.
         pixels: Output pixels that a thread can make along x.
-        threads: Of a block.
+        threads: Threads of a block.
         rows: Rows that a thread can march down.
-        lanes: Lanes of a warp that store what they make, by pixels; the others are neighbours.
+        lanes: Lanes of a warp that store what they make, by pixels; the others are neighbors.
         staging: Bytes of shared memory of a block.
         resident: Threads that the launch bound keeps resident, by device; None: those of `resident_threads`.
     """
@@ -171,7 +171,7 @@ class Marching(Kernel[PolarizationWork]):
         return register_bound(schedule.threads, self.resident(work, device))
 
     def _warps(self, work: PolarizationWork, schedule: Schedule) -> int:
-        """Warps of complete blocks: threads follow each other from row to row, so that warps begin anywhere in one."""
+        """Return the warps of complete blocks: threads follow each other from row to row."""
         height, width = work.output_size
         threads = -(-width // schedule.tile_x) * -(-height // schedule.rows)
         return round_up(-(-threads // self.lanes(schedule.tile_x)), schedule.threads // WARP)
@@ -286,24 +286,24 @@ def _is_color_strip(work: PolarizationWork) -> bool:
 
 
 def _interleaved(work: PolarizationWork, schedule: Schedule) -> int:
-    """A row of interleaved pixels of each thread of `mono_half`."""
+    """Return the bytes of a row of interleaved pixels of each thread of `mono_half`."""
     sizes = (3 * np.dtype(work.dtypes[name]).itemsize for name in ("preview", "stokes") if name in work.dtypes)
     return schedule.threads * schedule.tile_x * max(sizes, default=0)
 
 
 def _row_of_preview(work: PolarizationWork, schedule: Schedule) -> int:
-    """A row of 512 pixels of each warp of `mono_full`."""
+    """Return the bytes of a row of 512 pixels of each warp of `mono_full`."""
     return schedule.threads // WARP * 512 * 3 * ("preview" in work.dtypes)
 
 
-#: Raw lines of a colour ring.
+#: Raw lines of a color ring.
 _RING_LINES = 12
 #: Lanes of a warp of a strip that store what they make, by pixels of a lane along x.
 _STRIP_LANES = {4: 30, 2: 28}
 
 
 def _ring(work: PolarizationWork, schedule: Schedule) -> int:
-    """`struct Shared` of `color_strip`: a ring of lines of each warp, and images of bytes of two rows."""
+    """Return the bytes of `struct Shared` of `color_strip`: rings of lines, and images of bytes of two rows."""
     pair = 4 if work.half_precision else 8
     ring = round_up(16 + _RING_LINES * WARP * schedule.tile_x * pair + 2 * pair, 16)
     angles = 4 * any(name in ANGLE_IMAGES for name in work.dtypes)
@@ -312,7 +312,7 @@ def _ring(work: PolarizationWork, schedule: Schedule) -> int:
 
 
 def _mono_full_resident(work: PolarizationWork, device: Device) -> int:
-    """The launch bound of `mono_full`."""
+    """Return the launch bound of `mono_full`."""
     if device.capability < 90:
         return resident_threads(device)
     is_plain = work.demosaic == "bilinear" and "preview" not in work.dtypes
@@ -331,10 +331,10 @@ class _ColorStrip(Marching):
 
 # ------------------------------------------------------------------------------------------------------------ geometry
 
-#: Tiles of the output, and of one whose columns are rows of the planes: a warp takes 32 pixels that are neighbours
+#: Tiles of the output, and of one whose columns are rows of the planes: a warp takes 32 pixels that are neighbors
 #: there.
 _TRANSFORM_TILES = {False: ((32, 8), (32, 16), (32, 32), (64, 8), (64, 16)), True: ((8, 32), (16, 32), (32, 32))}
-#: Threads of a block at most on a colour sensor: with more, a thread has too few registers.
+#: Threads of a block at most on a color sensor: with more, a thread has too few registers.
 _COLOR_THREADS = 128
 
 
@@ -385,7 +385,7 @@ _TENSOR_COLUMNS = {32: (168, 12), 16: (128, 16)}
 
 
 def piece_count(work: SsimWork, schedule: Schedule) -> int:
-    """Pieces of the map that are summed before the last block adds up."""
+    """Count the pieces of the map that are summed before the last block adds up."""
     (height, width), y = work.map_size, min(schedule.rows, SSIM_BLOCK)
     return -(-height // y) * -(-width // (_BATCH if schedule.window == "registers" else schedule.tile_x))
 
@@ -410,7 +410,7 @@ class Ssim(Kernel[SsimWork]):
             yield Schedule("ssim", "registers", round_up(tile_x + halo, WARP), tile_x, rows=rows)
 
     def _has_tensor(self, work: SsimWork, device: Device) -> bool:
-        """Whether tensor cores can do a work: images of 16 bit, and a Gaussian that halves can hold."""
+        """Return whether tensor cores can do a work: images of 16 bit, and a Gaussian that halves can hold."""
         is_plain = work.source == "uint16" and work.stride == 1 and work.width % 8 == 0
         return device.capability >= 80 and is_plain and half_taps(work.window, work.sigma).error <= _HALF_ERROR
 
@@ -500,12 +500,12 @@ def kernels_of(work: Work) -> Iterator[AnyKernel]:
 
 
 def launch_defines(work: Work, schedule: Schedule) -> Defines:
-    """The preprocessor definitions that make a schedule's kernel do a work."""
+    """Return the preprocessor definitions that make a schedule's kernel do a work."""
     return {**work_defines(work), **KERNELS[schedule.kernel].defines(work, schedule)}
 
 
 def sums_in_integers(work: PolarizationWork) -> bool:
-    """Whether a kernel adds up in integers what SSIM compares, whatever it computes the rest in."""
+    """Return whether a kernel sums in integers what SSIM compares."""
     kernel = next(kernels_of(work)).name
     if kernel == "color_strip":
         spills_on_xavier = "stokes" in work.dtypes and any(name in ANGLE_IMAGES for name in work.dtypes)

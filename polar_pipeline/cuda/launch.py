@@ -42,8 +42,8 @@ class CompiledLaunch:
         frames: In one launch.
 
     Attributes:
-        schedule: How.
-        spilled_bytes: Of each thread, what its registers cannot hold.
+        schedule: Schedule of the work.
+        spilled_bytes: Spilled bytes of each thread, what its registers cannot hold.
 
     Raises:
         CompileError: The kernel does not compile.
@@ -94,8 +94,8 @@ class TransformLaunch:
 
     Args:
         driver: The device.
-        work: What it does.
-        options: How to compute, with a geometry.
+        work: Work of the launch.
+        options: Options of the pipeline, with a geometry.
         full_scale: Raw number of a saturated pixel.
 
     Attributes:
@@ -153,8 +153,8 @@ class SsimLaunch:
 
     Args:
         driver: The device.
-        work: What it does.
-        outside: (height, width) uint8, not 0 where the images have no values; None where there are no such pixels.
+        work: Work of the launch.
+        outside: (height, width) uint8, not 0 where the images have no values; None if there are no such pixels.
 
     Attributes:
         outputs: Type of each array that it fills for the host, by name: `ssim_map` if it is wanted, `ssim`, `blocks`.
@@ -194,11 +194,11 @@ class SsimLaunch:
 
 
 def _masks(work: SsimWork, outside: Optional[np.ndarray]) -> Dict[str, np.ndarray]:
-    """The mask of the map, and how many pixels of its blocks and of all of it have a value.
+    """Return the mask of the map, and the numbers of pixels with a value in its blocks and in all.
 
     Args:
-        work: What the launch does.
-        outside: (height, width), not 0 where the images have no values; None where there are no such pixels.
+        work: Work of the launch.
+        outside: (height, width), not 0 where the images have no values; None if there are no such pixels.
     """
     (height, width), stride = work.map_size, work.stride
     mask = np.zeros((height, width), np.uint8)

@@ -27,10 +27,10 @@ class Sizes:
     """Bytes that one frame takes.
 
     Attributes:
-        raw: Of the raw frame.
-        outputs: Of each output that comes back to the host.
-        scratch: Of each array that stays on the device.
-        reference: Of the image that SSIM compares with; 0 without.
+        raw: Bytes of the raw frame.
+        outputs: Bytes of each output that comes back to the host.
+        scratch: Bytes of each array that stays on the device.
+        reference: Bytes of the image that SSIM compares with; 0 without one.
     """
 
     raw: int
@@ -40,10 +40,10 @@ class Sizes:
 
 
 def device_bytes(sizes: Sizes, maps_host: bool) -> int:
-    """Device memory that a ring of slots takes.
+    """Return the device memory that a ring of slots takes.
 
     Args:
-        sizes: What one frame takes.
+        sizes: Memory of one frame.
         maps_host: Whether kernels work on pinned host memory directly; then the device has no copy of it.
     """
     shared = 0 if maps_host else sizes.raw + sizes.reference + sum(sizes.outputs.values())
@@ -64,7 +64,7 @@ class FrameMemory:
         self._given: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()  # by address
 
     def get(self, size: int) -> Optional[np.ndarray]:
-        """(size,) uint8 that nothing refers to; None where the device has no more of it."""
+        """Return (size,) uint8 without other references, or None if the device has no more memory."""
         with self._lock, self._driver.selected():
             try:
                 memory = self._buffers.get((size,), "uint8")
@@ -75,7 +75,7 @@ class FrameMemory:
             return memory
 
     def holds(self, array: np.ndarray) -> bool:
-        """Whether an array without gaps lies in memory that was given out here."""
+        """Return whether an array without gaps lies in memory of this object."""
         if not array.flags.c_contiguous:
             return False
         begin = array.ctypes.data
@@ -114,7 +114,7 @@ class Slot:
 
     Args:
         driver: The device.
-        sizes: What the frame takes.
+        sizes: Memory of the frame.
         maps_host: Whether kernels work on pinned host memory, rather than on copies in device memory.
 
     Attributes:
@@ -169,11 +169,11 @@ class Slot:
 
 
 def make_slots(driver: Driver, sizes: Sizes, maps_host: bool = False) -> Deque[Slot]:
-    """Slots for frames of one shape and format: upload, kernels and download of neighbours overlap.
+    """Slots for frames of one shape and format: upload, kernels and download of neighbors overlap.
 
     Args:
         driver: The device.
-        sizes: What one frame takes.
+        sizes: Memory of one frame.
         maps_host: Whether kernels work on pinned host memory, rather than on copies in device memory.
 
     Raises:

@@ -53,8 +53,8 @@ class PreparedLaunches:
 
     Args:
         driver: The device.
-        works: What they do, in order: `make_works`.
-        options: How to compute.
+        works: Works of the launches in order, by `make_works`.
+        options: Options of the pipeline.
         maps_host: Whether kernels work on pinned host memory, rather than on copies in device memory.
         correction: Of the frames, with a calibration.
 
@@ -124,7 +124,7 @@ class PreparedLaunches:
         self._reference_type = products.dtypes.get("s0", "")
 
     def _sizes(self) -> Sizes:
-        """Bytes that a frame takes."""
+        """Return the sizes of the buffers of a frame in bytes."""
         scratch = {} if self._ssim is None else dict(self._ssim.scratch)
         if self._transform is not None:
             scratch.update(self._transform.scratch)
@@ -143,7 +143,7 @@ class PreparedLaunches:
 
         Args:
             rows: (H, ...) pixels or packed bytes.
-            buffers: Where pinned arrays for the outputs come from.
+            buffers: Source of pinned arrays for the outputs.
             reference: (h, w) float32 that SSIM compares S0/2 with, in mode `reference`.
             is_pinned: Whether the device can read `rows` where they lie.
 

@@ -1,4 +1,4 @@
-"""What `polar-pipeline plan` shows: operators, launches, schedules, bytes; needs neither a GPU nor CuPy."""
+"""Report of `polar-pipeline plan`: operators, launches, schedules, bytes; needs neither a GPU nor CuPy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from polar_pipeline.plan import GEOMETRY, OPERATORS, Stage, make_stages, shared_
 
 @dataclass(frozen=True)
 class PlanReport:
-    """What is computed on a device, and how.
+    """Launches of some options on a device.
 
     Attributes:
         device: The GPU.
@@ -32,11 +32,11 @@ class PlanReport:
 
 
 def plan_report(options: Options, device: Device, raw_format: str, size: Tuple[int, int]) -> PlanReport:
-    """What options take on a device.
+    """Describe the launches of some options on a device.
 
     Args:
-        options: What to compute and how.
-        device: Where.
+        options: Options of the pipeline.
+        device: Device that computes.
         raw_format: A key of `CAMERA_FORMATS`.
         size: (width, height) of the frame.
 
@@ -61,7 +61,7 @@ def plan_report(options: Options, device: Device, raw_format: str, size: Tuple[i
 
 
 def _choice(launch: Launch) -> str:
-    """Why a launch has its schedule."""
+    """Explain the choice of a launch's schedule."""
     took = "" if launch.measured_us is None else f", {launch.measured_us:.2f} us a frame"
     return {
         "measured": f"measured on this device{took}",
@@ -71,7 +71,7 @@ def _choice(launch: Launch) -> str:
 
 
 def plan_json(report: PlanReport) -> str:
-    """The report as JSON."""
+    """Format the report as JSON."""
     shown = {
         "device": asdict(report.device),
         "operators": [name for name, _ in report.operators],
@@ -105,7 +105,7 @@ def _launch_json(stage: Stage, launch: Launch) -> Dict[str, Any]:
 
 
 def plan_text(report: PlanReport) -> str:
-    """The report as text."""
+    """Format the report as text."""
     return "\n".join(_plan_lines(report))
 
 

@@ -35,12 +35,12 @@ class PackedMap:
 
 
 def pack_map(sampling: SamplingMap, work: TransformWork, schedule: Schedule) -> PackedMap:
-    """A map with positions, in the order in which the threads of a schedule read it.
+    """Pack a map with positions in the order in which the threads of a schedule read it.
 
     Args:
         sampling: The map.
-        work: What the launch does.
-        schedule: How.
+        work: Work of the launch.
+        schedule: Schedule of the work.
     """
     assert sampling.positions is not None
     assert sampling.turns is not None
@@ -66,7 +66,7 @@ def pack_map(sampling: SamplingMap, work: TransformWork, schedule: Schedule) -> 
 
 
 def _packed_turns(turns: np.ndarray, tile: Tuple[int, int], dtype: str) -> np.ndarray:
-    """(tiles, pixels / 4, 2): the mean direction of each four pixels along x."""
+    """Return (tiles, pixels / 4, 2): the mean direction of every four pixels along x."""
     (x, y), (height, width) = tile, turns.shape[:2]
     down, across = -(-height // y), -(-width // x)
     rest = ((0, down * y - height), (0, across * x - width), (0, 0))

@@ -1,4 +1,4 @@
-"""From options to launches: what each launch of a frame has to do, and by which schedule.
+"""Launches of some options: the works of a frame, and the best schedule of each.
 
 Hard constraints prune a kernel's schedules, measured schedules come first, and a page of arithmetic orders the others:
 the bytes that a schedule moves with its halos, and how well its blocks fill the device. All schedules give the same
@@ -35,9 +35,9 @@ class Launch:
     """One launch of a frame.
 
     Attributes:
-        work: What it does.
-        schedule: How.
-        device: Where.
+        work: Work of the launch.
+        schedule: Schedule of the work.
+        device: Device that computes.
         basis: Why: `measured` by this user (`polar-pipeline tune`), `shipped` for the architecture, or `solved`.
         measured_us: Microseconds that it took when it was measured; None if it was not.
     """
@@ -50,7 +50,7 @@ class Launch:
 
     @property
     def kernel(self) -> AnyKernel:
-        """The kernel that does it."""
+        """The kernel of the launch."""
         return KERNELS[self.schedule.kernel]
 
     @property
@@ -88,10 +88,10 @@ class Launch:
 
 
 def make_works(options: Options, raw_format: str, full_scale: int, shape: Tuple[int, int]) -> Tuple[Work, ...]:
-    """The launches of a frame, in order: polarization, with a geometry its own, and with SSIM that.
+    """Return the works of a frame in order: polarization, then a geometry and SSIM if requested.
 
     Args:
-        options: What to compute and how.
+        options: Options of the pipeline.
         raw_format: A key of `CAMERA_FORMATS`.
         full_scale: Raw number of a saturated pixel.
         shape: (height, width) of the mosaic.
@@ -146,7 +146,7 @@ def make_works(options: Options, raw_format: str, full_scale: int, shape: Tuple[
 
 
 def _ssim_work(options: Options, compared: Union[PolarizationWork, TransformWork]) -> SsimWork:
-    """The SSIM launch on the images that the launch before stores."""
+    """Return the SSIM work on the images that the launch before stores."""
     return SsimWork(
         *compared.output_size,
         options.ssim_stride,
@@ -159,7 +159,7 @@ def _ssim_work(options: Options, compared: Union[PolarizationWork, TransformWork
 
 
 def requested_works(options: Options, raw_format: str, size: Tuple[int, int]) -> Tuple[Work, ...]:
-    """The launches of some options on frames of (width, height), at the full scale of their format.
+    """Return the works of some options on frames of (width, height), at the full scale of their format.
 
     Raises:
         FrameError: The frame has pixels that the calibration lacks, or the geometry does not fit it.
@@ -182,7 +182,7 @@ def _fits(work: Work, schedule: Schedule, device: Device) -> bool:
 
 
 def _limit(work: Work, schedule: Schedule, device: Device) -> Optional[str]:
-    """The limit of a device that a schedule exceeds, None if it exceeds none."""
+    """Return the limit of a device that a schedule exceeds, or None."""
     kernel = KERNELS[schedule.kernel]
     if schedule.threads > MAX_THREADS:
         return f"needs {schedule.threads} threads, a block has {MAX_THREADS}"
@@ -197,7 +197,7 @@ def _limit(work: Work, schedule: Schedule, device: Device) -> Optional[str]:
 
 
 def candidates(kernel: AnyKernel, work: Work, device: Device) -> List[Schedule]:
-    """A kernel's schedules that fit a device, the best one first; with few resident warps only where none has more."""
+    """Return a kernel's schedules that fit a device, best first; few resident warps only if no other fits."""
     able = [Launch(work, row, device) for row in kernel.schedules(work, device) if _limit(work, row, device) is None]
     most = max((launch.occupancy for launch in able), default=0)
     enough = [launch for launch in able if launch.occupancy >= min(_min_occupancy(launch), most)]
@@ -205,7 +205,7 @@ def candidates(kernel: AnyKernel, work: Work, device: Device) -> List[Schedule]:
 
 
 def _min_occupancy(launch: Launch) -> float:
-    """The share of resident warps that a schedule needs."""
+    """Return the share of resident warps that a schedule needs."""
     is_wide = launch.schedule.window in ("strip", "tensor")
     return _WIDE_OCCUPANCY if is_wide and launch.device.overlaps else MIN_OCCUPANCY
 
@@ -226,7 +226,7 @@ def _effort(launch: Launch) -> float:
 
 
 def solve(work: Work, device: Device) -> Iterator[Launch]:
-    """The launches that can do a work, the best one first: measured schedules, then those of the preferred kernels.
+    """Yield the launches that can do a work, the best first: measured schedules, then those of preferred kernels.
 
     Raises:
         ScheduleError: None fits the device, or a file of measured schedules is broken.
@@ -246,7 +246,7 @@ def solve(work: Work, device: Device) -> Iterator[Launch]:
 
 
 def launches(works: Tuple[Work, ...], device: Device) -> Tuple[Launch, ...]:
-    """The first choice for each launch of a frame.
+    """Return the first choice for each launch of a frame.
 
     Raises:
         ScheduleError: A launch has no schedule that fits the device.
@@ -255,7 +255,7 @@ def launches(works: Tuple[Work, ...], device: Device) -> Tuple[Launch, ...]:
 
 
 def _refuse(work: Work, device: Device) -> NoReturn:
-    """Say why no schedule fits a device: what the smallest of the last kernel needs, and the limit."""
+    """Explain why no schedule fits a device: the need of the last kernel's smallest one, and the limit."""
     *_, kernel = kernels_of(work)
     smallest = min(kernel.schedules(work, device), key=lambda row: kernel.shared_bytes(work, row))
     raise ScheduleError(f"{kernel.name} on {device.name}: {_limit(work, smallest, device)}")

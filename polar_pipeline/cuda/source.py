@@ -16,7 +16,7 @@ _INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
 
 
 def source(name: str, defines: Mapping[str, Union[int, str]]) -> str:
-    """`kernels/<name>.cu` with definitions, and with every file of that folder that it includes in its place, once.
+    """Return `kernels/<name>.cu` with definitions and with the files that it includes, each once.
 
     `#line` directives keep the compiler's messages pointing into the files.
 

@@ -44,7 +44,7 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
     timed, its outputs must equal those of its kernel's first schedule.
 
     Args:
-        options: What to compute and how.
+        options: Options of the pipeline.
         device_name: The device that the file is for: the one of this machine.
         raw_format: A key of `CAMERA_FORMATS`.
         size: (width, height) of the frame.
@@ -56,7 +56,7 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
         RuntimeError: CuPy or the device is missing, or two schedules give different results.
         FrameError: The frame has pixels that the calibration lacks.
         OSError: The file cannot be written.
-        ScheduleError: It is broken, or no schedule fits the device.
+        ScheduleError: The file is broken, or no schedule fits the device.
     """
     try:
         driver = Driver()

@@ -1,4 +1,4 @@
-"""Files of schedules: those that the package ships for each architecture, and what `polar-pipeline tune` measured."""
+"""Files of schedules: shipped for each architecture, and measured by `polar-pipeline tune`."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _TYPES: Mapping[str, Type[Any]] = get_type_hints(Schedule)
 
 
 class ScheduleError(ValueError):
-    """No schedule can run, or a file of schedules is broken; the message gives what is needed and the limit."""
+    """Error for a lack of schedules or a broken file of them; the message gives requirement and limit."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The fastest schedule of a work, and microseconds a frame; None where it was predicted, for a shipped one."""
+    """Fastest schedule of a work, and its microseconds per frame, or None if a shipped one was predicted."""
 
     schedule: Schedule
     us: Optional[float]
@@ -43,7 +43,7 @@ _Table = Dict[Tuple[str, int, int], Measured]
 
 
 def tuned_folder() -> Path:
-    """The folder that `polar-pipeline tune` writes to: `$POLAR_PIPELINE_TUNED`, else `tuned` in the user's data folder.
+    """Return the folder of `polar-pipeline tune`: `$POLAR_PIPELINE_TUNED`, else `tuned` in the user's data folder.
 
     Raises:
         FileNotFoundError: The user has no home, and the variable is not set.
@@ -53,17 +53,17 @@ def tuned_folder() -> Path:
 
 
 def tuned_path(device: Device) -> Path:
-    """The file of the schedules that this user measured on a device; it need not exist. Raises as `tuned_folder`."""
+    """Return the path of this user's schedules for a device; it need not exist. Raises as `tuned_folder`."""
     return tuned_folder() / f"{device.name}.json"
 
 
 def shipped_path(device: Device) -> Path:
-    """The file of the schedules that the package ships for an architecture; it need not exist."""
+    """Return the path of the schedules that the package ships for an architecture; it need not exist."""
     return share_path("config") / "tuned" / f"sm_{device.capability}.json"
 
 
 def tuned(work: Work, device: Device) -> Iterator[Tuple[str, Measured]]:
-    """(`measured` by this user or `shipped`, schedule) of a work, the best one first; of the nearest size first.
+    """Yield (`measured` by this user or `shipped`, schedule) of a work: the nearest size first, then the best.
 
     Raises:
         ScheduleError: A file of measured schedules is broken.
@@ -84,8 +84,8 @@ def keep(work: Work, device: Device, best: Measured) -> Path:
         The file.
 
     Raises:
-        OSError: It cannot be written.
-        ScheduleError: It is broken.
+        OSError: The file cannot be written.
+        ScheduleError: The file is broken.
     """
     path = tuned_path(device)
     rows = {**_read(path), (work.key, *work.size): best}

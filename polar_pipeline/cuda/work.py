@@ -1,4 +1,4 @@
-"""What each launch of a frame has to do: the polarization launch, that of a geometry, and SSIM's."""
+"""The works of a frame's launches: polarization, geometry, SSIM."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from polar_pipeline.sensor.mosaic import Sensor
 
 #: What SSIM compares: both sums of two angles, or S0/2.
 PAIRS = ("sums", "s0")
-#: What the launch of a geometry interpolates: S1 and S2, S0/2, and (I0 + I90 - I45 - I135)/4, of each colour.
+#: What the launch of a geometry interpolates: S1 and S2, S0/2, and (I0 + I90 - I45 - I135)/4, of each color.
 PLANES = ("differences", "means", "excesses")
 #: What kernels can store: every product but SSIM's, what SSIM compares, and what is interpolated.
 OUTPUTS = (*(name for name in PRODUCTS if name not in SSIM_PRODUCTS), *PAIRS, *PLANES)
 ANGLE_IMAGES = tuple(name for name in OUTPUTS if name.startswith("angle_"))
 #: Raw formats as kernels read them -> as cameras call them.
 CAMERA_FORMATS = {"u8": FORMATS["8"], "u16": FORMATS["16"], "12p": FORMATS["12p"], "12packed": FORMATS["12Packed"]}
-#: Values per pixel of outputs that are no products: (mono, colour).
+#: Values per pixel of outputs that are no products: (mono, color).
 _VALUES_PER_PIXEL = {
     "sums": (2, 2),
     "s0": (1, 1),
@@ -44,9 +44,9 @@ class PolarizationWork:
     Attributes:
         sensor: The mosaic as the frame shows it (`Sensor.as_read_out`).
         half: Whether one output pixel stands for a superpixel.
-        co_sited: At half resolution, angles interpolated to the superpixel's centre.
+        co_sited: At half resolution, angles interpolated to the superpixel's center.
         demosaic: Method on the polarizer mosaic.
-        debayer: Method on the colour lattice.
+        debayer: Method on the color lattice.
         raw_format: A key of `CAMERA_FORMATS`.
         full_scale: Raw number of a saturated pixel.
         half_precision: Whether the kernel computes in pairs of half.
@@ -83,7 +83,7 @@ class PolarizationWork:
 
     @property
     def size(self) -> Tuple[int, int]:
-        """(width, height) under which schedules are kept: that of the frame."""
+        """(width, height) of the frame, under which schedules are kept."""
         return self.width, self.height
 
     @property
@@ -147,12 +147,12 @@ class TransformWork:
 
     Attributes:
         source: (height, width) of the planes.
-        height: Of the outputs.
-        width: Of the outputs.
+        height: Height of the outputs.
+        width: Width of the outputs.
         scale: Samples along each side of an output pixel.
         positions: Whether samples lie between pixels, where a map says; else they are pixels.
-        by_columns: Whether neighbouring columns of the output lie in neighbouring rows of the planes.
-        color: Whether there are planes of three colours.
+        by_columns: Whether neighboring columns of the output lie in neighboring rows of the planes.
+        color: Whether there are planes of three colors.
         half_precision: Whether the kernel computes in pairs of half.
         planes: Element type of the planes.
         outputs: (name, element type) of what is stored.
@@ -178,7 +178,7 @@ class TransformWork:
 
     @property
     def size(self) -> Tuple[int, int]:
-        """(width, height) under which schedules are kept: that of the outputs."""
+        """(width, height) of the outputs, under which schedules are kept."""
         return self.width, self.height
 
     @property
@@ -193,12 +193,12 @@ class TransformWork:
 
     @property
     def plane_names(self) -> Tuple[str, ...]:
-        """The planes that it reads, of `PLANES`."""
+        """The planes of `PLANES` that the launch reads."""
         return PLANES if self.has_excess else PLANES[:2]
 
     @property
     def plane_bytes(self) -> Dict[str, int]:
-        """Bytes of memory for each of the planes, with space behind the last one: a row and a pixel without weight."""
+        """Bytes of memory for each plane, with space behind the last one for a row and a pixel without weight."""
         (height, width), number = self.source, np.dtype(self.planes).itemsize
         pixels = height * width * (3 if self.color else 1) + width + 1
         return {name: pixels * number * _VALUES_PER_PIXEL[name][False] for name in self.plane_names}
@@ -255,7 +255,7 @@ class SsimWork:
 
     @property
     def size(self) -> Tuple[int, int]:
-        """(width, height) under which schedules are kept: that of the images."""
+        """(width, height) of the images, under which schedules are kept."""
         return self.width, self.height
 
     @property
@@ -292,13 +292,13 @@ Work = Union[PolarizationWork, TransformWork, SsimWork]
 
 
 def image_bytes(size: Tuple[int, int], outputs: Iterable[Tuple[str, str]], is_color: bool) -> int:
-    """Bytes of some outputs, as (name, element type), of (height, width)."""
+    """Return the bytes of some outputs, given as (name, element type), of (height, width)."""
     values = sum(_VALUES_PER_PIXEL[name][is_color] * np.dtype(dtype).itemsize for name, dtype in outputs)
     return size[0] * size[1] * values
 
 
 def red_sites(sensor: Sensor) -> Dict[Tuple[int, int], Tuple[int, int]]:
-    """Tile position -> (row, column) of red on that position's Bayer lattice; empty for a mono sensor."""
+    """Map tile positions to (row, column) of red on their Bayer lattice; empty for a mono sensor."""
     if sensor.colors is None:
         return {}
     return {
@@ -309,7 +309,7 @@ def red_sites(sensor: Sensor) -> Dict[Tuple[int, int], Tuple[int, int]]:
 
 
 def noise_frames(work: PolarizationWork, frames: int, seed: int = 0) -> np.ndarray:
-    """(frames, height, bytes of a row) uint8: raw frames of noise to measure with.
+    """Create (frames, height, bytes of a row) uint8: raw frames of noise to measure with.
 
     16-bit pixels have 5 to 80 % of full scale, bytes 5 to 80 % of 255: saturated pixels are rare, and slower.
     """

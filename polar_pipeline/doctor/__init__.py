@@ -1,1 +1,1 @@
-"""What `polar-pipeline doctor` checks."""
+"""Checks of `polar-pipeline doctor`."""

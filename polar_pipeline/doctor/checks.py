@@ -34,7 +34,7 @@ _LIBRARIES = {
     **dict.fromkeys(("numpy", "cv2", "yaml"), ""),
     "jinja2": "no reports of replay, calibrate and batch; the library and the live node work",
     **dict.fromkeys(
-        ("mcap", "rosbags", "lz4", "zstandard", "ruamel.yaml"),
+        ("mcap", "rosbags", "lz4", "zstandard"),
         "recordings are only read, MCAP by ROS 2's rosbag2_py; no snapshots of the node",
     ),
     "tqdm": "no progress bars",
@@ -141,7 +141,7 @@ def _nvrtc() -> Check:
 
 
 def _jpeg() -> Check:
-    """Say what encodes the live node's JPEGs where `backend` is `auto`."""
+    """Name the encoder of the live node's JPEGs for `backend: auto`."""
     if backend_problem("cuda"):
         return Check("jpeg", "ok", "OpenCV, as no GPU computes")
     try:

@@ -30,7 +30,7 @@ _NUMPY_OF_CUPY = {12: ((1, 20), (1, 27)), 13: ((1, 22), (3, 0)), 14: ((2, 0), (3
 #: Modules of an extra -> what pip is to install. Those of recordings are named one by one: with the package itself,
 #: pip would put another OpenCV over that of apt.
 _EXTRAS = {
-    ("mcap", "rosbags", "lz4", "zstandard", "ruamel", "tqdm"): "rosbags mcap lz4 zstandard tqdm",
+    ("mcap", "rosbags", "lz4", "zstandard", "tqdm"): "rosbags mcap lz4 zstandard tqdm",
     ("dask", "distributed", "fsspec", "pyarrow"): "'/path/to/polar_pipeline[batch]'",
     ("rerun",): "'/path/to/polar_pipeline[view]'",
 }
@@ -50,7 +50,7 @@ class Check:
     """One finding.
 
     Attributes:
-        topic: What was checked.
+        topic: Subject of the check.
         state: `ok`, `missing` (something optional, or what it needs is not here) or `problem` (something to repair).
         text: What was found, and the command that helps.
     """
@@ -175,7 +175,7 @@ def jetson_checks() -> Iterator[Check]:
 
 
 def _speed(name: str) -> Tuple[bool, bool, int, int]:
-    """Sort key of power modes, slowest first: unlimited modes last, else by watts and cores, as in `MODE_15W_6CORE`."""
+    """Return the sort key of a power mode, slowest first: unlimited ones last, else by watts and cores."""
     watts, cores = (re.search(rf"(\d+){unit}", name) for unit in ("W", "CORE"))
     return (
         name.startswith("MAXN"),

@@ -1,4 +1,4 @@
-"""The lens calibration of an output: that of the raw frame, followed through the geometry."""
+"""The lens calibration of an output: the raw frame's, transformed by the geometry."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from polar_pipeline.geometry.output import Geometry
 
 
 def of_the_frame(camera: CameraNumbers, binning: Tuple[int, int], offset: Tuple[int, int]) -> CameraNumbers:
-    """The calibration of a frame from that of the sensor, as image_geometry computes it.
+    """Compute the calibration of a frame from that of the sensor, as image_geometry does.
 
     Args:
-        camera: Of the sensor's full resolution.
+        camera: Camera of the sensor's full resolution.
         binning: Pixels that are one along x and y; 0 means 1.
         offset: (x, y) of the region of interest in pixels of the full resolution.
     """
@@ -33,15 +33,15 @@ def of_the_frame(camera: CameraNumbers, binning: Tuple[int, int], offset: Tuple[
 def of_the_output(
     camera: CameraNumbers, model: str, geometry: Geometry, source: Tuple[int, int], stride: int = 1
 ) -> CameraNumbers:
-    """The calibration of an output.
+    """Compute the calibration of an output.
 
     A rotated output is that of a camera that is rotated about its optical axis: its axes, R, the tangential distortion
     and the baseline in P turn too. A rectified one has no distortion and no R left, and K is that of P.
 
     Args:
-        camera: Of the frame.
+        camera: Camera of the frame.
         model: Its distortion model.
-        geometry: How the output lies over the frame.
+        geometry: Geometry of the output over the frame.
         source: (height, width) of the Stokes image.
         stride: Pixels of which the output has means in addition, as similarity maps do.
 

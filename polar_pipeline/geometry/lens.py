@@ -37,13 +37,13 @@ class CameraNumbers(NamedTuple):
 class LensCalibration:
     """The lens in front of a camera. Build it with `make_lens`, which validates.
 
-    Pixel centres have integer coordinates.
+    Pixel centers have integer coordinates.
 
     Attributes:
         height: Rows of the raw frames that it is of; 0 for frames of any size.
         width: Columns of these.
-        model: Of `MODELS`.
-        d: Its coefficients.
+        model: One of `MODELS`.
+        d: Coefficients of the model.
         k: (9,) camera matrix of the raw image, row by row.
         r: (9,) rotation from the camera to its rectified axes.
         p: (12,) projection onto the rectified image.
@@ -58,26 +58,26 @@ class LensCalibration:
     p: Tuple[float, ...]
 
     def matrix(self, name: str) -> np.ndarray:
-        """`k` or `r` as (3, 3), or `p` as (3, 4)."""
+        """Return `k` or `r` as (3, 3), or `p` as (3, 4)."""
         return np.array(getattr(self, name), np.float64).reshape(3, -1)
 
     def numbers(self) -> CameraNumbers:
-        """Its numbers as matrices."""
+        """Return the calibration's numbers as matrices."""
         return CameraNumbers(self.matrix("k"), np.array(self.d), self.matrix("r"), self.matrix("p"))
 
     def describe(self) -> str:
-        """The calibration in a few words."""
+        """Describe the calibration in a few words."""
         return f"{self.model}, {self.width}x{self.height}, focal length {self.p[0]:.1f} pixels"
 
 
 def make_lens(
     size: Tuple[int, int], model: str, d: Sequence[float], k: Sequence[float], r: Sequence[float], p: Sequence[float]
 ) -> LensCalibration:
-    """A checked lens calibration.
+    """Validate a lens calibration.
 
     Args:
         size: (height, width) of the raw frames; zeros for any.
-        model: Of `MODELS`; "" for a lens without distortion.
+        model: One of `MODELS`; "" for a lens without distortion.
         d: Its coefficients; none for a lens without distortion.
         k: (9,) camera matrix.
         r: (9,) rotation; zeros for none.
@@ -103,10 +103,10 @@ def make_lens(
     for name in ("k", "p"):
         matrix = lens.matrix(name)
         if not (matrix[0, 0] > 0 and matrix[1, 1] > 0 and tuple(matrix[2, :3]) == (0.0, 0.0, 1.0)):
-            raise ValueError(f"{name} is no camera matrix (is the camera calibrated?), got {quoted(found[name])}")
+            raise ValueError(f"{name} is not a camera matrix (is the camera calibrated?), got {quoted(found[name])}")
     rotation = lens.matrix("r")
     if not np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-3) or np.linalg.det(rotation) < 0:
-        raise ValueError(f"r is no rotation, got {quoted(found['r'])}")
+        raise ValueError(f"r is not a rotation, got {quoted(found['r'])}")
     return lens
 
 

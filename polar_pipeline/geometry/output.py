@@ -1,4 +1,4 @@
-"""What `scale`, `rotate`, `roi` and `rectify` make of a Stokes image: sizes, and where its pixels come from."""
+"""Geometry by `scale`, `rotate`, `roi` and `rectify`: sizes of outputs, and mappings of their pixels."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ROTATIONS = (0, 90, 180, 270)
 
 @dataclass(frozen=True)
 class Geometry:
-    """How outputs lie over the Stokes image: rectified, then scaled, then rotated, then cut.
+    """Geometry of outputs over the Stokes image: rectified, then scaled, then rotated, then cut.
 
     Attributes:
         scale: Of `SCALES`: side of the squares of which means are taken; what is left at the right and at the bottom is
             dropped.
-        rotate: Of `ROTATIONS`.
+        rotate: One of `ROTATIONS`.
         roi: (x, y, width, height) in pixels of the output; a width or height of 0 reaches to its border.
         lens: Calibration of the lens by which images are rectified; None to leave them as they are.
         step: Raw pixels per pixel of the Stokes image: 2 at half resolution.
@@ -39,7 +39,7 @@ class Geometry:
     is_mirrored: bool = False
 
     def describe(self) -> str:
-        """What differs from the Stokes image, in words."""
+        """Describe the differences from the Stokes image."""
         x, y, width, height = self.roi
         parts = [
             f"rectified ({self.lens.describe()})" if self.lens is not None else "",
@@ -50,12 +50,12 @@ class Geometry:
         return ", ".join(filter(None, parts))
 
     def _uncut(self, size: Tuple[int, int]) -> Tuple[int, int]:
-        """(height, width) before the region of interest is cut."""
+        """Return (height, width) before the region of interest is cut."""
         height, width = size[0] // self.scale, size[1] // self.scale
         return (width, height) if self.rotate % 180 else (height, width)
 
     def output_size(self, size: Tuple[int, int]) -> Tuple[int, int]:
-        """(height, width) of the output of a Stokes image of (height, width).
+        """Return (height, width) of the output of a Stokes image of (height, width).
 
         Raises:
             FrameError: Nothing is left of it, or the region of interest reaches beyond it (cause `output`).
@@ -74,7 +74,7 @@ class Geometry:
         return rows, columns
 
     def matrix(self, size: Tuple[int, int]) -> np.ndarray:
-        """(3, 3): from (x, y, 1) of an output pixel to that of the (rectified) Stokes image of (height, width)."""
+        """Return (3, 3): from (x, y, 1) of an output pixel to the (rectified) Stokes image of (height, width)."""
         height, width = size[0] // self.scale, size[1] // self.scale
         turn = {
             0: ((1, 0, 0), (0, 1, 0)),
@@ -82,13 +82,13 @@ class Geometry:
             180: ((-1, 0, width - 1), (0, -1, height - 1)),
             270: ((0, 1, 0), (-1, 0, height - 1)),
         }[self.rotate]
-        centre = (self.scale - 1) / 2
-        enlarge = np.array([[self.scale, 0, centre], [0, self.scale, centre], [0, 0, 1]])
+        center = (self.scale - 1) / 2
+        enlarge = np.array([[self.scale, 0, center], [0, self.scale, center], [0, 0, 1]])
         shift = np.array([[1, 0, self.roi[0]], [0, 1, self.roi[1]], [0, 0, 1.0]])
         found: np.ndarray = enlarge @ np.array([*turn, (0, 0, 1)]) @ shift
         return found
 
     def from_raw(self) -> np.ndarray:
-        """(3, 3): from (x, y, 1) of a raw pixel to that of the Stokes image."""
+        """Return (3, 3): from (x, y, 1) of a raw pixel to that of the Stokes image."""
         offset = 0.5 / self.step - 0.5
         return np.array([[1 / self.step, 0, offset], [0, 1 / self.step, offset], [0, 0, 1]])

@@ -1,4 +1,4 @@
-"""From output pixels to positions in the Stokes image, as the backends read them; made outside the path of frames."""
+"""Maps from output pixels to positions in the Stokes image; computed once, not for each frame."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WIDEST = np.pi / 2 - 1e-6
 
 @dataclass(frozen=True)
 class SamplingMap:
-    """Where the pixels of an output come from, and how far the Stokes vector turns on the way.
+    """Source positions of an output's pixels, and the rotation of their Stokes vectors.
 
     An output pixel is the mean of `scale` x `scale` samples. Without `positions` these are the pixels of a square of
     the Stokes image, whose first corner lies at `corner` @ (x, y, 1).
@@ -36,8 +36,8 @@ class SamplingMap:
         rotate: Degrees by which the output is rotated, counter-clockwise.
         corner: (2, 3) whole numbers: column and row of the square of an output pixel.
         positions: (scale * height, scale * width, 2) float32: column and row of every sample; -1 where it is outside.
-        turns: (height, width, 2) float32: cosine and sine of twice the local rotation; None where it is `rotate`.
-        outside: (height, width) uint8, 1 where a sample is outside the Stokes image; None where there are none.
+        turns: (height, width, 2) float32: cosine and sine of twice the local rotation; None if it is `rotate`.
+        outside: (height, width) uint8, 1 where a sample is outside the Stokes image; None if there are none.
     """
 
     size: Tuple[int, int]
@@ -60,10 +60,10 @@ _IN_USE: WeakValueDictionary[Tuple[Geometry, Tuple[int, int]], SamplingMap] = We
 
 
 def make_map(geometry: Geometry, source: Tuple[int, int]) -> SamplingMap:
-    """The map of an output, not computed again while the same one is in use.
+    """Compute the map of an output, or return the one that is in use.
 
     Args:
-        geometry: How it lies over the Stokes image.
+        geometry: Geometry of the output over the Stokes image.
         source: (height, width) of the Stokes image.
 
     Raises:
@@ -108,7 +108,7 @@ def _make_map(geometry: Geometry, source: Tuple[int, int]) -> SamplingMap:
 def _positions(
     geometry: Geometry, matrix: np.ndarray, size: Tuple[int, int]
 ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Column and row in the Stokes image of every sample of a rectified image, and where the lens shows it.
+    """Return column and row in the Stokes image of every sample of a rectified image, and whether the lens shows it.
 
     Args:
         geometry: With a lens.
@@ -129,7 +129,7 @@ def _positions(
 
 
 def _is_shown(lens: LensCalibration, to_rays: np.ndarray, size: Tuple[int, int]) -> np.ndarray:
-    """Whether the lens can show samples: they lie in front of the camera, and within the first fold of its model.
+    """Return whether the lens can show samples: in front of the camera, and within the first fold of its model.
 
     Args:
         lens: The lens.
@@ -138,7 +138,7 @@ def _is_shown(lens: LensCalibration, to_rays: np.ndarray, size: Tuple[int, int])
     """
 
     def directions(column: np.ndarray, row: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-        """Angles from the optical axis, and around it."""
+        """Return angles from the optical axis, and around it."""
         x, y, z = (a * column + (b * row + c) for a, b, c in to_rays)
         return np.arctan2(np.hypot(x, y), z), np.arctan2(y, x)
 
@@ -154,7 +154,7 @@ def _is_shown(lens: LensCalibration, to_rays: np.ndarray, size: Tuple[int, int])
 
 
 def _first_folds(lens: LensCalibration, widest: float) -> np.ndarray:
-    """Where a distortion model first folds back, seen from the optical axis outwards.
+    """Find where a distortion model first folds back, from the optical axis outwards.
 
     There the determinant of its Jacobian reaches 0. What it states beyond is meaningless, also where the determinant
     is positive again.
@@ -182,7 +182,7 @@ def _first_folds(lens: LensCalibration, widest: float) -> np.ndarray:
 
 
 def _means(values: np.ndarray, scale: int) -> np.ndarray:
-    """Means over squares of scale x scale."""
+    """Compute means over squares of scale x scale."""
     height, width = values.shape
     found: np.ndarray = values.reshape(height // scale, scale, width // scale, scale).mean((1, 3))
     return found

@@ -1,1 +1,1 @@
-"""What all reports share: an HTML page without links to others, readable in light and dark, with charts as SVG."""
+"""Common parts of reports: an HTML page without links to others, in light and dark, with charts as SVG."""

@@ -77,7 +77,7 @@ def lines(points: Sequence[Tuple[float, float]], ends: Tuple[float, float], axes
 
     Args:
         points: At least one, in the order of x.
-        ends: Of the vertical axis.
+        ends: Ends of the vertical axis.
         axes: Labels.
     """
     places = _places(points, (points[0][0], points[-1][0]), ends)
@@ -95,7 +95,7 @@ def scatter(
     Args:
         dots: At least one.
         line: At least one point.
-        ends: Of the horizontal and the vertical axis.
+        ends: Ends of the horizontal and the vertical axis.
         axes: Labels.
     """
     low, high = np.array(ends).T
@@ -118,7 +118,7 @@ def histogram(values: np.ndarray, unit: str = " ms", ends: Optional[Tuple[float,
     Args:
         values: At least one.
         unit: Follows the labels of the horizontal axis.
-        ends: Of that axis; values beyond them are left out. None for the lowest and the highest value.
+        ends: Ends of the axis; values beyond them are left out. None for the lowest and the highest value.
     """
     counts, edges = np.histogram(values, bins=BINS, range=ends)
     x = _scaled(edges, edges[0], edges[-1], MARGIN, _RIGHT)

@@ -20,7 +20,7 @@ from polar_pipeline.quality.statistics import Level
 
 #: Receipts that the rate is taken over, at most.
 RECEIPTS = 256
-#: Ages in seconds that a stamp of this machine's clock (or one synchronised with it) can have.
+#: Ages in seconds that a stamp of this machine's clock (or one synchronized with it) can have.
 PLAUSIBLE_AGE = (-0.1, 10.0)
 #: Seconds between two log lines about the same cause.
 LOG_PERIOD = 5.0
@@ -73,7 +73,7 @@ class RecentTimes:
 
 
 class Logger(Protocol):
-    """Takes lines for the log; rclpy's loggers are such."""
+    """Interface of a log, such as rclpy's loggers."""
 
     def info(self, message: str) -> object:
         """Log a line at level INFO."""
@@ -225,7 +225,7 @@ class Diagnostics:
             return f"no frame has come {since}, although there are subscribers"
 
     def _is_silent(self, now: float) -> bool:
-        """Whether subscribers have waited for frames longer than the camera explains."""
+        """Return whether subscribers have waited for frames longer than the camera explains."""
         if self._wanted_since is None:
             return False
         last = max([self._wanted_since, *list(self._receipts)[-1:]])
@@ -238,8 +238,8 @@ class Diagnostics:
         """Report counts since the start; the level and the message cover the time since the last call.
 
         Args:
-            hardware: What the camera is.
-            silence: What no frame since the last call means, in words.
+            hardware: Description of the camera.
+            silence: Meaning of no frame since the last call, in words.
         """
         with self._lock:
             level, message = self._judge(self._counts - self._reported, silence)

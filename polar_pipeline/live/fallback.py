@@ -1,4 +1,4 @@
-"""Settings that replace those asked for after a failure of the GPU. Imports no ROS."""
+"""Settings that replace the requested ones after a failure of the GPU. Imports no ROS."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RETRY_PERIOD = 10.0
 
 
 class Fallback:
-    """Choice of the settings in use: those asked for, or their CPU variant for a while after the GPU failed.
+    """Choice of the settings in use: the requested ones, or their CPU variant for a while after the GPU failed.
 
     The worker calls `failed` and `worked`; any thread calls `settings` and `problem`.
 
@@ -38,7 +38,7 @@ class Fallback:
         self.reason = ""
 
     def settings(self, wanted: Settings) -> Settings:
-        """Return the settings in use now in place of those asked for."""
+        """Return the settings in use instead of the requested ones."""
         if self.reason and wanted.on_device_error == "cpu" and self._clock() < self._until:
             return wanted.on_cpu()
         return wanted

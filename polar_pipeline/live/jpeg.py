@@ -14,7 +14,7 @@ from polar_pipeline._util.text import printable
 if TYPE_CHECKING:
     from polar_pipeline.live.diagnostics import Logger
 
-#: Encodes (h, w) grey or (h, w, 3) RGB uint8 with a quality of 1 to 100; gives the bytes of a JPEG file, (N,) uint8.
+#: Encodes (h, w) gray or (h, w, 3) RGB uint8 with a quality of 1 to 100; gives the bytes of a JPEG file, (N,) uint8.
 Encode = Callable[[np.ndarray, int], np.ndarray]
 
 
@@ -54,8 +54,8 @@ def make_gpu_encoder() -> Encode:
     """Create an nvImageCodec encoder on this thread's CUDA device, without encoders for CPUs.
 
     Raises:
-        ImportError: It is not installed.
-        RuntimeError: It does not work on this machine.
+        ImportError: The encoder is not installed.
+        RuntimeError: The encoder does not work on this machine.
     """
     codec: Any = importlib.import_module("nvidia.nvimgcodec")
     kinds = (codec.BackendKind.HW_GPU_ONLY, codec.BackendKind.GPU_ONLY, codec.BackendKind.HYBRID_CPU_GPU)
@@ -78,10 +78,10 @@ class JpegEncoder:
         self._failed = False
 
     def encode(self, image: np.ndarray, quality: int, on_gpu: bool) -> np.ndarray:
-        """The bytes of a JPEG file, as an `Encode` gives them.
+        """Encode an image as the bytes of a JPEG file, as an `Encode` does.
 
         Args:
-            image: (h, w) grey or (h, w, 3) RGB, uint8.
+            image: (h, w) gray or (h, w, 3) RGB, uint8.
             quality: 1 to 100.
             on_gpu: Whether a GPU computed the image.
 

@@ -34,7 +34,7 @@ _WORDS = {
 
 
 def is_ros_value(value: object) -> bool:
-    """Whether a ROS parameter and a parameter file can hold a value: a single one, or a tuple of one type."""
+    """Return whether a ROS parameter and a parameter file can hold a value: a single one, or a tuple of one type."""
     if isinstance(value, tuple):
         is_uniform = len({type(item) for item in value}) == 1 and not isinstance(value[0], tuple)
         return is_uniform and len(value) <= MAX_LIST and all(map(is_ros_value, value))
@@ -76,10 +76,10 @@ class Parameter(Option):
         """Check a value by itself; return a list as a tuple, and a whole number as a float if the parameter is one.
 
         Args:
-            value: Of any type. ROS hands arrays over as `array.array` or list, and None for what is not set.
+            value: Value of any type. ROS hands arrays over as `array.array` or list, and None for what is not set.
 
         Raises:
-            ValueError: It is not allowed; the message says what is.
+            ValueError: The value is not allowed; the message says what is.
         """
         found = tuple(value) if isinstance(value, (list, array)) else value
         if not (is_ros_value(found) and self._allows(found)):
@@ -113,40 +113,41 @@ class Settings:
 
     Attributes:
         options: Options with which any product that they allow would be computed.
-        limits: Where quality becomes bad.
+        limits: Limits of quality.
         display: Gain and white balance of the preview and of compressed light.
     """
 
     options: Options
     on_device_error: str = declare(
         "cpu",
-        "What follows when the GPU fails. 'cpu': the CPU takes over, and every 10 s the GPU is tried again. 'retry': "
-        "the next frame tries again. 'stop': the node ends with exit code 1, for a launch file that respawns it.",
+        "Reaction to a GPU failure. 'cpu': compute on the CPU and try the GPU every 10 s. 'retry': try the GPU with "
+        "the next frame. 'stop': exit with code 1, for a launch file that restarts the node.",
         choices=("cpu", "retry", "stop"),
     )
     queue_size: int = declare(
         2,
-        "Frames that can wait while one is processed; the newest replaces the oldest. 1: freshest frames under "
-        "overload; more: longer interruptions lose nothing.",
+        "Frames that can wait while one is processed; the newest replaces the oldest. 1 gives the freshest frames "
+        "under overload; larger values bridge longer interruptions without loss.",
         limits=(1, 16),
         unit="frames",
         read_only=True,
     )
     output_depth: str = declare(
         "float32",
-        "Pixels of DoLP, AoLP, their deviations and the SSIM map: physical values (32FC1), the display encoding "
-        "(mono8), or 16 bits (16UC1), which intensity, angle images and components of light then have too.",
+        "Pixels of DoLP, AoLP, their standard deviations and the SSIM map: physical values (32FC1), display encoding "
+        "(mono8), or 16 bits (16UC1). 'uint16' also applies to intensity, angle images and components of light.",
         choices=OPTIONS["dtype"].choices,
     )
     always: bool = declare(
         False,
-        "Compute SSIM, and DoLP for its count of dark pixels, for /diagnostics, even without any subscriber.",
+        "Compute SSIM and DoLP (for the count of dark pixels) for /diagnostics even without subscribers.",
         parameter="quality.always",
     )
     limits: QualityLimits = QualityLimits()
     frame_id: str = declare(
         "",
-        "frame_id of every output, of letters, digits and _ - . /; '' takes the input's, control characters escaped.",
+        "frame_id of every output: letters, digits and _ - . /; '' copies that of the input, with control characters "
+        "escaped.",
         kind=Parameter,
         is_name=True,
     )
@@ -154,13 +155,13 @@ class Settings:
     display: Display = Display()
     snapshot_folder: str = declare(
         "",
-        "Where ~/snapshot writes; '' for $ROS_HOME/polar_pipeline or ~/.ros/polar_pipeline.",
+        "Folder of snapshots; '' for $ROS_HOME/polar_pipeline or ~/.ros/polar_pipeline.",
         read_only=True,
         parameter="snapshot.folder",
     )
     snapshot_quota_mb: int = declare(
         1024,
-        "Megabytes that snapshots may take in their folder; the oldest are removed.",
+        "Largest total size of all snapshots in MB; the oldest are removed.",
         limits=(1, 1048576),
         unit="MB",
         read_only=True,
@@ -198,13 +199,13 @@ class Settings:
 _DISPLAY = {
     "gain": Parameter(
         1.0,
-        f"Brightness of the preview and of compressed light: a factor above 0, at most {MAX_GAIN:g}, or 'auto'.",
+        f"Brightness of the preview and of JPEGs of light: a factor above 0, at most {MAX_GAIN:g}, or 'auto'.",
         dynamic=True,
         parameter="display.gain",
     ),
     "white_balance": Parameter(
         "none",
-        "White balance of compressed light of a colour sensor: 'none', 'auto', or the factors [red, green, blue].",
+        "White balance of JPEGs of light of a color sensor: 'none', 'auto', or the factors [red, green, blue].",
         dynamic=True,
         parameter="display.white_balance",
     ),

@@ -24,7 +24,7 @@ _QOS = "qos_overrides."
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
-    """Writes lists on one line, as in the package's own files."""
+    """YAML dumper that writes lists on one line, as in the package's own files."""
 
 
 class _QuotedText(str):

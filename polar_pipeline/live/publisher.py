@@ -36,7 +36,7 @@ class OutputTopic(Protocol):
         """Publish a serialized message."""
 
     def get_subscription_count(self) -> int:
-        """Subscriptions that match now."""
+        """Count the matching subscriptions."""
 
 
 #: A serialized message and the topic to publish it on.
@@ -205,7 +205,7 @@ class FramePublisher:
         return [(self._topics[name], cdr) for name, cdr in encoded.items()]
 
     def _publish_numbers(self, frame: LiveFrame, quality: Optional[FrameQuality]) -> None:
-        """Publish the numbers of a frame that had subscribers; saturation only if a product was computed."""
+        """Publish those numbers of a frame that had subscribers; saturation only if a product was computed."""
         values = {"total_ms": 1000 * frame.timings["total"], "saturated": quality.saturated if quality else None}
         for name, value in values.items():
             if NUMBER_TOPICS[name] in frame.demand and value is not None:
@@ -235,7 +235,7 @@ def _as_bytes(name: str, image: np.ndarray) -> np.ndarray:
     """Convert a product to the display encoding: AoLP wraps at pi, all others span [0, 1]; NaN becomes 0.
 
     Args:
-        name: Of the product.
+        name: Name of the product.
         image: float32 as computed, or levels.
     """
     if image.dtype == np.uint8:

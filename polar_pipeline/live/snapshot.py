@@ -82,7 +82,7 @@ def write_snapshot(snapshot: Snapshot) -> Path:
         The new folder.
 
     Raises:
-        OSError: It cannot be written, or takes more than the quota alone.
+        OSError: The file cannot be written, or takes more than the quota alone.
     """
     now = time.time()
     stamp = f"{time.strftime('%Y%m%d_%H%M%S', time.gmtime(now))}_{int(now % 1 * 1000):03d}"

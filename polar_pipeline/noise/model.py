@@ -1,4 +1,4 @@
-"""The noise of frames: that of their raw pixels, and what the method makes of it."""
+"""The noise of frames: noise of raw pixels, and its gain by the demosaic method."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class NoiseModel:
 
 
 def noise_model(options: Options, sensor: Sensor, full_scale: int) -> NoiseModel:
-    """The noise of frames.
+    """Return the noise of frames.
 
     Args:
-        options: How they are computed.
+        options: Options of the pipeline.
         sensor: The mosaic as they show it.
         full_scale: Raw number of a saturated pixel.
     """
@@ -51,7 +51,7 @@ SHOWS_AOLP = frozenset(row.name for row in PRODUCTS.values() if "aolp" in row.sh
 
 
 def uses_noise(options: Options) -> bool:
-    """Whether a product depends on the noise."""
+    """Return whether a product depends on the noise."""
     products = set(options.products)
     return (
         not products.isdisjoint(NOISE_PRODUCTS)
@@ -61,7 +61,7 @@ def uses_noise(options: Options) -> bool:
 
 
 def raw_noise(options: Options, full_scale: int) -> Tuple[float, float]:
-    """(variance over intensity, variance in the dark) of a raw pixel, intensities as shares of full scale.
+    """Return (variance over intensity, variance in the dark) of a raw pixel, intensities as shares of full scale.
 
     Full well and read noise are the calibration's where it has measured them, and else the sensor's; rounding to levels
     is noise too.
@@ -74,7 +74,7 @@ def raw_noise(options: Options, full_scale: int) -> Tuple[float, float]:
 
 
 def _level(full_scale: int) -> float:
-    """The step between neighbouring numbers as a share of full scale; bits below those of an MSB-aligned one are 0."""
+    """Return the step between raw numbers as a share of full scale; MSB-aligned ones have zeros below their bits."""
     lowest = full_scale & -full_scale
     is_shifted = (full_scale // lowest) & (full_scale // lowest + 1) == 0
     return (lowest if is_shifted else 1) / full_scale
@@ -83,7 +83,7 @@ def _level(full_scale: int) -> float:
 def method_constants(
     sensor: Sensor, is_half: bool, co_sited: bool, demosaic: str, debayer: str
 ) -> Tuple[float, float, float, float]:
-    """Those of a method: what its gains in a flat field leave out. Arguments are those of `stokes_gains`."""
+    """Return the constants of a method that its flat-field gains lack. Arguments are those of `stokes_gains`."""
     if is_half and not co_sited:
         return LATTICE_METHODS[debayer].noise_half if sensor.is_color else NOISE_LINEAR
     return METHODS[demosaic].noise_half if is_half else METHODS[demosaic].noise_full

@@ -1,4 +1,4 @@
-"""What describes an option, how a class declares one, and the check of a value by it."""
+"""Descriptions of options: their declaration in a class, and the check of a value."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Option:
         text: Help text, the same in `help(Pipeline)`, on the command line, in `ros2 param describe` and in the
             documentation.
         choices: Allowed words; empty where the option is not a choice.
-        limits: (lowest, highest) number; None where there is no range.
+        limits: (lowest, highest) number; None if there is no range.
         unit: What a number counts or is measured in; "" for a plain number and for everything else.
         read_only: Whether a node keeps the value it started with; every other option can change between two frames.
         numbers: Allowed numbers; empty where `limits` says enough.
@@ -68,10 +68,10 @@ class Option:
     shown_default: Optional[str] = None
 
     def held(self, value: object, shown: str) -> object:
-        """The value as Python's own type.
+        """Convert a value to Python's own type.
 
         Args:
-            value: Of any type.
+            value: Value of any type.
             shown: What error messages call the option.
 
         Raises:
@@ -95,7 +95,7 @@ def declare(default: Value, text: str, kind: Type[Option] = Option, **details: o
 
 
 def declared(cls: type) -> Dict[str, Option]:
-    """The options that a dataclass declares, by name."""
+    """Return the options that a dataclass declares, by name."""
     rows = {row.name: row.metadata["option"] for row in fields(cls) if "option" in row.metadata}
     return {
         name: replace(row, name=name, parameter=name if row.parameter is None else row.parameter)

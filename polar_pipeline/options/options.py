@@ -47,7 +47,7 @@ def _offset(name: str, value: object) -> int:
 
 
 def _several(item: Callable[[str, Any], object], count: int, words: str) -> Callable[[str, Any], object]:
-    """A check of a tuple of `count` values, each by `item`."""
+    """Return a check of a tuple of `count` values, each by `item`."""
 
     def check(name: str, value: object) -> Tuple[object, ...]:
         items = sequence(value, count)
@@ -59,7 +59,7 @@ def _several(item: Callable[[str, Any], object], count: int, words: str) -> Call
 
 
 def _from_file(kind: type, load: Callable[[Path], object], words: str, *kept: str) -> Callable[[str, Any], object]:
-    """A check of a path or of what `load` makes of one; `kept` are texts that are not paths."""
+    """Return a check of a path or of a value that `load` makes; `kept` are texts that are not paths."""
 
     def check(name: str, value: object) -> object:
         if isinstance(value, kind):
@@ -80,14 +80,14 @@ _calibration = _from_file(Calibration, load_calibration_once, "a path", "")
 
 
 def _only_as(dtype: str) -> str:
-    """The products that have no other element type."""
+    """Name the products that have no other element type."""
     *names, last = (f"`{row.name}`" for row in PRODUCTS.values() if row.types == (dtype,))
     return f"{', '.join(names)} and {last}"
 
 
 @dataclass(frozen=True)
 class Options:
-    """What to compute and how: a checked value for each option.
+    """Checked values of all options of a pipeline.
 
     Arguments are those of `Pipeline`. Each value is checked, by itself and beside the others.
 
@@ -113,7 +113,7 @@ class Options:
     )
     backend: str = declare(
         "auto",
-        "What computes: 'cpu', 'cuda', or 'auto' for the fastest one that works on this machine.",
+        "Backend: 'cpu', 'cuda', or 'auto' for the fastest one that works on this machine.",
         choices=("auto", "cpu", "cuda"),
         note="A GPU that is full or lost for the moment counts as one that works: frames then raise a `RuntimeError` "
         "that says so.",
@@ -126,15 +126,15 @@ class Options:
     )
     precision: str = declare(
         "auto",
-        "Arithmetic: 'fp32' is single precision, 'fp16' half precision (CUDA backend only), 'auto' half precision for "
-        "8-bit frames on a GPU, unless SSIM needs single precision, 16-bit integers where a CPU corrects 8-bit frames "
-        "by a calibration at half resolution, and single precision everywhere else.",
+        "Arithmetic: 'fp32' (single precision), 'fp16' (half precision, CUDA backend only), or 'auto': half precision "
+        "for 8-bit frames on a GPU unless SSIM needs single precision, 16-bit integers where a CPU corrects 8-bit "
+        "frames by a calibration at half resolution, and single precision otherwise.",
         choices=("auto", "fp32", "fp16"),
     )
     dtype: Accepts[Union[str, Mapping[str, str]], Tuple[Tuple[str, str], ...]] = declare(
         "float32",
         "Element type of the products that offer a choice: 'float32' (physical values), 'uint8' (display encoding) or "
-        "'uint16' (the same with 256 times as fine levels).",
+        "'uint16' (like 'uint8' with 256 times finer levels).",
         choices=("float32", "uint8", "uint16"),
         note=f"Or a mapping product -> type. {_only_as('float32')} are always float32; {_only_as('uint8')} "
         "always uint8.",
@@ -145,14 +145,14 @@ class Options:
     demosaic: str = declare(
         "auto",
         f"Interpolation: {', '.join(map(repr, METHODS))}, or 'auto', which is bilinear (with Malvar-He-Cutler on a "
-        "colour lattice) at half resolution and adaptive at full. On a CPU adaptive takes longer than a camera's frame "
+        "color lattice) at half resolution and adaptive at full. On a CPU adaptive takes longer than a camera's frame "
         "period at full size; gradient is several times faster.",
         choices=("auto", *METHODS),
     )
     co_sited: bool = declare(
         True,
-        "At half resolution, whether the four angles are interpolated to the superpixel's centre, or else taken where "
-        "they are.",
+        "At half resolution, interpolate the four angles to the superpixel's center; otherwise take each at its own "
+        "pixel.",
         flags=(("own-site", "Turn co_sited off. co_sited: "),),
     )
     ssim_mode: str = declare(
@@ -163,7 +163,7 @@ class Options:
     )
     ssim_stride: int = declare(
         1,
-        "SSIM compares images averaged over this many pixels in each direction, 1 to 8: cheaper, and coarser.",
+        "Average images over this many pixels in each direction before SSIM, 1 to 8: larger is cheaper and coarser.",
         limits=(1, 8),
         unit="pixels",
     )
@@ -181,45 +181,46 @@ class Options:
     )
     min_intensity: float = declare(
         0.01,
-        "Smallest S0 that has a polarization, 0 to 2 (full scale, excluded); darker pixels are invalid.",
+        "Smallest S0 whose polarization is computed, 0 to 2 (full scale, excluded); darker pixels are invalid.",
         limits=(0.0, 2.0),
         unit="S0",
         check=_min_intensity,
     )
     camera_gain: float = declare(
         0.0,
-        "Gain in dB, -48 to 48, above the one at which full well and read noise hold; for the noise only.",
+        "Camera gain in dB, -48 to 48, relative to the gain for which full well and read noise are given; affects only "
+        "the noise model.",
         limits=(-48.0, 48.0),
         unit="dB",
     )
     debias: bool = declare(
         False,
-        "Subtract from DoLP what noise adds to it on average (Plaszczynski et al., 2014).",
+        "Subtract from DoLP its mean bias by noise (Plaszczynski et al., 2014).",
     )
     max_aolp_sigma: float = declare(
         0.0,
-        "Largest standard deviation by noise of an AoLP that is shown, 0 to 90 degrees: above it AoLP is invalid, and "
-        "the preview grey. 0 shows all.",
+        "Largest standard deviation of AoLP by noise, 0 to 90 degrees; above it AoLP is invalid and the preview is "
+        "gray. 0 shows every AoLP.",
         limits=(0.0, 90.0),
         unit="degrees",
     )
     polarizer_angle: float = declare(
         90.0,
-        "Angle of the polarizer of the product `polarizer`, 0 to 180 degrees: of the light that it lets through, as in "
-        "AoLP. 90 takes away reflections off level ground where the camera is upright.",
+        "Angle of the light that the polarizer of the product `polarizer` transmits, 0 to 180 degrees, measured as "
+        "AoLP. With an upright camera, 90 removes reflections off level ground.",
         limits=(0.0, 180.0),
         unit="degrees",
     )
     color_style: str = declare(
         "plain",
-        "Colours of the product `aolp_color`: 'plain', or the less DoLP the more faded, to white ('light'), to black "
-        "('dark'), or to a grey as bright as the colours ('faded').",
+        "Colors of the product `aolp_color`: 'plain', or fading as DoLP decreases to white ('light'), to black "
+        "('dark'), or to gray of the colors' brightness ('faded').",
         choices=tuple(COLOR_STYLES),
     )
     bit_depth: int = declare(
         0,
-        "Significant bits of 16-bit pixels, 8 to 16; 0 takes those of the encoding, or 16 where it does not say. "
-        "Numbers above full scale mean full scale.",
+        "Significant bits of 16-bit pixels, 8 to 16; 0 takes the number that the encoding states, or 16. "
+        "Larger values are limited to full scale.",
         numbers=(0, *range(8, 17)),
         unit="bits",
         note="A `RawFrame` brings its own scale.",
@@ -228,14 +229,14 @@ class Options:
     )
     alignment: str = declare(
         "lsb",
-        "Where the significant bits of 16-bit pixels lie: 'lsb' or 'msb'.",
+        "Position of the significant bits in 16-bit pixels: 'lsb' or 'msb'.",
         choices=ALIGNMENTS,
         parameter="raw.alignment",
         group="frame",
     )
     roi_offset: Tuple[int, int] = declare(
         (0, 0),
-        "(x, y) of the frame's first pixel in the sensor's own readout, before any flip.",
+        "(x, y) of the frame's first pixel on the sensor, before any flip.",
         unit="pixels",
         parameter="raw.roi_offset",
         group="frame",
@@ -252,30 +253,30 @@ class Options:
     )
     calibration: Accepts[Union[str, Path, Calibration, None], Optional[Calibration]] = declare(
         "",
-        "File with the calibration of this very sensor (`polar-pipeline calibrate`), by which every pixel is corrected "
-        "before anything else; '' for none.",
+        "Calibration file of this individual sensor (`polar-pipeline calibrate`), with which every pixel is corrected "
+        "first; '' for none.",
         note="Or a `Calibration`.",
         metavar=("FILE",),
         check=lambda name, value: None if value is None else _calibration(name, value) or None,
     )
     scale: int = declare(
         1,
-        "Outputs are means of the Stokes vector over this many pixels in each direction: 1, 2, 4 or 8.",
+        "Average the Stokes vector over this many pixels in each direction: 1, 2, 4 or 8.",
         numbers=SCALES,
         unit="pixels",
         parameter="output.scale",
     )
     rotate: int = declare(
         0,
-        "Turns outputs counter-clockwise by 0 to 270 degrees in steps of 90, after scale; AoLP turns with the image.",
+        "Rotate outputs counter-clockwise by 0, 90, 180 or 270 degrees, after scale; AoLP turns with the image.",
         numbers=ROTATIONS,
         unit="degrees",
         parameter="output.rotate",
     )
     roi: Tuple[int, int, int, int] = declare(
         (0, 0, 0, 0),
-        "(x, y, width, height) of the part of the outputs that is computed, after scale and rotate; a width or height "
-        "of 0 reaches to the border.",
+        "Part of the outputs to compute, as (x, y, width, height) after scale and rotate; a width or height of 0 "
+        "extends to the border.",
         unit="pixels",
         parameter="output.roi",
         metavar=("X", "Y", "WIDTH", "HEIGHT"),
@@ -284,8 +285,8 @@ class Options:
     )
     rectify: Accepts[Union[str, Path, LensCalibration], Union[str, LensCalibration]] = declare(
         "",
-        "Lens calibration by which outputs are rectified, before scale: a YAML file of ROS's camera_calibration; "
-        "'camera_info' for the one that comes with the frames (the node's topic, replay's recording); '' for none.",
+        "Lens calibration that rectifies outputs, before scale: a YAML file of ROS's camera_calibration, 'camera_info' "
+        "for the calibration that is sent or recorded with the frames, or '' for none.",
         note="Or a `LensCalibration`.",
         parameter="output.rectify",
         metavar=("FILE",),
@@ -315,15 +316,15 @@ class Options:
         return not {*DARK_PRODUCTS}.isdisjoint(self.products)
 
     def dtype_of(self, product: str) -> str:
-        """Element type of a product: `float32`, `uint8` or `uint16`."""
+        """Return the element type of a product: `float32`, `uint8` or `uint16`."""
         return dict(self.dtype)[product]
 
     def stokes_size(self, shape: Tuple[int, int]) -> Tuple[int, int]:
-        """(height, width) of the Stokes image of a frame of (height, width)."""
+        """Return (height, width) of the Stokes image of a frame of (height, width)."""
         return (shape[0] // 2, shape[1] // 2) if self.resolution == "half" else (shape[0], shape[1])
 
     def output_size(self, shape: Tuple[int, int]) -> Tuple[int, int]:
-        """(height, width) of the products of a frame of (height, width).
+        """Return (height, width) of the products of a frame of (height, width).
 
         Raises:
             FrameError: Nothing is left by `scale` or, for SSIM, by `ssim_stride`, `roi` reaches beyond it, or the lens
@@ -355,7 +356,7 @@ class Options:
 
     @property
     def geometry(self) -> Optional[Geometry]:
-        """How the products lie over the Stokes image; None where they are the same pixels."""
+        """Geometry of the products over the Stokes image, or None if they have its pixels."""
         if not _has_geometry(vars(self)):
             return None
         lens = None if isinstance(self.rectify, str) else self.rectify
@@ -363,28 +364,28 @@ class Options:
         return Geometry(self.scale, self.rotate, self.roi, lens, step, is_mirrored=self.flip[0] != self.flip[1])
 
     def shape_of(self, product: str, size: Tuple[int, int]) -> Tuple[int, ...]:
-        """Shape of a product's array where the output is `size` = (height, width)."""
+        """Return the shape of a product's array where the output is `size` = (height, width)."""
         return PRODUCTS[product].shape(size, self.sensor.is_color, self.ssim_stride)
 
     def arguments(self) -> Dict[str, object]:
-        """Arguments of `Pipeline` that make these options again."""
+        """Return the arguments of `Pipeline` that give these options."""
         return {row.name: getattr(self, row.name) for row in fields(self)}
 
     def with_held(self, **values: object) -> Options:
-        """These options with some other values as they are held; nothing is checked, which every frame can afford."""
+        """Return these options with some values replaced unchecked, which is fast enough for every frame."""
         made = copy(self)
         vars(made).update(values)
         return made
 
     def largest_frame(self) -> Tuple[int, int]:
-        """(height, width) of the sensor's frame; of what the calibration has from the ROI's offset on, if less."""
+        """Return (height, width) of the sensor's frame, or of the calibration from the ROI's offset on if less."""
         if self.calibration is None:
             return self.sensor.size
         height, width = _left(self.calibration, self.roi_offset)
         return min(self.sensor.size[0], height), min(self.sensor.size[1], width)
 
     def for_frame(self, frame: Frame) -> Options:
-        """Options for a frame: ready angles (`RawFrame.of_angles`) stay where they are.
+        """Return options for a frame: ready angles (`RawFrame.of_angles`) stay where they are.
 
         Raises:
             FrameError: An option wants more than ready angles have (cause `encoding`).
@@ -407,11 +408,11 @@ class Options:
         return self.with_held(co_sited=False)
 
     def read_out(self, shape: Tuple[int, int]) -> Sensor:
-        """The mosaic as a frame of (height, width) shows it."""
+        """Return the mosaic as a frame of (height, width) shows it."""
         return self.sensor.as_read_out(self.roi_offset, self.flip, shape)
 
     def correction(self, shape: Tuple[int, int]) -> Optional[Correction]:
-        """What a frame of (height, width) needs of the calibration; None without one.
+        """Return the correction of a frame of (height, width), or None without a calibration.
 
         Raises:
             FrameError: The frame has pixels that the calibration lacks (cause `calibration`).
@@ -429,20 +430,20 @@ class Options:
 
     @property
     def debayer(self) -> str:
-        """The method on the colour lattice, with `auto` resolved: MHC at half resolution, else ADR's weighted one."""
+        """The method on the color lattice, with `auto` resolved: MHC at half resolution, else ADR's weighted one."""
         if self.demosaic == "auto" and self.resolution == "half":
             return "mhc"
         return METHODS[self.interpolation].lattice
 
     @property
     def polarizer(self) -> Tuple[float, float]:
-        """By what the polarizer of `polarizer` multiplies S1 and S2: cosine and sine of its angle, doubled."""
+        """Factors of S1 and S2 in the product `polarizer`: cosine and sine of twice its angle."""
         turn = 2 * math.radians(self.polarizer_angle)
         return math.cos(turn), math.sin(turn)
 
     @property
     def fading(self) -> Tuple[float, float]:
-        """The grey level that `aolp_color` fades to, and the least share of colour; else DoLP is the share."""
+        """The gray level that `aolp_color` fades to, and the least share of color; else DoLP is the share."""
         return COLOR_STYLES[self.color_style]
 
     @property
@@ -457,7 +458,7 @@ OPTIONS = declared(Options)
 
 
 def _held(values: Mapping[str, object], names: Mapping[str, str]) -> Dict[str, Any]:
-    """The values of all options as `Options` holds them; for arguments and errors see `make_options`."""
+    """Return the values of all options as `Options` holds them; for arguments and errors see `make_options`."""
     shown = {name: names.get(name, name) for name in OPTIONS}
     held: Dict[str, Any] = {name: row.held(values.get(name, row.default), shown[name]) for name, row in OPTIONS.items()}
     held["dtype"] = _dtypes(held["products"], held["dtype"])
@@ -467,7 +468,7 @@ def _held(values: Mapping[str, object], names: Mapping[str, str]) -> Dict[str, A
 
 
 def _dtypes(products: Tuple[str, ...], dtype: object) -> Tuple[Tuple[str, str], ...]:
-    """(product, element type) of every product, by a type for all, a mapping, or pairs as this function returns."""
+    """Return (product, element type) of every product, from one type, a mapping, or pairs as this function returns."""
     per_product: Mapping[str, object] = dict.fromkeys(products, dtype)
     if isinstance(dtype, (Mapping, tuple)):
         with suppress(TypeError, ValueError):  # no pairs; refused below
@@ -499,7 +500,7 @@ def _check_geometry(held: Mapping[str, Any], shown: Mapping[str, str]) -> None:
 
 
 def _has_geometry(held: Mapping[str, Any]) -> bool:
-    """Whether outputs are other pixels than those of the Stokes image."""
+    """Return whether outputs have other pixels than the Stokes image."""
     return any(held[name] != OPTIONS[name].default for name in ("scale", "rotate", "roi", "rectify"))
 
 
@@ -533,7 +534,7 @@ def _check_calibration(
 
 
 def _left(calibration: Calibration, offset: Tuple[int, int]) -> Tuple[int, int]:
-    """(rows, columns) of a calibration from an (x, y) of the sensor's own readout on."""
+    """Return (rows, columns) of a calibration from an (x, y) of the sensor's own readout on."""
     height, width = calibration.shape
     return height + calibration.offset[1] - offset[1], width + calibration.offset[0] - offset[0]
 
@@ -545,7 +546,7 @@ def make_options(
     names: Mapping[str, str] = MappingProxyType({}),
     **values: object,
 ) -> Options:
-    """Options from values by name, such as those of a file.
+    """Build options from values by name, such as those of a file.
 
     Args:
         sensor: The option of this name, as the next two.

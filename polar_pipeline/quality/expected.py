@@ -1,4 +1,4 @@
-"""The similarity that noise alone leaves between I0+I90 and I45+I135: what a consistent frame can have at most."""
+"""The similarity that noise alone leaves between I0+I90 and I45+I135: the maximum of a consistent frame."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from polar_pipeline.sensor.frames import Frame, PackedFrame
 
 
 def expected_similarity(options: Options, frame: Frame, x: int, y: int) -> float:
-    """The similarity of a flat block of unpolarized light, in mode `consistency`.
+    """Compute the similarity of a flat block of unpolarized light in mode `consistency`.
 
     Args:
-        options: How the frame was processed.
+        options: Options of the pipeline that processed the frame.
         frame: The raw frame, for the brightness of the block.
-        x: Column of the block's centre in pixels of the Stokes image.
-        y: Row of the block's centre.
+        x: Column of the block's center in pixels of the Stokes image.
+        y: Row of the block's center.
     """
     is_half = options.resolution == "half"
     method = (options.sensor, is_half, options.for_frame(frame).co_sited, options.interpolation, options.debayer)
@@ -35,7 +35,7 @@ def expected_similarity(options: Options, frame: Frame, x: int, y: int) -> float
 
 
 def _brightness(frame: Frame, x: int, y: int, stride: int, step: int) -> float:
-    """Mean of a block's raw pixels as a share of full scale."""
+    """Compute the mean of a block's raw pixels as a share of full scale."""
     reach = SSIM_BLOCK * stride * step // 2
     rows = slice(max(0, step * y - reach), step * y + reach)
     if isinstance(frame, PackedFrame):

@@ -12,7 +12,7 @@ GAPS = (8, 64)
 
 
 class Deadline:
-    """Whether a frame is done before the next one is due, by the frame period in the camera's stamps."""
+    """Deadline of a frame: the arrival of the next one, by the frame period in the camera's stamps."""
 
     def __init__(self) -> None:
         self._gaps: Deque[int] = collections.deque(maxlen=GAPS[1])
@@ -30,5 +30,5 @@ class Deadline:
         return statistics.median(self._gaps) / 1e9 if len(self._gaps) >= GAPS[0] else math.inf
 
     def missed(self, seconds: float) -> bool:
-        """Whether this processing time is longer than a frame period."""
+        """Return whether this processing time is longer than a frame period."""
         return seconds > self.period

@@ -1,9 +1,9 @@
-"""Checks from a frame whether the sensor, offset and flips in the parameters are right. Imports no ROS.
+"""Check by a frame whether sensor, offset and flips in the parameters are right. Imports no ROS.
 
 A mono frame fits every ROI offset and flip: read with the tile shifted by one column or row, it is the frame of a scene
 whose polarization is mirrored, and shifted by both, turned by 90 degrees. Only knowledge of the scene tells them
-apart (`offsets_of_polarizer`). A colour frame shows more: neighbours behind one colour filter, so that a shift by one
-mixes colours, and a shift by two exchanges green with red and blue.
+apart (`offsets_of_polarizer`). A color frame shows more: neighbors behind one color filter, so that a shift by one
+mixes colors, and a shift by two exchanges green with red and blue.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _REGIONS_ALONG, _MIN_REGIONS = 8, 8
 #: Means of a region, as a ratio of full scale, between which nothing is dark or saturated.
 _USABLE = (0.03, 0.95)
 #: A layout does not fit if its misfit (relative) is this large and that many times the best one's. Scenes without
-#: colour stay below the first; of synthetic ones in colour, the least colourful reaches 1.35 times the best.
+#: color stay below the first; of synthetic ones in color, the least colorful reaches 1.35 times the best.
 _MISFIT, _TIMES = 0.012, 1.3
-#: Without colours every misfit grows, as there is less to fit: a colour filter shows by more than this.
+#: Without colors every misfit grows, as there is less to fit: a color filter shows by more than this.
 _TIMES_MONO = 2.0
 #: The same for the pairs of a mono tile, whose gains differ by about 0.01.
 _PAIRS, _TIMES_PAIRS = 0.03, 2.0
@@ -38,14 +38,14 @@ _MIN_DEGREE, _MAX_ERROR_DEG = 0.2, 15.0
 
 @dataclass(frozen=True)
 class LayoutCheck:
-    """Whether a layout fits, None if the frame does not show it, and the reason in words."""
+    """Result of a layout check: whether it fits, None if the frame does not show it, and the reason."""
 
     fits: Optional[bool]
     text: str
 
 
 def tile_means(frame: Frame) -> np.ndarray:
-    """(N, 4, 4): the mean of each place of a 4x4 tile, as a ratio of full scale, in N regions spread over the frame.
+    """Compute (N, 4, 4) means of each place of a 4x4 tile, as ratios of full scale, in N regions spread over the frame.
 
     Dark regions, and those with saturated places, are left out.
     """
@@ -71,7 +71,7 @@ def tile_means(frame: Frame) -> np.ndarray:
 
 @lru_cache(maxsize=128)
 def _unexplained(colors: Optional[Tile]) -> np.ndarray:
-    """(16, 16): projects a tile's logarithms onto what a factor per polarizer and one per colour do not explain."""
+    """Return (16, 16): the projection of a tile's logarithms onto the residual of polarizer and color factors."""
     polarizer = [2 * (r % 2) + c % 2 for r in range(4) for c in range(4)]
     color = [colors[r][c] if colors else 0 for r in range(4) for c in range(4)]
     factors = np.concatenate([np.eye(4)[polarizer], np.eye(3)[color]], 1)
@@ -79,13 +79,13 @@ def _unexplained(colors: Optional[Tile]) -> np.ndarray:
 
 
 def misfit(means: np.ndarray, colors: Optional[Tile]) -> float:
-    """How far tiles are from a factor per polarizer times one per colour: relative deviation, the median of regions."""
+    """Measure the deviation of tiles from a factor per polarizer times one per color: relative, median of regions."""
     rest = np.log(means.reshape(-1, 16)) @ _unexplained(colors)
     return float(np.median(np.sqrt(np.square(rest).mean(1))))
 
 
 def check_layout(frame: Frame, options: Options) -> LayoutCheck:
-    """Whether a frame can come from the sensor, offset and flips of the options, as far as it tells."""
+    """Check whether a frame can come from the sensor, offset and flips of the options."""
     means = tile_means(frame)
     means = means[means.min((1, 2)) > _USABLE[0]]
     if len(means) < _MIN_REGIONS:
@@ -99,7 +99,7 @@ def _check_mono(means: np.ndarray, options: Options) -> LayoutCheck:
     plain, best = misfit(means, None), min(misfit(means, colors) for colors in shifted)
     if plain > _MISFIT and plain > _TIMES_MONO * best:
         return LayoutCheck(
-            False, f"the frame shows colour filters, sensor {options.sensor.name} has none: IMX250MYR would fit"
+            False, f"the frame shows color filters, sensor {options.sensor.name} has none: IMX250MYR would fit"
         )
     quad = means.reshape(-1, 2, 2, 2, 2).mean((1, 3))
     (a, b), (c, d) = quad.transpose(1, 2, 0)
@@ -119,21 +119,19 @@ def _check_color(means: np.ndarray, shape: Tuple[int, int], options: Options) ->
         return misfit(means, options.sensor.as_read_out(offset, flip, shape).colors)
 
     (x, y), flip = options.roi_offset, options.flip
-    start_x, start_y = 4 * (x // 4), 4 * (y // 4)  # colours repeat after four pixels
+    start_x, start_y = 4 * (x // 4), 4 * (y // 4)  # colors repeat after four pixels
     offsets = {(start_x + dx, start_y + dy): 0.0 for dx, dy in product(range(4), repeat=2)}
     offsets.update({offset: cost(offset, flip) for offset in offsets})
     own, best, worst = offsets[x, y], min(offsets.values()), max(offsets.values())
     if worst < max(_MISFIT, _TIMES * best):
-        return LayoutCheck(None, "too little colour in view")
+        return LayoutCheck(None, "too little color in view")
     if own < max(_MISFIT, _TIMES * best):
-        return LayoutCheck(True, "the colours fit")
+        return LayoutCheck(True, "the colors fit")
     limit = min(own / _TIMES, _TIMES * best)
     fitting = [f"raw.roi_offset {list(offset)}" for offset, value in offsets.items() if value < limit]
     flips = ((not flip[0], flip[1]), (flip[0], not flip[1]))
     fitting += [f"raw.flip {list(other)}".lower() for other in flips if cost((x, y), other) < limit]
-    return LayoutCheck(
-        False, f"the colours do not fit raw.roi_offset and raw.flip as set; {' or '.join(fitting)} would"
-    )
+    return LayoutCheck(False, f"the colors do not fit raw.roi_offset and raw.flip as set; {' or '.join(fitting)} would")
 
 
 @dataclass(frozen=True)
@@ -146,7 +144,7 @@ class PolarizerReading:
 
 
 def offsets_of_polarizer(frame: Frame, options: Options, degrees: float) -> List[PolarizerReading]:
-    """Which parity of the offset fits a frame that is mostly filled by a sheet polarizer of known direction.
+    """Find the parities of the offset that fit a frame mostly filled by a sheet polarizer of known direction.
 
     Args:
         frame: The raw frame.

@@ -73,12 +73,12 @@ class QualityLimits:
     )
     hysteresis: float = _limit(
         0.02,
-        "How far a value must be back on the good side of a limit before the level in /diagnostics falls.",
+        "Margin by which a value must return below or above a limit before the level in /diagnostics falls.",
         highest=0.5,
     )
     frozen_frames: int = declare(
         10,
-        "Identical raw frames in a row that are an error, at least 2; 0: never.",
+        "Identical consecutive raw frames that are an error, at least 2; 0: never.",
         limits=(0, 1000),
         unit="frames",
     )
@@ -89,7 +89,7 @@ LIMITS = declared(QualityLimits)
 
 
 def make_quality_limits(**values: object) -> QualityLimits:
-    """Validated limits.
+    """Validate limits.
 
     Raises:
         ValueError: A limit does not exist, is out of range, or an error would come before its warning.
@@ -118,8 +118,8 @@ class Spot:
 
     Attributes:
         ssim: Its mean.
-        x: Column of its centre in pixels of the output.
-        y: Row of its centre.
+        x: Column of its center in pixels of the output.
+        y: Row of its center.
         place: The same in words, such as `lower left`.
     """
 
@@ -151,7 +151,7 @@ class FrameQuality:
     expected: float = 1.0
 
     def values(self) -> Dict[str, str]:
-        """The figures as text, by name."""
+        """Format the figures as text, by name."""
         spot = self.lowest
         return {
             "ssim": _text(self.ssim, 1, 4),
@@ -169,10 +169,10 @@ def _text(value: Optional[float], scale: float, digits: int) -> str:
 
 
 def measure(pipeline: Pipeline, frame: Frame, result: Result) -> FrameQuality:
-    """The quality of a frame.
+    """Measure the quality of a frame.
 
     Args:
-        pipeline: What processed it.
+        pipeline: Pipeline that processed the frame.
         frame: The raw frame.
         result: Its products; with `ssim` or `ssim_map` there is a similarity.
     """
@@ -195,14 +195,14 @@ def measure(pipeline: Pipeline, frame: Frame, result: Result) -> FrameQuality:
 
 
 def invalid_ratios(pipeline: Pipeline, frame: Frame, result: Result) -> Tuple[float, float]:
-    """Ratios of the output's pixels that are (saturated, dark), 0 to 1; arguments as of `measure`."""
+    """Return the ratios of (saturated, dark) output pixels, 0 to 1; the arguments are those of `measure`."""
     height, width = pipeline.options.output_size(frame.shape)
     saturated, dark = (count / (height * width) for count in result.invalid)
     return saturated, dark
 
 
 def mean_value(result: Result, name: str) -> Optional[float]:
-    """Mean of `intensity` or `dolp` over all pixels and channels, 0 to 1; None if no pixel is valid, or without it.
+    """Return the mean of `intensity` or `dolp`, 0 to 1, or None without the product or valid pixels.
 
     Args:
         result: The products of a frame.
@@ -221,7 +221,7 @@ def mean_value(result: Result, name: str) -> Optional[float]:
 
 
 def lowest_block(blocks: np.ndarray, size: Tuple[int, int], stride: int = 1) -> Spot:
-    """The lowest of the blocks of a similarity map of `size` = (height, width)."""
+    """Find the lowest block of a similarity map of `size` = (height, width)."""
     row, column = np.unravel_index(int(np.nanargmin(blocks)), blocks.shape)
     # the last block of a row or column may be partial
     y, x = ((first * SSIM_BLOCK + min((first + 1) * SSIM_BLOCK, end)) / 2 for first, end in zip((row, column), size))
@@ -229,20 +229,20 @@ def lowest_block(blocks: np.ndarray, size: Tuple[int, int], stride: int = 1) -> 
 
 
 def place(x: float, y: float) -> str:
-    """Words for a place in an image whose sides are 1, by thirds: `lower left`, `upper middle`, `centre`."""
+    """Name a place in an image whose sides are 1, by thirds: `lower left`, `upper middle`, `center`."""
     row, column = ("upper", "middle", "lower")[min(2, int(3 * y))], ("left", "middle", "right")[min(2, int(3 * x))]
-    return "centre" if row == column else f"{row} {column}"
+    return "center" if row == column else f"{row} {column}"
 
 
 def fingerprint(frame: Frame) -> Optional[int]:
-    """A checksum over rows of the raw frame; None where they are all of one value, as with a covered lens."""
+    """Compute a checksum over rows of the raw frame, or None if they have one value, as with a covered lens."""
     rows = frame.rows if isinstance(frame, PackedFrame) else frame.mosaic
     some = np.ascontiguousarray(rows[::FINGERPRINT_ROWS])
     return None if some.min() == some.max() else zlib.crc32(some.tobytes())
 
 
 def graded(before: Level, value: float, warn: float, error: float, hysteresis: float) -> Level:
-    """The level of a value that is bad when low.
+    """Return the level of a value that is bad when low.
 
     It rises as soon as a limit is passed and falls once the value is `hysteresis` above it. A limit of -1, the lowest
     value there is, is never passed.
@@ -264,7 +264,7 @@ def graded(before: Level, value: float, warn: float, error: float, hysteresis: f
 
 
 class Finding(NamedTuple):
-    """The level of one figure, and a message; a tuple, so that it unpacks and compares as one."""
+    """Level of one figure, and a message."""
 
     level: Level
     text: str
@@ -274,7 +274,7 @@ _FINE = Finding(Level.OK, "")
 
 
 class Quality:
-    """Judges every frame; `report` returns the worst findings since the previous report. Thread-safe.
+    """Judge of every frame; `report` returns the worst findings since the previous report. Thread-safe.
 
     Args:
         limits: Limits beyond which quality is bad; may be replaced between two frames.
@@ -326,7 +326,7 @@ class Quality:
             self._fingerprint = None
 
     def report(self) -> Tuple[Finding, Dict[str, str]]:
-        """The worst since the last report, and the newest frame's figures."""
+        """Return the worst finding since the last report, and the newest frame's figures."""
         with self._lock:
             findings: List[Finding] = [found for found in self._worst.values() if found.level]
             newest, self._newest, self._worst = self._newest, None, {}

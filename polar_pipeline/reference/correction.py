@@ -1,4 +1,4 @@
-"""The correction of the reference: what an ideal sensor would have measured."""
+"""The reference of the correction: the values of an ideal sensor."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 def correct(
     mosaic: np.ndarray, parameters: PixelParameters, sensor: Sensor, phase: Tuple[int, int] = (0, 0)
 ) -> np.ndarray:
-    """A mosaic without the deviations of its pixels' gains, angles, extinction ratios and black levels, in [0, 1].
+    """Correct the deviations of a mosaic's gains, angles, extinction ratios and black levels, limited to [0, 1].
 
-    Superpixels that the frame cuts are completed by mirroring: about the outermost pixel, in colour about the outermost
+    Superpixels that the frame cuts are completed by mirroring: about the outermost pixel, in color about the outermost
     of every second one.
 
     Args:
         mosaic: (H, W) of full scale 1.
-        parameters: Of its pixels.
+        parameters: Parameters of the mosaic's pixels.
         sensor: Its layout as seen in the frame.
         phase: Where superpixels lie (`Correction.phase`).
     """

@@ -1,4 +1,4 @@
-"""The demosaicking methods of the reference: colour lattice, polarizer mosaic, and what both need."""
+"""The demosaicking methods of the reference: color lattice, polarizer mosaic, and common parts."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
 
 def shifted(image: np.ndarray, dy: int, dx: int, halo: int) -> np.ndarray:
-    """`image` padded by `halo`, seen at an offset."""
+    """Return `image`, padded by `halo`, as seen at an offset."""
     height, width = image.shape[0] - 2 * halo, image.shape[1] - 2 * halo
     return image[halo + dy : halo + dy + height, halo + dx : halo + dx + width]
 
 
 def add_up(images: Iterable[np.ndarray]) -> np.ndarray:
-    """The sum of images of one shape."""
+    """Sum images of one shape."""
     return reduce(np.add, images)
 
 
@@ -49,7 +49,7 @@ def reflect(image: np.ndarray, halo: int) -> np.ndarray:
 
 
 def lattice_reflect(mosaic: np.ndarray, halo: int) -> np.ndarray:
-    """Pad by reflect-101 on each stride-2 lattice, which keeps the phase of a 4x4 colour tile; `halo` is even."""
+    """Pad by reflect-101 on each stride-2 lattice, which keeps the phase of a 4x4 color tile; `halo` is even."""
     out = np.empty((mosaic.shape[0] + 2 * halo, mosaic.shape[1] + 2 * halo), mosaic.dtype)
     for i in range(2):
         for j in range(2):
@@ -57,12 +57,12 @@ def lattice_reflect(mosaic: np.ndarray, halo: int) -> np.ndarray:
     return out
 
 
-def normalise(frame: RawFrame) -> np.ndarray:
+def normalize(frame: RawFrame) -> np.ndarray:
     """Raw numbers -> (H, W) float64 in [0, 1]; those above full scale are full scale."""
     return np.minimum(frame.mosaic.astype(np.float64) / frame.full_scale, 1)
 
 
-# ------------------------------------------------------------------------------------------------------ colour lattice
+# ------------------------------------------------------------------------------------------------------ color lattice
 
 
 def _bayer_sites(sensor: Sensor, shape: Tuple[int, ...]) -> Dict[str, np.ndarray]:
@@ -77,14 +77,14 @@ def _bayer_sites(sensor: Sensor, shape: Tuple[int, ...]) -> Dict[str, np.ndarray
 def _assemble_rgb(
     sensor: Sensor, mosaic: np.ndarray, green: np.ndarray, row: np.ndarray, column: np.ndarray, across: np.ndarray
 ) -> np.ndarray:
-    """The three channels at every pixel.
+    """Assemble the three channels at every pixel.
 
     Args:
         sensor: The mosaic's layout.
-        mosaic: (H, W) the pixel's own colour.
+        mosaic: (H, W) the pixel's own color.
         green: Green at red and blue pixels.
-        row: At green pixels, the colour of their row.
-        column: At green pixels, the colour of their column.
+        row: At green pixels, the color of their row.
+        column: At green pixels, the color of their column.
         across: At red and blue pixels, the opposite of the two.
     """
     at = _bayer_sites(sensor, mosaic.shape)
@@ -109,7 +109,7 @@ def debayer_bilinear(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
 
 
 def debayer_mhc(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """(H, W) -> (H, W, 3): Malvar, He and Cutler (ICASSP 2004) on each angle's Bayer lattice, clipped to [0, 1]."""
+    """Convert (H, W) to (H, W, 3) in [0, 1]: Malvar, He and Cutler (ICASSP 2004) on each angle's Bayer lattice."""
     z = lattice_reflect(mosaic, 4)
     h1 = shifted(z, 0, -2, 4) + shifted(z, 0, 2, 4)
     v1 = shifted(z, -2, 0, 4) + shifted(z, 2, 0, 4)
@@ -148,9 +148,9 @@ def _edge_weighted(
 
 
 def debayer_weighted(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """(H, W) -> (H, W, 3): edge-weighted green, then colour differences.
+    """Convert (H, W) to (H, W, 3): edge-weighted green, then color differences.
 
-    The colour step of `demosaic_adaptive` (`docs/adaptive_demosaic.md`).
+    The color step of `demosaic_adaptive` (`docs/adaptive_demosaic.md`).
     """
     z = lattice_reflect(mosaic, 4)
     green = _edge_weighted(z, mosaic, 4, ((-2, 0), (2, 0), (0, -2), (0, 2)), 0.5)
@@ -175,7 +175,7 @@ def _neighbor_mean(z: np.ndarray, halo: int, di: int, dj: int) -> np.ndarray:
 
 
 def _assemble_angles(mosaic: np.ndarray, sensor: Sensor, missing: Dict[Tuple[int, int], np.ndarray]) -> np.ndarray:
-    """(4, H, W): each pixel's own angle is its own sample, the others come from `missing[(di, dj)]`."""
+    """Assemble (4, H, W): each pixel's own angle is its own sample, the others come from `missing[(di, dj)]`."""
     out = np.empty((4, *mosaic.shape))
     for angle, degrees in enumerate(ANGLES):
         i, j = sensor.position(degrees)
@@ -190,13 +190,13 @@ _MISSING = ((0, 1), (1, 0), (1, 1))
 
 
 def demosaic_bilinear(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """(H, W) polarizer mosaic of one colour -> (4, H, W) by bilinear interpolation."""
+    """Convert an (H, W) polarizer mosaic of one color to (4, H, W) by bilinear interpolation."""
     z = reflect(mosaic, 1)
     return _assemble_angles(mosaic, sensor, {d: _neighbor_mean(z, 1, *d) for d in _MISSING})
 
 
 def demosaic_gradient(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """(H, W) -> (4, H, W): bilinear plus `BETA` of the centre's detail, free of the bias that MHC has on polarizers."""
+    """Convert (H, W) to (4, H, W): bilinear plus `BETA` of the center's detail, without MHC's bias."""
     z = reflect(mosaic, 2)
     axial = shifted(z, 0, -2, 2) + shifted(z, 0, 2, 2) + shifted(z, -2, 0, 2) + shifted(z, 2, 0, 2)
     detail = BETA * (mosaic - axial / 4)
@@ -234,7 +234,7 @@ def _gradients(mosaic: np.ndarray) -> _Differences:
     def at(dy: int, dx: int) -> np.ndarray:
         return shifted(z, dy, dx, _RIM)
 
-    centre = at(0, 0)
+    center = at(0, 0)
     left, right, up, down = at(0, -2), at(0, 2), at(-2, 0), at(2, 0)
     v_left, v_right = (at(-1, -2) + at(1, -2)) / 2, (at(-1, 2) + at(1, 2)) / 2
     r_up, r_down = (at(-2, -1) + at(-2, 1)) / 2, (at(2, -1) + at(2, 1)) / 2
@@ -248,15 +248,15 @@ def _gradients(mosaic: np.ndarray) -> _Differences:
         vy=at(1, 0) - at(-1, 0),
         dx=(falling - rising) / 2,
         dy=(falling + rising) / 2,
-        second_cx=centre - (right + left) / 2,
-        second_cy=centre - (down + up) / 2,
+        second_cx=center - (right + left) / 2,
+        second_cy=center - (down + up) / 2,
         second_vx=(at(-1, 0) + at(1, 0)) / 2 - (v_right + v_left) / 2,
         second_ry=(at(0, -1) + at(0, 1)) / 2 - (r_down + r_up) / 2,
     )
 
 
 def polarization_switch(mosaic: np.ndarray) -> np.ndarray:
-    """(H, W) -> (H, W): where edges are of polarization, 0 to 1; the switch of `demosaic_adaptive`.
+    """Find edges of polarization as (H, W) from 0 to 1, the switch of `demosaic_adaptive`.
 
     At an edge of intensity all angles change alike, at one of polarization orthogonal angles change in opposite
     directions.
@@ -275,11 +275,11 @@ def polarization_switch(mosaic: np.ndarray) -> np.ndarray:
 
 
 def _secant_steps(mosaic: np.ndarray) -> Dict[Tuple[int, int], np.ndarray]:
-    """By missing angle, (H, W): what a secant step adds to its bilinear value."""
+    """Compute (H, W) by missing angle: the addition of a secant step to its bilinear value."""
     g = _gradients(mosaic)
 
     def step(gradients: Tuple[np.ndarray, np.ndarray], seconds: Tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        """How far the pixel lies from the middle of its neighbours, by the angles known on both sides."""
+        """Return the distance of the pixel from the middle of its neighbors, by the angles known on both sides."""
         share = add_up(one * two for one, two in zip(gradients, seconds)) / 2
         return np.clip(share / (add_up(one**2 for one in gradients) + ADR_GRADIENT_NOISE), -ADR_STEP, ADR_STEP)
 
@@ -289,12 +289,12 @@ def _secant_steps(mosaic: np.ndarray) -> Dict[Tuple[int, int], np.ndarray]:
 
 
 def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor, switch: Optional[np.ndarray] = None) -> np.ndarray:
-    """(H, W) -> (4, H, W): adaptive detail restoration, the method of this package (`docs/adaptive_demosaic.md`).
+    """Convert (H, W) to (4, H, W) by adaptive detail restoration (`docs/adaptive_demosaic.md`).
 
     Args:
-        mosaic: Of one colour.
+        mosaic: Mosaic of one color.
         sensor: Its tile of polarizers.
-        switch: (H, W) where edges are of polarization; by default `polarization_switch` of the mosaic. In colour, all
+        switch: (H, W) where edges are of polarization; by default `polarization_switch` of the mosaic. In color, all
             channels share that of their luma.
     """
     if switch is None:
@@ -304,8 +304,8 @@ def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor, switch: Optional[np.nd
     z = reflect(mosaic, 4)
     weighted = {d: _edge_weighted(z, c, 3, _neighbors(*d)) for d in _MISSING}
     g = (c + add_up(weighted.values())) / 4
-    (centre, outer), (inner, rim) = ADR_SAME, ADR_OTHER
-    same = np.array([0, outer, 0, centre, 0, outer, 0]) / 16
+    (center, outer), (inner, rim) = ADR_SAME, ADR_OTHER
+    same = np.array([0, outer, 0, center, 0, outer, 0]) / 16
     other = np.array([rim, 0, inner, 0, inner, 0, rim]) / 16
 
     def low_pass(horizontal: np.ndarray, vertical: np.ndarray) -> np.ndarray:
@@ -324,8 +324,8 @@ def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor, switch: Optional[np.nd
     corners = add_up(shifted(e, dy, dx, 1) for dy in (-1, 1) for dx in (-1, 1))
     sides = shifted(e, 0, -1, 1) + shifted(e, 0, 1, 1)
     poles = shifted(e, -1, 0, 1) + shifted(e, 1, 0, 1)
-    centre_e, centre_g = shifted(e, 0, 0, 1), shifted(g, 0, 0, 1)
-    r1 = (centre_e * corners + sides * poles) / 8
+    center_e, center_g = shifted(e, 0, 0, 1), shifted(g, 0, 0, 1)
+    r1 = (center_e * corners + sides * poles) / 8
     noise = 4 * EPSILON**2
     w = r0 / (r0 + 2 * p2 + noise)
     alpha = w + (1 - w) * np.clip(ADR_BIAS + r1 / (r0 + noise), -ADR_LIMIT, ADR_LIMIT)
@@ -334,7 +334,7 @@ def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor, switch: Optional[np.nd
     for d in _MISSING:
         x, bg, be = (_neighbor_mean(image, 1, *d) for image in (c, g, e))
         gain = np.minimum(x / np.maximum(bg, EPSILON / 4), 2)
-        detail = gain * (centre_g + alpha * centre_e - (bg + alpha * be))
+        detail = gain * (center_g + alpha * center_e - (bg + alpha * be))
         detail = detail + ADR_WEIGHTED * (shifted(weighted[d], 0, 0, 1) - x)
         missing[d] = np.clip(x + detail + switch * (steps[d] - detail), 0, 1)
     return _assemble_angles(mosaic, sensor, missing)
@@ -345,13 +345,13 @@ DEMOSAIC = {"bilinear": demosaic_bilinear, "gradient": demosaic_gradient, "adapt
 
 
 def co_site(angles: np.ndarray) -> np.ndarray:
-    """(4, H, W[, 3]) -> (4, H//2, W//2[, 3]): every angle at its superpixel's centre, the mean of its four pixels."""
+    """Convert (4, H, W[, 3]) to (4, H//2, W//2[, 3]): the mean of each superpixel's four pixels, at its center."""
     even = angles[:, : angles.shape[1] // 2 * 2, : angles.shape[2] // 2 * 2]
     return (even[:, 0::2, 0::2] + even[:, 0::2, 1::2] + even[:, 1::2, 0::2] + even[:, 1::2, 1::2]) / 4
 
 
 def own_site(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """(H, W[, 3]) -> (4, H//2, W//2[, 3]): every angle at its own pixel, half a pixel off the superpixel's centre."""
+    """Convert (H, W[, 3]) to (4, H//2, W//2[, 3]): every angle at its own pixel."""
     height, width = mosaic.shape[0] // 2, mosaic.shape[1] // 2
     positions = [sensor.position(degrees) for degrees in ANGLES]
     return np.stack([mosaic[i::2, j::2][:height, :width] for i, j in positions])

@@ -24,7 +24,7 @@ class Transformed(NamedTuple):
 
 
 def transform(angles: np.ndarray, saturated: np.ndarray, dark: np.ndarray, geometry: Geometry) -> Transformed:
-    """What a camera with this geometry would have measured.
+    """Return what a camera with this geometry would have measured.
 
     Means are taken of I0 + I90, I45 + I135, S1 and S2, which then turn with the image. An output pixel that a saturated
     or a dark pixel contributes to is one too; outside the image intensities are 0.
@@ -33,7 +33,7 @@ def transform(angles: np.ndarray, saturated: np.ndarray, dark: np.ndarray, geome
         angles: (4, H, W) or (4, H, W, 3).
         saturated: (H, W).
         dark: (H, W), not saturated.
-        geometry: How outputs lie over it.
+        geometry: Geometry of the outputs over the Stokes image.
     """
     i0, i45, i90, i135 = angles
     linear = np.stack([i0 + i90, i45 + i135, i0 - i90, i45 - i135])
@@ -60,7 +60,7 @@ def transform(angles: np.ndarray, saturated: np.ndarray, dark: np.ndarray, geome
 
 
 def _shrink(images: np.ndarray, scale: int) -> np.ndarray:
-    """(n, H, W, ...) -> (n, H // scale, scale, W // scale, scale, ...); the rest right and below is dropped."""
+    """Convert (n, H, W, ...) to (n, H // scale, scale, W // scale, scale, ...); the rest right and below is dropped."""
     size: Tuple[int, int] = (images.shape[1] // scale, images.shape[2] // scale)
     cut = images[:, : size[0] * scale, : size[1] * scale]
     return cut.reshape(len(images), size[0], scale, size[1], scale, *images.shape[3:])
@@ -70,21 +70,21 @@ def _shrink(images: np.ndarray, scale: int) -> np.ndarray:
 
 
 def lens_positions(lens: LensCalibration, x: np.ndarray, y: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-    """Where the raw image shows what the rectified image shows at (x, y), in pixels of both."""
+    """Return the positions in the raw image of (x, y) in the rectified image, in pixels of both."""
     u, v = _distorted(lens, *_rays(lens, x, y))
     k = lens.matrix("k")
     return k[0, 0] * u + k[0, 1] * v + k[0, 2], k[1, 1] * v + k[1, 2]
 
 
 def _rays(lens: LensCalibration, x: np.ndarray, y: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-    """Where the rays of a rectified pixel meet the plane z = 1 in the camera's axes; NaN behind the camera."""
+    """Return where the rays of a rectified pixel meet the plane z = 1 in the camera's axes; NaN behind the camera."""
     rays = np.linalg.inv(lens.matrix("p")[:, :3] @ lens.matrix("r")) @ np.stack([x.ravel(), y.ravel(), np.ones(x.size)])
     a, b = rays[:2] / np.where(rays[2] > 0, rays[2], np.nan)
     return a.reshape(x.shape), b.reshape(x.shape)
 
 
 def _distorted(lens: LensCalibration, a: np.ndarray, b: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-    """Where the lens shows the point (a, b) of the plane z = 1, at a focal length of 1."""
+    """Return where the lens shows the point (a, b) of the plane z = 1, at a focal length of 1."""
     square = a * a + b * b
     d = lens.d
     if lens.model == "equidistant":
@@ -101,7 +101,7 @@ def _distorted(lens: LensCalibration, a: np.ndarray, b: np.ndarray) -> Tuple[np.
 
 
 def _is_unfolded(lens: LensCalibration, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Whether the lens model is one to one all the way from the optical axis to points of the plane z = 1."""
+    """Return whether the lens model is one to one from the optical axis to points of the plane z = 1."""
     found, h = np.isfinite(a), 1e-5
     for share in np.linspace(0, 1, _FOLD_STEPS + 1):
         at, beside = share * a, share * b
@@ -114,7 +114,7 @@ def _is_unfolded(lens: LensCalibration, a: np.ndarray, b: np.ndarray) -> np.ndar
 def _rectified(
     linear: np.ndarray, flags: np.ndarray, lens: LensCalibration, step: int
 ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The rectified planes and flags (the last of which is `outside`), and the local rotation in radians."""
+    """Rectify the planes and flags (the last of which is `outside`), and return the local rotation in radians."""
     height, width = flags.shape[1:]
 
     def positions(x: np.ndarray, y: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:

@@ -26,12 +26,12 @@ _CELL, _IMPULSE = 32, 2.0**-30
 
 
 class Uncertainty(NamedTuple):
-    """Images of the same size.
+    """Standard deviations of DoLP and AoLP, images of one size.
 
     Attributes:
         component: Standard deviation of DoLP, taken as a component of (S1, S2)/S0 that can be negative.
-        dolp: That of DoLP.
-        aolp: That of AoLP in rad.
+        dolp: Standard deviation of DoLP.
+        aolp: Standard deviation of AoLP in rad.
     """
 
     component: np.ndarray
@@ -77,7 +77,7 @@ def impulse_gains(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: 
     for row, column in product(range(sensor.period), repeat=2):
         i0, i45, i90, i135 = responses[row, column]
         vector = np.stack([i0 - i90, i45 - i135, (i0 + i45 + i90 + i135) / 2], -1)
-        color = sensor.color_index(row, column) if sensor.is_color else 0
+        color = sensor.color_index(row, column)
         for y, x in product(range(period), repeat=2):
             seen = vector[y::period, x::period].reshape(-1, 3)
             gains[y, x, color, sensor.angle_index(row, column)] += seen.T @ seen
@@ -86,7 +86,7 @@ def impulse_gains(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: 
 
 
 def covariance(angles: np.ndarray, sensor: Sensor, options: Options, full_scale: int) -> np.ndarray:
-    """(4, H, W[, 3]) angle images -> (H, W, 3, 3) covariance matrices of S1, S2 and S0 by noise."""
+    """Convert (4, H, W[, 3]) angle images to (H, W, 3, 3) covariance matrices of S1, S2 and S0 by noise."""
     full_well, read_noise = sensor.full_well, sensor.read_noise
     if options.calibration is not None and options.calibration.noise is not None:
         full_well, read_noise = options.calibration.noise
@@ -110,13 +110,13 @@ def covariance(angles: np.ndarray, sensor: Sensor, options: Options, full_scale:
 def uncertainty(
     angles: np.ndarray, vector: np.ndarray, sensor: Sensor, options: Options, full_scale: int
 ) -> Uncertainty:
-    """The standard deviations that noise causes.
+    """Compute the standard deviations by noise.
 
     Args:
-        angles: (4, H, W), of a colour sensor (4, H, W, 3).
+        angles: (4, H, W), of a color sensor (4, H, W, 3).
         vector: (H, W, 3) Stokes vectors.
         sensor: The mosaic as the frame shows it.
-        options: How the angles were computed.
+        options: Options of the pipeline that computed the angles.
         full_scale: Raw number of a saturated pixel.
     """
     matrix = covariance(angles, sensor, options, full_scale)
@@ -152,11 +152,11 @@ def _constants(options: Options) -> Tuple[float, float, float, float]:
 
 
 def debiased(degree: np.ndarray, component: np.ndarray) -> np.ndarray:
-    """DoLP by the modified asymptotic estimator of Plaszczynski et al. (MNRAS 439, 2014, arXiv 1312.0437).
+    """Compute DoLP by the modified asymptotic estimator of Plaszczynski et al. (MNRAS 439, 2014, arXiv 1312.0437).
 
     Args:
         degree: DoLP as measured.
-        component: Its standard deviation (`Uncertainty.component`).
+        component: Standard deviation of DoLP (`Uncertainty.component`).
     """
     square = (degree / np.maximum(component, 1e-30)) ** 2
     share = np.where(square > 0, -np.expm1(-square) / np.maximum(2 * square, 1e-300), 0.5)

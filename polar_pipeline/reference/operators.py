@@ -20,7 +20,7 @@ from polar_pipeline.colormaps import AOLP_MAP, COLOR_STYLES, DOLP_MAP
 from polar_pipeline.options import Options
 from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS
 from polar_pipeline.reference.correction import correct
-from polar_pipeline.reference.demosaicking import add_up, co_site, demosaic, normalise, reflect, shifted
+from polar_pipeline.reference.demosaicking import add_up, co_site, demosaic, normalize, reflect, shifted
 from polar_pipeline.reference.geometry import transform
 from polar_pipeline.reference.noise import debiased, uncertainty
 from polar_pipeline.sensor.frames import RawFrame
@@ -30,39 +30,39 @@ from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
 
 def luma(angles: np.ndarray) -> np.ndarray:
-    """(..., 3) RGB -> (...): weights 1/4, 1/2, 1/4."""
+    """Convert (..., 3) RGB to (...): weights 1/4, 1/2, 1/4."""
     return angles @ np.array(LUMA)
 
 
 def stokes(angles: np.ndarray) -> np.ndarray:
-    """(4, ...) -> (..., 3): S0 = sum/2, S1 = I0 - I90, S2 = I45 - I135."""
+    """Convert (4, ...) to (..., 3): S0 = sum/2, S1 = I0 - I90, S2 = I45 - I135."""
     i0, i45, i90, i135 = angles
     return np.stack([(i0 + i45 + i90 + i135) / 2, i0 - i90, i45 - i135], -1)
 
 
 def intensity(angles: np.ndarray) -> np.ndarray:
-    """(4, ...) -> (...): S0/2, the mean of the four angles."""
+    """Convert (4, ...) to (...): S0/2, the mean of the four angles."""
     return angles.mean(0)
 
 
 def polarized(stokes_vector: np.ndarray) -> np.ndarray:
-    """(..., 3) -> (...): sqrt(S1^2 + S2^2)."""
+    """Convert (..., 3) to (...): sqrt(S1^2 + S2^2)."""
     return np.hypot(stokes_vector[..., 1], stokes_vector[..., 2])
 
 
 def unpolarized(stokes_vector: np.ndarray) -> np.ndarray:
-    """(..., 3) -> (...): (S0 - sqrt(S1^2 + S2^2))/2, at least 0: the least that a polarizer lets through."""
+    """Convert (..., 3) to (...): (S0 - sqrt(S1^2 + S2^2))/2, at least 0: the least that a polarizer lets through."""
     return np.maximum(stokes_vector[..., 0] - polarized(stokes_vector), 0) / 2
 
 
 def polarizer(stokes_vector: np.ndarray, degrees: float) -> np.ndarray:
-    """(..., 3) -> (...): (S0 + S1 cos 2a + S2 sin 2a)/2, at least 0: behind a polarizer at an angle a (Malus)."""
+    """Convert (..., 3) to (...): (S0 + S1 cos 2a + S2 sin 2a)/2, at least 0, for a polarizer at angle a."""
     turn = 2 * np.deg2rad(degrees)
     return np.maximum(stokes_vector @ np.array([1, np.cos(turn), np.sin(turn)]), 0) / 2
 
 
 def saturated(frame: RawFrame, half: bool) -> np.ndarray:
-    """Where one of the four samples behind an output pixel is saturated.
+    """Return a mask of the output pixels with a saturated one among their four samples.
 
     Half resolution looks at the superpixel, full resolution at the 3x3 pixels that the bilinear interpolation reads.
     """
@@ -74,19 +74,19 @@ def saturated(frame: RawFrame, half: bool) -> np.ndarray:
 
 
 def dolp(stokes_vector: np.ndarray) -> np.ndarray:
-    """(..., 3) -> (...): sqrt(S1^2 + S2^2)/S0, clipped to [0, 1] as noise can exceed it; 0 at S0 = 0."""
+    """Convert (..., 3) to (...): sqrt(S1^2 + S2^2)/S0, clipped to [0, 1] as noise can exceed it; 0 at S0 = 0."""
     s0, s1, s2 = np.moveaxis(stokes_vector, -1, 0)
     return np.clip(np.hypot(s1, s2) / np.where(s0 > 0, s0, np.inf), 0, 1)
 
 
 def aolp(stokes_vector: np.ndarray) -> np.ndarray:
-    """(..., 3) -> (...): atan2(S2, S1)/2 in [0, pi), counter-clockwise from +x of the scene."""
+    """Convert (..., 3) to (...): atan2(S2, S1)/2 in [0, pi), counter-clockwise from +x of the scene."""
     angle = np.arctan2(stokes_vector[..., 2], stokes_vector[..., 1]) / 2 % np.pi
     return np.where(angle >= np.pi, 0.0, angle)
 
 
 def preview(value: np.ndarray, dolp_image: np.ndarray, aolp_image: np.ndarray) -> np.ndarray:
-    """HSV (hue AoLP, saturation DoLP, value S0/2) -> (..., 3) RGB uint8; the hexagonal model of Smith (1978)."""
+    """Convert hue AoLP, saturation DoLP, value S0/2 to (..., 3) RGB uint8 by the hexagonal model of Smith (1978)."""
     saturation, hue = np.nan_to_num(dolp_image), np.nan_to_num(aolp_image) / np.pi * 6
     rgb = []
     for n in (5, 3, 1):
@@ -96,15 +96,15 @@ def preview(value: np.ndarray, dolp_image: np.ndarray, aolp_image: np.ndarray) -
 
 
 def aolp_color(aolp_image: np.ndarray, dolp_image: np.ndarray, style: str) -> np.ndarray:
-    """(...), (...) -> (..., 3) RGB uint8 by `AOLP_MAP`, mixed with a grey level as a style says; NaN is black."""
-    grey, least = COLOR_STYLES[style]
+    """Paint AoLP and DoLP as (..., 3) RGB uint8 by `AOLP_MAP`, faded to gray by a style; NaN is black."""
+    gray, least = COLOR_STYLES[style]
     share = np.maximum(np.nan_to_num(dolp_image), least)[..., np.newaxis]
-    mixed = grey + share * (AOLP_MAP[display("aolp", aolp_image)] - grey)
+    mixed = gray + share * (AOLP_MAP[display("aolp", aolp_image)] - gray)
     return np.where(np.isnan(aolp_image)[..., np.newaxis], 0, np.rint(mixed)).astype(np.uint8)
 
 
 def dolp_color(dolp_image: np.ndarray) -> np.ndarray:
-    """(...) -> (..., 3) RGB uint8 by `DOLP_MAP`; NaN is black."""
+    """Convert (...) to (..., 3) RGB uint8 by `DOLP_MAP`; NaN is black."""
     return np.where(np.isnan(dolp_image)[..., np.newaxis], 0, DOLP_MAP[display("dolp", dolp_image)]).astype(np.uint8)
 
 
@@ -112,7 +112,7 @@ def dolp_color(dolp_image: np.ndarray) -> np.ndarray:
 
 
 def shrink(image: np.ndarray, stride: int) -> np.ndarray:
-    """(H, W) -> (H // stride, W // stride): means of stride x stride pixels; the rest right and below is dropped."""
+    """Convert (H, W) to (H // stride, W // stride): means of stride x stride pixels, without partial ones."""
     height, width = image.shape[0] // stride, image.shape[1] // stride
     cropped = image[: height * stride, : width * stride]
     return cropped.reshape(height, stride, width, stride).mean((1, 3))
@@ -121,7 +121,7 @@ def shrink(image: np.ndarray, stride: int) -> np.ndarray:
 def ssim_map(
     x: np.ndarray, y: np.ndarray, stride: int = 1, window: int = SSIM_WINDOW, sigma: float = SSIM_SIGMA
 ) -> np.ndarray:
-    """(H, W), (H, W) -> (H // stride, W // stride): structural similarity, Wang et al. (2004).
+    """Compare (H, W) with (H, W) as (H // stride, W // stride): structural similarity, Wang et al. (2004).
 
     A Gaussian window, K1 = 0.01, K2 = 0.03, data range 1, population covariance, symmetric border. Images are averaged
     over stride x stride pixels first, as Wang's own code does with large ones.
@@ -142,13 +142,13 @@ def ssim_map(
 
 
 def _mean(values: np.ndarray) -> float:
-    """The mean of all values but NaN; NaN where there are no others."""
+    """Compute the mean of all values but NaN; NaN if there are no others."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if known.size else np.nan
 
 
 def block_means(similarity: np.ndarray) -> np.ndarray:
-    """(H, W) -> (ceil(H / SSIM_BLOCK), ceil(W / SSIM_BLOCK)): means of blocks without NaN; the last are partial."""
+    """Convert (H, W) to (ceil(H / SSIM_BLOCK), ceil(W / SSIM_BLOCK)): means of blocks without NaN."""
     height, width = similarity.shape
     return np.array(
         [
@@ -162,7 +162,7 @@ def block_means(similarity: np.ndarray) -> np.ndarray:
 
 
 def display(name: str, values: np.ndarray, dtype: str = "uint8") -> np.ndarray:
-    """A float product as levels of `uint8` or `uint16`, with 255 or 65535 as the highest.
+    """Convert a float product to levels of `uint8` or `uint16`, with 255 or 65535 as the highest.
 
     AoLP wraps at one level more, everything else spans [0, 1]; NaN becomes 0, of a deviation the highest level.
     """
@@ -181,14 +181,14 @@ def display(name: str, values: np.ndarray, dtype: str = "uint8") -> np.ndarray:
 def polarization(
     angles: np.ndarray, vector: np.ndarray, bad: np.ndarray, sensor: Sensor, options: Options, full_scale: int
 ) -> Dict[str, np.ndarray]:
-    """The products that have invalid pixels.
+    """Compute the products that have invalid pixels.
 
     Args:
-        angles: (4, H, W), of a colour sensor (4, H, W, 3).
+        angles: (4, H, W), of a color sensor (4, H, W, 3).
         vector: (H, W, 3) Stokes vectors of their luma.
         bad: (H, W) saturated and dark pixels.
         sensor: The mosaic as the frame shows it.
-        options: How to compute them.
+        options: Options of the pipeline.
         full_scale: Raw number of a saturated pixel.
     """
     found: Dict[str, np.ndarray] = {"stokes": np.where(bad[..., np.newaxis], np.nan, vector)}
@@ -216,16 +216,16 @@ def run(frame: RawFrame, options: Options, other: Optional[np.ndarray] = None) -
 
     Returns:
         Product name -> array, `"invalid"` -> (saturated, dark) pixel counts, `"blocks"` -> mean similarity of blocks,
-        None where no product compares, `"value"` -> (h, w) S0/2 of luma, and `"seconds"` -> time of later stages.
+        None if no product compares, `"value"` -> (h, w) S0/2 of luma, and `"seconds"` -> time of later stages.
     """
-    z, sensor = normalise(frame), options.read_out(frame.shape)
+    z, sensor = normalize(frame), options.read_out(frame.shape)
     correction = options.correction(frame.shape)
     if correction is not None:
         z = correct(z, correction.parameters(), sensor, correction.phase)
     angles = demosaic(z, sensor, options)
-    grey = luma(angles) if sensor.is_color else angles
-    vector = stokes(grey)
-    value = intensity(grey)
+    gray = luma(angles) if sensor.is_color else angles
+    vector = stokes(gray)
+    value = intensity(gray)
     too_bright = saturated(frame, options.resolution == "half")
     dark = ~too_bright & (vector[..., 0] < options.min_intensity)
     bad = too_bright | dark
@@ -235,14 +235,14 @@ def run(frame: RawFrame, options: Options, other: Optional[np.ndarray] = None) -
         if not options.counts_dark:
             dark = np.zeros_like(dark)
         angles, too_bright, dark, outside = transform(angles, too_bright, dark, options.geometry)
-        grey = luma(angles) if sensor.is_color else angles
-        vector, value, bad = stokes(grey), intensity(grey), too_bright | dark | outside
+        gray = luma(angles) if sensor.is_color else angles
+        vector, value, bad = stokes(gray), intensity(gray), too_bright | dark | outside
         seconds["geometry"] = time.perf_counter() - start
     found = polarization(angles, vector, bad, sensor, options, frame.full_scale)
     if options.has_ssim:
         start = time.perf_counter()
         if options.ssim_mode == "consistency":
-            first, other = (grey[0] + grey[2]) / 2, (grey[1] + grey[3]) / 2
+            first, other = (gray[0] + gray[2]) / 2, (gray[1] + gray[3]) / 2
         else:
             first = value
         if other is None:

@@ -153,7 +153,7 @@ class _Sqlite(Bag):
         base: The open database.
 
     Raises:
-        SourceError: It has no tables of messages and topics; views may compute without end.
+        SourceError: The recording has no tables of messages and topics; views may compute without end.
     """
 
     def __init__(self, path: Path, base: sqlite3.Connection) -> None:
@@ -269,7 +269,7 @@ def open_recording(path: Path, limit: int) -> Iterator[Bag]:
     """Open a rosbag2 folder, an `.mcap` or `.db3` file, compressed or not, or a ROS 1 bag.
 
     Raises:
-        SourceError: It cannot be read.
+        SourceError: The recording cannot be read.
         Exception: Whatever damaged bytes make the libraries raise; see `limits.reading`.
     """
     if path.is_dir():

@@ -64,7 +64,7 @@ class Golden:
 
         Args:
             name: Product.
-            stamp_ns: Of the frame.
+            stamp_ns: Stamp ns of the frame.
             before: How many frames with that stamp came before it.
 
         Raises:
@@ -141,7 +141,7 @@ def open_golden(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Golden]:
         max_bytes: Largest size of an uncompressed chunk.
 
     Raises:
-        SourceError: It cannot be read, holds no products, or holds one twice.
+        SourceError: The recording cannot be read, holds no products, or holds one twice.
     """
     with ExitStack() as stack:
         with reading(path):
@@ -151,7 +151,7 @@ def open_golden(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Golden]:
 
 @dataclass(frozen=True)
 class ProductComparison:
-    """How one product compares with the golden recording.
+    """Comparison of one product with the golden recording.
 
     Attributes:
         name: Product.
@@ -162,7 +162,7 @@ class ProductComparison:
         unit: Unit of both.
         psnr: In dB over all frames; infinite if equal.
         ssim: Mean over the frames; NaN for plain numbers.
-        note: What does not match; empty if all does.
+        note: Description of a mismatch; empty if everything matches.
     """
 
     name: str
@@ -193,7 +193,7 @@ class Tally:
         pixels: Pixels compared.
         similarity: Mean SSIM of each frame.
         is_byte: Whether the newest frame has 8 bits a pixel.
-        note: What does not match; empty if all does.
+        note: Description of a mismatch; empty if everything matches.
     """
 
     frames: int = 0
@@ -218,7 +218,7 @@ class Tally:
 
 
 class Comparison:
-    """Compares frame after frame with a golden recording.
+    """Comparison of frame after frame with a golden recording.
 
     Attributes:
         tallies: Product -> its figures so far.

@@ -32,7 +32,7 @@ MAX_REASON = 1000
 
 @dataclass(frozen=True)
 class Job:
-    """A recording, and what is made of it.
+    """A recording, and the outputs to make of it.
 
     Attributes:
         source: The recording.
@@ -108,7 +108,7 @@ def process(
 
     Args:
         job: The recording, and what is made of it.
-        pipeline: What to compute.
+        pipeline: Pipeline that computes the products.
         watch: Shows how far it is; the number it gets is that of the complete recording.
         span: Times of recording; None for all.
         previous: Stamp of the frame before the first, which the pipeline has processed; None without one.

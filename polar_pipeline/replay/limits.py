@@ -61,7 +61,7 @@ def check_size(what: str, size: int, limit: int) -> None:
     """Compare a declared size in bytes with the limit.
 
     Raises:
-        FrameError: It is larger (cause `size`).
+        FrameError: The data are larger (cause `size`).
     """
     if size > limit:
         raise FrameError("size", f"{what} of {megabytes(size)}, the limit is {megabytes(limit)} (--max-mb)")

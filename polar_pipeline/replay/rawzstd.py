@@ -39,7 +39,7 @@ Bytes = Union[bytes, bytearray, memoryview]
 
 
 class _Layout(NamedTuple):
-    """How the bytes of an image lie, as in the header."""
+    """Layout of an image's bytes, as in the header."""
 
     samples: str
     distance: int

@@ -23,7 +23,7 @@ from polar_pipeline.replay.run import FrameProducts
 PICTURE_SIDE = 480
 
 #: Color map of a product -> gradient of its color bar.
-_GRADIENTS = {"viridis": VIRIDIS, "phase": PHASE, "grey": GRAYS}
+_GRADIENTS = {"viridis": VIRIDIS, "phase": PHASE, "gray": GRAYS}
 
 
 def percentiles_ms(seconds: Sequence[float]) -> Dict[str, float]:

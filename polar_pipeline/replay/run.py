@@ -68,14 +68,14 @@ class ReplayedFrame:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a replay did. Figures per frame are those of processed frames, in the recording's order.
+    """Results of a replay. Figures per frame are those of processed frames, in the recording's order.
 
     Attributes:
         frames: Every frame of the recording, in its order.
         period: Frame period of the recording in seconds; infinite while not known.
         samples: The products of a few frames, evenly spread.
-        layout: Whether the first frame fits the sensor's parameters, as far as it tells.
-        device: What the pipeline ran on.
+        layout: Whether the first frame fits the sensor's parameters; None if undecided.
+        device: Description of the device that computed.
     """
 
     frames: List[ReplayedFrame]
@@ -119,7 +119,7 @@ class Summary:
 
     @property
     def ssim(self) -> List[float]:
-        """Mean similarity per frame; empty unless asked for."""
+        """Mean similarity per frame; empty unless requested."""
         return [row.ssim for row in self.frames if row.ssim is not None]
 
     @property
@@ -156,14 +156,14 @@ def replay(
 
     Args:
         records: The raw images.
-        count: How many.
-        pipeline: What to compute.
+        count: Number of frames.
+        pipeline: Pipeline that computes the products.
         sink: Takes every product, with the stamp of its frame.
         comparison: Compares every product.
         reference: Where SSIM mode `reference` finds the image of the same stamp.
         previous: Stamp of the frame before the first, which the pipeline has processed; None without one.
         show: Takes stamp, products and figures of every frame; its time is not that of a stage.
-        camera_info: Lens calibration of the raw images, serialized, for the sink; None where it is not known.
+        camera_info: Lens calibration of the raw images, serialized, for the sink; None if it is not known.
     """
     frames: List[ReplayedFrame] = []
     samples: List[FrameProducts] = []

@@ -65,7 +65,7 @@ def process_segment(job: Job, span: Span, pipeline: Pipeline, watch: Watch) -> P
     Args:
         job: The recording; its `products` are those of the segment, and no report is made.
         span: Times of recording.
-        pipeline: What to compute.
+        pipeline: Pipeline that computes the products.
         watch: Shows how far it is; the number it gets is that of the complete recording.
 
     Raises:
@@ -79,7 +79,7 @@ def process_segment(job: Job, span: Span, pipeline: Pipeline, watch: Watch) -> P
 
 
 def _prime(job: Job, start_ns: int, pipeline: Pipeline) -> Optional[int]:
-    """Process frames before a time, at least the last that can be used; returns its stamp, None where there is none."""
+    """Process frames before a time, at least the last that can be used; returns its stamp, None if there is none."""
     for before_ns in _BEFORE_NS:
         span = (start_ns - before_ns, start_ns)
         with open_source(job.source, job.topic, job.rate, job.max_bytes, span) as source:
@@ -111,9 +111,9 @@ def merge_segments(
 
     Args:
         job: The recording, and what is made of it.
-        parts: Its segments in their order, with products where the job wants them.
+        parts: Segments in their order, with products where the job wants them.
         total: Images in the recording, as its index states.
-        options: Those of the pipeline that processed them.
+        options: Options of the pipeline that processed the segments.
 
     Raises:
         SourceError: Products of a segment are damaged, or none of the frames could be used.
@@ -153,7 +153,7 @@ def _copy_products(
     Args:
         parts: The segments.
         sink: Takes the products.
-        summary: That of the recording.
+        summary: Summary of the recording.
         places: Places of the frames, in the recording, whose products are returned.
         products: The products of a frame.
 

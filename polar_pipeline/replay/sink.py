@@ -61,14 +61,14 @@ def open_sink(
     """Open a recording for writing; it appears under its name when the block ends without an error.
 
     Args:
-        path: The file to make.
-        metadata: Names and values kept in the file, which say how it was made; empty for none.
+        path: File to create.
+        metadata: Names and values to store in the file, such as its options; empty for none.
         force: Whether a file of that name may be replaced.
-        compression: How chunks are compressed; float images hardly shrink.
+        compression: Compression of chunks; float images hardly shrink.
 
     Raises:
-        FileExistsError: There is one, and `force` is false.
-        OSError: It cannot be written.
+        FileExistsError: The file exists, and `force` is false.
+        OSError: The file cannot be written.
     """
     with replacing(path, force) as stream:
         writer = Writer(stream, compression=compression)

@@ -1,4 +1,4 @@
-"""Reads raw images, and their lens calibrations, from recordings: rosbag2, ROS 1 bags, and folders of pictures."""
+"""Raw images and lens calibrations from recordings: rosbag2, ROS 1 bags, and folders of pictures."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Recorded:
         """Decode the image; its stamp is the recorded time if it has none, or one before 1970.
 
         Raises:
-            FrameError: It cannot be decoded (causes `cdr`, `file`, `size`, `type`).
+            FrameError: The message cannot be decoded (causes `cdr`, `file`, `size`, `type`).
         """
         if isinstance(self.data, Path):
             image = _as_message(read_raw(self.data, self.max_bytes), self.time_ns, self.data.stem)
@@ -80,7 +80,7 @@ class Recorded:
         """Serialize the image as `sensor_msgs/Image`, or return the recorded bytes of an image or a lens calibration.
 
         Raises:
-            FrameError: It cannot be decoded.
+            FrameError: The message cannot be decoded.
         """
         if self.kind in (IMAGE, CAMERA_INFO):
             message = self.message()
@@ -94,7 +94,7 @@ class Recorded:
         """Return the message in CDR, uncompressed.
 
         Raises:
-            FrameError: It cannot be read (causes `cdr`, `size`).
+            FrameError: The message cannot be read (causes `cdr`, `size`).
         """
         if isinstance(self.data, FrameError):
             raise self.data
@@ -121,7 +121,7 @@ class Source:
         total: Images in it.
         records: The images in the order of recording; an iterator, which raises `SourceError` where the recording is
             damaged.
-        spans: Finds the times of recording that each of its files takes, as their indexes state; None where they are
+        spans: Finds the times of recording that each of its files takes, as their indexes state; None if they are
             not known without reading all of it.
     """
 
@@ -135,7 +135,7 @@ def decompress_image(message: Cdr, max_bytes: int = MAX_BYTES) -> ImageMessage:
     """Decode the image in a serialized `sensor_msgs/CompressedImage`.
 
     Raises:
-        FrameError: It cannot be decoded (causes `cdr`, `file`, `size`, `type`).
+        FrameError: The message cannot be decoded (causes `cdr`, `file`, `size`, `type`).
     """
     compressed = messages.decode_compressed(message)
     stamp_ns, frame_id = compressed.stamp_ns, compressed.frame_id
@@ -302,7 +302,7 @@ def recorded_lens(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> Le
     """Read the first lens calibration of the images on a topic of a recording.
 
     Raises:
-        SourceError: It has none, of more than one topic, or one that cannot be used.
+        SourceError: There is no lens calibration, more than one topic with any, or an unusable one.
     """
     if not path.exists() or not is_recording(path):
         raise SourceError(f"{path} is not a recording with a lens calibration: name a YAML file")

@@ -102,7 +102,7 @@ class LossCounter:
     the subscription's own queue.
 
     Args:
-        subscription: Of rclpy.
+        subscription: Subscription of rclpy.
     """
 
     def __init__(self, subscription: Any) -> None:

@@ -23,7 +23,7 @@ def live_node(context: Any, executable: str, words: Sequence[str] = (), **argume
     Args:
         context: Launch's.
         executable: `polar_pipeline_node` or `polar_pipeline_rig`.
-        words: Its command line.
+        words: Command line of the process.
         arguments: More arguments of `launch_ros.actions.Node`.
     """
     is_respawned, is_managed = (

@@ -49,8 +49,8 @@ class ManagedNode(LiveNode, LifecycleNodeMixin):  # type: ignore[misc]
     `/diagnostics`. After any other error everything is released, and the node is unconfigured.
 
     Args:
-        argv: As for `LiveNode`.
-        arguments: As for `LiveNode`.
+        argv: Command line, as for `LiveNode`.
+        arguments: Arguments, as for `LiveNode`.
     """
 
     def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:

@@ -62,7 +62,7 @@ def run(
         args: Command line, `sys.argv` by default.
         stop: Set by the handlers of SIGINT and SIGTERM.
         cameras: One node for each; by default one node, by the command line.
-        node_class: What the nodes are.
+        node_class: Class of the nodes.
 
     Returns:
         Exit code: 0, `FAILED` if a node could not start or had to end, `WRONG_USAGE` if its parameters or arguments are

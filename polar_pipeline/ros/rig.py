@@ -27,8 +27,8 @@ class Camera:
     """One camera's node.
 
     Attributes:
-        namespace: Of the node and of its topics, from the root: `/front`.
-        name: Of the node.
+        namespace: Namespace of the node and of its topics, from the root: `/front`.
+        name: Name of the node.
         image_topic: Where raw frames come from; relative to the namespace unless it begins with `/`.
         camera_info_topic: The same for the lens calibration.
         params_file: The node's parameters as a YAML file.

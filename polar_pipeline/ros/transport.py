@@ -21,7 +21,7 @@ from polar_pipeline.messages import Cdr
 
 
 class _SerializedMessage(ctypes.Structure):
-    """rcutils_uint8_array_t."""
+    """Structure rcutils_uint8_array_t."""
 
     _fields_ = [
         ("buffer", ctypes.c_void_p),
@@ -32,13 +32,13 @@ class _SerializedMessage(ctypes.Structure):
 
 
 class _Allocator(ctypes.Structure):
-    """rcutils_allocator_t."""
+    """Structure rcutils_allocator_t."""
 
     _fields_ = [("functions", ctypes.c_void_p * 5)]
 
 
 class _ErrorString(ctypes.Structure):
-    """rcutils_error_string_t."""
+    """Structure rcutils_error_string_t."""
 
     _fields_ = [("text", ctypes.c_char * 1024)]
 
@@ -47,7 +47,7 @@ class _TakenMessage:
     """A message in memory of the middleware's allocator, for as long as this object or an array of it exists.
 
     Args:
-        allocator: What allocates.
+        allocator: Allocator of the memory.
         free: Frees the memory of a message.
         memory: (N,) uint8 to take the message into if it fits; it is then not this object's.
     """
@@ -174,8 +174,8 @@ class DirectInput(Waitable):  # type: ignore[misc]
     messages of a subscription itself, copy them, and hold the interpreter's lock meanwhile.
 
     Args:
-        node: Of the subscription.
-        subscription: Of rclpy, with `raw=True` and a callback that raises nothing.
+        node: Node of the subscription.
+        subscription: Subscription of rclpy, with `raw=True` and a callback that raises nothing.
         rcl: The functions of rcl.
         memory: Gives memory to take the next message into, or None.
     """
@@ -217,7 +217,7 @@ class DirectInput(Waitable):  # type: ignore[misc]
         self._guarded_take()
 
     async def execute(self, _: Any) -> None:
-        """Nothing: `take_data` has done it."""
+        """Do nothing: `take_data` has taken the message."""
 
     def close(self) -> None:
         """Take no more messages; an executor may have seen one before the subscription is destroyed."""

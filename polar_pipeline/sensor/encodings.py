@@ -16,7 +16,7 @@ from polar_pipeline.sensor.frames import ALIGNMENTS, FORMATS, FrameError, RawFor
 
 @dataclass(frozen=True)
 class EncodingFamily:
-    """Names that differ in what they end in, and in a Bayer pattern.
+    """Names of pixel formats that differ in their ending and in a Bayer pattern.
 
     Attributes:
         origin: Who defines them.
@@ -35,7 +35,7 @@ class EncodingFamily:
     channels: int = 1
 
     def members(self) -> Dict[str, RawFormat]:
-        """Each name and its format."""
+        """Return each name and its format."""
         patterns = {"BG": "BGGR", "RG": "RGGB"} if self.channels > 1 else {}
         return {
             self.name.format(bayer=bayer, format=key): replace(
@@ -126,7 +126,7 @@ REFUSED = (
 
 
 def get_format(encoding: str, bit_depth: int = 0, alignment: str = "lsb") -> RawFormat:
-    """The raw format behind a `sensor_msgs/Image` encoding or PFNC name.
+    """Return the raw format of a `sensor_msgs/Image` encoding or PFNC name.
 
     The encoding says only how pixels are packed, not which mosaic it is: a polarizer mosaic tagged `bayer_rggb8` is no
     Bayer image.

@@ -36,16 +36,16 @@ def expose(
     """
     if full_well and rng is None:
         raise ValueError("full_well adds noise and needs rng")
-    return digitize(analysed(stokes, sensor), bit_depth, full_well, read_noise, rng)
+    return digitize(analyzed(stokes, sensor), bit_depth, full_well, read_noise, rng)
 
 
-def analysed(
+def analyzed(
     stokes: np.ndarray, sensor: Sensor, cosine: Optional[np.ndarray] = None, sine: Optional[np.ndarray] = None
 ) -> np.ndarray:
     """What the polarizer and the color filter of each pixel let through, as a share of full scale.
 
     Args:
-        stokes: As for `expose`.
+        stokes: Stokes vectors as for `expose`.
         sensor: The mosaic.
         cosine: (H, W), by what each pixel multiplies S1; None for ideal polarizers at their nominal angles.
         sine: The same for S2; given with `cosine`.

@@ -1,4 +1,4 @@
-"""Raw frames and their pixel formats: turns a camera's bytes, or arrays, into checked mosaics.
+"""Raw frames and their pixel formats: checked mosaics from a camera's bytes, or from arrays.
 
 A new pixel format is one row in :data:`FORMATS`; `encodings` has the names. Packings are those of the GenICam pixel
 format naming convention (PFNC 2.4) and of GigE Vision.
@@ -52,16 +52,16 @@ class RawFrame:
 
     @classmethod
     def of_angles(cls, angles: np.ndarray, sensor: Sensor, full_scale: int = 0, bayer: str = "") -> RawFrame:
-        """A frame of ready angles, as cameras send them that split superpixels: (H, W, 4) becomes a (2H, 2W) mosaic.
+        """Make a frame of (H, W, 4) ready angles, as cameras that split superpixels send them: a (2H, 2W) mosaic.
 
         Args:
             angles: (H, W, 4) uint8 or uint16, behind the polarizers at 0, 45, 90 and 135 degrees.
             sensor: Its mosaic.
             full_scale: Value of a saturated pixel; 0 takes the type's maximum.
-            bayer: Colours of four neighbouring pixels, row by row, such as `RGGB`; "" for a monochrome sensor.
+            bayer: Colors of four neighboring pixels, row by row, such as `RGGB`; "" for a monochrome sensor.
 
         Raises:
-            FrameError: Wrong type or shape (as `as_frame`), or the sensor has other colours (cause `encoding`).
+            FrameError: Wrong type or shape (as `as_frame`), or the sensor has other colors (cause `encoding`).
         """
         quad = [(row, column) for row in (0, 2) for column in (0, 2)]
         own = "".join(CHANNELS[sensor.color_index(*place)] for place in quad) if sensor.is_color else ""
@@ -88,13 +88,13 @@ class RawFrame:
         return height, width
 
     def unpack(self) -> RawFrame:
-        """The frame itself; see `PackedFrame`."""
+        """Return the frame itself; see `PackedFrame`."""
         return self
 
 
 @dataclass(frozen=True)
 class RawFormat:
-    """How a camera packs pixels into bytes.
+    """Packing of pixels into bytes by a camera.
 
     Attributes:
         bits: Significant bits per pixel.
@@ -103,7 +103,7 @@ class RawFormat:
         shift: Left shift of the significant bits within 16 (0: LSB aligned, 16 - bits: MSB aligned). Bits below them
             count as the fraction of a level that they stand for.
         channels: Numbers a pixel, side by side: 1 for a mosaic, 4 for ready angles (`RawFrame.of_angles`).
-        bayer: Colours of ready angles, as in `RawFrame.of_angles`.
+        bayer: Colors of ready angles, as in `RawFrame.of_angles`.
     """
 
     bits: int
@@ -118,7 +118,7 @@ class RawFormat:
         return ((1 << self.bits) - 1) << self.shift
 
     def row_bytes(self, width: int) -> int:
-        """Bytes of one row of `width` pixels without padding."""
+        """Return the bytes of one row of `width` pixels without padding."""
         width *= self.channels
         if self.packing == "packed":
             return (width + 1) // 2 * 3
@@ -131,7 +131,7 @@ class PackedFrame:
 
     Attributes:
         rows: (H, row bytes) uint8.
-        fmt: How pixels are packed: `p` or `packed`.
+        fmt: Packing of the pixels: `p` or `packed`.
         width: Pixels per row.
     """
 
@@ -151,7 +151,7 @@ class PackedFrame:
         return self.fmt.full_scale
 
     def unpack(self) -> RawFrame:
-        """The mosaic as numbers."""
+        """Return the mosaic as numbers."""
         return RawFrame(unpack_rows(np.ascontiguousarray(self.rows), self.fmt, self.width), self.full_scale)
 
 
@@ -174,10 +174,10 @@ FORMATS: Dict[str, RawFormat] = {
 
 
 def check_bit_depth(bit_depth: object) -> int:
-    """The significant bits of 16-bit pixels: 8 to 16, or 0 for those of the encoding or the type.
+    """Validate the significant bits of 16-bit pixels: 8 to 16, or 0 for those of the encoding or the type.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: The value is something else.
     """
     bits = whole_number("bit_depth", bit_depth)
     if bits != 0 and not 8 <= bits <= 16:
@@ -193,11 +193,11 @@ def frame_from_buffer(
     step: int = 0,
     big_endian: bool = False,
 ) -> Frame:
-    """Raw bytes as a mosaic: a view where its pixels are bytes or words of this machine, or still packed.
+    """View raw bytes as a mosaic: of bytes, of words of this machine, or still packed.
 
     Args:
         data: The bytes of the image, row by row.
-        fmt: How pixels are packed.
+        fmt: Packing of the pixels.
         height: Rows.
         width: Pixels per row.
         step: Bytes from one row to the next; 0 means no padding.
@@ -244,8 +244,8 @@ def checked_step(size: int, height: int, width: int, row: int, step: int, kind: 
         height: Rows.
         width: Pixels per row.
         row: Bytes of a row without padding.
-        step: As stated; 0 means no padding.
-        kind: What the pixels are, for messages.
+        step: Bytes of a row as stated; 0 means no padding.
+        kind: Description of the pixels for messages.
 
     Raises:
         FrameError: Rows are longer or shorter (cause `step`), or bytes are missing (`truncated`) or left (`step`).
@@ -267,12 +267,12 @@ def checked_step(size: int, height: int, width: int, row: int, step: int, kind: 
 
 
 def _rounded(row: int) -> List[int]:
-    """Bytes that a row can take with padding."""
+    """List the lengths in bytes that a row can have with padding."""
     return [-(-row // alignment) * alignment for alignment in ROW_ALIGNMENTS]
 
 
 def sent_format(fmt: RawFormat, height: int, width: int, step: int, size: int) -> RawFormat:
-    """The format of pixels in `size` bytes: some drivers unpack pixels to 16 bit, MSB aligned, and keep a packed name.
+    """Return the format of pixels in `size` bytes: some drivers unpack to 16 bit, MSB aligned, under a packed name.
 
     Rows of exactly two bytes a pixel are unpacked. If padding could make packed rows as long, the format stays packed,
     and `checked_step` refuses the image.
@@ -309,7 +309,7 @@ def unpack_rows(rows: np.ndarray, fmt: RawFormat, width: int) -> np.ndarray:
 
 
 def group_bytes(fmt: RawFormat) -> int:
-    """Bytes of the smallest number of pixels of a `p` or `packed` format that end with a byte."""
+    """Return the bytes of the smallest number of pixels of a `p` or `packed` format that end with a byte."""
     return 5 if (fmt.bits, fmt.packing) == (10, "p") else 3
 
 

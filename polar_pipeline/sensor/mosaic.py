@@ -1,4 +1,4 @@
-"""Mosaics of polarization sensors: which polarizer angle and which colour covers each pixel.
+"""Mosaics of polarization sensors: which polarizer angle and which color covers each pixel.
 
 A new sensor is one row in :data:`SENSORS`. Source: tiles of Sony's IMX250, IMX253 and IMX264 as printed in the camera
 makers' manuals.
@@ -14,7 +14,7 @@ from polar_pipeline._util.text import quoted
 
 #: Polarizer angles in degrees, in the order of every four-angle axis of this package.
 ANGLES = (0, 45, 90, 135)
-#: Colour channels, in the order of every colour axis of this package.
+#: Color channels, in the order of every color axis of this package.
 CHANNELS = "RGB"
 Tile = Tuple[Tuple[int, ...], ...]
 #: Electrons at full scale and read noise in electrons at a gain of 0 dB of the pixel that IMX250, IMX253 and IMX264
@@ -28,7 +28,7 @@ _TILE_TEXT = 1000
 
 @dataclass(frozen=True)
 class Sensor:
-    """One mosaic: which polarizer angle, and which colour, covers each pixel.
+    """Mosaic of a sensor: the polarizer angle and color of each pixel.
 
     Attributes:
         name: Name of the sensor, for messages.
@@ -54,25 +54,23 @@ class Sensor:
 
     @property
     def period(self) -> int:
-        """Pixels after which the mosaic repeats along x and y: 2 (mono) or 4 (colour)."""
+        """Pixels after which the mosaic repeats along x and y: 2 (mono) or 4 (color)."""
         return 4 if self.is_color else 2
 
     def angle_index(self, row: int, column: int) -> int:
-        """Index into `ANGLES` of the polarizer at a pixel."""
+        """Return the index into `ANGLES` of the polarizer at a pixel."""
         return ANGLES.index(self.angles[row % 2][column % 2])
 
     def color_index(self, row: int, column: int) -> int:
-        """Index into `CHANNELS` of the colour filter at a pixel; colour sensors only."""
-        if self.colors is None:
-            raise ValueError(f"{self.name} has no colours")
-        return self.colors[row % 4][column % 4]
+        """Return the index into `CHANNELS` of the color filter at a pixel; 0 for a mono sensor."""
+        return 0 if self.colors is None else self.colors[row % 4][column % 4]
 
     def position(self, angle: int) -> Tuple[int, int]:
-        """(row, column) of a polarizer angle, in degrees, within the 2x2 tile."""
+        """Return (row, column) of a polarizer angle, in degrees, within the 2x2 tile."""
         return next((i, j) for i in range(2) for j in range(2) if self.angles[i][j] == angle)
 
     def tile(self) -> str:
-        """The mosaic as `parse_tile` reads it."""
+        """Format the mosaic as `parse_tile` reads it."""
         cells = range(self.period)
         return " / ".join(" ".join(f"{self._color(r, c)}{self.angles[r % 2][c % 2]}" for c in cells) for r in cells)
 
@@ -85,7 +83,7 @@ class Sensor:
         flip: Tuple[bool, bool] = (False, False),
         shape: Tuple[int, int] = (0, 0),
     ) -> Sensor:
-        """The mosaic as a frame shows it, whose region of interest and readout direction permute the tile.
+        """Return the mosaic as a frame shows it, permuted by region of interest and readout direction.
 
         Angles stay those of the scene: in a mirrored picture an AoLP of `a` points along `pi - a`, as
         `docs/interpreting_images.md` defines it.
@@ -112,7 +110,7 @@ class Sensor:
 
 
 def readout_order(flip: Tuple[bool, bool]) -> Tuple[slice, slice]:
-    """Rows and columns of a frame in the order of the sensor's own readout, and the other direction.
+    """Return slices of rows and columns from a frame's order to the sensor's own readout, and back.
 
     Args:
         flip: (ReverseX, ReverseY) of the frame.
@@ -121,15 +119,15 @@ def readout_order(flip: Tuple[bool, bool]) -> Tuple[slice, slice]:
 
 
 def parse_tile(text: str, name: str = "custom") -> Sensor:
-    """A sensor from its tile, written as in the manuals.
+    """Parse a sensor from its tile, written as in the manuals.
 
     Args:
-        text: `"90 45 / 135 0"`, or for colour 4x4 cells such as `"R90 R45 G90 G45 / R135 R0 G135 G0 / ..."`.
+        text: `"90 45 / 135 0"`, or for color 4x4 cells such as `"R90 R45 G90 G45 / R135 R0 G135 G0 / ..."`.
         name: Name given to the sensor.
 
     Raises:
-        ValueError: The text is no 2x2 or 4x4 tile, an angle is missing, diagonal neighbours are not orthogonal, or the
-            colours are no Bayer pattern.
+        ValueError: The text is no 2x2 or 4x4 tile, an angle is missing, diagonal neighbors are not orthogonal, or the
+            colors are no Bayer pattern.
     """
     expected = "expected a tile such as '90 45 / 135 0' (2x2) or 'R90 R45 G90 G45 / R135 R0 ... / ...' (4x4)"
     if not isinstance(text, str) or len(text) > _TILE_TEXT:
@@ -144,13 +142,13 @@ def parse_tile(text: str, name: str = "custom") -> Sensor:
     if sorted(tile[0] + tile[1]) != list(ANGLES):
         raise ValueError(f"a tile holds each of {ANGLES} once, got {tile} in {quoted(text)}")
     if abs(tile[0][0] - tile[1][1]) != 90:
-        raise ValueError(f"diagonal neighbours must be orthogonal polarizers, got {tile} in {quoted(text)}")
+        raise ValueError(f"diagonal neighbors must be orthogonal polarizers, got {tile} in {quoted(text)}")
     if size == 2:
         if any(cell[0] for row in grid for cell in row):
-            raise ValueError(f"a 2x2 tile has no colours; {expected}, got {quoted(text)}")
+            raise ValueError(f"a 2x2 tile has no colors; {expected}, got {quoted(text)}")
         return Sensor(name, tile)
     if any(grid[r][c][1] != tile[r % 2][c % 2] or not grid[r][c][0] for r in range(4) for c in range(4)):
-        raise ValueError(f"{quoted(text)} does not repeat its 2x2 angles, or has cells without a colour; {expected}")
+        raise ValueError(f"{quoted(text)} does not repeat its 2x2 angles, or has cells without a color; {expected}")
     colors = tuple(tuple(CHANNELS.index(cell[0]) for cell in row) for row in grid)
     for r in range(2):
         for c in range(2):
@@ -177,7 +175,7 @@ SENSORS: Dict[str, Sensor] = {
 
 
 def get_sensor(sensor: Union[str, Sensor]) -> Sensor:
-    """A sensor from its name in `SENSORS` or its tile (see `parse_tile`).
+    """Return a sensor from its name in `SENSORS` or its tile (see `parse_tile`).
 
     Raises:
         ValueError: Neither a known name nor a tile.

@@ -1,4 +1,4 @@
-"""Products as what Rerun logs: numbers with a color map and a fixed range, or colors."""
+"""Products as entities of Rerun: numbers with a color map and a fixed range, or colors."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ RerunObject = Any
 #: Class of pixels without AoLP; the others are the indices of `AOLP_MAP`.
 _NO_ANGLE = 256
 #: Color map of a product -> Rerun's name of it.
-_COLORMAPS = {"grey": "Grayscale", "viridis": "Viridis"}
+_COLORMAPS = {"gray": "Grayscale", "viridis": "Viridis"}
 
 
 def span_of(name: str, dtype: np.dtype) -> Tuple[float, float]:
-    """The values of a product's image with the first and the last color, in the numbers that the image holds."""
+    """Return the values of a product's image with the first and the last color, in the image's numbers."""
     scale = level_scale(name, str(dtype))
     low, high = PRODUCTS[name].viewed
     return low * scale, high * scale
 
 
 def entities_of(name: str) -> Tuple[str, ...]:
-    """Paths of the entities of an image: its topic, or one below it for each plane, as of a Stokes vector."""
+    """Return the paths of the entities of an image: its topic, or one below it for each plane."""
     path = PRODUCT_TOPICS[name].name
     return tuple(f"{path}/{plane}" for plane, *_ in PRODUCTS[name].planes) or (path,)
 
 
 def logged(rerun: RerunModule, name: str, array: np.ndarray) -> Iterator[Tuple[str, RerunObject]]:
-    """The entities of an image of a product: path, and what is logged there.
+    """Yield the entities of an image of a product: path, and logged object.
 
     Numbers stay as they are, so that the viewer shows them. AoLP becomes classes, since Rerun's images of numbers take
     no map but its own. Colors of other types than 8 bit become 8 bit.
@@ -55,18 +55,18 @@ def logged(rerun: RerunModule, name: str, array: np.ndarray) -> Iterator[Tuple[s
         angles = array / level_scale(name, str(array.dtype))
         classes = np.where(np.isnan(angles), _NO_ANGLE, aolp_indices(np.nan_to_num(angles)))
         yield path, rerun.SegmentationImage(classes.astype(np.uint16))
-    elif row.colors == "grey" and array.dtype == np.uint8:
+    elif row.colors == "gray" and array.dtype == np.uint8:
         yield path, rerun.Image(array, color_model="L")
     else:
         yield path, _numbers(rerun, array, colormap, span_of(name, array.dtype))
 
 
 def angle_colors(rerun: RerunModule) -> RerunObject:
-    """Colors and labels of the classes of AoLP; what is logged once for all frames."""
+    """Return colors and labels of the classes of AoLP, which are logged once for all frames."""
     labels = [(k, f"{k * 180 / 256:.1f} deg", tuple(map(int, color))) for k, color in enumerate(AOLP_MAP)]
     return rerun.AnnotationContext([*labels, (_NO_ANGLE, "invalid", (0, 0, 0))])
 
 
 def _numbers(rerun: RerunModule, array: np.ndarray, colormap: str, span: Tuple[float, float]) -> RerunObject:
-    """An image of numbers, with a color map from the first to the last value of a span."""
+    """Return an image of numbers, with a color map from the first to the last value of a span."""
     return rerun.DepthImage(np.ascontiguousarray(array), meter=1.0, colormap=colormap, depth_range=list(span))

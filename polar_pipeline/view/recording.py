@@ -32,10 +32,10 @@ _ROW_SHARES = (3, 1)
 
 
 def load_rerun() -> RerunModule:
-    """The module `rerun`.
+    """Load the module `rerun`.
 
     Raises:
-        ImportError: It is not installed, or cannot be used.
+        ImportError: Rerun is not installed, or cannot be used.
     """
     try:
         rerun = importlib.import_module("rerun")
@@ -48,7 +48,7 @@ def load_rerun() -> RerunModule:
 
 
 class RecordingView:
-    """Logs frame after frame into a Rerun recording; `replay` calls `show`.
+    """Rerun recording into which `show` logs frame after frame.
 
     Args:
         rerun: The module.
@@ -96,7 +96,7 @@ class RecordingView:
 
 
 def layout(rerun: RerunModule, products: Sequence[str]) -> RerunObject:
-    """The blueprint: images above; similarity and saturation, and the milliseconds of every stage, as curves below."""
+    """Return the blueprint: images above; curves of similarity, saturation and milliseconds of every stage below."""
     parts = rerun.blueprint
     images = [
         parts.Spatial2DView(origin=f"/{path}", name=path)
@@ -115,7 +115,7 @@ def layout(rerun: RerunModule, products: Sequence[str]) -> RerunObject:
 
 
 def _new_stream(rerun: RerunModule) -> RerunObject:
-    """A recording of its own, which no other code of this process logs into."""
+    """Create a recording that no other code of this process logs into."""
     if hasattr(rerun, "new_recording"):
         return rerun.new_recording(APPLICATION)
     return rerun.RecordingStream(APPLICATION)
@@ -126,7 +126,7 @@ def open_viewer(rerun: RerunModule, products: Sequence[str]) -> Iterator[Recordi
     """Open the viewer, with its usage statistics turned off; it stays open when the block ends.
 
     Raises:
-        RuntimeError: It cannot be started, or its statistics cannot be turned off.
+        RuntimeError: Rerun cannot be started, or its statistics cannot be turned off.
     """
     disable_statistics()
     stream = _new_stream(rerun)
@@ -146,12 +146,12 @@ def open_file(rerun: RerunModule, path: Path, products: Sequence[str], force: bo
     Args:
         rerun: The module.
         path: The file to make.
-        products: What will be shown.
+        products: Products to show.
         force: Whether a file of that name may be replaced.
 
     Raises:
         FileExistsError: There is one, and `force` is false.
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     with replacing(path, force) as file:
         reading, writing = os.pipe()

@@ -1,4 +1,4 @@
-"""Turns off the usage statistics that Rerun's viewer sends."""
+"""Switch for the usage statistics that Rerun's viewer sends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ENABLED = "analytics_enabled"
 
 
 def settings_file() -> Path:
-    """Where Rerun keeps whether it sends statistics, for this user."""
+    """Return the file in which Rerun keeps whether it sends statistics, for this user."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Application Support" / "rerun" / "analytics.json"
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "rerun" / "analytics.json"
@@ -45,10 +45,10 @@ def disable_statistics() -> None:
 
 
 def _run_command() -> None:
-    """Have Rerun write its settings.
+    """Run Rerun's command that disables statistics, which writes its settings.
 
     Raises:
-        OSError: It does not.
+        OSError: The command fails.
     """
     command = [sys.executable, "-m", "rerun", "analytics", "disable"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)

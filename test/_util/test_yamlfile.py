@@ -80,9 +80,9 @@ def test_broken_json(tmp_path: Path, text: Union[str, bytes]) -> None:
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 def test_what_is_no_file(tmp_path: Path, reader: Callable[[Path], Any]) -> None:
     assert "No such file" in refused(reader, tmp_path / "none.yaml")
-    assert "no regular file" in refused(reader, tmp_path)
+    assert "not a regular file" in refused(reader, tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    assert "no regular file" in refused(reader, tmp_path / "pipe")
+    assert "not a regular file" in refused(reader, tmp_path / "pipe")
     for name in ("x" * 1000, "a\0b"):
         with pytest.raises(ValueError, match="cannot be read"):
             reader(tmp_path / name)

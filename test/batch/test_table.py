@@ -65,7 +65,7 @@ def test_every_value_of_a_row() -> None:
     stamp = AT + dt.timedelta(milliseconds=120)
     assert rows[3] == {**nothing, **known, "index": 3, "stamp": stamp, "cause": "size", "lost": 0}
     assert [row["index"] for row in rows] == list(range(7))
-    # the second frame has no stamp, and stands for what lies between its neighbours; frames 4 to 6 are not there
+    # the second frame has no stamp, and stands for what lies between its neighbors; frames 4 to 6 are not there
     assert [row["lost"] for row in rows] == [None, None, 0, 0, 3, None, 0]
     assert [row["repeated"] for row in rows] == [False, False, True, False, False, False, False]
     assert [row["late"] for row in rows] == [False, False, True, False, False, False, False]

@@ -55,7 +55,7 @@ def many_frames() -> List[ReplayedFrame]:
         dirty = minute == 1 and index % 10 != 0
         x, y = (304, 400) if dirty else (int(generator.integers(0, 600)), int(generator.integers(0, 500)))
         lowest = float(generator.uniform(0.2, 0.3) if dirty else generator.uniform(0.5, 0.9))
-        figures = {"lowest": lowest, "x": x, "y": y, "place": "lower middle" if dirty else "centre"}
+        figures = {"lowest": lowest, "x": x, "y": y, "place": "lower middle" if dirty else "center"}
         if minute == 2 and index % 100 in (1, 2):
             continue
         if minute == 2 and index % 100 == 50:

@@ -168,7 +168,7 @@ def rewrite(path: Path, **changes: Any) -> None:
         ({"offset": 3}, "cannot be read"),
         ({"sensor": "\x1b[2J"}, r"its sensor's name must be short and printable, got '.x1b\[2J'"),
         ({"sensor": "x" * 5000}, "its sensor's name must be short and printable, got 'xxx"),
-        ({"tile": "90 45 / 0 135"}, "diagonal neighbours must be orthogonal"),
+        ({"tile": "90 45 / 0 135"}, "diagonal neighbors must be orthogonal"),
         ({"header": np.frombuffer(b"[1]", np.uint8)}, "its header has no version"),
         ({"header": np.frombuffer(b"{", np.uint8)}, "cannot be read"),
     ],
@@ -214,7 +214,7 @@ def test_no_file(tmp_path: Path) -> None:
     """A pipe would wait for a writer, and the node with it."""
     (tmp_path / "other.npz").write_bytes(b"no archive at all" * 100)
     os.mkfifo(str(tmp_path / "pipe.npz"))
-    paths = dict.fromkeys((tmp_path / "pipe.npz", Path(os.devnull), tmp_path), "it is no regular file")
+    paths = dict.fromkeys((tmp_path / "pipe.npz", Path(os.devnull), tmp_path), "it is not a regular file")
     for path, said in {**paths, tmp_path / "none.npz": "", tmp_path / "other.npz": "", Path("a\0b"): ""}.items():
         for load in (load_calibration, load_calibration_once):
             with pytest.raises(ValueError, match=f"cannot be read: {said}"):
@@ -317,7 +317,7 @@ def test_pipelines_refuse_frames_beyond_the_calibration() -> None:
 
 @pytest.mark.parametrize("sensor", [MONO, COLOR], ids=["mono", "color"])
 def test_replacements(sensor: Any) -> None:
-    """The nearest good pixel behind the same polarizer and colour, found by looking at all of them."""
+    """The nearest good pixel behind the same polarizer and color, found by looking at all of them."""
     shape = (40, 44)
     calibration = some_calibration(sensor, shape, defects=0.015)
     found = correction_for(calibration, (0, 0), (False, False), shape)
@@ -325,7 +325,7 @@ def test_replacements(sensor: Any) -> None:
     good = [(y, x) for y in range(shape[0]) for x in range(shape[1]) if (y, x) not in bad]
 
     def kind(y: int, x: int) -> Tuple[int, int]:
-        return sensor.angle_index(y, x), sensor.color_index(y, x) if sensor.is_color else 0
+        return sensor.angle_index(y, x), sensor.color_index(y, x)
 
     assert len(found.defects[0]) == len(bad) > 10
     for row, column, y, x in zip(*found.defects, *found.sources):

@@ -111,7 +111,7 @@ def test_ranges_are_those_of_a_block() -> None:
     words = [words_of(found, (32, 560)) for found in (clean, outlier)]
     before, after = (found["gain_step"].astype(float) * found["share"] for found in words)
     assert after[2, 0] > 1.25 * before[2, 0]
-    # All codes were rounded in a range that is wider by the outlier, which moves the ends of others by some per cent.
+    # All codes were rounded in a range that is wider by the outlier, which moves the ends of others by some percent.
     before[2, 0] = after[2, 0]
     np.testing.assert_allclose(after, before, rtol=0.05)
 

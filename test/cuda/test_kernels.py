@@ -39,7 +39,7 @@ from polar_pipeline.sensor.mosaic import ANGLES, Sensor, get_sensor
 
 MONO, COLOR = "IMX250MZR", "IMX250MYR"
 ALL = tuple(PRODUCTS)
-#: Products by colour maps.
+#: Products by color maps.
 COLOR_MAPS = ("aolp_color", "dolp_color")
 #: What kernels other than `tile` can make, too.
 COMMON = tuple(name for name in ALL if name == "dolp" or name not in (*VALUE_PRODUCTS, *COLOR_MAPS))
@@ -51,7 +51,7 @@ KNOWN = {**FORMATS, "8 in 16": RawFormat(8, "u16")}
 RAW_FORMATS = {"u8": "u8", "u16": "u16", "p": "12p", "packed": "12packed"}
 
 #: What SSIM reads, from kernels that sum it in integers: half a unit of what is stored, and a 64th of a level, which a
-#: colour below 0 takes from the other lane.
+#: color below 0 takes from the other lane.
 INTEGER_BOUND = 0.51 / SSIM_FULL + 1 / 64 / 255
 #: Share of the pixels that may exceed a bound, and by which factor.
 Band = Tuple[float, float]
@@ -97,7 +97,7 @@ def patches(shape: Tuple[int, int], sensor: Sensor, top: int, seed: int = 0) -> 
 
 
 def spots(shape: Tuple[int, int], sensor: Sensor, top: int, seed: int = 0) -> np.ndarray:
-    """Smooth, with saturated pixels that have no such neighbour, at every place of a word of four bytes."""
+    """Smooth, with saturated pixels that have no such neighbor, at every place of a word of four bytes."""
     y, x = np.indices(shape)
     return np.where((y % 5 == 2) & ((x + 3 * y) % 9 == 0), top, np.rint(0.8 * smooth(shape, sensor, top, seed)))
 
@@ -234,13 +234,13 @@ def check(
     assert problems_of(options, frame, found, band=band) == [], where
     images = run_reference(frame, as_floats(options, *(f"angle_{degrees}" for degrees in ANGLES)))
     angles = np.stack([images[f"angle_{degrees}"] for degrees in ANGLES])
-    grey = reference.luma(angles) if work.sensor.is_color else angles
-    near_dark = np.abs(2 * grey.mean(0) - options.min_intensity) <= DARK_BAND[work.half_precision]
+    gray = reference.luma(angles) if work.sensor.is_color else angles
+    near_dark = np.abs(2 * gray.mean(0) - options.min_intensity) <= DARK_BAND[work.half_precision]
     assert near_dark.mean() < 0.05, where  # the band excuses few pixels
     saturated, dark = run_reference(frame, options)["invalid"]
     assert got.counts[k][0] == saturated, where
     assert abs(int(got.counts[k][1]) - dark) <= near_dark.sum(), where
-    wanted = {"s0": grey.mean(0), "sums": np.stack([(grey[0] + grey[2]) / 2, (grey[1] + grey[3]) / 2])}
+    wanted = {"s0": gray.mean(0), "sums": np.stack([(gray[0] + gray[2]) / 2, (gray[1] + gray[3]) / 2])}
     is_exact = sums_in_integers(work) and next(kernels_of(work)).name == case.kernel and work.raw_format == "u8"
     bound = INTEGER_BOUND if is_exact else LIGHT_BOUND[work.half_precision] + 0.5 / SSIM_FULL
     for name in set(PAIRS) & set(work.dtypes):

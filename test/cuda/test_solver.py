@@ -105,7 +105,7 @@ PRECISE: Dict[str, Any] = {
     "ADR at half resolution": ({"demosaic": "adaptive"}, False),
     "gradient": ({**FULL, "demosaic": "gradient"}, False),
     "gradient at half resolution": ({"demosaic": "gradient"}, False),
-    "colours by a map": ({"products": ("dolp_color", "ssim")}, False),
+    "colors by a map": ({"products": ("dolp_color", "ssim")}, False),
     "turned": ({"rotate": 90}, False),
 }
 WITH_SSIM = ("intensity", "dolp", "ssim")

@@ -246,7 +246,7 @@ def test_blocks_of_any_size_on_tensor_cores(launch: Launch) -> None:
 
 
 def scene(contrast: float, seed: int = 0) -> np.ndarray:
-    """(1, 64, 72) in [0, 1]: waves around a bright grey, with noise of a tenth."""
+    """(1, 64, 72) in [0, 1]: waves around a bright gray, with noise of a tenth."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[:64, :72]
     waves = np.sin(0.7 * x + 0.2 * y) + np.sin(0.5 * y) + 0.1 * rng.standard_normal((64, 72))

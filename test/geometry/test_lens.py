@@ -59,13 +59,13 @@ def test_a_file_of_camera_calibration(tmp_path: Path) -> None:
     [
         ("[100.0, 0.0, 63.5,", "[63.5,", "k must be 9 finite numbers"),
         ("[100.0, 0.0", "[.nan, 0.0", "k must be 9 finite numbers"),
-        ("[100.0, 0.0", "[0.0, 0.0", "k is no camera matrix"),
+        ("[100.0, 0.0", "[0.0, 0.0", "k is not a camera matrix"),
         ("[-0.1, 0.01, 0.001, ", "[", "the model plumb_bob has 4 or 5 coefficients, got 2"),
         ("plumb_bob", "cylinder", "must be one of plumb_bob, rational_polynomial, equidistant, got 'cylinder'"),
-        ("[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]", "[2, 0, 0, 0, 1, 0, 0, 0, 1]", "r is no rotation"),
+        ("[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]", "[2, 0, 0, 0, 1, 0, 0, 0, 1]", "r is not a rotation"),
         ("image_width: 128", "image_width: wide", "image_width must be a number"),
         ("projection_matrix", "projection", "projection_matrix has no list called data"),
-        (TEXT, "3", "it is no mapping"),
+        (TEXT, "3", "it is not a mapping"),
     ],
 )
 def test_files_that_are_refused(tmp_path: Path, old: str, new: str, said: str) -> None:

@@ -65,7 +65,7 @@ void check(const void *pointer, u64 bytes, bool write) {
   const u8 *p = (const u8 *)pointer;
   if (launch.current < 0) return;
   u64 offset = p - launch.stack;
-  if (offset <= STACK && bytes <= STACK - offset) return; // as most are without optimisation
+  if (offset <= STACK && bytes <= STACK - offset) return; // as most are without optimization
   if (in_shared(p, bytes)) return check_race(p - launch.shared, bytes, write);
   if (const Buffer *b = buffer_of(p, bytes)) {
     if (write && !b->writable)

@@ -21,7 +21,7 @@ from polar_pipeline.live.jpeg import Encode, JpegEncoder, encode_with_opencv, ma
 
 
 def pictures(backend: str = "cpu") -> List[np.ndarray]:
-    """A grey and a colour image of a real frame; (217, 301), so that there are parts of blocks."""
+    """A gray and a color image of a real frame; (217, 301), so that there are parts of blocks."""
     found = Pipeline(products="intensity, aolp_color", dtype="uint8", backend=backend)(
         real_frame("imx250mzr_fruits.png")[400:834, 600:1202]
     )
@@ -43,7 +43,7 @@ def test_opencv() -> None:
     for image in pictures():
         data = encode_with_opencv(image, 95)
         assert (data.dtype, data.ndim) == (np.uint8, 1)
-        # 1 and 9 levels here, where colours change within a block; with red and blue exchanged 80
+        # 1 and 9 levels here, where colors change within a block; with red and blue exchanged 80
         assert error(decoded(data, image), image) < (3 if image.ndim == 2 else 15)
 
 
@@ -51,7 +51,7 @@ def assert_like_opencv(encode: Encode, images: Sequence[np.ndarray]) -> None:
     """Encoded images come back as from OpenCV's JPEG.
 
     Both quantize by the tables of the JPEG standard, scaled alike by the quality, and average chroma over 2x2 pixels.
-    They may round the transform and the conversion of colours differently: a level each, which at some coefficients
+    They may round the transform and the conversion of colors differently: a level each, which at some coefficients
     makes a step of quantization.
     """
     for image in images:

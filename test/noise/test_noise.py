@@ -120,7 +120,7 @@ def test_two_thirds_of_the_errors_lie_within_a_standard_deviation(
 ) -> None:
     """68 +- 2 %, from a DoLP of 0.02 to 0.95.
 
-    The share of a single field has a standard error of up to 0.5 %, as neighbours share raw pixels: so 3 % for each,
+    The share of a single field has a standard error of up to 0.5 %, as neighbors share raw pixels: so 3 % for each,
     and 2 % for their mean. Angles that are mostly noise have less (docs/noise.md has the shares).
     """
     every = [Errors(sensor, options, full_well, degree, 0.3 + degree) for degree in (0.02, 0.05, 0.1, 0.3, 0.6, 0.95)]
@@ -210,7 +210,7 @@ def test_invalid_pixels_have_no_standard_deviation(dtype: str) -> None:
         assert bad.sum() == 5
 
 
-def test_uncertain_angles_are_masked_and_grey() -> None:
+def test_uncertain_angles_are_masked_and_gray() -> None:
     raw = flat_field(MONO, 1000.0, 0.1, 0.4)
     sensor, products = with_noise(MONO, 1000.0), ("aolp", "aolp_sigma", "dolp", "preview")
     with Pipeline(sensor, products, "cpu", bit_depth=12) as pipeline:
@@ -243,7 +243,7 @@ def noisy(sensor: str, electrons: float, level: float = 0.5) -> np.ndarray:
         ({"demosaic": "gradient"}, 0.015),
         ({"ssim_stride": 3}, 0.015),
         ({"ssim_window": 7, "ssim_sigma": 2.0}, 0.02),
-        ({"resolution": "full", "demosaic": "gradient"}, 0.04),  # neighbours share noise: a window sees less of it
+        ({"resolution": "full", "demosaic": "gradient"}, 0.04),  # neighbors share noise: a window sees less of it
         ({"demosaic": "adaptive"}, 0.08),  # it averages more where it sees no polarization
     ],
     ids=str,
@@ -282,17 +282,17 @@ def test_brightness_is_that_of_the_block() -> None:
 def test_a_frame_is_judged_relative_to_noise() -> None:
     def judged(similarity: float, expected: float) -> List[object]:
         quality = Quality(make_quality_limits(ssim_warn=0.8, ssim_error=0.5))
-        sample = FrameQuality(similarity, Spot(similarity, 1, 2, "centre"), 0.0, 0.0, None, expected)
+        sample = FrameQuality(similarity, Spot(similarity, 1, 2, "center"), 0.0, 0.0, None, expected)
         quality.add(sample, "consistency")
         finding, values = quality.report()
         return [finding.level, finding.text, values["lowest with noise alone"]]
 
     assert judged(0.62, 0.65) == [Level.OK, "good", "0.6500"]
     cause = "noise, defective pixels or too fine detail"
-    low = f"image quality low: SSIM 0.45 in the centre, with noise alone 0.65: {cause}"
+    low = f"image quality low: SSIM 0.45 in the center, with noise alone 0.65: {cause}"
     assert judged(0.45, 0.65) == [Level.WARN, low, "0.6500"]
     assert judged(0.3, 0.65)[0] == Level.ERROR
-    assert judged(0.62, 1.0) == [Level.WARN, f"image quality low: SSIM 0.62 in the centre: {cause}", "1.0000"]
+    assert judged(0.62, 1.0) == [Level.WARN, f"image quality low: SSIM 0.62 in the center: {cause}", "1.0000"]
 
 
 def test_other_modes_know_no_noise() -> None:

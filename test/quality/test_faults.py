@@ -30,7 +30,7 @@ def options(sensor: Any = "IMX250MYR", **values: Any) -> Options:
 
 
 def sheet(degrees: float, degree: float, sensor: Sensor) -> RawFrame:
-    """What a sensor sees of even grey light of this polarization."""
+    """What a sensor sees of even gray light of this polarization."""
     angle = np.deg2rad(2 * degrees)
     stokes = np.array([1, degree * np.cos(angle), degree * np.sin(angle)], np.float32)
     return RawFrame(expose(np.broadcast_to(stokes, (*SHAPE, 3, 3) if sensor.is_color else (*SHAPE, 3)), sensor), 255)
@@ -75,7 +75,7 @@ def test_a_small_frame_is_no_verdict(shape: Tuple[int, int], name: str) -> None:
     assert check_layout(frame, options()).fits is None
 
 
-def test_factors_of_polarizers_and_colours_are_no_misfit() -> None:
+def test_factors_of_polarizers_and_colors_are_no_misfit() -> None:
     tile = np.outer([1, 2, 1, 2], [3, 4, 3, 4]).astype(float) / 100  # a factor per polarizer
     color = np.array([0.5, 1, 0.7])[np.array(COLOR.colors)]
     assert misfit(tile[np.newaxis], None) == pytest.approx(0, abs=1e-12)
@@ -85,11 +85,11 @@ def test_factors_of_polarizers_and_colours_are_no_misfit() -> None:
 
 @pytest.mark.parametrize("scene", SCENES)
 @pytest.mark.parametrize("seed", range(2))
-def test_colours_tell_offsets_apart(scene: str, seed: int) -> None:
+def test_colors_tell_offsets_apart(scene: str, seed: int) -> None:
     raw = frame(scene, COLOR, seed)
     for offset in product(range(4), repeat=2):
         found = check_layout(raw, options(roi_offset=offset))
-        # shifted by (2, 2), red and blue change places, which no colour contradicts
+        # shifted by (2, 2), red and blue change places, which no color contradicts
         assert found.fits is (offset in ((0, 0), (2, 2))), offset
         if not found.fits:
             assert "raw.roi_offset [0, 0]" in found.text or "raw.roi_offset [2, 2]" in found.text
@@ -103,7 +103,7 @@ def test_the_offset_that_would_fit_is_named() -> None:
     assert found.text.endswith("as set; raw.roi_offset [5, 2] or raw.roi_offset [7, 0] would")
 
 
-def test_a_forgotten_flip_shows_in_the_colours() -> None:
+def test_a_forgotten_flip_shows_in_the_colors() -> None:
     stokes = synthetic("spheres", SHAPE, is_color=True)
     raw = RawFrame(expose(stokes, COLOR.as_read_out((0, 0), (True, False), SHAPE)), 255)
     assert check_layout(raw, options(flip=(True, False))).fits
@@ -112,11 +112,11 @@ def test_a_forgotten_flip_shows_in_the_colours() -> None:
     assert "raw.flip [true, false]" in found.text
 
 
-def test_a_colour_sensor_taken_for_a_mono_one() -> None:
+def test_a_color_sensor_taken_for_a_mono_one() -> None:
     for scene in SCENES:
         assert "IMX250MYR would fit" in check_layout(frame(scene, COLOR), options("IMX250MZR")).text
         assert check_layout(frame(scene, MONO), options("IMX250MZR")).fits is None
-        assert check_layout(frame(scene, MONO), options("IMX250MYR")).fits is None  # a scene may be grey
+        assert check_layout(frame(scene, MONO), options("IMX250MYR")).fits is None  # a scene may be gray
 
 
 @pytest.mark.parametrize(("angles", "named"), [(((0, 90), (45, 135)), "rows"), (((0, 45), (90, 135)), "columns")])
@@ -140,7 +140,7 @@ def test_a_frame_of_a_real_mono_camera(name: str) -> None:
     for offset in product(range(2), repeat=2):
         mono = check_layout(raw, options(MONO, roi_offset=offset))
         assert (mono.fits, mono.text.split(";")[0]) == (None, "no contradiction")
-        assert check_layout(raw, options(COLOR, roi_offset=offset)).fits is None  # a scene may be grey
+        assert check_layout(raw, options(COLOR, roi_offset=offset)).fits is None  # a scene may be gray
 
 
 @pytest.mark.parametrize("sensor", [MONO, COLOR], ids=lambda sensor: sensor.name)

@@ -47,7 +47,7 @@ def watch(samples: List[FrameQuality], mode: str = "reference", **limits: Any) -
 def test_lowest_block_by_hand() -> None:
     # a map of 150 rows and 100 columns: blocks of 64, 64, 22 rows and 64, 36 columns
     blocks = np.array([[0.9, 0.8], [0.7, 0.95], [0.99, 0.62]], np.float32)
-    # rows 128 to 150 have their centre at 139, columns 64 to 100 at 82; one pixel of the map is two of the output
+    # rows 128 to 150 have their center at 139, columns 64 to 100 at 82; one pixel of the map is two of the output
     assert lowest_block(blocks, (150, 100), 2) == Spot(pytest.approx(0.62), 164, 278, "lower right")
     blocks[2, 1] = 1
     assert lowest_block(blocks, (150, 100)) == Spot(pytest.approx(0.7), 32, 96, "middle left")
@@ -56,7 +56,7 @@ def test_lowest_block_by_hand() -> None:
 def test_places_have_names() -> None:
     names = [place((x + 0.5) / 3, (y + 0.5) / 3) for y in range(3) for x in range(3)]
     assert names[:3] == ["upper left", "upper middle", "upper right"]
-    assert names[3:6] == ["middle left", "centre", "middle right"]
+    assert names[3:6] == ["middle left", "center", "middle right"]
     assert names[6:] == ["lower left", "lower middle", "lower right"]
 
 

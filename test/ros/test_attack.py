@@ -1,4 +1,4 @@
-"""What a hostile or broken neighbour may do to the node, done to the real node over real rclpy and DDS."""
+"""What a hostile or broken neighbor may do to the node, done to the real node over real rclpy and DDS."""
 # ruff: noqa: E402 - rclpy may be missing
 
 from __future__ import annotations

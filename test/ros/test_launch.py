@@ -229,7 +229,7 @@ def test_rig_that_cannot_be(environment: Any, tmp_path: Path) -> None:
 
 
 def test_parameters_that_are_nowhere(environment: Any) -> None:
-    """Rather than a node with defaults, which would take a colour camera for a mono one."""
+    """Rather than a node with defaults, which would take a color camera for a mono one."""
     process = start("polar_pipeline.launch.py", environment, "params_file:=triton_color.yaml")
     output, _ = process.communicate(timeout=TIMEOUT)
     assert "params_file triton_color.yaml cannot be read: No such file or directory" in output

@@ -80,7 +80,7 @@ def test_shipped_rig() -> None:
         ('cameras: [{params_file: "\\0"}]', "camera 1: params_file"),
         ('cameras: [{params_file: "\\ud800"}]', "camera 1: params_file"),
         (f"cameras: [{{params_file: {'x' * 5000}}}]", "camera 1: params_file"),
-        ("cameras: [{params_file: .}]", "cannot be read: it is no regular file"),
+        ("cameras: [{params_file: .}]", "cannot be read: it is not a regular file"),
         ("cameras: [{}, {namespace: a, params_file: rig.yaml}]", "camera 2: .*rig.yaml is not a file of ROS"),
         ("cameras: [{parameters: {frame_id: 5}}]", "camera 1: frame_id must be text"),
         ("cameras: [{name: a/b}]", "camera 1: a node's name needs letters"),

@@ -18,7 +18,7 @@ from polar_pipeline.sensor import encodings
 from polar_pipeline.sensor.encodings import get_format
 from polar_pipeline.sensor.frames import FrameError, RawFormat
 
-#: Colours of four neighbouring pixels of an angle -> a sensor that has them.
+#: Colors of four neighboring pixels of an angle -> a sensor that has them.
 SENSORS = {
     "": "IMX250MZR",
     "RGGB": "IMX250MYR",

@@ -18,7 +18,7 @@ PLANES = tuple(f"angle_{angle}" for angle in ANGLES)
 README = (FRAMES / "README.md").read_text(encoding="utf-8")
 
 
-def test_every_frame_is_listed_with_the_licence() -> None:
+def test_every_frame_is_listed_with_the_license() -> None:
     assert sorted(path.name for path in FRAMES.iterdir()) == ["LICENSE", "README.md", *REAL_FRAMES]
     assert tuple(re.findall(r"^\| `(\w+\.png)`", README, re.MULTILINE)) == REAL_FRAMES
     notice = (FRAMES / "LICENSE").read_text(encoding="utf-8")

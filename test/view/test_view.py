@@ -145,7 +145,7 @@ def test_encoded_images_have_encoded_ranges(dtype: str, recording: Path, tmp_pat
             np.testing.assert_array_equal(image(row), angle_classes(expected[name]))
             continue
         span = SPANS[name][1]
-        if dtype == "uint16":  # a number to the viewer, also where 8 bits are an image of greys
+        if dtype == "uint16":  # a number to the viewer, also where 8 bits are an image of grays
             low, high = span or (0, 255)
             span = (low, high * (256 if name.startswith("aolp") else 257))
         np.testing.assert_array_equal(image(row), expected[name], err_msg=name)
