@@ -1,7 +1,7 @@
 # make test | test-matrix | demo | bench | docs | lint | fuzz | clean, in a virtual environment that is rebuilt when the packaging
-# changes. With an NVIDIA GPU it has CuPy and Kernel Tuner, and `make test` runs the tests of the GPU.
+# changes. With an NVIDIA GPU it has CuPy, and `make test` runs the tests of the GPU.
 # make test-matrix LEGS="jazzy arm64": some of the systems that test/matrix.py stands in for; by default all.
-# make fuzz SECONDS=60: random inputs for so long, shared by all targets; FUZZ="--seed 1 --target messages" chooses.
+# make fuzz SECONDS=60: random inputs for so long, shared by both targets; SEED=1 TARGET=messages chooses.
 # PYTHON: the interpreter to build it with; by default the first one of at least 3.10, for which ROS 2 wheels exist.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$python && exit; \
@@ -13,6 +13,8 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) +
 RUN := .venv/bin/python -m
 # The tests start some hundred Python processes: compiled once, each takes a third less time.
 unexport PYTHONDONTWRITEBYTECODE
+# pip compiles nothing ahead, which takes 15 s: Python compiles the modules that are used. pip wants a "no" here.
+export PIP_NO_COMPILE := no
 # OpenBLAS has its threads wait busily for 2^26 cycles after each piece of work, the start of a process among it, and the
 # tests' cores have other work.
 export OPENBLAS_THREAD_TIMEOUT := 4
@@ -69,7 +71,8 @@ docs: .venv/installed-docs
 	touch $@
 
 fuzz: $(INSTALLED) $(KERNELS)
-	.venv/bin/python test/fuzz $(or $(SECONDS),60) $(FUZZ)
+	FUZZ_SECONDS=$(or $(SECONDS),60) FUZZ_SEED=$(or $(SEED),$$(date +%s)) \
+	    .venv/bin/python -m pytest -q -s -p no:cacheprovider test/test_fuzz.py -k "random_inputs and ($(or $(TARGET),messages or recordings))"
 
 $(KERNELS): $(INSTALLED) polar_pipeline/coefficients.py kernels/formulas.h $(wildcard kernels/cpu/*)
 	.venv/bin/python setup.py -q build_ext --inplace
@@ -80,7 +83,7 @@ $(INSTALLED): setup.py pyproject.toml
 	rm -rf .venv
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --quiet --upgrade pip
-	.venv/bin/python -m pip install --quiet --editable '.[dev,ros$(GPU:%=,%,tune)]'
+	.venv/bin/python -m pip install --quiet --editable '.[dev,ros$(GPU:%=,%)]'
 	touch $@
 
 clean:

@@ -22,8 +22,7 @@ VERSION = re.search(r'^__version__ = "(.+)"', (ROOT / NAME / "__init__.py").read
 if VERSION is None:
     raise SystemExit(f"{NAME}/__init__.py has no __version__")
 
-REQUIRES = ["numpy>=1.17", "opencv-python-headless>=4.2", "rosbags>=0.9.23", "mcap>=1.6", "tqdm>=4.30"]
-REQUIRES += ["lz4", "zstandard", "ruamel.yaml"]  # as rosbags and mcap need them
+REQUIRES = ["numpy>=1.17", "opencv-python-headless>=4.2", "pyyaml"]
 REQUIRES += ["jinja2>=2.10"]  # 2.10 is that of Ubuntu 20.04
 # colcon runs this file directly, and there package.xml names the dependencies. pip's names must stay out: apt's OpenCV
 # does not carry them, and the scripts that old setuptools writes (JetPack 5) look up every one of them at each start.
@@ -31,7 +30,9 @@ if "setuptools.build_meta" not in sys.modules:
     REQUIRES = []
 
 ROS = ["rclpy", "sensor-msgs", "std-msgs", "std-srvs", "diagnostic-msgs", "rmw-fastrtps-cpp"]
+RECORDINGS = ["rosbags>=0.9.23", "mcap>=1.6", "lz4", "zstandard", "ruamel.yaml", "tqdm>=4.30"]
 TEST = [
+    *RECORDINGS,
     "pytest>=7",
     "pytest-timeout",
     "pytest-rerunfailures",
@@ -39,10 +40,9 @@ TEST = [
     "hypothesis",
     "scikit-image>=0.19",
     "colour-demosaicing",
-    "pyyaml",
     "cv-bridge",  # pure Python; reads images as the nodes of others do
 ]
-BATCH = ["dask[distributed]>=2023.5", "fsspec[http]>=2023.1", "pyarrow>=10"]
+BATCH = [*RECORDINGS, "dask[distributed]>=2023.5", "fsspec[http]>=2023.1", "pyarrow>=10"]
 TEST += BATCH
 TEST += ["pandas", "duckdb; python_version >= '3.9'"]  # read tables of frames; DuckDB has no wheels for 3.8
 TEST += ["setuptools", "wheel"]  # to build what they check
@@ -83,6 +83,7 @@ def cupy(name, oldest):
 # Rerun 0.23 brings NumPy 2, with which OpenCV and ROS of older systems cannot be imported; 0.22 takes 1.23 to 1.26. It
 # cannot be imported on Python 3.8.
 VIEW = [
+    *RECORDINGS,
     "rerun-sdk>=0.21,<0.22; python_version < '3.9'",
     "rerun-sdk>=0.22,<0.23; python_version >= '3.9' and python_version < '3.11'",
     "numpy>=1.23,<2; python_version < '3.11'",
@@ -104,12 +105,12 @@ EXTRAS = {
     # JPEG by the GPU, for the compressed topics of the live node.
     "jpeg-cuda12": [f"{NVIMGCODEC}-cu12[nvjpeg]>=0.9; python_version >= '3.9'"],
     "jpeg-cuda13": [f"{NVIMGCODEC}-cu13[nvjpeg]>=0.9; python_version >= '3.9'"],
+    # Recordings of messages: rosbag2, mcap, ROS 1 bags; reading and writing, with a progress bar.
+    "recordings": RECORDINGS,
     # Many recordings on many cores, GPUs or machines (`polar-pipeline batch`).
     "batch": BATCH,
     # Products in the Rerun viewer (`polar-pipeline view`).
     "view": VIEW,
-    # Measures schedules on the GPU of this machine (`polar-pipeline tune`).
-    "tune": ["kernel-tuner>=1.0"],
     # ptxas of the toolkit is the oracle of what a kernel takes of a device
     "dev": [*TEST, *VIEW, f"{NVRTC}; {PC}", f"nvidia-cuda-nvcc-cu12; {PC}"]
     + [f"{NVIMGCODEC}-cu12>=0.9; python_version >= '3.9' and {PC}"]  # encodes without a GPU too

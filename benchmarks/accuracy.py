@@ -32,11 +32,10 @@ import cv2
 import numpy as np
 from common import RESULTS, machine, table, write
 from edges import EDGES, edge_pattern
+from scenes import SCENES, behind_polarizers, sample_mosaic, synthetic
 
 from polar_pipeline import Pipeline, reference
-from polar_pipeline.sensor.forward import behind_polarizers, sample_mosaic
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS, Sensor
-from polar_pipeline.sensor.scene import SCENES, synthetic
 
 #: Border that is left out, in pixels.
 CROP = 8

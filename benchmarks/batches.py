@@ -15,7 +15,6 @@ from polar_pipeline.cuda.arguments import FRAME_ARGUMENT
 from polar_pipeline.cuda.correction import fill_argument
 from polar_pipeline.cuda.work import CAMERA_FORMATS, OUTPUTS, PolarizationWork
 from polar_pipeline.options import Options, make_options
-from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.frames import pack
 
@@ -118,19 +117,19 @@ def check(buffers: BatchBuffers, work: PolarizationWork, options: Options) -> Di
         SystemExit: An error is above one level, or other pixels are masked.
     """
     worst: Dict[str, float] = {}
-    plan, scale = make_plan(options.products), 2 if work.half else 1
+    scale = 2 if work.half else 1
     exact_options = replace(options, products=("stokes",), dtype=(("stokes", "float32"),), min_intensity=0.0)
     height, width = (side - _MARGIN for side in _CORNER)
     corner = (slice(0, height // scale), slice(0, width // scale))
     for k in (0, len(buffers.raw) - 1):
         corner_of_mosaic = mosaic(work, k)[: _CORNER[0], : _CORNER[1]]
         frame = RawFrame(np.ascontiguousarray(corner_of_mosaic), work.full_scale)
-        wanted = reference.run(frame, work.sensor, plan, options)
+        wanted = reference.run(frame, options)
         with np.errstate(invalid="ignore"):
-            vector = reference.run(frame, work.sensor, make_plan(("stokes",)), exact_options)["stokes"][corner]
+            vector = reference.run(frame, exact_options)["stokes"][corner]
             s0, degree = vector[..., 0], np.hypot(vector[..., 1], vector[..., 2]) / vector[..., 0]
         clear = ~(np.abs(s0 - options.min_intensity) < 1 / 255)
-        for name in (name for name in plan.products if name in work.dtypes):
+        for name in (name for name in options.products if name in work.dtypes):
             got, want = buffers.image(name, k)[corner], wanted[name][corner]
             fair = clear & ~((name == "aolp") & (degree < 0.05)) & ~((name == "dolp") & (s0 < 0.1))
             error = _levels(name, got, want)[fair]

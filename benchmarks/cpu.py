@@ -19,15 +19,15 @@ from typing import Any, Callable, Dict, List, Tuple
 import cv2
 import numpy as np
 from common import RESULTS, cpu_model, machine, slug, table, write
+from scenes import synthetic
 from skimage.metrics import structural_similarity
 
 from polar_pipeline import Pipeline, reference
+from polar_pipeline.calibrate.simulation import simulate_sensor
 from polar_pipeline.calibration import Calibration
-from polar_pipeline.calibration.simulation import simulate_sensor
 from polar_pipeline.geometry import make_lens
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
-from polar_pipeline.sensor.scene import synthetic
 
 #: Seconds before each call: the threads of OpenBLAS, which polanalyser's matrix product starts, keep a core busy for
 #: some 25 ms after it, and would run into the time of whoever comes next.

@@ -1,6 +1,6 @@
 """Synthetic test patterns with sharp edges of polarization or of intensity, for measuring demosaic methods.
 
-The scenes of `polar_pipeline.sensor.scene` look like photographs, where most edges are of intensity. These patterns are
+The scenes of `scenes.py` look like photographs, where most edges are of intensity. These patterns are
 their counterpart: what polarizes is cut out sharply, as on liquid-crystal displays, adhesive tape and retarder films.
 """
 
@@ -11,9 +11,9 @@ from typing import Callable, Dict, List, Tuple
 
 import cv2
 import numpy as np
+from scenes import polarized
 
 from polar_pipeline._util.text import quoted
-from polar_pipeline.sensor.scene import polarized
 
 #: Subpixels along each side of a pixel, in which patterns are painted.
 _FINE = 8

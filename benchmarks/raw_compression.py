@@ -22,6 +22,7 @@ import common
 import cv2
 import numpy as np
 import zstandard
+from scenes import SCENES, synthetic
 
 from polar_pipeline.messages import ImageMessage
 from polar_pipeline.replay.rawzstd import compress_raw, decompress_raw
@@ -29,7 +30,6 @@ from polar_pipeline.sensor.encodings import get_format
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.frames import FORMATS, pack
 from polar_pipeline.sensor.mosaic import SENSORS
-from polar_pipeline.sensor.scene import SCENES, synthetic
 
 FRAMES = Path(__file__).parent.parent / "frames"
 

@@ -1,4 +1,4 @@
-"""SSIM on this machine's GPU: the product's kernel, the steps of a published study rebuilt, and other packages.
+"""SSIM on this machine's GPU: the kernel of this package and other packages.
 
     python benchmarks/ssim.py [--output FILE]
 
@@ -15,11 +15,11 @@ import json
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import common
 import numpy as np
@@ -27,27 +27,19 @@ from ssim_packages import OTHERS, WANG, Images, Implementation, installed
 from timed_launch import TimedSsim, loaded
 from timing import FRAMES, cupy, driver, frames, medians
 
-from polar_pipeline._util.share import share_path
-from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW, ssim_literals
+from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.cuda.arguments import as_compared
 from polar_pipeline.cuda.kernels import KERNELS
 from polar_pipeline.cuda.solver import Launch, candidates, solve
-from polar_pipeline.cuda.source import OPTIONS
 from polar_pipeline.cuda.work import SsimWork
 from polar_pipeline.reference import ssim_map
 
 HEIGHT, WIDTH = SHAPE = (1024, 1224)
-SOURCE = Path(__file__).resolve().parent / "ssim_variants.cu"
 PACKAGES = ("cucim-cu12", "cucim-cu13", "cupy-cuda12x", "cupy-cuda13x", "fused-ssim", "fussim", "scikit-image", "torch")
 #: Frames whose maps are compared with the reference.
 CHECKED = (0, FRAMES - 1)
 #: What is at most wrong with a map for its time to count.
 TOLERANCE = 1e-3
-
-#: The steps of the study (`VARIANT` in ssim_variants.cu), and how each is compiled: registers for three quarters of the
-#: threads or more where a block has many.
-STEPS = {"naive": 0, "V1": 1, "V2": 2, "V3": 3, "V4": 4}
-CAPPED = {"naive": {"BLOCKS": 2}, "V1": {"BLOCKS": 2}, "V2": {"BLOCKS": 6}, "V3": {}, "V4": {}}
 
 
 def make_images() -> Images:
@@ -126,96 +118,6 @@ def _times(runs: Sequence[Callable[[], Any]]) -> List[float]:
     return list(medians({str(k): run for k, run in enumerate(runs)}, 5).values())
 
 
-# ------------------------------------------------------------------------------------------------------------ the study
-
-
-@dataclass(frozen=True)
-class Shape:
-    """How a variant is launched.
-
-    Attributes:
-        grid: Blocks along x and y.
-        threads: Of a block.
-        shared: Bytes of shared memory of a block, as `struct Shared` in ssim_variants.cu.
-    """
-
-    grid: Tuple[int, int]
-    threads: int
-    shared: int
-
-
-def shape_of(step: int) -> Shape:
-    """As ssim_variants.cu has it."""
-    columns = 1 if step < 2 else 2
-    rows = 32 if step < 2 else 8 if step == 2 else 64
-    reach, halo = 32 * columns, SSIM_WINDOW - 1
-    grid = (-(-WIDTH // reach), -(-HEIGHT // rows))
-    if step >= STEPS["V3"]:
-        return Shape(grid, 32, 4 * 4 * (reach + halo + 2))
-    lines = rows + halo
-    naive = step == STEPS["naive"]
-    floats = (2 + naive) * lines * (reach + halo) + (2 - naive) * lines * reach + (not naive) * (reach + halo) + rows
-    return Shape(grid, 32 * rows, 4 * floats)
-
-
-def load_variant(defines: Dict[str, Any], shared: int = 0) -> Any:
-    """The entry of ssim_variants.cu, for blocks of so many bytes of shared memory."""
-    definitions = {**ssim_literals(), "WIDTH": WIDTH, "HEIGHT": HEIGHT, **defines}
-    options = [f"-D{name}={value}" for name, value in sorted(definitions.items())]
-    options.append(f"--include-path={share_path('kernels')}")
-    module = cupy.RawModule(code=SOURCE.read_text(encoding="utf-8"), options=(*OPTIONS, *options))
-    function = module.get_function("ssim_variants")
-    function.max_dynamic_shared_size_bytes = max(shared, function.max_dynamic_shared_size_bytes)
-    return function
-
-
-class Variant:
-    """A step of the study."""
-
-    def __init__(self, images: Images, out: Any, shape: Shape, kernel: Any, mean: Any) -> None:
-        self._images, self._out, self._shape = images, out, shape
-        self._kernel, self._mean = kernel, mean
-        self._blocks = shape.grid[0] * shape.grid[1]
-        self._parts = cupy.empty((FRAMES, self._blocks), np.float32)
-        self.means = cupy.empty(FRAMES, np.float32)
-
-    def __call__(self, first: int = 0, count: int = FRAMES) -> None:
-        seen = slice(first, first + count)
-        images = (self._images.gpu_x[seen], self._images.gpu_y[seen], self._out[seen], self._parts[seen])
-        self._kernel((*self._shape.grid, count), (self._shape.threads,), images, shared_mem=self._shape.shared)
-        self._mean((count,), (32,), (self._parts[seen], self.means[seen], np.int32(self._blocks)))
-
-    def map_of(self, frame: int) -> np.ndarray:
-        """A map of the batch, computed again."""
-        self._out.fill(np.nan)
-        self()
-        return _checked_map(self._out[frame], self.means[frame])
-
-
-def study(images: Images, out: Any) -> Dict[str, Implementation]:
-    """The steps of the study, as published."""
-
-    def build(step: str) -> Tuple[Shape, Any]:
-        shape = shape_of(STEPS[step])
-        defines = {"VARIANT": STEPS[step], "SHARED_BYTES": shape.shared, **CAPPED[step]}
-        return shape, load_variant(defines, shape.shared)
-
-    with ThreadPoolExecutor() as pool:
-        built = list(pool.map(build, STEPS))
-    mean = load_variant({"VARIANT": 0, "MEAN": 1, "SHARED_BYTES": 1 << 20})
-    found = {}
-    for name, (shape, kernel) in zip(STEPS, built):
-        run = Variant(images, out, shape, kernel, mean)
-        facts = {
-            "registers": kernel.num_regs,
-            "spill_bytes": kernel.local_size_bytes,
-            "shared_bytes": kernel.shared_size_bytes + shape.shared,
-            "threads": shape.threads,
-        }
-        found[name] = Implementation(run, partial(run, count=1), run.map_of, recorded=True, facts=facts)
-    return found
-
-
 def scikit_image(images: Images, wanted: Dict[int, np.ndarray]) -> Optional[Dict[str, Any]]:
     """Wall time of a frame on the CPU."""
     try:
@@ -270,12 +172,11 @@ def measure(implementations: Dict[str, Implementation], wanted: Dict[int, np.nda
 
 
 def add_ratios(results: Dict[str, Dict[str, Any]]) -> None:
-    """How many times as fast as the naive step and as fused-ssim; only of what is correct."""
-    for base in ("naive", "fused-ssim"):
-        for row in results.values():
-            if base in results and row["correct"]:
-                ratio = results[base]["us_per_frame"] / row["us_per_frame"]
-                row[f"times_as_fast_as_{common.slug(base)}"] = float(f"{ratio:.3g}")
+    """How many times as fast as fused-ssim; only of what is correct."""
+    for row in results.values():
+        if "fused-ssim" in results and row["correct"]:
+            ratio = results["fused-ssim"]["us_per_frame"] / row["us_per_frame"]
+            row["times_as_fast_as_fused_ssim"] = float(f"{ratio:.3g}")
 
 
 def main() -> None:
@@ -286,12 +187,7 @@ def main() -> None:
     images = make_images()
     wanted = {frame: ssim_map(images.x[frame].astype(float), images.y[frame].astype(float)) for frame in CHECKED}
     packages = {name: installed(make, images) for name, make in OTHERS.items()}
-    out = cupy.empty((FRAMES, *SHAPE), np.float32)
-    implementations = {
-        **product(images),
-        **study(images, out),
-        **{name: found for name, found in packages.items() if found is not None},
-    }
+    implementations = {**product(images), **{name: found for name, found in packages.items() if found is not None}}
     results = measure(implementations, wanted)
     absent = [name for name, found in packages.items() if found is None]
     on_cpu = scikit_image(images, wanted)

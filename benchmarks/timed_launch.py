@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Dict, Tuple
 
 import numpy as np
 from batches import BatchBuffers
 from timing import FRAMES, cupy, driver
 
-from polar_pipeline.cuda.arguments import SSIM_ARGUMENT, TRANSFORM_ARGUMENT, fill_options
+from polar_pipeline.cuda.arguments import SSIM_ARGUMENT, fill_options
 from polar_pipeline.cuda.driver import LoadedKernel
 from polar_pipeline.cuda.kernels import Schedule, launch_defines, piece_count
-from polar_pipeline.cuda.launch import compile_launch
-from polar_pipeline.cuda.sampling import DeviceMap, pack_map
+from polar_pipeline.cuda.launch import TransformLaunch, compile_launch
 from polar_pipeline.cuda.solver import Launch
 from polar_pipeline.cuda.work import OUTPUTS, PolarizationWork, SsimWork, TransformWork, Work
-from polar_pipeline.geometry import make_map
 from polar_pipeline.options import Options
 
 
@@ -108,13 +105,8 @@ class TimedGeometry:
         mosaic, transform = works[:2]
         assert isinstance(mosaic, PolarizationWork)
         assert isinstance(transform, TransformWork)
-        assert options.geometry is not None
-        self._first, last = TimedLaunch(chosen(mosaic)), chosen(transform)
-        sampling = make_map(options.geometry, transform.source)
-        packed = None if sampling.positions is None else pack_map(sampling, transform, last.schedule)
-        if packed is not None:
-            last = replace(last, work=replace(transform, fraction=packed.fraction))
-        self._last, self._map = TimedLaunch(last), DeviceMap(driver(), sampling, packed)
+        self._transform = TransformLaunch(driver(), transform, options, mosaic.full_scale)
+        self._first, self._last = TimedLaunch(chosen(mosaic)), TimedLaunch(self._transform.chosen)
         self._buffers = BatchBuffers(mosaic, FRAMES)
         self._planes = {n: cupy.zeros(FRAMES * size, cupy.uint8) for n, size in transform.plane_bytes.items()}
         self._counts = cupy.zeros((FRAMES, 2), cupy.uint32)
@@ -122,15 +114,13 @@ class TimedGeometry:
             name: cupy.zeros((FRAMES, *options.shape_of(name, transform.output_size)), dtype)
             for name, dtype in transform.outputs
         }
-        self.schedules = (self._first.schedule, last.schedule)
+        self.schedules = (self._first.schedule, self._last.schedule)
         self._arguments = [self._arguments_of(k, options, mosaic.full_scale) for k in range(FRAMES)]
 
     def _arguments_of(self, k: int, options: Options, full_scale: int) -> Tuple[np.ndarray, np.ndarray]:
         """The argument of each launch for the batch that begins at a frame."""
-        frame, last = self._buffers.argument(k), np.zeros((), TRANSFORM_ARGUMENT)
-        self._map.fill(last)
-        for argument in (frame, last["frame"]):
-            fill_options(argument, options, full_scale)
+        frame, last = self._buffers.argument(k), self._transform.argument.copy()
+        fill_options(frame, options, full_scale)
         for name, plane in self._planes.items():
             frame["out"][OUTPUTS.index(name)] = last[name] = plane.data.ptr + k * self._buffers.sizes[name]
         for name, images in self.out.items():

@@ -8,11 +8,11 @@ from functools import lru_cache
 from typing import Any, Callable, Dict, List, Tuple
 
 import numpy as np
+from scenes import synthetic
 
 from polar_pipeline.cuda.driver import Driver, import_cupy
 from polar_pipeline.options import make_options
 from polar_pipeline.sensor.forward import expose
-from polar_pipeline.sensor.scene import synthetic
 
 try:
     cupy = import_cupy()

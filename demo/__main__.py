@@ -33,8 +33,10 @@ from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import read_raw
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
-from polar_pipeline.sensor.scene import SCENES, synthetic
 from polar_pipeline.topics import PRODUCT_TOPICS
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+from scenes import SCENES, synthetic
 
 HERE = Path(__file__).parent
 OUTPUT = HERE / "output"
@@ -146,7 +148,12 @@ class Recorder:
 
     def numbers(self, topic: str, kind: str) -> Iterator[Tuple[int, Any]]:
         """(time, message) of every number on a topic."""
-        return ((row.time_ns, messages.decode(row.cdr, kind)) for row in self.recorded if row.topic == topic)
+        from rclpy.serialization import deserialize_message
+
+        from polar_pipeline.ros.endpoints import MESSAGE_CLASSES
+
+        ros_type = MESSAGE_CLASSES[kind]
+        return ((row.time_ns, deserialize_message(row.cdr, ros_type)) for row in self.recorded if row.topic == topic)
 
     def write(self) -> None:
         """Write the recording."""
@@ -256,7 +263,7 @@ def summarize(recorder: Recorder, names: List[str]) -> None:
     stamps: List[int] = []
     timings: Dict[str, List[float]] = {}
     for _, message in recorder.numbers("latency", messages.DIAGNOSTICS):
-        stamps.append(messages.stamp_of(message))
+        stamps.append(message.header.stamp.sec * 10**9 + message.header.stamp.nanosec)
         for pair in message.status[0].values:
             if pair.value != "n/a":
                 timings.setdefault(pair.key, []).append(float(pair.value) / 1000)

@@ -15,11 +15,12 @@ import cv2
 import numpy as np
 
 from polar_pipeline import reference
-from polar_pipeline.sensor.forward import behind_polarizers, expose
+from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from edges import edge_pattern
+from scenes import behind_polarizers
 
 IMAGES = Path(__file__).resolve().parent / "images"
 SENSOR = SENSORS["IMX250MZR"]

@@ -233,7 +233,7 @@ def kernel_times() -> str:
 
 def cpu_times() -> str:
     """One row per work of `benchmarks/cpu.py`: this package's time, and that of the other package."""
-    report = _results("cpu_amd_epyc")
+    report = _results("cpu_intel_r_xeon_r_processor")
 
     def time(part: str, name: str) -> str:
         return f"{report[part][name]['median_ms']:.1f}" if name else ""

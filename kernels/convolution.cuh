@@ -61,14 +61,14 @@ template <typename Taps, int N> DEVICE void convolve(const float *line, float (&
 }
 
 #if HAS_TENSOR
-// On tensor cores a convolution is a product with a banded matrix of taps. A warp computes two blocks of 16 columns
-// from the three blocks around them (the first begins 8 columns to the left), 8 rows at a time:
+// On tensor cores a convolution is a product with a banded matrix of taps. A warp computes N blocks of 16 columns from
+// the N + 1 blocks around them (the first begins 8 columns to the left), 8 rows at a time:
 //     along x   (16 columns x 32 columns of taps) times (32 columns x 8 rows of pixels)
 //     along y   (16 columns x 8 rows of the above) times (8 rows x 8 rows of taps), for the rows above, at and below
 //     them
 // The result of the first product is laid out as the second one needs its operand. Lane = 4 g + t holds the columns 4t
-// to 4t+3 of row g of each of the three blocks, in the order in which they lie in memory, and columns 2g and 2g+1 of
-// rows 2t and 2t+1 of both blocks of the result: (2g, 2t), (2g, 2t+1), (2g+1, 2t), (2g+1, 2t+1).
+// to 4t+3 of row g of each block of pixels, in the order in which they lie in memory, and columns 2g and 2g+1 of rows
+// 2t and 2t+1 of each block of the result: (2g, 2t), (2g, 2t+1), (2g+1, 2t), (2g+1, 2t+1).
 
 // taps in half by distance; distances beyond the radius have 0
 template <typename Taps> struct HalfTaps {
@@ -79,23 +79,24 @@ template <typename Taps> struct HalfTaps {
 };
 
 // A lane's elements of the banded matrices.
-struct Bands {
-  MatrixA along[2][2];        // each block of 16 columns of the result from the two blocks of pixels around it
+template <int N> struct Bands {
+  MatrixA along[N][2];        // each block of 16 columns of the result from the two blocks of pixels around it
   MatrixB above, same, below; // from eight rows to the result's eight rows above them, at the same place, below them
 };
 
 // The bands of a lane, whose warp's result begins at column x. Eight columns beyond an end of the line are mirrored
 // ones, which lie in memory in reverse order: so do their taps. `zero` is 0, which the compiler must not know:
 // otherwise it would keep equal words in one register, and the operands of a product must lie in consecutive registers.
-template <typename Taps, int LINE_WIDTH>
-DEVICE Bands make_bands(const HalfTaps<Taps> &taps, int x, int lane, int zero) {
+template <typename Taps, int LINE_WIDTH, int N>
+DEVICE Bands<N> make_bands(const HalfTaps<Taps> &taps, int x, int lane, int zero) {
   const int g = lane >> 2, t = lane & 3;
   // The taps at two neighboring distances come from the lane that holds them: from -16 on, where both are zero, to 15.
   const u32 held = (u32)taps.at[abs(lane - 16)] | (u32)taps.at[abs(lane - 15)] << 16;
   auto two_taps = [&](int distance) { return shuffle(held, max(-16, min(distance, 15)) + 16); };
-  Bands bands;
+  Bands<N> bands;
 #pragma unroll
-  for (int k = 0; k < 16; k++) { // block of the result, block of pixels, word of the lane's four, column of the result
+  for (int k = 0; k < 8 * N;
+       k++) { // block of the result, block of pixels, word of the lane's four, column of the result
     const int block = k >> 3, eight = 16 * (k >> 2 & 1) - 8 + 8 * (t >> 1), within = 4 * (t & 1) + (k & 2);
     const int column = x + 16 * block + eight;
     const bool is_reversed = column < 0 || column >= LINE_WIDTH;
@@ -117,19 +118,20 @@ template <int LINE_WIDTH> DEVICE int column_of(int column) {
   return column < 0 ? -8 - column : column < LINE_WIDTH ? column : max(2 * LINE_WIDTH - 8 - column, 0);
 }
 
-// 32 columns x 8 rows along x; added to `sum`
-DEVICE void convolve_x(const Bands &bands, const u32 (&words)[6], MatrixC (&sum)[2]) {
+// 8 rows of each block along x; added to `sum`
+template <int N> DEVICE void convolve_x(const Bands<N> &bands, const u32 (&words)[2 * N + 2], MatrixC (&sum)[N]) {
 #pragma unroll
-  for (int k = 0; k < 4; k++) {
-    const int block = k & 1, at = 2 * (block + (k >> 1));
-    tensor_multiply_add(sum[block], bands.along[block][k >> 1], MatrixB{{words[at], words[at + 1]}});
+  for (int k = 0; k < 2 * N; k++) {
+    const int block = k % N, at = 2 * (block + k / N);
+    tensor_multiply_add(sum[block], bands.along[block][k / N], MatrixB{{words[at], words[at + 1]}});
   }
 }
 
 // 16 columns of the same rows along y: completes the eight rows above, which it returns, adds to those at the same
 // place, which are then the ones above, and begins the ones below with `start`. A half holds too few bits, so each
 // value is the sum of two: matrix a has 8 rows of its low bits, and the same 8 rows of its high bits.
-DEVICE MatrixC convolve_y(const Bands &bands, const MatrixC &in, MatrixC &above, MatrixC &same, float start) {
+template <int N>
+DEVICE MatrixC convolve_y(const Bands<N> &bands, const MatrixC &in, MatrixC &above, MatrixC &same, float start) {
   MatrixA rows;
   float high_bits[4];
 #pragma unroll

@@ -10,6 +10,15 @@
 #define COUNT_COMPONENT(NAME) +1
 constexpr int COMPONENTS = LIGHT_COMPONENTS(COUNT_COMPONENT);
 
+// The products that are one value of a pixel's polarization, which `polarization_value` computes: their names, units,
+// and the level of invalid pixels.
+#define POLARIZATION_VALUES(EACH)                                                                                      \
+  EACH(DOLP, UNITLESS, LOWEST) EACH(DOLP_SIGMA, UNITLESS, HIGHEST) EACH(AOLP_SIGMA, RADIANS, HIGHEST)
+#define COUNT_VALUE(NAME, UNIT, INVALID) +1
+constexpr int VALUES = POLARIZATION_VALUES(COUNT_VALUE);
+enum Unit { UNITLESS, RADIANS };
+enum InvalidLevel { LOWEST, HIGHEST };
+
 // ---- primitives
 #ifdef DEVICE
 #define FORMULA DEVICE
@@ -37,6 +46,8 @@ DEVICE u32 bits_of_float(float a) { return as_bits(a); }
 typedef uint32_t u32;
 #define COMPONENT_ENUMERATOR(NAME) NAME,
 enum Component { LIGHT_COMPONENTS(COMPONENT_ENUMERATOR) };
+#define VALUE_ENUMERATOR(NAME, UNIT, INVALID) NAME,
+enum Value { POLARIZATION_VALUES(VALUE_ENUMERATOR) };
 FORMULA float add(float a, float b) { return a + b; }
 FORMULA float sub(float a, float b) { return a - b; }
 FORMULA float mul(float a, float b) { return a * b; }
@@ -246,3 +257,17 @@ FORMULA float debiased(float degree, float component) {
   const float share = square > 0.05f ? exact : fused(square, fused(square, 0.16666667f, -0.5f), 1.0f);
   return degree * fused(share, -0.5f, 1.0f);
 }
+
+// ---- values of the polarization
+
+// The polarization of a pixel's luma; intensities as shares of full scale; deviation: where noise is computed.
+struct PixelPolarization {
+  float s0, s1, s2, degree;
+  Deviation deviation;
+};
+// From 0 to the highest value of the product.
+template <int VALUE> FORMULA float polarization_value(const PixelPolarization &of) {
+  return VALUE == DOLP ? of.degree : VALUE == DOLP_SIGMA ? of.deviation.dolp : of.deviation.aolp;
+}
+// Levels of uint8 or uint16 that a value of 1 has.
+FORMULA_CONSTANT float levels_of(Unit unit, float highest) { return unit == RADIANS ? (highest + 1) / PI : highest; }

@@ -6,12 +6,13 @@
 #define WANT_ANGLES (OUT_ANGLE_0 || OUT_ANGLE_45 || OUT_ANGLE_90 || OUT_ANGLE_135)
 #define OR_COMPONENT(NAME) || OUT_##NAME
 #define WANT_COMPONENTS (0 LIGHT_COMPONENTS(OR_COMPONENT))
-#define WANT_SIGMA (OUT_DOLP_SIGMA || OUT_AOLP_SIGMA)
+#define OR_VALUE(NAME, UNIT, INVALID) || OUT_##NAME
+#define WANT_VALUES (0 POLARIZATION_VALUES(OR_VALUE))
 #define WANT_COLORS (OUT_AOLP_COLOR || OUT_DOLP_COLOR) // by maps: AOLP_COLOR_MAP, DOLP_COLOR_MAP, 256 words 0xbbggrr
 #define WANT_PLANES (OUT_DIFFERENCES || OUT_MEANS || OUT_EXCESSES) // what `transform` interpolates
 // products for which darkness counts
-#define WANT_DARK (OUT_STOKES || OUT_DOLP || OUT_AOLP || WANT_SIGMA || WANT_COLORS || OUT_PREVIEW || WANT_PLANES)
-#define WANT_POLAR (OUT_DOLP || OUT_AOLP || OUT_PREVIEW || WANT_SIGMA || WANT_COLORS)
+#define WANT_DARK (OUT_STOKES || WANT_VALUES || OUT_AOLP || WANT_COLORS || OUT_PREVIEW || WANT_PLANES)
+#define WANT_POLAR (WANT_VALUES || OUT_AOLP || OUT_PREVIEW || WANT_COLORS)
 #define WANT_STOKES (WANT_POLAR || OUT_STOKES || OUT_SUMS || OUT_S0 || WANT_PLANES)
 
 constexpr int CHANNELS = COLOR ? 3 : 1;
@@ -268,11 +269,7 @@ DEVICE void store_dolp_color(const FrameArguments &frame, const OutputPosition &
 
 // valid: a byte of ones for every valid pixel
 DEVICE void store_dolp_bytes(const FrameArguments &frame, const OutputPosition &at, const Polarization &p, u32 valid) {
-#if HALF_PRECISION
-  const u32 d = low_bytes(unit_bytes(pair(p.dolp[0], p.dolp[1])), unit_bytes(pair(p.dolp[2], p.dolp[3])));
-#else
-  const u32 d = bytes(pair(p.dolp[0] * FULL, p.dolp[1] * FULL), pair(p.dolp[2] * FULL, p.dolp[3] * FULL));
-#endif
+  const u32 d = low_bytes(unit_bytes(half2_pack(p.dolp[0], p.dolp[1])), unit_bytes(half2_pack(p.dolp[2], p.dolp[3])));
   const u32 w[1] = {d & valid};
   at.store<1>(frame.out[DOLP], w);
 }
@@ -432,24 +429,6 @@ DEVICE void find_noise(const FrameArguments &frame, const Angles &angle, const P
     to[k] =
         deviation_of(covariance[k], method, 2 * p.s0f[k], lane(p.s1, k), lane(p.s2, k), p.dolp[k], 0.01f * dark, 1e-6f);
 }
-
-// Standard deviations: the highest level where there are none. bytes, words: what 1 is in levels of uint8 and uint16.
-template <int TYPE>
-DEVICE void store_deviations(void *image, const OutputPosition &at, float (&v)[4], float bytes, float words,
-                             u32 invalid, u32 valid) {
-  if (TYPE == 1) {
-    const u32 w[1] = {
-        low_bytes(rounded(v[0], bytes), rounded(v[1], bytes), rounded(v[2], bytes), rounded(v[3], bytes)) | ~valid};
-    at.store<1>(image, w);
-  } else if (TYPE == 3) {
-    u32 w[2] = {integer_pair(v[0], v[1], words), integer_pair(v[2], v[3], words)};
-    for (int k = 0; k < 2; k++) w[k] |= ~valid_halves(invalid >> 2 * k);
-    at.store<3>(image, w);
-  } else {
-    for (int k = 0; k < 4; k++) v[k] = invalid >> k & 1 ? nan_value() : v[k];
-    store_values<2>(image, at, v);
-  }
-}
 #endif
 
 // Computes S0, DoLP and AoLP from the luma of S1 and S2; returns whether some pixel is dark.
@@ -474,26 +453,50 @@ DEVICE bool polarize(Polarization &p, float darkest) {
 // a byte of ones for every valid pixel
 DEVICE u32 valid_bytes(u32 invalid) { return ~((invalid * 0x00204081u & 0x01010101u) * 255u); }
 
+// One value of four pixels' polarization; the rest as in `store_polarization`.
+template <int VALUE, int TYPE, Unit UNIT, InvalidLevel INVALID>
+DEVICE void store_value(const FrameArguments &frame, const OutputPosition &at, const Polarization &p,
+                        const Deviation (&deviation)[4], u32 invalid, u32 valid) {
+  if (!TYPE) return;
+  if (VALUE == DOLP && TYPE == 1 && HALF_PRECISION) return store_dolp_bytes(frame, at, p, valid);
+  float v[4];
+#pragma unroll
+  for (int k = 0; k < 4; k++)
+    v[k] = polarization_value<VALUE>(PixelPolarization{p.s0f[k] * (2 / FULL), lane(p.s1, k) * (1 / FULL),
+                                                       lane(p.s2, k) * (1 / FULL), p.dolp[k], deviation[k]});
+  if (TYPE == 1) {
+    constexpr float levels = levels_of(UNIT, 255);
+    const u32 all =
+        low_bytes(rounded(v[0], levels), rounded(v[1], levels), rounded(v[2], levels), rounded(v[3], levels));
+    const u32 w[1] = {INVALID == HIGHEST ? all | ~valid : all & valid};
+    at.store<1>(frame.out[VALUE], w);
+  } else if (TYPE == 3) {
+    constexpr float levels = levels_of(UNIT, 65535);
+    u32 w[2] = {integer_pair(v[0], v[1], levels), integer_pair(v[2], v[3], levels)};
+    for (int k = 0; k < 2; k++) {
+      const u32 shown = valid_halves(invalid >> 2 * k);
+      w[k] = INVALID == HIGHEST ? w[k] | ~shown : w[k] & shown;
+    }
+    at.store<3>(frame.out[VALUE], w);
+  } else {
+    for (int k = 0; k < 4; k++) v[k] = invalid >> k & 1 ? nan_value() : v[k];
+    store_values<2>(frame.out[VALUE], at, v);
+  }
+}
+
 // The products of the Stokes vector of four pixels. y: their row; invalid: bit k says that pixel k has no polarization;
 // valid: a byte of ones for every other pixel.
 DEVICE void store_polarization(const FrameArguments &frame, const OutputPosition &at, const Angles &angle, int y,
                                Polarization &p, u32 invalid, u32 valid) {
   u32 without_angle = invalid;
+  Deviation deviation[4] = {};
 #if NOISE
-  Deviation deviation[4];
   find_noise(frame, angle, p, y, deviation);
-  float dolp_sigma[4], aolp_sigma[4];
 #pragma unroll
   for (int k = 0; k < 4; k++) {
-    dolp_sigma[k] = deviation[k].dolp;
-    aolp_sigma[k] = deviation[k].aolp;
     if (DEBIAS) p.dolp[k] = debiased(p.dolp[k], deviation[k].component);
-    if (LIMITS_AOLP) without_angle |= (u32)(aolp_sigma[k] > frame.max_aolp_sigma) << k;
+    if (LIMITS_AOLP) without_angle |= (u32)(deviation[k].aolp > frame.max_aolp_sigma) << k;
   }
-  if (OUT_DOLP_SIGMA)
-    store_deviations<OUT_DOLP_SIGMA>(frame.out[DOLP_SIGMA], at, dolp_sigma, 255, 65535, invalid, valid);
-  if (OUT_AOLP_SIGMA) // 256 / pi and 65536 / pi
-    store_deviations<OUT_AOLP_SIGMA>(frame.out[AOLP_SIGMA], at, aolp_sigma, 81.4873309f, 20860.7567f, invalid, valid);
 #endif
   if (OUT_STOKES) store_stokes(frame, at, p, invalid);
   if (OUT_PREVIEW) store_preview(frame, at, p, without_angle);
@@ -503,20 +506,13 @@ DEVICE void store_polarization(const FrameArguments &frame, const OutputPosition
 #if OUT_DOLP_COLOR
   store_dolp_color(frame, at, p, invalid);
 #endif
-  if (OUT_DOLP == 1) store_dolp_bytes(frame, at, p, valid);
+#define STORE_VALUE(NAME, UNIT, INVALID)                                                                               \
+  store_value<NAME, OUT_##NAME, UNIT, INVALID>(frame, at, p, deviation, invalid, valid);
+  POLARIZATION_VALUES(STORE_VALUE)
   if (OUT_AOLP == 1) store_aolp_bytes(frame, at, p, LIMITS_AOLP ? valid_bytes(without_angle) : valid);
-  if (OUT_DOLP == 2) {
-    for (int k = 0; k < 4; k++) p.dolp[k] = invalid >> k & 1 ? nan_value() : p.dolp[k];
-    store_values<2>(frame.out[DOLP], at, p.dolp);
-  }
   if (OUT_AOLP == 2) {
     for (int k = 0; k < 4; k++) p.turns[k] = without_angle >> k & 1 ? nan_value() : p.turns[k] * PI;
     store_values<2>(frame.out[AOLP], at, p.turns);
-  }
-  if (OUT_DOLP == 3) {
-    const u32 w[2] = {level_pair(p.dolp[0], p.dolp[1]) & valid_halves(invalid),
-                      level_pair(p.dolp[2], p.dolp[3]) & valid_halves(invalid >> 2)};
-    at.store<3>(frame.out[DOLP], w);
   }
   if (OUT_AOLP == 3) {
     const u32 w[2] = {integer_pair(p.turns[0], p.turns[1], 65536.0f) & valid_halves(without_angle),

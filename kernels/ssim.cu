@@ -30,7 +30,7 @@ struct Comparison {
 // the window): WIDTH and HEIGHT of an image; STRIDE: images are averaged over STRIDE x STRIDE pixels, incomplete ones
 // at the right and below are dropped; MASKED; OUT_MAP: 0 not wanted, 1 uint8 display encoding, 2 float32, 3 uint16, the
 // same with 65535 for 255. The schedule: THREADS; TILE_X: pixels of the map along x of a block (registers), a multiple
-// of 4; ROWS: along y, 16, 32, or a multiple of SSIM_BLOCK.
+// of 4, or of a warp (tensor), 16 or 32; ROWS: along y, 16, 32, or a multiple of SSIM_BLOCK.
 #define INPUT_FIXED 0 // INPUT: 16-bit integers of full scale SSIM_FULL
 #define INPUT_FLOAT 1 // or floats in [0, 1]
 #define WINDOW_REGISTERS 0
@@ -41,7 +41,7 @@ constexpr int MAP_WIDTH = WIDTH / STRIDE, MAP_HEIGHT = HEIGHT / STRIDE;
 constexpr int BLOCK = SSIM_BLOCK;
 constexpr int BLOCKS_X = (MAP_WIDTH + BLOCK - 1) / BLOCK, BLOCKS_Y = (MAP_HEIGHT + BLOCK - 1) / BLOCK;
 // Pixels of a piece: what is summed before the last block adds up.
-constexpr int PIECE_X = WINDOW == WINDOW_TENSOR ? 32 : 4, PIECE_Y = ROWS < BLOCK ? ROWS : BLOCK;
+constexpr int PIECE_X = WINDOW == WINDOW_TENSOR ? TILE_X : 4, PIECE_Y = ROWS < BLOCK ? ROWS : BLOCK;
 constexpr int PIECES_X = (MAP_WIDTH + PIECE_X - 1) / PIECE_X, PIECES_Y = (MAP_HEIGHT + PIECE_Y - 1) / PIECE_Y;
 static_assert(BLOCK % PIECE_X == 0 && BLOCK % PIECE_Y == 0 && ROWS % PIECE_Y == 0,
               "blocks and strips consist of complete pieces");

@@ -1,20 +1,22 @@
-// SSIM of `ssim.cu` on tensor cores: a warp slides down 32 columns by 8 rows at a time. Rows are fetched into a ring in
-// shared memory ahead of their use.
+// SSIM of `ssim.cu` on tensor cores: a warp slides down TILE_X columns by 8 rows at a time. Rows are fetched into a
+// ring in shared memory ahead of their use.
 #pragma once
 
-constexpr int RESIDENT_THREADS = 384; // of a multiprocessor, at least: as many as can have 168 registers
-constexpr int STAGES = 3;             // of the ring
-// Bytes of an image's row of 48 columns in the ring; of the row of both images, and 32 more, with which lanes read from
-// different banks; and of eight rows.
-constexpr int IMAGE_BYTES = 96, ROW_BYTES = 2 * IMAGE_BYTES + 32, STAGE_BYTES = 8 * ROW_BYTES;
+constexpr int BLOCKS = TILE_X / 16, WORDS = 2 * BLOCKS + 2; // of 16 columns; that a lane reads of an image's row
+// of a multiprocessor, at least: as many as can have 168 registers, and 128
+constexpr int RESIDENT_THREADS = BLOCKS == 1 ? 512 : 384;
+constexpr int STAGES = 3; // of the ring
+// Bytes of an image's row in the ring, with 8 columns more on either side; of the row of both images, and 32 more, with
+// which lanes read from different banks; and of eight rows.
+constexpr int IMAGE_BYTES = 16 * WORDS, ROW_BYTES = 2 * IMAGE_BYTES + 32, STAGE_BYTES = 8 * ROW_BYTES;
 static_assert(HAS_TENSOR && INPUT == INPUT_FIXED && STRIDE == 1 && WIDTH % 8 == 0, "integers in words of eight");
 static_assert(THREADS / 32 * STAGES * STAGE_BYTES <= SHARED_BYTES, "the launch has less shared memory");
 
 __constant__ HalfTaps<Window> HALF_TAPS = HalfTaps<Window>();
 
-// Moments of p, q and their squares: 32 columns x 8 rows a warp.
+// Moments of p, q and their squares: TILE_X columns x 8 rows a warp.
 struct Tile {
-  MatrixC moment[4][2];
+  MatrixC moment[4][BLOCKS];
 };
 
 // The bytes of two 16-bit lanes as halves: 1024 more than the upper ones, and 4 more than the lower ones over 256. They
@@ -29,17 +31,17 @@ DEVICE Bytes bytes_of(u32 lanes, u32 exponents) {
 
 // The rows that are being added up, of a warp.
 struct Strip {
-  const Bands bands;
+  const Bands<BLOCKS> bands;
   const u32 exponents; // 0x6444
   Tile above, same;    // the rows above those that are added next, and the rows at their place
 
   // Adds a moment of eight rows: its words, and with HAS_REST what these lack.
-  template <bool HAS_REST> DEVICE void add(int m, const u32 (&words)[6], const u32 (&rest)[6], Tile &complete) {
-    MatrixC mean[2] = {};
+  template <bool HAS_REST> DEVICE void add(int m, const u32 (&words)[WORDS], const u32 (&rest)[WORDS], Tile &complete) {
+    MatrixC mean[BLOCKS] = {};
     if (HAS_REST) convolve_x(bands, rest, mean);
     convolve_x(bands, words, mean);
 #pragma unroll
-    for (int b = 0; b < 2; b++)
+    for (int b = 0; b < BLOCKS; b++)
       complete.moment[m][b] =
           convolve_y(bands, mean[b], above.moment[m][b], same.moment[m][b], m == 2 ? V_OFFSET : 0.0f);
   }
@@ -47,11 +49,11 @@ struct Strip {
   // Adds eight rows of both images; returns the tile above, which they complete. p less P_CENTER = high + low is
   // represented by two halves, as a rounded one would enter the variance v by its error's covariance with p. So are the
   // squares: high^2 and q^2, rounded, and what is missing to p^2 and q^2, whose bits the center saves.
-  DEVICE Tile add_rows(const u32 (&x)[6], const u32 (&y)[6]) {
+  DEVICE Tile add_rows(const u32 (&x)[WORDS], const u32 (&y)[WORDS]) {
     Tile complete;
-    u32 value[6], rest[6], square[6], square_rest[6];
+    u32 value[WORDS], rest[WORDS], square[WORDS], square_rest[WORDS];
 #pragma unroll
-    for (int k = 0; k < 6; k++) {
+    for (int k = 0; k < WORDS; k++) {
       const Bytes sum = bytes_of(x[k] + y[k], exponents); // lanes up to 2 SSIM_FULL do not carry
       value[k] = half2_sub(sum.high, 0x64806480u);        // 1024 + 128
       rest[k] = half2_sub(sum.low, 0x44804480u);          // 4 + 1/2
@@ -62,7 +64,7 @@ struct Strip {
     add<true>(0, value, rest, complete);
     add<true>(2, square, square_rest, complete);
 #pragma unroll
-    for (int k = 0; k < 6; k++) {
+    for (int k = 0; k < WORDS; k++) {
       const Bytes difference = bytes_of(x[k] - y[k] + 0x80008000u, exponents);
       value[k] = half2_add(half2_sub(difference.high, 0x64846484u), difference.low); // 1024 + 128 + 4
       square[k] = half2_mul(value[k], value[k]);
@@ -74,20 +76,20 @@ struct Strip {
   }
 };
 
-// A row of a stage has twelve pieces of eight columns, six of each image. A lane fetches every fourth one of every
+// A row of a stage consists of pieces of eight columns, WORDS of each image. A lane fetches every fourth one of every
 // eighth row, and reads the words of its four columns of each block of the same row.
 struct RowReader {
-  const u8 *source[3]; // of the lane's pieces, in the images' first row
-  u8 *target, *words;  // in the stage of the next fetch, and of the next read
-  int next_row;        // of the next fetch
-  int stage, step;     // of the next read; bytes from the stage before to it
+  const u8 *source[BLOCKS + 1]; // of the lane's pieces, in the images' first row
+  u8 *target, *words;           // in the stage of the next fetch, and of the next read
+  int next_row;                 // of the next fetch
+  int stage, step;              // of the next read; bytes from the stage before to it
 
   DEVICE RowReader(const u8 *first, const u8 *second, u8 *ring, int x, int y, int lane) {
     const int g = lane >> 2, t = lane & 3;
 #pragma unroll
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k <= BLOCKS; k++) {
       const int piece = 4 * k + t;
-      source[k] = (piece < 6 ? first : second) + 2 * column_of<WIDTH>(x - 8 + 8 * (piece % 6));
+      source[k] = (piece < WORDS ? first : second) + 2 * column_of<WIDTH>(x - 8 + 8 * (piece % WORDS));
     }
     target = ring + g * ROW_BYTES + 16 * t;
     words = ring + g * ROW_BYTES + 8 * t;
@@ -101,18 +103,18 @@ struct RowReader {
   DEVICE void fetch(bool is_wanted) {
     const u32 offset = (u32)(mirrored<MAP_HEIGHT>(next_row) * (2 * WIDTH));
 #pragma unroll
-    for (int k = 0; k < 3; k++)
+    for (int k = 0; k <= BLOCKS; k++)
       if (is_wanted) async_copy16(target + 64 * k, source[k] + offset);
     next_row += 8;
     async_commit();
   }
 
   // Reads the oldest stage, and fetches the one that was read before it.
-  DEVICE void read(u32 (&first)[6], u32 (&second)[6], bool is_fetch_wanted) {
+  DEVICE void read(u32 (&first)[WORDS], u32 (&second)[WORDS], bool is_fetch_wanted) {
     async_wait<STAGES - 2>();
     sync_warp(); // lanes read what others have fetched, and no longer read the stage that is fetched
 #pragma unroll
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k <= BLOCKS; k++) {
       const uint2 x = *(const uint2 *)(words + 32 * k), y = *(const uint2 *)(words + 32 * k + IMAGE_BYTES);
       first[2 * k] = x.x, first[2 * k + 1] = x.y;
       second[2 * k] = y.x, second[2 * k + 1] = y.y;
@@ -125,7 +127,7 @@ struct RowReader {
   }
 };
 
-// Where a lane stores: two columns of two rows of both blocks of each tile.
+// Where a lane stores: two columns of two rows of every block of each tile.
 struct MapWriter {
   u8 *out;
   int row, column; // of the map, the lane's first ones
@@ -134,8 +136,8 @@ struct MapWriter {
 
   DEVICE void store(const Tile &tile, bool is_complete) {
 #pragma unroll
-    for (int b = 0; b < 2; b++) {
-      const bool is_inside = is_complete && (MAP_WIDTH % 32 == 0 || column + 16 * b < MAP_WIDTH);
+    for (int b = 0; b < BLOCKS; b++) {
+      const bool is_inside = is_complete && (MAP_WIDTH % TILE_X == 0 || column + 16 * b < MAP_WIDTH);
       float found[4]; // (column, row): (0, 0), (0, 1), (1, 0), (1, 1)
 #pragma unroll
       for (int i = 0; i < 4; i++)
@@ -167,9 +169,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_THREADS / THREADS
   launch_dependents();
   constexpr int WARPS = THREADS / 32, ACROSS = (PIECES_X + WARPS - 1) / WARPS;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane >> 2, t = lane & 3;
-  const int x0 = 32 * ((int)(blockIdx.x % ACROSS) * WARPS + warp), y0 = (int)(blockIdx.x / ACROSS) * ROWS;
+  const int x0 = TILE_X * ((int)(blockIdx.x % ACROSS) * WARPS + warp), y0 = (int)(blockIdx.x / ACROSS) * ROWS;
   if (x0 < MAP_WIDTH) {
-    Strip strip = {make_bands<Window, WIDTH>(HALF_TAPS, x0, lane, threadIdx.y), 0x6444 + threadIdx.y};
+    Strip strip = {make_bands<Window, WIDTH, BLOCKS>(HALF_TAPS, x0, lane, threadIdx.y), 0x6444 + threadIdx.y};
     grid_dependency_wait();
     const int tiles = (min(ROWS, MAP_HEIGHT - y0) + 7) / 8;
     const u8 *first = task.first + blockIdx.z * task.first_stride;
@@ -181,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_THREADS / THREADS
                         MASKED ? task.mask + row * MAP_WIDTH + column : nullptr};
     float *pieces = task.pieces + (blockIdx.z * PIECES_Y + y0 / PIECE_Y) * (size_t)PIECES_X + x0 / PIECE_X;
     auto step = [&](int k) { // adds the rows of tile k - 1, and completes tile k - 2
-      u32 x[6], y[6];
+      u32 x[WORDS], y[WORDS];
       reader.read(x, y, k + STAGES - 1 < tiles + 2);
       writer.store(strip.add_rows(x, y), k >= 2);
       // a piece is complete

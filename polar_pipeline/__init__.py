@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from polar_pipeline.sensor.frames import FrameError, RawFrame
     from polar_pipeline.sensor.mosaic import SENSORS, Sensor
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 __all__ = ["PRODUCTS", "SENSORS", "FrameError", "Pipeline", "RawFrame", "Result", "Sensor"]
 

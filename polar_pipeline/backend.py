@@ -1,16 +1,15 @@
-"""Interface and results of the backends, and the reused arrays of their results."""
+"""What every backend returns, and the arrays that its results come in."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from typing import Callable, Dict, List, Optional, Protocol, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 from weakref import WeakValueDictionary
 
 import numpy as np
 
+from polar_pipeline._util.text import quoted
 from polar_pipeline.coefficients import SSIM_BLOCK
-from polar_pipeline.sensor.frames import Frame
 
 #: Unused arrays that are kept per shape and type, and bytes of all from which those of former shapes are released.
 _KEPT, _KEPT_BYTES = 16, 512 << 20
@@ -23,85 +22,46 @@ _ALIGNMENT = 64
 _BLOCKS: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
 
 
-@dataclass(frozen=True)
-class Output:
-    """The results of one frame.
+class Result(Mapping[str, np.ndarray]):
+    """The products of one frame: a mapping from product name to array.
 
     Attributes:
-        products: Arrays by product.
-        timings: Seconds per stage, in order: `polarization`, `geometry` where there is one, and `ssim`; on a GPU also
-            `upload` and `download`.
-        invalid: Pixels that are (saturated, dark).
-        blocks: (ceil(h / SSIM_BLOCK), ceil(w / SSIM_BLOCK)) float32, mean of the similarity map over blocks, those at
-            the right and at the bottom partial; NaN with nothing to compare with; None if SSIM is not computed.
+        timings: Seconds per stage, in order: `prepare`, `polarization`, `geometry` where there is one, and `ssim`; on a
+            GPU also `upload` and `download`.
+        invalid: Output pixels that are (saturated, dark): NaN in float polarization images, 0 in 8-bit ones, 255 in
+            those of standard deviations. Dark ones are counted only with a product whose row needs `invalid`.
+        blocks: (rows, columns) float32, mean similarity of the map's blocks of `SSIM_BLOCK` x `SSIM_BLOCK` pixels,
+            those at the right and at the bottom partial; NaN with nothing to compare with; None unless `ssim` or
+            `ssim_map` is a product.
     """
 
-    products: Dict[str, np.ndarray]
-    timings: Dict[str, float]
-    invalid: Tuple[int, int]
-    blocks: Optional[np.ndarray] = None
+    def __init__(
+        self,
+        products: Dict[str, np.ndarray],
+        timings: Dict[str, float],
+        invalid: Tuple[int, int],
+        blocks: Optional[np.ndarray] = None,
+    ) -> None:
+        self._products = products
+        self.timings = timings
+        self.invalid = invalid
+        self.blocks = blocks
 
+    def __getitem__(self, name: str) -> np.ndarray:
+        try:
+            return self._products[name]
+        except KeyError:
+            raise KeyError(f"{quoted(name)} was not asked for; this result has {', '.join(self)}") from None
 
-@dataclass(frozen=True)
-class Ticket:
-    """A frame that a backend has accepted.
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._products)
 
-    Attributes:
-        finish: Waits for the frame, or computes it, and returns its results; see `Backend.result` for its errors.
-    """
+    def __len__(self) -> int:
+        return len(self._products)
 
-    finish: Callable[[], Output]
-
-
-class Backend(Protocol):
-    """Interface of `CpuBackend` and `CudaBackend`, which compute the products of frames."""
-
-    #: Frames that can be in flight: submitted, their result not yet taken.
-    depth: int
-
-    @property
-    def device(self) -> str:
-        """Description of the device; starts with `cpu` or `cuda`."""
-
-    def is_ready(self, frame: Frame) -> bool:
-        """Return whether a frame of this shape and format needs no preparation."""
-
-    def prepare(self, frame: Frame) -> None:
-        """Get ready for frames like this one: on a GPU, compile and load their kernels and allocate their memory.
-
-        Raises:
-            RuntimeError: A kernel does not compile, or the device is too small or was lost.
-        """
-
-    def frame_memory(self, size: int) -> Optional[np.ndarray]:
-        """Return a (size,) uint8 buffer for a frame that is submitted later, or None if any memory will do.
-
-        Its content is free once nothing refers to it. May be called from any thread.
-        """
-
-    def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> Ticket:
-        """Accept a frame, without waiting for its results.
-
-        Args:
-            frame: The mosaic.
-            reference: (h, w) float32 that SSIM compares S0/2 with, in mode `reference`.
-
-        Raises:
-            RuntimeError: As `prepare`; or `depth` frames are in flight.
-        """
-
-    def result(self, ticket: Ticket) -> Output:
-        """Wait for a frame's results; frames come back in the order in which they were submitted.
-
-        Raises:
-            RuntimeError: The device was lost, the result was taken before, or the backend is closed.
-        """
-
-    def reset(self) -> None:
-        """Forget the previous frame (SSIM mode `temporal`)."""
-
-    def close(self) -> None:
-        """Release everything but the results that are still in use; safe to call twice."""
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in self.items())
+        return f"Result({shapes})"
 
 
 def block_pixels(height: int, width: int) -> np.ndarray:

@@ -1,20 +1,21 @@
-"""ROS messages as serialized bytes: the only module that knows CDR, through the `rosbags` library. Imports no ROS.
+"""ROS messages as serialized bytes: images, their lens calibrations, numbers and diagnostics. Imports no ROS.
 
 The node reads and writes serialized messages, because a typed rclpy message of a 5 MB image costs nine times as much
-per hop (`docs/decisions.md`). Stamps are nanoseconds.
+per hop (`docs/decisions.md`). Replay reads the same bytes where ROS is not installed. Stamps are nanoseconds.
 """
 
 from __future__ import annotations
 
 import struct
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Optional, Tuple, Union
+from typing import Dict, Iterator, Optional, Sequence, Tuple, cast
 
 import numpy as np
-from rosbags.serde import SerdeError
-from rosbags.typesys import Stores, get_typestore
 
+from polar_pipeline._util.cdr import Cdr as Cdr
+from polar_pipeline._util.cdr import CdrReader, CdrWriter
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.backend import prepend_header
 from polar_pipeline.geometry import CameraNumbers, Geometry, LensCalibration, make_lens, of_the_frame, of_the_output
@@ -30,22 +31,11 @@ from polar_pipeline.topics import FLOAT32 as FLOAT32
 from polar_pipeline.topics import IMAGE as IMAGE
 from polar_pipeline.topics import image_encoding
 
-if TYPE_CHECKING:
-    from rosbags.typesys.store import Typestore
-
-#: Bytes of a serialized message.
-Cdr = Union[bytes, bytearray, memoryview]
-#: A message object of rosbags, whose classes are made at run time from message definitions.
-RosMessage = Any
-
 #: Limits: characters of a name in a header or a lens calibration, numbers in a lens calibration, and characters of a
 #: value in a diagnostic. Every output would carry longer ones.
 MAX_NAME, MAX_COEFFICIENTS, MAX_VALUE = 1024, 100, 1024
 #: The last stamp that a message's header can hold.
 _LAST_STAMP = (1 << 31) * 1_000_000_000 - 1
-
-#: What the library raises for malformed bytes; it checks some lengths and trusts others.
-_MALFORMED = (SerdeError, struct.error, ValueError, IndexError, AssertionError, TypeError, OverflowError, MemoryError)
 
 
 @dataclass(frozen=True)
@@ -63,6 +53,40 @@ class ImageMessage:
 
 
 @dataclass(frozen=True)
+class CompressedMessage:
+    """A `sensor_msgs/CompressedImage`; `data` is a view of the message's bytes."""
+
+    stamp_ns: int
+    frame_id: str
+    format: str
+    data: np.ndarray
+
+
+@dataclass(frozen=True)
+class CameraInfo:
+    """A `sensor_msgs/CameraInfo`.
+
+    Attributes:
+        k: (9,) float64; `d`, `r` and `p` are (n,), (9,) and (12,).
+        binning: Along x and y.
+        region: Offset along x and y, height and width of the region of interest; 0 and 0 for the complete frame.
+    """
+
+    stamp_ns: int
+    frame_id: str
+    height: int
+    width: int
+    distortion_model: str
+    d: np.ndarray
+    k: np.ndarray
+    r: np.ndarray
+    p: np.ndarray
+    binning: Tuple[int, int] = (0, 0)
+    region: Tuple[int, int, int, int] = (0, 0, 0, 0)
+    do_rectify: bool = False
+
+
+@dataclass(frozen=True)
 class Status:
     """One `diagnostic_msgs/DiagnosticStatus`; levels are 0 OK, 1 WARN, 2 ERROR, 3 STALE."""
 
@@ -71,27 +95,6 @@ class Status:
     message: str
     hardware_id: str
     values: Dict[str, str]
-
-
-@lru_cache(maxsize=1)
-def typestore() -> Typestore:
-    """Return the message definitions; those used here are the same in every ROS 2 release."""
-    return get_typestore(Stores.ROS2_HUMBLE)
-
-
-def _new(name: str, *values: Any) -> RosMessage:
-    """Create a message from the values of its fields."""
-    return typestore().types[name](*values)
-
-
-def _header(stamp_ns: int, frame_id: str) -> RosMessage:
-    seconds, nanoseconds = divmod(stamp_ns, 1_000_000_000)
-    return _new("std_msgs/msg/Header", _new("builtin_interfaces/msg/Time", seconds, nanoseconds), frame_id)
-
-
-def stamp_of(message: RosMessage) -> int:
-    """Return the header's stamp of a message in nanoseconds."""
-    return int(message.header.stamp.sec) * 1_000_000_000 + int(message.header.stamp.nanosec)
 
 
 def stamp_within_range(stamp_ns: int) -> int:
@@ -112,39 +115,46 @@ def _stamp_layout(cdr: Cdr) -> struct.Struct:
     return struct.Struct("<iI" if bytes(cdr[1:2]) == b"\1" else ">iI")
 
 
-def encode(message: RosMessage, name: str) -> memoryview:
-    """Encode a message as little-endian CDR bytes."""
-    return memoryview(typestore().serialize_cdr(message, name))
-
-
-def decode(cdr: Cdr, name: str) -> RosMessage:
-    """Decode CDR bytes to a message.
+@contextmanager
+def _reading(cdr: Cdr, name: str) -> Iterator[CdrReader]:
+    """Provide a reader of a serialized message, and check that its fields end with the message.
 
     Raises:
-        FrameError: The bytes are no such message (cause `cdr`).
+        FrameError: The bytes are not such a message (cause `cdr`).
     """
-    store = typestore()
     try:
-        message = store.deserialize_cdr(memoryview(cdr), name)  # a slice of bytes would be a copy
-        size = 4 + store.get_msgdef(name).getsize_cdr(0, message, store)
-    except _MALFORMED as err:
-        raise FrameError("cdr", f"{len(cdr)} bytes are no {name}: {type(err).__name__} {printable(str(err))}") from err
-    # rosbags 0.9, the last for Python 3.8, takes other encodings for CDR, and lengths above 2^31 for negative
-    if bytes(cdr[:2]) not in (b"\0\0", b"\0\1") or not size <= len(cdr) < size + 4:
-        raise FrameError("cdr", f"{len(cdr)} bytes are no {name}")
-    return message
+        reader = CdrReader(cdr)
+        yield reader
+        reader.end()
+    except ValueError as err:
+        raise FrameError("cdr", f"{len(cdr)} bytes are not a {name}: {printable(str(err))}") from err
 
 
-def from_ros1(data: Union[bytes, memoryview], name: str) -> memoryview:
-    """Convert a serialized ROS 1 message to CDR bytes.
+def _read_header(reader: CdrReader) -> Tuple[int, str]:
+    """Read the stamp and the frame_id of a `std_msgs/Header`."""
+    seconds, nanoseconds = reader.number("i4"), reader.number("u4")
+    return seconds * 1_000_000_000 + nanoseconds, reader.text()
+
+
+def _begin(stamp_ns: int, frame_id: str) -> CdrWriter:
+    """Begin a message with a `std_msgs/Header`."""
+    writer = CdrWriter()
+    writer.numbers("iI", *divmod(stamp_ns, 1_000_000_000))
+    writer.text(frame_id)
+    return writer
+
+
+def _check_header(cdr: Cdr, frame_id: str) -> None:
+    """Refuse a header that cannot be copied into outgoing messages.
 
     Raises:
-        FrameError: The bytes are no such message (cause `cdr`).
+        FrameError: Its nanoseconds are a second or more, or its frame_id is too long (cause `cdr`).
     """
-    try:
-        return memoryview(typestore().ros1_to_cdr(data, name))
-    except _MALFORMED as err:
-        raise FrameError("cdr", f"{len(data)} bytes are no ROS 1 {name}: {printable(str(err))}") from err
+    _, nanoseconds = _stamp_layout(cdr).unpack_from(cdr, 4)
+    if nanoseconds >= 1_000_000_000:
+        raise FrameError("cdr", f"nanoseconds of a stamp must be below 1000000000, got {nanoseconds}")
+    if len(frame_id) > MAX_NAME:
+        raise FrameError("cdr", f"a frame_id must have at most {MAX_NAME} characters, got {len(frame_id)}")
 
 
 def restamp(cdr: Cdr, stamp_ns: int) -> bytes:
@@ -168,24 +178,32 @@ def decode_image(cdr: Cdr) -> ImageMessage:
     """Decode a serialized `sensor_msgs/Image`.
 
     Raises:
-        FrameError: The bytes are not an image message, or its header is impossible (cause `cdr`).
+        FrameError: The bytes are not such a message, or its header is impossible (cause `cdr`).
     """
-    message = decode(cdr, IMAGE)
-    check_header(message.header)
-    fields = message.height, message.width, message.encoding, bool(message.is_bigendian), message.step, message.data
-    return ImageMessage(stamp_of(message), message.header.frame_id, *fields)
+    with _reading(cdr, IMAGE) as reader:
+        image = ImageMessage(
+            *_read_header(reader),
+            height=reader.number("u4"),
+            width=reader.number("u4"),
+            encoding=reader.text(),
+            is_bigendian=bool(reader.number("u1")),
+            step=reader.number("u4"),
+            data=reader.sequence("u1"),
+        )
+    _check_header(cdr, image.frame_id)
+    return image
 
 
-def check_header(header: RosMessage) -> None:
-    """Refuse a header that cannot be copied into outgoing messages.
+def decode_compressed(cdr: Cdr) -> CompressedMessage:
+    """Decode a serialized `sensor_msgs/CompressedImage`.
 
     Raises:
-        FrameError: The message's nanoseconds are a second or more, or its frame_id is too long (cause `cdr`).
+        FrameError: The bytes are not such a message, or its header is impossible (cause `cdr`).
     """
-    if header.stamp.nanosec >= 1_000_000_000:
-        raise FrameError("cdr", f"nanoseconds of a stamp must be below 1000000000, got {header.stamp.nanosec}")
-    if len(header.frame_id) > MAX_NAME:
-        raise FrameError("cdr", f"a frame_id must have at most {MAX_NAME} characters, got {len(header.frame_id)}")
+    with _reading(cdr, COMPRESSED) as reader:
+        image = CompressedMessage(*_read_header(reader), format=reader.text(), data=reader.sequence("u1"))
+    _check_header(cdr, image.frame_id)
+    return image
 
 
 def to_raw(message: ImageMessage, options: Optional[Options] = None) -> Frame:
@@ -226,12 +244,21 @@ def to_array(message: ImageMessage) -> np.ndarray:
     return array if channels == 1 else array.reshape(height, width, channels)
 
 
+def _write_image_head(image: ImageMessage, nbytes: int) -> bytearray:
+    """Serialize an image up to its pixels, which take `nbytes`."""
+    writer = _begin(image.stamp_ns, image.frame_id)
+    writer.numbers("II", image.height, image.width)
+    writer.text(image.encoding)
+    writer.numbers("BII", image.is_bigendian, image.step, nbytes)
+    return writer.data
+
+
 @lru_cache(maxsize=64)
 def _image_head(frame_id: str, encoding: str, size: Tuple[int, int], nbytes: int) -> bytes:
     """Serialize an image of (height, width) up to its pixels, `nbytes` in all, with the stamp 0."""
-    nothing = np.zeros(0, np.uint8)
-    empty = encode(_new(IMAGE, _header(0, frame_id), *size, encoding, 0, nbytes // size[0], nothing), IMAGE)
-    return b"".join((empty[:-4], struct.pack("<I", nbytes)))  # it ends in the number of its bytes
+    step = nbytes // size[0]
+    image = ImageMessage(0, frame_id, *size, encoding, False, step, np.zeros(0, np.uint8))
+    return bytes(_write_image_head(image, nbytes))
 
 
 def encode_image(stamp_ns: int, frame_id: str, encoding: str, array: np.ndarray) -> Cdr:
@@ -246,20 +273,33 @@ def encode_image(stamp_ns: int, frame_id: str, encoding: str, array: np.ndarray)
     return b"".join((head, data.data)) if message is None else message
 
 
-def encode_message(image: ImageMessage) -> memoryview:
+def encode_message(image: ImageMessage) -> bytes:
     """Serialize the fields of a `sensor_msgs/Image` unchanged, the inverse of `decode_image`."""
-    fields = image.height, image.width, image.encoding, int(image.is_bigendian), image.step, image.data
-    return encode(_new(IMAGE, _header(image.stamp_ns, image.frame_id), *fields), IMAGE)
+    return b"".join((_write_image_head(image, image.data.nbytes), image.data.data))
 
 
-def encode_compressed(stamp_ns: int, frame_id: str, fmt: str, data: np.ndarray) -> memoryview:
+def encode_compressed(stamp_ns: int, frame_id: str, fmt: str, data: np.ndarray) -> bytes:
     """Serialize a `sensor_msgs/CompressedImage`; `data` is (N,) uint8."""
-    return encode(_new(COMPRESSED, _header(stamp_ns, frame_id), fmt, data), COMPRESSED)
+    writer = _begin(stamp_ns, frame_id)
+    writer.text(fmt)
+    writer.numbers("I", data.size)
+    return b"".join((writer.data, data.data))
 
 
-def encode_float32(value: float) -> memoryview:
+def encode_float32(value: float) -> bytes:
     """Serialize a `std_msgs/Float32`."""
-    return encode(_new(FLOAT32, float(value)), FLOAT32)
+    return struct.pack("<4sf", b"\0\1\0\0", value)
+
+
+def decode_float32(cdr: Cdr) -> np.float32:
+    """Decode the number in a serialized `std_msgs/Float32`.
+
+    Raises:
+        FrameError: The bytes are not such a message (cause `cdr`).
+    """
+    with _reading(cdr, FLOAT32) as reader:
+        (value,) = reader.numbers("f4", 1).astype(np.float32)
+    return np.float32(value)
 
 
 def product_message(name: str, array: np.ndarray, stamp_ns: int, frame_id: str) -> Tuple[str, Cdr]:
@@ -273,13 +313,21 @@ def product_message(name: str, array: np.ndarray, stamp_ns: int, frame_id: str) 
 # --------------------------------------------------------------------------------------------------------- camera info
 
 
-def decode_camera_info(cdr: Cdr) -> RosMessage:
-    """Decode a serialized `sensor_msgs/CameraInfo` to the library's message object.
+def decode_camera_info(cdr: Cdr) -> CameraInfo:
+    """Decode a serialized `sensor_msgs/CameraInfo`.
 
     Raises:
-        FrameError: The bytes are not a camera info, or its numbers exceed the limits (cause `cdr`).
+        FrameError: The bytes are not such a message, or its numbers exceed the limits (cause `cdr`).
     """
-    info = decode(cdr, CAMERA_INFO)
+    with _reading(cdr, CAMERA_INFO) as reader:
+        stamp_ns, frame_id = _read_header(reader)
+        height, width, model = reader.number("u4"), reader.number("u4"), reader.text()
+        d = reader.sequence("f8")
+        k, r, p = (reader.numbers("f8", count) for count in (9, 9, 12))
+        binning = reader.number("u4"), reader.number("u4")
+        region = reader.number("u4"), reader.number("u4"), reader.number("u4"), reader.number("u4")
+        do_rectify = bool(reader.number("u1"))
+    info = CameraInfo(stamp_ns, frame_id, height, width, model, d, k, r, p, binning, region, do_rectify)
     if len(info.distortion_model) > MAX_NAME or len(info.d) > MAX_COEFFICIENTS:
         raise FrameError(
             "cdr",
@@ -289,29 +337,35 @@ def decode_camera_info(cdr: Cdr) -> RosMessage:
     return info
 
 
-def encode_camera_info(info: RosMessage, stamp_ns: int, frame_id: str) -> memoryview:
+def encode_camera_info(info: CameraInfo, stamp_ns: int, frame_id: str) -> bytearray:
     """Serialize a `sensor_msgs/CameraInfo` with another stamp and frame."""
-    values = {name: getattr(info, name) for name in info.__dataclass_fields__ if not name.startswith("__")}
-    values["header"] = _header(stamp_ns, frame_id)
-    return encode(typestore().types[CAMERA_INFO](**values), CAMERA_INFO)
+    writer = _begin(stamp_ns, frame_id)
+    writer.numbers("II", info.height, info.width)
+    writer.text(info.distortion_model)
+    writer.sequence(info.d)
+    for matrix in (info.k, info.r, info.p):
+        writer.array(matrix)
+    writer.numbers("IIIIII?", *info.binning, *info.region, info.do_rectify)
+    return writer.data
 
 
-def camera_numbers(info: RosMessage) -> CameraNumbers:
+def camera_numbers(info: CameraInfo) -> CameraNumbers:
     """Return the calibration of the frame of a `sensor_msgs/CameraInfo`, binned and cut as the message says."""
     shapes = {"k": (3, 3), "d": (-1,), "r": (3, 3), "p": (3, 4)}
     arrays = (np.array(getattr(info, name), np.float64).reshape(shape) for name, shape in shapes.items())
-    offset = int(info.roi.x_offset), int(info.roi.y_offset)
-    return of_the_frame(CameraNumbers(*arrays), (int(info.binning_x), int(info.binning_y)), offset)
+    return of_the_frame(CameraNumbers(*arrays), info.binning, info.region[:2])
 
 
-def frame_size(info: RosMessage) -> Tuple[int, int]:
+def frame_size(info: CameraInfo) -> Tuple[int, int]:
     """Return (height, width) of the frames of a `sensor_msgs/CameraInfo`; zeros if it does not state them."""
-    is_cut = info.roi.height and info.roi.width
-    height, width = (info.roi.height, info.roi.width) if is_cut else (info.height, info.width)
-    return int(height) // (int(info.binning_y) or 1), int(width) // (int(info.binning_x) or 1)
+    _, _, height, width = info.region
+    if not (height and width):
+        height, width = info.height, info.width
+    binning_x, binning_y = info.binning
+    return height // (binning_y or 1), width // (binning_x or 1)
 
 
-def lens_of(info: RosMessage) -> LensCalibration:
+def lens_of(info: CameraInfo) -> LensCalibration:
     """Return the lens calibration in a `sensor_msgs/CameraInfo`.
 
     Raises:
@@ -325,7 +379,9 @@ def lens_of(info: RosMessage) -> LensCalibration:
         raise FrameError("camera_info", str(err)) from err
 
 
-def transform_camera_info(info: RosMessage, geometry: Geometry, source: Tuple[int, int], stride: int = 1) -> RosMessage:
+def transform_camera_info(
+    info: Optional[CameraInfo], geometry: Geometry, source: Tuple[int, int], stride: int = 1
+) -> CameraInfo:
     """Return the lens calibration of an output, without binning and region of interest.
 
     Args:
@@ -337,36 +393,31 @@ def transform_camera_info(info: RosMessage, geometry: Geometry, source: Tuple[in
     Raises:
         FrameError: The calibration cannot be rotated (cause `camera_info`), or no output pixel remains (`output`).
     """
-    if geometry.lens is not None:
-        model, camera = "plumb_bob", geometry.lens.numbers()
+    if info is None or geometry.lens is not None:
+        model, camera = "plumb_bob", cast("LensCalibration", geometry.lens).numbers()
     else:
         model, camera = info.distortion_model, camera_numbers(info)
     try:
         found = of_the_output(camera, model, geometry, source, stride)
     except ValueError as err:
         raise FrameError("camera_info", str(err)) from err
-    size = (side // stride for side in geometry.output_size(source))
-    roi = _new("sensor_msgs/msg/RegionOfInterest", 0, 0, 0, 0, False)
+    height, width = (side // stride for side in geometry.output_size(source))
     k, d, r, p = (matrix.reshape(-1) for matrix in found)
-    return _new(CAMERA_INFO, _header(0, ""), *size, model, d, k, r, p, 0, 0, roi)
+    return CameraInfo(0, "", height, width, model, d, k, r, p)
 
 
 # --------------------------------------------------------------------------------------------------------- diagnostics
 
 
-def encode_diagnostics(stamp_ns: int, statuses: Iterable[Status]) -> memoryview:
+def encode_diagnostics(stamp_ns: int, statuses: Sequence[Status]) -> bytearray:
     """Serialize a `diagnostic_msgs/DiagnosticArray`; texts are shortened to `MAX_VALUE` printable characters."""
-
-    def show(text: str) -> str:
-        return printable(text, MAX_VALUE)
-
-    rows = [
-        _new(
-            "diagnostic_msgs/msg/DiagnosticStatus",
-            status.level,
-            *(show(text) for text in (status.name, status.message, status.hardware_id)),
-            [_new("diagnostic_msgs/msg/KeyValue", show(key), show(value)) for key, value in status.values.items()],
-        )
-        for status in statuses
-    ]
-    return encode(_new(DIAGNOSTICS, _header(stamp_ns, ""), rows), DIAGNOSTICS)
+    writer = _begin(stamp_ns, "")
+    writer.numbers("I", len(statuses))
+    for status in statuses:
+        writer.numbers("B", status.level)
+        for text in (status.name, status.message, status.hardware_id):
+            writer.text(printable(text, MAX_VALUE))
+        writer.numbers("I", len(status.values))
+        for text in (text for pair in status.values.items() for text in pair):
+            writer.text(printable(text, MAX_VALUE))
+    return writer.data

@@ -16,7 +16,6 @@ from typing import (
     Dict,
     Iterable,
     Iterator,
-    Mapping,
     Optional,
     Tuple,
     Union,
@@ -29,59 +28,23 @@ import numpy as np
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.use_guard import UseGuard
-from polar_pipeline.backend import Backend, Ticket
+from polar_pipeline.backend import Result
 from polar_pipeline.options import OPTIONS, Accepts, Options
-from polar_pipeline.plan import Plan, make_plan
 from polar_pipeline.reference_image import check_reference_argument
 from polar_pipeline.sensor.frames import Frame, as_frame
 
 if TYPE_CHECKING:
     from typing_extensions import Concatenate, ParamSpec
 
+    from polar_pipeline.cpu.backend import CpuBackend
+    from polar_pipeline.cuda.backend import CudaBackend
+
     _P = ParamSpec("_P")
+
+__all__ = ["Pending", "Pipeline", "Raw", "Result", "backend_problem", "input_frame"]
 
 #: A frame as callers give it: (H, W) uint8 or uint16, or a record that brings its own scale or packing.
 Raw = Union[np.ndarray, Frame]
-
-
-class Result(Mapping[str, np.ndarray]):
-    """The products of one frame: a mapping from product name to array.
-
-    Attributes:
-        timings: Seconds per stage, in the order of the stages.
-        invalid: Output pixels that are (saturated, dark): NaN in float polarization images, 0 in 8-bit ones, 255 in
-            those of standard deviations. Dark ones are counted only with a product whose row needs `invalid`.
-        blocks: (rows, columns) float32, mean similarity of the map's blocks of `SSIM_BLOCK` x `SSIM_BLOCK` pixels; None
-            unless `ssim` or `ssim_map` is a product.
-    """
-
-    def __init__(
-        self,
-        products: Dict[str, np.ndarray],
-        timings: Dict[str, float],
-        invalid: Tuple[int, int],
-        blocks: Optional[np.ndarray] = None,
-    ) -> None:
-        self._products = products
-        self.timings = timings
-        self.invalid = invalid
-        self.blocks = blocks
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        try:
-            return self._products[name]
-        except KeyError:
-            raise KeyError(f"{quoted(name)} was not asked for; this result has {', '.join(self)}") from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._products)
-
-    def __len__(self) -> int:
-        return len(self._products)
-
-    def __repr__(self) -> str:
-        shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in self.items())
-        return f"Result({shapes})"
 
 
 @dataclass(frozen=True)
@@ -89,11 +52,11 @@ class Pending:
     """A frame that was submitted and whose result was not taken yet.
 
     Attributes:
-        ticket: What the backend returned for the frame.
+        finish: Waits for the frame on a GPU, or computes it on the CPU, and returns its results.
         seconds: Time spent before it was submitted.
     """
 
-    ticket: Ticket
+    finish: Callable[[], Result]
     seconds: float
 
 
@@ -139,8 +102,7 @@ class Pipeline:
     def __init__(self, *first: Any, **others: Any) -> None:
         self.options = Options(*first, **others)
         self._guard = UseGuard()
-        self.plan = make_plan(self.options.products)
-        self._backend = _make_backend(self.plan, self.options)
+        self._backend = _make_backend(self.options)
 
     def __enter__(self) -> Pipeline:
         return self
@@ -261,8 +223,9 @@ class Pipeline:
             RuntimeError: On a GPU, its result was taken before. Or as for a call.
         """
         with self._guard.exclusive():
-            output = self._backend.result(pending.ticket)
-        return Result(output.products, {"prepare": pending.seconds, **output.timings}, output.invalid, output.blocks)
+            result = pending.finish()
+        result.timings = {"prepare": pending.seconds, **result.timings}
+        return result
 
     def debug(self, raw: Raw) -> Dict[str, np.ndarray]:
         """Compute diagnostic images of a frame by name; slow, and the same for every backend.
@@ -307,8 +270,8 @@ def input_frame(raw: Raw, options: Options) -> Frame:
     return frame
 
 
-def _make_backend(plan: Plan, options: Options) -> Backend:
-    """Create the backend that the options name; for `auto` CUDA if it works here.
+def _make_backend(options: Options) -> Union[CpuBackend, CudaBackend]:
+    """The backend that the options name; for `auto` CUDA if it works here.
 
     Raises:
         RuntimeError: CUDA was asked for and cannot work here.
@@ -329,7 +292,7 @@ def _make_backend(plan: Plan, options: Options) -> Backend:
         )
     from polar_pipeline.cpu.backend import CpuBackend
 
-    return CpuBackend(plan, options, options.threads)
+    return CpuBackend(options, options.threads)
 
 
 def backend_problem(name: str) -> Optional[str]:

@@ -82,6 +82,11 @@ class Product:
         return self.unit == _SCALE and "invalid" not in self.needs
 
     @property
+    def is_value(self) -> bool:
+        """Whether it is one value of a pixel's polarization, which invalid pixels lack; AoLP, which wraps, is not."""
+        return "invalid" in self.needs and self.channels == (1, 1) and not self.wraps
+
+    @property
     def wraps(self) -> bool:
         """Whether the largest value means the smallest, as of angles."""
         return self.values[1] == math.pi
@@ -264,10 +269,15 @@ def _computed_from(*values: str) -> Tuple[str, ...]:
 
 #: Products that are components of the light.
 COMPONENT_PRODUCTS = tuple(row.name for row in _COMPONENTS)
+#: Products that are one value of a pixel's polarization: what `polarization_value` in `kernels/formulas.h` computes, in
+#: its order.
+VALUE_PRODUCTS = tuple(row.name for row in _TABLE if row.is_value)
 #: Products of light, which show what was measured at invalid pixels too.
 LIGHT_PRODUCTS = tuple(row.name for row in _TABLE if row.is_light)
 #: Products that are computed from the noise of raw pixels.
 NOISE_PRODUCTS = _computed_from("noise")
+#: Products that depend on which pixels are dark.
+DARK_PRODUCTS = _computed_from("invalid")
 #: Products that compare two images.
 SSIM_PRODUCTS = _computed_from("ssim_pair")
 #: The products that replay and the tools compute by default: what viewers usually show.

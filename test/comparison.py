@@ -13,8 +13,7 @@ import numpy as np
 
 from polar_pipeline import Pipeline, RawFrame, reference
 from polar_pipeline.options import Options
-from polar_pipeline.plan import make_plan
-from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, invalid_level, level_scale
+from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, VALUE_PRODUCTS, invalid_level, level_scale
 
 #: Where S0 is this close to `min_intensity`, pixels may count as dark or not: in half, in float.
 DARK_BAND = {True: 1e-3, False: 1e-5}
@@ -50,7 +49,7 @@ def run_reference(frame: Any, options: Options, other: Optional[np.ndarray] = No
     seen, correction = frame.unpack(), options.correction(frame.shape)
     if correction is not None:
         seen = correction.replace_defects(seen)
-    return reference.run(seen, options.read_out(frame.shape), make_plan(options.products), options, other)
+    return reference.run(seen, options, other)
 
 
 def problems_of(
@@ -105,8 +104,6 @@ def problems_of(
         if name.startswith("ssim"):
             bound = SSIM_HALF_BOUND if options.precision == "fp16" else SSIM_BOUND
             bound = max(bound, SSIM_GEOMETRY_BOUND * has_geometry)
-        elif name == "dolp":
-            fair, bound = lit, DOLP_BOUND / (s0.clip(0.1) if has_geometry else 1)
         elif is_angle:
             fair, bound = clear, AOLP_BOUND
             if has_geometry:
@@ -117,6 +114,8 @@ def problems_of(
                     bound = np.deg2rad(0.2) + 0.05 / degree.clip(0.05) * np.nan_to_num(want)
         elif name == "dolp_sigma":
             fair, bound = lit, LIGHT_BOUND[half]
+        elif PRODUCTS[name].is_value:
+            fair, bound = lit, DOLP_BOUND / (s0.clip(0.1) if has_geometry else 1)
         elif is_color:
             fair, bound = np.broadcast_to((lit if name == "dolp_color" else clear)[..., np.newaxis], want.shape), 0.0
         elif name == "stokes":
@@ -125,7 +124,7 @@ def problems_of(
         apart = np.zeros(want.shape, bool)
         if dtype == "float32":
             apart = (np.isnan(got) != is_missing) & fair
-        elif name in ("dolp", "aolp", *NOISE_PRODUCTS):
+        elif name in ("aolp", *VALUE_PRODUCTS):
             apart = (image != invalid_level(name, dtype)) & is_missing & fair
         if apart.sum() > strays * apart.size * has_geometry:
             wrong.append(f"{name}: {apart.sum()} of {apart.size} pixels are invalid on one side only")

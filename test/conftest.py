@@ -23,7 +23,8 @@ from polar_pipeline.pipeline import backend_problem
 os.environ["POLAR_PIPELINE_TUNED"] = os.devnull
 #: No test depends on the speed of the machine, nor on chance: the same examples in every run. Others are found with
 #: `pytest --hypothesis-profile random`.
-settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=1000)
+_CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+settings.register_profile("random", deadline=None, suppress_health_check=_CHECKS, max_examples=1000)
 settings.register_profile("same examples", settings.get_profile("random"), max_examples=examples(100), derandomize=True)
 settings.load_profile("same examples")
 
@@ -72,10 +73,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item
 
 #: Files that take longest, which start first: of several processes none is left with one at the end.
 LONGEST_FILES = (
-    *("test_kernels.py", "test_ssim_kernel.py", "test_sanitizers.py", "test_drill.py"),
-    *("test_lifecycle.py", "test_attack.py", "test_backend.py", "test_bench.py", "test_node.py", "test_start.py"),
+    *("test_kernels.py", "test_drill.py", "test_attack.py", "test_random_pipelines.py", "test_node.py"),
+    *("test_lifecycle.py", "test_backend.py", "test_bench.py", "test_start.py", "test_ssim_kernel.py"),
     *("test_cpu.py", "test_drill_gpu.py", "test_command.py", "test_fuzz.py", "test_hostile_recordings.py"),
-    *("test_rig.py", "test_cli.py", "test_calibration_of_the_sensor.py", "test_remote.py"),
+    *("test_rig.py", "test_cli.py", "test_remote.py"),
 )
 
 

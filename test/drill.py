@@ -25,7 +25,6 @@ from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple, U
 import numpy as np
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
-from forks import Fork
 from rcl_interfaces.srv import SetParametersAtomically
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSPresetProfiles, QoSProfile, QoSReliabilityPolicy
@@ -129,22 +128,15 @@ class Process:
     Args:
         log: The file.
         command: Arguments of Python.
-        is_forked: Whether it may begin where what the node imports is imported, which saves half of its time; see
-            `forks`. Programs of the package, or this one.
     """
 
-    def __init__(self, log: Path, *command: str, is_forked: bool = False) -> None:
+    def __init__(self, log: Path, *command: str) -> None:
         self.log = log
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-        self._process: Union[Fork, subprocess.Popen[bytes]]
-        if is_forked and sys.platform == "linux":
-            log.write_text("")
-            self._process = Fork(log, environment, command)
-        else:
-            with log.open("w") as stream:
-                self._process = subprocess.Popen(
-                    [sys.executable, *command], stdout=stream, stderr=subprocess.STDOUT, env=environment
-                )
+        with log.open("w") as stream:
+            self._process = subprocess.Popen(
+                [sys.executable, *command], stdout=stream, stderr=subprocess.STDOUT, env=environment
+            )
         self.pid = self._process.pid
 
     @property
@@ -173,10 +165,10 @@ class Process:
         print(f"{self.log.name}, ended with {self._process.returncode}:", self.text, sep="\n")  # for tests that fail
 
 
-def start_node(log: Path, *arguments: str, is_forked: bool = False) -> Process:
+def start_node(log: Path, *arguments: str) -> Process:
     """Start the node on the CPU, with arguments of `--ros-args`; see `Process`."""
     command = ("-m", "polar_pipeline.node", "--ros-args", "-p", "backend:=cpu")
-    return Process(log, *command, *arguments, is_forked=is_forked)
+    return Process(log, *command, *arguments)
 
 
 class Peer:

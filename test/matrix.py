@@ -39,12 +39,17 @@ _KILTED = (
     *("ros-rclpy==9.1.2", "ros-sensor-msgs==5.5.1", "ros-diagnostic-msgs==5.5.1", "ros-std-msgs==5.5.1"),
     *("ros-std-srvs==5.5.1", "ros-rmw-fastrtps-cpp==9.3.3"),
 )
-#: Files that test kernels through a C++ compiler, to which neither Python's version nor ROS matters; and others.
+#: Files to which Python's version does not matter.
 _OTHER_FILES = (
-    *("test_kernels.py", "test_ssim_kernel.py", "test_backend.py", "test_harness.py", "test_sanitizers.py"),
-    *("test_fuzz.py", "test_corpus.py", "test_compile.py"),  # these only try the same code on more inputs
-    *("test_package.py", "test_structure.py", "test_benchmarks.py"),  # these look at sources
+    *("cuda/test_*.py", "cpu/test_[cgr][ae]*.py"),  # compiled kernels; `test_cpu.py` and others run them too
+    *("test_fuzz.py", "test_corpus.py"),  # the same code on more inputs
+    *("test_package.py", "test_structure.py", "test_benchmarks.py"),  # sources
+    *("test_cluster.py", "test_command.py", "test_overview.py"),  # processes of batches
 )
+#: Files of long tests with ROS.
+_LONG_FILES = ("test_bench.py", "test_drill*.py", "test_attack.py")
+#: Beginnings of the names of what the rows do not use.
+_LEFT_OUT = ("nvidia-cuda-", "ruff", "mypy", "vermin", "clang-format")
 #: What storages of S3 are tested with.
 _S3 = ("moto[s3]", "flask", "flask-cors", "s3fs")
 
@@ -116,44 +121,45 @@ def interpreter(version: str) -> str:
     raise SkipError(f"no Python {version} with venv on this machine")
 
 
-def install(python: Path, log: Path, *requirements: str) -> None:
-    """Install packages.
+def install(python: Path, log: Path, *arguments: str) -> None:
+    """Install packages by pip's arguments.
 
     Raises:
         SkipError: They cannot be had.
     """
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    if call([*pip, *requirements], log):
-        raise SkipError(f"pip cannot install {' '.join(requirements)} (see {log.relative_to(ROOT)})")
+    if call([*pip, *arguments], log):
+        raise SkipError(f"pip cannot install {' '.join(arguments)} (see {log.relative_to(ROOT)})")
 
 
-def environment(name: str, version: str, log: Path, *requirements: str) -> Path:
-    """Python of a virtual environment with what the tests need; made again when the packaging changes.
+def requirements() -> List[str]:
+    """What the package and its extra `dev` need, but for compilers and linters, as pip takes it."""
+    code = r"from importlib.metadata import requires; print(*requires('polar_pipeline'), sep='\n')"
+    lines = subprocess.run([str(here()), "-c", code], cwd=str(ROOT), stdout=subprocess.PIPE, text=True, check=True)
+    wanted = [line for line in lines.stdout.splitlines() if " extra == " not in line or line.endswith('"dev"')]
+    plain = [re.sub(r"(;| and) extra == .*", "", line) for line in wanted]
+    return [line for line in plain if not line.startswith(_LEFT_OUT)]
 
-    The package itself is read from the checkout: installed, it would rewrite its metadata beside the sources.
+
+def environment(name: str, version: str, log: Path, *more: str) -> Path:
+    """Python of a virtual environment with what the tests need; made again when that changes.
+
+    The package itself is read from the checkout. Only modules that are used are compiled to bytecode.
 
     Raises:
         SkipError: There is no such Python, or no package index.
     """
-    folder = FOLDER / name
+    folder, needed = FOLDER / name, [*requirements(), *more]
     python, stamp = folder / "bin" / "python", folder / "installed"
-    wanted = "\n".join([(ROOT / "setup.py").read_text(encoding="utf-8"), *requirements])
-    if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == "\n".join(needed):
         return python
     shutil.rmtree(folder, ignore_errors=True)
     base = interpreter(version)
     if call([base, "-m", "venv", folder], log):
         raise SkipError(f"{base} makes no virtual environment (see {log.relative_to(ROOT)})")
     install(python, log, "--upgrade", "pip")
-    with tempfile.TemporaryDirectory() as copy:  # what pip reads to find what the package depends on
-        for name in ("setup.py", "pyproject.toml", "README.md", "package.xml"):
-            shutil.copy2(ROOT / name, copy)  # with the time of change: the kernels of the checkout are not built again
-        for name in ("polar_pipeline", "resource", "kernels"):
-            shutil.copytree(ROOT / name, Path(copy) / name, ignore=shutil.ignore_patterns("__pycache__"))
-        install(python, log, f"{copy}[dev]", *requirements)
-    if call([python, "-m", "pip", "uninstall", "--yes", "--quiet", "polar_pipeline"], log):
-        raise SkipError("pip cannot uninstall the copy of the package")
-    stamp.write_text(wanted, encoding="utf-8")
+    install(python, log, "--no-compile", *needed)
+    stamp.write_text("\n".join(needed), encoding="utf-8")
     return python
 
 
@@ -187,7 +193,7 @@ _TWO_AT_ONCE = ("-n", "2", "--dist", "loadfile")
 
 
 def run_exhaustive(log: Path) -> int:
-    """Products of parameters, and inputs, of which `make test` tries a part; what pip finds for each JetPack."""
+    """More of products of parameters, and of inputs, than `make test` tries; what pip finds for each JetPack."""
     chosen = ["-m", "(exhaustive or scaled) and not gpu and not ros", *without("test_compile.py")]  # rows of their own
     return tests(here(), log, *chosen, POLAR_PIPELINE_MATRIX="1")
 
@@ -197,14 +203,19 @@ def run_library(version: str, log: Path) -> int:
     python = environment(f"python{version}", version, log)
     # batches do not run on robots; the last fsspec for 3.8 does not know what changed on a web server
     batches = ["--ignore=test/batch"] if version == "3.8" else []
-    chosen = without(*_OTHER_FILES)
-    return tests(python, log, "-m", "not gpu and not ros", *chosen, *batches)
+    return tests(python, log, "-m", "not gpu and not ros", *without(*_OTHER_FILES), *batches)
 
 
-def run_ros(version: str, packages: Tuple[str, ...], log: Path) -> int:
-    """Every test with ROS; they mostly wait."""
-    python = environment(log.stem, version, log, *packages)
+def run_jazzy(log: Path) -> int:
+    """Every test with ROS, in all variants; they mostly wait."""
+    python = environment(log.stem, "3.12", log, *_JAZZY)
     return tests(python, log, *_TWO_AT_ONCE, "-m", "ros and not gpu", POLAR_PIPELINE_MATRIX="1")
+
+
+def run_kilted(log: Path) -> int:
+    """The tests with ROS on the newest Python, without the long ones: `make test` runs all of them with Kilted."""
+    python = environment(log.stem, "3.13", log, *_KILTED)
+    return tests(python, log, *_TWO_AT_ONCE, "-m", "ros and not gpu", *without(*_LONG_FILES))
 
 
 def run_s3(log: Path) -> int:
@@ -245,9 +256,9 @@ _SHIPPED = "the kernels of the shipped defaults, sm_72 and sm_87"
 #: longest come first; two that mostly wait are apart.
 LEGS: Dict[str, Tuple[str, Callable[[Path], int]]] = {
     "arm64": ("CPU backend, emulated: QEMU, the distribution's NumPy and OpenCV", run_arm64),
-    "jazzy": ("ROS 2 Jazzy, Python 3.12: every ROS test", partial(run_ros, "3.12", _JAZZY)),
-    "exhaustive": ("whole products of parameters; pip on JetPack 5, 6, 7", run_exhaustive),
-    "kilted": ("ROS 2 Kilted, Python 3.13: every ROS test", partial(run_ros, "3.13", _KILTED)),
+    "jazzy": ("ROS 2 Jazzy, Python 3.12: every ROS test", run_jazzy),
+    "exhaustive": ("more of large products of parameters; pip on JetPack 5, 6, 7", run_exhaustive),
+    "kilted": ("ROS 2 Kilted, Python 3.13: node, rig, streams", run_kilted),
     "python3.10": ("library and tool (JetPack 6)", partial(run_library, "3.10")),
     "python3.8": ("library and tool (JetPack 5)", partial(run_library, "3.8")),
     "nvrtc-11.7": (_SHIPPED, partial(run_nvrtc, "nvidia-cuda-nvrtc-cu11==11.7.99")),

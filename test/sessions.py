@@ -6,11 +6,10 @@ from typing import Dict, Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline.calibrate.estimate import CalibrationResult, SessionFacts, calibrate
+from polar_pipeline.calibrate.estimate import CalibrationResult, calibrate
+from polar_pipeline.calibrate.simulation import Bench, SimulatedSensor, synthetic_session
 from polar_pipeline.calibrate.sums import DARK, SessionSums
-from polar_pipeline.calibrate.synthetic import Bench, synthetic_session
 from polar_pipeline.calibration import PixelParameters
-from polar_pipeline.calibration.simulation import SimulatedSensor
 from polar_pipeline.sensor.frames import RawFrame
 
 #: What the issue asks for: 18 angles over half a turn, 16 frames of each, 64 dark frames.
@@ -20,8 +19,8 @@ BENCH = Bench(tuple(range(0, 180, 10)))
 def record(camera: SimulatedSensor, bench: Bench = BENCH, bit_depth: int = 12, seed: int = 1) -> SessionSums:
     """The sums over a session's frames; settings are named by their numbers."""
     sums = SessionSums(camera.sensor)
-    for frame in synthetic_session(camera, bench, bit_depth, seed):
-        sums.add(DARK if frame.setting < 0 else str(frame.setting), RawFrame(frame.mosaic, (1 << bit_depth) - 1))
+    for setting, _, mosaic in synthetic_session(camera, bench, bit_depth, seed):
+        sums.add(DARK if setting < 0 else str(setting), RawFrame(mosaic, (1 << bit_depth) - 1))
     return sums
 
 
@@ -35,8 +34,7 @@ def estimate(
     """The calibration from a session; `angles` replaces the known ones by setting."""
     known: Dict[str, Optional[float]] = {str(k): angle for k, angle in enumerate(bench.angles)}
     known.update({str(k): angle for k, angle in (angles or {}).items()})
-    facts = SessionFacts(camera.sensor, bit_depth=bit_depth, is_flat_field=is_flat_field)
-    return calibrate(record(camera, bench, bit_depth), known, facts)
+    return calibrate(record(camera, bench, bit_depth), known, camera.sensor, is_flat_field=is_flat_field)
 
 
 def electrons(camera: SimulatedSensor, bench: Bench) -> float:

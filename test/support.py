@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import combinations, product
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Sequence, Set, Tuple, TypeVar
+from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar
 
 import cv2
 import numpy as np
@@ -50,15 +50,33 @@ def examples(count: int) -> int:
     return count if IS_EXHAUSTIVE else count * 2 // 5
 
 
-def representative(rows: Sequence[Row], features: Callable[[Row], Iterable[Any]]) -> List[Any]:
+def representative(
+    rows: Sequence[Row],
+    features: Callable[[Row], Iterable[Any]],
+    more: Optional[Callable[[Row], Iterable[Any]]] = None,
+) -> List[Any]:
     """Parameters for a test: few rows that have every feature, in their order.
 
-    The one with most features that no chosen row has comes next, of several the first. The others follow where whole
-    products of parameters are tested (`IS_EXHAUSTIVE`), and are marked `exhaustive`.
+    Others follow where more of a product of parameters is tested (`IS_EXHAUSTIVE`), and are marked `exhaustive`.
 
     Args:
         rows: All parameters.
         features: What is special about a row, such as its values or pairs of them; by place and value.
+        more: The features that `exhaustive` rows must have; by default they are all other rows.
+    """
+    chosen = _cover(rows, features)
+    others = set(range(len(rows))) if more is None else _cover(rows, more)
+    return [
+        pytest.param(*(row if type(row) is tuple else (row,)), marks=() if k in chosen else pytest.mark.exhaustive)
+        for k, row in enumerate(rows)
+        if k in chosen or (IS_EXHAUSTIVE and k in others)
+    ]
+
+
+def _cover(rows: Sequence[Row], features: Callable[[Row], Iterable[Any]]) -> Set[int]:
+    """Places of few rows that have every feature.
+
+    The row with most features that no chosen row has comes next, of several the first.
     """
     missing: Dict[int, Set[Tuple[int, Any]]] = {index: set(enumerate(features(row))) for index, row in enumerate(rows)}
     chosen: Set[int] = set()
@@ -68,12 +86,7 @@ def representative(rows: Sequence[Row], features: Callable[[Row], Iterable[Any]]
         if found:
             chosen.add(best)
         missing = {index: left - found for index, left in missing.items() if not left <= found}
-    every = [(row if type(row) is tuple else (row,), index in chosen) for index, row in enumerate(rows)]
-    return [
-        pytest.param(*values, marks=() if is_chosen else pytest.mark.exhaustive)
-        for values, is_chosen in every
-        if is_chosen or IS_EXHAUSTIVE
-    ]
+    return chosen
 
 
 def pairs(*values: Any) -> List[Tuple[Any, Any]]:
@@ -82,8 +95,10 @@ def pairs(*values: Any) -> List[Tuple[Any, Any]]:
 
 
 def pairs_of(*names: Sequence[Any]) -> List[Any]:
-    """Parameters for a test: of every combination of values so many that any two of them meet; see `representative`."""
-    return representative(list(product(*names)), lambda row: pairs(*row))
+    """Parameters for a test: of every combination of values so many that any two, if exhaustive any three, meet."""
+    return representative(
+        list(product(*names)), lambda row: combinations(row, 2), lambda row: combinations(row, min(3, len(row)))
+    )
 
 
 def first_of(rows: Sequence[Row], count: int = 1) -> List[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -48,17 +47,3 @@ def test_without_cupy_nothing_is_measured_on_a_gpu(name: str, tmp_path: Path) ->
     assert done.returncode == 1
     assert done.stderr.startswith("needs a GPU to measure on: CuPy cannot be imported (not on this machine)")
     assert not output.exists()
-
-
-def test_queries_of_tables_agree(tmp_path: Path) -> None:
-    """With NumPy's answer, which the benchmark checks itself before it measures anything."""
-    for name in ("pyarrow", "duckdb", "pandas"):
-        pytest.importorskip(name)
-    output = tmp_path / "table.json"
-    few = ("--rows", "20000", "--recordings", "2", "--repeats", "1", "--output", str(output))
-    done = run("table.py", *few)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(output.read_text(encoding="utf-8"))
-    assert (report["rows"], report["recordings"]) == (20000, 2)
-    assert report["minutes_found"] > 0
-    assert set(report["seconds"]) == {"DuckDB", "pandas"}

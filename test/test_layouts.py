@@ -6,10 +6,10 @@ import json
 import re
 from typing import Any, Dict, Iterator, Tuple
 
+from rosbags_messages import typestore
 from support import ROOT
 
 from polar_pipeline import topics
-from polar_pipeline.messages import typestore
 
 #: Topic -> message type, of all that the node publishes at the root.
 TYPES = {

@@ -8,13 +8,12 @@ from typing import Any, Callable, Dict, List, Tuple
 
 import numpy as np
 import pytest
+from scenes import sample_mosaic
 from scipy import ndimage
 
 from polar_pipeline import reference
 from polar_pipeline.options import make_options
-from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.sensor.forward import sample_mosaic
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS, Sensor, parse_tile
 
@@ -29,8 +28,7 @@ def random_mosaic(shape: Tuple[int, int], seed: int = 0) -> np.ndarray:
 
 
 def run(frame: RawFrame, sensor: Sensor = MONO, other: Any = None, **options: Any) -> Dict[str, Any]:
-    made = make_options(sensor, **options)
-    return reference.run(frame, sensor, make_plan(made.products), made, other)
+    return reference.run(frame, make_options(sensor, **options), other)
 
 
 # ------------------------------------------------------------------------------------------------------ color lattice
@@ -253,9 +251,8 @@ def test_numbers_above_full_scale_mean_full_scale(
     options = make_options(sensor, PRODUCTS, resolution=resolution, demosaic=demosaic)
     raw = np.random.default_rng(full_scale).integers(0, 65536, (16, 18)).astype(np.uint16)
     raw[::3] %= full_scale  # some of them in range
-    plan = make_plan(options.products)
-    got = reference.run(RawFrame(raw, full_scale), sensor, plan, options)
-    want = reference.run(RawFrame(np.minimum(raw, full_scale).astype(np.uint16), full_scale), sensor, plan, options)
+    got = reference.run(RawFrame(raw, full_scale), options)
+    want = reference.run(RawFrame(np.minimum(raw, full_scale).astype(np.uint16), full_scale), options)
     want.pop("seconds")
     for name, values in want.items():
         # older NumPy rounds the last place of some functions by where an array lies in memory

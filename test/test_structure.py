@@ -12,7 +12,7 @@ from support import ROOT
 PACKAGE = ROOT / "polar_pipeline"
 MODULES = {str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
 #: Where `Any` may stand in a public signature: messages and nodes of rclpy, values of JSON and YAML files, the node's
-#: arguments of `Pipeline`, buffers that `io` takes, modules of CuPy and Kernel Tuner, and the oracle of the tests.
+#: arguments of `Pipeline`, buffers that `io` takes, modules of CuPy, and the oracle of the tests.
 UNTYPED = (
     "ros/",
     "bench/",
@@ -21,7 +21,6 @@ UNTYPED = (
     "_util/files.py",
     "_util/yamlfile.py",
     "cuda/driver.py",
-    "cuda/tune.py",
     "cuda/device.py",
     "reference/",
 )

@@ -115,6 +115,13 @@ void load_row(const Value *__restrict from, int width, int left, int n, float fu
   for (int x = end; x < n; x++) out[x] = share(from[mirrored_on_lattice(left + x, width)]);
 }
 
+// The luma that the switch reads. Blue is added last, unlike in `luma`: the switch is so steep that recordings of
+// earlier versions show the last bit of this sum.
+void find_luma_of_switch(const float *__restrict red, const float *__restrict green, const float *__restrict blue,
+                         int n, float *__restrict out) {
+  for (int x = 0; x < n; x++) out[x] = fused(blue[x], LUMA_RED, fused(green[x], LUMA_GREEN, (float)LUMA_RED * red[x]));
+}
+
 // Images of a tile, which a thread computes one after the other.
 template <class Raw> class ColorTile {
 public:
@@ -140,7 +147,7 @@ public:
     float *const start = images.data() + halo * (pitch + 1);
     if (frame.method == ADAPTIVE) {
       float *const luma_image = images.data() + 3 * size;
-      find_luma(images.data(), images.data() + size, images.data() + 2 * size, size, luma_image);
+      find_luma_of_switch(images.data(), images.data() + size, images.data() + 2 * size, size, luma_image);
       find_switch({luma_image + halo * (pitch + 1), pitch, tile.rows, tile.columns}, edges.data());
     }
     float *planes[3][4];

@@ -55,7 +55,8 @@ struct Image {
 struct Products {
   Image angles[4];              // 0, 45, 90, 135 degrees
   Image components[COMPONENTS]; // of the light, by `enum Component`
-  Image intensity, stokes, dolp, aolp, preview, dolp_sigma, aolp_sigma, aolp_color, dolp_color;
+  Image values[VALUES];         // of the polarization, by `enum Value`
+  Image intensity, stokes, aolp, preview, aolp_color, dolp_color;
   void *first;        // what SSIM compares, (height, width) float32: (I0 + I90)/2, or S0/2 if `second` is null
   void *second;       // (I45 + I135)/2
   int64_t is_uint16;  // whether these two are uint16 instead: I0 + I90 and I45 + I135 in units of the angles

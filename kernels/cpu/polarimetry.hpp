@@ -43,18 +43,18 @@ void store(const Image &image, int64_t at, int n, const float *__restrict line, 
 }
 
 template <class Level>
-void mask_levels(Level *__restrict out, int n, const int32_t *__restrict invalid, bool is_highest) {
-  const Level level = is_highest ? (Level)-1 : 0;
-  for (int x = 0; x < n; x++) out[x] = invalid[x] ? level : out[x];
+void mask_levels(Level *__restrict out, int n, const int32_t *__restrict invalid, InvalidLevel level) {
+  const Level masked = level == HIGHEST ? (Level)-1 : 0;
+  for (int x = 0; x < n; x++) out[x] = invalid[x] ? masked : out[x];
 }
 // Sets invalid pixels to NaN, or of levels to 0, or the highest.
 void mask(const Image &image, int64_t at, int n, int channels, const int32_t *__restrict invalid,
-          bool is_highest = false) {
+          InvalidLevel level = LOWEST) {
   if (!image.data) return;
   if (image.itemsize == 1) {
-    mask_levels((uint8_t *)image.data + at, n, invalid, is_highest);
+    mask_levels((uint8_t *)image.data + at, n, invalid, level);
   } else if (image.itemsize == 2) {
-    mask_levels((uint16_t *)image.data + at, n, invalid, is_highest);
+    mask_levels((uint16_t *)image.data + at, n, invalid, level);
   } else {
     float *__restrict out = (float *)image.data + at * channels;
     for (int x = 0; x < n; x++)
@@ -185,21 +185,16 @@ void store_flags(const Products &to, int64_t at, int n, const int32_t *saturated
   for (int x = 0; x < n; x++) out[x] = (uint8_t)(invalid[x] ? (saturated && saturated[x] ? SATURATED : DARK) : 0);
 }
 
-// Stores the standard deviations of `n` pixels, takes the bias from DoLP if that is asked for, and says whether there
+// Finds the standard deviations of `n` pixels, takes the bias from DoLP if that is asked for, and says whether there
 // are pixels whose AoLP is not certain enough; only then `uncertain` is filled. Not inlined: most calls need none of
 // it.
-__attribute__((noinline)) bool noise_products(const Products &to, int64_t at, int n, const float *const (*colors)[4],
-                                              const float *total, const float *s1, const float *s2, float *degree,
-                                              int32_t *__restrict uncertain) {
+__attribute__((noinline)) bool find_noise(const Products &to, int64_t at, int n, const float *const (*colors)[4],
+                                          const float *total, const float *s1, const float *s2, float *degree,
+                                          Deviations &deviations, int32_t *__restrict uncertain) {
   const Noise &noise = *to.noise;
   Covariances covariances;
-  Deviations deviations;
   find_covariances(noise, at / to.width, at % to.width, n, colors, covariances);
   find_deviations(noise, covariances, n, total, s1, s2, degree, smallest_s0(to), deviations);
-  store(to.dolp_sigma, at, n, deviations.dolp, 1.0f);
-  const double steps = to.aolp_sigma.itemsize == 1 ? 256 : 65536; // of levels to pi
-  const bool is_float = to.aolp_sigma.itemsize == 4;
-  store(to.aolp_sigma, at, n, deviations.aolp, is_float ? 1.0f : (float)(steps / 3.14159265358979 / (steps - 1)));
   if (noise.debiases) debias(n, deviations.component, degree);
   int any = 0;
   for (int x = 0; x < n; x++) {
@@ -244,6 +239,46 @@ void find_component(const Products &to, int component, int n, const Sums &sums, 
   loops[component](to.polarizer, n, sums, out);
 }
 
+// The values of the polarization of `n` pixels, without regard to which are invalid.
+struct Polarizations {
+  const Sums &sums;
+  const float *degree;
+  const Deviations &deviations;
+  float scale; // `Products::scale`
+};
+template <int VALUE> void values(const Polarizations &of, int n, float *__restrict out) {
+  const float *__restrict total = of.sums.total, *__restrict s1 = of.sums.s1, *__restrict s2 = of.sums.s2;
+  const float *__restrict degree = of.degree, *__restrict dolp_sigma = of.deviations.dolp,
+                          *__restrict aolp_sigma = of.deviations.aolp;
+  const float scale = of.scale;
+  for (int x = 0; x < n; x++)
+    out[x] = polarization_value<VALUE>(
+        {0.5f * scale * total[x], scale * s1[x], scale * s2[x], degree[x], {0.0f, dolp_sigma[x], aolp_sigma[x]}});
+}
+// A row of the products that are such values.
+struct ValueProduct {
+  void (*find)(const Polarizations &, int, float *);
+  Unit unit;
+  InvalidLevel invalid;
+
+  // What `store` multiplies by.
+  float scale(const Image &image) const {
+    const float highest = image.itemsize == 1 ? 255 : 65535;
+    return image.itemsize == 4 ? 1.0f : levels_of(unit, highest) / highest;
+  }
+};
+#define VALUE_PRODUCT(NAME, UNIT, INVALID) {values<NAME>, UNIT, INVALID},
+const ValueProduct VALUE_PRODUCTS[] = {POLARIZATION_VALUES(VALUE_PRODUCT)};
+
+void store_values(const Products &to, int64_t at, int n, const Polarizations &of) {
+  for (int k = 0; k < VALUES; k++) {
+    if (!to.values[k].data) continue;
+    Line line;
+    VALUE_PRODUCTS[k].find(of, n, line);
+    store(to.values[k], at, n, line, VALUE_PRODUCTS[k].scale(to.values[k]));
+  }
+}
+
 // Every product of `n` pixels but the angle images themselves.
 //
 // `at` is their index in the output; `saturated` says which of them are saturated (not 0), null if no pixel is.
@@ -273,11 +308,14 @@ void products_of_sums(const Products &to, int64_t at, int n, const Sums &sums, c
   int32_t uncertain[PIECE];
   bool any_uncertain = false;
   const bool has_colors = to.aolp_color.data || to.dolp_color.data;
-  if (to.dolp.data || to.preview.data || has_colors || to.noise) {
+  bool has_values = false;
+  for (const Image &image : to.values) has_values |= image.data != nullptr;
+  if (has_values || to.preview.data || has_colors || to.noise) {
     const float least = smallest_s0(to);
     for (int x = 0; x < n; x++) degree[x] = degree_of(polarized(s1[x], s2[x]), larger(0.5f * total[x], least));
-    if (to.noise) any_uncertain = noise_products(to, at, n, colors, total, s1, s2, degree, uncertain);
-    store(to.dolp, at, n, degree, 1.0f);
+    Deviations deviations;
+    if (to.noise) any_uncertain = find_noise(to, at, n, colors, total, s1, s2, degree, deviations, uncertain);
+    store_values(to, at, n, {sums, degree, deviations, to.scale});
   }
   if (to.aolp.data || to.preview.data || to.aolp_color.data)
     for (int x = 0; x < n; x++) turn[x] = half_direction(s1[x], s2[x]);
@@ -289,10 +327,8 @@ void products_of_sums(const Products &to, int64_t at, int n, const Sums &sums, c
   if (to.flags) store_flags(to, at, n, saturated, any ? invalid : nullptr);
   if (any) {
     mask(to.stokes, at, n, 3, invalid);
-    mask(to.dolp, at, n, 1, invalid);
+    for (int k = 0; k < VALUES; k++) mask(to.values[k], at, n, 1, invalid, VALUE_PRODUCTS[k].invalid);
     mask(to.aolp, at, n, 1, invalid);
-    mask(to.dolp_sigma, at, n, 1, invalid, true);
-    mask(to.aolp_sigma, at, n, 1, invalid, true);
     blacken(to.aolp_color, at, n, invalid);
     blacken(to.dolp_color, at, n, invalid);
   }

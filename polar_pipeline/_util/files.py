@@ -17,7 +17,7 @@ import stat
 import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Iterator
+from typing import BinaryIO, Iterator, Optional
 
 #: End of the names of incomplete files, as a pattern; it also matches those of earlier versions, which had the number
 #: of the process.
@@ -105,18 +105,20 @@ def discard_folder(path: Path) -> None:
 
 
 @contextmanager
-def temporary_folder(purpose: str) -> Iterator[Path]:
-    """Create a folder for temporary files that only this user can enter, and remove it at the end.
+def temporary_folder(purpose: str, place: Optional[Path] = None) -> Iterator[Path]:
+    """A folder for temporary files that only this user can enter, removed at the end.
 
     Args:
         purpose: A word in its name.
+        place: The folder around it; None for the system's folder of temporary files.
 
     Raises:
         OSError: The file cannot be made.
     """
     prefix = f"{_PREFIX}{purpose}_"
-    remove_leftovers(Path(tempfile.gettempdir()), rf"{prefix}\w+")
-    new = Path(tempfile.mkdtemp(prefix=f".{prefix}"))
+    place = place or Path(tempfile.gettempdir())
+    remove_leftovers(place, rf"{prefix}\w+")
+    new = Path(tempfile.mkdtemp(prefix=f".{prefix}", dir=str(place)))
     with _held_folder(new, new.with_name(new.name[1:])) as folder:
         yield folder
 

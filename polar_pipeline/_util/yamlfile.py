@@ -11,7 +11,7 @@ import yaml
 from polar_pipeline._util.documents import read_limited, unreadable
 from polar_pipeline._util.text import printable
 
-#: Values, lists and mappings that a file may have, each of them counted wherever an alias repeats it.
+#: Values, lists and mappings that a hand-written file may have, each counted wherever an alias repeats it.
 MAX_NODES = 20_000
 #: Levels of nesting.
 MAX_DEPTH = 40
@@ -43,12 +43,12 @@ _Loader.add_implicit_resolver(
 )
 
 
-def read_yaml(path: Path) -> Any:
-    """Read a YAML file as `yaml.safe_load`, but leave dates as text and read 1e-3 as a number.
+def read_yaml(path: Path, max_nodes: int = MAX_NODES) -> Any:
+    """The content of a YAML file, as `yaml.safe_load` reads it but for dates, which are text, and numbers such as 1e-3.
 
     Raises:
-        ValueError: The file cannot be read, is not one YAML document, names a key twice, or is too large: more than
-            `MAX_NODES` values or `MAX_DEPTH` levels; the message names the file.
+        ValueError: It cannot be read, is not one YAML document, names a key twice, or is too large: more than
+            `max_nodes` values or `MAX_DEPTH` levels; the message names the file.
     """
     data = read_limited(path)
     try:
@@ -56,7 +56,7 @@ def read_yaml(path: Path) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
-        _check_size(node)
+        _check_size(node, max_nodes)
         return loader.construct_document(node)
     except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as err:
         # what PyYAML makes of `!!int ""` or `!!bool maybe` are errors of Python's own
@@ -65,7 +65,7 @@ def read_yaml(path: Path) -> Any:
         raise unreadable(path, reason if mark is None else f"line {mark.line + 1}: {reason}") from err
 
 
-def _check_size(root: yaml.Node) -> None:
+def _check_size(root: yaml.Node, max_nodes: int) -> None:
     """Refuse aliases within themselves, and those that repeat each other into more than any file describes."""
     todo = [(root, 1)]
     count = 0
@@ -74,8 +74,8 @@ def _check_size(root: yaml.Node) -> None:
         count += 1
         if depth > MAX_DEPTH:
             raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
-        if count > MAX_NODES:
-            raise ValueError(f"it has more than {MAX_NODES} values")
+        if count > max_nodes:
+            raise ValueError(f"it has more than {max_nodes} values")
         if isinstance(node, yaml.MappingNode):
             todo += [(child, depth + 1) for pair in node.value for child in pair]
         elif isinstance(node, yaml.SequenceNode):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict
 
 import dask.array as da
 import numpy as np
-from dask import delayed
 
 from polar_pipeline.batch.pipelines import kept_pipeline
 from polar_pipeline.options import Value, make_options
@@ -44,34 +43,29 @@ def map_frames(array: da.Array, product: str = "dolp", **options: Value) -> da.A
     array = array.rechunk({1: -1, 2: -1})
     with Pipeline(**{**arguments, "backend": "cpu", "precision": "fp32"}) as pipeline:
         made = np.asarray(pipeline(np.zeros(array.shape[1:], array.dtype))[product])
-    tail, dtype = made.shape, made.dtype
-    needs_previous = checked.ssim_mode == "temporal" and product in ("ssim", "ssim_map")
-    previous, blocks = None, []
-    for count, block in zip(array.chunks[0], array.to_delayed().ravel()):
-        computed = delayed(_products)(block, previous, arguments, tail, dtype)
-        blocks.append(da.from_delayed(computed, (count, *tail), dtype))
-        previous = delayed(_last)(block, previous) if needs_previous else None
-    return da.concatenate(blocks)
+    blocks = array
+    if checked.ssim_mode == "temporal" and product in ("ssim", "ssim_map"):
+        blocks = da.overlap.overlap(array, {0: (1, 0)}, {0: "none"})
+    return da.map_blocks(
+        _products,
+        blocks,
+        arguments,
+        chunks=(array.chunks[0], *made.shape),
+        drop_axis=[1, 2],
+        new_axis=list(range(1, 1 + made.ndim)),
+        meta=made[np.newaxis][:0],
+    )
 
 
-def _last(block: np.ndarray, previous: Optional[np.ndarray]) -> Optional[np.ndarray]:
-    """Return the last frame of a block, or of the block before it if it is empty."""
-    return block[-1].copy() if len(block) else previous
-
-
-def _products(
-    block: np.ndarray,
-    previous: Optional[np.ndarray],
-    arguments: Dict[str, Any],
-    tail: Tuple[int, ...],
-    dtype: np.dtype[Any],
-) -> np.ndarray:
-    """Compute the products of a block of frames; `previous` is the frame before it, None if there is none."""
+def _products(block: np.ndarray, arguments: Dict[str, Any], block_info: Any = None) -> np.ndarray:
+    """Compute the products of a block of frames; a block may begin with the frame before its first one."""
+    made = block_info[None]
     pipeline = kept_pipeline(arguments)
     pipeline.reset()
-    if previous is not None:
-        pipeline(previous)
-    products = np.empty((len(block), *tail), dtype)
+    products = np.empty(made["chunk-shape"], made["dtype"])
+    before = len(block) - len(products)
     for place, frame in enumerate(block):
-        products[place] = pipeline(np.ascontiguousarray(frame))[arguments["products"]]
+        product = pipeline(np.ascontiguousarray(frame))[arguments["products"]]
+        if place >= before:
+            products[place - before] = product
     return products

@@ -9,7 +9,6 @@ import os
 import re
 import stat
 from collections import Counter, defaultdict
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
@@ -80,7 +79,8 @@ def list_recordings(
         names: Names of an earlier run by location, which are kept.
 
     Raises:
-        StorageError: A source has no recording, cannot be read, or is not understood.
+        StorageError: A source has no recording, is not understood, or is a URL that cannot be read.
+        OSError: A local file or folder cannot be read.
     """
     files: Dict[str, Sequence[File]] = {}
     for source in _expanded(sources):
@@ -103,7 +103,8 @@ def current_files(recording: Recording) -> Sequence[File]:
     """Return the files of a recording.
 
     Raises:
-        StorageError: The recording changed since it was listed, or cannot be read.
+        StorageError: The recording changed since it was listed, or its URL cannot be read.
+        OSError: A local file cannot be read.
     """
     files = _listed(recording.location).get(recording.location)
     if files is None or _token(recording.location, files) != recording.token:
@@ -161,8 +162,7 @@ def _find(source: str, exclude: Sequence[Path]) -> Optional[Tuple[List[File], Li
         from polar_pipeline.batch.remote import find_remote  # which imports this module
 
         return find_remote(source)
-    with _reading():
-        return _find_local(source, exclude)
+    return _find_local(source, exclude)
 
 
 # ------------------------------------------------------------------------------------------- files that form recordings
@@ -224,15 +224,6 @@ def _grouped(files: Iterable[File]) -> Dict[str, Sequence[File]]:
 # --------------------------------------------------------------------------------------------------------------- local
 
 
-@contextmanager
-def _reading() -> Iterator[None]:
-    """Convert errors of local files."""
-    try:
-        yield
-    except OSError as err:
-        raise StorageError(f"{quoted(str(err.filename))} cannot be read: {err.strerror}") from err
-
-
 def _find_local(source: str, exclude: Sequence[Path]) -> Optional[Tuple[List[File], List[File]]]:
     matches = [source]
     if not Path(source).exists():
@@ -290,12 +281,11 @@ def _sampled(file: File, is_small: bool) -> str:
     """Return a digest of a local file: of all bytes, or of samples and the time of modification."""
     path, last = Path(file.location), max(0, file.size - _SAMPLE_BYTES)
     samples = [(last * index // (_SAMPLES - 1), _SAMPLE_BYTES) for index in range(_SAMPLES)]
-    with _reading():
-        digest = hashlib.sha256(b"" if is_small else str(path.stat().st_mtime_ns).encode())
-        with path.open("rb") as stream:
-            for offset, size in [(0, _FULL_BYTES)] if is_small else samples:
-                stream.seek(offset)
-                digest.update(stream.read(size))
+    digest = hashlib.sha256(b"" if is_small else str(path.stat().st_mtime_ns).encode())
+    with path.open("rb") as stream:
+        for offset, size in [(0, _FULL_BYTES)] if is_small else samples:
+            stream.seek(offset)
+            digest.update(stream.read(size))
     return digest.hexdigest()
 
 

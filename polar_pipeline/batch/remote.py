@@ -7,8 +7,6 @@ import fcntl
 import os
 import random
 import re
-import secrets
-import shutil
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager
@@ -17,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, TypeVar
 
-from polar_pipeline._util.files import remove_leftovers
+from polar_pipeline._util.files import remove_leftovers, temporary_folder
 from polar_pipeline.batch import recordings
 from polar_pipeline.batch.recordings import File, Recording, StorageError, is_web, name_of, shown
 from polar_pipeline.replay.limits import described, megabytes
@@ -29,8 +27,6 @@ ATTEMPTS = 4
 BACKOFF_S = 0.5
 #: Seconds without a byte after which a request counts as failed.
 STALL_S = 60.0
-#: What pip installs for a scheme.
-_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "http": "aiohttp", "https": "aiohttp"}
 #: Properties that distinguish versions of an object, the best first.
 _VERSIONS = (
     *("etag", "generation", "version_id", "content-md5", "md5hash", "md5", "last-modified", "lastmodified"),
@@ -41,7 +37,7 @@ _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.ENAMETOOLON
 #: HTTP states below 500 that pass: timeout, too early, too many requests.
 _PASSING = (408, 425, 429)
 #: Name of a copy's folder, with the size of the copy.
-_COPY = r"copy_(\d+)_[0-9a-f]{8}"
+_COPY = r"polar_pipeline_copy_(\d+)_\w+"
 #: Seconds between two looks at the space in the folder for copies.
 _POLL_S = 0.1
 _ABSENT = "there is nothing of this name"
@@ -73,9 +69,7 @@ def _storage(url: str) -> Any:
             settings["max_concurrency"] = given.get("max_concurrency", 1)
         storage = fsspec.filesystem(scheme, **settings)
     except ImportError as err:
-        needed = _PACKAGES.get(scheme)
-        advice = f"pip install {needed}" if needed else shown(str(err))
-        raise StorageError(f"{scheme}:// needs a package that is not installed: {advice}") from err
+        raise StorageError(f"{scheme}:// needs a package that is not installed: {shown(str(err))}") from err
     except Exception as err:  # a wrong setting in fsspec's configuration, or no credentials
         if scheme not in fsspec.available_protocols():
             expected = "expected a path, s3://, gs://, https://, or another of fsspec"
@@ -176,8 +170,8 @@ def local_copy(recording: Recording, spool: Optional[Path], max_bytes: int) -> I
 def reserved(spool: Path, size: int, max_bytes: int, name: str) -> Iterator[Path]:
     """Provide an empty folder in `spool` for `size` bytes, which is removed at the end, once there is space for it.
 
-    The name of the folder states its size. Its process holds a lock on it, which ends with the process; a folder
-    without a lock is removed by the next process. A process that waits for space makes the later ones wait too.
+    The name of the folder states its size; a folder that a killed process left is removed by the next process
+    (`temporary_folder`). A process that waits for space makes the later ones wait too.
     """
     if size > max_bytes:
         raise StorageError(f"{name} has {megabytes(size)}, and the spool takes {megabytes(max_bytes)}")
@@ -186,21 +180,18 @@ def reserved(spool: Path, size: int, max_bytes: int, name: str) -> Iterator[Path
             spool.mkdir(mode=0o700, parents=True, exist_ok=True)
             with (spool / ".lock").open("w") as queue:
                 fcntl.flock(queue, fcntl.LOCK_EX)
-                while True:
-                    remove_leftovers(spool, _COPY)
-                    copies = filter(None, (re.fullmatch(_COPY, path.name) for path in spool.iterdir()))
-                    if size + sum(int(copy.group(1)) for copy in copies) <= max_bytes:
-                        break
+                while size + _reserved_bytes(spool) > max_bytes:
                     time.sleep(_POLL_S)
-                folder = spool / f"copy_{size}_{secrets.token_hex(4)}"
-                folder.mkdir(mode=0o700)
-                descriptor = os.open(str(folder), os.O_RDONLY)
-                stack.callback(os.close, descriptor)  # called last: the lock lasts until all is removed
-                stack.callback(shutil.rmtree, str(folder), ignore_errors=True)
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                folder = stack.enter_context(temporary_folder(f"copy_{size}", spool))
         except OSError as err:
             raise StorageError(f"the spool {spool} cannot be used: {err.strerror}") from err
         yield folder
+
+
+def _reserved_bytes(spool: Path) -> int:
+    remove_leftovers(spool, _COPY)
+    copies = [re.fullmatch(_COPY, path.name) for path in spool.iterdir()]
+    return sum(int(copy.group(1)) for copy in copies if copy)
 
 
 def _fetch(file: File, target: Path) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import sys
-from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,8 +23,6 @@ from polar_pipeline.replay.limits import SourceError
 
 #: Units in flight per thread of the cluster: one that runs, and the next ones, so that no thread waits.
 UNITS_PER_THREAD = 32
-#: Recordings that are submitted in one message.
-_AT_ONCE = 8
 #: Seconds between two lines of progress without a terminal.
 LINE_S = 60.0
 _KILLED = "could not be run: its workers were killed, as when it needs too much memory"
@@ -147,30 +143,28 @@ def process_tasks(client: Client, tasks: Iterable[Task], end: Callable[[Task, Ou
         while True:
             limit = UNITS_PER_THREAD * max(1, sum(client.nthreads().values()))
             places = limit - sum(units for _, units in running.values())
-            while places >= limit // 2:
-                submitted = _submit(client, list(itertools.islice(waiting, min(places, _AT_ONCE))))
-                if not submitted:
+            while places > 0:
+                task = next(waiting, None)
+                if task is None:
                     break
-                running.update(submitted)
-                done.update(list(submitted))
-                places -= sum(units for _, units in submitted.values())
+                future, units = _submit(client, task)
+                running[future] = task, units
+                done.add(future)
+                places -= units
             if not running:
                 return suspects
-            batch = done.next_batch()
-            finished = [future for future in batch if future.status == "finished"]
-            outcomes = dict(zip(finished, client.gather(finished)))
-            for future in batch:
+            for future in done.next_batch():
                 task, _ = running.pop(future)
-                if future in outcomes:
-                    end(task, outcomes[future])
-                    continue
-                err = future.exception() if future.status == "error" else CancelledError(future.status)
-                if client.status != "running":
-                    raise err
-                if isinstance(err, KilledWorker):
+                try:
+                    outcome = future.result()
+                except KilledWorker:
                     suspects.append(task)
-                else:
-                    end(task, task.failed(f"could not be run: {type(err).__name__}: {err}"))
+                    continue
+                except Exception as err:
+                    if future.status == "finished" or client.status != "running":  # it cannot be fetched
+                        raise
+                    outcome = task.failed(f"could not be run: {type(err).__name__}: {err}")
+                end(task, outcome)
     except BaseException as err:
         if isinstance(err, OSError) or (isinstance(err, Exception) and client.status != "running"):
             raise ClusterError(f"the scheduler {client.scheduler.address} no longer answers") from err
@@ -179,14 +173,8 @@ def process_tasks(client: Client, tasks: Iterable[Task], end: Callable[[Task, Ou
         raise
 
 
-def _submit(client: Client, tasks: List[Task]) -> Dict[Future, Tuple[Task, int]]:
-    """Submit recordings; returns the future of each outcome with its recording and the number of its units."""
-    if not tasks:
-        return {}
-    spans, totals = zip(*map(divide, tasks))
-    segments = [
-        client.map(segment_unit, [task] * len(parts), parts, pure=False) if parts else []
-        for task, parts in zip(tasks, spans)
-    ]
-    futures = client.map(recording_unit, tasks, spans, totals, segments, pure=False)
-    return {future: (task, 1 + len(parts)) for future, task, parts in zip(futures, tasks, spans)}
+def _submit(client: Client, task: Task) -> Tuple[Future, int]:
+    """Submit a recording; returns the future of its outcome, and the number of its units."""
+    spans, total = divide(task)
+    segments = client.map(segment_unit, [task] * len(spans), spans, pure=False) if spans else []
+    return client.submit(recording_unit, task, spans, total, segments, pure=False), 1 + len(spans)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Callable, Iterable, Iterator, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Iterable, Iterator, Mapping, Sequence, Tuple
 
 from distributed import get_worker
 
@@ -23,10 +23,9 @@ from polar_pipeline.batch.results import Outcome
 from polar_pipeline.batch.settings import BatchSettings, golden_of
 from polar_pipeline.batch.table import frame_table, table_path, write_table
 from polar_pipeline.pipeline import Pipeline
-from polar_pipeline.replay.compare import Golden, ProductComparison, open_golden
+from polar_pipeline.replay.compare import open_golden
 from polar_pipeline.replay.job import Job, metadata, process_recording
 from polar_pipeline.replay.limits import SourceError, Span, described
-from polar_pipeline.replay.run import Summary
 from polar_pipeline.replay.segment import can_merge, merge_segments, process_segment, segments
 from polar_pipeline.replay.source import Recorded, open_source
 
@@ -79,18 +78,16 @@ def divide(task: Task) -> Tuple[Sequence[Span], int]:
 
 def segment_unit(task: Task, span: Span) -> Outcome:
     """Process a segment into a folder of its own, unless that or the recording's result is complete."""
+
+    def work(pipeline: Pipeline, job: Job, partial: Path) -> Outcome:
+        part = process_segment(replace(job, report=None), span, pipeline, _until_cancelled)
+        results.write_part(partial, part)
+        return Outcome(task.recording.name, task.unit, "ok", "", thumbnail=thumbnail(part.summary))
+
     folder = results.segment_folder(task.folder, task.recording.name, task.unit, span)
-
-    def work(pipeline: Pipeline, path: Path) -> Outcome:
-        picture = ""
-        if results.read_part(folder) is None:
-            with replacing_folder(folder, force=True) as partial, _job(task, path, partial) as job:
-                part = process_segment(job, span, pipeline, _until_cancelled)
-                results.write_part(partial, part)
-                picture = thumbnail(part.summary)
-        return Outcome(task.recording.name, task.unit, "ok", "", thumbnail=picture)
-
-    return _guarded(task, work)
+    if results.read_part(folder) is not None:
+        return Outcome(task.recording.name, task.unit, "ok", "")
+    return _guarded(task, folder, work)
 
 
 def recording_unit(task: Task, spans: Sequence[Span] = (), total: int = 0, segments: Sequence[Outcome] = ()) -> Outcome:
@@ -105,34 +102,48 @@ def recording_unit(task: Task, spans: Sequence[Span] = (), total: int = 0, segme
     name = task.recording.name
     folders = [results.segment_folder(task.folder, name, task.unit, span) for span in spans]
 
-    def work(pipeline: Pipeline, path: Path) -> Outcome:
+    def work(pipeline: Pipeline, job: Job, partial: Path) -> Outcome:
+        started = time.monotonic()
         parts = list(filter(None, map(results.read_part, folders)))
         if len(parts) < len(folders):
             raise SourceError("its segments were removed; run again")
-        started, folder = time.monotonic(), results.result_folder(task.folder, name)
-        with replacing_folder(folder, force=True) as partial, _job(task, path, partial, "report.html") as job:
-            if parts and can_merge(parts):
-                summary, rows = merge_segments(job, parts, total, pipeline.options)
-            else:
-                summary, rows = process_recording(job, pipeline, _until_cancelled)
-            pictures = [thumbnail(summary), *(outcome.thumbnail for outcome in segments)]
-            outcome = _outcome(task, summary, rows, time.monotonic() - started, next(filter(None, pictures), ""))
-            (partial / results.RESULT).write_text(json.dumps(asdict(outcome), indent=1), encoding="utf-8")
-            discard_folder(folder)  # first: its table is about to be replaced
-            write_table(frame_table(summary), table_path(task.folder, name))
+        if parts and can_merge(parts):
+            summary, rows = merge_segments(job, parts, total, pipeline.options)
+        else:
+            summary, rows = process_recording(job, pipeline, _until_cancelled)
+        differing = [row for row in rows if not row.passed]
+        pictures = [thumbnail(summary), *(outcome.thumbnail for outcome in segments)]
+        outcome = Outcome(
+            name,
+            task.unit,
+            "differs" if differing else "ok",
+            "; ".join(f"{row.name}: error {row.error:.4g} {row.unit}, {row.missing} missing" for row in differing),
+            len(summary.stamps),
+            summary.rejected_count,
+            summary.device,
+            time.monotonic() - started,
+            next(filter(None, pictures), ""),
+            task.settings.writes_products,
+        )
+        (partial / results.RESULT).write_text(json.dumps(asdict(outcome), indent=1), encoding="utf-8")
+        discard_folder(results.result_folder(task.folder, name))  # first: its table is about to be replaced
+        write_table(frame_table(summary), table_path(task.folder, name))
         return outcome
 
     failed = next((outcome for outcome in segments if outcome.status == "failed"), None)
-    outcome = failed or _guarded(task, work)
+    outcome = failed or _guarded(task, results.result_folder(task.folder, name), work)
     if folders and outcome.status != "failed":
         shutil.rmtree(folders[0].parent, ignore_errors=True)
     return outcome
 
 
-def _guarded(task: Task, work: Callable[[Pipeline, Path], Outcome]) -> Outcome:
-    """Run a unit with this thread's pipeline and the recording on this machine, unless the result is complete.
+def _guarded(task: Task, folder: Path, work: Callable[[Pipeline, Job, Path], Outcome]) -> Outcome:
+    """Run a unit, unless the recording's result is complete; an error becomes the reason of a failure.
 
-    An error becomes the reason of a failure.
+    Args:
+        task: The recording.
+        folder: Folder of the unit's results, which is complete or not there.
+        work: Gets this thread's pipeline, the job, and the folder under its temporary name.
     """
     settings, name = task.settings, task.recording.name
     known = results.completed(task.folder, name, task.unit)
@@ -143,8 +154,25 @@ def _guarded(task: Task, work: Callable[[Pipeline, Path], Outcome]) -> Outcome:
         difference = differences(task.described, metadata(pipeline.options))
         if difference:
             return task.failed(f"worker {get_worker().address} differs: {difference}")
-        with local_copy(task.recording, settings.spool, settings.spool_bytes) as path:
-            return work(pipeline, path)
+        with ExitStack() as stack:
+            path = stack.enter_context(local_copy(task.recording, settings.spool, settings.spool_bytes))
+            partial = stack.enter_context(replacing_folder(folder, force=True))
+            golden, reference = (
+                stack.enter_context(open_golden(golden_of(place, name), settings.max_bytes)) if place else None
+                for place in (settings.compare, settings.reference)
+            )
+            job = Job(
+                path,
+                settings.topic,
+                settings.rate,
+                settings.max_bytes,
+                partial / results.PRODUCTS if settings.writes_products else None,
+                partial / "report.html" if settings.writes_products else None,
+                golden=golden,
+                reference=reference,
+                tolerances=settings.tolerances,
+            )
+            return work(pipeline, job, partial)
     except CancelledError:
         return task.failed("cancelled")
     except Exception as err:  # noqa: BLE001 - the others must go on
@@ -154,53 +182,6 @@ def _guarded(task: Task, work: Callable[[Pipeline, Path], Outcome]) -> Outcome:
         # perhaps another run was faster, and removed the segments
         known = results.completed(task.folder, name, task.unit)
         return known or task.failed(printable(str(err)) if is_text else described(err))
-
-
-def _outcome(task: Task, summary: Summary, rows: Sequence[ProductComparison], seconds: float, picture: str) -> Outcome:
-    differing = [row for row in rows if not row.passed]
-    return Outcome(
-        task.recording.name,
-        task.unit,
-        "differs" if differing else "ok",
-        "; ".join(f"{row.name}: error {row.error:.4g} {row.unit}, {row.missing} missing" for row in differing),
-        len(summary.stamps),
-        summary.rejected_count,
-        summary.device,
-        seconds,
-        picture,
-        task.settings.writes_products,
-    )
-
-
-@contextmanager
-def _job(task: Task, path: Path, folder: Path, report: str = "") -> Iterator[Job]:
-    """Provide the work on a recording.
-
-    Args:
-        task: The recording.
-        path: Its path on this machine.
-        folder: Where products go, if they are wanted.
-        report: Name of the report there; "" for none.
-    """
-    settings = task.settings
-    with ExitStack() as stack:
-
-        def golden(place: Optional[Path]) -> Optional[Golden]:
-            if place is None:
-                return None
-            return stack.enter_context(open_golden(golden_of(place, task.recording.name), settings.max_bytes))
-
-        yield Job(
-            path,
-            settings.topic,
-            settings.rate,
-            settings.max_bytes,
-            folder / results.PRODUCTS if settings.writes_products else None,
-            folder / report if report and settings.writes_products else None,
-            golden=golden(settings.compare),
-            reference=golden(settings.reference),
-            tolerances=settings.tolerances,
-        )
 
 
 def _until_cancelled(records: Iterable[Recorded], _: int) -> Iterator[Recorded]:

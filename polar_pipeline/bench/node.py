@@ -15,7 +15,6 @@ from polar_pipeline.bench.rig import BenchRig, CameraLoad, Contender
 from polar_pipeline.doctor.checks import transport_checks, transport_environment
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import get_sensor
-from polar_pipeline.sensor.scene import SCENES, synthetic
 
 #: Different frames, sent in turn, so that caches do not help.
 FRAMES = 8
@@ -45,10 +44,15 @@ def isolate() -> None:
 
 
 def raw_frames(sensor: str, size: Tuple[int, int]) -> List[bytes]:
-    """Return the serialized 8-bit frames of one scene with noise; size is (width, height)."""
+    """Serialized 8-bit frames of polarized waves with noise; size is (width, height)."""
     row = get_sensor(sensor)
     rng = np.random.default_rng(0)
-    stokes = synthetic(SCENES[0], size[::-1], is_color=row.is_color)
+    y, x = np.meshgrid(np.arange(size[1]) / 50, np.arange(size[0]) / 50, indexing="ij")
+    light = 0.8 + 0.6 * np.sin(x) * np.cos(7 * y)
+    polarized = 0.4 * light * (1 + np.sin(y))
+    stokes = np.stack([light, polarized * np.cos(x), polarized * np.sin(x)], -1)
+    if row.is_color:
+        stokes = np.stack([share * stokes for share in (0.8, 1.0, 0.6)], 2)
     raws = [expose(stokes, row, 8, 10_000, 2.0, rng) for _ in range(FRAMES)]
     return [bytes(messages.encode_image(0, "camera", "mono8", raw)) for raw in raws]
 

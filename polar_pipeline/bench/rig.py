@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 
 import rclpy
+from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import qos_profile_sensor_data
+from rclpy.serialization import deserialize_message
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import Image
 
@@ -208,7 +210,7 @@ class BenchRig:
         topic, time_ns, cdr = self._pipe.recv()
         if topic in self._topics:
             return block.take(self._topics[topic], time_ns, cdr)
-        status = messages.decode(cdr, messages.DIAGNOSTICS).status[0]  # the first status of a report is about frames
+        status = deserialize_message(cdr, DiagnosticArray).status[0]  # the first status of a report is about frames
         values = {pair.key: pair.value for pair in status.values}
         if topic == self._latency:
             block.stages.append({key: float(value) for key, value in values.items() if value != "n/a"})

@@ -8,7 +8,7 @@ import numpy as np
 
 from polar_pipeline.calibrate.noise import Noise
 from polar_pipeline.calibrate.polarizer import Polarizer, fit_polarizer, half_turn, orientations, site_angles
-from polar_pipeline.calibrate.sums import FrameSums
+from polar_pipeline.calibrate.sums import FrameSums, SessionSums
 from polar_pipeline.sensor.forward import color_indices
 from polar_pipeline.sensor.mosaic import Sensor
 
@@ -95,25 +95,17 @@ def reading_errors(means: np.ndarray, sensor: Sensor, known: Sequence[float]) ->
     return np.rad2deg(half_turn(np.deg2rad(errors - middle)))
 
 
-def about_frames(
-    light: Dict[str, FrameSums],
-    dark: FrameSums,
-    black: float,
-    brightest: float,
-    noise: Optional[Noise],
-    full_scale: int = 255,
-) -> List[str]:
-    """List warnings about numbers of frames and their exposure.
+def about_frames(sums: SessionSums, black: float, brightest: float, noise: Optional[Noise]) -> List[str]:
+    """Warnings about numbers of frames and their exposure.
 
     Args:
-        light: The settings of the polarizer.
-        dark: The dark frames.
+        sums: Of the session.
         black: Mean black level as a share of full scale.
         brightest: Value that 1 % of the pixels exceed at their brightest setting, as a share of full scale.
-        noise: Noise of the sensor.
-        full_scale: Raw number of a saturated pixel.
+        noise: Of the sensor.
     """
     found = []
+    light, dark, full_scale = sums.light, sums.dark, sums.full_scale
     if len(light) < _FEW_ANGLES:
         found.append(f"only {len(light)} settings of the polarizer: take 18, every 10 degrees, for the stated errors")
     fewest = min(light, key=lambda name: light[name].count)

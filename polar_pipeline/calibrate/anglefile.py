@@ -59,13 +59,13 @@ def read_angles(path: Path) -> AngleTable:
         lines = list(csv.reader(read_limited(path).decode("utf-8-sig").splitlines(), skipinitialspace=True))
     except (UnicodeDecodeError, csv.Error) as err:
         raise unreadable(path, str(err)) from err
-    cells = [tuple(cell.strip() for cell in line) for line in lines]
-    columns = tuple(cell.lower() for cell in cells[0]) if cells else ()
+    lines = [[cell.strip() for cell in line] for line in lines]
+    columns = tuple(cell.lower() for cell in lines[0]) if lines else ()
     if columns not in _COLUMNS:
         expected = "; ".join(",".join(names) for names in _COLUMNS)
         raise unreadable(path, f"its first line must be one of {expected}; got {quoted(','.join(columns))}")
     rows: List[AngleRow] = []
-    for number, line in enumerate(cells[1:], 2):
+    for number, line in enumerate(lines[1:], 2):
         try:
             if any(line):
                 rows.append(_row(columns, line))
@@ -76,7 +76,7 @@ def read_angles(path: Path) -> AngleTable:
     return AngleTable(columns, tuple(rows))
 
 
-def _row(columns: Tuple[str, ...], cells: Tuple[str, ...]) -> AngleRow:
+def _row(columns: Tuple[str, ...], cells: List[str]) -> AngleRow:
     if len(cells) != len(columns):
         raise ValueError(f"{len(columns)} values expected, got {len(cells)}")
     *place, text = cells

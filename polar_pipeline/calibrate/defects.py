@@ -54,14 +54,6 @@ def find_defects(images: Dict[str, np.ndarray], unusable: Dict[str, np.ndarray],
 def limits(values: np.ndarray, least: float) -> Tuple[float, float]:
     """Return the limits of inliers: median minus and plus `OUTLIER` robust standard deviations, at least `least`."""
     values = values[np.isfinite(values)]
-    if not values.size:
-        return -np.inf, np.inf
     middle = float(np.median(values))
     reach = max(OUTLIER * robust_deviation(values - middle), least)
     return middle - reach, middle + reach
-
-
-def early_defects(black: np.ndarray, dark_noise: np.ndarray, saturated: np.ndarray, level: float) -> np.ndarray:
-    """Return (H, W) bool: pixels that means over the sensor leave out, before any pixel is fitted."""
-    images = {"black level": black, "dark noise": dark_noise}
-    return find_defects(images, {"saturated": saturated}, level) > 0

@@ -8,12 +8,12 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 import numpy as np
 
 from polar_pipeline.calibrate.advice import about_frames, about_pixels, about_polarizer
-from polar_pipeline.calibrate.defects import CAUSES, early_defects, find_defects
+from polar_pipeline.calibrate.defects import CAUSES, find_defects
 from polar_pipeline.calibrate.errors import ExpectedError, expected_errors
 from polar_pipeline.calibrate.illumination import smooth_light
 from polar_pipeline.calibrate.noise import Noise, fit_noise
 from polar_pipeline.calibrate.pixels import PixelFits, designs, fit_pixels, site_means
-from polar_pipeline.calibrate.polarizer import Polarizer, fit_polarizer, half_turn, orientations
+from polar_pipeline.calibrate.polarizer import fit_polarizer, half_turn, orientations
 from polar_pipeline.calibrate.sums import NoisePoint, SessionSums
 from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.calibration.calibration import MAX_DEFECTS
@@ -22,27 +22,6 @@ from polar_pipeline.sensor.mosaic import Sensor
 
 #: Highest extinction ratio that is stated: beyond it noise decides.
 _MAX_EXTINCTION = 10_000.0
-
-
-@dataclass(frozen=True)
-class SessionFacts:
-    """Session metadata that is not in the frames.
-
-    Attributes:
-        sensor: The mosaic in the sensor's own readout.
-        offset: (x, y) of the frames' first pixel in that readout.
-        bit_depth: Bit depth of the frames.
-        is_flat_field: Whether the gain is to correct the lens shading and the lamp too.
-        temperature: Temperature of the sensor in degrees Celsius, if known.
-        exposure: Exposure time in ms, if known.
-    """
-
-    sensor: Sensor
-    offset: Tuple[int, int] = (0, 0)
-    bit_depth: int = 12
-    is_flat_field: bool = False
-    temperature: Optional[float] = None
-    exposure: Optional[float] = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,58 +71,84 @@ class CalibrationResult:
     warnings: List[str]
 
 
-def calibrate(sums: SessionSums, angles: Mapping[str, Optional[float]], facts: SessionFacts) -> CalibrationResult:
+def calibrate(
+    sums: SessionSums,
+    angles: Mapping[str, Optional[float]],
+    sensor: Sensor,
+    offset: Tuple[int, int] = (0, 0),
+    is_flat_field: bool = False,
+    notes: Optional[Mapping[str, float]] = None,
+) -> CalibrationResult:
     """Estimate the calibration of a sensor.
 
     Args:
         sums: Sums of the frames, in the order of the sensor's own readout.
         angles: Angle of each setting in degrees, in the convention of AoLP; None if it is unknown. If any is, all
             are estimated, and those given only fix the rotation of all.
-        facts: Facts of the session.
+        sensor: The mosaic in the sensor's own readout.
+        offset: (x, y) of the frames' first pixel in that readout.
+        is_flat_field: Whether the gain is to correct the lens shading and the lamp too.
+        notes: Facts for the calibration, such as the temperature.
 
     Raises:
         ValueError: Dark frames or enough angles are missing, there is no light, or too many pixels are unusable; the
             message says what helps.
     """
-    sensor, level = sums.sensor, sums.level
+    level = sums.level
     black, dark_noise = sums.dark.mean(), np.sqrt(sums.dark.variance())
-    settings = list(sums.light.values())
+    names, settings = list(sums.light), list(sums.light.values())
     if not settings:
         raise ValueError("a session needs frames of a rotated polarizer, best at 18 angles; got dark frames only")
     saturated = np.any([one.saturated for one in sums.settings.values()], axis=0)
-    _check_saturation(saturated)
-    early = early_defects(black, dark_noise, saturated, level)
+    if saturated.mean() > MAX_DEFECTS:
+        raise ValueError(
+            f"{saturated.mean():.1%} of the pixels are saturated in some frames, at most {MAX_DEFECTS:.0%} are "
+            "allowed: shorten the exposure until the brightest are below 85 % of full scale"
+        )
+    dark_images = {"black level": black, "dark noise": dark_noise}
+    early = find_defects(dark_images, {"saturated": saturated}, level) > 0  # means over the sensor leave them out
     means, reacts = site_means(sums, settings, black, ~early)
     points = [point for one in sums.settings.values() for point in one.points]
     noise = fit_noise(points, float(black.mean()), level)  # with the same defects as the points' means
-    known = [angles[name] for name in sums.light]
-    polarizer = fit_polarizer(means, sensor, known)
-    orientations(polarizer, sensor)
+    known = [angles[name] for name in names]
+    polarizer = fit_polarizer(means, sums.sensor, known)
+    orientations(polarizer, sums.sensor)
     frames = np.array([one.count for one in settings])
-    by_angle = designs(sensor, polarizer, frames, noise, level)
+    by_angle = designs(sums.sensor, polarizer, frames, noise, level)
     fits = fit_pixels(sums, settings, black, by_angle)
-    light, images = _interpret(sensor, fits, reacts)
-    usual = max(float(np.median(fits.excess[reacts])), 1e-6) if reacts.any() else 1.0
+    light, images = _interpret(sums.sensor, fits, reacts)
+    usual = max(float(np.median(fits.excess[reacts])), 1e-6)
     causes = find_defects(
-        {"black level": black, "dark noise": dark_noise, "fit": fits.excess / usual, **images},
+        {**dark_images, "fit": fits.excess / usual, **images},
         {"saturated": saturated, "no reaction": ~reacts & ~early},
         level,
     )
-    defects = causes > 0
+    used = causes == 0
     shares = {name: float(np.mean(causes >> k & 1)) for k, name in enumerate(CAUSES)}
     shares["saturated"] = float(np.mean(causes == 1))  # by light alone
-    parameters = _parameters(sensor, fits, black, images["gain"], facts.is_flat_field, ~defects)
-    texts = _texts(sums, facts, polarizer, None not in known, noise)
-    calibration = _calibration(parameters, facts, defects, shares, texts)
+    if np.mean(~used) > MAX_DEFECTS:
+        listed = ", ".join(f"{name} {value:.1%}" for name, value in shares.items() if value)
+        raise ValueError(
+            f"{np.mean(~used):.1%} of the pixels cannot be used ({listed}), at most {MAX_DEFECTS:.0%} are allowed: "
+            "check that the light is uniform and that dark frames are dark"
+        )
+    facts: Dict[str, Any] = {
+        "settings": len(settings),
+        "frames": int(frames.sum()),
+        "dark_frames": sums.dark.count,
+        "angles": [round(float(angle), 3) for angle in np.rad2deg(polarizer.angles)],
+        "angles_known": None not in known,
+        "lamp": [round(float(factor), 5) for factor in polarizer.lamp],
+        "flat_field": is_flat_field,
+        **(notes or {}),
+    }
+    if noise is not None:
+        facts["noise"] = {"full_well": round(noise.full_well, 1), "read_noise": round(noise.read_noise, 3)}
+    parameters = _parameters(sums.sensor, fits, black, images["gain"], is_flat_field, used)
+    calibration = Calibration.from_parameters(parameters, sensor, offset, ~used, sums.bit_depth, facts)
     shade = float(np.percentile(light / light.max(), 1))
     # the value that 1 % of the pixels exceed at their brightest setting
     brightest = float(np.percentile(np.max([one.mean(slice(None, None, 9)) for one in settings], axis=0), 99))
-    names = list(sums.light)
-    warnings = [
-        *about_frames(sums.light, sums.dark, float(np.median(black)), brightest, noise, sums.full_scale),
-        *about_pixels(shares, sums.light, shade, facts.is_flat_field),
-        *about_polarizer(polarizer, means, sensor, names, known),
-    ]
     return CalibrationResult(
         calibration,
         images["gain"],
@@ -155,15 +160,19 @@ def calibrate(sums: SessionSums, angles: Mapping[str, Optional[float]], facts: S
         fits.excess,
         tuple(names),
         tuple(known),
-        polarizer.degrees(),
+        tuple(np.rad2deg(polarizer.angles).tolist()),
         tuple(polarizer.lamp.tolist()),
         tuple(np.sqrt(np.mean(polarizer.residuals**2, 0)).tolist()),
         tuple(frames.tolist()),
         sums.dark.count,
         noise,
         tuple(points),
-        expected_errors(calibration, sensor, by_angle, _black_variance(sums, dark_noise), ~defects),
-        warnings,
+        expected_errors(calibration, sums.sensor, by_angle, _black_variance(sums, dark_noise), used),
+        [
+            *about_frames(sums, float(np.median(black)), brightest, noise),
+            *about_pixels(shares, sums.light, shade, is_flat_field),
+            *about_polarizer(polarizer, means, sums.sensor, names, known),
+        ],
     )
 
 
@@ -193,57 +202,9 @@ def _parameters(
     return PixelParameters(black, 1 / gain, (np.cos(angle) - b / a) / 2, (np.sin(angle) - c / a) / 2)
 
 
-def _check_saturation(saturated: np.ndarray) -> None:
-    share = float(saturated.mean())
-    if share > MAX_DEFECTS:
-        raise ValueError(
-            f"{share:.1%} of the pixels are saturated in some frames, at most {MAX_DEFECTS:.0%} are allowed: shorten "
-            "the exposure until the brightest are below 85 % of full scale"
-        )
-
-
 def _black_variance(sums: SessionSums, dark_noise: np.ndarray) -> float:
     """Return the variance of the mean black level of a pixel, in squares of full scale."""
     level = sums.level
     usual = float(np.median(dark_noise)) ** 2
     rounding = level**2 / 12 if usual < level**2 / 4 else 0.0  # without noise, frames round alike
     return usual / sums.dark.count + rounding
-
-
-def _calibration(
-    parameters: PixelParameters,
-    facts: SessionFacts,
-    defects: np.ndarray,
-    shares: Dict[str, float],
-    texts: Dict[str, Any],
-) -> Calibration:
-    share = float(defects.mean())
-    if share > MAX_DEFECTS:
-        listed = ", ".join(f"{name} {value:.1%}" for name, value in shares.items() if value)
-        raise ValueError(
-            f"{share:.1%} of the pixels cannot be used ({listed}), at most {MAX_DEFECTS:.0%} are allowed: check that "
-            "the light is uniform and that dark frames are dark"
-        )
-    return Calibration.from_parameters(parameters, facts.sensor, facts.offset, defects, facts.bit_depth, texts)
-
-
-def _texts(
-    sums: SessionSums, facts: SessionFacts, polarizer: Polarizer, are_known: bool, noise: Optional[Noise]
-) -> Dict[str, Any]:
-    """Describe how the calibration was measured, in values for JSON."""
-    found: Dict[str, Any] = {
-        "settings": len(sums.light),
-        "frames": sum(one.count for one in sums.light.values()),
-        "dark_frames": sums.dark.count,
-        "angles": [round(angle, 3) for angle in polarizer.degrees()],
-        "angles_known": are_known,
-        "lamp": [round(float(factor), 5) for factor in polarizer.lamp],
-        "flat_field": facts.is_flat_field,
-    }
-    if noise is not None:
-        found["noise"] = {"full_well": round(noise.full_well, 1), "read_noise": round(noise.read_noise, 3)}
-    if facts.temperature is not None:
-        found["temperature"] = facts.temperature
-    if facts.exposure is not None:
-        found["exposure"] = facts.exposure
-    return found

@@ -72,8 +72,7 @@ def site_means(
         np.minimum(lowest, mean, out=lowest)
         np.maximum(highest, mean, out=highest)
     contrast = highest - lowest
-    limit = _LEAST_CONTRAST * float(np.median(contrast[used])) if used.any() else 0.0
-    reacts = used & (contrast >= limit)
+    reacts = used & (contrast >= _LEAST_CONTRAST * np.median(contrast[used]))
     period = sums.sensor.period
     means = np.zeros((period**2, len(settings)))
     for k, one in enumerate(settings):

@@ -12,7 +12,7 @@ orientation of the pixels is the nominal one and that the mean gains of orthogon
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -25,8 +25,8 @@ MIN_ANGLES = 4
 _DISTINCT = 1.0
 #: Degrees by which the pixels of a site can be turned from their nominal angle on average.
 _MOST_TURNED = 12.0
-#: Steps of the fit; it ends before where it changes nothing.
-_STEPS, _CONVERGED = 50, 1e-12
+#: Steps of the fit; it ends before where it changes nothing. And the size of imaginary steps.
+_STEPS, _CONVERGED, _SMALL = 50, 1e-12, 1e-30
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,6 @@ class Polarizer:
     lamp: np.ndarray
     terms: np.ndarray
     residuals: np.ndarray
-
-    def degrees(self) -> Tuple[float, ...]:
-        """Return the angles in degrees."""
-        return tuple(np.rad2deg(self.angles).tolist())
 
     def basis(self) -> np.ndarray:
         """Return (K, 3): the lamp factor times (1, cos 2a, sin 2a)."""
@@ -70,7 +66,7 @@ def fit_polarizer(means: np.ndarray, sensor: Sensor, known: Sequence[Optional[fl
     scale = float(means.mean())
     if scale <= 0 or float(means.min()) < -scale:
         raise ValueError("the frames of the polarizer are as dark as the dark frames: nothing can be measured")
-    is_known = all(angle is not None for angle in known)
+    is_known = None not in known
     guess, lamp = _measured(means, nominal)
     angles = np.deg2rad([float(a) for a in known if a is not None]) if is_known else guess
     count = distinct_angles(np.rad2deg(angles))
@@ -78,78 +74,58 @@ def fit_polarizer(means: np.ndarray, sensor: Sensor, known: Sequence[Optional[fl
         raise ValueError(
             f"at least {MIN_ANGLES} polarizer angles that differ modulo 180 degrees are needed, best 18, got {count}"
         )
-    fit = _Fit(means / scale, nominal, known, is_known)
-    angles, lamp, terms = fit.solve(angles, lamp)
+    angles, lamp, terms = _fitted(means / scale, nominal, angles, lamp, None if is_known else known)
     angles = angles if is_known else angles % np.pi
     model = terms @ _basis(angles, lamp).T
     return Polarizer(angles, lamp, terms * scale, means - model * scale)
 
 
-class _Fit(NamedTuple):
-    """Gauss-Newton fit of the lamp factors, the terms of the sites and, if unknown, the angles."""
+def _fitted(
+    means: np.ndarray,
+    nominal: np.ndarray,
+    angles: np.ndarray,
+    lamp: np.ndarray,
+    known: Optional[Sequence[Optional[float]]],
+) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Angles, lamp factors and (J, 3) terms of the sites by Gauss-Newton.
 
-    means: np.ndarray
-    nominal: np.ndarray
-    known: Sequence[Optional[float]]
-    is_known: bool
+    Args:
+        means: (J, K), 1 on average.
+        nominal: (J,) angles of the sites in rad.
+        angles: (K,) in rad; those to begin with where they are not known.
+        lamp: (K,) lamp factors to begin with.
+        known: As of `fit_polarizer`; None if all angles are known.
+    """
+    sites, settings = means.shape
+    given = [k for k, angle in enumerate(known or ()) if angle is not None]
+    aim = np.deg2rad([float(known[k] or 0.0) for k in given]) if known else angles[given]
+    aim = angles[given] + half_turn(aim - angles[given])
 
-    def solve(self, angles: np.ndarray, lamp: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Solve for (angles, lamp factors, (J, 3) terms), from first values of the angles and the lamp."""
-        sites, settings = self.means.shape
-        lamp = lamp / lamp.mean()
-        terms = np.linalg.lstsq(_basis(angles, lamp), self.means.T, rcond=None)[0].T
-        for _ in range(_STEPS):
-            rows, errors = self._equations(angles, lamp, terms)
-            step = np.linalg.lstsq(rows, errors, rcond=1e-12)[0]
-            lamp = lamp + step[:settings]
-            terms = terms + step[settings : settings + 3 * sites].reshape(sites, 3)
-            if not self.is_known:
-                angles = angles + step[settings + 3 * sites :]
-            if np.abs(step).max() < _CONVERGED:
-                break
-        return angles, lamp, terms
+    def parts(parameters: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+        lamp, terms, free = np.split(parameters, [settings, settings + 3 * sites])
+        return (free if known else angles), lamp, terms.reshape(sites, 3)
 
-    def _equations(self, angles: np.ndarray, lamp: np.ndarray, terms: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-        """Set up the linear equations of a step: residuals of the data, and the undetermined choices."""
-        sites, settings = self.means.shape
-        shape = _basis(angles, np.ones(settings))
-        light = terms @ shape.T
-        columns = settings + 3 * sites + (0 if self.is_known else settings)
-        rows = np.zeros((sites, settings, columns))
-        for k in range(settings):
-            rows[:, k, k] = light[:, k]
-            for j in range(sites):
-                rows[j, k, settings + 3 * j : settings + 3 * j + 3] = lamp[k] * shape[k]
-            if not self.is_known:
-                slope = 2 * (terms[:, 2] * shape[k, 1] - terms[:, 1] * shape[k, 2])
-                rows[:, k, settings + 3 * sites + k] = lamp[k] * slope
-        errors = self.means - lamp * light
-        choices = [(np.r_[np.full(settings, 1 / settings), np.zeros(columns - settings)], 1 - lamp.mean())]
-        if not self.is_known:
-            choices += self._open_choices(angles, terms, columns)
-        every = np.concatenate([rows.reshape(-1, columns), [row for row, _ in choices]])
-        return every, np.concatenate([errors.reshape(-1), [error for _, error in choices]])
+    def remaining(parameters: np.ndarray) -> np.ndarray:
+        """What the parameters leave of the means, and of the choices that the means leave open; all are to be 0."""
+        angles, lamp, terms = parts(parameters)
+        choices = [1 - lamp.mean()]
+        if known:
+            cosine, sine = np.cos(2 * nominal), np.sin(2 * nominal)
+            turned = np.mean(aim - angles[given]) if given else cosine @ terms[:, 2] - sine @ terms[:, 1]
+            choices += [cosine @ terms[:, 0], sine @ terms[:, 0], turned]
+        return np.r_[(means - terms @ _basis(angles, lamp).T).ravel(), choices]
 
-    def _open_choices(self, angles: np.ndarray, terms: np.ndarray, columns: int) -> List[Tuple[np.ndarray, float]]:
-        """Return equations for choices that unknown angles leave open: two of the gains, one of the rotation."""
-        sites, settings = self.means.shape
-        found = []
-        place = settings + 3 * np.arange(sites)
-        for factor in (np.cos(2 * self.nominal), np.sin(2 * self.nominal)):
-            row = np.zeros(columns)
-            row[place] = factor
-            found.append((row, -float(row[place] @ terms[:, 0])))
-        row = np.zeros(columns)
-        given = [k for k, angle in enumerate(self.known) if angle is not None]
-        if given:
-            row[settings + 3 * sites + np.array(given)] = 1 / len(given)
-            aim = np.deg2rad([float(self.known[k] or 0.0) for k in given])
-            found.append((row, float(np.mean(half_turn(aim - angles[given])))))
-        else:
-            row[place + 1] = -np.sin(2 * self.nominal)
-            row[place + 2] = np.cos(2 * self.nominal)
-            found.append((row, -float(row[place + 1] @ terms[:, 1] + row[place + 2] @ terms[:, 2])))
-        return found
+    lamp = lamp / lamp.mean()
+    terms = np.linalg.lstsq(_basis(angles, lamp), means.T, rcond=None)[0].T
+    found = np.r_[lamp, terms.ravel(), angles if known else []]
+    for _ in range(_STEPS):
+        # derivatives by imaginary steps, which are exact
+        slopes = [remaining(found + step).imag / _SMALL for step in 1j * _SMALL * np.eye(len(found))]
+        step = np.linalg.lstsq(np.stack(slopes, 1), -remaining(found), rcond=1e-12)[0]
+        found = found + step
+        if np.abs(step).max() < _CONVERGED:
+            break
+    return parts(found)
 
 
 def site_angles(sensor: Sensor) -> np.ndarray:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
@@ -24,9 +23,11 @@ from polar_pipeline.sensor.mosaic import readout_order
 ANGLE_FILE = "angles.csv"
 #: Folders whose names say nothing about the angle, and one whose pictures are not part of a session.
 _PLAIN, _LEFT_OUT = ("light", "frames"), "test"
-#: Levels of folders that are searched.
-_DEPTH = 3
+#: Where pictures of a folder are looked for.
+_LEVELS = ("*", "*/*", "*/*/*")
 _ANGLE = re.compile(r"(?:angle|polarizer|pol)?[_ -]?([-+]?[0-9]{1,3}(?:\.[0-9]{1,6})?)(?:_?deg)?", re.IGNORECASE)
+#: Setting, angle in degrees, and file of each picture.
+_Pictures = List[Tuple[str, Optional[float], Path]]
 
 
 class SessionFrame(NamedTuple):
@@ -43,8 +44,7 @@ class SessionFrame(NamedTuple):
     frame: RawFrame
 
 
-@dataclass(frozen=True)
-class Session:
+class Session(NamedTuple):
     """An open session.
 
     Attributes:
@@ -88,24 +88,35 @@ def open_session(
     if is_recording(path) or path.is_file():
         if table is None:
             raise ValueError(f"{path} is a recording: give a table of its angles, --angles FILE.csv")
-        with ExitStack() as stack:
-            source = stack.enter_context(open_source(path, topic, max_bytes=max_bytes))
-            yield _of_recording(source, read_angles(table), options, are_unknown)
+        with open_source(path, topic, max_bytes=max_bytes) as source:
+            spans = read_angles(table)
+            if spans.columns == FILES:
+                raise ValueError(
+                    "the table of angles of a recording has columns first, last and angle, or start, end and angle"
+                )
+            angles = {row.name: row.angle for row in spans.rows if not row.is_dark}
+            yield Session(_known(angles, are_unknown), source.total, _recorded(source, spans, options))
         return
     if table is None and (path / ANGLE_FILE).exists():
         table = path / ANGLE_FILE
-    pictures = _listed(path, read_angles(table)) if table is not None else _named(path)
-    if are_unknown:
-        angles: Dict[str, Optional[float]] = dict.fromkeys(setting for setting, _, _ in pictures)
-    else:
-        angles = {setting: angle for setting, angle, _ in pictures}
-        if table is None:
-            _check_names(angles)
-    yield Session(
-        {setting: angle for setting, angle in angles.items() if setting != DARK},
-        len(pictures),
-        (_picture(setting, file, options, max_bytes) for setting, _, file in pictures),
+    pictures = _named(path) if table is None else _listed(path, read_angles(table))
+    angles = {setting: angle for setting, angle, _ in pictures if setting != DARK}
+    nameless = [setting for setting, angle in angles.items() if angle is None]
+    if nameless and table is None and not are_unknown:
+        raise ValueError(
+            f"{quoted(nameless[0])} names no angle: name folders or files by it, as in 045.0_3.png, list the files in "
+            f"{ANGLE_FILE}, or give --angles unknown"
+        )
+    frames = (
+        SessionFrame(setting, str(file), input_frame(read_raw(file, max_bytes), options).unpack())
+        for setting, _, file in pictures
     )
+    yield Session(_known(angles, are_unknown), len(pictures), frames)
+
+
+def _known(angles: Dict[str, Optional[float]], are_unknown: bool) -> Dict[str, Optional[float]]:
+    """The angles of the settings, or None for each if they are unknown."""
+    return {setting: None if are_unknown else angle for setting, angle in angles.items()}
 
 
 def add_frames(frames: Iterable[SessionFrame], options: Options) -> SessionSums:
@@ -131,44 +142,29 @@ def add_frames(frames: Iterable[SessionFrame], options: Options) -> SessionSums:
     return sums
 
 
-def bits_of(full_scale: int) -> int:
-    """Return the significant bits of a pixel whose saturated value is `full_scale`."""
-    return bin(full_scale).count("1")
+# ------------------------------------------------------------------------------------------------------------- folders
 
 
-def _picture(setting: str, file: Path, options: Options, max_bytes: int) -> SessionFrame:
-    frame = input_frame(read_raw(file, max_bytes), options).unpack()
-    return SessionFrame(setting, str(file), frame)
+def _pictures(folder: Path) -> List[Path]:
+    """Pictures in a folder and those below it, by name."""
+    paths = sorted(path for level in _LEVELS for path in folder.glob(level))
+    return [path for path in paths if path.suffix.lower() in SUFFIXES and path.is_file()]
 
 
-Pictures = List[Tuple[str, Optional[float], Path]]
-
-
-def _pictures(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
-    """Yield the pictures in a folder and its subfolders by name."""
-    for path in sorted(folder.iterdir()):
-        if path.is_dir() and depth > 1:
-            yield from _pictures(path, depth - 1)
-        elif path.suffix.lower() in SUFFIXES and path.is_file():
-            yield path
-
-
-def _named(folder: Path) -> Pictures:
-    """Return (setting, angle, file) of the pictures in a folder, by their names.
+def _named(folder: Path) -> _Pictures:
+    """The pictures in a folder, by their names.
 
     Raises:
         SourceError: There are none.
     """
-    found: Pictures = []
+    found: _Pictures = []
     for file in _pictures(folder):
         parts = [part.lower() for part in file.relative_to(folder).parts[:-1]]
-        if _LEFT_OUT in parts:
-            continue
-        if DARK in parts or file.stem.lower().startswith(DARK):
-            found.append((DARK, None, file))
-        else:
-            setting = _setting(file, folder)
-            found.append((setting, _angle(setting), file))
+        is_dark = DARK in parts or file.stem.lower().startswith(DARK)
+        setting = DARK if is_dark else _setting(file, folder)
+        angle = _ANGLE.fullmatch(setting)
+        if _LEFT_OUT not in parts:
+            found.append((setting, float(angle.group(1)) if angle else None, file))
     if not found:
         raise SourceError(
             f"{folder} holds no pictures ({', '.join(SUFFIXES)}), neither in dark nor in folders of angles"
@@ -183,27 +179,8 @@ def _setting(file: Path, folder: Path) -> str:
     return file.stem.rpartition("_")[0] or file.stem
 
 
-def _angle(setting: str) -> Optional[float]:
-    found = _ANGLE.fullmatch(setting)
-    return float(found.group(1)) if found else None
-
-
-def _check_names(angles: Dict[str, Optional[float]]) -> None:
-    """Refuse names without an angle.
-
-    Raises:
-        ValueError: One has none.
-    """
-    nameless = [setting for setting, angle in angles.items() if angle is None and setting != DARK]
-    if nameless:
-        raise ValueError(
-            f"{quoted(nameless[0])} names no angle: name folders or files by it, as in 045.0_3.png, list the files in "
-            f"{ANGLE_FILE}, or give --angles unknown"
-        )
-
-
-def _listed(folder: Path, table: AngleTable) -> Pictures:
-    """Return (setting, angle, file) of the pictures in a table, and of those in `dark` if the table has no dark frames.
+def _listed(folder: Path, table: AngleTable) -> _Pictures:
+    """The pictures that a table lists, and those in `dark` if it lists no dark ones.
 
     Raises:
         ValueError: The table is one of a recording.
@@ -211,39 +188,25 @@ def _listed(folder: Path, table: AngleTable) -> Pictures:
     """
     if table.columns != FILES:
         raise ValueError("the table of angles of a folder of pictures has columns file and angle")
-    found: Pictures = []
+    found: _Pictures = []
     for row in table.rows:
         path = folder / row.name
         if not path.exists():
             raise SourceError(f"{printable(str(path))}, in the table of angles, does not exist")
-        files = list(_pictures(path)) if path.is_dir() else [path]
-        for file in files:
+        for file in _pictures(path) if path.is_dir() else [path]:
             own = path.name if path.is_dir() else _setting(file, folder)
             setting = DARK if row.is_dark else own if row.angle is None else f"{row.angle:g}"
             found.append((setting, row.angle, file))
-    if not any(setting == DARK for setting, _, _ in found) and (folder / DARK).is_dir():
+    if not any(row.is_dark for row in table.rows):
         found = [(DARK, None, file) for file in _pictures(folder / DARK)] + found
     return found
 
 
-def _of_recording(source: Source, table: AngleTable, options: Options, are_unknown: bool) -> Session:
-    """Return the frames of a recording that a table gives a setting.
-
-    Raises:
-        ValueError: The table is one of pictures.
-    """
-    if table.columns == FILES:
-        raise ValueError(
-            "the table of angles of a recording has columns first, last and angle, or start, end and angle"
-        )
-    angles: Dict[str, Optional[float]] = {}
-    for row in table.rows:
-        if not row.is_dark:
-            angles[row.name] = None if are_unknown else row.angle
-    return Session(angles, source.total, _recorded(source, table, options))
+# ---------------------------------------------------------------------------------------------------------- recordings
 
 
 def _recorded(source: Source, table: AngleTable, options: Options) -> Iterator[SessionFrame]:
+    """The frames of a recording that a table gives a setting."""
     start: Optional[int] = None
     for index, record in enumerate(source.records):
         image = record.image() if table.columns == SECONDS else None

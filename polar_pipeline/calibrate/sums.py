@@ -38,15 +38,21 @@ class FrameSums:
         shape: (height, width) of the frames.
         period: Pixels after which the mosaic repeats.
         has_squares: Whether the variance of each pixel is asked for.
+
+    Attributes:
+        count: Number of frames.
+        full_scale: Value of a saturated pixel.
+        saturated: (H, W) bool, pixels that are saturated in some frame.
+        points: Noise of pairs of frames.
     """
 
     def __init__(self, shape: Tuple[int, int], period: int, has_squares: bool = False) -> None:
         self.count = 0
+        self.full_scale = 0
         self.saturated = np.zeros(shape, bool)
         self.points: List[NoisePoint] = []
         self._sums = np.zeros(shape, np.uint32)
         self._squares = np.zeros(shape, np.float64) if has_squares else None
-        self._full_scale = 0
         self._period = period
         self._waiting: Optional[np.ndarray] = None
 
@@ -61,7 +67,7 @@ class FrameSums:
             raise ValueError(f"all frames must have {columns}x{rows} pixels, got {width}x{height}")
         if self.count == MAX_FRAMES:
             raise ValueError(f"a setting has at most {MAX_FRAMES} frames")
-        self._full_scale = frame.full_scale
+        self.full_scale = frame.full_scale
         pixels = np.minimum(frame.mosaic, np.array(frame.full_scale, frame.mosaic.dtype))
         self.count += 1
         self._sums += pixels
@@ -75,26 +81,20 @@ class FrameSums:
             self._waiting = None
 
     def mean(self, rows: slice = slice(None)) -> np.ndarray:
-        """Return (h, W) float64: mean of each pixel of these rows as a share of full scale."""
-        mean: np.ndarray = self._sums[rows] / float(self.count * self._full_scale)
+        """(h, W) float64: mean of each pixel of these rows as a share of full scale."""
+        mean: np.ndarray = self._sums[rows] / float(self.count * self.full_scale)
         return mean
 
     def variance(self) -> np.ndarray:
-        """Return (H, W) float64: variance of each pixel over the frames, in squares of full scale; 0 of one frame."""
-        if self._squares is None:
-            raise ValueError("the squares were not summed")
+        """(H, W) float64: variance of each pixel from frame to frame, in squares of full scale; 0 of one frame."""
+        assert self._squares is not None
         sums = self._sums.astype(np.float64)
-        variance = (self._squares - sums**2 / self.count) / max(1, self.count - 1) / self._full_scale**2
+        variance = (self._squares - sums**2 / self.count) / max(1, self.count - 1) / self.full_scale**2
         return np.maximum(variance, 0)
 
-    @property
-    def full_scale(self) -> int:
-        """Value of a saturated pixel."""
-        return self._full_scale
-
     def _add_points(self, first: np.ndarray, second: np.ndarray) -> None:
-        """Add half the variance of a pair's difference: noise without fixed differences between pixels."""
-        top = float(self._full_scale)
+        """Half the variance of a pair's difference: noise without what differs from pixel to pixel."""
+        top = float(self.full_scale)
         for row in range(self._period):
             for column in range(self._period):
                 site = (slice(row, None, self._period), slice(column, None, self._period))
@@ -156,6 +156,11 @@ class SessionSums:
     def full_scale(self) -> int:
         """Value of a saturated pixel."""
         return next(iter(self.settings.values())).full_scale
+
+    @property
+    def bit_depth(self) -> int:
+        """Significant bits of a pixel."""
+        return bin(self.full_scale).count("1")
 
     @property
     def level(self) -> float:

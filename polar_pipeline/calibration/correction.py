@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Callable, List, Optional, Set, Tuple
+from typing import Callable, List, Tuple
 
 import numpy as np
 
@@ -132,34 +132,28 @@ def _places(places: np.ndarray, start: Tuple[int, int], shape: Tuple[int, int], 
 
 
 def _replacements(defects: np.ndarray, sensor: Sensor, shape: Tuple[int, int]) -> np.ndarray:
-    """Find for each defective pixel the nearest good one with the same polarizer and color.
+    """For each defective pixel the nearest good one with the same polarizer and color.
 
     Raises:
         FrameError: There is none near one of them (cause `calibration`).
     """
     bad = set(map(tuple, defects.tolist()))
+
+    def color(row: int, column: int) -> int:
+        return sensor.color_index(row, column) if sensor.is_color else 0
+
     found = np.empty_like(defects)
     for k, (row, column) in enumerate(defects.tolist()):
-        source = _nearest(row, column, sensor, shape, bad)
+        near = ((row + dy, column + dx) for dy, dx in _steps())
+        inside = ((y, x) for y, x in near if 0 <= y < shape[0] and 0 <= x < shape[1])
+        good = (place for place in inside if place not in bad and color(*place) == color(row, column))
+        source = next(good, None)
         if source is None:
             raise FrameError(
                 "calibration", f"no good pixel within {_NEAR} pixels of the defective one at row {row}, column {column}"
             )
         found[k] = source
     return found
-
-
-def _nearest(
-    row: int, column: int, sensor: Sensor, shape: Tuple[int, int], bad: Set[Tuple[int, ...]]
-) -> Optional[Tuple[int, int]]:
-    own = sensor.color_index(row, column) if sensor.is_color else 0
-    for dy, dx in _steps():
-        y, x = row + dy, column + dx
-        if not (0 <= y < shape[0] and 0 <= x < shape[1]) or (y, x) in bad:
-            continue
-        if not sensor.is_color or sensor.color_index(y, x) == own:
-            return y, x
-    return None
 
 
 @lru_cache(maxsize=1)

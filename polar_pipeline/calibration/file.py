@@ -8,7 +8,7 @@ import struct
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any, Dict, Hashable, Tuple
+from typing import Dict, Hashable
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -69,24 +69,15 @@ def load_calibration(path: Path) -> Calibration:
 
 #: Calibrations in use, by file and its status.
 _IN_USE: WeakValueDictionary[Hashable, Calibration] = WeakValueDictionary()
-#: The file that was refused last, and why.
-_REFUSED: Dict[Hashable, str] = {}
 
 
 def load_calibration_once(path: Path) -> Calibration:
     """Load a calibration; read its file again only if it has changed or its calibration is not in use."""
     status = _status(path)
     key = (path, status.st_ino, status.st_size, status.st_mtime_ns)
-    if key in _REFUSED:
-        raise ValueError(_REFUSED[key])
     calibration = _IN_USE.get(key)
     if calibration is None:
-        try:
-            calibration = _IN_USE[key] = load_calibration(path)
-        except ValueError as err:
-            _REFUSED.clear()
-            _REFUSED[key] = str(err)
-            raise
+        calibration = _IN_USE[key] = load_calibration(path)
     return calibration
 
 
@@ -135,14 +126,19 @@ def _decode(arrays: Dict[str, np.ndarray]) -> Calibration:
     codes, defects = arrays["codes"], arrays["defects"]
     if codes.ndim != 2 or codes.dtype != np.uint32 or min(codes.shape) < MIN_SIDE:
         raise ValueError(f"codes must be (H, W) uint32, got {codes.dtype} {codes.shape}")
-    if defects.shape != (len(defects), 2) or defects.dtype != np.int32 or _is_outside(defects, codes.shape):
+    if defects.shape != (len(defects), 2) or defects.dtype != np.int32:
+        raise ValueError(f"defects must be (n, 2) int32, got {defects.dtype} {defects.shape}")
+    if ((defects < 0) | (defects >= codes.shape)).any():
         raise ValueError("defects must be places within the image")
     name = str(header["sensor"])
     if printable(name) != name:
         raise ValueError(f"its sensor's name must be short and printable, got {quoted(name)}")
+    x, y = (int(number) for number in header["offset"])
+    if min(x, y) < 0:
+        raise ValueError(f"offset must be >= 0, got {header['offset']}")
     found = Calibration(
         parse_tile(header["tile"], name),
-        _offset(header["offset"]),
+        (x, y),
         codes,
         scales_of(header["scales"]),
         defects,
@@ -152,14 +148,3 @@ def _decode(arrays: Dict[str, np.ndarray]) -> Calibration:
     if found.digest != header["digest"]:
         raise ValueError("it is damaged: its digest does not fit its content")
     return found
-
-
-def _is_outside(places: np.ndarray, shape: Any) -> bool:
-    return bool(((places < 0) | (places >= shape)).any())
-
-
-def _offset(value: Any) -> Tuple[int, int]:
-    x, y = (int(number) for number in value)
-    if min(x, y) < 0:
-        raise ValueError(f"offset must be >= 0, got {value}")
-    return x, y

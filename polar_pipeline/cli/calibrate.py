@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Iterator, Optional
 
 import numpy as np
-from tqdm import tqdm
 
 from polar_pipeline._util.files import replacing
+from polar_pipeline._util.progress import with_bar
 from polar_pipeline._util.text import printable
 from polar_pipeline.calibrate.defects import CAUSES
-from polar_pipeline.calibrate.estimate import CalibrationResult, SessionFacts, calibrate
+from polar_pipeline.calibrate.estimate import CalibrationResult, calibrate
 from polar_pipeline.calibrate.report import render_calibration
-from polar_pipeline.calibrate.session import add_frames, bits_of, open_session
+from polar_pipeline.calibrate.session import add_frames, open_session
 from polar_pipeline.calibration import save_calibration
 from polar_pipeline.cli.argument_types import parse_number
 from polar_pipeline.cli.errors import FailureError, UsageError, show_error
@@ -103,17 +103,10 @@ def run(values: argparse.Namespace) -> int:
 def _result(values: argparse.Namespace, options: Options, table: Optional[Path]) -> CalibrationResult:
     is_unknown = values.angles == _UNKNOWN
     with open_session(values.source, options, table, is_unknown, values.topic, values.max_bytes) as session:
-        with tqdm(session.frames, total=session.total, unit="frame", disable=None) as bar:
-            sums = add_frames(bar, options)
-        facts = SessionFacts(
-            options.sensor,
-            options.roi_offset,
-            bits_of(sums.full_scale),
-            values.flat_field,
-            values.temperature,
-            values.exposure,
-        )
-        return calibrate(sums, session.angles, facts)
+        sums = add_frames(with_bar(session.frames, session.total), options)
+        notes = {name: getattr(values, name) for name in ("temperature", "exposure")}
+        known = {name: value for name, value in notes.items() if value is not None}
+        return calibrate(sums, session.angles, options.sensor, options.roi_offset, values.flat_field, known)
 
 
 def summary(result: CalibrationResult) -> Iterator[str]:

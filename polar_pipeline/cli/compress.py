@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
-from typing import Dict, Iterable
+from typing import Dict
 
-from tqdm import tqdm
-
+from polar_pipeline._util.progress import with_bar
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.errors import UsageError
 from polar_pipeline.cli.outputs import check_output_files
 from polar_pipeline.cli.source_arguments import add_size_limit_argument
-from polar_pipeline.replay.bags import Record
 from polar_pipeline.replay.limits import megabytes
 from polar_pipeline.replay.recompress import Conversion, compress_recording
 from polar_pipeline.replay.source import recording_of
@@ -31,11 +30,6 @@ def check_copy(values: argparse.Namespace) -> None:
     if values.output.suffix != ".mcap":
         raise UsageError(f"the output is an .mcap file, got {values.output}")
     check_output_files([values.output], [recording_of(values.source)])
-
-
-def with_bar(items: Iterable[Record], total: int) -> Iterable[Record]:
-    """Return the items of a recording, with a progress bar in a terminal."""
-    return tqdm(items, total=total, unit="message", disable=None)
 
 
 def show_conversions(found: Dict[str, Conversion], output: Path) -> None:
@@ -63,8 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     check_copy(values)
-    found = compress_recording(
-        values.source, values.output, values.topic, values.force, values.max_bytes, watch=with_bar
-    )
+    watch = partial(with_bar, unit="message")
+    found = compress_recording(values.source, values.output, values.topic, values.force, values.max_bytes, watch=watch)
     show_conversions(found, values.output)
     return 0

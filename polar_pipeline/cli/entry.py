@@ -146,9 +146,14 @@ def _load(name: str) -> Any:
     try:
         return importlib.import_module(f"polar_pipeline.cli.{name}")
     except (ImportError, AttributeError, RuntimeError, ValueError) as err:  # missing, or built for another NumPy
-        from polar_pipeline.doctor.deployment import remedy
+        sys.exit(f"{_PROGRAM}: {_with_remedy(err)}")
 
-        sys.exit(f"{_PROGRAM}: " + "; ".join(filter(None, (str(err), remedy(err)))))
+
+def _with_remedy(err: Exception) -> str:
+    """The text of an error, and the command that helps where an import failed."""
+    from polar_pipeline.doctor.deployment import remedy
+
+    return "; ".join(filter(None, (str(err), remedy(err))))
 
 
 def _show_failure(err: Exception) -> None:
@@ -166,7 +171,7 @@ def _show_failure(err: Exception) -> None:
 
     where = Path(traceback.extract_tb(err.__traceback__)[-1].filename)
     if isinstance(err, (FailureError, OSError, RuntimeError, ImportError, SourceError, FrameError)):
-        show_error(f"{_PROGRAM}: {err}")
+        show_error(f"{_PROGRAM}: {_with_remedy(err)}")
     elif isinstance(err, (cv2.error, OverflowError)) or (
         isinstance(err, AttributeError) and Path(__file__).parents[1] not in where.parents
     ):

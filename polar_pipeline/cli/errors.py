@@ -36,8 +36,8 @@ def show_error(text: str) -> None:
 
 def show_findings(summary: Summary) -> None:
     """Print to stderr which frames could not be used, and whether the parameters do not fit the mosaic."""
-    for cause, row in summary.rejected.items():
-        show_error(f"not usable: {row.frames} x {cause}; the first: {row.reason}")
+    for cause, reasons in summary.rejected.items():
+        show_error(f"not usable: {len(reasons)} x {cause}; the first: {reasons[0]}")
     show_layout(summary.layout)
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Iterable, List, Optional
-
-from tqdm import tqdm
+from typing import List, Optional
 
 from polar_pipeline._util.malloc import keep_freed_memory
+from polar_pipeline._util.progress import with_bar
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.errors import UsageError, show_findings
 from polar_pipeline.cli.option_arguments import (
@@ -32,7 +31,7 @@ from polar_pipeline.replay.compare import Golden, ProductComparison, format_rows
 from polar_pipeline.replay.job import Job, late, process_recording
 from polar_pipeline.replay.report import format_timings
 from polar_pipeline.replay.run import Summary
-from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, is_recording, recording_of
+from polar_pipeline.replay.source import DEFAULT_RATE, is_recording, recording_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,15 +81,10 @@ def run(values: argparse.Namespace) -> int:
             dict(values.tolerance),
         )
         _check_tolerances(job, pipeline)
-        summary, rows = process_recording(job, pipeline, _with_bar)
+        summary, rows = process_recording(job, pipeline, with_bar)
     show_findings(summary)
     _print_summary(summary, outputs, rows)
     return 0 if all(row.passed for row in rows) else 1
-
-
-def _with_bar(records: Iterable[Recorded], total: int) -> Iterable[Recorded]:
-    """Return the records of a recording, with a progress bar in a terminal."""
-    return tqdm(records, total=total, unit="frame", disable=None)
 
 
 def _check_usage(values: argparse.Namespace) -> None:

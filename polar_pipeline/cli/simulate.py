@@ -8,13 +8,20 @@ from pathlib import Path
 from typing import Tuple
 
 import numpy as np
-from tqdm import tqdm
 
 from polar_pipeline._util.files import replacing_folder
+from polar_pipeline._util.progress import with_bar
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.calibrate.polarizer import MIN_ANGLES
-from polar_pipeline.calibrate.synthetic import TEST_LIGHT, Bench, picture_name, sample_frames, synthetic_session
-from polar_pipeline.calibration.simulation import Deviations, simulate_sensor
+from polar_pipeline.calibrate.simulation import (
+    TEST_LIGHT,
+    Bench,
+    Deviations,
+    picture_name,
+    sample_frames,
+    simulate_sensor,
+    synthetic_session,
+)
 from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_size
 from polar_pipeline.cli.errors import FailureError, UsageError
 from polar_pipeline.replay.picture import encode_picture
@@ -111,10 +118,9 @@ def run(values: argparse.Namespace) -> int:
         for name in ("dark", "light", "test"):
             (folder / name).mkdir()
         frames = synthetic_session(camera, bench, values.bit_depth, values.seed)
-        with tqdm(frames, total=total, unit="frame", disable=None) as bar:
-            for frame in bar:
-                path = folder / picture_name(bench, frame, not values.unknown_angles)
-                path.write_bytes(encode_picture(frame.mosaic, ".png"))
+        for setting, number, mosaic in with_bar(frames, total):
+            path = folder / picture_name(bench, setting, number, not values.unknown_angles)
+            path.write_bytes(encode_picture(mosaic, ".png"))
         for name, mosaic in sample_frames(camera, values.bit_depth, values.seed):
             (folder / "test" / name).write_bytes(encode_picture(mosaic, ".png"))
     print(f"wrote {total} frames and {len(TEST_LIGHT)} in 'test' to {printable(str(values.folder))}")

@@ -17,8 +17,7 @@ from polar_pipeline.geometry import SamplingMap
 from polar_pipeline.methods import LATTICE_METHODS, METHODS
 from polar_pipeline.noise.model import NoiseModel, noise_model, uses_noise
 from polar_pipeline.options import Options
-from polar_pipeline.plan import Plan
-from polar_pipeline.products import COMPONENT_PRODUCTS, LIGHT_PRODUCTS, SSIM_PRODUCTS, invalid_level
+from polar_pipeline.products import COMPONENT_PRODUCTS, LIGHT_PRODUCTS, SSIM_PRODUCTS, VALUE_PRODUCTS, invalid_level
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
@@ -33,7 +32,8 @@ OWN, GREEN, ROW, COLUMN, ACROSS = range(5)
 KERNEL_PRODUCTS = (
     *(f"angle_{angle}" for angle in ANGLES),
     *COMPONENT_PRODUCTS,
-    *("intensity", "stokes", "dolp", "aolp", "preview", "dolp_sigma", "aolp_sigma", "aolp_color", "dolp_color"),
+    *VALUE_PRODUCTS,
+    *("intensity", "stokes", "aolp", "preview", "aolp_color", "dolp_color"),
 )
 #: Products whose floats are exact to some 1e-5 of full scale, which a correction in 16-bit integers is not.
 _EXACT = {*LIGHT_PRODUCTS, "stokes"}
@@ -116,10 +116,9 @@ class FrameArguments:
 
     Args:
         raw: The mosaic.
-        plan: Plan of the products.
-        options: Options of the pipeline.
-        sampling: The map of the output; None if outputs have the pixels of the Stokes image.
-        buffers: Source of reused arrays.
+        options: What to compute and how.
+        sampling: The map of the output; None where outputs have the pixels of the Stokes image.
+        buffers: Where arrays come from.
 
     Attributes:
         frame: For `Kernels.compute`, which reads and writes arrays that this object keeps.
@@ -129,9 +128,7 @@ class FrameArguments:
         sums, pixels: Similarity of each block added up, and the pixels of which.
     """
 
-    def __init__(
-        self, raw: RawFrame, plan: Plan, options: Options, sampling: Optional[SamplingMap], buffers: Buffers
-    ) -> None:
+    def __init__(self, raw: RawFrame, options: Options, sampling: Optional[SamplingMap], buffers: Buffers) -> None:
         correction = options.correction(raw.shape)
         if correction is not None:
             raw = correction.replace_defects(raw, buffers.get)
@@ -141,17 +138,17 @@ class FrameArguments:
         size = options.stokes_size(raw.shape)
         output_size = size if sampling is None else sampling.size
         self.out = {
-            name: buffers.get(options.shape_of(name, output_size), options.dtype_of(name)) for name in plan.products
+            name: buffers.get(options.shape_of(name, output_size), options.dtype_of(name)) for name in options.products
         }
         self._fill_mosaic(raw, sensor, correction)
         scale = self._scale(raw.full_scale, correction)
         # sums of two angles of an 8-bit frame are integers below 2^13: half the bytes to store and to read
         has_integers = not sensor.is_color and correction is None and self._is_by_superpixel
-        pairs = (2 if options.ssim_mode == "consistency" else 1) if plan.window else 0
+        pairs = (2 if options.ssim_mode == "consistency" else 1) if options.has_ssim else 0
         is_uint16 = has_integers and pairs == 2 and raw.mosaic.dtype == np.uint8 and sampling is None
         self.compared = [buffers.get(output_size, "uint16" if is_uint16 else "float32") for _ in range(pairs)]
         self._compared_scale = scale / 2 if is_uint16 else 1.0
-        min_total = 2 * options.min_intensity / scale if "invalid" in plan.pixel else 0.0
+        min_total = 2 * options.min_intensity / scale if options.counts_dark else 0.0
         if has_integers:  # and float32 holds them all
             min_total = math.ceil(min_total)
         noise = noise_model(options, sensor, raw.full_scale) if uses_noise(options) else None
@@ -279,7 +276,7 @@ class FrameArguments:
         """Complete SSIM's products of a computed frame: NaN, or 0 in levels, if there was nothing to compare with.
 
         Returns:
-            The mean of each block (`Output.blocks`).
+            The mean of each block (`Result.blocks`).
         """
         if not self.frame.is_compared:
             for name in SSIM_PRODUCTS:

@@ -6,18 +6,17 @@ import logging
 import platform
 import time
 from functools import partial
-from typing import Dict, Optional, Set, Tuple
+from typing import Callable, Dict, Optional, Set, Tuple
 
 import numpy as np
 
 from polar_pipeline._util.cpus import available_cores
 from polar_pipeline._util.memory_limit import require_address_space
-from polar_pipeline.backend import Buffers, Output, Ticket
+from polar_pipeline.backend import Buffers, Result
 from polar_pipeline.cpu.arguments import FrameArguments
 from polar_pipeline.cpu.library import Kernels, KernelsError, load_kernels
 from polar_pipeline.geometry import SamplingMap, make_map
 from polar_pipeline.options import Options
-from polar_pipeline.plan import Plan
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.sensor.frames import Frame, RawFrame
 
@@ -29,11 +28,10 @@ _REFERENCE_BYTES = 500
 
 
 class CpuBackend:
-    """Backend that runs a plan on the CPU.
+    """Computes frames.
 
     Args:
-        plan: Plan of the products.
-        options: Options of the pipeline.
+        options: What to compute and how.
         threads: Threads to use; 0 for one per core.
     """
 
@@ -42,8 +40,7 @@ class CpuBackend:
     #: Whether frames that the reference computes were warned of.
     _has_warned = False
 
-    def __init__(self, plan: Plan, options: Options, threads: int = 0) -> None:
-        self._plan = plan
+    def __init__(self, options: Options, threads: int = 0) -> None:
         self._options = options
         self._threads = threads or available_cores()
         self._buffers = Buffers()
@@ -76,23 +73,23 @@ class CpuBackend:
         if self._options.geometry is not None:
             self._map(frame.shape)
 
-    def frame_memory(self, _: int) -> None:
-        """Return None: any memory will do."""
+    def frame_memory(self, _: int) -> Optional[np.ndarray]:
+        """None: a frame can be received in any memory."""
+        return None
 
-    def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> Ticket:
-        """Accept a frame, which is computed when its result is requested.
+    def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> Callable[[], Result]:
+        """Accept a frame, which is computed when its result is asked for.
 
         Args:
             frame: The mosaic.
             reference: (h, w) float32 that SSIM compares S0/2 with, in mode `reference`.
+
+        Returns:
+            What computes every product.
         """
-        return Ticket(partial(self._compute, frame, reference))
+        return partial(self._compute, frame, reference)
 
-    def result(self, ticket: Ticket) -> Output:
-        """Compute every product of a frame."""
-        return ticket.finish()
-
-    def _compute(self, frame: Frame, reference: Optional[np.ndarray]) -> Output:
+    def _compute(self, frame: Frame, reference: Optional[np.ndarray]) -> Result:
         start = time.perf_counter()
         raw, options = frame.unpack(), self._options.for_frame(frame)
         kind = (raw.shape, raw.mosaic.dtype)
@@ -101,20 +98,20 @@ class CpuBackend:
             require_address_space(_SPARE + needed, "a frame of this size")
         other = self._previous if options.ssim_mode == "temporal" else reference
         if self._kernels is None:
-            output = self._compute_by_reference(raw, options, other)
+            result = self._compute_by_reference(raw, options, other)
         else:
-            output = self._compute_by_kernels(self._kernels, raw, options, other)
-        later = sum(output.timings.values())
+            result = self._compute_by_kernels(self._kernels, raw, options, other)
+        later = sum(result.timings.values())
         self._computed.add(kind)
-        timings = {"polarization": time.perf_counter() - start - later, **output.timings}
-        return Output(output.products, timings, output.invalid, output.blocks)
+        result.timings = {"polarization": time.perf_counter() - start - later, **result.timings}
+        return result
 
     def _compute_by_kernels(
         self, kernels: Kernels, raw: RawFrame, options: Options, other: Optional[np.ndarray]
-    ) -> Output:
+    ) -> Result:
         sampling = None if options.geometry is None else self._map(raw.shape)
-        job = FrameArguments(raw, self._plan, options, sampling, self._buffers)
-        if self._plan.window:
+        job = FrameArguments(raw, options, sampling, self._buffers)
+        if options.has_ssim:
             second = job.compared[1] if len(job.compared) == 2 else other
             if second is not None and second.shape == job.compared[0].shape:
                 outside = None if sampling is None else sampling.outside
@@ -124,9 +121,9 @@ class CpuBackend:
         geometry, ssim = job.frame.seconds
         timings = {**({} if sampling is None else {"geometry": geometry}), **({"ssim": ssim} if job.compared else {})}
         invalid = (job.frame.invalid.saturated, job.frame.invalid.dark)
-        return Output(job.out, timings, invalid, job.similarity() if job.compared else None)
+        return Result(job.out, timings, invalid, job.similarity() if job.compared else None)
 
-    def _compute_by_reference(self, raw: RawFrame, options: Options, other: Optional[np.ndarray]) -> Output:
+    def _compute_by_reference(self, raw: RawFrame, options: Options, other: Optional[np.ndarray]) -> Result:
         from polar_pipeline.reference.operators import run  # here: only machines without a compiler need it
 
         start = time.perf_counter()
@@ -136,10 +133,10 @@ class CpuBackend:
         size = options.output_size(raw.shape)
         if other is not None and other.shape != size:
             other = None
-        found = run(raw, options.read_out(raw.shape), self._plan, options, other)
+        found = run(raw, options, other)
         self._previous = found["value"] if options.ssim_mode == "temporal" else None
         out = {}
-        for name in self._plan.products:
+        for name in options.products:
             out[name] = self._buffers.get(options.shape_of(name, size), options.dtype_of(name))
             out[name][...] = found[name]
             if PRODUCTS[name].wraps and out[name].dtype == np.float32:
@@ -151,7 +148,7 @@ class CpuBackend:
                 f"{self._problem}. The float64 reference computes frames: the first, {shape}, in {seconds:.3g} s"
             )
         blocks = found["blocks"]
-        return Output(out, found["seconds"], found["invalid"], None if blocks is None else blocks.astype(np.float32))
+        return Result(out, found["seconds"], found["invalid"], None if blocks is None else blocks.astype(np.float32))
 
     def _map(self, shape: Tuple[int, int]) -> SamplingMap:
         """Return the map of the geometry for frames of (height, width). The map of one size is kept.

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-import os
-import sys
 from contextlib import suppress
-from functools import lru_cache, partial
-from typing import Dict, Optional, Tuple
+from functools import lru_cache
+from typing import Callable, Dict, Optional, Tuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 
-from polar_pipeline.backend import Buffers, Output, Ticket
+from polar_pipeline.backend import Buffers, Result
 from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.driver import DeviceLostError, DeviceMemoryError, Driver
 from polar_pipeline.cuda.memory import SLOTS, FrameMemory
@@ -43,10 +41,10 @@ def prepare_launches(
 
     Args:
         driver: The device.
-        works: Works of the launches, in order.
-        options: Options of the pipeline.
-        buffers: Source of pinned arrays for the outputs.
-        correction: Correction of the frames, with a calibration; it has to outlive the result.
+        works: What the launches do, in order.
+        options: How to compute.
+        buffers: Where pinned arrays for the outputs come from.
+        correction: Of the frames, with a calibration.
 
     Raises:
         CompileError: A kernel does not compile.
@@ -59,22 +57,13 @@ def prepare_launches(
 
     if not driver.device.integrated:
         return make(driver.device.maps_host)
-    seconds: Dict[PreparedLaunches, float] = {}
-    chosen: Optional[PreparedLaunches] = None
-    try:
-        mapped = make(True)
-        seconds[mapped] = math.inf
-        seconds[mapped] = _measure(mapped, works, options, buffers)
-        with suppress(DeviceMemoryError):  # copies need more memory
-            copied = make(False)
-            seconds[copied] = math.inf
-            seconds[copied] = _measure(copied, works, options, buffers)
-        chosen = min(seconds, key=seconds.__getitem__)
-        return chosen
-    finally:
-        for prepared in seconds:
-            if prepared is not chosen:
-                prepared.close()
+    mapped = make(True)
+    seconds = _measure(mapped, works, options, buffers)
+    with suppress(DeviceMemoryError):  # copies need more memory
+        copied = make(False)
+        if _measure(copied, works, options, buffers) < seconds:
+            return copied
+    return mapped
 
 
 def _measure(prepared: PreparedLaunches, works: Tuple[Work, ...], options: Options, buffers: Buffers) -> float:
@@ -85,7 +74,7 @@ def _measure(prepared: PreparedLaunches, works: Tuple[Work, ...], options: Optio
     reference = np.zeros(prepared.output_size, np.float32) if options.ssim_mode == "reference" else None
     count = _WARM_UP_FRAMES + _MEASURED_FRAMES
     try:
-        frames = [prepared.collect(prepared.submit(rows, buffers, reference)) for _ in range(count)]
+        frames = [prepared.submit(rows, buffers, reference)() for _ in range(count)]
     finally:
         prepared.forget()
     return float(np.median([sum(frame.timings.values()) for frame in frames[_WARM_UP_FRAMES:]]))
@@ -102,25 +91,18 @@ class CudaBackend:
         RuntimeError: There is no GPU, or no CuPy.
     """
 
-    #: Frames that can be in flight.
+    #: Frames that can be in flight: submitted, their result not yet taken.
     depth = SLOTS
 
     def __init__(self, options: Options, driver: Optional[Driver] = None) -> None:
         self._options = options
-        self._process = os.getpid()
         self._driver = driver or Driver()
         self._prepared: Dict[_FormatKey, PreparedLaunches] = {}
         self._kept = _KEPT_SHARE * self._driver.total_memory()
-        self._corrections: Dict[Tuple[int, int], DeviceCorrection] = {}  # by the frame's shape
+        self._corrections: WeakValueDictionary[Tuple[int, int], DeviceCorrection] = WeakValueDictionary()  # by shape
         self._pinned = Buffers(self._driver.host_array)
         self._frames = FrameMemory(self._driver)
-        self._latest: Optional[PreparedLaunches] = None  # of the previous frame
-
-    def __del__(self) -> None:
-        """Release the device's memory, except in a forked process. Must not wait for any thread or lock."""
-        is_complete = hasattr(self, "_latest")
-        if is_complete and os.getpid() == self._process and not sys.is_finalizing():
-            self.close()
+        self._latest: Optional[_FormatKey] = None  # of the previous frame
 
     @property
     def device(self) -> str:
@@ -156,7 +138,6 @@ class CudaBackend:
         while self._memory + prepared.memory > self._kept and self._close_oldest():
             pass
         self._prepared[key] = prepared
-        self._release_corrections()
         return prepared
 
     def _make_with_room(self, key: _FormatKey, options: Options) -> PreparedLaunches:
@@ -178,36 +159,36 @@ class CudaBackend:
         idle = next((key for key, row in self._prepared.items() if not row.is_busy), None)
         if idle is None:
             return False
-        self._prepared.pop(idle).close()
+        del self._prepared[idle]
         return True
 
     def _make_prepared(self, key: _FormatKey, options: Options) -> PreparedLaunches:
         raw_format, full_scale, shape, _ = key
         works = make_works(options, raw_format, full_scale, shape)
-        correction = options.correction(shape)
-        if correction is not None and shape not in self._corrections:
-            self._corrections[shape] = DeviceCorrection(self._driver, correction)
-        try:
-            return prepare_launches(self._driver, works, options, self._pinned, self._corrections.get(shape))
-        except BaseException:
-            self._release_corrections()
-            raise
-
-    def _release_corrections(self) -> None:
-        """Release the corrections of shapes that no launches are prepared for."""
-        for shape in set(self._corrections) - {key[2] for key in self._prepared}:
-            self._corrections.pop(shape).close()
+        correction, on_device = options.correction(shape), self._corrections.get(shape)
+        if correction is not None and on_device is None:
+            self._corrections[shape] = on_device = DeviceCorrection(self._driver, correction)
+        return prepare_launches(self._driver, works, options, self._pinned, on_device)
 
     def frame_memory(self, size: int) -> Optional[np.ndarray]:
-        """Return a (size,) uint8 buffer in pinned memory (see `Backend`), or None if there is no more."""
+        """(size,) uint8, pinned, to receive a frame in, which is uploaded from there; None where no more can be had.
+
+        Its content is free once nothing refers to it. May be called from any thread.
+        """
         return self._frames.get(size)
 
-    def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> Ticket:
+    def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> Callable[[], Result]:
         """Start computing a frame, without waiting for it; at most `depth` can be in flight.
+
+        Frames come back in the order in which they were submitted.
 
         Args:
             frame: The mosaic.
             reference: (h, w) float32 that SSIM compares S0/2 with, in mode `reference`; uploaded when it changes.
+
+        Returns:
+            What waits for the frame and returns its results. It raises a DeviceLostError if the device stopped working,
+            and a RuntimeError if the results were taken before.
 
         Raises:
             CompileError: The kernel does not compile.
@@ -220,32 +201,18 @@ class CudaBackend:
         rows = frame.rows if isinstance(frame, PackedFrame) else frame.mosaic
         with self._driver.selected():
             prepared = self._prepare(frame, key)
-            if prepared is not self._latest:  # the frame it had last is not the previous frame
+            if key != self._latest:  # the frame it had last is not the previous frame
                 prepared.forget()
-                self._latest = prepared
-            is_pinned = self._frames.holds(rows)
-            return Ticket(partial(prepared.collect, prepared.submit(rows, self._pinned, reference, is_pinned)))
-
-    def result(self, ticket: Ticket) -> Output:
-        """Wait for a frame; frames come back in the order in which they were submitted.
-
-        Raises:
-            DeviceLostError: The device stopped working.
-            RuntimeError: The frame's result was taken before, or the backend is closed.
-        """
-        return ticket.finish()
+                self._latest = key
+            return prepared.submit(rows, self._pinned, reference, self._frames.holds(rows))
 
     def reset(self) -> None:
         """Forget the previous frame (SSIM mode `temporal`)."""
         self._latest = None
 
     def close(self) -> None:
-        """Release everything but the results that are still in use; safe on a lost device, and twice."""
-        with self._driver.selected():
-            for prepared in self._prepared.values():
-                prepared.close()
-            self._prepared.clear()
-            self._release_corrections()
+        """Release everything but what is still in use: results, and frames in flight."""
+        self._prepared.clear()
         self._latest = None
 
 
@@ -266,15 +233,11 @@ def problem() -> Optional[str]:
 
     A GPU that is full or was lost is no reason: that may pass, and every frame reports it.
     """
-    backend = None
     try:
         backend = CudaBackend(make_options(products=("dolp",)))
-        backend.result(backend.submit(RawFrame(np.zeros((32, 32), np.uint8), 255)))
+        backend.submit(RawFrame(np.zeros((32, 32), np.uint8), 255))()
     except (DeviceMemoryError, DeviceLostError):
         return None
     except (RuntimeError, ValueError, OSError) as err:
         return str(err)
-    finally:
-        if backend is not None:
-            backend.close()
     return None

@@ -7,8 +7,8 @@ from typing import Tuple
 import numpy as np
 
 from polar_pipeline.calibration import Correction
-from polar_pipeline.cuda.device_array import DeviceArray
 from polar_pipeline.cuda.driver import Driver
+from polar_pipeline.cuda.memory import DeviceArray
 
 #: Raw formats of one number a pixel -> its type.
 _NUMBERS = {"u8": np.uint8, "u16": np.uint16}
@@ -88,10 +88,6 @@ class DeviceCorrection:
     def fill(self, argument: np.ndarray) -> None:
         """Fill in the correction of a kernel's argument; see `fill_argument`."""
         fill_argument(argument, self._correction, self._codes.pointer)
-
-    def close(self) -> None:
-        """Release the device memory."""
-        self._codes.close()
 
 
 def _copy_packed(rows: np.ndarray, to: Tuple[np.ndarray, np.ndarray], source: Tuple[np.ndarray, np.ndarray]) -> None:

@@ -40,6 +40,8 @@ _TO_DEVICE, _TO_HOST = 1, 2
 _NON_BLOCKING = 1
 _HOST_MAPPED = 2
 _LOCAL_BYTES, _MAX_DYNAMIC_SHARED = 3, 8
+#: The GPU that is used.
+_FIRST = 0
 #: Dynamic shared memory that a kernel may have without asking.
 _FREE_SHARED = 48 * 1024
 #: Seconds above which a kernel was compiled, and not read from disk.
@@ -134,11 +136,10 @@ def device_count() -> int:
 
 
 class Driver:
-    """One of the GPUs that this process may see (`CUDA_VISIBLE_DEVICES`).
+    """The first GPU of those that this process may see (`CUDA_VISIBLE_DEVICES`).
 
     Args:
         device: The device to treat it as, with its schedules and use of host memory; by default the one that it is.
-        index: Which of the GPUs it is; the first by default.
 
     Attributes:
         name: The manufacturer's name of the GPU.
@@ -149,20 +150,20 @@ class Driver:
         RuntimeError: CuPy cannot be imported.
     """
 
-    def __init__(self, device: Optional[Device] = None, index: int = 0) -> None:
-        self._index = index
+    def __init__(self, device: Optional[Device] = None) -> None:
+        self._process = os.getpid()
         self._cupy = import_cupy()
         self._runtime, self._driver = self._cupy.cuda.runtime, self._cupy.cuda.driver
         self._errors = (self._runtime.CUDARuntimeError, self._driver.CUDADriverError)
         try:
-            properties = self._runtime.getDeviceProperties(index)
+            properties = self._runtime.getDeviceProperties(_FIRST)
         except self._errors as err:
             if err.status == _NOT_INITIALIZED:
                 raise DeviceError(
                     f"CUDA cannot start ({err}), as in a process that was forked from one that used the GPU: start "
                     "processes with multiprocessing's method 'spawn'"
                 ) from err
-            raise DeviceError(f"no GPU{f' {index}' if index else ''}: {err}") from err
+            raise DeviceError(f"no GPU: {err}") from err
         self.name: str = properties["name"].decode()
         self.device: Device = device or from_properties(properties, board_model())
         # CuPy has no call for launches with attributes.
@@ -178,9 +179,10 @@ class Driver:
             raise _translate(err) from err
 
     def _release(self, function: Any, *arguments: Any) -> None:
-        """Free a resource; a lost device has freed it already."""
-        with suppress(*self._errors):
-            function(*arguments)
+        """Free a resource; a lost device has freed it already, and a forked process must not."""
+        if os.getpid() == self._process and not sys.is_finalizing():
+            with self.selected(), suppress(*self._errors):
+                function(*arguments)
 
     @contextmanager
     def selected(self) -> Iterator[None]:
@@ -188,16 +190,17 @@ class Driver:
 
         Memory, streams, events and modules belong to the GPU that is current when they are made.
         """
-        previous = self._index
+        previous = _FIRST
         with suppress(*self._errors):  # the next call reports what is wrong
             previous = self._runtime.getDevice()
-            if previous != self._index:
-                self._runtime.setDevice(self._index)
+            if previous != _FIRST:
+                self._runtime.setDevice(_FIRST)
         try:
             yield
         finally:
-            if previous != self._index:
-                self._release(self._runtime.setDevice, previous)
+            if previous != _FIRST:
+                with suppress(*self._errors):
+                    self._runtime.setDevice(previous)
 
     def _allocate(self, where: str, size: int, function: Any, *arguments: Any) -> int:
         try:
@@ -243,6 +246,10 @@ class Driver:
     def free_host(self, pointer: int) -> None:
         """Free pinned host memory."""
         self._release(self._runtime.freeHost, pointer)
+
+    def copy(self, pointer: int, array: np.ndarray) -> None:
+        """Copy a pinned array to the device, and wait until it is there."""
+        self._call(self._runtime.memcpy, pointer, array.ctypes.data, array.nbytes, _TO_DEVICE)
 
     def upload(self, pointer: int, array: np.ndarray, stream: int) -> None:
         """Copy a pinned array to the device, in the stream's order."""

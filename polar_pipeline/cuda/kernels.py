@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Callable, ClassVar, Dict, Generic, Iterator, Optional, Tuple, TypeVar
+from typing import Any, Callable, ClassVar, Dict, Generic, Iterator, Tuple, TypeVar
 
 import numpy as np
 
@@ -25,8 +25,6 @@ from polar_pipeline.cuda.work import (
 from polar_pipeline.products import COMPONENT_PRODUCTS
 
 _WorkT = TypeVar("_WorkT", PolarizationWork, TransformWork, SsimWork)
-#: (what a kernel needs in words, whether a work has it).
-Need = Tuple[str, Callable[[Any], bool]]
 
 
 @dataclass(frozen=True, order=True)
@@ -73,17 +71,17 @@ class Kernel(ABC, Generic[_WorkT]):
 
     Attributes:
         name: Stem of its file.
-        needs: Requirements on a work.
+        works: Class of the works that it does.
     """
 
     name: str
-    needs: Tuple[Need, ...]
+    works: ClassVar[type] = PolarizationWork
     #: What a byte that is loaded again as a halo costs, compared with one from memory: it comes from a cache.
     halo_cost: ClassVar[float] = 0.5
 
-    def refusal(self, work: _WorkT) -> Optional[str]:
-        """Return why the kernel cannot do a work, or None if it can."""
-        return next((f"{self.name} needs {text}" for text, met in self.needs if not met(work)), None)
+    def can(self, work: Work) -> bool:
+        """Whether it can do a work."""
+        return isinstance(work, self.works)
 
     @abstractmethod
     def schedules(self, work: _WorkT, device: Device) -> Iterator[Schedule]:
@@ -140,7 +138,8 @@ class Marching(Kernel[PolarizationWork]):
     """A kernel whose threads make a few columns each and march down rows, with their lines in registers or in a ring.
 
     Attributes:
-        window: Window of a `Schedule`.
+        needs: Whether it can do a work.
+        window: As in `Schedule`.
         pixels: Output pixels that a thread can make along x.
         threads: Threads of a block.
         rows: Rows that a thread can march down.
@@ -149,6 +148,7 @@ class Marching(Kernel[PolarizationWork]):
         resident: Threads that the launch bound keeps resident, by device; None: those of `resident_threads`.
     """
 
+    needs: Callable[[PolarizationWork], bool]
     window: str
     pixels: Tuple[int, ...]
     threads: Tuple[int, ...]
@@ -156,6 +156,9 @@ class Marching(Kernel[PolarizationWork]):
     staging: Callable[[PolarizationWork, Schedule], int]
     lanes: Callable[[int], int] = lambda _: WARP
     resident: Callable[[PolarizationWork, Device], int] = lambda _, device: resident_threads(device)
+
+    def can(self, work: Work) -> bool:
+        return isinstance(work, PolarizationWork) and _is_plain(work) and self.needs(work)
 
     def schedules(self, work: PolarizationWork, device: Device) -> Iterator[Schedule]:
         for threads, pixels, rows in product(self.threads, self.pixels, self.rows):
@@ -240,30 +243,46 @@ class Tile(Kernel[PolarizationWork]):
         return {**super().defines(work, schedule), **sizes}
 
 
-def _has(**fields: Any) -> Callable[[PolarizationWork], bool]:
-    return lambda work: all(getattr(work, name) == value for name, value in fields.items())
+#: What the kernels but `tile` and `transform` can make.
+_PIXELS = {"intensity", "dolp", "aolp", "preview"}
+_VECTORS = {*_PIXELS, *ANGLE_IMAGES, "stokes", *PAIRS}
+_MONO_HALF = {*_VECTORS, *COMPONENT_PRODUCTS, *PLANES}
 
 
-def _stores(*names: str) -> Callable[[PolarizationWork], bool]:
-    return lambda work: set(names).issuperset(work.dtypes)
+def _is_plain(work: PolarizationWork) -> bool:
+    """Whether a work needs neither noise nor another full scale of bytes, which `tile` alone computes."""
+    return not work.uses_noise and (work.raw_format != "u8" or work.full_scale == 255)
 
 
-def _plain_half(work: PolarizationWork) -> bool:
+def _is_plain_half(work: PolarizationWork) -> bool:
+    """Whether a work is of half resolution, bilinear or with every angle at its own site."""
     return work.half and (not work.co_sited or work.demosaic == "bilinear")
 
 
-#: What the kernels but `tile` and `transform` can make.
-_PIXELS = ("intensity", "dolp", "aolp", "preview")
-_VECTORS = (*_PIXELS, *ANGLE_IMAGES, "stokes", *PAIRS)
-_MONO_HALF = (*_VECTORS, *COMPONENT_PRODUCTS, *PLANES)
-#: What only `tile` and `transform` do otherwise.
-_COMMON: Tuple[Need, ...] = (
-    ("neither debias nor max_aolp_sigma", lambda work: not work.uses_noise),
-    ("full scale 255 of 8-bit pixels", lambda work: work.raw_format != "u8" or work.full_scale == 255),
-)
-_UNCALIBRATED: Need = ("pixels without a calibration", _has(calibrated=False))
-_MONO: Need = ("a mono sensor", lambda work: not work.sensor.is_color)
-_PLAIN_HALF: Need = ("half resolution, bilinear or every angle at its own site", _plain_half)
+def _is_mono_half(work: PolarizationWork) -> bool:
+    is_kind = not work.sensor.is_color and not work.calibrated and _is_plain_half(work)
+    return is_kind and _MONO_HALF.issuperset(work.dtypes) and work.width >= 16 and work.height >= 2
+
+
+def _is_mono_half_calibrated(work: PolarizationWork) -> bool:
+    """Superpixels of the calibration begin at even rows and columns."""
+    is_kind = not work.sensor.is_color and work.calibrated and work.phase == (0, 0) and _is_plain_half(work)
+    return is_kind and _MONO_HALF.issuperset(work.dtypes) and work.width % 8 == 0 and work.height % 2 == 0
+
+
+def _is_mono_full(work: PolarizationWork) -> bool:
+    """Images of bytes in half precision, from 8-bit pixels."""
+    is_kind = not work.sensor.is_color and not work.calibrated and not work.half
+    is_bytes = work.raw_format == "u8" and work.half_precision and {*work.dtypes.values()} == {"uint8"}
+    is_simple = work.demosaic in ("bilinear", "gradient") and _PIXELS.issuperset(work.dtypes)
+    return is_kind and is_bytes and is_simple and work.width % 16 == 0
+
+
+def _is_color_strip(work: PolarizationWork) -> bool:
+    """By Malvar-He-Cutler, with red at the same place of all four lattices."""
+    is_kind = work.sensor.is_color and not work.calibrated and _is_plain_half(work) and work.debayer == "mhc"
+    is_stored = _VECTORS.issuperset(work.dtypes)
+    return is_kind and is_stored and work.width % 8 == 0 and len(set(red_sites(work.sensor).values())) == 1
 
 
 def _interleaved(work: PolarizationWork, schedule: Schedule) -> int:
@@ -323,6 +342,8 @@ _COLOR_THREADS = 128
 class Transform(Kernel[TransformWork]):
     """The kernel that samples planes: a block makes a tile of the output, four pixels a thread."""
 
+    works = TransformWork
+
     def schedules(self, work: TransformWork, device: Device) -> Iterator[Schedule]:
         for x, y in _TRANSFORM_TILES[work.by_columns]:
             if not work.color or x * y // 4 <= _COLOR_THREADS:
@@ -359,27 +380,28 @@ _TENSOR_THREADS, _ALONE = (32, 64, 128), 352
 _SSIM_ROWS = (16, 32, 64, 128, 256, 512)
 #: With `registers`: rows between two barriers, which is also the pixels of a thread along x.
 _BATCH = 4
-#: With `tensor`: columns of a warp, and bytes of the steps in shared memory.
-_COLUMNS, _STEP_BYTES = 32, 3 * 1792
+#: With `tensor`: columns of a warp -> registers of a thread at most, and warps of a multiprocessor at least.
+_TENSOR_COLUMNS = {32: (168, 12), 16: (128, 16)}
 
 
 def piece_count(work: SsimWork, schedule: Schedule) -> int:
     """Count the pieces of the map that are summed before the last block adds up."""
     (height, width), y = work.map_size, min(schedule.rows, SSIM_BLOCK)
-    return -(-height // y) * -(-width // (_BATCH if schedule.window == "registers" else _COLUMNS))
+    return -(-height // y) * -(-width // (_BATCH if schedule.window == "registers" else schedule.tile_x))
 
 
 @dataclass(frozen=True)
 class Ssim(Kernel[SsimWork]):
     """The kernel of the similarity map: strips of columns by sums in registers, or on tensor cores."""
 
+    works = SsimWork
     halo_cost = 2.5  # rows of a halo are summed, too
 
     def schedules(self, work: SsimWork, device: Device) -> Iterator[Schedule]:
         if self._has_tensor(work, device):
             blocks = (*_TENSOR_THREADS, _ALONE) if device.overlaps else _TENSOR_THREADS
-            for threads, rows in product(blocks, _SSIM_ROWS):
-                yield Schedule("ssim", "tensor", threads, _COLUMNS, rows=rows)
+            for columns, threads, rows in product(_TENSOR_COLUMNS, blocks, _SSIM_ROWS):
+                yield Schedule("ssim", "tensor", threads, columns, rows=rows)
             return
         width, halo = work.map_size[1], work.window - 1
         fewest = -(-width // ((_SSIM_THREADS - halo) // _BATCH * _BATCH))  # with fewer strips, threads do not suffice
@@ -394,12 +416,15 @@ class Ssim(Kernel[SsimWork]):
 
     def shared_bytes(self, work: SsimWork, schedule: Schedule) -> int:
         if schedule.window == "tensor":
-            return schedule.threads // WARP * _STEP_BYTES
+            row = 4 * (schedule.tile_x + 16) + 32  # of both images, with what lies between
+            return schedule.threads // WARP * 3 * 8 * row
         return 4 * (2 * 4 * _BATCH * (schedule.threads + 8) + schedule.tile_x)
 
     def registers(self, work: SsimWork, schedule: Schedule, device: Device) -> int:
-        resident = 12 if schedule.window == "tensor" else 16 if work.window > 11 else 20
-        usual = 168 if schedule.window == "tensor" else 96 if work.window <= 7 else 144
+        if schedule.window == "tensor":
+            usual, resident = _TENSOR_COLUMNS[schedule.tile_x]
+        else:
+            usual, resident = 96 if work.window <= 7 else 144, 16 if work.window > 11 else 20
         return min(usual, register_bound(schedule.threads, WARP * resident // schedule.threads * schedule.threads))
 
     def grid(self, work: SsimWork, schedule: Schedule, frames: int = 1) -> Tuple[int, int, int]:
@@ -423,14 +448,7 @@ KERNELS: Dict[str, AnyKernel] = {
     for row in (
         Marching(
             "mono_half",
-            (
-                *_COMMON,
-                _UNCALIBRATED,
-                _MONO,
-                _PLAIN_HALF,
-                ("products that it can make", _stores(*_MONO_HALF)),
-                ("at least 16x2 pixels", lambda work: work.width >= 16 and work.height >= 2),
-            ),
+            _is_mono_half,
             "registers",
             (4, 8),
             (64, 128, 160),
@@ -440,18 +458,7 @@ KERNELS: Dict[str, AnyKernel] = {
         ),
         Marching(
             "mono_half_calibrated",
-            (
-                *_COMMON,
-                _MONO,
-                _PLAIN_HALF,
-                ("products that it can make", _stores(*_MONO_HALF)),
-                ("pixels with a calibration", _has(calibrated=True)),
-                ("superpixels of the calibration that begin at even rows and columns", _has(phase=(0, 0))),
-                (
-                    "a width that is a multiple of 8, and an even height",
-                    lambda work: work.width % 8 == 0 and work.height % 2 == 0,
-                ),
-            ),
+            _is_mono_half_calibrated,
             "strip",
             (4,),
             (32, 64, 128),
@@ -461,21 +468,7 @@ KERNELS: Dict[str, AnyKernel] = {
         ),
         Marching(
             "mono_full",
-            (
-                *_COMMON,
-                _UNCALIBRATED,
-                _MONO,
-                ("half precision of 8-bit pixels", _has(raw_format="u8", half_precision=True)),
-                ("a width that is a multiple of 16", lambda work: work.width % 16 == 0),
-                (
-                    "full resolution, bilinear or gradient",
-                    lambda work: not work.half and work.demosaic in ("bilinear", "gradient"),
-                ),
-                (
-                    "intensity, dolp, aolp and preview as uint8 only",
-                    lambda work: {(name, "uint8") for name in _PIXELS}.issuperset(work.outputs),
-                ),
-            ),
+            _is_mono_full,
             "registers",
             (16,),
             (32, 64, 128),
@@ -485,18 +478,7 @@ KERNELS: Dict[str, AnyKernel] = {
         ),
         _ColorStrip(
             "color_strip",
-            (
-                *_COMMON,
-                _UNCALIBRATED,
-                _PLAIN_HALF,
-                ("products that it can make", _stores(*_VECTORS)),
-                ("a width that is a multiple of 8", lambda work: work.width % 8 == 0),
-                (
-                    "a color sensor with red at the same place of all four lattices",
-                    lambda work: len(set(red_sites(work.sensor).values())) == 1,
-                ),
-                ("Malvar-He-Cutler", _has(debayer="mhc")),
-            ),
+            _is_color_strip,
             "strip",
             (4, 2),
             (32, 64, 128),
@@ -505,21 +487,16 @@ KERNELS: Dict[str, AnyKernel] = {
             _STRIP_LANES.__getitem__,
             lambda work, device: 512 if device.capability >= 80 else 640,
         ),
-        Tile("tile", ()),
-        Transform("transform", ()),
-        Ssim("ssim", ()),
+        Tile("tile"),
+        Transform("transform"),
+        Ssim("ssim"),
     )
 }
 
 
 def kernels_of(work: Work) -> Iterator[AnyKernel]:
-    """Yield every kernel that can do a work, the preferred one first."""
-    if isinstance(work, TransformWork):
-        return iter((KERNELS["transform"],))
-    if isinstance(work, SsimWork):
-        return iter((KERNELS["ssim"],))
-    rows = (row for row in KERNELS.values() if row.name not in ("transform", "ssim"))
-    return (row for row in rows if row.refusal(work) is None)
+    """Every kernel that can do a work, the preferred one first."""
+    return (row for row in KERNELS.values() if row.can(work))
 
 
 def launch_defines(work: Work, schedule: Schedule) -> Defines:

@@ -15,11 +15,10 @@ from polar_pipeline.cuda.arguments import (
     TRANSFORM_ARGUMENT,
     fill_options,
 )
-from polar_pipeline.cuda.device_array import DeviceArray
-from polar_pipeline.cuda.driver import DeviceError, Driver
+from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.kernels import launch_defines, piece_count
-from polar_pipeline.cuda.memory import COUNTERS
-from polar_pipeline.cuda.sampling import DeviceMap, pack_map
+from polar_pipeline.cuda.memory import COUNTERS, DeviceArray
+from polar_pipeline.cuda.sampling import pack_map
 from polar_pipeline.cuda.solver import Launch, solve
 from polar_pipeline.cuda.work import OUTPUTS, SsimWork, TransformWork, Work
 from polar_pipeline.geometry import make_map
@@ -39,7 +38,8 @@ class CompiledLaunch:
 
     Args:
         driver: The device.
-        launch: Work and schedule of the kernel.
+        launch: What the kernel does and how.
+        frames: In one launch.
 
     Attributes:
         schedule: Schedule of the work.
@@ -49,10 +49,10 @@ class CompiledLaunch:
         CompileError: The kernel does not compile.
     """
 
-    def __init__(self, driver: Driver, launch: Launch) -> None:
+    def __init__(self, driver: Driver, launch: Launch, frames: int = 1) -> None:
         self.schedule = launch.schedule
         self._driver = driver
-        self._grid = launch.grid
+        self._grid = launch.kernel.grid(launch.work, launch.schedule, frames)
         self._shared_bytes = launch.shared_bytes
         defines = launch_defines(launch.work, launch.schedule)
         self._kernel = driver.load(launch.schedule.kernel, defines, self._shared_bytes)
@@ -99,7 +99,9 @@ class TransformLaunch:
         full_scale: Raw number of a saturated pixel.
 
     Attributes:
-        outside: (height, width) uint8, 1 where a sample is outside the Stokes image; None if there are none.
+        chosen: What the kernel does, and how.
+        argument: A `TRANSFORM_ARGUMENT` with all but addresses of planes, outputs and counters.
+        outside: (height, width) uint8, 1 where a sample is outside the Stokes image; None where there are none.
         scratch: Bytes of each array that it needs on the device, by name: the planes, and counters that are not read.
 
     Raises:
@@ -112,20 +114,22 @@ class TransformLaunch:
         assert options.geometry is not None
         sampling = make_map(options.geometry, work.source)
         self.outside = sampling.outside
-        launch = next(solve(work, driver.device))
-        packed = None if sampling.positions is None else pack_map(sampling, work, launch.schedule)
-        self._map = DeviceMap(driver, sampling, packed)
-        try:
-            fraction = work.fraction if packed is None else packed.fraction
-            self._compiled = CompiledLaunch(driver, replace(launch, work=replace(work, fraction=fraction)))
-        except BaseException:
-            self._map.close()
-            raise
+        self.chosen = next(solve(work, driver.device))
+        self.argument = np.zeros((), TRANSFORM_ARGUMENT)
+        fill_options(self.argument["frame"], options, full_scale)
+        steps = (int(column + sampling.source[1] * row) for column, row in sampling.corner.T)
+        self.argument["right"], self.argument["down"], self.argument["origin"] = steps
+        self.argument["turn"] = sampling.turn
+        self._map: Dict[str, DeviceArray] = {}
+        if sampling.positions is not None:
+            packed = pack_map(sampling, work, self.chosen.schedule)
+            self.chosen = replace(self.chosen, work=replace(work, fraction=packed.fraction))
+            for name in ("positions", "origins", "turns"):
+                self._map[name] = DeviceArray(driver, getattr(packed, name))
+                self.argument[name] = self._map[name].pointer
+        self._compiled = CompiledLaunch(driver, self.chosen)
         self._outputs, self._planes = work.dtypes, work.plane_names
         self.scratch = {**work.plane_bytes, UNUSED_COUNTS: 4 * COUNTERS}
-        self._argument = np.zeros((), TRANSFORM_ARGUMENT)
-        fill_options(self._argument["frame"], options, full_scale)
-        self._map.fill(self._argument)
 
     def launch(self, stream: int, counts: int, addresses: Mapping[str, int]) -> None:
         """Make the products of the planes, in the stream's order.
@@ -135,17 +139,13 @@ class TransformLaunch:
             counts: Address of the counters of saturated and dark pixels.
             addresses: Address of every plane and output.
         """
-        frame = self._argument["frame"]
+        frame = self.argument["frame"]
         frame["counts"] = counts
         for name in self._outputs:
             frame["out"][OUTPUTS.index(name)] = addresses[name]
         for name in self._planes:
-            self._argument[name] = addresses[name]
-        self._compiled.launch(stream, self._argument)
-
-    def close(self) -> None:
-        """Release the map."""
-        self._map.close()
+            self.argument[name] = addresses[name]
+        self._compiled.launch(stream, self.argument)
 
 
 class SsimLaunch:
@@ -166,13 +166,8 @@ class SsimLaunch:
 
     def __init__(self, driver: Driver, work: SsimWork, outside: Optional[np.ndarray] = None) -> None:
         self._compiled = compile_launch(driver, work)
-        self._masks: Dict[str, DeviceArray] = {}
-        try:
-            for name, array in (_masks(work, outside) if work.masked else {}).items():
-                self._masks[name] = DeviceArray(driver, array)
-        except DeviceError:
-            self.close()
-            raise
+        masks = _masks(work, outside) if work.masked else {}
+        self._masks = {name: DeviceArray(driver, array) for name, array in masks.items()}
         self.outputs: Dict[str, ArrayType] = {"ssim": ((), "float32"), "blocks": (work.block_size, "float32")}
         if work.map_dtype:
             self.outputs["ssim_map"] = (work.map_size, work.map_dtype)
@@ -196,12 +191,6 @@ class SsimLaunch:
         for name, array in self._masks.items():
             argument[name] = array.pointer
         self._compiled.launch(stream, argument)
-
-    def close(self) -> None:
-        """Release the masks."""
-        for array in self._masks.values():
-            array.close()
-        self._masks.clear()
 
 
 def _masks(work: SsimWork, outside: Optional[np.ndarray]) -> Dict[str, np.ndarray]:

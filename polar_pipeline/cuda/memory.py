@@ -1,11 +1,15 @@
-"""Host and device memory of the frames in flight on the GPU; nothing is allocated per frame once running."""
+"""Host and device memory of the frames in flight on the GPU; nothing is allocated per frame once running.
+
+Memory, streams and events are released with the object that has them.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional
-from weakref import WeakValueDictionary
+from typing import Any, Callable, Deque, Dict, Mapping, Optional
+from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 
@@ -80,11 +84,33 @@ class FrameMemory:
         return any(at <= begin and begin + array.nbytes <= at + block.nbytes for at, block in given)
 
 
+class DeviceArray:
+    """A copy of an array in device memory, complete before any kernel reads it; freed once nothing refers to it.
+
+    Args:
+        driver: The device.
+        array: What is copied.
+
+    Attributes:
+        pointer: Its address.
+
+    Raises:
+        DeviceMemoryError: The device is too small.
+    """
+
+    def __init__(self, driver: Driver, array: np.ndarray) -> None:
+        pinned = driver.host_array(array.shape, array.dtype.str)
+        np.copyto(pinned, array)
+        self.pointer = driver.malloc(pinned.nbytes)
+        finalize(self, driver.free, self.pointer).atexit = False
+        driver.copy(self.pointer, pinned)
+
+
 class Slot:
     """Memory for one frame: its raw bytes on host and device, its outputs on the device, its own stream and events.
 
     With mapped host memory, raw bytes and reference exist once, and outputs need no memory here: kernels write directly
-    into the caller's arrays.
+    into the caller's arrays. Everything is released once nothing refers to the slot.
 
     Args:
         driver: The device.
@@ -98,60 +124,52 @@ class Slot:
         scratch: The address of each array that only kernels use; zeros at first.
         reference: (reference,) uint8, pinned: the image that SSIM compares with.
         reference_pointer: The address that kernels read it from.
-        version: Number of the reference that is stored.
+        staged: (h, w) float32, the image that `reference` holds; nothing at first.
         counts: (2,) uint32, pinned: saturated, dark.
         counts_pointer: The address that kernels add to.
         stream: The slot's stream.
         marks: Events at the start, and after upload, polarization launch, geometry launch, SSIM launch and download.
         hold: The arrays that the frame in flight fills; empty once its result was taken.
         source: What the frame in flight is read from: `raw`, or the caller's array.
+
+    Raises:
+        DeviceMemoryError: The device is too small.
     """
 
     def __init__(self, driver: Driver, sizes: Sizes, maps_host: bool = False) -> None:
         self._driver = driver
-        self._pointers: List[int] = []
-        self.stream = driver.make_stream()
-        self.marks = [driver.make_event() for _ in range(6)]
+        self.stream = self._own(driver.make_stream(), driver.free_stream)
+        self.marks = [self._own(driver.make_event(), driver.free_event) for _ in range(6)]
         self.hold: Dict[str, np.ndarray] = {}
         self.source: Optional[np.ndarray] = None
-        self.version = 0
-        try:
-            self.raw: np.ndarray = driver.host_array((sizes.raw,), "uint8")
-            self.counts: np.ndarray = driver.host_array((COUNTERS,), "uint32")
-            self.reference: np.ndarray = driver.host_array((sizes.reference,), "uint8")
-            self.counts_pointer = self._malloc(self.counts.nbytes)
-            self.raw_pointer, self.reference_pointer = (
-                array.ctypes.data if maps_host or not array.nbytes else self._malloc(array.nbytes)
-                for array in (self.raw, self.reference)
-            )
-            self.outputs: Dict[str, int] = (
-                {} if maps_host else {name: self._malloc(size) for name, size in sizes.outputs.items()}
-            )
-            self.scratch: Dict[str, int] = {}
-            for name, size in sizes.scratch.items():
-                self.scratch[name] = self._malloc(size)
-                driver.clear(self.scratch[name], size, self.stream)
-        except DeviceError:
-            self.close()
-            raise
+        self.staged = np.empty(0, np.float32)
+        self.raw: np.ndarray = driver.host_array((sizes.raw,), "uint8")
+        self.counts: np.ndarray = driver.host_array((COUNTERS,), "uint32")
+        self.reference: np.ndarray = driver.host_array((sizes.reference,), "uint8")
+        self.counts_pointer = self._malloc(self.counts.nbytes)
+        self.raw_pointer, self.reference_pointer = (
+            array.ctypes.data if maps_host or not array.nbytes else self._malloc(array.nbytes)
+            for array in (self.raw, self.reference)
+        )
+        self.outputs: Dict[str, int] = (
+            {} if maps_host else {name: self._malloc(size) for name, size in sizes.outputs.items()}
+        )
+        self.scratch: Dict[str, int] = {}
+        for name, size in sizes.scratch.items():
+            self.scratch[name] = self._malloc(size)
+            driver.clear(self.scratch[name], size, self.stream)
+
+    def _own(self, handle: int, free: Callable[[int], None]) -> int:
+        """Have a handle released before any array of the slot, which the device may still be filling."""
+        finalize(self, free, handle).atexit = False  # the end of the process releases everything
+        return handle
 
     def _malloc(self, size: int) -> int:
-        pointer = self._driver.malloc(size)
-        self._pointers.append(pointer)
-        return pointer
-
-    def close(self) -> None:
-        """Release everything."""
-        for pointer in self._pointers:
-            self._driver.free(pointer)
-        for event in self.marks:
-            self._driver.free_event(event)
-        self._driver.free_stream(self.stream)
-        self.hold, self.source = {}, None
+        return self._own(self._driver.malloc(size), self._driver.free)
 
 
-class FrameBuffers:
-    """A ring of slots for frames of one shape and format: upload, kernels and download of neighbors overlap.
+def make_slots(driver: Driver, sizes: Sizes, maps_host: bool = False) -> Deque[Slot]:
+    """Slots for frames of one shape and format: upload, kernels and download of neighbors overlap.
 
     Args:
         driver: The device.
@@ -161,39 +179,8 @@ class FrameBuffers:
     Raises:
         DeviceMemoryError: They do not fit; the message says how much is needed and how much is free.
     """
-
-    def __init__(self, driver: Driver, sizes: Sizes, maps_host: bool = False) -> None:
-        self._slots: List[Slot] = []
-        self._next = 0
-        try:
-            for _ in range(SLOTS):
-                self._slots.append(Slot(driver, sizes, maps_host))
-        except DeviceError as err:
-            self.close()
-            if not isinstance(err, DeviceMemoryError):
-                raise
-            need = device_bytes(sizes, maps_host)
-            raise DeviceMemoryError(f"{SLOTS} frames need {need} bytes on the device: {err}") from err
-
-    def take(self) -> Slot:
-        """Return the slot for the next frame.
-
-        Raises:
-            RuntimeError: Every slot's frame is still in flight: its result was not taken.
-        """
-        slot = self._slots[self._next]
-        if slot.hold:
-            raise RuntimeError(f"{SLOTS} frames are in flight: take a result before the next frame")
-        self._next = (self._next + 1) % SLOTS
-        return slot
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a frame is in flight: submitted, and its result not yet taken."""
-        return any(slot.hold for slot in self._slots)
-
-    def close(self) -> None:
-        """Release everything; safe on a lost device, and twice."""
-        for slot in self._slots:
-            slot.close()
-        self._slots.clear()
+    try:
+        return deque(Slot(driver, sizes, maps_host) for _ in range(SLOTS))
+    except DeviceMemoryError as err:
+        need = device_bytes(sizes, maps_host)
+        raise DeviceMemoryError(f"{SLOTS} frames need {need} bytes on the device: {err}") from err

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Dict, Mapping, Optional, Tuple
+from functools import partial
+from typing import Callable, Dict, Mapping, Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline.backend import Buffers, Output
+from polar_pipeline.backend import Buffers, Result
 from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, as_compared, fill_options
 from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.driver import DeviceError, Driver
 from polar_pipeline.cuda.launch import UNUSED_COUNTS, ArrayType, SsimLaunch, TransformLaunch, compile_launch
-from polar_pipeline.cuda.memory import FrameBuffers, Sizes, Slot, device_bytes
+from polar_pipeline.cuda.memory import SLOTS, Sizes, Slot, device_bytes, make_slots
 from polar_pipeline.cuda.work import (
     CAMERA_FORMATS,
     OUTPUTS,
@@ -25,7 +25,6 @@ from polar_pipeline.cuda.work import (
     Work,
 )
 from polar_pipeline.options import Options
-from polar_pipeline.plan import GEOMETRY
 from polar_pipeline.products import invalid_level
 
 #: Index of an event in `Slot.marks`.
@@ -34,45 +33,19 @@ _COMPUTED = 4
 ROW_ALIGNMENT = 16
 
 
-@dataclass(frozen=True)
-class FrameInFlight:
-    """Frame that is computed on the device.
-
-    Attributes:
-        slot: Its place in memory.
-        arrays: The arrays being filled, by output.
-        staging_s: Seconds that copying its bytes to pinned memory took.
-        is_compared: Whether SSIM has something to compare with.
-    """
-
-    slot: Slot
-    arrays: Dict[str, np.ndarray]
-    staging_s: float
-    is_compared: bool
-
-
-class _Reference:
-    """The image that SSIM compares with in mode `reference`; a slot takes it over when it has changed.
+def _stage_reference(slot: Slot, image: np.ndarray, dtype: str) -> bool:
+    """Put the image that SSIM compares with into a slot's pinned memory; returns whether it differs from the one there.
 
     Args:
-        dtype: Element type in which SSIM reads it.
+        slot: Where it goes.
+        image: (h, w) float32.
+        dtype: As what SSIM reads it.
     """
-
-    def __init__(self, dtype: str) -> None:
-        self._dtype = dtype
-        self._image = np.empty(0, np.float32)
-        self._version = 0
-
-    def stage(self, slot: Slot, image: np.ndarray) -> bool:
-        """Put an image into the slot's pinned memory; returns whether it differs from the one there."""
-        if not np.array_equal(image, self._image):
-            self._image = image.copy()
-            self._version += 1
-        if slot.version == self._version:
-            return False
-        slot.version = self._version
-        slot.reference.view(self._dtype).reshape(image.shape)[...] = as_compared(image, self._dtype)
-        return True
+    if np.array_equal(image, slot.staged):
+        return False
+    slot.staged = image.copy()
+    slot.reference.view(dtype).reshape(image.shape)[...] = as_compared(image, dtype)
+    return True
 
 
 class PreparedLaunches:
@@ -83,7 +56,7 @@ class PreparedLaunches:
         works: Works of the launches in order, by `make_works`.
         options: Options of the pipeline.
         maps_host: Whether kernels work on pinned host memory, rather than on copies in device memory.
-        correction: Correction of the frames, with a calibration; it has to outlive this.
+        correction: Of the frames, with a calibration.
 
     Attributes:
         maps_host: The same.
@@ -131,17 +104,13 @@ class PreparedLaunches:
             for name, dtype in products.outputs
             if name not in PAIRS
         }
-        try:
-            if transform is not None:
-                self._transform = TransformLaunch(driver, transform, options, work.full_scale)
-            if ssim is not None:
-                self._ssim = SsimLaunch(driver, ssim, None if self._transform is None else self._transform.outside)
-                self._outputs.update(self._ssim.outputs)
-            sizes = self._sizes()
-            self._buffers = FrameBuffers(driver, sizes, maps_host)
-        except RuntimeError:
-            self._close_launches()
-            raise
+        if transform is not None:
+            self._transform = TransformLaunch(driver, transform, options, work.full_scale)
+        if ssim is not None:
+            self._ssim = SsimLaunch(driver, ssim, None if self._transform is None else self._transform.outside)
+            self._outputs.update(self._ssim.outputs)
+        sizes = self._sizes()
+        self._slots = make_slots(driver, sizes, maps_host)
         self.memory = device_bytes(sizes, maps_host=False)  # on an integrated GPU, mapped memory is the device's, too
         self._argument = np.zeros((), FRAME_ARGUMENT)
         self._argument["raw_stride"] = work.height * self._row_bytes
@@ -152,7 +121,7 @@ class PreparedLaunches:
             correction.fill(self._argument)
         self._previous: Optional[Slot] = None  # of the previous frame, in mode `temporal`
         self._is_first = True  # nothing to compare the next frame with
-        self._reference = _Reference(products.dtypes.get("s0", ""))
+        self._reference_type = products.dtypes.get("s0", "")
 
     def _sizes(self) -> Sizes:
         """Return the sizes of the buffers of a frame in bytes."""
@@ -169,7 +138,7 @@ class PreparedLaunches:
 
     def submit(
         self, rows: np.ndarray, buffers: Buffers, reference: Optional[np.ndarray] = None, is_pinned: bool = False
-    ) -> FrameInFlight:
+    ) -> Callable[[], Result]:
         """Start computing a frame.
 
         Args:
@@ -178,11 +147,18 @@ class PreparedLaunches:
             reference: (h, w) float32 that SSIM compares S0/2 with, in mode `reference`.
             is_pinned: Whether the device can read `rows` where they lie.
 
+        Returns:
+            What waits for the frame and returns its results; a DeviceLostError or, for results that were taken before,
+            a RuntimeError comes from there.
+
         Raises:
             DeviceLostError: The device stopped working.
             RuntimeError: Too many frames are in flight.
         """
-        slot = self._buffers.take()
+        slot = self._slots[0]
+        if slot.hold:
+            raise RuntimeError(f"{SLOTS} frames are in flight: take a result before the next frame")
+        self._slots.rotate(-1)
         start = time.perf_counter()
         slot.source = rows
         if not is_pinned or self._correction is not None or (self.maps_host and rows.ctypes.data % ROW_ALIGNMENT):
@@ -190,7 +166,9 @@ class PreparedLaunches:
             np.copyto(slot.raw.view(rows.dtype).reshape(rows.shape), rows)  # without padding
             if self._correction is not None:
                 self._correction.replace_defects(slot.raw, self._work.raw_format)
-        is_new = reference is not None and self._ssim is not None and self._reference.stage(slot, reference)
+        is_new = False
+        if reference is not None and self._ssim is not None:
+            is_new = _stage_reference(slot, reference, self._reference_type)
         staging_s = time.perf_counter() - start
         slot.hold = {name: buffers.get(*array_type) for name, array_type in self._outputs.items()}
         try:
@@ -198,7 +176,7 @@ class PreparedLaunches:
         except BaseException:
             self._release(slot)
             raise
-        return FrameInFlight(slot, slot.hold, staging_s, is_compared)
+        return partial(self._collect, slot, slot.hold, staging_s, is_compared)
 
     def _enqueue(self, slot: Slot, source: np.ndarray, has_new_reference: bool) -> bool:
         """Put a frame's copies and launches into its stream; returns whether SSIM compares it with something."""
@@ -241,7 +219,7 @@ class PreparedLaunches:
             self._driver.record(slot.marks[-1], slot.stream)
             self._driver.wait(slot.marks[-1])
         slot.hold, slot.source = {}, None
-        slot.version = 0
+        slot.staged = slot.staged[:0]
         self.forget()
 
     def _compare(self, slot: Slot, addresses: Mapping[str, int]) -> bool:
@@ -270,45 +248,41 @@ class PreparedLaunches:
     @property
     def is_busy(self) -> bool:
         """Whether a frame is in flight here."""
-        return self._buffers.is_busy
+        return any(slot.hold for slot in self._slots)
 
-    def collect(self, frame: FrameInFlight) -> Output:
-        """Wait for a frame, and return its outputs.
+    def _collect(self, slot: Slot, arrays: Dict[str, np.ndarray], staging_s: float, is_compared: bool) -> Result:
+        """Wait for a frame.
+
+        Args:
+            slot: Its place in memory.
+            arrays: The arrays being filled, by output.
+            staging_s: Seconds that copying its bytes to pinned memory took.
+            is_compared: Whether SSIM has something to compare with.
 
         Raises:
             DeviceLostError: The device stopped working.
-            RuntimeError: The frame's result was taken before, or this is closed.
+            RuntimeError: Its result was taken before.
         """
-        if frame.slot.hold is not frame.arrays:
-            raise RuntimeError("the frame is not in flight: its result was taken, or its pipeline closed")
-        start, uploaded, polarized, transformed, computed, done = frame.slot.marks
+        if slot.hold is not arrays:
+            raise RuntimeError("the frame is not in flight: its result was taken")
+        start, uploaded, polarized, transformed, computed, done = slot.marks
         elapsed = self._driver.elapsed
         with self._driver.selected():
             self._driver.wait(done)
             timings = {
-                "upload": frame.staging_s + elapsed(start, uploaded),
+                "upload": staging_s + elapsed(start, uploaded),
                 "polarization": elapsed(uploaded, polarized),
             }
             if self._transform is not None:
-                timings[GEOMETRY] = elapsed(polarized, transformed)
+                timings["geometry"] = elapsed(polarized, transformed)
                 polarized = transformed
             if self._ssim is not None:
                 timings["ssim"] = elapsed(polarized, computed)
             timings["download"] = elapsed(computed, done)
-        saturated, dark = (int(count) for count in frame.slot.counts)
-        frame.slot.hold, frame.slot.source = {}, None  # free for the next frame
-        if self._ssim is not None and not frame.is_compared:
+        saturated, dark = (int(count) for count in slot.counts)
+        slot.hold, slot.source = {}, None  # free for the next frame
+        if self._ssim is not None and not is_compared:
             for name in self._ssim.outputs:
-                frame.arrays[name].fill(invalid_level(name, str(frame.arrays[name].dtype)))
-        products = {name: frame.arrays[name] for name in self._products}
-        return Output(products, timings, (saturated, dark), frame.arrays.get("blocks"))
-
-    def close(self) -> None:
-        """Release all launches and their memory."""
-        self._buffers.close()
-        self._close_launches()
-
-    def _close_launches(self) -> None:
-        for launch in (self._transform, self._ssim):
-            if launch is not None:
-                launch.close()
+                arrays[name].fill(invalid_level(name, str(arrays[name].dtype)))
+        products = {name: arrays[name] for name in self._products}
+        return Result(products, timings, (saturated, dark), arrays.get("blocks"))

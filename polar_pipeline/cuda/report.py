@@ -10,7 +10,7 @@ from polar_pipeline.cuda.device import Device
 from polar_pipeline.cuda.solver import Launch, launches, requested_works
 from polar_pipeline.cuda.work import CORRECTION_BYTES, PolarizationWork, TransformWork
 from polar_pipeline.options import Options
-from polar_pipeline.plan import GEOMETRY, OPERATORS, Stage, geometry_stages, make_plan, shared_values
+from polar_pipeline.plan import GEOMETRY, OPERATORS, Stage, make_stages, shared_values
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,9 @@ def plan_report(options: Options, device: Device, raw_format: str, size: Tuple[i
         FrameError: The frame has pixels that the calibration lacks, or the geometry does not fit it.
         ScheduleError: No schedule fits the device.
     """
-    works, plan = requested_works(options, raw_format, size), make_plan(options.products)
-    first, *later = plan.stages
-    stages = (first, *later)
-    if options.geometry is not None:
-        (planes,) = (work.plane_names for work in works if isinstance(work, TransformWork))
-        stages = (*geometry_stages(first, planes), *later)
+    works = requested_works(options, raw_format, size)
+    planes = [name for work in works if isinstance(work, TransformWork) for name in work.plane_names]
+    stages = make_stages(options.products, planes)
     texts = {name: operator.text for name, operator in OPERATORS.items()}
     if options.geometry is not None:
         texts[GEOMETRY] = options.geometry.describe()

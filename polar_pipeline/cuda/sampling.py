@@ -1,14 +1,12 @@
-"""Sampling map of an output in the layout of `transform.cu`, and its copy on the device."""
+"""The map of an output as `transform.cu` reads it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Tuple
+from typing import Tuple
 
 import numpy as np
 
-from polar_pipeline.cuda.device_array import DeviceArray
-from polar_pipeline.cuda.driver import DeviceError, Driver
 from polar_pipeline.cuda.kernels import Schedule
 from polar_pipeline.cuda.work import MAX_FRACTION, TransformWork
 from polar_pipeline.geometry import SamplingMap
@@ -76,47 +74,3 @@ def _packed_turns(turns: np.ndarray, tile: Tuple[int, int], dtype: str) -> np.nd
     length = np.hypot(of_tiles[..., :1], of_tiles[..., 1:])
     directions = np.where(length > 0, of_tiles / np.maximum(length, 1e-9), (1.0, 0.0))
     return np.ascontiguousarray(directions.reshape(down * across, x * y // 4, 2).astype(dtype))
-
-
-class DeviceMap:
-    """A map on the device.
-
-    Args:
-        driver: The device.
-        sampling: The map.
-        packed: The same as the kernel reads it; None without positions.
-
-    Raises:
-        DeviceMemoryError: The device is too small.
-    """
-
-    def __init__(self, driver: Driver, sampling: SamplingMap, packed: Optional[PackedMap]) -> None:
-        self._sampling = sampling
-        self._arrays: Dict[str, DeviceArray] = {}
-        if packed is None:
-            return
-        try:
-            for name in ("positions", "origins", "turns"):
-                self._arrays[name] = DeviceArray(driver, getattr(packed, name))
-        except DeviceError:
-            self.close()
-            raise
-
-    def fill(self, argument: np.ndarray) -> None:
-        """Fill in the positions of samples in a kernel's argument.
-
-        Args:
-            argument: A `TRANSFORM_ARGUMENT`.
-        """
-        sampling, width = self._sampling, self._sampling.source[1]
-        steps: List[int] = [int(column + width * row) for column, row in sampling.corner.T]
-        argument["right"], argument["down"], argument["origin"] = steps
-        argument["turn"] = sampling.turn
-        for name, array in self._arrays.items():
-            argument[name] = array.pointer
-
-    def close(self) -> None:
-        """Release the device memory."""
-        for array in self._arrays.values():
-            array.close()
-        self._arrays.clear()

@@ -18,7 +18,6 @@ from polar_pipeline.cuda.tuned import ScheduleError, tuned
 from polar_pipeline.cuda.work import CAMERA_FORMATS, OUTPUTS, PAIRS, PolarizationWork, SsimWork, TransformWork, Work
 from polar_pipeline.noise.model import SHOWS_AOLP, SHOWS_DOLP
 from polar_pipeline.options import Options
-from polar_pipeline.products import SSIM_PRODUCTS
 
 #: Share of a multiprocessor's warps that schedules keep resident where any does: below it, latency shows.
 MIN_OCCUPANCY = 0.3
@@ -102,8 +101,7 @@ def make_works(options: Options, raw_format: str, full_scale: int, shape: Tuple[
     """
     geometry = options.geometry
     outputs = [(name, options.dtype_of(name)) for name in options.products if name in OUTPUTS]
-    has_ssim = any(name in SSIM_PRODUCTS for name in options.products)
-    if has_ssim:
+    if options.has_ssim:
         pair = PAIRS[options.ssim_mode != "consistency"]
         outputs.append((pair, "float32" if options.precision == "fp32" else "uint16"))
     is_calibrated = options.calibration is not None
@@ -126,12 +124,12 @@ def make_works(options: Options, raw_format: str, full_scale: int, shape: Tuple[
         superpixel_phase(options.roi_offset, options.flip, shape) if is_calibrated else (0, 0),
     )
     # what half rounds moves the similarity by up to 0.0055
-    if options.precision == "auto" and has_ssim and (geometry is not None or not sums_in_integers(first)):
+    if options.precision == "auto" and options.has_ssim and (geometry is not None or not sums_in_integers(first)):
         first = replace(first, half_precision=False)
     last: Union[PolarizationWork, TransformWork] = first
     works: Tuple[Work, ...] = (first,)
     if geometry is not None:
-        in_float = options.precision == "fp32" or (options.precision == "auto" and has_ssim)
+        in_float = options.precision == "fp32" or (options.precision == "auto" and options.has_ssim)
         last = TransformWork(
             first.output_size,
             *options.output_size(shape),
@@ -144,7 +142,7 @@ def make_works(options: Options, raw_format: str, full_scale: int, shape: Tuple[
             first.outputs,
         )
         works = replace(first, outputs=tuple((name, last.planes) for name in last.plane_names)), last
-    return (*works, _ssim_work(options, last)) if has_ssim else works
+    return (*works, _ssim_work(options, last)) if options.has_ssim else works
 
 
 def _ssim_work(options: Options, compared: Union[PolarizationWork, TransformWork]) -> SsimWork:
@@ -175,15 +173,12 @@ def requested_works(options: Options, raw_format: str, size: Tuple[int, int]) ->
 # ------------------------------------------------------------------------------------------------------------ schedules
 
 
-def problem(work: Work, schedule: Schedule, device: Device) -> Optional[str]:
-    """Return why a schedule cannot do a work on a device, or None if it can."""
+def _fits(work: Work, schedule: Schedule, device: Device) -> bool:
+    """Whether a schedule can do a work on a device."""
     kernel = KERNELS.get(schedule.kernel)
-    if kernel is None or kernel not in kernels_of(work):
-        reason = kernel.refusal(work) if isinstance(work, PolarizationWork) and kernel is not None else None
-        return reason or f"{schedule.kernel} does not do this"
-    if schedule not in kernel.schedules(work, device):
-        return f"{schedule} is not one of its schedules"
-    return _limit(work, schedule, device)
+    if kernel is None or not kernel.can(work) or schedule not in kernel.schedules(work, device):
+        return False
+    return _limit(work, schedule, device) is None
 
 
 def _limit(work: Work, schedule: Schedule, device: Device) -> Optional[str]:
@@ -212,7 +207,7 @@ def candidates(kernel: AnyKernel, work: Work, device: Device) -> List[Schedule]:
 def _min_occupancy(launch: Launch) -> float:
     """Return the share of resident warps that a schedule needs."""
     is_wide = launch.schedule.window in ("strip", "tensor")
-    return _WIDE_OCCUPANCY if is_wide and launch.device.capability >= 80 else MIN_OCCUPANCY
+    return _WIDE_OCCUPANCY if is_wide and launch.device.overlaps else MIN_OCCUPANCY
 
 
 def _effort(launch: Launch) -> float:
@@ -238,7 +233,7 @@ def solve(work: Work, device: Device) -> Iterator[Launch]:
     """
     seen = set()
     for basis, row in tuned(work, device):
-        if row.schedule not in seen and problem(work, row.schedule, device) is None:
+        if row.schedule not in seen and _fits(work, row.schedule, device):
             seen.add(row.schedule)
             yield Launch(work, row.schedule, device, basis, row.us)
     for kernel in kernels_of(work):

@@ -1,35 +1,38 @@
-"""Measurement of schedules with Kernel Tuner, for `polar-pipeline tune`."""
+"""What `polar-pipeline tune` does: measures the schedules of launches on the GPU of this machine."""
 
 from __future__ import annotations
 
-import importlib
+import logging
+from contextlib import contextmanager
 from dataclasses import replace
-from itertools import groupby
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Dict, Iterator, List, Mapping, Optional, Tuple
 
 import numpy as np
 
+from polar_pipeline._util.progress import with_bar
 from polar_pipeline.backend import Buffers
-from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, SSIM_ARGUMENT
+from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, SSIM_ARGUMENT, as_compared, fill_options
 from polar_pipeline.cuda.backend import prepare_launches
 from polar_pipeline.cuda.correction import DeviceCorrection
-from polar_pipeline.cuda.driver import DeviceError, Driver
-from polar_pipeline.cuda.kernels import KERNELS, Schedule, kernels_of, launch_defines
-from polar_pipeline.cuda.solver import candidates, requested_works
-from polar_pipeline.cuda.source import OPTIONS, source
+from polar_pipeline.cuda.driver import CompileError, DeviceError, DeviceLostError, Driver
+from polar_pipeline.cuda.kernels import Schedule, kernels_of
+from polar_pipeline.cuda.launch import CompiledLaunch
+from polar_pipeline.cuda.memory import DeviceArray, Sizes, Slot
+from polar_pipeline.cuda.solver import Launch, candidates, requested_works
 from polar_pipeline.cuda.tuned import Measured, keep
 from polar_pipeline.cuda.work import OUTPUTS, PAIRS, PLANES, PolarizationWork, SsimWork, Work, noise_frames
 from polar_pipeline.options import Options
 
+_LOG = logging.getLogger(__name__)
 _SEED = 20240229
 #: Frames in a launch of the first kernel: more bytes than any cache holds.
 _FRAMES = 32
-#: Launches of as many frames whose mean is taken.
+#: Times that so many frames are computed, whose mean is taken.
 _ITERATIONS = 7
 #: Schedules of a kernel that are tried, those of least effort first.
 _TRIED = 100
-#: What sums in other orders may differ by: they are means of values up to 1 in float.
-_SUM_ERROR = 1e-5
+#: Outputs that are means of values up to 1 in float, and what sums in another order may make them differ by.
+_MEANS, _MEAN_ERROR = ("blocks", "mean"), 1e-5
 
 
 def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, int]) -> Dict[str, Measured]:
@@ -37,8 +40,8 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
 
     The file is that of the device (`tuned_path`).
 
-    Kernels work on the kind of memory that the backend takes for these options on this machine. Before a configuration
-    is timed, its outputs must equal those of its kernel's first configuration.
+    Kernels work on the kind of memory that the backend takes for these options on this machine. Before a schedule is
+    timed, its outputs must equal those of its kernel's first schedule.
 
     Args:
         options: Options of the pipeline.
@@ -50,249 +53,193 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
         By launch (the key of its work), the fastest schedule and its time.
 
     Raises:
-        RuntimeError: Kernel Tuner, CuPy or the device is missing, or two schedules give different results.
+        RuntimeError: CuPy or the device is missing, or two schedules give different results.
         FrameError: The frame has pixels that the calibration lacks.
         OSError: The file cannot be written.
         ScheduleError: The file is broken, or no schedule fits the device.
     """
     try:
-        cupy: Any = importlib.import_module("cupy")
-        tuner: Any = importlib.import_module("kernel_tuner")
-    except ImportError as err:
-        raise RuntimeError(f"tune needs CuPy and Kernel Tuner (pip extra tune): {err}") from err
-    try:
         driver = Driver()
-    except DeviceError as err:
+    except RuntimeError as err:
         raise RuntimeError(f"tune needs a GPU: {err}") from err
     if driver.device.name != device_name:
         raise RuntimeError(f"the GPU of this machine is {driver.device.name}, not {device_name}")
-    works = requested_works(options, raw_format, size)
+    works, fastest = requested_works(options, raw_format, size), {}
     found = options.correction((size[1], size[0]))
     correction = None if found is None else DeviceCorrection(driver, found)
-    prepared = prepare_launches(driver, works, options, Buffers(driver.host_array), correction)
-    prepared.close()
-    memory = _Memory(cupy, driver, prepared.maps_host)
-    fastest = {}
+    maps_host = prepare_launches(driver, works, options, Buffers(driver.host_array), correction).maps_host
     for work in works:
-        trial: _Trial
         if isinstance(work, PolarizationWork):
-            trial = _PolarizationTrial(memory, work, options.min_intensity, correction)
+            trial = _polarization_trial(driver, work, options, correction, maps_host)
         elif isinstance(work, SsimWork):
-            trial = _SsimTrial(memory, work)
+            trial = _ssim_trial(driver, work, maps_host)
         else:
             continue
-        best = fastest[work.key] = trial.measure(tuner)
+        best = fastest[work.key] = trial.measure()
         keep(work, driver.device, best)
-    if correction is not None:
-        correction.close()
     return fastest
 
 
-class _Memory:
-    """Arrays in the same kinds of memory as those of the backend."""
+class _Array:
+    """An array of a kernel: where it works on the host's memory in pinned memory, else on the device.
 
-    def __init__(self, cupy: Any, driver: Driver, maps_host: bool) -> None:
-        self._cupy = cupy
+    Args:
+        driver: The device.
+        content: What it holds at first.
+        is_mapped: Whether kernels work on the host's memory.
+
+    Attributes:
+        pointer: Its address for kernels.
+    """
+
+    def __init__(self, driver: Driver, content: np.ndarray, is_mapped: bool) -> None:
         self._driver = driver
-        self._maps_host = maps_host
-        self.device = driver.device
+        self._host = driver.host_array(content.shape, content.dtype.str)
+        np.copyto(self._host, content)
+        self._on_device = None if is_mapped else DeviceArray(driver, self._host)
+        self.pointer = self._host.ctypes.data if self._on_device is None else self._on_device.pointer
 
-    def own(self, array: np.ndarray) -> Any:
-        """Return a copy that only the device sees."""
-        return self._cupy.asarray(array)
+    def clear(self, stream: int) -> None:
+        """Fill it with zeros, in the stream's order, while no kernel runs."""
+        if self._on_device is None:
+            self._host.fill(0)
+        else:
+            self._driver.clear(self.pointer, self._host.nbytes, stream)
 
-    def shared(self, array: np.ndarray) -> Any:
-        """Return a copy of an array that the host fills or reads."""
-        if not self._maps_host:
-            return self.own(array)
-        pinned = self._driver.host_array(array.shape, array.dtype.str)
-        np.copyto(pinned, array)
-        return pinned
-
-    def wait(self) -> None:
-        """Wait until the device has finished."""
-        self._cupy.cuda.runtime.deviceSynchronize()
-
-
-def _address(array: Any) -> int:
-    address: int = array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
-    return address
+    def read(self, stream: int) -> np.ndarray:
+        """Its content once the stream's work is done."""
+        if self._on_device is not None:
+            self._driver.download(self._host, self.pointer, stream)
+        return self._host
 
 
 class _Trial:
     """A launch on noise on the GPU, and the results of its schedules.
 
     Args:
-        memory: Memory of the arrays.
-        work: Work of the launch.
-
-    Attributes:
-        work: The same.
+        driver: The device.
+        work: What it does.
         frames: In one launch.
-        argument: The kernel's.
-        outputs: Outputs of the launch, by name.
-        sums: Those whose last bits depend on the order of additions, and so on the schedule.
+        argument: The kernel's, without the addresses of `arrays`.
+        inputs: Arrays that kernels read, or write for themselves, by name.
+        outputs: What kernels write, by name.
     """
-
-    frames = 1
-    argument: Any
-    outputs: Dict[str, Any]
-    sums: Tuple[str, ...] = ()
-
-    def __init__(self, memory: _Memory, work: Work) -> None:
-        self.work = work
-        self._memory = memory
-        self._first: Dict[str, Dict[str, Any]] = {}
-
-    def text(self, schedule: Schedule) -> str:
-        """Return the kernel's source."""
-        return source(schedule.kernel, launch_defines(self.work, schedule))
-
-    def family(self, schedule: Schedule) -> str:
-        """Return the name of the group of schedules whose outputs are identical."""
-        raise NotImplementedError
-
-    def clear(self) -> None:
-        """Clear the outputs and counts of the last launches."""
-        self._memory.wait()
-        for array in self.outputs.values():
-            array.fill(0)
-
-    def as_first(self, family: str) -> bool:
-        """Return whether the outputs are those of the first configuration of a family."""
-        self._memory.wait()
-        found = {name: array.copy() for name, array in self.outputs.items()}
-        first = self._first.setdefault(family, found)
-        for name, array in found.items():
-            limit = _SUM_ERROR if name in self.sums else 0
-            if (abs(array - first[name]) > limit).any():
-                return False
-        return True
-
-    def measure(self, tuner: Any) -> Measured:
-        """Measure all schedules, and return the fastest one."""
-
-        def launched_alike(schedule: Schedule) -> Tuple[str, str, int]:
-            return schedule.kernel, schedule.window, schedule.threads
-
-        timed: List[Measured] = []
-        device = self._memory.device
-        able = [row for kernel in kernels_of(self.work) for row in candidates(kernel, self.work, device)[:_TRIED]]
-        for _, group in groupby(sorted(able, key=launched_alike), launched_alike):
-            timed += self._measure(tuner, list(group))
-        if not timed:
-            raise RuntimeError(f"no schedule of {self.work.key} could be measured; Kernel Tuner says why")
-        return min(timed, key=lambda row: row.us or 0)
-
-    def _measure(self, tuner: Any, schedules: List[Schedule]) -> List[Measured]:
-        """Measure the schedules of one kernel, window and number of threads."""
-        kernel = KERNELS[schedules[0].kernel]
-        trial = self
-
-        class Prepare(tuner.observers.BenchmarkObserver):  # type: ignore[misc]
-            """Observer that clears the outputs of a configuration, and allows it more than 48 KiB of shared memory."""
-
-            def register_device(self, dev: Any) -> None:
-                copy = dev.copy_shared_memory_args
-
-                def copy_shared_memory_args(smem_args: Mapping[str, int]) -> None:
-                    copy(smem_args)
-                    dev.func.max_dynamic_shared_size_bytes = smem_args["size"]
-                    trial.clear()
-
-                dev.copy_shared_memory_args = copy_shared_memory_args
-
-            def get_results(self) -> Dict[str, Any]:
-                return {}
-
-        rows, _ = tuner.tune_kernel(
-            kernel.name,
-            lambda values: self.text(schedules[values["choice"]]),
-            lambda values: kernel.grid(self.work, schedules[values["choice"]], self.frames),
-            [self.argument],
-            {"block_size_x": [schedules[0].threads], "choice": list(range(len(schedules)))},
-            grid_div_x=[],
-            grid_div_y=[],
-            grid_div_z=[],
-            defines={},
-            smem_args={"size": lambda values: kernel.shared_bytes(self.work, schedules[values["choice"]])},
-            observers=[Prepare()],
-            answer=[None],
-            verify=lambda *_: self.as_first(self.family(schedules[0])),
-            compiler_options=list(OPTIONS),
-            iterations=_ITERATIONS * _FRAMES // self.frames,
-            lang="CUPY",
-        )
-        # what could not be compiled or launched has the name of its error for a time
-        measured = [row for row in rows if isinstance(row["time"], float)]
-        return [Measured(schedules[row["choice"]], 1000 * row["time"] / self.frames) for row in measured]
-
-
-class _PolarizationTrial(_Trial):
-    """The polarization launch, on frames that no cache holds."""
-
-    frames = _FRAMES
 
     def __init__(
         self,
-        memory: _Memory,
-        work: PolarizationWork,
-        min_intensity: float,
-        correction: Optional[DeviceCorrection] = None,
+        driver: Driver,
+        work: Work,
+        frames: int,
+        argument: np.ndarray,
+        inputs: Mapping[str, _Array],
+        outputs: Mapping[str, _Array],
     ) -> None:
-        super().__init__(memory, work)
-        raw = noise_frames(work, _FRAMES, _SEED)
-        step = raw.shape[-1]
-        self._raw = memory.shared(raw)
-        out = {}
-        for name, dtype in work.outputs:
-            size = replace(work, outputs=((name, dtype),)).written_bytes
-            place = memory.own if name in (*PAIRS, *PLANES) else memory.shared
-            out[name] = place(np.zeros(_FRAMES * size, np.uint8))
-        self.outputs = {"counts": memory.own(np.zeros((_FRAMES, 2), np.uint32)), **out}
-        frame = np.zeros((), FRAME_ARGUMENT)
-        frame["raw"], frame["counts"] = _address(self._raw), _address(self.outputs["counts"])
-        for name, array in out.items():
-            frame["out"][OUTPUTS.index(name)] = _address(array)
-        frame["raw_stride"], frame["step"] = work.height * step, step
-        frame["width"], frame["height"] = work.width, work.height
-        frame["full_scale"], frame["min_intensity"] = work.full_scale, min_intensity
-        if correction is not None:
-            correction.fill(frame)
-        self.argument = frame[()]
+        self._driver, self._work, self._frames, self._argument = driver, work, frames, argument
+        self._inputs, self._outputs = inputs, outputs
+        for name, array in {**inputs, **outputs}.items():
+            if name in OUTPUTS:
+                argument["out"][OUTPUTS.index(name)] = array.pointer
+            else:
+                argument[name] = array.pointer
+        slot = self._slot = Slot(driver, Sizes(0, {}, {}))
+        self._stream, (self._begin, self._end, *_) = slot.stream, slot.marks
+        self._first: Dict[Tuple[str, str], Dict[str, np.ndarray]] = {}
 
-    def family(self, schedule: Schedule) -> str:
-        return schedule.kernel
+    def measure(self) -> Measured:
+        """The fastest schedule.
+
+        Raises:
+            RuntimeError: None could be measured, or two give different results.
+        """
+        timed: List[Tuple[float, Schedule]] = []
+        work, device = self._work, self._driver.device
+        tried = [row for kernel in kernels_of(work) for row in candidates(kernel, work, device)[:_TRIED]]
+        for schedule in with_bar(tried, len(tried), "schedule"):
+            with self._reported(schedule):
+                timed.append((self._time(schedule), schedule))
+        if not timed:
+            raise RuntimeError(f"no schedule of {self._work.key} could be measured")
+        microseconds, schedule = min(timed)
+        return Measured(schedule, microseconds)
+
+    @staticmethod
+    @contextmanager
+    def _reported(schedule: Schedule) -> Iterator[None]:
+        """Pass over a schedule that cannot be compiled or launched."""
+        try:
+            yield
+        except DeviceLostError:
+            raise
+        except (CompileError, DeviceError) as err:
+            _LOG.warning("%s: %s", schedule, err)
+
+    def _time(self, schedule: Schedule) -> float:
+        """Microseconds a frame that a schedule takes, after its outputs were checked."""
+        driver, launch = self._driver, Launch(self._work, schedule, self._driver.device)
+        compiled = CompiledLaunch(driver, launch, self._frames)
+        for array in self._outputs.values():
+            array.clear(self._stream)
+        compiled.launch(self._stream, self._argument)
+        outputs = {name: array.read(self._stream) for name, array in self._outputs.items()}
+        self._wait()
+        family = schedule.kernel, schedule.window
+        first = self._first.setdefault(family, {name: content.copy() for name, content in outputs.items()})
+        for name, content in outputs.items():
+            is_near = name in _MEANS and np.allclose(content, first[name], rtol=0, atol=_MEAN_ERROR)
+            if not is_near and not np.array_equal(content, first[name]):
+                raise RuntimeError(f"{schedule} gives another {name} than the first schedule of its kernel")
+        seconds = 0.0
+        launches = _ITERATIONS * _FRAMES // self._frames
+        for _ in range(launches):
+            driver.record(self._begin, self._stream)
+            compiled.launch(self._stream, self._argument)
+            self._wait()
+            seconds += driver.elapsed(self._begin, self._end)
+        return 1e6 * seconds / launches / self._frames
+
+    def _wait(self) -> None:
+        """Wait until the device has done everything."""
+        self._driver.record(self._end, self._stream)
+        self._driver.wait(self._end)
 
 
-class _SsimTrial(_Trial):
-    """The SSIM launch, on one frame whose images were stored just before."""
+def _polarization_trial(
+    driver: Driver, work: PolarizationWork, options: Options, correction: Optional[DeviceCorrection], maps_host: bool
+) -> _Trial:
+    """The polarization launch, on frames that no cache holds."""
+    raw = noise_frames(work, _FRAMES, _SEED)
+    outputs = {"counts": _Array(driver, np.zeros((_FRAMES, 2), np.uint32), is_mapped=False)}
+    for name, dtype in work.outputs:
+        size = replace(work, outputs=((name, dtype),)).written_bytes
+        stays = name in (*PAIRS, *PLANES)  # on the device
+        outputs[name] = _Array(driver, np.zeros(_FRAMES * size, np.uint8), maps_host and not stays)
+    argument = np.zeros((), FRAME_ARGUMENT)
+    argument["raw_stride"], argument["step"] = raw[0].nbytes, raw.shape[-1]
+    argument["width"], argument["height"] = work.width, work.height
+    fill_options(argument, options, work.full_scale)
+    if correction is not None:
+        correction.fill(argument)
+    return _Trial(driver, work, _FRAMES, argument, {"raw": _Array(driver, raw, maps_host)}, outputs)
 
-    sums = ("blocks", "mean")
 
-    def __init__(self, memory: _Memory, work: SsimWork) -> None:
-        super().__init__(memory, work)
-        noise = np.random.default_rng(_SEED)
-        images = (noise.random((work.height, work.width), np.float32).astype(work.source) for _ in range(2))
-        self._images = [memory.own(image) for image in images]
-        rows, columns = work.map_size
-        pieces, done = np.zeros(rows * columns, np.float32), np.zeros(1, np.uint32)
-        self._scratch = {"pieces": memory.own(pieces), "done": memory.own(done)}
-        if work.masked:
-            counts = np.ones(work.block_size[0] * work.block_size[1] + 1, np.float32)
-            self._scratch.update(mask=memory.own(np.zeros(work.map_size, np.uint8)), inside=memory.own(counts))
-        kinds: Dict[str, Tuple[Tuple[int, ...], str]] = {
-            "blocks": (work.block_size, "float32"),
-            "mean": ((1,), "float32"),
-        }
-        if work.map_dtype:
-            kinds["map"] = work.map_size, work.map_dtype
-        self.outputs = {name: memory.shared(np.zeros(*kind)) for name, kind in kinds.items()}
-        task = np.zeros((), SSIM_ARGUMENT)
-        task["first"], task["second"] = _address(self._images[0]), _address(self._images[-1])
-        for name, array in {**self._scratch, **self.outputs}.items():
-            task[name] = _address(array)
-        self.argument = task[()]
-
-    def family(self, schedule: Schedule) -> str:
-        return schedule.window
+def _ssim_trial(driver: Driver, work: SsimWork, maps_host: bool) -> _Trial:
+    """The SSIM launch, on one frame: what it reads was stored just before."""
+    noise = np.random.default_rng(_SEED)
+    size = work.height, work.width
+    inputs = {name: as_compared(noise.random(size, np.float32), work.source) for name in ("first", "second")}
+    rows, columns = work.map_size
+    inputs.update(pieces=np.zeros(rows * columns, np.float32), done=np.zeros(1, np.uint32))
+    if work.masked:
+        counts = np.ones(work.block_size[0] * work.block_size[1] + 1, np.float32)
+        inputs.update(mask=np.zeros(work.map_size, np.uint8), inside=counts)
+    outputs = {"blocks": np.zeros(work.block_size, np.float32), "mean": np.zeros(1, np.float32)}
+    if work.map_dtype:
+        outputs["map"] = np.zeros(work.map_size, work.map_dtype)
+    return _Trial(
+        driver,
+        work,
+        1,
+        np.zeros((), SSIM_ARGUMENT),
+        {name: _Array(driver, array, is_mapped=False) for name, array in inputs.items()},
+        {name: _Array(driver, array, maps_host) for name, array in outputs.items()},
+    )

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Type, get_type_hints
 
 from polar_pipeline._util.documents import read_json
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.folders import data_folder
 from polar_pipeline._util.share import share_path
-from polar_pipeline._util.text import printable, quoted
+from polar_pipeline._util.text import printable
 from polar_pipeline.cuda.device import Device
 from polar_pipeline.cuda.kernels import Schedule
 from polar_pipeline.cuda.work import Work
@@ -22,11 +22,8 @@ from polar_pipeline.cuda.work import Work
 #: Environment variable that names the folder of the schedules measured by this user, in place of `tuned` in the user's
 #: data folder.
 TUNED_VARIABLE = "POLAR_PIPELINE_TUNED"
-#: More than any size in a schedule, or of an image.
-MAX_SIZE = 1 << 20
-#: More microseconds than any frame takes.
-MAX_US = 1e9
-_FIELDS = {field.name for field in fields(Schedule)}
+#: Field of a schedule -> its type.
+_TYPES: Mapping[str, Type[Any]] = get_type_hints(Schedule)
 
 
 class ScheduleError(ValueError):
@@ -113,32 +110,21 @@ def _read(path: Path) -> _Table:
     if not os.path.exists(str(path)):  # noqa: PTH110 - False too for a home that this user may not enter
         return {}
     try:
-        rows = read_json(path)
-        if not isinstance(rows, list):
-            raise ValueError(f"it must be a list, got {quoted(rows)}")
-        return dict(map(_row, rows))
-    except ValueError as err:
-        reason = printable(str(err), 400)
+        return dict(map(_row, read_json(path)))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as err:
+        reason = printable(f"{type(err).__name__}: {err}", 400)
         raise ScheduleError(f"{printable(str(path))} is not a list of tuned schedules: {reason}") from err
 
 
 def _row(row: Any) -> Tuple[Tuple[str, int, int], Measured]:
-    """Return a measured schedule in the form of files, and its key, without fields of former versions.
+    """A measured schedule as files have it, and its key.
+
+    What schedules of former versions had beside it is left out. A schedule that makes no sense is none of its kernel's,
+    and so never taken.
 
     Raises:
-        ValueError: The row is not a measured schedule.
+        KeyError: It is not a measured schedule; or an AttributeError, a TypeError, a ValueError, or an OverflowError.
     """
-    try:
-        work, (width, height), schedule, us = (row[name] for name in ("work", "size", "schedule", "us"))
-        found = Schedule(**{name: value for name, value in schedule.items() if name in _FIELDS})
-    except (KeyError, TypeError, ValueError, AttributeError) as err:
-        raise ValueError(f"{quoted(row)} lacks the keys of a measured schedule") from err
-    kernel, window, *numbers = astuple(found)
-    texts, sizes = (work, kernel, window), (width, height, *numbers)
-    if not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"work, kernel and window must be text, got {quoted(texts)}")
-    if not all(type(size) is int and 0 <= size <= MAX_SIZE for size in sizes):
-        raise ValueError(f"sizes must be whole numbers in [0, {MAX_SIZE}], got {quoted(sizes)}")
-    if us is not None and (type(us) not in (int, float) or not 0 <= us <= MAX_US):
-        raise ValueError(f"us must be a number in [0, {MAX_US:g}], got {quoted(us)}")
-    return (work, width, height), Measured(found, None if us is None else float(us))
+    work, (width, height), schedule, us = (row[name] for name in ("work", "size", "schedule", "us"))
+    found = Schedule(**{name: kind(schedule[name]) for name, kind in _TYPES.items() if name in schedule})
+    return (str(work), int(width), int(height)), Measured(found, None if us is None else float(us))

@@ -9,8 +9,7 @@ import numpy as np
 
 from polar_pipeline.coefficients import SSIM_BLOCK
 from polar_pipeline.methods import LATTICE_METHODS, METHODS
-from polar_pipeline.plan import make_plan
-from polar_pipeline.products import PRODUCTS
+from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS
 from polar_pipeline.sensor.frames import FORMATS
 from polar_pipeline.sensor.mosaic import Sensor
 
@@ -19,7 +18,7 @@ PAIRS = ("sums", "s0")
 #: What the launch of a geometry interpolates: S1 and S2, S0/2, and (I0 + I90 - I45 - I135)/4, of each color.
 PLANES = ("differences", "means", "excesses")
 #: What kernels can store: every product but SSIM's, what SSIM compares, and what is interpolated.
-OUTPUTS = (*(name for name in PRODUCTS if len(make_plan((name,)).stages) == 1), *PAIRS, *PLANES)
+OUTPUTS = (*(name for name in PRODUCTS if name not in SSIM_PRODUCTS), *PAIRS, *PLANES)
 ANGLE_IMAGES = tuple(name for name in OUTPUTS if name.startswith("angle_"))
 #: Raw formats as kernels read them -> as cameras call them.
 CAMERA_FORMATS = {"u8": FORMATS["8"], "u16": FORMATS["16"], "12p": FORMATS["12p"], "12packed": FORMATS["12Packed"]}
@@ -100,7 +99,7 @@ class PolarizationWork:
     @property
     def uses_noise(self) -> bool:
         """Whether an output depends on the noise."""
-        return self.debias or self.limits_aolp or not {"dolp_sigma", "aolp_sigma"}.isdisjoint(self.dtypes)
+        return self.debias or self.limits_aolp or any(name in NOISE_PRODUCTS for name in self.dtypes)
 
     @property
     def halos(self) -> Tuple[int, int]:

@@ -31,19 +31,25 @@ _FAST_DDS = {"libfastdds.so": 3, "libfastrtps.so": 2}
 
 #: Module -> what does not work without it; "" where nothing works.
 _LIBRARIES = {
-    **dict.fromkeys(("numpy", "cv2", "rosbags", "mcap", "lz4", "zstandard", "ruamel.yaml", "tqdm"), ""),
-    "jinja2": "no replay; the library and the live node work",
-    **dict.fromkeys(("dask", "distributed", "fsspec", "pyarrow"), "no `polar-pipeline batch` (pip extra batch)"),
+    **dict.fromkeys(("numpy", "cv2", "yaml"), ""),
+    "jinja2": "no reports of replay, calibrate and batch; the library and the live node work",
+    **dict.fromkeys(
+        ("mcap", "rosbags", "lz4", "zstandard", "ruamel.yaml"),
+        "recordings are only read, MCAP by ROS 2's rosbag2_py; no snapshots of the node",
+    ),
+    "tqdm": "no progress bars",
+    **dict.fromkeys(("dask", "distributed", "fsspec", "pyarrow"), "no `polar-pipeline batch`"),
     "skimage": "nothing (tests compare with it)",
     "cupy": "no GPU",
     "aiohttp": "no recordings from web servers",
-    "rerun": "no `polar-pipeline view` (pip extra view)",
+    "rerun": "no `polar-pipeline view`",
 }
 _ROS = {
     **dict.fromkeys(
-        ("rclpy", "sensor_msgs", "std_msgs", "diagnostic_msgs", "std_srvs", "rcl_interfaces", "yaml"),
+        ("rclpy", "sensor_msgs", "std_msgs", "diagnostic_msgs", "std_srvs", "rcl_interfaces"),
         "no live node and no play; library and replay work",
     ),
+    "rosbag2_py": "recordings only by pip's rosbags and mcap",
     **dict.fromkeys(("launch", "launch_ros"), "no launch files; run polar_pipeline_node itself"),
 }
 

@@ -27,6 +27,13 @@ _BUILT_FOR_ANOTHER = re.compile(
 )
 #: Major version of CuPy -> (first version of NumPy that it takes, first that it does not); older CuPy is not judged.
 _NUMPY_OF_CUPY = {12: ((1, 20), (1, 27)), 13: ((1, 22), (3, 0)), 14: ((2, 0), (3, 0))}
+#: Modules of an extra -> what pip is to install. Those of recordings are named one by one: with the package itself,
+#: pip would put another OpenCV over that of apt.
+_EXTRAS = {
+    ("mcap", "rosbags", "lz4", "zstandard", "ruamel", "tqdm"): "rosbags mcap lz4 zstandard tqdm",
+    ("dask", "distributed", "fsspec", "pyarrow"): "'/path/to/polar_pipeline[batch]'",
+    ("rerun",): "'/path/to/polar_pipeline[view]'",
+}
 #: Libraries of the CUDA toolkit in an import error of CuPy; libcuda is the driver's.
 _CUDA_LIBRARY = re.compile(r"lib(cudart|cublas|cufft|curand|cusparse|nvrtc)\S*: cannot open shared object")
 #: Major versions of CUDA that CuPy has wheels for.
@@ -91,7 +98,10 @@ def _older_numpy() -> str:
 
 
 def remedy(error: Exception) -> str:
-    """Return the cause of a failed import and the command that repairs it; "" unless NumPy or CUDA is the cause."""
+    """The cause of a failed import and the command that repairs it; "" if that is not known."""
+    for modules, packages in _EXTRAS.items():
+        if isinstance(error, ModuleNotFoundError) and error.name in modules:
+            return f"python3 -m pip install {packages}"
     if _BUILT_FOR_ANOTHER.search(str(error)):
         return f"it was built for another NumPy than {_version('numpy')}, which is installed: {_older_numpy()}"
     if _CUDA_LIBRARY.search(str(error)):

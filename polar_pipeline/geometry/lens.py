@@ -1,15 +1,25 @@
-"""A lens calibration in the terms of `sensor_msgs/CameraInfo`: K, D, R and P."""
+"""A lens calibration in the terms of `sensor_msgs/CameraInfo`: K, D, R and P; and its file."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, NamedTuple, Sequence, Tuple
+from pathlib import Path
+from typing import Any, Dict, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
+from polar_pipeline._util.documents import unreadable
 from polar_pipeline._util.text import quoted
-from polar_pipeline._util.values import real, sequence
+from polar_pipeline._util.values import real, sequence, whole_number
+from polar_pipeline.sensor.frames import MAX_SIDE
 
+#: Matrices of a file -> their names in `sensor_msgs/CameraInfo`.
+_MATRICES = {
+    "distortion_coefficients": "d",
+    "camera_matrix": "k",
+    "rectification_matrix": "r",
+    "projection_matrix": "p",
+}
 #: Distortion model -> the numbers of coefficients that it can have.
 MODELS: Dict[str, Tuple[int, ...]] = {"plumb_bob": (4, 5), "rational_polynomial": (8,), "equidistant": (4,)}
 
@@ -105,3 +115,31 @@ def _numbers(name: str, values: Any, count: int) -> Tuple[float, ...]:
     if len(found) != count or not np.isfinite(found).all():
         raise ValueError(f"{name} must be {count} finite numbers, got {quoted(values)}")
     return found
+
+
+def load_lens(path: Path) -> LensCalibration:
+    """The lens calibration in the YAML file that ROS's camera_calibration writes.
+
+    Raises:
+        ValueError: It cannot be read, is no lens calibration, or the camera is not calibrated; the message names it.
+    """
+    try:
+        from polar_pipeline._util.yamlfile import read_yaml
+    except ImportError as err:
+        raise ValueError(f"a lens calibration in a file needs PyYAML: {err}") from err
+    content = read_yaml(path)
+    try:
+        if not isinstance(content, Mapping):
+            raise ValueError("it is no mapping")
+        size = tuple(whole_number(name, content.get(name, 0), 0, MAX_SIDE) for name in ("image_height", "image_width"))
+        matrices = {short: _data(content, name) for name, short in _MATRICES.items()}
+        return make_lens((size[0], size[1]), str(content.get("distortion_model", "")), **matrices)
+    except ValueError as err:
+        raise unreadable(path, f"{err}") from err
+
+
+def _data(content: Mapping[Any, Any], name: str) -> Any:
+    matrix = content.get(name)
+    if not isinstance(matrix, Mapping) or not isinstance(matrix.get("data"), list):
+        raise ValueError(f"{name} has no list called data")
+    return matrix["data"]

@@ -61,7 +61,7 @@ def _scaled(values: np.ndarray, low: float, high: float, start: float, end: floa
 
 
 def line_chart(points: Sequence[Tuple[float, float]]) -> Chart:
-    """Draw a line chart of (seconds, value); the vertical axis ends at multiples of 0.02.
+    """Make a line chart of (seconds, value); the vertical axis ends at multiples of 0.02.
 
     Args:
         points: At least one, by time.
@@ -73,7 +73,7 @@ def line_chart(points: Sequence[Tuple[float, float]]) -> Chart:
 
 
 def lines(points: Sequence[Tuple[float, float]], ends: Tuple[float, float], axes: Axes) -> Chart:
-    """Draw a line chart of (x, y) from the first point to the last one.
+    """Make a line chart of (x, y) from the first point to the last one.
 
     Args:
         points: At least one, in the order of x.
@@ -90,7 +90,7 @@ def scatter(
     ends: Tuple[Tuple[float, float], Tuple[float, float]],
     axes: Axes,
 ) -> Chart:
-    """Draw a chart of dots (x, y) and a line; dots beyond the end of an axis are drawn at that end.
+    """Make a chart of dots (x, y) and a line; dots beyond an end of an axis are drawn at the end.
 
     Args:
         dots: At least one.
@@ -107,13 +107,13 @@ def _places(
     ends_of_x: Tuple[float, float],
     ends_of_y: Tuple[float, float],
 ) -> Tuple[Tuple[float, float], ...]:
-    """Convert (x, y) to places on a chart."""
+    """Return the places of (x, y) on a chart."""
     x, y = np.array(points).T
     return tuple(zip(_scaled(x, *ends_of_x, MARGIN, _RIGHT).tolist(), _scaled(y, *ends_of_y, HEIGHT, _TOP).tolist()))
 
 
 def histogram(values: np.ndarray, unit: str = " ms", ends: Optional[Tuple[float, float]] = None) -> Histogram:
-    """Draw a histogram.
+    """Make a histogram.
 
     Args:
         values: At least one.

@@ -98,11 +98,15 @@ class Diagnostics:
         name: Name of the node, which starts every status.
         logger: Takes a line now and then for each cause of a problem.
         clock: Seconds, never running backwards.
+
+    Attributes:
+        name: Name of the node.
+        logger: The log.
     """
 
     def __init__(self, name: str, logger: Logger, clock: Callable[[], float] = time.monotonic) -> None:
-        self._name = name
-        self._logger = logger
+        self.name = name
+        self.logger = logger
         self._clock = clock
         self._lock = threading.Lock()
         self._receipts: Deque[float] = collections.deque(maxlen=RECEIPTS)
@@ -154,7 +158,7 @@ class Diagnostics:
                 return
             self._last_log[cause] = now
             line = f"{cause}, {self._counts[key]} so far: {reason}"
-        self._logger.warning(f"{line}\n{printable_lines(detail)}".rstrip())
+        self.logger.warning(f"{line}\n{printable_lines(detail)}".rstrip())
 
     def refuse_error(self, err: Exception) -> None:
         """Count and log an unexpected error, by cause `memory` or `internal`."""
@@ -252,8 +256,8 @@ class Diagnostics:
             stages = self._stages.percentiles(self._clock())
             latency = {f"{stage} [ms]": describe(seconds) for stage, seconds in stages.items()}
         return [
-            Status(level, f"{self._name}: frames", message, hardware, frames),
-            Status(Level.OK, f"{self._name}: latency", "p50 / p95 / p99 / max of the last minute", hardware, latency),
+            Status(level, f"{self.name}: frames", message, hardware, frames),
+            Status(Level.OK, f"{self.name}: latency", "p50 / p95 / p99 / max of the last minute", hardware, latency),
         ]
 
     def _describe_ages(self) -> str:

@@ -40,7 +40,7 @@ class LiveFrame:
         age: Seconds from its stamp to its receipt; None if the stamp is of another clock.
         is_restart: Whether its stamp is below that of the frame before.
         pipeline: Computes its products; None if only lens calibrations or times are to be published.
-        pending: The frame's ticket in the pipeline.
+        pending: The frame in the pipeline, until its result is taken.
         result: Its products, once they are computed.
     """
 

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import os
-from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 import cv2
 import numpy as np
@@ -18,8 +14,6 @@ from polar_pipeline._util.text import printable
 if TYPE_CHECKING:
     from polar_pipeline.live.diagnostics import Logger
 
-#: Environment variable with the folder that nvImageCodec loads its plug-ins from.
-_PLUGINS = "NVIMGCODEC_EXTENSIONS_PATH"
 #: Encodes (h, w) gray or (h, w, 3) RGB uint8 with a quality of 1 to 100; gives the bytes of a JPEG file, (N,) uint8.
 Encode = Callable[[np.ndarray, int], np.ndarray]
 
@@ -37,65 +31,36 @@ def encode_with_opencv(image: np.ndarray, quality: int) -> np.ndarray:
     return data
 
 
-class NvImageCodec:
-    """JPEG encoder (an `Encode`) of NVIDIA's nvImageCodec. Chroma has half the resolution, as with OpenCV.
+def _encode_with_nvimagecodec(codec: Any, encoder: Any, image: np.ndarray, quality: int) -> np.ndarray:
+    """Encode an image by NVIDIA's nvImageCodec; chroma has half the resolution, as with OpenCV.
 
     Args:
         codec: The module `nvidia.nvimgcodec`.
         encoder: Its encoder.
+        image: As an `Encode` takes it.
+        quality: As an `Encode` takes it.
+
+    Raises:
+        RuntimeError: It cannot encode the image; it has written the reason to stderr.
     """
-
-    def __init__(self, codec: Any, encoder: Any) -> None:
-        self._codec = codec
-        self._encoder = encoder
-
-    def __call__(self, image: np.ndarray, quality: int) -> np.ndarray:
-        """Encode an image as the bytes of a JPEG file.
-
-        Raises:
-            RuntimeError: The encoder cannot encode the image; it has written the reason to stderr.
-        """
-        kind = self._codec.QualityType.QUALITY
-        params = self._codec.EncodeParams(quality_type=kind, quality_value=quality)
-        stream = self._encoder.encode(np.ascontiguousarray(image), "jpeg", params=params)
-        if stream is None:
-            raise RuntimeError(f"nvImageCodec cannot encode a JPEG of shape {image.shape}; is nvJPEG installed?")
-        return np.frombuffer(stream, np.uint8)
+    params = codec.EncodeParams(quality_type=codec.QualityType.QUALITY, quality_value=quality)
+    stream = encoder.encode(np.ascontiguousarray(image), "jpeg", params=params)
+    if stream is None:
+        raise RuntimeError(f"nvImageCodec cannot encode a JPEG of shape {image.shape}; is nvJPEG installed?")
+    return np.frombuffer(stream, np.uint8)
 
 
-@contextmanager
-def _only_jpeg() -> Iterator[None]:
-    """Make nvImageCodec load only its plug-in for JPEG while it is imported.
-
-    For each of the others it would write to stderr that a library is missing.
-    """
-    places = getattr(importlib.util.find_spec("nvidia"), "submodule_search_locations", None) or ()
-    plugins = [path for place in places for path in Path(place).glob("nvimgcodec/extensions/libnvjpeg_ext.so*")]
-    if not plugins or _PLUGINS in os.environ:
-        yield
-        return
-    with TemporaryDirectory() as folder:
-        for path in plugins:
-            (Path(folder) / path.name).symlink_to(path)
-        os.environ[_PLUGINS] = folder
-        try:
-            yield
-        finally:
-            del os.environ[_PLUGINS]
-
-
-def make_gpu_encoder() -> NvImageCodec:
+def make_gpu_encoder() -> Encode:
     """Create an nvImageCodec encoder on this thread's CUDA device, without encoders for CPUs.
 
     Raises:
         ImportError: The encoder is not installed.
         RuntimeError: The encoder does not work on this machine.
     """
-    with _only_jpeg():
-        codec: Any = importlib.import_module("nvidia.nvimgcodec")
+    codec: Any = importlib.import_module("nvidia.nvimgcodec")
     kinds = (codec.BackendKind.HW_GPU_ONLY, codec.BackendKind.GPU_ONLY, codec.BackendKind.HYBRID_CPU_GPU)
-    backends = [codec.Backend(kind) for kind in kinds]
-    return NvImageCodec(codec, codec.Encoder(max_num_cpu_threads=1, backends=backends))
+    encoder = codec.Encoder(max_num_cpu_threads=1, backends=[codec.Backend(kind) for kind in kinds])
+    return partial(_encode_with_nvimagecodec, codec, encoder)
 
 
 class JpegEncoder:
@@ -129,13 +94,8 @@ class JpegEncoder:
                     self._gpu = make_gpu_encoder()
                     self._logger.info("JPEG is encoded by nvImageCodec on the GPU")
                 return self._gpu(image, quality)
-            except ImportError as err:
-                self._give_up(self._logger.info, err)
             except Exception as err:  # noqa: BLE001 - whatever fails in there, OpenCV works
-                self._give_up(self._logger.warning, err)
+                self._gpu, self._failed = None, True
+                log = self._logger.info if isinstance(err, ImportError) else self._logger.warning
+                log(f"JPEG is encoded by OpenCV on the CPU: {type(err).__name__}: {printable(str(err))}")
         return encode_with_opencv(image, quality)
-
-    def _give_up(self, log: Callable[[str], object], reason: Exception) -> None:
-        """Use OpenCV from now on."""
-        self._gpu, self._failed = None, True
-        log(f"JPEG is encoded by OpenCV on the CPU: {type(reason).__name__}: {printable(str(reason))}")

@@ -1,9 +1,8 @@
-"""The pipeline in use, the next one, which replaces it as soon as it is compiled, and their warm-up. Imports no ROS."""
+"""The pipeline in use, the next one as soon as it is compiled, and memory for incoming messages. Imports no ROS."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, Callable, Collection, Hashable, List, Optional, Tuple
 
 import numpy as np
@@ -11,24 +10,14 @@ import numpy as np
 from polar_pipeline import messages
 from polar_pipeline._util.malloc import release_freed_memory
 from polar_pipeline.live.parameters import Settings
-from polar_pipeline.pipeline import Pipeline, Raw, Result
+from polar_pipeline.pipeline import Pipeline, Raw
 
-#: Frames whose products exist at once: computed, being published, and kept until the next one.
-FRAMES_AT_ONCE = 3
-#: Messages that exist at once for each of them: in queues, and the newest, which a snapshot may want.
-MESSAGES_A_FRAME = 2
 #: Alignment in bytes of the pixels in memory that a message is taken into: a cache line.
 ALIGNMENT = 64
 #: Bytes that the size of such memory is a multiple of, so that names of any length in a header find the same.
 SIZE_STEP = 1 << 16
-
-
-@dataclass(frozen=True)
-class ActivePipeline:
-    """The pipeline that processes a frame, and the settings by which its outputs are made."""
-
-    pipeline: Pipeline
-    settings: Settings
+#: Options by which a frame is read: with former ones, outputs would show something else.
+_READING = ("sensor", "bit_depth", "alignment", "roi_offset", "flip")
 
 
 class PipelineSwitch:
@@ -43,16 +32,19 @@ class PipelineSwitch:
     """
 
     def __init__(self) -> None:
-        self._active: Optional[ActivePipeline] = None
+        self._active: Optional[Tuple[Pipeline, Settings]] = None
+        self._active_key: Hashable = None
         self._next: Optional[Pipeline] = None
+        self._next_key: Hashable = None
         self._preparation: Any = None  # a future of the next pipeline's, once it was needed
         self._replaced: List[Pipeline] = []
         self._compiler = ThreadPoolExecutor(1, "polar_pipeline_compiler")
-        self._active_key: Hashable = None
-        self._next_key: Hashable = None
 
-    def get(self, settings: Settings, products: Tuple[str, ...], raw: Raw) -> ActivePipeline:
+    def get(self, settings: Settings, products: Tuple[str, ...], raw: Raw) -> Tuple[Pipeline, Settings]:
         """Return the pipeline for these settings and products, or the one in use until the new one is ready for `raw`.
+
+        Returns:
+            The pipeline, and the settings by which its outputs are made.
 
         Raises:
             FrameError: The geometry of the outputs does not fit `raw`.
@@ -63,35 +55,33 @@ class PipelineSwitch:
         key = (settings.options, settings.output_depth, products)
         if self._active is not None and key == self._active_key:
             self._abandon_next()
-            self._active = ActivePipeline(self._active.pipeline, settings)
+            self._active = self._active[0], settings
             return self._active
         if self._next is None or key != self._next_key:
             self._abandon_next()
             self._next, self._next_key = Pipeline(**settings.arguments(products)), key
-        active = self._active
-        if active is not None and _can_replace(self._next, active.pipeline, raw) and not self._is_next_ready(raw):
-            return active
-        self._await_preparation()
-        if active is not None:
-            self._replaced.append(active.pipeline)
-        self._active, self._active_key = ActivePipeline(self._next, settings), key
+        if self._active is not None:
+            active = self._active[0]
+            if _can_replace(self._next, active, raw) and not self._is_ready(self._next, raw):
+                return self._active
+            self._await_preparation()
+            self._replaced.append(active)
+        self._active, self._active_key = (self._next, settings), key
         self._next = self._next_key = None
         return self._active
 
-    def _is_next_ready(self, raw: Raw) -> bool:
+    def _is_ready(self, wanted: Pipeline, raw: Raw) -> bool:
         """Return whether the next pipeline can process a frame like `raw`; start its preparation if it cannot.
 
         Raises:
             RuntimeError: The preparation has failed.
         """
-        assert self._next is not None
-        if self._preparation is not None:
-            if not self._preparation.done():
-                return False
-            self._await_preparation()
-        if self._next.is_ready(raw):
+        if self._preparation is not None and not self._preparation.done():
+            return False
+        self._await_preparation()
+        if wanted.is_ready(raw):
             return True
-        self._preparation = self._compiler.submit(self._next.prepare, raw)
+        self._preparation = self._compiler.submit(wanted.prepare, raw)
         return False
 
     def _await_preparation(self) -> None:
@@ -100,14 +90,13 @@ class PipelineSwitch:
         Raises:
             RuntimeError: The preparation has failed; the next pipeline is given up.
         """
-        if self._preparation is None:
-            return
+        preparation, self._preparation = self._preparation, None
         try:
-            self._preparation.result()
+            if preparation is not None:
+                preparation.result()
         except BaseException:
             self._abandon_next()
             raise
-        self._preparation = None
 
     def _abandon_next(self) -> None:
         """Close the next pipeline, if there is one; while it is being prepared, when that ends."""
@@ -132,13 +121,13 @@ class PipelineSwitch:
     def reset(self) -> None:
         """Forget the previous frame, for example after a jump of the stamps."""
         if self._active is not None:
-            self._active.pipeline.reset()
+            self._active[0].reset()
 
     def clear(self) -> None:
         """Release all pipelines."""
         self._abandon_next()
         if self._active is not None:
-            self._replaced.append(self._active.pipeline)
+            self._replaced.append(self._active[0])
         self._active = self._active_key = None
         self.release_replaced()
 
@@ -146,10 +135,6 @@ class PipelineSwitch:
         """Release all pipelines and end the compiler's thread."""
         self.clear()
         self._compiler.shutdown()
-
-
-#: Options by which a frame is read: with former ones, outputs would show something else.
-_READING = ("sensor", "bit_depth", "alignment", "roi_offset", "flip")
 
 
 def _can_replace(wanted: Pipeline, active: Pipeline, raw: Raw) -> bool:
@@ -161,54 +146,17 @@ def _can_replace(wanted: Pipeline, active: Pipeline, raw: Raw) -> bool:
     return wanted.options.ssim_mode != "reference" or active.output_size(raw.shape) == wanted.output_size(raw.shape)
 
 
-@dataclass(frozen=True)
-class ExpectedMessage:
-    """Size and layout of the next message, as far as can be known, and the pipeline that will take its frame.
+def memory_like(pipeline: Pipeline, cdr: messages.Cdr, pixels: np.ndarray) -> Callable[[], Optional[np.ndarray]]:
+    """Return a function that gives memory for messages like `cdr`, of which `pixels` are a view.
 
-    Attributes:
-        pipeline: Gives the memory.
-        size: Bytes of the message.
-        header: Bytes in front of the pixels.
+    The pipeline takes their frames without a copy, and their pixels are aligned. Where any memory does, the function
+    gives None.
     """
+    size = -(-(len(cdr) + ALIGNMENT) // SIZE_STEP) * SIZE_STEP
+    header = pixels.ctypes.data - np.frombuffer(cdr, np.uint8).ctypes.data
 
-    pipeline: Pipeline
-    size: int
-    header: int
+    def memory() -> Optional[np.ndarray]:
+        found = pipeline.frame_memory(size)
+        return None if found is None else found[(-header - found.ctypes.data) % ALIGNMENT :]
 
-    @classmethod
-    def like(cls, pipeline: Pipeline, cdr: messages.Cdr, pixels: np.ndarray) -> ExpectedMessage:
-        """Expect messages like `cdr`, of which `pixels` are a view."""
-        return cls(pipeline, len(cdr), pixels.ctypes.data - np.frombuffer(cdr, np.uint8).ctypes.data)
-
-    def memory(self) -> Optional[np.ndarray]:
-        """Return memory for the message in which its pixels are aligned; None if any memory does."""
-        memory = self.pipeline.frame_memory(-(-(self.size + ALIGNMENT) // SIZE_STEP) * SIZE_STEP)
-        return None if memory is None else memory[(-self.header - memory.ctypes.data) % ALIGNMENT :]
-
-
-def warm_up(
-    pipelines: PipelineSwitch, settings: Settings, products: Tuple[str, ...], is_interrupted: Callable[[], bool]
-) -> Optional[ExpectedMessage]:
-    """Compute the products of a camera's frame `FRAMES_AT_ONCE` times, unless interrupted.
-
-    Otherwise the first frames would wait for memory: on a CPU for fresh pages, on a GPU for pinned ones. Frames of 8
-    bit are taken for granted; the memory of other messages is allocated as they come.
-
-    Returns:
-        The message that was decoded; None if the pipeline is not ready, but compiled in another thread.
-    """
-    shape = settings.options.largest_frame()
-    cdr = messages.encode_image(0, "camera", "mono8", np.full(shape, 99, np.uint8))
-    image = messages.decode_image(cdr)
-    pipeline = pipelines.get(settings, products, messages.to_raw(image)).pipeline
-    if pipeline.plan.products != products:
-        return None
-    expected = ExpectedMessage.like(pipeline, cdr, image.data)
-    results: List[Result] = []
-    received: List[Optional[np.ndarray]] = []
-    while len(results) < FRAMES_AT_ONCE and not is_interrupted():
-        received += [expected.memory() for _ in range(MESSAGES_A_FRAME)]
-        results.append(pipeline(messages.to_raw(image)))
-    pipeline.reset()
-    pipelines.release_replaced()
-    return expected
+    return memory

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from typing import Callable, Deque, FrozenSet, Optional, Tuple, TypeVar
+from typing import Callable, Deque, FrozenSet, List, Optional, Tuple, TypeVar
 
 import numpy as np
 
@@ -14,15 +14,13 @@ from polar_pipeline import messages
 from polar_pipeline._util.text import quoted
 from polar_pipeline.cuda.driver import DeviceError
 from polar_pipeline.geometry import LensCalibration
-from polar_pipeline.live.diagnostics import Diagnostics, Logger
-from polar_pipeline.live.drop_oldest_queue import DropOldestQueue
+from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.fallback import Fallback
 from polar_pipeline.live.frame import LiveFrame, ReceivedImage
 from polar_pipeline.live.parameters import Settings
-from polar_pipeline.live.pipelines import ActivePipeline, ExpectedMessage, PipelineSwitch, warm_up
+from polar_pipeline.live.pipelines import PipelineSwitch, memory_like
 from polar_pipeline.live.publisher import FramePublisher
 from polar_pipeline.options import FROM_FRAMES
-from polar_pipeline.pipeline import Raw
 from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS, full_level
 from polar_pipeline.quality.layout import check_layout
 from polar_pipeline.quality.statistics import Level
@@ -34,6 +32,10 @@ T = TypeVar("T")
 
 #: Seconds between two looks at the subscribers while no frame has come in.
 IDLE_PERIOD = 0.2
+#: Frames whose products exist at once: computed, being published, and kept until the next one.
+FRAMES_AT_ONCE = 3
+#: Messages that exist at once for each of them: in queues, and the newest, which a snapshot may want.
+MESSAGES_A_FRAME = 2
 #: Products that quality is judged by.
 JUDGED_PRODUCTS = ("dolp", "ssim")
 #: The product computed for `quality/saturated` where no other is: it takes the least time, and every one counts.
@@ -55,10 +57,9 @@ class FrameProcessor:
     Args:
         settings: Gives the settings asked for; read once per frame, so that a frame goes by one set of them.
         fallback: Which settings hold after a failure of the GPU.
-        diagnostics: Counts frames, and what could not be used.
-        logger: Takes the first frame's format, and why the node has to end.
+        diagnostics: Counts frames, and what could not be used; its log has the first frame's format, and why the node
+            has to end.
         publisher: Takes finished frames; closed by `close`.
-        pipelines: Keeps the pipelines; closed by `close`.
 
     Attributes:
         reference: Newest message of topic `reference`; None before the first.
@@ -68,13 +69,7 @@ class FrameProcessor:
     """
 
     def __init__(
-        self,
-        settings: Callable[[], Settings],
-        fallback: Fallback,
-        diagnostics: Diagnostics,
-        logger: Logger,
-        publisher: FramePublisher,
-        pipelines: PipelineSwitch,
+        self, settings: Callable[[], Settings], fallback: Fallback, diagnostics: Diagnostics, publisher: FramePublisher
     ) -> None:
         self.reference: Optional[bytes] = None
         self.camera_info: Optional[bytes] = None
@@ -83,16 +78,17 @@ class FrameProcessor:
         self._settings = settings
         self._fallback = fallback
         self._diagnostics = diagnostics
-        self._logger = logger
         self._publisher = publisher
-        self._pipelines = pipelines
-        self._queue: DropOldestQueue[ReceivedImage] = DropOldestQueue(settings().queue_size)
+        self._pipelines = PipelineSwitch()
+        self._waiting: Deque[ReceivedImage] = deque(maxlen=settings().queue_size)
+        self._is_closed = False
+        self._change = threading.Condition()  # of the two
         self._thread = threading.Thread(target=self._work, name="polar_pipeline_worker")
         self._in_progress: Deque[LiveFrame] = deque()
         self._decoded_reference: Optional[Tuple[bytes, np.ndarray]] = None
         self._decoded_lens: Tuple[bytes, Optional[LensCalibration]] = (b"", None)
         self._is_first, self._last_stamp_ns = True, 0
-        self._expected: Optional[ExpectedMessage] = None
+        self._memory: Callable[[], Optional[np.ndarray]] = lambda: None
 
     # ---------------------------------------------------------------------------------------------- the main thread
 
@@ -114,7 +110,7 @@ class FrameProcessor:
         check_layout(RawFrame(large, 255), settings.options)
         try:
             with suppress(FrameError):  # of the geometry, which may fit the camera's frames
-                pipeline = self._pipelines.get(settings, products, first).pipeline
+                pipeline, _ = self._pipelines.get(settings, products, first)
                 self.device = pipeline.device
                 for name, array in pipeline(first).items():
                     messages.product_message(name, array, 0, "")
@@ -133,22 +129,32 @@ class FrameProcessor:
 
         Safe to call twice, and before `start`.
         """
-        self._queue.close()
+        with self._change:
+            self._is_closed = True
+            self._waiting.clear()
+            self._change.notify_all()
         if self._thread.ident is not None:
             self._thread.join()
         self._publisher.close()
         self._pipelines.close()
-        self.reference = self._decoded_reference = self._expected = None
+        self.reference = self._decoded_reference = None
+        self._memory = lambda: None
 
     # ----------------------------------------------------------------------------------------- the executor's thread
 
     def message_memory(self) -> Optional[np.ndarray]:
         """Return memory for the next message, from which its frame need not be copied; None if any memory does."""
-        return self._expected.memory() if self._expected else None
+        return self._memory()
 
     def put(self, image: ReceivedImage) -> None:
         """Queue an image; if the queue is full, drop the oldest and count that."""
-        if self._queue.put(image):
+        with self._change:
+            if self._is_closed:
+                return
+            is_full = len(self._waiting) == self._waiting.maxlen
+            self._waiting.append(image)
+            self._change.notify()
+        if is_full:
             self._diagnostics.dropped("overload")
 
     # --------------------------------------------------------------------------------------------------- the worker
@@ -162,7 +168,7 @@ class FrameProcessor:
         frames = self._in_progress
         while True:
             self._pipelines.release_replaced({frame.pipeline for frame in frames if frame.pipeline})
-            image = self._queue.take(wait=not frames)
+            image = self._take(wait=not frames)
             if image is None and not frames:
                 return
             if image is not None and self._attempt(self._submit, image):
@@ -170,25 +176,60 @@ class FrameProcessor:
             if frames:
                 self._attempt(self._finish, frames.popleft())
 
+    def _take(self, wait: bool) -> Optional[ReceivedImage]:
+        """Return the oldest image; None after `close`, or if there is none and `wait` is False."""
+        if not self._has_input(None if wait else 0):
+            return None
+        with self._change:
+            return self._waiting.popleft() if self._waiting else None
+
+    def _has_input(self, timeout: Optional[float]) -> bool:
+        """Wait for an image or the end, up to `timeout` seconds if that is not None; return whether there is one."""
+        with self._change:
+            return self._change.wait_for(lambda: self._is_closed or bool(self._waiting), timeout)
+
     def _prepare_for_subscribers(self) -> None:
-        """Warm up for every new set of subscribers until the first frame comes in."""
+        """Until the first frame comes in, compute what every new set of subscribers would get."""
         prepared: Tuple[str, ...] = ()
-        while not self._queue.wait(IDLE_PERIOD):
+        while not self._has_input(IDLE_PERIOD):
             settings = self._settings_in_use()
             needed = needed_products(self._publisher.demand(), settings)
             products = settings.without_reference(settings.computable(needed))
             if not products or products == prepared:
                 continue
             try:
-                expected = warm_up(self._pipelines, settings, products, lambda: self._queue.wait(0))
-                if expected is None:
+                if not self._compute_blank_frames(settings, products):
                     continue
-                self._expected = expected
             except DeviceError as err:
                 self._on_device_error(str(err))
             except Exception:  # noqa: BLE001, S110 - frames that come in will show it
                 pass
             prepared = products
+
+    def _compute_blank_frames(self, settings: Settings, products: Tuple[str, ...]) -> bool:
+        """Compute the products of a camera's frame `FRAMES_AT_ONCE` times, unless a frame comes in.
+
+        Otherwise the first frames would wait for memory: on a CPU for fresh pages, on a GPU for pinned ones. Frames of
+        8 bit are taken for granted; the memory of other messages is allocated as they come.
+
+        Returns:
+            Whether the pipeline was ready; if not, it is being compiled.
+        """
+        cdr = messages.encode_image(0, "camera", "mono8", np.full(settings.options.largest_frame(), 99, np.uint8))
+        image = messages.decode_image(cdr)
+        pipeline, _ = self._pipelines.get(settings, products, messages.to_raw(image))
+        if pipeline.options.products != products:
+            return False
+        memory = memory_like(pipeline, cdr, image.data)
+        held: List[object] = []
+        for _ in range(FRAMES_AT_ONCE):
+            if not self._has_input(0):
+                held += [memory() for _ in range(MESSAGES_A_FRAME)]
+                held.append(pipeline(messages.to_raw(image)))
+        pipeline.reset()
+        self._pipelines.release_replaced()
+        self._memory = memory
+        return True
 
     def _attempt(self, step: Callable[[T], bool], item: T) -> bool:
         """Run a step of a frame; an error costs this frame, an error of the GPU also the frames in progress."""
@@ -210,7 +251,7 @@ class FrameProcessor:
             self._diagnostics.refuse("device", reason)
         self._in_progress.clear()
         if self._settings().on_device_error == "stop":
-            self._logger.fatal(f"ends: {reason}")
+            self._diagnostics.logger.fatal(f"ends: {reason}")
             self.failure = reason
 
     def _settings_in_use(self) -> Settings:
@@ -248,22 +289,23 @@ class FrameProcessor:
             self._diagnostics.idled()
             return False
         raw = messages.to_raw(image, settings.options)
-        active, reference = self._choose_pipeline(settings, products, raw)
+        products, reference = self._with_reference(products, settings, raw.shape)
+        pipeline = None
+        if products:  # the former settings are in use while a change is being compiled
+            pipeline, settings = self._pipelines.get(settings, products, raw)
         timings = {"queue": started - received.received, "decode": time.perf_counter() - started}
-        frame = LiveFrame(received, image, raw, settings, demand, timings, age, is_restart)
-        if active is not None:
-            frame.pipeline = active.pipeline
-            frame.pending = active.pipeline.submit(raw, reference=reference)
-            frame.settings = active.settings  # the former ones while a change is being compiled
-            self._expected = ExpectedMessage.like(active.pipeline, received.cdr, image.data)
+        frame = LiveFrame(received, image, raw, settings, demand, timings, age, is_restart, pipeline)
+        if pipeline is not None:
+            frame.pending = pipeline.submit(raw, reference=reference)
+            self._memory = memory_like(pipeline, received.cdr, image.data)
         self._in_progress.append(frame)
-        return frame.pipeline is not None and len(self._in_progress) < frame.pipeline.depth
+        return pipeline is not None and len(self._in_progress) < pipeline.depth
 
     def _note(self, image: messages.ImageMessage) -> bool:
         """Remember the frame's stamp; return whether it is below the stamp of the previous frame."""
         if self._is_first:
             self._is_first = False
-            self._logger.info(f"first frame: {image.width}x{image.height} {quoted(image.encoding)}")
+            self._diagnostics.logger.info(f"first frame: {image.width}x{image.height} {quoted(image.encoding)}")
         is_restart = image.stamp_ns < self._last_stamp_ns  # a bag that loops, a camera that starts again
         if is_restart:
             self._pipelines.reset()
@@ -275,6 +317,7 @@ class FrameProcessor:
         """Take the products of a frame and hand them over."""
         if frame.pipeline is not None and frame.pending is not None:
             frame.result = frame.pipeline.result(frame.pending)
+            frame.pending = None  # it keeps the memory of a GPU in use
             if frame.pipeline.options.backend != "cpu":
                 self._fallback.worked()
             self.device = frame.pipeline.device
@@ -290,19 +333,18 @@ class FrameProcessor:
             self._diagnostics.refuse("product", f"no {left_out} with output.scale, rotate, roi or rectify")
         return products
 
-    def _choose_pipeline(
-        self, settings: Settings, products: Tuple[str, ...], raw: Raw
-    ) -> Tuple[Optional[ActivePipeline], Optional[np.ndarray]]:
-        """Return the pipeline for a frame (None for no products), and the reference image if SSIM needs one."""
-        reference, others = None, settings.without_reference(products)
-        if products != others:
-            size = settings.options.output_size(raw.shape)
-            try:
-                reference = self._get_reference(size)
-            except FrameError as err:  # the other products need none
-                self._diagnostics.refuse(err.cause, str(err))
-                products = others
-        return self._pipelines.get(settings, products, raw) if products else None, reference
+    def _with_reference(
+        self, products: Tuple[str, ...], settings: Settings, shape: Tuple[int, int]
+    ) -> Tuple[Tuple[str, ...], Optional[np.ndarray]]:
+        """Return the reference image if SSIM needs one, and the products; without those of SSIM if there is none."""
+        others = settings.without_reference(products)
+        if products == others:
+            return products, None
+        try:
+            return products, self._get_reference(settings.options.output_size(shape))
+        except FrameError as err:  # the other products need none
+            self._diagnostics.refuse(err.cause, str(err))
+            return others, None
 
     def _get_reference(self, size: Tuple[int, int]) -> np.ndarray:
         """Return the newest image of topic `reference` as (h, w) float32, decoded once.

@@ -52,43 +52,34 @@ class FramePublisher:
     Which thread does what:
         - The worker calls `demand` and `submit`, frame after frame.
         - The worker or the publisher's thread runs `_publish_or_refuse` and what it calls, one frame at a time.
-        - The executor's thread sets `camera_info`, and reads `quality.report()`, `layout` and `last_frame`.
+        - The executor's thread sets `camera_info`, reads `last_frame` and calls `statuses`.
         - The main thread calls `close`, when the worker has ended.
 
     Args:
-        name: The node's, which starts the name of every status.
-        topics: Topics to publish on: every topic of `OUTPUT_TOPICS` by name.
+        topics: Where to publish: every topic of `OUTPUT_TOPICS` by name.
         send: Publishes messages of different topics, and waits until the middleware has them.
         diagnostics: Counts frames and their times, and what could not be published.
-        limits: Limits of quality until the first frame brings its own.
-        jpeg: Encodes what is published as JPEG.
 
     Attributes:
         camera_info: Newest message of topic `camera_info`; None before the first.
-        quality: Judges frame after frame.
-        layout: Whether the parameters fit the mosaic, by the last check.
         last_frame: Format and products of the last frame, for the diagnostics.
     """
 
     def __init__(
         self,
-        name: str,
         topics: Mapping[str, OutputTopic],
         send: Callable[[Sequence[OutgoingMessage]], None],
         diagnostics: Diagnostics,
-        limits: QualityLimits,
-        jpeg: JpegEncoder,
     ) -> None:
         self.camera_info: Optional[bytes] = None
-        self.quality = Quality(limits)
-        self.layout = LayoutCheck(None, "no frame was looked at")
         self.last_frame: Dict[str, str] = {}
-        self._name = name
         self._topics = topics
         self._send = send
         self._diagnostics = diagnostics
         self._viewer = Viewer()
-        self._jpeg = jpeg
+        self._jpeg = JpegEncoder(diagnostics.logger)
+        self._quality = Quality(QualityLimits())  # each frame brings its own limits
+        self._layout = LayoutCheck(None, "no frame was looked at")
         self._layout_due = 0.0
         self._thread = ThreadPoolExecutor(1, "polar_pipeline_publisher")
         self._previous: Optional[Any] = None  # a future
@@ -97,6 +88,20 @@ class FramePublisher:
     def close(self) -> None:
         """Publish the frame that was submitted last, and end the thread; safe to call twice."""
         self._thread.shutdown()
+
+    def statuses(self, hardware: str) -> List[messages.Status]:
+        """Report the quality since the last call, and whether the parameters fit the mosaic.
+
+        Args:
+            hardware: What the camera is.
+        """
+        name, layout = self._diagnostics.name, self._layout
+        verdict, figures = self._quality.report()
+        layout_level = Level.WARN if layout.fits is False else Level.OK
+        return [
+            messages.Status(verdict.level, f"{name}: quality", verdict.text, hardware, figures),
+            messages.Status(layout_level, f"{name}: layout", layout.text, hardware, {}),
+        ]
 
     # --------------------------------------------------------------------------------------------------- the worker
 
@@ -129,7 +134,7 @@ class FramePublisher:
     def _publish(self, frame: LiveFrame) -> None:
         timings, settings, result = frame.timings, frame.settings, frame.result
         if frame.is_restart:
-            self.quality.restart()
+            self._quality.restart()
             self._viewer.reset()
         outgoing: List[OutgoingMessage] = []
         if result is not None:
@@ -148,8 +153,8 @@ class FramePublisher:
         quality = None
         if result is not None and frame.pipeline is not None:
             quality = measure(frame.pipeline, frame.raw, result)
-            self.quality.limits = settings.limits
-            self.quality.add(quality, settings.options.ssim_mode)
+            self._quality.limits = settings.limits
+            self._quality.add(quality, settings.options.ssim_mode)
             timings["quality"] = time.perf_counter() - now
         is_late = self._diagnostics.published(timings)
         self._publish_numbers(frame, quality)
@@ -157,7 +162,7 @@ class FramePublisher:
             self._publish_latency(frame, quality, is_late)
         if now >= self._layout_due:
             self._layout_due = now + LAYOUT_PERIOD
-            self.layout = check_layout(frame.raw, settings.options)
+            self._layout = check_layout(frame.raw, settings.options)
 
     def _product_messages(self, frame: LiveFrame, result: Result) -> List[OutgoingMessage]:
         """Encode the images, numbers and JPEGs that had subscribers."""
@@ -212,10 +217,12 @@ class FramePublisher:
         values = {stage: f"{1000 * seconds:.3f}" for stage, seconds in frame.timings.items()}
         values["age"] = "n/a" if frame.age is None else f"{1000 * frame.age:.3f}"
         level, text = (Level.WARN, "ms; late: the next frame was due before") if is_late else (Level.OK, "ms")
-        statuses = [messages.Status(level, f"{self._name}: latency", text, sensor, values)]
+        statuses = [messages.Status(level, f"{self._diagnostics.name}: latency", text, sensor, values)]
         if quality is not None:
             place = quality.lowest.place if quality.lowest else ""
-            statuses.append(messages.Status(Level.OK, f"{self._name}: quality", place, sensor, quality.values()))
+            statuses.append(
+                messages.Status(Level.OK, f"{self._diagnostics.name}: quality", place, sensor, quality.values())
+            )
         self._topics[LATENCY].publish(bytes(messages.encode_diagnostics(frame.image.stamp_ns, statuses)))
 
 

@@ -21,13 +21,13 @@ import numpy as np
 from polar_pipeline import __version__, messages
 from polar_pipeline._util.files import PARTIAL, remove_leftovers, replacing, replacing_folder
 from polar_pipeline.doctor import checks as doctor
-from polar_pipeline.live.parameters import Settings, make_settings
+from polar_pipeline.doctor.deployment import remedy
+from polar_pipeline.live.parameters import Settings
 from polar_pipeline.live.preset import to_yaml
 from polar_pipeline.messages import CAMERA_INFO, IMAGE, Cdr, ImageMessage, Status
 from polar_pipeline.options import FROM_FRAMES
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.replay.picture import encode_picture
-from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.sensor.frames import FrameError
 
 
@@ -40,20 +40,20 @@ class Snapshot:
         cdr: The frame as it came in.
         received_ns: Time of receipt on the node's clock.
         parameters: Every parameter's value.
+        settings: Settings that were made of the parameters.
         camera_info: Newest lens calibration as it came in.
         reference: Newest reference image as it came in.
         statuses: Newest diagnostics.
-        calibration: Digest of the sensor's calibration; "" without one.
     """
 
     node: str
     cdr: Cdr
     received_ns: int
     parameters: Mapping[str, Any]
+    settings: Settings
     camera_info: Optional[bytes]
     reference: Optional[bytes]
     statuses: Sequence[Status]
-    calibration: str = ""
 
 
 #: Names of snapshots: of the node, and when it was taken.
@@ -73,15 +73,10 @@ def snapshot_folder(name: str) -> Path:
         raise FileNotFoundError(f"no home for {name or home}: name another one as snapshot.folder ({err})") from None
 
 
-def write_snapshot(name: str, quota: int, snapshot: Snapshot) -> Path:
+def write_snapshot(snapshot: Snapshot) -> Path:
     """Write a snapshot into a new folder, complete or not at all; the oldest ones are removed to keep the quota.
 
-    Products are computed again with the snapshot's parameters. Where that fails, `error.txt` says why.
-
-    Args:
-        name: As `snapshot_folder` takes it.
-        quota: Bytes that all snapshots there may take.
-        snapshot: Snapshot to write.
+    Products are computed again with the snapshot's settings. Where that fails, `error.txt` says why.
 
     Returns:
         The new folder.
@@ -91,13 +86,15 @@ def write_snapshot(name: str, quota: int, snapshot: Snapshot) -> Path:
     """
     now = time.time()
     stamp = f"{time.strftime('%Y%m%d_%H%M%S', time.gmtime(now))}_{int(now % 1 * 1000):03d}"
-    target = snapshot_folder(name) / f"{snapshot.node.strip('/').replace('/', '_')}_{stamp}"
+    target = (
+        snapshot_folder(snapshot.settings.snapshot_folder) / f"{snapshot.node.strip('/').replace('/', '_')}_{stamp}"
+    )
     remove_leftovers(target.parent, rf"\.{_NAME.pattern}{PARTIAL}")
     with replacing_folder(target) as partial:
         for file, data in _texts(snapshot):
             _write(partial / file, data.encode())
         _write_frame(partial, snapshot)
-        _make_room(target.parent, quota, _size(partial))
+        _make_room(target.parent, snapshot.settings.snapshot_quota_mb * 1_000_000, _size(partial))
     return target
 
 
@@ -146,19 +143,25 @@ def _texts(snapshot: Snapshot) -> Iterator[Tuple[str, str]]:
 def _write_frame(folder: Path, snapshot: Snapshot) -> None:
     """Write the frame as it was received, as a picture, and its products."""
     try:
+        from polar_pipeline.replay.sink import open_sink
+    except ImportError as err:
+        raise RuntimeError(f"{err}; {remedy(err)}") from err
+    try:
         image: Optional[ImageMessage] = messages.decode_image(snapshot.cdr)
     except FrameError:  # `error.txt` says why
         image = None
     stamp_ns = snapshot.received_ns if image is None or image.stamp_ns < 0 else image.stamp_ns  # mcap's are unsigned
-    with open_sink(folder / "raw.mcap", {"node": snapshot.node, "calibration": snapshot.calibration}) as sink:
+    calibration = snapshot.settings.options.calibration
+    facts = {"node": snapshot.node, "calibration": calibration.digest if calibration else ""}
+    with open_sink(folder / "raw.mcap", facts) as sink:
         sink.write("/image_raw", IMAGE, stamp_ns, snapshot.cdr)
         if snapshot.camera_info is not None:
             sink.write("/camera_info", CAMERA_INFO, stamp_ns, snapshot.camera_info)
-    if snapshot.reference is not None and snapshot.parameters["ssim_mode"] == "reference":
+    if snapshot.reference is not None and snapshot.settings.options.ssim_mode == "reference":
         with open_sink(folder / "reference.mcap", {"node": snapshot.node}) as sink:
             sink.write("/intensity", IMAGE, stamp_ns, messages.restamp(snapshot.reference, stamp_ns))
     try:
-        arrays = _compute(snapshot, make_settings(snapshot.parameters))
+        arrays = _compute(snapshot, snapshot.settings)
     except Exception:  # noqa: BLE001 - it may be what the report is about
         _write(folder / "error.txt", traceback.format_exc().encode())
         return

@@ -21,10 +21,10 @@ from polar_pipeline.calibration.file import load_calibration_once
 from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.colormaps import COLOR_STYLES
 from polar_pipeline.geometry import ROTATIONS, SCALES, Geometry, LensCalibration
-from polar_pipeline.geometry.file import load_lens
+from polar_pipeline.geometry.lens import load_lens
 from polar_pipeline.methods import METHODS
 from polar_pipeline.options.option import Accepts, declare, declared
-from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS, get_products
+from polar_pipeline.products import DARK_PRODUCTS, NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS, get_products
 from polar_pipeline.sensor.frames import ALIGNMENTS, MAX_SIDE, MIN_SIDE, Frame, FrameError
 from polar_pipeline.sensor.mosaic import SENSORS, Sensor, get_sensor
 
@@ -305,6 +305,16 @@ class Options:
         for name, value in _held(vars(self), {}).items():
             object.__setattr__(self, name, value)
 
+    @property
+    def has_ssim(self) -> bool:
+        """Whether a product compares images."""
+        return not {*SSIM_PRODUCTS}.isdisjoint(self.products)
+
+    @property
+    def counts_dark(self) -> bool:
+        """Whether a product depends on dark pixels, which are counted then."""
+        return not {*DARK_PRODUCTS}.isdisjoint(self.products)
+
     def dtype_of(self, product: str) -> str:
         """Return the element type of a product: `float32`, `uint8` or `uint16`."""
         return dict(self.dtype)[product]
@@ -321,7 +331,7 @@ class Options:
                 calibration is missing or of frames of another size (cause `output`).
         """
         size, stride = self._output_size(shape), self.ssim_stride
-        if min(size) < stride and set(self.products) & set(SSIM_PRODUCTS):
+        if min(size) < stride and self.has_ssim:
             raise FrameError(
                 "output",
                 f"SSIM with ssim_stride {stride} needs outputs of {stride}x{stride} pixels, got {size[1]}x{size[0]}",

@@ -185,14 +185,13 @@ def measure(pipeline: Pipeline, frame: Frame, result: Result) -> FrameQuality:
         mean = float(np.average(result.blocks[known], weights=block_pixels(height, width)[known]))
         spot = lowest_block(result.blocks, (height, width), options.ssim_stride)
     saturated, dark = invalid_ratios(pipeline, frame, result)
-    counts_dark = "invalid" in pipeline.plan.pixel
     expected = 1.0
     if spot is not None and options.ssim_mode == "consistency":
         x, y = spot.x, spot.y
         if options.geometry is not None:
             x, y, _ = map(int, options.geometry.matrix(options.stokes_size(frame.shape)) @ (x, y, 1))
         expected = expected_similarity(options, frame, x, y)
-    return FrameQuality(mean, spot, saturated, dark if counts_dark else None, fingerprint(frame), expected)
+    return FrameQuality(mean, spot, saturated, dark if options.counts_dark else None, fingerprint(frame), expected)
 
 
 def invalid_ratios(pipeline: Pipeline, frame: Frame, result: Result) -> Tuple[float, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial, reduce
-from typing import Dict, Iterable, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -57,16 +57,8 @@ def lattice_reflect(mosaic: np.ndarray, halo: int) -> np.ndarray:
     return out
 
 
-def _phase(mask_of: Dict[Tuple[int, int], bool], shape: Tuple[int, ...]) -> np.ndarray:
-    """Return (H, W) bool: the sites of a 4x4 tile for which `mask_of[(row, column)]` holds."""
-    mask = np.zeros(shape[:2], bool)
-    for (row, column), chosen in mask_of.items():
-        mask[row::4, column::4] = chosen
-    return mask
-
-
 def normalize(frame: RawFrame) -> np.ndarray:
-    """Convert raw numbers to (H, W) float64 in [0, 1]; numbers above full scale are full scale."""
+    """Raw numbers -> (H, W) float64 in [0, 1]; those above full scale are full scale."""
     return np.minimum(frame.mosaic.astype(np.float64) / frame.full_scale, 1)
 
 
@@ -74,15 +66,12 @@ def normalize(frame: RawFrame) -> np.ndarray:
 
 
 def _bayer_sites(sensor: Sensor, shape: Tuple[int, ...]) -> Dict[str, np.ndarray]:
-    """Return masks of red, blue, and green in a red row, where a row's color is that of its own lattice."""
-    sites: Dict[str, Dict[Tuple[int, int], bool]] = {"red": {}, "blue": {}, "red_row": {}}
-    for r in range(4):
-        for c in range(4):
-            color = sensor.color_index(r, c)
-            row_color = color if color != 1 else sensor.color_index(r, c + 2)
-            sites["red"][r, c], sites["blue"][r, c] = color == 0, color == 2
-            sites["red_row"][r, c] = row_color == 0
-    return {name: _phase(chosen, shape) for name, chosen in sites.items()}
+    """Masks of where a pixel is red, blue, or in a red row, with the row's color read off its own lattice."""
+    color = np.array(sensor.colors)
+    row_color = np.where(color == 1, np.roll(color, 2, 1), color)
+    repeats = [-(-side // len(color)) for side in shape[:2]]
+    masks = {"red": color == 0, "blue": color == 2, "red_row": row_color == 0}
+    return {name: np.tile(mask, repeats)[: shape[0], : shape[1]] for name, mask in masks.items()}
 
 
 def _assemble_rgb(
@@ -105,12 +94,17 @@ def _assemble_rgb(
     return np.clip(np.stack([red, np.where(is_green, mosaic, green), blue], -1), 0, 1)
 
 
-def debayer_bilinear(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """Convert an (H, W) color mosaic to (H, W, 3): bilinear on each angle's Bayer lattice."""
-    z = lattice_reflect(mosaic, 2)
+def _lattice_means(image: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Means of the nearest samples of the same angle: two in the row, two in the column, four on the diagonals."""
+    z = lattice_reflect(image, 2)
     row = (shifted(z, 0, -2, 2) + shifted(z, 0, 2, 2)) / 2
     column = (shifted(z, -2, 0, 2) + shifted(z, 2, 0, 2)) / 2
-    across = add_up(shifted(z, dy, dx, 2) for dy in (-2, 2) for dx in (-2, 2)) / 4
+    return row, column, add_up(shifted(z, dy, dx, 2) for dy in (-2, 2) for dx in (-2, 2)) / 4
+
+
+def debayer_bilinear(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
+    """(H, W) color mosaic -> (H, W, 3): bilinear on each angle's Bayer lattice."""
+    row, column, across = _lattice_means(mosaic)
     return _assemble_rgb(sensor, mosaic, (row + column) / 2, row, column, across)
 
 
@@ -133,35 +127,51 @@ def debayer_mhc(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     return _assemble_rgb(sensor, mosaic, green, row, column, across)
 
 
+def _edge_weighted(
+    z: np.ndarray, c: np.ndarray, halo: int, steps: Iterable[Tuple[int, int]], detail: float = 0.0
+) -> np.ndarray:
+    """Means of the samples one step away, which count less the more the image changes in their direction.
+
+    Args:
+        z: The image with `halo` more pixels on every side than `c`.
+        c: The image.
+        halo: In pixels; at least two steps.
+        steps: (rows, columns) each.
+        detail: By what the difference to the sample two steps away is multiplied and added.
+    """
+    total, weights = np.zeros_like(c), np.zeros_like(c)
+    for dy, dx in steps:
+        near, opposite, far = (shifted(z, k * dy, k * dx, halo) for k in (1, -1, 2))
+        weight = 1 / (np.abs(near - opposite) + np.abs(c - far) + EPSILON)
+        total, weights = total + weight * (near + detail * (c - far)), weights + weight
+    return total / weights
+
+
 def debayer_weighted(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
     """Convert (H, W) to (H, W, 3): edge-weighted green, then color differences.
 
     The color step of `demosaic_adaptive` (`docs/adaptive_demosaic.md`).
     """
     z = lattice_reflect(mosaic, 4)
-    total, weights = np.zeros_like(mosaic), np.zeros_like(mosaic)
-    for dy, dx in ((-2, 0), (2, 0), (0, -2), (0, 2)):
-        near, opposite, far = (shifted(z, k * dy, k * dx, 4) for k in (1, -1, 2))
-        weight = 1 / (np.abs(near - opposite) + np.abs(mosaic - far) + EPSILON)
-        total = total + weight * (near + (mosaic - far) / 2)
-        weights = weights + weight
-    green = total / weights
+    green = _edge_weighted(z, mosaic, 4, ((-2, 0), (2, 0), (0, -2), (0, 2)), 0.5)
     at = _bayer_sites(sensor, mosaic.shape)
     green = np.where(at["red"] | at["blue"], green, mosaic)
-    difference = lattice_reflect(mosaic - green, 2)
-    row = green + (shifted(difference, 0, -2, 2) + shifted(difference, 0, 2, 2)) / 2
-    column = green + (shifted(difference, -2, 0, 2) + shifted(difference, 2, 0, 2)) / 2
-    across = green + add_up(shifted(difference, dy, dx, 2) for dy in (-2, 2) for dx in (-2, 2)) / 4
+    row, column, across = (green + mean for mean in _lattice_means(mosaic - green))
     return _assemble_rgb(sensor, mosaic, green, row, column, across)
 
 
 # --------------------------------------------------------------------------------------------------- polarizer mosaic
 
 
+def _neighbors(di: int, dj: int) -> List[Tuple[int, int]]:
+    """Steps to the nearest pixels whose tile position differs by (di, dj) from the pixel's own."""
+    return [(dy, dx) for dy in ((-1, 1) if di else (0,)) for dx in ((-1, 1) if dj else (0,))]
+
+
 def _neighbor_mean(z: np.ndarray, halo: int, di: int, dj: int) -> np.ndarray:
-    """Average the nearest pixels whose tile position differs by (di, dj) from the pixel's own."""
-    rows, columns = (-1, 1) if di else (0,), (-1, 1) if dj else (0,)
-    return add_up(shifted(z, dy, dx, halo) for dy in rows for dx in columns) / (len(rows) * len(columns))
+    """Mean over `_neighbors`."""
+    steps = _neighbors(di, dj)
+    return add_up(shifted(z, dy, dx, halo) for dy, dx in steps) / len(steps)
 
 
 def _assemble_angles(mosaic: np.ndarray, sensor: Sensor, missing: Dict[Tuple[int, int], np.ndarray]) -> np.ndarray:
@@ -196,24 +206,6 @@ def demosaic_gradient(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
 
 #: Pixels around the frame for which ADR's gradients are computed: half of the switch's window.
 _RIM = 2
-
-
-def _weighted_means(z: np.ndarray, c: np.ndarray) -> Dict[Tuple[int, int], np.ndarray]:
-    """Compute weighted means of the neighbors of each missing angle; `z` has 3 pixels more on every side than `c`."""
-
-    def mean(offsets: Tuple[Tuple[int, int], ...]) -> np.ndarray:
-        total, weights = np.zeros_like(c), np.zeros_like(c)
-        for dy, dx in offsets:
-            near, opposite, far = (shifted(z, k * dy, k * dx, 3) for k in (1, -1, 2))
-            weight = 1 / (np.abs(near - opposite) + np.abs(c - far) + EPSILON)
-            total, weights = total + weight * near, weights + weight
-        return total / weights
-
-    return {
-        (0, 1): mean(((0, -1), (0, 1))),
-        (1, 0): mean(((-1, 0), (1, 0))),
-        (1, 1): mean(((-1, -1), (-1, 1), (1, -1), (1, 1))),
-    }
 
 
 class _Differences(NamedTuple):
@@ -310,7 +302,7 @@ def demosaic_adaptive(mosaic: np.ndarray, sensor: Sensor, switch: Optional[np.nd
     # Stage A over the frame and one pixel around it, which stage B needs; radius 3 (diagonal weights reach 2).
     c = reflect(mosaic, 1)
     z = reflect(mosaic, 4)
-    weighted = _weighted_means(z, c)
+    weighted = {d: _edge_weighted(z, c, 3, _neighbors(*d)) for d in _MISSING}
     g = (c + add_up(weighted.values())) / 4
     (center, outer), (inner, rim) = ADR_SAME, ADR_OTHER
     same = np.array([0, outer, 0, center, 0, outer, 0]) / 16
@@ -366,16 +358,33 @@ def own_site(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
 
 
 def demosaic(mosaic: np.ndarray, sensor: Sensor, options: Options) -> np.ndarray:
-    """Demosaic an (H, W) mosaic in [0, 1] to the four angle images at the output's resolution."""
+    """(H, W) mosaic in [0, 1] -> the four angle images at the output's resolution."""
+    is_half = options.resolution == "half"
+    return demosaic_by(mosaic, sensor, is_half, options.co_sited, options.interpolation, options.debayer)
+
+
+def demosaic_by(
+    mosaic: np.ndarray, sensor: Sensor, is_half: bool, co_sited: bool, interpolation: str, debayer: str
+) -> np.ndarray:
+    """`demosaic` by named methods.
+
+    Args:
+        mosaic: (H, W) in [0, 1].
+        sensor: Its layout.
+        is_half: Whether an output pixel stands for a superpixel.
+        co_sited: At half resolution, angles interpolated to the superpixel's center.
+        interpolation: Method on the polarizer mosaic, of `DEMOSAIC`.
+        debayer: Method on the color lattice, of `DEBAYER`.
+    """
     if sensor.is_color:
-        mosaic = DEBAYER[options.debayer](mosaic, sensor)
-    if options.resolution == "half" and not options.co_sited:
+        mosaic = DEBAYER[debayer](mosaic, sensor)
+    if is_half and not co_sited:
         return own_site(mosaic, sensor)
-    method = DEMOSAIC[options.interpolation]
+    method = DEMOSAIC[interpolation]
     if sensor.is_color:
-        if options.interpolation == "adaptive":
+        if interpolation == "adaptive":
             method = partial(demosaic_adaptive, switch=polarization_switch(mosaic @ np.array(LUMA)))
         angles = np.stack([method(mosaic[..., k], sensor) for k in range(3)], -1)
     else:
         angles = method(mosaic, sensor)
-    return co_site(angles) if options.resolution == "half" else angles
+    return co_site(angles) if is_half else angles

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Dict, NamedTuple, Tuple
+from itertools import product
+from typing import NamedTuple, Tuple
 
 import numpy as np
 
 from polar_pipeline.coefficients import (
     AOLP_SIGMA_MAX,
+    LUMA,
     NOISE_ADAPTIVE,
     NOISE_LINEAR,
     NOISE_WEIGHTED,
     SIGMA_ANGLE,
     SIGMA_LENGTH,
 )
-from polar_pipeline.options import Options, make_options
-from polar_pipeline.reference.demosaicking import demosaic
+from polar_pipeline.options import Options
+from polar_pipeline.reference.demosaicking import demosaic_by
 from polar_pipeline.sensor.mosaic import ANGLES, CHANNELS, Sensor
 
-#: Side of the flat field that impulses are in, their size, and the distance from its border that none of them reaches.
-_SIDE, _IMPULSE, _RIM = 48, 1e-8, 8
+#: Distance of impulses in a flat field: each reaches 11 pixels. Their size: sums with weights of whole 2^-n are exact.
+_CELL, _IMPULSE = 32, 2.0**-30
 
 
 class Uncertainty(NamedTuple):
@@ -37,44 +39,49 @@ class Uncertainty(NamedTuple):
     aolp: np.ndarray
 
 
-@lru_cache(maxsize=32)
-def impulse_gains(sensor: Sensor, resolution: str, co_sited: bool, method: str) -> Dict[object, np.ndarray]:
-    """Compute the gains from the variance of raw pixels, by (color, polarizer), to the covariance of S1, S2 and S0.
+def impulse_responses(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: str, debayer: str) -> np.ndarray:
+    """What a method makes of an impulse in a flat field, for an impulse at each place of the mosaic.
 
-    Args:
-        sensor: The mosaic.
-        resolution: Option `resolution`.
-        co_sited: Option `co_sited`.
-        method: The option `demosaic`.
+    Arguments are those of `demosaic_by`.
 
     Returns:
-        (n, n, 3, 3) each, by row and column of the output modulo n.
+        (n, n, 4, h, w), read-only: by row and column of the impulse, the angle images around it over its size; of a
+        color sensor their luma.
     """
-    options = make_options(sensor, resolution=resolution, co_sited=co_sited, demosaic=method)
-    step = 2 if resolution == "half" else 1
-    period = sensor.period // step
-    flat = np.full((_SIDE, _SIDE), 0.5)
+    period = sensor.period
+    flat = np.full((period * _CELL, period * _CELL), 0.5)
+    mosaic = flat.copy()
+    for row, column in product(range(period), repeat=2):
+        mosaic[_CELL * row + _CELL // 2 + row, _CELL * column + _CELL // 2 + column] += _IMPULSE
+    angles, level = (demosaic_by(image, sensor, is_half, co_sited, interpolation, debayer) for image in (mosaic, flat))
+    response = (angles - level) / _IMPULSE
+    if sensor.is_color:
+        response = response @ np.array(LUMA)
+    side = response.shape[1] // period
+    cells = response.reshape(len(ANGLES), period, side, period, side).transpose(1, 3, 0, 2, 4)
+    cells.flags.writeable = False
+    return cells
 
-    def stokes_of(mosaic: np.ndarray) -> np.ndarray:
-        angles = demosaic(mosaic, sensor, options)
-        i0, i45, i90, i135 = angles @ np.array([0.25, 0.5, 0.25]) if sensor.is_color else angles
-        return np.stack([i0 - i90, i45 - i135, (i0 + i45 + i90 + i135) / 2], -1)
 
-    level = stokes_of(flat)
-    gains: Dict[object, np.ndarray] = {
-        (color, angle): np.zeros((period, period, 3, 3)) for color in range(len(CHANNELS)) for angle in range(4)
-    }
-    for row in range(sensor.period):
-        for column in range(sensor.period):
-            mosaic = flat.copy()
-            mosaic[_SIDE // 2 + row, _SIDE // 2 + column] += _IMPULSE
-            response = (stokes_of(mosaic) - level) / _IMPULSE
-            response = response[_RIM // step : -_RIM // step, _RIM // step : -_RIM // step]
-            color = sensor.color_index(row, column) if sensor.is_color else 0
-            for y in range(period):
-                for x in range(period):
-                    seen = response[y::period, x::period].reshape(-1, 3)
-                    gains[color, sensor.angle_index(row, column)][y, x] += seen.T @ seen
+@lru_cache(maxsize=16)
+def impulse_gains(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: str, debayer: str) -> np.ndarray:
+    """Gains from the variance of raw pixels to the covariance matrix of S1, S2 and S0; arguments as of `demosaic_by`.
+
+    Returns:
+        (n, n, channels, 4, 3, 3), read-only: by row and column of the output modulo n, color and polarizer of the raw
+        pixels.
+    """
+    period = sensor.period // 2 if is_half else sensor.period
+    gains = np.zeros((period, period, len(CHANNELS) if sensor.is_color else 1, len(ANGLES), 3, 3))
+    responses = impulse_responses(sensor, is_half, co_sited, interpolation, debayer)
+    for row, column in product(range(sensor.period), repeat=2):
+        i0, i45, i90, i135 = responses[row, column]
+        vector = np.stack([i0 - i90, i45 - i135, (i0 + i45 + i90 + i135) / 2], -1)
+        color = sensor.color_index(row, column) if sensor.is_color else 0
+        for y, x in product(range(period), repeat=2):
+            seen = vector[y::period, x::period].reshape(-1, 3)
+            gains[y, x, color, sensor.angle_index(row, column)] += seen.T @ seen
+    gains.flags.writeable = False
     return gains
 
 
@@ -86,14 +93,15 @@ def covariance(angles: np.ndarray, sensor: Sensor, options: Options, full_scale:
     full_well /= 10 ** (options.camera_gain / 20)
     significant = f"{full_scale:b}".rstrip("0")  # all ones: the rest is how far numbers are shifted
     level = 1 / (full_scale if "0" in significant else int(significant, 2))
-    gains = impulse_gains(sensor, options.resolution, options.co_sited, options.demosaic)
+    is_half = options.resolution == "half"
+    gains = impulse_gains(sensor, is_half, options.co_sited, options.interpolation, options.debayer)
     colors = angles if sensor.is_color else angles[..., np.newaxis]
     height, width = angles.shape[1:3]
     total = np.zeros((height, width, 3, 3))
     for color in range(colors.shape[-1]):
         for angle in range(len(ANGLES)):
             raw = np.maximum(colors[angle, ..., color], 0) / full_well + (read_noise / full_well) ** 2 + level**2 / 12
-            tile = gains[color, angle]
+            tile = gains[:, :, color, angle]
             times = (-(-height // len(tile)), -(-width // len(tile)), 1, 1)
             total += raw[..., np.newaxis, np.newaxis] * np.tile(tile, times)[:height, :width]
     return total

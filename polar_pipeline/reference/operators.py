@@ -18,7 +18,7 @@ from polar_pipeline.coefficients import (
 )
 from polar_pipeline.colormaps import AOLP_MAP, COLOR_STYLES, DOLP_MAP
 from polar_pipeline.options import Options
-from polar_pipeline.plan import Plan
+from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS
 from polar_pipeline.reference.correction import correct
 from polar_pipeline.reference.demosaicking import add_up, co_site, demosaic, normalize, reflect, shifted
 from polar_pipeline.reference.geometry import transform
@@ -167,11 +167,11 @@ def display(name: str, values: np.ndarray, dtype: str = "uint8") -> np.ndarray:
     AoLP wraps at one level more, everything else spans [0, 1]; NaN becomes 0, of a deviation the highest level.
     """
     top = int(np.iinfo(dtype).max)
-    clean = np.nan_to_num(values, nan=np.pi if name in ("dolp_sigma", "aolp_sigma") else 0)
-    if name == "aolp_sigma":
-        return np.rint(np.clip((top + 1) * clean / np.pi, 0, top)).astype(dtype)
-    if name == "aolp":
+    clean = np.nan_to_num(values, nan=np.pi if PRODUCTS[name].is_invalid_high else 0)
+    if PRODUCTS[name].wraps:
         return (np.rint((top + 1) * clean / np.pi) % (top + 1)).astype(dtype)
+    if PRODUCTS[name].unit == "rad":
+        return np.rint(np.clip((top + 1) * clean / np.pi, 0, top)).astype(dtype)
     return np.rint(top * np.clip(clean, 0, 1)).astype(dtype)
 
 
@@ -193,7 +193,7 @@ def polarization(
     """
     found: Dict[str, np.ndarray] = {"stokes": np.where(bad[..., np.newaxis], np.nan, vector)}
     degree, angle, uncertain = dolp(vector), aolp(vector), bad
-    if options.debias or options.max_aolp_sigma or {"dolp_sigma", "aolp_sigma"} & {*options.products}:
+    if options.debias or options.max_aolp_sigma or any(name in NOISE_PRODUCTS for name in options.products):
         noise = uncertainty(angles, vector, sensor, options, full_scale)
         found.update(dolp_sigma=np.where(bad, np.nan, noise.dolp), aolp_sigma=np.where(bad, np.nan, noise.aolp))
         degree = debiased(degree, noise.component) if options.debias else degree
@@ -206,23 +206,19 @@ def polarization(
     return {**found, "dolp": degree, "aolp": angle, "dolp_color": dolp_color(degree)}
 
 
-def run(
-    frame: RawFrame, sensor: Sensor, plan: Plan, options: Options, other: Optional[np.ndarray] = None
-) -> Dict[str, Any]:
-    """Compute every product of a plan from one frame.
+def run(frame: RawFrame, options: Options, other: Optional[np.ndarray] = None) -> Dict[str, Any]:
+    """Every product of the options from one frame.
 
     Args:
         frame: The mosaic, with its defective pixels replaced (`Correction.replace_defects`).
-        sensor: Its layout as seen in the frame.
-        plan: The products wanted.
-        options: Options of the pipeline.
+        options: What to compute and how.
         other: Image to compare with in the SSIM modes `temporal` and `reference`: S0/2, luma.
 
     Returns:
         Product name -> array, `"invalid"` -> (saturated, dark) pixel counts, `"blocks"` -> mean similarity of blocks,
         None if no product compares, `"value"` -> (h, w) S0/2 of luma, and `"seconds"` -> time of later stages.
     """
-    z = normalize(frame)
+    z, sensor = normalize(frame), options.read_out(frame.shape)
     correction = options.correction(frame.shape)
     if correction is not None:
         z = correct(z, correction.parameters(), sensor, correction.phase)
@@ -236,14 +232,14 @@ def run(
     seconds: Dict[str, float] = {}
     if options.geometry is not None:
         start = time.perf_counter()
-        if "invalid" not in plan.pixel:
+        if not options.counts_dark:
             dark = np.zeros_like(dark)
         angles, too_bright, dark, outside = transform(angles, too_bright, dark, options.geometry)
         gray = luma(angles) if sensor.is_color else angles
         vector, value, bad = stokes(gray), intensity(gray), too_bright | dark | outside
         seconds["geometry"] = time.perf_counter() - start
     found = polarization(angles, vector, bad, sensor, options, frame.full_scale)
-    if plan.window:
+    if options.has_ssim:
         start = time.perf_counter()
         if options.ssim_mode == "consistency":
             first, other = (gray[0] + gray[2]) / 2, (gray[1] + gray[3]) / 2
@@ -264,10 +260,10 @@ def run(
     found.update(unpolarized=unpolarized(colors), polarized=polarized(colors))
     found.update(polarizer=polarizer(colors, options.polarizer_angle))
     out: Dict[str, Any] = {"value": value, "seconds": seconds}
-    for name in plan.products:
+    for name in options.products:
         values = found[name]
         is_encoded = options.dtype_of(name) != "float32" and values.dtype != np.uint8
         out[name] = display(name, values, options.dtype_of(name)) if is_encoded else values
-    out["blocks"] = block_means(similarity) if plan.window else None
-    out["invalid"] = (int(too_bright.sum()), int(dark.sum()) if "invalid" in plan.pixel else 0)
+    out["blocks"] = block_means(similarity) if options.has_ssim else None
+    out["invalid"] = (int(too_bright.sum()), int(dark.sum()) if options.counts_dark else 0)
     return out

@@ -6,7 +6,6 @@ The mcap library, SQLite and rosbags read them; memory holds messages whose time
 from __future__ import annotations
 
 import io
-import re
 import sqlite3
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path, PurePath
@@ -15,13 +14,13 @@ from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, Optional, Sequ
 import zstandard
 from mcap.reader import SeekingReader
 from mcap.records import Attachment, Channel, Message, Metadata, Schema
-from rosbags.rosbag1 import Reader
-from ruamel.yaml import YAML
 
-from polar_pipeline import messages
 from polar_pipeline._util.documents import regular_status
 from polar_pipeline._util.files import temporary_folder
 from polar_pipeline._util.text import quoted
+from polar_pipeline._util.yamlfile import read_yaml
+from polar_pipeline.replay.bagfiles import ZSTD, bag_files, is_bag_file, numbered, plain_name
+from polar_pipeline.replay.definitions import from_ros1
 from polar_pipeline.replay.limits import SourceError, Span, check_size, megabytes
 from polar_pipeline.sensor.frames import FrameError
 
@@ -36,17 +35,12 @@ Record = Union[Row, Attachment, Metadata]
 #: First and last bytes of an mcap file, and compressions of its chunks.
 _MAGIC = b"\x89MCAP0\r\n"
 _COMPRESSIONS = ("", "lz4", "zstd")
-#: Largest size of `metadata.yaml` in bytes; each file and topic takes a few hundred.
-_MAX_METADATA_BYTES = 1 << 20
+#: Values that `metadata.yaml` may have: each file and topic takes some ten.
+_MAX_METADATA = 200_000
 #: A compressed file may take this many times the limit on disk when inflated: files of several gigabytes are common.
 _DISK_FACTOR = 16
 #: Bytes that are inflated at a time.
 _PIECE_BYTES = 1 << 20
-#: Suffixes of a recorder's files, and the one that is added to compressed files.
-_SUFFIXES = (".mcap", ".db3")
-_ZSTD = ".zstd"
-#: What the name of a recorder's file begins with, and its number.
-_NUMBERED = re.compile(r"(.*?)(?:_([0-9]{1,9}))?")
 #: Type of a channel whose messages have none.
 _NO_TYPE = Schema(0, b"", "", "")
 
@@ -74,15 +68,15 @@ class Bag:
     compression = ""
 
     def messages(self, topic: str, kind: str, span: Optional[Span] = None) -> Iterator[TimedMessage]:
-        """Return times and messages of a type on a topic in CDR, by time; of a folder file by file."""
+        """Yield times and messages of a type on a topic in CDR, by time; of a folder file by file."""
         raise NotImplementedError
 
     def records(self) -> Iterator[Record]:
-        """Return everything in the files, for a complete copy: every channel before its messages."""
+        """Yield all that the files hold, for a complete copy: every channel before its messages."""
         raise NotImplementedError
 
     def spans(self) -> Optional[List[Span]]:
-        """Return the first and last recorded time of each file, or None if files are compressed."""
+        """Return the times of recording between which the messages of each file lie; None if files are compressed."""
         raise NotImplementedError
 
 
@@ -186,7 +180,7 @@ class _Sqlite(Bag):
     def _rows(
         self, condition: str = "1", values: Sequence[Union[str, int]] = ()
     ) -> Iterator[Tuple[int, int, Union[bytes, FrameError]]]:
-        """Yield times, topic numbers, and messages that meet a condition in SQL, by time."""
+        """Yield times, numbers of topics and messages, by time, for which a condition in SQL holds."""
         query = f"SELECT timestamp, topic_id, data FROM messages WHERE {condition} ORDER BY timestamp"
         for time_ns, number, data in self._base.execute(query, values):
             if not isinstance(time_ns, int):
@@ -214,7 +208,7 @@ class _Sqlite(Bag):
             yield (*channels[number], Message(0, time_ns, cast("bytes", data), time_ns, 0))
 
     def _table(self, name: str) -> List[Dict[str, Any]]:
-        """Return the rows of a table by column; empty without such a table."""
+        """Read the rows of a table as dictionaries by column; without such a table there are none."""
         rows = self._base.execute(f"SELECT * FROM {name}" if name in self._tables() else "SELECT 1 LIMIT 0")
         return [dict(zip((column[0] for column in rows.description), row)) for row in rows]
 
@@ -226,7 +220,7 @@ class _Sqlite(Bag):
 class _Rosbag1(Bag):
     """An open ROS 1 bag; `records` are not read of it."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Any) -> None:
         self._reader = reader
         self.topics = _counted((row.topic, row.msgtype, row.msgcount) for row in reader.connections)
 
@@ -234,7 +228,7 @@ class _Rosbag1(Bag):
         chosen = [row for row in self._reader.connections if (row.topic, row.msgtype) == (topic, kind)]
         for _, time_ns, data in self._reader.messages(chosen, *(span or ())):
             try:
-                yield time_ns, messages.from_ros1(data, kind)
+                yield time_ns, from_ros1(data, kind)
             except FrameError as err:  # noqa: PERF203
                 yield time_ns, err
 
@@ -245,34 +239,6 @@ class _Rosbag1(Bag):
 # ---------------------------------------------------------------------------------------------------------------- files
 
 
-def is_bag_file(path: Path) -> bool:
-    """Return whether a file has the name of a recorder's file: `.mcap`, `.db3`, `.mcap.zstd` or `.db3.zstd`."""
-    return PurePath(_plain_name(path)).suffix in _SUFFIXES
-
-
-def bag_files(folder: Path) -> List[Path]:
-    """List a recorder's files in a folder in the order of recording, by the number that ends their names.
-
-    If a file exists both compressed and uncompressed, the compressed one is left out: a recorder that was killed had
-    not finished it.
-    """
-    files = {path.name: path for path in folder.iterdir() if is_bag_file(path)}
-    chosen = [path for name, path in files.items() if not (path.suffix == _ZSTD and _plain_name(path) in files)]
-    return sorted(chosen, key=lambda path: (_numbered(path)[1], path.name))
-
-
-def _plain_name(path: Path) -> str:
-    """Return the name of a file without the suffix of its compression."""
-    return path.stem if path.suffix == _ZSTD else path.name
-
-
-def _numbered(path: Path) -> Tuple[str, int]:
-    """Split the name of a recorder's file into name and number, -1 without a number."""
-    name = PurePath(_plain_name(path))
-    start, number = re.fullmatch(_NUMBERED, name.stem).groups()  # type: ignore[union-attr]
-    return f"{start}{name.suffix}", int(number or -1)
-
-
 @contextmanager
 def inflated(path: Path, limit: int) -> Iterator[Path]:
     """Provide a recorder's file, or an inflated copy while the block lasts if its name says that it is compressed.
@@ -281,12 +247,12 @@ def inflated(path: Path, limit: int) -> Iterator[Path]:
         SourceError: The copy would take more on disk than `_DISK_FACTOR` times the limit.
         ZstdError: The file is damaged.
     """
-    if path.suffix != _ZSTD:
+    if path.suffix != ZSTD:
         yield path
         return
     most = _DISK_FACTOR * limit
     with temporary_folder("inflated") as folder:
-        copy = folder / _plain_name(path)
+        copy = folder / plain_name(path)
         with path.open("rb") as stream, copy.open("wb") as out:
             source = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
             for piece in iter(lambda: source.read(_PIECE_BYTES), b""):
@@ -313,6 +279,8 @@ def open_recording(path: Path, limit: int) -> Iterator[Bag]:
     with ExitStack() as stack:
         plain = stack.enter_context(inflated(path, limit))
         if plain.suffix == ".bag":
+            from rosbags.rosbag1 import Reader  # only these need it
+
             yield _Rosbag1(stack.enter_context(Reader(plain)))
         elif plain.suffix == ".mcap":
             yield _Mcap(path, stack.enter_context(plain.open("rb")), limit)
@@ -344,7 +312,7 @@ class _Folder(Bag):
                 yield from file.records()
 
     def spans(self) -> Optional[List[Span]]:
-        if any(path.suffix == _ZSTD for path in self._files):
+        if any(path.suffix == ZSTD for path in self._files):
             return None
         spans: List[Span] = []
         for path in self._files:
@@ -354,7 +322,7 @@ class _Folder(Bag):
 
 
 def _open_folder(path: Path, limit: int) -> Bag:
-    """Open a rosbag2 folder, also one without `metadata.yaml`, which a killed recorder leaves.
+    """Open a rosbag2 folder, also one without `metadata.yaml`, which a recorder that was killed leaves.
 
     Raises:
         SourceError: A file is missing or of an unknown format, or there are files of several recordings.
@@ -363,7 +331,7 @@ def _open_folder(path: Path, limit: int) -> Bag:
         files, topics, is_compressed = _described(path)
     else:
         files, is_compressed = bag_files(path), False
-        names, numbers = (set(parts) for parts in zip(*map(_numbered, files)))
+        names, numbers = (set(parts) for parts in zip(*map(numbered, files)))
         if len(names) > 1 or len(numbers) < len(files):
             raise SourceError(f"{path} has no metadata.yaml, and files of several recordings: name one of them")
         rows: List[Tuple[str, str, int]] = []
@@ -371,21 +339,18 @@ def _open_folder(path: Path, limit: int) -> Bag:
             with open_recording(part, limit) as file:
                 rows += [(topic, kind, count) for topic, (kind, count) in file.topics.items()]
         topics = _counted(rows)
-    if is_compressed or files[0].suffix == _ZSTD:
+    if is_compressed or files[0].suffix == ZSTD:
         return _Folder(files, topics, limit, "zstd")
     with open_recording(files[0], limit) as first:
         return _Folder(files, topics, limit, first.compression)
 
 
 def _described(folder: Path) -> Tuple[List[Path], Topics, bool]:
-    """Return the files and topics of a folder, and whether it is compressed, from its `metadata.yaml`."""
-    path = folder / "metadata.yaml"
-    check_size("a metadata.yaml", path.stat().st_size, _MAX_METADATA_BYTES)
-    text = path.read_text(encoding="utf-8")
-    if "<<" in text:  # nested merges take unlimited time and memory, and no recorder writes them
-        raise SourceError(f"{path} merges mappings (<<), which no recorder writes")
-    # the parser in C crashes the process on deeply nested values
-    info = YAML(typ="safe", pure=True).load(text)["rosbag2_bagfile_information"]
+    """Read the files and topics of a folder, and whether it is compressed, from its `metadata.yaml`."""
+    try:
+        info = read_yaml(folder / "metadata.yaml", _MAX_METADATA)["rosbag2_bagfile_information"]
+    except ValueError as err:  # it names the file
+        raise SourceError(str(err)) from err
     is_compressed = (info.get("compression_mode") or "none").lower() != "none"
     if is_compressed and info.get("compression_format") != "zstd":
         raise SourceError(f"{folder} is compressed by {quoted(info.get('compression_format'))}; zstd can be read")

@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import cv2
 import numpy as np
@@ -17,11 +17,14 @@ from polar_pipeline._util.text import printable
 from polar_pipeline.coefficients import LUMA, SSIM_C1, SSIM_C2, SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.messages import FLOAT32, IMAGE, Cdr
 from polar_pipeline.products import PRODUCTS, full_level, get_products, level_scale
-from polar_pipeline.replay.bags import Bag, Topics, open_recording
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span, reading
+from polar_pipeline.replay.rosbag2 import open_recording
 from polar_pipeline.replay.source import Recorded
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import PRODUCT_TOPICS
+
+if TYPE_CHECKING:  # needs the extra `recordings`
+    from polar_pipeline.replay.bags import Bag, Topics
 
 #: AoLP is compared where the golden DoLP reaches the first, DoLP and AoLP where the golden intensity reaches the
 #: second: below them is mostly noise.
@@ -57,7 +60,7 @@ class Golden:
             yield messages.decode_image(cdr).stamp_ns if kind == IMAGE else time_ns, time_ns, cdr
 
     def load(self, name: str, stamp_ns: int, before: int = 0) -> Optional[np.ndarray]:
-        """Load a product of one frame as `Pipeline` returns it, or None if the recording lacks it.
+        """Read a product of one frame as `Pipeline` returns it, or None if the recording lacks it.
 
         Args:
             name: Product.
@@ -72,12 +75,12 @@ class Golden:
             return None
         time_ns = times[before]
         with reading(self.path, f"is damaged: {name} of stamp {stamp_ns} cannot be read"):
-            found = [cdr for stamp, _, cdr in self._messages(name, (time_ns, time_ns + 1)) if stamp == stamp_ns]
+            rows = [cdr for stamp, _, cdr in self._messages(name, (time_ns, time_ns + 1)) if stamp == stamp_ns]
             kind, _ = self._recording.topics[self._topics[name]]
-            return product_array(kind, found[times[:before].count(time_ns)])
+            return product_array(kind, rows[times[:before].count(time_ns)])
 
     def intensity(self, stamp_ns: int) -> Optional[np.ndarray]:
-        """Load S0/2 of one frame as (h, w) float32 in [0, 1], with which SSIM mode `reference` compares.
+        """Read S0/2 of one frame for SSIM mode `reference`, (h, w) float32 in [0, 1], or None without it.
 
         Raises:
             FrameError: There are several of that stamp (cause `reference`).
@@ -96,12 +99,12 @@ def product_array(kind: str, cdr: Cdr) -> np.ndarray:
         FrameError: The bytes are not such a message, or no product is published as such an image.
     """
     if kind == FLOAT32:
-        return np.array(messages.decode(cdr, FLOAT32).data, np.float32)
+        return np.array(messages.decode_float32(cdr))
     return messages.to_array(messages.decode_image(cdr))
 
 
 def _product_topics(path: Path, known: Topics) -> Dict[str, str]:
-    """Map products to their topic in a recording.
+    """Find the topic of each product in a recording.
 
     Raises:
         SourceError: There are no products, or one is on several topics.
@@ -121,7 +124,7 @@ def _product_topics(path: Path, known: Topics) -> Dict[str, str]:
 
 
 def golden_products(path: Path, max_bytes: int = MAX_BYTES) -> Tuple[str, ...]:
-    """Return the products for which a recording has topics, in the order of `PRODUCTS`, without reading all of it.
+    """Return the products for which a recording has topics, in the order of `PRODUCTS`, without reading messages.
 
     The arguments and errors are those of `open_golden`.
     """
@@ -243,7 +246,7 @@ class Comparison:
         self._known: Dict[int, int] = Counter()  # frames by stamp
 
     def add(self, stamp_ns: int, products: Mapping[str, np.ndarray]) -> None:
-        """Compare the products of one frame; frames of one stamp in their order."""
+        """Compare the products of one frame; frames of equal stamps are compared in their order."""
         before = self._known[stamp_ns]
         self._known[stamp_ns] += 1
         golden = {name: self._golden.load(name, stamp_ns, before) for name in {*self.tallies, "dolp", "intensity"}}
@@ -294,7 +297,7 @@ def _compared(name: str, got: np.ndarray, golden: Mapping[str, Optional[np.ndarr
 
 
 def _physical(name: str, image: np.ndarray) -> np.ndarray:
-    """Convert a product's image to float32, in the unit of the float product."""
+    """Convert a product's image to float32 in the unit of the float product."""
     return image.astype(np.float32) / np.float32(level_scale(name, str(image.dtype)))
 
 
@@ -305,7 +308,7 @@ def _gray(image: np.ndarray) -> np.ndarray:
 
 
 def _meaningful(name: str, image: np.ndarray, golden: Mapping[str, Optional[np.ndarray]]) -> np.ndarray:
-    """Return the mask of the pixels to compare, by the product's row."""
+    """Return a mask of the pixels that are compared, as the product's row says."""
     mask = np.ones(image.shape, bool)
     pixels = mask.reshape(*image.shape[:2], -1)  # a view: one mask for all channels
     intensity, dolp = golden["intensity"], golden["dolp"]
@@ -318,7 +321,7 @@ def _meaningful(name: str, image: np.ndarray, golden: Mapping[str, Optional[np.n
 
 
 def _errors(name: str, got: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Compute absolute errors in the unit of `unit_of`; those of angles are circular."""
+    """Compute absolute errors in the unit of the comparison; errors of angles are circular."""
     error = np.abs(got.astype(np.float64) - expected.astype(np.float64))
     if not PRODUCTS[name].wraps:
         return error
@@ -329,7 +332,7 @@ def _errors(name: str, got: np.ndarray, expected: np.ndarray) -> np.ndarray:
 
 
 def _similarity(name: str, got: np.ndarray, expected: np.ndarray) -> float:
-    """Compute the mean SSIM of two images of a product; for angles of sine and cosine, which do not wrap."""
+    """Compute the mean SSIM of two images; for an angle of its sine and cosine, which do not jump where it wraps."""
     planes = []
     for image in (got, expected):
         values = np.nan_to_num(image).astype(np.float32)
@@ -346,7 +349,7 @@ def _similarity(name: str, got: np.ndarray, expected: np.ndarray) -> float:
 
 
 def _ssim(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Compare two (H, W) float32 images in [0, 1]: (H, W) structural similarity (Wang et al., 2004).
+    """Compute the structural similarity (Wang et al., 2004) of two images, (H, W) float32 in [0, 1]; it is (H, W).
 
     Works on the sum and the difference of the images, whose four moments suffice: the small difference loses the least.
     """

@@ -6,7 +6,7 @@ import math
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, BinaryIO, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 import numpy as np
 
@@ -19,8 +19,10 @@ from polar_pipeline.replay.compare import Comparison, Golden, ProductComparison
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span
 from polar_pipeline.replay.report import render
 from polar_pipeline.replay.run import Summary, replay
-from polar_pipeline.replay.sink import Sink, open_sink
 from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, open_source, recorded_camera_info, unwatched
+
+if TYPE_CHECKING:  # needs the extra `recordings`
+    from polar_pipeline.replay.sink import Sink
 
 #: Takes the records and their number, and yields the records: shows how far a replay is.
 Watch = Callable[[Iterable[Recorded], int], Iterable[Recorded]]
@@ -67,11 +69,13 @@ class Job:
             html = stack.enter_context(replacing(self.report, self.force)) if self.report is not None else None
             sink = None
             if self.products is not None:
+                from polar_pipeline.replay.sink import open_sink
+
                 sink = stack.enter_context(open_sink(self.products, metadata(options), self.force))
             yield sink, html
 
     def comparison(self, options: Options) -> Optional[Comparison]:
-        """Create a comparison with the golden recording, or return None without one.
+        """Make a new comparison with the golden recording, or return None without one.
 
         Raises:
             ValueError: A tolerance is negative, or is for a product that is not compared.
@@ -85,7 +89,7 @@ def process_recording(
     """Process a recording; the outputs are there when this returns, or not at all.
 
     Returns:
-        What was found, and how each product compares with the golden recording: nothing without one.
+        The summary, and how each product compares with the golden recording; no rows without one.
 
     Raises:
         SourceError: The recording cannot be read, or none of its frames could be used.
@@ -110,7 +114,7 @@ def process(
         previous: Stamp of the frame before the first, which the pipeline has processed; None without one.
 
     Returns:
-        What was found, without samples of a span but for its first frame's; and the comparison, None without one.
+        The summary, which has the first frame as the only sample of a span; and the comparison, None without one.
     """
     options, topic = pipeline.options, job.topic
     comparison = job.comparison(options)
@@ -137,7 +141,7 @@ def finish(
         SourceError: None of the frames could be used.
     """
     if not summary.stamps:
-        causes = [f"{row.frames} x {cause}, the first: {row.reason}" for cause, row in summary.rejected.items()]
+        causes = [f"{len(rows)} x {cause}, the first: {rows[0]}" for cause, rows in summary.rejected.items()]
         text = "; ".join([f"none of the {total} frames of {job.source} could be used; nothing written", *causes])
         raise SourceError(printable(text, MAX_REASON))
     if html is not None:
@@ -148,7 +152,7 @@ def finish(
             summary.samples,
             [((stamp - first) / 1e9, value) for stamp, value in zip(summary.stamps, summary.ssim)],
             summary.timings,
-            [(cause, row.frames, printable(row.reason, MAX_REASON)) for cause, row in summary.rejected.items()],
+            [(cause, len(rows), printable(rows[0], MAX_REASON)) for cause, rows in summary.rejected.items()],
             comparison.rows() if comparison else [],
             options.color_style,
         )
@@ -156,14 +160,14 @@ def finish(
 
 
 def late(summary: Summary) -> str:
-    """Describe missed deadlines as the live node's diagnostics do."""
+    """Describe missed deadlines, as in the live node's diagnostics."""
     if math.isinf(summary.period):
         return "n/a, the recording is too short to tell its frame period"
     return f"{summary.late} frames took longer than the {1000 * summary.period:.2f} ms to the next one"
 
 
 def metadata(options: Options) -> Dict[str, str]:
-    """Return the options as text, for the metadata of the recording."""
+    """Describe the options as text for the metadata of a recording."""
     texts = {name: str(value) for name, value in options.arguments().items() if name not in ("dtype", "threads")}
     texts.update(sensor=options.sensor.name, tile=str(options.sensor.angles), products=", ".join(options.products))
     texts["calibration"] = options.calibration.digest if options.calibration else ""
@@ -171,7 +175,7 @@ def metadata(options: Options) -> Dict[str, str]:
 
 
 def _facts(options: Options, summary: Summary) -> Dict[str, str]:
-    """Return the report's list of facts, by name."""
+    """Return the report's list of facts by name."""
     saturated, dark = summary.invalid
     facts = {
         "frames": f"{len(summary.stamps)}, and {summary.rejected_count} that could not be used",

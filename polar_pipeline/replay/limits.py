@@ -31,7 +31,7 @@ def megabytes(size: int) -> str:
 
 
 def described(err: BaseException) -> str:
-    """Format a library's error as short, printable text: class and message, or for an OSError the reason alone."""
+    """Describe a library's error in short, printable text: class and message, or for an OSError the reason alone."""
     if isinstance(err, OSError) and err.strerror:
         return printable(err.strerror)
     if isinstance(err, MemoryError):
@@ -41,7 +41,7 @@ def described(err: BaseException) -> str:
 
 @contextmanager
 def reading(path: Path, state: str = "cannot be read") -> Iterator[None]:
-    """Turn every error of a block that reads a recording into a `SourceError` that names the file.
+    """Turn every error in a block that reads a recording into a `SourceError` that names the file.
 
     No library lists what it raises on damaged bytes. Besides errors of their own it has been struct.error, KeyError,
     TypeError, AttributeError, AssertionError, OverflowError, MemoryError, RecursionError, EOFError, StopIteration and
@@ -49,7 +49,7 @@ def reading(path: Path, state: str = "cannot be read") -> Iterator[None]:
     """
     try:
         yield
-    except SourceError:
+    except (SourceError, ImportError):  # the latter: an extra is not installed
         raise
     except FrameError as err:
         raise SourceError(f"{path} {state}: {err}") from err

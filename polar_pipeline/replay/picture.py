@@ -1,4 +1,4 @@
-"""Products as pictures for viewing: color maps for DoLP, AoLP and similarity."""
+"""Products as pictures to look at: color maps for DoLP, AoLP and similarity."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WHEEL_SIDE, BAR_WIDTH, LEGEND_MARGIN = 160, 256, 44
 
 
 def picture(name: str, array: np.ndarray, longest: int = 0) -> np.ndarray:
-    """Paint a product as (h, w, 3) uint8 RGB, by the color map and the range of its row.
+    """Color a product by the color map and the range of its row; the picture is (h, w, 3) uint8 RGB.
 
     Stokes vectors take the three color channels. Invalid pixels are black where they are not a valid level too.
 
@@ -50,7 +50,7 @@ def picture(name: str, array: np.ndarray, longest: int = 0) -> np.ndarray:
 
 
 def aolp_indices(angles: np.ndarray) -> np.ndarray:
-    """Convert AoLP in rad to indices into `AOLP_MAP`; angles that differ by pi have the same index."""
+    """Convert AoLP in rad to indices into `AOLP_MAP`; angles that differ by pi have equal indices."""
     return np.rint(angles * (256 / np.pi)).astype(int) % 256
 
 
@@ -92,7 +92,7 @@ def legend(name: str, style: str = "plain") -> Optional[np.ndarray]:
 
 
 def _labeled(image: np.ndarray, texts: Sequence[Tuple[str, float, float]]) -> np.ndarray:
-    """Add a white margin and texts around columns and rows of an image, which may be outside."""
+    """Add a white margin, and texts centered at columns and rows of the image, which may be in the margin."""
     out = np.pad(image, ((LEGEND_MARGIN,) * 2, (LEGEND_MARGIN,) * 2, (0, 0)), constant_values=255)
     for text, column, row in texts:
         (width, height), _ = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, 0.4, 1)
@@ -102,7 +102,7 @@ def _labeled(image: np.ndarray, texts: Sequence[Tuple[str, float, float]]) -> np
 
 
 def viridis(values: np.ndarray) -> np.ndarray:
-    """Paint (h, w) numbers as (h, w, 3) uint8 RGB by the map viridis, clipped to [0, 1]."""
+    """Color (h, w) numbers from 0 to 1 by the map viridis, others as the nearer end; returns (h, w, 3) uint8 RGB."""
     return DOLP_MAP[_bytes(values)]
 
 
@@ -111,7 +111,7 @@ def _bytes(values: np.ndarray) -> np.ndarray:
 
 
 def encode_picture(rgb: np.ndarray, suffix: str = ".jpg") -> bytes:
-    """Encode (h, w, 3) RGB or (h, w) gray uint8 as a picture file, or any array as `.npy`.
+    """Encode (h, w, 3) RGB or (h, w) gray uint8 as the bytes of a picture file, or any array as `.npy`.
 
     Raises:
         ValueError: OpenCV cannot write that format.

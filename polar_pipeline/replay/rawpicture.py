@@ -39,7 +39,7 @@ def read_raw(path: Path, max_bytes: int = MAX_BYTES) -> np.ndarray:
 
 
 def _read_npy(path: Path, max_bytes: int) -> np.ndarray:
-    """Read an NPY file, mapped first, since `np.load` would allocate the size that the file states."""
+    """Read the array in an NPY file; it is mapped first, since `np.load` would allocate what the file states."""
     mapped = np.load(str(path), mmap_mode="r", allow_pickle=False)
     if not isinstance(mapped, np.ndarray):
         raise FrameError("file", "it is an archive, not an NPY file")
@@ -47,7 +47,7 @@ def _read_npy(path: Path, max_bytes: int) -> np.ndarray:
 
 
 def _checked(pixels: np.ndarray, max_bytes: int) -> np.ndarray:
-    """Return the pixels if they are a raw mosaic that is not too large."""
+    """Return the pixels, if they are a raw mosaic that is not too large."""
     check_size("a picture", pixels.nbytes, max_bytes)
     if pixels.ndim != 2 or pixels.dtype not in (np.uint8, np.uint16):
         raise FrameError("type", f"a raw mosaic has one channel of 8 or 16 bit, got {pixels.dtype} {pixels.shape}")
@@ -55,7 +55,7 @@ def _checked(pixels: np.ndarray, max_bytes: int) -> np.ndarray:
 
 
 def decode_picture(data: Bytes, max_bytes: int = MAX_BYTES) -> np.ndarray:
-    """Decode a raw mosaic from the bytes of a PNG, TIFF, PGM or JPEG file: (H, W) uint8 or uint16.
+    """Decode the raw mosaic in the bytes of a PNG, TIFF, PGM or JPEG file: (H, W) uint8 or uint16.
 
     Args:
         data: The bytes.

@@ -11,7 +11,6 @@ import struct
 from typing import Any, Dict, NamedTuple, Tuple, Union
 
 import numpy as np
-import zstandard
 
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.messages import ImageMessage
@@ -31,7 +30,7 @@ DISTANCES = (1, 2, 4)
 
 _MAGIC, _VERSION = b"PZRM", 1
 _HEADER = struct.Struct("<4s4B6I")
-#: Level of zstd: higher ones take up to 20 times as long for 1 % of the size (docs/optimization_log.md).
+#: Level of zstd: higher ones take up to 20 times as long for 1 % of the size.
 _LEVEL = 1
 #: Number of rows, about, whose residuals are compressed to choose the distance.
 _SAMPLED = 128
@@ -49,7 +48,7 @@ class _Layout(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Full rows."""
+        """Number of full rows."""
         return self.size // self.row if self.row else 0
 
     @property
@@ -70,7 +69,7 @@ def format_of(encoding: str) -> str:
 
 
 def is_raw_zstd(text: str) -> bool:
-    """Return whether the format of a compressed image is this one."""
+    """Return whether the format of a compressed image is `polar_zstd`."""
     return text.rpartition(";")[2].split()[:1] == [TRANSPORT]
 
 
@@ -90,12 +89,14 @@ def compress_raw(image: ImageMessage) -> bytes:
         image.is_bigendian,
         *(image.height, image.width, image.step, layout.row, layout.size, len(text)),
     )
+    import zstandard
+
     packer = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
     return b"".join((head, text, packer.compress(np.concatenate([body, data[layout.rows * layout.row :]]).data)))
 
 
 def _residuals(image: ImageMessage, data: np.ndarray) -> Tuple[_Layout, np.ndarray]:
-    """Predict an image: return the layout, and the bytes of the residuals of its full rows."""
+    """Predict an image; returns its layout, and the bytes of the residuals of its full rows."""
     samples, row = _samples(image, data.size)
     layout = _Layout(samples, 0, row, data.size)
     rows = data[: layout.rows * row].reshape(-1, row) if row else data[:0]
@@ -115,7 +116,7 @@ def _residuals(image: ImageMessage, data: np.ndarray) -> Tuple[_Layout, np.ndarr
 
 
 def _samples(image: ImageMessage, size: int) -> Tuple[str, int]:
-    """Return the kind of an image's samples and the bytes of its rows, or ("bytes", 0) for an unknown kind of rows."""
+    """Find the kind of an image's samples and the bytes of a row; ("bytes", 0) without rows of a known kind."""
     try:
         fmt = get_format(image.encoding)
     except FrameError:
@@ -132,13 +133,15 @@ def _samples(image: ImageMessage, size: int) -> Tuple[str, int]:
 
 
 def _sampled_size(values: np.ndarray, distance: int) -> int:
-    """Return the compressed size of the residuals of some rows, an odd number apart to sample every row of a tile."""
+    """Compress the residuals of some rows, an odd number apart to take every row of a tile; returns the size."""
+    import zstandard
+
     rows = np.arange(max(DISTANCES), len(values), len(values) // _SAMPLED | 1)
     return len(zstandard.ZstdCompressor(level=_LEVEL).compress(_stored(values[rows] - values[rows - distance]).data))
 
 
 def _stored(residuals: np.ndarray) -> np.ndarray:
-    """Convert residuals to bytes."""
+    """Return residuals as bytes."""
     if residuals.itemsize == 1:
         return residuals.reshape(-1)
     folded = residuals << 1 ^ (residuals.view(np.int16) >> 15).view(np.uint16)
@@ -171,9 +174,9 @@ def decompress_raw(data: Bytes, stamp_ns: int, frame_id: str, max_bytes: int = M
 
 
 def _read_header(view: memoryview) -> Tuple[_Layout, Dict[str, Any], int]:
-    """Read the layout of the image's bytes, its other fields, and the offset of the zstd frame."""
+    """Read the layout of the image, its other fields, and the place where the zstd frame begins."""
     if bytes(view[:4]) != _MAGIC or len(view) < _HEADER.size:
-        raise FrameError("file", f"{len(view)} bytes are no {TRANSPORT} image")
+        raise FrameError("file", f"{len(view)} bytes are not a {TRANSPORT} image")
     _, version, number, distance, is_bigendian, height, width, step, row, size, length = _HEADER.unpack_from(view)
     if version != _VERSION:
         raise FrameError("file", f"a {TRANSPORT} image of version {version}; version {_VERSION} can be read")
@@ -189,13 +192,15 @@ def _read_header(view: memoryview) -> Tuple[_Layout, Dict[str, Any], int]:
     try:
         encoding = bytes(view[_HEADER.size : place]).decode()
     except UnicodeDecodeError as err:
-        raise FrameError("file", f"the encoding of a {TRANSPORT} image is no UTF-8: {printable(str(err))}") from err
+        raise FrameError("file", f"the encoding of a {TRANSPORT} image is not UTF-8: {printable(str(err))}") from err
     fields = {"height": height, "width": width, "encoding": encoding, "is_bigendian": bool(is_bigendian), "step": step}
     return _Layout(samples, distance, row, size), fields, place
 
 
 def _inflated(data: memoryview, size: int) -> np.ndarray:
     """Decompress a zstd frame, which must state and have this size."""
+    import zstandard
+
     try:
         stated = zstandard.frame_content_size(data)
         if stated != size:
@@ -206,7 +211,7 @@ def _inflated(data: memoryview, size: int) -> np.ndarray:
 
 
 def _predicted(layout: _Layout, stored: np.ndarray) -> np.ndarray:
-    """Restore the bytes of full rows from residuals, the inverse of `_residuals`."""
+    """Add residuals up to the bytes of full rows, the inverse of `_residuals`."""
     if not layout.rows:
         return stored
     if layout.samples == "u1":

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Dict, Iterable, NamedTuple, Sequence, Tuple, cast
+from typing import Callable, Dict, Iterable, Sequence, Tuple, cast
 
 import numpy as np
-from mcap.records import Attachment, Channel, Message, Metadata, Schema
+from mcap.records import Attachment, Metadata, Schema
 from mcap.writer import CompressionType
 
 from polar_pipeline import messages
@@ -16,7 +17,7 @@ from polar_pipeline.messages import COMPRESSED, IMAGE, Cdr
 from polar_pipeline.replay.bags import Record, Topics, open_recording
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, reading
 from polar_pipeline.replay.rawzstd import TRANSPORT, compress_raw, format_of
-from polar_pipeline.replay.sink import Sink, open_sink
+from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import (
     Recorded,
     checked,
@@ -28,6 +29,9 @@ from polar_pipeline.replay.source import (
 )
 from polar_pipeline.sensor.frames import FrameError
 
+#: (records, number of messages) -> the records, to show progress.
+CopyWatch = Callable[[Iterable[Record], int], Iterable[Record]]
+
 #: Compression of chunks by its name in an index.
 _COMPRESSIONS = {"": CompressionType.NONE, "lz4": CompressionType.LZ4, "zstd": CompressionType.ZSTD}
 #: What a recorder writes about its own file: it lists topics, and would be wrong in a copy that has others.
@@ -36,8 +40,9 @@ _RECORDER_METADATA = "rosbag2"
 _TYPE_HASH = "topic_type_hash"
 
 
-class Conversion(NamedTuple):
-    """Figures of the converted messages of a topic.
+@dataclass
+class Conversion:
+    """What became of the messages on a topic.
 
     Attributes:
         images: Messages that were converted.
@@ -51,17 +56,16 @@ class Conversion(NamedTuple):
     before: int = 0
     after: int = 0
 
-
-class _Edit(NamedTuple):
-    """Types of the messages before and after, and how they are converted under a largest size in bytes."""
-
-    old_kind: str
-    kind: str
-    convert: Callable[[Cdr, int], Cdr]
-
-
-#: (records, number of messages) -> the records, to show progress.
-CopyWatch = Callable[[Iterable[Record], int], Iterable[Record]]
+    def convert(self, data: Cdr, convert: Callable[[Cdr, int], Cdr], limit: int) -> Cdr:
+        """Convert a message under a largest size in bytes, and count it; one that is not an image stays as it is."""
+        self.before += len(data)
+        try:
+            data = convert(data, limit)
+            self.images += 1
+        except FrameError:
+            self.others += 1
+        self.after += len(data)
+        return data
 
 
 def compress_recording(
@@ -94,7 +98,7 @@ def compress_recording(
         chosen = [choose_topic(path, known, topic, (IMAGE,)) for topic in topics or ("",)]
         return {topic: f"{topic}/{TRANSPORT}" for topic in chosen}
 
-    return _converted(source, output, _Edit(IMAGE, COMPRESSED, _compress), renamed, force, max_bytes, watch)
+    return _converted(source, output, (IMAGE, COMPRESSED), _compress, renamed, force, max_bytes, watch)
 
 
 def decompress_recording(
@@ -104,7 +108,7 @@ def decompress_recording(
     max_bytes: int = MAX_BYTES,
     watch: CopyWatch = unwatched,
 ) -> Dict[str, Conversion]:
-    """Convert every topic that ends in `/polar_zstd` to raw images, the inverse of `compress_recording`."""
+    """Copy a recording, with raw images in place of compressed ones, on every topic that ends in `/polar_zstd`."""
     end = f"/{TRANSPORT}"
 
     def renamed(path: Path, known: Topics) -> Dict[str, str]:
@@ -114,7 +118,7 @@ def decompress_recording(
             raise SourceError(f"{path} has no images on a topic that ends in {end}")
         return new
 
-    return _converted(source, output, _Edit(COMPRESSED, IMAGE, _expand), renamed, force, max_bytes, watch)
+    return _converted(source, output, (COMPRESSED, IMAGE), _expand, renamed, force, max_bytes, watch)
 
 
 def _compress(message: Cdr, _: int) -> Cdr:
@@ -130,13 +134,18 @@ def _expand(message: Cdr, max_bytes: int) -> Cdr:
 def _converted(
     source: Path,
     output: Path,
-    edit: _Edit,
+    kinds: Tuple[str, str],
+    convert: Callable[[Cdr, int], Cdr],
     rename: Callable[[Path, Topics], Dict[str, str]],
     force: bool,
     max_bytes: int,
     watch: CopyWatch,
 ) -> Dict[str, Conversion]:
-    """Copy a recording, and edit the topics that `rename` chooses; the arguments are those of `compress_recording`."""
+    """Copy a recording, and convert messages from the first to the second of two types, on topics that are renamed.
+
+    `rename` gives the new names of topics, `convert` a message under a largest size in bytes; the other arguments are
+    those of `compress_recording`.
+    """
     path = recording_of(source)
     if not path.exists():
         raise SourceError(f"{path} does not exist")
@@ -157,47 +166,26 @@ def _converted(
             if isinstance(record, Attachment):
                 values = record.create_time, record.log_time, record.name, record.media_type, bytes(record.data)
                 sink.writer.add_attachment(*values)
-            elif isinstance(record, Metadata):
+                continue
+            if isinstance(record, Metadata):
                 if record.name != _RECORDER_METADATA:
                     sink.writer.add_metadata(record.name, record.metadata)
-            else:
-                schema, channel, message = record
-                topic = renamed.get(channel.topic, "") if schema.name == edit.old_kind else ""
-                number = _copied_channel(sink, schema, channel, topic, edit.kind)
-                if message is not None:
-                    data = _content(path, schema, channel, message, max_bytes)
-                    if topic:
-                        data, done[topic] = _edited(edit, data, done[topic], max_bytes)
-                    times = message.publish_time, message.sequence
-                    sink.writer.add_message(number, message.log_time, cast("bytes", data), *times)
+                continue
+            schema, channel, message = record
+            topic, metadata = channel.topic, channel.metadata
+            conversion = done.get(renamed.get(topic, "")) if schema.name == kinds[0] else None
+            if conversion is not None:
+                topic, schema = renamed[topic], Schema(0, b"", "", kinds[1])
+                metadata = {name: value for name, value in metadata.items() if name != _TYPE_HASH}
+            number = sink.add_channel(topic, channel.message_encoding, schema, metadata)
+            if message is None:
+                continue
+            try:
+                data = Recorded(message.log_time, schema.name, message.data, max_bytes).message()
+            except FrameError as err:
+                raise SourceError(f"{path}: a message on {printable(channel.topic)} cannot be copied: {err}") from err
+            if conversion is not None:
+                data = conversion.convert(data, convert, max_bytes)
+            times = message.publish_time, message.sequence
+            sink.writer.add_message(number, message.log_time, cast("bytes", data), *times)
     return done
-
-
-def _copied_channel(sink: Sink, schema: Schema, channel: Channel, topic: str, kind: str) -> int:
-    """Return the number of a channel in the copy; with a new topic and type if the topic is not ""."""
-    if not topic:
-        return sink.add_channel(channel.topic, channel.message_encoding, schema, channel.metadata)
-    metadata = {name: value for name, value in channel.metadata.items() if name != _TYPE_HASH}
-    return sink.add_channel(topic, channel.message_encoding, Schema(0, b"", "", kind), metadata)
-
-
-def _content(path: Path, schema: Schema, channel: Channel, message: Message, limit: int) -> Cdr:
-    """Return the uncompressed bytes of a message.
-
-    Raises:
-        SourceError: The message cannot be copied.
-    """
-    try:
-        return Recorded(message.log_time, schema.name, message.data, limit).message()
-    except FrameError as err:
-        raise SourceError(f"{path}: a message on {printable(channel.topic)} cannot be copied: {err}") from err
-
-
-def _edited(edit: _Edit, data: Cdr, before: Conversion, limit: int) -> Tuple[Cdr, Conversion]:
-    """Convert a message, and update the figures; a message that is not an image stays as it is."""
-    try:
-        new, images = edit.convert(data, limit), 1
-    except FrameError:
-        new, images = data, 0
-    added = images, 1 - images, len(data), len(new)
-    return new, Conversion(*(old + more for old, more in zip(before, added)))

@@ -51,7 +51,7 @@ def render(
     comparisons: Sequence[ProductComparison] = (),
     color_style: str = "plain",
 ) -> str:
-    """Render the report as HTML; the same arguments give the same text.
+    """Render the report as HTML; the same arguments make the same text.
 
     Args:
         title: Heading.
@@ -61,7 +61,7 @@ def render(
         timings: Stage -> seconds per frame.
         rejected: (cause, frames, error of the first frame).
         comparisons: Each product's comparison with a golden recording; empty without one.
-        color_style: Color style of `aolp_color`: the option of this name.
+        color_style: Of `aolp_color`: the option of this name.
     """
     known = [(seconds, value) for seconds, value in ssim if np.isfinite(value)]
     html: str = page_template(Path(__file__).parent / "templates").render(
@@ -89,7 +89,7 @@ def render(
 
 
 def _picture(name: str, array: np.ndarray, style: str) -> Dict[str, Any]:
-    """Return a product for the template; `wheel` is the address of a picture that explains its colors, or ""."""
+    """Describe a product for the template; `wheel` is the address of a picture of what its colors mean, or ""."""
     bar = _color_bar(PRODUCTS[name])
     wheel = None if bar else legend(name, style)
     return {
@@ -102,7 +102,7 @@ def _picture(name: str, array: np.ndarray, style: str) -> Dict[str, Any]:
 
 
 def _color_bar(row: Product) -> Optional[ColorBar]:
-    """Return the color bar of a product, or None; its ends show whether values lie beyond them."""
+    """Return the color bar of a product whose legend is one; its ends say where values lie beyond them."""
     if row.legend != "bar":
         return None
     (low, high), unit = row.pictured, " rad" if row.unit == "rad" else ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Callable, Dict, Iterable, List, Mapping, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 import numpy as np
 
@@ -20,21 +20,15 @@ from polar_pipeline.quality.latency import Deadline
 from polar_pipeline.quality.layout import LayoutCheck, check_layout
 from polar_pipeline.quality.statistics import FrameQuality, invalid_ratios, mean_value, measure
 from polar_pipeline.replay.compare import Comparison, Golden
-from polar_pipeline.replay.sink import Sink
 from polar_pipeline.replay.source import Recorded
 from polar_pipeline.sensor.frames import Frame, FrameError
 from polar_pipeline.topics import IMAGE, NUMBER_TOPICS, OUTPUT_CAMERA_INFO, PRODUCT_TOPICS
 
+if TYPE_CHECKING:  # needs the extra `recordings`
+    from polar_pipeline.replay.sink import Sink
+
 #: Frames whose products are kept for the report.
 SAMPLES = 3
-
-
-@dataclass(frozen=True)
-class Rejected:
-    """Frames that could not be used for one cause: how many, and the message of the first one's error."""
-
-    frames: int
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -96,28 +90,27 @@ class Summary:
         return [row.stamp_ns for row in self.frames if row.stamp_ns is not None and not row.cause]
 
     @cached_property
-    def rejected(self) -> Dict[str, Rejected]:
-        """Cause -> frames that could not be used."""
-        found: Dict[str, Rejected] = {}
+    def rejected(self) -> Dict[str, List[str]]:
+        """Cause -> the error of each frame that could not be used."""
+        reasons: Dict[str, List[str]] = {}
         for row in self.frames:
             if row.cause:
-                before = found.get(row.cause, Rejected(0, row.reason))
-                found[row.cause] = replace(before, frames=before.frames + 1)
-        return found
+                reasons.setdefault(row.cause, []).append(row.reason)
+        return reasons
 
     @property
     def rejected_count(self) -> int:
         """Frames that could not be used."""
-        return sum(row.frames for row in self.rejected.values())
+        return sum(map(len, self.rejected.values()))
 
     @cached_property
     def timings(self) -> Dict[str, List[float]]:
         """Stage -> seconds per frame."""
-        found: Dict[str, List[float]] = {}
+        timings: Dict[str, List[float]] = {}
         for row in self.frames:
             for stage, seconds in row.timings.items():
-                found.setdefault(stage, []).append(seconds)
-        return found
+                timings.setdefault(stage, []).append(seconds)
+        return timings
 
     @property
     def late(self) -> int:
@@ -216,7 +209,7 @@ def replay(
 def prepared(
     image: messages.ImageMessage, pipeline: Pipeline, reference: Optional[Golden]
 ) -> Tuple[Frame, Optional[np.ndarray]]:
-    """Return the raw frame of a message, and the image with which SSIM mode `reference` compares it.
+    """Decode the raw frame of a message, and load the image that SSIM mode `reference` compares it with.
 
     Raises:
         FrameError: The message holds no raw frame, or the reference is missing.
@@ -235,12 +228,12 @@ def prepared(
 
 
 def sampled(count: int) -> Set[int]:
-    """Return the indices of the frames whose products the report of a recording of `count` frames shows."""
+    """Choose the places of the frames that the report of a recording of `count` frames shows."""
     return {round((count - 1) * k / max(1, SAMPLES - 1)) for k in range(SAMPLES)}
 
 
 def _write(sink: Sink, image: messages.ImageMessage, result: Result, saturated: float) -> None:
-    """Write every product of a frame with its stamp and frame_id, and then the ratio of saturated pixels."""
+    """Write every product of a frame, with the frame's stamp and frame_id, then the ratio of saturated pixels."""
     frame_id = printable(image.frame_id, messages.MAX_NAME)
     for name, array in result.items():
         kind, cdr = messages.product_message(name, array, image.stamp_ns, frame_id)
@@ -255,7 +248,7 @@ def _write_camera_infos(
     image: messages.ImageMessage,
     raw: Frame,
 ) -> None:
-    """Write the lens calibrations of a frame's products, unless that of the raw frame does not fit."""
+    """Write the lens calibrations of a frame's products; none if the calibration of the raw frame does not fit."""
     topics = {OUTPUT_CAMERA_INFO[name] for name in options.products if PRODUCT_TOPICS[name].message_type == IMAGE}
     with suppress(FrameError):
         infos = encode_camera_infos(camera_info, options, raw, sorted(topics), image.stamp_ns, image.frame_id)

@@ -30,7 +30,7 @@ class Part:
     """A processed segment.
 
     Attributes:
-        summary: What was found; without samples but for the first frame's.
+        summary: The summary, with the first frame as its only sample.
         tallies: Product -> how it compares with the golden recording; empty without one.
         products: The recording that was written; None for none.
     """
@@ -41,7 +41,7 @@ class Part:
 
 
 def segments(source: Source, length_ns: int) -> List[Span]:
-    """Split a recording into spans of `length_ns`; a single one if it cannot be divided.
+    """Divide a recording into spans of `length_ns`; returns none if it cannot be divided.
 
     It cannot where its files overlap in time or are compressed, or where its index states times that its number of
     images does not explain.
@@ -134,7 +134,7 @@ def merge_segments(
 
 
 def _merged(summaries: Sequence[Summary]) -> Summary:
-    """Merge the summaries of a recording's segments in their order; samples are those of the first frame."""
+    """Merge the summaries of segments, in their order; the only sample is the first frame."""
     deadline = Deadline()
     frames: List[ReplayedFrame] = []
     for frame in (frame for row in summaries for frame in row.frames):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Dict, Iterator, Mapping, cast
 
@@ -12,7 +11,8 @@ from mcap.writer import CompressionType, Writer
 
 from polar_pipeline import __version__
 from polar_pipeline._util.files import replacing
-from polar_pipeline.messages import Cdr, typestore
+from polar_pipeline.messages import Cdr
+from polar_pipeline.replay.definitions import message_definition
 
 
 class Sink:
@@ -38,23 +38,17 @@ class Sink:
         self.writer.add_message(channel, stamp_ns, cast("bytes", cdr), stamp_ns)
 
     def add_channel(self, topic: str, encoding: str, schema: Schema, metadata: Mapping[str, str]) -> int:
-        """Return the number of a channel; add it with its type and a definition if it is new."""
+        """Return the number of a channel, which is added with its type and definition unless the file has it."""
         kind = schema.name, schema.encoding, schema.data
-        if not schema.data and schema.name in typestore().types:
-            kind = schema.name, "ros2msg", _definition(schema.name)
+        definition = b"" if schema.data else message_definition(schema.name)
+        if definition:
+            kind = schema.name, "ros2msg", definition
         if kind not in self._numbers:
             self._numbers[kind] = self.writer.register_schema(*kind) if schema.name else 0
         channel = topic, encoding, self._numbers[kind], tuple(sorted(metadata.items()))
         if channel not in self._numbers:
             self._numbers[channel] = self.writer.register_channel(*channel[:3], dict(metadata))
         return self._numbers[channel]
-
-
-@lru_cache(maxsize=64)
-def _definition(kind: str) -> bytes:
-    """Return the definition of a message type."""
-    text, _ = typestore().generate_msgdef(kind, ros_version=2)
-    return text.encode()
 
 
 @contextmanager

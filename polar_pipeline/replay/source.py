@@ -5,21 +5,24 @@ from __future__ import annotations
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Callable, Generator, Iterable, Iterator, List, Optional, Tuple, TypeVar, Union
+from typing import TYPE_CHECKING, Callable, Generator, Iterable, Iterator, List, Optional, Tuple, TypeVar, Union
 
 import numpy as np
-import zstandard
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, IMAGE, Cdr, ImageMessage
-from polar_pipeline.replay.bags import Topics, bag_files, is_bag_file, open_recording
+from polar_pipeline.replay.bagfiles import bag_files, is_bag_file
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span, check_size, described, reading
 from polar_pipeline.replay.rawpicture import decode_picture, read_raw
 from polar_pipeline.replay.rawzstd import TRANSPORT, decompress_raw, is_raw_zstd
+from polar_pipeline.replay.rosbag2 import open_recording
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import camera_info_beside
+
+if TYPE_CHECKING:  # needs the extra `recordings`, without which pictures can be read too
+    from polar_pipeline.replay.bags import Topics
 
 #: An item of a recording.
 Item = TypeVar("Item")
@@ -56,7 +59,7 @@ class Recorded:
     max_bytes: int = MAX_BYTES
 
     def image(self) -> ImageMessage:
-        """Return the image as a message; without a stamp, or with one before 1970, it has the recorded time.
+        """Decode the image; its stamp is the recorded time if it has none, or one before 1970.
 
         Raises:
             FrameError: The message cannot be decoded (causes `cdr`, `file`, `size`, `type`).
@@ -74,7 +77,7 @@ class Recorded:
         return replace(image, stamp_ns=self.time_ns)
 
     def cdr(self) -> bytes:
-        """Return the image as a serialized `sensor_msgs/Image`, or the lens calibration; recorded bytes if possible.
+        """Serialize the image as `sensor_msgs/Image`, or return the recorded bytes of an image or a lens calibration.
 
         Raises:
             FrameError: The message cannot be decoded.
@@ -100,6 +103,8 @@ class Recorded:
         check_size("a message", len(self.data), self.max_bytes)
         if bytes(self.data[:4]) != _ZSTD_MAGIC:
             return self.data
+        import zstandard
+
         try:
             check_size("a message", zstandard.frame_content_size(self.data), self.max_bytes)
             return zstandard.ZstdDecompressor().decompress(self.data, max_output_size=self.max_bytes)
@@ -132,20 +137,19 @@ def decompress_image(message: Cdr, max_bytes: int = MAX_BYTES) -> ImageMessage:
     Raises:
         FrameError: The message cannot be decoded (causes `cdr`, `file`, `size`, `type`).
     """
-    compressed = messages.decode(message, COMPRESSED)
-    messages.check_header(compressed.header)
-    stamp_ns, frame_id = messages.stamp_of(compressed), compressed.header.frame_id
+    compressed = messages.decode_compressed(message)
+    stamp_ns, frame_id = compressed.stamp_ns, compressed.frame_id
     try:
         if is_raw_zstd(compressed.format):
             return decompress_raw(compressed.data.data, stamp_ns, frame_id, max_bytes)
-        pixels = decode_picture(compressed.data, max_bytes)
+        pixels = decode_picture(compressed.data.data, max_bytes)
     except FrameError as err:
         raise FrameError(err.cause, f"a compressed image of format {quoted(compressed.format)}: {err}") from err
     return _as_message(pixels, stamp_ns, frame_id)
 
 
 def _as_message(pixels: np.ndarray, stamp_ns: int, frame_id: str) -> ImageMessage:
-    """Convert a raw mosaic to an image message."""
+    """Wrap a raw mosaic in an image message."""
     height, width = pixels.shape
     data = np.ascontiguousarray(pixels).reshape(-1).view(np.uint8)
     encoding = f"mono{8 * pixels.itemsize}"
@@ -153,7 +157,7 @@ def _as_message(pixels: np.ndarray, stamp_ns: int, frame_id: str) -> ImageMessag
 
 
 def is_recording(path: Path) -> bool:
-    """Return whether a source holds messages with times and a topic, and not pictures."""
+    """Return whether a source holds messages, which have times and a topic, and not pictures."""
     if path.suffix == ".bag" or is_bag_file(path) or (path / "metadata.yaml").exists():
         return True
     return path.is_dir() and not _pictures(path) and bool(bag_files(path))  # left by a recorder that was killed
@@ -165,7 +169,7 @@ def _pictures(folder: Path) -> List[Path]:
 
 
 def recording_of(path: Path) -> Path:
-    """Return the path that `open_source` reads: the rosbag2 folder of a `.db3` file, else the path itself."""
+    """Return the rosbag2 folder around a `.db3` file that lies in one, else the path itself."""
     is_part = path.name.endswith((".db3", ".db3.zstd")) and (path.parent / "metadata.yaml").exists()
     return path.parent if is_part else path
 
@@ -224,7 +228,7 @@ def checked(path: Path, records: Iterator[Item]) -> Generator[Item, None, None]:
 
 
 def unwatched(records: Iterable[Item], _: int) -> Iterable[Item]:
-    """Return the records unchanged, for readers that show no progress."""
+    """Return the records; stands for a function that shows progress."""
     return records
 
 
@@ -272,7 +276,7 @@ def _open_pictures(path: Path, wanted: str, rate: float, max_bytes: int, span: O
 
 @contextmanager
 def open_camera_infos(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> Iterator[Iterator[Recorded]]:
-    """Open the lens calibrations of the images on a topic; none of pictures, and where it is not clear which they are.
+    """Open the lens calibrations of the images on a topic; there are none of pictures, or if their topic is not clear.
 
     The arguments are those of `open_source`.
     """
@@ -286,7 +290,7 @@ def open_camera_infos(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -
 
 
 def recorded_camera_info(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> Optional[bytes]:
-    """Return the first decodable lens calibration of the images on a topic, serialized, or None without one."""
+    """Return the first lens calibration of the images on a topic that can be decoded, serialized; None without one."""
     with open_camera_infos(path, topic, max_bytes) as records:
         for record in records:
             with suppress(FrameError):

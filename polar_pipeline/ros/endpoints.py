@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Dict
+from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.impl.implementation_singleton import rclpy_implementation as _rclpy
@@ -70,23 +70,6 @@ def create_input(node: Node, message_type: str, name: str, callback: Any) -> Any
         event_callbacks=SubscriptionEventCallbacks(use_default_callbacks=False),  # see `LossCounter`
         qos_overriding_options=_QOS_OVERRIDES,
     )
-
-
-def create_outputs(node: Node) -> Dict[str, Publisher]:
-    """Create the publishers of all outputs of a node, except its report, by topic.
-
-    Raises:
-        RuntimeError: A parameter `qos_overrides.*` is wrong; then no publisher is left.
-    """
-    outputs: Dict[str, Publisher] = {}
-    try:
-        for topic, message_type in topics.OUTPUT_TOPICS.items():
-            outputs[topic] = create_output(node, message_type, topic)
-    except BaseException:
-        for publisher in outputs.values():
-            node.destroy_publisher(publisher)
-        raise
-    return outputs
 
 
 def find_namesake(node: Node) -> str:

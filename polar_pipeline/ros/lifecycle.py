@@ -15,6 +15,33 @@ from polar_pipeline.live.diagnostics import MAX_REASON
 from polar_pipeline.ros.node import START_ERRORS, LiveNode
 
 
+def _transition(done: str, step: Callable[[Any], None], expected: Tuple[Type[Exception], ...] = ()) -> Any:
+    """Make a callback of rclpy that takes a step from one state to the next; its result tells where that ends.
+
+    Args:
+        done: What the node then is, in words.
+        step: Method of the node.
+        expected: Errors after which the node is as it was before.
+    """
+
+    def take_step(self: ManagedNode, _: Any) -> Any:
+        try:
+            step(self)
+        except expected as err:
+            self.problem = printable(f"cannot be {done}: {err}", MAX_REASON)
+            self.get_logger().error(self.problem)
+            return TransitionCallbackReturn.FAILURE
+        except Exception as err:  # noqa: BLE001 - rclpy would not say what it was
+            self.problem = printable(f"cannot be {done}: {type(err).__name__}: {err}", MAX_REASON)
+            self.refuse_error(err)
+            return TransitionCallbackReturn.ERROR
+        self.problem = ""
+        self.get_logger().info(f"{done}; {self.state}")
+        return TransitionCallbackReturn.SUCCESS
+
+    return take_step
+
+
 class ManagedNode(LiveNode, LifecycleNodeMixin):  # type: ignore[misc]
     """A live node that takes frames while a lifecycle manager has it active; see `LiveNode`.
 
@@ -41,51 +68,15 @@ class ManagedNode(LiveNode, LifecycleNodeMixin):  # type: ignore[misc]
             response.success = False
             return response
 
-    def on_configure(self, _: Any) -> Any:
-        """See `configure`."""
-        return self._attempt("configured", self.configure, START_ERRORS)
-
-    def on_activate(self, _: Any) -> Any:
-        """See `activate`."""
-        return self._attempt("activated", self.activate, START_ERRORS)
-
-    def on_deactivate(self, _: Any) -> Any:
-        """See `deactivate`."""
-        return self._attempt("deactivated", self.deactivate)
-
-    def on_cleanup(self, _: Any) -> Any:
-        """See `cleanup`."""
-        return self._attempt("cleaned up", self.cleanup)
-
-    def on_shutdown(self, _: Any) -> Any:
+    def finalize(self) -> None:
         """Release everything; the process stays, and the node with its parameters, until a signal ends it."""
-        return self._attempt("shut down", self._finalize)
-
-    #: Everything is released after an error that was not expected, so that the node can be configured again.
-    on_error = on_cleanup
-
-    def _finalize(self) -> None:
         self.cleanup()
         self.state = "finalized"
 
-    def _attempt(self, done: str, step: Callable[[], None], expected: Tuple[Type[Exception], ...] = ()) -> Any:
-        """Take a step from one state to the next; the result tells rclpy where that ends.
-
-        Args:
-            done: What the node then is, in words.
-            step: The step.
-            expected: Errors after which the node is as it was before.
-        """
-        try:
-            step()
-        except expected as err:
-            self.problem = printable(f"cannot be {done}: {err}", MAX_REASON)
-            self.get_logger().error(self.problem)
-            return TransitionCallbackReturn.FAILURE
-        except Exception as err:  # noqa: BLE001 - rclpy would not say what it was
-            self.problem = printable(f"cannot be {done}: {type(err).__name__}: {err}", MAX_REASON)
-            self.refuse_error(err)
-            return TransitionCallbackReturn.ERROR
-        self.problem = ""
-        self.get_logger().info(f"{done}; {self.state}")
-        return TransitionCallbackReturn.SUCCESS
+    on_configure = _transition("configured", LiveNode.configure, START_ERRORS)
+    on_activate = _transition("activated", LiveNode.activate, START_ERRORS)
+    on_deactivate = _transition("deactivated", LiveNode.deactivate)
+    on_cleanup = _transition("cleaned up", LiveNode.cleanup)
+    on_shutdown = _transition("shut down", finalize)
+    #: Everything is released after an error that was not expected, so that the node can be configured again.
+    on_error = on_cleanup

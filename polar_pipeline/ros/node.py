@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from contextlib import ExitStack
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
-from rcl_interfaces.msg import SetParametersResult
 from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import ParameterException
 from rclpy.publisher import Publisher
@@ -19,22 +19,16 @@ from std_srvs.srv import Trigger
 from polar_pipeline import messages, topics
 from polar_pipeline._util.malloc import release_freed_memory
 from polar_pipeline._util.text import printable
-from polar_pipeline.live.diagnostics import MAX_REASON
-from polar_pipeline.live.fallback import Fallback
 from polar_pipeline.live.frame import ReceivedImage
-from polar_pipeline.live.jpeg import JpegEncoder
-from polar_pipeline.live.parameters import PARAMETERS, Settings, make_settings
-from polar_pipeline.live.pipelines import PipelineSwitch
+from polar_pipeline.live.parameters import PARAMETERS, Settings
 from polar_pipeline.live.processor import FrameProcessor
 from polar_pipeline.live.publisher import FramePublisher
 from polar_pipeline.live.snapshot import Snapshot, write_snapshot
-from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.quality.statistics import Level
 from polar_pipeline.ros.endpoints import (
     LossCounter,
     create_input,
     create_output,
-    create_outputs,
     find_mismatch,
     find_namesake,
 )
@@ -81,15 +75,11 @@ class LiveNode(ParameterNode):
         self.problem = ""
         self.processor: Optional[FrameProcessor] = None
         self.publisher: Optional[FramePublisher] = None
-        self._sender: Optional[MessagePublisher] = None
         self._failure = ""  # of the last processor
-        self._settings: Optional[Settings] = None
-        self._candidate: Optional[Settings] = None
-        self._outputs: Optional[Dict[str, Publisher]] = None
-        self._fallback = Fallback()
-        self._others: List[Any] = []  # subscriptions beside `input`
+        self._outputs: Dict[str, Publisher] = {}
+        self._configured = ExitStack()  # releases what the node has while it is configured
+        self._activated = ExitStack()  # the same while it is active
         self._losses: Optional[LossCounter] = None
-        self._service: Any = None
         self._newest: Optional[ReceivedImage] = None
         self._statuses: List[messages.Status] = []  # the newest report, for snapshots
         self._snapshots: Optional[ThreadPoolExecutor] = None
@@ -98,9 +88,6 @@ class LiveNode(ParameterNode):
         self._report = create_output(self, topics.DIAGNOSTICS, topics.REPORT)
         # a steady clock: a simulated one may stand still or jump
         self.create_timer(REPORT_PERIOD, self._on_report, clock=Clock(clock_type=ClockType.STEADY_TIME))
-        self.add_on_set_parameters_callback(self._on_set_parameters)
-        if hasattr(self, "add_post_set_parameters_callback"):  # Iron and later
-            self.add_post_set_parameters_callback(self._apply_parameters)
 
     @property
     def failure(self) -> str:
@@ -119,12 +106,16 @@ class LiveNode(ParameterNode):
 
         Raises:
             ValueError: The parameters do not fit each other, or one is unknown.
-            RuntimeError: The backend cannot work on this machine.
+            RuntimeError: The backend cannot work on this machine, or a parameter `qos_overrides.*` is wrong.
         """
-        self.check_start_parameters()
-        settings = self._validate({})
-        self._outputs = create_outputs(self)
-        self._settings = settings
+        self.read_settings()
+        with ExitStack() as stack:
+            stack.callback(self.forget_settings)
+            stack.callback(self._outputs.clear)
+            for topic, message_type in topics.OUTPUT_TOPICS.items():
+                self._outputs[topic] = create_output(self, message_type, topic)
+                stack.callback(self.destroy_publisher, self._outputs[topic])
+            self._configured = stack.pop_all()
         self.state = "inactive"
 
     def activate(self) -> None:
@@ -133,89 +124,79 @@ class LiveNode(ParameterNode):
         Raises:
             RuntimeError: The backend cannot work on this machine.
         """
-        if self._outputs is None:
+        if self.settings is None:
             raise RuntimeError("the node is not configured")
-        logger, settings = self.get_logger(), self._current_settings
-        self._sender = MessagePublisher()
-        self.publisher = FramePublisher(
-            self._name, self._outputs, self._sender.send, self._diagnostics, settings().limits, JpegEncoder(logger)
-        )
-        self.processor = FrameProcessor(
-            settings, self._fallback, self._diagnostics, logger, self.publisher, PipelineSwitch()
-        )
-        try:
+        sender = MessagePublisher()
+        self.publisher = FramePublisher(self._outputs, sender.send, self._diagnostics)
+        self.processor = FrameProcessor(self._current_settings, self.fallback, self._diagnostics, self.publisher)
+        with ExitStack() as stack:
+            stack.callback(self._forget_frames)
+            stack.callback(sender.close)
+            stack.callback(self.processor.close)
             self.processor.warm_up()
-            self._connect(self.processor)
-        except BaseException:
-            self.deactivate()
-            raise
-        self.processor.start()  # last, so that a node that cannot start leaves no thread
+            self._connect(self.processor, stack)
+            self.processor.start()  # last, so that a node that cannot start leaves no thread
+            self._activated = stack.pop_all()
         self.state = "active"
-        options = self._fallback.settings(settings()).options
-        logger.info(
+        options = self.fallback.settings(self.settings).options
+        self.get_logger().info(
             f"waits for frames on {self.input.topic_name}; sensor {printable(options.sensor.name)}, "
             f"backend {options.backend}, device {printable(self.processor.device or 'unknown')}"
         )
 
-    def _connect(self, processor: FrameProcessor) -> None:
-        """Subscribe, and offer the service; from here on callbacks run."""
-        self.input = create_input(self, topics.IMAGE, topics.IMAGE_INPUT, self._on_image)
+    def _connect(self, processor: FrameProcessor, stack: ExitStack) -> None:
+        """Offer the service and subscribe, from when on callbacks run; `stack` undoes it, the last step first."""
+        service = self.create_service(Trigger, "~/snapshot", self._on_snapshot)
+        stack.callback(self.destroy_service, service)
+        self._snapshots = ThreadPoolExecutor(1, "polar_pipeline_snapshot")
+        stack.callback(self._snapshots.shutdown)
+        self.input = self._subscribe(stack, topics.IMAGE, topics.IMAGE_INPUT, self._on_image)
         rcl = load_rcl()
         if rcl is not None:
             self._direct_input = DirectInput(self, self.input, rcl, processor.message_memory)
             self.add_waitable(self._direct_input)
+            stack.callback(self.remove_waitable, self._direct_input)
+            stack.callback(self._direct_input.close)
         self._losses = LossCounter(self.input)
-        self._others = [
-            create_input(self, topics.CAMERA_INFO, topics.CAMERA_INFO_INPUT, self._on_camera_info),
-            create_input(self, topics.IMAGE, topics.REFERENCE_INPUT, self._on_reference),
-        ]
-        self._snapshots = ThreadPoolExecutor(1, "polar_pipeline_snapshot")
-        self._service = self.create_service(Trigger, "~/snapshot", self._on_snapshot)
+        stack.callback(self._losses.close)
+        self._subscribe(stack, topics.CAMERA_INFO, topics.CAMERA_INFO_INPUT, self._on_camera_info)
+        self._subscribe(stack, topics.IMAGE, topics.REFERENCE_INPUT, self._on_reference)
+
+    def _subscribe(self, stack: ExitStack, message_type: str, topic: str, callback: Callable[[Any], None]) -> Any:
+        subscription = create_input(self, message_type, topic, callback)
+        stack.callback(self.destroy_subscription, subscription)
+        return subscription
+
+    def _forget_frames(self) -> None:
+        """Release what holds frames, when the processor has ended."""
+        self._failure = self.failure
+        self.processor = self.publisher = self.input = self._losses = self._direct_input = None
+        self._newest = self._snapshots = self._snapshot = None
+        self._statuses = []
+        release_freed_memory()
 
     def deactivate(self) -> None:
         """Finish the frame and the snapshot at work, and take no more; releases threads and memory of frames."""
-        if self.processor is None:
-            return
-        self.processor.close()
-        if self._sender is not None:
-            self._sender.close()
-        self._failure = self.processor.failure
-        if self._snapshots is not None:
-            self._snapshots.shutdown()
-        if self._losses is not None:
-            self._losses.close()
-        if self._direct_input is not None:
-            self._direct_input.close()
-            self.remove_waitable(self._direct_input)
-        for subscription in filter(None, (self.input, *self._others)):
-            self.destroy_subscription(subscription)
-        if self._service is not None:
-            self.destroy_service(self._service)
-        self.processor = self.publisher = self._sender = self.input = self._losses = self._direct_input = None
-        self._service = self._newest = self._snapshots = self._snapshot = None
-        self._others, self._statuses = [], []
+        self._activated.close()
         self.state = "inactive"
-        release_freed_memory()
 
     def cleanup(self) -> None:
         """Release the outputs, and what the parameters stand for, such as a calibration."""
         self.deactivate()
-        for publisher in (self._outputs or {}).values():
-            self.destroy_publisher(publisher)
-        self._outputs = self._settings = self._candidate = None
+        self._configured.close()
         self.state = "unconfigured"
         release_freed_memory()
 
     def close(self) -> None:
         """Finish the frame and the snapshot at work, end all threads and release the pipelines; safe to call twice."""
-        self.deactivate()
+        self._activated.close()
         super().close()
 
     def _current_settings(self) -> Settings:
-        """Return the requested settings; the node must be configured."""
-        if self._settings is None:
+        """Return the settings asked for; the node must be configured."""
+        if self.settings is None:
             raise RuntimeError("the node is not configured")
-        return self._settings
+        return self.settings
 
     # ---------------------------------------------------------------------------------------------------------- inputs
 
@@ -249,66 +230,26 @@ class LiveNode(ParameterNode):
             response.message = f"the last snapshot was less than {SNAPSHOT_PERIOD:g} s ago"
         else:
             self._snapshot_due = time.monotonic() + SNAPSHOT_PERIOD
-            snapshot = self._make_snapshot(self._newest, self.processor)
-            self._snapshot = self._snapshots.submit(self._write_snapshot, self._current_settings(), snapshot)
+            parameters = {name: self.get_parameter(name).value for name in PARAMETERS}
+            cdr, received_ns = self._newest.cdr, self._newest.time_ns
+            camera_info, reference = self.processor.camera_info, self.processor.reference
+            settings = self._current_settings()
+            snapshot = Snapshot(
+                self._name, cdr, received_ns, parameters, settings, camera_info, reference, self._statuses
+            )
+            self._snapshot = self._snapshots.submit(self._write_snapshot, snapshot)
             return self._snapshot
         return response
 
-    def _make_snapshot(self, newest: ReceivedImage, processor: FrameProcessor) -> Snapshot:
-        """Collect the newest frame and the state of the node."""
-        calibration = self._current_settings().options.calibration
-        return Snapshot(
-            self._name,
-            newest.cdr,
-            newest.time_ns,
-            {name: self.get_parameter(name).value for name in PARAMETERS},
-            processor.camera_info,
-            processor.reference,
-            self._statuses,
-            calibration.digest if calibration else "",
-        )
-
-    def _write_snapshot(self, settings: Settings, snapshot: Snapshot) -> Trigger.Response:
+    def _write_snapshot(self, snapshot: Snapshot) -> Trigger.Response:
         """Write a snapshot in the thread for snapshots; return the service's response, also after a failure."""
         try:
-            folder = write_snapshot(settings.snapshot_folder, settings.snapshot_quota_mb * 1_000_000, snapshot)
+            folder = write_snapshot(snapshot)
         except Exception as err:  # noqa: BLE001
             reason = printable(f"{type(err).__name__}: {err}")
             self.get_logger().error(f"no snapshot: {reason}")
             return Trigger.Response(success=False, message=reason)
         return Trigger.Response(success=True, message=printable(str(folder), MAX_PATH))
-
-    # ------------------------------------------------------------------------------------------------------ parameters
-
-    def _on_set_parameters(self, changes: List[Any]) -> SetParametersResult:
-        """Accept or refuse a change as a whole; before `configure`, each parameter is checked alone."""
-        values = {change.name: change.value for change in changes if change.name in PARAMETERS}
-        try:
-            if self._settings is not None and values:
-                self.check_files(values)
-                self._candidate = self._validate(values)
-        except (ValueError, RuntimeError) as err:
-            return SetParametersResult(successful=False, reason=printable(str(err), MAX_REASON))
-        except Exception as err:  # noqa: BLE001 - no exception leaves a callback
-            self.refuse_error(err)
-            return SetParametersResult(successful=False, reason=printable(f"{type(err).__name__}: {err}"))
-        if not hasattr(self, "add_post_set_parameters_callback"):
-            self._apply_parameters(changes)
-        return SetParametersResult(successful=True)
-
-    def _apply_parameters(self, changes: List[Any]) -> None:
-        """Replace the settings by one assignment, which the worker sees between two frames."""
-        for change in changes:
-            self._wrong_values.pop(change.name, None)  # those given at the start
-        if self._candidate is not None:
-            self._settings, self._candidate = self._candidate, None
-
-    def _validate(self, changes: Dict[str, Any]) -> Settings:
-        """Build settings with some parameters changed, and check that their pipeline can be built."""
-        values = {name: changes.get(name, self.get_parameter(name).value) for name in PARAMETERS}
-        settings = make_settings(values)
-        Pipeline(**self._fallback.settings(settings).arguments(settings.options.products)).close()
-        return settings
 
     # ---------------------------------------------------------------------------------------------------- diagnostics
 
@@ -331,7 +272,7 @@ class LiveNode(ParameterNode):
     def _make_statuses(self) -> List[messages.Status]:
         """Report frames, latency and pipeline; while the node is active also quality and layout."""
         processor, publisher = self.processor, self.publisher
-        if self._settings is None or processor is None or publisher is None:
+        if self.settings is None or processor is None or publisher is None:
             reason = self.problem or find_namesake(self)
             level = Level.ERROR if self.problem else Level.WARN if reason else Level.OK
             text = f"{self.state}: {reason}" if reason else self.state
@@ -339,7 +280,7 @@ class LiveNode(ParameterNode):
                 *self._diagnostics.statuses("", f"the node is {self.state}"),
                 messages.Status(level, f"{self._name}: pipeline", text, "", {}),
             ]
-        options = self._fallback.settings(self._settings).options
+        options = self.fallback.settings(self.settings).options
         sensor = options.sensor.name
         values = {
             "backend": options.backend,
@@ -351,16 +292,12 @@ class LiveNode(ParameterNode):
             **publisher.last_frame,
         }
         mismatch = "" if self._diagnostics.is_receiving else find_mismatch(self, self.input)
-        problems = "; ".join(filter(None, [find_namesake(self), mismatch, self._fallback.problem(self._settings)]))
+        problems = "; ".join(filter(None, [find_namesake(self), mismatch, self.fallback.problem(self.settings)]))
         level, text = (Level.WARN, problems) if problems else (Level.OK, processor.device)
-        verdict, figures = publisher.quality.report()
-        layout = publisher.layout
-        layout_level = Level.WARN if layout.fits is False else Level.OK
         return [
             *self._diagnostics.statuses(sensor, f"nothing arrives on {self.input.topic_name}"),
             messages.Status(level, f"{self._name}: pipeline", text, sensor, values),
-            messages.Status(verdict.level, f"{self._name}: quality", verdict.text, sensor, figures),
-            messages.Status(layout_level, f"{self._name}: layout", layout.text, sensor, {}),
+            *publisher.statuses(sensor),
         ]
 
 

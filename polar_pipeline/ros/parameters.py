@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections import deque
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
-from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
 from rcl_interfaces.srv import SetParameters, SetParametersAtomically
@@ -16,10 +15,11 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter as RosParameter
 
 from polar_pipeline._util.text import printable, quoted
-from polar_pipeline.calibration.file import load_calibration_once
 from polar_pipeline.live.diagnostics import MAX_REASON, Diagnostics
-from polar_pipeline.live.parameters import PARAMETERS, Parameter
+from polar_pipeline.live.fallback import Fallback
+from polar_pipeline.live.parameters import PARAMETERS, Parameter, Settings, make_settings
 from polar_pipeline.live.preset import is_known, judge_unknown, params_files
+from polar_pipeline.pipeline import Pipeline
 
 #: The parameter that names a file of megabytes.
 _FILE = "calibration"
@@ -96,22 +96,27 @@ class GuardedNode(Node):  # type: ignore[misc]
 
 
 class ParameterNode(GuardedNode):
-    """A node that declares every parameter of `PARAMETERS`, and checks each value by itself.
+    """A node that declares every parameter of `PARAMETERS`, and makes `Settings` of them while it is configured.
 
-    A calibration is read in a thread before the request that names it is answered, while the executor goes on.
-    Requests to set parameters are answered in their order.
+    A request that names a calibration is answered in a thread beside the executor, which goes on while the file is
+    read; requests that come in meanwhile are answered there too, so that all are answered in their order.
 
     Args:
         argv: The command line of this process, `sys.argv` by default: it names the files that parameters come from.
         arguments: Passed to `rclpy.node.Node`.
+
+    Attributes:
+        settings: Values of all parameters, checked against each other; None while the node is not configured. Replaced
+            by one assignment, which other threads see between two frames.
+        fallback: Settings that hold after a failure of the GPU.
     """
 
     def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:
         self._files = ThreadPoolExecutor(1, "polar_pipeline_files")  # rclpy creates its services early
-        self._last_request: Optional[Any] = None  # a future
-        # of requests whose files were read: path -> reason if it is unreadable, answers, calibrations
-        self._requests: Deque[Tuple[Dict[str, str], Callable[[], None], List[Any]]] = deque()
-        self._unreadable: Dict[str, str] = {}  # of the request that is being answered
+        self._answer: Optional[Any] = None  # a future of the newest answer in that thread
+        self._changing = threading.RLock()
+        self.settings: Optional[Settings] = None
+        self.fallback = Fallback()
         super().__init__("polar_pipeline", **arguments)
         self._argv = [*(sys.argv if argv is None else argv), *(arguments.get("cli_args") or ())]
         self._name = self.get_fully_qualified_name().lstrip("/")
@@ -139,11 +144,12 @@ class ParameterNode(GuardedNode):
             self.undeclare_parameter(row.name)
         self.declare_parameter(row.name, value, make_descriptor(row), ignore_override=True)
 
-    def check_start_parameters(self) -> None:
-        """Refuse wrong values given at the start and unknown parameters; those of other nodes are only logged.
+    def read_settings(self) -> None:
+        """Make `settings` of the parameters.
 
         Raises:
-            ValueError: With the parameters' names.
+            ValueError: The parameters do not fit each other, or one is unknown or wrong since the start.
+            RuntimeError: The backend cannot work on this machine.
         """
         # rclpy has no public call for what is given but not declared, other than to declare all of it
         given = [name for name in getattr(self, "_parameter_overrides", {}) if not is_known(name)]
@@ -155,8 +161,22 @@ class ParameterNode(GuardedNode):
         if foreign:
             names = printable(", ".join(foreign), MAX_REASON)
             self.get_logger().warning(f"parameters of every node (/**) that this one has not: {names}")
-        if self._wrong_values:
-            raise ValueError("; ".join(self._wrong_values.values()))
+        with self._changing:
+            if self._wrong_values:
+                raise ValueError("; ".join(self._wrong_values.values()))
+            self.settings = self._validated({})
+
+    def forget_settings(self) -> None:
+        """Release what the parameters stand for, such as a calibration."""
+        with self._changing:
+            self.settings = None
+
+    def _validated(self, changes: Mapping[str, Any]) -> Settings:
+        """Build settings with some parameters changed, and check that their pipeline can be built."""
+        values = {name: changes.get(name, self.get_parameter(name).value) for name in PARAMETERS}
+        settings = make_settings(values)
+        Pipeline(**self.fallback.settings(settings).arguments(settings.options.products)).close()
+        return settings
 
     def set_parameters(self, parameter_list: List[Any]) -> List[SetParametersResult]:
         """Set parameters one by one; see `set_parameters_atomically`."""
@@ -165,15 +185,29 @@ class ParameterNode(GuardedNode):
     def set_parameters_atomically(self, parameter_list: List[Any]) -> SetParametersResult:
         """Set all parameters or none; whole numbers do for floats, and a fixed parameter can be set to its own value.
 
-        Refused changes show in the diagnostics.
+        An unconfigured node checks each value by itself. Refused changes show in the diagnostics.
         """
-        try:
-            changes = [self._converted(change) for change in parameter_list]
-            result = super().set_parameters_atomically([change for change in changes if change is not None])
-        except ValueError as err:
-            result = SetParametersResult(successful=False, reason=printable(str(err), MAX_REASON))
+        with self._changing:
+            try:
+                result = self._set(list(filter(None, map(self._converted, parameter_list))))
+            except (ValueError, RuntimeError, ParameterException) as err:
+                result = SetParametersResult(successful=False, reason=printable(str(err), MAX_REASON))
+            except Exception as err:  # noqa: BLE001 - the request must be answered
+                self.refuse_error(err)
+                result = SetParametersResult(successful=False, reason=printable(f"{type(err).__name__}: {err}"))
         if not result.successful:
             self._diagnostics.refuse("parameter", result.reason)
+        return result
+
+    def _set(self, changes: List[Any]) -> SetParametersResult:
+        """Set parameters of the right types, and make settings of them."""
+        values = {change.name: change.value for change in changes if change.name in PARAMETERS}
+        settings = self._validated(values) if values and self.settings is not None else self.settings
+        result = super().set_parameters_atomically(changes)
+        if result.successful:
+            self.settings = settings
+            for name in values:
+                self._wrong_values.pop(name, None)  # those given at the start
         return result
 
     def _converted(self, change: Any) -> Any:
@@ -195,51 +229,20 @@ class ParameterNode(GuardedNode):
             raise ValueError(f"{printable(name)} is fixed at start, to {quoted(now)}; got {quoted(change.value)}")
         return None
 
-    # ----------------------------------------------------------------------------------------------------------- files
-
     def create_service(self, srv_type: Any, srv_name: str, callback: Any, *arguments: Any, **options: Any) -> Any:
-        """Create a service, see `GuardedNode`; requests to set parameters wait for their files."""
+        """Create a service, see `GuardedNode`; what sets parameters may answer in the thread for files."""
         if srv_type in (SetParameters, SetParametersAtomically):
-            callback = self._after_files(self.guarded(callback))
+            callback = self._beside_the_executor(self.guarded(callback))
         return super().create_service(srv_type, srv_name, callback, *arguments, **options)
 
-    def check_files(self, values: Mapping[str, object]) -> None:
-        """Refuse values of parameters that name an unreadable file.
-
-        Raises:
-            ValueError: With the reason.
-        """
-        reason = self._unreadable.get(str(values.get(_FILE)))
-        if reason is not None:
-            raise ValueError(reason)
-
-    def _after_files(self, callback: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        """Wrap a service's callback: return a future if files have to be read before `callback` can answer."""
+    def _beside_the_executor(self, callback: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        """Wrap a callback that sets parameters: where a file has to be read, return a future of the answer."""
 
         def answer(request: Any, response: Any) -> Any:
-            paths = [row.value.string_value for row in request.parameters if row.name == _FILE]
-            if not any(paths) and (self._last_request is None or self._last_request.done()):
+            names_file = any(row.name == _FILE and row.value.string_value for row in request.parameters)
+            if not names_file and (self._answer is None or self._answer.done()):
                 return callback(request, response)
-            answered: Any = Future()
-            self._last_request = answered
-            self._files.submit(self._read, paths, lambda: answered.set_result(callback(request, response)))
-            return answered
+            self._answer = self._files.submit(callback, request, response)
+            return self._answer
 
         return answer
-
-    def _read(self, paths: List[str], set_parameters: Callable[[], None]) -> None:
-        """Read the calibrations of a request, in the thread for files."""
-        calibrations, unreadable = [], {}
-        for path in filter(None, paths):
-            try:
-                calibrations.append(load_calibration_once(Path(path)))
-            except Exception as err:  # noqa: BLE001, PERF203 - the request must be answered
-                unreadable[path] = f"{_FILE}: {err}"
-        self._requests.append((unreadable, set_parameters, calibrations))
-        self.executor.create_task(self._answer_oldest)  # tasks may run in any order
-
-    def _answer_oldest(self) -> None:
-        """Answer the oldest request, whose calibrations are held until then, so that they are read once."""
-        self._unreadable, set_parameters, _ = self._requests.popleft()
-        set_parameters()
-        self._unreadable = {}

@@ -8,10 +8,9 @@ calls work on the message's own memory and leave the lock free. No other module 
 from __future__ import annotations
 
 import ctypes
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Callable, Deque, Dict, Optional, Sequence, Type
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Type
 
 import numpy as np
 from rclpy.waitable import NumberOfEntities, Waitable
@@ -251,25 +250,21 @@ class MessagePublisher:
         Raises:
             RuntimeError: The middleware refuses one; the others are published all the same.
         """
-        waiting = deque(messages)
+        waiting = iter(messages)  # each thread takes the next message
         other = self._helper.submit(self._publish_waiting, waiting) if self._helper and len(messages) > 1 else None
-        failures = [self._publish_waiting(waiting), other.result() if other else None]
-        for failure in failures:
-            if failure is not None:
-                raise failure
+        failures = self._publish_waiting(waiting) + (other.result() if other else [])
+        if failures:
+            raise failures[0]
 
-    def _publish_waiting(self, waiting: Deque[OutgoingMessage]) -> Optional[RuntimeError]:
-        """Publish the messages that no thread has taken yet; return the last failure."""
-        failure = None
-        while True:
-            try:
-                message = waiting.popleft()
-            except IndexError:
-                return failure
+    def _publish_waiting(self, waiting: Iterator[OutgoingMessage]) -> List[RuntimeError]:
+        """Publish the messages that no thread has taken yet; return the failures."""
+        failures = []
+        for message in waiting:
             try:
                 self._publish(message)
-            except RuntimeError as err:
-                failure = err
+            except RuntimeError as err:  # noqa: PERF203 - the others are published all the same
+                failures.append(err)
+        return failures
 
     def _publish(self, message: OutgoingMessage) -> None:
         topic, cdr = message

@@ -1,1 +1,1 @@
-"""Polarization sensors: mosaics, raw frames, the forward model, and synthetic scenes."""
+"""Polarization sensors: mosaics, raw frames, and the forward model."""

@@ -6,7 +6,7 @@ from typing import Optional, Tuple, Union
 
 import numpy as np
 
-from polar_pipeline.sensor.mosaic import ANGLES, Sensor
+from polar_pipeline.sensor.mosaic import Sensor
 
 
 def expose(
@@ -17,7 +17,7 @@ def expose(
     read_noise: float = 0.0,
     rng: Optional[np.random.Generator] = None,
 ) -> np.ndarray:
-    """Simulate what a sensor records of a scene: Malus' law, noise, saturation, quantization.
+    """The forward model: what a sensor records of a scene (Malus' law, noise, saturation, quantization).
 
     Args:
         stokes: (H, W, 3) linear Stokes vectors S0, S1, S2 per pixel for a mono sensor, (H, W, 3, 3) for a color one
@@ -34,8 +34,6 @@ def expose(
     Raises:
         ValueError: A shape or option does not fit.
     """
-    if not 8 <= bit_depth <= 16:
-        raise ValueError(f"bit_depth must be 8 to 16, got {bit_depth}")
     if full_well and rng is None:
         raise ValueError("full_well adds noise and needs rng")
     return digitize(analyzed(stokes, sensor), bit_depth, full_well, read_noise, rng)
@@ -44,7 +42,7 @@ def expose(
 def analyzed(
     stokes: np.ndarray, sensor: Sensor, cosine: Optional[np.ndarray] = None, sine: Optional[np.ndarray] = None
 ) -> np.ndarray:
-    """Return the light behind the polarizer and color filter of each pixel, as a share of full scale.
+    """What the polarizer and the color filter of each pixel let through, as a share of full scale.
 
     Args:
         stokes: Stokes vectors as for `expose`.
@@ -63,14 +61,13 @@ def analyzed(
         raise ValueError(
             f"stokes of {sensor.name} must have shape (H, W, {', '.join(map(str, shape))}), got {stokes.shape}"
         )
-    signal = np.empty(stokes.shape[:2])
-    for row in range(sensor.period):
-        for column in range(sensor.period):
-            angle = np.deg2rad(2 * ANGLES[sensor.angle_index(row, column)])
-            site = (slice(row, None, sensor.period), slice(column, None, sensor.period))
-            s = stokes[site] if not sensor.is_color else stokes[site][:, :, sensor.color_index(row, column)]
-            c, d = (np.cos(angle), np.sin(angle)) if cosine is None or sine is None else (cosine[site], sine[site])
-            signal[site] = (s[..., 0] + s[..., 1] * c + s[..., 2] * d) / 2
+    if sensor.is_color:
+        colors = color_indices(sensor, stokes.shape)[..., np.newaxis, np.newaxis]
+        stokes = np.take_along_axis(stokes, colors, 2)[:, :, 0]
+    if cosine is None or sine is None:
+        turn = 2 * np.deg2rad(_angle_tile(sensor))
+        cosine, sine = (_tiled(values, stokes.shape) for values in (np.cos(turn), np.sin(turn)))
+    signal: np.ndarray = (stokes[..., 0] + stokes[..., 1] * cosine + stokes[..., 2] * sine) / 2
     return signal
 
 
@@ -82,7 +79,7 @@ def digitize(
     rng: Optional[np.random.Generator] = None,
     black: Union[float, np.ndarray] = 0.0,
 ) -> np.ndarray:
-    """Convert light on pixels to the sensor's numbers: noise, black level, saturation, quantization.
+    """Light on pixels as the numbers that the sensor reads: noise, black level, saturation, quantization.
 
     Args:
         signal: (H, W), light as a share of full scale.
@@ -94,7 +91,12 @@ def digitize(
 
     Returns:
         (H, W) uint8 (8 bit) or uint16 (more, LSB aligned).
+
+    Raises:
+        ValueError: The bit depth is something else.
     """
+    if not 8 <= bit_depth <= 16:
+        raise ValueError(f"bit_depth must be 8 to 16, got {bit_depth}")
     if full_well and rng is not None:
         electrons = rng.poisson(np.clip(signal, 0, None) * full_well) + rng.normal(0, read_noise, signal.shape)
         signal = electrons / full_well
@@ -103,44 +105,23 @@ def digitize(
     return np.clip(levels, 0, top).astype(np.uint8 if bit_depth == 8 else np.uint16)
 
 
-def behind_polarizers(stokes: np.ndarray) -> np.ndarray:
-    """Convert (..., 3) Stokes vectors to (4, ...): the light behind each of `ANGLES`."""
-    theta = 2 * np.deg2rad(ANGLES)
-    return np.stack([(stokes @ np.array([1, np.cos(t), np.sin(t)])) / 2 for t in theta])
-
-
-def sample_mosaic(angles: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """Sample four full angle images as a mosaic, to measure a demosaic against truth.
-
-    Args:
-        angles: (4, H, W) in the order of `ANGLES`, or (4, H, W, 3) RGB for a color sensor; any type.
-        sensor: The mosaic.
-
-    Returns:
-        (H, W) of the same type.
-    """
-    mosaic = np.empty(angles.shape[1:3], angles.dtype)
-    for row in range(sensor.period):
-        for column in range(sensor.period):
-            site = (slice(row, None, sensor.period), slice(column, None, sensor.period))
-            plane = angles[sensor.angle_index(row, column)]
-            mosaic[site] = plane[site] if not sensor.is_color else plane[site][..., sensor.color_index(row, column)]
-    return mosaic
-
-
 def nominal_angles(sensor: Sensor, shape: Tuple[int, int]) -> np.ndarray:
-    """Return (H, W) float64: the nominal polarizer angle of every pixel in rad."""
-    tile = np.deg2rad([[ANGLES[sensor.angle_index(r, c)] for c in range(2)] for r in range(2)])
-    return _tiled(tile, shape)
+    """(H, W) float64: the nominal polarizer angle of every pixel in rad."""
+    return _tiled(np.deg2rad(_angle_tile(sensor)), shape)
 
 
-def color_indices(sensor: Sensor, shape: Tuple[int, int]) -> np.ndarray:
-    """Return (H, W): the index into `CHANNELS` of every pixel; 0 for a mono sensor."""
-    tile = np.array([[sensor.color_index(r, c) if sensor.is_color else 0 for c in range(4)] for r in range(4)])
-    return _tiled(tile, shape)
+def color_indices(sensor: Sensor, shape: Tuple[int, ...]) -> np.ndarray:
+    """(H, W): the index into `CHANNELS` of every pixel; 0 for a mono sensor."""
+    return _tiled(np.array(sensor.colors if sensor.colors is not None else [[0]]), shape)
 
 
-def _tiled(tile: np.ndarray, shape: Tuple[int, int]) -> np.ndarray:
+def _angle_tile(sensor: Sensor) -> np.ndarray:
+    """(2, 2): the polarizer angles of a superpixel in degrees."""
+    return np.array(sensor.angles)
+
+
+def _tiled(tile: np.ndarray, shape: Tuple[int, ...]) -> np.ndarray:
+    """A tile, repeated over the first two of these sides."""
     size = len(tile)
     image: np.ndarray = np.tile(tile, (-(-shape[0] // size), -(-shape[1] // size)))[: shape[0], : shape[1]]
     return image

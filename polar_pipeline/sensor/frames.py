@@ -71,8 +71,7 @@ class RawFrame:
                 f"the angles are {bayer or 'monochrome'}, those of sensor {sensor.name} are {own or 'monochrome'}: set "
                 "the camera's sensor",
             )
-        if not isinstance(angles, np.ndarray) or isinstance(angles, np.ma.MaskedArray):
-            raise FrameError("type", f"angles must be a uint8 or uint16 array, got {printable(type(angles).__name__)}")
+        check_array("angles", angles)
         if angles.ndim != 3 or angles.shape[2] != len(ANGLES):
             raise FrameError("size", f"angles must be (H, W, 4), got shape {quoted(angles.shape)}")
         mosaic = np.empty((2 * angles.shape[0], 2 * angles.shape[1]), angles.dtype)
@@ -184,18 +183,6 @@ def check_bit_depth(bit_depth: object) -> int:
     if bits != 0 and not 8 <= bits <= 16:
         raise ValueError(f"bit_depth must be 0 (from the encoding or type) or 8 to 16, got {quoted(bit_depth)}")
     return bits
-
-
-def unpack(
-    data: Union[bytes, bytearray, memoryview, np.ndarray],
-    fmt: RawFormat,
-    height: int,
-    width: int,
-    step: int = 0,
-    big_endian: bool = False,
-) -> RawFrame:
-    """Convert raw bytes to numbers: `frame_from_buffer`, then packed pixels are unpacked."""
-    return frame_from_buffer(data, fmt, height, width, step, big_endian).unpack()
 
 
 def frame_from_buffer(
@@ -310,18 +297,14 @@ def check_size(height: int, width: int) -> None:
 
 
 def unpack_rows(rows: np.ndarray, fmt: RawFormat, width: int) -> np.ndarray:
-    """Unpack (H, row bytes) uint8 of a `p` or `packed` format to (H, width) uint16."""
-    if fmt.packing == "packed":
-        triples = rows.reshape(rows.shape[0], -1, 3).astype(np.uint16)
-        low_bits = fmt.bits - 8
-        mask = (1 << low_bits) - 1
-        first = triples[..., 0] << low_bits | triples[..., 1] & mask
-        second = triples[..., 2] << low_bits | triples[..., 1] >> 4 & mask
-        return np.ascontiguousarray(np.stack([first, second], -1).reshape(rows.shape[0], -1)[:, :width])
-    padded = np.pad(rows, ((0, 0), (0, -rows.shape[1] % group_bytes(fmt))))
-    groups = padded.reshape(rows.shape[0], -1, group_bytes(fmt)).astype(np.uint16)
-    mask = (1 << fmt.bits) - 1
-    values = [(groups[..., k] | groups[..., k + 1] << 8) >> shift & mask for k, shift in _places(fmt)]
+    """(H, row bytes) uint8 -> (H, width) uint16 of a `p` or `packed` format."""
+    size = group_bytes(fmt)
+    padded = np.pad(rows, ((0, 0), (0, -rows.shape[1] % size)))
+    groups = padded.reshape(rows.shape[0], -1, size).astype(np.uint16)
+    values = [
+        groups[..., low] >> shift & (1 << bits) - 1 | (groups[..., high] & (1 << fmt.bits - bits) - 1) << bits
+        for low, shift, bits, high in _places(fmt)
+    ]
     return np.ascontiguousarray(np.stack(values, -1).reshape(rows.shape[0], -1)[:, :width])
 
 
@@ -330,32 +313,48 @@ def group_bytes(fmt: RawFormat) -> int:
     return 5 if (fmt.bits, fmt.packing) == (10, "p") else 3
 
 
-def _places(fmt: RawFormat) -> List[Tuple[int, int]]:
-    """Return byte and bit at which each pixel of a group of a `p` format begins; it ends in the byte after that one."""
-    return [divmod(start, 8) for start in range(0, 8 * group_bytes(fmt), fmt.bits)]
+def _places(fmt: RawFormat) -> List[Tuple[int, int, int, int]]:
+    """Where the pixels of a group of a `p` or `packed` format lie.
+
+    Returns:
+        For each pixel the byte of its lowest bits, the place of the first one there, and their number; and the byte
+        that begins with its other bits.
+    """
+    if fmt.packing == "packed":
+        return [(1, 0, fmt.bits - 8, 0), (1, 4, fmt.bits - 8, 2)]
+    starts = (divmod(start, 8) for start in range(0, 8 * group_bytes(fmt), fmt.bits))
+    return [(byte, bit, 8 - bit, byte + 1) for byte, bit in starts]
 
 
 def pack(mosaic: np.ndarray, fmt: RawFormat, big_endian: bool = False) -> bytes:
-    """Pack LSB-aligned (H, W) numbers as the bytes of a camera, the inverse of `unpack` without row padding."""
+    """LSB-aligned (H, W) numbers as the bytes that a camera would send, without row padding."""
     height, width = mosaic.shape
     if fmt.packing == "u8":
         return mosaic.astype(np.uint8).tobytes()
     if fmt.packing == "u16":
         return (mosaic.astype(np.uint16) << fmt.shift).astype(">u2" if big_endian else "<u2").tobytes()
-    if fmt.packing == "packed":
-        even = np.pad(mosaic, ((0, 0), (0, width % 2))).astype(np.uint16).reshape(height, -1, 2)
-        low_bits = fmt.bits - 8
-        mask = (1 << low_bits) - 1
-        middle = even[..., 0] & mask | (even[..., 1] & mask) << 4
-        return np.stack([even[..., 0] >> low_bits, middle, even[..., 1] >> low_bits], -1).astype(np.uint8).tobytes()
     places = _places(fmt)
     padded = np.pad(mosaic, ((0, 0), (0, -width % len(places)))).astype(np.uint16).reshape(height, -1, len(places))
     groups = np.zeros((*padded.shape[:2], group_bytes(fmt)), np.uint8)
-    for index, (k, shift) in enumerate(places):
-        word = (padded[..., index] & (1 << fmt.bits) - 1) << shift
-        groups[..., k] |= word.astype(np.uint8)
-        groups[..., k + 1] |= (word >> 8).astype(np.uint8)
+    for index, (low, shift, bits, high) in enumerate(places):
+        value = padded[..., index] & (1 << fmt.bits) - 1
+        groups[..., low] |= ((value & (1 << bits) - 1) << shift).astype(np.uint8)
+        groups[..., high] |= (value >> bits).astype(np.uint8)
     return np.ascontiguousarray(groups.reshape(height, -1)[:, : fmt.row_bytes(width)]).tobytes()
+
+
+def check_array(name: str, array: object) -> None:
+    """Refuse what is not an array of raw numbers; masked ones too, since no product can leave pixels out.
+
+    Raises:
+        FrameError: It is something else (cause `type`).
+    """
+    dtype = array.dtype if isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray) else None
+    if dtype is None or dtype not in (np.uint8, np.uint16):
+        kind = type(array).__name__ if dtype is None else str(dtype)
+        raise FrameError(
+            "type", f"{name} must be a uint8 or uint16 array in this machine's byte order, got {printable(kind)}"
+        )
 
 
 def as_frame(raw: Union[np.ndarray, Frame], full_scale: int = 0) -> Frame:
@@ -372,23 +371,17 @@ def as_frame(raw: Union[np.ndarray, Frame], full_scale: int = 0) -> Frame:
     """
     if isinstance(raw, PackedFrame):
         return raw
-    is_split = raw.is_split if isinstance(raw, RawFrame) else False
+    is_split = False
     if isinstance(raw, RawFrame):
-        mosaic, full_scale = raw.mosaic, raw.full_scale
-    else:
-        mosaic = raw
-    is_masked = isinstance(mosaic, np.ma.MaskedArray)
-    if not isinstance(mosaic, np.ndarray) or is_masked or mosaic.dtype not in (np.uint8, np.uint16):
-        kind = type(mosaic).__name__ if is_masked or not isinstance(mosaic, np.ndarray) else str(mosaic.dtype)
-        raise FrameError(
-            "type", f"raw must be a uint8 or uint16 array in this machine's byte order, got {printable(kind)}"
-        )
-    if mosaic.ndim != 2:
-        raise FrameError("size", f"raw must be (H, W), got shape {quoted(mosaic.shape)}")
-    check_size(*mosaic.shape)
-    limit = int(np.iinfo(mosaic.dtype).max)
+        full_scale, is_split = raw.full_scale, raw.is_split
+        raw = raw.mosaic
+    check_array("raw", raw)
+    if raw.ndim != 2:
+        raise FrameError("size", f"raw must be (H, W), got shape {quoted(raw.shape)}")
+    check_size(*raw.shape)
+    limit = int(np.iinfo(raw.dtype).max)
     try:
-        full_scale = whole_number(f"full_scale of {mosaic.dtype}", full_scale, 0, limit)
+        full_scale = whole_number(f"full_scale of {raw.dtype}", full_scale, 0, limit)
     except ValueError as err:
         raise FrameError("size", str(err)) from None
-    return RawFrame(np.asarray(mosaic), full_scale or limit, is_split)
+    return RawFrame(np.asarray(raw), full_scale or limit, is_split)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -28,9 +27,12 @@ with replacing(here / "out.mcap", force=True) as stream:
 """,
     "snapshot": """
 from polar_pipeline.live import snapshot
+from polar_pipeline.live.parameters import PARAMETERS, make_settings
 snapshot._texts = lambda _: [("parameters.yaml", "text")]
 snapshot._write_frame = lambda *_: pause()
-snapshot.write_snapshot(str(here), 1 << 20, snapshot.Snapshot("robot/node", b"", 0, {}, None, None, ()))
+values = {name: row.default for name, row in PARAMETERS.items()}
+settings = make_settings({**values, "snapshot.folder": str(here)})
+snapshot.write_snapshot(snapshot.Snapshot("robot/node", b"", 0, {}, settings, None, None, ()))
 """,
     "inflated": """
 from polar_pipeline.replay import bags
@@ -51,11 +53,7 @@ def pause():
 
 
 def start(folder: Path, kind: str, how: str) -> subprocess.Popen[str]:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "TMPDIR": str(folder),
-    }
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder)}
     command = [sys.executable, "-c", START + MAKERS[kind], str(folder), how]
     return subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
@@ -67,40 +65,26 @@ def incomplete(folder: Path) -> List[Path]:
     )
 
 
-@pytest.fixture(params=MAKERS)
-def kind(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "snapshot":
-        pytest.importorskip("yaml")
+@pytest.mark.parametrize("kind", MAKERS)
+def test_the_next_process_removes_what_a_killed_one_left(kind: str, tmp_path: Path) -> None:
+    """The second one is still running when the third one begins: what it is at stays."""
+    pytest.importorskip("yaml")
     (tmp_path / "bag.mcap.zstd").write_bytes(zstandard.compress(b"bag"))
-    return str(request.param)
-
-
-def test_what_a_killed_process_left_is_removed(kind: str, tmp_path: Path) -> None:
-    for _ in range(2):
-        with start(tmp_path, kind, "pause") as killed:
-            assert killed.stdout is not None
-            assert killed.stdout.readline() == "there\n"
-            killed.send_signal(signal.SIGKILL)
-    left = incomplete(tmp_path)
-    assert len(left) == 1, "the second one removed what the first one left"
-    with start(tmp_path, kind, "go on") as process:
-        process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 0
-    assert not incomplete(tmp_path)
-
-
-def test_what_a_running_process_is_at_stays(kind: str, tmp_path: Path) -> None:
-    with start(tmp_path, kind, "pause") as running:
-        assert running.stdout is not None
-        assert running.stdout.readline() == "there\n"
-        own = incomplete(tmp_path)
-        assert len(own) == 1
-        with start(tmp_path, kind, "go on") as other:
-            other.communicate(timeout=TIMEOUT)
-        assert other.returncode == 0
-        assert incomplete(tmp_path) == own
-        running.communicate("", timeout=TIMEOUT)
-    assert running.returncode == 0, "it could complete its own"
+    for is_killed in (True, False):
+        process = start(tmp_path, kind, "pause")
+        assert process.stdout is not None
+        assert process.stdout.readline() == "there\n"
+        left = incomplete(tmp_path)
+        assert len(left) == 1, "the second one removed what the first one left"
+        if is_killed:
+            process.kill()
+            process.communicate()
+    with start(tmp_path, kind, "go on") as other:
+        other.communicate(timeout=TIMEOUT)
+    assert other.returncode == 0
+    assert incomplete(tmp_path) == left
+    process.communicate("", timeout=TIMEOUT)
+    assert process.returncode == 0, "it could complete its own"
     assert not incomplete(tmp_path)
 
 

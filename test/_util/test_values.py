@@ -16,7 +16,6 @@ from polar_pipeline import Pipeline
 from polar_pipeline.display import make_display
 from polar_pipeline.live.parameters import PARAMETERS, make_settings
 from polar_pipeline.options import OPTIONS, make_options
-from polar_pipeline.plan import make_plan
 from polar_pipeline.products import PRODUCTS, get_products
 from polar_pipeline.quality.statistics import LIMITS, make_quality_limits
 from polar_pipeline.sensor.encodings import get_format
@@ -99,7 +98,6 @@ TARGETS = [
     Target("tile", parse_tile),
     Target("sensor", get_sensor),
     Target("products", get_products),
-    Target("products", make_plan),
     Target("encoding", get_format),
     Target("bit_depth", lambda value: get_format("mono16", value)),
     Target("alignment", lambda value: get_format("mono16", 12, value)),

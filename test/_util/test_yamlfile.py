@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Callable, List, Union
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from support import changed, examples
+from support import changed
 
 yaml = pytest.importorskip("yaml")
 
@@ -119,7 +119,6 @@ def test_values_as_ros_reads_them(tmp_path: Path, text: str, value: object) -> N
     assert (type(found), found) == (type(value), value)
 
 
-@settings(max_examples=examples(500), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     data=st.one_of(
         st.binary(max_size=200),
@@ -220,7 +219,6 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and (one == other or (math.isnan(one) and math.isnan(other)))
 
 
-@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.dictionaries(st.sampled_from(list(PARAMETERS)), ALONE | LISTS), title=st.text())
 def test_what_is_written_is_read(tmp_path: Path, values: Any, title: str) -> None:
     """Also what this version of a node refuses: another one may have it."""

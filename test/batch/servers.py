@@ -5,8 +5,6 @@ from __future__ import annotations
 import http.client
 import http.server
 import os
-import socket
-import struct
 import threading
 from collections import deque
 from contextlib import ExitStack, contextmanager
@@ -67,10 +65,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if is_data(self.path) and self.command in self.server.faults:
             waiting = self.server.faults[self.command]
             fault = waiting.popleft() if waiting else self.server.always if self.command == "GET" else ""
-        if fault == "reset":
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self.connection.close()
-            return
         if fault.isdigit():
             self.send_response(int(fault))
             self.send_header("Content-Length", "0")
@@ -113,14 +107,12 @@ class Files(http.server.SimpleHTTPRequestHandler):
 @contextmanager
 def served(server: http.server.HTTPServer) -> Iterator[Tuple[str, int]]:
     """The address of a server while it runs."""
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield server.server_address[0], server.server_address[1]  # type: ignore[misc]
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        try:
+            yield server.server_address[0], server.server_address[1]  # type: ignore[misc]
+        finally:
+            server.shutdown()
 
 
 class WebStorage:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import random
-import subprocess
+import resource
 import sys
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,7 +18,7 @@ pytest.importorskip("fsspec")
 
 from recordings import record
 from servers import SLOW_PIECES, SLOW_S, S3Storage, Storage, WebStorage
-from support import TIMEOUT, wait_for
+from support import wait_for
 
 from polar_pipeline import cli
 from polar_pipeline.batch import remote
@@ -118,7 +117,7 @@ def test_what_is_not_there(storage: Storage) -> None:
     ("source", "text"),
     [
         ("nothing://x/y.mcap", "nothing:// is unknown; expected a path, s3://, gs://, https://"),
-        ("s3://b/x.mcap", "s3:// needs a package that is not installed: pip install s3fs"),
+        ("s3://b/x.mcap", "s3:// needs a package that is not installed: Install s3fs"),
     ],
 )
 def test_unknown_schemes_and_missing_packages(source: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +233,7 @@ def test_a_batch_from_storage_with_faults(storage: Storage, tmp_path: Path) -> N
     words = ["-o", str(tmp_path / "out"), "--jobs", "1", "--backend", "cpu", "--spool", str(tmp_path / "spool")]
     for path in paths[:2]:
         storage.put(f"drives/{path.name}", path.read_bytes())
-    storage.proxy.faults["GET"].extend(["500", "reset", "short", "", "break"])
+    storage.proxy.faults["GET"].extend(["500", "429", "short", "", "break"])
     assert cli.main(["batch", f"{storage.root}/drives", *words]) == 0
     storage.put(f"drives/{paths[2].name}", paths[2].read_bytes())
     before = storage.proxy.fetched()
@@ -248,41 +247,19 @@ def test_a_batch_from_storage_with_faults(storage: Storage, tmp_path: Path) -> N
     assert_empty(tmp_path / "spool")
 
 
-FULL = """
-import resource, sys
-from pathlib import Path
-from polar_pipeline.batch.recordings import list_recordings
-from polar_pipeline.batch.remote import local_copy
-(recording,) = list_recordings(sys.argv[1:2])
-resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-with local_copy(recording, Path(sys.argv[2]), 1 << 20):
-    pass
-"""
-
-
 def test_full_disk(storage: Storage, tmp_path: Path) -> None:
-    """Files that must not grow fail as writes on a full disk do."""
-    url = storage.put("x.mcap", DATA)
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, url, str(tmp_path / "spool")], text=True, capture_output=True, check=False
-    )
-    error = done.stderr.splitlines()[-1]
-    assert error.endswith("x.mcap cannot be read: the spool cannot take it: File too large")
-    assert storage.proxy.fetched() == 1, "another attempt would not help"
-    assert_empty(tmp_path / "spool")
+    """Files that must not grow fail as writes on a full disk do; another attempt would not help."""
+    recording = only(storage.put("x.mcap", DATA))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(DATA) // 2, before[1]))
+    try:
+        refuse(recording, tmp_path / "spool", r"x\.mcap cannot be read: the spool cannot take it: File too large")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert storage.proxy.fetched() == 1
 
 
 # --------------------------------------------------------------------------------------------------- the bounded folder
-
-HOLDER = """
-import sys, time
-from pathlib import Path
-from polar_pipeline.batch.remote import reserved
-with reserved(Path(sys.argv[1]), 1000, 1000, "x") as entry:
-    (entry / "data").write_bytes(bytes(1000))
-    print("reserved", flush=True)
-    time.sleep(600)
-"""
 
 
 def test_the_limit_is_kept(tmp_path: Path) -> None:
@@ -293,8 +270,7 @@ def test_the_limit_is_kept(tmp_path: Path) -> None:
         for size in random.Random(seed).choices([100, 400, 900, 1000], k=25):
             with reserved(tmp_path, size, 1000, "x") as entry:
                 (entry / "data").write_bytes(bytes(size))
-                sizes = [int(path.name.split("_")[1]) for path in tmp_path.glob("copy_*") if (path / "data").exists()]
-                largest = max(largest, sum(sizes))
+                largest = max(largest, sum(int(path.parent.name.split("_")[3]) for path in tmp_path.glob("*/data")))
         return largest
 
     with ThreadPoolExecutor(3) as pool:
@@ -303,49 +279,34 @@ def test_the_limit_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_killed_process_leaves_no_reservation(tmp_path: Path) -> None:
-    """Other files in the folder stay."""
-    (tmp_path / "copy_1_notes").write_bytes(b"mine")
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    try:
-        assert holder.stdout
-        assert holder.stdout.readline() == "reserved\n"
-    finally:
-        holder.kill()
-        holder.communicate()
-    assert len(list(tmp_path.glob("copy_1000_*"))) == 1, "it had no time to remove it"
+    """Its folder has no lock, and is removed; other files stay."""
+    (tmp_path / "polar_pipeline_copy_1000_left").mkdir()
+    (tmp_path / "polar_pipeline_copy_notes").write_bytes(b"mine")
     with reserved(tmp_path, 1000, 1000, "y") as entry:
-        assert list(tmp_path.glob("copy_1000_*")) == [entry]
-    (tmp_path / "copy_1_notes").unlink()
+        assert list(tmp_path.glob("polar_pipeline_copy_1000_*")) == [entry]
+    (tmp_path / "polar_pipeline_copy_notes").unlink()
     assert_empty(tmp_path)
 
 
 def test_a_small_reservation_does_not_pass_a_large_one(tmp_path: Path) -> None:
-    granted: List[str] = []
+    """One that waits for space holds the lock that a later one needs."""
+    granted: List[int] = []
 
-    def reserve(size: int, name: str, release: threading.Event) -> None:
-        with reserved(tmp_path, size, 1000, name):
-            granted.append(name)
-            release.wait(TIMEOUT)
+    def reserve(size: int) -> None:
+        with reserved(tmp_path, size, 1000, "x"):
+            granted.append(size)
 
-    events = [threading.Event() for _ in range(3)]
-    rows = list(zip((600, 800, 100), ("first", "large", "small"), events))
-    threads = [threading.Thread(target=reserve, args=row) for row in rows]
-    for thread in threads:
-        thread.start()
-        time.sleep(0.3)  # so that they request in this order; a slow machine makes this test weaker, not wrong
-    assert granted == ["first"]
-    events[0].set()
-    wait_for(lambda: len(granted) == 3, "the others, which fit together")
-    for event in events:
-        event.set()
-    for thread in threads:
-        thread.join(TIMEOUT)
-    assert_empty(tmp_path)
+    def is_locked() -> bool:
+        with (tmp_path / ".lock").open("w") as queue:
+            try:
+                fcntl.flock(queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
 
-
-def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(StorageError, match=r"the spool .*file/spool cannot be used: Not a directory"), reserved(
-        tmp_path / "file" / "spool", 1, 1, "x"
-    ):
-        raise AssertionError("there is no copy")
+    with ThreadPoolExecutor(2) as pool, reserved(tmp_path, 600, 1000, "x"):
+        pool.submit(reserve, 800)
+        wait_for(is_locked, "the large one to wait")
+        pool.submit(reserve, 100)
+        assert granted == []
+    assert sorted(granted) == [100, 800]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
-from typing import Any, List, Optional, Tuple
+from typing import List, Optional, Tuple
 
 import numpy as np
 import pytest
@@ -86,35 +86,24 @@ def test_lost_frames_are_not_known_without_a_period_and_after_a_pause(
 
 
 def test_rows_of_a_real_replay() -> None:
-    """Means against NumPy over the products, and a rejected frame between others."""
-    x = np.mgrid[:70, :80][1]
-    raws = [np.rint(110 + 80 * np.sin((x + k) / 9) + 9 * (x % 2)).astype(np.uint8) for k in range(3)]
-    raws[2][:, :20] = 255  # saturated
-    records = [
-        Recorded(START + k * PERIOD, IMAGE, bytes(messages.encode_image(START + k * PERIOD, "", "mono8", raw)))
-        for k, raw in enumerate(raws)
-    ]
+    """A rejected frame between others."""
+    raws = np.random.default_rng(0).integers(20, 250, (2, 70, 80)).astype(np.uint8)
+    records = [Recorded(START, IMAGE, bytes(messages.encode_image(START, "", "mono8", raw))) for raw in raws]
     records.insert(1, Recorded(START + 1, IMAGE, FrameError("size", "of no use")))
-    for dtype, scale in (("float32", 1), ("uint8", 255)):
-        with Pipeline(products="intensity, dolp, ssim", backend="cpu", dtype=dtype) as pipeline:
-            done = replay(records, len(records), pipeline)
-            results = [pipeline(raw) for raw in raws]
-        rows = frame_table(done).to_pylist()
-        assert [row["cause"] for row in rows] == [None, "size", None, None]
-        assert set(done.timings) <= set(STAGES)
-        for row, result in zip([rows[0], *rows[2:]], results):
-            dolp = result["dolp"].astype(float) / scale
-            valid = dolp[~np.isnan(dolp)] if dtype == "float32" else dolp[dolp > 0]
-            assert row["intensity"] == pytest.approx(float(np.mean(result["intensity"] / scale)), rel=1e-5)
-            assert row["dolp"] == pytest.approx(float(valid.mean()), rel=1e-5)
-            assert row["ssim"] == pytest.approx(float(result["ssim"]), abs=1e-6)
-            assert row["lowest"] == pytest.approx(float(result.blocks.min()), abs=1e-6)
-            assert row["saturated"] == pytest.approx(result.invalid[0] / result["dolp"].size)
-        assert rows[3]["saturated"] > 0.2
+    with Pipeline(products="intensity, dolp, ssim", backend="cpu") as pipeline:
+        done = replay(records, len(records), pipeline)
+        results = [pipeline(raw) for raw in raws]
+    rows = frame_table(done).to_pylist()
+    assert [row["cause"] for row in rows] == [None, "size", None]
+    assert set(done.timings) <= set(STAGES)
+    for row, result in zip([rows[0], rows[2]], results):
+        for name in ("intensity", "dolp", "ssim"):
+            assert row[name] == pytest.approx(float(np.nanmean(result[name])), rel=1e-5)
+        assert row["lowest"] == pytest.approx(float(result.blocks.min()), abs=1e-6)
+        assert row["saturated"] == pytest.approx(result.invalid[0] / result["dolp"].size)
 
 
-def test_files_keep_every_value_and_are_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that cannot be written leaves the one before."""
+def test_files_keep_every_value(tmp_path: Path) -> None:
     table, path = frame_table(summary(some_frames())), table_path(tmp_path, "run")
     assert path.relative_to(tmp_path).as_posix() == "frames/recording=run/part-0.parquet"
     for content in (frame_table(summary([])), table):
@@ -122,14 +111,4 @@ def test_files_keep_every_value_and_are_complete(tmp_path: Path, monkeypatch: py
         assert pq.ParquetFile(str(path)).read().equals(content)
     column = pq.ParquetFile(str(path)).metadata.row_group(0).column(3)
     assert (column.path_in_schema, column.compression) == ("cause", "ZSTD")
-    before = path.read_bytes()
-
-    def fail(_table: Any, stream: Any, **_: Any) -> None:
-        stream.write(b"half")
-        raise OSError("no space left")
-
-    monkeypatch.setattr(pq, "write_table", fail)
-    with pytest.raises(OSError, match="no space"):
-        write_table(frame_table(summary([])), path)
     assert [each.name for each in path.parent.iterdir()] == [path.name]
-    assert path.read_bytes() == before

@@ -10,7 +10,9 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Dict, List, Optional
 
 import pytest
@@ -198,69 +200,27 @@ def test_isolated(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [value for name, value in os.environ.items() if name.endswith("_PROFILES_FILE")] == ["mine.xml"]
 
 
-#: A node that hears none of its frames, and says so; its namespace is the first part of its status's name.
-DEAF = """
-import sys, rclpy
-from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
-from rclpy.qos import qos_profile_sensor_data
-from sensor_msgs.msg import Image
-rclpy.init(args=sys.argv)
-node = rclpy.create_node("polar_pipeline")
-node.create_subscription(Image, "image_raw", lambda _: None, qos_profile_sensor_data)
-publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
-status = DiagnosticStatus(name="bench/polar_pipeline: frames", values=[KeyValue(key="received", value="0")])
-node.create_timer(0.1, lambda: publisher.publish(DiagnosticArray(status=[status])))
-rclpy.spin(node)
-"""
-#: Run in a process of its own, which may set its environment.
-WAIT = """
-import sys
-from polar_pipeline.bench import rig as bench_rig
-from polar_pipeline.bench.node import isolate, raw_frames
-from polar_pipeline.bench.rig import BenchRig, Contender
-
-if __name__ == "__main__":
-    bench_rig.REPORTED_TIMEOUT_S = 5.0
-    isolate()
-    with BenchRig(Contender("bench", tuple(sys.argv[1:])), ("dolp",), raw_frames("IMX250MZR", (64, 48))) as rig:
-        try:
-            rig.wait_ready(print)
-        except RuntimeError as err:
-            print(err)
-"""
-
-
-def wait(tmp_path: Path, *command: str) -> List[str]:
-    """What is said while a node is waited for."""
-    (tmp_path / "wait.py").write_text(WAIT)
-    profile = str(ROOT / "config" / "fastdds_large_frames.xml")
-    run = subprocess.run(
-        [sys.executable, str(tmp_path / "wait.py"), *command],
-        env={**os.environ, "PYTHONPATH": str(ROOT), doctor.profile_variable(): profile},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=TIMEOUT,
-    )
-    return run.stdout.splitlines()
-
-
 @pytest.mark.ros
-def test_frames_that_get_lost(tmp_path: Path) -> None:
-    """It gives up after a while, and says where frames are lost and by which profile."""
+def test_a_node_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives up after a while, and says where frames are lost and by which profile, or that a process has ended."""
     pytest.importorskip("rclpy")
-    (tmp_path / "deaf.py").write_text(DEAF)
-    first, *_, last = wait(tmp_path, sys.executable, str(tmp_path / "deaf.py"))
-    assert first == "waits for an answer, 0 s: the node is starting, and may have to compile"
-    assert re.match(r"the node 'bench' does not answer after \d+ s: 0 of \d frames have reached the node, .+", last)
-    assert "Fast DDS's profile" in last or "/dev/shm" in last
+    from polar_pipeline.bench import rig as bench_rig
 
-
-@pytest.mark.ros
-def test_a_node_that_ends_is_named(tmp_path: Path) -> None:
-    pytest.importorskip("rclpy")
-    said = wait(tmp_path, sys.executable, "-c", "raise SystemExit(3)")
-    assert said[-1] == "the node 'bench' ended with exit code 3"
+    monkeypatch.setattr(bench_rig, "REPORTED_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(bench_rig.BenchRig, "_send", lambda *_: (time.sleep(0.03), FrameBlock.of(["dolp"]))[1])
+    monkeypatch.setenv(doctor.profile_variable(), str(ROOT / "config" / "fastdds_large_frames.xml"))
+    rig, said = bench_rig.BenchRig.__new__(bench_rig.BenchRig), []
+    process = SimpleNamespace(poll=lambda: None)
+    rig.__dict__.update(_name="bench", _process=process, _viewer=SimpleNamespace(exitcode=None))
+    rig.__dict__.update(_camera=SimpleNamespace(get_subscription_count=lambda: 1), _report={"received": "0"})
+    with pytest.raises(RuntimeError, match="the node 'bench' does not answer after") as caught:
+        rig.wait_ready(said.append)
+    lost = r"0 of \d frames have reached the node, which published products of 0; .*(Fast DDS's profile|/dev/shm)"
+    assert re.search(lost, str(caught.value))
+    assert said == ["waits for an answer, 0 s: 0 of 0 frames have reached the node, which published products of 0"]
+    process.poll = lambda: 3
+    with pytest.raises(RuntimeError, match="the node 'bench' ended with exit code 3"):
+        rig.wait_ready()
 
 
 @pytest.mark.ros

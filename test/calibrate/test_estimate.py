@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Callable, Tuple
+from typing import Any, Callable, Dict, Tuple
 
 import numpy as np
 import pytest
 from sessions import BENCH, electrons, estimate, record
 
 from polar_pipeline.calibrate.defects import CAUSES
-from polar_pipeline.calibrate.estimate import CalibrationResult, SessionFacts, calibrate
+from polar_pipeline.calibrate.estimate import CalibrationResult, calibrate
+from polar_pipeline.calibrate.simulation import (
+    DEAD,
+    LEAKY,
+    STUCK,
+    Bench,
+    Deviations,
+    SimulatedSensor,
+    simulate_sensor,
+    synthetic_session,
+)
 from polar_pipeline.calibrate.sums import DARK, SessionSums
-from polar_pipeline.calibrate.synthetic import Bench, synthetic_session
-from polar_pipeline.calibration.simulation import DEAD, LEAKY, STUCK, Deviations, SimulatedSensor, simulate_sensor
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import SENSORS, Sensor
 
@@ -134,7 +142,7 @@ def test_a_wrong_readout_is_refused(offset: Tuple[int, int]) -> None:
     sums.sensor = MONO
     angles = {str(k): angle for k, angle in enumerate(SHORT.angles)}
     with pytest.raises(ValueError, match="ROI offset or flips do not fit the frames"):
-        calibrate(sums, angles, SessionFacts(MONO))
+        calibrate(sums, angles, MONO)
 
 
 @pytest.mark.parametrize("wrong", [lambda angle: -angle, lambda angle: angle + 45], ids=["clockwise", "another zero"])
@@ -258,11 +266,11 @@ def test_a_response_that_is_not_linear_is_reported() -> None:
     camera = simulate_sensor(MONO, SHAPE, 12)
     for square in (0.0, 0.04):
         sums = SessionSums(MONO)
-        for frame in synthetic_session(camera, SHORT, 12, 1):
-            share = frame.mosaic / 4095
+        for setting, _, mosaic in synthetic_session(camera, SHORT, 12, 1):
+            share = mosaic / 4095
             bent = np.rint(4095 * (share - square * share**2)).astype(np.uint16)
-            sums.add(DARK if frame.setting < 0 else str(frame.setting), RawFrame(bent, 4095))
-        result = calibrate(sums, {str(k): angle for k, angle in enumerate(SHORT.angles)}, SessionFacts(MONO))
+            sums.add(DARK if setting < 0 else str(setting), RawFrame(bent, 4095))
+        result = calibrate(sums, {str(k): angle for k, angle in enumerate(SHORT.angles)}, MONO)
         assert [("gamma" in text) for text in result.warnings] == ([True] if square else [])
 
 
@@ -274,31 +282,33 @@ def test_a_wrong_reading_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bench", "text"),
+    ("deviations", "bench", "text"),
     [
-        (replace(SHORT, angles=(0.0, 45.0, 90.0, 135.0)), "only 4 settings"),
-        (replace(SHORT, frames=2), "only 2 frames of setting 0"),
-        (replace(SHORT, frames=1), "full well and read noise are unknown"),
-        (replace(SHORT, dark_frames=4), "only 4 dark frames"),
-        (replace(SHORT, light=0.2), "reach 2"),
-        (replace(SHORT, angles=(0.0, 5.0, 10.0, 15.0, 20.0, 90.0, 95.0, 100.0, 105.0)), "spread the angles evenly"),
+        ({}, {"angles": (0.0, 45.0, 90.0, 135.0)}, "only 4 settings"),
+        ({}, {"frames": 2}, "only 2 frames of setting 0"),
+        ({}, {"frames": 1}, "full well and read noise are unknown"),
+        ({}, {"dark_frames": 4}, "only 4 dark frames"),
+        ({}, {"light": 0.2}, "reach 2"),
+        ({}, {"angles": (0.0, 5.0, 10.0, 15.0, 20.0, 90.0, 95.0, 100.0, 105.0)}, "spread the angles evenly"),
+        ({"shading": 0.7}, {}, "integrating sphere"),
+        ({"black": (0.2, 0.002)}, {"light": 0.6}, "cover the lens"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_poor_sessions_bring_advice(bench: Bench, text: str) -> None:
-    result = estimate(simulate_sensor(MONO, SHAPE, 13), bench)
+def test_poor_sessions_bring_advice(deviations: Dict[str, Any], bench: Dict[str, Any], text: str) -> None:
+    result = estimate(simulate_sensor(MONO, SHAPE, 13, Deviations(**deviations)), replace(SHORT, **bench))
     assert any(text in warning for warning in result.warnings), result.warnings
 
 
-def test_light_that_is_not_uniform_brings_advice() -> None:
-    result = estimate(simulate_sensor(MONO, SHAPE, 14, Deviations(shading=0.7)), SHORT)
-    assert any("integrating sphere" in warning for warning in result.warnings)
+def test_few_bits_in_16_bring_advice() -> None:
+    result = estimate(simulate_sensor(MONO, SHAPE, 13), replace(SHORT, light=0.04), 16)
+    assert any("of 65535: name the camera's number of bits" in warning for warning in result.warnings)
 
 
-def test_dark_frames_that_are_not_dark_bring_advice() -> None:
-    camera = simulate_sensor(MONO, SHAPE, 14, Deviations(black=(0.2, 0.002)))
-    result = estimate(camera, replace(SHORT, light=0.6))
-    assert any("cover the lens" in warning for warning in result.warnings)
+def test_too_many_defects_are_refused() -> None:
+    camera = simulate_sensor(MONO, SHAPE, 9, Deviations(defects=0.04))
+    with pytest.raises(ValueError, match=r"% of the pixels cannot be used \(.*no reaction.*\), at most 2% are allowed"):
+        estimate(camera, SHORT)
 
 
 @pytest.mark.parametrize("angles", [(0.0, 60.0, 120.0), (0.0, 45.0, 90.0, 180.0, 225.0), (10.0, 10.0, 10.0, 10.0)])
@@ -311,10 +321,9 @@ def test_too_few_angles_are_refused(angles: Tuple[float, ...], are_known: bool) 
 
 def test_sessions_without_dark_or_light_are_refused() -> None:
     camera = simulate_sensor(MONO, SHAPE)
-    facts = SessionFacts(MONO)
     with pytest.raises(ValueError, match="needs dark frames"):
-        calibrate(record(camera, replace(SHORT, dark_frames=0)), {str(k): 20.0 * k for k in range(9)}, facts)
+        calibrate(record(camera, replace(SHORT, dark_frames=0)), {str(k): 20.0 * k for k in range(9)}, MONO)
     with pytest.raises(ValueError, match="needs frames of a rotated polarizer"):
-        calibrate(record(camera, replace(SHORT, angles=())), {}, facts)
+        calibrate(record(camera, replace(SHORT, angles=())), {}, MONO)
     with pytest.raises(ValueError, match="as dark as the dark frames"):
         estimate(camera, replace(SHORT, light=0.0))

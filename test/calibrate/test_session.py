@@ -12,12 +12,11 @@ from sessions import record
 
 from polar_pipeline import messages
 from polar_pipeline.calibrate.anglefile import read_angles
-from polar_pipeline.calibrate.estimate import SessionFacts, calibrate
+from polar_pipeline.calibrate.estimate import calibrate
 from polar_pipeline.calibrate.session import add_frames, open_session
-from polar_pipeline.calibrate.synthetic import Bench, synthetic_session
+from polar_pipeline.calibrate.simulation import Bench, Deviations, simulate_sensor, synthetic_session
 from polar_pipeline.calibration import Calibration
 from polar_pipeline.calibration.correction import correction_for
-from polar_pipeline.calibration.simulation import Deviations, simulate_sensor
 from polar_pipeline.options import make_options
 from polar_pipeline.replay.limits import SourceError
 from polar_pipeline.replay.recompress import compress_recording
@@ -29,8 +28,8 @@ MONO = SENSORS["IMX250MZR"]
 BENCH = Bench((0.0, 22.5, 45.0, 70.0, 90.0, 112.5, 135.0, 160.0), 2, 4)
 SHAPE = (32, 48)
 CAMERA = simulate_sensor(MONO, SHAPE, 1)
-FRAMES = [(frame.setting, frame.number, frame.mosaic) for frame in synthetic_session(CAMERA, BENCH, 12, 1)]
-EXPECTED = calibrate(record(CAMERA, BENCH), {str(k): a for k, a in enumerate(BENCH.angles)}, SessionFacts(MONO))
+FRAMES = list(synthetic_session(CAMERA, BENCH, 12, 1))
+EXPECTED = calibrate(record(CAMERA, BENCH), {str(k): a for k, a in enumerate(BENCH.angles)}, MONO)
 
 
 def write(path: Path, mosaic: np.ndarray) -> None:
@@ -47,8 +46,7 @@ def calibrated(
     chosen = make_options(**{"bit_depth": 12, **options})
     with open_session(path, chosen, table, are_unknown) as session:
         sums = add_frames(session.frames, chosen)
-        facts = SessionFacts(chosen.sensor, chosen.roi_offset)
-        return calibrate(sums, session.angles, facts).calibration, session.angles
+        return calibrate(sums, session.angles, chosen.sensor, chosen.roi_offset).calibration, session.angles
 
 
 def same_pixels(found: Calibration) -> None:
@@ -140,11 +138,10 @@ def recording(path: Path, is_packed: bool = False, encoding: str = "mono16") -> 
             stamp = 10**18 + index * 10**8
             if is_packed:
                 data = np.frombuffer(pack(mosaic, FORMATS["12p"]), np.uint8)
-                header = messages._header(stamp, "cam")
-                cdr: Any = messages.encode(
-                    messages._new(messages.IMAGE, header, *SHAPE, "PolarizeMono12p", 0, data.size // SHAPE[0], data),
-                    messages.IMAGE,
+                image = messages.ImageMessage(
+                    stamp, "cam", *SHAPE, "PolarizeMono12p", False, data.size // SHAPE[0], data
                 )
+                cdr: Any = messages.encode_message(image)
             else:
                 cdr = messages.encode_image(
                     stamp, "cam", encoding, mosaic.reshape(SHAPE[0], -1, int(encoding != "mono16") * 3 + 1)
@@ -210,12 +207,12 @@ def test_flipped_frames_of_a_region(
     sensor = SENSORS[name]
     camera = simulate_sensor(sensor.as_read_out(offset), SHAPE, 2, Deviations(defects=0.005))
     turn = (slice(None, None, -1 if flip[1] else 1), slice(None, None, -1 if flip[0] else 1))
-    for frame in synthetic_session(camera, BENCH, 12, 1):
-        write(tmp_path / LAYOUTS["files"](frame.setting, frame.number), frame.mosaic[turn])
+    for setting, number, mosaic in synthetic_session(camera, BENCH, 12, 1):
+        write(tmp_path / LAYOUTS["files"](setting, number), mosaic[turn])
     found, _ = calibrated(tmp_path, sensor=name, roi_offset=offset, flip=flip)
     assert (found.sensor, found.offset, found.shape) == (sensor, offset, SHAPE)
     bench_angles: Dict[str, Optional[float]] = {str(k): a for k, a in enumerate(BENCH.angles)}
-    straight = calibrate(record(camera, BENCH), bench_angles, SessionFacts(sensor, offset))
+    straight = calibrate(record(camera, BENCH), bench_angles, sensor, offset)
     np.testing.assert_array_equal(found.codes, straight.calibration.codes)
     np.testing.assert_array_equal(found.defects, np.argwhere(camera.defects))
     used = correction_for(found, offset, flip, SHAPE)

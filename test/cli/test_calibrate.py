@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from polar_pipeline import SENSORS, cli
+from polar_pipeline.calibrate.simulation import Deviations, simulate_sensor
 from polar_pipeline.calibration import load_calibration
-from polar_pipeline.calibration.simulation import Deviations, simulate_sensor
 
 SHORT = ["--size", "96x64", "--angles", "9", "--frames", "4", "--dark-frames", "16", "--shading", "0"]
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from calibrations import REGION, mild_calibration, some_calibration
 from comparison import compare
+from scenes import SCENES, synthetic
 from support import representative
 
 from polar_pipeline import Pipeline, RawFrame
@@ -17,7 +18,6 @@ from polar_pipeline.cpu.correction_words import correction_words
 from polar_pipeline.products import LIGHT_PRODUCTS
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
-from polar_pipeline.sensor.scene import SCENES, synthetic
 
 
 def scene(sensor: str, shape: Tuple[int, int], bits: int) -> RawFrame:

@@ -145,15 +145,6 @@ def test_similarity_of_any_window_and_stride(stride: int, shape_of_window: Tuple
         compare(random_frame(shape, 8), **window_options, dtype=dtype)
 
 
-@pytest.mark.parametrize("products", [("intensity",), ("angle_45", "dolp"), ("ssim",)])
-def test_saturated_pixels_are_counted_for_any_product(products: Tuple[str, ...]) -> None:
-    raw = np.full((32, 32), 100, np.uint8)
-    raw[4, 5] = raw[5, 4] = raw[20, 20] = 255  # two superpixels
-    raw[10:12, 10:12] = 0  # one dark superpixel, whose neighbors are not
-    out = Pipeline(products=products, co_sited=False, backend="cpu")(raw)
-    assert out.invalid == (2, int("dolp" in products))
-
-
 def results(frames: Sequence[RawFrame], threads: int, **options: Any) -> List[Dict[str, bytes]]:
     """Every product of frames, with the counts and the blocks, as bytes: NaN and zeros have to be the same, too.
 

@@ -71,19 +71,6 @@ def test_errors_point_to_the_file(folder: Path) -> None:
         compile_kernel("tiny", {"VALUE": 1}, "sm_72")
 
 
-def test_what_cannot_be_compiled_for_is_said() -> None:
-    with pytest.raises(NvrtcError, match=r"written sm_72 or compute_72, got 'xavier'"):
-        compile_kernel("tile", {}, "xavier")
-    with pytest.raises(NvrtcError, match=r"no NVRTC for sm_1: .*(compiles for|none is installed)"):
-        compile_kernel("tile", {}, "sm_1")
-
-
-def test_without_the_compiler_the_way_to_get_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvrtc, "libraries", lambda: ())
-    with pytest.raises(NvrtcError, match=r"none is installed.*pip install nvidia-cuda-nvrtc"):
-        compile_kernel("tile", {}, "sm_72")
-
-
 @needs_nvrtc
 @pytest.mark.usefixtures("folder")
 def test_a_virtual_architecture_gives_ptx_for_it() -> None:
@@ -136,15 +123,11 @@ def test_resources_are_what_the_assembler_says(arch: str, folder: Path) -> None:
 
 #: On a color sensor in float, the memory that a block of a geometry keeps leaves space for 14 of 64 warps.
 COLOR_FLOATS = "transform, color: default, scale 2"
-#: A tensor core's 12 warps of 168 registers; each computes 32 columns.
-TENSOR = "ssim, mono: default"
 
 
 def min_occupancy(arch: str, name: str) -> float:
     """Share of a multiprocessor's warps that a kernel must let be resident."""
-    if arch == "sm_72":
-        return 0.2 if name == COLOR_FLOATS else 0.3
-    return 0.25 if name.startswith(TENSOR) else 0.3
+    return 0.2 if (arch, name) == ("sm_72", COLOR_FLOATS) else 0.3
 
 
 @needs_nvrtc

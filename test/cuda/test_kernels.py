@@ -19,6 +19,7 @@ import pytest
 from calibrations import realistic_calibration
 from comparison import ADAPTIVE_FACTOR, ADAPTIVE_SHARE, DARK_BAND, LIGHT_BOUND, as_floats, problems_of, run_reference
 from harness import COMPILER, Launch, Outputs, host, program_of, prune_cache, run
+from scenes import synthetic
 from support import IS_EXHAUSTIVE
 
 from polar_pipeline import reference
@@ -31,18 +32,17 @@ from polar_pipeline.cuda.solver import candidates as solved
 from polar_pipeline.cuda.solver import make_works
 from polar_pipeline.cuda.work import PAIRS, PolarizationWork
 from polar_pipeline.options import Options, make_options
-from polar_pipeline.products import LIGHT_PRODUCTS, NOISE_PRODUCTS, PRODUCTS
+from polar_pipeline.products import LIGHT_PRODUCTS, NOISE_PRODUCTS, PRODUCTS, VALUE_PRODUCTS
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.frames import FORMATS, RawFormat, RawFrame, pack
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor, get_sensor
-from polar_pipeline.sensor.scene import synthetic
 
 MONO, COLOR = "IMX250MZR", "IMX250MYR"
 ALL = tuple(PRODUCTS)
 #: Products by color maps.
 COLOR_MAPS = ("aolp_color", "dolp_color")
 #: What kernels other than `tile` can make, too.
-COMMON = tuple(name for name in ALL if not name.endswith("_sigma") and name not in COLOR_MAPS)
+COMMON = tuple(name for name in ALL if name == "dolp" or name not in (*VALUE_PRODUCTS, *COLOR_MAPS))
 #: What `color_strip` can make.
 OF_STRIPS = tuple(name for name in COMMON if name not in LIGHT_PRODUCTS)
 MEASURED = [DEVICES[name] for name in ("xavier", "orin", "h200")]

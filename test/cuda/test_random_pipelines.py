@@ -17,6 +17,7 @@ import pytest
 from calibrations import realistic_calibration
 from comparison import SSIM_BOUND, as_floats, problems_of, run_reference
 from harness import GPUS, gpu_driver
+from scenes import SCENES, synthetic
 from support import real_frame, representative
 from test_backend import COPIED, MAPPED, STAND_INS, make_driver, real_driver, stand_in
 
@@ -30,7 +31,6 @@ from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.frames import FORMATS, RawFrame, frame_from_buffer, pack
 from polar_pipeline.sensor.mosaic import Sensor, get_sensor
-from polar_pipeline.sensor.scene import SCENES, synthetic
 
 COUNT = int(os.environ.get("POLAR_RANDOM_PIPELINES", "60"))
 SEED = int(os.environ.get("POLAR_RANDOM_SEED", "0"))
@@ -147,8 +147,8 @@ def run_backend(case: Case, driver: Any) -> Any:
     made = CudaBackend(options, driver)
     other = case.compared_with()
     if options.ssim_mode == "temporal":
-        made.result(made.submit(case.before))
-    found = made.result(made.submit(case.frame, other if options.ssim_mode == "reference" else None))
+        made.submit(case.before)()
+    found = made.submit(case.frame, other if options.ssim_mode == "reference" else None)()
     made.close()
     return found
 
@@ -168,7 +168,7 @@ def check(numbers: range, driver: Any) -> None:
     for number in numbers:
         case = Case(number)
         made = run_backend(case, driver)
-        results = {"gpu": made.products, "cpu": run_cpu(case)}
+        results = {"gpu": made, "cpu": run_cpu(case)}
         lines = [
             f"{source} {line}"
             for source, products in results.items()
@@ -298,9 +298,9 @@ def test_maps_of_8_bit_frames(name: str, sensor: str, way: str, request_name: st
         other = None
         if mode == "temporal":
             made.reset()
-            made.result(made.submit(before))
+            made.submit(before)()
             other = intensity_of(before, options)
-        found = made.result(made.submit(frame)).products["ssim_map"]
+        found = made.submit(frame)()["ssim_map"]
         assert problems_of(options, frame, {"ssim_map": found}, other) == []
     made.close()
 

@@ -10,18 +10,17 @@ import numpy as np
 import pytest
 from calibrations import defective_calibration, lens
 from comparison import GEOMETRY_BOUND, problems_of, run_reference
-from test_backend import make, make_driver, on_gpus, real_driver, run, stand_in
+from test_backend import make, make_driver, on_gpus, real_driver, run
 
 from polar_pipeline import FrameError, RawFrame, reference
 from polar_pipeline.cuda.device import DEVICES
 from polar_pipeline.cuda.kernels import Schedule
 from polar_pipeline.cuda.report import plan_json, plan_report, plan_text
 from polar_pipeline.cuda.sampling import pack_map
-from polar_pipeline.cuda.solver import requested_works, solve
-from polar_pipeline.cuda.work import MAX_FRACTION, TransformWork
+from polar_pipeline.cuda.solver import requested_works
+from polar_pipeline.cuda.work import TransformWork
 from polar_pipeline.geometry import make_map
 from polar_pipeline.options import make_options
-from polar_pipeline.plan import make_plan
 from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS
 
 SHAPE = (48, 72)
@@ -57,7 +56,7 @@ def compare(driver: Any, frame: RawFrame, products: Tuple[str, ...], **options: 
     assert found.invalid == run_reference(frame, chosen)["invalid"]
     assert min(found.invalid) > 0 or "roi" in options, "pixels are saturated, and others dark"
     planes = FLOAT_BOUND if chosen.precision == "fp32" else GEOMETRY_BOUND
-    assert problems_of(chosen, frame, found.products, planes=planes, strays=0) == []
+    assert problems_of(chosen, frame, found, planes=planes, strays=0) == []
 
 
 RECTIFIED = {"rectify": lens(SHAPE)}
@@ -150,43 +149,35 @@ def test_similarity_where_pixels_are_outside(driver: Any, mode: str, precision: 
     found = run(made, frame, image)
     made.close()
     chosen = make_options(**options)
-    wanted = reference.run(frame, chosen.sensor, make_plan(chosen.products), chosen, image)
+    wanted = reference.run(frame, chosen, image)
     outside = np.isnan(wanted["ssim_map"])
     assert 0.2 < outside.mean() < 0.9
     assert np.nanmin(wanted["ssim_map"]) < 0.9, "the images differ"
-    np.testing.assert_array_equal(np.isnan(found.products["ssim_map"]), outside)
+    np.testing.assert_array_equal(np.isnan(found["ssim_map"]), outside)
     # the bound of `comparison`; S0/2 of noise is interpolated in halves of 11 bits
     bound = 2e-3 if (mode, precision) == ("reference", "auto") else 1e-3
     for name in ("ssim_map", "ssim"):
-        np.testing.assert_allclose(found.products[name], wanted[name], atol=bound)
+        np.testing.assert_allclose(found[name], wanted[name], atol=bound)
     np.testing.assert_allclose(found.blocks, wanted["blocks"], atol=bound)
-
-
-def test_both_kinds_of_memory_are_tried() -> None:
-    """On an integrated GPU, which runs a few frames of noise with each."""
-    driver = stand_in(DEVICES["xavier"])
-    made = make(driver, POLAR, dtype="uint8", rectify=lens(SHAPE, zoom=0.6))
-    assert run(made, random_frame()).products["dolp"].shape == (24, 36)
-    assert "memory" in made.device
-    made.close()
-    assert not driver.on_device
 
 
 def test_maps_are_uploaded_before_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = make_driver("h200")
+    copies: List[int] = []
     uploads: List[int] = []
-    upload = driver.upload
+    copy, upload = driver.copy, driver.upload
+    monkeypatch.setattr(driver, "copy", lambda *given: (copies.append(given[1].nbytes), copy(*given)))
     monkeypatch.setattr(driver, "upload", lambda *given: (uploads.append(given[1].nbytes), upload(*given)))
     frame = random_frame()
     made = make(driver, POLAR, dtype="uint8", **RECTIFIED)
     made.prepare(frame)
-    assert len(uploads) == 3, "positions, origins and turns"
-    uploads.clear()
+    assert len(copies) == 3, "positions, origins and turns"
     first = made.submit(frame)
     second = made.submit(frame)
-    assert list(made.result(first).timings) == ["upload", "polarization", "geometry", "download"]
-    made.result(second)
-    assert uploads == [frame.mosaic.nbytes] * 2
+    assert list(first().timings) == ["upload", "polarization", "geometry", "download"]
+    second()
+    assert (uploads, len(copies)) == ([frame.mosaic.nbytes] * 2, 3)
+    del first, second
     made.close()
     assert not driver.on_device
 
@@ -203,7 +194,7 @@ def test_frames_that_do_not_fit_leave_nothing(options: Dict[str, Any], said: str
             made.submit(random_frame())
         assert not driver.on_device
     else:  # one tile that is hardly used
-        assert run(made, random_frame()).products["dolp"].shape == (3, 4)
+        assert run(made, random_frame())["dolp"].shape == (3, 4)
     made.close()
 
 
@@ -233,25 +224,6 @@ def unpacked(packed: Any, work: TransformWork, schedule: Schedule) -> np.ndarray
             parts = np.array([position & 0xFFFF, position >> 16]) / (1 << packed.fraction)
             found[row, column] = parts + np.array([left, top])
     return found
-
-
-@pytest.mark.parametrize("options", [{}, {"scale": 2, "rotate": 90}])
-def test_packed_positions_are_those_of_the_map(options: Dict[str, Any]) -> None:
-    work = planned({**options, "rectify": lens(SHAPE, zoom=0.7)})
-    chosen = make_options(products=POLAR, **options, rectify=lens(SHAPE, zoom=0.7))
-    assert chosen.geometry is not None
-    sampling = make_map(chosen.geometry, work.source)
-    schedule = next(solve(work, DEVICES["h200"])).schedule
-    packed = pack_map(sampling, work, schedule)
-    assert packed.fraction == MAX_FRACTION
-    assert sampling.positions is not None
-    wanted = np.where(sampling.positions < 0, np.nan, sampling.positions)
-    assert np.isnan(wanted).any()
-    np.testing.assert_array_equal(unpacked(packed, work, schedule), wanted)
-    lengths = np.hypot(packed.turns[..., 0].astype(float), packed.turns[..., 1].astype(float))
-    np.testing.assert_allclose(lengths, 1, atol=1e-3)  # of halves
-    taken = sum(array.nbytes for array in (packed.positions, packed.origins, packed.turns))
-    assert work.map_bytes <= taken, "tiles reach over the borders"
 
 
 def test_wide_tiles_have_coarser_positions() -> None:

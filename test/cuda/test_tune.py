@@ -1,136 +1,120 @@
-"""`polar-pipeline tune`: what it measures, what it keeps; on a GPU with Kernel Tuner, elsewhere with stand-ins."""
+"""`polar-pipeline tune`: what it measures, what it keeps; on a GPU, elsewhere on stand-ins for it."""
 
 from __future__ import annotations
 
+import itertools
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
-import numpy as np
 import pytest
+from calibrations import mild_calibration
+from test_backend import COPIED, MAPPED, HostDriver, on_gpus, real_driver, stand_in
 
 from polar_pipeline.cuda import tune as module
-from polar_pipeline.cuda.device import DEVICES
-from polar_pipeline.cuda.driver import Driver
+from polar_pipeline.cuda.driver import CompileError, DeviceLostError
 from polar_pipeline.cuda.kernels import Schedule, kernels_of
 from polar_pipeline.cuda.solver import candidates, requested_works
 from polar_pipeline.cuda.tune import tune
 from polar_pipeline.cuda.tuned import TUNED_VARIABLE
 from polar_pipeline.options import make_options
 
-XAVIER = DEVICES["xavier"]
 SIZE = (128, 64)
 OPTIONS = make_options(products="dolp,ssim_map,ssim", dtype="uint8")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where files of tuned schedules go."""
+    """Where files of tuned schedules go; two schedules of each kernel are tried, on few frames."""
     monkeypatch.setenv(TUNED_VARIABLE, str(tmp_path / "tuned"))
+    monkeypatch.setattr(module, "_TRIED", 2)
+    monkeypatch.setattr(module, "_FRAMES", 2)
     return tmp_path / "tuned"
 
 
-class Array:
-    """As much of CuPy's arrays as `tune` needs."""
-
-    def __init__(self, array: np.ndarray) -> None:
-        self._array = np.array(array)
-        self.data = SimpleNamespace(ptr=self._array.ctypes.data)
-        self.fill, self.copy = self._array.fill, self._array.copy
-
-
-class Tuner:
-    """Kernel Tuner without a GPU: "runs" configurations in turn, and gives them times; the second fails to launch."""
-
-    observers = SimpleNamespace(BenchmarkObserver=object)
-
-    def __init__(self) -> None:
-        self.calls: List[Tuple[str, int, int]] = []
-
-    def tune_kernel(self, kernel: str, text: Any, grid: Any, arguments: List[Any], space: Any, **more: Any) -> Any:
-        assert [more[f"grid_div_{axis}"] for axis in "xyz"] == [[], [], []], "the grid is complete"
-        assert more["lang"] == "CUPY"
-        assert "--fmad=false" in more["compiler_options"]
-        assert len(more["answer"]) == len(arguments) == 1
-        rows = []
-        (threads,) = space["block_size_x"]
-        self.calls.append((kernel, threads, len(space["choice"])))
-        for number in space["choice"]:
-            values = {"block_size_x": threads, "choice": number}
-            assert f"#define THREADS {threads}\n" in text(values)
-            assert f"#define SHARED_BYTES {more['smem_args']['size'](values)}\n" in text(values)
-            assert min(grid(values)) > 0
-            assert more["verify"](None, None, None)
-            failed = number == 1
-            rows.append({**values, "time": "RuntimeFailedConfig" if failed else 1.0 + 1.0 / (threads + number)})
-        return rows, {}
+@pytest.fixture(params=[MAPPED, COPIED], ids=lambda device: device.name)
+def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> HostDriver:
+    """A machine whose GPU maps host memory, and one that copies it."""
+    made = stand_in(request.param)
+    monkeypatch.setattr(module, "Driver", lambda: made)
+    return made
 
 
-@pytest.fixture
-def tuner(monkeypatch: pytest.MonkeyPatch) -> Tuner:
-    """A machine with a Xavier, as far as `tune` can see."""
-    synchronize = SimpleNamespace(deviceSynchronize=lambda: None)
-    tuner = Tuner()
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(asarray=Array, cuda=SimpleNamespace(runtime=synchronize)))
-    monkeypatch.setitem(sys.modules, "kernel_tuner", tuner)
-    driver = SimpleNamespace(device=XAVIER, host_array=lambda shape, dtype: np.full(shape, 7, dtype))
-    monkeypatch.setattr(module, "Driver", lambda: driver)
-    monkeypatch.setattr(module, "prepare_launches", lambda *_: SimpleNamespace(maps_host=True, close=lambda: None))
-    return tuner
-
-
-def test_every_launch_is_measured_and_kept(tuner: Tuner, folder: Path) -> None:
-    works = requested_works(OPTIONS, "u8", SIZE)
-    found = tune(OPTIONS, "xavier", "u8", SIZE)
-    assert set(found) == {work.key for work in works}
-    rows = json.loads((folder / "xavier.json").read_text(encoding="utf-8"))
+def test_the_fastest_schedule_of_every_launch_is_kept(
+    driver: HostDriver, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    falling = itertools.count(1000, -1)
+    monkeypatch.setattr(driver, "elapsed", lambda *_: next(falling) / 1000)
+    found = tune(OPTIONS, driver.device.name, "u8", SIZE)
+    rows = json.loads((folder / f"{driver.device.name}.json").read_text(encoding="utf-8"))
     assert {row["work"]: Schedule(**row["schedule"]) for row in rows} == {
         name: best.schedule for name, best in found.items()
     }
-    able: Dict[str, List[Schedule]] = {
-        work.key: [row for kernel in kernels_of(work) for row in candidates(kernel, work, XAVIER)[: module._TRIED]]
-        for work in works
-    }
-    assert sum(number for *_, number in tuner.calls) == sum(map(len, able.values())), "each is tried once"
-    for name, best in found.items():  # as `Tuner` has it, the more threads the faster
-        assert best.schedule.threads == max(row.threads for row in able[name])
+    for work in requested_works(OPTIONS, "u8", SIZE):  # the last one that was tried took least time
+        *_, kernel = kernels_of(work)
+        assert found[work.key].schedule == candidates(kernel, work, driver.device)[:2][-1]
+    assert not driver.on_device
 
 
-def test_another_machine_is_refused(tuner: Tuner, folder: Path) -> None:
-    with pytest.raises(RuntimeError, match="the GPU of this machine is xavier, not orin"):
+@pytest.mark.usefixtures("driver")
+@pytest.mark.parametrize("driver", [COPIED], indirect=True)
+def test_calibrated_and_rotated_frames_of_12_bit() -> None:
+    """The launch of a geometry has no schedules to measure."""
+    options = make_options(products="dolp,ssim", rotate=90, calibration=mild_calibration((64, 128)), bit_depth=12)
+    found = tune(options, "h200", "12p", SIZE)
+    assert [name.split()[0] for name in found] == ["mono", "ssim"]
+
+
+def test_another_machine_is_refused(driver: HostDriver, folder: Path) -> None:
+    with pytest.raises(RuntimeError, match=f"the GPU of this machine is {driver.device.name}, not orin"):
         tune(OPTIONS, "orin", "u8", SIZE)
-    assert tuner.calls == []
     assert not folder.exists()
 
 
-def test_nothing_is_written_where_nothing_runs(tuner: Tuner, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuner, "tune_kernel", lambda *_, **__: ([{"choice": 0, "time": "CompilationFailedConfig"}], {}))
-    with pytest.raises(RuntimeError, match=r"no schedule of .* could be measured"):
-        tune(OPTIONS, "xavier", "u8", SIZE)
-    assert not folder.exists()
+@pytest.mark.parametrize("driver", [COPIED], indirect=True)
+def test_what_fails_is_passed_over(
+    driver: HostDriver, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    load, failures = driver.load, itertools.cycle([CompileError("tile.cu(3): error: no"), None])
+    monkeypatch.setattr(module, "prepare_launches", lambda *_: driver.device)  # has `maps_host`
+
+    def fail(*arguments: Any) -> Any:
+        failure = next(failures)
+        if failure is not None:
+            raise failure
+        return load(*arguments)
+
+    monkeypatch.setattr(driver, "load", fail)
+    assert len(tune(OPTIONS, "h200", "u8", SIZE)) == 2
+    assert "tile.cu(3): error: no" in caplog.text
+    kept = (folder / "h200.json").read_bytes()
+    for error, said in ((CompileError("no"), "no schedule of .* could be measured"), (DeviceLostError("gone"), "gone")):
+        failures = itertools.cycle([error])
+        with pytest.raises(RuntimeError, match=said):
+            tune(OPTIONS, "h200", "u8", SIZE)
+        assert (folder / "h200.json").read_bytes() == kept
 
 
-@pytest.mark.gpu
+@pytest.mark.parametrize("driver", [COPIED], indirect=True)
+def test_schedules_that_disagree_are_an_error(driver: HostDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one stores nothing."""
+    monkeypatch.setattr(module, "prepare_launches", lambda *_: driver.device)
+    launch, turns = driver.launch, itertools.count()
+    of_the_first = 1 + module._ITERATIONS
+    monkeypatch.setattr(driver, "launch", lambda *call: next(turns) < of_the_first and launch(*call))
+    with pytest.raises(RuntimeError, match=r"gives another .* than the first schedule of its kernel"):
+        tune(OPTIONS, "h200", "u8", SIZE)
+
+
+@pytest.mark.parametrize("name", on_gpus[:1])
 @pytest.mark.parametrize("maps_host", [False, True])  # then kernels read what the host sees, as on a Jetson
 @pytest.mark.parametrize("raw_format", ["u8", "12p"])  # of 12-bit frames, SSIM compares floats
-def test_on_a_gpu(raw_format: str, maps_host: bool, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With two schedules of each kernel: each takes a second."""
-    pytest.importorskip("kernel_tuner")
-    try:
-        device = Driver().device
-    except RuntimeError as err:
-        pytest.skip(str(err))
-
-    def driver() -> Driver:
-        found = Driver()
-        found.device = replace(found.device, maps_host=maps_host)
-        return found
-
-    monkeypatch.setattr(module, "Driver", driver)
-    monkeypatch.setattr(module, "_TRIED", 2)
+def test_on_a_gpu(name: str, raw_format: str, maps_host: bool, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = real_driver(name)
+    device = replace(driver.device, maps_host=maps_host)
+    monkeypatch.setattr(driver, "device", device)
+    monkeypatch.setattr(module, "Driver", lambda: driver)
     found = tune(OPTIONS, device.name, raw_format, SIZE)
     assert len(found) == 2
     assert all(0 < (best.us or 0) < 1e4 for best in found.values())

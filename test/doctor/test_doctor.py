@@ -39,7 +39,7 @@ def test_missing_ros_and_gpu_are_said_not_raised(monkeypatch: pytest.MonkeyPatch
     assert found["rclpy"].state == "missing"
     assert "no live node" in found["rclpy"].text
     assert found["jinja2"].state == "missing"
-    assert "no replay" in found["jinja2"].text
+    assert "no reports" in found["jinja2"].text
     assert found["gpu"].state == "missing"
     assert "CuPy" in found["gpu"].text
 

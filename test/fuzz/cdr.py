@@ -4,20 +4,15 @@ Classic CDR (OMG formal/02-06-51, DDS-XTypes "plain CDR"): four bytes of encapsu
 byte order, then the fields, each aligned to its size behind the encapsulation. ROS 1 has neither encapsulation nor
 alignment nor terminators. Written from these rules, not from the package or the library that it uses.
 
-What may be taken or refused, since implementations differ (`Parsed.loose` lists which of these occurred):
-
-- `padding`: up to three bytes behind the message. Fast DDS pads messages to multiples of four.
-- `terminator`: a string whose last byte is not zero. rosbags 0.9 does not look at it.
-- `nul`: a string with a zero in it. CDR forbids it, readers take the length's word.
-- `empty`: a string of length 0 instead of a lone terminator, as some writers have it.
-- `truth`: a truth value that is neither 0 nor 1.
-- `rest`: 2^31 bytes or more, of which there are fewer. rosbags 0.9 takes that for all the rest.
+`Parsed.is_loose` says that a reader may take or refuse a message, since implementations differ: up to three bytes
+behind it (Fast DDS pads messages), a string without a terminator or with a zero inside, a truth value above 1, and
+2^31 bytes or more, which rosbags 0.9 takes for all the rest.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Any, Dict, NamedTuple, Set
+from typing import Any, Dict, NamedTuple
 
 from fuzz.mutate import Writer
 
@@ -43,10 +38,10 @@ class NegativeLengthError(NotCdrError):
 
 
 class Parsed(NamedTuple):
-    """A message: its fields, with sequences and arrays as little-endian bytes, and the loose places in it."""
+    """A message: its fields, with sequences and arrays as little-endian bytes, and whether readers may refuse it."""
 
     fields: Dict[str, Any]
-    loose: Set[str]
+    is_loose: bool
 
 
 def write(kind: str, values: Dict[str, Any], order: str = "<") -> Writer:
@@ -85,7 +80,7 @@ class _Reader:
     def __init__(self, data: bytes, order: str, start: int, is_ros1: bool) -> None:
         self.data, self.order, self.start, self.is_ros1 = data, order, start, is_ros1
         self.place = start
-        self.loose: Set[str] = set()
+        self.is_loose = False
 
     def take(self, count: int, alignment: int = 1) -> bytes:
         begin = self.place if self.is_ros1 else self.place + -(self.place - self.start) % alignment
@@ -97,9 +92,10 @@ class _Reader:
     def number(self, kind: str) -> Any:
         size = struct.calcsize(kind)
         (value,) = struct.unpack(self.order + kind.replace("?", "B"), self.take(size, size))
-        if kind == "?" and value > 1:
-            self.loose.add("truth")
-        return bool(value) if kind == "?" else value
+        if kind != "?":
+            return value
+        self.is_loose |= value > 1
+        return bool(value)
 
     def text(self) -> str:
         length = self.number("I")
@@ -107,13 +103,9 @@ class _Reader:
             raise NegativeLengthError("a text of 2 GB")
         data = self.take(length)
         if not self.is_ros1:
-            if not data:
-                self.loose.add("empty")
-            elif data[-1]:
-                self.loose.add("terminator")
+            self.is_loose |= data[-1:] != b"\0"
             data = data[:-1]
-        if 0 in data:
-            self.loose.add("nul")
+        self.is_loose |= 0 in data
         try:
             return data.decode("utf-8")
         except UnicodeDecodeError as err:
@@ -122,7 +114,7 @@ class _Reader:
     def numbers(self, kind: str, count: int) -> bytes:
         size = struct.calcsize(kind)
         if count >= 2**31 and size == 1:
-            self.loose.add("rest")
+            self.is_loose = True
             count = len(self.data) - self.place
         data = self.take(count * size, size if count else 1)
         swapped = self.order == ">" and size > 1
@@ -150,4 +142,4 @@ def parse(kind: str, data: bytes) -> Parsed:
     left = len(data) - reader.place
     if left > (0 if is_ros1 else 3):
         raise NotCdrError("bytes behind the message")
-    return Parsed(fields, reader.loose | ({"padding"} if left else set()))
+    return Parsed(fields, reader.is_loose or left > 0)

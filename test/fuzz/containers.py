@@ -1,104 +1,60 @@
-"""mcap files from the rules of the format, with every number's place known; nothing of the package is in here."""
+"""mcap files by the mcap library, with the place of every number known."""
 
 from __future__ import annotations
 
+import io
 import random
-import zlib
-from functools import lru_cache
-from typing import List, Sequence, Tuple
+import struct
+from typing import Sequence, Tuple
 
-import lz4.frame
-import zstandard
+from mcap.writer import CompressionType, IndexType, Writer
 
-from fuzz.mutate import Writer, mutated
+from fuzz import mutate
 
-IMAGE, COMPRESSED, NUMBER = b"sensor_msgs/msg/Image", b"sensor_msgs/msg/CompressedImage", b"std_msgs/msg/Float32"
-#: Messages: time of recording, channel, data.
-Rows = Sequence[Tuple[int, int, bytes]]
-#: Topic and type of each channel; channels count from 1.
-Channels = Sequence[Tuple[bytes, bytes]]
-#: Bytes that a bomb inflates to: more than a target's process may have.
-BOMB = 400 << 20
-
-
-@lru_cache(maxsize=8)
-def packed(compression: str, data: bytes) -> bytes:
-    """Compressed bytes."""
-    if compression == "zstd":
-        return zstandard.ZstdCompressor(level=1).compress(data)
-    return bytes(lz4.frame.compress(data)) if compression == "lz4" else data
+#: Messages: time of recording, topic, type, data.
+Rows = Sequence[Tuple[int, str, str, bytes]]
+_MAGIC = b"\x89MCAP0\r\n"
+_CHUNK = 6
+#: Record -> types of the numbers that it begins with: footer, schema, channel, message, chunk, index of messages, index
+#: of a chunk, statistics, offset of a summary, end of the data.
+_NUMBERS = {2: "QQI", 3: "HI", 4: "HHI", 5: "HIQQ", _CHUNK: "QQQII", 7: "HI", 8: "QQQQIHQ", 11: "QHIIIIQQI"}
+_NUMBERS = {**_NUMBERS, 14: "BQQ", 15: "I"}
 
 
-@lru_cache(maxsize=None)
-def bomb() -> bytes:
-    """Zeros, compressed by zstd piece by piece, since the fuzzer's process has little memory."""
-    packer = zstandard.ZstdCompressor(level=1).compressobj(BOMB)
-    return b"".join([packer.compress(bytes(1 << 20)) for _ in range(BOMB >> 20)]) + packer.flush()
-
-
-MAGIC = b"\x89MCAP0\r\n"
-
-
-def _text(writer: Writer, *texts: bytes) -> Writer:
-    for text in texts:
-        writer.number("I", len(text))
-        writer.raw(text)
-    return writer
-
-
-def _record(opcode: int, body: Writer) -> Writer:
-    record = Writer().numbers("BQ", opcode, len(body.data))
-    record.join(body)
-    return record
-
-
-def _message(time_ns: int, channel: int, data: bytes) -> Writer:
-    body = Writer().numbers("HIQQ", channel, 0, time_ns, time_ns)
-    body.raw(data)
-    return _record(5, body)
-
-
-def mcap(rng: random.Random, rows: Rows, channels: Channels, is_valid: bool) -> Writer:
-    """An mcap file with chunks or without; chunks of one that is not valid may be damaged inside."""
-    out = Writer("<", MAGIC)
-    out.join(_record(1, _text(Writer(), b"ros2", b"fuzz")))
-    named = Writer()
-    for number, (topic, kind) in enumerate(channels, 1):
-        named.join(_record(3, _text(Writer().numbers("H", number), kind, b"ros2msg", b"")))
-        named.join(_record(4, _text(Writer().numbers("HH", number, number), topic, b"cdr", b"")))
-    out.join(named)
-    count = rng.choice((0, 1, 1, 2, 3))
-    indexes: List[Writer] = []
-    for k in range(count):
-        part = rows[k::count]
-        inner = Writer()
-        for row in part:
-            inner.join(_message(*row))
-        data = mutated(rng, inner, 1.0 if is_valid else 0.8)
-        compression = rng.choice(("", "zstd", "lz4"))
-        body, size, checksum = packed(compression, data), len(data), rng.choice((0, zlib.crc32(data)))
-        if rng.random() < 0.05 and not is_valid:
-            compression, body, size = "zstd", bomb(), rng.choice((BOMB, 1000, size))
-        first, last = min(row[0] for row in part), max(row[0] for row in part)
-        chunk = _text(Writer().numbers("QQQI", first, last, size, checksum), compression.encode())
-        chunk.number("Q", len(body))
-        chunk.raw(body)
-        record = _record(6, chunk)
-        index = Writer().numbers("QQQQ", first, last, len(out.data), len(record.data))
-        index.join(Writer().numbers(*(("IHQQ", 10, 1, 0, 0) if is_valid or rng.random() < 0.7 else ("IQ", 0, 0))))
-        indexes.append(_text(index, compression.encode()).numbers("QQ", len(body), size))
-        out.join(record)
-    for row in rows if not count else ():
-        out.join(_message(*row))
-    out.join(_record(15, Writer().numbers("I", 0)))
-    summary = len(out.data)
-    statistics = Writer().numbers("QHIIIIQQI", len(rows), 2, 2, 0, 0, count, 0, 0, 10 * len(channels))
-    out.join(named)
-    for number in range(1, len(channels) + 1):
-        statistics.numbers("HQ", number, sum(row[1] == number for row in rows))
-    for index in indexes if rng.random() < 0.9 else ():
-        out.join(_record(8, index))
-    out.join(_record(11, statistics))
-    out.join(_record(2, Writer().numbers("QQI", summary, 0, 0)))
-    out.raw(MAGIC)
+def mcap(rng: random.Random, rows: Rows) -> mutate.Writer:
+    """An mcap file with chunks or without, compressed or not, with an index or without."""
+    stream = io.BytesIO()
+    is_indexed = rng.random() < 0.9
+    writer = Writer(
+        stream,
+        chunk_size=rng.choice((100, 500, 1 << 20)),
+        compression=rng.choice(list(CompressionType)),
+        index_types=IndexType.ALL if is_indexed else IndexType.NONE,
+        use_chunking=rng.random() < 0.75,
+        enable_crcs=rng.random() < 0.5,
+    )
+    writer.start("ros2", "fuzz")
+    numbers = {}
+    for _, topic, kind, _ in rows:
+        if topic not in numbers:
+            numbers[topic] = writer.register_channel(topic, "cdr", writer.register_schema(kind, "ros2msg", b""))
+    for time_ns, topic, _, data in rows:
+        writer.add_message(numbers[topic], time_ns, data, time_ns)
+    writer.finish()
+    out = mutate.Writer("<", stream.getvalue())
+    _find_numbers(out, len(_MAGIC), len(out.data) - len(_MAGIC))
     return out
+
+
+def _find_numbers(out: mutate.Writer, place: int, end: int) -> None:
+    """Note the places of the numbers in the records of a file, or of a chunk that is not compressed."""
+    while place + 9 <= end:
+        opcode, length = struct.unpack_from("<BQ", out.data, place)
+        body = place + 9
+        for kind in _NUMBERS.get(opcode, ""):
+            out.places.append((body, kind))
+            body += struct.calcsize(f"<{kind}")
+        out.places += [(place, "B"), (place + 1, "Q")]
+        if opcode == _CHUNK and out.data[body - 4 : body] == bytes(4):  # no compression
+            _find_numbers(out, body + 8, place + 9 + length)
+        place += 9 + length

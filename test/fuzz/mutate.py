@@ -25,20 +25,9 @@ class Writer:
         self.places.append((len(self.data), kind))
         self.data += struct.pack(self.order + kind, value)
 
-    def numbers(self, kinds: str, *values: float) -> Writer:
-        """Append numbers; returns the writer."""
-        for kind, value in zip(kinds, values):
-            self.number(kind, value)
-        return self
-
     def raw(self, data: bytes) -> None:
         """Append bytes."""
         self.data += data
-
-    def join(self, other: Writer) -> None:
-        """Append what another writer has."""
-        self.places += [(len(self.data) + place, kind) for place, kind in other.places]
-        self.data += other.data
 
     def align(self, size: int, start: int = 0) -> None:
         """Append zeros up to the next multiple of `size` behind `start`."""

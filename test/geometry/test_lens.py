@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Sequence, Tuple
 
 import cv2
 import numpy as np
 import pytest
+from calibrations import MODELS
 
 from polar_pipeline import Pipeline, messages
 from polar_pipeline.geometry import CameraNumbers, Geometry, LensCalibration, make_lens, make_map, of_the_frame
-from polar_pipeline.geometry.file import load_lens
+from polar_pipeline.geometry.lens import load_lens
 from polar_pipeline.sensor.frames import FrameError
 
 #: As camera_calibration writes it.
@@ -195,24 +197,16 @@ def test_no_raw_pixel_is_shown_twice() -> None:
     assert not ghosts
 
 
-#: Raw (height, width), and coefficients of each model.
+#: Raw (height, width), and the camera matrix.
 RAW = (120, 160)
-MODELS: Dict[str, Tuple[float, ...]] = {
-    "plumb_bob": (-0.2, 0.05, 0.01, -0.02, 0.003),
-    "rational_polynomial": (0.3, 0.05, 0.01, -0.02, 0.003, 0.5, 0.1, 0.01),
-    "equidistant": (0.02, -0.01, 0.003, 0.001),
-}
 K = np.array([[130.0, 0, 81.2], [0, 128.0, 57.4], [0, 0, 1]])
 
 
-def camera_info(model: str = "plumb_bob") -> Any:
-    types = messages.typestore().types
+def camera_info(model: str = "plumb_bob") -> messages.CameraInfo:
     r = cv2.Rodrigues(np.array([0.02, -0.03, 0.04]))[0]
     p = np.array([[120.0, 0, 80, -12], [0, 121, 60, 0], [0, 0, 1, 0]])
-    header = types["std_msgs/msg/Header"](types["builtin_interfaces/msg/Time"](1, 2), "cam")
-    roi = types["sensor_msgs/msg/RegionOfInterest"](0, 0, 0, 0, False)
     arrays = (np.array(MODELS[model]), K.reshape(-1), r.reshape(-1), p.reshape(-1))
-    return types[messages.CAMERA_INFO](header, *RAW, model, *arrays, 0, 0, roi)
+    return messages.CameraInfo(1_000_000_002, "cam", *RAW, model, *arrays)
 
 
 def points() -> np.ndarray:
@@ -270,7 +264,7 @@ def test_known_points_are_where_the_output_shows_them(
     for stride in (1, 2):
         got = messages.transform_camera_info(info, geometry, source, stride)
         assert (got.height, got.width) == (size[0] // stride, size[1] // stride)
-        assert (got.binning_x, got.binning_y, got.roi.width, got.roi.do_rectify) == (0, 0, 0, False)
+        assert (got.binning, got.region, got.do_rectify) == ((0, 0), (0, 0, 0, 0), False)
         for show in (on_the_image, on_the_rectified_image):
             want = by_hand(show(info, world), step, scale, rotate, roi)
             want = (want + 0.5) / stride - 0.5
@@ -280,29 +274,24 @@ def test_known_points_are_where_the_output_shows_them(
 
 def test_binning_and_region_of_interest_of_the_input() -> None:
     """As `sensor_msgs/CameraInfo` defines them: K is of the sensor, the image is a part of it, binned."""
-    info = camera_info()
-    info.binning_x, info.binning_y = 2, 4
-    info.roi = messages.typestore().types["sensor_msgs/msg/RegionOfInterest"](20, 8, 80, 120, True)
+    info = replace(camera_info(), binning=(2, 4), region=(20, 8, 80, 120), do_rectify=True)
     assert messages.frame_size(info) == (20, 60)
     frame = messages.camera_numbers(info)
     seen = np.linalg.inv(K) @ (70.0, 50.0, 1)
-    np.testing.assert_allclose((frame.k @ seen)[:2], ((70 - info.roi.x_offset) / 2, (50 - info.roi.y_offset) / 4))
-    info.roi.width = 0
-    assert messages.frame_size(info) == (RAW[0] // 4, RAW[1] // 2)
+    np.testing.assert_allclose((frame.k @ seen)[:2], ((70 - 20) / 2, (50 - 8) / 4))
+    assert messages.frame_size(replace(info, region=(20, 8, 80, 0))) == (RAW[0] // 4, RAW[1] // 2)
 
 
 def test_what_is_not_calibrated_stays_so() -> None:
     zeros = CameraNumbers(np.zeros((3, 3)), np.zeros(5), np.zeros((3, 3)), np.zeros((3, 4)))
     assert not any(matrix.any() for matrix in of_the_frame(zeros, (2, 2), (10, 10)))
-    info = camera_info()
-    info.k, info.p, info.r = np.zeros(9), np.zeros(12), np.zeros(9)
+    info = replace(camera_info(), k=np.zeros(9), p=np.zeros(12), r=np.zeros(9))
     got = messages.transform_camera_info(info, Geometry(2, 90, step=2), (60, 80))
     assert not any(getattr(got, name).any() for name in "kpr")
 
 
 def test_unknown_distortion_is_not_rotated() -> None:
-    info = camera_info()
-    info.distortion_model = "cylinder\n"
+    info = replace(camera_info(), distortion_model="cylinder\n")
     assert messages.transform_camera_info(info, Geometry(2), RAW).distortion_model == "cylinder\n"
     with pytest.raises(FrameError, match=r"can be rotated, got the model 'cylinder\\n'") as caught:
         messages.transform_camera_info(info, Geometry(1, 90), RAW)

@@ -15,6 +15,7 @@ from typing import Any, Dict, Iterator, Tuple
 import cv2
 import numpy as np
 import pytest
+from rosbags_messages import decode, encode, typestore
 from support import representative, wait_for
 from test_processor import settings
 from test_publisher import Bench, demand
@@ -70,7 +71,7 @@ class Pinhole:
 
 def camera_info(model: str, binning: int) -> Any:
     """The calibration of the raw frames, as that of a sensor of which they are a binned part."""
-    types = messages.typestore().types
+    types = typestore().types
     header = types["std_msgs/msg/Header"](types["builtin_interfaces/msg/Time"](1, 2), "camera")
     k, p, size, offset = K.copy(), P.copy(), np.array(RAW), np.zeros(2, int)
     if binning > 1:
@@ -102,7 +103,7 @@ def bench() -> Iterator[Bench]:
 
 def published(bench: Bench, info: Any, chosen: Any) -> Tuple[Any, np.ndarray]:
     """The `camera_info` of an output, and for each of its pixels (x, y) of the raw frame that it shows: (h, w, 2)."""
-    bench.publisher.camera_info = bytes(messages.encode(info, messages.CAMERA_INFO))
+    bench.publisher.camera_info = encode(info, messages.CAMERA_INFO)
     for axis in (0, 1):
         bench.submit(axis, demand("dolp", others=["polarization/camera_info"]), ramp(axis), chosen=chosen)
     wait_for(lambda: len(bench.sender.sent) == 2, "both frames")
@@ -110,7 +111,7 @@ def published(bench: Bench, info: Any, chosen: Any) -> Tuple[Any, np.ndarray]:
     for sent in bench.sender.sent:
         dolp = messages.to_array(messages.decode_image(sent["polarization/dolp"]))
         planes.append((dolp - 0.1) / 0.8 * RAW[1])
-    return messages.decode_camera_info(bench.sender.sent[0]["polarization/camera_info"]), np.stack(planes, -1)
+    return decode(bench.sender.sent[0]["polarization/camera_info"], messages.CAMERA_INFO), np.stack(planes, -1)
 
 
 def turned(world: np.ndarray, rotate: int) -> np.ndarray:
@@ -152,7 +153,7 @@ def test_known_points_are_where_camera_info_says(
         output__rectify="camera_info" if is_rectified else "",
     )
     if is_rectified:
-        chosen = chosen.rectified_by(messages.lens_of(info))
+        chosen = chosen.rectified_by(messages.lens_of(messages.decode_camera_info(encode(info, messages.CAMERA_INFO))))
     got, shows = published(bench, info, chosen)
     assert (got.height, got.width) == shows.shape[:2]
     assert (got.binning_x, got.binning_y, got.roi.width, got.roi.height) == (0, 0, 0, 0)

@@ -6,6 +6,7 @@ import threading
 from dataclasses import replace
 from typing import Any, Callable, ClassVar, Dict, Iterator, List, Optional
 
+import numpy as np
 import pytest
 from support import TIMEOUT, wait_for
 
@@ -13,6 +14,7 @@ from polar_pipeline import SENSORS
 from polar_pipeline.live.parameters import PARAMETERS, make_settings
 from polar_pipeline.live.pipelines import PipelineSwitch
 from polar_pipeline.options import OPTIONS, make_options
+from polar_pipeline.sensor.frames import FrameError
 
 
 class SlowPipeline:
@@ -54,10 +56,10 @@ def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     def get(*products: str, **changes: Any) -> SlowPipeline:
         options = {name: changes.pop(name) for name in list(changes) if name in OPTIONS}
         wanted = replace(settings, options=replace(settings.options, **options), **changes)
-        active = held.get(wanted, products, None)
-        assert active.settings.options.resolution == active.pipeline.options.resolution
-        get.frame_id = active.settings.frame_id
-        return active.pipeline
+        pipeline, made_for = held.get(wanted, products, np.zeros((48, 64), np.uint8))
+        assert made_for.options.resolution == pipeline.options.resolution
+        get.frame_id = made_for.frame_id
+        return pipeline
 
     get.switch = held
     yield get
@@ -118,6 +120,14 @@ def test_what_does_not_compile_is_said_and_the_rest_serves(cache: Any) -> None:
 
     wait_for(says, "the compiler's message")
     assert cache("dolp") is first
+
+
+def test_settings_that_do_not_fit_the_frame_leave_the_rest_in_use(cache: Any) -> None:
+    first = serving(cache)
+    with pytest.raises(FrameError, match="reaches beyond"):
+        cache("dolp", products=("dolp",), roi=(500, 0, 8, 8))
+    assert cache("dolp", products=("dolp",), roi=(0, 0, 8, 8)) is first, "while the next settings are being prepared"
+    assert len(SlowPipeline.made) == 2
 
 
 def test_the_last_settings_serve_as_a_whole_while_others_are_compiled(cache: Any) -> None:

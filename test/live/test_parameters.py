@@ -17,7 +17,7 @@ from polar_pipeline.calibration import save_calibration
 from polar_pipeline.live.fallback import RETRY_PERIOD, Fallback
 from polar_pipeline.live.parameters import PARAMETERS, make_settings
 from polar_pipeline.options import OPTIONS, Option, make_options
-from polar_pipeline.plan import expand
+from polar_pipeline.plan import needed_operators
 from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS
 from polar_pipeline.quality.statistics import LIMITS, QualityLimits
 
@@ -142,7 +142,7 @@ def test_parameters_mean_the_same_everywhere(
 
 
 def test_no_reference_without_ssim() -> None:
-    assert tuple(name for name in PRODUCTS if "ssim_pair" in expand((name,))) == SSIM_PRODUCTS
+    assert tuple(name for name in PRODUCTS if "ssim_pair" in needed_operators((name,))) == SSIM_PRODUCTS
     chosen = settings(ssim_mode="reference", backend="cpu")
     assert Pipeline(**chosen.arguments(("dolp",))).options.ssim_mode == "consistency"
     assert Pipeline(**chosen.arguments(("dolp", "ssim"))).options.ssim_mode == "reference"
@@ -239,10 +239,15 @@ def test_refusals_of_combinations_name_the_parameters(values: Dict[str, Any], sa
         settings(**values)
 
 
-def test_an_offset_beyond_the_calibration_is_named(tmp_path: Path) -> None:
-    save_calibration(tmp_path / "sensor.npz", ideal_calibration(SENSORS["IMX250MZR"], (48, 64)))
-    with pytest.raises(ValueError, match=r"^raw\.roi_offset \(900, 0\) lies outside the calibration"):
-        settings(**{"calibration": str(tmp_path / "sensor.npz"), "raw.roi_offset": [900, 0]})
+def test_the_largest_frame_is_what_is_calibrated(tmp_path: Path) -> None:
+    path = str(tmp_path / "sensor.npz")
+    save_calibration(Path(path), ideal_calibration(SENSORS["IMX250MZR"], (256, 320)))
+    assert settings().options.largest_frame() == (2048, 2448)
+    chosen = settings(**{"calibration": path, "raw.roi_offset": [100, 20]})
+    assert chosen.options.largest_frame() == (236, 220)
+    for offset in ([305, 0], [0, 241]):
+        with pytest.raises(ValueError, match=r"^raw\.roi_offset .* lies outside the calibration, which is of 320x256"):
+            settings(**{"calibration": path, "raw.roi_offset": offset})
 
 
 def test_whole_numbers_do_for_others() -> None:

@@ -18,15 +18,14 @@ from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.fallback import Fallback
 from polar_pipeline.live.frame import LiveFrame, ReceivedImage
 from polar_pipeline.live.parameters import PARAMETERS, Settings, make_settings
-from polar_pipeline.live.pipelines import (
-    ALIGNMENT,
+from polar_pipeline.live.pipelines import ALIGNMENT, SIZE_STEP
+from polar_pipeline.live.processor import (
     FRAMES_AT_ONCE,
+    IDLE_PERIOD,
     MESSAGES_A_FRAME,
-    SIZE_STEP,
-    ActivePipeline,
-    PipelineSwitch,
+    FrameProcessor,
+    decode_reference,
 )
-from polar_pipeline.live.processor import IDLE_PERIOD, FrameProcessor, decode_reference
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.sensor.mosaic import FULL_FRAME
@@ -60,8 +59,7 @@ class StubPipeline:
     def __init__(self, depth: int, backend: str = "cpu") -> None:
         self.depth = depth
         self.device = f"a {backend}"
-        self.options = SimpleNamespace(backend=backend, ssim_mode="consistency")
-        self.plan = SimpleNamespace(products=())
+        self.options = SimpleNamespace(backend=backend, ssim_mode="consistency", products=())
         self.shapes: List[Tuple[int, ...]] = []  # of complete frames in one call
         self.resets = 0
         self.memory: List[int] = []  # sizes of what was asked for
@@ -106,10 +104,10 @@ class StubPipelines:
         self.former: Optional[Settings] = None
         self.is_compiling = False
 
-    def get(self, wanted: Settings, products: Tuple[str, ...], _: Any) -> ActivePipeline:
+    def get(self, wanted: Settings, products: Tuple[str, ...], _: Any) -> Tuple[StubPipeline, Settings]:
         self.asked.append(products)
-        self.pipeline.plan.products = ("stokes",) if self.is_compiling else products
-        return ActivePipeline(self.pipeline, self.former or wanted)  # type: ignore[arg-type]
+        self.pipeline.options.products = ("stokes",) if self.is_compiling else products
+        return self.pipeline, self.former or wanted
 
     def reset(self) -> None:
         self.resets += 1
@@ -161,14 +159,8 @@ class Bench:
         self.log = Log()
         self.diagnostics = Diagnostics("node", self.log)
         self.output = Output()
-        self.processor = FrameProcessor(
-            lambda: self.settings,
-            self.fallback,
-            self.diagnostics,
-            self.log,
-            self.output,
-            self.pipelines,  # type: ignore[arg-type]
-        )
+        self.processor = FrameProcessor(lambda: self.settings, self.fallback, self.diagnostics, self.output)
+        self.processor._pipelines = self.pipelines
         self.processor.start()
 
     def values(self) -> Dict[str, str]:
@@ -181,8 +173,8 @@ class Bench:
         assert self.output.busy.wait(TIMEOUT)
 
 
-def real_processor(wanted: Any, log: Log, output: Output, pipelines: PipelineSwitch) -> FrameProcessor:
-    return FrameProcessor(wanted, Fallback(), Diagnostics("node", log), log, output, pipelines)
+def real_processor(wanted: Any, log: Log, output: Output) -> FrameProcessor:
+    return FrameProcessor(wanted, Fallback(), Diagnostics("node", log), output)
 
 
 @pytest.fixture
@@ -269,6 +261,20 @@ def test_the_cpu_serves_after_a_device_that_failed(bench: Any) -> None:
     assert b.fallback.problem(b.settings) == "the CPU took over: the GPU was lost"
 
 
+@pytest.mark.parametrize("mode", ["cpu", "stop"])
+def test_a_device_that_fails_at_the_start(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    log = Log()
+    processor = real_processor(lambda: settings(on_device_error=mode), log, Output())
+    monkeypatch.setattr(Pipeline, "__call__", lambda *_: (_ for _ in ()).throw(DeviceLostError("the GPU was lost")))
+    if mode == "stop":
+        with pytest.raises(DeviceLostError):
+            processor.warm_up()
+    else:
+        processor.warm_up()
+        assert processor._fallback.reason == "the GPU was lost"
+    processor.close()
+
+
 def test_the_age_is_that_at_receipt(bench: Any) -> None:
     b = bench(queue_size=4)
     for time_ns in (0, 5_000_000, 60_000_000_000):
@@ -297,7 +303,7 @@ def test_closed_while_busy(bench: Any, depth: int) -> None:
     b.processor.put(image(1))
     closing = threading.Thread(target=b.processor.close)
     closing.start()
-    wait_for(lambda: b.processor._queue._closed, "the end of the queue")
+    wait_for(lambda: b.processor._is_closed, "the end of the queue")
     assert closing.is_alive(), "it waits for the frame at work"
     b.output.gate.set()
     closing.join(TIMEOUT)
@@ -309,7 +315,7 @@ def test_closed_while_busy(bench: Any, depth: int) -> None:
 
 
 def test_closed_before_it_was_started() -> None:
-    real_processor(settings, Log(), Output(), PipelineSwitch()).close()
+    real_processor(settings, Log(), Output()).close()
 
 
 def test_what_has_no_subscriber_is_not_computed(bench: Any) -> None:
@@ -387,11 +393,11 @@ def test_a_fault_before_the_first_frame_costs_no_frame(bench: Any, fault: Except
 def test_the_first_frame_has_none_before_it() -> None:
     """With real pipelines: SSIM compares with the frame before, which the first one and one after a restart lack."""
     wanted = settings(ssim_mode="temporal", resolution="full")
-    output, pipelines = Output(), PipelineSwitch()
-    processor = real_processor(lambda: wanted, Log(), output, pipelines)
+    output = Output()
+    processor = real_processor(lambda: wanted, Log(), output)
     output.products = frozenset({"ssim"})
     processor.start()
-    wait_for(lambda: pipelines._active is not None, "a pipeline for the subscriber")
+    wait_for(lambda: processor._pipelines._active is not None, "a pipeline for the subscriber")
     try:
         for count, stamp in enumerate((1, 2, 0), 1):
             processor.put(image(stamp, np.full(FULL_FRAME, 99, np.uint8)))
@@ -408,13 +414,13 @@ def test_what_was_compiled_at_start_is_released_before_the_first_frame(monkeypat
     close = Pipeline.close
     monkeypatch.setattr(Pipeline, "close", lambda pipeline: (closed.append(pipeline), close(pipeline)))
     wanted = settings()
-    output, pipelines = Output(), PipelineSwitch()
-    processor = real_processor(lambda: wanted, Log(), output, pipelines)
+    output = Output()
+    processor = real_processor(lambda: wanted, Log(), output)
     processor.warm_up()
     processor.start()
     try:
         wait_for(lambda: closed, "the end of the first pipeline")
-        assert len(closed[0].plan.products) > 10
+        assert len(closed[0].options.products) > 10
     finally:
         processor.close()
 
@@ -428,14 +434,14 @@ def test_a_replaced_pipeline_is_closed_after_its_last_frame(monkeypatch: pytest.
     monkeypatch.setattr(Pipeline, "close", lambda pipeline: (closed.append(pipeline), close(pipeline)))
     wanted = [settings(queue_size=16, min_intensity=k / 10) for k in range(8)]
     current = iter(wanted)
-    log, output, pipelines = Log(), Output(), PipelineSwitch()
-    processor = real_processor(lambda: next(current, wanted[-1]), log, output, pipelines)
+    log, output = Log(), Output()
+    processor = real_processor(lambda: next(current, wanted[-1]), log, output)
     for stamp in range(12):
         processor.put(image(stamp))
     processor.start()
     try:
         wait_for(lambda: len(output.frames) == 12, "every frame")
-        wait_for(lambda: not pipelines._replaced, "the end of the replaced pipelines")
+        wait_for(lambda: not processor._pipelines._replaced, "the end of the replaced pipelines")
         used = {frame.pipeline for frame in output.frames}
         assert len(used) > 4
         assert used - set(closed) == {output.frames[-1].pipeline}

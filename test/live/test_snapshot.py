@@ -15,10 +15,13 @@ import pytest
 
 yaml = pytest.importorskip("yaml")
 
+from calibrations import some_calibration  # noqa: E402
+from mcap.reader import make_reader  # noqa: E402
 from support import on_cpu  # noqa: E402
 
-from polar_pipeline import Pipeline, cli, messages  # noqa: E402 - yaml may be missing
-from polar_pipeline.live.parameters import PARAMETERS  # noqa: E402
+from polar_pipeline import SENSORS, Pipeline, cli, messages  # noqa: E402 - yaml may be missing
+from polar_pipeline.calibration import load_calibration, save_calibration  # noqa: E402
+from polar_pipeline.live.parameters import PARAMETERS, make_settings  # noqa: E402
 from polar_pipeline.live.preset import flatten, to_yaml  # noqa: E402
 from polar_pipeline.live.snapshot import Snapshot, snapshot_folder, write_snapshot  # noqa: E402
 from polar_pipeline.messages import Status  # noqa: E402
@@ -37,9 +40,8 @@ def raw(dtype: str = "uint8") -> np.ndarray:
 def make(cdr: Any = None, reference: Any = None, **changes: Any) -> Snapshot:
     cdr = bytes(messages.encode_image(STAMP, "camera", "mono8", raw())) if cdr is None else cdr
     statuses = [Status(1, "front/polar_pipeline: frames", "dropped: overload 1", "", {"rate [Hz]": "24.00"})]
-    return Snapshot(
-        "front/polar_pipeline", cdr, 77, {**DEFAULTS, "backend": "cpu", **changes}, None, reference, statuses
-    )
+    values = {**DEFAULTS, "backend": "cpu", **changes}
+    return Snapshot("front/polar_pipeline", cdr, 77, values, make_settings(values), None, reference, statuses)
 
 
 def load(folder: Path) -> Dict[str, np.ndarray]:
@@ -63,8 +65,9 @@ def replayed(folder: Path, tmp_path: Path, *options: str) -> Dict[str, np.ndarra
     return {name: array for name, array in found.items() if array is not None}
 
 
-def write(folder: Path, snapshot: Snapshot, quota: int = 10**9) -> Path:
-    return write_snapshot(str(folder), quota, snapshot)
+def write(folder: Path, snapshot: Snapshot, quota_mb: int = 1000) -> Path:
+    changes = {"snapshot_folder": str(folder), "snapshot_quota_mb": quota_mb}
+    return write_snapshot(replace(snapshot, settings=replace(snapshot.settings, **changes)))
 
 
 def test_replay_reads_it_back(tmp_path: Path) -> None:
@@ -106,11 +109,25 @@ def test_texts(tmp_path: Path) -> None:
     assert not (folder / "error.txt").exists()
 
 
+def test_the_calibrations_file_may_be_gone(tmp_path: Path) -> None:
+    """The node has read it; a recording names its content."""
+    path = tmp_path / "sensor.npz"
+    save_calibration(path, some_calibration(SENSORS["IMX250MZR"], raw().shape))
+    snapshot, digest = make(calibration=str(path)), load_calibration(path).digest
+    path.unlink()
+    folder = write(tmp_path / "snapshots", snapshot)
+    assert f'calibration: "{path}"\n' in (folder / "parameters.yaml").read_text()
+    assert (folder / "dolp.npy").exists()
+    with (folder / "raw.mcap").open("rb") as stream:
+        (row,) = make_reader(stream).iter_metadata()
+    assert row.metadata["calibration"] == digest
+
+
 @pytest.mark.parametrize(
     ("cdr", "said"),
     [
         (bytes(messages.encode_image(STAMP, "camera", "rgb8", np.zeros((20, 20, 3), np.uint8))), "encoding"),
-        (b"\x00\x01\x00\x00half", "8 bytes are no sensor_msgs/msg/Image"),
+        (b"\x00\x01\x00\x00half", "8 bytes are not a sensor_msgs/msg/Image"),
     ],
 )
 def test_a_frame_that_cannot_be_used_is_kept_too(tmp_path: Path, cdr: bytes, said: str) -> None:
@@ -169,24 +186,22 @@ def test_a_stamp_that_a_recording_cannot_hold(tmp_path: Path) -> None:
     assert set(load(folder)) == {"raw", *PRODUCTS}
 
 
-def size_of(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.iterdir())
-
-
 def test_the_oldest_make_room(tmp_path: Path) -> None:
     (tmp_path / "kept_20200101_000000_000").write_text("a file")
     (tmp_path / "my own folder").mkdir()
     (tmp_path / "link_20200101_000000_000").symlink_to(tmp_path / "my own folder")
     mine = {path.name for path in tmp_path.iterdir()}
-    first = write(tmp_path, make())
-    size = size_of(first)
-    quota = int(3.5 * size)
-    snapshots = [first, *(write(tmp_path, make(), quota) for _ in range(5))]
+    large = make(bytes(messages.encode_image(STAMP, "camera", "mono8", np.zeros((480, 640), np.uint8))))
+    first = write(tmp_path, large)
+    size = sum(path.stat().st_size for path in first.iterdir())
+    assert 2_000_000 < size < 10_000_000
+    quota_mb = int(3.5 * size / 1e6)
+    snapshots = [first, *(write(tmp_path, large, quota_mb) for _ in range(5))]
     left = sorted(path for path in tmp_path.iterdir() if path.name not in mine)
     assert left == sorted(snapshots[-3:])
     assert {path.name for path in tmp_path.iterdir()} >= mine, "what is no snapshot stays"
-    with pytest.raises(OSError, match="larger than the quota of 1000"):
-        write(tmp_path, make(), 1000)
+    with pytest.raises(OSError, match="larger than the quota of 1000000"):
+        write(tmp_path, large, 1)
     assert sorted(path for path in tmp_path.iterdir() if path.name not in mine) == left
 
 
@@ -233,14 +248,11 @@ def test_what_the_command_line_names_wins(tmp_path: Path) -> None:
 
 def test_a_rectified_frame(tmp_path: Path) -> None:
     """By the lens calibration that the snapshot holds too."""
-    types = messages.typestore().types
-    header = types["std_msgs/msg/Header"](types["builtin_interfaces/msg/Time"](1, 0), "camera")
-    roi = types["sensor_msgs/msg/RegionOfInterest"](0, 0, 0, 0, False)
     k, d = np.array([90.0, 0, 63, 0, 90, 48, 0, 0, 1]), np.array([-0.2, 0.03, 0.01, 0, 0])
-    info = types[messages.CAMERA_INFO](header, 96, 128, "plumb_bob", d, k, np.zeros(9), np.zeros(12), 0, 0, roi)
-    cdr = bytes(messages.encode(info, messages.CAMERA_INFO))
+    info = messages.CameraInfo(10**9, "camera", 96, 128, "plumb_bob", d, k, np.zeros(9), np.zeros(12))
+    cdr = bytes(messages.encode_camera_info(info, 10**9, "camera"))
     snapshot = replace(make(**{"output.rectify": "camera_info"}), camera_info=cdr)
-    arrays = load(write_snapshot(str(tmp_path), 1 << 30, snapshot))
+    arrays = load(write(tmp_path, snapshot))
     want = Pipeline(products="dolp", backend="cpu", rectify=messages.lens_of(info))(raw())["dolp"]
     np.testing.assert_array_equal(arrays["dolp"], want)
     assert "dolp_sigma" not in arrays

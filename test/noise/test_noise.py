@@ -1,4 +1,4 @@
-"""Noise: gains against the reference's impulses, simulated errors of products, and the similarity that noise leaves."""
+"""Noise: gains by hand, simulated errors of products, and the similarity that noise leaves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Tuple
 import numpy as np
 import pytest
 
-from polar_pipeline import Pipeline, RawFrame, reference
+from polar_pipeline import Pipeline, RawFrame
 from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.noise.gains import TERMS, pair_gains, stokes_gains
 from polar_pipeline.noise.model import noise_model, uses_noise
@@ -18,25 +18,19 @@ from polar_pipeline.quality.expected import expected_similarity
 from polar_pipeline.quality.statistics import FrameQuality, Level, Quality, Spot, make_quality_limits, measure
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.frames import FORMATS, PackedFrame, pack
-from polar_pipeline.sensor.mosaic import ANGLES, SENSORS, Sensor
+from polar_pipeline.sensor.mosaic import SENSORS, Sensor
 
 MONO, COLOR = "IMX250MZR", "IMX250MYR"
 #: Every method: sensor and options.
 METHODS: Tuple[Tuple[str, Dict[str, Any]], ...] = (
-    *(
-        (sensor, {"co_sited": False, "demosaic": method})
-        for sensor, methods in ((MONO, ("auto",)), (COLOR, ("auto", "bilinear", "adaptive")))
-        for method in methods
-    ),
+    (MONO, {"co_sited": False, "demosaic": "auto"}),
+    *((COLOR, {"co_sited": False, "demosaic": method}) for method in ("auto", "bilinear", "adaptive")),
+    (COLOR, {"resolution": "half", "demosaic": "auto"}),  # on a mono sensor that is bilinear
     *(
         (sensor, {"resolution": resolution, "demosaic": method})
         for sensor in (MONO, COLOR)
-        for resolution, methods in (
-            ("half", ("auto", "bilinear", "gradient", "adaptive")),
-            ("full", ("bilinear", "gradient", "adaptive")),
-        )
-        for method in methods
-        if (sensor, resolution, method) != (MONO, "half", "auto")  # on a mono sensor that is bilinear
+        for resolution in ("half", "full")
+        for method in ("bilinear", "gradient", "adaptive")
     ),
 )
 IDS = [" ".join([sensor, *map(str, options.values())]) for sensor, options in METHODS]
@@ -103,19 +97,17 @@ class Errors:
 # ---------------------------------------------------------------------------------------------------------------- gains
 
 
-@pytest.mark.parametrize(("sensor", "options"), METHODS, ids=IDS)
-def test_gains_are_those_of_the_references_impulses(sensor: str, options: Dict[str, Any]) -> None:
-    """Impulses of 1e-8 in doubles near 1 have errors of some 1e-8, and ADR's weights see them by some 1e-6."""
-    chosen = make_options(sensor, **options)
-    method = (chosen.resolution == "half", chosen.co_sited, chosen.interpolation, chosen.debayer)
-    got = stokes_gains(chosen.sensor, *method)
-    want = reference.impulse_gains(chosen.sensor, chosen.resolution, chosen.co_sited, chosen.demosaic)
-    for color in range(got.shape[2]):
-        for angle in range(len(ANGLES)):
-            for term, (row, column) in enumerate(TERMS):
-                np.testing.assert_allclose(
-                    got[:, :, color, angle, term], want[color, angle][..., row, column], rtol=0, atol=1e-6
-                )
+def test_gains_by_hand() -> None:
+    """Each angle at its own site: S1 = I0 - I90, S2 = I45 - I135, S0 is half of their sum; by color and polarizer."""
+    gains = stokes_gains(SENSORS[MONO], True, False, "bilinear", "bilinear")
+    assert TERMS == ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))
+    expected = [[1, 0, 0, 0.5, 0, 0.25], [0, 0, 1, 0, 0.5, 0.25], [1, 0, 0, -0.5, 0, 0.25], [0, 0, 1, 0, -0.5, 0.25]]
+    np.testing.assert_array_equal(gains, [[[expected]]])
+    # superpixels of green next to red ones: four reds around make a quarter each, of which luma takes a quarter
+    color = stokes_gains(SENSORS[COLOR], True, False, "bilinear", "bilinear")
+    assert color.shape == (2, 2, 3, 4, 6)
+    # at a red pixel: red itself, the means of four greens and of four blues
+    np.testing.assert_array_equal(color[0, 0, :, 0, 0], [0.25**2, 0.5**2 / 4, 0.25**2 / 4])
 
 
 # ----------------------------------------------------------------------------------------------------------- simulation
@@ -157,18 +149,18 @@ def test_rounding_to_8_bits_is_noise(sensor: str, options: Dict[str, Any]) -> No
 # -------------------------------------------------------------------------------------------------------------- figures
 
 
+def with_facts(**facts: object) -> Calibration:
+    zero, one = np.zeros((16, 16)), np.ones((16, 16))
+    return Calibration.from_parameters(PixelParameters(zero, one, zero, zero), SENSORS[MONO], facts=facts)
+
+
 def test_the_figures_of_a_calibration_take_precedence() -> None:
-    shape = (16, 16)
-    zero, one = np.zeros(shape), np.ones(shape)
-    parameters = PixelParameters(zero, one, zero, zero)
-    facts = {"noise": {"full_well": 2500.0, "read_noise": 5.0}}
-    calibration = Calibration.from_parameters(parameters, SENSORS[MONO], facts=facts)
-    options = make_options(MONO, "dolp_sigma", calibration=calibration)
-    model = noise_model(options, SENSORS[MONO], 4095)
+    measured = with_facts(noise={"full_well": 2500.0, "read_noise": 5.0})
+    model = noise_model(make_options(MONO, "dolp_sigma", calibration=measured), SENSORS[MONO], 4095)
     assert model.shot == pytest.approx(1 / 2500)
     assert model.floor == pytest.approx((5 / 2500) ** 2 + 1 / 4095**2 / 12)
-    without = Calibration.from_parameters(parameters, SENSORS[MONO])
-    assert noise_model(make_options(MONO, calibration=without), SENSORS[MONO], 4095).shot == pytest.approx(1 / 10_500)
+    options = make_options(MONO, calibration=with_facts())
+    assert noise_model(options, SENSORS[MONO], 4095).shot == pytest.approx(1 / 10_500)
 
 
 @pytest.mark.parametrize(
@@ -176,11 +168,8 @@ def test_the_figures_of_a_calibration_take_precedence() -> None:
     [5, {"full_well": 1000}, {"full_well": 0, "read_noise": 1}, {"full_well": 9, "read_noise": -1}, {"full_well": "x"}],
 )
 def test_a_calibration_with_other_figures_is_refused(noise: object) -> None:
-    zero, one = np.zeros((16, 16)), np.ones((16, 16))
-    parameters = PixelParameters(zero, one, zero, zero)
-    calibration = Calibration.from_parameters(parameters, SENSORS[MONO], facts={"noise": noise})
     with pytest.raises(ValueError, match="calibration: noise must be a full_well above 0 and a read_noise"):
-        make_options(MONO, calibration=calibration)
+        make_options(MONO, calibration=with_facts(noise=noise))
 
 
 def test_gain_of_the_camera_and_lowest_bits() -> None:

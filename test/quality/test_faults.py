@@ -8,6 +8,7 @@ from typing import Any, Callable, NamedTuple, Tuple
 import cv2
 import numpy as np
 import pytest
+from scenes import SCENES, synthetic
 from support import REAL_FRAMES, real_frame
 
 from polar_pipeline import SENSORS, Pipeline, RawFrame, Sensor
@@ -15,7 +16,6 @@ from polar_pipeline.options import Options, make_options
 from polar_pipeline.quality.layout import check_layout, misfit, offsets_of_polarizer, tile_means
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.frames import FORMATS, PackedFrame, pack
-from polar_pipeline.sensor.scene import SCENES, synthetic
 
 MONO, COLOR = SENSORS["IMX250MZR"], SENSORS["IMX250MYR"]
 SHAPE = (516, 612)

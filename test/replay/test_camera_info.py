@@ -10,10 +10,10 @@ import pytest
 from mcap.reader import make_reader
 from rosbags import rosbag1
 from rosbags.typesys import Stores, get_typestore
+from rosbags_messages import encode, typestore
 
 from polar_pipeline import Pipeline, messages
 from polar_pipeline.cli.entry import main
-from polar_pipeline.geometry import LensCalibration, make_lens
 from polar_pipeline.messages import CAMERA_INFO, IMAGE
 from polar_pipeline.replay.job import Job, process_recording
 from polar_pipeline.replay.limits import SourceError
@@ -28,7 +28,7 @@ RAW = np.random.default_rng(0).integers(10, 200, SHAPE).astype(np.uint8)
 
 def calibration(f: float = 60.0, width: int = SHAPE[1], store: Any = None) -> Any:
     """A `CameraInfo` whose principal point is (23.5, 15.5), the center of the frame, and 2 pixels left of it in P."""
-    types = (store or messages.typestore()).types
+    types = (store or typestore()).types
     time = types["builtin_interfaces/msg/Time"](START // 10**9, 0)
     sequence = [0] if store else []  # of ROS 1
     header = types["std_msgs/msg/Header"](*sequence, time, "cam")
@@ -39,7 +39,7 @@ def calibration(f: float = 60.0, width: int = SHAPE[1], store: Any = None) -> An
 
 
 def serialized(**values: Any) -> bytes:
-    return bytes(messages.encode(calibration(**values), CAMERA_INFO))
+    return bytes(encode(calibration(**values), CAMERA_INFO))
 
 
 def write(path: Path, infos: Dict[str, List[bytes]], images: str = "/left/image_raw") -> Path:
@@ -125,9 +125,9 @@ def test_products_have_a_calibration_beside_them(tmp_path: Path) -> None:
     assert set(found) == BESIDE
     stamps = [START + k * PERIOD for k in range(COUNT)]
     for topic, rows in found.items():
-        assert [time for time, _ in rows] == [messages.stamp_of(info) for _, info in rows] == stamps
+        assert [time for time, _ in rows] == [info.stamp_ns for _, info in rows] == stamps
         for _, info in rows:
-            assert info.header.frame_id == "cam"
+            assert info.frame_id == "cam"
             step = 8 if topic.startswith("/quality") else 2
             assert (info.height, info.width) == (SHAPE[0] // step, SHAPE[1] // step)
             # the center of the image; (23.5 - 2 + 1/2) / step - 1/2
@@ -143,24 +143,6 @@ def test_products_have_a_calibration_beside_them(tmp_path: Path) -> None:
     ]
     merge_segments(Job(**{**fields, "products": tmp_path / "merged.mcap"}), parts, total, pipeline.options)
     assert (tmp_path / "merged.mcap").read_bytes() == (tmp_path / "out.mcap").read_bytes()
-
-
-def lens() -> LensCalibration:
-    info = calibration(50.0)
-    return make_lens(SHAPE, "plumb_bob", info.d.tolist(), info.k.tolist(), info.r.tolist(), info.p.tolist())
-
-
-def test_rectified_products_have_the_calibration_that_rectified_them(tmp_path: Path) -> None:
-    """Also where the recording has none, or another."""
-    for name, infos in (("without", {}), ("other", {"/left/camera_info": [serialized()]})):
-        path = write(tmp_path / f"{name}.mcap", infos)
-        job = Job(path, products=tmp_path / f"{name}-out.mcap")
-        process_recording(job, Pipeline(products=PRODUCTS, backend="cpu", rectify=lens()))
-        found = written(tmp_path / f"{name}-out.mcap")
-        assert set(found) == BESIDE
-        for _, info in found["/polarization/camera_info"]:
-            assert not info.d.any()
-            np.testing.assert_allclose(info.k, [25, 0, 10.5, 0, 25, 7.5, 0, 0, 1])
 
 
 @pytest.mark.parametrize(

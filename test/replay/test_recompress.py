@@ -23,6 +23,7 @@ from recorded_frames import (
     stamp,
     write,
 )
+from rosbags_messages import decode, typestore
 from support import on_cpu
 
 from polar_pipeline import cli, messages
@@ -75,7 +76,7 @@ def make_rich(path: Path) -> Path:
     with (path / "rich.mcap").open("wb") as stream:
         writer = Writer(stream, chunk_size=3000, compression=CompressionType.LZ4)
         writer.start("ros2", "some recorder")
-        definition, _ = messages.typestore().generate_msgdef(IMAGE, ros_version=2)
+        definition, _ = typestore().generate_msgdef(IMAGE, ros_version=2)
         image = writer.register_schema(IMAGE, "ros2msg", definition.encode())
         own = writer.register_schema("my_msgs/msg/Speed", "ros2msg", b"float32 speed\n")
         qos = {"offered_qos_profiles": QOS}
@@ -133,9 +134,7 @@ def test_recordings_of_every_format(make: Callable[[Path], Path], tmp_path: Path
     assert len(want) == 4
     assert cdrs(small) == cdrs(small, TOPIC) == cdrs(again) == want
     others = [[row for row in contents(path)["messages"] if row[0] == "/other"] for path in (small, again)]
-    assert [(row[1], messages.decode(row[4], messages.FLOAT32).data) for row in others[0]] == [
-        (stamp(k), k) for k in range(4)
-    ]
+    assert [(row[1], decode(row[4], messages.FLOAT32).data) for row in others[0]] == [(stamp(k), k) for k in range(4)]
     assert others[0] == others[1]
 
 

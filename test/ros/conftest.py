@@ -16,8 +16,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
     started: List[drill.Process] = []
 
-    def make(*command: str, is_forked: bool = False) -> drill.Process:
-        started.append(drill.Process(tmp_path / f"{len(started)}.log", *command, is_forked=is_forked))
+    def make(*command: str) -> drill.Process:
+        started.append(drill.Process(tmp_path / f"{len(started)}.log", *command))
         return started[-1]
 
     yield make

@@ -23,6 +23,7 @@ from rcl_interfaces.srv import DescribeParameters, GetParameters, ListParameters
 from rclpy.duration import Duration
 from rclpy.qos import QoSDurabilityPolicy, QoSProfile, QoSReliabilityPolicy
 from rclpy.serialization import deserialize_message, serialize_message
+from rosbags_messages import decode, encode
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CameraInfo, Image
 from services import ask, client_of
@@ -44,7 +45,7 @@ def node(tmp_path: Path) -> Iterator[Callable[..., drill.Process]]:
     started: List[drill.Process] = []
 
     def start(*arguments: str) -> drill.Process:
-        started.append(drill.start_node(tmp_path / f"{len(started)}.log", *arguments, is_forked=True))
+        started.append(drill.start_node(tmp_path / f"{len(started)}.log", *arguments))
         return started[-1]
 
     yield start
@@ -69,10 +70,10 @@ def call(peer: drill.Peer, kind: Any, name: str, request: Any) -> Any:
 
 def changed(**changes: Any) -> bytes:
     """A serialized frame of 64x48 pixels, fields changed."""
-    message = messages.decode(drill.image(10**9), messages.IMAGE)
+    message = decode(drill.image(10**9), messages.IMAGE)
     for name, value in changes.items():
         object.__setattr__(message, name, value)
-    return bytes(messages.encode(message, messages.IMAGE))
+    return bytes(encode(message, messages.IMAGE))
 
 
 def with_stamp(seconds: int, nanoseconds: int) -> bytes:
@@ -178,33 +179,6 @@ def test_names_with_control_characters(node: Any, peer: drill.Peer) -> None:
     assert all(text.isprintable() for text in [*names(), *shown, answer.result().result.reason])
     assert all(line.isprintable() for line in process.text.splitlines())
     assert "\n[FATAL]" not in process.text
-
-
-def test_a_calibration_of_megabytes(node: Any, peer: drill.Peer) -> None:
-    node()
-    peer.listen("intensity")
-    infos: List[bytes] = []
-
-    def keep(cdr: bytes) -> None:  # rclpy looks at the signature
-        infos.append(cdr)
-
-    subscription = peer.node.create_subscription(CameraInfo, "camera_info_out", keep, 10, raw=True)
-    wait_for(subscription.get_publisher_count, "the node")
-    lens = peer.node.create_publisher(CameraInfo, "camera_info", 10)
-    wait_for(lens.get_subscription_count, "the node's subscription")
-
-    def refused(info: CameraInfo) -> bool:
-        lens.publish(info)
-        peer.advance("intensity")
-        rows = [row for report in list(peer.reports) for row in report.status if row.name == "polar_pipeline: frames"]
-        return any("camera_info: a lens calibration must have" in pair.value for row in rows for pair in row.values)
-
-    for info in (CameraInfo(d=[0.1] * MB), CameraInfo(distortion_model="x" * MB)):
-        peer.reports.clear()
-        wait_for(lambda i=info: refused(i), "its refusal")
-    good = CameraInfo(d=[0.1] * 5, distortion_model="plumb_bob")
-    wait_for(lambda: lens.publish(good) or peer.advance("intensity") or infos, "a calibration")
-    assert all(len(cdr) < 1000 for cdr in infos)
 
 
 def test_stamps_that_no_clock_has(node: Any, peer: drill.Peer, tmp_path: Path) -> None:

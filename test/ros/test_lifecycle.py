@@ -29,7 +29,6 @@ from support import ROOT, wait_for
 
 from polar_pipeline import SENSORS, messages
 from polar_pipeline.calibration import save_calibration
-from polar_pipeline.products import PRODUCTS
 from polar_pipeline.ros import WRONG_USAGE
 from polar_pipeline.ros.lifecycle import ManagedNode
 from polar_pipeline.topics import PRODUCT_TOPICS
@@ -57,11 +56,6 @@ class Manager(drill.Peer):
         future = self.clients[name].call_async(request)
         wait_for(future.done, f"the answer of {name}")
         return future.result()
-
-    def forget(self) -> None:
-        """Another process is the node from now on."""
-        self.destroy(*self.clients.values())
-        self.clients.clear()
 
     def step(self, label: str, node: str = "/polar_pipeline") -> bool:
         """Ask for a transition; whether it succeeded."""
@@ -92,11 +86,6 @@ class Manager(drill.Peer):
     def offered(self) -> Set[str]:
         return {name for name, _ in self.node.get_service_names_and_types_by_node("polar_pipeline", "/")}
 
-    def set(self, **values: Any) -> Any:
-        future = self.change(**values)
-        wait_for(future.done, "the change of parameters")
-        return future.result().result
-
 
 @pytest.fixture
 def manager() -> Iterator[Manager]:
@@ -109,12 +98,12 @@ def manager() -> Iterator[Manager]:
 def node(start: Any) -> Callable[..., drill.Process]:
     """Start the managed node on the CPU, with arguments of `--ros-args`."""
     command = ("-m", "polar_pipeline.node", "--lifecycle", "--ros-args", "-p", "backend:=cpu")
-    return lambda *arguments, is_forked=True: start(*command, *arguments, is_forked=is_forked)
+    return lambda *arguments: start(*command, *arguments)
 
 
 def test_states(node: Any, manager: Manager) -> None:
     """What exists in each state, and that frames come out while the node is active only, as often as it is."""
-    process = node(is_forked=False)
+    process = node()
     events: List[Any] = []
     topic = "/polar_pipeline/transition_event"
     manager.node.create_subscription(TransitionEvent, topic, lambda event: events.append(event), 100)  # noqa: PLW0108 - rclpy looks at the signature
@@ -188,84 +177,10 @@ def test_what_is_not_possible_is_refused_by_number(node: Any, manager: Manager) 
     assert "Traceback" not in process.text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said", "better"),
-    [
-        (["-p", "resolution:=quarter"], "resolution must be one of half, full", {"resolution": "full"}),
-        (
-            ["-p", "quality.ssim_warn:=0.1", "-p", "quality.ssim_error:=0.9"],
-            "quality.ssim_error must be at most quality.ssim_warn",
-            {"quality__ssim_warn": 0.95},
-        ),
-    ],
-)
-def test_wrong_parameters_fail_configure(
-    node: Any, manager: Manager, arguments: List[str], said: str, better: Dict[str, Any]
-) -> None:
-    """With the reason in log and diagnostics; once they are right, the same process goes on."""
-    process = node(*arguments)
-    assert manager.state() == "unconfigured"
-    assert not manager.step("configure")
-    assert manager.state() == "unconfigured"
-    assert "cannot be configured: " in process.text
-    assert said in process.text
-    row = manager.says("pipeline", said)
-    assert ord(row.level) == 2
-    assert manager.set(**better).successful
-    assert manager.step("configure")
-    assert manager.step("activate")
-    manager.listen("dolp")
-    manager.advance("dolp")
-    assert "Traceback" not in process.text
-
-
-def test_parameters_in_every_state(node: Any, manager: Manager) -> None:
-    """They hold from the next activation on; what is wrong by itself is refused in every state."""
-    node("-p", "frame_id:=first")
-
-    def refuses() -> None:
-        for name, value in (("resolution", "quarter"), ("resolution", 3), ("threads", 2)):
-            assert not manager.set(**{name: value}).successful
-
-    refuses()
-    assert manager.set(frame_id="second", resolution="full").successful
-    # alone neither value would fit what the other one is
-    assert manager.set(quality__ssim_error=0.9).successful
-    assert not manager.step("configure")
-    assert manager.set(quality__ssim_warn=0.95).successful
-    assert manager.step("configure")
-    refuses()
-    assert not manager.set(quality__ssim_warn=0.1).successful
-    assert manager.set(frame_id="third").successful
-    manager.listen("dolp")
-    assert manager.step("activate")
-    manager.advance("dolp")
-    refuses()
-    assert manager.step("deactivate")
-    assert manager.set(frame_id="fourth", resolution="half", output_depth="uint8").successful
-    assert manager.step("activate")
-    manager.advance("dolp")
-    assert manager.step("deactivate")
-    assert manager.step("cleanup")
-    assert manager.set(frame_id="fifth", sensor="IMX250MYR").successful
-    assert manager.step("configure")
-    assert manager.step("activate")
-    manager.listen("dolp")
-    manager.advance("dolp")
-    assert manager.set(frame_id="sixth").successful
-    manager.advance("dolp")
-    manager.advance("dolp")
-    full, uint8 = {"resolution": "full"}, {"output_depth": "uint8"}
-    color = {**uint8, "sensor": "IMX250MYR"}
-    drill.check(manager.heard, third=full, fourth=uint8, fifth=color, sixth=color)
-    names = [messages.decode_image(cdr).frame_id for cdr in manager.heard["dolp"]]
-    assert sorted(set(names), key=names.index) == ["third", "fourth", "fifth", "sixth"]
-
-
 def test_states_change_while_frames_come(node: Any, manager: Manager, start: Any) -> None:
     """Subscriptions come and go under an executor that waits for them; no frame is wrong, and none stops the node."""
     process = node()
-    camera = start(drill.__file__, "camera", "1000000000000", is_forked=True)
+    camera = start(drill.__file__, "camera", "1000000000000")
     assert manager.step("configure")
     manager.listen("dolp")
     for _ in range(10):
@@ -279,23 +194,6 @@ def test_states_change_while_frames_come(node: Any, manager: Manager, start: Any
     assert "Traceback" not in process.text
     process.send(signal.SIGTERM)
     assert process.wait() == 0
-
-
-@pytest.mark.parametrize("steps", [[], ["configure"], ["configure", "activate"]])
-def test_shutdown(node: Any, manager: Manager, steps: List[str]) -> None:
-    """Everything is released; the process stays until a signal."""
-    process = node()
-    assert all(map(manager.step, steps))
-    assert manager.step("shutdown")
-    assert manager.state() == "finalized"
-    assert manager.transitions() == set()
-    wait_for(lambda: (manager.published(), manager.subscribed()) == (ALWAYS, set()), "that topics are gone")
-    manager.says("pipeline", "finalized")
-    assert manager.set(frame_id="late").successful
-    assert process.is_alive()
-    process.send(signal.SIGTERM)
-    assert process.wait() == 0
-    assert "Traceback" not in process.text
 
 
 def test_rig(manager: Manager, start: Any, tmp_path: Path) -> None:
@@ -325,30 +223,22 @@ def test_rig(manager: Manager, start: Any, tmp_path: Path) -> None:
     assert "Traceback" not in process.text
 
 
-@pytest.mark.parametrize("program", ["main", "rig"])
-def test_without_the_lifecycle_messages(program: str, manager: Manager, start: Any, tmp_path: Path) -> None:
-    """The option is refused with what is missing; the ordinary node starts."""
-    path = tmp_path / "rig.yaml"
-    path.write_text("cameras: [{parameters: {backend: cpu}}]")
-    rig = [str(path)] if program == "rig" else []
-    main = (
-        f"import sys; sys.modules['lifecycle_msgs'] = None; from polar_pipeline import node; sys.exit(node.{program}())"
-    )
-    process = start("-c", main, *rig, "--lifecycle")
-    assert process.wait() == WRONG_USAGE
-    assert "--lifecycle needs the ROS package lifecycle_msgs: " in process.text
-    assert "Traceback" not in process.text
-    start("-c", main, *rig, "--ros-args", "-p", "backend:=cpu")
-    services = lambda: dict(manager.node.get_service_names_and_types())  # noqa: E731
-    wait_for(lambda: "/polar_pipeline/snapshot" in services(), "the node")
-    assert "/polar_pipeline/change_state" not in services()
-
-
 def test_arguments_that_do_not_exist(start: Any) -> None:
     """A misspelled option would start an ordinary node."""
     process = start("-m", "polar_pipeline.node", "--lifecycel", "--ros-args", "-r", "__ns:=/a")
     assert process.wait() == WRONG_USAGE
     assert "unrecognized arguments: --lifecycel" in process.text
+
+
+def test_without_the_lifecycle_messages(start: Any) -> None:
+    """The option is refused with what is missing; the ordinary node starts."""
+    main = "import sys; sys.modules['lifecycle_msgs'] = None; from polar_pipeline import node; sys.exit(node.main())"
+    process = start("-c", main, "--lifecycle")
+    assert process.wait() == WRONG_USAGE
+    assert "--lifecycle needs the ROS package lifecycle_msgs: " in process.text
+    assert "Traceback" not in process.text
+    process = start("-c", main, "--ros-args", "-p", "backend:=cpu")
+    wait_for(lambda: "waits for frames" in process.text, "the ordinary node")
 
 
 # ------------------------------------------------------------------------------------------------ in the test's process
@@ -368,6 +258,23 @@ class Host:
 
     def step(self, label: str, found: str = "SUCCESS") -> None:
         assert getattr(self.node, f"trigger_{label}")().name == found, self.node.problem
+
+    def state(self) -> str:
+        assert self.node._state_machine.current_state[1] == self.node.state
+        return str(self.node.state)
+
+    def set(self, **values: Any) -> bool:
+        changes = [Parameter(name, value=value) for name, value in values.items()]
+        return bool(self.node.set_parameters_atomically(changes).successful)
+
+    def topics(self) -> Dict[str, Set[str]]:
+        """Names of the node's topics and services, by the right that it needs for them."""
+        name, namespace = self.node.get_name(), self.node.get_namespace()
+        return {
+            "publish": {row for row, _ in self.node.get_publisher_names_and_types_by_node(name, namespace)},
+            "subscribe": {row for row, _ in self.node.get_subscriber_names_and_types_by_node(name, namespace)},
+            "reply": {row for row, _ in self.node.get_service_names_and_types_by_node(name, namespace)},
+        }
 
     def published(self) -> int:
         return int(self.node._diagnostics.statuses("", "")[0].values["published"])
@@ -447,6 +354,84 @@ def test_nothing_of_a_frames_size_is_kept(host: Any, kind: str, tmp_path: Path) 
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said", "better"),
+    [
+        ({"resolution": "quarter"}, "resolution must be one of half, full", {"resolution": "full"}),
+        (
+            {"quality.ssim_warn": 0.1, "quality.ssim_error": 0.9},
+            "quality.ssim_error must be at most quality.ssim_warn",
+            {"quality.ssim_warn": 0.95},
+        ),
+    ],
+)
+def test_wrong_parameters_fail_configure(host: Any, wrong: Any, said: str, better: Any) -> None:
+    """With the reason in log and diagnostics; once they are right, the same node goes on."""
+    made = host(**wrong)
+    made.step("configure", "FAILURE")
+    assert made.state() == "unconfigured"
+    assert made.node.problem.startswith("cannot be configured: ")
+    assert said in made.node.problem
+    row = next(row for row in made.node._make_statuses() if row.name.endswith("pipeline"))
+    assert (int(row.level), said in row.message) == (2, True)
+    assert made.set(**better)
+    made.step("configure")
+    made.step("activate")
+
+
+def test_parameters_in_every_state(host: Any) -> None:
+    """They hold from the next activation on; what is wrong by itself is refused in every state."""
+    made = host(frame_id="first")
+
+    def check(state: str) -> None:
+        assert made.state() == state
+        for name, value in (("resolution", "quarter"), ("resolution", 3), ("threads", 2)):
+            assert not made.set(**{name: value})
+        assert made.set(frame_id=state)
+        assert made.node.settings is None or made.node.settings.frame_id == state
+
+    check("unconfigured")
+    # alone neither value would fit what the other one is
+    assert made.set(**{"quality.ssim_error": 0.9})
+    made.step("configure", "FAILURE")
+    assert made.set(**{"quality.ssim_warn": 0.95})
+    made.step("configure")
+    assert made.node.settings.frame_id == "unconfigured"
+    check("inactive")
+    assert not made.set(**{"quality.ssim_warn": 0.1})
+    made.step("activate")
+    check("active")
+    made.step("deactivate")
+    made.step("cleanup")
+    assert made.set(sensor="IMX250MYR")
+    made.step("configure")
+    assert made.node.settings.options.sensor.name == "IMX250MYR"
+
+
+@pytest.mark.parametrize("steps", [[], ["configure"], ["configure", "activate"]])
+def test_shutdown(host: Any, steps: List[str]) -> None:
+    """Everything is released; the node stays with its parameters."""
+    made = host()
+    topics = made.topics()
+    for label in [*steps, "shutdown"]:
+        made.step(label)
+    assert made.state() == "finalized"
+    assert made.topics() == topics
+    assert made.set(frame_id="late")
+
+
+def test_the_security_policy_names_what_a_managed_node_has(host: Any) -> None:
+    made = host(use_sim_time=True)
+    made.step("configure")
+    made.step("activate")
+    found = made.topics()
+    (profile,) = ET.parse(ROOT / "config" / "sros2_policy.xml").getroot().iter("profile")
+    for right, names in found.items():
+        allowed = {row.text or "" for group in profile if group.get(right) == "ALLOW" for row in group}
+        expanded = {name.replace("~", "/polar_pipeline") if name[0] in "~/" else f"/{name}" for name in allowed}
+        assert expanded - {"/polar_pipeline/get_type_description"} <= names <= expanded, right
+
+
 def test_an_error_that_was_not_expected(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Error processing ends unconfigured, with nothing left; from there the node starts again."""
     made = host()
@@ -454,7 +439,7 @@ def test_an_error_that_was_not_expected(host: Any, monkeypatch: pytest.MonkeyPat
     threads = own_threads()
     monkeypatch.setattr("polar_pipeline.ros.node.LossCounter", lambda _: 1 / 0)
     made.step("activate", "ERROR")
-    assert made.node._state_machine.current_state[1] == made.node.state == "unconfigured"
+    assert made.state() == "unconfigured"
     assert own_threads() == threads
     assert not [row for row in made.node.subscriptions if row.topic_name in INPUTS]
     assert (
@@ -476,7 +461,7 @@ def test_a_backend_that_fails_leaves_the_node_inactive(host: Any, monkeypatch: p
 
     monkeypatch.setattr("polar_pipeline.ros.node.FrameProcessor.warm_up", fail)
     made.step("activate", "FAILURE")
-    assert made.node._state_machine.current_state[1] == made.node.state == "inactive"
+    assert made.state() == "inactive"
     assert made.node.problem == "cannot be activated: no GPU today"
     monkeypatch.undo()
     made.step("activate")
@@ -488,20 +473,6 @@ def test_wrong_qos_fails_configure_and_leaves_no_publisher(host: Any) -> None:
     made.step("configure", "FAILURE")
     assert "maybe" in made.node.problem
     assert {row.topic_name for row in made.node.publishers} == publishers
-
-
-def test_the_security_policy_names_what_a_managed_node_has(node: Any, manager: Manager) -> None:
-    node("-p", "use_sim_time:=true")
-    assert manager.step("configure")
-    assert manager.step("activate")
-    where = ("polar_pipeline", "/")
-    wait_for(lambda: len(manager.published()) > len(PRODUCTS) and manager.subscribed() >= INPUTS, "the topics")
-    found = {"publish": manager.published(), "subscribe": manager.subscribed(), "reply": manager.offered()}
-    (profile,) = ET.parse(ROOT / "config" / "sros2_policy.xml").getroot().iter("profile")
-    for right, names in found.items():
-        allowed = {row.text or "" for group in profile if group.get(right) == "ALLOW" for row in group}
-        expanded = {name.replace("~", "/polar_pipeline") if name[0] in "~/" else f"/{name}" for name in allowed}
-        assert expanded - {"/polar_pipeline/get_type_description"} <= names <= expanded, (where, right)
 
 
 def test_an_executor_that_calls_back_late(host: Any) -> None:

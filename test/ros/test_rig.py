@@ -142,28 +142,6 @@ def test_names_are_those_that_ros_takes(part: str, tmp_path: Path) -> None:
         context.shutdown()
 
 
-@pytest.mark.ros
-def test_the_longest_name_is_one_for_ros(tmp_path: Path) -> None:
-    rclpy = pytest.importorskip("rclpy")
-    pytest.importorskip("sensor_msgs")
-    from polar_pipeline.ros.node import PolarNode
-
-    longest = "n" * (200 - len("//polar_pipeline"))
-    (camera,) = read_rig(write(tmp_path, f"cameras: [{{namespace: {longest}}}]")).cameras
-    with pytest.raises(ValueError, match="at most 200 characters"):
-        read_rig(write(tmp_path, f"cameras: [{{namespace: {longest}n}}]"))
-    context = rclpy.Context()
-    context.init()
-    overrides = [rclpy.parameter.Parameter("backend", value="cpu")]
-    node = PolarNode(context=context, namespace=camera.namespace, parameter_overrides=overrides)
-    try:
-        assert node.get_fully_qualified_name() == camera.full_name
-    finally:
-        node.close()
-        node.destroy_node()
-        context.shutdown()
-
-
 # ------------------------------------------------------------------------------------------------------ one process
 
 

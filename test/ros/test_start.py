@@ -7,21 +7,18 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, List
 
 import pytest
 
 rclpy = pytest.importorskip("rclpy")
 
 import drill
-from diagnostic_msgs.msg import DiagnosticArray
-from std_msgs.msg import Float32
 from support import ROOT, TIMEOUT, first_of, wait_for
 
 from polar_pipeline.doctor.checks import profile_variable
 from polar_pipeline.live.preset import judge_unknown, params_files
 from polar_pipeline.ros import FAILED, WRONG_USAGE
-from polar_pipeline.topics import NUMBER_TOPICS
 
 pytestmark = pytest.mark.ros
 
@@ -30,19 +27,19 @@ pytestmark = pytest.mark.ros
 def node(start: Any) -> Callable[..., drill.Process]:
     """Start the node on the CPU, with arguments of `--ros-args`."""
     command = ("-m", "polar_pipeline.node", "--ros-args", "-p", "backend:=cpu")
-    return lambda *arguments, is_forked=False: start(*command, *arguments, is_forked=is_forked)
+    return lambda *arguments: start(*command, *arguments)
 
 
 def test_log_and_silence(node: Any, peer: drill.Peer) -> None:
     """One line at the start, one at the first frame, and one when the camera stops although there are subscribers."""
-    process = node("-r", "image_raw:=/camera/images", is_forked=True)
+    process = node("-r", "image_raw:=/camera/images")
     wait_for(lambda: "waits for frames on /camera/images; " in process.text, "the line of the start")
     line = next(row for row in process.text.splitlines() if "waits for frames" in row)
     assert "[INFO]" in line
     assert "sensor IMX250MZR, backend cpu, device " in line
     process.close()
 
-    process = node(is_forked=True)
+    process = node()
     peer.listen("intensity")
     peer.advance("intensity")
     wait_for(
@@ -69,49 +66,22 @@ def test_env_gives_fast_dds_the_shared_memory_of_large_frames(monkeypatch: pytes
     assert int(done.stdout) > 128 << 20
 
 
-def test_latency_alone(node: Any, peer: drill.Peer) -> None:
-    """Who asks for nothing but `latency` gets the stages up to decoding, of every frame."""
-    node(is_forked=True)
-    heard: List[Any] = []
-    peer.node.create_subscription(DiagnosticArray, "latency", lambda message: heard.append(message), 10)  # noqa: PLW0108 - rclpy looks at the signature
-    wait_for(lambda: [peer.send()] and heard, "the latency")
-    stages = {pair.key for pair in heard[0].status[0].values}
-    assert {"queue", "decode", "publish", "total"} <= stages
-    assert "polarization" not in stages
-
-
-def test_numbers_alone(node: Any, peer: drill.Peer) -> None:
-    """Who plots nothing but numbers gets them of every frame; drill's frames have no saturated pixel."""
-    node(is_forked=True)
-    heard: Dict[str, List[float]] = {topic: [] for topic in NUMBER_TOPICS.values()}
-    for topic, values in heard.items():
-        peer.node.create_subscription(Float32, topic, lambda message, v=values: v.append(message.data), 10)
-    wait_for(lambda: [peer.send()] and all(heard.values()), "both numbers")
-    assert set(heard["quality/saturated"]) == {0}
-    assert all(0 < value < 1000 * TIMEOUT for value in heard["latency/total_ms"])
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("polar_pipeline: {ros__parameters: {sensr: IMX250MYR}}", "sensr (perhaps sensor)"),
         ("/**: {ros__parameters: {raw: {offset_of_roi: 1}}}", "raw.offset_of_roi"),
+        ("", "exposure"),
     ],
 )
 def test_misspelled_parameters_stop_the_start(node: Any, tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "given.yaml"
     path.write_text(text)
-    process = node("--params-file", str(path))
+    process = node(*(["--params-file", str(path)] if text else ["-p", "exposure:=3", "-p", "use_sim_time:=false"]))
     assert process.wait() == WRONG_USAGE
     assert "[FATAL]" in process.text
     assert f"cannot start: no parameter of this package is called {said}\n" in process.text
     assert "Traceback" not in process.text
-
-
-def test_misspelled_argument(node: Any) -> None:
-    process = node("-p", "exposure:=3", "-p", "use_sim_time:=false")
-    assert process.wait() == WRONG_USAGE
-    assert "no parameter of this package is called exposure\n" in process.text
 
 
 def test_parameters_of_other_nodes(node: Any, peer: drill.Peer, tmp_path: Path) -> None:

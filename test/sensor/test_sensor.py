@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from polar_pipeline.options import make_options
 from polar_pipeline.sensor.encodings import get_format
 from polar_pipeline.sensor.forward import expose
-from polar_pipeline.sensor.frames import FORMATS, RawFormat, as_frame, pack, unpack
+from polar_pipeline.sensor.frames import FORMATS, RawFormat, as_frame, frame_from_buffer, pack
 from polar_pipeline.sensor.mosaic import ANGLES, CHANNELS, SENSORS, Sensor, get_sensor, parse_tile
 
 MONO, COLOR = SENSORS["IMX250MZR"], SENSORS["IMX250MYR"]
@@ -157,7 +157,7 @@ def test_packings_byte_by_byte(encoding: str, options: Any, pixels: List[int], t
     fmt = get_format(encoding, **options)
     repeats = 48 // len(pixels)
     data = bytes.fromhex(text) * (repeats * 16)
-    frame = unpack(data, fmt, 16, len(pixels) * repeats)
+    frame = frame_from_buffer(data, fmt, 16, len(pixels) * repeats).unpack()
     expected = np.tile(pixels, (16, repeats))
     assert np.array_equal(frame.mosaic, expected)
     assert frame.mosaic.dtype == (np.uint8 if encoding == "Mono8" else np.uint16)
@@ -167,8 +167,8 @@ def test_packings_byte_by_byte(encoding: str, options: Any, pixels: List[int], t
 
 def test_msb_alignment_and_byte_order() -> None:
     fmt = get_format("mono16", 12, "msb")
-    little = unpack(bytes.fromhex("c0ab") * 256, fmt, 16, 16)
-    big = unpack(bytes.fromhex("abc0") * 256, fmt, 16, 16, big_endian=True)
+    little = frame_from_buffer(bytes.fromhex("c0ab") * 256, fmt, 16, 16).unpack()
+    big = frame_from_buffer(bytes.fromhex("abc0") * 256, fmt, 16, 16, big_endian=True).unpack()
     for frame in (little, big):
         assert (frame.mosaic == 0xABC0).all()
         assert frame.full_scale == 0xFFF0
@@ -179,8 +179,8 @@ def test_msb_alignment_and_byte_order() -> None:
 @pytest.mark.parametrize("start", [0, 1])
 def test_eight_and_sixteen_bit_pixels_are_views_where_memory_allows(start: int) -> None:
     data = np.arange(16 * 32 + 2, dtype=np.uint16).view(np.uint8)[start:]
-    assert np.shares_memory(unpack(data[: 16 * 32], FORMATS["8"], 16, 32).mosaic, data)
-    wide = unpack(data[: 16 * 64], FORMATS["16"], 16, 32).mosaic
+    assert np.shares_memory(frame_from_buffer(data[: 16 * 32], FORMATS["8"], 16, 32).unpack().mosaic, data)
+    wide = frame_from_buffer(data[: 16 * 64], FORMATS["16"], 16, 32).unpack().mosaic
     expected = np.frombuffer(data.tobytes()[: 16 * 64], "<u2").reshape(16, 32)
     assert np.array_equal(wide, expected)
     assert wide.flags.aligned

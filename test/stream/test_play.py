@@ -1,29 +1,25 @@
-"""Recordings played into the node: frames with their lens calibrations, and what the node makes of both."""
+"""Recordings played into ROS: frames with their lens calibrations. `test_cli.py` plays into a real subscriber."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, Tuple
+from typing import Any, Dict, List
 
 import numpy as np
 import pytest
-from support import wait_for
 
 pytest.importorskip("rclpy")
 
-from ros.test_node import SHAPE, Rig, mosaic, pixels, stamp_of
-from sensor_msgs.msg import CameraInfo, Image
-
-from polar_pipeline import Pipeline, messages
-from polar_pipeline.geometry import LensCalibration, make_lens
+from polar_pipeline import messages
 from polar_pipeline.replay.sink import open_sink
-from polar_pipeline.stream.play import play
+from polar_pipeline.stream import play
 
 pytestmark = pytest.mark.ros
 START = 1_700_000_000_000_000_000
 #: Nanoseconds from frame to frame.
 PERIOD = 20_000_000
-COUNT = 40
+COUNT = 8
+SHAPE = (16, 16)
 
 
 def focal_length(index: int) -> float:
@@ -31,25 +27,10 @@ def focal_length(index: int) -> float:
     return 60.0 if index < COUNT // 2 else 75.0
 
 
-def matrices(f: float) -> Tuple[List[float], List[float]]:
-    return [f, 0, 31.5, 0, f, 23.5, 0, 0, 1], [f, 0, 31.5, 0, 0, f, 23.5, 0, 0, 0, 1, 0]
-
-
 def calibration(index: int, f: float) -> bytes:
-    types = messages.typestore().types
-    header = types["std_msgs/msg/Header"](
-        types["builtin_interfaces/msg/Time"](*divmod(START + index * PERIOD, 10**9)), "cam"
-    )
-    k, p = (np.array(row, float) for row in matrices(f))
-    roi = types["sensor_msgs/msg/RegionOfInterest"](0, 0, 0, 0, False)
-    d = np.array([-0.2, 0.05, 0, 0, 0])
-    info = types[messages.CAMERA_INFO](header, *SHAPE, "plumb_bob", d, k, np.eye(3).reshape(-1), p, 0, 0, roi)
-    return bytes(messages.encode(info, messages.CAMERA_INFO))
-
-
-def lens(f: float) -> LensCalibration:
-    k, p = matrices(f)
-    return make_lens(SHAPE, "plumb_bob", (-0.2, 0.05, 0, 0, 0), k, np.zeros(9), p)
+    k, p = np.array([f, 0, 7.5, 0, f, 7.5, 0, 0, 1]), np.array([f, 0, 7.5, 0, 0, f, 7.5, 0, 0, 0, 1, 0])
+    info = messages.CameraInfo(0, "", *SHAPE, "plumb_bob", np.zeros(5), k, np.eye(3).reshape(-1), p)
+    return bytes(messages.encode_camera_info(info, START + index * PERIOD, "cam"))
 
 
 def record(path: Path) -> Path:
@@ -57,9 +38,8 @@ def record(path: Path) -> Path:
     with open_sink(path, {}) as sink:
         for k in range(COUNT):
             stamp = START + k * PERIOD
-            sink.write(
-                "/left/image_raw", messages.IMAGE, stamp + 5, messages.encode_image(stamp, "cam", "mono8", mosaic(k))
-            )
+            image = messages.encode_image(stamp, "cam", "mono8", np.full(SHAPE, k, np.uint8))
+            sink.write("/left/image_raw", messages.IMAGE, stamp + 5, image)
             if k == COUNT // 2:
                 sink.write("/left/camera_info", messages.CAMERA_INFO, stamp + 6, b"damaged")
             sink.write("/left/camera_info", messages.CAMERA_INFO, stamp + 7, calibration(k, focal_length(k)))
@@ -67,74 +47,47 @@ def record(path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def rig() -> Iterator[Callable[..., Rig]]:
-    made: List[Rig] = []
+class Publisher:
+    """Keeps what is published; Ctrl-C comes after so many messages."""
 
-    def make(**values: Any) -> Rig:
-        made.append(Rig(**values))
-        return made[-1]
+    def __init__(self, topic: str, stop: int) -> None:
+        self.topic_name, self._stop = topic, stop
+        self.messages: List[bytes] = []
 
-    yield make
-    for each in made:
-        each.close()
+    def publish(self, cdr: bytes) -> None:
+        self.messages.append(cdr)
+        if len(self.messages) == self._stop:
+            raise KeyboardInterrupt
 
+    def get_subscription_count(self) -> int:
+        return 1
 
-def test_a_node_rectifies_what_is_played(rig: Callable[..., Rig], tmp_path: Path) -> None:
-    """Each image is rectified by one of its camera's calibrations; within a round the second follows the first.
-
-    The first frame with a new calibration varies: image and calibration are two topics without a common order.
-    """
-    node = rig(output__rectify="camera_info")
-    images, infos = node.listen(Image, "polarization/dolp"), node.listen(CameraInfo, "polarization/camera_info")
-    pipelines = {f: Pipeline(products="dolp", backend="cpu", rectify=lens(f)) for f in (60.0, 75.0)}
-    path, skipped = record(tmp_path / "in.mcap"), []
-    rounds = 0
-
-    def used(image: Any) -> float:
-        """Focal length of the calibration that rectified an image."""
-        index = (stamp_of(image) - START) // PERIOD
-        matches = [f for f, run in pipelines.items() if np.array_equal(pixels(image), run(mosaic(index))["dolp"])]
-        assert matches, f"frame {index} is not rectified by a calibration of its camera"
-        return matches[0]
-
-    def both_were_used() -> bool:
-        nonlocal rounds
-        rounds += 1
-        play(path, "image_raw", "/left/image_raw", wait=30.0, on_skip=skipped.append)
-        return {used(image) for image in list(images)} == set(pipelines) and len({info.k[0] for info in infos}) == 2
-
-    wait_for(both_were_used, "images rectified by each calibration")
-    assert [str(err.cause) for err in skipped] == ["cdr"] * rounds
-    order = [used(image) for image in list(images)]
-    assert sum(after < before for before, after in zip(order, order[1:])) < rounds
-    assert {info.k[0] for info in list(infos)} == {30.0, 37.5}
+    def wait_for_all_acked(self, _: Any) -> None:
+        pass
 
 
 @pytest.mark.parametrize("restamp", [False, True])
-def test_calibrations_have_the_stamps_of_their_frames(rig: Callable[..., Rig], restamp: bool, tmp_path: Path) -> None:
-    node = rig()
-    images: List[Any] = []
-    infos: List[Any] = []
-    node.peer.create_subscription(Image, "/here/raw", images.append, 100)
-    node.peer.create_subscription(CameraInfo, "/here/camera_info", infos.append, 100)
-    path, numbers = record(tmp_path / "in.mcap"), {mosaic(k).tobytes(): k for k in range(COUNT)}
-    rounds = 0
-
-    def pairs_came() -> bool:
-        """Play the recording: `play` waits for one of two subscriptions, so the other may miss the first messages."""
-        nonlocal rounds
-        rounds += 1
-        assert play(path, "/here/raw", "/left/image_raw", 200.0, restamp=restamp, wait=30.0) == COUNT
-        stamps = {stamp_of(image) for image in list(images)}
-        return {info.k[0] for info in list(infos) if stamp_of(info) in stamps} == {60.0, 75.0}
-
-    wait_for(pairs_came, "frames with each calibration")
-    last_infos, last_images = list(infos), list(images)
-    number = {stamp_of(image): numbers[bytes(image.data)] for image in last_images}
-    assert all(stamp == START + k * PERIOD for stamp, k in number.items()) is not restamp
-    pairs = [(info.k[0], number[stamp_of(info)]) for info in last_infos if stamp_of(info) in number]
-    lost = rounds * COUNT - len(last_images)
-    assert len(last_infos) - len(pairs) <= lost, "calibrations without a frame of their stamp"
-    for focal, k in pairs:
-        assert focal == focal_length(k)
+@pytest.mark.parametrize("ahead", [1, play.AHEAD_BYTES])
+def test_each_frame_comes_with_the_calibration_that_held(
+    ahead: int, restamp: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two rounds and a half, of a recording that is read ahead in part or completely."""
+    stop = 5 * COUNT // 2
+    made: Dict[str, Publisher] = {}
+    monkeypatch.setattr(play, "AHEAD_BYTES", ahead)
+    monkeypatch.setattr(play, "_publisher", lambda _, kind, topic: made.setdefault(kind, Publisher(topic, stop)))
+    skipped: List[Any] = []
+    path = record(tmp_path / "in.mcap")
+    with pytest.raises(KeyboardInterrupt):
+        play.play(path, "/here/raw", "/left/image_raw", 500.0, True, restamp, 30.0, skipped.append)
+    images, infos = made[play.Image], made[play.CameraInfo]
+    assert (images.topic_name, infos.topic_name) == ("/here/raw", "/here/camera_info")
+    assert {err.cause for err in skipped} == {"cdr"}
+    # Ctrl-C came with the last calibration
+    assert len(infos.messages) == len(images.messages) + 1 == stop
+    for k, (cdr, info) in enumerate(zip(images.messages, infos.messages)):
+        image = messages.decode_image(cdr)
+        assert image.data[0] == k % COUNT
+        assert (image.stamp_ns == START + k % COUNT * PERIOD) is not restamp
+        assert messages.peek_stamp(info) == image.stamp_ns
+        assert messages.decode_camera_info(info).k[0] == focal_length(k % COUNT)

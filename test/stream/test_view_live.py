@@ -102,17 +102,6 @@ def test_ctrl_c_ends_and_keeps_what_came(camera: Camera, tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["out.rrd"]
 
 
-def test_nothing_came(tmp_path: Path) -> None:
-    process = start(tmp_path / "out.rrd")
-    assert process.stderr is not None
-    assert "waits for images" in process.stderr.readline()
-    process.send_signal(signal.SIGINT)
-    _, warned = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 1
-    assert "none of the 0 frames could be used" in warned
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_name_that_is_none(tmp_path: Path, capsys: Any) -> None:
     assert main(["view", "--topic", "no topic", "--save", str(tmp_path / "out.rrd")]) == 1
     assert "'no topic' is not a topic's name" in capsys.readouterr().err

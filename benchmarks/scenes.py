@@ -1,4 +1,4 @@
-"""Synthetic polarized scenes, as Stokes fields for `sensor.expose`.
+"""Synthetic polarized scenes: what a polarization camera might look at, as Stokes fields for `sensor.forward`.
 
 Surfaces follow the statistics of photographs (dead leaves with power-law sizes, 1/f texture, edges shared by all
 angles, a lens that softens the finest detail) and polarize by textbook optics: Fresnel's equations for reflection and
@@ -12,6 +12,8 @@ from typing import Callable, Dict, Tuple
 
 import cv2
 import numpy as np
+
+from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
 #: Refractive index of glass, plastic and varnish.
 INDEX = 1.5
@@ -256,3 +258,28 @@ def synthetic(name: str, shape: Size, seed: int = 0, time: float = 0.0, is_color
     scene = np.dstack(blurred).reshape(scene.shape)
     scene *= np.minimum(1, 2 / np.maximum(scene[..., :1], 1e-6))
     return scene if is_color else scene[:, :, 0]
+
+
+def behind_polarizers(stokes: np.ndarray) -> np.ndarray:
+    """(..., 3) Stokes vectors -> (4, ...), what passes each of `ANGLES`."""
+    theta = 2 * np.deg2rad(ANGLES)
+    return np.stack([(stokes @ np.array([1, np.cos(t), np.sin(t)])) / 2 for t in theta])
+
+
+def sample_mosaic(angles: np.ndarray, sensor: Sensor) -> np.ndarray:
+    """Four full angle images -> the mosaic, for measuring a demosaic against truth.
+
+    Args:
+        angles: (4, H, W) in the order of `ANGLES`, or (4, H, W, 3) RGB for a color sensor; any type.
+        sensor: The mosaic.
+
+    Returns:
+        (H, W) of the same type.
+    """
+    mosaic = np.empty(angles.shape[1:3], angles.dtype)
+    for row in range(sensor.period):
+        for column in range(sensor.period):
+            site = (slice(row, None, sensor.period), slice(column, None, sensor.period))
+            plane = angles[sensor.angle_index(row, column)]
+            mosaic[site] = plane[site] if not sensor.is_color else plane[site][..., sensor.color_index(row, column)]
+    return mosaic

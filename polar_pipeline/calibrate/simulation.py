@@ -1,16 +1,18 @@
-"""Simulated sensors with individual pixels: their frames, and the parameters that correct them.
+"""Simulated sensors, and synthetic calibration sessions: what they record of dark and of a rotated polarizer.
 
-They extend the forward model of `sensor.forward`, and lie here because they know the parameters of a calibration.
+No two pixels of a sensor are alike, as on real ones; the parameters that correct them are known.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Optional, Tuple
+from pathlib import Path
+from typing import Iterator, Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline.calibration.calibration import PixelParameters
+from polar_pipeline.calibrate.sums import DARK
+from polar_pipeline.calibration import PixelParameters
 from polar_pipeline.sensor.forward import analyzed, color_indices, digitize, nominal_angles
 from polar_pipeline.sensor.mosaic import CHANNELS, Sensor
 
@@ -20,6 +22,10 @@ LEAKY, DEAD, STUCK = 1, 2, 3
 _MIN_EXTINCTION = 50.0
 #: Range of the dark signal of defective pixels that have one, as a share of full scale.
 _LEAKAGE = (0.05, 0.5)
+#: Light of each color, relative to green.
+_COLORS = (0.8, 1.0, 0.7)
+#: DoLP and AoLP in degrees of the test frames.
+TEST_LIGHT = ((0.0, 0.0), (0.05, 20.0), (0.3, 70.0), (0.9, 115.0), (0.95, 160.0))
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,6 @@ class Deviations:
         angle: Standard deviation of the polarizer angle in degrees.
         extinction: Extinction ratio; at least 50 is drawn.
         black: Black level as a share of full scale; at least 0 is drawn.
-        drift: Rise of the black level per kelvin as a share of full scale, and its deviation.
         defects: Share of the pixels that are defective: a third each with a dark signal, dead, and stuck.
         shading: By how much the lens darkens the corners, 0 to below 1; it falls with the square of the radius.
         full_well: Electrons at full scale.
@@ -42,7 +47,6 @@ class Deviations:
     angle: float = 0.8
     extinction: Tuple[float, float] = (300.0, 80.0)
     black: Tuple[float, float] = (0.008, 0.0015)
-    drift: Tuple[float, float] = (1e-4, 3e-5)
     defects: float = 0.0
     shading: float = 0.0
     full_well: float = 10_000.0
@@ -59,7 +63,6 @@ class SimulatedSensor:
         deviation: (H, W), by how much the polarizer is turned from its nominal angle, in degrees.
         extinction: (H, W), extinction ratio.
         black: (H, W), black level as a share of full scale.
-        drift: (H, W), rise of the black level per kelvin.
         shade: (H, W), what the lens lets through, 1 at the center.
         defects: (H, W) uint8: 0, `LEAKY`, `DEAD` or `STUCK`.
         level: (H, W), dark signal of `LEAKY` pixels and reading of `STUCK` ones, as a share of full scale.
@@ -72,7 +75,6 @@ class SimulatedSensor:
     deviation: np.ndarray
     extinction: np.ndarray
     black: np.ndarray
-    drift: np.ndarray
     shade: np.ndarray
     defects: np.ndarray
     level: np.ndarray
@@ -90,8 +92,6 @@ class SimulatedSensor:
         stokes: np.ndarray,
         bit_depth: int = 12,
         rng: Optional[np.random.Generator] = None,
-        exposure: float = 1.0,
-        temperature_offset: float = 0.0,
     ) -> np.ndarray:
         """Return what the sensor records of a scene; `sensor.forward.expose` describes units and shapes.
 
@@ -99,21 +99,16 @@ class SimulatedSensor:
             stokes: (H, W, 3), or (H, W, 3, 3) for a color sensor, or what broadcasts to the sensor's size.
             bit_depth: 8 to 16.
             rng: Source of the noise; None for none.
-            exposure: What the light, but no dark signal, is multiplied by.
-            temperature_offset: Kelvin above the temperature that `black` is of.
 
         Returns:
             (H, W) uint8 (8 bit) or uint16 (more, LSB aligned).
         """
-        if not 8 <= bit_depth <= 16:
-            raise ValueError(f"bit_depth must be 8 to 16, got {bit_depth}")
         axes = (3, 3) if self.sensor.is_color else (3,)
         field = np.broadcast_to(stokes, (*self.shape, *axes))
-        light = exposure * self.shade * self.gain * analyzed(field, self.sensor, *self._terms())
+        light = self.shade * self.gain * analyzed(field, self.sensor, *self._terms())
         light = light + np.where(self.defects == LEAKY, self.level, 0)
         full_well = self.full_well if rng is not None else 0.0
-        black = self.black + self.drift * temperature_offset
-        levels = digitize(light, bit_depth, full_well, self.read_noise, rng, black)
+        levels = digitize(light, bit_depth, full_well, self.read_noise, rng, self.black)
         stuck = self.defects == STUCK
         levels[stuck] = np.rint(self.level[stuck] * ((1 << bit_depth) - 1)).astype(levels.dtype)
         return levels
@@ -164,7 +159,6 @@ def simulate_sensor(
     deviation = spread.angle * rng.standard_normal(shape)
     extinction = np.maximum(rng.normal(*spread.extinction, shape), _MIN_EXTINCTION)
     black = np.maximum(rng.normal(*spread.black, shape), 0)
-    drift = rng.normal(*spread.drift, shape)
     y, x = (np.linspace(-1, 1, size) for size in shape)
     shade = 1 - spread.shading * (y[:, np.newaxis] ** 2 + x**2) / 2
     is_bad = rng.random(shape) < spread.defects
@@ -172,5 +166,88 @@ def simulate_sensor(
     level = np.where(defects == LEAKY, rng.uniform(*_LEAKAGE, shape), rng.random(shape))
     gain = np.where(defects == DEAD, 0, gain / gain.mean())
     return SimulatedSensor(
-        sensor, gain, deviation, extinction, black, drift, shade, defects, level, spread.full_well, spread.read_noise
+        sensor, gain, deviation, extinction, black, shade, defects, level, spread.full_well, spread.read_noise
     )
+
+
+# ------------------------------------------------------------------------------------------------------------ sessions
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A lamp and a polarizer before the camera.
+
+    Attributes:
+        angles: Of the polarizer in degrees, in the order of the session.
+        frames: Of each angle.
+        dark_frames: Before them.
+        light: S0 behind the polarizer, 0 to 1: the brightest pixels reach this share of full scale.
+        drift: By which share the lamp becomes darker from the first angle to the last.
+    """
+
+    angles: Tuple[float, ...]
+    frames: int = 16
+    dark_frames: int = 64
+    light: float = 0.8
+    drift: float = 0.0
+
+    def lamp(self) -> np.ndarray:
+        """(K,) brightness of the lamp at each angle."""
+        return 1 - self.drift * np.linspace(0, 1, len(self.angles))
+
+    def stokes(self, setting: int) -> np.ndarray:
+        """(3,) Stokes vector behind the polarizer."""
+        angle = 2 * np.deg2rad(self.angles[setting])
+        stokes: np.ndarray = self.light * self.lamp()[setting] * np.array([1, np.cos(angle), np.sin(angle)])
+        return stokes
+
+
+def synthetic_session(
+    camera: SimulatedSensor, bench: Bench, bit_depth: int, seed: int
+) -> Iterator[Tuple[int, int, np.ndarray]]:
+    """(setting, number in it, mosaic) of each frame: dark ones, whose setting is -1, then those of each angle.
+
+    Args:
+        camera: The sensor.
+        bench: What is before it.
+        bit_depth: 8 to 16.
+        seed: Of the noise.
+    """
+    rng = np.random.default_rng(seed)
+    for number in range(bench.dark_frames):
+        yield -1, number, camera.expose(_field(camera, np.zeros(3)), bit_depth, rng)
+    for setting in range(len(bench.angles)):
+        stokes = _field(camera, bench.stokes(setting))
+        for number in range(bench.frames):
+            yield setting, number, camera.expose(stokes, bit_depth, rng)
+
+
+def picture_name(bench: Bench, setting: int, number: int, has_angles: bool = True) -> Path:
+    """Where a session's folder holds a frame.
+
+    Args:
+        bench: Of the session.
+        setting: Of the frame, -1 of a dark one.
+        number: Of the frame in its setting.
+        has_angles: Whether names say the angle, or only which frames belong together.
+    """
+    if setting < 0:
+        return Path(DARK) / f"{number:03d}.png"
+    name = f"{bench.angles[setting]:07.3f}" if has_angles else f"setting{setting:02d}"
+    return Path("light") / f"{name}_{number:03d}.png"
+
+
+def sample_frames(camera: SimulatedSensor, bit_depth: int, seed: int) -> Iterator[Tuple[str, np.ndarray]]:
+    """(name, mosaic) of evenly polarized frames to try a calibration on, of the DoLPs and AoLPs in `TEST_LIGHT`."""
+    rng = np.random.default_rng(seed + 1)
+    for dolp, aolp in TEST_LIGHT:
+        angle = np.deg2rad(2 * aolp)
+        stokes = np.array([1, dolp * np.cos(angle), dolp * np.sin(angle)])
+        yield f"dolp_{dolp:.2f}_aolp_{aolp:03.0f}.png", camera.expose(_field(camera, stokes), bit_depth, rng)
+
+
+def _field(camera: SimulatedSensor, stokes: np.ndarray) -> np.ndarray:
+    """What `SimulatedSensor.expose` takes of the same light everywhere."""
+    if not camera.sensor.is_color:
+        return stokes
+    return np.array(_COLORS)[:, np.newaxis] * stokes

@@ -1,0 +1,17 @@
+"""Progress bars of commands."""
+
+from __future__ import annotations
+
+from typing import Iterable, TypeVar
+
+Item = TypeVar("Item")
+
+
+def with_bar(items: Iterable[Item], total: int, unit: str = "frame") -> Iterable[Item]:
+    """Return the items, with a progress bar in a terminal if tqdm is installed."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return items
+    bar: Iterable[Item] = tqdm(items, total=total, unit=unit, disable=None)
+    return bar

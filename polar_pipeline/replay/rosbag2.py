@@ -1,0 +1,81 @@
+"""Recordings on a robot: MCAP through rosbag2_py, which ROS 2 brings, where the extra `recordings` is not installed.
+
+Written from rosbag2's sources of Humble, Jazzy and Rolling, and tested with a stand-in: no wheel of rosbag2_py exists.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple, cast
+
+from polar_pipeline.replay.bagfiles import bag_files
+from polar_pipeline.replay.limits import Span
+
+if TYPE_CHECKING:
+    from polar_pipeline.replay.bags import Bag, TimedMessage
+
+
+class RosbagReader:
+    """An open mcap file, or a rosbag2 folder of such files; in place of a `Bag`, without `records`.
+
+    Args:
+        path: The file or the folder.
+
+    Raises:
+        RuntimeError: It cannot be read. So do the methods.
+    """
+
+    compression = ""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        rows = self._open().get_metadata().topics_with_message_count
+        self.topics: Dict[str, Tuple[str, int]] = {
+            row.topic_metadata.name: (row.topic_metadata.type, row.message_count) for row in rows
+        }
+
+    def _open(self) -> Any:
+        """Open a reader at the first message."""
+        import rosbag2_py
+
+        reader = rosbag2_py.SequentialReader()
+        reader.open(rosbag2_py.StorageOptions(str(self._path), "mcap"), rosbag2_py.ConverterOptions("", ""))
+        return reader
+
+    def messages(self, topic: str, _: str, span: Optional[Span] = None) -> Iterator[TimedMessage]:
+        """Yield times and messages on a topic in CDR, by time; see `Bag.messages`."""
+        import rosbag2_py
+
+        reader = self._open()
+        reader.set_filter(rosbag2_py.StorageFilter([topic]))
+        if span is not None:
+            reader.seek(max(span[0], 0))
+        while reader.has_next():
+            _, data, time_ns = reader.read_next()
+            if span is not None and time_ns >= span[1]:
+                return
+            yield time_ns, data
+
+    def spans(self) -> Optional[List[Span]]:
+        """Return None: the recording is not divided."""
+
+
+@contextmanager
+def open_recording(path: Path, limit: int) -> Iterator[Bag]:
+    """Open a recording as `bags.open_recording` does, or by rosbag2_py if that needs what is not installed.
+
+    Raises:
+        ImportError: Neither the extra nor rosbag2_py is installed, or the recording is not mcap.
+    """
+    try:
+        from polar_pipeline.replay import bags
+    except ImportError:
+        files = bag_files(path) if path.is_dir() else [path]
+        if find_spec("rosbag2_py") is None or {file.suffix for file in files} != {".mcap"}:
+            raise
+        yield cast("Bag", RosbagReader(path))
+        return
+    with bags.open_recording(path, limit) as bag:
+        yield bag

@@ -1,0 +1,229 @@
+"""The library, the command line and the node with nothing but what ROS 2 and apt have: no extra can be imported."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import List
+
+import numpy as np
+import pytest
+from support import FRAMES, ROOT
+
+from polar_pipeline import Pipeline, cli, messages
+from polar_pipeline.messages import FLOAT32, IMAGE
+from polar_pipeline.replay import bags
+from polar_pipeline.replay.limits import MAX_BYTES
+from polar_pipeline.replay.rosbag2 import RosbagReader
+from polar_pipeline.replay.sink import open_sink
+
+#: Refuses modules that `pip install` brings with an extra, and pip's Jinja; then runs what follows.
+WITHOUT = """
+import importlib.abc
+import sys
+
+EXTRAS = {"rosbags", "mcap", "lz4", "zstandard", "ruamel", "tqdm", "jinja2", "dask", "distributed", "fsspec"}
+EXTRAS |= {"pyarrow", "rerun", "aiohttp", "skimage", "cupy", "kernel_tuner", "elftools"}
+
+
+class Refused(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in EXTRAS:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, Refused())
+"""
+
+#: A node that is sent a frame; prints the mean of a product.
+NODE = """
+import numpy as np
+import rclpy
+from sensor_msgs.msg import CameraInfo, Image
+
+from polar_pipeline import messages
+from polar_pipeline.ros.node import PolarNode
+
+rclpy.init()
+node = PolarNode(argv=["node", "--ros-args", "-p", "backend:=cpu"])
+other = rclpy.create_node("other")
+products, raw = [], np.arange(32 * 48, dtype=np.uint8).reshape(32, 48)
+infos = []
+other.create_subscription(Image, "polarization/dolp", products.append, 5, raw=True)
+other.create_subscription(CameraInfo, "polarization/camera_info", infos.append, 5)
+frames = other.create_publisher(Image, "image_raw", 5)
+camera = other.create_publisher(CameraInfo, "camera_info", 5)
+executor = rclpy.executors.SingleThreadedExecutor()
+executor.add_node(node)
+executor.add_node(other)
+info = CameraInfo(width=48, height=32, distortion_model="plumb_bob", d=[0.1, 0.0, 0.0, 0.0, 0.0])
+info.k[0] = info.k[4] = info.p[0] = info.p[5] = 40.0
+stamp = 0
+while not (products and infos):
+    stamp += 10**8
+    camera.publish(info)
+    frames.publish(bytes(messages.encode_image(stamp, "camera", "mono8", raw)))
+    executor.spin_once(timeout_sec=0.1)
+assert infos[0].width == 24 and infos[0].d[0] == 0.1, infos[0]
+print(float(np.nanmean(messages.to_array(messages.decode_image(products[0])))))
+from std_srvs.srv import Trigger
+print(node._on_snapshot(None, Trigger.Response()).result().message)
+node.close()
+"""
+
+
+def run(code: str, *arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run Python code where no extra can be imported."""
+    command: List[str] = [sys.executable, "-c", WITHOUT + code, *arguments]
+    return subprocess.run(command, cwd=str(cwd), capture_output=True, text=True, check=False)
+
+
+def tool(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run a command of the tool; two make reports by Jinja, which apt has."""
+    code = "EXTRAS.remove('jinja2')\n" if arguments[0] in ("calibrate", "replay") else ""
+    return run(f"{code}from polar_pipeline.cli import main\nsys.exit(main(sys.argv[1:]))", *arguments, cwd=cwd)
+
+
+def test_pictures_are_processed(tmp_path: Path) -> None:
+    done = tool("process", str(FRAMES / "imx250mzr_fruits.png"), "-o", str(tmp_path), "--products", "dolp")
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["imx250mzr_fruits_dolp.tiff"]
+
+
+@pytest.mark.parametrize("command", ["layout", "simulate", "plan", "env"])
+def test_other_commands_start(command: str) -> None:
+    done = tool(command, "--help")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_doctor_names_the_extras() -> None:
+    done = tool("doctor")
+    assert done.returncode == 0, done.stderr
+    lines = {line.split()[1]: line for line in done.stdout.splitlines()}
+    for module, packages in (
+        ("mcap", "rosbags mcap lz4 zstandard tqdm"),
+        ("dask", "'/path/to/polar_pipeline[batch]'"),
+        ("rerun", "'/path/to/polar_pipeline[view]'"),
+    ):
+        assert lines[module].startswith("missing")
+        assert f"python3 -m pip install {packages};" in lines[module]
+
+
+@pytest.mark.parametrize("command", ["calibrate x.mcap -o y.npz --angles a.csv", "compress x.mcap -o y.mcap"])
+def test_a_command_that_lacks_its_extra_names_it_in_a_line(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a recording is opened; commands that handle only recordings, at their start."""
+    (tmp_path / "x.mcap").touch()
+    (tmp_path / "a.csv").write_text("first,last,angle\n0,1,0\n")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    done = tool(*command.split(), cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("polar-pipeline: No module named '")
+    assert line.endswith("; python3 -m pip install rosbags mcap lz4 zstandard tqdm")
+
+
+#: A module with what is used of rosbag2_py, by the names in its sources: `src/rosbag2_py/_reader.cpp`, `_storage.cpp`.
+#: It has the messages of `x.mcap` from `x.mcap.pickle`, in their order, with the topics and types.
+ROSBAG2_PY = """
+import pickle
+from types import SimpleNamespace as Row
+
+
+class StorageOptions(Row):
+    def __init__(self, uri, storage_id=""):
+        super().__init__(uri=uri, storage_id=storage_id)
+
+
+class ConverterOptions:
+    def __init__(self, input_serialization_format="", output_serialization_format=""):
+        pass
+
+
+class StorageFilter(Row):
+    def __init__(self, topics):
+        super().__init__(topics=topics)
+
+
+class SequentialReader:
+    def open(self, storage_options, converter_options):
+        assert storage_options.storage_id == "mcap"
+        with open(storage_options.uri + ".pickle", "rb") as stream:
+            self.topics, self.rows = pickle.load(stream)
+
+    def get_metadata(self):
+        topics = [(Row(name=name, type=kind), count) for name, (kind, count) in self.topics.items()]
+        rows = [Row(topic_metadata=metadata, message_count=count) for metadata, count in topics]
+        return Row(topics_with_message_count=rows)
+
+    def set_filter(self, chosen):
+        self.rows = [row for row in self.rows if row[0] in chosen.topics]
+
+    def seek(self, time_ns):
+        self.rows = [row for row in self.rows if row[2] >= time_ns]
+
+    def has_next(self):
+        return bool(self.rows)
+
+    def read_next(self):
+        return self.rows.pop(0)
+"""
+
+
+@pytest.fixture
+def robot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a stand-in for rosbag2_py, and what it reads: four frames, and their products."""
+    (tmp_path / "rosbag2_py.py").write_text(ROSBAG2_PY)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(tmp_path))))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    raws = np.random.default_rng(0).integers(20, 200, (4, 32, 48), np.uint8)
+    with open_sink(tmp_path / "x.mcap", {}) as sink:
+        for stamp, raw in enumerate(raws, 1):
+            sink.write("/other", FLOAT32, stamp, messages.encode_float32(stamp))
+            sink.write("/raw", IMAGE, stamp, messages.encode_image(stamp, "camera", "mono8", raw))
+    recording, output = str(tmp_path / "x.mcap"), str(tmp_path / "out.mcap")
+    assert cli.main(["replay", recording, "-o", output, "--report", "-", "--products", "dolp,ssim"]) == 0
+    for name in ("x.mcap", "out.mcap"):
+        with bags.open_recording(tmp_path / name, MAX_BYTES) as bag:
+            rows = [(topic, *row) for topic, (kind, _) in bag.topics.items() for row in bag.messages(topic, kind)]
+            rows = [(topic, bytes(data), time_ns) for topic, time_ns, data in rows]
+            content = pickle.dumps((bag.topics, sorted(rows, key=lambda row: row[2])))
+        (tmp_path / f"{name}.pickle").write_bytes(content)
+    return tmp_path
+
+
+def test_rosbag2_reads_what_mcap_reads(robot: Path) -> None:
+    reader = RosbagReader(robot / "x.mcap")
+    with bags.open_recording(robot / "x.mcap", MAX_BYTES) as bag:
+        assert reader.topics == bag.topics
+        for span in (None, (-5, 3), (2, 4), (9, 10)):
+            assert list(reader.messages("/raw", IMAGE, span)) == list(bag.messages("/raw", IMAGE, span))
+
+
+def test_a_robot_compares_recordings(robot: Path) -> None:
+    """With Jinja for reports, and rosbag2_py."""
+    command = ["replay", "x.mcap", "--compare", "out.mcap", "--products", "dolp,ssim"]
+    for options, code in (([], 0), (["--min-intensity", "0.9"], 1)):
+        done = tool(*command, *options, cwd=robot)
+        assert (done.returncode, done.stderr) == (code, ""), done.stdout
+        assert done.stdout.startswith("4 frames on cpu")
+    done = tool("replay", "x.mcap", "-o", "again.mcap", cwd=robot)
+    assert done.stderr.endswith("; python3 -m pip install rosbags mcap lz4 zstandard tqdm\n")
+
+
+@pytest.mark.ros
+def test_the_node_works_and_says_what_snapshots_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rclpy")
+    monkeypatch.setenv("ROS_HOME", str(tmp_path))
+    done = run(NODE)
+    assert done.returncode == 0, done.stderr
+    mean, snapshot = done.stdout.splitlines()
+    raw = np.arange(32 * 48, dtype=np.uint8).reshape(32, 48)
+    assert float(mean) == pytest.approx(float(np.nanmean(Pipeline(products="dolp", backend="cpu")(raw)["dolp"])))
+    assert "python3 -m pip install rosbags mcap lz4 zstandard tqdm" in snapshot
+    assert list(tmp_path.rglob("*.mcap")) == []
