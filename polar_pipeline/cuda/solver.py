@@ -174,7 +174,7 @@ def requested_works(options: Options, raw_format: str, size: Tuple[int, int]) ->
 
 
 def _fits(work: Work, schedule: Schedule, device: Device) -> bool:
-    """Whether a schedule can do a work on a device."""
+    """Return whether a schedule can do a work on a device."""
     kernel = KERNELS.get(schedule.kernel)
     if kernel is None or not kernel.can(work) or schedule not in kernel.schedules(work, device):
         return False
