@@ -14,7 +14,6 @@ import numpy as np
 from polar_pipeline import __version__
 from polar_pipeline._util.text import printable
 from polar_pipeline.calibrate.defects import CAUSES
-from polar_pipeline.calibrate.errors import ExpectedError
 from polar_pipeline.calibrate.estimate import CalibrationResult
 from polar_pipeline.calibrate.reductions import reduce_blocks
 from polar_pipeline.html import charts
@@ -78,13 +77,12 @@ def render_calibration(result: CalibrationResult, source: str) -> str:
             "result": result,
         },
         warnings=[printable(text, 2000) for text in result.warnings],
-        errors=[_error_row(row) for row in result.errors],
         figures=[_figure(quantity, result, used) for quantity in _QUANTITIES],
         tail=f"{100 * _HISTOGRAM_TAIL:g}",
         defects=[(name, int(np.count_nonzero(result.causes >> k & 1))) for k, name in enumerate(CAUSES)],
         defect_count=int(np.count_nonzero(~used)),
         defect_url=data_url(encode_picture(defect_picture(result.causes), ".png"), "png"),
-        settings=_settings(result),
+        settings=zip(map(printable, result.settings), result.angles, result.lamp, residuals, result.frames),
         lamp=_over_settings(lamp, min(*lamp, -_LAMP_REACH), max(*lamp, _LAMP_REACH)),
         residuals=_over_settings(residuals, 0.0, max(*residuals, _RESIDUAL_REACH)),
         transfer=_transfer(result),
@@ -110,28 +108,6 @@ def _facts(result: CalibrationResult) -> Dict[str, str]:
     return {**found, "sha256": calibration.digest, "polar_pipeline": __version__}
 
 
-def _number(value: float, decimals: int) -> str:
-    """Format a number for a table; NaN and infinity leave the cell empty."""
-    return f"{round(value, decimals) + 0.0:.{decimals}f}" if np.isfinite(value) else ""  # + 0.0: no "-0.00"
-
-
-def _error_row(row: ExpectedError) -> Tuple[str, ...]:
-    """Format a row: DoLP, its error before and after, and the errors of AoLP."""
-    of_dolp = (_number(value, 4) for value in (row.dolp_before, row.dolp_error))
-    of_aolp = (_number(value, 2) for value in (row.aolp_before, row.aolp_error))
-    return (f"{row.dolp:g}", *of_dolp, *of_aolp)
-
-
-def _settings(result: CalibrationResult) -> List[Tuple[str, ...]]:
-    """List the rows of the table of settings: name, angle, source of the angle, lamp, residual, frames."""
-    source = "estimated" if None in result.given else "given"
-    rows = zip(result.settings, result.angles, result.lamp, result.deviations, result.frames)
-    return [
-        (printable(name), f"{angle:.2f}", source, f"{lamp:.4f}", f"{100 * deviation:.4f}", str(frames))
-        for name, angle, lamp, deviation, frames in rows
-    ]
-
-
 # ----------------------------------------------------------------------------------------------------- maps and charts
 
 
@@ -143,7 +119,7 @@ def _figure(quantity: _Quantity, result: CalibrationResult, used: np.ndarray) ->
     low, high = _ends(means, _MAP_TAIL)
     values = image[used]
     ends = _ends(values, _HISTOGRAM_TAIL)
-    numbers = (float(np.mean(values)), float(np.std(values)), ends[0], float(np.median(values)), ends[1])
+    numbers = (np.mean(values), np.std(values), ends[0], np.median(values), ends[1])
     picture = viridis(np.nan_to_num((means - low) / ((high - low) or 1)))
     picture[np.isnan(means)] = 0
     return {
@@ -152,10 +128,8 @@ def _figure(quantity: _Quantity, result: CalibrationResult, used: np.ndarray) ->
         "bar": ColorBar(VIRIDIS, charts.label(low, quantity.unit), charts.label(high, quantity.unit)),
         "block": side,
         "histogram": charts.histogram(values, quantity.unit, ends),
-        "row": (
-            f"{quantity.name} [{quantity.unit.strip()}]",
-            *(_number(number, quantity.decimals) for number in numbers),
-        ),
+        "unit": quantity.unit.strip(),
+        "numbers": [f"{round(float(number), quantity.decimals) + 0.0:.{quantity.decimals}f}" for number in numbers],
     }
 
 

@@ -36,19 +36,19 @@ class FrameSums:
 
     Args:
         shape: (height, width) of the frames.
+        full_scale: Value of a saturated pixel.
         period: Pixels after which the mosaic repeats.
         has_squares: Whether the variance of each pixel is asked for.
 
     Attributes:
         count: Number of frames.
-        full_scale: Value of a saturated pixel.
         saturated: (H, W) bool, pixels that are saturated in some frame.
         points: Noise of pairs of frames.
     """
 
-    def __init__(self, shape: Tuple[int, int], period: int, has_squares: bool = False) -> None:
+    def __init__(self, shape: Tuple[int, int], full_scale: int, period: int, has_squares: bool = False) -> None:
         self.count = 0
-        self.full_scale = 0
+        self.full_scale = full_scale
         self.saturated = np.zeros(shape, bool)
         self.points: List[NoisePoint] = []
         self._sums = np.zeros(shape, np.uint32)
@@ -57,7 +57,7 @@ class FrameSums:
         self._waiting: Optional[np.ndarray] = None
 
     def add(self, frame: RawFrame) -> None:
-        """Add a frame; all must have the same full scale.
+        """Add a frame.
 
         Raises:
             ValueError: The frame has another size than the frames before, or there are too many.
@@ -67,7 +67,6 @@ class FrameSums:
             raise ValueError(f"all frames must have {columns}x{rows} pixels, got {width}x{height}")
         if self.count == MAX_FRAMES:
             raise ValueError(f"a setting has at most {MAX_FRAMES} frames")
-        self.full_scale = frame.full_scale
         pixels = np.minimum(frame.mosaic, np.array(frame.full_scale, frame.mosaic.dtype))
         self.count += 1
         self._sums += pixels
@@ -114,26 +113,31 @@ class SessionSums:
 
     Args:
         sensor: The mosaic of the frames' region, in the order of the sensor's own readout.
+
+    Attributes:
+        settings: The sums by setting, in the order of their first frames.
+        shape: (height, width) of the frames.
+        full_scale: Value of a saturated pixel.
     """
 
     def __init__(self, sensor: Sensor) -> None:
         self.sensor = sensor
         self.settings: Dict[str, FrameSums] = {}
         self.shape: Tuple[int, int] = (0, 0)
+        self.full_scale = 0
 
     def add(self, setting: str, frame: RawFrame) -> None:
-        """Add a frame of a setting, or of `DARK`; settings are in the order of their first frames.
+        """Add a frame of a setting, or of `DARK`.
 
         Raises:
             ValueError: The frame does not fit the frames before.
         """
         if not self.settings:
-            self.shape = frame.shape
+            self.shape, self.full_scale = frame.shape, frame.full_scale
+        if frame.full_scale != self.full_scale:
+            raise ValueError(f"all frames must have full scale {self.full_scale}, got {frame.full_scale}")
         if setting not in self.settings:
-            self.settings[setting] = FrameSums(self.shape, self.sensor.period, setting == DARK)
-        known = next(iter(self.settings.values())).full_scale
-        if known not in (0, frame.full_scale):
-            raise ValueError(f"all frames must have full scale {known}, got {frame.full_scale}")
+            self.settings[setting] = FrameSums(self.shape, self.full_scale, self.sensor.period, setting == DARK)
         self.settings[setting].add(frame)
 
     @property
@@ -151,11 +155,6 @@ class SessionSums:
     def light(self) -> Dict[str, FrameSums]:
         """The settings of the polarizer."""
         return {name: sums for name, sums in self.settings.items() if name != DARK}
-
-    @property
-    def full_scale(self) -> int:
-        """Value of a saturated pixel."""
-        return next(iter(self.settings.values())).full_scale
 
     @property
     def bit_depth(self) -> int:

@@ -138,16 +138,12 @@ def _replacements(defects: np.ndarray, sensor: Sensor, shape: Tuple[int, int]) -
         FrameError: There is none near one of them (cause `calibration`).
     """
     bad = set(map(tuple, defects.tolist()))
-
-    def color(row: int, column: int) -> int:
-        return sensor.color_index(row, column) if sensor.is_color else 0
-
     found = np.empty_like(defects)
     for k, (row, column) in enumerate(defects.tolist()):
+        color = sensor.color_index(row, column)
         near = ((row + dy, column + dx) for dy, dx in _steps())
         inside = ((y, x) for y, x in near if 0 <= y < shape[0] and 0 <= x < shape[1])
-        good = (place for place in inside if place not in bad and color(*place) == color(row, column))
-        source = next(good, None)
+        source = next((at for at in inside if at not in bad and sensor.color_index(*at) == color), None)
         if source is None:
             raise FrameError(
                 "calibration", f"no good pixel within {_NEAR} pixels of the defective one at row {row}, column {column}"

@@ -12,8 +12,6 @@ from typing import Tuple
 
 import numpy as np
 
-from polar_pipeline.reference.demosaicking import add_up
-from polar_pipeline.reference.noise import impulse_gains, impulse_responses
 from polar_pipeline.sensor.mosaic import Sensor
 
 #: Elements of the covariance matrix of (S1, S2, S0) that are given, as (row, column).
@@ -37,6 +35,8 @@ def stokes_gains(sensor: Sensor, is_half: bool, co_sited: bool, demosaic: str, d
         (n, n, channels, 4, 6) float32, read-only: by row and column of the output modulo n, color and polarizer of the
         raw pixels (in the order of `ANGLES`), and element in `TERMS`.
     """
+    from polar_pipeline.reference.noise import impulse_gains  # here: only pipelines that use noise need it
+
     rows, columns = zip(*TERMS)
     gains = impulse_gains(sensor, is_half, co_sited, demosaic, debayer)[..., rows, columns]
     found: np.ndarray = np.where(np.abs(gains) < _ZERO, 0, gains).astype(np.float32, order="C")
@@ -61,10 +61,12 @@ def pair_gains(
     Returns:
         (variance, covariance) of (I0 + I90)/2 and (I45 + I135)/2, averaged over the places of the mosaic.
     """
+    from polar_pipeline.reference.noise import impulse_responses  # here: as above
+
     i0, i45, i90, i135 = np.moveaxis(impulse_responses(sensor, is_half, co_sited, demosaic, debayer), 2, 0)
     pair = np.stack([i0 + i90, i45 + i135]) / 2
     shifts = product(range(stride), repeat=2)
-    first, second = add_up(np.roll(pair, shift, (-2, -1)) for shift in shifts) / stride**2
+    first, second = np.sum([np.roll(pair, shift, (-2, -1)) for shift in shifts], 0) / stride**2
     places = (sensor.period // 2 if is_half else sensor.period) ** 2
     variance = (np.sum(first * first) + np.sum(second * second)) / 2
     return float(variance / places), float(np.sum(first * second) / places)

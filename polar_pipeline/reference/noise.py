@@ -77,7 +77,7 @@ def impulse_gains(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: 
     for row, column in product(range(sensor.period), repeat=2):
         i0, i45, i90, i135 = responses[row, column]
         vector = np.stack([i0 - i90, i45 - i135, (i0 + i45 + i90 + i135) / 2], -1)
-        color = sensor.color_index(row, column) if sensor.is_color else 0
+        color = sensor.color_index(row, column)
         for y, x in product(range(period), repeat=2):
             seen = vector[y::period, x::period].reshape(-1, 3)
             gains[y, x, color, sensor.angle_index(row, column)] += seen.T @ seen

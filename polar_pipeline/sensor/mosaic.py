@@ -62,10 +62,8 @@ class Sensor:
         return ANGLES.index(self.angles[row % 2][column % 2])
 
     def color_index(self, row: int, column: int) -> int:
-        """Return the index into `CHANNELS` of the color filter at a pixel; color sensors only."""
-        if self.colors is None:
-            raise ValueError(f"{self.name} has no colors")
-        return self.colors[row % 4][column % 4]
+        """Return the index into `CHANNELS` of the color filter at a pixel; 0 for a mono sensor."""
+        return 0 if self.colors is None else self.colors[row % 4][column % 4]
 
     def position(self, angle: int) -> Tuple[int, int]:
         """Return (row, column) of a polarizer angle, in degrees, within the 2x2 tile."""

@@ -19,7 +19,7 @@ MONO, COLOR = SENSORS["IMX250MZR"], SENSORS["IMX250MYR"]
 
 def test_sums_are_those_of_numpy() -> None:
     frames = np.random.default_rng(0).integers(0, 4095, (7, 16, 20)).astype(np.uint16)
-    sums = FrameSums((16, 20), 2, has_squares=True)
+    sums = FrameSums((16, 20), 4095, 2, has_squares=True)
     for frame in frames:
         sums.add(RawFrame(frame, 4095))
     np.testing.assert_allclose(sums.mean(), frames.mean(0) / 4095, rtol=1e-12)
@@ -29,7 +29,7 @@ def test_sums_are_those_of_numpy() -> None:
 
 
 def test_sums_of_the_brightest_frames_do_not_overflow() -> None:
-    sums = FrameSums((16, 16), 2, has_squares=True)
+    sums = FrameSums((16, 16), 65535, 2, has_squares=True)
     for _ in range(300):
         sums.add(RawFrame(np.full((16, 16), 65535, np.uint16), 65535))
     np.testing.assert_array_equal(sums.mean(), 1)
@@ -40,7 +40,7 @@ def test_sums_of_the_brightest_frames_do_not_overflow() -> None:
 def test_numbers_above_full_scale_mean_full_scale() -> None:
     frame = np.full((16, 16), 1000, np.uint16)
     frame[3, 5] = 60_000
-    sums = FrameSums((16, 16), 2)
+    sums = FrameSums((16, 16), 4095, 2)
     sums.add(RawFrame(frame, 4095))
     assert sums.mean()[3, 5] == 1
     np.testing.assert_array_equal(np.argwhere(sums.saturated), [[3, 5]])
@@ -49,7 +49,7 @@ def test_numbers_above_full_scale_mean_full_scale() -> None:
 def test_noise_of_a_pair_is_not_what_the_lamp_changes() -> None:
     """Two frames with a variance of 100 squares of a level, the second brighter by 50; 4096 pixels, so to 10 %."""
     rng = np.random.default_rng(1)
-    sums = FrameSums((128, 128), 2)
+    sums = FrameSums((128, 128), 4095, 2)
     for level in (1000, 1050):
         sums.add(RawFrame(np.rint(rng.normal(level, 10, (128, 128))).astype(np.uint16), 4095))
     assert len(sums.points) == 4

@@ -325,7 +325,7 @@ def test_replacements(sensor: Any) -> None:
     good = [(y, x) for y in range(shape[0]) for x in range(shape[1]) if (y, x) not in bad]
 
     def kind(y: int, x: int) -> Tuple[int, int]:
-        return sensor.angle_index(y, x), sensor.color_index(y, x) if sensor.is_color else 0
+        return sensor.angle_index(y, x), sensor.color_index(y, x)
 
     assert len(found.defects[0]) == len(bad) > 10
     for row, column, y, x in zip(*found.defects, *found.sources):
