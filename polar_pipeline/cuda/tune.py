@@ -1,4 +1,4 @@
-"""What `polar-pipeline tune` does: measures the schedules of launches on the GPU of this machine."""
+"""Measurement of schedules on the GPU of this machine, for `polar-pipeline tune`."""
 
 from __future__ import annotations
 
