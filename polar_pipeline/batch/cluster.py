@@ -175,5 +175,5 @@ def _worker_facts(arguments: Arguments, folder: Path) -> Optional[Dict[str, str]
 
 
 def _python() -> str:
-    """Return the version of Python without its last part, whose change breaks nothing."""
+    """Return the major and minor version of Python."""
     return ".".join(platform.python_version_tuple()[:2])

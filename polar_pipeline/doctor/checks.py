@@ -202,7 +202,7 @@ def transport_environment() -> Dict[str, str]:
 
 
 def transport_checks() -> Iterator[Check]:
-    """Check what frames between processes and machines need; nothing without ROS."""
+    """Check the settings for frames between processes and machines; nothing without ROS."""
     yield from _transport()
     yield from deployment.transport_memory_checks()
 

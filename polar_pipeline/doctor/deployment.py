@@ -98,7 +98,7 @@ def _older_numpy() -> str:
 
 
 def remedy(error: Exception) -> str:
-    """The cause of a failed import and the command that repairs it; "" if that is not known."""
+    """Return the cause of a failed import and the command that repairs it; "" unless NumPy or CUDA is the cause."""
     for modules, packages in _EXTRAS.items():
         if isinstance(error, ModuleNotFoundError) and error.name in modules:
             return f"python3 -m pip install {packages}"

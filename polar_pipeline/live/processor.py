@@ -187,7 +187,7 @@ class FrameProcessor:
             return self._change.wait_for(lambda: self._is_closed or bool(self._waiting), timeout)
 
     def _prepare_for_subscribers(self) -> None:
-        """Until the first frame comes in, compute what every new set of subscribers would get."""
+        """Warm up for every new set of subscribers until the first frame comes in."""
         prepared: Tuple[str, ...] = ()
         while not self._has_input(IDLE_PERIOD):
             settings = self._settings_in_use()

@@ -193,7 +193,7 @@ class LiveNode(ParameterNode):
         super().close()
 
     def _current_settings(self) -> Settings:
-        """Return the settings asked for; the node must be configured."""
+        """Return the requested settings; the node must be configured."""
         if self.settings is None:
             raise RuntimeError("the node is not configured")
         return self.settings
