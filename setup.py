@@ -30,7 +30,7 @@ if "setuptools.build_meta" not in sys.modules:
     REQUIRES = []
 
 ROS = ["rclpy", "sensor-msgs", "std-msgs", "std-srvs", "diagnostic-msgs", "rmw-fastrtps-cpp"]
-RECORDINGS = ["rosbags>=0.9.23", "mcap>=1.6", "lz4", "zstandard", "ruamel.yaml", "tqdm>=4.30"]
+RECORDINGS = ["rosbags>=0.9.23", "mcap>=1.6", "lz4", "zstandard", "tqdm>=4.30"]
 TEST = [
     *RECORDINGS,
     "pytest>=7",

@@ -1,4 +1,4 @@
-"""What every backend returns, and the arrays that its results come in."""
+"""Results of the backends, and the reused arrays that hold them."""
 
 from __future__ import annotations
 

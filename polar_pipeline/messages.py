@@ -148,7 +148,7 @@ def _check_header(cdr: Cdr, frame_id: str) -> None:
     """Refuse a header that cannot be copied into outgoing messages.
 
     Raises:
-        FrameError: Its nanoseconds are a second or more, or its frame_id is too long (cause `cdr`).
+        FrameError: The message's nanoseconds are a second or more, or its frame_id is too long (cause `cdr`).
     """
     _, nanoseconds = _stamp_layout(cdr).unpack_from(cdr, 4)
     if nanoseconds >= 1_000_000_000:

@@ -12,34 +12,25 @@ from typing import List, Optional
 from polar_pipeline._util.stop_flag import stop_on_signals
 
 
-def main(args: Optional[List[str]] = None) -> int:
+def main(args: Optional[List[str]] = None, is_rig: bool = False) -> int:
     """Run the node until SIGINT or SIGTERM.
 
     Args:
         args: Command line, `sys.argv` by default.
-
-    Returns:
-        Exit code: 0, 1 if the node could not start or had to end, 2 for wrong parameters or arguments.
-    """
-    stop = stop_on_signals()
-    from polar_pipeline.ros import main as ros_main  # slow, so that a signal may arrive meanwhile
-
-    return ros_main.main(args, stop, is_rig=False)
-
-
-def rig(args: Optional[List[str]] = None) -> int:
-    """Run a node for every camera of a rig, in this process, until SIGINT or SIGTERM.
-
-    Args:
-        args: Command line, `sys.argv` by default.
+        is_rig: Whether to run a node for every camera of a rig, in this process.
 
     Returns:
         Exit code: 0, 1 if a node could not start or had to end, 2 for wrong parameters or arguments.
     """
     stop = stop_on_signals()
-    from polar_pipeline.ros import main as ros_main
+    from polar_pipeline.ros import main as ros_main  # slow, so that a signal may arrive meanwhile
 
-    return ros_main.main(args, stop, is_rig=True)
+    return ros_main.main(args, stop, is_rig)
+
+
+def rig() -> int:
+    """Run a node for every camera of a rig; see `main`."""
+    return main(is_rig=True)
 
 
 if __name__ == "__main__":

@@ -271,7 +271,7 @@ def input_frame(raw: Raw, options: Options) -> Frame:
 
 
 def _make_backend(options: Options) -> Union[CpuBackend, CudaBackend]:
-    """The backend that the options name; for `auto` CUDA if it works here.
+    """Create the backend that the options name; for `auto` CUDA if it works here.
 
     Raises:
         RuntimeError: CUDA was asked for and cannot work here.

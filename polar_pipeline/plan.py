@@ -66,7 +66,7 @@ class Stage:
 
     Attributes:
         name: One of `STAGES`, or `GEOMETRY`.
-        operators: What it computes, needs first.
+        operators: Operators of the stage, needs first.
         reads: Values that it takes from memory.
         writes: Values that it stores: products, and what later stages read.
         reason: Why these operators are computed together.
@@ -80,7 +80,7 @@ class Stage:
 
 
 def needed_operators(names: Iterable[str]) -> Tuple[str, ...]:
-    """The operators and all that they need, each once, needs first."""
+    """Return the operators and all that they need, each once, needs first."""
     wanted = set(names)
     for name in reversed(list(OPERATORS)):  # needs come first in the table
         if name in wanted:
@@ -89,14 +89,14 @@ def needed_operators(names: Iterable[str]) -> Tuple[str, ...]:
 
 
 def shared_values(products: Iterable[str]) -> Dict[str, Tuple[str, ...]]:
-    """Operators whose value serves several of the products -> those products."""
+    """Map operators that serve several products to these products."""
     chains = {name: needed_operators((name,)) for name in products}
     users = {step: tuple(name for name, chain in chains.items() if step in chain) for step in OPERATORS}
     return {step: found for step, found in users.items() if len(found) > 1}
 
 
 def make_stages(products: Iterable[str], planes: Iterable[str] = ()) -> Tuple[Stage, ...]:
-    """The passes over the frame that compute products, in order.
+    """Build the passes over the frame that compute products, in order.
 
     A window over the mosaic can be recomputed wherever blocks overlap. A window over computed values would need those
     values recomputed too, so it waits until an earlier stage has stored them.
@@ -133,7 +133,7 @@ def _reason(operators: List[str]) -> str:
 
 
 def _split_by_geometry(stage: Stage, planes: Tuple[str, ...]) -> Tuple[Stage, Stage]:
-    """The first stage where outputs have a geometry: as one that stores planes, and one that interpolates them."""
+    """Split the first stage of a plan with a geometry: one stage stores planes, and one interpolates them."""
     before = Stage(stage.name, _BEFORE_GEOMETRY, stage.reads, planes, stage.reason)
     left = (name for name in stage.operators if name not in _BEFORE_GEOMETRY or name in stage.writes)
     reason = "a pixel of the output depends on several of the Stokes image, which other blocks store; "

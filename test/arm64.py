@@ -1,7 +1,8 @@
 """Tests of the CPU backend on arm64, emulated: `python test/arm64.py [arguments for pytest]`.
 
-For x86-64 machines with Debian 12, Ubuntu 22.04 or newer; it needs neither root nor programs that these do not have. On
-Ubuntu, `ARM64_PACKAGES` in the environment names the server of its packages for arm64.
+For x86-64 machines with Debian 12, Ubuntu 22.04 or newer; it needs neither root nor programs that these do not have.
+Ubuntu has packages for arm64 on a server of their own: there, `APT_CONFIG` in the environment names a file of settings
+for apt, whose `Dir::Etc::sourcelist` is a list of both servers.
 Python, NumPy, OpenCV and pytest are the distribution's own packages for arm64, unpacked into `.matrix/arm64` and run by
 QEMU's user-mode emulation. A cross compiler builds the kernels.
 Both come from the distribution's packages, too, if they are not installed. The first run downloads 320 MB and takes
@@ -40,9 +41,6 @@ PACKAGES = (
     *("python3", "python3-numpy", "python3-opencv", "libblas3", "liblapack3"),
     *("python3-pytest", "python3-pytest-timeout", "python3-pytest-xdist", "python3-hypothesis"),
 )
-#: Environment variable with the URI of the distribution's packages for arm64, where they are not beside those for
-#: x86-64: Ubuntu has them on a server of their own.
-ARM64_URI = "ARM64_PACKAGES"
 
 
 class MissingError(Exception):
@@ -106,7 +104,6 @@ def unpack(packages: Sequence[str], to: Path, architecture: str, status: Path) -
         "Dir::State::extended_states": apt / "extended_states",
         "Dir::State::lists": apt / "lists",
         "Dir::State::status": status,
-        **(own_sources(apt) if architecture == "arm64" else {}),
     }
     command = ["apt-get", "-q", *(f"-o{name}={value}" for name, value in settings.items())]
     say(f"downloading {', '.join(packages)} ({architecture})")
@@ -123,25 +120,6 @@ def unpack(packages: Sequence[str], to: Path, architecture: str, status: Path) -
         if source.returncode or done.returncode:
             raise MissingError(f"{archive.name} cannot be unpacked: {done.stderr.strip()[-300:]}")
     shutil.rmtree(apt)
-
-
-def own_sources(folder: Path) -> Mapping[str, object]:
-    """Settings of apt by which it takes packages from `ARM64_PACKAGES`; none where the machine's own sources will do.
-
-    Raises:
-        MissingError: The distribution has a server for arm64 alone, which is not named.
-    """
-    release, uri = platform.freedesktop_os_release(), os.environ.get(ARM64_URI)
-    if uri is None and release.get("ID") == "debian":
-        return {}
-    if uri is None:
-        raise MissingError(f"the URI of the distribution's packages for arm64, in the environment variable {ARM64_URI}")
-    code = release["VERSION_CODENAME"]
-    suites = (code, f"{code}-updates", f"{code}-security")
-    parts = "main" if release.get("ID") == "debian" else "main universe"
-    path = folder / "sources.list"
-    path.write_text("".join(f"deb [arch=arm64] {uri} {suite} {parts}\n" for suite in suites))
-    return {"Dir::Etc::sourcelist": path, "Dir::Etc::sourceparts": "-"}
 
 
 # ------------------------------------------------------------------------------------------------------------- machine

@@ -48,7 +48,6 @@ VARIANTS = (
     ("mono8", (480, 640)),
 )
 BIG = len(VARIANTS) - 1
-NARROW = 3
 #: Nanoseconds between two stamps.
 STEP = 1_000_000
 
@@ -174,14 +173,13 @@ def start_node(log: Path, *arguments: str) -> Process:
 class Peer:
     """Camera, viewers and operator in one: a ROS node of the test's, spinning in a thread."""
 
-    def __init__(self, node_name: str = "polar_pipeline") -> None:
+    def __init__(self) -> None:
         self.context = rclpy.Context()
         self.context.init()
         self.node = rclpy.create_node("peer", context=self.context)
         self.heard: Dict[str, Deque[bytes]] = {}
         self.reports: Deque[Any] = deque(maxlen=20)
         self.stamp = 10**9
-        self._name = node_name
         self._camera: Any = None
         self.node.create_subscription(DiagnosticArray, "/diagnostics", lambda m: self.reports.append(m), 10)  # noqa: PLW0108 - rclpy looks at the signature
         self._change: Any = None
@@ -214,11 +212,11 @@ class Peer:
         """Destroy publishers, subscriptions and clients of the peer's."""
         destroy(self.node, *endpoints)
 
-    def listen(self, *products: str, nodes: int = 1) -> None:
-        """Keep everything that comes of some products; returns when the nodes' publishers are there."""
+    def listen(self, *products: str) -> None:
+        """Keep everything that comes of some products; returns when the node's publishers are there."""
         for product in products:
             subscription = self.subscribe(product)
-            wait_for(lambda s=subscription: s.get_publisher_count() >= nodes, product)
+            wait_for(subscription.get_publisher_count, product)
 
     def send(self, stamp_ns: Optional[int] = None, variant: int = 0, cdr: Optional[bytes] = None) -> int:
         """Publish a frame, by default the next one; gives its stamp."""
@@ -244,19 +242,6 @@ class Peer:
 
         wait_for(came, f"{', '.join(products)} of the frames sent")
 
-    def get(self, product: str, stamp_ns: int) -> None:
-        """Publish the frame of a stamp until its product comes."""
-        sent = 0.0
-
-        def came() -> bool:
-            nonlocal sent
-            if time.monotonic() > sent + 0.5:
-                sent = time.monotonic()
-                self.send(stamp_ns)
-            return self.newest(product) == stamp_ns
-
-        wait_for(came, f"{product} of {stamp_ns}")
-
     def hear_camera(self) -> None:
         """Wait for a frame that another process publishes from now on; after a process was killed, before `close`.
 
@@ -280,7 +265,7 @@ class Peer:
     def change(self, **values: Any) -> Any:
         """Ask the node for a change of parameters; gives the future of its answer."""
         if self._change is None:
-            service = f"/{self._name}/set_parameters_atomically"
+            service = "/polar_pipeline/set_parameters_atomically"
             self._change = client_of(self.node, SetParametersAtomically, service)
         rows = [Parameter(name.replace("__", "."), value=value).to_parameter_msg() for name, value in values.items()]
         return self._change.call_async(SetParametersAtomically.Request(parameters=rows))
@@ -292,7 +277,7 @@ class Peer:
         def find() -> Any:
             for report in list(self.reports):
                 for row in report.status:
-                    if row.name == f"{self._name}: {part}":
+                    if row.name == f"polar_pipeline: {part}":
                         lines.append("; ".join([row.message, *(f"{pair.key}={pair.value}" for pair in row.values)]))
                         if text in lines[-1] if isinstance(text, str) else text(lines[-1]):
                             return row

@@ -78,11 +78,6 @@ class Spinner:
         except Exception as err:  # noqa: BLE001 - raised by `close`
             self._failure = err
 
-    @property
-    def is_alive(self) -> bool:
-        """Whether the thread still spins."""
-        return self._thread.is_alive()
-
     def close(self) -> None:
         """End the thread; the nodes stay. Raises what ended it before."""
         self._stop.set()

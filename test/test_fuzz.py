@@ -76,6 +76,7 @@ def fuzz(target: Any, name: str, findings: Path, inputs: int, seconds: float) ->
 @pytest.mark.timeout(SECONDS + 120)
 @pytest.mark.parametrize("name", TARGETS)
 def test_random_inputs(name: str, tmp_path: Path) -> None:
+    print(f"seed {SEED}; the input of a defect stays in {FINDINGS}", flush=True)
     outcomes = fuzz(TARGETS[name](tmp_path), name, FINDINGS, INPUTS, SECONDS)
     print(f"{name}: {sum(outcomes.values())} inputs: {dict(outcomes)}")
     assert 0.05 < outcomes["accepted"] / sum(outcomes.values()) < 0.95

@@ -106,7 +106,7 @@ def discard_folder(path: Path) -> None:
 
 @contextmanager
 def temporary_folder(purpose: str, place: Optional[Path] = None) -> Iterator[Path]:
-    """A folder for temporary files that only this user can enter, removed at the end.
+    """Create a folder for temporary files that only this user can enter, and remove it at the end.
 
     Args:
         purpose: A word in its name.

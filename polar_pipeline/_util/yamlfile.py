@@ -44,10 +44,10 @@ _Loader.add_implicit_resolver(
 
 
 def read_yaml(path: Path, max_nodes: int = MAX_NODES) -> Any:
-    """The content of a YAML file, as `yaml.safe_load` reads it but for dates, which are text, and numbers such as 1e-3.
+    """Read a YAML file as `yaml.safe_load`, but leave dates as text and read 1e-3 as a number.
 
     Raises:
-        ValueError: It cannot be read, is not one YAML document, names a key twice, or is too large: more than
+        ValueError: The file cannot be read, is not one YAML document, names a key twice, or is too large: more than
             `max_nodes` values or `MAX_DEPTH` levels; the message names the file.
     """
     data = read_limited(path)

@@ -90,6 +90,7 @@ def local_client(jobs: int, gpus: List[str], retries: int) -> Iterator[Client]:
             memory_limit=int(MEMORY_LIMIT // jobs),
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
             scheduler_kwargs={"dashboard": find_spec("bokeh") is not None},
             silence_logs=_LOG_LEVEL,
             env={**environment, worker_setup.GPUS_VARIABLE: ",".join(gpus)},
@@ -174,5 +175,5 @@ def _worker_facts(arguments: Arguments, folder: Path) -> Optional[Dict[str, str]
 
 
 def _python() -> str:
-    """Return the version of Python without its last part, whose change breaks nothing."""
+    """Return the major and minor version of Python."""
     return ".".join(platform.python_version_tuple()[:2])

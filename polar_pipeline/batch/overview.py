@@ -191,9 +191,9 @@ def _utc(seconds: int, form: str) -> str:
     return dt.datetime.fromtimestamp(seconds, dt.timezone.utc).strftime(form)
 
 
-def _short(value: Optional[float], scale: float = 1.0) -> Optional[float]:
-    """Round a number to the digits that the page needs, or return None if JSON cannot hold it."""
-    return float(f"{scale * value:.6g}") if value is not None and np.isfinite(value) else None
+def _short(value: Optional[float]) -> Optional[float]:
+    """Return a number with the digits that the page needs; None for what JSON cannot hold."""
+    return float(f"{value:.6g}") if value is not None and np.isfinite(value) else None
 
 
 def _link(path: str) -> str:

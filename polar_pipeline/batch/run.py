@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -153,18 +154,21 @@ def process_tasks(client: Client, tasks: Iterable[Task], end: Callable[[Task, Ou
                 places -= units
             if not running:
                 return suspects
-            for future in done.next_batch():
+            batch = done.next_batch()
+            finished = [future for future in batch if future.status == "finished"]
+            outcomes = dict(zip(finished, client.gather(finished)))
+            for future in batch:
                 task, _ = running.pop(future)
-                try:
-                    outcome = future.result()
-                except KilledWorker:
-                    suspects.append(task)
+                if future in outcomes:
+                    end(task, outcomes[future])
                     continue
-                except Exception as err:
-                    if future.status == "finished" or client.status != "running":  # it cannot be fetched
-                        raise
-                    outcome = task.failed(f"could not be run: {type(err).__name__}: {err}")
-                end(task, outcome)
+                err = future.exception() if future.status == "error" else CancelledError(future.status)
+                if client.status != "running":
+                    raise err
+                if isinstance(err, KilledWorker):
+                    suspects.append(task)
+                else:
+                    end(task, task.failed(f"could not be run: {type(err).__name__}: {err}"))
     except BaseException as err:
         if isinstance(err, OSError) or (isinstance(err, Exception) and client.status != "running"):
             raise ClusterError(f"the scheduler {client.scheduler.address} no longer answers") from err

@@ -90,7 +90,7 @@ def write_table(table: pa.Table, path: Path) -> None:
 
 
 def _lost(before: Optional[int], stamp: Optional[int], period: float) -> Optional[int]:
-    """Return the number of frames that fit between two stamps; None if it is not known, as before the first frame."""
+    """Return the number of frames that fit between two stamps, or None if unknown, as before the first frame."""
     if before is None or stamp is None or not 0 < period < math.inf:
         return None
     gap = (stamp - before) / 1e9

@@ -85,9 +85,13 @@ def segment_unit(task: Task, span: Span) -> Outcome:
         return Outcome(task.recording.name, task.unit, "ok", "", thumbnail=thumbnail(part.summary))
 
     folder = results.segment_folder(task.folder, task.recording.name, task.unit, span)
+    complete = Outcome(task.recording.name, task.unit, "ok", "")
     if results.read_part(folder) is not None:
-        return Outcome(task.recording.name, task.unit, "ok", "")
-    return _guarded(task, folder, work)
+        return complete
+    discard_folder(folder)  # one that is not understood
+    outcome = _guarded(task, folder, work, force=False)
+    # another run may have been faster, and is perhaps reading its segment
+    return complete if outcome.status == "failed" and results.read_part(folder) is not None else outcome
 
 
 def recording_unit(task: Task, spans: Sequence[Span] = (), total: int = 0, segments: Sequence[Outcome] = ()) -> Outcome:
@@ -131,19 +135,20 @@ def recording_unit(task: Task, spans: Sequence[Span] = (), total: int = 0, segme
         return outcome
 
     failed = next((outcome for outcome in segments if outcome.status == "failed"), None)
-    outcome = failed or _guarded(task, results.result_folder(task.folder, name), work)
+    outcome = failed or _guarded(task, results.result_folder(task.folder, name), work, force=True)
     if folders and outcome.status != "failed":
         shutil.rmtree(folders[0].parent, ignore_errors=True)
     return outcome
 
 
-def _guarded(task: Task, folder: Path, work: Callable[[Pipeline, Job, Path], Outcome]) -> Outcome:
+def _guarded(task: Task, folder: Path, work: Callable[[Pipeline, Job, Path], Outcome], force: bool) -> Outcome:
     """Run a unit, unless the recording's result is complete; an error becomes the reason of a failure.
 
     Args:
         task: The recording.
         folder: Folder of the unit's results, which is complete or not there.
         work: Gets this thread's pipeline, the job, and the folder under its temporary name.
+        force: Whether a folder of that name may be replaced.
     """
     settings, name = task.settings, task.recording.name
     known = results.completed(task.folder, name, task.unit)
@@ -156,7 +161,7 @@ def _guarded(task: Task, folder: Path, work: Callable[[Pipeline, Job, Path], Out
             return task.failed(f"worker {get_worker().address} differs: {difference}")
         with ExitStack() as stack:
             path = stack.enter_context(local_copy(task.recording, settings.spool, settings.spool_bytes))
-            partial = stack.enter_context(replacing_folder(folder, force=True))
+            partial = stack.enter_context(replacing_folder(folder, force))
             golden, reference = (
                 stack.enter_context(open_golden(golden_of(place, name), settings.max_bytes)) if place else None
                 for place in (settings.compare, settings.reference)

@@ -44,7 +44,7 @@ def isolate() -> None:
 
 
 def raw_frames(sensor: str, size: Tuple[int, int]) -> List[bytes]:
-    """Serialized 8-bit frames of polarized waves with noise; size is (width, height)."""
+    """Serialize 8-bit frames of polarized waves with noise; size is (width, height)."""
     row = get_sensor(sensor)
     rng = np.random.default_rng(0)
     y, x = np.meshgrid(np.arange(size[1]) / 50, np.arange(size[0]) / 50, indexing="ij")

@@ -96,13 +96,13 @@ def reading_errors(means: np.ndarray, sensor: Sensor, known: Sequence[float]) ->
 
 
 def about_frames(sums: SessionSums, black: float, brightest: float, noise: Optional[Noise]) -> List[str]:
-    """Warnings about numbers of frames and their exposure.
+    """List warnings about numbers of frames and their exposure.
 
     Args:
-        sums: Of the session.
+        sums: Sums of the session.
         black: Mean black level as a share of full scale.
         brightest: Value that 1 % of the pixels exceed at their brightest setting, as a share of full scale.
-        noise: Of the sensor.
+        noise: Noise of the sensor.
     """
     found = []
     light, dark, full_scale = sums.light, sums.dark, sums.full_scale

@@ -40,7 +40,7 @@ class ExpectedError(NamedTuple):
 def expected_errors(
     calibration: Calibration, sensor: Sensor, designs: List[Design], black_variance: float, used: np.ndarray
 ) -> List[ExpectedError]:
-    """The errors at each of `DEGREES`, of superpixels where S0 is 1.
+    """Compute the expected errors at each of `DEGREES` of superpixels with S0 = 1.
 
     Args:
         calibration: The calibration.
@@ -53,7 +53,7 @@ def expected_errors(
     height, width = (side // 2 * 2 for side in used.shape)
 
     def superpixels(image: np.ndarray) -> np.ndarray:
-        """(4, n): each angle in its row."""
+        """Return (4, n): the pixels of superpixels, one row per angle."""
         places = map(sensor.position, ANGLES)
         return np.stack([image[r:height:2, c:width:2][::step, ::step].ravel() for r, c in places])
 
@@ -79,7 +79,7 @@ def expected_errors(
 
 
 def _mean_squares(pixels: np.ndarray, degree: float, psi: float) -> List[float]:
-    """Mean squares of the errors of DoLP and AoLP (degrees) of superpixels (4, n) in light of a DoLP and an AoLP."""
+    """Return mean squares of the errors of DoLP and AoLP (degrees) of superpixels (4, n) in polarized light."""
     i0, i45, i90, i135 = pixels
     s0, s1, s2 = (i0 + i45 + i90 + i135) / 2, i0 - i90, i45 - i135
     turn = np.rad2deg(half_turn(np.arctan2(s2, s1) / 2 - psi))
@@ -89,7 +89,7 @@ def _mean_squares(pixels: np.ndarray, degree: float, psi: float) -> List[float]:
 def _pixel_variance(
     design: Design, stokes: np.ndarray, signal: float, black_variance: float, calibration: Calibration
 ) -> float:
-    """Variance of a corrected pixel by errors of its parameters, where an ideal one measures `signal`.
+    """Compute the variance of a corrected pixel by errors of its parameters, for an ideal value of `signal`.
 
     From ``I' = z + e1 S1 + e2 S2`` with the gain proportional to 1/A, c = B/A and s = C/A: an error of (A, B, C) adds
     ``-(S0 dA + S1 dB + S2 dC)/(2A)``, and one of the black level also shifts A, B and C.

@@ -87,7 +87,7 @@ def _fitted(
     lamp: np.ndarray,
     known: Optional[Sequence[Optional[float]]],
 ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Angles, lamp factors and (J, 3) terms of the sites by Gauss-Newton.
+    """Fit angles, lamp factors and (J, 3) terms of the sites by Gauss-Newton.
 
     Args:
         means: (J, K), 1 on average.
@@ -106,7 +106,7 @@ def _fitted(
         return (free if known else angles), lamp, terms.reshape(sites, 3)
 
     def remaining(parameters: np.ndarray) -> np.ndarray:
-        """What the parameters leave of the means, and of the choices that the means leave open; all are to be 0."""
+        """Return the residuals of the means, and of the choices that the means leave open; all should be 0."""
         angles, lamp, terms = parts(parameters)
         choices = [1 - lamp.mean()]
         if known:

@@ -112,7 +112,7 @@ def _facts(result: CalibrationResult) -> Dict[str, str]:
 
 
 def _figure(quantity: _Quantity, result: CalibrationResult, used: np.ndarray) -> Dict[str, object]:
-    """The map and the histogram of a quantity for the template; defective pixels count in neither."""
+    """Return the map and the histogram of a quantity for the template, without defective pixels."""
     image, period = quantity.image(result), result.calibration.sensor.period
     side = -(-max(image.shape) // (SIDE * period)) * period  # of blocks of complete superpixels
     means = 1 / block_means(1 / image, used, side) if quantity.is_harmonic else block_means(image, used, side)
@@ -134,20 +134,20 @@ def _figure(quantity: _Quantity, result: CalibrationResult, used: np.ndarray) ->
 
 
 def block_means(image: np.ndarray, used: np.ndarray, side: int) -> np.ndarray:
-    """(H, W), and the pixels that count -> means over blocks of `side` pixels; NaN where there are none."""
+    """Average (H, W) over blocks of `side` pixels, counting only some pixels; NaN in blocks without any."""
     counts = reduce_blocks(np.add, used.astype(np.float64), side)
     sums = reduce_blocks(np.add, np.where(used, image, 0.0), side)
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
 def _ends(values: np.ndarray, share: float) -> Tuple[float, float]:
-    """Values that a share of all, from 0 to 1, lies below, and above; NaN does not count."""
+    """Return the values below and above which a share of all values lies; NaN does not count."""
     low, high = np.percentile(values[~np.isnan(values)], [100 * share, 100 * (1 - share)])
     return float(low), float(high)
 
 
 def defect_picture(causes: np.ndarray) -> np.ndarray:
-    """Places of defects as (h, w, 3) uint8 RGB, in which each defect is at least two pixels wide.
+    """Paint the places of defects as (h, w, 3) uint8 RGB, each at least two pixels wide.
 
     Args:
         causes: (H, W), not 0 where a pixel cannot be used.
@@ -159,13 +159,13 @@ def defect_picture(causes: np.ndarray) -> np.ndarray:
 
 
 def _enlarged(rgb: np.ndarray) -> np.ndarray:
-    """The picture with every pixel repeated as often as fits in `SIDE`."""
+    """Repeat every pixel of a picture as often as fits in `SIDE`."""
     factor = max(1, SIDE // max(rgb.shape[:2]))
     return np.repeat(np.repeat(rgb, factor, 0), factor, 1)
 
 
 def _over_settings(values: List[float], low: float, high: float) -> charts.Chart:
-    """Percentages over the settings in their order."""
+    """Plot percentages over the settings; the vertical axis is at least `reach` long."""
     axes = charts.Axes("setting 1", f"setting {len(values)}", charts.label(low, " %"), charts.label(high, " %"))
     return charts.lines([(float(k), value) for k, value in enumerate(values)], (low, high), axes)
 

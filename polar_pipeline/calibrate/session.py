@@ -115,7 +115,7 @@ def open_session(
 
 
 def _known(angles: Dict[str, Optional[float]], are_unknown: bool) -> Dict[str, Optional[float]]:
-    """The angles of the settings, or None for each if they are unknown."""
+    """Return the angles of the settings, or None for each if they are unknown."""
     return {setting: None if are_unknown else angle for setting, angle in angles.items()}
 
 
@@ -146,13 +146,13 @@ def add_frames(frames: Iterable[SessionFrame], options: Options) -> SessionSums:
 
 
 def _pictures(folder: Path) -> List[Path]:
-    """Pictures in a folder and those below it, by name."""
+    """List the pictures in a folder and its subfolders by name."""
     paths = sorted(path for level in _LEVELS for path in folder.glob(level))
     return [path for path in paths if path.suffix.lower() in SUFFIXES and path.is_file()]
 
 
 def _named(folder: Path) -> _Pictures:
-    """The pictures in a folder, by their names.
+    """Return the pictures in a folder, with settings and angles by their names.
 
     Raises:
         SourceError: There are none.
@@ -180,7 +180,7 @@ def _setting(file: Path, folder: Path) -> str:
 
 
 def _listed(folder: Path, table: AngleTable) -> _Pictures:
-    """The pictures that a table lists, and those in `dark` if it lists no dark ones.
+    """Return the pictures that a table lists, and those in `dark` if it lists no dark ones.
 
     Raises:
         ValueError: The table is one of a recording.
@@ -206,7 +206,7 @@ def _listed(folder: Path, table: AngleTable) -> _Pictures:
 
 
 def _recorded(source: Source, table: AngleTable, options: Options) -> Iterator[SessionFrame]:
-    """The frames of a recording that a table gives a setting."""
+    """Yield the frames of a recording that a table gives a setting."""
     start: Optional[int] = None
     for index, record in enumerate(source.records):
         image = record.image() if table.columns == SECONDS else None

@@ -178,8 +178,8 @@ class Bench:
     """A lamp and a polarizer before the camera.
 
     Attributes:
-        angles: Of the polarizer in degrees, in the order of the session.
-        frames: Of each angle.
+        angles: Angles of the polarizer in degrees, in the order of the session.
+        frames: Number of frames at each angle.
         dark_frames: Before them.
         light: S0 behind the polarizer, 0 to 1: the brightest pixels reach this share of full scale.
         drift: By which share the lamp becomes darker from the first angle to the last.
@@ -192,11 +192,11 @@ class Bench:
     drift: float = 0.0
 
     def lamp(self) -> np.ndarray:
-        """(K,) brightness of the lamp at each angle."""
+        """Return (K,) brightness of the lamp at each angle."""
         return 1 - self.drift * np.linspace(0, 1, len(self.angles))
 
     def stokes(self, setting: int) -> np.ndarray:
-        """(3,) Stokes vector behind the polarizer."""
+        """Return (3,) Stokes vector behind the polarizer."""
         angle = 2 * np.deg2rad(self.angles[setting])
         stokes: np.ndarray = self.light * self.lamp()[setting] * np.array([1, np.cos(angle), np.sin(angle)])
         return stokes
@@ -205,13 +205,13 @@ class Bench:
 def synthetic_session(
     camera: SimulatedSensor, bench: Bench, bit_depth: int, seed: int
 ) -> Iterator[Tuple[int, int, np.ndarray]]:
-    """(setting, number in it, mosaic) of each frame: dark ones, whose setting is -1, then those of each angle.
+    """Yield (setting, number in it, mosaic) of each frame: dark ones, whose setting is -1, then those of each angle.
 
     Args:
         camera: The sensor.
-        bench: What is before it.
+        bench: Lamp and polarizer in front of the sensor.
         bit_depth: 8 to 16.
-        seed: Of the noise.
+        seed: Seed of the noise.
     """
     rng = np.random.default_rng(seed)
     for number in range(bench.dark_frames):
@@ -223,12 +223,12 @@ def synthetic_session(
 
 
 def picture_name(bench: Bench, setting: int, number: int, has_angles: bool = True) -> Path:
-    """Where a session's folder holds a frame.
+    """Return the path of a frame in a session's folder.
 
     Args:
-        bench: Of the session.
-        setting: Of the frame, -1 of a dark one.
-        number: Of the frame in its setting.
+        bench: Lamp and polarizer of the session.
+        setting: Setting of the frame, -1 of a dark one.
+        number: Number of the frame in its setting.
         has_angles: Whether names say the angle, or only which frames belong together.
     """
     if setting < 0:
@@ -238,7 +238,7 @@ def picture_name(bench: Bench, setting: int, number: int, has_angles: bool = Tru
 
 
 def sample_frames(camera: SimulatedSensor, bit_depth: int, seed: int) -> Iterator[Tuple[str, np.ndarray]]:
-    """(name, mosaic) of evenly polarized frames to try a calibration on, of the DoLPs and AoLPs in `TEST_LIGHT`."""
+    """Yield (name, mosaic) of evenly polarized frames of `TEST_LIGHT`, to try a calibration on."""
     rng = np.random.default_rng(seed + 1)
     for dolp, aolp in TEST_LIGHT:
         angle = np.deg2rad(2 * aolp)
@@ -247,7 +247,7 @@ def sample_frames(camera: SimulatedSensor, bit_depth: int, seed: int) -> Iterato
 
 
 def _field(camera: SimulatedSensor, stokes: np.ndarray) -> np.ndarray:
-    """What `SimulatedSensor.expose` takes of the same light everywhere."""
+    """Return uniform light in the form that `SimulatedSensor.expose` takes."""
     if not camera.sensor.is_color:
         return stokes
     return np.array(_COLORS)[:, np.newaxis] * stokes

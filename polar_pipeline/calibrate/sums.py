@@ -80,19 +80,19 @@ class FrameSums:
             self._waiting = None
 
     def mean(self, rows: slice = slice(None)) -> np.ndarray:
-        """(h, W) float64: mean of each pixel of these rows as a share of full scale."""
+        """Return (h, W) float64: mean of each pixel of these rows as a share of full scale."""
         mean: np.ndarray = self._sums[rows] / float(self.count * self.full_scale)
         return mean
 
     def variance(self) -> np.ndarray:
-        """(H, W) float64: variance of each pixel from frame to frame, in squares of full scale; 0 of one frame."""
+        """Return (H, W) float64: variance of each pixel over the frames, in squares of full scale; 0 of one frame."""
         assert self._squares is not None
         sums = self._sums.astype(np.float64)
         variance = (self._squares - sums**2 / self.count) / max(1, self.count - 1) / self.full_scale**2
         return np.maximum(variance, 0)
 
     def _add_points(self, first: np.ndarray, second: np.ndarray) -> None:
-        """Half the variance of a pair's difference: noise without what differs from pixel to pixel."""
+        """Add half the variance of a pair's difference: noise without fixed differences between pixels."""
         top = float(self.full_scale)
         for row in range(self._period):
             for column in range(self._period):

@@ -132,7 +132,7 @@ def _places(places: np.ndarray, start: Tuple[int, int], shape: Tuple[int, int], 
 
 
 def _replacements(defects: np.ndarray, sensor: Sensor, shape: Tuple[int, int]) -> np.ndarray:
-    """For each defective pixel the nearest good one with the same polarizer and color.
+    """Find for each defective pixel the nearest good one with the same polarizer and color.
 
     Raises:
         FrameError: There is none near one of them (cause `calibration`).

@@ -150,7 +150,7 @@ def _load(name: str) -> Any:
 
 
 def _with_remedy(err: Exception) -> str:
-    """The text of an error, and the command that helps where an import failed."""
+    """Return the text of an error, and for a failed import the command that helps."""
     from polar_pipeline.doctor.deployment import remedy
 
     return "; ".join(filter(None, (str(err), remedy(err))))

@@ -35,7 +35,7 @@ def show_error(text: str) -> None:
 
 
 def show_findings(summary: Summary) -> None:
-    """Print to stderr which frames could not be used, and whether the parameters do not fit the mosaic."""
+    """Print the unusable frames to stderr, and a warning if the parameters do not fit the mosaic."""
     for cause, reasons in summary.rejected.items():
         show_error(f"not usable: {len(reasons)} x {cause}; the first: {reasons[0]}")
     show_layout(summary.layout)

@@ -33,6 +33,19 @@ _MOST = 1000
 _MAX_PIXELS = 1 << 24
 #: How much the lamp drifts in the session.
 _LAMP_DRIFT = 0.01
+_COUNT = partial(parse_integer, lowest=1, highest=_MOST)
+_FRACTION = partial(parse_number, lowest=0, highest=0.5)
+#: Names of arguments with their types, defaults, metavars and help texts.
+_ARGUMENTS = (
+    ("--angles", partial(parse_integer, lowest=MIN_ANGLES, highest=_MOST), 18, "N", "number of polarizer angles"),
+    ("--frames", _COUNT, 16, "N", "number of frames at each angle"),
+    ("--dark-frames", _COUNT, 64, "N", "number of dark frames"),
+    ("--size", parse_size, "320x256", "WxH", "size of the frames"),
+    ("--bit-depth", partial(parse_integer, lowest=8, highest=16), 12, "BITS", "bits per pixel"),
+    ("--seed", partial(parse_integer, lowest=0, highest=2**31 - 1), 0, "N", "seed of the random numbers"),
+    ("--defects", _FRACTION, 5e-4, "SHARE", "fraction of defective pixels, 0 to 0.5"),
+    ("--shading", _FRACTION, 0.1, "SHARE", "loss of light toward the corners, 0 to 0.5"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,58 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="IMX250MZR",
         help=f"{', '.join(SENSORS)}, or a tile such as '90 45 / 135 0' (default: %(default)s)",
     )
-    parser.add_argument(
-        "--angles",
-        type=partial(parse_integer, lowest=MIN_ANGLES, highest=_MOST),
-        default=18,
-        metavar="N",
-        help="number of polarizer angles (default: 18)",
-    )
-    parser.add_argument(
-        "--frames",
-        type=partial(parse_integer, lowest=1, highest=_MOST),
-        default=16,
-        metavar="N",
-        help="number of frames at each angle (default: 16)",
-    )
-    parser.add_argument(
-        "--dark-frames",
-        type=partial(parse_integer, lowest=1, highest=_MOST),
-        default=64,
-        metavar="N",
-        help="number of dark frames (default: 64)",
-    )
-    parser.add_argument(
-        "--size", type=parse_size, default=(320, 256), metavar="WxH", help="size of the frames (default: 320x256)"
-    )
-    parser.add_argument(
-        "--bit-depth",
-        type=partial(parse_integer, lowest=8, highest=16),
-        default=12,
-        metavar="BITS",
-        help="bits per pixel (default: 12)",
-    )
-    parser.add_argument(
-        "--seed",
-        type=partial(parse_integer, lowest=0, highest=2**31 - 1),
-        default=0,
-        metavar="N",
-        help="seed of the random numbers (default: 0)",
-    )
-    parser.add_argument(
-        "--defects",
-        type=partial(parse_number, lowest=0, highest=0.5),
-        default=5e-4,
-        metavar="SHARE",
-        help="fraction of defective pixels, 0 to 0.5 (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--shading",
-        type=partial(parse_number, lowest=0, highest=0.5),
-        default=0.1,
-        metavar="SHARE",
-        help="loss of light toward the corners, 0 to 0.5 (default: %(default)s)",
-    )
+    for name, kind, default, metavar, text in _ARGUMENTS:
+        parser.add_argument(name, type=kind, default=default, metavar=metavar, help=f"{text} (default: %(default)s)")
     parser.add_argument(
         "--unknown-angles", action="store_true", help="use random angles, and number the file names instead"
     )

@@ -116,9 +116,9 @@ class FrameArguments:
 
     Args:
         raw: The mosaic.
-        options: What to compute and how.
+        options: Options of the pipeline.
         sampling: The map of the output; None where outputs have the pixels of the Stokes image.
-        buffers: Where arrays come from.
+        buffers: Source of reused arrays.
 
     Attributes:
         frame: For `Kernels.compute`, which reads and writes arrays that this object keeps.

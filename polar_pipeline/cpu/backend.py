@@ -28,10 +28,10 @@ _REFERENCE_BYTES = 500
 
 
 class CpuBackend:
-    """Computes frames.
+    """Backend that computes frames on the CPU.
 
     Args:
-        options: What to compute and how.
+        options: Options of the pipeline.
         threads: Threads to use; 0 for one per core.
     """
 
@@ -74,7 +74,7 @@ class CpuBackend:
             self._map(frame.shape)
 
     def frame_memory(self, _: int) -> Optional[np.ndarray]:
-        """None: a frame can be received in any memory."""
+        """Return None: any memory will do."""
         return None
 
     def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> Callable[[], Result]:

@@ -42,10 +42,10 @@ def prepare_launches(
 
     Args:
         driver: The device.
-        works: What the launches do, in order.
-        options: How to compute.
-        buffers: Where pinned arrays for the outputs come from.
-        correction: Of the frames, with a calibration.
+        works: Works of the launches, in order.
+        options: Options of the pipeline.
+        buffers: Source of pinned arrays for the outputs.
+        correction: Correction of the frames, with a calibration.
 
     Raises:
         CompileError: A kernel does not compile.
@@ -175,7 +175,7 @@ class CudaBackend:
             raise
 
     def frame_memory(self, size: int) -> Optional[np.ndarray]:
-        """(size,) uint8, pinned, to receive a frame in, which is uploaded from there; None where no more can be had.
+        """Return a (size,) uint8 buffer in pinned memory (see `Backend`), or None if there is no more.
 
         Its content is free once nothing refers to it. May be called from any thread.
         """

@@ -57,7 +57,7 @@ class DeviceCorrection:
     """A correction of frames, whose codes are in device memory.
 
     Args:
-        driver: The device.
+        driver: Driver of the device.
         correction: Correction of the frames.
 
     Raises:

@@ -80,7 +80,7 @@ class Kernel(ABC, Generic[_WorkT]):
     halo_cost: ClassVar[float] = 0.5
 
     def can(self, work: Work) -> bool:
-        """Whether it can do a work."""
+        """Return whether the kernel can do a work."""
         return isinstance(work, self.works)
 
     @abstractmethod
@@ -139,7 +139,7 @@ class Marching(Kernel[PolarizationWork]):
 
     Attributes:
         needs: Whether it can do a work.
-        window: As in `Schedule`.
+        window: Window of a `Schedule`.
         pixels: Output pixels that a thread can make along x.
         threads: Threads of a block.
         rows: Rows that a thread can march down.
@@ -250,12 +250,12 @@ _MONO_HALF = {*_VECTORS, *COMPONENT_PRODUCTS, *PLANES}
 
 
 def _is_plain(work: PolarizationWork) -> bool:
-    """Whether a work needs neither noise nor another full scale of bytes, which `tile` alone computes."""
+    """Return whether a work needs neither noise nor another full scale of bytes, which `tile` alone computes."""
     return not work.uses_noise and (work.raw_format != "u8" or work.full_scale == 255)
 
 
 def _is_plain_half(work: PolarizationWork) -> bool:
-    """Whether a work is of half resolution, bilinear or with every angle at its own site."""
+    """Return whether a work is of half resolution, bilinear or with every angle at its own site."""
     return work.half and (not work.co_sited or work.demosaic == "bilinear")
 
 
@@ -265,13 +265,13 @@ def _is_mono_half(work: PolarizationWork) -> bool:
 
 
 def _is_mono_half_calibrated(work: PolarizationWork) -> bool:
-    """Superpixels of the calibration begin at even rows and columns."""
+    """Return whether superpixels of the calibration begin at even rows and columns."""
     is_kind = not work.sensor.is_color and work.calibrated and work.phase == (0, 0) and _is_plain_half(work)
     return is_kind and _MONO_HALF.issuperset(work.dtypes) and work.width % 8 == 0 and work.height % 2 == 0
 
 
 def _is_mono_full(work: PolarizationWork) -> bool:
-    """Images of bytes in half precision, from 8-bit pixels."""
+    """Return whether a work makes images of bytes in half precision from 8-bit pixels."""
     is_kind = not work.sensor.is_color and not work.calibrated and not work.half
     is_bytes = work.raw_format == "u8" and work.half_precision and {*work.dtypes.values()} == {"uint8"}
     is_simple = work.demosaic in ("bilinear", "gradient") and _PIXELS.issuperset(work.dtypes)
@@ -279,7 +279,7 @@ def _is_mono_full(work: PolarizationWork) -> bool:
 
 
 def _is_color_strip(work: PolarizationWork) -> bool:
-    """By Malvar-He-Cutler, with red at the same place of all four lattices."""
+    """Return whether a work uses Malvar-He-Cutler, with red at the same place of all four lattices."""
     is_kind = work.sensor.is_color and not work.calibrated and _is_plain_half(work) and work.debayer == "mhc"
     is_stored = _VECTORS.issuperset(work.dtypes)
     return is_kind and is_stored and work.width % 8 == 0 and len(set(red_sites(work.sensor).values())) == 1
@@ -495,7 +495,7 @@ KERNELS: Dict[str, AnyKernel] = {
 
 
 def kernels_of(work: Work) -> Iterator[AnyKernel]:
-    """Every kernel that can do a work, the preferred one first."""
+    """Yield every kernel that can do a work, the preferred one first."""
     return (row for row in KERNELS.values() if row.can(work))
 
 

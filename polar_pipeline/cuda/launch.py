@@ -38,7 +38,7 @@ class CompiledLaunch:
 
     Args:
         driver: The device.
-        launch: What the kernel does and how.
+        launch: Work and schedule of the kernel.
         frames: In one launch.
 
     Attributes:

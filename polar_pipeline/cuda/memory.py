@@ -91,10 +91,10 @@ class DeviceArray:
 
     Args:
         driver: The device.
-        array: What is copied.
+        array: Array to copy.
 
     Attributes:
-        pointer: Its address.
+        pointer: Address of the copy.
 
     Raises:
         DeviceMemoryError: The device is too small.
@@ -174,7 +174,7 @@ class Slot:
 
 
 def make_slots(driver: Driver, sizes: Sizes, maps_host: bool = False) -> Deque[Slot]:
-    """Slots for frames of one shape and format: upload, kernels and download of neighbors overlap.
+    """Create slots for frames of one shape and format: upload, kernels and download of neighbors overlap.
 
     Args:
         driver: The device.

@@ -39,7 +39,7 @@ def _stage_reference(slot: Slot, image: np.ndarray, dtype: str) -> bool:
     Args:
         slot: Where it goes.
         image: (h, w) float32.
-        dtype: As what SSIM reads it.
+        dtype: Element type in which SSIM reads it.
     """
     if np.array_equal(image, slot.staged):
         return False
@@ -56,7 +56,7 @@ class PreparedLaunches:
         works: Works of the launches in order, by `make_works`.
         options: Options of the pipeline.
         maps_host: Whether kernels work on pinned host memory, rather than on copies in device memory.
-        correction: Of the frames, with a calibration.
+        correction: Correction of the frames, with a calibration.
 
     Attributes:
         maps_host: The same.
@@ -261,7 +261,7 @@ class PreparedLaunches:
 
         Raises:
             DeviceLostError: The device stopped working.
-            RuntimeError: Its result was taken before.
+            RuntimeError: The frame's result was taken before.
         """
         if slot.hold is not arrays:
             raise RuntimeError("the frame is not in flight: its result was taken")

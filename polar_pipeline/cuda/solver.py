@@ -174,7 +174,7 @@ def requested_works(options: Options, raw_format: str, size: Tuple[int, int]) ->
 
 
 def _fits(work: Work, schedule: Schedule, device: Device) -> bool:
-    """Whether a schedule can do a work on a device."""
+    """Return whether a schedule can do a work on a device."""
     kernel = KERNELS.get(schedule.kernel)
     if kernel is None or not kernel.can(work) or schedule not in kernel.schedules(work, device):
         return False
@@ -211,10 +211,10 @@ def _min_occupancy(launch: Launch) -> float:
 
 
 def _effort(launch: Launch) -> float:
-    """Figure by which schedules of a kernel are compared, proportional to the time that one is expected to take.
+    """Estimate a figure proportional to the expected time of a schedule, to compare schedules of a kernel.
 
-    The bytes that it moves with its halos; what each block takes beside its pixels, by its threads; the last wave of
-    blocks, half empty on average; and how few warps are resident to hide latency.
+    Factors: the bytes moved with halos, the start of the blocks by their threads, the last wave of blocks, which is
+    half empty on average, and the resident warps, which hide latency.
     """
     work, schedule, device = launch.work, launch.schedule, launch.device
     moved = work.read_bytes + launch.kernel.halo_cost * launch.reread_bytes + work.written_bytes

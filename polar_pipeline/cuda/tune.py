@@ -1,4 +1,4 @@
-"""What `polar-pipeline tune` does: measures the schedules of launches on the GPU of this machine."""
+"""Measurement of schedules on the GPU of this machine, for `polar-pipeline tune`."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class _Array:
             self._driver.clear(self.pointer, self._host.nbytes, stream)
 
     def read(self, stream: int) -> np.ndarray:
-        """Its content once the stream's work is done."""
+        """Return the array's content once the stream's work is done."""
         if self._on_device is not None:
             self._driver.download(self._host, self.pointer, stream)
         return self._host
@@ -118,7 +118,7 @@ class _Trial:
 
     Args:
         driver: The device.
-        work: What it does.
+        work: Work of the launch.
         frames: In one launch.
         argument: The kernel's, without the addresses of `arrays`.
         inputs: Arrays that kernels read, or write for themselves, by name.
@@ -146,7 +146,7 @@ class _Trial:
         self._first: Dict[Tuple[str, str], Dict[str, np.ndarray]] = {}
 
     def measure(self) -> Measured:
-        """The fastest schedule.
+        """Measure all schedules, and return the fastest one.
 
         Raises:
             RuntimeError: None could be measured, or two give different results.
@@ -174,7 +174,7 @@ class _Trial:
             _LOG.warning("%s: %s", schedule, err)
 
     def _time(self, schedule: Schedule) -> float:
-        """Microseconds a frame that a schedule takes, after its outputs were checked."""
+        """Check the outputs of a schedule, and return its microseconds per frame."""
         driver, launch = self._driver, Launch(self._work, schedule, self._driver.device)
         compiled = CompiledLaunch(driver, launch, self._frames)
         for array in self._outputs.values():
@@ -206,7 +206,7 @@ class _Trial:
 def _polarization_trial(
     driver: Driver, work: PolarizationWork, options: Options, correction: Optional[DeviceCorrection], maps_host: bool
 ) -> _Trial:
-    """The polarization launch, on frames that no cache holds."""
+    """Create a trial of the polarization launch, on frames that no cache holds."""
     raw = noise_frames(work, _FRAMES, _SEED)
     outputs = {"counts": _Array(driver, np.zeros((_FRAMES, 2), np.uint32), is_mapped=False)}
     for name, dtype in work.outputs:
@@ -223,7 +223,7 @@ def _polarization_trial(
 
 
 def _ssim_trial(driver: Driver, work: SsimWork, maps_host: bool) -> _Trial:
-    """The SSIM launch, on one frame: what it reads was stored just before."""
+    """Create a trial of the SSIM launch, on one frame whose images were stored just before."""
     noise = np.random.default_rng(_SEED)
     size = work.height, work.width
     inputs = {name: as_compared(noise.random(size, np.float32), work.source) for name in ("first", "second")}

@@ -117,7 +117,7 @@ def _read(path: Path) -> _Table:
 
 
 def _row(row: Any) -> Tuple[Tuple[str, int, int], Measured]:
-    """A measured schedule as files have it, and its key.
+    """Return a measured schedule in the form of files, and its key, without fields of former versions.
 
     What schedules of former versions had beside it is left out. A schedule that makes no sense is none of its kernel's,
     and so never taken.

@@ -150,13 +150,13 @@ class TransformWork:
         height: Height of the outputs.
         width: Width of the outputs.
         scale: Samples along each side of an output pixel.
-        positions: Whether samples lie between pixels, where a map says; else they are pixels.
+        positions: Whether a map gives positions of samples between pixels; else samples are pixels.
         by_columns: Whether neighboring columns of the output lie in neighboring rows of the planes.
         color: Whether there are planes of three colors.
         half_precision: Whether the kernel computes in pairs of half.
         planes: Element type of the planes.
-        outputs: (name, element type) of what is stored.
-        fraction: Bits of a position below a pixel; of no meaning without positions.
+        outputs: (name, element type) of each stored output.
+        fraction: Bits of a position below a pixel; meaningless without positions.
     """
 
     source: Tuple[int, int]

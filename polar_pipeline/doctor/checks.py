@@ -34,7 +34,7 @@ _LIBRARIES = {
     **dict.fromkeys(("numpy", "cv2", "yaml"), ""),
     "jinja2": "no reports of replay, calibrate and batch; the library and the live node work",
     **dict.fromkeys(
-        ("mcap", "rosbags", "lz4", "zstandard", "ruamel.yaml"),
+        ("mcap", "rosbags", "lz4", "zstandard"),
         "recordings are only read, MCAP by ROS 2's rosbag2_py; no snapshots of the node",
     ),
     "tqdm": "no progress bars",
@@ -202,7 +202,7 @@ def transport_environment() -> Dict[str, str]:
 
 
 def transport_checks() -> Iterator[Check]:
-    """Check what frames between processes and machines need; nothing without ROS."""
+    """Check the settings for frames between processes and machines; nothing without ROS."""
     yield from _transport()
     yield from deployment.transport_memory_checks()
 

@@ -30,7 +30,7 @@ _NUMPY_OF_CUPY = {12: ((1, 20), (1, 27)), 13: ((1, 22), (3, 0)), 14: ((2, 0), (3
 #: Modules of an extra -> what pip is to install. Those of recordings are named one by one: with the package itself,
 #: pip would put another OpenCV over that of apt.
 _EXTRAS = {
-    ("mcap", "rosbags", "lz4", "zstandard", "ruamel", "tqdm"): "rosbags mcap lz4 zstandard tqdm",
+    ("mcap", "rosbags", "lz4", "zstandard", "tqdm"): "rosbags mcap lz4 zstandard tqdm",
     ("dask", "distributed", "fsspec", "pyarrow"): "'/path/to/polar_pipeline[batch]'",
     ("rerun",): "'/path/to/polar_pipeline[view]'",
 }
@@ -98,7 +98,7 @@ def _older_numpy() -> str:
 
 
 def remedy(error: Exception) -> str:
-    """The cause of a failed import and the command that repairs it; "" if that is not known."""
+    """Return the cause of a failed import and the command that repairs it; "" unless NumPy or CUDA is the cause."""
     for modules, packages in _EXTRAS.items():
         if isinstance(error, ModuleNotFoundError) and error.name in modules:
             return f"python3 -m pip install {packages}"

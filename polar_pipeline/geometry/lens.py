@@ -118,7 +118,7 @@ def _numbers(name: str, values: Any, count: int) -> Tuple[float, ...]:
 
 
 def load_lens(path: Path) -> LensCalibration:
-    """The lens calibration in the YAML file that ROS's camera_calibration writes.
+    """Load the lens calibration in the YAML file that ROS's camera_calibration writes.
 
     Raises:
         ValueError: It cannot be read, is no lens calibration, or the camera is not calibrated; the message names it.

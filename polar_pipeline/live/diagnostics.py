@@ -51,7 +51,7 @@ class RecentTimes:
         self._count = 0
 
     def add(self, now: float, timings: Mapping[str, float]) -> None:
-        """Add a frame that ended now, in seconds of a clock: stage -> seconds."""
+        """Add the seconds per stage of a frame that ended at `now`, in seconds of a clock."""
         index = self._count % MAX_FRAMES
         self._count += 1
         self._ends[index] = now

@@ -41,7 +41,7 @@ def _encode_with_nvimagecodec(codec: Any, encoder: Any, image: np.ndarray, quali
         quality: As an `Encode` takes it.
 
     Raises:
-        RuntimeError: It cannot encode the image; it has written the reason to stderr.
+        RuntimeError: The encoder cannot encode the image; it has written the reason to stderr.
     """
     params = codec.EncodeParams(quality_type=codec.QualityType.QUALITY, quality_value=quality)
     stream = encoder.encode(np.ascontiguousarray(image), "jpeg", params=params)

@@ -23,7 +23,6 @@ from polar_pipeline.live.publisher import FramePublisher
 from polar_pipeline.options import FROM_FRAMES
 from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS, full_level
 from polar_pipeline.quality.layout import check_layout
-from polar_pipeline.quality.statistics import Level
 from polar_pipeline.reference_image import check_reference
 from polar_pipeline.sensor.frames import FrameError, RawFrame
 from polar_pipeline.topics import NUMBER_TOPICS, PRODUCT_OF_TOPIC
@@ -106,7 +105,6 @@ class FrameProcessor:
         products = settings.computable(name for name in PRODUCTS if name not in SSIM_PRODUCTS)
         first = small if settings.options.geometry is None else large  # a geometry fits frames of one size
         messages.decode_image(messages.encode_image(0, "", "mono8", small))
-        messages.encode_diagnostics(0, [messages.Status(Level.OK, "", "", "", {})])
         check_layout(RawFrame(large, 255), settings.options)
         try:
             with suppress(FrameError):  # of the geometry, which may fit the camera's frames
@@ -189,7 +187,7 @@ class FrameProcessor:
             return self._change.wait_for(lambda: self._is_closed or bool(self._waiting), timeout)
 
     def _prepare_for_subscribers(self) -> None:
-        """Until the first frame comes in, compute what every new set of subscribers would get."""
+        """Warm up for every new set of subscribers until the first frame comes in."""
         prepared: Tuple[str, ...] = ()
         while not self._has_input(IDLE_PERIOD):
             settings = self._settings_in_use()
@@ -336,33 +334,29 @@ class FrameProcessor:
     def _with_reference(
         self, products: Tuple[str, ...], settings: Settings, shape: Tuple[int, int]
     ) -> Tuple[Tuple[str, ...], Optional[np.ndarray]]:
-        """Return the reference image if SSIM needs one, and the products; without those of SSIM if there is none."""
+        """Return the products that can be computed, and the newest image of topic `reference` if SSIM needs one.
+
+        The image is (h, w) float32, and decoded once. Where it is missing or does not fit, that is reported, and the
+        products of SSIM are left out.
+        """
         others = settings.without_reference(products)
         if products == others:
             return products, None
+        cdr, (height, width) = self.reference, settings.options.output_size(shape)
         try:
-            return products, self._get_reference(settings.options.output_size(shape))
-        except FrameError as err:  # the other products need none
+            if cdr is None:
+                needed = f"ssim_mode 'reference' needs an image of {width}x{height} on 'reference'"
+                raise FrameError("reference", needed)
+            if self._decoded_reference is None or self._decoded_reference[0] is not cdr:
+                self._decoded_reference = (cdr, decode_reference(cdr))
+            reference = self._decoded_reference[1]
+            if reference.shape != (height, width):
+                got = f"{reference.shape[1]}x{reference.shape[0]}"
+                raise FrameError("reference", f"the reference must be {width}x{height}, got {got}")
+        except FrameError as err:
             self._diagnostics.refuse(err.cause, str(err))
             return others, None
-
-    def _get_reference(self, size: Tuple[int, int]) -> np.ndarray:
-        """Return the newest image of topic `reference` as (h, w) float32, decoded once.
-
-        Raises:
-            FrameError: No image came in yet, or it does not fit (cause `reference`).
-        """
-        cdr = self.reference
-        if cdr is None:
-            raise FrameError("reference", f"ssim_mode 'reference' needs an image of {size[1]}x{size[0]} on 'reference'")
-        if self._decoded_reference is None or self._decoded_reference[0] is not cdr:
-            self._decoded_reference = (cdr, decode_reference(cdr))
-        reference = self._decoded_reference[1]
-        if reference.shape != size:
-            raise FrameError(
-                "reference", f"the reference must be {size[1]}x{size[0]}, got {reference.shape[1]}x{reference.shape[0]}"
-            )
-        return reference
+        return products, reference
 
 
 def needed_products(demand: FrozenSet[str], settings: Settings) -> Tuple[str, ...]:

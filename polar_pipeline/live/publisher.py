@@ -56,7 +56,7 @@ class FramePublisher:
         - The main thread calls `close`, when the worker has ended.
 
     Args:
-        topics: Where to publish: every topic of `OUTPUT_TOPICS` by name.
+        topics: Topics to publish on: every topic of `OUTPUT_TOPICS` by name.
         send: Publishes messages of different topics, and waits until the middleware has them.
         diagnostics: Counts frames and their times, and what could not be published.
 
@@ -93,7 +93,7 @@ class FramePublisher:
         """Report the quality since the last call, and whether the parameters fit the mosaic.
 
         Args:
-            hardware: What the camera is.
+            hardware: Description of the camera.
         """
         name, layout = self._diagnostics.name, self._layout
         verdict, figures = self._quality.report()

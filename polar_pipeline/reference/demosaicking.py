@@ -58,7 +58,7 @@ def lattice_reflect(mosaic: np.ndarray, halo: int) -> np.ndarray:
 
 
 def normalize(frame: RawFrame) -> np.ndarray:
-    """Raw numbers -> (H, W) float64 in [0, 1]; those above full scale are full scale."""
+    """Convert raw numbers to (H, W) float64 in [0, 1]; numbers above full scale are full scale."""
     return np.minimum(frame.mosaic.astype(np.float64) / frame.full_scale, 1)
 
 
@@ -66,7 +66,7 @@ def normalize(frame: RawFrame) -> np.ndarray:
 
 
 def _bayer_sites(sensor: Sensor, shape: Tuple[int, ...]) -> Dict[str, np.ndarray]:
-    """Masks of where a pixel is red, blue, or in a red row, with the row's color read off its own lattice."""
+    """Return masks of red, blue, and green in a red row, where a row's color is that of its own lattice."""
     color = np.array(sensor.colors)
     row_color = np.where(color == 1, np.roll(color, 2, 1), color)
     repeats = [-(-side // len(color)) for side in shape[:2]]
@@ -95,7 +95,7 @@ def _assemble_rgb(
 
 
 def _lattice_means(image: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Means of the nearest samples of the same angle: two in the row, two in the column, four on the diagonals."""
+    """Average the nearest samples of one angle: two in the row, two in the column, four on the diagonals."""
     z = lattice_reflect(image, 2)
     row = (shifted(z, 0, -2, 2) + shifted(z, 0, 2, 2)) / 2
     column = (shifted(z, -2, 0, 2) + shifted(z, 2, 0, 2)) / 2
@@ -103,7 +103,7 @@ def _lattice_means(image: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarra
 
 
 def debayer_bilinear(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """(H, W) color mosaic -> (H, W, 3): bilinear on each angle's Bayer lattice."""
+    """Convert an (H, W) color mosaic to (H, W, 3): bilinear on each angle's Bayer lattice."""
     row, column, across = _lattice_means(mosaic)
     return _assemble_rgb(sensor, mosaic, (row + column) / 2, row, column, across)
 
@@ -130,7 +130,7 @@ def debayer_mhc(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
 def _edge_weighted(
     z: np.ndarray, c: np.ndarray, halo: int, steps: Iterable[Tuple[int, int]], detail: float = 0.0
 ) -> np.ndarray:
-    """Means of the samples one step away, which count less the more the image changes in their direction.
+    """Average the samples one step away, weighted less the more the image changes in their direction.
 
     Args:
         z: The image with `halo` more pixels on every side than `c`.
@@ -164,12 +164,12 @@ def debayer_weighted(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
 
 
 def _neighbors(di: int, dj: int) -> List[Tuple[int, int]]:
-    """Steps to the nearest pixels whose tile position differs by (di, dj) from the pixel's own."""
+    """List the steps to the nearest pixels whose tile position differs by (di, dj) from the pixel's own."""
     return [(dy, dx) for dy in ((-1, 1) if di else (0,)) for dx in ((-1, 1) if dj else (0,))]
 
 
 def _neighbor_mean(z: np.ndarray, halo: int, di: int, dj: int) -> np.ndarray:
-    """Mean over `_neighbors`."""
+    """Average over `_neighbors`."""
     steps = _neighbors(di, dj)
     return add_up(shifted(z, dy, dx, halo) for dy, dx in steps) / len(steps)
 
@@ -358,7 +358,7 @@ def own_site(mosaic: np.ndarray, sensor: Sensor) -> np.ndarray:
 
 
 def demosaic(mosaic: np.ndarray, sensor: Sensor, options: Options) -> np.ndarray:
-    """(H, W) mosaic in [0, 1] -> the four angle images at the output's resolution."""
+    """Demosaic an (H, W) mosaic in [0, 1] to the four angle images at the output's resolution."""
     is_half = options.resolution == "half"
     return demosaic_by(mosaic, sensor, is_half, options.co_sited, options.interpolation, options.debayer)
 
@@ -366,7 +366,7 @@ def demosaic(mosaic: np.ndarray, sensor: Sensor, options: Options) -> np.ndarray
 def demosaic_by(
     mosaic: np.ndarray, sensor: Sensor, is_half: bool, co_sited: bool, interpolation: str, debayer: str
 ) -> np.ndarray:
-    """`demosaic` by named methods.
+    """Apply `demosaic` with named methods.
 
     Args:
         mosaic: (H, W) in [0, 1].

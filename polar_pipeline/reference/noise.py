@@ -40,7 +40,7 @@ class Uncertainty(NamedTuple):
 
 
 def impulse_responses(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: str, debayer: str) -> np.ndarray:
-    """What a method makes of an impulse in a flat field, for an impulse at each place of the mosaic.
+    """Compute a method's response to an impulse in a flat field, for an impulse at each place of the mosaic.
 
     Arguments are those of `demosaic_by`.
 
@@ -65,7 +65,7 @@ def impulse_responses(sensor: Sensor, is_half: bool, co_sited: bool, interpolati
 
 @lru_cache(maxsize=16)
 def impulse_gains(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: str, debayer: str) -> np.ndarray:
-    """Gains from the variance of raw pixels to the covariance matrix of S1, S2 and S0; arguments as of `demosaic_by`.
+    """Compute the gains from the variance of raw pixels to the covariance matrix of S1, S2 and S0.
 
     Returns:
         (n, n, channels, 4, 3, 3), read-only: by row and column of the output modulo n, color and polarizer of the raw

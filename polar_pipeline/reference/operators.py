@@ -207,11 +207,11 @@ def polarization(
 
 
 def run(frame: RawFrame, options: Options, other: Optional[np.ndarray] = None) -> Dict[str, Any]:
-    """Every product of the options from one frame.
+    """Compute every product of the options from one frame.
 
     Args:
         frame: The mosaic, with its defective pixels replaced (`Correction.replace_defects`).
-        options: What to compute and how.
+        options: Options of the pipeline.
         other: Image to compare with in the SSIM modes `temporal` and `reference`: S0/2, luma.
 
     Returns:

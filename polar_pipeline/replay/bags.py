@@ -208,7 +208,7 @@ class _Sqlite(Bag):
             yield (*channels[number], Message(0, time_ns, cast("bytes", data), time_ns, 0))
 
     def _table(self, name: str) -> List[Dict[str, Any]]:
-        """Read the rows of a table as dictionaries by column; without such a table there are none."""
+        """Read the rows of a table as dictionaries by column; empty without such a table."""
         rows = self._base.execute(f"SELECT * FROM {name}" if name in self._tables() else "SELECT 1 LIMIT 0")
         return [dict(zip((column[0] for column in rows.description), row)) for row in rows]
 

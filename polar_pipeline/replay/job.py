@@ -107,7 +107,7 @@ def process(
     """Process the images of a recording, or those of a span without a report; it raises what `process_recording` does.
 
     Args:
-        job: The recording, and what is made of it.
+        job: Recording, and the outputs to make of it.
         pipeline: Pipeline that computes the products.
         watch: Shows how far it is; the number it gets is that of the complete recording.
         span: Times of recording; None for all.

@@ -42,7 +42,7 @@ _TYPE_HASH = "topic_type_hash"
 
 @dataclass
 class Conversion:
-    """What became of the messages on a topic.
+    """Figures of the converted messages of a topic.
 
     Attributes:
         images: Messages that were converted.

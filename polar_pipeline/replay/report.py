@@ -61,7 +61,7 @@ def render(
         timings: Stage -> seconds per frame.
         rejected: (cause, frames, error of the first frame).
         comparisons: Each product's comparison with a golden recording; empty without one.
-        color_style: Of `aolp_color`: the option of this name.
+        color_style: Option `color_style`.
     """
     known = [(seconds, value) for seconds, value in ssim if np.isfinite(value)]
     html: str = page_template(Path(__file__).parent / "templates").render(

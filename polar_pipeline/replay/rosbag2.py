@@ -24,7 +24,7 @@ class RosbagReader:
         path: The file or the folder.
 
     Raises:
-        RuntimeError: It cannot be read. So do the methods.
+        RuntimeError: The recording cannot be read. The methods raise it too.
     """
 
     compression = ""

@@ -107,10 +107,10 @@ def can_merge(parts: Sequence[Part]) -> bool:
 def merge_segments(
     job: Job, parts: Sequence[Part], total: int, options: Options
 ) -> Tuple[Summary, List[ProductComparison]]:
-    """Merge the segments of a recording into what `process_recording` gives; the outputs are complete or not there.
+    """Merge the segments of a recording into what `process_recording` gives; the outputs are complete or absent.
 
     Args:
-        job: The recording, and what is made of it.
+        job: Recording, and the outputs to make of it.
         parts: Segments in their order, with products where the job wants them.
         total: Images in the recording, as its index states.
         options: Options of the pipeline that processed the segments.

@@ -124,8 +124,7 @@ class LiveNode(ParameterNode):
         Raises:
             RuntimeError: The backend cannot work on this machine.
         """
-        if self.settings is None:
-            raise RuntimeError("the node is not configured")
+        settings = self._current_settings()
         sender = MessagePublisher()
         self.publisher = FramePublisher(self._outputs, sender.send, self._diagnostics)
         self.processor = FrameProcessor(self._current_settings, self.fallback, self._diagnostics, self.publisher)
@@ -138,18 +137,14 @@ class LiveNode(ParameterNode):
             self.processor.start()  # last, so that a node that cannot start leaves no thread
             self._activated = stack.pop_all()
         self.state = "active"
-        options = self.fallback.settings(self.settings).options
+        options = self.fallback.settings(settings).options
         self.get_logger().info(
             f"waits for frames on {self.input.topic_name}; sensor {printable(options.sensor.name)}, "
             f"backend {options.backend}, device {printable(self.processor.device or 'unknown')}"
         )
 
     def _connect(self, processor: FrameProcessor, stack: ExitStack) -> None:
-        """Offer the service and subscribe, from when on callbacks run; `stack` undoes it, the last step first."""
-        service = self.create_service(Trigger, "~/snapshot", self._on_snapshot)
-        stack.callback(self.destroy_service, service)
-        self._snapshots = ThreadPoolExecutor(1, "polar_pipeline_snapshot")
-        stack.callback(self._snapshots.shutdown)
+        """Subscribe and offer the service; from here on callbacks run. `stack` undoes it, the last step first."""
         self.input = self._subscribe(stack, topics.IMAGE, topics.IMAGE_INPUT, self._on_image)
         rcl = load_rcl()
         if rcl is not None:
@@ -161,6 +156,11 @@ class LiveNode(ParameterNode):
         stack.callback(self._losses.close)
         self._subscribe(stack, topics.CAMERA_INFO, topics.CAMERA_INFO_INPUT, self._on_camera_info)
         self._subscribe(stack, topics.IMAGE, topics.REFERENCE_INPUT, self._on_reference)
+        # the last endpoint: `replay.launch.py` waits for it
+        service = self.create_service(Trigger, "~/snapshot", self._on_snapshot)
+        stack.callback(self.destroy_service, service)
+        self._snapshots = ThreadPoolExecutor(1, "polar_pipeline_snapshot")
+        stack.callback(self._snapshots.shutdown)
 
     def _subscribe(self, stack: ExitStack, message_type: str, topic: str, callback: Callable[[Any], None]) -> Any:
         subscription = create_input(self, message_type, topic, callback)
@@ -193,7 +193,7 @@ class LiveNode(ParameterNode):
         super().close()
 
     def _current_settings(self) -> Settings:
-        """Return the settings asked for; the node must be configured."""
+        """Return the requested settings; the node must be configured."""
         if self.settings is None:
             raise RuntimeError("the node is not configured")
         return self.settings

@@ -17,7 +17,7 @@ def expose(
     read_noise: float = 0.0,
     rng: Optional[np.random.Generator] = None,
 ) -> np.ndarray:
-    """The forward model: what a sensor records of a scene (Malus' law, noise, saturation, quantization).
+    """Simulate what a sensor records of a scene: Malus' law, noise, saturation, quantization.
 
     Args:
         stokes: (H, W, 3) linear Stokes vectors S0, S1, S2 per pixel for a mono sensor, (H, W, 3, 3) for a color one
@@ -42,7 +42,7 @@ def expose(
 def analyzed(
     stokes: np.ndarray, sensor: Sensor, cosine: Optional[np.ndarray] = None, sine: Optional[np.ndarray] = None
 ) -> np.ndarray:
-    """What the polarizer and the color filter of each pixel let through, as a share of full scale.
+    """Return the light behind the polarizer and color filter of each pixel, as a share of full scale.
 
     Args:
         stokes: Stokes vectors as for `expose`.
@@ -79,7 +79,7 @@ def digitize(
     rng: Optional[np.random.Generator] = None,
     black: Union[float, np.ndarray] = 0.0,
 ) -> np.ndarray:
-    """Light on pixels as the numbers that the sensor reads: noise, black level, saturation, quantization.
+    """Convert light on pixels to the sensor's numbers: noise, black level, saturation, quantization.
 
     Args:
         signal: (H, W), light as a share of full scale.
@@ -106,22 +106,22 @@ def digitize(
 
 
 def nominal_angles(sensor: Sensor, shape: Tuple[int, int]) -> np.ndarray:
-    """(H, W) float64: the nominal polarizer angle of every pixel in rad."""
+    """Return (H, W) float64: the nominal polarizer angle of every pixel in rad."""
     return _tiled(np.deg2rad(_angle_tile(sensor)), shape)
 
 
 def color_indices(sensor: Sensor, shape: Tuple[int, ...]) -> np.ndarray:
-    """(H, W): the index into `CHANNELS` of every pixel; 0 for a mono sensor."""
+    """Return (H, W): the index into `CHANNELS` of every pixel; 0 for a mono sensor."""
     return _tiled(np.array(sensor.colors if sensor.colors is not None else [[0]]), shape)
 
 
 def _angle_tile(sensor: Sensor) -> np.ndarray:
-    """(2, 2): the polarizer angles of a superpixel in degrees."""
+    """Return (2, 2): the polarizer angles of a superpixel in degrees."""
     return np.array(sensor.angles)
 
 
 def _tiled(tile: np.ndarray, shape: Tuple[int, ...]) -> np.ndarray:
-    """A tile, repeated over the first two of these sides."""
+    """Repeat a tile over the first two of these sides."""
     size = len(tile)
     image: np.ndarray = np.tile(tile, (-(-shape[0] // size), -(-shape[1] // size)))[: shape[0], : shape[1]]
     return image

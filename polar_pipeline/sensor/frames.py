@@ -297,7 +297,7 @@ def check_size(height: int, width: int) -> None:
 
 
 def unpack_rows(rows: np.ndarray, fmt: RawFormat, width: int) -> np.ndarray:
-    """(H, row bytes) uint8 -> (H, width) uint16 of a `p` or `packed` format."""
+    """Unpack (H, row bytes) uint8 of a `p` or `packed` format to (H, width) uint16."""
     size = group_bytes(fmt)
     padded = np.pad(rows, ((0, 0), (0, -rows.shape[1] % size)))
     groups = padded.reshape(rows.shape[0], -1, size).astype(np.uint16)
@@ -314,7 +314,7 @@ def group_bytes(fmt: RawFormat) -> int:
 
 
 def _places(fmt: RawFormat) -> List[Tuple[int, int, int, int]]:
-    """Where the pixels of a group of a `p` or `packed` format lie.
+    """Return the places of the pixels in a group of a `p` or `packed` format.
 
     Returns:
         For each pixel the byte of its lowest bits, the place of the first one there, and their number; and the byte
@@ -327,7 +327,7 @@ def _places(fmt: RawFormat) -> List[Tuple[int, int, int, int]]:
 
 
 def pack(mosaic: np.ndarray, fmt: RawFormat, big_endian: bool = False) -> bytes:
-    """LSB-aligned (H, W) numbers as the bytes that a camera would send, without row padding."""
+    """Pack LSB-aligned (H, W) numbers as the bytes of a camera, the inverse of `unpack` without row padding."""
     height, width = mosaic.shape
     if fmt.packing == "u8":
         return mosaic.astype(np.uint8).tobytes()
@@ -347,7 +347,7 @@ def check_array(name: str, array: object) -> None:
     """Refuse what is not an array of raw numbers; masked ones too, since no product can leave pixels out.
 
     Raises:
-        FrameError: It is something else (cause `type`).
+        FrameError: The message is something else (cause `type`).
     """
     dtype = array.dtype if isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray) else None
     if dtype is None or dtype not in (np.uint8, np.uint16):

@@ -36,7 +36,7 @@ def fixture_batch(tmp_path_factory: pytest.TempPathFactory) -> Path:
         frame(k, stamp=START + k * SECOND, total=0.1 * k, lowest=0.9, saturated=0.0) for k in (1, 2, 6)
     ]
     broken.insert(2, ReplayedFrame(None, "cdr", "cut off"))
-    for name, frames in {"robot7_monday.mcap": dirty, "moving.mcap": moving, "broken.mcap": broken}.items():
+    for name, frames in {"robot7_monday": dirty, "moving.mcap": moving, "broken.mcap": broken}.items():
         write_table(frame_table(summary(frames, 1.0)), table_path(folder, name))
     return folder
 
@@ -51,9 +51,9 @@ def test_examples_for_duckdb(batch: Path) -> None:
             found.append([dict(zip(names, row)) for row in cursor.fetchall()])
     _, low, dirt, drops, latency = found
     minutes = [(row["recording"], str(row["minute"]), round(row["similarity"], 6)) for row in low]
-    assert minutes == [("robot7_monday.mcap", "2023-11-14 22:14:00", 0.3), ("moving.mcap", "2023-11-14 22:13:00", 0.4)]
+    assert minutes == [("robot7_monday", "2023-11-14 22:14:00", 0.3), ("moving.mcap", "2023-11-14 22:13:00", 0.4)]
     assert [(row["recording"], str(row["minute"]), row["lowest_x"], row["share"]) for row in dirt] == [
-        ("robot7_monday.mcap", "2023-11-14 22:14:00", 64, 1.0)
+        ("robot7_monday", "2023-11-14 22:14:00", 64, 1.0)
     ]
     assert drops == [{"recording": "broken.mcap", "frames": 4, "lost": 2, "rejected": 1, "mostly": "cdr"}]
     assert latency[0]["recording"] == "broken.mcap"
@@ -71,7 +71,7 @@ def test_example_for_pandas(batch: Path) -> None:
     pytest.importorskip("pandas")
     (example,) = [code for code in examples("python") if "import pandas" in code]
     names = executed(example, batch)
-    assert {recording for recording, _ in names["bright"].index} == {"robot7_monday.mcap", "moving.mcap"}
+    assert {recording for recording, _ in names["bright"].index} == {"robot7_monday", "moving.mcap"}
     assert names["bright"].loc["moving.mcap"]["saturated"].tolist() == pytest.approx([0.1])
     assert len(names["one"]) == 100
 

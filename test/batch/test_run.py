@@ -21,13 +21,15 @@ from recordings import PERIOD, is_writing, partial_files, record
 from support import wait_for
 
 from polar_pipeline import Pipeline
+from polar_pipeline.batch import units
 from polar_pipeline.batch.cluster import check_workers, local_client
 from polar_pipeline.batch.library import process
 from polar_pipeline.batch.recordings import list_recordings
+from polar_pipeline.batch.results import segment_folder
 from polar_pipeline.batch.run import Batch
 from polar_pipeline.batch.settings import BatchSettings
-from polar_pipeline.batch.units import recording_unit
 from polar_pipeline.replay.job import Job, process_recording
+from polar_pipeline.replay.source import unwatched
 
 ARGUMENTS: Dict[str, Any] = {
     "products": ("dolp", "aolp", "ssim"),
@@ -199,6 +201,25 @@ def test_two_runs_at_once(client: Client, sources: List[str], tmp_path: Path) ->
     assert run(client, sources, out).skipped == 3
 
 
+def test_a_segment_of_another_run_is_kept(sources: List[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its run may be reading it."""
+    settings = replace(SETTINGS, split_ns=5 * PERIOD)
+    (task,) = Batch(settings, list_recordings(sources[:1]), tmp_path / "out").left
+    (span, *_), _ = units.divide(task)
+    folder = segment_folder(task.folder, "r0", task.unit, span)
+    before: List[int] = []
+
+    def be_overtaken(records: Any, _: int) -> Any:
+        monkeypatch.setattr(units, "_until_cancelled", unwatched)
+        assert units.segment_unit(task, span).status == "ok"
+        before.append(folder.stat().st_ino)
+        return records
+
+    monkeypatch.setattr(units, "_until_cancelled", be_overtaken)
+    assert units.segment_unit(task, span).status == "ok"
+    assert before == [folder.stat().st_ino]
+
+
 def test_a_worker_is_killed(client: Client, sources: List[str], tmp_path: Path) -> None:
     long = str(record(tmp_path / "in" / "long.mcap", 40, side=768))
     out, pids = tmp_path / "out", client.run(os.getpid)
@@ -248,6 +269,6 @@ def test_workers_are_checked(client: Client, sources: List[str], tmp_path: Path)
     with pytest.raises(RuntimeError, match=r"worker tcp://\S+ cannot take part: ValueError: dtype"):
         check_workers(client, replace(SETTINGS, arguments={"dtype": "complex"}), described, tmp_path)
     (task, *_) = Batch(SETTINGS, list_recordings(sources), tmp_path).left
-    outcome = client.submit(recording_unit, replace(task, described={**described, "version": "0"})).result()
+    outcome = client.submit(units.recording_unit, replace(task, described={**described, "version": "0"})).result()
     assert outcome.status == "failed"
     assert re.match(r"worker tcp://\S+ differs: version is '.*', not '0'", outcome.reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -25,8 +26,10 @@ def simulate(folder: Path, *more: str) -> List[str]:
     return command
 
 
-@pytest.mark.parametrize("sensor", list(SENSORS))
-@pytest.mark.parametrize(("bits", "unknown"), [(8, False), (12, True), (12, False)])
+@pytest.mark.parametrize(
+    ("sensor", "bits", "unknown"),
+    [(name, *kind) for name, kind in zip(SENSORS, cycle([(8, False), (12, True), (12, False)]))],
+)
 def test_from_a_session_to_a_file(sensor: str, bits: int, unknown: bool, tmp_path: Path, capsys: Any) -> None:
     folder, out = tmp_path / "session", tmp_path / "sensor.npz"
     simulate(folder, "--sensor", sensor, "--bit-depth", str(bits), *(["--unknown-angles"] if unknown else []))

@@ -10,6 +10,7 @@ import gc
 import itertools
 import os
 from dataclasses import replace
+from functools import partial
 from typing import Any, Dict, Optional, Tuple
 
 import numpy as np
@@ -274,6 +275,8 @@ ROWS = [
     *itertools.product(SENSORS, WAYS, REQUESTS, MODES),
     *itertools.product(SENSORS, (*CORRECTED, *GEOMETRIES), ("live",), MODES),
 ]
+#: Features of a row of which the matrix tries every two values together.
+PAIRS = partial(itertools.combinations, r=2)
 
 
 @pytest.mark.scaled
@@ -283,7 +286,7 @@ ROWS = [
         *(pytest.param(name, *row, marks=pytest.mark.gpu) for name in GPUS for row in ROWS),
         *(
             pytest.param(name, *param.values, marks=param.marks)
-            for name, param in zip(itertools.cycle(STAND_INS), representative(ROWS, lambda row: row))
+            for name, param in zip(itertools.cycle(STAND_INS), representative(ROWS, lambda row: row, PAIRS))
         ),
     ],
 )

@@ -148,25 +148,6 @@ def test_no_reference_without_ssim() -> None:
     assert Pipeline(**chosen.arguments(("dolp", "ssim"))).options.ssim_mode == "reference"
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [
-        ("sensor", "IMX999", "IMX250MZR"),
-        ("output_depth", "float64", "uint8"),
-        ("quality.ssim_warn", 0.4, "at most quality.ssim_warn"),
-        ("quality.frozen_frames", 1, "at least 2"),
-        ("raw.bit_depth", 17, "raw.bit_depth must be one of 0, 8.* 15, 16, got 17"),
-        ("raw.roi_offset", [1], "pair"),
-        ("raw.roi_offset", [-1, 0], ">= 0"),
-        ("jpeg_quality", 0, "1, 100"),
-        ("display.gain", 0.0, "above 0"),
-    ],
-)
-def test_refused_values_say_what_is_allowed(name: str, value: object, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        settings(**{name: value})
-
-
 def refusal(name: str, value: object) -> str:
     try:
         settings(**{name: value})
@@ -178,6 +159,16 @@ def refusal(name: str, value: object) -> str:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
+        ("sensor", "IMX999", "IMX250MZR"),
+        ("output_depth", "float64", "uint8"),
+        ("quality.ssim_warn", 0.4, "at most quality.ssim_warn"),
+        ("quality.frozen_frames", 1, "at least 2"),
+        ("raw.bit_depth", 17, "raw.bit_depth must be one of 0, 8, 9, 10, 11, 12, 13, 14, 15, 16, got 17"),
+        ("raw.roi_offset", [1], "pair"),
+        ("raw.roi_offset", [-1, 0], ">= 0"),
+        ("jpeg_quality", 0, "1, 100"),
+        ("snapshot.quota_mb", 0, "1, 1048576"),
+        ("display.gain", 0.0, "above 0"),
         ("threads", None, "threads must be a whole number in [0, 256], got None"),
         ("threads", True, "threads must be a whole number in [0, 256], got True"),
         ("threads", 1.0, "threads must be a whole number in [0, 256], got 1.0"),
@@ -198,9 +189,8 @@ def refusal(name: str, value: object) -> str:
         ("display.gain", True, "display.gain must be a number, text, or a list of either, got True"),
     ],
 )
-def test_values_of_wrong_types_say_what_is_allowed(name: str, value: object, said: str) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
-        settings(**{name: value})
+def test_refused_values_say_what_is_allowed(name: str, value: object, said: str) -> None:
+    assert said in refusal(name, value)
 
 
 @pytest.mark.parametrize("name", list(PARAMETERS))
@@ -263,11 +253,6 @@ def test_missing_parameters_are_named() -> None:
 
 def test_what_concerns_the_disk_is_fixed_at_start() -> None:
     assert all(PARAMETERS[name].read_only for name in ("snapshot.folder", "snapshot.quota_mb"))
-    chosen = settings(**{"snapshot.folder": "/data", "snapshot.quota_mb": 5})
-    assert (chosen.snapshot_folder, chosen.snapshot_quota_mb) == ("/data", 5)
-    assert settings().snapshot_quota_mb == 1024
-    with pytest.raises(ValueError, match="1, 1048576"):
-        settings(**{"snapshot.quota_mb": 0})
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

@@ -116,7 +116,7 @@ BESIDE = {"/camera_info_out", "/polarization/camera_info", "/quality/camera_info
 
 
 def test_products_have_a_calibration_beside_them(tmp_path: Path) -> None:
-    """The first one that can be read, scaled to the image; complete, and merged from segments."""
+    """The first one that can be read, scaled to the image; the same merged from segments."""
     path = write(tmp_path / "in.mcap", {"/left/camera_info": [b"damaged", serialized(), serialized(f=1.0)]})
     pipeline = Pipeline(products=PRODUCTS, backend="cpu", ssim_stride=4)
     job = Job(path, products=tmp_path / "out.mcap")

@@ -22,12 +22,14 @@ import pytest
 rclpy = pytest.importorskip("rclpy")
 
 import drill
+from calibrations import some_calibration
 from support import IS_EXHAUSTIVE, ROOT, first_of, wait_for
 
 sys.path.append(str(ROOT / "benchmarks"))
 from soak import Footprint, footprint, frames, starts
 
-from polar_pipeline import messages
+from polar_pipeline import SENSORS, messages
+from polar_pipeline.calibration import save_calibration
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.topics import PRODUCT_TOPICS
 
@@ -102,6 +104,25 @@ def test_camera_killed_and_started_again(node: Any, peer: drill.Peer, start: Any
     peer.reports.clear()
     peer.says("frames", "idle: nothing arrives")
     assert process.is_alive()
+
+
+def test_a_calibration_is_read_while_frames_stream(node: Any, peer: drill.Peer, tmp_path: Path) -> None:
+    """By the executor of the real node; a file that is not there changes nothing."""
+    path = tmp_path / "sensor.npz"
+    save_calibration(path, some_calibration(SENSORS["IMX250MZR"], (48, 64)))
+    node()
+    peer.listen("dolp")
+    for file, frame_id in ((str(path), "calibrated"), (f"{tmp_path}/none.npz", "refused"), ("", "plain")):
+        peer.advance("dolp")
+        answer = peer.change(calibration=file, frame_id=frame_id)
+        wait_for(answer.done, "the answer")
+        result = answer.result().result
+        assert result.successful == (frame_id != "refused"), result.reason
+        assert ("none.npz cannot be read: there is no such file" in result.reason) == (frame_id == "refused")
+        peer.advance("dolp")
+    drill.check(peer.heard, calibrated={"calibration": str(path)}, plain={})
+    names = [messages.decode_image(cdr).frame_id for cdr in peer.heard["dolp"]]
+    assert sorted(set(names), key=names.index) == ["camera", "calibrated", "plain"]
 
 
 def test_a_subscriber_that_never_reads(node: Any, peer: drill.Peer, start: Any) -> None:

@@ -4,11 +4,8 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from array import array
@@ -370,6 +367,23 @@ def answer(future: Any) -> Any:
     return future.result()
 
 
+def test_the_service_comes_after_the_subscriptions(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`replay.launch.py` plays when it is there."""
+    made: List[str] = []
+
+    def record(name: str) -> None:
+        create = getattr(Node, name)
+        monkeypatch.setattr(
+            Node, name, lambda node, *first, **more: (made.append(first[1]), create(node, *first, **more))[1]
+        )
+
+    record("create_subscription")
+    record("create_service")
+    rig()
+    first = made.index("image_raw")
+    assert made[first : first + 4] == ["image_raw", "camera_info", "reference", "~/snapshot"]
+
+
 def test_frames_go_on_during_a_snapshot(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go = threading.Event(), threading.Event()
 
@@ -465,18 +479,10 @@ def test_a_late_subscriber_gets_no_old_image(rig: Any) -> None:
 # -------------------------------------------------------------------------------------------------- as a process
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    command = [sys.executable, "-m", "polar_pipeline.node", "--ros-args", "-p", "backend:=cpu", *arguments]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-
-    def catches_sigterm() -> bool:
-        status = Path(f"/proc/{process.pid}/status").read_text()
-        caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
-        return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
-
-    wait_for(catches_sigterm, "the handlers")
-    return process
+def catches_sigterm(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to see the handlers")
@@ -487,18 +493,18 @@ def start(*arguments: str) -> subprocess.Popen[str]:
         lambda row: [row[0]],  # one signal after each delay
     ),
 )
-def test_stops_cleanly_at_any_moment(rig: Any, number: signal.Signals, delay: float) -> None:
+def test_stops_cleanly_at_any_moment(rig: Any, start: Any, number: signal.Signals, delay: float) -> None:
     r = rig(**{"qos_overrides./intensity.publisher.depth": 1})  # a node in this process keeps the topics alive
     r.listen(Image, "intensity")
-    process = start("-r", "__node:=other")
+    process = start("-m", "polar_pipeline.node", "--ros-args", "-p", "backend:=cpu", "-r", "__node:=other")
+    wait_for(lambda: catches_sigterm(process.pid), "the handlers")
     end = time.monotonic() + delay * random.Random().uniform(0.5, 1.5)
     while time.monotonic() < end:
         r.frame()
         time.sleep(0.02)
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 0, errors
-    assert "Traceback" not in errors, errors
+    process.send(number)
+    assert process.wait() == 0, process.text
+    assert "Traceback" not in process.text
 
 
 def test_errors_of_callbacks_are_counted(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
