@@ -42,7 +42,7 @@ _KILTED = (
 #: Files to which Python's version does not matter.
 _OTHER_FILES = (
     *("cuda/test_*.py", "cpu/test_[cgr][ae]*.py"),  # compiled kernels; `test_cpu.py` and others run them too
-    *("test_fuzz.py", "test_corpus.py"),  # the same code on more inputs
+    "test_fuzz.py",  # the same code on more inputs
     *("test_package.py", "test_structure.py", "test_benchmarks.py"),  # sources
     *("test_cluster.py", "test_command.py", "test_overview.py"),  # processes of batches
 )
