@@ -130,7 +130,7 @@ def load_lens(path: Path) -> LensCalibration:
     content = read_yaml(path)
     try:
         if not isinstance(content, Mapping):
-            raise ValueError("it is no mapping")
+            raise ValueError("it is not a mapping")
         size = tuple(whole_number(name, content.get(name, 0), 0, MAX_SIDE) for name in ("image_height", "image_width"))
         matrices = {short: _data(content, name) for name, short in _MATRICES.items()}
         return make_lens((size[0], size[1]), str(content.get("distortion_model", "")), **matrices)
