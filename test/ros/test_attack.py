@@ -37,13 +37,13 @@ pytestmark = [
 MB = 1_000_000
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Callable[..., drill.Process]]:
+@pytest.fixture(name="node")
+def fixture_node(node: Callable[..., drill.Process]) -> Iterator[Callable[..., drill.Process]]:
     """Start the node on the CPU, with arguments of `--ros-args`; it is ended afterwards, and has to end well."""
     started: List[drill.Process] = []
 
     def start(*arguments: str) -> drill.Process:
-        started.append(drill.start_node(tmp_path / f"{len(started)}.log", *arguments))
+        started.append(node(*arguments))
         return started[-1]
 
     yield start

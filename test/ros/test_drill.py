@@ -50,12 +50,6 @@ SETTINGS: Dict[str, Dict[str, Any]] = {
 }
 
 
-def camera(start: Any, first: int) -> drill.Process:
-    process = start(drill.__file__, "camera", str(first))
-    wait_for(lambda: "streaming" in process.text, "the camera")
-    return process
-
-
 #: Subscriptions and changes of parameters, in all and until memory is looked at first.
 EVENTS, FIRST_EVENTS = (1000, 200) if IS_EXHAUSTIVE else (200, 80)
 
@@ -82,7 +76,7 @@ def test_camera_killed_and_started_again(node: Any, peer: drill.Peer, start: Any
     for number in (3, 2, 1):
         # Each clock is an hour behind the previous one. So stamps always decrease, however many frames a camera sends
         # before the node discovers it, and tell the cameras apart: frames of a killed one may still arrive.
-        lens = camera(start, number * hour)
+        lens = start(drill.__file__, "camera", str(number * hour))
         wait_for(
             lambda n=number: sum(messages.peek_stamp(cdr) // hour == n for cdr in list(peer.heard["dolp"])) > 20,
             "frames of the camera",

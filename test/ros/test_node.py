@@ -57,12 +57,12 @@ class Rig:
             Parameter(name.replace("__", "."), value=value) for name, value in {"backend": "cpu", **values}.items()
         ]
         self.node = PolarNode(context=self.context, parameter_overrides=overrides)
-        self._peer.host(self.node)
+        self._peer.spinner.add(self.node)
         self.publishers: Dict[str, Any] = {}
         self.stamp = 1_000_000_000
 
     def close(self) -> None:
-        self._peer.end(self.node)
+        self._peer.spinner.end(self.node)
         self._peer.close()
 
     def listen(self, kind: Any, topic: str) -> Deque[Any]:
