@@ -252,7 +252,6 @@ def test_a_node_with_wrong_parameters_is_not_started_again(
     process = start(file, environment, argument, "respawn:=true")
     output, _ = process.communicate(timeout=TIMEOUT)  # ends, since nothing is left to run
     assert "quality.ssim_error must be at most quality.ssim_warn" in output
-    assert ("/polar_pipeline cannot start: " in output) == bool(processes), "a rig names the camera"
     assert output.count("process started") == 1, output
     assert "is not started again" in output
     assert "failed to terminate" not in output, "a process that has ended needs no signals"

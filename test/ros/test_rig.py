@@ -190,6 +190,17 @@ def test_two_cameras_in_one_process(rig: Any, peer: Any, tmp_path: Path, number:
 
 
 @pytest.mark.ros
+def test_a_camera_that_cannot_start_is_named(rig: Any, tmp_path: Path) -> None:
+    """Where values do not fit each other; wrong ones by themselves are found before any camera starts."""
+    front = "{namespace: front, parameters: {backend: cpu}}"
+    rear = "{namespace: rear, parameters: {backend: cpu, quality: {ssim_warn: 0.1, ssim_error: 0.9}}}"
+    process = rig(str(write(tmp_path, f"cameras: [{front}, {rear}]")))
+    assert process.wait() == 2
+    assert "/rear/polar_pipeline cannot start: quality.ssim_error must be at most quality.ssim_warn" in process.text
+    assert "Traceback" not in process.text
+
+
+@pytest.mark.ros
 def test_wrong_usage(rig: Any, tmp_path: Path) -> None:
     process = rig(str(tmp_path / "none.yaml"))
     assert process.wait() == 2
