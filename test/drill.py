@@ -164,14 +164,8 @@ class Process:
         print(f"{self.log.name}, ended with {self._process.returncode}:", self.text, sep="\n")  # for tests that fail
 
 
-def start_node(log: Path, *arguments: str) -> Process:
-    """Start the node on the CPU, with arguments of `--ros-args`; see `Process`."""
-    command = ("-m", "polar_pipeline.node", "--ros-args", "-p", "backend:=cpu")
-    return Process(log, *command, *arguments)
-
-
 class Peer:
-    """Camera, viewers and operator in one: a ROS node of the test's, spinning in a thread."""
+    """Camera, viewers and operator in one: a ROS node of the test's; it and others of its context spin in a thread."""
 
     def __init__(self) -> None:
         self.context = rclpy.Context()
@@ -183,20 +177,12 @@ class Peer:
         self._camera: Any = None
         self.node.create_subscription(DiagnosticArray, "/diagnostics", lambda m: self.reports.append(m), 10)  # noqa: PLW0108 - rclpy looks at the signature
         self._change: Any = None
-        self._spinner = Spinner(self.context, self.node)
+        self.spinner = Spinner(self.context, self.node)
 
     def close(self) -> None:
-        self._spinner.close()
+        self.spinner.close()
         self.node.destroy_node()
         self.context.shutdown()
-
-    def host(self, made: Any) -> None:
-        """Spin a node of this process beside the peer's own."""
-        self._spinner.add(made)
-
-    def end(self, hosted: Any) -> None:
-        """Close and destroy a node that spins beside the peer's own."""
-        self._spinner.end(hosted)
 
     def subscribe(self, product: str) -> Any:
         """Keep everything that comes of a product; gives the subscription."""

@@ -88,13 +88,13 @@ def hosted(gpu: FailingDriver, peer: drill.Peer) -> Iterator[Callable[..., Any]]
     def make(**parameters: Any) -> Any:
         overrides = [Parameter(name, value=value) for name, value in parameters.items()]
         made.append(PolarNode(context=peer.context, parameter_overrides=overrides))
-        peer.host(made[-1])
+        peer.spinner.add(made[-1])
         return made[-1]
 
     yield make
     gpu.fail("")
     for each in made:
-        peer.end(each)
+        peer.spinner.end(each)
     assert not gpu.on_device, "device memory was left behind"
 
 

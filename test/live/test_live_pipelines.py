@@ -77,23 +77,6 @@ def serving(cache: Any, products: str = "dolp") -> Any:
     return first
 
 
-def test_the_last_products_serve_while_others_are_compiled(cache: Any) -> None:
-    first = serving(cache)
-    assert cache("aolp") is first
-    second = SlowPipeline.made[1]
-    assert second.started.wait(TIMEOUT)
-    assert cache("aolp") is first
-    second.compiled.set()
-    wait_for(lambda: cache("aolp") is second, "the second one")
-    assert cache("aolp") is second
-    assert len(SlowPipeline.made) == 2
-    assert not first.closed, "its frames may be in progress"
-    cache.switch.release_replaced({first})
-    assert not first.closed
-    cache.switch.release_replaced()
-    assert first.closed
-
-
 def test_a_change_that_is_taken_back_is_given_up(cache: Any) -> None:
     first = serving(cache)
     assert cache("aolp") is first
@@ -139,7 +122,13 @@ def test_the_last_settings_serve_as_a_whole_while_others_are_compiled(cache: Any
     assert cache.frame_id == "front"
     assert cache("dolp", resolution="full", frame_id="rear") is SlowPipeline.made[1], "nothing to compile"
     assert cache.frame_id == "rear"
+    assert cache("dolp", resolution="full", frame_id="rear") is SlowPipeline.made[1]
     assert len(SlowPipeline.made) == 2
+    assert not first.closed, "its frames may be in progress"
+    cache.switch.release_replaced({first})
+    assert not first.closed
+    cache.switch.release_replaced()
+    assert first.closed
 
 
 @pytest.mark.parametrize(

@@ -122,14 +122,6 @@ def bench() -> Any:
     made.publisher.close()
 
 
-def test_demand_is_what_has_subscribers(bench: Bench) -> None:
-    assert bench.publisher.demand() == demand()
-    wanted = demand("dolp", compressed=["preview"], others=["camera_info_out", LATENCY], numbers=["saturated"])
-    for number, topic in enumerate(wanted, 1):
-        bench.topics[topic].subscriptions = number
-    assert bench.publisher.demand() == wanted
-
-
 def jpeg_of(sent: Dict[str, bytes], name: str) -> Tuple[str, np.ndarray]:
     """Format and decoded image of a product's JPEG."""
     message = decode(sent[COMPRESSED_TOPICS[name]], messages.COMPRESSED)
@@ -227,12 +219,6 @@ def hold_up(bench: Bench, stamp_ns: int) -> None:
     bench.sender.busy.clear()
     bench.submit(stamp_ns, demand("dolp"), is_early=True)
     assert bench.sender.busy.wait(TIMEOUT)
-
-
-def test_a_frame_that_finds_nothing_to_wait_for_is_out_at_once(bench: Bench) -> None:
-    for stamp in range(3):
-        bench.submit(stamp, demand("dolp"))
-        assert len(bench.sender.sent) == stamp + 1
 
 
 def test_frames_are_published_one_after_the_other(bench: Bench) -> None:

@@ -22,7 +22,7 @@ from support import on_cpu  # noqa: E402
 from polar_pipeline import SENSORS, Pipeline, cli, messages  # noqa: E402 - yaml may be missing
 from polar_pipeline.calibration import load_calibration, save_calibration  # noqa: E402
 from polar_pipeline.live.parameters import PARAMETERS, make_settings  # noqa: E402
-from polar_pipeline.live.preset import flatten, to_yaml  # noqa: E402
+from polar_pipeline.live.preset import flatten  # noqa: E402
 from polar_pipeline.live.snapshot import Snapshot, snapshot_folder, write_snapshot  # noqa: E402
 from polar_pipeline.messages import Status  # noqa: E402
 from polar_pipeline.products import PRODUCTS  # noqa: E402
@@ -203,14 +203,6 @@ def test_the_oldest_make_room(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="larger than the quota of 1000000"):
         write(tmp_path, large, 1)
     assert sorted(path for path in tmp_path.iterdir() if path.name not in mine) == left
-
-
-def test_yaml_by_hand() -> None:
-    text = to_yaml({"resolution": "full", "raw.flip": (True, False), "raw.bit_depth": 12, "frame_id": "off"}, "Mine")
-    assert text == (
-        '# Mine\n/**:\n  ros__parameters:\n    resolution: "full"\n    raw:\n      flip: [true, false]\n'
-        '      bit_depth: 12\n    frame_id: "off"\n'
-    )
 
 
 @pytest.mark.parametrize(

@@ -23,3 +23,10 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     yield make
     for process in started:
         process.close()
+
+
+@pytest.fixture
+def node(start: Callable[..., Any]) -> Callable[..., Any]:
+    """Start the node on the CPU, with arguments of `--ros-args`."""
+    command = ("-m", "polar_pipeline.node", "--ros-args", "-p", "backend:=cpu")
+    return lambda *arguments: start(*command, *arguments)

@@ -15,21 +15,19 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, List
+from typing import Any, Deque, Dict, List
 
 import pytest
 
 rclpy = pytest.importorskip("rclpy")
 
 import drill
-from calibrations import some_calibration
 from support import IS_EXHAUSTIVE, ROOT, first_of, wait_for
 
 sys.path.append(str(ROOT / "benchmarks"))
 from soak import Footprint, footprint, frames, starts
 
-from polar_pipeline import SENSORS, messages
-from polar_pipeline.calibration import save_calibration
+from polar_pipeline import messages
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.topics import PRODUCT_TOPICS
 
@@ -50,19 +48,6 @@ SETTINGS: Dict[str, Dict[str, Any]] = {
     "turned": {"scale": 2, "rotate": 90},
     "cut": {"scale": 2, "rotate": 270, "roi": (2, 1, 8, 6)},  # fits no frame of 20 rows
 }
-
-
-@pytest.fixture
-def node(start: Any) -> Callable[..., drill.Process]:
-    """Start the node on the CPU, with arguments of `--ros-args`."""
-    command = ("-m", "polar_pipeline.node", "--ros-args", "-p", "backend:=cpu")
-    return lambda *arguments: start(*command, *arguments)
-
-
-def camera(start: Any, first: int) -> drill.Process:
-    process = start(drill.__file__, "camera", str(first))
-    wait_for(lambda: "streaming" in process.text, "the camera")
-    return process
 
 
 #: Subscriptions and changes of parameters, in all and until memory is looked at first.
@@ -91,7 +76,7 @@ def test_camera_killed_and_started_again(node: Any, peer: drill.Peer, start: Any
     for number in (3, 2, 1):
         # Each clock is an hour behind the previous one. So stamps always decrease, however many frames a camera sends
         # before the node discovers it, and tell the cameras apart: frames of a killed one may still arrive.
-        lens = camera(start, number * hour)
+        lens = start(drill.__file__, "camera", str(number * hour))
         wait_for(
             lambda n=number: sum(messages.peek_stamp(cdr) // hour == n for cdr in list(peer.heard["dolp"])) > 20,
             "frames of the camera",
@@ -104,25 +89,6 @@ def test_camera_killed_and_started_again(node: Any, peer: drill.Peer, start: Any
     peer.reports.clear()
     peer.says("frames", "idle: nothing arrives")
     assert process.is_alive()
-
-
-def test_a_calibration_is_read_while_frames_stream(node: Any, peer: drill.Peer, tmp_path: Path) -> None:
-    """By the executor of the real node; a file that is not there changes nothing."""
-    path = tmp_path / "sensor.npz"
-    save_calibration(path, some_calibration(SENSORS["IMX250MZR"], (48, 64)))
-    node()
-    peer.listen("dolp")
-    for file, frame_id in ((str(path), "calibrated"), (f"{tmp_path}/none.npz", "refused"), ("", "plain")):
-        peer.advance("dolp")
-        answer = peer.change(calibration=file, frame_id=frame_id)
-        wait_for(answer.done, "the answer")
-        result = answer.result().result
-        assert result.successful == (frame_id != "refused"), result.reason
-        assert ("none.npz cannot be read: there is no such file" in result.reason) == (frame_id == "refused")
-        peer.advance("dolp")
-    drill.check(peer.heard, calibrated={"calibration": str(path)}, plain={})
-    names = [messages.decode_image(cdr).frame_id for cdr in peer.heard["dolp"]]
-    assert sorted(set(names), key=names.index) == ["camera", "calibrated", "plain"]
 
 
 def test_a_subscriber_that_never_reads(node: Any, peer: drill.Peer, start: Any) -> None:
@@ -196,19 +162,37 @@ def test_parameters_change_while_frames_of_many_sizes_stream(node: Any, peer: dr
     peer.says("frames", f"refused: parameter={refused}")
 
 
+def catches_sigterm(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
 @pytest.mark.parametrize(
-    "number",
-    first_of([signal.SIGTERM, signal.SIGINT, signal.SIGKILL]),
-    ids=lambda n: n.name,
+    ("moment", "number"),
+    first_of(
+        [
+            ("publishing", signal.SIGTERM),
+            ("starting", signal.SIGINT),
+            ("starting", signal.SIGTERM),
+            ("publishing", signal.SIGINT),
+            ("publishing", signal.SIGKILL),
+        ],
+        2,
+    ),
 )
-def test_ended_while_publishing(node: Any, peer: drill.Peer, start: Any, number: signal.Signals) -> None:
+def test_ended_at_any_moment(node: Any, peer: drill.Peer, start: Any, moment: str, number: signal.Signals) -> None:
     start(drill.__file__, "camera", str(10**9))
     for _ in range(2):  # the second one finds what the first one left
         heard = len(peer.heard.get("dolp", ()))
         process = node()
-        peer.listen("intensity", "stokes", "dolp")
-        wait_for(lambda n=heard: len(peer.heard["dolp"]) > n + 20, "frames of the node")
-        time.sleep(random.Random().uniform(0, 0.02))  # anywhere in a frame
+        if moment == "publishing":
+            peer.listen("intensity", "stokes", "dolp")
+            wait_for(lambda n=heard: len(peer.heard["dolp"]) > n + 20, "frames of the node")
+            time.sleep(random.Random().uniform(0, 0.02))  # anywhere in a frame
+        else:
+            wait_for(lambda pid=process.pid: catches_sigterm(pid), "the handlers")
+            time.sleep(random.Random().uniform(0, 1))
         process.send(number)
         assert process.wait() == (-signal.SIGKILL if number == signal.SIGKILL else 0), process.text
         assert "Traceback" not in process.text

@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, List
 
 import numpy as np
 import pytest
@@ -24,7 +24,6 @@ from rcl_interfaces.srv import GetParameters
 from rclpy.qos import QoSProfile
 from sensor_msgs.msg import Image
 from services import ask
-from spinner import Spinner
 from support import ROOT, TIMEOUT, wait_for
 
 from launch import LaunchContext
@@ -77,18 +76,6 @@ def environment(tmp_path: Path) -> Dict[str, str]:
     }
 
 
-@pytest.fixture
-def peer() -> Iterator[Any]:
-    context = rclpy.Context()
-    context.init()
-    node = rclpy.create_node("peer", context=context)
-    spinner = Spinner(context, node)
-    yield node
-    spinner.close()
-    node.destroy_node()
-    context.shutdown()
-
-
 def start(name: str, environment: Any, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", RUN, str(LAUNCH / name), *arguments]
     return subprocess.Popen(  # a session of its own: Ctrl-C reaches launch and its children alike
@@ -98,7 +85,7 @@ def start(name: str, environment: Any, *arguments: str) -> subprocess.Popen[str]
 
 def parameters(peer: Any, node: str, *names: str) -> List[Any]:
     """Values of the parameters of a running node."""
-    answer = ask(peer, GetParameters, f"{node}/get_parameters", GetParameters.Request(names=names))
+    answer = ask(peer.node, GetParameters, f"{node}/get_parameters", GetParameters.Request(names=names))
     return [rclpy.parameter.parameter_value_to_python(value) for value in answer.values]
 
 
@@ -107,7 +94,7 @@ def change_state(peer: Any, node: str, label: str) -> bool:
     srv = pytest.importorskip("lifecycle_msgs.srv")
     request = srv.ChangeState.Request()
     request.transition.label = label
-    return bool(ask(peer, srv.ChangeState, f"{node}/change_state", request).success)
+    return bool(ask(peer.node, srv.ChangeState, f"{node}/change_state", request).success)
 
 
 @pytest.mark.parametrize("name", ["polar_pipeline.launch.py", "replay.launch.py", "rig.launch.py"])
@@ -129,9 +116,9 @@ def test_live(environment: Any, peer: Any) -> None:
         "use_sim_time:=true",
     )
     try:
-        wait_for(lambda: ("polar_pipeline", "/robot") in peer.get_node_names_and_namespaces(), "the node")
-        wait_for(lambda: peer.count_subscribers("/arena_camera_node/images"), "the remapped input")
-        wait_for(lambda: peer.count_publishers("/robot/polarization/dolp"), "an output in the namespace")
+        wait_for(lambda: ("polar_pipeline", "/robot") in peer.node.get_node_names_and_namespaces(), "the node")
+        wait_for(lambda: peer.node.count_subscribers("/arena_camera_node/images"), "the remapped input")
+        wait_for(lambda: peer.node.count_publishers("/robot/polarization/dolp"), "an output in the namespace")
         values = parameters(peer, "/robot/polar_pipeline", "sensor", "output_depth", "threads", "use_sim_time")
         assert values == ["IMX250MYR", "uint8", 4, True]
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
@@ -156,7 +143,7 @@ def test_a_launch_prefix_is_the_live_nodes(environment: Any, peer: Any, tmp_path
     process = start(file, environment, *words, f"launch-prefix:={tmp_path}/prefix")
     try:
         if file.startswith("polar"):  # replay ends with the bag
-            wait_for(lambda: (tmp_path / "driver").exists() and peer.count_subscribers("/image_raw"), "both")
+            wait_for(lambda: (tmp_path / "driver").exists() and peer.node.count_subscribers("/image_raw"), "both")
             os.killpg(process.pid, signal.SIGINT)
     finally:
         output, _ = process.communicate(timeout=TIMEOUT)
@@ -176,9 +163,9 @@ def test_rig(environment: Any, peer: Any, tmp_path: Path, processes: str) -> Non
     process = start("rig.launch.py", environment, f"rig:={path}", "namespace:=robot", "use_sim_time:=true")
     try:
         nodes = {("polar_pipeline", "/robot/front"), ("eye", "/robot/rear")}
-        wait_for(lambda: nodes <= set(peer.get_node_names_and_namespaces()), "both nodes")
-        wait_for(lambda: peer.count_subscribers("/front/images"), "the remapped input")
-        wait_for(lambda: peer.count_subscribers("/robot/rear/image_raw"), "the other one's")
+        wait_for(lambda: nodes <= set(peer.node.get_node_names_and_namespaces()), "both nodes")
+        wait_for(lambda: peer.node.count_subscribers("/front/images"), "the remapped input")
+        wait_for(lambda: peer.node.count_subscribers("/robot/rear/image_raw"), "the other one's")
         names = ("threads", "raw.flip", "use_sim_time")
         front, rear = (parameters(peer, name, *names) for name in ("/robot/front/polar_pipeline", "/robot/rear/eye"))
         assert (front[0], list(front[1]), front[2]) == (4, [False, False], True)
@@ -211,9 +198,9 @@ def test_managed_nodes(
     try:
         for name in nodes:
             topic = f"{name.rpartition('/')[0]}/image_raw"
-            assert not peer.count_subscribers(topic)
+            assert not peer.node.count_subscribers(topic)
             assert all(change_state(peer, name, step) for step in ("configure", "activate"))
-            wait_for(lambda topic=topic: peer.count_subscribers(topic), "the input")
+            wait_for(lambda topic=topic: peer.node.count_subscribers(topic), "the input")
     finally:
         os.killpg(process.pid, signal.SIGINT)
         output, _ = process.communicate(timeout=TIMEOUT)
@@ -241,7 +228,7 @@ def test_a_killed_node_is_started_again(environment: Any, peer: Any) -> None:
     process = start("polar_pipeline.launch.py", environment, "respawn:=True")
 
     def publishers() -> List[Any]:
-        return [row.endpoint_gid for row in peer.get_publishers_info_by_topic("/polarization/dolp")]
+        return [row.endpoint_gid for row in peer.node.get_publishers_info_by_topic("/polarization/dolp")]
 
     try:
         first = wait_for(publishers, "the node")
@@ -287,7 +274,7 @@ def test_replay_plays_every_frame_into_the_node(environment: Any, peer: Any, tmp
             sink.write("/image_raw", messages.IMAGE, stamp, bytes(messages.encode_image(stamp, "", "mono8", raw)))
     heard: List[int] = []
     qos = QoSProfile(depth=10)
-    peer.create_subscription(Image, "intensity", lambda image: heard.append(image.header.stamp.sec), qos)
+    peer.node.create_subscription(Image, "intensity", lambda image: heard.append(image.header.stamp.sec), qos)
     # `ros2 bag play` waits as long, by its argument --delay
     play = f"{sys.executable} -m polar_pipeline play {tmp_path}/drive.mcap --to image_raw --wait {TIMEOUT}"
     write_script(tmp_path / "play", "sleep 2", play, f"while [ ! -e {tmp_path}/heard ]; do sleep 0.1; done")

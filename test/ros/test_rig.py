@@ -83,14 +83,9 @@ def test_shipped_rig() -> None:
         ("cameras: [{params_file: .}]", "cannot be read: it is not a regular file"),
         ("cameras: [{}, {namespace: a, params_file: rig.yaml}]", "camera 2: .*rig.yaml is not a file of ROS"),
         ("cameras: [{parameters: {frame_id: 5}}]", "camera 1: frame_id must be text"),
-        ("cameras: [{name: a/b}]", "camera 1: a node's name needs letters"),
         ("cameras: [{name: }]", "camera 1: name must be text, got None"),
-        ("cameras: [{name: ''}]", "camera 1: a node's name needs letters"),
-        ("cameras: [{namespace: 2nd}]", "camera 1: a node's name needs letters.* namespace '/2nd'"),
         ('cameras: [{namespace: "a\\nb"}]', r"camera 1: a node's name needs letters.* '/a\\nb'"),
         ("cameras: [{image_topic: a b}]", "camera 1: a topic's name needs letters.*, got 'a b'"),
-        ("cameras: [{camera_info_topic: '~'}]", "camera 1: a topic's name needs letters.*, got '~'"),
-        ("cameras: [{image_topic: '{ns}/image'}]", "camera 1: a topic's name"),
     ],
 )
 def test_wrong_rigs_say_what_is_wrong(tmp_path: Path, text: str, said: str) -> None:

@@ -214,7 +214,7 @@ def test_a_refusal_says_why(line: Line) -> None:
 @pytest.mark.parametrize("executor", [EventsExecutor, SingleThreadedExecutor])
 @pytest.mark.parametrize("way", ["direct", "rclpy"])
 def test_the_node_takes_every_frame(executor: Any, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With both executors; and through rclpy, where rcl's functions are not found."""
+    """With both executors, which outlive the subscription; and through rclpy, where rcl's functions are not found."""
     if way == "rclpy":
         monkeypatch.setattr(transport.ctypes, "CDLL", lambda _: object())  # a library without the functions
         assert load_rcl() is None
@@ -243,27 +243,12 @@ def test_the_node_takes_every_frame(executor: Any, way: str, monkeypatch: pytest
         assert (polar.input in polar.subscriptions) == (way == "rclpy")
         values = polar._diagnostics.statuses("", "")[0].values
         assert values["received"] == "4"
+        polar.destroy_subscription(polar.input)
+        for _ in range(3):
+            spinning.spin_once(timeout_sec=0.1)
     finally:
         spinning.shutdown()
         polar.close()
         polar.destroy_node()
         peer.destroy_node()
         context.try_shutdown()
-
-
-@pytest.mark.parametrize("executor", [EventsExecutor, SingleThreadedExecutor])
-def test_an_executor_outlives_the_subscription(executor: Any) -> None:
-    """A node may be destroyed while its executor still waits."""
-    context = rclpy.Context()
-    context.init()
-    polar = PolarNode(context=context, parameter_overrides=[rclpy.Parameter("backend", value="cpu")])
-    spinning = executor(context=context)
-    spinning.add_node(polar)
-    spinning.spin_once(timeout_sec=0.1)
-    polar.destroy_subscription(polar.input)
-    for _ in range(3):
-        spinning.spin_once(timeout_sec=0.1)
-    spinning.shutdown()
-    polar.close()
-    polar.destroy_node()
-    context.try_shutdown()

@@ -198,15 +198,6 @@ def test_options_of_replay(tmp_path: Path) -> None:
         np.testing.assert_array_equal(image(row), pipeline(raw)["dolp"])
 
 
-def test_a_reference(recording: Path, tmp_path: Path) -> None:
-    golden = tmp_path / "golden.mcap"
-    assert main(["replay", "--backend", "cpu", str(recording), "-o", str(golden), "--products", "intensity"]) == 0
-    options = ("--ssim-mode", "reference", "--reference", golden, "--products", "ssim")
-    assert view(recording, "--save", tmp_path / "out.rrd", *options) == 0
-    rows = read(tmp_path / "out.rrd")["/quality/ssim"]
-    assert all(row["scalars"] == pytest.approx(1, abs=1e-3) for row in rows), "but for the rounding to 8 bit"
-
-
 def test_a_picture_and_frames_that_cannot_be_used(tmp_path: Path, capsys: Any) -> None:
     folder = tmp_path / "pictures"
     folder.mkdir()
