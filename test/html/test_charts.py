@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polar_pipeline.html.charts import Axes, histogram, label, line_chart, lines, scatter
+from polar_pipeline.html.charts import Axes, histogram, label, line_chart, plot
 
 
 def test_line_charts() -> None:
@@ -38,11 +38,10 @@ def test_histograms_between_given_ends() -> None:
 
 def test_lines_and_dots() -> None:
     axes = Axes("a", "b", "c", "d")
-    assert lines([(2.0, 5.0), (3.0, 6.0), (4.0, 7.0)], (5.0, 7.0), axes).line == ((44, 160), (338, 85), (632, 10))
-    chart = scatter([(1.0, 5.0), (-1.0, 99.0)], [(0.0, 0.0), (2.0, 10.0)], ((0.0, 2.0), (0.0, 10.0)), axes)
+    assert plot(axes, [(2.0, 5.0), (3.0, 6.0), (4.0, 7.0)], (2, 4), (5, 7)).line == ((44, 160), (338, 85), (632, 10))
+    chart = plot(axes, [(0.0, 0.0), (2.0, 10.0)], (0.0, 2.0), (0.0, 10.0), [(1.0, 5.0), (-1.0, 99.0)])
     assert chart.dots == ((338, 85), (44, 10))  # what lies beyond an end is drawn at it
-    assert chart.line == ((44, 160), (632, 10))
-    assert chart.axes == axes
+    assert (chart.line, chart.axes) == (((44, 160), (632, 10)), axes)
 
 
 @pytest.mark.parametrize(
