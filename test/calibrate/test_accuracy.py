@@ -71,21 +71,6 @@ def test_errors_are_a_fraction_of_those_without_it(name: str, resolution: str, a
         assert before[1] > times * after[1], dolp
 
 
-@pytest.mark.parametrize("dolp", DEGREES)
-def test_errors_are_near_the_shot_noise_of_the_frames(dolp: float) -> None:
-    """Within twice the limit that the electrons set.
-
-    With N electrons of a pixel in all frames, no estimate of its response by amplitude is better than 1/sqrt(N). In
-    even light of S0 = 1 a pixel's own error is that times its signal, so S1 and S2 each have at least
-    sqrt(2) * 0.5 / sqrt(N), and so has the DoLP; the AoLP has it over 2 DoLP.
-    """
-    limit = np.sqrt(0.5 / electrons(camera(), BENCH))
-    result = calibrated(True)
-    of_dolp, of_aolp = polarization_errors(camera(), dolp, result.calibration.parameters(), result.black)
-    assert of_dolp < 2 * limit
-    assert of_aolp < 2 * np.rad2deg(limit / (2 * dolp))
-
-
 @pytest.mark.parametrize("are_known", [True, False])
 @pytest.mark.parametrize("dolp", DEGREES)
 def test_stated_errors_are_those_found(dolp: float, are_known: bool) -> None:
