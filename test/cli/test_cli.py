@@ -158,6 +158,11 @@ def test_replay_shows_frames_that_cannot_be_used(bag: Path, tmp_path: Path, caps
         (["plan", "--size", "32768x32768"], "each at most 65535, and 268435456 pixels in all"),
         (["plan", "--min-intensity", "3"], r"min_intensity must be in \[0, 2\)"),
         (["tune"], "--device"),
+        (["simulate", "out", "--angles", "3"], "expected a whole number from 4"),
+        (["simulate", "out", "--frames", "0"], "expected a whole number from 1"),
+        (["simulate", "out", "--bit-depth", "17"], "expected a whole number from 8 to 16"),
+        (["simulate", "out", "--defects", "0.6"], "expected a number from 0 to 0.5"),
+        (["simulate", "out", "--size", "8x8"], "expected"),
     ],
 )
 def test_wrong_usage_returns_2_and_says_what_is_allowed(arguments: List[str], words: str, capsys: Any) -> None:
