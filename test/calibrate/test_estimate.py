@@ -196,6 +196,19 @@ def test_defects_are_found() -> None:
     assert (result.causes[fixed] >> CAUSES.index("no reaction") & 1).all()
 
 
+def test_one_pixel_with_a_bad_polarizer_is_found() -> None:
+    camera = simulate_sensor(MONO, SHAPE, 9)
+    camera.extinction[10, 20] = 5.0
+    camera.deviation[30, 41] = 15.0
+    camera.gain[50, 60] = 0.8
+    camera.black[3, 4] = 0.04
+    result = estimate(camera, SHORT)
+    named = {place: result.causes[place] for place in ((10, 20), (30, 41), (50, 60), (3, 4))}
+    for place, cause in zip(named, ("extinction", "angle", "gain", "black level")):
+        assert named[place] >> CAUSES.index(cause) & 1
+    assert np.count_nonzero(result.causes) == 4
+
+
 def test_saturation_is_reported() -> None:
     """Pixels that saturate are defects; many of them end the calibration with advice."""
     camera = simulate_sensor(MONO, SHAPE, 10)
