@@ -7,9 +7,8 @@ frame, so that pictures do not flicker; a sequence that starts with a reset alwa
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from dataclasses import dataclass
-from typing import DefaultDict, Optional, Sequence, Tuple
+from typing import Dict, Optional, Sequence, Tuple
 
 import cv2
 import numpy as np
@@ -145,26 +144,11 @@ def scale(image: np.ndarray, gains: Sequence[float]) -> np.ndarray:
     return cv2.LUT(image, table if len(gains) > 1 else table[..., 0])
 
 
-class Smoothed:
-    """Moving average of factors by their logarithms, which treats steps up and down alike."""
-
-    def __init__(self) -> None:
-        self._logs: Optional[np.ndarray] = None
-
-    def follow(self, factors: Optional[Sequence[float]], count: int) -> Sequence[float]:
-        """Return the smoothed factors for a frame; `None` keeps the factors, which begin with `count` times 1."""
-        if factors is not None:
-            logs = np.log(factors)
-            self._logs = logs if self._logs is None else self._logs + SMOOTHING * (logs - self._logs)
-        return (1.0,) * count if self._logs is None else tuple(math.exp(value) for value in self._logs)
-
-
 class Viewer:
     """Brightness and white balance of one stream of 8-bit products."""
 
     def __init__(self) -> None:
-        self._gains: DefaultDict[str, Smoothed] = defaultdict(Smoothed)  # by product
-        self._balances: DefaultDict[str, Smoothed] = defaultdict(Smoothed)
+        self._logs: Dict[Tuple[str, int], np.ndarray] = {}  # of smoothed factors, by product and number of factors
 
     def show(self, name: str, image: np.ndarray, display: Display) -> np.ndarray:
         """Apply brightness and white balance to a product.
@@ -181,13 +165,24 @@ class Viewer:
         balance: Sequence[float] = (1.0,)
         is_light = PRODUCTS[name].is_light
         if is_light and image.ndim == 3:
-            balance = display.balance or self._balances[name].follow(gray_world(pixels), 3)
+            balance = display.balance or self._smoothed(name, gray_world(pixels), 3)
         gain = display.gain
         if gain is None:
-            (gain,) = self._gains[name].follow([exposure(pixels * np.asarray(balance))], 1)
+            (gain,) = self._smoothed(name, [exposure(pixels * np.asarray(balance))], 1)
         return scale(image, [factor * gain for factor in balance]) if is_light else brighten(image, gain)
+
+    def _smoothed(self, name: str, factors: Optional[Sequence[float]], count: int) -> Sequence[float]:
+        """Return the moving average of a product's factors by their logarithms, which treats steps up and down alike.
+
+        `None` keeps the factors, which begin with `count` times 1.
+        """
+        before = self._logs.get((name, count))
+        if factors is not None:
+            logs = np.log(factors)
+            before = logs if before is None else before + SMOOTHING * (logs - before)
+            self._logs[name, count] = before
+        return (1.0,) * count if before is None else tuple(math.exp(value) for value in before)
 
     def reset(self) -> None:
         """Forget the previous frames, as after a jump in time."""
-        self._gains.clear()
-        self._balances.clear()
+        self._logs.clear()

@@ -16,7 +16,6 @@ from polar_pipeline.display import (
     SAMPLES,
     SMOOTHING,
     Display,
-    Smoothed,
     Viewer,
     brighten,
     exposure,
@@ -120,14 +119,25 @@ def test_scale() -> None:
 
 
 def test_smoothing() -> None:
-    smoothed = Smoothed()
-    assert smoothed.follow(None, 3) == (1.0, 1.0, 1.0)
-    assert smoothed.follow([8.0], 1) == pytest.approx([8.0])  # no fade-in
-    assert smoothed.follow([2.0], 1) == pytest.approx([8.0 * 0.25**SMOOTHING])
-    assert smoothed.follow(None, 1) == pytest.approx([8.0 * 0.25**SMOOTHING])
+    display, viewer = make_display("auto"), Viewer()
+
+    def gain(level: int) -> float:
+        return float(viewer.show("intensity", np.full((64, 64), level, np.uint8), display)[0, 0]) / level
+
+    assert gain(20) == 230 / 20  # no fade-in
+    expected = 11.5 * (2.3 / 11.5) ** SMOOTHING
+    assert gain(100) == min(2.55, expected)
     for _ in range(100):
-        found = smoothed.follow([2.0], 1)
-    assert found == pytest.approx([2.0], rel=1e-4)  # 0.9 to the 100th of the way is left
+        found = gain(100)
+    assert found == pytest.approx(2.3, abs=0.006)  # a rounded level
+
+
+def test_the_balance_stays_while_no_pixel_shows_it() -> None:
+    viewer, display = Viewer(), make_display(1, "auto")
+    colored, dark = np.tile(np.array([20, 40, 40], np.uint8), (64, 64, 1)), np.full((64, 64, 3), 10, np.uint8)
+    np.testing.assert_array_equal(viewer.show("intensity", dark, display), dark)
+    np.testing.assert_array_equal(viewer.show("intensity", colored, display)[0, 0], [40, 40, 40])
+    np.testing.assert_array_equal(viewer.show("intensity", dark, display)[0, 0], [20, 10, 10])
 
 
 def test_view_of_a_color_sensor() -> None:

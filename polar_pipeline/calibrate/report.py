@@ -167,7 +167,7 @@ def _enlarged(rgb: np.ndarray) -> np.ndarray:
 def _over_settings(values: List[float], low: float, high: float) -> charts.Chart:
     """Plot percentages over the settings; the vertical axis is at least `reach` long."""
     axes = charts.Axes("setting 1", f"setting {len(values)}", charts.label(low, " %"), charts.label(high, " %"))
-    return charts.lines([(float(k), value) for k, value in enumerate(values)], (low, high), axes)
+    return charts.plot(axes, list(enumerate(values)), (0, len(values) - 1), (low, high))
 
 
 def _transfer(result: CalibrationResult) -> Optional[charts.Chart]:
@@ -183,4 +183,4 @@ def _transfer(result: CalibrationResult) -> Optional[charts.Chart]:
     line = [(x, float(noise.variance(np.array(x))) / level**2 + 1 / 12) for x in (0.0, right)]
     top = 1.05 * max(line[-1][1], _ends(np.array(dots)[:, 1], _MAP_TAIL)[1])
     axes = charts.Axes("0 %", charts.label(100 * right, " %"), "0", charts.label(top, ""))
-    return charts.scatter(dots, line, ((0.0, right), (0.0, top)), axes)
+    return charts.plot(axes, line, (0.0, right), (0.0, top), dots)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Optional, Sequence, Tuple, Union
+from typing import NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
+
+Points = Sequence[Tuple[float, float]]
+Ends = Tuple[float, float]
 
 #: Width and height of a chart without the line of labels below it, and the margin left of the vertical axis.
 WIDTH, HEIGHT, MARGIN = 640, 160, 44
@@ -17,23 +20,13 @@ _RIGHT = WIDTH - 8
 _TOP = 10
 
 
-@dataclass(frozen=True)
-class Axes:
+class Axes(NamedTuple):
     """Labels of the ends of both axes."""
 
     left: str
     right: str
     bottom: str
     top: str
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A line through (x, y), and dots."""
-
-    axes: Axes
-    line: Tuple[Tuple[float, float], ...]
-    dots: Tuple[Tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
@@ -47,12 +40,13 @@ class Bar:
     count: int
 
 
-@dataclass(frozen=True)
-class Histogram:
-    """Bars from left to right; empty bins have none."""
+class Chart(NamedTuple):
+    """A line through (x, y) and dots, or the bars of a histogram from left to right; empty bins have no bar."""
 
     axes: Axes
-    bars: Tuple[Bar, ...]
+    line: Points = ()
+    dots: Points = ()
+    bars: Tuple[Bar, ...] = ()
 
 
 def _scaled(values: np.ndarray, low: float, high: float, start: float, end: float) -> np.ndarray:
@@ -60,59 +54,36 @@ def _scaled(values: np.ndarray, low: float, high: float, start: float, end: floa
     return start + (values - low) / ((high - low) or 1) * (end - start)
 
 
-def line_chart(points: Sequence[Tuple[float, float]]) -> Chart:
-    """Make a line chart of (seconds, value); the vertical axis ends at multiples of 0.02.
-
-    Args:
-        points: At least one, by time.
-    """
+def line_chart(points: Points) -> Chart:
+    """Make a line chart of (seconds, value), by time; the vertical axis ends at multiples of 0.02."""
     seconds, values = np.array(points).T
     low, high = np.floor(values.min() * 50) / 50, np.ceil(values.max() * 50) / 50
     axes = Axes(f"{seconds[0]:.2f} s", f"{seconds[-1]:.2f} s", f"{low:.2f}", f"{high:.2f}")
-    return lines(points, (float(low), float(high)), axes)
+    return plot(axes, points, (seconds[0], seconds[-1]), (low, high))
 
 
-def lines(points: Sequence[Tuple[float, float]], ends: Tuple[float, float], axes: Axes) -> Chart:
-    """Make a line chart of (x, y) from the first point to the last one.
-
-    Args:
-        points: At least one, in the order of x.
-        ends: Ends of the vertical axis.
-        axes: Labels.
-    """
-    places = _places(points, (points[0][0], points[-1][0]), ends)
-    return Chart(axes, places, places if len(places) <= MAX_DOTS else ())
-
-
-def scatter(
-    dots: Sequence[Tuple[float, float]],
-    line: Sequence[Tuple[float, float]],
-    ends: Tuple[Tuple[float, float], Tuple[float, float]],
-    axes: Axes,
-) -> Chart:
-    """Make a chart of dots (x, y) and a line; dots beyond an end of an axis are drawn at the end.
+def plot(axes: Axes, line: Points, ends_of_x: Ends, ends_of_y: Ends, dots: Optional[Points] = None) -> Chart:
+    """Make a chart of a line and dots; dots beyond an end of an axis are drawn at the end.
 
     Args:
-        dots: At least one.
-        line: At least one point.
-        ends: Ends of the horizontal and the vertical axis.
         axes: Labels.
+        line: Points (x, y) of the line, at least one.
+        ends_of_x: Ends of the horizontal axis.
+        ends_of_y: Ends of the vertical axis.
+        dots: Places (x, y) of the dots, at least one; None for the points of a line that has at most `MAX_DOTS`.
     """
-    low, high = np.array(ends).T
-    return Chart(axes, _places(line, *ends), _places(np.clip(dots, low, high), *ends))
+
+    def places(points: Points) -> Points:
+        x, y = np.clip(points, *np.array([ends_of_x, ends_of_y]).T).T
+        rows = zip(_scaled(x, *ends_of_x, MARGIN, _RIGHT).tolist(), _scaled(y, *ends_of_y, HEIGHT, _TOP).tolist())
+        return tuple(rows)
+
+    if dots is None:
+        dots = line if len(line) <= MAX_DOTS else ()
+    return Chart(axes, places(line), places(dots) if dots else ())
 
 
-def _places(
-    points: Union[np.ndarray, Sequence[Tuple[float, float]]],
-    ends_of_x: Tuple[float, float],
-    ends_of_y: Tuple[float, float],
-) -> Tuple[Tuple[float, float], ...]:
-    """Return the places of (x, y) on a chart."""
-    x, y = np.array(points).T
-    return tuple(zip(_scaled(x, *ends_of_x, MARGIN, _RIGHT).tolist(), _scaled(y, *ends_of_y, HEIGHT, _TOP).tolist()))
-
-
-def histogram(values: np.ndarray, unit: str = " ms", ends: Optional[Tuple[float, float]] = None) -> Histogram:
+def histogram(values: np.ndarray, unit: str = " ms", ends: Optional[Ends] = None) -> Chart:
     """Make a histogram.
 
     Args:
@@ -128,7 +99,7 @@ def histogram(values: np.ndarray, unit: str = " ms", ends: Optional[Tuple[float,
         for left, right, top, count in zip(x, x[1:], y, counts)
         if count
     )
-    return Histogram(Axes(label(edges[0], unit), label(edges[-1], unit), "0", str(counts.max())), bars)
+    return Chart(Axes(label(edges[0], unit), label(edges[-1], unit), "0", str(counts.max())), bars=bars)
 
 
 def label(value: float, unit: str) -> str:

@@ -19,9 +19,9 @@ from polar_pipeline._util.documents import regular_status
 from polar_pipeline._util.files import temporary_folder
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.yamlfile import read_yaml
-from polar_pipeline.replay.bagfiles import ZSTD, bag_files, is_bag_file, numbered, plain_name
 from polar_pipeline.replay.definitions import from_ros1
 from polar_pipeline.replay.limits import SourceError, Span, check_size, megabytes
+from polar_pipeline.replay.rosbag2 import ZSTD, bag_files, is_bag_file, numbered, plain_name
 from polar_pipeline.sensor.frames import FrameError
 
 #: Topic -> type and number of its messages.

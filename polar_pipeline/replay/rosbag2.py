@@ -1,20 +1,56 @@
-"""Recordings on a robot: MCAP through rosbag2_py, which ROS 2 brings, where the extra `recordings` is not installed.
+"""Files of a recorder, and who reads them: `bags`, or without the extra `recordings` rosbag2_py, which ROS 2 brings.
 
-Written from rosbag2's sources of Humble, Jazzy and Rolling, and tested with a stand-in: no wheel of rosbag2_py exists.
+The use of rosbag2_py is written from its sources of Humble, Jazzy and Rolling, and tested with a stand-in: no wheel of
+it exists.
 """
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple, cast
 
-from polar_pipeline.replay.bagfiles import bag_files
 from polar_pipeline.replay.limits import Span
 
 if TYPE_CHECKING:
     from polar_pipeline.replay.bags import Bag, TimedMessage
+
+
+#: Suffixes of a recorder's files, and the one that is added to compressed files.
+SUFFIXES = (".mcap", ".db3")
+ZSTD = ".zstd"
+#: What the name of a recorder's file begins with, and its number.
+_NUMBERED = re.compile(r"(.*?)(?:_([0-9]{1,9}))?")
+
+
+def is_bag_file(path: Path) -> bool:
+    """Return whether a file has the name of a recorder's file: `.mcap`, `.db3`, `.mcap.zstd` or `.db3.zstd`."""
+    return PurePath(plain_name(path)).suffix in SUFFIXES
+
+
+def bag_files(folder: Path) -> List[Path]:
+    """List a recorder's files in a folder in the order of recording: by the number that their names end in.
+
+    If a file exists both compressed and uncompressed, the compressed one is left out: a recorder that was killed had
+    not finished it.
+    """
+    files = {path.name: path for path in folder.iterdir() if is_bag_file(path)}
+    chosen = [path for name, path in files.items() if not (path.suffix == ZSTD and plain_name(path) in files)]
+    return sorted(chosen, key=lambda path: (numbered(path)[1], path.name))
+
+
+def plain_name(path: Path) -> str:
+    """Return the name that a file has when it is not compressed."""
+    return path.stem if path.suffix == ZSTD else path.name
+
+
+def numbered(path: Path) -> Tuple[str, int]:
+    """Split the name of a recorder's file into the name without its number, and the number, or -1 without one."""
+    name = PurePath(plain_name(path))
+    start, number = re.fullmatch(_NUMBERED, name.stem).groups()  # type: ignore[union-attr]
+    return f"{start}{name.suffix}", int(number or -1)
 
 
 class RosbagReader:

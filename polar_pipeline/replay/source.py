@@ -13,11 +13,10 @@ from polar_pipeline import messages
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, IMAGE, Cdr, ImageMessage
-from polar_pipeline.replay.bagfiles import bag_files, is_bag_file
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span, check_size, described, reading
 from polar_pipeline.replay.rawpicture import decode_picture, read_raw
 from polar_pipeline.replay.rawzstd import TRANSPORT, decompress_raw, is_raw_zstd
-from polar_pipeline.replay.rosbag2 import open_recording
+from polar_pipeline.replay.rosbag2 import bag_files, is_bag_file, open_recording
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import camera_info_beside
 

@@ -89,24 +89,22 @@ def test_maps_are_recovered() -> None:
     assert np.median(result.excess) == pytest.approx(1, rel=0.05)
 
 
-def test_noise_is_measured() -> None:
-    """To 1 % and 3 %: 18 x 8 pairs of 6144 pixels give a slope to about 0.2 %, and 32 dark pairs their noise to 1 %."""
-    camera = simulate_sensor(MONO, SHAPE, 5, Deviations(full_well=6000.0, read_noise=6.0, defects=2e-3))
-    result = estimate(camera)
-    assert result.noise is not None
-    assert result.noise.full_well == pytest.approx(6000, rel=0.01)
-    assert result.noise.read_noise == pytest.approx(6, rel=0.03)
-    assert result.calibration.facts["noise"]["full_well"] == pytest.approx(6000, rel=0.01)
+@pytest.mark.parametrize(
+    ("bits", "full_well", "read_noise", "errors"),
+    [(12, 6000.0, 6.0, (0.01, 0.03)), (8, 40_000.0, 30.0, (0.02, 0.1)), (8, 40_000.0, 90.0, (0.02, 0.1))],
+)
+def test_noise_is_measured(bits: int, full_well: float, read_noise: float, errors: Tuple[float, float]) -> None:
+    """To 1 % and 3 %: 18 x 8 pairs of 6144 pixels give a slope to about 0.2 %, and 32 dark pairs their noise to 1 %.
 
-
-@pytest.mark.parametrize("read_noise", [30.0, 90.0])
-def test_rounding_is_no_noise_of_the_sensor(read_noise: float) -> None:
-    """At 8 bits and 40 000 electrons rounding has 1/12 of a level's square, a read noise of 45 electrons."""
-    camera = simulate_sensor(MONO, SHAPE, 5, Deviations(full_well=40_000.0, read_noise=read_noise))
-    result = estimate(camera, bit_depth=8)
+    At 8 bits and 40 000 electrons rounding has 1/12 of a level's square, a read noise of 45 electrons, which is not the
+    sensor's.
+    """
+    deviations = Deviations(full_well=full_well, read_noise=read_noise, defects=2e-3)
+    result = estimate(simulate_sensor(MONO, SHAPE, 5, deviations), bit_depth=bits)
     assert result.noise is not None
-    assert result.noise.full_well == pytest.approx(40_000, rel=0.02)
-    assert result.noise.read_noise == pytest.approx(read_noise, rel=0.1)
+    assert result.noise.full_well == pytest.approx(full_well, rel=errors[0])
+    assert result.noise.read_noise == pytest.approx(read_noise, rel=errors[1])
+    assert result.calibration.facts["noise"]["full_well"] == pytest.approx(full_well, rel=errors[0])
     assert np.median(result.excess) == pytest.approx(1, rel=0.03)
 
 

@@ -18,7 +18,7 @@ from polar_pipeline import Pipeline
 from polar_pipeline.calibration import Calibration, PixelParameters, correction, load_calibration, save_calibration
 from polar_pipeline.calibration.correction import correction_for
 from polar_pipeline.calibration.file import load_calibration_once
-from polar_pipeline.calibration.quantization import FIELDS, Scale, dequantize, quantize
+from polar_pipeline.calibration.quantization import FIELDS, Scale, dequantize
 from polar_pipeline.options import make_options
 from polar_pipeline.sensor.frames import FrameError, RawFrame
 from polar_pipeline.sensor.mosaic import SENSORS, Sensor, parse_tile
@@ -35,15 +35,6 @@ def test_fields_by_hand() -> None:
     assert [image.item() for image in dequantize(code, scales)] == [128, 100 + 341 / 2, -1 + 42 / 4, 2 + 170]
 
 
-def test_rounding_is_half_a_step() -> None:
-    rng = np.random.default_rng(0)
-    numbers = tuple(rng.normal(k, 0.1, (40, 50)) for k in range(4))
-    codes, scales = quantize(numbers, np.ones((40, 50), bool))
-    for image, found, scale, (_, bits) in zip(numbers, dequantize(codes, scales), scales, FIELDS):
-        assert scale.step == pytest.approx(np.ptp(image) / (2**bits - 1))
-        assert np.abs(found - image).max() <= scale.step / 2 * (1 + 1e-9)
-
-
 # ---------------------------------------------------------------------------------------------------------- the record
 
 
@@ -57,7 +48,7 @@ def test_parameters_come_back() -> None:
     found = Calibration.from_parameters(given, MONO, (2, 4), bad, 10, {"temperature": 31.5})
     assert found.defects.tolist() == [[3, 5]]
     for (_, bits), wanted, got in zip(FIELDS, given, found.parameters()):
-        assert np.abs(wanted - got)[~bad].max() <= np.ptp(wanted[~bad]) / (2**bits - 1)
+        assert np.abs(wanted - got)[~bad].max() <= np.ptp(wanted[~bad]) / (2**bits - 1) / 2 * (1 + 1e-6)  # half a step
     assert (found.shape, found.offset, found.bit_depth, found.facts) == (shape, (2, 4), 10, {"temperature": 31.5})
     assert "IMX250MZR, 24x20 pixels from (2, 4), sha256 " in repr(found)
     with pytest.raises(ValueError, match="read-only"):
@@ -369,12 +360,6 @@ def test_the_calibration_of_another_sensor() -> None:
     options = make_options("90 45 / 135 0", calibration=some_calibration(MONO))
     assert options.calibration == some_calibration(MONO)
     assert make_options(calibration="").calibration is make_options(calibration=None).calibration is None
-
-
-@pytest.mark.parametrize("value", [3, False, b"x", np.zeros(3), "missing.npz", "a\0b"])
-def test_what_is_no_calibration(value: Any) -> None:
-    with pytest.raises(ValueError, match=r"^calibration(:| must be)"):
-        make_options(calibration=value)
 
 
 def test_a_path_or_the_calibration_itself(path: Path) -> None:

@@ -1,1 +1,1 @@
-"""A fuzzer of what comes into this package from outside; see `engine`, and `python test/fuzz --help`."""
+"""Fuzzed messages and recordings, the targets of `test_fuzz.py`: how inputs are made and how answers are checked."""

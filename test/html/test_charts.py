@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polar_pipeline.html.charts import Axes, histogram, label, line_chart, lines, scatter
+from polar_pipeline.html.charts import Axes, histogram, label, line_chart, plot
 
 
 def test_line_charts() -> None:
@@ -28,21 +28,17 @@ def test_histograms() -> None:
     assert [bar.count for bar in chart.bars] == [3, 1]
     found = [(bar.x, bar.y, bar.width, bar.height) for bar in chart.bars]
     np.testing.assert_allclose(found, [(44, 10, width, 150), (632 - width - 1, 110, width, 50)])
-
-
-def test_histograms_between_given_ends() -> None:
-    chart = histogram(np.array([-50.0, 0.0, 0.1, 2.0, 1e9]), " %", (0.0, 2.0))
+    chart = histogram(np.array([-50.0, 0.0, 0.1, 2.0, 1e9]), " %", (0.0, 2.0))  # between given ends
     assert chart.axes == Axes("0 %", "2 %", "0", "1")
     assert sum(bar.count for bar in chart.bars) == 3
 
 
 def test_lines_and_dots() -> None:
     axes = Axes("a", "b", "c", "d")
-    assert lines([(2.0, 5.0), (3.0, 6.0), (4.0, 7.0)], (5.0, 7.0), axes).line == ((44, 160), (338, 85), (632, 10))
-    chart = scatter([(1.0, 5.0), (-1.0, 99.0)], [(0.0, 0.0), (2.0, 10.0)], ((0.0, 2.0), (0.0, 10.0)), axes)
+    assert plot(axes, [(2.0, 5.0), (3.0, 6.0), (4.0, 7.0)], (2, 4), (5, 7)).line == ((44, 160), (338, 85), (632, 10))
+    chart = plot(axes, [(0.0, 0.0), (2.0, 10.0)], (0.0, 2.0), (0.0, 10.0), [(1.0, 5.0), (-1.0, 99.0)])
     assert chart.dots == ((338, 85), (44, 10))  # what lies beyond an end is drawn at it
-    assert chart.line == ((44, 160), (632, 10))
-    assert chart.axes == axes
+    assert (chart.line, chart.axes) == (((44, 160), (632, 10)), axes)
 
 
 @pytest.mark.parametrize(

