@@ -183,7 +183,7 @@ class ParameterNode(GuardedNode):
         return [self.set_parameters_atomically([change]) for change in parameter_list]
 
     def set_parameters_atomically(self, parameter_list: List[Any]) -> SetParametersResult:
-        """Set all parameters or none; whole numbers do for floats, and a fixed parameter can be set to its own value.
+        """Set all parameters or none; 2 does for 2.0, and a fixed parameter can be set to its own value.
 
         An unconfigured node checks each value by itself. Refused changes show in the diagnostics.
         """
@@ -219,9 +219,8 @@ class ParameterNode(GuardedNode):
         name, row = change.name, PARAMETERS.get(change.name)
         if not self.has_parameter(name):
             raise ValueError(f"{printable(name)} is not a parameter of this node")
-        value = change.value if row is None else row.checked(change.value)
-        if isinstance(value, float):
-            change = RosParameter(name, value=value)
+        if row is not None:
+            change = RosParameter(name, value=row.checked(change.value))
         if not self.describe_parameter(name).read_only:
             return change
         now = self.get_parameter(name).value
