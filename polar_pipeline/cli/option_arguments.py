@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_products
-from polar_pipeline.cli.errors import FailureError, UsageError
+from polar_pipeline.cli.errors import UsageError
 from polar_pipeline.options import FROM_FRAMES, OPTIONS, Options
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
@@ -150,9 +150,7 @@ def requested_arguments(values: argparse.Namespace, products: Tuple[str, ...] = 
 
 def _node_arguments(path: Path, products: Tuple[str, ...]) -> Dict[str, Any]:
     """Return the arguments with which a live node with these parameters would make these products."""
-    try:
-        from polar_pipeline.live.parameters import make_settings
-        from polar_pipeline.live.preset import from_yaml
-    except ImportError as err:
-        raise FailureError(f"--params needs PyYAML: {err}") from err
+    from polar_pipeline.live.parameters import make_settings
+    from polar_pipeline.live.preset import from_yaml
+
     return make_settings(from_yaml(path)).arguments(products)

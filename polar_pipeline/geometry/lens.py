@@ -11,6 +11,7 @@ import numpy as np
 from polar_pipeline._util.documents import unreadable
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import real, sequence, whole_number
+from polar_pipeline._util.yamlfile import read_yaml
 from polar_pipeline.sensor.frames import MAX_SIDE
 
 #: Matrices of a file -> their names in `sensor_msgs/CameraInfo`.
@@ -123,10 +124,6 @@ def load_lens(path: Path) -> LensCalibration:
     Raises:
         ValueError: It cannot be read, is no lens calibration, or the camera is not calibrated; the message names it.
     """
-    try:
-        from polar_pipeline._util.yamlfile import read_yaml
-    except ImportError as err:
-        raise ValueError(f"a lens calibration in a file needs PyYAML: {err}") from err
     content = read_yaml(path)
     try:
         if not isinstance(content, Mapping):

@@ -15,7 +15,7 @@ from polar_pipeline.display import MAX_GAIN, Display, make_display
 from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.options import OPTIONS, Option, Options, Value, declare, declared, make_options
 from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS
-from polar_pipeline.quality.statistics import LIMITS, QualityLimits, make_quality_limits
+from polar_pipeline.quality.statistics import LIMITS, QualityLimits
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Longest text in characters, as long as a path can be.
@@ -229,7 +229,7 @@ def make_settings(values: Mapping[str, object]) -> Settings:
     options = _make_options({row.option: found[name] for name, row in PARAMETERS.items() if row.option})
     return Settings(
         options=options,
-        limits=make_quality_limits(**{name: found[str(row.parameter)] for name, row in _LIMITS.items()}),
+        limits=QualityLimits(**{name: found[str(row.parameter)] for name, row in _LIMITS.items()}),
         display=make_display(found["display.gain"], found["display.white_balance"]),
         **{name: found[str(row.parameter)] for name, row in _OWN.items()},
     )
