@@ -9,6 +9,8 @@ from typing import Any, Callable, Dict, Optional, Tuple
 from polar_pipeline._util.text import quoted
 from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_products
 from polar_pipeline.cli.errors import UsageError
+from polar_pipeline.live.parameters import make_settings
+from polar_pipeline.live.preset import from_yaml
 from polar_pipeline.options import FROM_FRAMES, OPTIONS, Options
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
@@ -143,14 +145,6 @@ def requested_arguments(values: argparse.Namespace, products: Tuple[str, ...] = 
     products = getattr(values, "products", products)
     arguments: Dict[str, Any] = {"dtype": {name: PRODUCT_TOPICS[name].dtypes[0] for name in products}}
     if getattr(values, "params", None) is not None:
-        arguments = _node_arguments(values.params, products)
+        arguments = make_settings(from_yaml(values.params)).arguments(products)  # as a live node would make them
     arguments.update({name: getattr(values, name) for name in OPTIONS if hasattr(values, name)})
     return {**arguments, "products": products}
-
-
-def _node_arguments(path: Path, products: Tuple[str, ...]) -> Dict[str, Any]:
-    """Return the arguments with which a live node with these parameters would make these products."""
-    from polar_pipeline.live.parameters import make_settings
-    from polar_pipeline.live.preset import from_yaml
-
-    return make_settings(from_yaml(path)).arguments(products)

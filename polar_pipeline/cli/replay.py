@@ -57,8 +57,7 @@ def run(values: argparse.Namespace) -> int:
     _check_usage(values)
     report = report_path(values.report, values.output)
     outputs = [path for path in (values.output, report) if path is not None]
-    inputs = [recording_of(values.source), values.compare, values.reference, values.params]
-    check_output_files(outputs, [path for path in inputs if path is not None])
+    check_output_files(outputs, [recording_of(values.source), values.compare, values.reference, values.params])
     limit = values.max_bytes
     keep_freed_memory()
     with ExitStack() as stack:

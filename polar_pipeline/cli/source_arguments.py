@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Optional
 
-from polar_pipeline.cli.argument_types import parse_integer, parse_number
+from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_size
 from polar_pipeline.cli.errors import UsageError
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.replay.compare import Golden, open_golden
@@ -43,6 +43,17 @@ def add_picture_rate_argument(parser: argparse.ArgumentParser) -> None:
 def add_picture_argument(parser: argparse.ArgumentParser) -> None:
     """Add the picture that a command reads."""
     parser.add_argument("image", type=Path, help="raw mosaic: PNG, TIFF, PGM or NPY, 8 or 16 bit")
+
+
+def add_frame_size_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the size of synthetic frames."""
+    parser.add_argument(
+        "--size",
+        type=parse_size,
+        default=(2448, 2048),
+        metavar="WxH",
+        help="size of the raw frame (default: 2448x2048)",
+    )
 
 
 def add_size_limit_argument(parser: argparse.ArgumentParser) -> None:
