@@ -11,7 +11,6 @@ import numpy as np
 from polar_pipeline._util.documents import unreadable
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import real, sequence, whole_number
-from polar_pipeline._util.yamlfile import read_yaml
 from polar_pipeline.sensor.frames import MAX_SIDE
 
 #: Matrices of a file -> their names in `sensor_msgs/CameraInfo`.
@@ -124,6 +123,8 @@ def load_lens(path: Path) -> LensCalibration:
     Raises:
         ValueError: It cannot be read, is no lens calibration, or the camera is not calibrated; the message names it.
     """
+    from polar_pipeline._util.yamlfile import read_yaml  # a pipeline without such a file loads no YAML
+
     content = read_yaml(path)
     try:
         if not isinstance(content, Mapping):
