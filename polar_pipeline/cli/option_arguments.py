@@ -15,7 +15,6 @@ from polar_pipeline.options import FROM_FRAMES, OPTIONS, Options
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
 from polar_pipeline.replay.source import recorded_lens
-from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Arguments of `Pipeline`, by name.
 Arguments = Dict[str, Any]
@@ -143,8 +142,7 @@ def requested_options(values: argparse.Namespace, products: Tuple[str, ...] = DE
 def requested_arguments(values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS) -> Arguments:
     """Return the arguments of `Pipeline` from the command line, else from --params; `products` if it names none."""
     products = getattr(values, "products", products)
-    arguments: Dict[str, Any] = {"dtype": {name: PRODUCT_TOPICS[name].dtypes[0] for name in products}}
-    if getattr(values, "params", None) is not None:
-        arguments = make_settings(from_yaml(values.params)).arguments(products)  # as a live node would make them
+    params = getattr(values, "params", None)
+    arguments = make_settings(from_yaml(params) if params else {}).arguments(products)  # those of a live node
     arguments.update({name: getattr(values, name) for name in OPTIONS if hasattr(values, name)})
     return {**arguments, "products": products}

@@ -80,8 +80,7 @@ def _option(name: str) -> Callable[[Any], Any]:
 
 
 def _parameter(name: str) -> Callable[[Any], Any]:
-    values = {row.name: row.default for row in PARAMETERS.values()}
-    return lambda value: make_settings({**values, name: value})
+    return lambda value: make_settings({name: value})
 
 
 def _pipeline(value: Any) -> None:

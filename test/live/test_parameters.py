@@ -16,6 +16,7 @@ from polar_pipeline import SENSORS, Pipeline
 from polar_pipeline.calibration import save_calibration
 from polar_pipeline.live.fallback import RETRY_PERIOD, Fallback
 from polar_pipeline.live.parameters import PARAMETERS, make_settings
+from polar_pipeline.live.preset import read_nodes
 from polar_pipeline.options import OPTIONS, Option, make_options
 from polar_pipeline.plan import needed_operators
 from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS
@@ -254,16 +255,9 @@ def test_what_concerns_the_disk_is_fixed_at_start() -> None:
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_configs_fit_the_table(path: Path) -> None:
-    yaml = pytest.importorskip("yaml")
-    document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    assert list(document) == ["/**"]  # any namespace
-    values = document["/**"]["ros__parameters"]
-    flat = {}
+    ((node, values),) = read_nodes(path).items()
+    assert node == "/**"  # any namespace
+    assert set(values) <= set(PARAMETERS)
     for name, value in values.items():
-        flat.update(
-            {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
-        )
-    assert set(flat) <= set(PARAMETERS)
-    for name, value in flat.items():
         assert type(value) is (list if isinstance(PARAMETERS[name].default, tuple) else type(PARAMETERS[name].default))
-    settings(**flat)
+    settings(**values)
