@@ -78,20 +78,13 @@ def add_reference_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def open_reference(values: argparse.Namespace, stack: ExitStack) -> Optional[Golden]:
-    """Open the recording until the stack is closed, or return None if none is given.
+def open_reference(values: argparse.Namespace, pipeline: Pipeline, stack: ExitStack) -> Optional[Golden]:
+    """Open the recording that the pipeline's SSIM needs until the stack is closed, or return None if it needs none.
 
     Raises:
+        UsageError: A recording is given that is not used, or none for SSIM mode `reference`.
         SourceError: The recording cannot be read or holds no products.
     """
-    return stack.enter_context(open_golden(values.reference, values.max_bytes)) if values.reference else None
-
-
-def check_reference(pipeline: Pipeline, reference: Optional[Golden]) -> None:
-    """Refuse a recording that is not used, and the mode without one.
-
-    Raises:
-        UsageError: They do not go together.
-    """
-    if (pipeline.options.ssim_mode == "reference") != (reference is not None):
+    if (pipeline.options.ssim_mode == "reference") != (values.reference is not None):
         raise UsageError("--ssim-mode reference and --reference FILE.mcap go together")
+    return stack.enter_context(open_golden(values.reference, values.max_bytes)) if values.reference else None

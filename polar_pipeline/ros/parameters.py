@@ -141,7 +141,14 @@ class ParameterNode(Node):  # type: ignore[misc]
         """
         with self._changing:
             try:
-                result = self._set(list(filter(None, map(self._converted, parameter_list))))
+                changes = list(filter(None, map(self._converted, parameter_list)))
+                values = {change.name: change.value for change in changes if change.name in PARAMETERS}
+                settings = self._validated(values) if values and self.settings is not None else self.settings
+                result = super().set_parameters_atomically(changes)
+                if result.successful:
+                    self.settings = settings
+                    for name in values:
+                        self._wrong_values.pop(name, None)  # those given at the start
             except (ValueError, RuntimeError, ParameterException) as err:
                 result = SetParametersResult(successful=False, reason=printable(str(err), MAX_REASON))
             except Exception as err:  # noqa: BLE001 - the request must be answered
@@ -149,17 +156,6 @@ class ParameterNode(Node):  # type: ignore[misc]
                 result = SetParametersResult(successful=False, reason=printable(f"{type(err).__name__}: {err}"))
         if not result.successful:
             self._diagnostics.refuse("parameter", result.reason)
-        return result
-
-    def _set(self, changes: List[Any]) -> SetParametersResult:
-        """Set parameters of the right types, and make settings of them."""
-        values = {change.name: change.value for change in changes if change.name in PARAMETERS}
-        settings = self._validated(values) if values and self.settings is not None else self.settings
-        result = super().set_parameters_atomically(changes)
-        if result.successful:
-            self.settings = settings
-            for name in values:
-                self._wrong_values.pop(name, None)  # those given at the start
         return result
 
     def _converted(self, change: Any) -> Any:
