@@ -112,7 +112,7 @@ GEOMETRIES: Dict[str, Case] = {
 def options_of(case: Case, **more: Any) -> Options:
     """The case's options, without its calibration; `more` options take precedence."""
     depth = {"bit_depth": 12} if case.raw_format == "u16" else {}
-    return make_options(case.sensor, case.products, case.dtype, **{**depth, **case.options, **more})
+    return make_options(case.sensor, case.products, dtype=case.dtype, **{**depth, **case.options, **more})
 
 
 def works_of(options: Options, case: Case, shape: Tuple[int, int]) -> Tuple[Work, ...]:

@@ -96,7 +96,7 @@ def _options(sensor: str, products: Tuple[str, ...], depth: str, changes: Dict[s
         matrix = (width, 0, width / 2, 0, width, height / 2, 0, 0, 1)
         given["rectify"] = make_lens(FULL_FRAME, "plumb_bob", (0,) * 5, matrix, (0,) * 9, (0,) * 12)
     dtypes = {name: PRODUCT_TOPICS[name].dtype(depth) for name in products}
-    return make_options(sensor, products, dtypes, **given)
+    return make_options(sensor, products, dtype=dtypes, **given)
 
 
 def _works(step: int) -> Dict[Work, str]:

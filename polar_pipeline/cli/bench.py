@@ -8,9 +8,9 @@ from functools import partial
 
 from polar_pipeline import __version__
 from polar_pipeline.bench.figures import format_figures
-from polar_pipeline.cli.argument_types import DAY_S, parse_number, parse_products, parse_size
+from polar_pipeline.cli.argument_types import DAY_S, parse_number, parse_products
 from polar_pipeline.cli.errors import GET_ROS, FailureError, UsageError, show_error
-from polar_pipeline.cli.source_arguments import parse_rate
+from polar_pipeline.cli.source_arguments import add_frame_size_argument, parse_rate
 from polar_pipeline.options import OPTIONS
 from polar_pipeline.products import DEFAULT_PRODUCTS
 from polar_pipeline.sensor.mosaic import get_sensor
@@ -28,13 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rate", type=parse_rate, default=24.0, metavar="HZ", help="frame rate of the camera (default: 24)"
     )
-    parser.add_argument(
-        "--size",
-        type=parse_size,
-        default=(2448, 2048),
-        metavar="WxH",
-        help="size of the raw frame (default: 2448x2048)",
-    )
+    add_frame_size_argument(parser)
     parser.add_argument("--sensor", default="IMX250MZR", help="sensor of the camera (default: %(default)s)")
     row = OPTIONS["backend"]
     parser.add_argument("--backend", choices=row.choices, default="auto", help=f"{row.text} (default: auto)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from functools import partial
 from pathlib import Path
-from typing import Dict
+from typing import Callable, Dict
 
 from polar_pipeline._util.progress import with_bar
 from polar_pipeline._util.text import printable
@@ -25,22 +25,25 @@ def add_copy_arguments(parser: argparse.ArgumentParser) -> None:
     add_size_limit_argument(parser)
 
 
-def check_copy(values: argparse.Namespace) -> None:
-    """Refuse an output that is no `.mcap` file, or would replace the recording."""
+def run_copy(values: argparse.Namespace, convert: Callable[..., Dict[str, Conversion]]) -> int:
+    """Copy the recording by `convert`, and print what was converted on each topic; returns the exit code.
+
+    Raises:
+        UsageError: The output is not an `.mcap` file, or would replace the recording.
+    """
     if values.output.suffix != ".mcap":
         raise UsageError(f"the output is an .mcap file, got {values.output}")
     check_output_files([values.output], [recording_of(values.source)])
-
-
-def show_conversions(found: Dict[str, Conversion], output: Path) -> None:
-    """Print what was converted on each topic."""
+    watch = partial(with_bar, unit="message")
+    found = convert(values.source, values.output, force=values.force, max_bytes=values.max_bytes, watch=watch)
     for topic, row in found.items():
         share = f" ({100 * row.after / row.before:.1f} %)" if row.before else ""
         sizes = f"{megabytes(row.before)} to {megabytes(row.after)}{share}"
         print(f"{printable(topic)}: {row.images} images, {sizes}")
         if row.others:
             print(f"{printable(topic)}: {row.others} messages are no such images and were copied as they are")
-    print(f"wrote {printable(str(output))}")
+    print(f"wrote {printable(str(values.output))}")
+    return 0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,8 +59,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    check_copy(values)
-    watch = partial(with_bar, unit="message")
-    found = compress_recording(values.source, values.output, values.topic, values.force, values.max_bytes, watch=watch)
-    show_conversions(found, values.output)
-    return 0
+    return run_copy(values, partial(compress_recording, topics=values.topic))

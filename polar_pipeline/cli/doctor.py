@@ -17,8 +17,7 @@ def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     checks = run_checks()
     if values.json:
-        rows = [{"topic": check.topic, "state": check.state, "text": check.text} for check in checks]
-        print(json.dumps(rows, indent=2))
+        print(json.dumps([vars(check) for check in checks], indent=2))
     else:
         print(as_text(checks), end="")
     return 0

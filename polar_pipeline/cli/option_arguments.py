@@ -8,12 +8,13 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_products
-from polar_pipeline.cli.errors import FailureError, UsageError
+from polar_pipeline.cli.errors import UsageError
+from polar_pipeline.live.parameters import make_settings
+from polar_pipeline.live.preset import from_yaml
 from polar_pipeline.options import FROM_FRAMES, OPTIONS, Options
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
 from polar_pipeline.replay.source import recorded_lens
-from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Arguments of `Pipeline`, by name.
 Arguments = Dict[str, Any]
@@ -141,18 +142,7 @@ def requested_options(values: argparse.Namespace, products: Tuple[str, ...] = DE
 def requested_arguments(values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS) -> Arguments:
     """Return the arguments of `Pipeline` from the command line, else from --params; `products` if it names none."""
     products = getattr(values, "products", products)
-    arguments: Dict[str, Any] = {"dtype": {name: PRODUCT_TOPICS[name].dtypes[0] for name in products}}
-    if getattr(values, "params", None) is not None:
-        arguments = _node_arguments(values.params, products)
+    params = getattr(values, "params", None)
+    arguments = make_settings(from_yaml(params) if params else {}).arguments(products)  # those of a live node
     arguments.update({name: getattr(values, name) for name in OPTIONS if hasattr(values, name)})
     return {**arguments, "products": products}
-
-
-def _node_arguments(path: Path, products: Tuple[str, ...]) -> Dict[str, Any]:
-    """Return the arguments with which a live node with these parameters would make these products."""
-    try:
-        from polar_pipeline.live.parameters import make_settings
-        from polar_pipeline.live.preset import from_yaml
-    except ImportError as err:
-        raise FailureError(f"--params needs PyYAML: {err}") from err
-    return make_settings(from_yaml(path)).arguments(products)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from polar_pipeline.cli.argument_types import parse_size
 from polar_pipeline.cli.errors import FailureError
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_options
+from polar_pipeline.cli.source_arguments import add_frame_size_argument
 from polar_pipeline.cuda.device import DEVICES
 from polar_pipeline.cuda.report import plan_json, plan_report, plan_text
 from polar_pipeline.cuda.tuned import ScheduleError
@@ -17,13 +17,7 @@ from polar_pipeline.sensor.frames import FrameError
 
 def add_frame_arguments(parser: argparse.ArgumentParser) -> None:
     """Add size and format of the frames, and what to compute from them."""
-    parser.add_argument(
-        "--size",
-        type=parse_size,
-        default=(2448, 2048),
-        metavar="WxH",
-        help="size of the raw frame (default: 2448x2048)",
-    )
+    add_frame_size_argument(parser)
     parser.add_argument(
         "--raw",
         choices=tuple(CAMERA_FORMATS),

@@ -22,7 +22,6 @@ from polar_pipeline.cli.source_arguments import (
     add_picture_rate_argument,
     add_reference_argument,
     add_source_arguments,
-    check_reference,
     open_reference,
 )
 from polar_pipeline.pipeline import Pipeline
@@ -57,17 +56,15 @@ def run(values: argparse.Namespace) -> int:
     _check_usage(values)
     report = report_path(values.report, values.output)
     outputs = [path for path in (values.output, report) if path is not None]
-    inputs = [recording_of(values.source), values.compare, values.reference, values.params]
-    check_output_files(outputs, [path for path in inputs if path is not None])
+    check_output_files(outputs, [recording_of(values.source), values.compare, values.reference, values.params])
     limit = values.max_bytes
     keep_freed_memory()
     with ExitStack() as stack:
         golden: Optional[Golden] = stack.enter_context(open_golden(values.compare, limit)) if values.compare else None
-        reference = open_reference(values, stack)
         products = DEFAULT_PRODUCTS if golden is None else get_products(golden.places)
         pipeline = requested_pipeline(values, products, values.source)
         stack.callback(pipeline.close)
-        check_reference(pipeline, reference)
+        reference = open_reference(values, pipeline, stack)
         job = Job(
             values.source,
             values.topic,

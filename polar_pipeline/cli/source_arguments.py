@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Optional
 
-from polar_pipeline.cli.argument_types import parse_integer, parse_number
+from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_size
 from polar_pipeline.cli.errors import UsageError
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.replay.compare import Golden, open_golden
@@ -45,6 +45,17 @@ def add_picture_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("image", type=Path, help="raw mosaic: PNG, TIFF, PGM or NPY, 8 or 16 bit")
 
 
+def add_frame_size_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the size of synthetic frames."""
+    parser.add_argument(
+        "--size",
+        type=parse_size,
+        default=(2448, 2048),
+        metavar="WxH",
+        help="size of the raw frame (default: 2448x2048)",
+    )
+
+
 def add_size_limit_argument(parser: argparse.ArgumentParser) -> None:
     """Add the limit of memory; it is `max_bytes` of the parsed arguments, in bytes."""
     parser.add_argument(
@@ -67,20 +78,13 @@ def add_reference_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def open_reference(values: argparse.Namespace, stack: ExitStack) -> Optional[Golden]:
-    """Open the recording until the stack is closed, or return None if none is given.
+def open_reference(values: argparse.Namespace, pipeline: Pipeline, stack: ExitStack) -> Optional[Golden]:
+    """Open the recording that the pipeline's SSIM needs until the stack is closed, or return None if it needs none.
 
     Raises:
+        UsageError: A recording is given that is not used, or none for SSIM mode `reference`.
         SourceError: The recording cannot be read or holds no products.
     """
-    return stack.enter_context(open_golden(values.reference, values.max_bytes)) if values.reference else None
-
-
-def check_reference(pipeline: Pipeline, reference: Optional[Golden]) -> None:
-    """Refuse a recording that is not used, and the mode without one.
-
-    Raises:
-        UsageError: They do not go together.
-    """
-    if (pipeline.options.ssim_mode == "reference") != (reference is not None):
+    if (pipeline.options.ssim_mode == "reference") != (values.reference is not None):
         raise UsageError("--ssim-mode reference and --reference FILE.mcap go together")
+    return stack.enter_context(open_golden(values.reference, values.max_bytes)) if values.reference else None

@@ -21,7 +21,6 @@ from polar_pipeline.cli.source_arguments import (
     add_picture_rate_argument,
     add_reference_argument,
     add_source_arguments,
-    check_reference,
     open_reference,
 )
 from polar_pipeline.replay.limits import SourceError
@@ -54,10 +53,9 @@ def run(values: argparse.Namespace) -> int:
         raise FailureError(f"view needs Rerun: {err}") from err
     keep_freed_memory()
     with ExitStack() as stack:
-        reference = open_reference(values, stack)
         pipeline = requested_pipeline(values)
         stack.callback(pipeline.close)
-        check_reference(pipeline, reference)
+        reference = open_reference(values, pipeline, stack)
         records = stack.enter_context(_live(values) if values.source is None else _recorded(values))
         products = pipeline.options.products
         viewer = stack.enter_context(

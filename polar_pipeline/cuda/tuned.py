@@ -12,7 +12,6 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Type, ge
 
 from polar_pipeline._util.documents import read_json
 from polar_pipeline._util.files import replacing
-from polar_pipeline._util.folders import data_folder
 from polar_pipeline._util.share import share_path
 from polar_pipeline._util.text import printable
 from polar_pipeline.cuda.device import Device
@@ -43,13 +42,25 @@ _Table = Dict[Tuple[str, int, int], Measured]
 
 
 def tuned_folder() -> Path:
-    """Return the folder of `polar-pipeline tune`: `$POLAR_PIPELINE_TUNED`, else `tuned` in the user's data folder.
+    """Return the folder of `polar-pipeline tune`: `$POLAR_PIPELINE_TUNED`, else one in the user's data folder.
+
+    The XDG Base Directory Specification defines the latter. Not platformdirs: its releases for Python 3.8 take a
+    relative variable as a folder below the current one, while the specification has it ignored.
 
     Raises:
-        FileNotFoundError: The user has no home, and the variable is not set.
+        FileNotFoundError: The user has no home, and neither variable is set.
     """
     named = os.environ.get(TUNED_VARIABLE)
-    return Path(named) if named else data_folder() / "tuned"
+    if named:
+        return Path(named)
+    data = Path(os.environ.get("XDG_DATA_HOME", ""))
+    if not data.is_absolute():
+        data = Path("~/.local/share")
+        with suppress(RuntimeError, KeyError):  # the latter up to Python 3.8
+            data = data.expanduser()
+        if not data.is_absolute():
+            raise FileNotFoundError("this user has no home folder; set XDG_DATA_HOME to a folder of your own")
+    return data / "polar_pipeline" / "tuned"
 
 
 def tuned_path(device: Device) -> Path:

@@ -8,7 +8,7 @@ import platform
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, Optional
+from typing import Callable, Dict, Iterable, Iterator, List, Optional
 
 import numpy as np
 
@@ -16,7 +16,7 @@ import polar_pipeline
 from polar_pipeline import __version__
 from polar_pipeline._util.share import share_path
 from polar_pipeline._util.text import printable
-from polar_pipeline.cpu.library import KernelsError, load_kernels
+from polar_pipeline.cpu.library import load_kernels
 from polar_pipeline.cuda.driver import cause, import_cupy
 from polar_pipeline.doctor import deployment
 from polar_pipeline.doctor.deployment import Check
@@ -104,40 +104,34 @@ def _backends() -> Iterator[Check]:
         yield Check(f"backend {name}", "ok", pipeline.device)
         pipeline.close()
     yield _cpu_kernels()
-    yield _gpu()
-    yield _nvrtc()
+    yield _tried("gpu", _gpu)
+    yield _tried("nvrtc", _nvrtc, "it comes with the CUDA toolkit, or with CuPy's extra ctk")
     yield _jpeg()
+
+
+def _tried(topic: str, look: Callable[[], str], hint: str = "") -> Check:
+    """Check that `look` finds something; an error says why it is missing, and the hint what that means."""
+    try:
+        return Check(topic, "ok", look())
+    except (ImportError, RuntimeError) as err:
+        return Check(topic, "missing", "; ".join(filter(None, (cause(err), hint))))
 
 
 def _cpu_kernels() -> Check:
     """Check the compiled kernels of the CPU."""
-    try:
-        return Check("cpu kernels", "ok", f"compiled for {load_kernels().level}")
-    except KernelsError as err:
-        return Check("cpu kernels", "missing", f"{err}; without them a frame takes seconds")
+    hint = "without them a frame takes seconds"
+    return _tried("cpu kernels", lambda: f"compiled for {load_kernels().level}", hint)
 
 
-def _gpu() -> Check:
-    """Look for the GPU that CuPy uses."""
-    try:
-        cupy = import_cupy()
-    except RuntimeError as err:
-        return Check("gpu", "missing", str(err))
-    try:
-        properties = cupy.cuda.runtime.getDeviceProperties(0)
-    except cupy.cuda.runtime.CUDARuntimeError as err:
-        return Check("gpu", "missing", str(err))
-    capability = f"{properties['major']}.{properties['minor']}"
-    return Check("gpu", "ok", f"{properties['name'].decode()}, compute capability {capability}")
+def _gpu() -> str:
+    """Describe the GPU that CuPy uses."""
+    properties = import_cupy().cuda.runtime.getDeviceProperties(0)
+    return f"{properties['name'].decode()}, compute capability {properties['major']}.{properties['minor']}"
 
 
-def _nvrtc() -> Check:
-    """Look for the compiler of the CUDA kernels, which CuPy loads."""
-    try:
-        version = import_cupy().cuda.nvrtc.getVersion()
-    except (RuntimeError, ImportError) as err:
-        return Check("nvrtc", "missing", f"{cause(err)}; it comes with the CUDA toolkit, or with CuPy's extra ctk")
-    return Check("nvrtc", "ok", ".".join(map(str, version)))
+def _nvrtc() -> str:
+    """Return the version of the compiler of the CUDA kernels, which CuPy loads."""
+    return ".".join(map(str, import_cupy().cuda.nvrtc.getVersion()))
 
 
 def _jpeg() -> Check:
@@ -160,10 +154,12 @@ def _ros() -> Iterator[Check]:
     yield Check("ROS_DISTRO", "ok" if distribution else "missing", distribution or "not set: no ROS setup file sourced")
     for name, lost in _ROS.items():
         yield _import(name, lost)
-    try:
-        yield Check("middleware", "ok", importlib.import_module("rclpy.utilities").get_rmw_implementation_identifier())
-    except (ImportError, RuntimeError) as err:
-        yield Check("middleware", "missing", str(err))
+    yield _tried("middleware", _middleware)
+
+
+def _middleware() -> str:
+    name: str = importlib.import_module("rclpy.utilities").get_rmw_implementation_identifier()
+    return name
 
 
 def _fast_dds() -> Optional[int]:

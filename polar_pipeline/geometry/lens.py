@@ -123,10 +123,8 @@ def load_lens(path: Path) -> LensCalibration:
     Raises:
         ValueError: It cannot be read, is no lens calibration, or the camera is not calibrated; the message names it.
     """
-    try:
-        from polar_pipeline._util.yamlfile import read_yaml
-    except ImportError as err:
-        raise ValueError(f"a lens calibration in a file needs PyYAML: {err}") from err
+    from polar_pipeline._util.yamlfile import read_yaml  # a pipeline without such a file loads no YAML
+
     content = read_yaml(path)
     try:
         if not isinstance(content, Mapping):

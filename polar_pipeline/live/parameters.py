@@ -15,7 +15,7 @@ from polar_pipeline.display import MAX_GAIN, Display, make_display
 from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.options import OPTIONS, Option, Options, Value, declare, declared, make_options
 from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS
-from polar_pipeline.quality.statistics import LIMITS, QualityLimits, make_quality_limits
+from polar_pipeline.quality.statistics import LIMITS, QualityLimits
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Longest text in characters, as long as a path can be.
@@ -24,13 +24,9 @@ MAX_TEXT = 4096
 MAX_FRAME_ID = 255
 #: Most values in a list; the longest list of this package has three.
 MAX_LIST = 1000
-#: Type of a value, or of each value of a list -> its name in error messages, singular and plural.
-_WORDS = {
-    bool: ("true or false", "truth values"),
-    int: ("a whole number", "whole numbers"),
-    float: ("a number", "numbers"),
-    str: (f"text of at most {MAX_TEXT} characters, without NUL", "texts"),
-}
+#: Names of types in error messages.
+_TEXT = f"text of at most {MAX_TEXT} characters, without NUL"
+_LIST = "a number, text, or a list of either"
 
 
 def is_ros_value(value: object) -> bool:
@@ -49,31 +45,16 @@ class Parameter(Option):
 
     Attributes:
         option: The option of the pipeline that it sets; "" for none.
-        dynamic: Whether values of other types are allowed too.
-        is_name: Whether its text is the name of a coordinate frame, or empty.
+        dynamic: Whether values of other types are allowed too; `check` says which.
     """
 
     option: str = ""
     dynamic: bool = False
-    is_name: bool = False
-
-    @property
-    def allowed(self) -> str:
-        """The allowed values, in words."""
-        if self.dynamic:
-            return "a number, text, or a list of either"
-        if self.choices or self.numbers:
-            return f"one of {', '.join(map(str, self.choices or self.numbers))}"
-        if self.is_name:
-            return f"text of letters, digits and _ - . /, at most {MAX_FRAME_ID} characters"
-        if isinstance(self.default, tuple):
-            count = {2: "a pair of"}.get(len(self.default), f"a list of {len(self.default)}")
-            return f"{count} {_WORDS[type(self.default[0])][1]}"
-        words = _WORDS[type(self.default)][0]
-        return words if self.limits is None else f"{words} in [{self.limits[0]}, {self.limits[1]}]"
 
     def checked(self, value: object) -> Value:
-        """Check a value by itself; return a list as a tuple, and a whole number as a float if the parameter is one.
+        """Check a value by itself, and convert it to the parameter's type: a list to a tuple, 2 to 2.0.
+
+        The names of a sensor and of files are checked where `Settings` are made of all values.
 
         Args:
             value: Value of any type. ROS hands arrays over as `array.array` or list, and None for what is not set.
@@ -81,30 +62,24 @@ class Parameter(Option):
         Raises:
             ValueError: The value is not allowed; the message says what is.
         """
-        found = tuple(value) if isinstance(value, (list, array)) else value
-        if not (is_ros_value(found) and self._allows(found)):
-            raise ValueError(f"{self.name} must be {self.allowed}, got {quoted(value)}")
-        if isinstance(self.default, float) and isinstance(found, int) and not self.dynamic:
-            return float(found)
-        return cast(Value, found)
+        is_text = isinstance(self.default, str) and not self.choices
+        if not (is_text or self.dynamic):
+            return cast(Value, self.held(value, self.name))
+        given = tuple(value) if isinstance(value, (list, array)) else value
+        if self.check is not None and not self.option:
+            self.check(self.name, given)
+        if not is_ros_value(given) or not (self.dynamic or isinstance(given, str)):
+            raise ValueError(f"{self.name} must be {_LIST if self.dynamic else _TEXT}, got {quoted(value)}")
+        return cast(Value, given)
 
-    def _allows(self, value: Any) -> bool:
-        items, defaults = (each if isinstance(each, tuple) else (each,) for each in (value, self.default))
-        kind = type(defaults[0])
-        kinds = (int, float, str) if self.dynamic else (int, float) if kind is float else (kind,)
-        # bool is a subclass of int
-        if not all(isinstance(item, kinds) and isinstance(item, bool) == (kind is bool) for item in items):
-            return False
-        if not self.dynamic and (isinstance(value, tuple), len(items)) != (
-            isinstance(self.default, tuple),
-            len(defaults),
-        ):
-            return False
-        if self.choices or self.numbers:
-            return value in (self.choices or self.numbers)
-        if self.is_name:
-            return re.fullmatch(rf"[A-Za-z0-9_./-]{{0,{MAX_FRAME_ID}}}", value) is not None
-        return self.limits is None or bool(self.limits[0] <= value <= self.limits[1])  # NaN is refused too
+
+def _frame_id(name: str, value: object) -> object:
+    if not isinstance(value, str) or re.fullmatch(rf"[A-Za-z0-9_./-]{{0,{MAX_FRAME_ID}}}", value) is None:
+        raise ValueError(
+            f"{name} must be text of letters, digits and _ - . /, at most {MAX_FRAME_ID} characters, "
+            f"got {quoted(value)}"
+        )
+    return value
 
 
 @dataclass(frozen=True)
@@ -148,8 +123,7 @@ class Settings:
         "",
         "frame_id of every output: letters, digits and _ - . /; '' copies that of the input, with control characters "
         "escaped.",
-        kind=Parameter,
-        is_name=True,
+        check=_frame_id,
     )
     jpeg_quality: int = declare(90, "JPEG quality of the compressed topics.", limits=(1, 100))
     display: Display = Display()
@@ -201,12 +175,14 @@ _DISPLAY = {
         1.0,
         f"Brightness of the preview and of JPEGs of light: a factor above 0, at most {MAX_GAIN:g}, or 'auto'.",
         dynamic=True,
+        check=lambda _, value: make_display(value),
         parameter="display.gain",
     ),
     "white_balance": Parameter(
         "none",
         "White balance of JPEGs of light of a color sensor: 'none', 'auto', or the factors [red, green, blue].",
         dynamic=True,
+        check=lambda _, value: make_display(balance=value),
         parameter="display.white_balance",
     ),
 }
@@ -241,22 +217,19 @@ def _make_options(chosen: Mapping[str, Any]) -> Options:
 
 
 def make_settings(values: Mapping[str, object]) -> Settings:
-    """Build settings from the values of all parameters.
+    """Build settings from the values of parameters.
 
     Args:
-        values: Parameter name -> value, for every name in `PARAMETERS`.
+        values: Parameter name -> value; a parameter that it does not name has its default.
 
     Raises:
         ValueError: A value is not allowed, alone or beside the others; the message says what is.
     """
-    missing = [name for name in PARAMETERS if name not in values]
-    if missing:
-        raise ValueError(f"no value for {', '.join(missing)}")
-    found: Dict[str, Any] = {name: row.checked(values[name]) for name, row in PARAMETERS.items()}
+    found: Dict[str, Any] = {name: row.checked(values.get(name, row.default)) for name, row in PARAMETERS.items()}
     options = _make_options({row.option: found[name] for name, row in PARAMETERS.items() if row.option})
     return Settings(
         options=options,
-        limits=make_quality_limits(**{name: found[str(row.parameter)] for name, row in _LIMITS.items()}),
+        limits=QualityLimits(**{name: found[str(row.parameter)] for name, row in _LIMITS.items()}),
         display=make_display(found["display.gain"], found["display.white_balance"]),
         **{name: found[str(row.parameter)] for name, row in _OWN.items()},
     )

@@ -76,7 +76,7 @@ def to_yaml(values: Mapping[str, object], title: str) -> str:
 
 
 def from_yaml(path: Path) -> Dict[str, object]:
-    """Read the value of every parameter from a parameter file; a parameter that it does not name has its default.
+    """Read the parameters of a node of this package from a parameter file.
 
     The file's values for every node (`/**`) apply first, then those for the one node that it names.
 
@@ -93,7 +93,7 @@ def from_yaml(path: Path) -> Dict[str, object]:
         check_parameters(found)
     except ValueError as err:
         raise _wrong(path, f"contains invalid parameters: {err}") from err
-    return {name: found.get(name, row.default) for name, row in PARAMETERS.items()}
+    return {name: value for name, value in found.items() if name in PARAMETERS}
 
 
 def check_parameters(values: Mapping[str, object]) -> None:

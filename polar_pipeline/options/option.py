@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Optional, Tuple, Type, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Optional, Tuple, TypeVar, Union, cast
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import choice, number, truth, whole_number
@@ -88,9 +88,9 @@ class Option:
         return (number if isinstance(self.default, float) else whole_number)(shown, value, *self.limits)
 
 
-def declare(default: Value, text: str, kind: Type[Option] = Option, **details: object) -> _T:  # type: ignore[type-var]
-    """Declare an option as a field of a dataclass, whose type this returns; for the details see `Option`, or `kind`."""
-    option = kind(default, text, **cast(Dict[str, Any], details))
+def declare(default: Value, text: str, **details: object) -> _T:  # type: ignore[type-var]
+    """Declare an option as a field of a dataclass, whose type this returns; for the details see `Option`."""
+    option = Option(default, text, **cast(Dict[str, Any], details))
     return cast(_T, field(default=default, metadata={"option": option}))
 
 

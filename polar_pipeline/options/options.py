@@ -539,26 +539,18 @@ def _left(calibration: Calibration, offset: Tuple[int, int]) -> Tuple[int, int]:
     return height + calibration.offset[1] - offset[1], width + calibration.offset[0] - offset[0]
 
 
-def make_options(
-    sensor: object = OPTIONS["sensor"].default,
-    products: object = OPTIONS["products"].default,
-    dtype: object = OPTIONS["dtype"].default,
-    names: Mapping[str, str] = MappingProxyType({}),
-    **values: object,
-) -> Options:
+def make_options(*first: object, names: Mapping[str, str] = MappingProxyType({}), **values: object) -> Options:
     """Build options from values by name, such as those of a file.
 
     Args:
-        sensor: The option of this name, as the next two.
-        products: Names of products.
-        dtype: Element types.
+        first: Values of the first options, in their order.
         names: What error messages call an option, if not by its name.
         values: Other options; those left out have their defaults.
 
     Raises:
         ValueError: An option does not exist or its value is not allowed; the message says what is.
     """
-    values.update(sensor=sensor, products=products, dtype=dtype)
+    values.update(zip(OPTIONS, first))
     unknown = [name for name in values if name not in OPTIONS]
     if unknown:
         raise ValueError(f"unknown option {quoted(unknown)}; options are {', '.join(OPTIONS)}")

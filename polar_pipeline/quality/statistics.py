@@ -11,12 +11,11 @@ import enum
 import threading
 import zlib
 from dataclasses import dataclass
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 import cv2
 import numpy as np
 
-from polar_pipeline._util.text import quoted
 from polar_pipeline.backend import block_pixels
 from polar_pipeline.coefficients import SSIM_BLOCK
 from polar_pipeline.options import declare, declared
@@ -51,7 +50,11 @@ def _limit(default: float, text: str, highest: float = 1.0, lowest: float = 0.0)
 
 @dataclass(frozen=True)
 class QualityLimits:
-    """Limits beyond which quality is bad. Build it with `make_quality_limits`, which validates."""
+    """Limits beyond which quality is bad. Each value is checked, by itself and beside the others.
+
+    Raises:
+        ValueError: A limit is out of range, or an error would come before its warning.
+    """
 
     ssim_warn: float = _limit(
         0.8, "Warn in /diagnostics if the SSIM of the lowest block is below this; -1: never.", lowest=-1.0
@@ -83,33 +86,23 @@ class QualityLimits:
         unit="frames",
     )
 
+    def __post_init__(self) -> None:
+        for name, row in LIMITS.items():
+            object.__setattr__(self, name, row.held(getattr(self, name), f"quality.{name}"))
+        if self.ssim_error > self.ssim_warn:
+            raise ValueError(
+                f"quality.ssim_error must be at most quality.ssim_warn, got {self.ssim_error} > {self.ssim_warn}"
+            )
+        for name in ("saturated", "dark"):
+            warn, error = getattr(self, f"{name}_warn"), getattr(self, f"{name}_error")
+            if error < warn:
+                raise ValueError(f"quality.{name}_error must be at least quality.{name}_warn, got {error} < {warn}")
+        if self.frozen_frames == 1:
+            raise ValueError("quality.frozen_frames must be 0 (never) or at least 2, got 1")
+
 
 #: Every limit by name.
 LIMITS = declared(QualityLimits)
-
-
-def make_quality_limits(**values: object) -> QualityLimits:
-    """Validate limits.
-
-    Raises:
-        ValueError: A limit does not exist, is out of range, or an error would come before its warning.
-    """
-    unknown = [name for name in values if name not in LIMITS]
-    if unknown:
-        raise ValueError(f"unknown limit {quoted(unknown)}; limits are {', '.join(LIMITS)}")
-    held: Dict[str, Any] = {name: LIMITS[name].held(value, f"quality.{name}") for name, value in values.items()}
-    limits = QualityLimits(**held)
-    if limits.ssim_error > limits.ssim_warn:
-        raise ValueError(
-            f"quality.ssim_error must be at most quality.ssim_warn, got {limits.ssim_error} > {limits.ssim_warn}"
-        )
-    for name in ("saturated", "dark"):
-        warn, error = getattr(limits, f"{name}_warn"), getattr(limits, f"{name}_error")
-        if error < warn:
-            raise ValueError(f"quality.{name}_error must be at least quality.{name}_warn, got {error} < {warn}")
-    if limits.frozen_frames == 1:
-        raise ValueError("quality.frozen_frames must be 0 (never) or at least 2, got 1")
-    return limits
 
 
 @dataclass(frozen=True)

@@ -43,60 +43,12 @@ def make_descriptor(row: Parameter) -> ParameterDescriptor:
     return descriptor
 
 
-class GuardedNode(Node):  # type: ignore[misc]
-    """A node that passes exceptions of its callbacks to `refuse_error`; a service still answers.
-
-    rclpy would pass an exception on to the main loop, and leave undone what else was ready. rclpy's own subscriptions,
-    services and timers are created through these methods too.
-    """
-
-    def refuse_error(self, err: Exception) -> None:
-        """Count and log an exception of a callback."""
-        raise NotImplementedError
-
-    def create_subscription(self, msg_type: Any, topic: str, callback: Any, *arguments: Any, **options: Any) -> Any:
-        """Create a subscription, also rclpy's own (simulated time), with a callback that raises nothing."""
-        return super().create_subscription(msg_type, topic, self.guarded(callback), *arguments, **options)
-
-    def create_service(self, srv_type: Any, srv_name: str, callback: Any, *arguments: Any, **options: Any) -> Any:
-        """Create a service, also rclpy's own (parameters), with a callback that raises nothing.
-
-        The callback may return a future of the response in place of it; that future must not fail. rclpy provides
-        coroutines as callbacks for this, but the events executor of Jazzy does not await them, and that of Kilted
-        crashes on what they raise. Every executor passes what the callback returns to the service's `send_response`.
-        """
-        service = super().create_service(srv_type, srv_name, self.guarded(callback), *arguments, **options)
-        send = service.send_response
-
-        def send_when_done(answer: Any, header: Any) -> None:
-            if isinstance(answer, Future):
-                answer.add_done_callback(lambda done: send(done.result(), header))
-            else:
-                send(answer, header)
-
-        service.send_response = send_when_done
-        return service
-
-    def create_timer(self, timer_period_sec: float, callback: Any, *arguments: Any, **options: Any) -> Any:
-        """Create a timer with a callback that raises nothing."""
-        return super().create_timer(timer_period_sec, self.guarded(callback), *arguments, **options)
-
-    def guarded(self, callback: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a callback: pass its exceptions to `refuse_error`, and then return its last argument."""
-
-        @functools.wraps(callback)  # rclpy looks at the signature
-        def guarded(*arguments: Any) -> Any:
-            try:
-                return callback(*arguments)
-            except Exception as err:  # noqa: BLE001
-                self.refuse_error(err)
-                return arguments[-1] if arguments else None  # a service's response as it is
-
-        return guarded
-
-
-class ParameterNode(GuardedNode):
+class ParameterNode(Node):  # type: ignore[misc]
     """A node that declares every parameter of `PARAMETERS`, and makes `Settings` of them while it is configured.
+
+    Exceptions of its callbacks go to `refuse_error`; a service still answers. rclpy would pass an exception on to the
+    main loop, and leave undone what else was ready. rclpy's own subscriptions, services and timers are created through
+    the methods of this class too.
 
     A request that names a calibration is answered in a thread beside the executor, which goes on while the file is
     read; requests that come in meanwhile are answered there too, so that all are answered in their order.
@@ -130,7 +82,7 @@ class ParameterNode(GuardedNode):
         self._files.shutdown()
 
     def refuse_error(self, err: Exception) -> None:
-        """Count and log an unexpected error; for any thread."""
+        """Count and log an unexpected error, such as one of a callback; for any thread."""
         self._diagnostics.refuse_error(err)
 
     def _declare(self, row: Parameter) -> None:
@@ -183,13 +135,20 @@ class ParameterNode(GuardedNode):
         return [self.set_parameters_atomically([change]) for change in parameter_list]
 
     def set_parameters_atomically(self, parameter_list: List[Any]) -> SetParametersResult:
-        """Set all parameters or none; whole numbers do for floats, and a fixed parameter can be set to its own value.
+        """Set all parameters or none; 2 does for 2.0, and a fixed parameter can be set to its own value.
 
         An unconfigured node checks each value by itself. Refused changes show in the diagnostics.
         """
         with self._changing:
             try:
-                result = self._set(list(filter(None, map(self._converted, parameter_list))))
+                changes = list(filter(None, map(self._converted, parameter_list)))
+                values = {change.name: change.value for change in changes if change.name in PARAMETERS}
+                settings = self._validated(values) if values and self.settings is not None else self.settings
+                result = super().set_parameters_atomically(changes)
+                if result.successful:
+                    self.settings = settings
+                    for name in values:
+                        self._wrong_values.pop(name, None)  # those given at the start
             except (ValueError, RuntimeError, ParameterException) as err:
                 result = SetParametersResult(successful=False, reason=printable(str(err), MAX_REASON))
             except Exception as err:  # noqa: BLE001 - the request must be answered
@@ -197,17 +156,6 @@ class ParameterNode(GuardedNode):
                 result = SetParametersResult(successful=False, reason=printable(f"{type(err).__name__}: {err}"))
         if not result.successful:
             self._diagnostics.refuse("parameter", result.reason)
-        return result
-
-    def _set(self, changes: List[Any]) -> SetParametersResult:
-        """Set parameters of the right types, and make settings of them."""
-        values = {change.name: change.value for change in changes if change.name in PARAMETERS}
-        settings = self._validated(values) if values and self.settings is not None else self.settings
-        result = super().set_parameters_atomically(changes)
-        if result.successful:
-            self.settings = settings
-            for name in values:
-                self._wrong_values.pop(name, None)  # those given at the start
         return result
 
     def _converted(self, change: Any) -> Any:
@@ -219,9 +167,8 @@ class ParameterNode(GuardedNode):
         name, row = change.name, PARAMETERS.get(change.name)
         if not self.has_parameter(name):
             raise ValueError(f"{printable(name)} is not a parameter of this node")
-        value = change.value if row is None else row.checked(change.value)
-        if isinstance(value, float):
-            change = RosParameter(name, value=value)
+        if row is not None:
+            change = RosParameter(name, value=row.checked(change.value))
         if not self.describe_parameter(name).read_only:
             return change
         now = self.get_parameter(name).value
@@ -229,11 +176,48 @@ class ParameterNode(GuardedNode):
             raise ValueError(f"{printable(name)} is fixed at start, to {quoted(now)}; got {quoted(change.value)}")
         return None
 
+    def create_subscription(self, msg_type: Any, topic: str, callback: Any, *arguments: Any, **options: Any) -> Any:
+        """Create a subscription, also rclpy's own (simulated time), with a callback that raises nothing."""
+        return super().create_subscription(msg_type, topic, self.guarded(callback), *arguments, **options)
+
+    def create_timer(self, timer_period_sec: float, callback: Any, *arguments: Any, **options: Any) -> Any:
+        """Create a timer with a callback that raises nothing."""
+        return super().create_timer(timer_period_sec, self.guarded(callback), *arguments, **options)
+
     def create_service(self, srv_type: Any, srv_name: str, callback: Any, *arguments: Any, **options: Any) -> Any:
-        """Create a service, see `GuardedNode`; what sets parameters may answer in the thread for files."""
+        """Create a service, also rclpy's own (parameters), with a callback that raises nothing.
+
+        A callback that sets parameters may return a future of the response, which must not fail. rclpy provides
+        coroutines as callbacks for this, but the events executor of Jazzy does not await them, and that of Kilted
+        crashes on what they raise. Every executor passes what the callback returns to the service's `send_response`.
+        """
+        callback = self.guarded(callback)
         if srv_type in (SetParameters, SetParametersAtomically):
-            callback = self._beside_the_executor(self.guarded(callback))
-        return super().create_service(srv_type, srv_name, callback, *arguments, **options)
+            callback = self.guarded(self._beside_the_executor(callback))
+        service = super().create_service(srv_type, srv_name, callback, *arguments, **options)
+        send = service.send_response
+
+        def send_when_done(answer: Any, header: Any) -> None:
+            if isinstance(answer, Future):
+                answer.add_done_callback(lambda done: send(done.result(), header))
+            else:
+                send(answer, header)
+
+        service.send_response = send_when_done
+        return service
+
+    def guarded(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a callback: pass its exceptions to `refuse_error`, and then return its last argument."""
+
+        @functools.wraps(callback)  # rclpy looks at the signature
+        def guarded(*arguments: Any) -> Any:
+            try:
+                return callback(*arguments)
+            except Exception as err:  # noqa: BLE001
+                self.refuse_error(err)
+                return arguments[-1] if arguments else None  # a service's response as it is
+
+        return guarded
 
     def _beside_the_executor(self, callback: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         """Wrap a callback that sets parameters: where a file has to be read, return a future of the answer."""

@@ -27,11 +27,10 @@ with replacing(here / "out.mcap", force=True) as stream:
 """,
     "snapshot": """
 from polar_pipeline.live import snapshot
-from polar_pipeline.live.parameters import PARAMETERS, make_settings
+from polar_pipeline.live.parameters import make_settings
 snapshot._texts = lambda _: [("parameters.yaml", "text")]
 snapshot._write_frame = lambda *_: pause()
-values = {name: row.default for name, row in PARAMETERS.items()}
-settings = make_settings({**values, "snapshot.folder": str(here)})
+settings = make_settings({"snapshot.folder": str(here)})
 snapshot.write_snapshot(snapshot.Snapshot("robot/node", b"", 0, {}, settings, None, None, ()))
 """,
     "inflated": """

@@ -11,7 +11,7 @@ import pytest
 from support import TIMEOUT, wait_for
 
 from polar_pipeline import SENSORS
-from polar_pipeline.live.parameters import PARAMETERS, make_settings
+from polar_pipeline.live.parameters import make_settings
 from polar_pipeline.live.pipelines import PipelineSwitch
 from polar_pipeline.options import OPTIONS, make_options
 from polar_pipeline.sensor.frames import FrameError
@@ -50,7 +50,7 @@ def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     """From products to the pipeline that is used for a frame."""
     monkeypatch.setattr("polar_pipeline.live.pipelines.Pipeline", SlowPipeline)
     monkeypatch.setattr(SlowPipeline, "made", [])
-    settings = make_settings({name: row.default for name, row in PARAMETERS.items()})
+    settings = make_settings({})
     held = PipelineSwitch()
 
     def get(*products: str, **changes: Any) -> SlowPipeline:

@@ -17,7 +17,7 @@ from polar_pipeline.cuda.driver import DeviceLostError
 from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.fallback import Fallback
 from polar_pipeline.live.frame import LiveFrame, ReceivedImage
-from polar_pipeline.live.parameters import PARAMETERS, Settings, make_settings
+from polar_pipeline.live.parameters import Settings, make_settings
 from polar_pipeline.live.pipelines import ALIGNMENT, SIZE_STEP
 from polar_pipeline.live.processor import (
     FRAMES_AT_ONCE,
@@ -39,8 +39,7 @@ def image(stamp_ns: int, raw: np.ndarray = RAW) -> ReceivedImage:
 
 
 def settings(**values: Any) -> Settings:
-    defaults = {name: row.default for name, row in PARAMETERS.items()}
-    return make_settings({**defaults, "backend": "cpu", **{key.replace("__", "."): v for key, v in values.items()}})
+    return make_settings({"backend": "cpu", **{key.replace("__", "."): v for key, v in values.items()}})
 
 
 class Log:

@@ -15,7 +15,7 @@ from polar_pipeline.noise.gains import TERMS, pair_gains, stokes_gains
 from polar_pipeline.noise.model import noise_model, uses_noise
 from polar_pipeline.options import make_options
 from polar_pipeline.quality.expected import expected_similarity
-from polar_pipeline.quality.statistics import FrameQuality, Level, Quality, Spot, make_quality_limits, measure
+from polar_pipeline.quality.statistics import FrameQuality, Level, Quality, QualityLimits, Spot, measure
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.frames import FORMATS, PackedFrame, pack
 from polar_pipeline.sensor.mosaic import SENSORS, Sensor
@@ -281,7 +281,7 @@ def test_brightness_is_that_of_the_block() -> None:
 
 def test_a_frame_is_judged_relative_to_noise() -> None:
     def judged(similarity: float, expected: float) -> List[object]:
-        quality = Quality(make_quality_limits(ssim_warn=0.8, ssim_error=0.5))
+        quality = Quality(QualityLimits(ssim_warn=0.8, ssim_error=0.5))
         sample = FrameQuality(similarity, Spot(similarity, 1, 2, "center"), 0.0, 0.0, None, expected)
         quality.add(sample, "consistency")
         finding, values = quality.report()

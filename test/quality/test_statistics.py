@@ -19,7 +19,6 @@ from polar_pipeline.quality.statistics import (
     fingerprint,
     graded,
     lowest_block,
-    make_quality_limits,
     mean_value,
     measure,
     place,
@@ -35,7 +34,7 @@ def sample(
 
 
 def watch(samples: List[FrameQuality], mode: str = "reference", **limits: Any) -> Tuple[Level, str]:
-    quality = Quality(make_quality_limits(**limits))
+    quality = Quality(QualityLimits(**limits))
     for row in samples:
         quality.add(row, mode)
     return quality.report()[0]
@@ -146,11 +145,11 @@ def test_hysteresis_delays_only_the_way_back(values: List[float], one: float, tw
 
 def test_limits_of_never_end_what_was_found() -> None:
     """A lens cap, or night: the band around a limit must not hold a level that nothing can leave any more."""
-    watched = Quality(make_quality_limits())
+    watched = Quality(QualityLimits())
     watched.add(sample(-1.0, dark=1.0, saturated=1.0), "reference")
     assert watched.report()[0].level == Level.ERROR
     never = {f"{name}_{level}": 1.0 for name in ("dark", "saturated") for level in ("warn", "error")}
-    watched.limits = make_quality_limits(**never, ssim_warn=-1.0, ssim_error=-1.0)
+    watched.limits = QualityLimits(**never, ssim_warn=-1.0, ssim_error=-1.0)
     watched.add(sample(-1.0, dark=1.0, saturated=1.0), "reference")
     assert watched.report()[0] == (Level.OK, "good")
 
@@ -217,7 +216,6 @@ def test_a_report_tells_the_worst_since_the_last() -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"ssim": 0.5}, "ssim_warn, ssim_error"),
         ({"ssim_warn": 1.5}, r"\[-1.0, 1.0\].*1.5"),
         ({"dark_warn": float("nan")}, "nan"),
         ({"ssim_warn": 0.4}, "at most quality.ssim_warn, got 0.5 > 0.4"),
@@ -228,4 +226,4 @@ def test_a_report_tells_the_worst_since_the_last() -> None:
 )
 def test_impossible_limits_say_what_is_allowed(values: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        make_quality_limits(**values)
+        QualityLimits(**values)

@@ -227,6 +227,20 @@ def test_whole_numbers_do_for_floats_wherever_they_come_from(rig: Any, tmp_path:
     check(r.node)
 
 
+def test_values_are_converted_to_the_type_of_their_parameter(rig: Any) -> None:
+    r = rig()
+    changes = {"jpeg_quality": 70.0, "co_sited": 0, "raw.flip": [0, 1], "raw.roi_offset": [2.0, 4.0]}
+    messages = [Parameter(name, value=value).to_parameter_msg() for name, value in changes.items()]
+    request = SetParameters.Request(parameters=messages)
+    answer = ask(r.peer, SetParameters, "/polar_pipeline/set_parameters", request)
+    assert [row.reason for row in answer.results] == [""] * len(changes)
+    assert r.node.settings.jpeg_quality == 70
+    options = r.node.settings.options
+    assert (options.co_sited, options.flip, options.roi_offset) == (False, (False, True), (2, 4))
+    types = [r.node.get_parameter(name).type_.name for name in changes]
+    assert types == ["INTEGER", "BOOL", "BOOL_ARRAY", "INTEGER_ARRAY"]
+
+
 def test_what_a_node_has_can_be_set_again(rig: Any) -> None:
     """`ros2 param load` of what `ros2 param dump` gave: nothing is refused, though some parameters are fixed."""
     r = rig()
