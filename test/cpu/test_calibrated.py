@@ -29,21 +29,6 @@ def scene(sensor: str, shape: Tuple[int, int], bits: int) -> RawFrame:
     return RawFrame(raw, (1 << bits) - 1)
 
 
-@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
-@pytest.mark.parametrize("resolution", ["half", "full"])
-def test_frames_wider_than_a_tile(sensor: str, resolution: str) -> None:
-    """Tiles have 64x256 raw pixels: borders between them, and a last one of two columns."""
-    calibration = some_calibration(SENSORS[sensor], (140, 530))
-    for method in ("bilinear", "adaptive"):
-        compare(
-            scene(sensor, (130, 514), 8),
-            sensor=sensor,
-            calibration=calibration,
-            resolution=resolution,
-            demosaic=method,
-        )
-
-
 #: What the correction in 16-bit integers computes, with the types that it serves.
 _BYTES = (*LIGHT_PRODUCTS, "dolp", "aolp", "preview", "aolp_color", "dolp_color", "ssim_map", "ssim")
 

@@ -8,7 +8,6 @@ on a GPU.
 from __future__ import annotations
 
 import gc
-import inspect
 import itertools
 import os
 import subprocess
@@ -237,13 +236,6 @@ class HostDriver:
             launch_on_host(kernel.owner, lambda _: frame, Grid(grid, threads, shared), memory)
 
         self._enqueue(stream, start)
-
-
-def test_the_stand_in_has_the_methods_of_the_driver() -> None:
-    for name, method in vars(Driver).items():
-        if callable(method) and not name.startswith("_") and name != "free_host":  # arrays of the stand-in are NumPy's
-            wanted = list(inspect.signature(method).parameters)
-            assert list(inspect.signature(getattr(HostDriver, name)).parameters) == wanted, name
 
 
 #: Devices with one kind of memory each, so that it is not chosen by a measurement.
@@ -489,15 +481,6 @@ def test_a_frame_under_way_keeps_its_format_ready(driver: Any, monkeypatch: pyte
         assert not driver.on_device
 
 
-def test_counts_are_of_each_frame(driver: Any) -> None:
-    frame = mosaic(6)
-    frame[4, 4] = 255  # one superpixel
-    frame[8:10, 8:10] = 0  # another one, dark
-    made = make(driver, "dolp", co_sited=False)
-    for _ in range(SLOTS + 1):
-        assert run(made, RawFrame(frame, 255)).invalid == (1, 1)
-
-
 def test_stages_are_timed(driver: Any) -> None:
     found = run(make(driver, "intensity, ssim"), FRAMES["u8"])
     assert list(found.timings) == ["upload", "polarization", "ssim", "download"]
@@ -624,14 +607,6 @@ def test_references_are_limited_to_what_integers_hold() -> None:
     np.testing.assert_array_equal(as_compared(values, "float32"), values)
 
 
-@by_turns("width", [14192])
-def test_similarity_of_the_widest_sensors(driver: Any, width: int) -> None:
-    frame = RawFrame(np.random.default_rng(0).integers(10, 200, (16, width)).astype(np.uint8), 255)
-    options = {"resolution": "full", "demosaic": "bilinear", "precision": "fp32"}
-    found = run(make(driver, "ssim", **options), frame)
-    assert abs(float(found["ssim"]) - float(expected(frame, "ssim", **options)["ssim"])) < 1e-3
-
-
 def test_nothing_to_compare_with(driver: Any) -> None:
     for dtype in ("float32", "uint8"):
         made = make(driver, "ssim_map, ssim", ssim_mode="temporal", dtype=dtype)
@@ -673,12 +648,6 @@ def test_a_reference_is_uploaded_when_it_changes(driver: Any, monkeypatch: pytes
         np.subtract(1, image, out=image)  # in place
     maps_host = driver.device.maps_host
     assert len(uploads) == (0 if maps_host else 4 * SLOTS + 2 * SLOTS)  # every frame, and to every slot per reference
-
-
-@pytest.mark.parametrize("driver", ["stand-in, copies"], indirect=True)
-def test_a_reference_without_similarity_is_ignored(driver: HostDriver) -> None:
-    found = run(make(driver, "intensity", ssim_mode="reference"), FRAMES["u8"], np.zeros((16, 24), np.float32))
-    np.testing.assert_allclose(found["intensity"], expected(FRAMES["u8"], "intensity")["intensity"], atol=2e-3)
 
 
 # ------------------------------------------------------------------------------------------------------------- overlap
@@ -732,15 +701,6 @@ def test_memory_is_what_was_planned_and_given_back(maps_host: bool) -> None:
         assert all(slot.reference_pointer == slot.reference.ctypes.data for slot in slots)
     slots.clear()
     assert not driver.on_device
-
-
-def test_too_little_memory_says_what_is_needed_and_a_smaller_one_works() -> None:
-    driver = HostDriver(COPIED)
-    driver.capacity = 20_000
-    with pytest.raises(DeviceMemoryError, match=f"{SLOTS} frames need {SLOTS * 15_008} bytes.*15000"):
-        make_slots(driver, Sizes(15_000, {}, {}))  # type: ignore[arg-type]
-    assert not driver.on_device, "what was had was given back"
-    assert len(make_slots(driver, Sizes(5_000, {}, {}))) == SLOTS  # type: ignore[arg-type]
 
 
 @pytest.fixture

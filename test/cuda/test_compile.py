@@ -5,11 +5,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
-from typing import Dict, Optional
+from typing import Dict
 
 import pytest
 from support import ROOT
@@ -20,7 +18,6 @@ from polar_pipeline.cuda.source import source
 sys.path.append(str(ROOT / "benchmarks"))
 import nvrtc
 from nvrtc import NvrtcError, compile_kernel
-from resource_usage import kernel_resources
 
 needs_nvrtc = pytest.mark.skipif(
     not any(72 in library.archs for library in nvrtc.libraries()), reason="needs an NVRTC that knows sm_72"
@@ -71,51 +68,7 @@ def test_errors_point_to_the_file(folder: Path) -> None:
         compile_kernel("tiny", {"VALUE": 1}, "sm_72")
 
 
-@needs_nvrtc
-@pytest.mark.usefixtures("folder")
-def test_a_virtual_architecture_gives_ptx_for_it() -> None:
-    text = compile_kernel("tiny", {"VALUE": 1}, "compute_72").decode()
-    assert re.search(r"^\.target sm_72$", text, re.M)
-    assert ".entry tiny(" in text
-    assert text.endswith("\0"), "the driver's loader takes a C string"
-
-
 # ----------------------------------------------------------------------------------------------------------- resources
-
-
-def ptxas() -> Optional[str]:
-    """NVIDIA's assembler, from the toolkit or from pip."""
-    nvidia = importlib.util.find_spec("nvidia")
-    roots = list(nvidia.submodule_search_locations or ()) if nvidia else []
-    wheels = [path for root in roots for path in Path(root).glob("*/bin/ptxas")]
-    return str(wheels[0]) if wheels else shutil.which("ptxas")
-
-
-@needs_nvrtc
-@pytest.mark.parametrize("arch", ["sm_72", "sm_87", "sm_90"])
-def test_resources_are_what_the_assembler_says(arch: str, folder: Path) -> None:
-    """Of a kernel with shared memory, and with an array that must live in local memory: its index is an argument."""
-    (folder / "tiny.cu").write_text(
-        'extern "C" __global__ void tiny(int* data, int k) {\n'
-        "    __shared__ int tile[128];\n"
-        "    int array[32];\n"
-        "    for (int i = 0; i < 32; i++) array[i] = data[i];\n"
-        "    tile[threadIdx.x] = array[k];\n"
-        "    __syncthreads();\n"
-        "    for (int i = 0; i < 32; i++) data[i] = array[(i * k) & 31] + tile[i ^ k];\n"
-        "}\n"
-    )
-    tool, output = ptxas(), folder / "tiny.cubin"
-    if tool is None:
-        pytest.skip("needs ptxas (CUDA toolkit, or nvidia-cuda-nvcc-cu12)")
-    (folder / "tiny.ptx").write_bytes(compile_kernel("tiny", {}, "compute_72").rstrip(b"\0"))
-    command = [tool, "-v", f"-arch={arch}", str(folder / "tiny.ptx"), "-o", str(output)]
-    said = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True).stdout
-    found = kernel_resources(output.read_bytes())
-    assert (found.name, found.shared_bytes, found.spill_bytes) == ("tiny", 512, 128)
-    assert f"Used {found.registers} registers" in said
-    assert "512 bytes smem" in said
-    assert "128 bytes stack frame" in said
 
 
 # -------------------------------------------------------------------------------------------------------- every kernel

@@ -5,27 +5,24 @@ Every launch also checks memory, races and what is written: see `harness.run`.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
 from itertools import cycle, product
-from typing import Any, Callable, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, List, NamedTuple, Sequence, Tuple
 
 import cv2
 import numpy as np
 import pytest
 from calibrations import realistic_calibration
 from comparison import ADAPTIVE_FACTOR, ADAPTIVE_SHARE, DARK_BAND, LIGHT_BOUND, as_floats, problems_of, run_reference
-from harness import COMPILER, Launch, Outputs, host, program_of, prune_cache, run
+from harness import Launch, Outputs, host, run
 from scenes import synthetic
 from support import IS_EXHAUSTIVE
 
 from polar_pipeline import reference
-from polar_pipeline.calibration import Calibration, PixelParameters
+from polar_pipeline.calibration import Calibration
 from polar_pipeline.coefficients import SSIM_FULL
-from polar_pipeline.cuda.arguments import work_defines
 from polar_pipeline.cuda.device import DEVICES
 from polar_pipeline.cuda.kernels import Schedule, kernels_of, sums_in_integers
 from polar_pipeline.cuda.solver import candidates as solved
@@ -145,7 +142,7 @@ HALF_PICTURES = (
 )
 
 
-@lru_cache(maxsize=None)  # the compiler asks ahead of each test
+@lru_cache(maxsize=None)  # cases of one work ask alike
 def candidates(work: PolarizationWork) -> Tuple[Schedule, ...]:
     """Every schedule that the solver can emit for a work on any device, from the smallest tile to the largest."""
     found = {row for device in MEASURED for kernel in kernels_of(work) for row in solved(kernel, work, device)}
@@ -316,6 +313,11 @@ CASES = [
         for offset, flip in (((1, 0), (False, False)), ((2, 3), (True, False)), ((3, 1), (True, True)))
     ),
     case(_TILE, resolution="full", demosaic="gradient", roi_offset=(1, 0), dtype="uint8", pictures=SHIFTED_PICTURES),
+    *(
+        case(MONO, fmt, _POLAR, "tile", INNER_PICTURES, resolution="full", precision="fp16", dtype="uint8")
+        for fmt in ("8", "12p", "12Packed")
+    ),
+    case(COLOR, "12", _POLAR, "tile", INNER_PICTURES, resolution="full", demosaic="bilinear", dtype="uint8"),
 ]
 FAST_CASES = [
     *(
@@ -430,10 +432,6 @@ CALIBRATED_BEYOND_CASES = [
 Shape = Tuple[int, int]
 
 
-def picture_shapes(case: Case) -> Sequence[Shape]:
-    return [picture.shape for picture in case.pictures]
-
-
 def beyond_shapes(case: Case) -> Sequence[Shape]:
     shapes: Sequence[Shape] = ((70, 130), (23, 18))
     if case.kernel == "color_strip":
@@ -441,26 +439,6 @@ def beyond_shapes(case: Case) -> Sequence[Shape]:
     elif case.work((32, 48)).calibrated:
         shapes = ((34, 68), (23, 18)) if case.kernel == "tile" else ((34, 72), (22, 24))
     return shapes if IS_EXHAUSTIVE else shapes[1:]
-
-
-def schedule_shapes(case: Case) -> Sequence[Shape]:
-    return ((38, 139 if case.kernel == "mono_half" else 144),)
-
-
-class Trial(NamedTuple):
-    """What a test compiles of a case: so many schedules, for these shapes."""
-
-    schedules: int
-    shapes: Callable[[Case], Sequence[Shape]]
-
-
-#: By the name of the test.
-TRIALS = {
-    "test_matches_reference": Trial(1, picture_shapes),
-    "test_numbers_above_full_scale_mean_full_scale": Trial(1, beyond_shapes),
-    "test_tiles_inside_of_the_picture": Trial(1, picture_shapes),
-    "test_schedules_do_not_show": Trial(6 if IS_EXHAUSTIVE else 2, schedule_shapes),
-}
 
 
 def cases(every: Sequence[Case]) -> Any:
@@ -476,42 +454,11 @@ def cases_by_pictures(*groups: Sequence[Case]) -> Any:
         turns: Counter[str] = Counter()
         for case in every:
             count = len(case.pictures)
-            share = count // 2 if case.kernel == "tile" else min(2, -(-count // kernels[case.kernel]))
+            share = max(1, count // 2) if case.kernel == "tile" else min(2, -(-count // kernels[case.kernel]))
             first = turns[case.kernel] * share % count
             turns[case.kernel] += 1
             rows.append(case._replace(pictures=[*case.pictures[first:], *case.pictures[:first]][:share]))
     return cases(rows)
-
-
-def compile_case(case: Case, trial: Trial) -> None:
-    """Every library that a test of a case needs."""
-    works = {}
-    for shape in trial.shapes(case):  # most of them compile alike
-        work = case.work(shape)
-        works[tuple(sorted(work_defines(work).items()))] = work
-    for plan in case.schedules(trial.schedules):
-        for work in works.values():
-            program_of(work, plan).library()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compile_ahead(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The compiler runs ahead of the tests, on every core; what goes wrong there goes wrong again in its test."""
-    if COMPILER is None:
-        yield
-        return
-    prune_cache()
-    pool = ThreadPoolExecutor(os.cpu_count())
-    ahead = [
-        pool.submit(compile_case, item.callspec.params["case"], TRIALS[item.originalname])
-        for item in request.session.items
-        if item.module is request.module and item.callspec.params.get("launch") == "host"
-        if item.originalname in TRIALS
-    ]
-    yield
-    for build in ahead:
-        build.cancel()
-    pool.shutdown()
 
 
 @cases_by_pictures(CASES, CALIBRATED_CASES, FAST_CASES)
@@ -543,46 +490,6 @@ def test_numbers_above_full_scale_mean_full_scale(case: Case, launch: Launch) ->
         check(got, 0, limited, case, work, f"{case.fmt} {shape[1]}x{shape[0]}", band)
 
 
-@cases(
-    [calibrated(MONO, dtype="uint8", precision="fp16"), calibrated(MONO, kernel="mono_half_calibrated", dtype="uint8")]
-)
-def test_saturation_is_that_of_the_raw_pixels(case: Case, launch: Launch) -> None:
-    """A bright pixel that the correction lifts above full scale is valid, a saturated one that it lowers is not."""
-    work, (plan,), shape = case.work((32, 48)), case.schedules(1), (32, 48)
-    parameters = PixelParameters(*(np.full(shape, value) for value in (0.0, 1.2, 0.0, 0.0)))
-    parameters.gain[:, 24:] = 0.8
-    raw = np.full(shape, 250, np.uint8)
-    raw[8, 40] = raw[20, 12] = 255
-    correction = replace(
-        case.options, calibration=Calibration.from_parameters(parameters, case.options.sensor)
-    ).correction(shape)
-    got = run(launch, work, plan, [raw.tobytes()], shape[1], correction=correction)
-    saturated, dark = got.counts[0]
-    assert (saturated, dark) == (2, 0)
-    intensity = got.images["intensity"][0]
-    assert intensity[4, 4] == 255
-    assert abs(int(intensity[4, 18]) - 200) <= 1
-
-
-INNER_CASES = [
-    *(
-        case(MONO, fmt, _POLAR, "tile", INNER_PICTURES, resolution="full", precision="fp16", dtype="uint8")
-        for fmt in ("8", "12p", "12Packed")
-    ),
-    case(COLOR, "12", _POLAR, "tile", INNER_PICTURES, resolution="full", demosaic="bilinear", dtype="uint8"),
-]
-
-
-@cases(INNER_CASES)
-def test_tiles_inside_of_the_picture(case: Case, launch: Launch) -> None:
-    (plan,) = case.schedules(1)
-    (picture,) = case.pictures
-    height, width = picture.shape
-    assert 2 * plan.tile_x + 12 <= width, "the second tile with its halo is inside"
-    assert 2 * plan.tile_y + 12 <= height, "the second tile with its halo is inside"
-    check_case(case, launch, plan)
-
-
 #: Works whose schedules must not show in the result.
 SCHEDULED = [
     case(MONO, dtype="uint8"),
@@ -603,11 +510,11 @@ SCHEDULED = [
 
 @cases(SCHEDULED)
 def test_schedules_do_not_show(case: Case, launch: Launch) -> None:
-    (shape,) = schedule_shapes(case)
+    shape = (38, 139 if case.kernel == "mono_half" else 144)
     work = case.work(shape)
     mosaic = make_frames(Picture(noise, shape), work.sensor, case.fmt)[0]  # sums whose order matters
     raw, step = raw_bytes(mosaic, case.fmt, 0)
-    first, *others = case.schedules(TRIALS["test_schedules_do_not_show"].schedules)
+    first, *others = case.schedules(6 if IS_EXHAUSTIVE else 2)
     correction = case.options.correction(mosaic.shape)
     want = run(launch, work, first, [raw], step, correction=correction)
     assert others, "one schedule alone tells nothing"
