@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections import defaultdict
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -101,7 +100,10 @@ class _Buffer(ctypes.Structure):
 
 
 def _compile(output: Path, *arguments: str) -> Path:
-    """One run of the compiler, whose result appears at once or not at all."""
+    """Run the compiler, unless its result is kept and so counts as used now; the result appears at once or never."""
+    with suppress(FileNotFoundError):
+        os.utime(output)
+        return output
     output.parent.mkdir(parents=True, exist_ok=True)
     part = output.with_name(f"{output.name}.{os.getpid()}.{threading.get_ident()}")
     run = subprocess.run([str(COMPILER), *arguments, "-o", str(part)], capture_output=True, text=True, check=False)
@@ -109,10 +111,6 @@ def _compile(output: Path, *arguments: str) -> Path:
         raise KernelError(f"{output.name} does not compile:\n{run.stderr}")
     part.replace(output)
     return output
-
-
-#: Whoever comes second waits for the first.
-_ONE_EACH: Dict[Path, threading.Lock] = defaultdict(threading.Lock)
 
 
 @lru_cache(maxsize=None)
@@ -134,15 +132,12 @@ def _key(*parts: object) -> str:
 def _runner() -> Path:
     """The library that all kernels need. Used for each, so that it is never among those used longest ago."""
     target = CACHE / f"runner-{_key(_COMMON)}.so"
-    with _ONE_EACH[target]:
-        if not _is_kept(target):
-            sources = (str(HOST / "runner.cpp"), str(HOST / "arithmetic.cpp"))
-            _compile(target, *_COMMON, "-O2", f"-Wl,-soname,{target.name}", *sources)
-        return target
+    sources = (str(HOST / "runner.cpp"), str(HOST / "arithmetic.cpp"))
+    return _compile(target, *_COMMON, "-O2", f"-Wl,-soname,{target.name}", *sources)
 
 
 def build(kernel: Path, definitions: Mapping[str, object]) -> Path:
-    """The library of one kernel, compiled unless it has been before. May be called from several threads.
+    """The library of one kernel, compiled unless it has been before.
 
     Args:
         kernel: A `.cu` file with one entry point of its name that takes a `Frame`.
@@ -150,14 +145,9 @@ def build(kernel: Path, definitions: Mapping[str, object]) -> Path:
     """
     options = [f"-D{name}={value}" for name, value in sorted(definitions.items())]
     target = CACHE / f"{kernel.stem}-{_key(kernel.read_bytes(), options, _COMMON, _CHECKED)}.so"
-    runner = _runner()
-    with _ONE_EACH[target]:
-        if not _is_kept(target):
-            names = f'-DKERNEL_FILE="{kernel}"', f"-DKERNEL_NAME={kernel.stem}"
-            _compile(
-                target, *_COMMON, *_CHECKED, *options, *names, str(HOST / "entry.cpp"), str(runner), "-lm", "-lgcc"
-            )
-        return target
+    names = f'-DKERNEL_FILE="{kernel}"', f"-DKERNEL_NAME={kernel.stem}"
+    files = str(HOST / "entry.cpp"), str(_runner())
+    return _compile(target, *_COMMON, *_CHECKED, *options, *names, *files, "-lm", "-lgcc")
 
 
 def prune_cache() -> None:
@@ -168,15 +158,6 @@ def prune_cache() -> None:
             ages[path] = path.stat().st_mtime
     for path in sorted(ages, key=ages.__getitem__)[:-CACHED]:
         path.unlink(missing_ok=True)
-
-
-def _is_kept(library: Path) -> bool:
-    """Whether it was built before; if so, it counts as used now."""
-    try:
-        os.utime(library)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 @lru_cache(maxsize=None)

@@ -18,7 +18,7 @@ from collections import deque
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping, Tuple
+from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Tuple
 
 import numpy as np
 import pytest
@@ -274,18 +274,6 @@ def driver(request: pytest.FixtureRequest) -> Any:
     return make_driver(request.param)
 
 
-def by_turns(names: str, rows: Iterable[Any]) -> Any:
-    """Parametrizes a test: each row with one of the stand-ins, by turns, and with every GPU; the matrix has all."""
-    every, turns = [], itertools.cycle(STAND_INS)
-    for row in rows:
-        values, marks = (row.values, list(row.marks)) if hasattr(row, "marks") else ((row,), [])
-        turn = "" if marks else next(turns)  # the same also where there are more rows
-        places = {name: [] if name == turn else [pytest.mark.exhaustive] for name in STAND_INS}
-        every += [pytest.param(name, *values, marks=own) for name, own in places.items()]
-        every += [pytest.param(name, *values, marks=[pytest.mark.gpu, *marks]) for name in GPUS]
-    return pytest.mark.parametrize(f"driver, {names}", every, indirect=["driver"])
-
-
 def make(driver: Any, products: Any = ("intensity", "dolp"), **options: Any) -> CudaBackend:
     chosen = make_options(products=products, **options)
     return CudaBackend(chosen, driver)
@@ -481,12 +469,6 @@ def test_a_frame_under_way_keeps_its_format_ready(driver: Any, monkeypatch: pyte
         assert not driver.on_device
 
 
-def test_stages_are_timed(driver: Any) -> None:
-    found = run(make(driver, "intensity, ssim"), FRAMES["u8"])
-    assert list(found.timings) == ["upload", "polarization", "ssim", "download"]
-    assert all(seconds > 0 for seconds in found.timings.values())
-
-
 # --------------------------------------------------------------------------------------------------------- calibration
 
 
@@ -496,7 +478,7 @@ CALIBRATION = defective_calibration("IMX250MZR", REGION)
 CALIBRATED: Dict[str, Any] = {"calibration": CALIBRATION, "roi_offset": (2, 1), "precision": "fp32"}
 
 
-@by_turns("name", FRAMES)
+@pytest.mark.parametrize("name", FRAMES)
 def test_frames_of_every_format_are_corrected(driver: Any, name: str) -> None:
     """Defects are replaced, and not in the caller's array; every one of them would show in the image."""
     frame = FRAMES[name].unpack()
