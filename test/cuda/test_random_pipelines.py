@@ -14,7 +14,7 @@ from typing import Any, Dict, Optional, Tuple
 import numpy as np
 import pytest
 from calibrations import realistic_calibration
-from comparison import GEOMETRY_BOUND, SSIM_BOUND, as_floats, problems_of, run_reference
+from comparison import GEOMETRY_BOUND, as_floats, problems_of, run_reference
 from harness import gpu_driver
 from scenes import SCENES, synthetic
 from support import real_frame
@@ -234,22 +234,3 @@ def test_device_memory_after_pipelines_that_were_dropped() -> None:
     for k in range(30):
         make_pipeline(k)
     assert free() >= before - (2 << 20), "a pipeline's kernels and frames take 25 MiB"
-
-
-# ----------------------------------------------------------------------------------------------------------- similarity
-
-LIVE = ("intensity", "dolp", "aolp", "ssim_map")
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", ["fruits", "camera"])
-@pytest.mark.parametrize("sensor", SENSORS)
-def test_map_of_a_complete_frame_on_a_gpu(sensor: str, name: str) -> None:
-    """As the node computes it, against the float CPU backend."""
-    real_driver("gpu")
-    raw = real_frame(f"imx250mzr_{name}.png")
-    maps = []
-    for device in ("cuda", "cpu"):
-        with Pipeline(sensor, LIVE, device) as pipeline:
-            maps.append(pipeline(raw)["ssim_map"].copy())
-    assert np.abs(maps[0] - maps[1]).max() <= SSIM_BOUND
