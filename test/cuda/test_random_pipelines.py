@@ -174,13 +174,9 @@ def check(numbers: range, driver: Any) -> None:
     wrong = []
     for number in numbers:
         case = Case(number)
-        made = run_backend(case, driver)
-        lines = problems_of(case.options, case.frame, made, case.compared_with())
-        if lines:
-            shown = {name: value for name, value in case.arguments.items() if name not in ("calibration", "rectify")}
-            more = [name for name in ("calibration", "rectify") if name in case.arguments]
-            wrong.append("\n  ".join([f"{number}: {case.sensor} {case.shape} {case.bits} bit {shown} {more}", *lines]))
-    assert not wrong, f"{len(wrong)} of {len(numbers)} pipelines:\n" + "\n".join(wrong)
+        lines = problems_of(case.options, case.frame, run_backend(case, driver), case.compared_with())
+        wrong += [f"{number}: {line}" for line in lines]
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.scaled

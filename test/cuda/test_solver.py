@@ -106,6 +106,8 @@ PRECISE: Dict[str, Any] = {
     "gradient at half resolution": ({"demosaic": "gradient"}, False),
     "colors by a map": ({"products": ("dolp_color", "ssim")}, False),
     "turned": ({"rotate": 90}, False),
+    "corrected": ({"calibration": True}, False),
+    "bilinear, corrected": ({**FULL, "demosaic": "bilinear", "calibration": True}, False),
 }
 WITH_SSIM = ("intensity", "dolp", "ssim")
 
@@ -116,22 +118,13 @@ WITH_SSIM = ("intensity", "dolp", "ssim")
 def test_half_precision_with_ssim_takes_sums_in_integers(name: str, sensor: str, mode: str) -> None:
     options, is_enough = PRECISE[name]
     options = {"products": WITH_SSIM, "size": SMALL, "sensor": sensor, **options}
+    if "calibration" in options:
+        options["calibration"] = ideal_calibration(get_sensor(sensor), SMALL[::-1])
     assert first(ssim_mode=mode, **options).half_precision == is_enough
     assert first(ssim_mode=mode, precision="fp16", **options).half_precision  # whether or not it is
     assert not first(ssim_mode=mode, precision="fp32", **options).half_precision
     assert first(**{**options, "products": ("intensity", "dolp", "dolp_color")}).half_precision, "without SSIM"
     assert not first(raw_format="12p", ssim_mode=mode, **options).half_precision
-
-
-@pytest.mark.parametrize("options", [{}, FULL, {**FULL, "demosaic": "bilinear"}])
-@pytest.mark.parametrize("sensor", [MONO, COLOR])
-def test_corrected_pixels_are_not_exact_in_half(sensor: str, options: Dict[str, Any]) -> None:
-    calibration = ideal_calibration(get_sensor(sensor), SMALL[::-1])
-    options = {"sensor": sensor, "calibration": calibration, "size": SMALL, **options}
-    assert first("intensity", **options).half_precision
-    for mode in ("consistency", "temporal"):
-        assert not first(WITH_SSIM, ssim_mode=mode, **options).half_precision
-    assert first(WITH_SSIM, precision="fp16", **options).half_precision
 
 
 def test_bytes_in_words_of_16_bit_are_not_added_up_in_integers_in_color() -> None:
