@@ -32,7 +32,7 @@ from polar_pipeline._util.stop_flag import PROCESS_STOP, StoppedError
 from polar_pipeline.backend import Buffers
 from polar_pipeline.coefficients import SSIM_FULL
 from polar_pipeline.cuda import backend
-from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, SSIM_ARGUMENT, TRANSFORM_ARGUMENT, as_compared
+from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, as_compared
 from polar_pipeline.cuda.backend import CudaBackend
 from polar_pipeline.cuda.device import DEVICES, Device
 from polar_pipeline.cuda.driver import (
@@ -46,14 +46,11 @@ from polar_pipeline.cuda.driver import (
 )
 from polar_pipeline.cuda.memory import SLOTS, Sizes, device_bytes, make_slots
 from polar_pipeline.cuda.source import OPTIONS
-from polar_pipeline.cuda.work import PLANES
 from polar_pipeline.doctor import checks as doctor
 from polar_pipeline.options import make_options
 from polar_pipeline.sensor.frames import FORMATS, frame_from_buffer, pack
 
 SHAPE = (32, 48)
-#: What an argument of the SSIM kernel points to.
-POINTERS = tuple(name for name in SSIM_ARGUMENT.names or () if not name.endswith("stride"))
 
 
 def mosaic(seed: int, top: int = 200) -> np.ndarray:
@@ -103,10 +100,6 @@ class HostDriver:
         array = aligned(size, 0xA5)
         self.held[array.ctypes.data] = array
         return array.ctypes.data
-
-    def _begin(self, place: int) -> int:
-        """Where the memory begins that an address lies in."""
-        return next(begin for begin, array in self.held.items() if begin <= place < begin + array.nbytes)
 
     def malloc(self, size: int) -> int:
         self._check()
@@ -218,17 +211,14 @@ class HostDriver:
         argument: np.ndarray,
     ) -> None:
         frame = argument.copy()  # by value
-        if frame.dtype == FRAME_ARGUMENT:
-            given = (frame["raw"], frame["counts"], frame["codes"], *frame["out"])
-        elif frame.dtype == TRANSFORM_ARGUMENT:
-            pointers, of_frame = (*PLANES, "positions", "origins", "turns"), frame["frame"]
-            given = (*(frame[name] for name in pointers), of_frame["raw"], of_frame["counts"], *of_frame["out"])
-        else:
-            given = tuple(frame[name] for name in POINTERS)
-        places = [int(place) for place in given if place]
+        words = np.frombuffer(frame.tobytes()[: frame.nbytes // 8 * 8], np.uint64)
 
         def start() -> None:
-            memory = {str(begin): self.held[begin] for begin in {self._begin(place) for place in places}}
+            memory = {
+                str(begin): array
+                for begin, array in self.held.items()
+                if np.any((words >= begin) & (words < begin + array.nbytes))
+            }
             if frame.dtype == FRAME_ARGUMENT and self.slow == (
                 "device" if int(frame["raw"]) in self.on_device else "host"
             ):
