@@ -11,11 +11,19 @@ from functools import lru_cache
 from itertools import count, cycle, product
 from typing import Any, DefaultDict, Iterator, List, NamedTuple, Sequence, Tuple
 
-import cv2
 import numpy as np
 import pytest
 from calibrations import realistic_calibration
-from comparison import ADAPTIVE_FACTOR, ADAPTIVE_SHARE, DARK_BAND, LIGHT_BOUND, as_floats, problems_of, run_reference
+from comparison import (
+    ADAPTIVE_FACTOR,
+    ADAPTIVE_SHARE,
+    DARK_BAND,
+    LIGHT_BOUND,
+    as_floats,
+    problems_of,
+    random_frame,
+    run_reference,
+)
 from harness import Launch, Outputs, host, run
 from scenes import synthetic
 from support import IS_EXHAUSTIVE
@@ -63,8 +71,7 @@ ROUNDED: Band = (4e-3, 2.0)
 
 def smooth(shape: Tuple[int, int], sensor: Sensor, top: int, seed: int = 0) -> np.ndarray:
     """Smooth noise over the whole range: some pixels are black, some saturated."""
-    image = cv2.GaussianBlur(np.random.default_rng(seed + sensor.is_color).random(shape), (5, 5), 1.0)
-    return np.rint((image - image.min()) / (image.max() - image.min()) * top)
+    return random_frame(shape, int(top).bit_length(), seed + sensor.is_color).mosaic.astype(float)
 
 
 def noise(shape: Tuple[int, int], sensor: Sensor, top: int, seed: int = 0) -> np.ndarray:

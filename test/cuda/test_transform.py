@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, List, Tuple
 
-import cv2
+import comparison
 import numpy as np
 import pytest
 from calibrations import defective_calibration, lens
@@ -32,12 +32,10 @@ FLOAT_BOUND = 6e-4
 
 def random_frame(shape: Tuple[int, int] = SHAPE, bits: int = 8, sigma: float = 1.0) -> RawFrame:
     """Smooth noise over the complete range, with saturated pixels and a dark part."""
-    image = cv2.GaussianBlur(np.random.default_rng(0).random(shape), (5, 5), sigma)
-    image = (image - image.min()) / (image.max() - image.min())
-    image[16:34, 14:36] = 0
-    image[5:7, 40:43] = 1
-    top = (1 << bits) - 1
-    return RawFrame(np.rint(image * top).astype(np.uint8 if bits == 8 else np.uint16), top)
+    frame = comparison.random_frame(shape, bits, sigma=sigma)
+    frame.mosaic[16:34, 14:36] = 0
+    frame.mosaic[5:7, 40:43] = frame.full_scale
+    return frame
 
 
 @pytest.fixture(params=["xavier", *on_gpus])
