@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Any, Iterator, List
 
 import pytest
-from harness import CACHE, COMPILER, GPUS, Launch, host, on_gpu
+from harness import CACHE, COMPILER, GPUS, Launch, host, on_gpu, prune_cache
 from hypothesis import HealthCheck, settings
 from support import IS_EXHAUSTIVE, ROOT, examples, own_domain
 
@@ -39,12 +39,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Build the CPU's kernels where they are older than their sources."""
+    """Build the CPU's kernels where they are older than their sources; forget CUDA kernels that were built long ago."""
     kernels = [ROOT / "kernels" / "formulas.h", *(ROOT / "kernels" / "cpu").iterdir()]
     sources = [ROOT / "setup.py", ROOT / "polar_pipeline" / "coefficients.py", *kernels]
     newest = max(path.stat().st_mtime for path in sources)
     libraries = [path.stat().st_mtime for path in (ROOT / "polar_pipeline" / "cpu").glob("kernels_*.so")]
     is_first = not hasattr(session.config, "workerinput") and find_spec("setuptools") is not None
+    if is_first:
+        prune_cache()
     if is_first and min(libraries, default=0) < newest:
         subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=str(ROOT), check=True)
 

@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections import defaultdict
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -101,7 +100,10 @@ class _Buffer(ctypes.Structure):
 
 
 def _compile(output: Path, *arguments: str) -> Path:
-    """One run of the compiler, whose result appears at once or not at all."""
+    """Run the compiler, unless its result is kept and so counts as used now; the result appears at once or never."""
+    with suppress(FileNotFoundError):
+        os.utime(output)
+        return output
     output.parent.mkdir(parents=True, exist_ok=True)
     part = output.with_name(f"{output.name}.{os.getpid()}.{threading.get_ident()}")
     run = subprocess.run([str(COMPILER), *arguments, "-o", str(part)], capture_output=True, text=True, check=False)
@@ -109,10 +111,6 @@ def _compile(output: Path, *arguments: str) -> Path:
         raise KernelError(f"{output.name} does not compile:\n{run.stderr}")
     part.replace(output)
     return output
-
-
-#: Whoever comes second waits for the first.
-_ONE_EACH: Dict[Path, threading.Lock] = defaultdict(threading.Lock)
 
 
 @lru_cache(maxsize=None)
@@ -134,15 +132,12 @@ def _key(*parts: object) -> str:
 def _runner() -> Path:
     """The library that all kernels need. Used for each, so that it is never among those used longest ago."""
     target = CACHE / f"runner-{_key(_COMMON)}.so"
-    with _ONE_EACH[target]:
-        if not _is_kept(target):
-            sources = (str(HOST / "runner.cpp"), str(HOST / "arithmetic.cpp"))
-            _compile(target, *_COMMON, "-O2", f"-Wl,-soname,{target.name}", *sources)
-        return target
+    sources = (str(HOST / "runner.cpp"), str(HOST / "arithmetic.cpp"))
+    return _compile(target, *_COMMON, "-O2", f"-Wl,-soname,{target.name}", *sources)
 
 
 def build(kernel: Path, definitions: Mapping[str, object]) -> Path:
-    """The library of one kernel, compiled unless it has been before. May be called from several threads.
+    """The library of one kernel, compiled unless it has been before.
 
     Args:
         kernel: A `.cu` file with one entry point of its name that takes a `Frame`.
@@ -150,14 +145,9 @@ def build(kernel: Path, definitions: Mapping[str, object]) -> Path:
     """
     options = [f"-D{name}={value}" for name, value in sorted(definitions.items())]
     target = CACHE / f"{kernel.stem}-{_key(kernel.read_bytes(), options, _COMMON, _CHECKED)}.so"
-    runner = _runner()
-    with _ONE_EACH[target]:
-        if not _is_kept(target):
-            names = f'-DKERNEL_FILE="{kernel}"', f"-DKERNEL_NAME={kernel.stem}"
-            _compile(
-                target, *_COMMON, *_CHECKED, *options, *names, str(HOST / "entry.cpp"), str(runner), "-lm", "-lgcc"
-            )
-        return target
+    names = f'-DKERNEL_FILE="{kernel}"', f"-DKERNEL_NAME={kernel.stem}"
+    files = str(HOST / "entry.cpp"), str(_runner())
+    return _compile(target, *_COMMON, *_CHECKED, *options, *names, *files, "-lm", "-lgcc")
 
 
 def prune_cache() -> None:
@@ -168,15 +158,6 @@ def prune_cache() -> None:
             ages[path] = path.stat().st_mtime
     for path in sorted(ages, key=ages.__getitem__)[:-CACHED]:
         path.unlink(missing_ok=True)
-
-
-def _is_kept(library: Path) -> bool:
-    """Whether it was built before; if so, it counts as used now."""
-    try:
-        os.utime(library)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 @lru_cache(maxsize=None)
@@ -428,6 +409,55 @@ def on_gpu(name: str) -> Launch:
     return launch
 
 
+def run_in_every_order(
+    launch: Launch,
+    program: Program,
+    make_frame: MakeFrame,
+    grid: Grid,
+    inputs: Mapping[str, np.ndarray],
+    counters: Mapping[str, int],
+    outputs: Mapping[str, int],
+    wanted: Sequence[str],
+) -> Dict[str, np.ndarray]:
+    """Run a program in every order of `VARIANTS`, and return the bytes of its counters and outputs.
+
+    Args:
+        launch: `host`, or what `on_gpu` gives.
+        program: The kernel.
+        make_frame: Makes the kernel's argument.
+        grid: Launch parameters.
+        inputs: Memory that the kernel only reads.
+        counters: Bytes of memory that is 0 before the launch.
+        outputs: Bytes of memory that the kernel may write.
+        wanted: The outputs that it must write; it writes no others.
+
+    Raises:
+        KernelError: A fault, outputs that differ between two orders or that hold what memory held before, or a write to
+            an output that is not asked for.
+    """
+    given = {name: aligned(array.nbytes) for name, array in inputs.items()}
+    for name, array in inputs.items():
+        given[name][:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        given[name].flags.writeable = False
+    found = []
+    for reverse, poison in VARIANTS:
+        buffers = {**given, **{name: aligned(size) for name, size in counters.items()}}
+        buffers.update((name, aligned(size, poison)) for name, size in outputs.items())
+        launch(program, make_frame, grid, buffers, reverse, poison)
+        for name in outputs:
+            if name not in wanted and np.any(buffers[name] != poison):
+                raise KernelError(f"{program.stem}: writes {name}, which nobody asked for")
+        found.append(buffers)
+    for name in (*counters, *wanted):
+        differs = np.flatnonzero(found[0][name] != found[1][name])
+        if len(differs):
+            raise KernelError(
+                f"{program.stem}: {name} depends on the order of threads, or holds what memory held before: "
+                f"{len(differs)} bytes of {len(found[0][name])}, the first at {differs[0]}"
+            )
+    return found[0]
+
+
 def output_shape(work: PolarizationWork, name: str, frames: int) -> Tuple[int, ...]:
     """Shape of an output of a batch."""
     if name == "sums":
@@ -462,20 +492,13 @@ def run(
         options: What says how noisy frames are, for a work that uses noise.
 
     Raises:
-        KernelError: A fault, outputs that differ between two orders or that hold what memory held before, or a write to
-            an output that is not asked for.
+        KernelError: As `run_in_every_order`.
     """
     frames = len(raws)
     stride = -(-max(map(len, raws)) // 256) * 256
-    raw = aligned(stride * (frames - 1) + len(raws[-1]))
-    for k, data in enumerate(raws):
-        raw[k * stride : k * stride + len(data)] = np.frombuffer(data, np.uint8)
-    raw.flags.writeable = False
-    inputs = {"raw": raw}
+    inputs = {"raw": np.frombuffer(b"".join(data.ljust(stride, b"\0") for data in raws[:-1]) + raws[-1], np.uint8)}
     if correction is not None:
-        inputs["codes"] = aligned(correction.codes.nbytes)
-        inputs["codes"][:] = correction.codes.reshape(-1).view(np.uint8)
-        inputs["codes"].flags.writeable = False
+        inputs["codes"] = correction.codes
     shapes = {name: output_shape(work, name, frames) for name in OUTPUTS}
 
     def make_frame(addresses: Mapping[str, int]) -> np.ndarray:
@@ -491,25 +514,11 @@ def run(
             fill_options(frame, options, work.full_scale)
         return frame
 
-    program = program_of(work, plan)
-    grid = grid_of(work, plan, frames)
-    found = []
-    for reverse, poison in VARIANTS:
-        buffers = {**inputs, "counts": aligned(8 * frames)}
-        for name, shape in shapes.items():
-            size = np.dtype(work.dtypes.get(name, "float32")).itemsize
-            buffers[name] = aligned(size * int(np.prod(shape)), poison)
-        launch(program, make_frame, grid, buffers, reverse, poison)
-        for name in OUTPUTS:
-            if name not in work.dtypes and np.any(buffers[name] != poison):
-                raise KernelError(f"{plan.kernel}: writes {name}, which nobody asked for")
-        found.append(buffers)
-    for name in ("counts", *work.dtypes):
-        differs = np.flatnonzero(found[0][name] != found[1][name])
-        if len(differs):
-            raise KernelError(
-                f"{plan.kernel}: {name} depends on the order of threads, or holds what memory held before: "
-                f"{len(differs)} bytes of {len(found[0][name])}, the first at {differs[0]}"
-            )
-    images = {name: found[0][name].view(dtype).reshape(shapes[name]) for name, dtype in work.outputs}
-    return Outputs(images, found[0]["counts"].view(np.uint32).reshape(frames, 2))
+    sizes = {
+        name: np.dtype(work.dtypes.get(name, "float32")).itemsize * int(np.prod(shape))
+        for name, shape in shapes.items()
+    }
+    program, grid = program_of(work, plan), grid_of(work, plan, frames)
+    found = run_in_every_order(launch, program, make_frame, grid, inputs, {"counts": 8 * frames}, sizes, [*work.dtypes])
+    images = {name: found[name].view(dtype).reshape(shapes[name]) for name, dtype in work.outputs}
+    return Outputs(images, found["counts"].view(np.uint32).reshape(frames, 2))

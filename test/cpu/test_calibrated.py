@@ -7,7 +7,7 @@ from typing import Any, Dict, Tuple
 
 import numpy as np
 import pytest
-from calibrations import REGION, mild_calibration, some_calibration
+from calibrations import REGION, mild_calibration
 from comparison import compare
 from scenes import SCENES, synthetic
 from support import representative
@@ -27,21 +27,6 @@ def scene(sensor: str, shape: Tuple[int, int], bits: int) -> RawFrame:
     raw = expose(1.4 * stokes, SENSORS[sensor], bits, 10_000, 2.0, rng)
     raw[: shape[0] // 4, : shape[1] // 4] //= 64
     return RawFrame(raw, (1 << bits) - 1)
-
-
-@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
-@pytest.mark.parametrize("resolution", ["half", "full"])
-def test_frames_wider_than_a_tile(sensor: str, resolution: str) -> None:
-    """Tiles have 64x256 raw pixels: borders between them, and a last one of two columns."""
-    calibration = some_calibration(SENSORS[sensor], (140, 530))
-    for method in ("bilinear", "adaptive"):
-        compare(
-            scene(sensor, (130, 514), 8),
-            sensor=sensor,
-            calibration=calibration,
-            resolution=resolution,
-            demosaic=method,
-        )
 
 
 #: What the correction in 16-bit integers computes, with the types that it serves.
@@ -114,14 +99,3 @@ def test_ranges_are_those_of_a_block() -> None:
     # All codes were rounded in a range that is wider by the outlier, which moves the ends of others by some percent.
     before[2, 0] = after[2, 0]
     np.testing.assert_allclose(after, before, rtol=0.05)
-
-
-def test_saturation_is_judged_on_raw_numbers() -> None:
-    """A gain below 1 makes no saturated pixel valid, one above 1 no bright pixel invalid."""
-    calibration = some_calibration(SENSORS["IMX250MZR"], defects=0)
-    raw = np.full((32, 32), 250, np.uint8)  # times 1.05 it is above full scale
-    raw[8, 8] = 255
-    with Pipeline(products="dolp", calibration=calibration, backend="cpu") as pipeline:
-        out = pipeline(raw)
-    assert out.invalid == (1, 0)
-    assert np.argwhere(np.isnan(out["dolp"])).tolist() == [[4, 4]]

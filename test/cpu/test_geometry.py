@@ -2,45 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-from typing import Any, Dict, Tuple
+from typing import Any, Dict
 
 import numpy as np
 import pytest
 from comparison import compare, random_frame
-from support import representative
 
 from polar_pipeline import FrameError, Pipeline
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import get_sensor
-
-#: Sensor, resolution, demosaic, dtype, scale, rotation, region of interest, shape and bits: every 23rd combination.
-CASES = list(
-    itertools.product(
-        *(("IMX250MZR", "IMX250MYR"), ("half", "full"), ("bilinear", "gradient", "adaptive"), ("float32", "uint8")),
-        *((1, 2, 4, 8), (0, 90, 180, 270), ((0, 0, 0, 0), (1, 0, 3, 2), (0, 1, 0, 0))),
-        *(((72, 64), (67, 69), (130, 70)), (8, 12)),
-    )
-)[::23]
-
-
-@pytest.mark.parametrize(
-    ("sensor", "resolution", "demosaic", "dtype", "scale", "rotate", "roi", "shape", "bits"),
-    representative(CASES, lambda row: [row[:3], (row[0], row[4], row[5]), row[6], row[7], (row[3], row[8])]),
-)
-def test_matches_reference(
-    sensor: str,
-    resolution: str,
-    demosaic: str,
-    dtype: str,
-    scale: int,
-    rotate: int,
-    roi: Tuple[int, int, int, int],
-    shape: Tuple[int, int],
-    bits: int,
-) -> None:
-    options: Dict[str, Any] = {"sensor": sensor, "resolution": resolution, "demosaic": demosaic, "dtype": dtype}
-    compare(random_frame(shape, bits), **options, scale=scale, rotate=rotate, roi=roi)
 
 
 @pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])

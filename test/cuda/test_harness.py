@@ -30,16 +30,11 @@ extern "C" __global__ void probe(const FrameArguments frame) {
 """
 FAULTS = [
     ("out[0] = load32(frame.raw + 2);", "misaligned read of 4 bytes .*probe.cu:9"),
-    ("((uint4*)(shared + 8))->x = 1;", "probe.cu:9: misaligned access"),
     ("out[t] = load32(frame.raw + 4 * (t + 1));", "thread 63: read of 4 bytes at offset 256 of raw, which has 256"),
-    ("store32(out + 64, 0);", "write of 4 bytes at offset 256 of out, which has 256"),
     ("*(u32*)frame.raw = 0;", "write of 4 bytes at offset 0 of raw, an input"),
     ("words[t + 1] = 0;", "thread 63: write of 4 bytes at offset 256 of shared memory"),
     ("async_copy16(shared + 256, frame.raw);", "async copy to offset 256 of shared memory, which has 256"),
-    ("store32(words, 0);", "write of 4 bytes of shared memory as global"),
-    ("*(u32*)(u64)64 = 0;", "outside of every buffer"),
     ("words[t] = t; out[t] = words[63 - t];", "thread 32: race: .* shared byte 1.., which thread 31 has"),
-    ("out[t] = words[63 - t]; words[t] = t;", "race: .* shared byte 1.., which thread 31 has"),
     (
         "if (t < 16) sync_block(); else sync_warp();",
         "different barriers: 16 at sync_warp .first: 16., 16 at sync_block",
@@ -49,11 +44,7 @@ FAULTS = [
         "MatrixC c; if (t < 16) tensor_multiply_add(c, MatrixA{}, MatrixB{});",
         "lane 16 does not take part in a product of the whole warp",
     ),
-    ("out[t] = permute(t, t, 0x8000);", "permute with selector 0x8000"),
     ("u32 a[4] = {1, 2, 3, 4}; out[t] = a[word(frame, t) & 7];", "probe.cu:9: index outside of the array"),
-    ("out[t] = 1u << word(frame, t);", "thread 32: probe.cu:9: shift by the type's width"),
-    ("out[t] = (u32)(nan_value() * word(frame, t));", "probe.cu:9: float outside of the integer's range"),
-    ("out[t] = 7 / (int)word(frame, t);", "probe.cu:9: division by zero"),
     ("return;", "block .0, 0, 0.: ended without grid_dependency_wait or grid_dependency_wait_in_one_block"),
 ]
 

@@ -55,6 +55,7 @@ def build(folder: Path, *flags: str) -> Path:
 def run_tests(kernels: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the tests of the CPU backend with the kernels of a folder."""
     paths = [f"test/cpu/test_{name}.py" for name in ("cpu", "calibrated", "geometry", "rectify")]
+    paths.append("test/cuda/test_random_pipelines.py::test_random_pipelines_on_the_cpu")
     path = os.pathsep.join([str(ROOT / "test"), str(ROOT)])
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-qs", "-p", "checked_kernels", "-p", "no:cacheprovider", *_CHOSEN, *paths],
