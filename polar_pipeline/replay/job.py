@@ -17,7 +17,7 @@ from polar_pipeline.options import Options
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.replay.compare import Comparison, Golden, ProductComparison
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span
-from polar_pipeline.replay.report import MAX_REASON, render
+from polar_pipeline.replay.report import render
 from polar_pipeline.replay.run import Summary, replay
 from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, open_source, recorded_camera_info, unwatched
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # needs the extra `recordings`
 
 #: Takes the records and their number, and yields the records: shows how far a replay is.
 Watch = Callable[[Iterable[Recorded], int], Iterable[Recorded]]
+#: Characters of a frame's error in a report.
+MAX_REASON = 1000
 
 
 @dataclass(frozen=True)
@@ -143,8 +145,18 @@ def finish(
         text = "; ".join([f"none of the {total} frames of {job.source} could be used; nothing written", *causes])
         raise SourceError(printable(text, MAX_REASON))
     if html is not None:
-        title, rows = f"Replay of {printable(job.source.name)}", comparison.rows() if comparison else []
-        html.write(render(title, _facts(options, summary), summary, rows, options.color_style).encode())
+        first = summary.stamps[0]
+        report = render(
+            f"Replay of {printable(job.source.name)}",
+            _facts(options, summary),
+            summary.samples,
+            [((stamp - first) / 1e9, value) for stamp, value in zip(summary.stamps, summary.ssim)],
+            summary.timings,
+            [(cause, len(rows), printable(rows[0], MAX_REASON)) for cause, rows in summary.rejected.items()],
+            comparison.rows() if comparison else [],
+            options.color_style,
+        )
+        html.write(report.encode())
 
 
 def late(summary: Summary) -> str:

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from polar_pipeline._util.text import printable
 from polar_pipeline.html import charts
 from polar_pipeline.html.page import GRAYS, PHASE, VIRIDIS, ColorBar, data_url, page_template
 from polar_pipeline.products import PRODUCTS, Product
 from polar_pipeline.replay.compare import ProductComparison
 from polar_pipeline.replay.picture import encode_picture, legend, picture
-from polar_pipeline.replay.run import Summary
+from polar_pipeline.replay.run import FrameProducts
 
 #: Longest side of the pictures in the report, in pixels.
 PICTURE_SIDE = 480
-#: Characters of a frame's error in a report.
-MAX_REASON = 1000
 
 #: Color map of a product -> gradient of its color bar.
 _GRADIENTS = {"viridis": VIRIDIS, "phase": PHASE, "gray": GRAYS}
@@ -47,7 +44,10 @@ def format_timings(timings: Mapping[str, Sequence[float]]) -> str:
 def render(
     title: str,
     facts: Mapping[str, str],
-    summary: Summary,
+    samples: Sequence[FrameProducts],
+    ssim: Sequence[Tuple[float, float]],
+    timings: Mapping[str, Sequence[float]],
+    rejected: Sequence[Tuple[str, int, str]] = (),
     comparisons: Sequence[ProductComparison] = (),
     color_style: str = "plain",
 ) -> str:
@@ -56,13 +56,14 @@ def render(
     Args:
         title: Heading.
         facts: Name -> value, listed first.
-        summary: Results of the replay, with the frames to show.
+        samples: Frames to show.
+        ssim: (seconds since the first frame, mean similarity) over the run.
+        timings: Stage -> seconds per frame.
+        rejected: (cause, frames, error of the first frame).
         comparisons: Each product's comparison with a golden recording; empty without one.
         color_style: Option `color_style`.
     """
-    rejected = [(cause, len(rows), printable(rows[0], MAX_REASON)) for cause, rows in summary.rejected.items()]
-    values = zip(summary.stamps, summary.ssim)
-    known = [((stamp - summary.stamps[0]) / 1e9, value) for stamp, value in values if np.isfinite(value)]
+    known = [(seconds, value) for seconds, value in ssim if np.isfinite(value)]
     html: str = page_template(Path(__file__).parent / "templates").render(
         report={"title": title, "facts": facts, "rejected": rejected, "comparisons": comparisons},
         frames=[
@@ -72,7 +73,7 @@ def render(
                     _picture(name, array, color_style) for name, array in sample.products.items() if array.ndim
                 ],
             }
-            for sample in summary.samples
+            for sample in samples
         ],
         similarity=charts.line_chart(known) if known else None,
         stages=[
@@ -81,7 +82,7 @@ def render(
                 "percentiles": percentiles_ms(seconds),
                 "histogram": charts.histogram(1000 * np.asarray(seconds)),
             }
-            for name, seconds in summary.timings.items()
+            for name, seconds in timings.items()
         ],
     )
     return html

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List, Sequence
@@ -19,7 +20,7 @@ from calibrations import some_calibration
 from mcap.reader import make_reader
 from scenes import synthetic
 from skimage.io import imread
-from support import on_cpu, wait_for
+from support import on_cpu
 
 from polar_pipeline import SENSORS, Pipeline, __version__, cli, messages
 from polar_pipeline.calibration import save_calibration
@@ -601,31 +602,39 @@ def test_play_to_what_is_no_topic(topic: str, pictures: Path, capsys: Any) -> No
 def test_play_publishes_into_ros(kind: str, request: Any) -> None:
     """A player in its own process, a plain subscriber here."""
     rclpy = pytest.importorskip("rclpy")
+    from rclpy.executors import SingleThreadedExecutor
     from rclpy.qos import QoSProfile, ReliabilityPolicy
     from sensor_msgs.msg import Image
-    from spinner import Spinner
 
-    context, got = rclpy.Context(), []
+    source = request.getfixturevalue(kind)
+    context = rclpy.Context()
     rclpy.init(context=context)
-    node = rclpy.create_node("listener", context=context)
-    qos = QoSProfile(depth=50, reliability=ReliabilityPolicy.RELIABLE)
-    node.create_subscription(Image, "/cam/image_raw", lambda cdr: got.append(messages.decode_image(cdr)), qos, raw=True)
-    spinner = Spinner(context, node)
-    arguments = ["play", str(request.getfixturevalue(kind)), "--to", "/cam/image_raw", "--rate", "50"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "polar_pipeline", *arguments, "--loop", "--wait", "30"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    got: List[messages.ImageMessage] = []
     try:
-        wait_for(lambda: len(got) >= 7 or process.poll() is not None, "seven frames")
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        node = rclpy.create_node("listener", context=context)
+        executor = SingleThreadedExecutor(context=context)
+        executor.add_node(node)
+        qos = QoSProfile(depth=50, reliability=ReliabilityPolicy.RELIABLE)
+        node.create_subscription(
+            Image, "/cam/image_raw", lambda cdr: got.append(messages.decode_image(cdr)), qos, raw=True
+        )
+        arguments = ["play", str(source), "--to", "/cam/image_raw", "--rate", "50", "--loop", "--wait", "30"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "polar_pipeline", *arguments],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            deadline = time.monotonic() + 60
+            while len(got) < 7 and time.monotonic() < deadline and process.poll() is None:
+                executor.spin_once(timeout_sec=0.1)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=30)
+        finally:
+            process.kill()
+            process.wait()
     finally:
-        process.kill()
-        process.wait()
-        spinner.close()
         rclpy.shutdown(context=context)
     assert len(got) >= 7, said
     assert process.returncode == 130, said

@@ -38,7 +38,7 @@ from polar_pipeline.replay.compare import Comparison, ProductComparison, format_
 from polar_pipeline.replay.job import Job, process_recording
 from polar_pipeline.replay.picture import encode_picture, picture
 from polar_pipeline.replay.report import render
-from polar_pipeline.replay.run import FrameProducts, ReplayedFrame, Summary, replay
+from polar_pipeline.replay.run import FrameProducts, Summary, replay
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import SourceError, open_source
 from polar_pipeline.topics import PRODUCT_TOPICS
@@ -628,8 +628,15 @@ def test_pictures(dtype: Any) -> None:
 def test_report_holds_everything_and_needs_nothing(mcap: Path) -> None:
     summary = run(mcap, Pipeline(products=tuple(PRODUCTS), backend="cpu"))
     row = ProductComparison("dolp", 4, 1, 0.5, 0.002, "1", 20.0, 0.9, "3 pixels < 4")
-    summary.frames.extend(ReplayedFrame(None, "cdr", "10 bytes & more") for _ in range(2))
-    report = ("Replay of <a>", {"frames": "4"}, summary, [row])
+    report = (
+        "Replay of <a>",
+        {"frames": "4"},
+        summary.samples,
+        [(k / 24, value) for k, value in enumerate(summary.ssim)],
+        summary.timings,
+        [("cdr", 2, "10 bytes & more")],
+        [row],
+    )
     text = render(*report)
     assert render(*report) == text
     assert "Replay of &lt;a&gt;" in text
@@ -645,8 +652,7 @@ def test_report_holds_everything_and_needs_nothing(mcap: Path) -> None:
     assert "nan" not in text
     # one frame, whose similarity is not known
     samples = [FrameProducts(1, {"ssim_map": np.full((4, 4), np.nan, np.float32)})]
-    single = Summary([ReplayedFrame(1, timings={"a": 0.1}, ssim=math.nan)], math.inf, samples, summary.layout, "cpu")
-    assert render("t", {}, single).count("<svg ") == 1
+    assert render("t", {}, samples, [(0.0, math.nan)], {"a": [0.1]}).count("<svg ") == 1
 
 
 def test_the_report_says_what_is_special(tmp_path: Path) -> None:
