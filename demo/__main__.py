@@ -27,10 +27,10 @@ import numpy as np
 from polar_pipeline import __version__, messages
 from polar_pipeline.doctor.checks import transport_environment
 from polar_pipeline.replay.picture import encode_picture, picture
+from polar_pipeline.replay.rawpicture import read_raw
 from polar_pipeline.replay.report import format_timings, render
 from polar_pipeline.replay.run import FrameProducts
 from polar_pipeline.replay.sink import open_sink
-from polar_pipeline.replay.source import read_raw
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
 from polar_pipeline.topics import PRODUCT_TOPICS

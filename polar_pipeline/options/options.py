@@ -534,7 +534,7 @@ def _check_calibration(
 
 
 def _left(calibration: Calibration, offset: Tuple[int, int]) -> Tuple[int, int]:
-    """Return (rows, columns) of a calibration from an (x, y) of the sensor's own readout on."""
+    """Return the (rows, columns) of a calibration that lie to the right of and below a frame's offset (x, y)."""
     height, width = calibration.shape
     return height + calibration.offset[1] - offset[1], width + calibration.offset[0] - offset[0]
 

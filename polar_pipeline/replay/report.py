@@ -102,7 +102,7 @@ def _picture(name: str, array: np.ndarray, style: str) -> Dict[str, Any]:
 
 
 def _color_bar(row: Product) -> Optional[ColorBar]:
-    """Return the color bar of a product whose legend is one; its ends say where values lie beyond them."""
+    """Return the legend of a product as a color bar; an end has the sign ≤ or ≥ where values lie beyond it."""
     if row.legend != "bar":
         return None
     (low, high), unit = row.pictured, " rad" if row.unit == "rad" else ""

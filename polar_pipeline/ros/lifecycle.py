@@ -16,7 +16,7 @@ from polar_pipeline.ros.node import START_ERRORS, LiveNode
 
 
 def _transition(done: str, step: Callable[[Any], None], expected: Tuple[Type[Exception], ...] = ()) -> Any:
-    """Make a callback of rclpy that takes a step from one state to the next; its result tells where that ends.
+    """Return the callback that rclpy calls for a transition; it returns rclpy's code of success, failure or error.
 
     Args:
         done: What the node then is, in words.
