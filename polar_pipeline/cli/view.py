@@ -96,7 +96,7 @@ def _recorded(values: argparse.Namespace) -> Iterator[Iterable[Recorded]]:
 
 @contextmanager
 def _live(values: argparse.Namespace) -> Iterator[Iterable[Recorded]]:
-    """Open the images of a live topic until Ctrl-C, which is no failure; a second Ctrl-C is one."""
+    """Open the images of a live topic; the first Ctrl-C ends them with success, a second one with failure."""
     try:
         from polar_pipeline.stream.topic_source import open_topic
     except ImportError as err:

@@ -130,8 +130,7 @@ def _read(path: Path) -> _Table:
 def _row(row: Any) -> Tuple[Tuple[str, int, int], Measured]:
     """Return a measured schedule in the form of files, and its key, without fields of former versions.
 
-    What schedules of former versions had beside it is left out. A schedule that makes no sense is none of its kernel's,
-    and so never taken.
+    A schedule is used only if it is one of its kernel's, so its values are not checked here.
 
     Raises:
         KeyError: It is not a measured schedule; or an AttributeError, a TypeError, a ValueError, or an OverflowError.

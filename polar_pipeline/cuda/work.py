@@ -22,7 +22,7 @@ OUTPUTS = (*(name for name in PRODUCTS if name not in SSIM_PRODUCTS), *PAIRS, *P
 ANGLE_IMAGES = tuple(name for name in OUTPUTS if name.startswith("angle_"))
 #: Raw formats as kernels read them -> as cameras call them.
 CAMERA_FORMATS = {"u8": FORMATS["8"], "u16": FORMATS["16"], "12p": FORMATS["12p"], "12packed": FORMATS["12Packed"]}
-#: Values per pixel of outputs that are no products: (mono, color).
+#: Values per pixel of the outputs that are not products: (mono, color).
 _VALUES_PER_PIXEL = {
     "sums": (2, 2),
     "s0": (1, 1),
