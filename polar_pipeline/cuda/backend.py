@@ -175,7 +175,7 @@ class CudaBackend:
             raise
 
     def frame_memory(self, size: int) -> Optional[np.ndarray]:
-        """Return a (size,) uint8 buffer in pinned memory (see `Backend`), or None if there is no more.
+        """Return (size,) uint8 in pinned memory to receive a frame in; None if no memory is left.
 
         Its content is free once nothing refers to it. May be called from any thread.
         """

@@ -154,7 +154,7 @@ class SsimLaunch:
     Args:
         driver: The device.
         work: Work of the launch.
-        outside: (height, width) uint8, not 0 where the images have no values; None if there are no such pixels.
+        outside: (height, width) uint8, not 0 where the images have no values; None if they have values everywhere.
 
     Attributes:
         outputs: Type of each array that it fills for the host, by name: `ssim_map` if it is wanted, `ssim`, `blocks`.
@@ -198,7 +198,7 @@ def _masks(work: SsimWork, outside: Optional[np.ndarray]) -> Dict[str, np.ndarra
 
     Args:
         work: Work of the launch.
-        outside: (height, width), not 0 where the images have no values; None if there are no such pixels.
+        outside: (height, width), not 0 where the images have no values; None if they have values everywhere.
     """
     (height, width), stride = work.map_size, work.stride
     mask = np.zeros((height, width), np.uint8)

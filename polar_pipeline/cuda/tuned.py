@@ -130,7 +130,7 @@ def _read(path: Path) -> _Table:
 def _row(row: Any) -> Tuple[Tuple[str, int, int], Measured]:
     """Return a measured schedule in the form of files, and its key, without fields of former versions.
 
-    A schedule is used only if it is one of its kernel's, so its values are not checked here.
+    Values are not checked here: `solve` takes a schedule only if its kernel offers the same one.
 
     Raises:
         KeyError: It is not a measured schedule; or an AttributeError, a TypeError, a ValueError, or an OverflowError.

@@ -163,7 +163,7 @@ def _middleware() -> str:
 
 
 def _fast_dds() -> Optional[int]:
-    """Return the major version of the installed Fast DDS by its library, or None if there is none or several.
+    """Return the major version of the installed Fast DDS by its library, or None unless exactly one is found.
 
     `ROS_DISTRO` is not enough: it is not set where ROS was installed as wheels. The library is searched where the
     dynamic linker searches first, then beside rclpy: `<prefix>/lib/python3.x/site-packages/rclpy`.

@@ -121,7 +121,8 @@ def load_lens(path: Path) -> LensCalibration:
     """Load the lens calibration in the YAML file that ROS's camera_calibration writes.
 
     Raises:
-        ValueError: It cannot be read, is no lens calibration, or the camera is not calibrated; the message names it.
+        ValueError: The file cannot be read, is not a lens calibration, or is of a camera that is not calibrated; the
+            message names the file.
     """
     from polar_pipeline._util.yamlfile import read_yaml  # a pipeline without such a file loads no YAML
 
