@@ -1,14 +1,16 @@
-"""Warnings about a session, which say what to do."""
+"""What a session's result says about the session: warnings, and problems that make it worse than no calibration."""
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 
+from polar_pipeline.calibrate.errors import HEADLINE, ExpectedError
+from polar_pipeline.calibrate.illumination import LightMaps
 from polar_pipeline.calibrate.noise import Noise
-from polar_pipeline.calibrate.polarizer import Polarizer, fit_polarizer, half_turn, orientations, site_angles
-from polar_pipeline.calibrate.sums import FrameSums, SessionSums
+from polar_pipeline.calibrate.polarizer import Polarizer, half_turn, orientations, site_angles
+from polar_pipeline.calibrate.sums import SessionSums
 from polar_pipeline.sensor.forward import color_indices
 from polar_pipeline.sensor.mosaic import Sensor
 
@@ -18,48 +20,251 @@ _FEW_ANGLES, _FEW_FRAMES, _FEW_DARK = 8, 4, 16
 _GAP = 2.5
 #: Share of full scale below which the brightest pixels are too dark, and above which dark frames are not dark.
 _LOW_EXPOSURE, _DARK_LIMIT = 0.3, 0.1
-#: Full scale of 16 bits, which numbers of fewer bits seem to have too; and the share of it that 12 bits reach.
-_LARGEST, _FEW_BITS = 65535, 1 / 16
+#: Light in the dark frames that their noise shows, as a share of full scale.
+_DARK_LIGHT = 0.002
+#: Full well relative to the sensor's: beyond it, the bit depth is wrong.
+_MOST_ELECTRONS = 2.0
 #: Darkest relative to the brightest light on the sensor.
 _UNIFORM = 0.5
-#: Change of the light as the polarizer turns: amplitude, and its multiple of what chance explains.
-_TURNING, _CHANCE = 0.005, 4.0
+#: Extinction ratios of mono and color sensors: the lowest and highest without a warning, and without a problem.
+_USUAL, _POSSIBLE = {False: (100.0, 1000.0), True: (60.0, 1000.0)}, {False: (30.0, 10_000.0), True: (20.0, 10_000.0)}
+#: The light at some setting and place relative to the mean of the settings.
+_UNEVEN = 0.02
+#: Amplitude of the lamp at twice the polarizer's angle, and the difference between the gains of orthogonal polarizers.
+_TURNING, _PAIR = 0.02, 0.005
 #: Amplitude of what is left at 4 times the polarizer's angle, relative to the signal's own, at twice the angle.
-_FOURTH = 0.003
-#: Difference between the gains of orthogonal polarizers.
-_PAIR = 0.01
-#: Deviation of a given angle from the one that the frames say, in degrees.
-_READING = 0.7
-#: Mean turn of all pixels from their nominal angles, in degrees.
-_TURNED = 2.0
+_FOURTH, _NOT_LINEAR = 0.003, 0.02
+#: Deviation of an angle as read, in its standard deviations; and mean turn of all pixels in degrees.
+_READING, _TURNED = 3.0, 2.0
+#: How much smaller the error of DoLP becomes: below the first a warning, below the second a problem.
+_FEW_TIMES, _WORSE = 4.5, 1.25
+#: Difference between the four superpixels of a Bayer quad, relative.
+_COLORS = 0.03
 #: Share of the pixels saturated or defective that is worth mentioning.
 _MANY = 1e-3
 
 
-def turning_amplitudes(angles: np.ndarray, lamp: np.ndarray) -> Dict[int, Tuple[float, float]]:
-    """Measure how the light follows the polarizer: multiple of its angle -> (relative amplitude, amplitude by chance).
+class Findings(NamedTuple):
+    """Texts that say what was found and what to do.
 
-    A lamp that drifts evenly counts as such. The simple angle is fitted only where the angles cover more than 200
-    degrees; over less, drift looks the same.
+    Attributes:
+        warnings: What makes the result less exact than it could be.
+        problems: What makes it worse than no calibration.
+    """
+
+    warnings: List[str]
+    problems: List[str]
+
+
+def about_frames(sums: SessionSums, black: float, brightest: float, noise: Optional[Noise]) -> Findings:
+    """Judge numbers of frames, their exposure and their noise.
 
     Args:
-        angles: (K,) in rad, as given: not modulo pi.
-        lamp: (K,) lamp factors in the order of the session.
+        sums: Sums of the session.
+        black: Mean black level as a share of full scale.
+        brightest: Value that 1 % of the pixels exceed at their brightest setting, as a share of full scale.
+        noise: Noise of the sensor.
     """
-    count = len(lamp)
-    multiples = [2]
-    if np.ptp(angles) > np.deg2rad(200):
-        multiples.insert(0, 1)
-    columns = [np.ones(count), np.linspace(-1, 1, count)]
-    for multiple in multiples:
-        columns += [np.cos(multiple * angles), np.sin(multiple * angles)]
-    if count < len(columns) + 2:
-        return {}
-    design = np.stack(columns, 1)
-    terms = np.linalg.lstsq(design, lamp, rcond=None)[0]
-    left = lamp - design @ terms
-    chance = float(np.sqrt(left @ left / (count - len(columns)) * 2 / count))
-    return {multiple: (float(np.hypot(*terms[2 + 2 * k : 4 + 2 * k])), chance) for k, multiple in enumerate(multiples)}
+    warnings, problems = [], []
+    light, dark, sensor = sums.light, sums.dark, sums.sensor
+    if len(light) < _FEW_ANGLES:
+        warnings.append(f"only {len(light)} settings of the polarizer: take 18, every 10 degrees, for smaller errors")
+    fewest = min(light, key=lambda name: light[name].count)
+    if light[fewest].count < _FEW_FRAMES:
+        warnings.append(
+            f"only {light[fewest].count} frames of setting {fewest}: take 16 of each, which halves the noise of 4"
+        )
+    if dark.count < _FEW_DARK:
+        warnings.append(f"only {dark.count} dark frames: take 64, black levels are as noisy as their mean")
+    if black > _DARK_LIMIT:
+        warnings.append(
+            f"dark frames read {black:.1%} of full scale: cover the lens, or lower the camera's black level"
+        )
+    if noise is None:
+        warnings.append("full well and read noise are unknown: take two or more frames of each setting")
+    elif noise.full_well > _MOST_ELECTRONS * sensor.full_well:
+        problems.append(
+            f"the noise of the frames means {noise.full_well:.0f} electrons at full scale, where {sensor.name} has "
+            f"{sensor.full_well:.0f}: name the camera's number of bits with --bit-depth (the brightest pixels reach "
+            f"{brightest * sums.full_scale:.0f} of {sums.full_scale})"
+        )
+    elif dark.count > 1:
+        dark_variance = float(np.median(dark.variance())) - sums.level**2 / 12
+        dark_light = dark_variance * noise.full_well - sensor.read_noise**2 / noise.full_well
+        if dark_light > max(_DARK_LIGHT, sums.level):
+            warnings.append(
+                f"the dark frames are as noisy as light of {dark_light:.1%} of full scale: cover the lens and switch "
+                "the lamp off, unless the exposure is long or the sensor hot"
+            )
+    if brightest < _LOW_EXPOSURE and not problems:
+        warnings.append(
+            f"the brightest pixels reach {brightest:.0%} of full scale: expose longer, to between 60 % and 85 %"
+        )
+    return Findings(warnings, problems)
+
+
+def about_pixels(
+    causes: Dict[str, float], sums: SessionSums, light: np.ndarray, gain: np.ndarray, is_flat: bool
+) -> Findings:
+    """Judge saturation, defects, the evenness of the light, and whether colors look like gains.
+
+    Args:
+        causes: Share of the pixels with each defect.
+        sums: Sums of the session.
+        light: (H, W), the smooth part of the light.
+        gain: (H, W), gain relative to it.
+        is_flat: Whether the gain includes the light's unevenness.
+    """
+    warnings, problems = [], []
+    sensor = sums.sensor
+    if causes["saturated"] > _MANY:
+        share = {name: float(one.saturated.mean()) for name, one in sums.light.items()}
+        worst = max(share, key=lambda name: share[name])
+        warnings.append(
+            f"{causes['saturated']:.1%} of the pixels are saturated in some frames, most at setting {worst}: "
+            "shorten the exposure until the brightest are below 85 % of full scale"
+        )
+    others = {name: value for name, value in causes.items() if name != "saturated" and value > _MANY}
+    if others:
+        listed = ", ".join(f"{name} {value:.2%}" for name, value in others.items())
+        warnings.append(
+            f"many defective pixels ({listed}): look for dust, glare on the lens, and light in the dark frames"
+        )
+    colors = color_indices(sensor, light.shape)
+    shade = min(float(np.percentile(own / own.max(), 1)) for own in (light[colors == c] for c in np.unique(colors)))
+    if shade < _UNIFORM:
+        advice = "the flat field would take the lamp for the lens" if is_flat else "pixels in the dark have more noise"
+        warnings.append(
+            f"the light falls to {shade:.0%} of its highest across the sensor, and {advice}: use an integrating "
+            "sphere, or a diffuser close to the polarizer"
+        )
+    if not sensor.is_color:
+        height, width = (side // 4 * 4 for side in gain.shape)
+        quads = gain[:height, :width].reshape(height // 4, 2, 2, width // 4, 2, 2)
+        classes = np.median(quads.mean((2, 5)), (0, 2))
+        if np.ptp(classes) > _COLORS:
+            problems.append(
+                f"the gains of neighboring superpixels differ by {np.ptp(classes):.0%}, as behind color filters: "
+                "name the sensor with --sensor, IMX250MYR for example"
+            )
+    return Findings(warnings, problems)
+
+
+def about_polarizer(
+    polarizer: Polarizer,
+    maps: LightMaps,
+    sensor: Sensor,
+    names: Sequence[str],
+    known: Sequence[Optional[float]],
+    angle_error: float,
+    extinction: float,
+) -> Findings:
+    """Judge the polarizer and the lamp.
+
+    Args:
+        polarizer: The fit.
+        maps: Light of the settings over the sensor.
+        sensor: The mosaic.
+        names: Names of the settings.
+        known: Their angles in degrees as read, or None.
+        angle_error: Standard deviation of these, in degrees.
+        extinction: Median extinction ratio of the pixels; infinite or negative if they modulate more than completely.
+    """
+    warnings, problems = [], []
+    degrees = np.sort(np.rad2deg(polarizer.angles) % 180)
+    gap = float(np.diff(np.r_[degrees, degrees[0] + 180]).max())
+    if gap > max(_GAP * 180 / len(degrees), 50.0 if len(degrees) < _FEW_ANGLES else 0.0):
+        warnings.append(
+            f"no polarizer angle within a gap of {gap:.0f} degrees: spread the angles evenly over 180 degrees"
+        )
+    read = [k for k, angle in enumerate(known) if angle is not None]
+    if read:
+        errors = np.rad2deg(half_turn(np.deg2rad([float(known[k] or 0) for k in read]) - polarizer.angles[read]))
+        worst = int(np.argmax(np.abs(errors)))
+        if abs(errors[worst]) > _READING * angle_error:
+            warnings.append(
+                f"setting {names[read[worst]]} deviates by {errors[worst]:+.1f} degrees from the angle that its frames "
+                f"show (root mean square of all {np.sqrt(np.mean(errors**2)):.1f}): the angles of the frames are used; "
+                "check the readings"
+            )
+    warnings += _about_lamp(polarizer, maps, sensor)
+    fourth = fourth_amplitude(polarizer)
+    if fourth > _FOURTH:
+        (problems if fourth > _NOT_LINEAR else warnings).append(
+            f"{fourth:.1%} of the signal follows 4 times the polarizer's angle: the response seems not linear. Turn "
+            "the camera's gamma off, and keep the brightest pixels below 85 % of full scale"
+        )
+    turned = float(np.mean(orientations(polarizer, sensor)))
+    if abs(turned) > _TURNED:
+        warnings.append(
+            f"all pixels are turned by {turned:+.1f} degrees, as if the polarizer's scale had another zero than the "
+            "camera's x axis: turn its scale, or take the angles as unknown"
+        )
+    for limits, found in ((_POSSIBLE, problems), (_USUAL, warnings)):
+        lowest, highest = limits[sensor.is_color]
+        if not 0 < extinction < highest:
+            found.append(
+                "the pixels seem to extinguish light completely: the dark frames are brighter than the pixels are "
+                "without light. Cover the lens, and take dark frames at the exposure and temperature of the others"
+            )
+        elif extinction < lowest:
+            found.append(
+                f"the median extinction ratio is {extinction:.0f}: light passes beside the polarizer (switch other "
+                "lamps off, cover the gap), or the polarizer is poor (--polarizer-extinction states that of a known "
+                "one), or its light is of a wavelength that the sensor's polarizers are not for"
+            )
+        else:
+            continue
+        break
+    return Findings(warnings, problems)
+
+
+def _about_lamp(polarizer: Polarizer, maps: LightMaps, sensor: Sensor) -> List[str]:
+    found = []
+    amplitude, pair = lamp_amplitude(polarizer), pair_difference(polarizer, sensor)
+    signs = [f"the lamp changes by {amplitude:.1%} with twice its angle"] if amplitude > _TURNING else []
+    if pair > _PAIR:
+        signs.append(f"the gains of orthogonal pixels differ by {pair:.1%} on average")
+    if float(maps.spread.max()) > _UNEVEN:
+        signs.append(f"the light over the sensor changes by {maps.spread.max():.1%} as the polarizer turns")
+    if signs:
+        found.append(
+            f"the lamp seems polarized, or the polarizer tilted or dirty: {', '.join(signs)}. This is corrected as far "
+            "as the frames show it; to be sure, put a diffuser between lamp and polarizer, or record a second session "
+            "with the lamp or the camera turned by 90 degrees, and calibrate from both"
+        )
+    return found
+
+
+def about_errors(errors: Sequence[ExpectedError], misfit_error: float) -> Findings:
+    """Judge the expected errors.
+
+    Args:
+        errors: The expected errors, `HEADLINE` among them.
+        misfit_error: The part of them by what the fit leaves of whole areas.
+    """
+    row = next(row for row in errors if row.dolp == HEADLINE)
+    times = row.dolp_before / row.dolp_error
+    text = f"the error of DoLP becomes only {times:.1f} times smaller ({row.dolp_before:.4f} -> {row.dolp_error:.4f})"
+    if misfit_error > row.dolp_error / 2:
+        text += (
+            ", as areas of the sensor see light of another angle or brightness than the fit says: look for "
+            "reflections, a polarizer that is not parallel to the sensor, and dirt on it"
+        )
+    else:
+        text += ": take more frames, and expose longer"
+    if times < _WORSE:
+        return Findings([], [text])
+    return Findings([text] if times < _FEW_TIMES else [], [])
+
+
+def lamp_amplitude(polarizer: Polarizer) -> float:
+    """Measure how the lamp factors follow twice the polarizer's angle, relative; a lamp that drifts evenly does not."""
+    angles = polarizer.angles
+    columns = [np.ones(len(angles)), np.linspace(-1, 1, len(angles)), np.cos(2 * angles), np.sin(2 * angles)]
+    if len(angles) < len(columns) + 2:
+        return 0.0
+    return float(np.hypot(*np.linalg.lstsq(np.stack(columns, 1), polarizer.lamp, rcond=None)[0][2:]))
 
 
 def fourth_amplitude(polarizer: Polarizer) -> float:
@@ -85,135 +290,3 @@ def pair_difference(polarizer: Polarizer, sensor: Sensor) -> float:
         level = {angle: float(gains[(colors == color) & (nominal == angle)].mean()) for angle in (0, 45, 90, 135)}
         worst = max(worst, *(2 * abs(level[a] - level[b]) / (level[a] + level[b]) for a, b in ((0, 90), (45, 135))))
     return worst
-
-
-def reading_errors(means: np.ndarray, sensor: Sensor, known: Sequence[float]) -> np.ndarray:
-    """Return (K,) given angles minus estimated angles in degrees, without their median."""
-    free = fit_polarizer(means, sensor, [None] * len(known))
-    errors = np.rad2deg(half_turn(np.deg2rad(np.asarray(known)) - free.angles))
-    middle = float(np.median(errors))
-    return np.rad2deg(half_turn(np.deg2rad(errors - middle)))
-
-
-def about_frames(sums: SessionSums, black: float, brightest: float, noise: Optional[Noise]) -> List[str]:
-    """List warnings about numbers of frames and their exposure.
-
-    Args:
-        sums: Sums of the session.
-        black: Mean black level as a share of full scale.
-        brightest: Value that 1 % of the pixels exceed at their brightest setting, as a share of full scale.
-        noise: Noise of the sensor.
-    """
-    found = []
-    light, dark, full_scale = sums.light, sums.dark, sums.full_scale
-    if len(light) < _FEW_ANGLES:
-        found.append(f"only {len(light)} settings of the polarizer: take 18, every 10 degrees, for the stated errors")
-    fewest = min(light, key=lambda name: light[name].count)
-    if light[fewest].count < _FEW_FRAMES:
-        found.append(
-            f"only {light[fewest].count} frames of setting {fewest}: take 16 of each, which halves the noise of 4"
-        )
-    if dark.count < _FEW_DARK:
-        found.append(f"only {dark.count} dark frames: take 64, black levels are as noisy as their mean")
-    if black > _DARK_LIMIT:
-        found.append(f"dark frames read {black:.1%} of full scale: cover the lens, or lower the camera's black level")
-    if full_scale == _LARGEST and brightest < _FEW_BITS:
-        found.append(
-            f"the brightest pixels reach {brightest * full_scale:.0f} of {full_scale}: name the camera's number of "
-            "bits with --bit-depth; only if it is 16, expose longer"
-        )
-    elif brightest < _LOW_EXPOSURE:
-        found.append(
-            f"the brightest pixels reach {brightest:.0%} of full scale: expose longer, to between 60 % and 85 %"
-        )
-    if noise is None:
-        found.append("full well and read noise are unknown: take two or more frames of each setting")
-    return found
-
-
-def about_pixels(causes: Dict[str, float], light: Dict[str, FrameSums], shade: float, is_flat: bool) -> List[str]:
-    """List warnings about saturation, defects and the evenness of the light.
-
-    Args:
-        causes: Share of the pixels with each defect.
-        light: The settings of the polarizer.
-        shade: Darkest relative to the brightest light on the sensor.
-        is_flat: Whether the gain includes the light's unevenness.
-    """
-    found = []
-    if causes["saturated"] > _MANY:
-        share = {name: float(sums.saturated.mean()) for name, sums in light.items()}
-        worst = max(share, key=lambda name: share[name])
-        found.append(
-            f"{causes['saturated']:.1%} of the pixels are saturated in some frames, most at setting {worst}: "
-            "shorten the exposure until the brightest are below 85 % of full scale"
-        )
-    others = {name: value for name, value in causes.items() if name != "saturated" and value > _MANY}
-    if others:
-        listed = ", ".join(f"{name} {value:.2%}" for name, value in others.items())
-        found.append(
-            f"many defective pixels ({listed}): look for dust, glare on the lens, and light in the dark frames"
-        )
-    if shade < _UNIFORM:
-        advice = "the flat field would take the lamp for the lens" if is_flat else "pixels in the dark have more noise"
-        found.append(
-            f"the light falls to {shade:.0%} of its highest across the sensor, and {advice}: use an integrating "
-            "sphere, or a diffuser close to the polarizer"
-        )
-    return found
-
-
-def about_polarizer(
-    polarizer: Polarizer, means: np.ndarray, sensor: Sensor, names: Sequence[str], known: Sequence[Optional[float]]
-) -> List[str]:
-    """List warnings about the angles and the tilt of the polarizer.
-
-    Args:
-        polarizer: The fit.
-        means: (J, K) that it was fitted to.
-        sensor: The mosaic.
-        names: Names of the settings.
-        known: Their angles in degrees, or None.
-    """
-    found = []
-    degrees = np.sort(np.rad2deg(polarizer.angles) % 180)
-    gap = float(np.diff(np.r_[degrees, degrees[0] + 180]).max())
-    if gap > max(_GAP * 180 / len(degrees), 50.0 if len(degrees) < _FEW_ANGLES else 0.0):
-        found.append(f"no polarizer angle within a gap of {gap:.0f} degrees: spread the angles evenly over 180 degrees")
-    given = [angle for angle in known if angle is not None]
-    is_known = len(given) == len(known)
-    signs = []
-    angles = np.deg2rad(given) if is_known else polarizer.angles
-    for multiple, (amplitude, chance) in turning_amplitudes(angles, polarizer.lamp).items():
-        if amplitude > max(_TURNING, _CHANCE * chance):
-            signs.append(f"the light changes by {amplitude:.1%} with {multiple} times its angle")
-    pair = pair_difference(polarizer, sensor)
-    if pair > _PAIR:
-        signs.append(f"the gains of orthogonal pixels differ by {pair:.1%} on average")
-    if signs:
-        found.append(
-            f"the polarizer seems tilted, or the lamp polarized: {', '.join(signs)}. Mount it parallel to the sensor, "
-            "with a diffuser between lamp and polarizer"
-        )
-    fourth = fourth_amplitude(polarizer)
-    if fourth > _FOURTH:
-        found.append(
-            f"{fourth:.1%} of the signal follows 4 times the polarizer's angle: the response seems not linear. Turn "
-            "the camera's gamma off, and keep the brightest pixels below 85 % of full scale"
-        )
-    turned = float(np.mean(orientations(polarizer, sensor)))
-    if abs(turned) > _TURNED:
-        found.append(
-            f"all pixels are turned by {turned:+.1f} degrees, as if the polarizer's scale had another zero than the "
-            "camera's x axis: turn its scale, or take the angles as unknown"
-        )
-    if is_known and len(given) > 4:
-        errors = reading_errors(means, sensor, given)
-        worst = int(np.argmax(np.abs(errors)))
-        if abs(errors[worst]) > _READING:
-            found.append(
-                f"setting {names[worst]} deviates by {errors[worst]:+.1f} degrees from the angle that its frames show "
-                f"(root mean square of all {np.sqrt(np.mean(errors**2)):.1f}): check the readings, or take the angles "
-                "as unknown"
-            )
-    return found

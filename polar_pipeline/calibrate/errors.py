@@ -6,13 +6,18 @@ from typing import List, NamedTuple
 
 import numpy as np
 
+from polar_pipeline.calibrate.illumination import LightMaps
 from polar_pipeline.calibrate.pixels import Design
 from polar_pipeline.calibrate.polarizer import half_turn
 from polar_pipeline.calibration import Calibration
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
-#: DoLPs whose errors are stated.
-DEGREES = (0.05, 0.3, 0.9, 0.95)
+#: DoLPs whose errors are stated, and the one that stands for all.
+DEGREES = (0.0, 0.1, 0.5, 0.9)
+HEADLINE = 0.1
+#: Error of DoLP by what the fit leaves of whole areas, relative to that: most of what a polarizer that wobbles does
+#: looks like changes of the light. And what noise may leave by chance, relative to what it leaves on average.
+_MISFIT, _CHANCE = 1.7, 1.1
 #: Directions of polarization over which errors are averaged.
 _DIRECTIONS = np.deg2rad(np.arange(0, 180, 22.5))
 #: Superpixels that are looked at, at most, and drawn at random.
@@ -24,10 +29,11 @@ class ExpectedError(NamedTuple):
 
     Attributes:
         dolp: The DoLP.
-        dolp_error: Dolp error of the DoLP after correction: the noise of the calibration's frames and its rounding.
-        aolp_error: Aolp error of the AoLP in degrees.
-        dolp_before: Dolp before of the DoLP with nothing but the black levels subtracted.
-        aolp_before: Aolp before of the AoLP in degrees.
+        dolp_error: Error of DoLP after the correction: by what the fit leaves of the frames, the rounding of black
+            levels and parameters, and the gains of orthogonal pixels.
+        aolp_error: Error of AoLP in degrees; NaN at DoLP 0.
+        dolp_before: Error of DoLP with nothing but the black levels subtracted.
+        aolp_before: Error of AoLP in degrees; NaN at DoLP 0.
     """
 
     dolp: float
@@ -37,8 +43,25 @@ class ExpectedError(NamedTuple):
     aolp_before: float
 
 
+def area_error(maps: LightMaps, excess: float, pair_error: float) -> float:
+    """Return the error of DoLP by what all pixels of an area have in common.
+
+    Args:
+        maps: Light of the settings.
+        excess: Mean square of what the fits of pixels left, relative to their noise.
+        pair_error: `Polarizer.pair_error`.
+    """
+    return float(np.hypot(_MISFIT * np.sqrt(max(maps.left - _CHANCE * excess * maps.chance, 0.0)), pair_error / 2))
+
+
 def expected_errors(
-    calibration: Calibration, sensor: Sensor, designs: List[Design], black_variance: float, used: np.ndarray
+    calibration: Calibration,
+    sensor: Sensor,
+    designs: List[Design],
+    excess: float,
+    black_variance: float,
+    common: float,
+    used: np.ndarray,
 ) -> List[ExpectedError]:
     """Compute the expected errors at each of `DEGREES` of superpixels with S0 = 1.
 
@@ -46,7 +69,9 @@ def expected_errors(
         calibration: The calibration.
         sensor: The mosaic of its region.
         designs: By which the pixels of each angle were fitted.
-        black_variance: Black variance of the black level of a pixel, in squares of full scale.
+        excess: Mean square of what the fits left, relative to the designs' variance.
+        black_variance: Variance of the black level of a pixel, in squares of full scale.
+        common: Error of DoLP that pixels have in common (`area_error`).
         used: (H, W) bool, pixels without defects.
     """
     step = max(1, int(np.ceil(np.sqrt(used.size / 4 / _SAMPLE))))
@@ -68,13 +93,19 @@ def expected_errors(
             stokes = np.array([1.0, degree * np.cos(2 * psi), degree * np.sin(2 * psi)])
             ideal = (1 + degree * np.cos(2 * (psi - np.deg2rad(ANGLES))))[:, np.newaxis] / 2
             variances = [
-                _pixel_variance(design, stokes, signal, black_variance, calibration)
+                _pixel_variance(design, stokes, signal, excess, black_variance, calibration)
                 for design, signal in zip(designs, ideal[:, 0].tolist())
             ]
             after = ideal + np.sqrt(variances)[:, np.newaxis] * random
             before = (ideal - e1 * stokes[1] - e2 * stokes[2]) / gain
             squares.append([*_mean_squares(after, degree, psi), *_mean_squares(before, degree, psi)])
-        found.append(ExpectedError(degree, *np.sqrt(np.mean(squares, 0)).tolist()))
+        after_dolp, after_aolp, before_dolp, before_aolp = np.mean(squares, 0)
+        # the measured parameters have their noise, too
+        before_dolp, before_aolp = max(before_dolp - after_dolp, 0), max(before_aolp - after_aolp, 0)
+        after_dolp += common**2
+        turn = np.rad2deg(common / 2 / degree) if degree else np.nan
+        rows = after_dolp, after_aolp + turn**2, before_dolp, before_aolp + 0 * turn
+        found.append(ExpectedError(degree, *np.sqrt(rows).tolist()))
     return found
 
 
@@ -87,7 +118,7 @@ def _mean_squares(pixels: np.ndarray, degree: float, psi: float) -> List[float]:
 
 
 def _pixel_variance(
-    design: Design, stokes: np.ndarray, signal: float, black_variance: float, calibration: Calibration
+    design: Design, stokes: np.ndarray, signal: float, excess: float, black_variance: float, calibration: Calibration
 ) -> float:
     """Compute the variance of a corrected pixel by errors of its parameters, for an ideal value of `signal`.
 
@@ -98,4 +129,4 @@ def _pixel_variance(
     by_black = -float(slope @ design.solver.sum(1)) - 1
     weights = (1.0, signal, stokes[1], stokes[2])
     rounding = sum((weight * scale.step) ** 2 / 12 for weight, scale in zip(weights, calibration.scales))
-    return float(slope @ design.covariance() @ slope) + by_black**2 * black_variance + rounding
+    return excess * float(slope @ design.covariance() @ slope) + by_black**2 * black_variance + rounding

@@ -7,18 +7,25 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline.calibrate.advice import about_frames, about_pixels, about_polarizer
+from polar_pipeline.calibrate.advice import about_errors, about_frames, about_pixels, about_polarizer
 from polar_pipeline.calibrate.defects import CAUSES, find_defects
-from polar_pipeline.calibrate.errors import ExpectedError, expected_errors
-from polar_pipeline.calibrate.illumination import smooth_light
+from polar_pipeline.calibrate.errors import ExpectedError, area_error, expected_errors
+from polar_pipeline.calibrate.illumination import light_maps, smooth_light
 from polar_pipeline.calibrate.noise import Noise, fit_noise
 from polar_pipeline.calibrate.pixels import PixelFits, designs, fit_pixels, site_means
-from polar_pipeline.calibrate.polarizer import fit_polarizer, half_turn, orientations
+from polar_pipeline.calibrate.polarizer import (
+    ANGLE_ERROR,
+    Readings,
+    fit_polarizer,
+    half_turn,
+    orientations,
+    site_angles,
+)
 from polar_pipeline.calibrate.sums import NoisePoint, SessionSums
-from polar_pipeline.calibration import Calibration, PixelParameters
+from polar_pipeline.calibration import Calibration, PixelParameters, superpixel_phase
 from polar_pipeline.calibration.calibration import MAX_DEFECTS
 from polar_pipeline.sensor.forward import color_indices, nominal_angles
-from polar_pipeline.sensor.mosaic import Sensor
+from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
 #: Highest extinction ratio that is stated: beyond it noise decides.
 _MAX_EXTINCTION = 10_000.0
@@ -48,6 +55,7 @@ class CalibrationResult:
         points: Points of the photon transfer curve, which `noise` was fitted to.
         errors: Expected errors of DoLP and AoLP.
         warnings: Warnings with advice.
+        problems: What makes the calibration worse than none, with advice.
     """
 
     calibration: Calibration
@@ -69,6 +77,7 @@ class CalibrationResult:
     points: Tuple[NoisePoint, ...]
     errors: List[ExpectedError]
     warnings: List[str]
+    problems: List[str]
 
 
 def calibrate(
@@ -78,17 +87,21 @@ def calibrate(
     offset: Tuple[int, int] = (0, 0),
     is_flat_field: bool = False,
     notes: Optional[Mapping[str, float]] = None,
+    angle_error: float = ANGLE_ERROR,
+    polarizer_extinction: float = np.inf,
 ) -> CalibrationResult:
     """Estimate the calibration of a sensor.
 
     Args:
         sums: Sums of the frames, in the order of the sensor's own readout.
-        angles: Angle of each setting in degrees, in the convention of AoLP; None if it is unknown. If any is, all
-            are estimated, and those given only fix the rotation of all.
+        angles: Angle of each setting in degrees as read, in the convention of AoLP; None if it is unknown. All are
+            estimated. Settings of the k-th session are named `k/...` from the second on.
         sensor: The mosaic in the sensor's own readout.
         offset: (x, y) of the frames' first pixel in that readout.
         is_flat_field: Whether the gain is to correct the lens shading and the lamp too.
         notes: Facts for the calibration, such as the temperature.
+        angle_error: Standard deviation of the angles as read, in degrees.
+        polarizer_extinction: Extinction ratio of the polarizer before the lens; infinite for an ideal one.
 
     Raises:
         ValueError: Dark frames or enough angles are missing, there is no light, or too many pixels are unusable; the
@@ -110,12 +123,17 @@ def calibrate(
     means, reacts = site_means(sums, settings, black, ~early)
     points = [point for one in sums.settings.values() for point in one.points]
     noise = fit_noise(points, float(black.mean()), level)  # with the same defects as the points' means
-    known = [angles[name] for name in names]
-    polarizer = fit_polarizer(means, sums.sensor, known)
+    known = tuple(angles[name] for name in names)
+    sessions = tuple(session_of(name) for name in names)
+    readings = Readings(known, angle_error, polarizer_extinction, sessions)
+    polarizer = fit_polarizer(means, sums.sensor, readings)
     orientations(polarizer, sums.sensor)
     frames = np.array([one.count for one in settings])
     by_angle = designs(sums.sensor, polarizer, frames, noise, level)
-    fits = fit_pixels(sums, settings, black, by_angle)
+    by_site = [by_angle[int(np.rint(np.rad2deg(angle) / 45))] for angle in site_angles(sums.sensor)]
+    variance = np.stack([design.variance / design.level**2 for design in by_site])
+    maps = light_maps(settings, black, reacts, polarizer, variance)
+    fits = fit_pixels(sums, settings, black, maps, by_angle)
     light, images = _interpret(sums.sensor, fits, reacts)
     usual = max(float(np.median(fits.excess[reacts])), 1e-6)
     causes = find_defects(
@@ -144,11 +162,31 @@ def calibrate(
     }
     if noise is not None:
         facts["noise"] = {"full_well": round(noise.full_well, 1), "read_noise": round(noise.read_noise, 3)}
-    parameters = _parameters(sums.sensor, fits, black, images["gain"], is_flat_field, used)
+    parameters = _parameters(
+        sums.sensor,
+        fits,
+        black,
+        images["gain"],
+        is_flat_field,
+        used,
+        superpixel_phase(offset, (False, False), sums.shape),
+    )
     calibration = Calibration.from_parameters(parameters, sensor, offset, ~used, sums.bit_depth, facts)
-    shade = float(np.percentile(light / light.max(), 1))
     # the value that 1 % of the pixels exceed at their brightest setting
     brightest = float(np.percentile(np.max([one.mean(slice(None, None, 9)) for one in settings], axis=0), 99))
+    excess = float(np.mean(fits.excess[used] ** 2))
+    common = area_error(maps, excess, polarizer.pair_error)
+    errors = expected_errors(
+        calibration, sums.sensor, by_angle, excess, _black_variance(sums, dark_noise), common, used
+    )
+    modulation = float(np.median(np.hypot(fits.terms[1][used], fits.terms[2][used]) / fits.terms[0][used]))
+    extinction = (1 + modulation) / (1 - modulation) if modulation < 1 else np.inf
+    findings = [
+        about_frames(sums, float(np.median(black)), brightest, noise),
+        about_pixels(shares, sums, light, images["gain"], is_flat_field),
+        about_polarizer(polarizer, maps, sums.sensor, names, known, angle_error, extinction),
+        about_errors(errors, common),
+    ]
     return CalibrationResult(
         calibration,
         images["gain"],
@@ -167,12 +205,9 @@ def calibrate(
         sums.dark.count,
         noise,
         tuple(points),
-        expected_errors(calibration, sums.sensor, by_angle, _black_variance(sums, dark_noise), used),
-        [
-            *about_frames(sums, float(np.median(black)), brightest, noise),
-            *about_pixels(shares, sums.light, shade, is_flat_field),
-            *about_polarizer(polarizer, means, sums.sensor, names, known),
-        ],
+        errors,
+        [text for one in findings for text in one.warnings],
+        [text for one in findings for text in one.problems],
     )
 
 
@@ -188,18 +223,70 @@ def _interpret(sensor: Sensor, fits: PixelFits, reacts: np.ndarray) -> Tuple[np.
 
 
 def _parameters(
-    sensor: Sensor, fits: PixelFits, black: np.ndarray, relative: np.ndarray, is_flat: bool, used: np.ndarray
+    sensor: Sensor,
+    fits: PixelFits,
+    black: np.ndarray,
+    relative: np.ndarray,
+    is_flat: bool,
+    used: np.ndarray,
+    phase: Tuple[int, int],
 ) -> PixelParameters:
-    """Return the parameters of the correction; pixels that are not used have those of an ideal pixel."""
-    a, b, c = (np.where(used, term, start) for term, start in zip(fits.terms, (1.0, 0.0, 0.0)))
+    """Return the parameters of the correction; pixels that are not used have those of an average pixel."""
+    a, b, c = fits.terms
     gain = np.where(used, a if is_flat else relative, 1.0)
     colors = color_indices(sensor, a.shape)
     for color in np.unique(colors):
         channel = colors == color
         if (channel & used).any():
             gain[channel] /= gain[channel & used].mean()
-    angle = 2 * nominal_angles(sensor, a.shape)
-    return PixelParameters(black, 1 / gain, (np.cos(angle) - b / a) / 2, (np.sin(angle) - c / a) / 2)
+    cosine, sine = b / np.maximum(a, 1e-9), c / np.maximum(a, 1e-9)
+    angles = nominal_angles(sensor, a.shape)
+    for angle in np.unique(angles):
+        own = angles == angle
+        for image in (cosine, sine):
+            image[own & ~used] = image[own & used].mean() if (own & used).any() else 0
+    return PixelParameters(black, 1 / gain, *exact_terms(cosine, sine, sensor, phase))
+
+
+def exact_terms(
+    cosine: np.ndarray, sine: np.ndarray, sensor: Sensor, phase: Tuple[int, int] = (0, 0)
+) -> Tuple[np.ndarray, np.ndarray]:
+    """Compute e1 and e2 of pixels that multiply S1 and S2 by `cosine` and `sine`, (H, W) each.
+
+    An ideal pixel of angle t measures ``(cos 2t - cosine, sin 2t - sine)/2 (S1, S2)`` more. The correction has (S1, S2)
+    only as M times the true ones, from the four pixels of the superpixel themselves, so the factor takes M^-1. Pixels
+    of a superpixel that the region cuts take the M of the next complete one.
+
+    Args:
+        cosine: The factors of S1.
+        sine: The factors of S2.
+        sensor: The mosaic of the region.
+        phase: (row, column) of the region's first pixel in its superpixel.
+
+    Returns:
+        e1 and e2, (H, W).
+    """
+    counts = [(size - start) // 2 for size, start in zip(cosine.shape, phase)]
+    rows, columns = (slice(start, start + 2 * count) for start, count in zip(phase, counts))
+    inside = np.stack([cosine, sine])[:, rows, columns]
+    places = {angle: (sensor.position(angle) + np.array(phase)) % 2 for angle in ANGLES}
+    four = {angle: inside[:, r::2, c::2] for angle, (r, c) in places.items()}
+    (m11, m12), (m21, m22) = (four[0] - four[90]) / 2, (four[45] - four[135]) / 2
+    inverse = np.stack([m22, -m12, -m21, m11]) / (m11 * m22 - m12 * m21)
+    at = [
+        np.clip((np.arange(size) + start) // 2 - start, 0, count - 1)
+        for size, start, count in zip(cosine.shape, phase, counts)
+    ]
+    i11, i12, i21, i22 = inverse[:, at[0]][:, :, at[1]]
+    angle = 2 * nominal_angles(sensor, cosine.shape)
+    e1, e2 = (np.cos(angle) - cosine) / 2, (np.sin(angle) - sine) / 2
+    return e1 * i11 + e2 * i21, e1 * i12 + e2 * i22
+
+
+def session_of(name: str) -> int:
+    """Return the session of a setting, from 0: names of the k-th begin with ``k/`` from the second on."""
+    number, slash, _ = name.partition("/")
+    return int(number) - 1 if slash and number.isdigit() else 0
 
 
 def _black_variance(sums: SessionSums, dark_noise: np.ndarray) -> float:

@@ -1,12 +1,15 @@
-"""The smooth part of the light on the sensor, by lamp and lens, which a calibration keeps."""
+"""The light on the sensor: its smooth part, which a calibration keeps, and how it changes from setting to setting."""
 
 from __future__ import annotations
 
-from typing import Tuple
+from typing import List, NamedTuple, Tuple
 
+import cv2
 import numpy as np
 
+from polar_pipeline.calibrate.polarizer import Polarizer
 from polar_pipeline.calibrate.reductions import reduce_blocks, robust_deviation
+from polar_pipeline.calibrate.sums import FrameSums
 from polar_pipeline.sensor.forward import color_indices
 from polar_pipeline.sensor.mosaic import CHANNELS, Sensor
 
@@ -14,8 +17,164 @@ from polar_pipeline.sensor.mosaic import CHANNELS, Sensor
 _DEGREE = 4
 #: Blocks along the longer side, of which the polynomial fits the means.
 _BLOCKS = 64
+#: Blocks along the longer side in which the light of each setting is measured.
+_COARSE = 32
+#: Blocks along an area that should have no common deviation.
+_JOINED = 4
+#: Standard deviation of a block's light from setting to setting that is expected, relative; and fits of it, since
+#: the light and the pixels' responses multiply.
+_CHANGE, _CHANGE_ROUNDS = 0.02, 3
+#: Signal of a pixel relative to its mean below which its noise does not decrease.
+_DARKEST = 0.02
 #: Fits; each leaves out the blocks that deviate by more than `_OUTLIER` robust standard deviations from the last.
 _ROUNDS, _OUTLIER = 4, 4.0
+
+
+class LightMaps(NamedTuple):
+    """How the light differs from setting to setting over the sensor, relative to the lamp factors.
+
+    A lamp that is polarized unevenly, a gradient that turns with the polarizer, and dust on it do so.
+
+    Attributes:
+        terms: (K, P), polynomials in x and y.
+        blocks: (K, h, w) float32, what the light of blocks has beyond them.
+        side: Pixels along a block.
+        shape: (height, width) of the sensor.
+        spread: (K,), root mean square of each map over the sensor.
+        left: Mean square of what neither light nor the pixels' responses explain of the means of blocks, relative.
+        chance: The same as the noise of the pixels makes it.
+    """
+
+    terms: np.ndarray
+    blocks: np.ndarray
+    side: int
+    shape: Tuple[int, int]
+    spread: np.ndarray
+    left: float
+    chance: float
+
+    def factor(self, setting: int, rows: slice) -> np.ndarray:
+        """Return (h, W) float32: the light of a setting in some rows, 1 on average."""
+        y, x = (np.linspace(-1, 1, length) for length in self.shape)
+        light = np.ones((len(y[rows]), len(x)))
+        for term, (i, j) in zip(self.terms[setting], _powers(_DEGREE)):
+            light += np.outer(term * y[rows] ** j, x**i)
+        places = [(np.arange(length, dtype=np.float32) + 0.5) / self.side - 0.5 for length in self.shape]
+        columns, lines = np.meshgrid(places[1], places[0][rows])
+        light += cv2.remap(self.blocks[setting], columns, lines, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        return light.astype(np.float32)
+
+
+def light_maps(
+    settings: List[FrameSums], black: np.ndarray, used: np.ndarray, polarizer: Polarizer, variance: np.ndarray
+) -> LightMaps:
+    """Measure the light of each setting over the sensor, by the means of blocks.
+
+    The pixels of a superpixel see the same light behind four polarizers. Light that follows the polarizer's angle a as
+    cos 2a adds cos 4a to what they measure, with another sign behind each second polarizer, and light that changes in
+    any other way is even less like the response of a pixel: so their own responses and the light can be told apart.
+
+    Args:
+        settings: Sums of the frames of each setting.
+        black: (H, W), black level.
+        used: (H, W) bool, pixels that count.
+        polarizer: The settings.
+        variance: (J, K), relative variance of a pixel of each site at each setting, by noise.
+    """
+    period = round(np.sqrt(len(variance)))
+    side = period * max(2, -(-max(used.shape) // (_COARSE * period)))
+    tiles = [(slice(r, None, period), slice(c, None, period)) for r in range(period) for c in range(period)]
+    counts = np.stack([reduce_blocks(np.add, used[at].astype(np.float32), side // period) for at in tiles])
+    sums = np.zeros((len(tiles), len(settings), *counts.shape[1:]))
+    for k, one in enumerate(settings):
+        signal = np.where(used, one.mean() - black, 0)
+        sums[:, k] = [reduce_blocks(np.add, signal[at], side // period) for at in tiles]
+    basis = polarizer.basis()
+    weights = 1 / np.sqrt(np.maximum(polarizer.terms @ basis.T / polarizer.terms[:, :1], _DARKEST))
+    light, _ = _changes(_means(sums, counts), weights, basis)
+    keep = (counts > 0).all(0)
+    y, x = (_block_centers(length, side) for length in used.shape)
+    places = np.stack([np.broadcast_to(x, keep.shape)[keep], np.broadcast_to(y[:, np.newaxis], keep.shape)[keep]], -1)
+    terms, smooth = _polynomials(light, places)
+    blocks = np.zeros((len(settings), *keep.shape), np.float32)
+    blocks[:, keep] = light - smooth
+    # what remains of larger areas, in which noise is smaller
+    sums, counts = _joined(sums), _joined(counts)
+    _, left = _changes(_means(sums, counts), weights, basis)
+    chance = float(np.mean(weights**2 * variance) * np.mean(1 / counts[:, (counts > 0).all(0)]))
+    spread = np.sqrt(np.mean(light**2, 1))
+    return LightMaps(terms, blocks, side, (used.shape[0], used.shape[1]), spread, left, chance)
+
+
+def _joined(values: np.ndarray) -> np.ndarray:
+    """Add up `_JOINED` x `_JOINED` blocks, along the last two axes."""
+    for axis in (-2, -1):
+        values = np.add.reduceat(values, np.arange(0, values.shape[axis], _JOINED), axis)
+    return values
+
+
+def _means(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return (J, K, n), 1 on average: means of the blocks in which every site has pixels."""
+    keep = (counts > 0).all(0)
+    means = sums[:, :, keep] / counts[:, np.newaxis, keep]
+    relative: np.ndarray = means / means.mean((0, 1))
+    return relative
+
+
+def _changes(means: np.ndarray, weights: np.ndarray, basis: np.ndarray) -> Tuple[np.ndarray, float]:
+    """Fit the light of each setting in n blocks.
+
+    Args:
+        means: (J, K, n), means of the sites in each block, 1 on average.
+        weights: (J, K), of the settings.
+        basis: (K, 3), `Polarizer.basis`.
+
+    Returns:
+        (K, n) relative light, and the mean square of what remains, relative.
+    """
+    settings = len(basis)
+    light = np.zeros(means.shape[1:])
+    left = 0.0
+    for _ in range(_CHANGE_ROUNDS):
+        normal, right, squares = np.zeros((settings, settings)), np.zeros(light.shape), 0.0
+        for values, weight in zip(means, weights):
+            rows = basis * weight[:, np.newaxis]
+            free = np.eye(settings) - rows @ np.linalg.pinv(rows)  # removes what a pixel's response explains
+            measured = values / (1 + light) * weight[:, np.newaxis]
+            expected = np.mean(rows @ np.linalg.lstsq(rows, measured, rcond=None)[0], 1)
+            slope, remaining = free * expected, free @ measured
+            normal += slope.T @ slope
+            right += slope.T @ remaining
+            remaining -= remaining.mean(1, keepdims=True)  # what all blocks have in common is not the light's
+            squares += float(np.mean(np.sum(remaining**2, 0)))
+        ridge = squares / (len(means) * settings) / _CHANGE**2
+        change = np.linalg.solve(normal + max(ridge, 1e-9) * np.eye(settings), right)
+        light = (1 + light) * (1 + change - change.mean(0)) - 1
+        unexplained = squares - float(np.mean(np.sum(change * right, 0)))
+        left = unexplained / max(1, len(means) * (settings - 3) - (settings - 1))
+    return light, left
+
+
+def _polynomials(light: np.ndarray, places: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+    """Fit a polynomial through the light of each setting, (K, n); returns its terms and (K, n) values."""
+    powers = _powers(_DEGREE)
+    if light.shape[1] < 3 * len(powers):
+        return np.zeros((len(light), len(powers))), np.zeros(light.shape)
+    design = np.stack([places[:, 0] ** i * places[:, 1] ** j for i, j in powers], 1)
+    terms = np.linalg.lstsq(design, light.T, rcond=None)[0]  # (P, K)
+    return terms.T, (design @ terms).T
+
+
+def _block_centers(length: int, side: int) -> np.ndarray:
+    """Return the centers of blocks of `side` pixels along a side of the sensor, whose pixels go from -1 to 1."""
+    starts = np.arange(0, length, side)
+    centers: np.ndarray = (starts + np.minimum(starts + side, length) - 1) / (length - 1) - 1
+    return centers
+
+
+def _powers(degree: int) -> List[Tuple[int, int]]:
+    """List the exponents of x and y in a polynomial."""
+    return [(i, j) for i in range(degree + 1) for j in range(degree + 1 - i)]
 
 
 def smooth_light(level: np.ndarray, used: np.ndarray, sensor: Sensor) -> np.ndarray:
@@ -56,7 +215,7 @@ def _fitted(values: np.ndarray, counts: np.ndarray, places: np.ndarray, shape: T
     if not values.size:
         return np.ones(shape)
     degree = _DEGREE if len(values) >= 60 else 1 if len(values) >= 8 else 0
-    powers = [(i, j) for i in range(degree + 1) for j in range(degree + 1 - i)]
+    powers = _powers(degree)
     design = np.stack([places[:, 0] ** i * places[:, 1] ** j for i, j in powers], 1)
     weights = np.sqrt(counts)
     for _ in range(_ROUNDS):

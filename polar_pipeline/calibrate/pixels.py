@@ -6,13 +6,14 @@ from typing import List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
+from polar_pipeline.calibrate.illumination import LightMaps
 from polar_pipeline.calibrate.noise import Noise
 from polar_pipeline.calibrate.polarizer import Polarizer, site_angles
 from polar_pipeline.calibrate.sums import FrameSums, SessionSums
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
 #: Pixels whose values of all settings are in memory at once.
-_BLOCK_PIXELS = 1 << 18
+_BAND_PIXELS = 1 << 18
 #: Without measured noise, the variance of a value is proportional to the signal plus this share of its highest.
 _FLOOR = 0.02
 #: A pixel whose values differ by less than this share of what is usual between the settings is dead or stuck.
@@ -40,7 +41,7 @@ class Design(NamedTuple):
 
 
 class PixelFits(NamedTuple):
-    """Images of (H, W) float64, as shares of full scale.
+    """Images of (H, W) float32, as shares of full scale.
 
     Attributes:
         terms: A, B and C, where the model of a value is ``lamp (A + B cos 2a + C sin 2a)``.
@@ -114,23 +115,26 @@ def designs(
     return found
 
 
-def fit_pixels(sums: SessionSums, settings: List[FrameSums], black: np.ndarray, by_angle: List[Design]) -> PixelFits:
-    """Fit A, B and C of every pixel, in blocks of rows."""
+def fit_pixels(
+    sums: SessionSums, settings: List[FrameSums], black: np.ndarray, maps: LightMaps, by_angle: List[Design]
+) -> PixelFits:
+    """Fit A, B and C of every pixel, in bands of rows."""
     height, width = sums.shape
-    terms, every = np.zeros((3, height, width)), (slice(None),)
-    excess = np.zeros((height, width))
+    terms = np.zeros((3, height, width), np.float32)
+    excess = np.zeros((height, width), np.float32)
     free = max(1, len(settings) - 3)
-    step = max(2, _BLOCK_PIXELS // width // 2 * 2)
+    step = max(2, _BAND_PIXELS // width // 2 * 2)
     for top in range(0, height, step):
         rows = slice(top, top + step)
-        values = np.stack([one.mean(rows) for one in settings]) - black[rows]
+        values = np.stack([(one.mean(rows) - black[rows]) / maps.factor(k, rows) for k, one in enumerate(settings)])
         for r in range(2):
             for c in range(2):
                 design = by_angle[sums.sensor.angle_index(r, c)]
                 at = (slice(r, None, 2), slice(c, None, 2))
-                found = np.tensordot(design.solver, values[every + at], 1)
-                left = values[every + at] - np.tensordot(design.basis, found, 1)
-                terms[:, rows][every + at] = found
+                own = values[(slice(None), *at)]
+                found = np.tensordot(design.solver, own, 1)
+                left = own - np.tensordot(design.basis, found, 1)
+                terms[:, rows][(slice(None), *at)] = found
                 scale = 1 / (design.variance * free)
                 excess[rows][at] = np.sqrt(np.tensordot(scale, left**2, 1))
     return PixelFits((terms[0], terms[1], terms[2]), excess)

@@ -4,29 +4,41 @@ The mean over the pixels of one site j of the mosaic, at setting k with angle a 
 
     M = b (A + B cos 2a + C sin 2a)
 
-Known angles determine b up to its mean. With unknown angles, one rotation and two more changes of (a, b) together
-(those that map the cone of linearly polarized light onto itself) leave M as it is; they are chosen such that the mean
-orientation of the pixels is the nominal one and that the mean gains of orthogonal pixels are equal.
+Angles and lamp factors are estimated together. One rotation and two more changes of (a, b) together (those that map
+the cone of linearly polarized light onto itself) leave M as it is. What is known decides them, each with its standard
+deviation: the angles as read, the gains of orthogonal pixels, which are equal on average, and the mean orientation of
+the pixels. Several sessions, between which camera or lamp is turned by 90 degrees, tell these changes from the
+polarization of the lamp, which then has the other sign.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Optional, Sequence, Tuple
+from dataclasses import dataclass, replace
+from typing import Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline.sensor.forward import nominal_angles
+from polar_pipeline.sensor.forward import color_indices, nominal_angles
 from polar_pipeline.sensor.mosaic import Sensor
 
 #: Fewest settings that determine pixels and lamp.
 MIN_ANGLES = 4
+#: Standard deviation of an angle as read, in degrees, unless it is given.
+ANGLE_ERROR = 0.5
 #: Angles closer than this, in degrees, count as one.
 _DISTINCT = 1.0
 #: Degrees by which the pixels of a site can be turned from their nominal angle on average.
 _MOST_TURNED = 12.0
+#: Degrees by which the angles as read, once rotated, can differ from those of the frames (root mean square).
+_MOST_SPREAD = 15.0
+#: Standard deviations: of a mean over the sensor, relative to the mean of all; of the difference between the mean gains
+#: of orthogonal pixels; of the pixels' mean orientation in degrees; and of the lamp's polarization, averaged over
+#: several sessions.
+_MEAN, _PAIR, _ORIENTATION, _LAMP = 2e-4, 7e-4, 3.0, 7e-4
+#: An angle that deviates by this many standard deviations from the fit counts half.
+_ROBUST = 3.0
 #: Steps of the fit; it ends before where it changes nothing. And the size of imaginary steps.
-_STEPS, _CONVERGED, _SMALL = 50, 1e-12, 1e-30
+_STEPS, _CONVERGED, _SMALL = 50, 1e-10, 1e-30
 
 
 @dataclass(frozen=True)
@@ -34,98 +46,201 @@ class Polarizer:
     """The settings of a session.
 
     Attributes:
-        angles: (K,) angles in rad; the given ones where all were known, else in [0, pi).
+        angles: (K,) angles in rad.
         lamp: (K,) brightness, 1 on average.
         terms: (J, 3), A, B and C of each site, as shares of full scale.
         residuals: (J, K), the means minus the model, as shares of full scale.
+        pair_error: Standard deviation of the difference between the gains of orthogonal pixels, relative.
+        strength: Polarization of the light behind the polarizer, ``(R - 1)/(R + 1)`` for its extinction ratio R.
     """
 
     angles: np.ndarray
     lamp: np.ndarray
     terms: np.ndarray
     residuals: np.ndarray
+    pair_error: float
+    strength: float
 
     def basis(self) -> np.ndarray:
-        """Return (K, 3): the lamp factor times (1, cos 2a, sin 2a)."""
-        return _basis(self.angles, self.lamp)
+        """Return (K, 3): the lamp factor times (1, p cos 2a, p sin 2a) with the strength p."""
+        return _basis(self.angles, self.lamp, self.strength)
 
 
-def fit_polarizer(means: np.ndarray, sensor: Sensor, known: Sequence[Optional[float]]) -> Polarizer:
-    """Fit lamp factors, and the angles unless all are known.
+@dataclass(frozen=True)
+class Readings:
+    """What is known of the settings before the fit.
+
+    Attributes:
+        angles: Angle of each setting in degrees, as read; None if it is unknown.
+        error: Standard deviation of those angles, in degrees.
+        extinction: Extinction ratio of the polarizer; infinite for an ideal one.
+        sessions: Session of each setting, from 0.
+    """
+
+    angles: Tuple[Optional[float], ...]
+    error: float = ANGLE_ERROR
+    extinction: float = np.inf
+    sessions: Tuple[int, ...] = ()
+
+    @property
+    def strength(self) -> float:
+        """Polarization of the light behind the polarizer."""
+        return 1 - 2 / (self.extinction + 1)
+
+
+def fit_polarizer(means: np.ndarray, sensor: Sensor, readings: Readings) -> Polarizer:
+    """Fit angles and lamp factors.
 
     Args:
         means: (J, K) means of the sites of the mosaic, row by row, without the black level.
         sensor: The mosaic.
-        known: Angle in degrees of each setting, or None. Where some are unknown, the known ones count only for the
-            rotation of all: it is such that their mean deviation is 0.
+        readings: What is known of the settings.
 
     Raises:
-        ValueError: Fewer than four angles that are distinct modulo 180 degrees, or no light.
+        ValueError: Fewer than four angles that are distinct modulo 180 degrees, no light, or angles as read that do not
+            belong to these frames.
     """
     nominal = site_angles(sensor)
     scale = float(means.mean())
     if scale <= 0 or float(means.min()) < -scale:
         raise ValueError("the frames of the polarizer are as dark as the dark frames: nothing can be measured")
-    is_known = None not in known
     guess, lamp = _measured(means, nominal)
-    angles = np.deg2rad([float(a) for a in known if a is not None]) if is_known else guess
-    count = distinct_angles(np.rad2deg(angles))
+    given = np.array([k for k, angle in enumerate(readings.angles) if angle is not None], int)
+    start, aim = _rotated(guess, given, readings)
+    count = distinct_angles(np.rad2deg(start))
     if count < MIN_ANGLES:
         raise ValueError(
             f"at least {MIN_ANGLES} polarizer angles that differ modulo 180 degrees are needed, best 18, got {count}"
         )
-    angles, lamp, terms = _fitted(means / scale, nominal, angles, lamp, None if is_known else known)
-    angles = angles if is_known else angles % np.pi
-    model = terms @ _basis(angles, lamp).T
-    return Polarizer(angles, lamp, terms * scale, means - model * scale)
+    fit = _fitted(means / scale, sensor, readings, start, lamp / lamp.mean(), given, aim)
+    model = fit.terms @ fit.basis().T
+    return replace(fit, terms=fit.terms * scale, residuals=means - model * scale)
+
+
+def _rotated(guess: np.ndarray, given: np.ndarray, readings: Readings) -> Tuple[np.ndarray, np.ndarray]:
+    """Rotate the angles that ideal pixels measure, such that they fit the angles as read.
+
+    Returns:
+        (K,) angles in rad to begin with, and (n,) the given ones, less than a quarter of a turn from them. In sessions
+        after the first, given angles may have been turned by 90 degrees with the camera.
+
+    Raises:
+        ValueError: The given angles differ too much.
+    """
+    if not given.size:
+        return guess, guess[given]
+    read = np.deg2rad([float(readings.angles[k] or 0.0) for k in given])
+    sessions = np.array(readings.sessions or [0] * len(guess))
+    offsets = [_mean_turn((read - guess[given])[sessions[given] == one]) for one in range(sessions.max() + 1)]
+    quarters = np.rint(half_turn(np.array(offsets) - offsets[0]) / (np.pi / 2))
+    read = read - quarters[sessions[given]] * np.pi / 2
+    start = guess + offsets[0]
+    turns = half_turn(read - start[given])
+    spread = float(np.rad2deg(np.sqrt(np.mean(turns**2))))
+    if spread > _MOST_SPREAD and np.median(np.abs(turns)) > np.deg2rad(_MOST_SPREAD / 3):
+        raise ValueError(
+            f"the given angles differ by {spread:.0f} degrees (root mean square) from those that the frames show: "
+            "sensor, ROI offset or flips do not fit the frames, or the angles are counted clockwise; "
+            "--angles unknown takes none"
+        )
+    return start, start[given] + turns
+
+
+def _mean_turn(turns: np.ndarray) -> float:
+    """Return the mean of angles modulo half a turn, in rad; 0 without any."""
+    return float(np.angle(np.sum(np.exp(2j * turns)))) / 2 if turns.size else 0.0
 
 
 def _fitted(
     means: np.ndarray,
-    nominal: np.ndarray,
+    sensor: Sensor,
+    readings: Readings,
     angles: np.ndarray,
     lamp: np.ndarray,
-    known: Optional[Sequence[Optional[float]]],
-) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Fit angles, lamp factors and (J, 3) terms of the sites by Gauss-Newton.
+    given: np.ndarray,
+    aim: np.ndarray,
+) -> Polarizer:
+    """Fit angles, lamp factors and terms of the sites by Gauss-Newton.
 
     Args:
         means: (J, K), 1 on average.
-        nominal: (J,) angles of the sites in rad.
-        angles: (K,) in rad; those to begin with where they are not known.
-        lamp: (K,) lamp factors to begin with.
-        known: As of `fit_polarizer`; None if all angles are known.
+        sensor: The mosaic.
+        readings: What is known of the settings.
+        angles: (K,) in rad, to begin with.
+        lamp: (K,) lamp factors, to begin with.
+        given: (n,) places of the settings whose angles were read.
+        aim: (n,) those angles in rad.
     """
-    sites, settings = means.shape
-    given = [k for k, angle in enumerate(known or ()) if angle is not None]
-    aim = np.deg2rad([float(known[k] or 0.0) for k in given]) if known else angles[given]
-    aim = angles[given] + half_turn(aim - angles[given])
-
-    def parts(parameters: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-        lamp, terms, free = np.split(parameters, [settings, settings + 3 * sites])
-        return (free if known else angles), lamp, terms.reshape(sites, 3)
+    (sites, settings), nominal, strength = means.shape, site_angles(sensor), readings.strength
+    terms = np.linalg.lstsq(_basis(angles, lamp, strength), means.T, rcond=None)[0].T
+    is_several = len(set(readings.sessions)) > 1
+    pairs, harmonics = _pair_rows(sensor, terms[:, 0]), _harmonic_rows(angles, readings.sessions)
+    sigma = np.deg2rad(readings.error)
+    weights = np.ones(len(given))
 
     def remaining(parameters: np.ndarray) -> np.ndarray:
-        """Return the residuals of the means, and of the choices that the means leave open; all should be 0."""
-        angles, lamp, terms = parts(parameters)
-        choices = [1 - lamp.mean()]
-        if known:
-            cosine, sine = np.cos(2 * nominal), np.sin(2 * nominal)
-            turned = np.mean(aim - angles[given]) if given else cosine @ terms[:, 2] - sine @ terms[:, 1]
-            choices += [cosine @ terms[:, 0], sine @ terms[:, 0], turned]
-        return np.r_[(means - terms @ _basis(angles, lamp).T).ravel(), choices]
+        """Return every deviation over its standard deviation."""
+        lamp, terms, angles = np.split(parameters, [settings, settings + 3 * sites])
+        terms = terms.reshape(sites, 3)
+        turn = np.mean(np.cos(2 * nominal) * terms[:, 2] - np.sin(2 * nominal) * terms[:, 1]) / 2
+        rows = [
+            ((means - terms @ _basis(angles, lamp, strength).T) / _MEAN).ravel(),
+            weights * (angles[given] - aim) / sigma,
+            pairs @ terms[:, 0] / _PAIR,
+            [turn / np.deg2rad(_ORIENTATION), (lamp.mean() - 1) / _MEAN],
+        ]
+        if is_several:
+            rows.append(harmonics @ lamp / _LAMP)
+        return np.concatenate(rows)
 
-    lamp = lamp / lamp.mean()
-    terms = np.linalg.lstsq(_basis(angles, lamp), means.T, rcond=None)[0].T
-    found = np.r_[lamp, terms.ravel(), angles if known else []]
+    found = np.r_[lamp, terms.ravel(), angles]
     for _ in range(_STEPS):
         # derivatives by imaginary steps, which are exact
-        slopes = [remaining(found + step).imag / _SMALL for step in 1j * _SMALL * np.eye(len(found))]
-        step = np.linalg.lstsq(np.stack(slopes, 1), -remaining(found), rcond=1e-12)[0]
+        slopes = np.stack([remaining(found + row).imag / _SMALL for row in 1j * _SMALL * np.eye(len(found))], 1)
+        step = np.linalg.lstsq(slopes, -remaining(found), rcond=1e-14)[0]
         found = found + step
+        turns = (found[-settings:][given] - aim) / sigma
+        weights = 1 / np.sqrt(1 + (turns / _ROBUST) ** 2)
         if np.abs(step).max() < _CONVERGED:
             break
-    return parts(found)
+    lamp, terms, angles = np.split(found, [settings, settings + 3 * sites])
+    covariance = np.linalg.pinv(slopes.T @ slopes, rcond=1e-14, hermitian=True)
+    means_a = settings + 3 * np.arange(sites)
+    pair_variance = np.diag(pairs @ covariance[np.ix_(means_a, means_a)] @ pairs.T)
+    return Polarizer(
+        angles, lamp, terms.reshape(sites, 3), np.zeros_like(means), float(np.sqrt(pair_variance.mean())), strength
+    )
+
+
+def _pair_rows(sensor: Sensor, levels: np.ndarray) -> np.ndarray:
+    """Return (pairs, J): from the sites' A to the relative differences between orthogonal sites of one color.
+
+    Args:
+        sensor: The mosaic.
+        levels: (J,) A of each site, roughly.
+    """
+    nominal = site_angles(sensor)
+    colors = color_indices(sensor, (sensor.period, sensor.period)).ravel()
+    rows = []
+    for color in np.unique(colors):
+        own = colors == color
+        level = levels[own].mean() * np.count_nonzero(own) / 4
+        rows += [own * np.cos(2 * nominal) / level, own * np.sin(2 * nominal) / level]
+    return np.stack(rows)
+
+
+def _harmonic_rows(angles: np.ndarray, sessions: Tuple[int, ...]) -> np.ndarray:
+    """Return (2, K): from lamp factors to their amplitudes of cos 2a and sin 2a, averaged over the sessions.
+
+    A lamp that drifts evenly in a session does not count.
+    """
+    rows = np.zeros((2, len(angles)))
+    for one in set(sessions):
+        own = np.flatnonzero(np.array(sessions) == one)
+        turns = 2 * angles[own]
+        design = np.stack([np.ones(len(own)), np.linspace(-1, 1, len(own)), np.cos(turns), np.sin(turns)], 1)
+        rows[:, own] = np.linalg.pinv(design)[2:] / len(set(sessions))
+    return rows
 
 
 def site_angles(sensor: Sensor) -> np.ndarray:
@@ -165,8 +280,8 @@ def distinct_angles(degrees: np.ndarray) -> int:
     return max(1, int(np.count_nonzero(gaps > _DISTINCT)))
 
 
-def _basis(angles: np.ndarray, lamp: np.ndarray) -> np.ndarray:
-    return np.stack([lamp, lamp * np.cos(2 * angles), lamp * np.sin(2 * angles)], 1)
+def _basis(angles: np.ndarray, lamp: np.ndarray, strength: float) -> np.ndarray:
+    return np.stack([lamp, lamp * strength * np.cos(2 * angles), lamp * strength * np.sin(2 * angles)], 1)
 
 
 def _measured(means: np.ndarray, nominal: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
