@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
@@ -48,6 +49,7 @@ class CalibrationResult:
         points: Points of the photon transfer curve, which `noise` was fitted to.
         errors: Expected errors of DoLP and AoLP.
         warnings: Warnings with advice.
+        problems: What makes the calibration worse than none.
     """
 
     calibration: Calibration
@@ -69,6 +71,7 @@ class CalibrationResult:
     points: Tuple[NoisePoint, ...]
     errors: List[ExpectedError]
     warnings: List[str]
+    problems: List[str] = field(default_factory=list)
 
 
 def calibrate(
@@ -78,6 +81,8 @@ def calibrate(
     offset: Tuple[int, int] = (0, 0),
     is_flat_field: bool = False,
     notes: Optional[Mapping[str, float]] = None,
+    angle_error: float = 0.5,  # noqa: ARG001
+    polarizer_extinction: float = math.inf,  # noqa: ARG001
 ) -> CalibrationResult:
     """Estimate the calibration of a sensor.
 
@@ -89,6 +94,8 @@ def calibrate(
         offset: (x, y) of the frames' first pixel in that readout.
         is_flat_field: Whether the gain is to correct the lens shading and the lamp too.
         notes: Facts for the calibration, such as the temperature.
+        angle_error: Standard deviation of the given angles in degrees.
+        polarizer_extinction: Extinction ratio of the polarizer.
 
     Raises:
         ValueError: Dark frames or enough angles are missing, there is no light, or too many pixels are unusable; the

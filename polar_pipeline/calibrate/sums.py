@@ -170,12 +170,10 @@ class SessionSums:
             ValueError: The largest number is above full scale; the message says which bit depth holds it.
         """
         if largest > (self.full_scale | (self.full_scale & -self.full_scale) - 1):
-            unused = (_SIXTEEN_BITS + 1) // (self.full_scale + 1)
-            is_high = bits % unused == 0
-            raise ValueError(
-                f"a pixel reads {largest}, above full scale {self.full_scale}: "
-                + ("give --alignment msb" if is_high else f"give a --bit-depth of {largest.bit_length()} or more")
-            )
+            is_high = bits % ((_SIXTEEN_BITS + 1) // (self.full_scale + 1)) == 0
+            depth = (largest.bit_length() + 1) // 2 * 2  # cameras have 8, 10, 12, 14 or 16 bits
+            advice = "--alignment msb" if is_high else f"the camera's --bit-depth, {depth} or more"
+            raise ValueError(f"a pixel reads {largest}, above full scale {self.full_scale}: give {advice}")
 
     def check_alignment(self) -> None:
         """Check after the last frame that frames of 16 bits use their low bits.

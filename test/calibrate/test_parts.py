@@ -42,8 +42,8 @@ def test_sums_of_the_brightest_frames_do_not_overflow() -> None:
 @pytest.mark.parametrize(
     ("value", "full_scale", "dtype", "message"),
     [
-        (3000, 1023, np.uint16, "a pixel reads 3000, above full scale 1023: give a --bit-depth of 12 or more"),
-        (256, 255, np.uint16, "a pixel reads 256, above full scale 255: give a --bit-depth of 9 or more"),
+        (3000, 1023, np.uint16, "a pixel reads 3000, above full scale 1023: give the camera's --bit-depth, 12 or more"),
+        (256, 255, np.uint16, "a pixel reads 256, above full scale 255: give the camera's --bit-depth, 10 or more"),
         (65520, 4095, np.uint16, "a pixel reads 65520, above full scale 4095: give --alignment msb"),
         (255, 255, np.uint8, None),
         (4095, 4095, np.uint16, None),
