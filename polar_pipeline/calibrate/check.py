@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
+import cv2
 import numpy as np
 
 from polar_pipeline.calibrate.polarizer import half_turn
 from polar_pipeline.calibrate.session import SessionFrame
 from polar_pipeline.calibrate.sums import DARK, UNPOLARIZED, SessionSums
 from polar_pipeline.calibration import Calibration
-from polar_pipeline.calibration.correction import Correction, correction_for
+from polar_pipeline.calibration.correction import correction_for
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
 #: Light at an unknown angle and of a lower DoLP is taken as unpolarized.
@@ -29,13 +30,15 @@ class LightErrors(NamedTuple):
         aolp: AoLP of the mean in degrees.
         dolp_error: Error of the DoLP. It should be 0 of unpolarized light, 1 at a given angle, and otherwise the mean.
         aolp_error: Deviation of the AoLP from its mean in degrees; None of unpolarized light.
-        places: (3, 3) mean squares of the errors of (S1, S2)/S0 by place.
+        error: Error of (S1, S2)/S0, which contains both.
+        places: (3, 3), the same by place.
     """
 
     dolp: float
     aolp: float
     dolp_error: float
     aolp_error: Optional[float]
+    error: float
     places: np.ndarray
 
 
@@ -55,7 +58,7 @@ class CheckResult(NamedTuple):
         settings: The settings.
         black: Mean black level of the calibration and of the dark frames, as shares of full scale; None without these.
         places: (2, 3, 3): errors of (S1, S2)/S0 by place over all settings, without and with the calibration.
-        ratio: Their error over all places without the calibration, divided by that with it.
+        ratio: Error without the calibration over all settings and places, divided by that with it.
     """
 
     settings: List[CheckedSetting]
@@ -90,83 +93,116 @@ def check_calibration(
         ValueError: There is no light.
     """
     correction = correction_for(calibration, offset, (False, False), sums.shape)
-    parameters = correction.parameters()
-    dark = sums.dark.mean() if DARK in sums.settings else None
-    black = parameters.black if dark is None else dark
+
+    def superpixels(image: np.ndarray) -> np.ndarray:
+        return _superpixels(image, sums.sensor, correction.phase)
+
+    black, gain, e1, e2 = map(superpixels, correction.parameters("float32"))
+    dark = superpixels(sums.dark.mean().astype(np.float32)) if DARK in sums.settings else black
     good = np.ones(sums.shape, bool)
     good[correction.defects] = False
     found = []
     for name, angle in angles.items():
         keys = [_half(name, number) for number in range(2)]
         halves = [sums.settings[key] for key in keys if key in sums.settings]
-        used = good & ~halves[0].saturated & ~halves[-1].saturated
-        whole = np.logical_and.reduce(_superpixels(used, sums.sensor, correction))
+        used = np.logical_and.reduce(superpixels(good & ~halves[0].saturated & ~halves[-1].saturated))
         before, after = [], []
         for half in (halves[0], halves[-1]):
-            mean = half.mean()
-            before.append(_stokes(_superpixels(mean - black, sums.sensor, correction)))
-            z = _superpixels((mean - parameters.black) * parameters.gain, sums.sensor, correction)
-            _, s1, s2 = _stokes(z)
-            e1, e2 = (_superpixels(image, sums.sensor, correction) for image in (parameters.e1, parameters.e2))
-            after.append(_stokes(z + e1 * s1 + e2 * s2))
-        s0 = np.mean(after[0][0], where=whole)
-        if not s0 > _LEAST_LIGHT:
-            raise ValueError(f"the frames of {name} have no light: their mean is {s0:.2%} of full scale")
-        dolp = np.hypot(*(np.mean(image / after[0][0], where=whole) for image in after[0][1:]))
-        is_unpolarized = UNPOLARIZED in name.lower() or (angle is None and dolp < _UNPOLARIZED_DOLP)
-        ideal = 0.0 if is_unpolarized else None if angle is None else 1.0
-        found.append(CheckedSetting(name, angle, _errors(before, whole, ideal), _errors(after, whole, ideal)))
+            pixels = superpixels(half.mean().astype(np.float32))
+            before.append(_normalized(pixels - dark, used, name))
+            pixels -= black
+            pixels *= gain
+            _, s1, s2 = _stokes(pixels)
+            pixels += e1 * s1
+            pixels += e2 * s2
+            after.append(_normalized(pixels, used, name))
+        is_weak = angle is None and np.hypot(*_mean_vector(after)) < _UNPOLARIZED_DOLP
+        ideal = 0.0 if is_weak or UNPOLARIZED in name.lower() else None if angle is None else 1.0
+        found.append(CheckedSetting(name, angle, _errors(before, used, ideal), _errors(after, used, ideal)))
     if not found:
         raise ValueError("a check needs frames of uniform light, best behind a polarizer at several angles")
-    squares = [[row.before.places for row in found], [row.after.places for row in found]]
-    total = np.maximum(np.nanmean(squares, (1, 2, 3)), 1e-12)
-    levels = None if dark is None else (float(parameters.black[good].mean()), float(dark[good].mean()))
-    places = np.sqrt(np.maximum(np.nanmean(squares, 1), 0))
-    return CheckResult(found, levels, places, float(np.sqrt(total[0] / total[1])))
+    whole = superpixels(good)
+    levels = (float(black[whole].mean()), float(dark[whole].mean())) if DARK in sums.settings else None
+    places = np.sqrt(np.mean([[np.square(one.places) for one in (row.before, row.after)] for row in found], 0))
+    ratio = np.linalg.norm([row.before.error for row in found]) / np.linalg.norm([row.after.error for row in found])
+    return CheckResult(found, levels, places, float(ratio))
 
 
-def _superpixels(image: np.ndarray, sensor: Sensor, correction: Correction) -> np.ndarray:
-    """Return (4, h, w): the pixels of complete superpixels, in the order of `ANGLES`."""
-    top, left = correction.phase
-    image = image[top:, left:]
-    height, width = (side // 2 * 2 for side in image.shape)
+def _superpixels(image: np.ndarray, sensor: Sensor, phase: Tuple[int, int]) -> np.ndarray:
+    """Return (4, h, w): the pixels of complete superpixels, in the order of `ANGLES`; `phase` is a `Correction`'s."""
+    top, left = phase
+    height, width = ((side - start) // 2 * 2 for side, start in zip(image.shape, phase))
+    image = image[top : top + height, left : left + width]
     places = {sensor.angle_index(r + top, c + left): (r, c) for r in range(2) for c in range(2)}
-    return np.stack([image[r:height:2, c:width:2] for r, c in (places[k] for k in range(len(ANGLES)))])
+    return np.stack([image[r::2, c::2] for r, c in (places[k] for k in range(len(ANGLES)))])
 
 
-def _stokes(pixels: np.ndarray) -> np.ndarray:
-    """Return (3, h, w): S0, S1 and S2 of superpixels."""
+def _stokes(pixels: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return S0, S1 and S2 of (4, h, w) superpixels."""
     i0, i45, i90, i135 = pixels
-    return np.stack([pixels.sum(0) / 2, i0 - i90, i45 - i135])
+    return (i0 + i45 + i90 + i135) / 2, i0 - i90, i45 - i135
+
+
+def _normalized(pixels: np.ndarray, used: np.ndarray, name: str) -> np.ndarray:
+    """Return (2, n): (S1, S2)/S0 of the superpixels that are used, limited to [-2, 2].
+
+    Raises:
+        ValueError: They are dark.
+    """
+    s0, s1, s2 = (image[used] for image in _stokes(pixels))
+    if not s0.size or s0.mean() < _LEAST_LIGHT:
+        raise ValueError(f"the frames of {name} have no light")
+    return np.clip([s1, s2] / np.maximum(s0, _LEAST_LIGHT / 10), -2, 2)
 
 
 def _errors(halves: List[np.ndarray], used: np.ndarray, ideal: Optional[float]) -> LightErrors:
-    """Compute the errors; noise is independent in the two halves of the frames, so it is not in products of both.
+    """Compute the errors. Noise is independent in the two halves of the frames, so that it is not in products of both.
 
     Args:
-        halves: (3, h, w) Stokes vectors by the two halves of the frames.
-        used: (h, w) bool.
+        halves: (2, n), `_normalized` of each half.
+        used: (h, w) bool: places of these superpixels.
         ideal: DoLP that the light has; None if it is that of the mean.
     """
-    vectors = [np.where(used, stokes[1:] / np.where(used, stokes[0], 1), 0) for stokes in halves]
-    q, u = sum(vector.sum((1, 2)) for vector in vectors) / (2 * np.count_nonzero(used))
+    q, u = _mean_vector(halves)
     dolp, turn = float(np.hypot(q, u)), float(np.arctan2(u, q))
     if ideal is None:
         ideal = min(dolp, 1.0)
-    along, across = [], []
-    for q_image, u_image in vectors:
-        along.append(q_image * np.cos(turn) + u_image * np.sin(turn) - ideal)
-        across.append(u_image * np.cos(turn) - q_image * np.sin(turn))
-    squares = [np.where(used, one[0] * one[1], np.nan) for one in (along, across)]
-    dolp_square, aolp_square = (max(0.0, float(np.nanmean(square))) for square in squares)
-    rows = [np.array_split(row, _PLACES, 1) for row in np.array_split(squares[0] + squares[1], _PLACES, 0)]
-    places = np.array([[np.nanmean(place) for place in row] for row in rows])
-    aolp = float(np.rad2deg(turn / 2)) % 180
+    along = [half[0] * np.cos(turn) + half[1] * np.sin(turn) - ideal for half in halves]
+    across = [half[1] * np.cos(turn) - half[0] * np.sin(turn) for half in halves]
+    squares = np.zeros((2, *used.shape))
+    squares[:, used] = [one * other for one, other in (along, across)]
+    dolp_error, aolp_error = (_root_mean(image, used).item() for image in squares)
+    error, places = (_root_mean(squares.sum(0), used, count) for count in (1, _PLACES))
+    aolp = round(float(np.rad2deg(turn / 2)), 3) % 180
     if ideal == 0:
-        return LightErrors(dolp, aolp, float(np.sqrt(dolp_square + aolp_square)), None, places)
-    return LightErrors(
-        dolp, aolp, float(np.sqrt(dolp_square)), float(np.rad2deg(np.sqrt(aolp_square) / 2 / ideal)), places
+        return LightErrors(dolp, aolp, error.item(), None, error.item(), places)
+    return LightErrors(dolp, aolp, dolp_error, float(np.rad2deg(aolp_error / 2 / ideal)), error.item(), places)
+
+
+def _mean_vector(halves: List[np.ndarray]) -> Tuple[float, float]:
+    """Return the mean of (S1, S2)/S0 over superpixels."""
+    q, u = np.concatenate(halves, 1).mean(1, dtype=np.float64).tolist()
+    return q, u
+
+
+def _root_mean(squares: np.ndarray, used: np.ndarray, count: int = 1) -> np.ndarray:
+    """Return (count, count): roots of the means by place, at least of their standard errors: less is not measured.
+
+    In the frames that a calibration was made from, means are negative; their amounts show its noise.
+
+    Args:
+        squares: (h, w), 0 where they do not count.
+        used: (h, w) bool, where they count.
+        count: Number of places along each side.
+    """
+    mean, square, share = (
+        cv2.resize(image, (count, count), interpolation=cv2.INTER_AREA)
+        for image in (squares, np.square(squares), used.astype(np.float64))
     )
+    share = np.maximum(share, 1 / used.size)
+    error = np.sqrt(square / share / (share * used.size / count**2))
+    root: np.ndarray = np.sqrt(np.maximum(np.abs(mean) / share, error))
+    return root
 
 
 def describe_check(result: CheckResult) -> Iterator[str]:
@@ -177,8 +213,8 @@ def describe_check(result: CheckResult) -> Iterator[str]:
         text = f"{name}: DoLP {before.dolp:.4f} -> {after.dolp:.4f}, error {before.dolp_error:.4f} -> "
         text += f"{after.dolp_error:.4f}"
         if before.aolp_error is not None and after.aolp_error is not None:
-            text += f"; AoLP {before.aolp:.2f} -> {after.aolp:.2f} degrees, error {before.aolp_error:.3f} -> "
-            text += f"{after.aolp_error:.3f}"
+            text += f"; AoLP {before.aolp:.2f} -> {after.aolp:.2f} degrees, error {before.aolp_error:.2f} -> "
+            text += f"{after.aolp_error:.2f}"
         yield text
     given = [(row.after.aolp, row.angle) for row in result.settings if row.angle is not None]
     if given:

@@ -193,13 +193,15 @@ def summary(result: CalibrationResult) -> Iterator[str]:
         f"{len(result.settings)} settings of the polarizer with {sum(result.frames)} frames, {result.dark_frames} dark "
         f"frames, {width}x{height} pixels, {result.calibration.bit_depth} bit"
     )
-    if not result.settings:
-        yield "no polarizer: gains and angles are those of an ideal sensor"
-    yield (
-        f"pixels: gain +-{np.std(result.gain[used]):.2%}, angle {np.mean(result.angle[used]):+.2f} "
-        f"+-{np.std(result.angle[used]):.2f} degrees, extinction ratio {np.median(result.extinction[used]):.0f}, "
-        f"black level {np.mean(result.black[used]):.2%} +-{np.std(result.black[used]):.2%} of full scale"
-    )
+    black = f"black level {np.mean(result.black[used]):.2%} +-{np.std(result.black[used]):.2%} of full scale"
+    if result.settings:
+        yield (
+            f"pixels: gain +-{np.std(result.gain[used]):.2%}, angle {np.mean(result.angle[used]):+.2f} "
+            f"+-{np.std(result.angle[used]):.2f} degrees, extinction ratio "
+            f"{np.median(result.extinction[used]):.0f}, {black}"
+        )
+    else:
+        yield f"no polarizer: gains and angles are those of an ideal sensor; {black}"
     if result.noise is not None:
         yield f"noise: full well {result.noise.full_well:.0f} electrons, read noise {result.noise.read_noise:.1f}"
     counts = {name: np.count_nonzero(result.causes >> k & 1) for k, name in enumerate(CAUSES)}

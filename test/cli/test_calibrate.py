@@ -11,10 +11,11 @@ from typing import Any, Dict, List
 import cv2
 import numpy as np
 import pytest
+from sessions import estimate
 
 from polar_pipeline import SENSORS, cli
 from polar_pipeline.calibrate.estimate import CalibrationResult
-from polar_pipeline.calibrate.simulation import Deviations, simulate_sensor
+from polar_pipeline.calibrate.simulation import Bench, Deviations, simulate_sensor
 from polar_pipeline.calibration import load_calibration
 from polar_pipeline.cli import calibrate as command
 
@@ -125,6 +126,19 @@ def test_a_calibration_that_is_worse_than_none(
     assert f"wrote {tmp_path / 'a.html'}\n" in shown.out
     assert ("--force writes it" in shown.err) is not is_forced
     assert set(files(tmp_path)) == ({"a.npz", "a.html"} if is_forced else {"a.html"})
+
+
+def test_the_summary_says_that_there_was_no_polarizer() -> None:
+    camera = simulate_sensor(SENSORS["IMX250MZR"], (32, 48), 1)
+    measured = estimate(camera, Bench((0.0, 45.0, 90.0, 135.0), 2, 2))
+    lines = list(command.summary(replace(measured, settings=(), lamp=(), frames=())))
+    assert lines[0].startswith("0 settings of the polarizer with 0 frames, 2 dark frames")
+    # mean and deviation of `Deviations.black` over 1536 pixels
+    ideal = (
+        r"no polarizer: gains and angles are those of an ideal sensor; black level 0\.80% \+-0\.1[456]% of full scale"
+    )
+    assert re.fullmatch(ideal, lines[1])
+    assert not any(line.startswith("lamp") for line in lines)
 
 
 def test_a_file_is_checked_on_new_frames(tmp_path: Path, capsys: Any) -> None:
