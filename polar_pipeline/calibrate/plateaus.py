@@ -8,10 +8,11 @@ import numpy as np
 
 from polar_pipeline.calibrate.sums import DARK, FLAT
 
-#: Fewest frames of a plateau, and its shortest length relative to the median: shorter ones are pauses of a hand.
+#: Fewest frames of a plateau, and its shortest length relative to the upper quartile: shorter ones are pauses in which
+#: a hand takes a new grip.
 _FEWEST, _SHORTEST = 4, 0.25
 #: Most plateaus. Their sums are in memory; a polarizer that turns slowly without a stop has more.
-_MOST = 200
+_MOST = 100
 #: Frames are dark below this share of the brightest one, and below this share of full scale.
 _DARK_SHARE, _DARK_LEVEL = 0.05, 0.02
 #: Light of a lower DoLP has passed no polarizer.
@@ -75,7 +76,7 @@ def find_plateaus(light: np.ndarray) -> List[Plateau]:
             f"the light is never constant for {_FEWEST} frames: turn the polarizer in steps, and wait at each"
         )
     lengths = [one.last - one.first + 1 for one in found]
-    found = [one for one, length in zip(found, lengths) if length >= _SHORTEST * np.median(lengths)]
+    found = [one for one, length in zip(found, lengths) if length >= _SHORTEST * np.quantile(lengths, 0.75)]
     dark = _runs(total[:, np.newaxis] / top, is_dark, _DARK_LIMITS)
     levels = [total[first : last + 1].mean() / top for first, last in dark]
     limit = min(levels, default=0) + _DARK_LIMITS[1, 0]  # a hand before the lens is not a cap
