@@ -6,11 +6,12 @@ from typing import Dict, Optional, Tuple
 
 import numpy as np
 import pytest
-from sessions import superpixels
+from sessions import record, superpixels
 
 from polar_pipeline.calibrate.check import CheckResult, check_calibration, describe_check, in_halves
+from polar_pipeline.calibrate.estimate import calibrate
 from polar_pipeline.calibrate.session import SessionFrame, add_frames
-from polar_pipeline.calibrate.simulation import Deviations, SimulatedSensor, simulate_sensor
+from polar_pipeline.calibrate.simulation import Bench, Deviations, SimulatedSensor, simulate_sensor, synthetic_session
 from polar_pipeline.calibrate.sums import DARK
 from polar_pipeline.calibration import Calibration
 from polar_pipeline.options import make_options
@@ -98,6 +99,24 @@ def test_a_wrong_black_level_shows_with_dark_frames() -> None:
     assert result.black == pytest.approx((0.02 + CAMERA.black[good].mean(), CAMERA.black[good].mean()), abs=1e-4)
     assert result.settings[0].after.dolp_error == pytest.approx(0.4 / 0.38 - 1, rel=0.05)
     assert result.ratio < 0.5
+
+
+def test_frames_of_the_calibration_itself_do_not_flatter_it() -> None:
+    """What is left of them is smaller than the errors in new frames, but of the same order."""
+    camera = simulate_sensor(MONO, (96, 144), 3)
+    bench = Bench(tuple(range(0, 180, 20)), 4, 16)
+    angles: Dict[str, Optional[float]] = {str(k): angle for k, angle in enumerate(bench.angles)}
+    calibration = calibrate(record(camera, bench, seed=1), angles, MONO).calibration
+    options = make_options(bit_depth=12)
+    ratios = []
+    for seed in (1, 2):
+        rows = (
+            SessionFrame(DARK if setting < 0 else str(setting), "", RawFrame(mosaic, 4095))
+            for setting, _, mosaic in synthetic_session(camera, bench, 12, seed)
+        )
+        ratios.append(check_calibration(calibration, add_frames(in_halves(rows), options), angles).ratio)
+    own, new = ratios
+    assert new < own < 2 * new
 
 
 def test_light_of_low_dolp_at_no_angle_is_unpolarized() -> None:
