@@ -6,7 +6,7 @@ The first line names the columns, which are one of
     first,last,angle    frames of a recording by number, from 0, both included
     start,end,angle     frames of a recording by their time in seconds from the first frame's stamp
 
-An angle is a number of degrees, `dark`, or `unknown`.
+An angle is a number of degrees, `unknown`, `dark`, or `flat` for constant light without a polarizer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import List, NamedTuple, Optional, Tuple
 
 from polar_pipeline._util.documents import read_limited, unreadable
 from polar_pipeline._util.text import quoted
-from polar_pipeline.calibrate.sums import DARK
+from polar_pipeline.calibrate.sums import DARK, FLAT
 
 FILES, FRAMES, SECONDS = ("file", "angle"), ("first", "last", "angle"), ("start", "end", "angle")
 _COLUMNS = (FILES, FRAMES, SECONDS)
@@ -28,17 +28,17 @@ class AngleRow(NamedTuple):
     """A row of a table.
 
     Attributes:
-        name: Name of the picture or folder; of frames, text that names those of one angle.
+        name: Name of the picture or folder; of frames, their numbers or times as text.
         first: Number or second of the first frame; 0 of pictures.
         last: Number or second of the last frame; 0 of pictures.
-        is_dark: Whether the frames are dark.
+        kind: `DARK`, `FLAT`, or "" of frames behind the polarizer.
         angle: In degrees; None if it is unknown.
     """
 
     name: str
     first: float
     last: float
-    is_dark: bool
+    kind: str
     angle: Optional[float]
 
 
@@ -80,14 +80,20 @@ def _row(columns: Tuple[str, ...], cells: List[str]) -> AngleRow:
     if len(cells) != len(columns):
         raise ValueError(f"{len(columns)} values expected, got {len(cells)}")
     *place, text = cells
-    is_dark = text.lower() == DARK
-    angle = None if is_dark or text.lower() in ("", "unknown") else _number(text)
+    kind = text.lower() if text.lower() in (DARK, FLAT) else ""
+    angle = None if kind or text.lower() in ("", "unknown") else _number(text)
     if angle is not None and not -360 <= angle <= 360:
         raise ValueError(f"an angle must be -360 to 360 degrees, got {quoted(text)}")
     if columns == FILES:
-        return AngleRow(place[0], 0, 0, is_dark, angle)
-    name = " to ".join(place) if angle is None else f"{angle:g}"
-    return AngleRow(name, _number(place[0]), _number(place[1]), is_dark, angle)
+        return AngleRow(place[0], 0, 0, kind, angle)
+    return AngleRow(" to ".join(place), _number(place[0]), _number(place[1]), kind, angle)
+
+
+def setting_of(row: AngleRow, name: str) -> str:
+    """Return the setting of a row's frames; `name` is that of frames at an unknown angle."""
+    if row.kind:
+        return DARK if row.kind == DARK else f"{FLAT}/{name}"
+    return name if row.angle is None else f"{row.angle:g}"
 
 
 def _number(text: str) -> float:

@@ -1,16 +1,20 @@
-"""Frames of a calibration session: a folder of pictures, or a recording with a table of its angles."""
+"""Frames of calibration sessions: folders of pictures and recordings."""
 
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable, quoted
-from polar_pipeline.calibrate.anglefile import FILES, SECONDS, AngleTable, read_angles
-from polar_pipeline.calibrate.sums import DARK, SessionSums
+from polar_pipeline.calibrate.anglefile import FILES, FRAMES, SECONDS, AngleRow, AngleTable, read_angles, setting_of
+from polar_pipeline.calibrate.plateaus import find_plateaus, sample_light
+from polar_pipeline.calibrate.sums import DARK, FLAT, SessionSums, is_flat
+from polar_pipeline.messages import ImageMessage
 from polar_pipeline.options import Options
 from polar_pipeline.pipeline import input_frame
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError
@@ -34,7 +38,7 @@ class SessionFrame(NamedTuple):
     """A frame of a session.
 
     Attributes:
-        setting: Setting of the polarizer, or `DARK`.
+        setting: Setting of the polarizer, `DARK`, or a name that begins with `FLAT`.
         name: Place of the frame, for messages.
         frame: The mosaic as recorded.
     """
@@ -48,7 +52,7 @@ class Session(NamedTuple):
     """An open session.
 
     Attributes:
-        angles: Angle of each setting in degrees; None if it is unknown.
+        angles: Angle of each setting in degrees; None if it is unknown, or there is no polarizer.
         total: Number of frames.
         frames: The frames; an iterator, which raises `FrameError` and `SourceError` for those that cannot be read.
     """
@@ -59,50 +63,77 @@ class Session(NamedTuple):
 
 
 @contextmanager
-def open_session(
-    path: Path,
+def open_sessions(
+    paths: Sequence[Path],
     options: Options,
     table: Optional[Path] = None,
-    are_unknown: bool = False,
+    needs_angles: bool = True,
     topic: str = "",
     max_bytes: int = MAX_BYTES,
 ) -> Iterator[Session]:
-    """Open a session.
+    """Open folders and recordings as one session. Settings of the second one are named `2/NAME`, and so on.
 
     Args:
-        path: A folder with pictures of dark frames in `dark`, and of the others in folders or files named by the angle
-            in degrees (`045.0/3.png`, `angle_045/3.png`, `light/045.0_3.png`); or a recording.
+        paths: Folders with pictures of dark frames in `dark`, of constant light without a polarizer in `flat`, and of
+            the others in folders or files named by the angle in degrees (`045.0/3.png`, `angle_045/3.png`,
+            `light/045.0_3.png`); and recordings.
         options: Options of the frames: bit depth and alignment.
-        table: File of angles (`anglefile`); for a folder by default its `angles.csv`, if there is one. A recording
-            needs one.
-        are_unknown: Whether the names of files and folders only say which frames belong together.
-        topic: Topic of the images in a recording.
+        table: File of angles (`anglefile`) of the only path. Without one, a folder may have an `angles.csv`, and the
+            plateaus of constant light in a recording are settings with unknown angles.
+        needs_angles: Whether names of files and folders must hold angles, and do not only group frames.
+        topic: Topic of the images in recordings.
         max_bytes: Largest size of a frame.
 
     Raises:
-        SourceError: The session cannot be read.
-        ValueError: A name or the table holds no angles.
+        SourceError: A session cannot be read.
+        FrameError: A frame of a recording cannot be read.
+        ValueError: A name or the table holds no angles, or a recording has no plateaus.
     """
+    if table is not None and len(paths) > 1:
+        raise ValueError(f"a table of angles is of one folder or recording: put {ANGLE_FILE} into each folder instead")
+    angles: Dict[str, Optional[float]] = {}
+    parts: List[Tuple[int, Session]] = []
+    with ExitStack() as stack:
+        for number, path in enumerate(paths, 1):
+            part = stack.enter_context(_open_session(path, options, table, needs_angles, topic, max_bytes))
+            parts.append((number, part))
+            angles.update({_pooled(number, name): angle for name, angle in part.angles.items()})
+        frames = (row._replace(setting=_pooled(number, row.setting)) for number, part in parts for row in part.frames)
+        yield Session(angles, sum(part.total for _, part in parts), frames)
+
+
+def _pooled(number: int, setting: str) -> str:
+    """Return the name of a setting of the session with this number, from 1."""
+    return setting if number == 1 or setting == DARK else f"{number}/{setting}"
+
+
+@contextmanager
+def _open_session(
+    path: Path, options: Options, table: Optional[Path], needs_angles: bool, topic: str, max_bytes: int
+) -> Iterator[Session]:
+    """Open one folder or recording; arguments and errors are those of `open_sessions`."""
     if not path.exists():
         raise SourceError(f"{path} does not exist")
     if is_recording(path) or path.is_file():
-        if table is None:
-            raise ValueError(f"{path} is a recording: give a table of its angles, --angles FILE.csv")
-        with open_source(path, topic, max_bytes=max_bytes) as source:
+        if table is not None:
             spans = read_angles(table)
-            if spans.columns == FILES:
-                raise ValueError(
-                    "the table of angles of a recording has columns first, last and angle, or start, end and angle"
-                )
-            angles = {row.name: row.angle for row in spans.rows if not row.is_dark}
-            yield Session(_known(angles, are_unknown), source.total, _recorded(source, spans, options))
+        else:
+            with open_source(path, topic, max_bytes=max_bytes) as source:
+                spans = _plateaus(path, source, options)
+        if spans.columns == FILES:
+            raise ValueError(
+                "the table of angles of a recording has columns first, last and angle, or start, end and angle"
+            )
+        with open_source(path, topic, max_bytes=max_bytes) as source:
+            angles = {setting_of(row, row.name): row.angle for row in spans.rows if row.kind != DARK}
+            yield Session(angles, source.total, _recorded(source, spans, options))
         return
     if table is None and (path / ANGLE_FILE).exists():
         table = path / ANGLE_FILE
     pictures = _named(path) if table is None else _listed(path, read_angles(table))
     angles = {setting: angle for setting, angle, _ in pictures if setting != DARK}
-    nameless = [setting for setting, angle in angles.items() if angle is None]
-    if nameless and table is None and not are_unknown:
+    nameless = [setting for setting, angle in angles.items() if angle is None and not is_flat(setting)]
+    if nameless and table is None and needs_angles:
         raise ValueError(
             f"{quoted(nameless[0])} names no angle: name folders or files by it, as in 045.0_3.png, list the files in "
             f"{ANGLE_FILE}, or give --angles unknown"
@@ -111,12 +142,7 @@ def open_session(
         SessionFrame(setting, str(file), input_frame(read_raw(file, max_bytes), options).unpack())
         for setting, _, file in pictures
     )
-    yield Session(_known(angles, are_unknown), len(pictures), frames)
-
-
-def _known(angles: Dict[str, Optional[float]], are_unknown: bool) -> Dict[str, Optional[float]]:
-    """Return the angles of the settings, or None for each if they are unknown."""
-    return {setting: None if are_unknown else angle for setting, angle in angles.items()}
+    yield Session(angles, len(pictures), frames)
 
 
 def add_frames(frames: Iterable[SessionFrame], options: Options) -> SessionSums:
@@ -139,6 +165,7 @@ def add_frames(frames: Iterable[SessionFrame], options: Options) -> SessionSums:
             raise FrameError("size", f"{row.name}: {err}") from err
     if not sums.settings:
         raise ValueError("the session holds no frames")
+    sums.check_alignment()
     return sums
 
 
@@ -173,7 +200,14 @@ def _named(folder: Path) -> _Pictures:
 
 
 def _setting(file: Path, folder: Path) -> str:
-    """Return the name of a setting: the folder's name, or the part of the file's name before the last `_`."""
+    """Return the name of a setting: the folder's name, or the part of the file's name before the last `_`.
+
+    In `flat`, folders and such parts of file names are levels of light.
+    """
+    *_, outer, inner = ["", ""] + [part.lower() for part in file.relative_to(folder).parts[:-1]]
+    if FLAT in (outer, inner):
+        level = file.stem.rpartition("_")[0] if inner == FLAT else inner
+        return f"{FLAT}/{level}" if level else FLAT
     if file.parent != folder and file.parent.name.lower() not in _PLAIN:
         return file.parent.name
     return file.stem.rpartition("_")[0] or file.stem
@@ -195,14 +229,36 @@ def _listed(folder: Path, table: AngleTable) -> _Pictures:
             raise SourceError(f"{printable(str(path))}, in the table of angles, does not exist")
         for file in _pictures(path) if path.is_dir() else [path]:
             own = path.name if path.is_dir() else _setting(file, folder)
-            setting = DARK if row.is_dark else own if row.angle is None else f"{row.angle:g}"
-            found.append((setting, row.angle, file))
-    if not any(row.is_dark for row in table.rows):
+            found.append((setting_of(row, own), row.angle, file))
+    if not any(row.kind == DARK for row in table.rows):
         found = [(DARK, None, file) for file in _pictures(folder / DARK)] + found
     return found
 
 
 # ---------------------------------------------------------------------------------------------------------- recordings
+
+
+def _plateaus(path: Path, source: Source, options: Options) -> AngleTable:
+    """Find the settings of a recording whose polarizer was turned in steps; their angles are unknown.
+
+    Raises:
+        FrameError: A frame cannot be read.
+        ValueError: The recording has no plateaus of constant light.
+    """
+    light, times = [], []
+    for record in source.records:
+        image = record.image()
+        frame = _mosaic(image, options)
+        light.append(sample_light(frame.mosaic, frame.full_scale))
+        times.append(image.stamp_ns / 1e9)
+    try:
+        found = find_plateaus(np.reshape(light, (-1, 2, 2)))
+    except ValueError as err:
+        raise ValueError(f"{path}: {err}, or give a table of its angles, --angles FILE.csv") from err
+    names = [f"{times[one.first] - times[0]:.1f} to {times[one.last] - times[0]:.1f} s" for one in found]
+    if len(set(names)) < len(names):  # without usable stamps
+        names = [f"frames {one.first} to {one.last}" for one in found]
+    return AngleTable(FRAMES, tuple(AngleRow(name, *one, None) for name, one in zip(names, found)))
 
 
 def _recorded(source: Source, table: AngleTable, options: Options) -> Iterator[SessionFrame]:
@@ -214,9 +270,17 @@ def _recorded(source: Source, table: AngleTable, options: Options) -> Iterator[S
         place = (image.stamp_ns - (start or 0)) / 1e9 if image is not None else float(index)
         row = next((row for row in table.rows if row.first <= place <= row.last), None)
         if row is not None:
-            frame = messages.to_raw(image or record.image(), options).unpack()
-            if frame.is_split:
-                raise FrameError(
-                    "encoding", "a calibration is of a sensor's mosaic; these frames are split into angles"
-                )
-            yield SessionFrame(DARK if row.is_dark else row.name, f"frame {index} of {source.topic}", frame)
+            frame = _mosaic(image or record.image(), options)
+            yield SessionFrame(setting_of(row, row.name), f"frame {index} of {source.topic}", frame)
+
+
+def _mosaic(image: ImageMessage, options: Options) -> RawFrame:
+    """Return the mosaic in a message.
+
+    Raises:
+        FrameError: The message cannot be used, or holds ready angles.
+    """
+    frame = messages.to_raw(image, options).unpack()
+    if frame.is_split:
+        raise FrameError("encoding", "a calibration is of a sensor's mosaic; these frames are split into angles")
+    return frame

@@ -1,4 +1,4 @@
-"""Sums over the frames of a session, so that no more than two frames of a setting are in memory at once."""
+"""Sums over the frames of a session, so that no more than two frames are in memory at once."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import numpy as np
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import Sensor
 
-#: Name of the setting of dark frames.
-DARK = "dark"
+#: Name of the setting of dark frames, and beginnings of the names of settings with constant light and no polarizer.
+DARK, FLAT, UNPOLARIZED = "dark", "flat", "unpolarized"
 #: Most frames of a setting: their sum fits in 32 bits.
 MAX_FRAMES = 1 << 16
+#: Full scale of 16 bits.
+_SIXTEEN_BITS = 0xFFFF
 #: Differences of a pair beyond this many standard deviations do not count as noise.
 _CLIP = 6.0
 
@@ -31,6 +33,11 @@ class NoisePoint(NamedTuple):
     pixels: int
 
 
+def is_flat(setting: str) -> bool:
+    """Return whether a setting is light without a polarizer, in any folder of a session: `flat/1`, `2/flat`."""
+    return any(part.lower().startswith((FLAT, UNPOLARIZED)) for part in setting.split("/"))
+
+
 class FrameSums:
     """Sums over the frames of one setting of the polarizer, or over dark frames.
 
@@ -42,63 +49,65 @@ class FrameSums:
 
     Attributes:
         count: Number of frames.
-        saturated: (H, W) bool, pixels that are saturated in some frame.
         points: Noise of pairs of frames.
     """
 
     def __init__(self, shape: Tuple[int, int], full_scale: int, period: int, has_squares: bool = False) -> None:
         self.count = 0
         self.full_scale = full_scale
-        self.saturated = np.zeros(shape, bool)
         self.points: List[NoisePoint] = []
-        self._sums = np.zeros(shape, np.uint32)
+        self._sums = np.zeros(shape, np.uint16)
+        self._saturated = np.packbits(np.zeros(shape, bool), axis=1)
         self._squares = np.zeros(shape, np.float64) if has_squares else None
         self._period = period
-        self._waiting: Optional[np.ndarray] = None
 
-    def add(self, frame: RawFrame) -> None:
+    def add(self, pixels: np.ndarray) -> None:
         """Add a frame.
 
+        Args:
+            pixels: (H, W) uint8 or uint16, at most full scale.
+
         Raises:
-            ValueError: The frame has another size than the frames before, or there are too many.
+            ValueError: There are too many frames.
         """
-        if frame.shape != self._sums.shape:
-            (height, width), (rows, columns) = frame.shape, self._sums.shape
-            raise ValueError(f"all frames must have {columns}x{rows} pixels, got {width}x{height}")
         if self.count == MAX_FRAMES:
             raise ValueError(f"a setting has at most {MAX_FRAMES} frames")
-        pixels = np.minimum(frame.mosaic, np.array(frame.full_scale, frame.mosaic.dtype))
         self.count += 1
+        if self.count * self.full_scale > np.iinfo(self._sums.dtype).max:
+            self._sums = self._sums.astype(np.uint32, copy=False)
         self._sums += pixels
         if self._squares is not None:
             self._squares += np.square(pixels, dtype=np.float64)
-        self.saturated |= pixels == frame.full_scale
-        if self._waiting is None:
-            self._waiting = pixels
-        else:
-            self._add_points(self._waiting, pixels)
-            self._waiting = None
+        self._saturated |= np.packbits(pixels == self.full_scale, axis=1)
+
+    @property
+    def saturated(self) -> np.ndarray:
+        """(H, W) bool, pixels that are saturated in some frame."""
+        bits: np.ndarray = np.unpackbits(self._saturated, axis=1)[:, : self._sums.shape[1]]
+        return bits.view(bool)
 
     def mean(self, rows: slice = slice(None)) -> np.ndarray:
         """Return (h, W) float64: mean of each pixel of these rows as a share of full scale."""
-        mean: np.ndarray = self._sums[rows] / float(self.count * self.full_scale)
+        mean: np.ndarray = np.divide(self._sums[rows], self.count * self.full_scale, dtype=np.float64)
         return mean
 
     def variance(self) -> np.ndarray:
         """Return (H, W) float64: variance of each pixel over the frames, in squares of full scale; 0 of one frame."""
         assert self._squares is not None
-        sums = self._sums.astype(np.float64)
-        variance = (self._squares - sums**2 / self.count) / max(1, self.count - 1) / self.full_scale**2
-        return np.maximum(variance, 0)
+        variance = np.square(self._sums, dtype=np.float64)
+        variance /= -self.count
+        variance += self._squares
+        variance /= max(1, self.count - 1) * self.full_scale**2
+        return np.maximum(variance, 0, out=variance)
 
-    def _add_points(self, first: np.ndarray, second: np.ndarray) -> None:
+    def add_points(self, first: np.ndarray, second: np.ndarray) -> None:
         """Add half the variance of a pair's difference: noise without fixed differences between pixels."""
-        top = float(self.full_scale)
+        top, saturated = float(self.full_scale), self.saturated
         for row in range(self._period):
             for column in range(self._period):
                 site = (slice(row, None, self._period), slice(column, None, self._period))
                 a, b = first[site].astype(np.float32), second[site].astype(np.float32)
-                difference = (a - b)[~self.saturated[site]]
+                difference = (a - b)[~saturated[site]]
                 if difference.size < 16:
                     continue
                 difference -= difference.mean()  # what the lamp changed in between
@@ -125,20 +134,59 @@ class SessionSums:
         self.settings: Dict[str, FrameSums] = {}
         self.shape: Tuple[int, int] = (0, 0)
         self.full_scale = 0
+        self._bits = 0
+        self._waiting: Optional[Tuple[str, np.ndarray]] = None
 
     def add(self, setting: str, frame: RawFrame) -> None:
-        """Add a frame of a setting, or of `DARK`.
+        """Add a frame of a setting, or of `DARK`. Frames of one setting that follow each other show the noise in pairs.
 
         Raises:
-            ValueError: The frame does not fit the frames before.
+            ValueError: The frame does not fit the frames before, or has numbers above full scale.
         """
         if not self.settings:
             self.shape, self.full_scale = frame.shape, frame.full_scale
         if frame.full_scale != self.full_scale:
             raise ValueError(f"all frames must have full scale {self.full_scale}, got {frame.full_scale}")
+        if frame.shape != self.shape:
+            (height, width), (rows, columns) = frame.shape, self.shape
+            raise ValueError(f"all frames must have {columns}x{rows} pixels, got {width}x{height}")
+        bits = int(np.bitwise_or.reduce(frame.mosaic, axis=None))
+        self._check_largest(int(frame.mosaic.max()), bits)
+        self._bits |= bits
+        pixels = np.minimum(frame.mosaic, np.array(frame.full_scale, frame.mosaic.dtype))
         if setting not in self.settings:
             self.settings[setting] = FrameSums(self.shape, self.full_scale, self.sensor.period, setting == DARK)
-        self.settings[setting].add(frame)
+        sums = self.settings[setting]
+        sums.add(pixels)
+        before, self._waiting = self._waiting, (setting, pixels)
+        if before is not None and before[0] == setting:
+            sums.add_points(before[1], pixels)
+            self._waiting = None
+
+    def _check_largest(self, largest: int, bits: int) -> None:
+        """Refuse a frame with numbers above full scale. If full scale has low bits of 0, these may be set in a frame.
+
+        Raises:
+            ValueError: The largest number is above full scale; the message says which bit depth holds it.
+        """
+        if largest > (self.full_scale | (self.full_scale & -self.full_scale) - 1):
+            is_high = bits % ((_SIXTEEN_BITS + 1) // (self.full_scale + 1)) == 0
+            depth = (largest.bit_length() + 1) // 2 * 2  # cameras have 8, 10, 12, 14 or 16 bits
+            advice = "--alignment msb" if is_high else f"the camera's --bit-depth, {depth} or more"
+            raise ValueError(f"a pixel reads {largest}, above full scale {self.full_scale}: give {advice}")
+
+    def check_alignment(self) -> None:
+        """Check after the last frame that frames of 16 bits use their low bits.
+
+        Raises:
+            ValueError: All numbers are multiples of a power of 2, which means that full scale is wrong.
+        """
+        unused = (self._bits & -self._bits).bit_length() - 1
+        if self.full_scale == _SIXTEEN_BITS and unused > 0:
+            raise ValueError(
+                f"all numbers are multiples of {1 << unused}: give the bit depth of the camera, which seems to be "
+                f"{16 - unused}, and its alignment (--bit-depth {16 - unused} --alignment msb)"
+            )
 
     @property
     def dark(self) -> FrameSums:
@@ -154,7 +202,12 @@ class SessionSums:
     @property
     def light(self) -> Dict[str, FrameSums]:
         """The settings of the polarizer."""
-        return {name: sums for name, sums in self.settings.items() if name != DARK}
+        return {name: sums for name, sums in self.settings.items() if name != DARK and not is_flat(name)}
+
+    @property
+    def flat(self) -> Dict[str, FrameSums]:
+        """The settings of constant light without a polarizer."""
+        return {name: sums for name, sums in self.settings.items() if is_flat(name)}
 
     @property
     def bit_depth(self) -> int:

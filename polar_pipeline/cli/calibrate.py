@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import ExitStack
+import math
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Iterator, Optional
@@ -13,17 +14,18 @@ import numpy as np
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.progress import with_bar
 from polar_pipeline._util.text import printable
+from polar_pipeline.calibrate.check import check_calibration, describe_check, in_halves
 from polar_pipeline.calibrate.defects import CAUSES
 from polar_pipeline.calibrate.estimate import CalibrationResult, calibrate
 from polar_pipeline.calibrate.report import render_calibration
-from polar_pipeline.calibrate.session import add_frames, open_session
+from polar_pipeline.calibrate.session import add_frames, open_sessions
 from polar_pipeline.calibration import save_calibration
 from polar_pipeline.cli.argument_types import parse_number
 from polar_pipeline.cli.errors import FailureError, UsageError, show_error
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_options
 from polar_pipeline.cli.outputs import check_output_files, report_path
 from polar_pipeline.cli.source_arguments import add_size_limit_argument
-from polar_pipeline.options import Options
+from polar_pipeline.options import Options, make_options
 from polar_pipeline.sensor.frames import FrameError
 
 #: Value of --angles for which names are no angles.
@@ -33,14 +35,28 @@ _UNKNOWN = "unknown"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to a parser."""
     parser.add_argument(
-        "source",
+        "sources",
         type=Path,
-        metavar="FOLDER",
-        help="folder of pictures: dark frames in 'dark', other frames in folders or files named by the polarizer's "
-        "angle in degrees (045.0_3.png); or a recording, with --angles",
+        nargs="+",
+        metavar="FRAMES",
+        help="folders of pictures: dark frames in 'dark', constant light without a polarizer in 'flat', other frames "
+        "in folders or files named by the polarizer's angle in degrees (045.0_3.png); or recordings, in which the "
+        "polarizer is turned in steps. All together are one session: its camera and lens do not change",
     )
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.npz", help="calibration to write")
-    parser.add_argument("--force", action="store_true", help="replace files that exist")
+    output = parser.add_mutually_exclusive_group(required=True)
+    output.add_argument("-o", "--output", type=Path, metavar="FILE.npz", help="calibration to write")
+    output.add_argument(
+        "--check",
+        type=Path,
+        metavar="FILE.npz",
+        help="calibration to evaluate on these frames, instead of measuring one: exit status 0 if frames are better "
+        "with it than without. A folder 'unpolarized' has frames without a polarizer; dark frames are optional",
+    )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="replace files that exist, and write a calibration even if it is worse than none",
+    )
     parser.add_argument(
         "--report",
         type=Path,
@@ -51,8 +67,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--angles",
         metavar="FILE.csv",
         help="table of polarizer angles with the columns file,angle; for a recording first,last,angle (frame numbers) "
-        "or start,end,angle (seconds). Angles may be 'dark' and 'unknown'. The word 'unknown' instead of a table: "
-        "names only group frames (default: the folder's angles.csv, or its names)",
+        "or start,end,angle (seconds). Angles may be 'dark', 'flat' and 'unknown'. The word 'unknown' instead of a "
+        "table: names only group frames (default: a folder's angles.csv, or its names; in a recording the frames "
+        "between which the light does not change, at unknown angles)",
+    )
+    parser.add_argument(
+        "--angle-error",
+        type=partial(parse_number, lowest=1e-3, highest=90),
+        default=0.5,
+        metavar="DEGREES",
+        help="standard deviation of the given angles (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--polarizer-extinction",
+        type=partial(parse_number, lowest=2),
+        default=math.inf,
+        metavar="RATIO",
+        help="extinction ratio of the polarizer before the lens, as on its data sheet (default: ideal)",
     )
     parser.add_argument(
         "--flat-field", action="store_true", help="also correct lens shading and uneven light of the lamp"
@@ -70,43 +101,88 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
+    options = requested_options(values, ("intensity",))
+    if values.check is not None:
+        return _check(values, options)
     if values.output.suffix != ".npz":
         raise UsageError(f"the output is an .npz file, got {values.output}")
-    options = requested_options(values, ("intensity",))
-    table = Path(values.angles) if values.angles not in (None, _UNKNOWN) else None
     report = report_path(values.report, values.output)
     outputs = [path for path in (values.output, report) if path is not None]
-    check_output_files(outputs, [values.source, table])
+    check_output_files(outputs, [*values.sources, _table(values)])
     if values.output.exists() and not values.force:  # before minutes of work
         raise FileExistsError(f"{values.output} exists already; --force replaces it")
     with ExitStack() as stack:
         html = stack.enter_context(replacing(report, values.force)) if report is not None else None
-        try:
-            result = _result(values, options, table)
-        except FrameError:
-            raise
-        except ValueError as err:
-            raise FailureError(str(err)) from err
+        with _failures():
+            result = _result(values, options)
         if html is not None:
-            html.write(render_calibration(result, values.source.resolve().name).encode())
+            title = ", ".join(path.resolve().name for path in values.sources)
+            html.write(render_calibration(result, title).encode())
             html.flush()  # a disk that is full leaves neither file
-        save_calibration(values.output, result.calibration, values.force)
+        is_written = values.force or not result.problems
+        if is_written:
+            save_calibration(values.output, result.calibration, values.force)
     for text in result.warnings:
         show_error(f"warning: {text}")
+    for text in result.problems:
+        show_error(f"error: {text}")
     for line in summary(result):
         print(line)
-    for path in outputs:
-        print(f"wrote {printable(str(path))}" + (f": {result.calibration.describe()}" if path != report else ""))
+    if is_written:
+        print(f"wrote {printable(str(values.output))}: {result.calibration.describe()}")
+    if report is not None:
+        print(f"wrote {printable(str(report))}")
+    if not is_written:
+        raise FailureError("no calibration is written, it would be worse than none; --force writes it")
     return 0
 
 
-def _result(values: argparse.Namespace, options: Options, table: Optional[Path]) -> CalibrationResult:
+def _table(values: argparse.Namespace) -> Optional[Path]:
+    """Return the table of angles that the command line names."""
+    return Path(values.angles) if values.angles not in (None, _UNKNOWN) else None
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Turn what is wrong with a session into a failure."""
+    try:
+        yield
+    except FrameError:
+        raise
+    except ValueError as err:
+        raise FailureError(str(err)) from err
+
+
+def _result(values: argparse.Namespace, options: Options) -> CalibrationResult:
     is_unknown = values.angles == _UNKNOWN
-    with open_session(values.source, options, table, is_unknown, values.topic, values.max_bytes) as session:
+    with open_sessions(
+        values.sources, options, _table(values), not is_unknown, values.topic, values.max_bytes
+    ) as session:
         sums = add_frames(with_bar(session.frames, session.total), options)
-        notes = {name: getattr(values, name) for name in ("temperature", "exposure")}
-        known = {name: value for name, value in notes.items() if value is not None}
-        return calibrate(sums, session.angles, options.sensor, options.roi_offset, values.flat_field, known)
+    notes = {name: getattr(values, name) for name in ("temperature", "exposure")}
+    return calibrate(
+        sums,
+        dict.fromkeys(session.angles) if is_unknown else session.angles,
+        options.sensor,
+        options.roi_offset,
+        values.flat_field,
+        {name: value for name, value in notes.items() if value is not None},
+        angle_error=values.angle_error,
+        polarizer_extinction=values.polarizer_extinction,
+    )
+
+
+def _check(values: argparse.Namespace, options: Options) -> int:
+    """Evaluate an existing calibration; returns the exit code."""
+    with _failures():
+        checked = make_options(sensor=options.sensor, roi_offset=options.roi_offset, calibration=values.check)
+        assert checked.calibration is not None
+        with open_sessions(values.sources, options, _table(values), False, values.topic, values.max_bytes) as session:
+            sums = add_frames(with_bar(in_halves(session.frames), session.total), options)
+        result = check_calibration(checked.calibration, sums, session.angles, options.roi_offset)
+    for line in describe_check(result):
+        print(line)
+    return 0 if result.ratio > 1 else 1
 
 
 def summary(result: CalibrationResult) -> Iterator[str]:
@@ -117,17 +193,22 @@ def summary(result: CalibrationResult) -> Iterator[str]:
         f"{len(result.settings)} settings of the polarizer with {sum(result.frames)} frames, {result.dark_frames} dark "
         f"frames, {width}x{height} pixels, {result.calibration.bit_depth} bit"
     )
-    yield (
-        f"pixels: gain +-{np.std(result.gain[used]):.2%}, angle {np.mean(result.angle[used]):+.2f} "
-        f"+-{np.std(result.angle[used]):.2f} degrees, extinction ratio {np.median(result.extinction[used]):.0f}, "
-        f"black level {np.mean(result.black[used]):.2%} +-{np.std(result.black[used]):.2%} of full scale"
-    )
+    black = f"black level {np.mean(result.black[used]):.2%} +-{np.std(result.black[used]):.2%} of full scale"
+    if result.settings:
+        yield (
+            f"pixels: gain +-{np.std(result.gain[used]):.2%}, angle {np.mean(result.angle[used]):+.2f} "
+            f"+-{np.std(result.angle[used]):.2f} degrees, extinction ratio "
+            f"{np.median(result.extinction[used]):.0f}, {black}"
+        )
+    else:
+        yield f"no polarizer: gains and angles are those of an ideal sensor; {black}"
     if result.noise is not None:
         yield f"noise: full well {result.noise.full_well:.0f} electrons, read noise {result.noise.read_noise:.1f}"
     counts = {name: np.count_nonzero(result.causes >> k & 1) for k, name in enumerate(CAUSES)}
     listed = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
     yield f"defective pixels: {np.count_nonzero(~used)}" + (f" ({listed})" if listed else "")
-    yield f"lamp: {min(result.lamp) - 1:+.2%} to {max(result.lamp) - 1:+.2%}"
+    if result.settings:
+        yield f"lamp: {min(result.lamp) - 1:+.2%} to {max(result.lamp) - 1:+.2%}"
     for row in result.errors:
         yield (
             f"at DoLP {row.dolp:g}: error of DoLP {row.dolp_before:.4f} -> {row.dolp_error:.4f}, of AoLP "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Tuple
+from typing import Any, Optional, Tuple
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from polar_pipeline.calibrate.defects import CAUSES, find_defects, limits
 from polar_pipeline.calibrate.illumination import smooth_light
 from polar_pipeline.calibrate.simulation import DEAD, LEAKY, STUCK, Deviations, simulate_sensor
-from polar_pipeline.calibrate.sums import FrameSums
+from polar_pipeline.calibrate.sums import DARK, SessionSums
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import SENSORS, Sensor
 
@@ -18,44 +18,88 @@ MONO, COLOR = SENSORS["IMX250MZR"], SENSORS["IMX250MYR"]
 
 
 def test_sums_are_those_of_numpy() -> None:
-    frames = np.random.default_rng(0).integers(0, 4095, (7, 16, 20)).astype(np.uint16)
-    sums = FrameSums((16, 20), 4095, 2, has_squares=True)
-    for frame in frames:
-        sums.add(RawFrame(frame, 4095))
-    np.testing.assert_allclose(sums.mean(), frames.mean(0) / 4095, rtol=1e-12)
-    np.testing.assert_allclose(sums.mean(slice(4, 6)), frames.mean(0)[4:6] / 4095, rtol=1e-12)
-    np.testing.assert_allclose(sums.variance(), frames.var(0, ddof=1) / 4095**2, rtol=1e-9)
-    assert not sums.saturated.any()
+    """Of 12 bits, 17 frames are the first whose sum may exceed 16 bits."""
+    frames = np.random.default_rng(0).integers(3900, 4095, (20, 16, 20)).astype(np.uint16)
+    frames[3, 5, 19] = frames[7, 0, 0] = 4095
+    sums = SessionSums(MONO)
+    for count, frame in enumerate(frames, 1):
+        sums.add(DARK, RawFrame(frame, 4095))
+        np.testing.assert_allclose(sums.dark.mean(), frames[:count].mean(0) / 4095, rtol=1e-12)
+    np.testing.assert_allclose(sums.dark.mean(slice(4, 6)), frames.mean(0)[4:6] / 4095, rtol=1e-12)
+    np.testing.assert_allclose(sums.dark.variance(), frames.var(0, ddof=1) / 4095**2, rtol=1e-9)
+    np.testing.assert_array_equal(np.argwhere(sums.dark.saturated), [[0, 0], [5, 19]])
 
 
 def test_sums_of_the_brightest_frames_do_not_overflow() -> None:
-    sums = FrameSums((16, 16), 65535, 2, has_squares=True)
+    sums = SessionSums(MONO)
     for _ in range(300):
-        sums.add(RawFrame(np.full((16, 16), 65535, np.uint16), 65535))
-    np.testing.assert_array_equal(sums.mean(), 1)
-    np.testing.assert_array_equal(sums.variance(), 0)
-    assert sums.saturated.all()
+        sums.add(DARK, RawFrame(np.full((16, 16), 65535, np.uint16), 65535))
+    np.testing.assert_array_equal(sums.dark.mean(), 1)
+    np.testing.assert_array_equal(sums.dark.variance(), 0)
+    assert sums.dark.saturated.all()
 
 
-def test_numbers_above_full_scale_mean_full_scale() -> None:
-    frame = np.full((16, 16), 1000, np.uint16)
-    frame[3, 5] = 60_000
-    sums = FrameSums((16, 16), 4095, 2)
-    sums.add(RawFrame(frame, 4095))
-    assert sums.mean()[3, 5] == 1
-    np.testing.assert_array_equal(np.argwhere(sums.saturated), [[3, 5]])
+@pytest.mark.parametrize(
+    ("value", "full_scale", "dtype", "message"),
+    [
+        (3000, 1023, np.uint16, "a pixel reads 3000, above full scale 1023: give the camera's --bit-depth, 12 or more"),
+        (256, 255, np.uint16, "a pixel reads 256, above full scale 255: give the camera's --bit-depth, 10 or more"),
+        (65520, 4095, np.uint16, "a pixel reads 65520, above full scale 4095: give --alignment msb"),
+        (255, 255, np.uint8, None),
+        (4095, 4095, np.uint16, None),
+        (65535, 65520, np.uint16, None),  # low bits that the camera fills
+        (65521, 65520, np.uint16, None),
+    ],
+)
+def test_numbers_above_full_scale(value: int, full_scale: int, dtype: Any, message: Optional[str]) -> None:
+    frame = np.full((16, 16), 16, dtype)
+    frame[3, 5] = value
+    sums = SessionSums(MONO)
+    if message is None:
+        sums.add("0", RawFrame(frame, full_scale))
+        assert sums.settings["0"].mean()[3, 5] == 1
+        np.testing.assert_array_equal(np.argwhere(sums.settings["0"].saturated), [[3, 5]])
+        return
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        sums.add("0", RawFrame(frame, full_scale))
+
+
+def test_high_bits_read_as_16_bits_are_refused() -> None:
+    """Frames of 12 bits; the first alone has only multiples of 64."""
+    sums = SessionSums(MONO)
+    for value in (64, 48):
+        sums.add("0", RawFrame(np.full((16, 16), value, np.uint16), 65535))
+    with pytest.raises(ValueError, match=r"multiples of 16: .* seems to be 12, .*--bit-depth 12 --alignment msb"):
+        sums.check_alignment()
+    sums.add("0", RawFrame(np.full((16, 16), 49, np.uint16), 65535))
+    sums.check_alignment()
 
 
 def test_noise_of_a_pair_is_not_what_the_lamp_changes() -> None:
     """Two frames with a variance of 100 squares of a level, the second brighter by 50; 4096 pixels, so to 10 %."""
     rng = np.random.default_rng(1)
-    sums = FrameSums((128, 128), 4095, 2)
+    sums = SessionSums(MONO)
     for level in (1000, 1050):
-        sums.add(RawFrame(np.rint(rng.normal(level, 10, (128, 128))).astype(np.uint16), 4095))
-    assert len(sums.points) == 4
-    for point in sums.points:
+        sums.add("0", RawFrame(np.rint(rng.normal(level, 10, (128, 128))).astype(np.uint16), 4095))
+    assert len(sums.settings["0"].points) == 4
+    for point in sums.settings["0"].points:
         assert point.signal * 4095 == pytest.approx(1025, abs=1)
         assert point.variance * 4095**2 == pytest.approx(100, rel=0.1)
+
+
+def test_pairs_are_frames_of_one_setting_that_follow_each_other() -> None:
+    sums = SessionSums(MONO)
+    for setting in ("0", "10", "10", "10", "0", "10", "0", "0"):
+        sums.add(setting, RawFrame(np.full((16, 16), 9, np.uint16), 4095))
+    assert {name: len(one.points) for name, one in sums.settings.items()} == {"0": 4, "10": 4}  # of 4 sites each
+
+
+def test_settings_by_kind() -> None:
+    sums = SessionSums(MONO)
+    for setting in (DARK, "0.0", "flat/1", "2/0.0", "2/Flat low", "reflat"):
+        sums.add(setting, RawFrame(np.zeros((16, 16), np.uint16), 4095))
+    assert (list(sums.light), list(sums.flat)) == (["0.0", "2/0.0", "reflat"], ["flat/1", "2/Flat low"])
+    assert sums.dark.count == 1
 
 
 @pytest.mark.parametrize("sensor", [MONO, COLOR], ids=lambda sensor: sensor.name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Dict, List
@@ -9,10 +11,13 @@ from typing import Any, Dict, List
 import cv2
 import numpy as np
 import pytest
+from sessions import estimate
 
 from polar_pipeline import SENSORS, cli
-from polar_pipeline.calibrate.simulation import Deviations, simulate_sensor
+from polar_pipeline.calibrate.estimate import CalibrationResult
+from polar_pipeline.calibrate.simulation import Bench, Deviations, simulate_sensor
 from polar_pipeline.calibration import load_calibration
+from polar_pipeline.cli import calibrate as command
 
 SESSION = ["calibrate", "session", "-o", "sensor.npz", "--bit-depth", "12"]
 SHORT = ["--size", "96x64", "--angles", "9", "--frames", "4", "--dark-frames", "16", "--shading", "0"]
@@ -98,6 +103,70 @@ def test_warnings_are_shown(tmp_path: Path, capsys: Any) -> None:
     assert "<li>only 4 settings of the polarizer: take 18" in (tmp_path / "a.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("is_forced", [False, True])
+def test_a_calibration_that_is_worse_than_none(
+    is_forced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """The report is written always; the command passes on what it knows about the polarizer."""
+    given: Dict[str, object] = {}
+
+    def estimated(*arguments: Any, **named: Any) -> CalibrationResult:
+        given.update(named)
+        return replace(command.calibrate_sums(*arguments, **named), problems=["light in the dark frames: cover it"])
+
+    monkeypatch.setattr(command, "calibrate_sums", command.calibrate, raising=False)
+    monkeypatch.setattr(command, "calibrate", estimated)
+    simulate(tmp_path / "session")
+    out = tmp_path / "a.npz"
+    known = ["--angle-error", "1.5", "--polarizer-extinction", "400", *(["--force"] if is_forced else [])]
+    assert calibrate(tmp_path / "session", "-o", str(out), *known) == (0 if is_forced else 1)
+    assert given == {"angle_error": 1.5, "polarizer_extinction": 400.0}
+    shown = capsys.readouterr()
+    assert "error: light in the dark frames: cover it\n" in shown.err
+    assert f"wrote {tmp_path / 'a.html'}\n" in shown.out
+    assert ("--force writes it" in shown.err) is not is_forced
+    assert set(files(tmp_path)) == ({"a.npz", "a.html"} if is_forced else {"a.html"})
+
+
+def test_the_summary_says_that_there_was_no_polarizer() -> None:
+    camera = simulate_sensor(SENSORS["IMX250MZR"], (32, 48), 1)
+    measured = estimate(camera, Bench((0.0, 45.0, 90.0, 135.0), 2, 2))
+    lines = list(command.summary(replace(measured, settings=(), lamp=(), frames=())))
+    assert lines[0].startswith("0 settings of the polarizer with 0 frames, 2 dark frames")
+    # mean and deviation of `Deviations.black` over 1536 pixels
+    ideal = (
+        r"no polarizer: gains and angles are those of an ideal sensor; black level 0\.80% \+-0\.1[456]% of full scale"
+    )
+    assert re.fullmatch(ideal, lines[1])
+    assert not any(line.startswith("lamp") for line in lines)
+
+
+def test_a_file_is_checked_on_new_frames(tmp_path: Path, capsys: Any) -> None:
+    """Frames of the same camera, of another one, and of another sensor; there is nothing to write."""
+    few = ["--angles", "4", "--frames", "2", "--dark-frames", "2"]
+    simulate(tmp_path / "session")
+    simulate(tmp_path / "other", *few, "--seed", "1")
+    (tmp_path / "same").mkdir()
+    for angle in ("000", "120"):
+        (tmp_path / "session" / "light" / f"{angle}.000_003.png").rename(tmp_path / "same" / f"{angle}_0.png")
+    (tmp_path / "session" / "test" / "dolp_0.00_aolp_000.png").rename(tmp_path / "same" / "unpolarized_0.png")
+    out = str(tmp_path / "a.npz")
+    assert calibrate(tmp_path / "session", "-o", out) == 0
+    before = files(tmp_path)
+    capsys.readouterr()
+    assert calibrate(tmp_path / "same", "--check", out) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines[:3]] == ["000", "120", "unpolarized"]
+    assert re.fullmatch(r"with the calibration errors are [1-9]\.\d times smaller than without", lines[-1])
+    assert calibrate(tmp_path / "other", "--check", out) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("black level: 0.")
+    assert lines[-1].endswith("times LARGER than without: do not use it")
+    assert calibrate(tmp_path / "other", "--check", out, "--sensor", "IMX250MYR") == 1
+    assert "calibration is of a IMX250MZR" in capsys.readouterr().err
+    assert files(tmp_path) == before
+
+
 def test_files_that_exist(tmp_path: Path, capsys: Any) -> None:
     command = simulate(tmp_path / "session", "--frames", "2")
     capsys.readouterr()
@@ -118,6 +187,14 @@ def test_files_that_exist(tmp_path: Path, capsys: Any) -> None:
     [
         (["calibrate", "nothing", "-o", "a.npz"], 1, "nothing does not exist"),
         (["calibrate", ".", "-o", "a.npz"], 2, "lies in an input"),
+        (["calibrate", "session", "--check", "b.npz"], 1, "b.npz"),
+        (["calibrate", "session", "nothing", "-o", "a.npz"], 1, "nothing does not exist"),
+        (["calibrate", "session", "three", "-o", "session/a.npz"], 2, "lies in an input"),
+        (
+            ["calibrate", "session", "-o", "a.npz", "--bit-depth", "10"],
+            1,
+            "above full scale 1023: give the camera's --bit-depth, 12 or",
+        ),
         (["calibrate", "session", "-o", "a.txt"], 2, "the output is an .npz file, got a.txt"),
         (["calibrate", "session", "-o", "a.npz", "--bit-depth", "7"], 2, "bit_depth must be one of 0, 8"),
         (["calibrate", "session", "-o", "a.npz", "--angles", "none.csv"], 1, "none.csv cannot be read"),
@@ -150,6 +227,21 @@ def test_what_cannot_be_done_is_said(
     assert "settings of the polarizer" not in shown.out or "--report" not in arguments, "it is said before the work"
     assert files(tmp_path) == {"old.html": b"precious"}
     assert not list((tmp_path / "session").glob("*.html"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "one of the arguments -o/--output --check is required"),
+        (["-o", "a.npz", "--check", "b.npz"], "--check: not allowed with argument -o"),
+        (["-o", "a.npz", "--angle-error", "0"], "expected a number from 0.001 to 90, got '0'"),
+        (["-o", "a.npz", "--polarizer-extinction", "1"], "expected a number >= 2, got '1'"),
+    ],
+)
+def test_wrong_arguments(arguments: List[str], text: str, capsys: Any) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["calibrate", "session", *arguments])
+    assert text in capsys.readouterr().err
 
 
 def calibrate(folder: Path, *more: str) -> int:
