@@ -342,13 +342,42 @@ def test_replaced_pixels() -> None:
     assert clean.replace_defects(frame) is frame
 
 
-def test_a_cluster_of_defects() -> None:
-    parameters = ideal_calibration(MONO, (400, 400)).parameters()
-    bad = np.zeros((400, 400), bool)
-    bad[:40, :40] = True
-    calibration = Calibration.from_parameters(parameters, MONO, (0, 0), bad)
-    with pytest.raises(FrameError, match="no good pixel within 16 pixels of the defective one at row 0, column 0"):
-        correction_for(calibration, (0, 0), (False, False), (400, 400))
+@pytest.mark.parametrize("sensor", [MONO, COLOR], ids=["mono", "color"])
+@pytest.mark.parametrize("resolution", ["half", "full"])
+def test_a_cluster_of_defects_is_invalid(sensor: Sensor, resolution: str) -> None:
+    """Clusters of 22x22 pixels in a corner and 38x38 inside have pixels with nothing good within 16 pixels."""
+    shape = (400, 400)
+    parameters = ideal_calibration(sensor, shape).parameters()
+    bad = np.zeros(shape, bool)
+    bad[:22, :22] = bad[200:238, 100:138] = True
+    calibration = Calibration.from_parameters(parameters, sensor, (0, 0), bad)
+    lost = correction_for(calibration, (0, 0), (False, False), shape).lost
+    places = sorted(zip(*(axis.tolist() for axis in lost)))
+    wanted = [at for at in np.argwhere(bad).tolist() if not _has_good_pixel(bad, sensor, *at)]
+    assert places == [tuple(at) for at in wanted]
+    assert {at[0] < 100 for at in wanted} == {True, False}
+
+    raw = np.full(shape, 100, np.uint8)
+    raw[bad] = 0
+    given: Dict[str, Any] = {"sensor": sensor, "products": "dolp", "calibration": calibration, "resolution": resolution}
+    with Pipeline(backend="cpu", **given) as pipeline:
+        result = pipeline(raw)
+    invalid = np.isnan(result["dolp"])
+    half, reach = (2, 0) if resolution == "half" else (1, 1)
+    touched = np.zeros((invalid.shape[0] + 2, invalid.shape[1] + 2), bool)
+    for row, column in wanted:
+        y, x = row // half + 1, column // half + 1
+        touched[y - reach : y + reach + 1, x - reach : x + reach + 1] = True
+    np.testing.assert_array_equal(invalid, touched[1:-1, 1:-1])
+    assert result.invalid == (invalid.sum(), 0)
+
+
+def _has_good_pixel(bad: np.ndarray, sensor: Sensor, row: int, column: int) -> bool:
+    """Whether a good pixel of the same polarizer and color lies in the 33x33 pixels around a pixel."""
+    top, left = max(row - 16, 0), max(column - 16, 0)
+    around = np.argwhere(~bad[top : row + 17, left : column + 17]).tolist()
+    kinds = {(sensor.angle_index(top + y, left + x), sensor.color_index(top + y, left + x)) for y, x in around}
+    return (sensor.angle_index(row, column), sensor.color_index(row, column)) in kinds
 
 
 # ------------------------------------------------------------------------------------------------------------- options
