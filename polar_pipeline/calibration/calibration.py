@@ -10,7 +10,8 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 
 from polar_pipeline._util.text import quoted
-from polar_pipeline.calibration.quantization import Scale, Scales, dequantize, quantize
+from polar_pipeline._util.values import number, real, whole_number
+from polar_pipeline.calibration.quantization import FIELDS, Scale, Scales, dequantize, quantize
 from polar_pipeline.sensor.mosaic import Sensor
 
 #: Most of a sensor's pixels that can be defective: with more, something else is wrong.
@@ -35,11 +36,18 @@ class PixelParameters(NamedTuple):
     e2: np.ndarray
 
 
+#: Lowest and highest value of each parameter of a usable pixel; a polarizer with an extinction ratio of 2 has e1 = 1.
+_RANGES = {"black": (-1.0, 1.0), "gain": (0.1, 10.0), "e1": (-1.0, 1.0), "e2": (-1.0, 1.0)}
+#: Range of the electrons at full scale.
+_FULL_WELL = (10.0, 1e7)
+
+
 @dataclass(frozen=True, eq=False)
 class Calibration:
     """The parameters of every pixel of a region of a sensor, in the order of the sensor's own readout.
 
-    Build it with `from_parameters`. Calibrations with the same digest are equal.
+    Build it with `from_parameters`. Calibrations with the same digest are equal. Values that no sensor has are refused
+    with a ValueError.
 
     Attributes:
         sensor: The mosaic.
@@ -64,11 +72,28 @@ class Calibration:
     corrections: Dict[object, Any] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._check()
         self.codes.flags.writeable = self.defects.flags.writeable = False
         found = hashlib.sha256(json.dumps(self.header(), sort_keys=True).encode())
         for array in (self.codes, self.defects):
             found.update(np.ascontiguousarray(array).data)
         object.__setattr__(self, "digest", found.hexdigest())
+
+    def _check(self) -> None:
+        """Refuse values that no sensor has.
+
+        Raises:
+            ValueError: A value is not allowed; the message says what is.
+        """
+        if len(self.defects) > MAX_DEFECTS * self.codes.size:
+            share = len(self.defects) / self.codes.size
+            raise ValueError(f"at most {MAX_DEFECTS:.0%} of the pixels can be defective, got {share:.1%}")
+        for (name, (low, high)), (lowest, step), (_, bits) in zip(_RANGES.items(), self.scales, FIELDS):
+            highest = lowest + step * ((1 << bits) - 1)
+            if not low <= lowest <= highest <= high:  # NaN is refused too
+                raise ValueError(f"{name} must be in [{low}, {high}], got {lowest:.6g} to {highest:.6g}")
+        whole_number("bit_depth", self.bit_depth, 8, 16)
+        _ = self.noise
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Calibration) and self.digest == other.digest
@@ -99,15 +124,13 @@ class Calibration:
             facts: Description of the measurement.
 
         Raises:
-            ValueError: Parameters are not finite, or there are too many pixels, or too many of them are defective.
+            ValueError: Parameters are not finite or out of range, or there are too many pixels, or too many of them are
+                defective.
         """
         shape = parameters.black.shape
         if parameters.black.size > MAX_CALIBRATED_PIXELS:
             raise ValueError(f"at most {MAX_CALIBRATED_PIXELS} pixels can be calibrated, got {shape[1]}x{shape[0]}")
         used = np.ones(shape, bool) if defects is None else ~defects
-        broken = used.size - np.count_nonzero(used)
-        if broken > MAX_DEFECTS * used.size:
-            raise ValueError(f"at most {MAX_DEFECTS:.0%} of the pixels can be defective, got {broken / used.size:.1%}")
         for name, image in parameters._asdict().items():
             if image.shape != shape or not np.isfinite(image[used]).all():
                 raise ValueError(f"{name} must be finite numbers of {shape[1]}x{shape[0]} pixels")
@@ -131,17 +154,15 @@ class Calibration:
         """(electrons at full scale, read noise in electrons) as measured; None if they were not.
 
         Raises:
-            ValueError: The facts have something else in their place.
+            ValueError: The facts have something else in their place, or values that no sensor has.
         """
         found = self.facts.get("noise")
         if found is None:
             return None
-        names = ("full_well", "read_noise")
-        values = [found.get(name) for name in names] if isinstance(found, Mapping) else []
-        numbers = [float(value) for value in values if isinstance(value, (int, float)) and np.isfinite(value)]
-        if len(numbers) != len(names) or numbers[0] <= 0 or numbers[1] < 0:
-            raise ValueError(f"noise must be a full_well above 0 and a read_noise of 0 or more, got {quoted(found)}")
-        return numbers[0], numbers[1]
+        if not isinstance(found, Mapping):
+            raise ValueError(f"noise must be a full_well and a read_noise, got {quoted(found)}")
+        full_well = number("full_well", found.get("full_well"), *_FULL_WELL)
+        return full_well, number("read_noise", found.get("read_noise"), 0, full_well)
 
     def header(self) -> Dict[str, object]:
         """Return everything but the arrays, in values for JSON."""
@@ -166,8 +187,8 @@ def scales_of(numbers: Sequence[Tuple[float, float]]) -> Scales:
     Raises:
         ValueError: They are something else.
     """
-    pairs = [Scale(float(lowest), float(step)) for lowest, step in numbers]
-    if len(pairs) != 4 or not np.isfinite(pairs).all() or min(pair.step for pair in pairs) < 0:
-        raise ValueError("scales must be four pairs of finite numbers")
+    pairs = [Scale(real("scales", lowest), real("scales", step)) for lowest, step in numbers]
+    if len(pairs) != len(FIELDS):
+        raise ValueError(f"scales must be {len(FIELDS)} pairs of numbers, got {len(pairs)}")
     black, gain, e1, e2 = pairs
     return black, gain, e1, e2

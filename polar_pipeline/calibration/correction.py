@@ -21,7 +21,7 @@ _KEPT = 4
 
 @dataclass(frozen=True, eq=False)
 class Correction:
-    """The parameters of a frame's pixels, and which of its pixels others replace.
+    """The parameters of a frame's pixels, and which of its pixels are replaced.
 
     Equal only to itself, so that backends can keep what they make of it.
 
@@ -31,7 +31,8 @@ class Correction:
         phase: (row, column), 0 or 1 each: pixels (y, x) of one superpixel have the same ``(y + row) // 2`` and
             ``(x + column) // 2``.
         defects: (rows, columns) of the pixels that are replaced.
-        sources: (rows, columns) of those that replace them.
+        sources: (rows, columns) of the pixels that replace them.
+        lost: (rows, columns) of the pixels among `defects` that no other pixel can replace: they become saturated.
     """
 
     codes: np.ndarray
@@ -39,6 +40,7 @@ class Correction:
     phase: Tuple[int, int]
     defects: Tuple[np.ndarray, np.ndarray]
     sources: Tuple[np.ndarray, np.ndarray]
+    lost: Tuple[np.ndarray, np.ndarray]
 
     def parameters(self, dtype: str = "float64") -> PixelParameters:
         """Return the parameters as images of the frame's size."""
@@ -49,6 +51,8 @@ class Correction:
     ) -> RawFrame:
         """Return a copy of the frame with its defective pixels replaced, or the frame itself if it has none.
 
+        Pixels that no other pixel can replace get full scale, so that every product that needs them is invalid.
+
         Args:
             frame: The mosaic.
             make: Makes an array of a shape and type, for the copy.
@@ -58,6 +62,7 @@ class Correction:
         mosaic = make(frame.mosaic.shape, frame.mosaic.dtype.name)
         mosaic[...] = frame.mosaic
         mosaic[self.defects] = frame.mosaic[self.sources]
+        mosaic[self.lost] = frame.full_scale
         return RawFrame(mosaic, frame.full_scale)
 
 
@@ -102,6 +107,7 @@ def _make_correction(
     defects = _places(calibration.defects, (y, x), shape, flip)
     sensor = calibration.sensor.as_read_out(offset, flip, shape)
     sources = _replacements(defects, sensor, shape)
+    lost = defects[(sources == defects).all(1)]
     if len(defects):
         codes = codes.copy() if codes.base is not None else codes
         codes[tuple(defects.T)] = codes[tuple(sources.T)]
@@ -112,6 +118,7 @@ def _make_correction(
         superpixel_phase(offset, flip, shape),
         (defects[:, 0], defects[:, 1]),
         (sources[:, 0], sources[:, 1]),
+        (lost[:, 0], lost[:, 1]),
     )
 
 
@@ -134,21 +141,21 @@ def _places(places: np.ndarray, start: Tuple[int, int], shape: Tuple[int, int], 
 def _replacements(defects: np.ndarray, sensor: Sensor, shape: Tuple[int, int]) -> np.ndarray:
     """Find for each defective pixel the nearest good one with the same polarizer and color.
 
-    Raises:
-        FrameError: There is none near one of them (cause `calibration`).
+    Returns:
+        (n, 2) rows and columns; those of the defective pixel itself if no such pixel is within `_NEAR` pixels.
     """
-    bad = set(map(tuple, defects.tolist()))
-    found = np.empty_like(defects)
-    for k, (row, column) in enumerate(defects.tolist()):
-        color = sensor.color_index(row, column)
-        near = ((row + dy, column + dx) for dy, dx in _steps())
-        inside = ((y, x) for y, x in near if 0 <= y < shape[0] and 0 <= x < shape[1])
-        source = next((at for at in inside if at not in bad and sensor.color_index(*at) == color), None)
-        if source is None:
-            raise FrameError(
-                "calibration", f"no good pixel within {_NEAR} pixels of the defective one at row {row}, column {column}"
-            )
-        found[k] = source
+    colors = np.array(sensor.colors or ((0,) * 4,) * 4)
+    own = colors[tuple(defects.T % 4)]
+    is_good = np.pad(np.ones(shape, bool), _NEAR)
+    is_good[tuple(defects.T + _NEAR)] = False
+    found, missing = defects.copy(), np.arange(len(defects))
+    for step in _steps():
+        near = defects[missing] + step
+        fits = is_good[tuple(near.T + _NEAR)] & (colors[tuple(near.T % 4)] == own[missing])
+        found[missing[fits]] = near[fits]
+        missing = missing[~fits]
+        if not missing.size:
+            break
     return found
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import struct
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Dict, Hashable
+from typing import Dict, Hashable, Tuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -16,12 +17,15 @@ import numpy as np
 from polar_pipeline._util.documents import regular_status, unreadable
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.text import printable, quoted
+from polar_pipeline._util.values import whole_number
 from polar_pipeline.calibration.calibration import MAX_CALIBRATED_PIXELS, MAX_DEFECTS, Calibration, scales_of
-from polar_pipeline.sensor.frames import MIN_SIDE
+from polar_pipeline.sensor.frames import MAX_SIDE, MIN_SIDE
 from polar_pipeline.sensor.mosaic import parse_tile
 
-#: Version of the format that is written; files of later versions are refused.
-VERSION = 1
+_LOG = logging.getLogger(__name__)
+#: Version of the format that is written; files of later versions are refused. From 2 on, e1 and e2 invert the matrix of
+#: a superpixel exactly, in 1 to first order in the deviations.
+VERSION = 2
 #: Longest header in bytes.
 _MAX_HEADER = 1 << 20
 #: What NumPy and its libraries raise of a file that is something else, or damaged.
@@ -50,7 +54,7 @@ def save_calibration(path: Path, calibration: Calibration, force: bool = False) 
 
 
 def load_calibration(path: Path) -> Calibration:
-    """Read a calibration.
+    """Read a calibration; log a warning if it is of version 1.
 
     Raises:
         ValueError: The file cannot be read, is not a calibration, of a later version, or damaged; the message names it.
@@ -60,11 +64,17 @@ def load_calibration(path: Path) -> Calibration:
         with zipfile.ZipFile(str(path)) as archive:
             _check_sizes(archive)
         with np.load(str(path), allow_pickle=False) as found:
-            return _decode({name: found[name] for name in _MEMBERS})
+            calibration, version = _decode({name: found[name] for name in _MEMBERS})
     except _NOT_READABLE as err:
         raise unreadable(path, f"no calibration ({type(err).__name__}: {err})") from None
     except ValueError as err:
         raise unreadable(path, str(err)) from None
+    if version == 1:
+        _LOG.warning(
+            f"{printable(str(path))} was made by version 1.0 or older, whose correction of large rotations is of first "
+            "order: calibrate again"
+        )
+    return calibration
 
 
 #: Calibrations in use, by file and its status.
@@ -111,8 +121,8 @@ def _check_sizes(archive: zipfile.ZipFile) -> None:
             raise ValueError(f"{name} has {sizes[f'{name}.npy']} bytes, at most {limit:.0f} are allowed")
 
 
-def _decode(arrays: Dict[str, np.ndarray]) -> Calibration:
-    """Build the calibration from the arrays of a file.
+def _decode(arrays: Dict[str, np.ndarray]) -> Tuple[Calibration, int]:
+    """Build the calibration from the arrays of a file; return it, and the version of the file.
 
     Raises:
         ValueError: The arrays are not a calibration.
@@ -133,18 +143,18 @@ def _decode(arrays: Dict[str, np.ndarray]) -> Calibration:
     name = str(header["sensor"])
     if printable(name) != name:
         raise ValueError(f"its sensor's name must be short and printable, got {quoted(name)}")
-    x, y = (int(number) for number in header["offset"])
-    if min(x, y) < 0:
-        raise ValueError(f"offset must be >= 0, got {header['offset']}")
+    x, y = (whole_number("offset", value, 0, MAX_SIDE) for value in header["offset"])
+    if not isinstance(header["facts"], dict):
+        raise ValueError(f"facts must be a JSON object, got {quoted(header['facts'])}")
     found = Calibration(
         parse_tile(header["tile"], name),
         (x, y),
         codes,
         scales_of(header["scales"]),
         defects,
-        int(header["bit_depth"]),
-        dict(header["facts"]),
+        whole_number("bit_depth", header["bit_depth"]),
+        header["facts"],
     )
     if found.digest != header["digest"]:
         raise ValueError("it is damaged: its digest does not fit its content")
-    return found
+    return found, version

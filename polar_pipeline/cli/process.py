@@ -57,8 +57,8 @@ def run(values: argparse.Namespace) -> int:
         }
         check_output_files([*paths.values(), *legends], [values.image])
         frame = input_frame(read_raw(values.image, values.max_bytes), pipeline.options)
-        show_layout(check_layout(frame, pipeline.options))
         result = pipeline(frame)
+        show_layout(check_layout(frame, pipeline.options))
     finally:
         pipeline.close()
     values.output.mkdir(parents=True, exist_ok=True)

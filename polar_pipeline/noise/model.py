@@ -70,10 +70,10 @@ def raw_noise(options: Options, full_scale: int) -> Tuple[float, float]:
     if options.calibration is not None and options.calibration.noise is not None:
         full_well, read_noise = options.calibration.noise
     electrons = full_well / 10 ** (options.camera_gain / 20)
-    return 1 / electrons, (read_noise / electrons) ** 2 + _level(full_scale) ** 2 / 12
+    return 1 / electrons, (read_noise / electrons) ** 2 + level_of(full_scale) ** 2 / 12
 
 
-def _level(full_scale: int) -> float:
+def level_of(full_scale: int) -> float:
     """Return the step between raw numbers as a share of full scale; MSB-aligned ones have zeros below their bits."""
     lowest = full_scale & -full_scale
     is_shifted = (full_scale // lowest) & (full_scale // lowest + 1) == 0

@@ -519,10 +519,6 @@ def _check_calibration(
             f"calibration is of a {calibration.sensor.name} ({calibration.sensor.tile()}), sensor is {sensor.name} "
             f"({sensor.tile()})"
         )
-    try:
-        _ = calibration.noise
-    except ValueError as err:
-        raise ValueError(f"calibration: {err}") from None
     if min(offset[0] - calibration.offset[0], offset[1] - calibration.offset[1]) < 0 or (
         min(_left(calibration, offset)) < MIN_SIDE
     ):

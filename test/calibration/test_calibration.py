@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
 import os
 import weakref
@@ -13,6 +14,9 @@ from typing import Any, Dict, Tuple
 import numpy as np
 import pytest
 from calibrations import ideal_calibration, some_calibration
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import examples
 
 from polar_pipeline import Pipeline
 from polar_pipeline.calibration import Calibration, PixelParameters, correction, load_calibration, save_calibration
@@ -41,7 +45,7 @@ def test_fields_by_hand() -> None:
 def test_parameters_come_back() -> None:
     shape = (20, 24)
     rng = np.random.default_rng(2)
-    given = PixelParameters(*rng.normal(1, 0.1, (4, *shape)))
+    given = PixelParameters(*(rng.normal(mean, 0.1, shape) for mean in (0, 1, 0, 0)))
     bad = np.zeros(shape, bool)
     bad[3, 5] = True
     given.gain[3, 5] = np.nan  # of a pixel that is not used
@@ -71,6 +75,7 @@ def test_digests_tell_calibrations_apart() -> None:
     [
         ({"gain": np.full((16, 16), np.nan)}, "gain must be finite numbers of 16x16 pixels"),
         ({"e1": np.zeros((16, 17))}, "e1 must be finite numbers of 16x16 pixels"),
+        ({"gain": np.full((16, 16), 1e6)}, r"gain must be in \[0\.1, 10\.0\], got 1e\+06 to 1e\+06"),
     ],
 )
 def test_parameters_that_are_refused(change: Dict[str, Any], message: str) -> None:
@@ -122,7 +127,11 @@ def test_files_are_not_replaced_by_accident(path: Path) -> None:
     assert load_calibration(path).sensor == MONO
 
 
-def rewrite(path: Path, **changes: Any) -> None:
+#: Scales of a sensor without deviations.
+IDEAL = ([0.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 0.0])
+
+
+def rewrite(path: Path, is_signed: bool = False, **changes: Any) -> None:
     with np.load(str(path)) as found:
         arrays = {name: found[name] for name in found.files}
     header = json.loads(arrays["header"].tobytes())
@@ -131,6 +140,10 @@ def rewrite(path: Path, **changes: Any) -> None:
             arrays[name] = value
         else:
             header[name] = value
+    if "digest" not in changes and is_signed:
+        content = {name: value for name, value in header.items() if name not in ("version", "digest")}
+        arrays_of = b"".join(arrays[name].tobytes() for name in ("codes", "defects"))
+        header["digest"] = hashlib.sha256(json.dumps(content, sort_keys=True).encode() + arrays_of).hexdigest()
     if "header" not in changes:
         arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
     with path.open("wb") as stream:
@@ -140,7 +153,7 @@ def rewrite(path: Path, **changes: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 2}, "its format has version 2, this release reads up to 1"),
+        ({"version": 3}, "its format has version 3, this release reads up to 2"),
         ({"version": "x"}, "no calibration: its header has no version"),
         ({"digest": "0" * 64}, "it is damaged: its digest does not fit its content"),
         ({"bit_depth": 10}, "it is damaged"),
@@ -152,10 +165,30 @@ def rewrite(path: Path, **changes: Any) -> None:
         ({"defects": np.array([[-1, 0]], np.int32)}, "defects must be places within the image"),
         ({"defects": np.zeros(2, np.int32)}, r"defects must be \(n, 2\) int32, got int32 \(2,\)"),
         ({"defects": None}, "no calibration: it holds other things"),
-        ({"scales": [[0, 1]] * 3}, "scales must be four pairs of finite numbers"),
-        ({"scales": [[0, -1]] * 4}, "scales must be four pairs of finite numbers"),
-        ({"scales": [["x", 1]] * 4}, "cannot be read"),
-        ({"offset": [-1, 0]}, "offset must be >= 0"),
+        ({"defects": np.zeros((300, 2), np.int32)}, r"at most 2% of the pixels can be defective, got 2\.8%"),
+        ({"scales": [[0, 1]] * 3}, "scales must be 4 pairs of numbers, got 3"),
+        ({"scales": [["x", 1]] * 4}, "scales must be a number, got 'x'"),
+        ({"scales": [[0, -0.001], *IDEAL[1:]]}, r"black must be in \[-1\.0, 1\.0\], got 0 to -0\.255"),
+        ({"scales": [[-1.5, 0], *IDEAL[1:]]}, r"black must be in \[-1\.0, 1\.0\], got -1\.5 to -1\.5"),
+        ({"scales": [IDEAL[0], [1, 1e6], *IDEAL[2:]]}, r"gain must be in \[0\.1, 10\.0\], got 1 to 1\.023e\+09"),
+        ({"scales": [IDEAL[0], [float("nan"), 0], *IDEAL[2:]]}, r"gain must be in \[0\.1, 10\.0\], got nan to nan"),
+        ({"scales": [IDEAL[0], [10**400, 0], *IDEAL[2:]]}, r"gain must be in \[0\.1, 10\.0\], got inf to inf"),
+        ({"scales": [*IDEAL[:2], [-1, 0.016], IDEAL[3]]}, r"e1 must be in \[-1\.0, 1\.0\], got -1 to 1\.032"),
+        ({"scales": [*IDEAL[:3], [-2, 0.01]]}, r"e2 must be in \[-1\.0, 1\.0\], got -2 to -0\.73"),
+        ({"bit_depth": 17}, r"bit_depth must be in \[8, 16\], got 17"),
+        ({"bit_depth": "12"}, "bit_depth must be a number, got '12'"),
+        ({"facts": []}, r"facts must be a JSON object, got \[\]"),
+        ({"facts": {"noise": 5}}, "noise must be a full_well and a read_noise, got 5"),
+        ({"facts": {"noise": {"full_well": 1000}}}, "read_noise must be a number, got None"),
+        ({"facts": {"noise": {"full_well": 10**400, "read_noise": 1}}}, r"full_well must be in \[10\.0, 10000000\.0\]"),
+        (
+            {"facts": {"noise": {"full_well": 0, "read_noise": 1}}},
+            r"full_well must be in \[10\.0, 10000000\.0\], got 0",
+        ),
+        ({"facts": {"noise": {"full_well": 900, "read_noise": 1e9}}}, r"read_noise must be in \[0, 900\.0\]"),
+        ({"facts": {"noise": {"full_well": 900, "read_noise": -1}}}, r"read_noise must be in \[0, 900\.0\], got -1"),
+        ({"offset": [-1, 0]}, r"offset must be in \[0, 65535\], got -1"),
+        ({"offset": [0, 1.5]}, r"offset must be a whole number, got 1\.5"),
         ({"offset": 3}, "cannot be read"),
         ({"sensor": "\x1b[2J"}, r"its sensor's name must be short and printable, got '.x1b\[2J'"),
         ({"sensor": "x" * 5000}, "its sensor's name must be short and printable, got 'xxx"),
@@ -172,6 +205,49 @@ def test_files_that_are_refused(changes: Dict[str, Any], message: str, path: Pat
     assert "\n" not in str(found.value)
 
 
+#: What JSON can hold, numbers beyond all floats included.
+NONSENSE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=4,
+)
+#: Numbers, many of them in the range of a sensor's parameters.
+NUMBERS = st.floats(-0.1, 1.1) | st.floats()
+SCALES = st.tuples(*(st.just(scale) | st.tuples(NUMBERS, st.floats(0, 0.001) | NUMBERS) for scale in IDEAL))
+NOISE = st.fixed_dictionaries({"full_well": st.floats(0, 1e8) | NONSENSE, "read_noise": NUMBERS | NONSENSE})
+FIELDS_OF_HEADER = {
+    "sensor": st.text(max_size=5) | NONSENSE,
+    "tile": st.sampled_from([MONO.tile(), "135 0 / 90 45"]) | NONSENSE,
+    "offset": st.lists(st.integers(-1, 10), min_size=2, max_size=2) | NONSENSE,
+    "scales": SCALES | NONSENSE,
+    "bit_depth": st.integers(7, 17) | NONSENSE,
+    "facts": st.fixed_dictionaries({"noise": NOISE}) | NONSENSE,
+}
+
+
+@settings(max_examples=examples(250), deadline=None)
+@given(changes=st.one_of([st.fixed_dictionaries({name: values}) for name, values in FIELDS_OF_HEADER.items()]))
+def test_any_header_gives_a_usable_calibration_or_is_refused(
+    changes: Dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.npz"
+    save_calibration(path, some_calibration(COLOR, (24, 32)), force=True)
+    rewrite(path, is_signed=True, **changes)
+    said = ""
+    try:
+        found = load_calibration(path)
+    except ValueError as err:
+        said = str(err)
+    if said:
+        assert said.startswith(f"{path} cannot be read: ")
+        return
+    given: Dict[str, Any] = {"calibration": found, "roi_offset": found.offset, "backend": "cpu"}
+    with Pipeline(found.sensor, "intensity,dolp_sigma", **given) as pipeline:
+        result = pipeline(np.full((24, 32), 100, np.uint8))
+    assert (np.abs(result["intensity"] - 0.5) <= 0.5).all()
+    assert not np.isinf(result["dolp_sigma"]).any()  # it is NaN where nothing is left above the black level
+
+
 def test_a_header_without_a_field(path: Path) -> None:
     with np.load(str(path)) as found:
         header = json.loads(found["header"].tobytes())
@@ -180,6 +256,15 @@ def test_a_header_without_a_field(path: Path) -> None:
         rewrite(path, header=np.frombuffer(rest, np.uint8))
         with pytest.raises(ValueError, match="cannot be read"):
             load_calibration(path)
+
+
+def test_files_of_version_1_are_read_with_a_note(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert load_calibration(path) == some_calibration(COLOR, offset=(4, 8))
+    assert not caplog.messages
+    rewrite(path, version=1)
+    assert load_calibration(path) == some_calibration(COLOR, offset=(4, 8))
+    text = "was made by version 1.0 or older, whose correction of large rotations is of first order: calibrate again"
+    assert caplog.messages == [f"{path} {text}"]
 
 
 def test_damaged_files(path: Path) -> None:
@@ -342,13 +427,42 @@ def test_replaced_pixels() -> None:
     assert clean.replace_defects(frame) is frame
 
 
-def test_a_cluster_of_defects() -> None:
-    parameters = ideal_calibration(MONO, (400, 400)).parameters()
-    bad = np.zeros((400, 400), bool)
-    bad[:40, :40] = True
-    calibration = Calibration.from_parameters(parameters, MONO, (0, 0), bad)
-    with pytest.raises(FrameError, match="no good pixel within 16 pixels of the defective one at row 0, column 0"):
-        correction_for(calibration, (0, 0), (False, False), (400, 400))
+@pytest.mark.parametrize("sensor", [MONO, COLOR], ids=["mono", "color"])
+@pytest.mark.parametrize("resolution", ["half", "full"])
+def test_a_cluster_of_defects_is_invalid(sensor: Sensor, resolution: str) -> None:
+    """Clusters of 22x22 pixels in a corner and 38x38 inside have pixels with nothing good within 16 pixels."""
+    shape = (400, 400)
+    parameters = ideal_calibration(sensor, shape).parameters()
+    bad = np.zeros(shape, bool)
+    bad[:22, :22] = bad[200:238, 100:138] = True
+    calibration = Calibration.from_parameters(parameters, sensor, (0, 0), bad)
+    lost = correction_for(calibration, (0, 0), (False, False), shape).lost
+    places = sorted(zip(*(axis.tolist() for axis in lost)))
+    wanted = [at for at in np.argwhere(bad).tolist() if not _has_good_pixel(bad, sensor, *at)]
+    assert places == [tuple(at) for at in wanted]
+    assert {at[0] < 100 for at in wanted} == {True, False}
+
+    raw = np.full(shape, 100, np.uint8)
+    raw[bad] = 0
+    given: Dict[str, Any] = {"sensor": sensor, "products": "dolp", "calibration": calibration, "resolution": resolution}
+    with Pipeline(backend="cpu", **given) as pipeline:
+        result = pipeline(raw)
+    invalid = np.isnan(result["dolp"])
+    half, reach = (2, 0) if resolution == "half" else (1, 1)
+    touched = np.zeros((invalid.shape[0] + 2, invalid.shape[1] + 2), bool)
+    for row, column in wanted:
+        y, x = row // half + 1, column // half + 1
+        touched[y - reach : y + reach + 1, x - reach : x + reach + 1] = True
+    np.testing.assert_array_equal(invalid, touched[1:-1, 1:-1])
+    assert result.invalid == (invalid.sum(), 0)
+
+
+def _has_good_pixel(bad: np.ndarray, sensor: Sensor, row: int, column: int) -> bool:
+    """Whether a good pixel of the same polarizer and color lies in the 33x33 pixels around a pixel."""
+    top, left = max(row - 16, 0), max(column - 16, 0)
+    around = np.argwhere(~bad[top : row + 17, left : column + 17]).tolist()
+    kinds = {(sensor.angle_index(top + y, left + x), sensor.color_index(top + y, left + x)) for y, x in around}
+    return (sensor.angle_index(row, column), sensor.color_index(row, column)) in kinds
 
 
 # ------------------------------------------------------------------------------------------------------------- options

@@ -460,12 +460,22 @@ CALIBRATION = defective_calibration("IMX250MZR", REGION)
 CALIBRATED: Dict[str, Any] = {"calibration": CALIBRATION, "roi_offset": (2, 1), "precision": "fp32"}
 
 
+@pytest.mark.parametrize("are_lost", [False, True], ids=["", "lost"])
 @pytest.mark.parametrize("name", FRAMES)
-def test_frames_of_every_format_are_corrected(driver: Any, name: str) -> None:
-    """Defects are replaced, and not in the caller's array; every one of them would show in the image."""
+def test_frames_of_every_format_are_corrected(
+    driver: Any, name: str, are_lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Defects are replaced, and not in the caller's array; every one of them would show in the image.
+
+    Defects that no pixel can replace become saturated.
+    """
+    if are_lost:
+        monkeypatch.setattr("polar_pipeline.calibration.correction._steps", list)
     frame = FRAMES[name].unpack()
-    correction = make_options(**CALIBRATED).correction(SHAPE)
+    calibrated = {**CALIBRATED, "calibration": defective_calibration("IMX250MZR", REGION)}  # has no correction yet
+    correction = make_options(**calibrated).correction(SHAPE)
     assert correction is not None
+    assert len(correction.lost[0]) == are_lost * len(correction.defects[0])
     broken = frame.mosaic.copy()
     broken[correction.defects] = np.where(np.arange(len(correction.defects[0])) % 2, frame.full_scale, 0)
     fmt = getattr(FRAMES[name], "fmt", None)
@@ -473,11 +483,11 @@ def test_frames_of_every_format_are_corrected(driver: Any, name: str) -> None:
     if fmt is not None:
         given = frame_from_buffer(pack(broken, fmt), fmt, *SHAPE)
     before = (given.mosaic if fmt is None else given.rows).copy()
-    made = make(driver, **CALIBRATED)
+    made = make(driver, **calibrated)
     made.prepare(given)
     assert made.is_ready(given)
     for _ in range(SLOTS + 1):
-        found, wanted = run(made, given), expected(RawFrame(broken, frame.full_scale), **CALIBRATED)
+        found, wanted = run(made, given), expected(RawFrame(broken, frame.full_scale), **calibrated)
         assert found.invalid == wanted["invalid"]
         np.testing.assert_allclose(found["intensity"], wanted["intensity"], atol=2e-5)
         np.testing.assert_allclose(found["dolp"], wanted["dolp"], atol=2e-3)

@@ -163,15 +163,6 @@ def test_the_figures_of_a_calibration_take_precedence() -> None:
     assert noise_model(options, SENSORS[MONO], 4095).shot == pytest.approx(1 / 10_500)
 
 
-@pytest.mark.parametrize(
-    "noise",
-    [5, {"full_well": 1000}, {"full_well": 0, "read_noise": 1}, {"full_well": 9, "read_noise": -1}, {"full_well": "x"}],
-)
-def test_a_calibration_with_other_figures_is_refused(noise: object) -> None:
-    with pytest.raises(ValueError, match="calibration: noise must be a full_well above 0 and a read_noise"):
-        make_options(MONO, calibration=with_facts(noise=noise))
-
-
 def test_gain_of_the_camera_and_lowest_bits() -> None:
     plain, amplified = (noise_model(make_options(MONO, camera_gain=gain), SENSORS[MONO], 255) for gain in (0, 20.0))
     assert amplified.shot == pytest.approx(10 * plain.shot)

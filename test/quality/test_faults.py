@@ -8,12 +8,14 @@ from typing import Any, Callable, NamedTuple, Tuple
 import cv2
 import numpy as np
 import pytest
+from calibrations import ideal_calibration
 from scenes import SCENES, synthetic
 from support import REAL_FRAMES, real_frame
 
 from polar_pipeline import SENSORS, Pipeline, RawFrame, Sensor
+from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.options import Options, make_options
-from polar_pipeline.quality.layout import check_layout, misfit, offsets_of_polarizer, tile_means
+from polar_pipeline.quality.layout import LayoutCheck, check_layout, misfit, offsets_of_polarizer, tile_means
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.frames import FORMATS, PackedFrame, pack
 
@@ -163,6 +165,70 @@ def test_no_polarizer_in_view() -> None:
         offsets_of_polarizer(sheet(20, 0.1, MONO), options(MONO), 20)
     with pytest.raises(ValueError, match="too little in view"):
         offsets_of_polarizer(RawFrame(np.zeros((512, 512), np.uint8), 255), options(MONO), 20)
+
+
+#: (height, width) of a calibrated region; offset and shape of the frames, which hold 30 regions of 64x64 pixels.
+CALIBRATED, PLACE, WITHIN = (440, 580), (64, 40), (336, 400)
+
+
+def camera(sensor: Sensor, seed: int) -> Tuple[np.ndarray, np.ndarray, Calibration]:
+    """Gains that deviate by 1 % and black levels of the frames' pixels, and the calibration of the region."""
+    rng = np.random.default_rng(seed)
+    gain, black, none = rng.normal(1, 0.01, CALIBRATED), rng.normal(0.01, 0.0015, CALIBRATED), np.zeros(CALIBRATED)
+    calibration = Calibration.from_parameters(PixelParameters(black, 1 / gain, none, none), sensor)
+    seen = (slice(PLACE[1], PLACE[1] + WITHIN[0]), slice(PLACE[0], PLACE[0] + WITHIN[1]))
+    return gain[seen], black[seen], calibration
+
+
+def recorded(light: np.ndarray, sensor: Sensor, bits: int) -> RawFrame:
+    """What the camera of seed 0 makes of light, a share of full scale: at most 10 000 electrons, and levels."""
+    gain, black, _ = camera(sensor, 0)
+    electrons = np.random.default_rng(1).poisson(10_000 * light * gain)
+    top = (1 << bits) - 1
+    levels = np.clip(np.rint((electrons / 10_000 + black) * top), 0, top)
+    return RawFrame(levels.astype(np.uint8 if bits == 8 else np.uint16), top)
+
+
+@pytest.mark.parametrize("bits", [8, 12])
+@pytest.mark.parametrize(("percentile", "level"), [(50, 0.05), (50, 0.2), (95, 0.8)])
+@pytest.mark.parametrize(("sensor", "scene"), [*product([MONO], [*REAL_FRAMES, *SCENES]), *product([COLOR], SCENES)])
+def test_a_calibration_that_does_not_fit(
+    sensor: Sensor, scene: str, percentile: float, level: float, bits: int
+) -> None:
+    """The percentile of the light has this share of full scale."""
+    if scene in REAL_FRAMES:
+        light = real_frame(scene)[800 : 800 + WITHIN[0], 600 : 600 + WITHIN[1]] + 0.5
+    else:
+        light = expose(synthetic(scene, WITHIN, is_color=sensor.is_color), sensor, 16) + 0.5
+    raw = recorded(np.minimum(light * level / np.percentile(light, percentile), 2), sensor, bits)
+    _, _, right = camera(sensor, 0)
+    _, _, other = camera(sensor, 1)
+
+    def check(calibration: Calibration, dx: int = 0, dy: int = 0, **more: Any) -> LayoutCheck:
+        return check_layout(raw, options(sensor, calibration=calibration, roi_offset=(64 + dx, 40 + dy), **more))
+
+    assert check(right).fits is not False
+    assert "of the differences between pixels that the calibration corrects: raw.roi_offset" in check(other).text
+    assert check(right, flip=(True, True)).fits is False
+    for wrong in ((2, 2), (4, 0), (100, 50), (-64, -40), (1, 0), (0, 1)):
+        assert check(right, *wrong).fits is False, wrong
+
+
+def test_frames_that_do_not_show_whether_a_calibration_fits() -> None:
+    """Without noise, rounding to 100 levels hides gains; noise does not show a calibration that has no pattern."""
+    _, _, calibration = camera(MONO, 0)
+    even = RawFrame(np.full(WITHIN, 100, np.uint8), 255)
+    assert check_layout(even, options(MONO, calibration=calibration)).fits is None
+    noisy = recorded(np.full(WITHIN, 0.4), MONO, 12)
+    assert check_layout(noisy, options(MONO, calibration=ideal_calibration(MONO, CALIBRATED))).fits is None
+    assert check_layout(noisy, options(MONO, calibration=calibration)).fits is False
+
+
+def test_a_calibration_that_lacks_pixels_of_the_frame() -> None:
+    found = check_layout(
+        recorded(np.full(WITHIN, 0.4), MONO, 8), options(MONO, calibration=camera(MONO, 0)[2], roi_offset=(200, 0))
+    )
+    assert (found.fits, found.text.split(",")[0]) == (False, "the calibration is of 580x440 pixels from (0")
 
 
 SOURCES = (*REAL_FRAMES, "spheres", pytest.param("window", marks=pytest.mark.exhaustive))
