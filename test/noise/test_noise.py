@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Mapping, Tuple
 
 import numpy as np
 import pytest
+from edges import edge_pattern
 
 from polar_pipeline import Pipeline, RawFrame
 from polar_pipeline.calibration import Calibration, PixelParameters
@@ -16,7 +17,7 @@ from polar_pipeline.noise.model import noise_model, uses_noise
 from polar_pipeline.options import make_options
 from polar_pipeline.quality.expected import expected_similarity
 from polar_pipeline.quality.statistics import FrameQuality, Level, Quality, QualityLimits, Spot, measure
-from polar_pipeline.sensor.forward import expose
+from polar_pipeline.sensor.forward import analyzed, digitize, expose
 from polar_pipeline.sensor.frames import FORMATS, PackedFrame, pack
 from polar_pipeline.sensor.mosaic import SENSORS, Sensor
 
@@ -144,6 +145,92 @@ def test_rounding_to_8_bits_is_noise(sensor: str, options: Dict[str, Any]) -> No
     errors = Errors(sensor, options, 10_000.0, 0.3, 0.7, bits=8)
     assert abs(errors.dolp - SIGMA) <= 0.03
     assert abs(errors.aolp - SIGMA) <= 0.03
+
+
+# --------------------------------------------------------------------------------------------------------------- limits
+
+
+def deviations(out: Mapping[str, np.ndarray], degree: float) -> np.ndarray:
+    """Errors of DoLP over the stated standard deviation."""
+    return (out["dolp"].astype(float) - degree) / out["dolp_sigma"]
+
+
+def root_mean_square(values: np.ndarray) -> float:
+    return float(np.sqrt(np.nanmean(values**2)))
+
+
+@pytest.mark.parametrize(("sensor", "options"), METHODS, ids=IDS)
+def test_the_two_outermost_pixels_differ(sensor: str, options: Dict[str, Any]) -> None:
+    """1.0 to 1.2 times the stated deviation in the outermost row, 0.87 to 1.1 in the next; +-0.06 are two errors."""
+    raw = RawFrame(flat_field(sensor, 10_000.0, 0.3, 0.6), 4095)
+    with Pipeline(with_noise(sensor, 10_000.0), ("dolp", "dolp_sigma"), "cpu", **options) as pipeline:
+        ratio = deviations(pipeline(raw), 0.3)
+    y, x = (np.minimum(np.arange(side), np.arange(side)[::-1]) for side in ratio.shape)
+    ring = np.minimum(y[:, np.newaxis], x)
+    assert 0.95 < root_mean_square(ratio[ring == 0]) < 1.28
+    assert 0.82 < root_mean_square(ratio[ring == 1]) < 1.16
+    assert 0.96 < root_mean_square(ratio[ring >= 8]) < 1.04
+
+
+@pytest.mark.parametrize(("black", "light"), [(0.008, 0.008), (0.008, 0.04), (0.015, 0.3)])
+def test_without_a_calibration_the_black_level_counts_as_light(black: float, light: float) -> None:
+    """By sqrt(1 + black/light) too large a deviation, for DoLP that is too low by 1 + black/light."""
+    stokes = np.broadcast_to(2 * light * np.array([1, 0.3, 0]), (256, 256, 3))
+    rng = np.random.default_rng(0)
+    raw = digitize(analyzed(stokes, SENSORS[MONO]), 12, 10_000.0, READ_NOISE, rng, black)
+    with Pipeline(with_noise(MONO, 10_000.0), ("dolp", "dolp_sigma"), "cpu", co_sited=False, bit_depth=12) as pipeline:
+        out = {name: inside(image).astype(float) for name, image in pipeline(raw).items()}
+    excess = 1 + black / light
+    assert out["dolp"].mean() == pytest.approx(0.3 / excess, rel=0.05)  # noise raises it where it is low
+    stated, found = np.sqrt(np.mean(out["dolp_sigma"] ** 2)), out["dolp"].std()
+    assert stated / found == pytest.approx(np.sqrt(excess), rel=0.04)  # the larger DoLP is, the more; at 0.6 by 0.03
+
+
+@pytest.mark.parametrize(("level", "low", "high"), [(1.0, 0.5, 3.0), (5.0, 0.7, 1.4), (12.0, 0.85, 1.15)])
+def test_frames_of_8_bits_whose_noise_is_below_half_a_level(level: float, low: float, high: float) -> None:
+    """With 10,000 electrons the noise of these levels is 0.17, 0.36 and 0.56 levels: only the last dithers rounding."""
+    ratios = []
+    for offset, angle in [(0.0, 0.1), (0.25, 0.5), (-0.25, 1.0), (0.0, 1.9)]:
+        s0 = 2 * (level + offset) / 255
+        stokes = s0 * np.array([1, 0.3 * np.cos(2 * angle), 0.3 * np.sin(2 * angle)])
+        rng = np.random.default_rng(1)
+        raw = expose(np.broadcast_to(stokes, (128, 128, 3)), SENSORS[MONO], 8, 10_000.0, READ_NOISE, rng)
+        sensor, products = with_noise(MONO, 10_000.0), ("dolp", "dolp_sigma")
+        with Pipeline(sensor, products, "cpu", min_intensity=0.0, resolution="half") as pipeline:
+            ratios.append(root_mean_square(inside(deviations(pipeline(raw), 0.3))))
+    assert low < min(ratios)
+    assert max(ratios) < high
+    assert level > 2 or max(ratios) > 1.8  # else the document says too little of it
+
+
+@pytest.mark.parametrize(("electrons", "level", "share"), [(30_000.0, 0.05, 0.195), (1000.0, 0.7, 0.35)])
+def test_coverage_of_adr_in_unpolarized_light_follows_the_noise(electrons: float, level: float, share: float) -> None:
+    """27 % by linear methods; 0.02 are five standard errors."""
+    raw = RawFrame(noisy(MONO, electrons, level), 4095)
+    with Pipeline(with_noise(MONO, electrons), ("dolp", "dolp_sigma"), "cpu", resolution="full") as pipeline:
+        ratio = inside(deviations(pipeline(raw), 0.0))
+    assert np.mean(ratio <= 1) == pytest.approx(share, abs=0.02)
+
+
+@pytest.mark.parametrize(("pattern", "low", "high"), [("tape", 0.8, 2.3), ("intensity star", 0.6, 1.3)])
+def test_adr_beside_edges(pattern: str, low: float, high: float) -> None:
+    """Scatter of DoLP over 60 frames relative to the stated deviation: 5 to 95 % of the pixels.
+
+    Scatter itself has a standard error of 9 %, which widens the range by some hundredths.
+    """
+    stokes = edge_pattern(pattern, (96, 96), 0.4).astype(float)
+    rng = np.random.default_rng(2)
+    with Pipeline(with_noise(MONO, 10_000.0), ("dolp", "dolp_sigma"), "cpu", resolution="full") as pipeline:
+        frames = [RawFrame(expose(stokes, SENSORS[MONO], 12, 10_000.0, READ_NOISE, rng), 4095) for _ in range(60)]
+        found = [{name: inside(image).astype(float) for name, image in pipeline(raw).items()} for raw in frames]
+    stated = np.sqrt(np.mean([out["dolp_sigma"] ** 2 for out in found], 0))
+    ratio = np.std([out["dolp"] for out in found], 0) / stated
+    steps = np.max([np.ptp(np.stack([image, np.roll(image, 1, 0), np.roll(image, 1, 1)]), 0) for image in stokes.T], 0)
+    beside = inside(steps.T > 0.1)
+    assert beside.mean() > 0.1
+    least, most = np.nanpercentile(ratio[beside], [5, 95])
+    assert low < least < 0.95
+    assert 1.1 < most < high
 
 
 # -------------------------------------------------------------------------------------------------------------- figures
