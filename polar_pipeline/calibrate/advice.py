@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -65,8 +65,8 @@ def about_frames(sums: SessionSums, black: float, brightest: float, noise: Optio
         brightest: Value that 1 % of the pixels exceed at their brightest setting, as a share of full scale.
         noise: Noise of the sensor.
     """
-    warnings, problems = [], []
-    light, dark, sensor = sums.light, sums.dark, sums.sensor
+    warnings, problems = about_dark_frames(sums, black, noise)
+    light = sums.light
     if len(light) < _FEW_ANGLES:
         warnings.append(f"only {len(light)} settings of the polarizer: take 18, every 10 degrees, for smaller errors")
     fewest = min(light, key=lambda name: light[name].count)
@@ -74,21 +74,31 @@ def about_frames(sums: SessionSums, black: float, brightest: float, noise: Optio
         warnings.append(
             f"only {light[fewest].count} frames of setting {fewest}: take 16 of each, which halves the noise of 4"
         )
+    if noise is None:
+        warnings.append("full well and read noise are unknown: take two or more frames of each setting")
+    if brightest < _LOW_EXPOSURE and not problems:
+        warnings.append(
+            f"the brightest pixels reach {brightest:.0%} of full scale: expose longer, to between 60 % and 85 %"
+        )
+    return Findings(warnings, problems)
+
+
+def about_dark_frames(sums: SessionSums, black: float, noise: Optional[Noise]) -> Findings:
+    """Judge the dark frames and the sensor's noise; the arguments are those of `about_frames`."""
+    warnings, problems = [], []
+    dark, sensor = sums.dark, sums.sensor
     if dark.count < _FEW_DARK:
         warnings.append(f"only {dark.count} dark frames: take 64, black levels are as noisy as their mean")
     if black > _DARK_LIMIT:
         warnings.append(
             f"dark frames read {black:.1%} of full scale: cover the lens, or lower the camera's black level"
         )
-    if noise is None:
-        warnings.append("full well and read noise are unknown: take two or more frames of each setting")
-    elif noise.full_well > _MOST_ELECTRONS * sensor.full_well:
+    if noise is not None and noise.full_well > _MOST_ELECTRONS * sensor.full_well:
         problems.append(
             f"the noise of the frames means {noise.full_well:.0f} electrons at full scale, where {sensor.name} has "
-            f"{sensor.full_well:.0f}: name the camera's number of bits with --bit-depth (the brightest pixels reach "
-            f"{brightest * sums.full_scale:.0f} of {sums.full_scale})"
+            f"{sensor.full_well:.0f}: name the camera's number of bits with --bit-depth"
         )
-    elif dark.count > 1:
+    elif noise is not None and dark.count > 1:
         dark_variance = float(np.median(dark.variance())) - sums.level**2 / 12
         dark_light = dark_variance * noise.full_well - sensor.read_noise**2 / noise.full_well
         if dark_light > max(_DARK_LIGHT, sums.level):
@@ -96,11 +106,21 @@ def about_frames(sums: SessionSums, black: float, brightest: float, noise: Optio
                 f"the dark frames are as noisy as light of {dark_light:.1%} of full scale: cover the lens and switch "
                 "the lamp off, unless the exposure is long or the sensor hot"
             )
-    if brightest < _LOW_EXPOSURE and not problems:
-        warnings.append(
-            f"the brightest pixels reach {brightest:.0%} of full scale: expose longer, to between 60 % and 85 %"
-        )
     return Findings(warnings, problems)
+
+
+def about_place(shape: Tuple[int, int], sensor: Sensor, offset: Optional[Tuple[int, int]]) -> Findings:
+    """Judge whether it is known where frames of a (height, width) lie on the sensor; `offset` is None if not said."""
+    if offset is not None or shape[0] >= sensor.size[0] or shape[1] >= sensor.size[1]:
+        return Findings([], [])
+    (height, width), (rows, columns) = shape, sensor.size
+    return Findings(
+        [],
+        [
+            f"the frames have {width}x{height} pixels, {sensor.name} has {columns}x{rows}: name the place of their "
+            "first pixel with --roi-offset X Y (0 0 if it is the sensor's first)"
+        ],
+    )
 
 
 def about_pixels(

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline.calibrate.advice import about_errors, about_frames, about_pixels, about_polarizer
+from polar_pipeline.calibrate.advice import (
+    about_dark_frames,
+    about_errors,
+    about_frames,
+    about_pixels,
+    about_place,
+    about_polarizer,
+)
 from polar_pipeline.calibrate.defects import CAUSES, find_defects
 from polar_pipeline.calibrate.errors import ExpectedError, area_error, expected_errors
 from polar_pipeline.calibrate.illumination import light_maps, smooth_light
@@ -84,7 +92,7 @@ def calibrate(
     sums: SessionSums,
     angles: Mapping[str, Optional[float]],
     sensor: Sensor,
-    offset: Tuple[int, int] = (0, 0),
+    offset: Optional[Tuple[int, int]] = None,
     is_flat_field: bool = False,
     notes: Optional[Mapping[str, float]] = None,
     angle_error: float = ANGLE_ERROR,
@@ -97,7 +105,8 @@ def calibrate(
         angles: Angle of each setting in degrees as read, in the convention of AoLP; None if it is unknown. All are
             estimated. Settings of the k-th session are named `k/...` from the second on.
         sensor: The mosaic in the sensor's own readout.
-        offset: (x, y) of the frames' first pixel in that readout.
+        offset: (x, y) of the frames' first pixel in that readout; None if nobody said it, which is a problem of frames
+            that are smaller than the sensor.
         is_flat_field: Whether the gain is to correct the lens shading and the lamp too.
         notes: Facts for the calibration, such as the temperature.
         angle_error: Standard deviation of the angles as read, in degrees.
@@ -107,12 +116,12 @@ def calibrate(
         ValueError: Dark frames or enough angles are missing, there is no light, or too many pixels are unusable; the
             message says what helps.
     """
-    level = sums.level
-    black, dark_noise = sums.dark.mean(), np.sqrt(sums.dark.variance())
+    level, start = sums.level, offset or (0, 0)
+    black, dark_noise = _dark(sums)
     names, settings = list(sums.light), list(sums.light.values())
     if not settings:
-        raise ValueError("a session needs frames of a rotated polarizer, best at 18 angles; got dark frames only")
-    saturated = np.any([one.saturated for one in sums.settings.values()], axis=0)
+        return _without_polarizer(sums, sensor, offset, black, dark_noise, notes or {})
+    saturated = reduce(np.logical_or, (one.saturated for one in sums.settings.values()))
     if saturated.mean() > MAX_DEFECTS:
         raise ValueError(
             f"{saturated.mean():.1%} of the pixels are saturated in some frames, at most {MAX_DEFECTS:.0%} are "
@@ -161,7 +170,7 @@ def calibrate(
         **(notes or {}),
     }
     if noise is not None:
-        facts["noise"] = {"full_well": round(noise.full_well, 1), "read_noise": round(noise.read_noise, 3)}
+        facts["noise"] = noise.facts()
     parameters = _parameters(
         sums.sensor,
         fits,
@@ -169,9 +178,9 @@ def calibrate(
         images["gain"],
         is_flat_field,
         used,
-        superpixel_phase(offset, (False, False), sums.shape),
+        superpixel_phase(start, (False, False), sums.shape),
     )
-    calibration = Calibration.from_parameters(parameters, sensor, offset, ~used, sums.bit_depth, facts)
+    calibration = Calibration.from_parameters(parameters, sensor, start, ~used, sums.bit_depth, facts)
     # the value that 1 % of the pixels exceed at their brightest setting
     brightest = float(np.percentile(np.max([one.mean(slice(None, None, 9)) for one in settings], axis=0), 99))
     excess = float(np.mean(fits.excess[used] ** 2))
@@ -186,6 +195,7 @@ def calibrate(
         about_pixels(shares, sums, light, images["gain"], is_flat_field),
         about_polarizer(polarizer, maps, sums.sensor, names, known, angle_error, extinction),
         about_errors(errors, common),
+        about_place(sums.shape, sensor, offset),
     ]
     return CalibrationResult(
         calibration,
@@ -208,6 +218,71 @@ def calibrate(
         errors,
         [text for one in findings for text in one.warnings],
         [text for one in findings for text in one.problems],
+    )
+
+
+def _dark(sums: SessionSums) -> Tuple[np.ndarray, np.ndarray]:
+    """Return black level and noise of each pixel in the dark, as shares of full scale.
+
+    Raises:
+        ValueError: There are no dark frames, or the camera cuts them off at 0.
+    """
+    black = sums.dark.mean()
+    cut = float(np.mean(black == 0))
+    if cut > MAX_DEFECTS:
+        raise ValueError(
+            f"{cut:.1%} of the pixels read 0 in every dark frame: raise the camera's black level, so that it cuts "
+            "nothing off"
+        )
+    return black, np.sqrt(sums.dark.variance())
+
+
+def _without_polarizer(
+    sums: SessionSums,
+    sensor: Sensor,
+    offset: Optional[Tuple[int, int]],
+    black: np.ndarray,
+    dark_noise: np.ndarray,
+    notes: Mapping[str, float],
+) -> CalibrationResult:
+    """Return a result with measured black levels, defects in the dark and noise; the rest is that of ideal pixels.
+
+    Raises:
+        ValueError: Too many pixels are defective.
+    """
+    images = {"black level": black, "dark noise": dark_noise}
+    causes = find_defects(images, {"saturated": sums.dark.saturated}, sums.level)
+    used, ones, zeros = causes == 0, np.ones(sums.shape, np.float32), np.zeros(sums.shape, np.float32)
+    flat = list(sums.flat.values())
+    points = [point for one in sums.settings.values() for point in one.points]
+    noise = fit_noise(points, float(black.mean()), sums.level)
+    facts: Dict[str, Any] = {"settings": 0, "dark_frames": sums.dark.count, **notes}
+    if noise is not None:
+        facts["noise"] = noise.facts()
+    parameters = PixelParameters(black, ones, zeros, zeros)
+    calibration = Calibration.from_parameters(parameters, sensor, offset or (0, 0), ~used, sums.bit_depth, facts)
+    findings = [about_dark_frames(sums, float(np.median(black)), noise), about_place(sums.shape, sensor, offset)]
+    return CalibrationResult(
+        calibration,
+        gain=ones,
+        angle=zeros,
+        extinction=np.full(sums.shape, _MAX_EXTINCTION, np.float32),
+        black=black,
+        light=np.mean([one.mean() for one in flat], 0) if flat else ones,
+        causes=causes,
+        excess=ones,
+        settings=(),
+        given=(),
+        angles=(),
+        lamp=(),
+        deviations=(),
+        frames=(),
+        dark_frames=sums.dark.count,
+        noise=noise,
+        points=tuple(points),
+        errors=[],
+        warnings=[text for one in findings for text in one.warnings],
+        problems=[text for one in findings for text in one.problems],
     )
 
 

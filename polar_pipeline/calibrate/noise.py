@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional
 
 import numpy as np
 
@@ -32,6 +32,10 @@ class Noise(NamedTuple):
         """Compute the variance of one frame in squares of full scale; signal excludes the black level."""
         variance: np.ndarray = np.maximum(signal, 0) / self.full_well + (self.read_noise / self.full_well) ** 2
         return variance
+
+    def facts(self) -> Dict[str, float]:
+        """Return the numbers as a calibration's facts have them."""
+        return {"full_well": round(self.full_well, 1), "read_noise": round(self.read_noise, 3)}
 
 
 def fit_noise(points: List[NoisePoint], black: float, level: float) -> Optional[Noise]:

@@ -164,7 +164,7 @@ def _result(values: argparse.Namespace, options: Options) -> CalibrationResult:
         sums,
         dict.fromkeys(session.angles) if is_unknown else session.angles,
         options.sensor,
-        options.roi_offset,
+        options.roi_offset if hasattr(values, "roi_offset") else None,
         values.flat_field,
         {name: value for name, value in notes.items() if value is not None},
         angle_error=values.angle_error,
