@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Any, Callable, NamedTuple, Tuple
+from typing import Any, Callable, NamedTuple, Optional, Tuple
 
 import cv2
 import numpy as np
 import pytest
-from calibrations import ideal_calibration
 from scenes import SCENES, synthetic
 from support import REAL_FRAMES, real_frame
 
@@ -171,10 +170,10 @@ def test_no_polarizer_in_view() -> None:
 CALIBRATED, PLACE, WITHIN = (440, 580), (64, 40), (336, 400)
 
 
-def camera(sensor: Sensor, seed: int) -> Tuple[np.ndarray, np.ndarray, Calibration]:
-    """Gains that deviate by 1 % and black levels of the frames' pixels, and the calibration of the region."""
+def camera(sensor: Sensor, seed: int, deviation: float = 0.01) -> Tuple[np.ndarray, np.ndarray, Calibration]:
+    """Gains and black levels of the frames' pixels, and the calibration of the region."""
     rng = np.random.default_rng(seed)
-    gain, black, none = rng.normal(1, 0.01, CALIBRATED), rng.normal(0.01, 0.0015, CALIBRATED), np.zeros(CALIBRATED)
+    gain, black, none = rng.normal(1, deviation, CALIBRATED), rng.normal(0.06, 0.0015, CALIBRATED), np.zeros(CALIBRATED)
     calibration = Calibration.from_parameters(PixelParameters(black, 1 / gain, none, none), sensor)
     seen = (slice(PLACE[1], PLACE[1] + WITHIN[0]), slice(PLACE[0], PLACE[0] + WITHIN[1]))
     return gain[seen], black[seen], calibration
@@ -205,7 +204,9 @@ def test_a_calibration_that_does_not_fit(
     _, _, other = camera(sensor, 1)
 
     def check(calibration: Calibration, dx: int = 0, dy: int = 0, **more: Any) -> LayoutCheck:
-        return check_layout(raw, options(sensor, calibration=calibration, roi_offset=(64 + dx, 40 + dy), **more))
+        return check_layout(
+            raw, options(sensor, calibration=calibration, roi_offset=(PLACE[0] + dx, PLACE[1] + dy), **more)
+        )
 
     assert check(right).fits is not False
     assert "of the differences between pixels that the calibration corrects: raw.roi_offset" in check(other).text
@@ -215,13 +216,21 @@ def test_a_calibration_that_does_not_fit(
 
 
 def test_frames_that_do_not_show_whether_a_calibration_fits() -> None:
-    """Without noise, rounding to 100 levels hides gains; noise does not show a calibration that has no pattern."""
-    _, _, calibration = camera(MONO, 0)
+    """Gains are hidden by rounding without noise, by clipping, and by noise if they hardly differ."""
+
+    def fits(light: np.ndarray, calibration: Calibration) -> Optional[bool]:
+        return check_layout(recorded(light, MONO, 12), options(MONO, calibration=calibration, roi_offset=PLACE)).fits
+
+    _, _, right = camera(MONO, 0)
+    _, _, other = camera(MONO, 1)
+    _, _, alike = camera(MONO, 1, 0.001)
+    light = np.full(WITHIN, 0.4)
+    assert [fits(light, calibration) for calibration in (other, alike)] == [False, None]
     even = RawFrame(np.full(WITHIN, 100, np.uint8), 255)
-    assert check_layout(even, options(MONO, calibration=calibration)).fits is None
-    noisy = recorded(np.full(WITHIN, 0.4), MONO, 12)
-    assert check_layout(noisy, options(MONO, calibration=ideal_calibration(MONO, CALIBRATED))).fits is None
-    assert check_layout(noisy, options(MONO, calibration=calibration)).fits is False
+    assert check_layout(even, options(MONO, calibration=other)).fits is None
+    for value in (0.0, 0.96):  # dark, or so bright that most pixels are clipped
+        light[:, np.arange(WITHIN[1]) % 64 > 20] = value
+        assert [fits(light, calibration) for calibration in (other, right)] == [False, None], value
 
 
 def test_a_calibration_that_lacks_pixels_of_the_frame() -> None:
