@@ -85,7 +85,8 @@ def about_frames(sums: SessionSums, black: float, brightest: float, noise: Optio
 
 def about_dark_frames(sums: SessionSums, black: float, noise: Optional[Noise]) -> Findings:
     """Judge the dark frames and the sensor's noise; the arguments are those of `about_frames`."""
-    warnings, problems = [], []
+    warnings: List[str] = []
+    problems: List[str] = []
     dark, sensor = sums.dark, sums.sensor
     if dark.count < _FEW_DARK:
         warnings.append(f"only {dark.count} dark frames: take 64, black levels are as noisy as their mean")
@@ -135,7 +136,8 @@ def about_pixels(
         gain: (H, W), gain relative to it.
         is_flat: Whether the gain includes the light's unevenness.
     """
-    warnings, problems = [], []
+    warnings: List[str] = []
+    problems: List[str] = []
     sensor = sums.sensor
     if causes["saturated"] > _MANY:
         share = {name: float(one.saturated.mean()) for name, one in sums.light.items()}
@@ -190,7 +192,8 @@ def about_polarizer(
         angle_error: Standard deviation of these, in degrees.
         extinction: Median extinction ratio of the pixels; infinite or negative if they modulate more than completely.
     """
-    warnings, problems = [], []
+    warnings: List[str] = []
+    problems: List[str] = []
     degrees = np.sort(np.rad2deg(polarizer.angles) % 180)
     gap = float(np.diff(np.r_[degrees, degrees[0] + 180]).max())
     if gap > max(_GAP * 180 / len(degrees), 50.0 if len(degrees) < _FEW_ANGLES else 0.0):

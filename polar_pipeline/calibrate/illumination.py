@@ -17,8 +17,8 @@ from polar_pipeline.sensor.mosaic import CHANNELS, Sensor
 _DEGREE = 4
 #: Blocks along the longer side, of which the polynomial fits the means.
 _BLOCKS = 64
-#: Blocks along the longer side in which the light of each setting is measured.
-_COARSE = 32
+#: Blocks along the longer side in which the light of each setting is measured, and the least tiles along one.
+_COARSE, _LEAST_SIDE = 32, 4
 #: Blocks along an area that should have no common deviation.
 _JOINED = 4
 #: Standard deviation of a block's light from setting to setting that is expected, relative; and fits of it, since
@@ -82,7 +82,7 @@ def light_maps(
         variance: (J, K), relative variance of a pixel of each site at each setting, by noise.
     """
     period = round(np.sqrt(len(variance)))
-    side = period * max(2, -(-max(used.shape) // (_COARSE * period)))
+    side = period * max(_LEAST_SIDE, -(-max(used.shape) // (_COARSE * period)))
     tiles = [(slice(r, None, period), slice(c, None, period)) for r in range(period) for c in range(period)]
     counts = np.stack([reduce_blocks(np.add, used[at].astype(np.float32), side // period) for at in tiles])
     sums = np.zeros((len(tiles), len(settings), *counts.shape[1:]))

@@ -120,7 +120,7 @@ def fit_pixels(
 ) -> PixelFits:
     """Fit A, B and C of every pixel, in bands of rows."""
     height, width = sums.shape
-    terms = np.zeros((3, height, width), np.float32)
+    terms, every = np.zeros((3, height, width), np.float32), (slice(None),)
     excess = np.zeros((height, width), np.float32)
     free = max(1, len(settings) - 3)
     step = max(2, _BAND_PIXELS // width // 2 * 2)
@@ -131,10 +131,10 @@ def fit_pixels(
             for c in range(2):
                 design = by_angle[sums.sensor.angle_index(r, c)]
                 at = (slice(r, None, 2), slice(c, None, 2))
-                own = values[(slice(None), *at)]
+                own = values[every + at]
                 found = np.tensordot(design.solver, own, 1)
                 left = own - np.tensordot(design.basis, found, 1)
-                terms[:, rows][(slice(None), *at)] = found
+                terms[:, rows][every + at] = found
                 scale = 1 / (design.variance * free)
                 excess[rows][at] = np.sqrt(np.tensordot(scale, left**2, 1))
     return PixelFits((terms[0], terms[1], terms[2]), excess)
