@@ -7,9 +7,9 @@ from typing import List, NamedTuple
 import numpy as np
 
 from polar_pipeline.calibrate.illumination import LightMaps
-from polar_pipeline.calibrate.pixels import Design
+from polar_pipeline.calibrate.pixels import Design, PixelFits
 from polar_pipeline.calibrate.polarizer import half_turn
-from polar_pipeline.calibration import Calibration
+from polar_pipeline.calibration.quantization import Scales
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
 #: DoLPs whose errors are stated, and the one that stands for all.
@@ -55,8 +55,10 @@ def area_error(maps: LightMaps, excess: float, pair_error: float) -> float:
 
 
 def expected_errors(
-    calibration: Calibration,
     sensor: Sensor,
+    fits: PixelFits,
+    gain: np.ndarray,
+    scales: Scales,
     designs: List[Design],
     excess: float,
     black_variance: float,
@@ -66,8 +68,10 @@ def expected_errors(
     """Compute the expected errors at each of `DEGREES` of superpixels with S0 = 1.
 
     Args:
-        calibration: The calibration.
-        sensor: The mosaic of its region.
+        sensor: The mosaic of the region.
+        fits: Responses of the pixels.
+        gain: (H, W), gain of the pixels.
+        scales: Scales by which the parameters were rounded.
         designs: By which the pixels of each angle were fitted.
         excess: Mean square of what the fits left, relative to the designs' variance.
         black_variance: Variance of the black level of a pixel, in squares of full scale.
@@ -83,8 +87,7 @@ def expected_errors(
         return np.stack([image[r:height:2, c:width:2][::step, ::step].ravel() for r, c in places])
 
     keep = superpixels(used).all(0)
-    parameters = calibration.parameters()
-    gain, e1, e2 = (superpixels(image)[:, keep] for image in (parameters.gain, parameters.e1, parameters.e2))
+    relative, a, b, c = (superpixels(image)[:, keep] for image in (gain, *fits.terms))
     random = np.random.default_rng(0).standard_normal((len(ANGLES), _DRAWN))
     found = []
     for degree in DEGREES:
@@ -93,11 +96,11 @@ def expected_errors(
             stokes = np.array([1.0, degree * np.cos(2 * psi), degree * np.sin(2 * psi)])
             ideal = (1 + degree * np.cos(2 * (psi - np.deg2rad(ANGLES))))[:, np.newaxis] / 2
             variances = [
-                _pixel_variance(design, stokes, signal, excess, black_variance, calibration)
+                _pixel_variance(design, stokes, signal, excess, black_variance, scales)
                 for design, signal in zip(designs, ideal[:, 0].tolist())
             ]
             after = ideal + np.sqrt(variances)[:, np.newaxis] * random
-            before = (ideal - e1 * stokes[1] - e2 * stokes[2]) / gain
+            before = relative * (1 + (b * stokes[1] + c * stokes[2]) / a) / 2
             squares.append([*_mean_squares(after, degree, psi), *_mean_squares(before, degree, psi)])
         after_dolp, after_aolp, before_dolp, before_aolp = np.mean(squares, 0)
         # the measured parameters have their noise, too
@@ -118,7 +121,7 @@ def _mean_squares(pixels: np.ndarray, degree: float, psi: float) -> List[float]:
 
 
 def _pixel_variance(
-    design: Design, stokes: np.ndarray, signal: float, excess: float, black_variance: float, calibration: Calibration
+    design: Design, stokes: np.ndarray, signal: float, excess: float, black_variance: float, scales: Scales
 ) -> float:
     """Compute the variance of a corrected pixel by errors of its parameters, for an ideal value of `signal`.
 
@@ -128,5 +131,5 @@ def _pixel_variance(
     slope = -stokes / (2 * design.level)
     by_black = -float(slope @ design.solver.sum(1)) - 1
     weights = (1.0, signal, stokes[1], stokes[2])
-    rounding = sum((weight * scale.step) ** 2 / 12 for weight, scale in zip(weights, calibration.scales))
+    rounding = sum((weight * scale.step) ** 2 / 12 for weight, scale in zip(weights, scales))
     return excess * float(slope @ design.covariance() @ slope) + by_black**2 * black_variance + rounding

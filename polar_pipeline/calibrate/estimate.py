@@ -20,23 +20,19 @@ from polar_pipeline.calibrate.defects import CAUSES, find_defects
 from polar_pipeline.calibrate.errors import ExpectedError, area_error, expected_errors
 from polar_pipeline.calibrate.illumination import light_maps, smooth_light
 from polar_pipeline.calibrate.noise import Noise, fit_noise
-from polar_pipeline.calibrate.pixels import PixelFits, designs, fit_pixels, site_means
+from polar_pipeline.calibrate.parameters import MAX_EXTINCTION, correction_parameters, interpret
+from polar_pipeline.calibrate.pixels import designs, fit_pixels, site_means
 from polar_pipeline.calibrate.polarizer import (
     ANGLE_ERROR,
     Readings,
     fit_polarizer,
-    half_turn,
     orientations,
     site_angles,
 )
 from polar_pipeline.calibrate.sums import NoisePoint, SessionSums
 from polar_pipeline.calibration import Calibration, PixelParameters, superpixel_phase
 from polar_pipeline.calibration.calibration import MAX_DEFECTS
-from polar_pipeline.sensor.forward import color_indices, nominal_angles
-from polar_pipeline.sensor.mosaic import ANGLES, Sensor
-
-#: Highest extinction ratio that is stated: beyond it noise decides.
-_MAX_EXTINCTION = 10_000.0
+from polar_pipeline.sensor.mosaic import Sensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +139,8 @@ def calibrate(
     variance = np.stack([design.variance / design.level**2 for design in by_site])
     maps = light_maps(settings, black, reacts, polarizer, variance)
     fits = fit_pixels(sums, settings, black, maps, by_angle)
-    light, images = _interpret(sums.sensor, fits, reacts)
+    light = smooth_light(fits.terms[0], reacts, sums.sensor)
+    images = interpret(sums.sensor, fits, light)
     usual = max(float(np.median(fits.excess[reacts])), 1e-6)
     causes = find_defects(
         {**dark_images, "fit": fits.excess / usual, **images},
@@ -171,24 +168,20 @@ def calibrate(
     }
     if noise is not None:
         facts["noise"] = noise.facts()
-    parameters = _parameters(
-        sums.sensor,
-        fits,
-        black,
-        images["gain"],
-        is_flat_field,
-        used,
-        superpixel_phase(start, (False, False), sums.shape),
-    )
+    level_of = fits.terms[0] if is_flat_field else images["gain"]
+    phase = superpixel_phase(start, (False, False), sums.shape)
+    parameters = correction_parameters(sums.sensor, fits, black, level_of, used, phase)
     calibration = Calibration.from_parameters(parameters, sensor, start, ~used, sums.bit_depth, facts)
     # the value that 1 % of the pixels exceed at their brightest setting
     brightest = float(np.percentile(np.max([one.mean(slice(None, None, 9)) for one in settings], axis=0), 99))
     excess = float(np.mean(fits.excess[used] ** 2))
     common = area_error(maps, excess, polarizer.pair_error)
+    black_variance = _black_variance(sums, dark_noise)
     errors = expected_errors(
-        calibration, sums.sensor, by_angle, excess, _black_variance(sums, dark_noise), common, used
+        sums.sensor, fits, 1 / parameters.gain, calibration.scales, by_angle, excess, black_variance, common, used
     )
-    modulation = float(np.median(np.hypot(fits.terms[1][used], fits.terms[2][used]) / fits.terms[0][used]))
+    a, b, c = (term[used] for term in fits.terms)
+    modulation = float(np.median(np.hypot(b, c) / a))
     extinction = (1 + modulation) / (1 - modulation) if modulation < 1 else np.inf
     findings = [
         about_frames(sums, float(np.median(black)), brightest, noise),
@@ -227,14 +220,14 @@ def _dark(sums: SessionSums) -> Tuple[np.ndarray, np.ndarray]:
     Raises:
         ValueError: There are no dark frames, or the camera cuts them off at 0.
     """
-    black = sums.dark.mean()
+    black = sums.dark.mean().astype(np.float32)
     cut = float(np.mean(black == 0))
     if cut > MAX_DEFECTS:
         raise ValueError(
             f"{cut:.1%} of the pixels read 0 in every dark frame: raise the camera's black level, so that it cuts "
             "nothing off"
         )
-    return black, np.sqrt(sums.dark.variance())
+    return black, np.sqrt(sums.dark.variance().astype(np.float32))
 
 
 def _without_polarizer(
@@ -266,7 +259,7 @@ def _without_polarizer(
         calibration,
         gain=ones,
         angle=zeros,
-        extinction=np.full(sums.shape, _MAX_EXTINCTION, np.float32),
+        extinction=np.full(sums.shape, MAX_EXTINCTION, np.float32),
         black=black,
         light=np.mean([one.mean() for one in flat], 0) if flat else ones,
         causes=causes,
@@ -284,78 +277,6 @@ def _without_polarizer(
         warnings=[text for one in findings for text in one.warnings],
         problems=[text for one in findings for text in one.problems],
     )
-
-
-def _interpret(sensor: Sensor, fits: PixelFits, reacts: np.ndarray) -> Tuple[np.ndarray, Dict[str, np.ndarray]]:
-    """Return the light, and gain, angle and extinction ratio of each pixel by name; see `CalibrationResult`."""
-    a, b, c = fits.terms
-    light = smooth_light(a, reacts, sensor)
-    angle = np.rad2deg(half_turn(np.arctan2(c, b) / 2 - nominal_angles(sensor, a.shape)))
-    m = np.hypot(b, c) / np.maximum(a, 1e-9)
-    highest = (_MAX_EXTINCTION - 1) / (_MAX_EXTINCTION + 1)
-    m = np.minimum(m, highest)
-    return light, {"gain": a / light, "angle": angle, "extinction": (1 + m) / (1 - m)}
-
-
-def _parameters(
-    sensor: Sensor,
-    fits: PixelFits,
-    black: np.ndarray,
-    relative: np.ndarray,
-    is_flat: bool,
-    used: np.ndarray,
-    phase: Tuple[int, int],
-) -> PixelParameters:
-    """Return the parameters of the correction; pixels that are not used have those of an average pixel."""
-    a, b, c = fits.terms
-    gain = np.where(used, a if is_flat else relative, 1.0)
-    colors = color_indices(sensor, a.shape)
-    for color in np.unique(colors):
-        channel = colors == color
-        if (channel & used).any():
-            gain[channel] /= gain[channel & used].mean()
-    cosine, sine = b / np.maximum(a, 1e-9), c / np.maximum(a, 1e-9)
-    angles = nominal_angles(sensor, a.shape)
-    for angle in np.unique(angles):
-        own = angles == angle
-        for image in (cosine, sine):
-            image[own & ~used] = image[own & used].mean() if (own & used).any() else 0
-    return PixelParameters(black, 1 / gain, *exact_terms(cosine, sine, sensor, phase))
-
-
-def exact_terms(
-    cosine: np.ndarray, sine: np.ndarray, sensor: Sensor, phase: Tuple[int, int] = (0, 0)
-) -> Tuple[np.ndarray, np.ndarray]:
-    """Compute e1 and e2 of pixels that multiply S1 and S2 by `cosine` and `sine`, (H, W) each.
-
-    An ideal pixel of angle t measures ``(cos 2t - cosine, sin 2t - sine)/2 (S1, S2)`` more. The correction has (S1, S2)
-    only as M times the true ones, from the four pixels of the superpixel themselves, so the factor takes M^-1. Pixels
-    of a superpixel that the region cuts take the M of the next complete one.
-
-    Args:
-        cosine: The factors of S1.
-        sine: The factors of S2.
-        sensor: The mosaic of the region.
-        phase: (row, column) of the region's first pixel in its superpixel.
-
-    Returns:
-        e1 and e2, (H, W).
-    """
-    counts = [(size - start) // 2 for size, start in zip(cosine.shape, phase)]
-    rows, columns = (slice(start, start + 2 * count) for start, count in zip(phase, counts))
-    inside = np.stack([cosine, sine])[:, rows, columns]
-    places = {angle: (sensor.position(angle) + np.array(phase)) % 2 for angle in ANGLES}
-    four = {angle: inside[:, r::2, c::2] for angle, (r, c) in places.items()}
-    (m11, m12), (m21, m22) = (four[0] - four[90]) / 2, (four[45] - four[135]) / 2
-    inverse = np.stack([m22, -m12, -m21, m11]) / (m11 * m22 - m12 * m21)
-    at = [
-        np.clip((np.arange(size) + start) // 2 - start, 0, count - 1)
-        for size, start, count in zip(cosine.shape, phase, counts)
-    ]
-    i11, i12, i21, i22 = inverse[:, at[0]][:, :, at[1]]
-    angle = 2 * nominal_angles(sensor, cosine.shape)
-    e1, e2 = (np.cos(angle) - cosine) / 2, (np.sin(angle) - sine) / 2
-    return e1 * i11 + e2 * i21, e1 * i12 + e2 * i22
 
 
 def session_of(name: str) -> int:

@@ -55,14 +55,11 @@ class LightMaps(NamedTuple):
 
     def factor(self, setting: int, rows: slice) -> np.ndarray:
         """Return (h, W) float32: the light of a setting in some rows, 1 on average."""
-        y, x = (np.linspace(-1, 1, length) for length in self.shape)
-        light = np.ones((len(y[rows]), len(x)))
-        for term, (i, j) in zip(self.terms[setting], _powers(_DEGREE)):
-            light += np.outer(term * y[rows] ** j, x**i)
+        light = _evaluated(self.terms[setting], _DEGREE, self.shape, rows) + 1
         places = [(np.arange(length, dtype=np.float32) + 0.5) / self.side - 0.5 for length in self.shape]
         columns, lines = np.meshgrid(places[1], places[0][rows])
         light += cv2.remap(self.blocks[setting], columns, lines, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-        return light.astype(np.float32)
+        return light
 
 
 def light_maps(
@@ -172,6 +169,16 @@ def _block_centers(length: int, side: int) -> np.ndarray:
     return centers
 
 
+def _evaluated(terms: np.ndarray, degree: int, shape: Tuple[int, ...], rows: slice = slice(None)) -> np.ndarray:
+    """Evaluate a polynomial as (h, W) float32 in some rows of the sensor, whose pixels go from -1 to 1."""
+    y, x = (np.linspace(-1, 1, side) for side in shape)
+    factors = np.zeros((degree + 1, degree + 1))
+    factors[tuple(zip(*_powers(degree)))] = terms  # by the exponents of x and y
+    inner = np.vander(y[rows], degree + 1, increasing=True) @ factors.T
+    light: np.ndarray = inner.astype(np.float32) @ np.vander(x, degree + 1, increasing=True).T.astype(np.float32)
+    return light
+
+
 def _powers(degree: int) -> List[Tuple[int, int]]:
     """List the exponents of x and y in a polynomial."""
     return [(i, j) for i in range(degree + 1) for j in range(degree + 1 - i)]
@@ -189,7 +196,7 @@ def smooth_light(level: np.ndarray, used: np.ndarray, sensor: Sensor) -> np.ndar
         (H, W), what `level` is without what differs from pixel to pixel.
     """
     colors = color_indices(sensor, level.shape)
-    light = np.zeros(level.shape)
+    light = np.zeros(level.shape, np.float32)
     for color in range(len(CHANNELS) if sensor.is_color else 1):
         channel = colors == color
         # Every block holds complete superpixels, since the levels of the four angles need not be equal.
@@ -213,7 +220,7 @@ def _blocks(level: np.ndarray, used: np.ndarray, period: int) -> Tuple[np.ndarra
 def _fitted(values: np.ndarray, counts: np.ndarray, places: np.ndarray, shape: Tuple[int, ...]) -> np.ndarray:
     """Fit a polynomial through block means robustly, and evaluate it as (H, W)."""
     if not values.size:
-        return np.ones(shape)
+        return np.ones(shape, np.float32)
     degree = _DEGREE if len(values) >= 60 else 1 if len(values) >= 8 else 0
     powers = _powers(degree)
     design = np.stack([places[:, 0] ** i * places[:, 1] ** j for i, j in powers], 1)
@@ -223,8 +230,5 @@ def _fitted(values: np.ndarray, counts: np.ndarray, places: np.ndarray, shape: T
         errors = values - design @ terms
         limit = _OUTLIER * robust_deviation(errors) + 1e-12
         weights = np.where(np.abs(errors) <= limit, np.sqrt(counts), 0)
-    y, x = (np.linspace(-1, 1, side) for side in shape)
-    light = np.zeros(shape)
-    for term, (i, j) in zip(terms, powers):
-        light += term * np.outer(y**j, x**i)
-    return np.maximum(light, 1e-6 * float(values.max()))
+    light = _evaluated(terms, degree, shape)
+    return np.maximum(light, np.float32(1e-6 * values.max()), out=light)
