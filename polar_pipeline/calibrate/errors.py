@@ -54,40 +54,51 @@ def area_error(maps: LightMaps, excess: float, pair_error: float) -> float:
     return float(np.hypot(_MISFIT * np.sqrt(max(maps.left - _CHANCE * excess * maps.chance, 0.0)), pair_error / 2))
 
 
+class Superpixels(NamedTuple):
+    """Some superpixels without defects, (4, n) each, by angle; see `PixelFits`.
+
+    Attributes:
+        gain: Gain relative to the light nearby.
+        cosine: By which S1 is multiplied.
+        sine: By which S2 is multiplied.
+    """
+
+    gain: np.ndarray
+    cosine: np.ndarray
+    sine: np.ndarray
+
+
+def sample_superpixels(sensor: Sensor, gain: np.ndarray, fits: PixelFits, used: np.ndarray) -> Superpixels:
+    """Take superpixels from all over the sensor; `gain` and `used` are (H, W), the latter bool."""
+    step = max(1, int(np.ceil(np.sqrt(used.size / 4 / _SAMPLE))))
+    height, width = (side // 2 * 2 for side in used.shape)
+
+    def superpixels(image: np.ndarray) -> np.ndarray:
+        places = map(sensor.position, ANGLES)
+        return np.stack([image[r:height:2, c:width:2][::step, ::step].ravel() for r, c in places])
+
+    keep = superpixels(used).all(0)
+    return Superpixels(*(superpixels(image)[:, keep] for image in (gain, fits.cosine, fits.sine)))
+
+
 def expected_errors(
-    sensor: Sensor,
-    fits: PixelFits,
-    gain: np.ndarray,
+    sample: Superpixels,
     scales: Scales,
     designs: List[Design],
     excess: float,
     black_variance: float,
     common: float,
-    used: np.ndarray,
 ) -> List[ExpectedError]:
     """Compute the expected errors at each of `DEGREES` of superpixels with S0 = 1.
 
     Args:
-        sensor: The mosaic of the region.
-        fits: Responses of the pixels.
-        gain: (H, W), gain of the pixels.
+        sample: Superpixels.
         scales: Scales by which the parameters were rounded.
         designs: By which the pixels of each angle were fitted.
         excess: Mean square of what the fits left, relative to the designs' variance.
         black_variance: Variance of the black level of a pixel, in squares of full scale.
         common: Error of DoLP that pixels have in common (`area_error`).
-        used: (H, W) bool, pixels without defects.
     """
-    step = max(1, int(np.ceil(np.sqrt(used.size / 4 / _SAMPLE))))
-    height, width = (side // 2 * 2 for side in used.shape)
-
-    def superpixels(image: np.ndarray) -> np.ndarray:
-        """Return (4, n): the pixels of superpixels, one row per angle."""
-        places = map(sensor.position, ANGLES)
-        return np.stack([image[r:height:2, c:width:2][::step, ::step].ravel() for r, c in places])
-
-    keep = superpixels(used).all(0)
-    relative, a, b, c = (superpixels(image)[:, keep] for image in (gain, *fits.terms))
     random = np.random.default_rng(0).standard_normal((len(ANGLES), _DRAWN))
     found = []
     for degree in DEGREES:
@@ -100,7 +111,7 @@ def expected_errors(
                 for design, signal in zip(designs, ideal[:, 0].tolist())
             ]
             after = ideal + np.sqrt(variances)[:, np.newaxis] * random
-            before = relative * (1 + (b * stokes[1] + c * stokes[2]) / a) / 2
+            before = sample.gain * (1 + sample.cosine * stokes[1] + sample.sine * stokes[2]) / 2
             squares.append([*_mean_squares(after, degree, psi), *_mean_squares(before, degree, psi)])
         after_dolp, after_aolp, before_dolp, before_aolp = np.mean(squares, 0)
         # the measured parameters have their noise, too

@@ -17,7 +17,7 @@ from polar_pipeline.calibrate.advice import (
     about_polarizer,
 )
 from polar_pipeline.calibrate.defects import CAUSES, find_defects
-from polar_pipeline.calibrate.errors import ExpectedError, area_error, expected_errors
+from polar_pipeline.calibrate.errors import ExpectedError, area_error, expected_errors, sample_superpixels
 from polar_pipeline.calibrate.illumination import light_maps, smooth_light
 from polar_pipeline.calibrate.noise import Noise, fit_noise
 from polar_pipeline.calibrate.parameters import MAX_EXTINCTION, correction_parameters, interpret
@@ -139,7 +139,7 @@ def calibrate(
     variance = np.stack([design.variance / design.level**2 for design in by_site])
     maps = light_maps(settings, black, reacts, polarizer, variance)
     fits = fit_pixels(sums, settings, black, maps, by_angle)
-    light = smooth_light(fits.terms[0], reacts, sums.sensor)
+    light = smooth_light(fits.level, reacts, sums.sensor)
     images = interpret(sums.sensor, fits, light)
     usual = max(float(np.median(fits.excess[reacts])), 1e-6)
     causes = find_defects(
@@ -168,7 +168,10 @@ def calibrate(
     }
     if noise is not None:
         facts["noise"] = noise.facts()
-    level_of = fits.terms[0] if is_flat_field else images["gain"]
+    sample = sample_superpixels(sums.sensor, images["gain"], fits, used)
+    modulation = float(np.median(np.hypot(sample.cosine, sample.sine)))
+    extinction = (1 + modulation) / (1 - modulation) if modulation < 1 else np.inf
+    level_of = fits.level if is_flat_field else images["gain"]
     phase = superpixel_phase(start, (False, False), sums.shape)
     parameters = correction_parameters(sums.sensor, fits, black, level_of, used, phase)
     calibration = Calibration.from_parameters(parameters, sensor, start, ~used, sums.bit_depth, facts)
@@ -177,12 +180,7 @@ def calibrate(
     excess = float(np.mean(fits.excess[used] ** 2))
     common = area_error(maps, excess, polarizer.pair_error)
     black_variance = _black_variance(sums, dark_noise)
-    errors = expected_errors(
-        sums.sensor, fits, 1 / parameters.gain, calibration.scales, by_angle, excess, black_variance, common, used
-    )
-    a, b, c = (term[used] for term in fits.terms)
-    modulation = float(np.median(np.hypot(b, c) / a))
-    extinction = (1 + modulation) / (1 - modulation) if modulation < 1 else np.inf
+    errors = expected_errors(sample, calibration.scales, by_angle, excess, black_variance, common)
     findings = [
         about_frames(sums, float(np.median(black)), brightest, noise),
         about_pixels(shares, sums, light, images["gain"], is_flat_field),

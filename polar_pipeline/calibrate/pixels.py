@@ -41,15 +41,19 @@ class Design(NamedTuple):
 
 
 class PixelFits(NamedTuple):
-    """Images of (H, W) float32, as shares of full scale.
+    """Responses of the pixels, images of (H, W) float32: a value is ``lamp level (1 + cosine cos 2a + sine sin 2a)``.
 
     Attributes:
-        terms: A, B and C, where the model of a value is ``lamp (A + B cos 2a + C sin 2a)``.
+        level: A as a share of full scale.
+        cosine: B/A, by which a pixel multiplies S1.
+        sine: C/A, by which it multiplies S2.
         excess: Root mean square of what the model leaves, relative to the noise that is expected; 1 where noise
             explains it.
     """
 
-    terms: Tuple[np.ndarray, np.ndarray, np.ndarray]
+    level: np.ndarray
+    cosine: np.ndarray
+    sine: np.ndarray
     excess: np.ndarray
 
 
@@ -137,4 +141,5 @@ def fit_pixels(
                 terms[:, rows][every + at] = found
                 scale = 1 / (design.variance * free)
                 excess[rows][at] = np.sqrt(np.tensordot(scale, left**2, 1))
-    return PixelFits((terms[0], terms[1], terms[2]), excess)
+        terms[1:, rows] /= np.maximum(terms[0, rows], 1e-9)
+    return PixelFits(terms[0], terms[1], terms[2], excess)
