@@ -68,12 +68,14 @@ def make_exact_terms(cosine: np.ndarray, sine: np.ndarray, sensor: Sensor, phase
     """
     counts = [(size - start) // 2 for size, start in zip(cosine.shape, phase)]
     inside = tuple(slice(start, start + 2 * count) for start, count in zip(phase, counts))
-    first, second = cosine[inside], sine[inside]
-    four = {}
-    for angle in ANGLES:
-        r, c = (np.array(sensor.position(angle)) + phase) % 2
-        four[angle] = np.stack([first[r::2, c::2], second[r::2, c::2]])
-    (m11, m12), (m21, m22) = (four[0] - four[90]) / 2, (four[45] - four[135]) / 2
+    places = {angle: (np.array(sensor.position(angle)) + phase) % 2 for angle in ANGLES}
+
+    def half_difference(image: np.ndarray, angle: int) -> np.ndarray:
+        first, second = (image[inside][r::2, c::2] for r, c in (places[angle], places[angle + 90]))
+        difference: np.ndarray = (first - second) / 2
+        return difference
+
+    m11, m12, m21, m22 = (half_difference(image, angle) for angle in (0, 45) for image in (cosine, sine))
     inverse = np.stack([m22, -m12, -m21, m11]) / (m11 * m22 - m12 * m21)
     for nominal, at in _sites(sensor):
         rows, columns = (
