@@ -17,7 +17,7 @@ from polar_pipeline.calibrate.advice import (
     about_polarizer,
 )
 from polar_pipeline.calibrate.defects import CAUSES, find_defects
-from polar_pipeline.calibrate.errors import ExpectedError, area_error, expected_errors, sample_superpixels
+from polar_pipeline.calibrate.errors import HEADLINE, ExpectedError, area_error, expected_errors, sample_superpixels
 from polar_pipeline.calibrate.illumination import light_maps, smooth_light
 from polar_pipeline.calibrate.noise import Noise, fit_noise
 from polar_pipeline.calibrate.parameters import MAX_EXTINCTION, correction_parameters, interpret
@@ -47,7 +47,7 @@ class CalibrationResult:
         black: Black level as a share of full scale.
         light: The smooth part of the signal, as a share of full scale: lamp and lens.
         causes: uint8, why a pixel is defective: bit k for `defects.CAUSES[k]`; 0 if it is not.
-        excess: Root mean square of what the fit of each pixel leaves, relative to the noise of the frames.
+        excess: Error with which the other settings predict each setting, relative to the noise of the frames (H, W).
         settings: Names of the settings of the polarizer, in order.
         given: Their angles as given, in degrees; None if unknown.
         angles: Their angles in degrees: those given, or the estimated ones.
@@ -82,6 +82,19 @@ class CalibrationResult:
     errors: List[ExpectedError]
     warnings: List[str]
     problems: List[str]
+
+    @property
+    def headline(self) -> Optional[ExpectedError]:
+        """The expected error that stands for all; None without a polarizer."""
+        return next((row for row in self.errors if row.dolp == HEADLINE), None)
+
+    def error_map(self) -> np.ndarray:
+        """Return (H, W): error of DoLP at the DoLP of `headline`, by place."""
+        row, used = self.headline, self.causes == 0
+        assert row is not None
+        error = self.excess / (self.light / self.light[used].mean())
+        error *= row.dolp_error / np.sqrt(np.mean(np.square(error[used])))
+        return error
 
 
 def calibrate(

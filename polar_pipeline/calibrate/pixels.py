@@ -39,6 +39,14 @@ class Design(NamedTuple):
         """Return (3, 3): covariance of A, B and C by the noise of the frames."""
         return (self.solver * self.variance) @ self.solver.T
 
+    def freedom(self) -> np.ndarray:
+        """Return (K,): variance of what the fit leaves of each setting, relative to that of the values.
+
+        The error with which the other settings predict a setting is what the fit leaves of it, divided by this.
+        """
+        own: np.ndarray = 1 - np.einsum("kt,tk->k", self.basis, self.solver)
+        return np.maximum(own, 1e-3)
+
 
 class PixelFits(NamedTuple):
     """Responses of the pixels, images of (H, W) float32: a value is ``lamp level (1 + cosine cos 2a + sine sin 2a)``.
@@ -47,8 +55,8 @@ class PixelFits(NamedTuple):
         level: A as a share of full scale.
         cosine: B/A, by which a pixel multiplies S1.
         sine: C/A, by which it multiplies S2.
-        excess: Root mean square of what the model leaves, relative to the noise that is expected; 1 where noise
-            explains it.
+        excess: Error with which the other settings predict each setting, root mean square over the settings, relative
+            to the noise that is expected; 1 where noise explains it.
     """
 
     level: np.ndarray
@@ -126,7 +134,6 @@ def fit_pixels(
     height, width = sums.shape
     terms, every = np.zeros((3, height, width), np.float32), (slice(None),)
     excess = np.zeros((height, width), np.float32)
-    free = max(1, len(settings) - 3)
     step = max(2, _BAND_PIXELS // width // 2 * 2)
     for top in range(0, height, step):
         rows = slice(top, top + step)
@@ -139,7 +146,7 @@ def fit_pixels(
                 found = np.tensordot(design.solver, own, 1)
                 left = own - np.tensordot(design.basis, found, 1)
                 terms[:, rows][every + at] = found
-                scale = 1 / (design.variance * free)
+                scale = 1 / (design.variance * design.freedom() * len(settings))
                 excess[rows][at] = np.sqrt(np.tensordot(scale, left**2, 1))
         terms[1:, rows] /= np.maximum(terms[0, rows], 1e-9)
     return PixelFits(terms[0], terms[1], terms[2], excess)

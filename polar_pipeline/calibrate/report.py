@@ -50,12 +50,14 @@ class _Quantity(NamedTuple):
     is_harmonic: bool = False
 
 
-_QUANTITIES = (
+#: Quantities of every session, and those that take a polarizer.
+_DARK = (_Quantity("black level", " %", 3, lambda result: 100 * result.black),)
+_POLARIZER = (
     _Quantity("gain", " %", 2, lambda result: 100 * (result.gain - 1)),
     _Quantity("angle deviation", " degrees", 2, lambda result: result.angle),
     _Quantity("extinction ratio", ":1", 0, lambda result: result.extinction, is_harmonic=True),
-    _Quantity("black level", " %", 3, lambda result: 100 * result.black),
     _Quantity("residual", " x noise", 2, lambda result: result.excess),
+    _Quantity("error of DoLP", "", 4, CalibrationResult.error_map),
     _Quantity("light", " %", 1, lambda result: 100 * result.light),
 )
 
@@ -70,6 +72,7 @@ def render_calibration(result: CalibrationResult, source: str) -> str:
     used = result.causes == 0
     lamp = [100 * (factor - 1) for factor in result.lamp]
     residuals = [100 * value for value in result.deviations]
+    quantities = (*_POLARIZER, *_DARK) if result.settings else _DARK
     html: str = page_template(Path(__file__).parent / "templates").render(
         report={
             "title": f"Calibration of {printable(result.calibration.sensor.name)} from {printable(source)}",
@@ -77,17 +80,29 @@ def render_calibration(result: CalibrationResult, source: str) -> str:
             "result": result,
         },
         warnings=[printable(text, 2000) for text in result.warnings],
-        figures=[_figure(quantity, result, used) for quantity in _QUANTITIES],
+        problems=[printable(text, 2000) for text in result.problems],
+        headline=result.headline,
+        figures=[_figure(quantity, result, used) for quantity in quantities],
         tail=f"{100 * _HISTOGRAM_TAIL:g}",
         defects=[(name, int(np.count_nonzero(result.causes >> k & 1))) for k, name in enumerate(CAUSES)],
         defect_count=int(np.count_nonzero(~used)),
         defect_url=data_url(encode_picture(defect_picture(result.causes), ".png"), "png"),
-        settings=zip(map(printable, result.settings), result.angles, result.lamp, residuals, result.frames),
-        lamp=_over_settings(lamp, min(*lamp, -_LAMP_REACH), max(*lamp, _LAMP_REACH)),
-        residuals=_over_settings(residuals, 0.0, max(*residuals, _RESIDUAL_REACH)),
+        settings=list(
+            zip(
+                map(printable, result.settings), _readings(result), result.angles, result.lamp, residuals, result.frames
+            )
+        ),
+        lamp=_over_settings(lamp, -_LAMP_REACH, _LAMP_REACH),
+        residuals=_over_settings(residuals, 0.0, _RESIDUAL_REACH),
         transfer=_transfer(result),
     )
     return html
+
+
+def _readings(result: CalibrationResult) -> List[str]:
+    """Return the angles as read minus those of the frames in degrees; "" where none was read."""
+    pairs = zip(result.given, result.angles)
+    return ["" if given is None else f"{(given - angle + 90) % 180 - 90:+.2f}" for given, angle in pairs]
 
 
 def _facts(result: CalibrationResult) -> Dict[str, str]:
@@ -98,7 +113,7 @@ def _facts(result: CalibrationResult) -> Dict[str, str]:
         "size": f"{width}x{height} pixels from {calibration.offset} of the sensor's own readout",
         "bit depth": str(calibration.bit_depth),
         "frames": f"{sum(result.frames)} of {len(result.settings)} polarizer settings, {result.dark_frames} dark",
-        "angles": "given" if None not in result.given else "estimated from the frames",
+        "angles": "estimated from the frames" + ("" if None in result.given else " and the readings"),
         "lens shading": "corrected (--flat-field)" if facts.get("flat_field") else "kept",
     }
     for name, unit in (("temperature", "degrees Celsius"), ("exposure", "ms")):
@@ -164,8 +179,11 @@ def _enlarged(rgb: np.ndarray) -> np.ndarray:
     return np.repeat(np.repeat(rgb, factor, 0), factor, 1)
 
 
-def _over_settings(values: List[float], low: float, high: float) -> charts.Chart:
-    """Plot percentages over the settings; the vertical axis is at least `reach` long."""
+def _over_settings(values: List[float], low: float, high: float) -> Optional[charts.Chart]:
+    """Plot percentages over the settings; the vertical axis has at least these ends. None without settings."""
+    if not values:
+        return None
+    low, high = min(*values, low), max(*values, high)
     axes = charts.Axes("setting 1", f"setting {len(values)}", charts.label(low, " %"), charts.label(high, " %"))
     return charts.plot(axes, list(enumerate(values)), (0, len(values) - 1), (low, high))
 

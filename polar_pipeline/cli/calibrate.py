@@ -210,7 +210,8 @@ def summary(result: CalibrationResult) -> Iterator[str]:
     if result.settings:
         yield f"lamp: {min(result.lamp) - 1:+.2%} to {max(result.lamp) - 1:+.2%}"
     for row in result.errors:
-        yield (
-            f"at DoLP {row.dolp:g}: error of DoLP {row.dolp_before:.4f} -> {row.dolp_error:.4f}, of AoLP "
-            f"{row.aolp_before:.2f} -> {row.aolp_error:.2f} degrees"
-        )
+        aolp = f", of AoLP {row.aolp_before:.2f} -> {row.aolp_error:.2f} degrees" if row.dolp else ""
+        yield f"at DoLP {row.dolp:g}: error of DoLP {row.dolp_before:.4f} -> {row.dolp_error:.4f}{aolp}"
+    if result.headline is not None:
+        times = result.headline.dolp_before / result.headline.dolp_error
+        yield f"errors of DoLP {result.headline.dolp:g} in uniform light: {times:.1f} times smaller with the calibration"

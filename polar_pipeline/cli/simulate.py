@@ -90,7 +90,7 @@ def run(values: argparse.Namespace) -> int:
     unknown = " --angles unknown" if values.unknown_angles else ""
     print(
         f"next: polar-pipeline calibrate {printable(str(values.folder))} -o sensor.npz "
-        f"--sensor {quoted(values.sensor)} --bit-depth {values.bit_depth}{unknown}"
+        f"--sensor {quoted(values.sensor)} --bit-depth {values.bit_depth} --roi-offset 0 0{unknown}"
     )
     return 0
 
