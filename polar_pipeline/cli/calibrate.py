@@ -214,4 +214,4 @@ def summary(result: CalibrationResult) -> Iterator[str]:
         yield f"at DoLP {row.dolp:g}: error of DoLP {row.dolp_before:.4f} -> {row.dolp_error:.4f}{aolp}"
     if result.headline is not None:
         times = result.headline.dolp_before / result.headline.dolp_error
-        yield f"errors of DoLP {result.headline.dolp:g} in uniform light: {times:.1f} times smaller with the calibration"
+        yield f"errors of DoLP {result.headline.dolp:g} in uniform light become {times:.1f} times smaller"
