@@ -9,7 +9,7 @@ import numpy as np
 from polar_pipeline.calibrate.errors import HEADLINE, ExpectedError
 from polar_pipeline.calibrate.illumination import LightMaps
 from polar_pipeline.calibrate.noise import Noise
-from polar_pipeline.calibrate.polarizer import Polarizer, half_turn, orientations, site_angles
+from polar_pipeline.calibrate.polarizer import Polarizer, half_turn, orientations, pair_differences
 from polar_pipeline.calibrate.sums import SessionSums
 from polar_pipeline.sensor.forward import color_indices
 from polar_pipeline.sensor.mosaic import Sensor
@@ -29,7 +29,7 @@ _UNIFORM = 0.5
 #: Extinction ratios of mono and color sensors: the lowest and highest without a warning, and without a problem.
 _USUAL, _POSSIBLE = {False: (100.0, 1000.0), True: (60.0, 1000.0)}, {False: (30.0, 10_000.0), True: (20.0, 10_000.0)}
 #: The light at some setting and place relative to the mean of the settings.
-_UNEVEN = 0.02
+_UNEVEN = 0.05
 #: Amplitude of the lamp at twice the polarizer's angle, and the difference between the gains of orthogonal polarizers.
 _TURNING, _PAIR = 0.02, 0.005
 #: Amplitude of what is left at 4 times the polarizer's angle, relative to the signal's own, at twice the angle.
@@ -244,7 +244,7 @@ def about_polarizer(
 
 def _about_lamp(polarizer: Polarizer, maps: LightMaps, sensor: Sensor) -> List[str]:
     found = []
-    amplitude, pair = lamp_amplitude(polarizer), pair_difference(polarizer, sensor)
+    amplitude, pair = lamp_amplitude(polarizer), max(map(abs, pair_differences(polarizer, sensor)))
     signs = [f"the lamp changes by {amplitude:.1%} with twice its angle"] if amplitude > _TURNING else []
     if pair > _PAIR:
         signs.append(f"the gains of orthogonal pixels differ by {pair:.1%} on average")
@@ -252,9 +252,9 @@ def _about_lamp(polarizer: Polarizer, maps: LightMaps, sensor: Sensor) -> List[s
         signs.append(f"the light over the sensor changes by {maps.spread.max():.1%} as the polarizer turns")
     if signs:
         found.append(
-            f"the lamp seems polarized, or the polarizer tilted or dirty: {', '.join(signs)}. This is corrected as far "
-            "as the frames show it; to be sure, put a diffuser between lamp and polarizer, or record a second session "
-            "with the lamp or the camera turned by 90 degrees, and calibrate from both"
+            f"the lamp seems polarized, the polarizer tilted or dirty, or the lens sees it at a slant: {', '.join(signs)}. "
+            "This is corrected as far as the frames show it; to be sure, put a diffuser between lamp and polarizer, or "
+            "record a second session with the lamp or the camera turned by 90 degrees, and calibrate from both"
         )
     return found
 
@@ -301,15 +301,3 @@ def fourth_amplitude(polarizer: Polarizer) -> float:
     terms = np.linalg.lstsq(waves, polarizer.residuals.T, rcond=None)[0]
     modulation = np.hypot(polarizer.terms[:, 1], polarizer.terms[:, 2])
     return float(np.sqrt(np.mean((np.hypot(terms[0], terms[1]) / modulation) ** 2)))
-
-
-def pair_difference(polarizer: Polarizer, sensor: Sensor) -> float:
-    """Compute the largest relative difference between the mean gains of orthogonal pixels of one color."""
-    nominal = np.rint(np.rad2deg(site_angles(sensor))).astype(int)
-    colors = color_indices(sensor, (sensor.period, sensor.period)).ravel()
-    gains = polarizer.terms[:, 0]
-    worst = 0.0
-    for color in np.unique(colors):
-        level = {angle: float(gains[(colors == color) & (nominal == angle)].mean()) for angle in (0, 45, 90, 135)}
-        worst = max(worst, *(2 * abs(level[a] - level[b]) / (level[a] + level[b]) for a, b in ((0, 90), (45, 135))))
-    return worst

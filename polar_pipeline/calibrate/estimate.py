@@ -16,6 +16,7 @@ from polar_pipeline.calibrate.advice import (
     about_place,
     about_polarizer,
 )
+from polar_pipeline.calibrate.balance import balance_pairs
 from polar_pipeline.calibrate.defects import CAUSES, find_defects
 from polar_pipeline.calibrate.errors import HEADLINE, ExpectedError, area_error, expected_errors, sample_superpixels
 from polar_pipeline.calibrate.illumination import light_maps, smooth_light
@@ -27,6 +28,7 @@ from polar_pipeline.calibrate.polarizer import (
     Readings,
     fit_polarizer,
     orientations,
+    pair_differences,
     site_angles,
 )
 from polar_pipeline.calibrate.sums import NoisePoint, SessionSums
@@ -152,6 +154,8 @@ def calibrate(
     variance = np.stack([design.variance / design.level**2 for design in by_site])
     maps = light_maps(settings, black, reacts, polarizer, variance)
     fits = fit_pixels(sums, settings, black, maps, by_angle)
+    light = smooth_light(fits.level, reacts, sums.sensor)
+    balance_pairs(fits, light, reacts, sums.sensor, pair_differences(polarizer, sums.sensor))
     light = smooth_light(fits.level, reacts, sums.sensor)
     images = interpret(sums.sensor, fits, light)
     usual = max(float(np.median(fits.excess[reacts])), 1e-6)

@@ -8,13 +8,12 @@ import cv2
 import numpy as np
 
 from polar_pipeline.calibrate.polarizer import Polarizer
-from polar_pipeline.calibrate.reductions import reduce_blocks, robust_deviation
+from polar_pipeline.calibrate.reductions import reduce_blocks
 from polar_pipeline.calibrate.sums import FrameSums
+from polar_pipeline.calibrate.surface import Surface, block_places, fit_surface
 from polar_pipeline.sensor.forward import color_indices
 from polar_pipeline.sensor.mosaic import CHANNELS, Sensor
 
-#: Highest sum of the exponents of x and y in the polynomial.
-_DEGREE = 4
 #: Blocks along the longer side, of which the polynomial fits the means.
 _BLOCKS = 64
 #: Blocks along the longer side in which the light of each setting is measured, and the least tiles along one.
@@ -26,8 +25,6 @@ _JOINED = 4
 _CHANGE, _CHANGE_ROUNDS = 0.02, 3
 #: Signal of a pixel relative to its mean below which its noise does not decrease.
 _DARKEST = 0.02
-#: Fits; each leaves out the blocks that deviate by more than `_OUTLIER` robust standard deviations from the last.
-_ROUNDS, _OUTLIER = 4, 4.0
 
 
 class LightMaps(NamedTuple):
@@ -36,7 +33,7 @@ class LightMaps(NamedTuple):
     A lamp that is polarized unevenly, a gradient that turns with the polarizer, and dust on it do so.
 
     Attributes:
-        terms: (K, P), polynomials in x and y.
+        surfaces: Smooth part, by setting.
         blocks: (K, h, w) float32, what the light of blocks has beyond them.
         side: Pixels along a block.
         shape: (height, width) of the sensor.
@@ -45,7 +42,7 @@ class LightMaps(NamedTuple):
         chance: The same as the noise of the pixels makes it.
     """
 
-    terms: np.ndarray
+    surfaces: List[Surface]
     blocks: np.ndarray
     side: int
     shape: Tuple[int, int]
@@ -55,7 +52,7 @@ class LightMaps(NamedTuple):
 
     def factor(self, setting: int, rows: slice) -> np.ndarray:
         """Return (h, W) float32: the light of a setting in some rows, 1 on average."""
-        light = _evaluated(self.terms[setting], _DEGREE, self.shape, rows) + 1
+        light = self.surfaces[setting].values(rows) + 1
         places = [(np.arange(length, dtype=np.float32) + 0.5) / self.side - 0.5 for length in self.shape]
         columns, lines = np.meshgrid(places[1], places[0][rows])
         light += cv2.remap(self.blocks[setting], columns, lines, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
@@ -90,9 +87,9 @@ def light_maps(
     weights = 1 / np.sqrt(np.maximum(polarizer.terms @ basis.T / polarizer.terms[:, :1], _DARKEST))
     light, _ = _changes(_means(sums, counts), weights, basis)
     keep = (counts > 0).all(0)
-    y, x = (_block_centers(length, side) for length in used.shape)
-    places = np.stack([np.broadcast_to(x, keep.shape)[keep], np.broadcast_to(y[:, np.newaxis], keep.shape)[keep]], -1)
-    terms, smooth = _polynomials(light, places)
+    places = block_places(used.shape, side)
+    surfaces = [fit_surface(one, counts[:, keep].sum(0), places[keep], used.shape) for one in light]
+    smooth = np.stack([surface.at(places[keep]) for surface in surfaces])
     blocks = np.zeros((len(settings), *keep.shape), np.float32)
     blocks[:, keep] = light - smooth
     # what remains of larger areas, in which noise is smaller
@@ -100,7 +97,7 @@ def light_maps(
     _, left = _changes(_means(sums, counts), weights, basis)
     chance = float(np.mean(weights**2 * variance) * np.mean(1 / counts[:, (counts > 0).all(0)]))
     spread = np.sqrt(np.mean(light**2, 1))
-    return LightMaps(terms, blocks, side, (used.shape[0], used.shape[1]), spread, left, chance)
+    return LightMaps(surfaces, blocks, side, (used.shape[0], used.shape[1]), spread, left, chance)
 
 
 def _joined(values: np.ndarray) -> np.ndarray:
@@ -152,38 +149,6 @@ def _changes(means: np.ndarray, weights: np.ndarray, basis: np.ndarray) -> Tuple
     return light, left
 
 
-def _polynomials(light: np.ndarray, places: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-    """Fit a polynomial through the light of each setting, (K, n); returns its terms and (K, n) values."""
-    powers = _powers(_DEGREE)
-    if light.shape[1] < 3 * len(powers):
-        return np.zeros((len(light), len(powers))), np.zeros(light.shape)
-    design = np.stack([places[:, 0] ** i * places[:, 1] ** j for i, j in powers], 1)
-    terms = np.linalg.lstsq(design, light.T, rcond=None)[0]  # (P, K)
-    return terms.T, (design @ terms).T
-
-
-def _block_centers(length: int, side: int) -> np.ndarray:
-    """Return the centers of blocks of `side` pixels along a side of the sensor, whose pixels go from -1 to 1."""
-    starts = np.arange(0, length, side)
-    centers: np.ndarray = (starts + np.minimum(starts + side, length) - 1) / (length - 1) - 1
-    return centers
-
-
-def _evaluated(terms: np.ndarray, degree: int, shape: Tuple[int, ...], rows: slice = slice(None)) -> np.ndarray:
-    """Evaluate a polynomial as (h, W) float32 in some rows of the sensor, whose pixels go from -1 to 1."""
-    y, x = (np.linspace(-1, 1, side) for side in shape)
-    factors = np.zeros((degree + 1, degree + 1))
-    factors[tuple(zip(*_powers(degree)))] = terms  # by the exponents of x and y
-    inner = np.vander(y[rows], degree + 1, increasing=True) @ factors.T
-    light: np.ndarray = inner.astype(np.float32) @ np.vander(x, degree + 1, increasing=True).T.astype(np.float32)
-    return light
-
-
-def _powers(degree: int) -> List[Tuple[int, int]]:
-    """List the exponents of x and y in a polynomial."""
-    return [(i, j) for i in range(degree + 1) for j in range(degree + 1 - i)]
-
-
 def smooth_light(level: np.ndarray, used: np.ndarray, sensor: Sensor) -> np.ndarray:
     """Fit a polynomial of degree 4 in x and y to the levels, separately for each color.
 
@@ -200,35 +165,14 @@ def smooth_light(level: np.ndarray, used: np.ndarray, sensor: Sensor) -> np.ndar
     for color in range(len(CHANNELS) if sensor.is_color else 1):
         channel = colors == color
         # Every block holds complete superpixels, since the levels of the four angles need not be equal.
-        values, counts, places = _blocks(level, channel & used, sensor.period)
-        light[channel] = _fitted(values, counts, places, level.shape)[channel]
+        own = channel & used
+        side = sensor.period * max(2, -(-max(level.shape) // (_BLOCKS * sensor.period)))
+        counts = reduce_blocks(np.add, own.astype(np.float32), side)
+        keep = counts > 0
+        if not keep.any():
+            light[channel] = 1
+            continue
+        means = reduce_blocks(np.add, np.where(own, level, 0), side)[keep] / counts[keep]
+        surface = fit_surface(means, counts[keep], block_places(level.shape, side)[keep], level.shape)
+        light[channel] = np.maximum(surface.values(), np.float32(1e-6 * means.max()))[channel]
     return light
-
-
-def _blocks(level: np.ndarray, used: np.ndarray, period: int) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return means over blocks, their pixel counts, and their centers (x, y) in [-1, 1], without empty blocks."""
-    size = period * max(2, -(-max(level.shape) // (_BLOCKS * period)))
-    counts = reduce_blocks(np.add, used.astype(np.float64), size)
-    y, x = (np.linspace(-1, 1, side) for side in level.shape)
-    centers = [reduce_blocks(np.add, used * along, size) for along in (x, y[:, np.newaxis])]
-    keep = counts > 0
-    places = np.stack([center[keep] / counts[keep] for center in centers], -1)
-    sums = reduce_blocks(np.add, np.where(used, level, 0), size)
-    return sums[keep] / counts[keep], counts[keep], places
-
-
-def _fitted(values: np.ndarray, counts: np.ndarray, places: np.ndarray, shape: Tuple[int, ...]) -> np.ndarray:
-    """Fit a polynomial through block means robustly, and evaluate it as (H, W)."""
-    if not values.size:
-        return np.ones(shape, np.float32)
-    degree = _DEGREE if len(values) >= 60 else 1 if len(values) >= 8 else 0
-    powers = _powers(degree)
-    design = np.stack([places[:, 0] ** i * places[:, 1] ** j for i, j in powers], 1)
-    weights = np.sqrt(counts)
-    for _ in range(_ROUNDS):
-        terms = np.linalg.lstsq(design * weights[:, np.newaxis], values * weights, rcond=None)[0]
-        errors = values - design @ terms
-        limit = _OUTLIER * robust_deviation(errors) + 1e-12
-        weights = np.where(np.abs(errors) <= limit, np.sqrt(counts), 0)
-    light = _evaluated(terms, degree, shape)
-    return np.maximum(light, np.float32(1e-6 * values.max()), out=light)

@@ -229,6 +229,13 @@ def _pair_rows(sensor: Sensor, levels: np.ndarray) -> np.ndarray:
     return np.stack(rows)
 
 
+def pair_differences(polarizer: Polarizer, sensor: Sensor) -> Tuple[float, float]:
+    """Return the relative differences between the gains of pixels of 0 and 90, and of 45 and 135 degrees."""
+    levels = polarizer.terms[:, 0]
+    first, second = (_pair_rows(sensor, levels) @ levels).reshape(-1, 2).mean(0).tolist()
+    return first, second
+
+
 def _harmonic_rows(angles: np.ndarray, sessions: Tuple[int, ...]) -> np.ndarray:
     """Return (2, K): from lamp factors to their amplitudes of cos 2a and sin 2a, averaged over the sessions.
 
