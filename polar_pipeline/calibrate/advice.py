@@ -252,8 +252,8 @@ def _about_lamp(polarizer: Polarizer, maps: LightMaps, sensor: Sensor) -> List[s
         signs.append(f"the light over the sensor changes by {maps.spread.max():.1%} as the polarizer turns")
     if signs:
         found.append(
-            f"the lamp seems polarized, the polarizer tilted or dirty, or the lens sees it at a slant: {', '.join(signs)}. "
-            "This is corrected as far as the frames show it; to be sure, put a diffuser between lamp and polarizer, or "
+            "the lamp seems polarized, the polarizer tilted or dirty, or the lens sees it at a slant: "
+            f"{', '.join(signs)}. This is corrected as far as the frames show it; to be sure, put a diffuser between lamp and polarizer, or "
             "record a second session with the lamp or the camera turned by 90 degrees, and calibrate from both"
         )
     return found

@@ -15,9 +15,9 @@ from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 #: DoLPs whose errors are stated, and the one that stands for all.
 DEGREES = (0.0, 0.1, 0.5, 0.9)
 HEADLINE = 0.1
-#: Error of DoLP by what the fit leaves of whole areas, relative to that (simulated: 0.2 of a polarizer that wobbles, 1.8
-#: of dust), and what noise may leave by chance, relative to what it leaves on average.
-_MISFIT, _CHANCE = 0.5, 1.1
+#: Error of DoLP by what the fit leaves of whole areas, relative to that (simulated: 0.2 of a polarizer that wobbles, up
+#: to 1.8 of dust), and what noise may leave by chance, relative to what it leaves on average.
+_MISFIT, _CHANCE = 0.3, 1.1
 #: Directions of polarization over which errors are averaged.
 _DIRECTIONS = np.deg2rad(np.arange(0, 180, 22.5))
 #: Superpixels that are looked at, at most, and drawn at random.
