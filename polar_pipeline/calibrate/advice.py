@@ -253,8 +253,9 @@ def _about_lamp(polarizer: Polarizer, maps: LightMaps, sensor: Sensor) -> List[s
     if signs:
         found.append(
             "the lamp seems polarized, the polarizer tilted or dirty, or the lens sees it at a slant: "
-            f"{', '.join(signs)}. This is corrected as far as the frames show it; to be sure, put a diffuser between lamp and polarizer, or "
-            "record a second session with the lamp or the camera turned by 90 degrees, and calibrate from both"
+            f"{', '.join(signs)}. This is corrected as far as the frames show it; to be sure, put a diffuser between "
+            "lamp and polarizer, or record a second session with the lamp or the camera turned by 90 degrees, and "
+            "calibrate from both"
         )
     return found
 
