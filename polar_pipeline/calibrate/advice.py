@@ -26,8 +26,9 @@ _DARK_LIGHT = 0.002
 _MOST_ELECTRONS = 2.0
 #: Darkest relative to the brightest light on the sensor.
 _UNIFORM = 0.5
-#: Extinction ratios of mono and color sensors: the lowest and highest without a warning, and without a problem.
-_USUAL, _POSSIBLE = {False: (100.0, 1000.0), True: (60.0, 1000.0)}, {False: (30.0, 10_000.0), True: (20.0, 10_000.0)}
+#: Modulation of mono and color sensors, (r - 1)/(r + 1) for an extinction ratio r: the lowest and highest without a
+#: warning (ratios of 100 or 60, and 1000), and without a problem (30 or 20). Above 1, black levels are too high.
+_USUAL, _POSSIBLE = {False: (0.980, 0.998), True: (0.967, 0.998)}, {False: (0.935, 1.02), True: (0.905, 1.02)}
 #: The light at some setting and place relative to the mean of the settings.
 _UNEVEN = 0.05
 #: Amplitude of the lamp at twice the polarizer's angle, and the difference between the gains of orthogonal polarizers.
@@ -179,7 +180,7 @@ def about_polarizer(
     names: Sequence[str],
     known: Sequence[Optional[float]],
     angle_error: float,
-    extinction: float,
+    modulation: float,
 ) -> Findings:
     """Judge the polarizer and the lamp.
 
@@ -190,7 +191,7 @@ def about_polarizer(
         names: Names of the settings.
         known: Their angles in degrees as read, or None.
         angle_error: Standard deviation of these, in degrees.
-        extinction: Median extinction ratio of the pixels; infinite or negative if they modulate more than completely.
+        modulation: Median over the pixels of the amplitude relative to the mean as the polarizer turns.
     """
     warnings: List[str] = []
     problems: List[str] = []
@@ -225,14 +226,14 @@ def about_polarizer(
         )
     for limits, found in ((_POSSIBLE, problems), (_USUAL, warnings)):
         lowest, highest = limits[sensor.is_color]
-        if not 0 < extinction < highest:
+        if modulation > highest:
             found.append(
                 "the pixels seem to extinguish light completely: the dark frames are brighter than the pixels are "
                 "without light. Cover the lens, and take dark frames at the exposure and temperature of the others"
             )
-        elif extinction < lowest:
+        elif modulation < lowest:
             found.append(
-                f"the median extinction ratio is {extinction:.0f}: light passes beside the polarizer (switch other "
+                f"the median extinction ratio is {(1 + modulation) / (1 - modulation):.0f}: light passes beside the polarizer (switch other "
                 "lamps off, cover the gap), or the polarizer is poor (--polarizer-extinction states that of a known "
                 "one), or its light is of a wavelength that the sensor's polarizers are not for"
             )
@@ -269,7 +270,7 @@ def about_errors(errors: Sequence[ExpectedError], misfit_error: float) -> Findin
     """
     row = next(row for row in errors if row.dolp == HEADLINE)
     times = row.dolp_before / row.dolp_error
-    text = f"the error of DoLP becomes only {times:.1f} times smaller ({row.dolp_before:.4f} -> {row.dolp_error:.4f})"
+    text = f"the error of DoLP is {row.dolp_error:.4f}, without calibration {row.dolp_before:.4f}"
     if misfit_error > row.dolp_error / 2:
         text += (
             ", as areas of the sensor see light of another angle or brightness than the fit says: look for "

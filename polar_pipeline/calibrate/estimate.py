@@ -187,7 +187,6 @@ def calibrate(
         facts["noise"] = noise.facts()
     sample = sample_superpixels(sums.sensor, images["gain"], fits, used)
     modulation = float(np.median(np.hypot(sample.cosine, sample.sine)))
-    extinction = (1 + modulation) / (1 - modulation) if modulation < 1 else np.inf
     level_of = fits.level if is_flat_field else images["gain"]
     phase = superpixel_phase(start, (False, False), sums.shape)
     parameters = correction_parameters(sums.sensor, fits, black, level_of, used, phase)
@@ -201,7 +200,7 @@ def calibrate(
     findings = [
         about_frames(sums, float(np.median(black)), brightest, noise),
         about_pixels(shares, sums, light, images["gain"], is_flat_field),
-        about_polarizer(polarizer, maps, sums.sensor, names, known, angle_error, extinction),
+        about_polarizer(polarizer, maps, sums.sensor, names, known, angle_error, modulation),
         about_errors(errors, common),
         about_place(sums.shape, sensor, offset),
     ]

@@ -57,7 +57,7 @@ _POLARIZER = (
     _Quantity("angle deviation", " degrees", 2, lambda result: result.angle),
     _Quantity("extinction ratio", ":1", 0, lambda result: result.extinction, is_harmonic=True),
     _Quantity("residual", " x noise", 2, lambda result: result.excess),
-    _Quantity("error of DoLP", "", 4, CalibrationResult.error_map),
+    _Quantity("expected error", "", 4, CalibrationResult.error_map),
     _Quantity("light", " %", 1, lambda result: 100 * result.light),
 )
 
