@@ -233,9 +233,9 @@ def about_polarizer(
             )
         elif modulation < lowest:
             found.append(
-                f"the median extinction ratio is {(1 + modulation) / (1 - modulation):.0f}: light passes beside the polarizer (switch other "
-                "lamps off, cover the gap), or the polarizer is poor (--polarizer-extinction states that of a known "
-                "one), or its light is of a wavelength that the sensor's polarizers are not for"
+                f"the median extinction ratio is {(1 + modulation) / (1 - modulation):.0f}: light passes beside the "
+                "polarizer (switch other lamps off, cover the gap), or the polarizer is poor (--polarizer-extinction "
+                "states that of a known one), or its light is of a wavelength that the sensor's polarizers are not for"
             )
         else:
             continue
