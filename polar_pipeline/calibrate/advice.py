@@ -22,8 +22,9 @@ _GAP = 2.5
 _LOW_EXPOSURE, _DARK_LIMIT = 0.3, 0.1
 #: Light in the dark frames that their noise shows, as a share of full scale.
 _DARK_LIGHT = 0.002
-#: Full well relative to the sensor's: beyond it, the bit depth is wrong.
-_MOST_ELECTRONS = 2.0
+#: Full well relative to that of the sensor: beyond it frames are means, or the bit depth is wrong, if the brightest
+#: pixels are below this share of full scale.
+_MOST_ELECTRONS, _UNUSED = 2.0, 1 / 8
 #: Darkest relative to the brightest light on the sensor.
 _UNIFORM = 0.5
 #: Modulation of mono and color sensors, (r - 1)/(r + 1) for an extinction ratio r: the lowest and highest without a
@@ -66,7 +67,7 @@ def about_frames(sums: SessionSums, black: float, brightest: float, noise: Optio
         brightest: Value that 1 % of the pixels exceed at their brightest setting, as a share of full scale.
         noise: Noise of the sensor.
     """
-    warnings, problems = about_dark_frames(sums, black, noise)
+    warnings, problems = about_dark_frames(sums, black, noise, brightest)
     light = sums.light
     if len(light) < _FEW_ANGLES:
         warnings.append(f"only {len(light)} settings of the polarizer: take 18, every 10 degrees, for smaller errors")
@@ -84,7 +85,9 @@ def about_frames(sums: SessionSums, black: float, brightest: float, noise: Optio
     return Findings(warnings, problems)
 
 
-def about_dark_frames(sums: SessionSums, black: float, noise: Optional[Noise]) -> Findings:
+def about_dark_frames(
+    sums: SessionSums, black: float, noise: Optional[Noise], brightest: Optional[float] = None
+) -> Findings:
     """Judge the dark frames and the sensor's noise; the arguments are those of `about_frames`."""
     warnings: List[str] = []
     problems: List[str] = []
@@ -96,9 +99,11 @@ def about_dark_frames(sums: SessionSums, black: float, noise: Optional[Noise]) -
             f"dark frames read {black:.1%} of full scale: cover the lens, or lower the camera's black level"
         )
     if noise is not None and noise.full_well > _MOST_ELECTRONS * sensor.full_well:
-        problems.append(
+        is_unused = brightest is not None and brightest < _UNUSED
+        (problems if is_unused else warnings).append(
             f"the noise of the frames means {noise.full_well:.0f} electrons at full scale, where {sensor.name} has "
-            f"{sensor.full_well:.0f}: name the camera's number of bits with --bit-depth"
+            f"{sensor.full_well:.0f}: name the camera's number of bits with --bit-depth, unless frames are means of "
+            "several; then the stated noise of images is too small"
         )
     elif noise is not None and dark.count > 1:
         dark_variance = float(np.median(dark.variance())) - sums.level**2 / 12

@@ -43,7 +43,8 @@ def balance_pairs(
     """
     side = sensor.period * max(2, -(-max(used.shape) // (_BLOCKS * sensor.period)))
     shares = used.astype(np.float32)
-    sites = [(slice(r, None, 2), slice(c, None, 2)) for r, c in map(sensor.position, ANGLES)]
+    height, width = (length // 2 * 2 for length in used.shape)  # complete superpixels
+    sites = [(slice(r, height, 2), slice(c, width, 2)) for r, c in map(sensor.position, ANGLES)]
 
     def sums(image: np.ndarray) -> np.ndarray:
         return np.stack([reduce_blocks(np.add, image[at] * shares[at], side // 2) for at in sites])
@@ -59,7 +60,7 @@ def balance_pairs(
         pairs = np.stack([(now[k] - now[k + 2]) / now.mean(0) - target[k] for k in range(2)], -1)
         slopes = [[(now * one)[k] - (now * one)[k + 2] for one in (first, second)] for k in range(2)] / now.mean(0)
         boost -= np.linalg.solve(np.moveaxis(slopes, 2, 0), pairs[..., np.newaxis])[..., 0].T
-    places = block_places(used.shape, side)[keep]
+    places = block_places(used.shape, side)[: keep.shape[0], : keep.shape[1]][keep]
     surfaces = [_beyond_chance(one, counts[:, keep].sum(0), places, used.shape) for one in boost]
     largest = 0.0
     for top in range(0, used.shape[0], _ROWS):

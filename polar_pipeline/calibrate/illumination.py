@@ -77,7 +77,8 @@ def light_maps(
     """
     period = round(np.sqrt(len(variance)))
     side = period * max(_LEAST_SIDE, -(-max(used.shape) // (_COARSE * period)))
-    tiles = [(slice(r, None, period), slice(c, None, period)) for r in range(period) for c in range(period)]
+    height, width = (length // period * period for length in used.shape)  # complete tiles
+    tiles = [(slice(r, height, period), slice(c, width, period)) for r in range(period) for c in range(period)]
     counts = np.stack([reduce_blocks(np.add, used[at].astype(np.float32), side // period) for at in tiles])
     sums = np.zeros((len(tiles), len(settings), *counts.shape[1:]))
     for k, one in enumerate(settings):
@@ -87,7 +88,7 @@ def light_maps(
     weights = 1 / np.sqrt(np.maximum(polarizer.terms @ basis.T / polarizer.terms[:, :1], _DARKEST))
     light, _ = _changes(_means(sums, counts), weights, basis)
     keep = (counts > 0).all(0)
-    places = block_places(used.shape, side)
+    places = block_places(used.shape, side)[: keep.shape[0], : keep.shape[1]]
     surfaces = [fit_surface(one, counts[:, keep].sum(0), places[keep], used.shape) for one in light]
     smooth = np.stack([surface.at(places[keep]) for surface in surfaces])
     blocks = np.zeros((len(settings), *keep.shape), np.float32)

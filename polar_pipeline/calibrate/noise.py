@@ -13,6 +13,8 @@ from polar_pipeline.calibrate.sums import NoisePoint
 _HIGHEST = 0.9
 #: The brightest point must be at least this share of full scale above the black level.
 _BRIGHT = 0.02
+#: Least slope that is noise of electrons: ten million at full scale.
+_LEAST_SLOPE = 1e-7
 #: Iterations of the robust fit, and its limit in standard deviations (Huber).
 _ITERATIONS, _HUBER = 20, 1.5
 
@@ -69,6 +71,6 @@ def fit_noise(points: List[NoisePoint], black: float, level: float) -> Optional[
         distance = np.abs((measured - rounding - slope * signal - base) / sigma)
         scale = max(1.0, robust_deviation(distance))
         weights = np.minimum(1, _HUBER * scale / np.maximum(distance, 1e-12))
-    if slope <= 0:
+    if slope <= _LEAST_SLOPE:
         return None
     return Noise(float(1 / slope), float(np.sqrt(max(base, 0.0)) / slope))
