@@ -34,12 +34,50 @@ def estimate(
     """The calibration from a session; `angles` replaces the known ones by setting."""
     known: Dict[str, Optional[float]] = {str(k): angle for k, angle in enumerate(bench.angles)}
     known.update({str(k): angle for k, angle in (angles or {}).items()})
-    return calibrate(record(camera, bench, bit_depth), known, camera.sensor, is_flat_field=is_flat_field)
+    return calibrate(record(camera, bench, bit_depth), known, camera.sensor, (0, 0), is_flat_field)
 
 
 def electrons(camera: SimulatedSensor, bench: Bench) -> float:
     """Electrons that a pixel collects in the frames of the polarizer, on average."""
     return camera.full_well * bench.light / 2 * bench.frames * len(bench.angles)
+
+
+def true_parameters(camera: SimulatedSensor, flat_field: bool = False) -> PixelParameters:
+    """The parameters that a perfect calibration finds; those of defective pixels are meaningless."""
+    sensor, (height, width) = camera.sensor, camera.shape
+    angles = np.deg2rad(np.tile(sensor.angles, (height // 2, width // 2)))
+    colors = np.tile(sensor.colors or [[0] * 4] * 4, (height // 4, width // 4))
+    turned = 2 * (angles + np.deg2rad(camera.deviation))
+    m = (camera.extinction - 1) / (camera.extinction + 1)
+    gain = camera.gain * camera.shade if flat_field else camera.gain
+    used, u = camera.defects == 0, np.ones(camera.shape)
+    for color in np.unique(colors):
+        own = used & (colors == color)
+        u[own] = gain[own].mean() / gain[own]
+    return PixelParameters(camera.black, u, *inverted_terms(m * np.cos(turned), m * np.sin(turned), angles))
+
+
+def inverted_terms(
+    cosine: np.ndarray, sine: np.ndarray, angles: np.ndarray, phase: Tuple[int, int] = (0, 0)
+) -> Tuple[np.ndarray, np.ndarray]:
+    """e1 and e2 that make pixels ideal: what they lack of cos 2t and sin 2t, times the inverse of their superpixel.
+
+    Args:
+        cosine: (H, W), the factors of S1.
+        sine: (H, W), the factors of S2.
+        angles: (H, W), nominal angles t in rad.
+        phase: (row, column) of the first pixel in its superpixel; one that is cut has the inverse of the next.
+    """
+    seen, ideal = np.stack([cosine, sine], -1), np.stack([np.cos(2 * angles), np.sin(2 * angles)], -1)
+    first = [
+        np.clip((np.arange(size) + start) // 2 * 2 - start, start, start + (size - start) // 2 * 2 - 2)
+        for size, start in zip(angles.shape, phase)
+    ]
+    at = [np.ix_(first[0] + row, first[1] + column) for row in range(2) for column in range(2)]
+    # S1 = I0 - I90 and S2 = I45 - I135: each pixel of the superpixel counts by its ideal factors
+    matrices = sum(ideal[place][..., :, np.newaxis] * seen[place][..., np.newaxis, :] / 2 for place in at)
+    terms = ((ideal - seen) / 2)[..., np.newaxis, :] @ np.linalg.inv(matrices)
+    return terms[..., 0, 0], terms[..., 0, 1]
 
 
 def superpixels(mosaic: np.ndarray, camera: SimulatedSensor) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:

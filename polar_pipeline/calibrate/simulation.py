@@ -1,6 +1,6 @@
 """Simulated sensors, and synthetic calibration sessions: what they record of dark and of a rotated polarizer.
 
-No two pixels of a sensor are alike, as on real ones; the parameters that correct them are known.
+No two pixels of a sensor are alike, as on real ones.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Iterator, Optional, Tuple
 import numpy as np
 
 from polar_pipeline.calibrate.sums import DARK
-from polar_pipeline.calibration import PixelParameters
-from polar_pipeline.sensor.forward import analyzed, color_indices, digitize, nominal_angles
-from polar_pipeline.sensor.mosaic import CHANNELS, Sensor
+from polar_pipeline.sensor.forward import analyzed, digitize, nominal_angles
+from polar_pipeline.sensor.mosaic import Sensor
 
 #: What can be wrong with a pixel, in `SimulatedSensor.defects`; 0 if nothing is.
 LEAKY, DEAD, STUCK = 1, 2, 3
@@ -112,23 +111,6 @@ class SimulatedSensor:
         stuck = self.defects == STUCK
         levels[stuck] = np.rint(self.level[stuck] * ((1 << bit_depth) - 1)).astype(levels.dtype)
         return levels
-
-    def parameters(self, flat_field: bool = False) -> PixelParameters:
-        """Return the parameters that a perfect calibration would find; those of defective pixels are meaningless.
-
-        Args:
-            flat_field: Whether the gain corrects the lens shading too.
-        """
-        angles, colors = nominal_angles(self.sensor, self.shape), color_indices(self.sensor, self.shape)
-        gain = self.gain * self.shade if flat_field else self.gain
-        used, relative = self.defects == 0, np.ones(self.shape)
-        for color in range(len(CHANNELS) if self.sensor.is_color else 1):
-            channel = colors == color
-            relative[channel] = gain[channel & used].mean()
-        cosine, sine = self._terms()
-        with np.errstate(divide="ignore"):
-            u = np.where(used, relative / gain, 1)
-        return PixelParameters(self.black.copy(), u, (np.cos(2 * angles) - cosine) / 2, (np.sin(2 * angles) - sine) / 2)
 
     def _terms(self) -> Tuple[np.ndarray, np.ndarray]:
         """Return the factors by which each pixel multiplies S1 and S2."""

@@ -506,6 +506,10 @@ def cases(seed: int) -> Dict[str, Case]:
         "room light of 0.03",
     ):
         found[f"{name}, lamp turned"] = turned(found[name])
+    # with a camera that is turned alone the lamp turns the other way, and the scale's zero with it
+    polarized = replace(bench, lamp_polarization=0.02)
+    after = replace(polarized, lamp_turn=-90.0, zero=90.0)
+    found["lamp polarized by 0.02, camera turned"] = Case(camera, (polarized, after))
     for degrees in (4.5, 10.0):
         wobbling = replace(bench, wobble=degrees, field_angle=3.0)
         found[f"polarizer wobbles by {degrees:g} degrees"] = Case(camera, (wobbling,))
@@ -519,10 +523,9 @@ def cases(seed: int) -> Dict[str, Case]:
         known = replace(bench, polarizer_extinction=extinction)
         arguments = {"polarizer_extinction": extinction}
         found[f"polarizer known to have {extinction:g}:1"] = Case(camera, (known,), arguments=arguments)
-    large = replace(camera, shape=(256, 320), defects=0.0)
-    short = replace(bench, frames=8, dark_frames=32)
-    found["cluster of 18x18 in a corner"] = Case(replace(large, clusters=((0, 0, 18),)), (short,))
-    found["cluster of 34x34 inside"] = Case(replace(large, clusters=((101, 120, 34),)), (short,))
+    found["cluster of 18x18 in a corner"] = Case(replace(camera, defects=0.0, clusters=((0, 0, 18),)), (bench,))
+    large = replace(camera, shape=(224, 272), defects=0.0, clusters=((95, 119, 34),))  # 1.9 % of the pixels
+    found["cluster of 34x34 inside"] = Case(large, (bench,))
     color = replace(camera, is_color=True)
     found["white LED, color"] = Case(color, (replace(bench, spectrum=led),))
     found["color as mono"] = Case(color, (replace(bench, spectrum=led),), is_said_mono=True)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, Tuple
+import json
+from dataclasses import replace
+from typing import Any, Callable, Dict, List, Tuple
 
 import numpy as np
 import pytest
-from sessions import BENCH, electrons, estimate, record
+from sessions import BENCH, electrons, estimate, inverted_terms, polarization_errors, record, true_parameters
 
+from polar_pipeline.calibrate import estimate as estimation
 from polar_pipeline.calibrate.defects import CAUSES
+from polar_pipeline.calibrate.errors import DEGREES, area_error
 from polar_pipeline.calibrate.estimate import CalibrationResult, calibrate
-from polar_pipeline.calibrate.simulation import (
-    DEAD,
-    LEAKY,
-    STUCK,
-    Bench,
-    Deviations,
-    SimulatedSensor,
-    simulate_sensor,
-    synthetic_session,
-)
-from polar_pipeline.calibrate.sums import DARK, SessionSums
+from polar_pipeline.calibrate.parameters import make_exact_terms
+from polar_pipeline.calibrate.simulation import DEAD, LEAKY, STUCK, Bench, Deviations, SimulatedSensor, simulate_sensor
+from polar_pipeline.sensor.forward import nominal_angles
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import SENSORS, Sensor
 
@@ -46,7 +41,7 @@ def check_parameters(camera: SimulatedSensor, result: CalibrationResult, bench: 
     deviation of unknown angles larger.
     """
     good = camera.defects == 0
-    truth, found = camera.parameters(), result.calibration.parameters()
+    truth, found = true_parameters(camera), result.calibration.parameters()
     codes = np.array([scale.step for scale in result.calibration.scales]) / np.sqrt(12)
     level = 1 / ((1 << bits) - 1)
     read = camera.read_noise / camera.full_well
@@ -71,7 +66,51 @@ def test_parameters_are_recovered(sensor: Sensor, bits: int, are_known: bool) ->
     result = estimate(camera, SHORT, bits, None if are_known else dict.fromkeys(range(9)))
     check_parameters(camera, result, SHORT, bits)
     assert not result.causes.any()
-    assert result.warnings == []
+
+
+@pytest.mark.parametrize("sensor", [MONO, COLOR], ids=lambda sensor: sensor.name)
+@pytest.mark.parametrize("phase", [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_e_is_multiplied_by_the_inverse_of_the_superpixel(sensor: Sensor, phase: Tuple[int, int]) -> None:
+    """In regions that begin within a superpixel, too; of pixels turned by 8 +- 3 degrees, of an extinction ratio of 50.
+
+    32-bit floats have 24 bits.
+    """
+    region, rng = sensor.as_read_out((phase[1], phase[0])), np.random.default_rng(0)
+    angles = nominal_angles(region, (13, 18))
+    turned = 2 * (angles + np.deg2rad(rng.normal(8, 3, angles.shape)))
+    cosine, sine = (49 / 51 * wave for wave in (np.cos(turned), np.sin(turned)))
+    found = np.stack([cosine, sine]).astype(np.float32)
+    make_exact_terms(*found, region, phase)
+    np.testing.assert_allclose(found, inverted_terms(cosine, sine, angles, phase), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("bits", "light", "are_known"), [(12, 0.8, True), (12, 0.8, False), (8, 0.4, True)], ids=["known", "unknown", "8"]
+)
+def test_stated_errors_are_those_found(bits: int, light: float, are_known: bool) -> None:
+    """To 25 %: the statement leaves out what unknown angles and the smooth light add.
+
+    At 8 bits and half the light, black levels that no noise dithers are most of the error.
+    """
+    camera, bench = simulate_sensor(MONO, SHAPE, 11), replace(BENCH, light=light)
+    result = estimate(camera, bench, bits, None if are_known else dict.fromkeys(range(18)))
+    assert [row.dolp for row in result.errors] == list(DEGREES)
+    for row in result.errors:
+        before = polarization_errors(camera, row.dolp, None, result.black)
+        after = polarization_errors(camera, row.dolp, result.calibration.parameters(), result.black)
+        stated = ((row.dolp_before, row.aolp_before), 0.03), ((row.dolp_error, row.aolp_error), 0.25)
+        for (found, limit), (dolp, aolp) in zip(stated, (before, after)):
+            assert found == pytest.approx((dolp, aolp if row.dolp else np.nan), rel=limit, nan_ok=True), row.dolp
+
+
+def test_noise_explains_what_is_left_of_areas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the stated error of DoLP has no part for it; 1 % of the light that is left would be at least as much."""
+    calls: List[Tuple[Any, ...]] = []
+    monkeypatch.setattr(estimation, "area_error", lambda *arguments: calls.append(arguments) or area_error(*arguments))
+    estimate(simulate_sensor(MONO, SHAPE, 11))
+    ((maps, excess, pair_error),) = calls
+    assert area_error(maps, excess, pair_error) == pair_error / 2
+    assert area_error(maps._replace(left=maps.left + 1e-4), excess, 0.0) > 0.01
 
 
 def test_maps_are_recovered() -> None:
@@ -85,8 +124,6 @@ def test_maps_are_recovered() -> None:
     assert rms(lost - truth) < np.sqrt(2 / count)
     assert abs((lost - truth).mean()) < 4 * np.sqrt(2 / count / lost.size) + 2e-4  # black levels are rounded
     assert rms(result.black - camera.black) < 1.1 * np.sqrt((2.5e-4**2 + (1 / 4095) ** 2 / 12) / 64)
-    # 15 degrees of freedom in 18 settings; noise explains what is left
-    assert np.median(result.excess) == pytest.approx(1, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +142,8 @@ def test_noise_is_measured(bits: int, full_well: float, read_noise: float, error
     assert result.noise.full_well == pytest.approx(full_well, rel=errors[0])
     assert result.noise.read_noise == pytest.approx(read_noise, rel=errors[1])
     assert result.calibration.facts["noise"]["full_well"] == pytest.approx(full_well, rel=errors[0])
-    assert np.median(result.excess) == pytest.approx(1, rel=0.03)
+    # noise explains what is left, but rounding of 8 bits is not independent from frame to frame
+    assert rms(result.excess[result.causes == 0]) == pytest.approx(1, rel=0.05)
 
 
 def test_unknown_angles_are_found() -> None:
@@ -120,15 +158,14 @@ def test_unknown_angles_are_found() -> None:
 
 
 def test_one_known_angle_fixes_the_rotation() -> None:
+    """Up to the pixels' orientation, which is expected at 0 +- 3 degrees, while the angle has an error of 0.5."""
     camera = simulate_sensor(MONO, SHAPE, 6)
-    unknown = dict.fromkeys(range(9))
-    result = estimate(camera, SHORT, angles={**unknown, 2: 47.0})
-    assert result.angles[2] == pytest.approx(47, abs=1e-6)
-    errors = (np.array(result.angles) - SHORT.angles - 7 + 90) % 180 - 90
+    result = estimate(camera, SHORT, angles={**dict.fromkeys(range(9)), 2: 47.0})
+    turn = 7 * 3**2 / (3**2 + 0.5**2)
+    errors = (np.array(result.angles) - SHORT.angles - turn + 90) % 180 - 90
     assert np.abs(errors).max() < 0.06
-    assert result.angle.mean() == pytest.approx(7, abs=0.1)
-    (warning,) = result.warnings
-    assert warning.startswith("all pixels are turned by +7.0 degrees")
+    assert result.angle.mean() == pytest.approx(turn, abs=0.1)
+    assert result.warnings[0].startswith("all pixels are turned by +6.8 degrees")
 
 
 @pytest.mark.parametrize("offset", [(1, 0), (0, 1), (1, 1)])
@@ -146,19 +183,8 @@ def test_a_wrong_readout_is_refused(offset: Tuple[int, int]) -> None:
 @pytest.mark.parametrize("wrong", [lambda angle: -angle, lambda angle: angle + 45], ids=["clockwise", "another zero"])
 def test_angles_counted_otherwise_are_refused(wrong: Callable[[float], float]) -> None:
     camera = simulate_sensor(MONO, SHAPE, 6)
-    with pytest.raises(ValueError, match="from another axis or clockwise; --angles unknown takes none"):
+    with pytest.raises(ValueError, match="clockwise; --angles unknown takes none"):
         estimate(camera, SHORT, angles={k: wrong(angle) for k, angle in enumerate(SHORT.angles)})
-
-
-@pytest.mark.parametrize("drift", [0.0, 0.03, 0.3])
-def test_lamp_drift_is_recovered(drift: float) -> None:
-    """Site means of 1536 pixels have a relative noise of 1/sqrt(1536 x 4 x 4000), 2e-4."""
-    camera = simulate_sensor(MONO, SHAPE, 7)
-    bench = replace(SHORT, drift=drift)
-    result = estimate(camera, bench)
-    np.testing.assert_allclose(result.lamp, bench.lamp() / bench.lamp().mean(), rtol=0, atol=8e-4)
-    check_parameters(camera, result, replace(bench, light=bench.light * (1 - drift / 2)), 12)
-    assert result.warnings == []
 
 
 @pytest.mark.parametrize("sensor", [MONO, COLOR], ids=lambda sensor: sensor.name)
@@ -168,7 +194,7 @@ def test_vignetting_is_kept_unless_asked_for(sensor: Sensor) -> None:
     good = np.ones(SHAPE, bool)
     for is_flat in (False, True):
         result = estimate(camera, is_flat_field=is_flat)
-        found, truth = result.calibration.parameters().gain, camera.parameters(is_flat).gain
+        found, truth = result.calibration.parameters().gain, true_parameters(camera, is_flat).gain
         ratio = found / truth
         # corners have 0.6 of the electrons; the color with the least light 0.7
         noise = np.sqrt(1 / (0.5 * electrons(camera, BENCH)) + 15 * 0.01**2 / (good.sum() / 3))
@@ -188,8 +214,7 @@ def test_defects_are_found() -> None:
     np.testing.assert_array_equal(found[np.isin(camera.defects, (LEAKY, DEAD, STUCK))], True)
     assert sorted(map(tuple, result.calibration.defects)) == sorted(map(tuple, np.argwhere(truth)))
     check_parameters(camera, result, SHORT, 12)
-    (warning,) = result.warnings
-    assert "defective pixels" in warning
+    assert "many defective pixels" in result.warnings[0]
     # those without a reaction, unless their dark frames alone exclude them
     fixed = np.isin(camera.defects, (DEAD, STUCK)) & (result.causes >> CAUSES.index("black level") & 1 == 0)
     assert fixed.sum() > 20
@@ -222,63 +247,6 @@ def test_saturation_is_reported() -> None:
         estimate(camera, replace(SHORT, light=1.05))
 
 
-@dataclass(frozen=True)
-class TiltedBench(Bench):
-    """A polarizer tilted by 30 degrees around an axis at `tilt_axis` degrees."""
-
-    tilt_axis: float = 0.0
-
-    def stokes(self, setting: int) -> np.ndarray:
-        """The axis appears turned, since what is across the tilt axis appears shorter.
-
-        Each side of the glass lets through more of the light that is polarized across the tilt axis (Fresnel).
-        """
-        index, tilt = 1.5, np.deg2rad(30)
-        turned = np.deg2rad(self.angles[setting] - self.tilt_axis)
-        angle = 2 * (np.arctan2(np.sin(turned) * np.cos(tilt), np.cos(turned)) + np.deg2rad(self.tilt_axis))
-        inside, outside = np.cos(np.arcsin(np.sin(tilt) / index)), np.cos(tilt)
-        straight = 1 - ((index - 1) / (index + 1)) ** 2
-        s = 1 - ((outside - index * inside) / (outside + index * inside)) ** 2
-        p = 1 - ((index * outside - inside) / (index * outside + inside)) ** 2
-        through = np.hypot(s * np.cos(turned), p * np.sin(turned)) ** 2 / straight**2
-        return through * self.light * self.lamp()[setting] * np.array([1, np.cos(angle), np.sin(angle)])
-
-
-@pytest.mark.parametrize("tilt_axis", [0.0, 30.0])
-@pytest.mark.parametrize("are_known", [True, False], ids=["known", "unknown"])
-def test_a_tilted_polarizer_is_reported(tilt_axis: float, are_known: bool) -> None:
-    """At 30 degrees the simulated sheet's light changes by 4 %, and its angle by 4 degrees."""
-    camera = simulate_sensor(MONO, SHAPE, 11)
-    bench = TiltedBench(tuple(range(0, 360, 20)), 2, 16, drift=0.02, tilt_axis=tilt_axis)
-    result = estimate(camera, bench, angles=None if are_known else dict.fromkeys(range(18)))
-    (warning,) = [text for text in result.warnings if "tilted" in text and "parallel" in text]
-    assert ("the light changes by" if not are_known else "the gains of orthogonal pixels differ by") in warning
-    level = estimate(
-        camera, Bench(bench.angles, 2, 16, drift=0.02), angles=None if are_known else dict.fromkeys(range(18))
-    )
-    assert not any("tilted" in text for text in level.warnings)
-
-
-def test_a_response_that_is_not_linear_is_reported() -> None:
-    """A square of 4 % at full scale: cos^2 has half of it at twice the frequency."""
-    camera = simulate_sensor(MONO, SHAPE, 12)
-    for square in (0.0, 0.04):
-        sums = SessionSums(MONO)
-        for setting, _, mosaic in synthetic_session(camera, SHORT, 12, 1):
-            share = mosaic / 4095
-            bent = np.rint(4095 * (share - square * share**2)).astype(np.uint16)
-            sums.add(DARK if setting < 0 else str(setting), RawFrame(bent, 4095))
-        result = calibrate(sums, {str(k): angle for k, angle in enumerate(SHORT.angles)}, MONO)
-        assert [("gamma" in text) for text in result.warnings] == ([True] if square else [])
-
-
-def test_a_wrong_reading_is_reported() -> None:
-    camera = simulate_sensor(MONO, SHAPE, 12)
-    result = estimate(camera, angles={7: 75.0})
-    (warning,) = [text for text in result.warnings if "deviates" in text]
-    assert "setting 7 deviates by +5.0 degrees" in warning
-
-
 @pytest.mark.parametrize(
     ("deviations", "bench", "text"),
     [
@@ -296,11 +264,6 @@ def test_a_wrong_reading_is_reported() -> None:
 def test_poor_sessions_bring_advice(deviations: Dict[str, Any], bench: Dict[str, Any], text: str) -> None:
     result = estimate(simulate_sensor(MONO, SHAPE, 13, Deviations(**deviations)), replace(SHORT, **bench))
     assert any(text in warning for warning in result.warnings), result.warnings
-
-
-def test_few_bits_in_16_bring_advice() -> None:
-    result = estimate(simulate_sensor(MONO, SHAPE, 13), replace(SHORT, light=0.04), 16)
-    assert any("of 65535: name the camera's number of bits" in warning for warning in result.warnings)
 
 
 def test_too_many_defects_are_refused() -> None:
@@ -321,7 +284,51 @@ def test_sessions_without_dark_or_light_are_refused() -> None:
     camera = simulate_sensor(MONO, SHAPE)
     with pytest.raises(ValueError, match="needs dark frames"):
         calibrate(record(camera, replace(SHORT, dark_frames=0)), {str(k): 20.0 * k for k in range(9)}, MONO)
-    with pytest.raises(ValueError, match="needs frames of a rotated polarizer"):
-        calibrate(record(camera, replace(SHORT, angles=())), {}, MONO)
     with pytest.raises(ValueError, match="as dark as the dark frames"):
         estimate(camera, replace(SHORT, light=0.0))
+
+
+@pytest.mark.parametrize("levels", [(), (0.2, 0.6)], ids=["dark", "flat"])
+def test_without_a_polarizer(levels: Tuple[float, ...]) -> None:
+    """Black levels are measured, defects that show in the dark, and noise if there is light; pixels are ideal.
+
+    8 pairs of 6144 pixels give a slope to 0.6 %, and 32 dark pairs their noise to 0.3 %, if no defects shift the means
+    of so few pixels.
+    """
+    deviations = Deviations(defects=0.0 if levels else 5e-3)
+    camera, rng = simulate_sensor(MONO, SHAPE, 14, deviations), np.random.default_rng(2)
+    sums = record(camera, replace(BENCH, angles=()))
+    for level in levels:
+        for _ in range(8):
+            sums.add(f"flat/{level}", RawFrame(camera.expose(np.array([level, 0, 0]), 12, rng), 4095))
+    result = calibrate(sums, dict.fromkeys(sums.flat), MONO, (0, 0))
+    shows = np.isin(camera.defects, (LEAKY, STUCK))
+    np.testing.assert_array_equal(result.causes > 0, shows)
+    black, *ideal = (image[~shows] for image in result.calibration.parameters())
+    code = result.calibration.scales[0].step
+    assert rms(black - camera.black[~shows]) < 1.1 * np.sqrt((2.5e-4**2 + (1 / 4095) ** 2 / 12) / 64 + code**2 / 12)
+    np.testing.assert_array_equal(ideal, np.array([1, 0, 0])[:, np.newaxis] * np.ones_like(black))
+    assert (result.settings, result.errors, result.warnings, result.problems) == ((), [], [], [])
+    assert result.calibration.facts["settings"] == 0
+    if levels:
+        assert result.noise == pytest.approx((10_000, 2.5), rel=0.02)
+    else:
+        assert result.noise is None
+
+
+def test_facts() -> None:
+    """JSON keeps them as they are, for the file."""
+    camera, notes = simulate_sensor(MONO, SHAPE, 3), {"temperature": 21.5}
+    readings = {str(k): 20.0 * k for k in range(9)}
+    facts = calibrate(record(camera, SHORT), readings, MONO, (0, 0), notes=notes).calibration.facts
+    assert json.loads(json.dumps(facts, allow_nan=False)) == facts
+    measured = {name: facts.pop(name) for name in ("angles", "lamp", "noise")}
+    assert [len(value) for value in measured.values()] == [9, 9, 2]
+    assert facts == {
+        "settings": 9,
+        "frames": 36,
+        "dark_frames": 16,
+        "angles_known": True,
+        "flat_field": False,
+        "temperature": 21.5,
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
-from typing import List, Tuple
+from typing import Any, List, Tuple
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -20,9 +20,9 @@ from polar_pipeline.calibrate.simulation import Bench, Deviations, simulate_sens
 from polar_pipeline.calibration import Calibration
 from polar_pipeline.sensor.mosaic import SENSORS
 
-BENCH = Bench(tuple(range(0, 180, 20)), 4, 16, drift=0.02)
+BENCH = Bench(tuple(range(0, 180, 20)), 8, 16, drift=0.02)
 SECTIONS = ["Expected errors", "Pixels", "Defective pixels", "Settings of the polarizer", "Noise"]
-QUANTITIES = ["Gain", "Angle deviation", "Extinction ratio", "Black level", "Residual", "Light"]
+QUANTITIES = ["Gain", "Angle deviation", "Extinction ratio", "Residual", "Error of dolp", "Light", "Black level"]
 
 
 class Page:
@@ -87,8 +87,8 @@ def test_facts(result: CalibrationResult, page: Page) -> None:
         "sensor": "IMX250MZR (90 45 / 135 0)",
         "size": "96x64 pixels from (0, 0) of the sensor's own readout",
         "bit depth": "12",
-        "frames": "36 of 9 polarizer settings, 16 dark",
-        "angles": "given",
+        "frames": "72 of 9 polarizer settings, 16 dark",
+        "angles": "estimated from the frames and the readings",
         "lens shading": "corrected (--flat-field)",
         "temperature": "21.5 degrees Celsius",
         "exposure": "8.0 ms",
@@ -99,7 +99,7 @@ def test_facts(result: CalibrationResult, page: Page) -> None:
 
 
 def test_errors_and_pixels_are_those_of_the_result(result: CalibrationResult, page: Page) -> None:
-    rows = np.array(page.table("DoLP")[1:], float)
+    rows = np.array([[cell or "nan" for cell in row] for row in page.table("DoLP")[1:]], float)
     expected = [(row.dolp, row.dolp_before, row.dolp_error, row.aolp_before, row.aolp_error) for row in result.errors]
     np.testing.assert_allclose(rows, expected, rtol=0, atol=0.0051)  # two decimals of degrees
     np.testing.assert_allclose(rows[:, 1:3], np.array(expected)[:, 1:3], rtol=0, atol=0.000051)
@@ -108,9 +108,10 @@ def test_errors_and_pixels_are_those_of_the_result(result: CalibrationResult, pa
         ("gain [%]", 100 * (result.gain - 1), 0.01),
         ("angle deviation [degrees]", result.angle, 0.01),
         ("extinction ratio [:1]", result.extinction, 1),
-        ("black level [%]", 100 * result.black, 0.001),
         ("residual [x noise]", result.excess, 0.01),
+        ("error of DoLP []", result.error_map(), 0.0001),
         ("light [%]", 100 * result.light, 0.1),
+        ("black level [%]", 100 * result.black, 0.001),
     )
     for row, (name, image, unit) in zip(page.table("")[1:], quantities):
         good = image[used]
@@ -132,10 +133,11 @@ def test_every_cause_of_a_defect_is_counted_and_explained(result: CalibrationRes
 def test_settings_are_listed(result: CalibrationResult, page: Page) -> None:
     lamp = 1 - 0.02 * np.linspace(0, 1, 9)
     for k, row in enumerate(page.table("setting")[1:]):
-        assert row[:3] == [str(k), f"{20 * k}.00", "given"]
+        angle = result.angles[k] % 180
+        assert row[:3] == [str(k), f"{angle:.2f}", f"{20 * k - angle:+.2f}"]
         assert float(row[3]) == pytest.approx(lamp[k] / lamp.mean(), abs=1e-3)  # noise of the lamp, as in test_estimate
         assert float(row[4]) == pytest.approx(100 * result.deviations[k], abs=5.1e-5)
-        assert row[5] == "4"
+        assert row[5] == "8"
     assert len(page.table("setting")) == 10
 
 
@@ -145,7 +147,7 @@ def test_unknown_angles_and_noise_of_a_color_sensor() -> None:
     page = Page(render_calibration(found, "s"))
     assert dict(page.table("sensor"))["angles"] == "estimated from the frames"
     for row, angle in zip(page.table("setting")[1:], found.angles):
-        assert row[1:3] == [f"{angle:.2f}", "estimated"]
+        assert row[1:3] == [f"{angle % 180:.2f}", ""]
     assert "Unknown: it takes two or more frames of each setting" in page.text
     assert page.tags["svg"] == len(QUANTITIES) + 2
     assert "Each point is the mean of 4x4 pixels." in page.text
@@ -168,16 +170,25 @@ def test_photon_transfer_curve(result: CalibrationResult, page: Page) -> None:
     assert np.sqrt(np.mean(off**2)) < 0.036 * 150
 
 
-def test_hostile_names_are_escaped_and_warnings_come_first(result: CalibrationResult) -> None:
+def test_session_without_a_polarizer(result: CalibrationResult) -> None:
+    """What was not measured is not shown."""
+    none: Any = dict.fromkeys(("settings", "given", "angles", "lamp", "deviations", "frames", "errors"), ())
+    page = Page(render_calibration(replace(result, **none, noise=None), "s"))
+    assert page.headings["h2"] == ["Pixels", "Defective pixels", "Noise"]
+    assert page.headings["h3"] == ["Black level"]
+    assert dict(page.table("sensor"))["frames"] == "0 of 0 polarizer settings, 16 dark"
+
+
+def test_hostile_names_are_escaped_and_advice_comes_first(result: CalibrationResult) -> None:
     hostile = "<script>alert('1')</script>\x1b[31m"
     names = (hostile, '"><img src=x onerror=alert(1)>', *result.settings[2:])
-    page = Page(render_calibration(replace(result, settings=names, warnings=[hostile]), hostile))
-    assert page.tags == Page(render_calibration(replace(result, warnings=["w"]), "s")).tags
+    page = Page(render_calibration(replace(result, settings=names, warnings=[hostile], problems=[hostile]), hostile))
+    assert page.tags == Page(render_calibration(replace(result, warnings=["w"], problems=["p"]), "s")).tags
     shown = hostile.replace("\x1b", "\\x1b")
     assert page.headings["h1"] == [f"Calibration of IMX250MZR from {shown}"]
-    assert page.headings["h2"] == ["Warnings", *SECTIONS]
+    assert page.headings["h2"] == ["Problems: this calibration is worse than none", "Warnings", *SECTIONS]
     assert [row[0] for row in page.table("setting")][1:3] == [shown, names[1]]
-    assert page.items == [shown]
+    assert page.items == [shown, shown]
     assert "No warnings." not in page.text
 
 
