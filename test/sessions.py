@@ -42,8 +42,16 @@ def electrons(camera: SimulatedSensor, bench: Bench) -> float:
     return camera.full_well * bench.light / 2 * bench.frames * len(bench.angles)
 
 
-def true_parameters(camera: SimulatedSensor, flat_field: bool = False) -> PixelParameters:
-    """The parameters that a perfect calibration finds; those of defective pixels are meaningless."""
+def true_parameters(
+    camera: SimulatedSensor, flat_field: bool = False, phase: Tuple[int, int] = (0, 0)
+) -> PixelParameters:
+    """The parameters that a perfect calibration finds; those of defective pixels are meaningless.
+
+    Args:
+        camera: The sensor.
+        flat_field: Whether gains are those of the lens, too.
+        phase: (row, column) of the first pixel in its superpixel.
+    """
     sensor, (height, width) = camera.sensor, camera.shape
     angles = np.deg2rad(np.tile(sensor.angles, (height // 2, width // 2)))
     colors = np.tile(sensor.colors or [[0] * 4] * 4, (height // 4, width // 4))
@@ -54,7 +62,7 @@ def true_parameters(camera: SimulatedSensor, flat_field: bool = False) -> PixelP
     for color in np.unique(colors):
         own = used & (colors == color)
         u[own] = gain[own].mean() / gain[own]
-    return PixelParameters(camera.black, u, *inverted_terms(m * np.cos(turned), m * np.sin(turned), angles))
+    return PixelParameters(camera.black, u, *inverted_terms(m * np.cos(turned), m * np.sin(turned), angles, phase))
 
 
 def inverted_terms(

@@ -84,6 +84,19 @@ def test_e_is_multiplied_by_the_inverse_of_the_superpixel(sensor: Sensor, phase:
     np.testing.assert_allclose(found, inverted_terms(cosine, sine, angles, phase), rtol=0, atol=1e-6)
 
 
+def test_superpixels_are_those_of_the_sensor() -> None:
+    """In a region from its second column on; pixels are turned by +-6 degrees, so that their groups matter.
+
+    Noise makes less than 0.001, and rounding 0.002; with the superpixels of the region the error is 0.013.
+    """
+    camera = simulate_sensor(MONO.as_read_out((1, 0)), SHAPE, 3, Deviations(angle=6.0))
+    readings = {str(k): angle for k, angle in enumerate(BENCH.angles)}
+    result = calibrate(record(camera), readings, MONO, (1, 0))
+    found, truth = result.calibration.parameters(), true_parameters(camera, phase=(0, 1))
+    for name, scale in zip(found._fields[2:], result.calibration.scales[2:]):
+        assert rms(getattr(found, name) - getattr(truth, name)) < 1.2 * np.hypot(0.001, scale.step / np.sqrt(12)), name
+
+
 @pytest.mark.parametrize(
     ("bits", "light", "are_known"), [(12, 0.8, True), (12, 0.8, False), (8, 0.4, True)], ids=["known", "unknown", "8"]
 )
@@ -104,13 +117,13 @@ def test_stated_errors_are_those_found(bits: int, light: float, are_known: bool)
 
 
 def test_noise_explains_what_is_left_of_areas(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So the stated error of DoLP has no part for it; 1 % of the light that is left would be at least as much."""
+    """Then areas add nothing to the stated error of DoLP; 1 % of the light, left unexplained, would."""
     calls: List[Tuple[Any, ...]] = []
     monkeypatch.setattr(estimation, "area_error", lambda *arguments: calls.append(arguments) or area_error(*arguments))
     estimate(simulate_sensor(MONO, SHAPE, 11))
     ((maps, excess, pair_error),) = calls
     assert area_error(maps, excess, pair_error) == pair_error / 2
-    assert area_error(maps._replace(left=maps.left + 1e-4), excess, 0.0) > 0.01
+    assert area_error(maps._replace(left=maps.left + 1e-4), excess, 0.0) > 0.001
 
 
 def test_maps_are_recovered() -> None:
