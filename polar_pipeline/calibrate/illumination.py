@@ -163,6 +163,7 @@ def smooth_light(level: np.ndarray, used: np.ndarray, sensor: Sensor) -> np.ndar
     """
     colors = color_indices(sensor, level.shape)
     light = np.zeros(level.shape, np.float32)
+    y, x = (np.linspace(-1, 1, side, dtype=np.float32) for side in level.shape)
     for color in range(len(CHANNELS) if sensor.is_color else 1):
         channel = colors == color
         # Every block holds complete superpixels, since the levels of the four angles need not be equal.
@@ -174,6 +175,8 @@ def smooth_light(level: np.ndarray, used: np.ndarray, sensor: Sensor) -> np.ndar
             light[channel] = 1
             continue
         means = reduce_blocks(np.add, np.where(own, level, 0), side)[keep] / counts[keep]
-        surface = fit_surface(means, counts[keep], block_places(level.shape, side)[keep], level.shape)
+        # the pixels of a color are not in the middle of a block
+        centers = [reduce_blocks(np.add, own * along, side)[keep] / counts[keep] for along in (x, y[:, np.newaxis])]
+        surface = fit_surface(means, counts[keep], np.stack(centers, -1), level.shape)
         light[channel] = np.maximum(surface.values(), np.float32(1e-6 * means.max()))[channel]
     return light

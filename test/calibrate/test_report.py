@@ -22,7 +22,7 @@ from polar_pipeline.sensor.mosaic import SENSORS
 
 BENCH = Bench(tuple(range(0, 180, 20)), 8, 16, drift=0.02)
 SECTIONS = ["Expected errors", "Pixels", "Defective pixels", "Settings of the polarizer", "Noise"]
-QUANTITIES = ["Gain", "Angle deviation", "Extinction ratio", "Residual", "Error of dolp", "Light", "Black level"]
+QUANTITIES = ["Gain", "Angle deviation", "Extinction ratio", "Residual", "Expected error", "Light", "Black level"]
 
 
 class Page:
@@ -109,7 +109,7 @@ def test_errors_and_pixels_are_those_of_the_result(result: CalibrationResult, pa
         ("angle deviation [degrees]", result.angle, 0.01),
         ("extinction ratio [:1]", result.extinction, 1),
         ("residual [x noise]", result.excess, 0.01),
-        ("error of DoLP []", result.error_map(), 0.0001),
+        ("expected error", result.error_map(), 0.0001),
         ("light [%]", 100 * result.light, 0.1),
         ("black level [%]", 100 * result.black, 0.001),
     )
