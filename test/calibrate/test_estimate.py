@@ -170,15 +170,20 @@ def test_unknown_angles_are_found() -> None:
     np.testing.assert_allclose(result.lamp, bench.lamp() / bench.lamp().mean(), rtol=0, atol=2e-3)
 
 
-def test_one_known_angle_fixes_the_rotation() -> None:
-    """Up to the pixels' orientation, which is expected at 0 +- 3 degrees, while the angle has an error of 0.5."""
+@pytest.mark.parametrize("angle_error", [0.5, 1.0])
+def test_one_known_angle_fixes_the_rotation(angle_error: float) -> None:
+    """Weighted against the orientation of the pixels, which is expected at 0 +- 3 degrees and known to 0.01.
+
+    The angle is off by less than a standard deviation, so that robust weights change the rotation by 0.035 at most.
+    """
     camera = simulate_sensor(MONO, SHAPE, 6)
-    result = estimate(camera, SHORT, angles={**dict.fromkeys(range(9)), 2: 47.0})
-    turn = 7 * 3**2 / (3**2 + 0.5**2)
+    readings = {**{str(k): None for k in range(9)}, "2": 47.0}
+    result = calibrate(record(camera, SHORT), readings, MONO, (0, 0), angle_error=angle_error)
+    turn = 7 * 3**2 / (3**2 + angle_error**2)
     errors = (np.array(result.angles) - SHORT.angles - turn + 90) % 180 - 90
     assert np.abs(errors).max() < 0.06
     assert result.angle.mean() == pytest.approx(turn, abs=0.1)
-    assert result.warnings[0].startswith("all pixels are turned by +6.8 degrees")
+    assert result.warnings[0].startswith(f"all pixels are turned by {turn:+.1f} degrees")
 
 
 @pytest.mark.parametrize("offset", [(1, 0), (0, 1), (1, 1)])
