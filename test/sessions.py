@@ -42,16 +42,8 @@ def electrons(camera: SimulatedSensor, bench: Bench) -> float:
     return camera.full_well * bench.light / 2 * bench.frames * len(bench.angles)
 
 
-def true_parameters(
-    camera: SimulatedSensor, flat_field: bool = False, phase: Tuple[int, int] = (0, 0)
-) -> PixelParameters:
-    """The parameters that a perfect calibration finds; those of defective pixels are meaningless.
-
-    Args:
-        camera: The sensor.
-        flat_field: Whether gains are those of the lens, too.
-        phase: (row, column) of the first pixel in its superpixel.
-    """
+def true_parameters(camera: SimulatedSensor, flat_field: bool = False) -> PixelParameters:
+    """The parameters that a perfect calibration finds; those of defective pixels are meaningless."""
     sensor, (height, width) = camera.sensor, camera.shape
     angles = np.deg2rad(np.tile(sensor.angles, (height // 2, width // 2)))
     colors = np.tile(sensor.colors or [[0] * 4] * 4, (height // 4, width // 4))
@@ -62,7 +54,7 @@ def true_parameters(
     for color in np.unique(colors):
         own = used & (colors == color)
         u[own] = gain[own].mean() / gain[own]
-    return PixelParameters(camera.black, u, *inverted_terms(m * np.cos(turned), m * np.sin(turned), angles, phase))
+    return PixelParameters(camera.black, u, *inverted_terms(m * np.cos(turned), m * np.sin(turned), angles))
 
 
 def inverted_terms(
