@@ -15,12 +15,27 @@ CASES = cases(3)
 _SILENT, _USEFUL, _GOOD = 4, 1, 9
 
 
+#: Those that `make test` leaves to the matrix: milder than another one.
+MILD = {
+    *("readings of 0.1 degrees", "readings of 0.3 degrees", "zero off by 2 degrees", "lamp polarized by 0.01"),
+    *("lamp polarized by 0.01 at an edge", "lamp polarized by 0.02 at an edge", "lamp radially polarized by 0.01"),
+    *("lamp radially polarized by 0.02", "gradient of 0.01 that turns", "gradient of 0.02 that turns"),
+    *("gradient of 0.05 that turns", "dust of 0.01", "dust of 0.02", "lamp drifts by 0.05", "room light of 0.01"),
+    *("light of 0.01 in dark frames", "10 bit", "polarizer wobbles by 4.5 degrees", "stress of 2 degrees"),
+    *("stress of 4 degrees", "5 settings", "8 settings", "4 frame a setting", "gamma 0.8"),
+    *("lamp polarized by 0.04 at an edge, lamp turned", "gradient of 0.05 that turns, lamp turned"),
+    *("dust of 0.02, lamp turned", "room light of 0.03, lamp turned", "polarizer of 200:1"),
+}
+
+
 @lru_cache(maxsize=None)
 def outcome(name: str) -> Outcome:
     return run_session(CASES[name])
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.exhaustive if name in MILD else ()) for name in CASES]
+)
 def test_what_is_wrong_is_said(name: str) -> None:
     """A warning below a ratio of 4; below 1 an error, with which the command writes no file."""
     session = outcome(name)
@@ -75,16 +90,19 @@ def test_rotations_are_exact() -> None:
     assert outcome("stress of 8 degrees").judge(0.9).dolp_error < 0.001
 
 
-def test_stated_error_is_the_true_one() -> None:
-    """Within a factor of 1.5 in 9 of 10 random sessions, so in at least 6 of 8; what has a problem is not used."""
+@pytest.mark.parametrize(
+    ("count", "fewest"), [(4, 3), pytest.param(40, 36, marks=pytest.mark.exhaustive)], ids=["some", "many"]
+)
+def test_stated_error_is_the_true_one(count: int, fewest: int) -> None:
+    """Within a factor of 1.5 in 9 of 10 random sessions; what has a problem is not used."""
     quotients: List[float] = []
-    for seed in range(100, 120):
-        session = run_session(random_case(seed))
-        if session.result is not None and not session.problems and len(quotients) < 8:
-            (stated,) = (row.dolp_error for row in session.result.errors if row.dolp == 0.1)
-            quotients.append(stated / session.judge().dolp_error)
-    assert len(quotients) == 8
-    assert sum(1 / 1.5 < quotient < 1.5 for quotient in quotients) >= 6, quotients
+    for seed in range(100, 200):
+        session = run_session(random_case(seed)) if len(quotients) < count else None
+        if session is not None and session.result is not None and not session.problems:
+            assert session.result.headline is not None
+            quotients.append(session.result.headline.dolp_error / session.judge().dolp_error)
+    assert len(quotients) == count
+    assert sum(1 / 1.5 < quotient < 1.5 for quotient in quotients) >= fewest, quotients
 
 
 @pytest.mark.parametrize("number", [1, 2])
