@@ -25,7 +25,7 @@ struct FrameArguments {
   // ---- read with CALIBRATED only (`tile_correct.cuh`); polar_pipeline/cuda/correction.py fills them
   int phase_y, phase_x;    // superpixels begin where y + phase_y and x + phase_x are even
   const u32 *codes;        // (height, width): the four numbers by which a pixel is corrected; the same for all frames
-  float slope[4], base[4]; // what they mean: of minus the black level in raw numbers, the gain to values, e1 and e2
+  float slope[4], base[4]; // what they mean: minus the black level in raw numbers, the gain to shares, both terms
   u32 one;                 // the bits of 1.0f: a literal would cost an instruction wherever it meets another one
   // ---- read with NOISE only (`products.cuh`)
   float shot, dark;     // variance of a raw pixel, as a share of full scale: over its intensity, and in the dark

@@ -56,7 +56,7 @@ constexpr bool IN_HALVES = HALF_PRECISION && RAW_FORMAT == RAW_U8;
 // What is missing is in the gain.
 constexpr double BYTE_UNIT = 65504;
 // Bits of a number of two pixels become those of halves between 1 and 2, to which `half_slope` and `half_base` belong:
-// they make of them minus the black level, the gain less 1, e1 and e2.
+// they make of them minus the black level, the gain less 1, and both terms.
 template <int NUMBER> DEVICE Pair number_of(const FrameArguments &frame, u32 bits, u32 mask) {
   return fma(and_or(bits, mask, splat(1)), frame.half_slope[NUMBER], frame.half_base[NUMBER]);
 }
@@ -79,18 +79,19 @@ DEVICE void correct(const FrameArguments &frame, const LoadedRow &of, CorrectedR
       z[a] = fma(bytes[a], splat(BYTE_UNIT), change[a]);
     }
     const Pair s1 = sub(z[0], z[2]), s2 = sub(z[1], z[3]);
+    const Pair difference[4] = {s1, s2, negate(s1), negate(s2)}; // by angle; the other one is that of the next angle
 #pragma unroll
     for (int k = 0; k < 4; k++) {
       const int r = k / 2, c = k % 2, a = angle_at(r, c);
       const u32 terms = highs(of.code[r][4 * p + c], of.code[r][4 * p + 2 + c]);
-      const Pair e1 = number_of<2>(frame, terms, 0x01fc01fcu), e2 = number_of<3>(frame, terms >> 7, 0x01fc01fcu);
-      to.at[r][c][p] = fma_saturate(bytes[a], splat(BYTE_UNIT), fma(e2, s2, fma(e1, s1, change[a])));
+      const Pair own = number_of<2>(frame, terms, 0x01fc01fcu), other = number_of<3>(frame, terms >> 7, 0x01fc01fcu);
+      const Pair added = fma(other, difference[(a + 1) % 4], fma(own, difference[a], change[a]));
+      to.at[r][c][p] = fma_saturate(bytes[a], splat(BYTE_UNIT), added);
     }
   }
 }
 #else
 // The correction of every format in float.
-constexpr float GAIN_UNIT = 32 / 255.0f; // to values from 0 to 1
 DEVICE void correct(const FrameArguments &frame, const LoadedRow &of, CorrectedRow &to) {
 #pragma unroll
   for (int p = 0; p < PIXELS / 2; p++) {
@@ -103,13 +104,14 @@ DEVICE void correct(const FrameArguments &frame, const LoadedRow &of, CorrectedR
       for (int k = 0; k < 4; k++) {
         const Lanes lanes = {lanes_of(of.line[k / 2], 2 * p + h)};
         const u32 bits = k % 2 ? offset_bits<1>(lanes) : offset_bits<0>(lanes);
-        z[angle_at(k / 2, k % 2)] = balanced(frame, as_float(bits) - OFFSET, of.code[k / 2][first + k % 2], GAIN_UNIT);
+        z[angle_at(k / 2, k % 2)] = balanced(frame, as_float(bits) - OFFSET, of.code[k / 2][first + k % 2]);
       }
-      const Terms terms = terms_of(frame, z);
+      const Diagonals diagonals = diagonals_of(z);
 #pragma unroll
-      for (int k = 0; k < 4; k++)
-        found[k / 2][k % 2][h] =
-            saturate(corrected(frame, z[angle_at(k / 2, k % 2)], of.code[k / 2][first + k % 2], terms));
+      for (int k = 0; k < 4; k++) {
+        const int a = angle_at(k / 2, k % 2);
+        found[k / 2][k % 2][h] = saturate(corrected(frame, z[a], of.code[k / 2][first + k % 2], a, diagonals));
+      }
     }
 #pragma unroll
     for (int k = 0; k < 4; k++) to.at[k / 2][k % 2][p] = pair(found[k / 2][k % 2][0], found[k / 2][k % 2][1]);

@@ -1,7 +1,8 @@
 // `tile`, first stage with a calibration: raw pixels into shared memory as an ideal sensor would have measured them.
 //
-// A pixel has four numbers: black level d, gain u, e1 and e2. From its raw value I follows z = (I - d) u; with S1 and
-// S2 from the z of its superpixel, it becomes z + e1 S1 + e2 S2, limited to the range of values.
+// A pixel has four numbers: black level d, gain u, its own and its other term. From its raw value I follows
+// z = (I - d) u; with the z of its superpixel, it becomes z + own (z[t] - z[t + 90]) + other (z[t + 45] - z[t + 135])
+// for its nominal angle t, limited to the range of values.
 #pragma once
 #include "correction.cuh"
 #include "tile_load.cuh"
@@ -13,10 +14,8 @@ DEVICE float raw_number(const FrameArguments &frame, u32 raw) {
   return as_float(raw | 0x4b000000) - 8388608.0f; // 2^23: the unit is the last bit
 }
 
-// what an ideal pixel would have measured, from 0 to full scale
-DEVICE float ideal(const FrameArguments &frame, float z, u32 code, const Terms &of) {
-  return fminf(fmaxf(corrected(frame, z, code, of), 0.0f), FULL);
-}
+// a share of full scale as a value, limited to full scale
+DEVICE float limited(float share) { return saturate(share) * FULL; }
 
 // Four raw pixels of a row, as words, and what they are corrected by.
 struct LoadedQuad {
@@ -58,31 +57,33 @@ DEVICE bool balance_quad(const FrameArguments &frame, const LoadedQuad &quad, fl
   return any;
 #endif
 }
-DEVICE void store_quad(const FrameArguments &frame, const LoadedQuad &quad, const float (&z)[4], const Terms (&of)[2],
-                       Pair *p) {
+// row: 0 or 1, its parity
+DEVICE void store_quad(const FrameArguments &frame, const LoadedQuad &quad, const float (&z)[4], int row,
+                       const Diagonals (&of)[2], Pair *p) {
   float v[4];
 #pragma unroll
-  for (int k = 0; k < 4; k++) v[k] = ideal(frame, z[k], quad.code[k], of[k / 2]);
+  for (int k = 0; k < 4; k++) v[k] = limited(corrected(frame, z[k], quad.code[k], angle_at(row, k % 2), of[k / 2]));
   *(Quad *)p = Quad{pair(v[0], v[1]), pair(v[2], v[3])};
 }
 
 // One pixel alone, with its superpixel completed by mirroring where the picture cuts it. (y, x): inside the picture.
 DEVICE float ideal_pixel(const FrameArguments &frame, int y, int x, bool &any_saturated) {
   const u8 *raw = frame.raw + blockIdx.z * frame.raw_stride;
-  const int first_y = ((y + frame.phase_y) & ~1) - frame.phase_y, first_x = ((x + frame.phase_x) & ~1) - frame.phase_x;
-  float z[4];
+  const int down = (y + frame.phase_y) & 1 ? -1 : 1, right = (x + frame.phase_x) & 1 ? -1 : 1; // to its neighbors
+  float z[4];                                                                                  // itself first
+  u32 code[4];
 #pragma unroll
-  for (int k = 0; k < 4; k++) { // by parities of row and column
-    const int i = k / 2, j = k % 2;
-    const int my = reflect_mosaic(first_y + ((first_y ^ i) & 1), height_of(frame));
-    const int mx = reflect_mosaic(first_x + ((first_x ^ j) & 1), width_of(frame));
-    z[angle_at(i, j)] = balanced(frame, raw_number(frame, raw_pixel(raw + (size_t)my * step_of(frame), mx)),
-                                 load32(frame.codes + (u32)(my * width_of(frame) + mx)));
+  for (int k = 0; k < 4; k++) {
+    const int my = reflect_mosaic(k / 2 ? y + down : y, height_of(frame));
+    const int mx = reflect_mosaic(k % 2 ? x + right : x, width_of(frame));
+    const u32 number = raw_pixel(raw + (size_t)my * step_of(frame), mx);
+    code[k] = load32(frame.codes + (u32)(my * width_of(frame) + mx));
+    z[k] = balanced(frame, raw_number(frame, number), code[k]);
+    if (k == 0) any_saturated |= number >= (u32)frame.full_scale;
   }
-  const u32 own = raw_pixel(raw + (size_t)y * step_of(frame), x);
-  const u32 code = load32(frame.codes + (u32)(y * width_of(frame) + x));
-  any_saturated |= own >= (u32)frame.full_scale;
-  return ideal(frame, balanced(frame, raw_number(frame, own), code), code, terms_of(frame, z));
+  const bool rises = ((angle_at(0, 1) - angle_at(0, 0)) & 3) == 1; // by 45 degrees to the right at even pixels
+  const float other = z[1] - z[2];
+  return limited(corrected(frame, z[0], code[0], z[0] - z[3], rises == ((x ^ y) & 1) ? -other : other));
 }
 
 // As `load_tile`; saturation is that of the raw pixels. A thread corrects two rows of four pixels, which hold two
@@ -111,10 +112,10 @@ DEVICE bool load_tile(const FrameArguments &frame, int y0, int x0, Pair *tile) {
       for (int k = 0; k < 2; k++) any |= balance_quad(frame, quad[k], z[k]);
 #pragma unroll
       for (int k = 0; k < 8; k++) by_angle[k / 2 % 2][angle_at(k / 4, k % 2)] = z[k / 4][k % 4];
-      const Terms of[2] = {terms_of(frame, by_angle[0]), terms_of(frame, by_angle[1])};
+      const Diagonals of[2] = {diagonals_of(by_angle[0]), diagonals_of(by_angle[1])};
 #pragma unroll
       for (int k = 0; k < 2; k++)
-        if ((u32)rows[k] < RAW_Y) store_quad(frame, quad[k], z[k], of, tile + 2 * (rows[k] * QUADS + q));
+        if ((u32)rows[k] < RAW_Y) store_quad(frame, quad[k], z[k], k, of, tile + 2 * (rows[k] * QUADS + q));
     } else {
 #pragma unroll 1
       for (int k = 0; k < 8; k++) {

@@ -17,29 +17,24 @@ inline float fraction(uint32_t bits, uint32_t mask) {
 // What the codes of pixels mean, as `polar_pipeline/calibration/quantization.py` has it; and `full`, what full scale
 // becomes, by which gains are multiplied. Steps are of the code itself for the black level, else of its `fraction`.
 //
-// Pixels opposite each other have orthogonal polarizers, so that S1 and S2 are the differences of the two diagonals of
-// a superpixel, 00 - 11 and 01 - 10, in either order and with either sign. The terms are in the order of the diagonals.
+// Pixels opposite each other have orthogonal polarizers: a pixel's own term multiplies the difference along its
+// diagonal of the superpixel, the other term the difference along the other diagonal, with the sign of
+// `diagonal_scales` in `polar_pipeline/calibration/correction.py`.
 struct Correction {
-  float black, gain, term[2]; // at code 0, or at the fraction 0
-  float black_step, gain_step, term_step[2];
-  int32_t term_shift[2]; // that brings the code of a term to the highest bits of a fraction
-  float share;           // of full scale that one raw number is
-  float zero, full;      // what black and full scale become; a constant 0 becomes a mask instead of a maximum
+  float black, gain, own, other; // at code 0, or at the fraction 0
+  float black_step, gain_step, own_step, other_step;
+  float share;      // of full scale that one raw number is
+  float zero, full; // what black and full scale become; a constant 0 becomes a mask instead of a maximum
   int32_t full_scale;
 
   Correction(const Mosaic &frame, float full)
       : black(frame.lowest[0]), black_step(frame.steps[0]), gain_step(frame.steps[1] * full * 32768),
-        share(1.0f / (float)frame.full_scale), zero(0), full(full), full_scale(frame.full_scale) {
-    // From the rounded step, so that its rounding counts only for the bits, not for the 1.
+        own_step(frame.steps[2] * 128), other_step(frame.steps[3] * 128), share(1.0f / (float)frame.full_scale),
+        zero(0), full(full), full_scale(frame.full_scale) {
+    // From the rounded steps, so that their rounding counts only for the bits, not for the 1.
     gain = (float)((double)frame.lowest[1] * full - gain_step);
-    const int start = 2 * frame.phase[0] + frame.phase[1];
-    for (int k = 0; k < 2; k++) {                                                    // S1 = I0 - I90, S2 = I45 - I135
-      const int place = frame.place[k] ^ start, diagonal = place == 1 || place == 2; // 2 row + column in a superpixel
-      const float sign = place < 2 ? 1.0f : -1.0f;
-      term_step[diagonal] = sign * 128 * frame.steps[2 + k];
-      term[diagonal] = (float)((double)sign * frame.lowest[2 + k] - term_step[diagonal]);
-      term_shift[diagonal] = k ? 9 : 2;
-    }
+    own = (float)((double)frame.lowest[2] - own_step);
+    other = (float)((double)frame.lowest[3] - other_step);
   }
 
   // A raw number without the lowest black level, as a share of full scale.
@@ -51,10 +46,11 @@ struct Correction {
   float normalized(float light, uint32_t code) const {
     return (light - black_step * (float)(int32_t)(code & 255)) * (gain + gain_step * fraction(code, 0x3ff00));
   }
-  // The fraction of a term, by the diagonal that it belongs to.
-  float of_term(uint32_t code, int diagonal) const { return fraction(code >> term_shift[diagonal], 0x7f0000); }
-  float corrected(float z, uint32_t code, float both, float falling, float rising) const {
-    return clipped(z + both + falling * of_term(code, 0) + rising * of_term(code, 1), zero, full);
+  // z corrected by the differences of the two diagonals.
+  float corrected(float z, uint32_t code, float own_difference, float other_difference) const {
+    const float own_term = own + own_step * fraction(code >> 2, 0x7f0000);
+    const float other_term = other + other_step * fraction(code >> 9, 0x7f0000);
+    return clipped(z + own_term * own_difference + other_term * other_difference, zero, full);
   }
 };
 
@@ -87,12 +83,10 @@ inline void correct_part(const Part light[4], const uint32_t *__restrict upper_c
     const float z00 = by.normalized(light00[x], c00), z01 = by.normalized(light01[x], c01);
     const float z10 = by.normalized(light10[x], c10), z11 = by.normalized(light11[x], c11);
     const float falling = z00 - z11, rising = z01 - z10;
-    const float both = by.term[0] * falling + by.term[1] * rising;
-    const float by_falling = by.term_step[0] * falling, by_rising = by.term_step[1] * rising;
-    out00[x] = by.corrected(z00, c00, both, by_falling, by_rising);
-    out01[x] = by.corrected(z01, c01, both, by_falling, by_rising);
-    out10[x] = by.corrected(z10, c10, both, by_falling, by_rising);
-    out11[x] = by.corrected(z11, c11, both, by_falling, by_rising);
+    out00[x] = by.corrected(z00, c00, falling, rising);
+    out01[x] = by.corrected(z01, c01, rising, -falling);
+    out10[x] = by.corrected(z10, c10, -rising, falling);
+    out11[x] = by.corrected(z11, c11, -falling, -rising);
   }
 }
 

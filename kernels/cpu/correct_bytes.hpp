@@ -12,16 +12,16 @@ const int BLOCK = 128, UNITS = 64; // superpixels whose words lie together; of a
 
 // What the words of a block mean: with a code of 0, and steps.
 struct Words {
-  int16_t gain, gain_step, offset, offset_step, factor[2], factor_step[2];
-  int16_t share;      // a part of a unit, times 2^15
+  int16_t gain, gain_step, offset, offset_step, other, term_step; // a step for both terms; the own one has 0 at 0
+  int16_t share;                                                  // a part of a unit, times 2^15
   int16_t zero, full; // what black and full scale become; constants become masks instead of a maximum and a minimum
-  int16_t unused[21];
+  int16_t unused[23];
 };
 
 // The numbers of the superpixels of a block, by their places: 2 row + column.
 struct WordBlock {
-  int16_t gains[4][BLOCK];   // less 1; the low byte: the black level times the gain
-  int16_t factors[4][BLOCK]; // of the falling diagonal; the low byte: of the rising one
+  int16_t gains[4][BLOCK]; // less 1; the low byte: the black level times the gain
+  int16_t terms[4][BLOCK]; // the own one; the low byte: the other one
   Words meaning;
 };
 
@@ -42,10 +42,15 @@ inline int16_t difference(int16_t a, int16_t b, int16_t added_a, int16_t added_b
   return (int16_t)(a - b + product((int16_t)(added_a - added_b), by.share));
 }
 
-// A corrected pixel, in units; `falling`, `rising`: what its factors are multiplied by.
-inline uint16_t corrected(int16_t raw, int16_t added, int16_t word, int16_t falling, int16_t rising, const Words &by) {
-  const int16_t all = (int16_t)(added + product(word, falling) + product(low(word), rising));
-  int16_t value = (int16_t)(raw + product(all, by.share));
+// What the codes of both terms add to a pixel, in parts of a unit; own, other: differences of diagonals, times the
+// step.
+inline int16_t turned(int16_t word, int16_t own, int16_t other) {
+  return (int16_t)(product(word, own) + product(low(word), other));
+}
+
+// A corrected pixel, in units; added: in parts of a unit.
+inline uint16_t corrected(int16_t raw, int16_t added, const Words &by) {
+  int16_t value = (int16_t)(raw + product(added, by.share));
   value = value > by.zero ? value : by.zero;
   value = value < by.full ? value : by.full;
   return (uint16_t)value;
@@ -70,19 +75,26 @@ __attribute__((noinline)) void correct_block(const Units raw[4], const WordBlock
                                              uint16_t *__restrict out10, uint16_t *__restrict out11) {
   const int16_t *__restrict raw00 = raw[0], *__restrict raw01 = raw[1];
   const int16_t *__restrict raw10 = raw[2], *__restrict raw11 = raw[3];
-  const int16_t *__restrict gains = block.gains[0], *__restrict factors = block.factors[0];
+  const int16_t *__restrict gains = block.gains[0], *__restrict terms = block.terms[0];
   const Words by = block.meaning;
   for (int x = 0; x < n; x++) {
     const int16_t i00 = raw00[x], i01 = raw01[x], i10 = raw10[x], i11 = raw11[x];
     const int16_t a00 = added(i00, gains[x], by), a01 = added(i01, gains[BLOCK + x], by);
     const int16_t a10 = added(i10, gains[2 * BLOCK + x], by), a11 = added(i11, gains[3 * BLOCK + x], by);
     const int16_t falling = difference(i00, i11, a00, a11, by), rising = difference(i01, i10, a01, a10, by);
-    const int16_t both = (int16_t)(product(falling, by.factor[0]) + product(rising, by.factor[1]) - by.offset);
-    const int16_t by_falling = product(falling, by.factor_step[0]), by_rising = product(rising, by.factor_step[1]);
-    out00[x] = corrected(i00, (int16_t)(a00 + both), factors[x], by_falling, by_rising, by);
-    out01[x] = corrected(i01, (int16_t)(a01 + both), factors[BLOCK + x], by_falling, by_rising, by);
-    out10[x] = corrected(i10, (int16_t)(a10 + both), factors[2 * BLOCK + x], by_falling, by_rising, by);
-    out11[x] = corrected(i11, (int16_t)(a11 + both), factors[3 * BLOCK + x], by_falling, by_rising, by);
+    const int16_t by_falling = product(falling, by.term_step), by_rising = product(rising, by.term_step);
+    const int16_t minus_falling = (int16_t)-by_falling;
+    const int16_t of_falling = product(falling, by.other), of_rising = product(rising, by.other);
+    const int16_t b00 = (int16_t)(of_rising - by.offset), b11 = (int16_t)(of_rising + by.offset);
+    const int16_t b10 = (int16_t)(of_falling - by.offset), b01 = (int16_t)(of_falling + by.offset);
+    const int16_t t00 = turned(terms[x], by_falling, by_rising);
+    const int16_t t01 = turned(terms[BLOCK + x], by_rising, minus_falling);
+    const int16_t t10 = turned(terms[2 * BLOCK + x], by_rising, minus_falling);
+    const int16_t t11 = turned(terms[3 * BLOCK + x], by_falling, by_rising);
+    out00[x] = corrected(i00, (int16_t)(a00 + (b00 + t00)), by);
+    out01[x] = corrected(i01, (int16_t)(a01 - (b01 - t01)), by);
+    out10[x] = corrected(i10, (int16_t)(a10 + (b10 - t10)), by);
+    out11[x] = corrected(i11, (int16_t)(a11 - (b11 + t11)), by);
   }
 }
 

@@ -141,6 +141,7 @@ def _pixel_variance(
     """
     slope = -stokes / (2 * design.level)
     by_black = -float(slope @ design.solver.sum(1)) - 1
-    weights = (1.0, signal, stokes[1], stokes[2])
+    own = 2 * signal - stokes[0]  # light along the pixel's polarizer, which the own term multiplies
+    weights = (1.0, signal, own, np.sqrt(max(stokes[1] ** 2 + stokes[2] ** 2 - own**2, 0)))
     rounding = sum((weight * scale.step) ** 2 / 12 for weight, scale in zip(weights, scales))
     return excess * float(slope @ design.covariance() @ slope) + by_black**2 * black_variance + rounding

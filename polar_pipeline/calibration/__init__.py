@@ -7,6 +7,14 @@ What an ideal pixel would have measured is, to first order in the deviations,
     z = (I - d) u          (S1, S2) from z of the four pixels of its superpixel          I' = z + e1 S1 + e2 S2
 
 with the black level d, ``u = 1/g``, ``e1 = (cos 2t - c)/2`` and ``e2 = (sin 2t - s)/2``.
+
+Files and kernels have these two terms in the frame of the pixel's own polarizer,
+
+    own = e1 cos 2t + e2 sin 2t         other = e2 cos 2t - e1 sin 2t
+    I' = z + own (z[t] - z[t + 90]) + other (z[t + 45] - z[t + 135])
+
+A rotation of all polarizers by the same angle changes these terms of all pixels alike: their range stays small, and the
+steps of their codes fine.
 """
 
 from polar_pipeline.calibration.calibration import Calibration, PixelParameters

@@ -11,7 +11,15 @@ import numpy as np
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import number, real, whole_number
-from polar_pipeline.calibration.quantization import FIELDS, Scale, Scales, dequantize, quantize
+from polar_pipeline.calibration.quantization import (
+    FIELDS,
+    Scale,
+    Scales,
+    dequantize,
+    own_terms,
+    quantize,
+    stokes_terms,
+)
 from polar_pipeline.sensor.mosaic import Sensor
 
 #: Most of a sensor's pixels that can be defective: with more, something else is wrong.
@@ -36,8 +44,8 @@ class PixelParameters(NamedTuple):
     e2: np.ndarray
 
 
-#: Lowest and highest value of each parameter of a usable pixel; a polarizer with an extinction ratio of 2 has e1 = 1.
-_RANGES = {"black": (-1.0, 1.0), "gain": (0.1, 10.0), "e1": (-1.0, 1.0), "e2": (-1.0, 1.0)}
+#: Lowest and highest value of each number of a usable pixel; a polarizer with an extinction ratio of 2 has a term of 1.
+_RANGES = {"black": (-1.0, 1.0), "gain": (0.1, 10.0), "own term": (-1.0, 1.0), "other term": (-1.0, 1.0)}
 #: Range of the electrons at full scale.
 _FULL_WELL = (10.0, 1e7)
 
@@ -57,7 +65,7 @@ class Calibration:
         defects: (n, 2) int32, read-only: row and column of the pixels that cannot be used, in rising order.
         bit_depth: Bit depth of the frames that it was measured from.
         facts: How it was measured, and the sensor's noise: what JSON can hold.
-        digest: SHA-256 of everything else, as hexadecimal digits.
+        digest: SHA-256 of everything else, as hexadecimal digits; of a file of version 1, of that file's content.
         corrections: Those in use; of `correction.correction_for` alone.
     """
 
@@ -68,12 +76,14 @@ class Calibration:
     defects: np.ndarray
     bit_depth: int
     facts: Dict[str, object] = field(default_factory=dict)
-    digest: str = field(init=False)
+    digest: str = ""
     corrections: Dict[object, Any] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._check()
         self.codes.flags.writeable = self.defects.flags.writeable = False
+        if self.digest:
+            return
         found = hashlib.sha256(json.dumps(self.header(), sort_keys=True).encode())
         for array in (self.codes, self.defects):
             found.update(np.ascontiguousarray(array).data)
@@ -134,8 +144,8 @@ class Calibration:
         for name, image in parameters._asdict().items():
             if image.shape != shape or not np.isfinite(image[used]).all():
                 raise ValueError(f"{name} must be finite numbers of {shape[1]}x{shape[0]} pixels")
-        clean = tuple(np.where(used, image, 0) for image in parameters)
-        codes, scales = quantize(clean, used)
+        terms = own_terms(parameters.e1, parameters.e2, sensor.as_read_out(offset))
+        codes, scales = quantize((parameters.black, parameters.gain, *terms), used)
         places = np.argwhere(~used).astype(np.int32)
         return Calibration(sensor, offset, codes, scales, places, bit_depth, dict(facts or {}))
 
@@ -147,7 +157,7 @@ class Calibration:
 
     def parameters(self) -> PixelParameters:
         """Return the parameters as float64 images; those of defective pixels are meaningless."""
-        return PixelParameters(*dequantize(self.codes, self.scales))
+        return parameters_of(self.codes, self.scales, self.sensor.as_read_out(self.offset))
 
     @property
     def noise(self) -> Optional[Tuple[float, float]]:
@@ -190,5 +200,11 @@ def scales_of(numbers: Sequence[Tuple[float, float]]) -> Scales:
     pairs = [Scale(real("scales", lowest), real("scales", step)) for lowest, step in numbers]
     if len(pairs) != len(FIELDS):
         raise ValueError(f"scales must be {len(FIELDS)} pairs of numbers, got {len(pairs)}")
-    black, gain, e1, e2 = pairs
-    return black, gain, e1, e2
+    black, gain, own, other = pairs
+    return black, gain, own, other
+
+
+def parameters_of(codes: np.ndarray, scales: Scales, sensor: Sensor, dtype: str = "float64") -> PixelParameters:
+    """Decode the parameters of pixels; `sensor` is the mosaic of these pixels."""
+    black, gain, own, other = dequantize(codes, scales, dtype)
+    return PixelParameters(black, gain, *stokes_terms(own, other, sensor))

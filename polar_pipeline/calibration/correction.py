@@ -8,8 +8,8 @@ from typing import Callable, List, Tuple
 
 import numpy as np
 
-from polar_pipeline.calibration.calibration import Calibration, PixelParameters
-from polar_pipeline.calibration.quantization import Scales, dequantize
+from polar_pipeline.calibration.calibration import Calibration, PixelParameters, parameters_of
+from polar_pipeline.calibration.quantization import Scale, Scales
 from polar_pipeline.sensor.frames import FrameError, RawFrame
 from polar_pipeline.sensor.mosaic import Sensor, readout_order
 
@@ -28,6 +28,7 @@ class Correction:
     Attributes:
         codes: (H, W) uint32, C-contiguous, by `quantization.FIELDS`; those of a replaced pixel are the other one's.
         scales: Scales of the codes.
+        sensor: The mosaic as the frame shows it.
         phase: (row, column), 0 or 1 each: pixels (y, x) of one superpixel have the same ``(y + row) // 2`` and
             ``(x + column) // 2``.
         defects: (rows, columns) of the pixels that are replaced.
@@ -37,14 +38,28 @@ class Correction:
 
     codes: np.ndarray
     scales: Scales
+    sensor: Sensor
     phase: Tuple[int, int]
     defects: Tuple[np.ndarray, np.ndarray]
     sources: Tuple[np.ndarray, np.ndarray]
     lost: Tuple[np.ndarray, np.ndarray]
 
+    @property
+    def diagonal_scales(self) -> Scales:
+        """Scales of terms that multiply the differences along diagonals of a superpixel, of pixels 00 - 11 and 01 - 10.
+
+        Pixels opposite each other have orthogonal polarizers. If angles fall from pixel 00 to 01, all differences that
+        belong to the other term have the opposite sign: here its scale has that sign.
+        """
+        row, column = self.phase
+        first, beside = (self.sensor.angle_index(row, column + k) for k in range(2))
+        sign = 1 if (beside - first) % 4 == 1 else -1
+        black, gain, own, (lowest, step) = self.scales
+        return black, gain, own, Scale(sign * lowest, sign * step)
+
     def parameters(self, dtype: str = "float64") -> PixelParameters:
         """Return the parameters as images of the frame's size."""
-        return PixelParameters(*dequantize(self.codes, self.scales, dtype))
+        return parameters_of(self.codes, self.scales, self.sensor, dtype)
 
     def replace_defects(
         self, frame: RawFrame, make: Callable[[Tuple[int, ...], str], np.ndarray] = np.empty
@@ -115,6 +130,7 @@ def _make_correction(
     return Correction(
         codes,
         calibration.scales,
+        sensor,
         superpixel_phase(offset, flip, shape),
         (defects[:, 0], defects[:, 1]),
         (sources[:, 0], sources[:, 1]),

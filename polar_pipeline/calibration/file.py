@@ -8,6 +8,7 @@ import os
 import struct
 import zipfile
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Dict, Hashable, Tuple
 from weakref import WeakValueDictionary
@@ -18,13 +19,20 @@ from polar_pipeline._util.documents import regular_status, unreadable
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline._util.values import whole_number
-from polar_pipeline.calibration.calibration import MAX_CALIBRATED_PIXELS, MAX_DEFECTS, Calibration, scales_of
+from polar_pipeline.calibration.calibration import (
+    MAX_CALIBRATED_PIXELS,
+    MAX_DEFECTS,
+    Calibration,
+    PixelParameters,
+    scales_of,
+)
+from polar_pipeline.calibration.quantization import dequantize
 from polar_pipeline.sensor.frames import MAX_SIDE, MIN_SIDE
 from polar_pipeline.sensor.mosaic import parse_tile
 
 _LOG = logging.getLogger(__name__)
-#: Version of the format that is written; files of later versions are refused. From 2 on, e1 and e2 invert the matrix of
-#: a superpixel exactly, in 1 to first order in the deviations.
+#: Version of the format that is written; files of later versions are refused. From 2 on, codes hold the own and the
+#: other term, which invert the matrix of a superpixel exactly; in 1, e1 and e2 to first order in the deviations.
 VERSION = 2
 #: Longest header in bytes.
 _MAX_HEADER = 1 << 20
@@ -47,7 +55,8 @@ def save_calibration(path: Path, calibration: Calibration, force: bool = False) 
     Raises:
         OSError: The file cannot be written; `FileExistsError` if there is one already.
     """
-    header = {"version": VERSION, "digest": calibration.digest, **calibration.header()}
+    digest = replace(calibration, digest="").digest  # not that of a file of version 1
+    header = {"version": VERSION, "digest": digest, **calibration.header()}
     data = np.frombuffer(json.dumps(header, sort_keys=True).encode(), np.uint8)
     with replacing(path, force) as stream:
         np.savez_compressed(stream, header=data, codes=calibration.codes, defects=calibration.defects)
@@ -157,4 +166,13 @@ def _decode(arrays: Dict[str, np.ndarray]) -> Tuple[Calibration, int]:
     )
     if found.digest != header["digest"]:
         raise ValueError("it is damaged: its digest does not fit its content")
-    return found, version
+    return _converted(found) if version == 1 else found, version
+
+
+def _converted(old: Calibration) -> Calibration:
+    """Return a calibration of version 1, whose codes hold e1 and e2, with new codes and the digest of the old ones."""
+    is_defect = np.zeros(old.shape, bool)
+    is_defect[tuple(old.defects.T)] = True
+    parameters = PixelParameters(*dequantize(old.codes, old.scales))
+    new = Calibration.from_parameters(parameters, old.sensor, old.offset, is_defect, old.bit_depth, old.facts)
+    return replace(new, digest=old.digest)

@@ -178,8 +178,8 @@ class FrameArguments:
         to.full_scale, to.is_color = raw.full_scale, sensor.is_color
         if correction is not None:
             to.phase, to.codes = correction.phase, correction.codes.ctypes.data
-            to.lowest, to.steps = zip(*correction.scales)
-            words = self._words(raw, sensor, correction)
+            to.lowest, to.steps = zip(*correction.diagonal_scales)
+            words = self._words(raw, correction)
             to.words = None if words is None else self._keep(words)
         if sensor.is_color:
             color = self.frame.color
@@ -187,15 +187,20 @@ class FrameArguments:
             if correction is not None:
                 color.corrected = self._keep(self._buffers.get(raw.shape, "float32"))
 
-    def _words(self, raw: RawFrame, sensor: Sensor, correction: Correction) -> Optional[np.ndarray]:
+    def _words(self, raw: RawFrame, correction: Correction) -> Optional[np.ndarray]:
         """Return the correction in 16-bit integers, or None if its rounding exceeds the error bound of a product."""
         options = self._options
-        if sensor.is_color or not self._is_by_superpixel or options.precision == "fp32" or uses_noise(options):
+        if (
+            correction.sensor.is_color
+            or not self._is_by_superpixel
+            or options.precision == "fp32"
+            or uses_noise(options)
+        ):
             return None
         is_exact = any(name in _EXACT and options.dtype_of(name) != "uint8" for name in options.products)
         if raw.mosaic.dtype != np.uint8 or raw.full_scale != 255 or is_exact:
             return None
-        return correction_words(correction, sensor)
+        return correction_words(correction)
 
     def _scale(self, full_scale: int, correction: Optional[Correction]) -> float:
         """Return one unit of an angle's intensity as a share of full scale, in mono frames.

@@ -4,23 +4,22 @@ In 16 bits, twice as many pixels are corrected at a time as in floats. `kernels/
 arithmetic. Instead of the 32 bits of `calibration/quantization.py`, a pixel has two words of two bytes each:
 
 - its gain, less 1, above its black level times the gain;
-- the factor of the falling diagonal of its superpixel above that of the rising one.
+- its own term above its other one.
 
 Words are used with both bytes as the first of these: what the low byte adds is known, and the high byte is the one with
 which both together are nearest. Every block of superpixels has its own ranges, in 256 steps each: outliers elsewhere do
-not make them coarser.
+not make them coarser. Both terms have the same steps; the range of the own one is symmetric about 0.
 """
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import List, NamedTuple, Optional, Tuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from polar_pipeline.calibration import Correction
 from polar_pipeline.calibration.quantization import dequantize
-from polar_pipeline.sensor.mosaic import Sensor
 
 #: Superpixels whose words lie together, and units of a level; `BLOCK` and `UNITS` of `kernels/cpu/correct_bytes.hpp`.
 BLOCK, UNITS = 128, 64
@@ -30,7 +29,7 @@ WORD_FULL_SCALE = 255 * UNITS
 _MOST_BITS = 4
 #: What stands for 1 in words, and the largest code of a byte that has its negative.
 _ONE, _TOP = 1 << 15, 127
-#: Half the widest ranges of the gain, the black level and the factors in a block whose steps are fine enough: the
+#: Half the widest ranges of the gain, the black level and the terms in a block whose steps are fine enough: the
 #: similarity of images of full resolution stays within its bound. Real sensors' outliers are within them.
 _WIDEST = (0.12, 0.012, 0.15, 0.15)
 #: Rows of superpixels that are packed at a time.
@@ -40,15 +39,12 @@ _SHORT = np.int16
 #: `struct WordBlock` of `kernels/cpu/correct_bytes.hpp`, of 64 bytes more than its words.
 _BLOCK_TYPE = np.dtype(
     [
-        *(("gains", _SHORT, (4, BLOCK)), ("factors", _SHORT, (4, BLOCK))),
-        *((name, _SHORT) for name in ("gain", "gain_step", "offset", "offset_step")),
-        *(("factor", _SHORT, 2), ("factor_step", _SHORT, 2)),
+        *(("gains", _SHORT, (4, BLOCK)), ("terms", _SHORT, (4, BLOCK))),
+        *((name, _SHORT) for name in ("gain", "gain_step", "offset", "offset_step", "other", "term_step")),
         *((name, _SHORT) for name in ("share", "zero", "full")),
-        ("unused", _SHORT, 21),
+        ("unused", _SHORT, 23),
     ]
 )
-#: For the falling diagonal, 00 - 11, and the rising one, 01 - 10: whether e1 (0) or e2 (1) multiplies it, and the sign.
-_Diagonals = Tuple[Tuple[int, float], Tuple[int, float]]
 
 
 class _Range(NamedTuple):
@@ -66,39 +62,35 @@ class _Range(NamedTuple):
 _packed: WeakKeyDictionary[Correction, Optional[np.ndarray]] = WeakKeyDictionary()
 
 
-def correction_words(correction: Correction, sensor: Sensor) -> Optional[np.ndarray]:
+def correction_words(correction: Correction) -> Optional[np.ndarray]:
     """Return a correction as (rows of superpixels, blocks) of `struct WordBlock`, or None if it does not fit.
 
     They are made once for each correction: half a second for 5 megapixels, which then take 21 MB.
 
     Args:
         correction: Correction of frames of a mono sensor.
-        sensor: Its layout as seen in these frames.
     """
     if correction not in _packed:
-        _packed[correction] = _pack(correction, _find_diagonals(correction, sensor))
+        _packed[correction] = _pack(correction)
     return _packed[correction]
 
 
-def _pack(correction: Correction, diagonals: _Diagonals) -> Optional[np.ndarray]:
+def _pack(correction: Correction) -> Optional[np.ndarray]:
     rows, columns = ((size + phase + 1) // 2 for size, phase in zip(correction.codes.shape, correction.phase))
     blocks = np.zeros((rows, -(-columns // BLOCK)), _BLOCK_TYPE)
     for first in range(0, rows, _ROWS):
         some = blocks[first : first + _ROWS]
-        if not _fill(some, _numbers(correction, diagonals, first, some.shape, columns)):
+        if not _fill(some, _numbers(correction, first, some.shape, columns)):
             return None
     blocks.flags.writeable = False
     return blocks
 
 
-def _numbers(
-    correction: Correction, diagonals: _Diagonals, first: int, shape: Tuple[int, int], columns: int
-) -> List[np.ndarray]:
-    """Return the gain less 1, the black level times the gain, and the factors of the diagonals.
+def _numbers(correction: Correction, first: int, shape: Tuple[int, int], columns: int) -> List[np.ndarray]:
+    """Return the gain less 1, the black level times the gain, and the own and the other term.
 
     Args:
         correction: Correction of the frame.
-        diagonals: Factors of the differences along diagonals.
         first: Row of superpixels.
         shape: Rows from there on, and blocks.
         columns: Superpixels in a row; the last block repeats the last of them.
@@ -112,8 +104,8 @@ def _numbers(
         y = _inside(2 * np.arange(first, first + shape[0]) - correction.phase[0] + place // 2, height)
         x = 2 * np.minimum(np.arange(shape[1] * BLOCK), columns - 1) - correction.phase[1] + place % 2
         codes = correction.codes[np.ix_(y, _inside(x, width))]
-        black, gain, *e = dequantize(codes, correction.scales, "float32")
-        for image, number in zip(found, (gain - 1, black * gain, *(np.float32(sign) * e[k] for k, sign in diagonals))):
+        black, gain, own, other = dequantize(codes, correction.diagonal_scales, "float32")
+        for image, number in zip(found, (gain - 1, black * gain, own, other)):
             image[:, :, place] = number.reshape(*shape, BLOCK)
     return found
 
@@ -121,10 +113,12 @@ def _numbers(
 def _fill(blocks: np.ndarray, numbers: List[np.ndarray]) -> bool:
     """Write the words of blocks and what they mean; False, and nothing written, if a range is too wide for 16 bits."""
     ends = [(image.min((2, 3)).astype(float), image.max((2, 3)).astype(float)) for image in numbers]
-    gain, offset, *factors = ranges = [_Range((low + high) / 2, (high - low) / 2) for low, high in ends]
+    gain, offset, own, other = (_Range((low + high) / 2, (high - low) / 2) for low, high in ends)
+    half = np.maximum(own.largest, other.half)
+    ranges = (gain, offset, _Range(np.zeros(half.shape), half), _Range(other.middle, half))
     if any((found.half > widest).any() for found, widest in zip(ranges, _WIDEST)):
         return False
-    fitting = [_fits(gain, offset, factors, bits) for bits in range(1, _MOST_BITS + 1)]
+    fitting = [_fits(*ranges, bits) for bits in range(1, _MOST_BITS + 1)]
     if not fitting[0].all():
         return False
     one = np.left_shift(_ONE, np.sum(fitting, 0))  # what stands for 1, more finely than in a word
@@ -135,9 +129,9 @@ def _fill(blocks: np.ndarray, numbers: List[np.ndarray]) -> bool:
     for image, middle, step, unit in zip(numbers, middles, steps, units):
         scale = np.divide(_ONE, step, out=np.zeros(step.shape), where=step != 0)
         codes.append(image * _each(unit * scale) - _each(middle * scale))
-    blocks["gains"], blocks["factors"] = _two_bytes(*codes[:2]), _two_bytes(*codes[2:])
-    blocks["gain"], blocks["offset"], blocks["factor"] = middles[0], middles[1], np.stack(middles[2:], -1)
-    blocks["gain_step"], blocks["offset_step"], blocks["factor_step"] = steps[0], steps[1], np.stack(steps[2:], -1)
+    blocks["gains"], blocks["terms"] = _two_bytes(*codes[:2]), _two_bytes(*codes[2:])
+    blocks["gain"], blocks["offset"], _, blocks["other"] = middles
+    blocks["gain_step"], blocks["offset_step"], _, blocks["term_step"] = steps
     blocks["share"], blocks["full"] = _ONE * _ONE // one, WORD_FULL_SCALE
     return True
 
@@ -147,29 +141,15 @@ def _each(of_blocks: np.ndarray) -> np.ndarray:
     return of_blocks.astype(np.float32)[:, :, None, None]
 
 
-def _find_diagonals(correction: Correction, sensor: Sensor) -> _Diagonals:
-    """Find the factors of the differences along the diagonals of superpixels.
-
-    Pixels opposite each other have orthogonal polarizers: S1 = I0 - I90 and S2 = I45 - I135 are these differences.
-    """
-    start = 2 * correction.phase[0] + correction.phase[1]
-    found = {}
-    for k, angle in enumerate((0, 45)):
-        row, column = sensor.position(angle)
-        place = (2 * row + column) ^ start
-        found[place in (1, 2)] = (k, 1.0 if place < 2 else -1.0)
-    return found[False], found[True]
-
-
-def _fits(gain: _Range, offset: _Range, factors: Sequence[_Range], bits: int) -> np.ndarray:
+def _fits(gain: _Range, offset: _Range, own: _Range, other: _Range, bits: int) -> np.ndarray:
     """Return (rows, blocks) bool: whether no sum that the kernel stores exceeds 16 bits, in 2**-bits of a unit."""
     parts, margin = 1 << bits, 1.02  # ranges of codes are a little wider than those of numbers
-    own = WORD_FULL_SCALE * margin * (gain.largest + offset.half)
-    difference = WORD_FULL_SCALE + 2 * own
-    largest = margin * np.max([gain.largest, *(factor.largest for factor in factors)], 0)
-    added = own + WORD_FULL_SCALE * np.abs(offset.middle) + difference * margin * sum(e.largest for e in factors)
-    found = np.max([2 * own * parts, difference, added * parts, largest * parts * _ONE], 0) < _ONE - 64  # for roundings
-    return np.asarray(found)
+    single = WORD_FULL_SCALE * margin * (gain.largest + offset.half)
+    difference = WORD_FULL_SCALE + 2 * single
+    largest = margin * np.max([gain.largest, own.largest, other.largest], 0)
+    added = single + WORD_FULL_SCALE * np.abs(offset.middle) + difference * margin * (own.largest + other.largest)
+    sums = [2 * single * parts, difference, added * parts, largest * parts * _ONE]
+    return np.asarray(np.max(sums, 0) < _ONE - 64)  # for roundings
 
 
 def _two_bytes(both: np.ndarray, low: np.ndarray) -> np.ndarray:

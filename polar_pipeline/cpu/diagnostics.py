@@ -28,7 +28,7 @@ def diagnostics(frame: RawFrame, options: Options) -> Dict[str, np.ndarray]:
         z = normalize(frame)
     else:
         z = normalize(correction.replace_defects(frame))
-        z = correct(z, correction.parameters(), sensor, correction.phase)
+        z = correct(z, correction)
     mosaic = luma(DEBAYER[options.debayer](z, sensor)) if sensor.is_color else z
     return {"polarization_switch": polarization_switch(mosaic).astype(np.float32)}
 

@@ -12,8 +12,6 @@ from polar_pipeline.cuda.memory import DeviceArray
 
 #: Raw formats of one number a pixel -> its type.
 _NUMBERS = {"u8": np.uint8, "u16": np.uint16}
-#: Full scale of the values of `tile` (`FULL` of `kernels/pair.cuh`).
-_FULL = 255 / 32
 #: What a raw byte of 1 becomes, as `kernels/mono_half_correct_halves.cuh` multiplies it.
 _BYTE = 65504 / 2**24
 #: Bits of a float's mantissa.
@@ -36,7 +34,12 @@ def fill_argument(argument: np.ndarray, correction: Correction, codes: int) -> N
     argument["codes"], argument["one"] = codes, 1
     argument["phase_y"], argument["phase_x"] = correction.phase
     full_scale = float(argument["full_scale"])
-    units = (-full_scale, _FULL / full_scale, 1, 1)  # minus the black level in raw numbers, the gain to the kernel's
+    units = (
+        -full_scale,
+        1 / full_scale,
+        1,
+        1,
+    )  # minus the black level in raw numbers, the gain to shares of full scale
     for k, (scale, place, unit) in enumerate(zip(correction.scales, _PLACES, units)):
         slope = scale.step * (1 << _MANTISSA - place)
         argument["slope"][k], argument["base"][k] = unit * slope, unit * (scale.lowest - slope)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Tuple
-
 import numpy as np
 
-from polar_pipeline.calibration import PixelParameters
+from polar_pipeline.calibration import Correction
 from polar_pipeline.reference.demosaicking import lattice_reflect, reflect
-from polar_pipeline.sensor.mosaic import ANGLES, Sensor
+from polar_pipeline.sensor.mosaic import ANGLES
 
 
-def correct(
-    mosaic: np.ndarray, parameters: PixelParameters, sensor: Sensor, phase: Tuple[int, int] = (0, 0)
-) -> np.ndarray:
+def correct(mosaic: np.ndarray, correction: Correction) -> np.ndarray:
     """Correct the deviations of a mosaic's gains, angles, extinction ratios and black levels, limited to [0, 1].
 
     Superpixels that the frame cuts are completed by mirroring: about the outermost pixel, in color about the outermost
@@ -21,10 +17,9 @@ def correct(
 
     Args:
         mosaic: (H, W) of full scale 1.
-        parameters: Parameters of the mosaic's pixels.
-        sensor: Its layout as seen in the frame.
-        phase: Where superpixels lie (`Correction.phase`).
+        correction: Correction of the mosaic's pixels.
     """
+    parameters, sensor, phase = correction.parameters(), correction.sensor, correction.phase
     z = (mosaic - parameters.black) * parameters.gain
     around = (lattice_reflect if sensor.is_color else reflect)(z, 2)
     height, width = mosaic.shape

@@ -221,7 +221,7 @@ def run(frame: RawFrame, options: Options, other: Optional[np.ndarray] = None) -
     z, sensor = normalize(frame), options.read_out(frame.shape)
     correction = options.correction(frame.shape)
     if correction is not None:
-        z = correct(z, correction.parameters(), sensor, correction.phase)
+        z = correct(z, correction)
     angles = demosaic(z, sensor, options)
     gray = luma(angles) if sensor.is_color else angles
     vector = stokes(gray)

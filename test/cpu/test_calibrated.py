@@ -16,7 +16,7 @@ from polar_pipeline import Pipeline, RawFrame
 from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.cpu.correction_words import correction_words
 from polar_pipeline.products import LIGHT_PRODUCTS
-from polar_pipeline.sensor.forward import expose
+from polar_pipeline.sensor.forward import expose, nominal_angles
 from polar_pipeline.sensor.mosaic import SENSORS
 
 
@@ -36,7 +36,7 @@ _BYTES = (*LIGHT_PRODUCTS, "dolp", "aolp", "preview", "aolp_color", "dolp_color"
 def words_of(calibration: Calibration, shape: Tuple[int, int], **options: Any) -> Any:
     """The words of frames of a size; None where they are not used."""
     with Pipeline(products="dolp", calibration=calibration, backend="cpu", **options) as pipeline:
-        return correction_words(pipeline.options.correction(shape), pipeline.options.read_out(shape))
+        return correction_words(pipeline.options.correction(shape))
 
 
 _BYTE_CASES = list(
@@ -73,6 +73,19 @@ def test_what_16_bit_integers_do_not_hold_is_corrected_in_floats() -> None:
         calibration = Calibration.from_parameters(PixelParameters(*numbers), SENSORS["IMX250MZR"])
         assert words_of(calibration, (64, 48)) is None, k
         compare(scene("IMX250MZR", (64, 48), 8), _BYTES, calibration=calibration, dtype="uint8")
+
+
+@pytest.mark.parametrize(("offset", "flip"), [((0, 0), (False, False)), ((1, 2), (False, True))])
+def test_a_rotated_sensor_is_corrected_in_16_bit_integers(offset: Tuple[int, int], flip: Tuple[bool, bool]) -> None:
+    """By 8 degrees: e1 and e2 of the four angles, up to sin(16 degrees)/2 to both sides, exceed the widest range."""
+    angle = 2 * nominal_angles(SENSORS["IMX250MZR"], REGION)
+    mild, turn = mild_calibration().parameters(), np.deg2rad(16)
+    terms = [(f(angle) - f(angle + turn)) / 2 for f in (np.cos, np.sin)]
+    rotated = PixelParameters(mild.black, mild.gain, mild.e1 + terms[0], mild.e2 + terms[1])
+    calibration = Calibration.from_parameters(rotated, SENSORS["IMX250MZR"])
+    options: Dict[str, Any] = {"roi_offset": offset, "flip": flip}
+    assert words_of(calibration, (64, 48), **options) is not None
+    compare(scene("IMX250MZR", (64, 48), 8), _BYTES, calibration=calibration, dtype="uint8", **options)
 
 
 def test_precision_fp32_asks_for_floats() -> None:
