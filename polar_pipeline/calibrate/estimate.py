@@ -116,8 +116,8 @@ def calibrate(
         angles: Angle of each setting in degrees as read, in the convention of AoLP; None if it is unknown. All are
             estimated. Settings of the k-th session are named `k/...` from the second on.
         sensor: The mosaic in the sensor's own readout.
-        offset: (x, y) of the frames' first pixel in that readout; None if nobody said it, which is a problem of frames
-            that are smaller than the sensor.
+        offset: (x, y) of the frames' first pixel in that readout; None if it was not given, which is a problem of
+            frames that are smaller than the sensor.
         is_flat_field: Whether the gain is to correct the lens shading and the lamp too.
         notes: Facts for the calibration, such as the temperature.
         angle_error: Standard deviation of the angles as read, in degrees.
