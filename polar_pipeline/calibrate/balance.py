@@ -28,7 +28,7 @@ _STEPS = 3
 
 def balance_pairs(
     fits: PixelFits, light: np.ndarray, used: np.ndarray, sensor: Sensor, target: Tuple[float, float]
-) -> float:
+) -> None:
     """Change the responses of the pixels in place, so that orthogonal ones have equal gains everywhere.
 
     Args:
@@ -37,9 +37,6 @@ def balance_pairs(
         used: (H, W) bool, pixels that count.
         sensor: The mosaic.
         target: Differences that remain between the gains of pixels of 0 and 90, and of 45 and 135 degrees, relative.
-
-    Returns:
-        The largest boost, about the largest relative difference that there was.
     """
     side = sensor.period * max(2, -(-max(used.shape) // (_BLOCKS * sensor.period)))
     shares = used.astype(np.float32)
@@ -62,15 +59,12 @@ def balance_pairs(
         boost -= np.linalg.solve(np.moveaxis(slopes, 2, 0), pairs[..., np.newaxis])[..., 0].T
     places = block_places(used.shape, side)[: keep.shape[0], : keep.shape[1]][keep]
     surfaces = [_beyond_chance(one, counts[:, keep].sum(0), places, used.shape) for one in boost]
-    largest = 0.0
     for top in range(0, used.shape[0], _ROWS):
         rows = slice(top, top + _ROWS)
         local = np.stack([surface.values(rows) for surface in surfaces])
         fits.level[rows], fits.cosine[rows], fits.sine[rows] = _boosted(
             fits.level[rows], fits.cosine[rows], fits.sine[rows], local
         )
-        largest = max(largest, float(np.hypot(*local).max()))
-    return largest
 
 
 def _beyond_chance(values: np.ndarray, counts: np.ndarray, places: np.ndarray, shape: Tuple[int, ...]) -> Surface:

@@ -51,8 +51,8 @@ class CalibrationResult:
         causes: uint8, why a pixel is defective: bit k for `defects.CAUSES[k]`; 0 if it is not.
         excess: Error with which the other settings predict each setting, relative to the noise of the frames (H, W).
         settings: Names of the settings of the polarizer, in order.
-        given: Their angles as given, in degrees; None if unknown.
-        angles: Their angles in degrees: those given, or the estimated ones.
+        given: Their angles as read, in degrees; None if unknown.
+        angles: Their angles in degrees, estimated.
         lamp: Their lamp factors, 1 on average.
         deviations: Root mean square of what the fit leaves of their means over the sensor, as shares of full scale.
         frames: Number of their frames.
@@ -158,21 +158,9 @@ def calibrate(
     balance_pairs(fits, light, reacts, sums.sensor, pair_differences(polarizer, sums.sensor))
     light = smooth_light(fits.level, reacts, sums.sensor)
     images = interpret(sums.sensor, fits, light)
-    usual = max(float(np.median(fits.excess[reacts])), 1e-6)
-    causes = find_defects(
-        {**dark_images, "fit": fits.excess / usual, **images},
-        {"saturated": saturated, "no reaction": ~reacts & ~early},
-        level,
-    )
+    unusable = {"saturated": saturated, "no reaction": ~reacts & ~early}
+    causes = _defects({**dark_images, "fit": fits.excess / _usual(fits.excess[reacts]), **images}, unusable, level)
     used = causes == 0
-    shares = {name: float(np.mean(causes >> k & 1)) for k, name in enumerate(CAUSES)}
-    shares["saturated"] = float(np.mean(causes == 1))  # by light alone
-    if np.mean(~used) > MAX_DEFECTS:
-        listed = ", ".join(f"{name} {value:.1%}" for name, value in shares.items() if value)
-        raise ValueError(
-            f"{np.mean(~used):.1%} of the pixels cannot be used ({listed}), at most {MAX_DEFECTS:.0%} are allowed: "
-            "check that the light is uniform and that dark frames are dark"
-        )
     facts: Dict[str, Any] = {
         "settings": len(settings),
         "frames": int(frames.sum()),
@@ -199,33 +187,59 @@ def calibrate(
     errors = expected_errors(sample, calibration.scales, by_angle, excess, black_variance, common)
     findings = [
         about_frames(sums, float(np.median(black)), brightest, noise),
-        about_pixels(shares, sums, light, images["gain"], is_flat_field),
+        about_pixels(_shares(causes), sums, light, images["gain"], is_flat_field),
         about_polarizer(polarizer, maps, sums.sensor, names, known, angle_error, modulation),
         about_errors(errors, common),
         about_place(sums.shape, sensor, offset),
     ]
     return CalibrationResult(
-        calibration,
-        images["gain"],
-        images["angle"],
-        images["extinction"],
-        black,
-        light,
-        causes,
-        fits.excess,
-        tuple(names),
-        tuple(known),
-        tuple(np.rad2deg(polarizer.angles).tolist()),
-        tuple(polarizer.lamp.tolist()),
-        tuple(np.sqrt(np.mean(polarizer.residuals**2, 0)).tolist()),
-        tuple(frames.tolist()),
-        sums.dark.count,
-        noise,
-        tuple(points),
-        errors,
-        [text for one in findings for text in one.warnings],
-        [text for one in findings for text in one.problems],
+        calibration=calibration,
+        **images,
+        black=black,
+        light=light,
+        causes=causes,
+        excess=fits.excess,
+        settings=tuple(names),
+        given=known,
+        angles=tuple(np.rad2deg(polarizer.angles).tolist()),
+        lamp=tuple(polarizer.lamp.tolist()),
+        deviations=tuple(np.sqrt(np.mean(polarizer.residuals**2, 0)).tolist()),
+        frames=tuple(frames.tolist()),
+        dark_frames=sums.dark.count,
+        noise=noise,
+        points=tuple(points),
+        errors=errors,
+        warnings=[text for one in findings for text in one.warnings],
+        problems=[text for one in findings for text in one.problems],
     )
+
+
+def _usual(excess: np.ndarray) -> float:
+    """Return the usual excess of pixels, at least a millionth of the noise."""
+    return max(float(np.median(excess)), 1e-6)
+
+
+def _defects(images: Dict[str, np.ndarray], unusable: Dict[str, np.ndarray], level: float) -> np.ndarray:
+    """Find the defects of each pixel as `find_defects` does.
+
+    Raises:
+        ValueError: Too many pixels have one.
+    """
+    causes = find_defects(images, unusable, level)
+    share = float(np.mean(causes > 0))
+    if share > MAX_DEFECTS:
+        listed = ", ".join(f"{name} {value:.1%}" for name, value in _shares(causes).items() if value)
+        raise ValueError(
+            f"{share:.1%} of the pixels cannot be used ({listed}), at most {MAX_DEFECTS:.0%} are allowed: check that "
+            "the light is uniform and that dark frames are dark"
+        )
+    return causes
+
+
+def _shares(causes: np.ndarray) -> Dict[str, float]:
+    """Return the share of the pixels with each defect, by name; saturated are those that nothing else is wrong with."""
+    shares = {name: float(np.mean(causes >> k & 1)) for k, name in enumerate(CAUSES)}
+    return {**shares, "saturated": float(np.mean(causes == 1))}
 
 
 def _dark(sums: SessionSums) -> Tuple[np.ndarray, np.ndarray]:
@@ -270,7 +284,7 @@ def _without_polarizer(
     calibration = Calibration.from_parameters(parameters, sensor, offset or (0, 0), ~used, sums.bit_depth, facts)
     findings = [about_dark_frames(sums, float(np.median(black)), noise), about_place(sums.shape, sensor, offset)]
     return CalibrationResult(
-        calibration,
+        calibration=calibration,
         gain=ones,
         angle=zeros,
         extinction=np.full(sums.shape, MAX_EXTINCTION, np.float32),
