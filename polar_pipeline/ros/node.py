@@ -23,7 +23,7 @@ from polar_pipeline.live.frame import ReceivedImage
 from polar_pipeline.live.parameters import PARAMETERS, Settings
 from polar_pipeline.live.processor import FrameProcessor
 from polar_pipeline.live.publisher import FramePublisher
-from polar_pipeline.live.recording import Answer, Recording
+from polar_pipeline.live.recorder import Answer, Recorder
 from polar_pipeline.live.snapshot import Snapshot, write_snapshot
 from polar_pipeline.quality.statistics import Level
 from polar_pipeline.ros.endpoints import (
@@ -86,7 +86,7 @@ class LiveNode(ParameterNode):
         self._snapshots: Optional[ThreadPoolExecutor] = None
         self._snapshot: Optional[Any] = None  # a future
         self._snapshot_due = 0.0
-        self._recording: Optional[Recording] = None
+        self._recording: Optional[Recorder] = None
         self._report = create_output(self, topics.DIAGNOSTICS, topics.REPORT)
         # a steady clock: a simulated one may stand still or jump
         self.create_timer(REPORT_PERIOD, self._on_report, clock=Clock(clock_type=ClockType.STEADY_TIME))
@@ -269,7 +269,7 @@ class LiveNode(ParameterNode):
             response.message = printable(f"another recording is being written, {recording.describe()}", MAX_PATH)
         elif request.data:
             self._end_recording()
-            self._recording = Recording(self._name, self._current_settings(), self._diagnostics)
+            self._recording = Recorder(self._name, self._current_settings(), self._diagnostics)
             return _record_response(self._recording.started)
         elif recording is None:
             response.message = "nothing was recorded"

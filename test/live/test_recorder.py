@@ -18,11 +18,11 @@ pytest.importorskip("mcap")
 from mcap.reader import make_reader
 
 from polar_pipeline import messages
-from polar_pipeline.live import recording
+from polar_pipeline.live import recorder
 from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.frame import ReceivedImage
 from polar_pipeline.live.parameters import make_settings
-from polar_pipeline.live.recording import Recording
+from polar_pipeline.live.recorder import Recorder
 from polar_pipeline.replay.source import open_source, recorded_camera_info
 
 SHAPE = (96, 128)
@@ -53,7 +53,7 @@ class Run:
         values = {"record_folder": str(folder), **changes}
         self.diagnostics = Diagnostics("node", LOG)
         self.time_ns = STAMP
-        self.recording = Recording("front/node", replace(make_settings({"backend": "cpu"}), **values), self.diagnostics)
+        self.recording = Recorder("front/node", replace(make_settings({"backend": "cpu"}), **values), self.diagnostics)
         self.is_started, self.text = self.recording.started.result(TIMEOUT)
 
     @property
@@ -120,15 +120,15 @@ def test_replay_gets_the_very_frames(run: Any, encoding: str, compress: bool) ->
 
 def test_a_slow_writer_loses_frames_by_count_and_never_waits(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go = threading.Event(), threading.Event()
-    compress = recording.compress_message
+    compress = recorder.compress_message
 
     def slow(cdr: bytes) -> bytes:
         begun.set()
         assert go.wait(TIMEOUT)
         return compress(cdr)
 
-    monkeypatch.setattr(recording, "compress_message", slow)
-    monkeypatch.setattr(recording, "QUEUE_BYTES", 3 * len(frame(0)))
+    monkeypatch.setattr(recorder, "compress_message", slow)
+    monkeypatch.setattr(recorder, "QUEUE_BYTES", 3 * len(frame(0)))
     r = run()
     cdrs = [frame(k) for k in range(8)]
     r.put(*cdrs)
@@ -139,19 +139,22 @@ def test_a_slow_writer_loses_frames_by_count_and_never_waits(run: Any, monkeypat
     assert images(r.path) == cdrs[:3]
 
 
+@pytest.mark.parametrize("period", [0, 1e9])
 @pytest.mark.parametrize(("cause", "said"), [("disk", "the disk is full"), ("quota", "record.quota_mb, 1 MB")])
 def test_too_little_space_ends_a_complete_file(
-    run: Any, cause: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Any, cause: str, said: str, period: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also if the frames are in a chunk that is not in the file yet."""
+
     def disk_usage(folder: Path) -> Any:
         return SimpleNamespace(free=1_000_000 - sum(path.stat().st_size for path in folder.iterdir()))
 
     if cause == "disk":
-        monkeypatch.setattr(recording.shutil, "disk_usage", disk_usage)
+        monkeypatch.setattr(recorder.shutil, "disk_usage", disk_usage)
     (tmp_path / "other_20200101_000000_000.mcap").write_bytes(bytes(500_000))
     if cause == "quota":
         (tmp_path / "my own.mcap").write_bytes(bytes(600_000))  # is not a recording of a node
-    monkeypatch.setattr(recording, "_CHUNK_BYTES", 1)
+    monkeypatch.setattr(recorder, "CHUNK_PERIOD", period)
     r = run(tmp_path, record_quota_mb=1 if cause == "quota" else 1000)
     cdrs = [frame(k) for k in range(80)]  # 1 MB of random bits, which no compression makes smaller
     r.put(*cdrs)
@@ -167,7 +170,7 @@ def test_too_little_space_ends_a_complete_file(
 
 def test_a_write_that_fails_leaves_the_complete_chunks(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of at most 100,000 bytes, as on a disk that another program fills."""
-    monkeypatch.setattr(recording, "_CHUNK_BYTES", 1)
+    monkeypatch.setattr(recorder, "CHUNK_PERIOD", 0)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:

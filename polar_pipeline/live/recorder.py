@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -28,16 +29,16 @@ if TYPE_CHECKING:  # needs the extra `recordings`
 
 #: Bytes of frames that can wait for the writer: a second of full 8-bit frames.
 QUEUE_BYTES = 128 << 20
-#: Bytes after which a chunk is complete: two compressed full frames. The mcap library holds several copies of a chunk.
-_CHUNK_BYTES = 4 << 20
+#: Bytes and seconds after which a chunk is complete; the mcap library holds several copies of a chunk.
+_CHUNK_BYTES, CHUNK_PERIOD = 8 << 20, 1.0
 #: Largest size in bytes of the index: of the file, and for each frame.
 _INDEX_BYTES = 16384, 256
 #: Whether a request succeeded, and the answer.
 Answer = Tuple[bool, str]
 
 
-class Recording:
-    """A recording of raw frames that one thread compresses and writes, until `stop`, an error or the quota ends it.
+class Recorder:
+    """Thread that compresses raw frames and writes them to one file, until `stop`, an error or the quota ends it.
 
     Any thread may call the methods. After the end `put` ignores frames.
 
@@ -63,7 +64,8 @@ class Recording:
         self._path = Path()
         self._stream: Optional[BinaryIO] = None
         self._sink: Optional[Sink] = None
-        self._complete_bytes = 0
+        self._complete_bytes = self._unwritten_bytes = 0  # of complete chunks; of frames in the one that is not
+        self._chunk_due = 0.0
         self._camera_info: Optional[bytes] = None
         self._frames = 0
         self._problem = ""
@@ -144,8 +146,8 @@ class Recording:
                 else:
                     self._add(self._sink, image, camera_info)
                     self._frames += 1
-                    self._stream.flush()
-                    self._complete_bytes = self._stream.tell()
+                    self._unwritten_bytes += size
+                    self._flush(self._sink, self._stream)
         except FrameError as err:
             self._drop(str(err))
         except Exception as err:  # noqa: BLE001
@@ -154,10 +156,19 @@ class Recording:
             with self._lock:
                 self._waiting_bytes -= size
 
+    def _flush(self, sink: Sink, stream: BinaryIO) -> None:
+        """Complete a chunk that is due, and pass complete chunks to the system."""
+        now = time.monotonic()
+        if now >= self._chunk_due:
+            sink.writer.flush()  # type: ignore[no-untyped-call]
+        stream.flush()
+        if stream.tell() > self._complete_bytes:
+            self._complete_bytes, self._unwritten_bytes, self._chunk_due = stream.tell(), 0, now + CHUNK_PERIOD
+
     def _full(self, size: int) -> str:
         """Return why an image of this size cannot be added; "" if it can."""
         folder, quota = self._path.parent, self._settings.record_quota_mb
-        needed = size + _INDEX_BYTES[0] + _INDEX_BYTES[1] * self._frames
+        needed = size + self._unwritten_bytes + _INDEX_BYTES[0] + _INDEX_BYTES[1] * self._frames
         recordings = (path for path in folder.glob("*.mcap") if NAME.fullmatch(path.stem))
         if total_size(recordings) + needed > quota * 1_000_000:
             return f"recordings take record.quota_mb, {quota} MB"
