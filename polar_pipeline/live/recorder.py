@@ -55,7 +55,7 @@ class Recorder:
         self._node = node
         self._settings = settings
         self._diagnostics = diagnostics
-        self._lock = threading.Lock()  # of the next three
+        self._lock = threading.Lock()  # of the next four
         self._takes_frames = True
         self._waiting_bytes = 0
         self._dropped = 0
@@ -64,7 +64,8 @@ class Recorder:
         self._path = Path()
         self._stream: Optional[BinaryIO] = None
         self._sink: Optional[Sink] = None
-        self._complete_bytes = self._unwritten_bytes = 0  # of complete chunks; of frames in the one that is not
+        self._complete_bytes = 0  # of the file, up to the last complete chunk
+        self._pending_bytes = self._pending_frames = 0  # in the chunk that is not complete
         self._chunk_due = 0.0
         self._camera_info: Optional[bytes] = None
         self._frames = 0
@@ -146,7 +147,8 @@ class Recorder:
                 else:
                     self._add(self._sink, image, camera_info)
                     self._frames += 1
-                    self._unwritten_bytes += size
+                    self._pending_frames += 1
+                    self._pending_bytes += size
                     self._flush(self._sink, self._stream)
         except FrameError as err:
             self._drop(str(err))
@@ -163,12 +165,13 @@ class Recorder:
             sink.writer.flush()  # type: ignore[no-untyped-call]
         stream.flush()
         if stream.tell() > self._complete_bytes:
-            self._complete_bytes, self._unwritten_bytes, self._chunk_due = stream.tell(), 0, now + CHUNK_PERIOD
+            self._complete_bytes, self._chunk_due = stream.tell(), now + CHUNK_PERIOD
+            self._pending_bytes = self._pending_frames = 0
 
     def _full(self, size: int) -> str:
         """Return why an image of this size cannot be added; "" if it can."""
         folder, quota = self._path.parent, self._settings.record_quota_mb
-        needed = size + self._unwritten_bytes + _INDEX_BYTES[0] + _INDEX_BYTES[1] * self._frames
+        needed = size + self._pending_bytes + _INDEX_BYTES[0] + _INDEX_BYTES[1] * self._frames
         recordings = (path for path in folder.glob("*.mcap") if NAME.fullmatch(path.stem))
         if total_size(recordings) + needed > quota * 1_000_000:
             return f"recordings take record.quota_mb, {quota} MB"
@@ -180,7 +183,7 @@ class Recorder:
         if self._settings.record_compress:
             cdr, topic, kind = compress_message(cdr), f"{topic}/{TRANSPORT}", COMPRESSED
         else:
-            messages.decode_image(cdr)
+            messages.decode_image(cdr)  # raises for what is not an image
         if camera_info is not None and camera_info is not self._camera_info:
             sink.write("/camera_info", CAMERA_INFO, time_ns, camera_info)
             self._camera_info = camera_info
@@ -202,6 +205,8 @@ class Recorder:
         if stream is not None:
             with suppress(OSError):
                 stream.close()
+            if not is_sound:
+                self._frames -= self._pending_frames
             with suppress(OSError):
                 if not self._frames:
                     self._path.unlink()
@@ -209,6 +214,8 @@ class Recorder:
                     os.truncate(str(self._path), self._complete_bytes)
         with self._lock:
             self._takes_frames = False
+            self._dropped += 0 if is_sound else self._pending_frames
+            self._pending_frames = 0
         if problem and not self._problem:
             self._problem = problem
             self._diagnostics.refuse("record", f"the recording ends: {problem}")

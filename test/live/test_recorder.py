@@ -168,9 +168,15 @@ def test_too_little_space_ends_a_complete_file(
     assert not r.recording.is_active
 
 
-def test_a_write_that_fails_leaves_the_complete_chunks(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of at most 100,000 bytes, as on a disk that another program fills."""
-    monkeypatch.setattr(recorder, "CHUNK_PERIOD", 0)
+@pytest.mark.parametrize(("period", "kept", "dropped"), [(0, 7, 1), (1e9, 1, 9)])
+def test_a_write_that_fails_leaves_the_complete_chunks(
+    run: Any, period: float, kept: int, dropped: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of at most 100,000 bytes, as on a disk that another program fills, and frames of 12,000 bytes.
+
+    The first frame is a chunk of its own. The others are too, or all of them are one chunk.
+    """
+    monkeypatch.setattr(recorder, "CHUNK_PERIOD", period)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
@@ -181,7 +187,8 @@ def test_a_write_that_fails_leaves_the_complete_chunks(run: Any, monkeypatch: py
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert (is_good, "File too large" in text, r.refused()) == (False, True, 1), text
-    assert images(r.path) == cdrs[: 100_000 // (len(cdrs[0]) + 500)]  # with a header of each
+    assert images(r.path) == cdrs[:kept]
+    assert f": {kept} frames, {dropped} dropped; " in text
     assert not has_index(r.path)
 
 
