@@ -24,8 +24,12 @@ from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, IMAGE
 from polar_pipeline.replay.rawzstd import TRANSPORT, compress_message
 from polar_pipeline.sensor.frames import FrameError
 
-if TYPE_CHECKING:  # needs the extra `recordings`
+if TYPE_CHECKING:  # the sink needs the extra `recordings`, and futures of a type Python 3.9
     from polar_pipeline.replay.sink import Sink
+
+    #: Whether a request succeeded, and the answer.
+    Answer = Tuple[bool, str]
+    FutureAnswer = Future[Answer]  # novermin
 
 #: Bytes of frames that can wait for the writer: a second of full 8-bit frames.
 QUEUE_BYTES = 128 << 20
@@ -33,8 +37,6 @@ QUEUE_BYTES = 128 << 20
 _CHUNK_BYTES, CHUNK_PERIOD = 8 << 20, 1.0
 #: Largest size in bytes of the index: of the file, and for each frame.
 _INDEX_BYTES = 16384, 256
-#: Whether a request succeeded, and the answer.
-Answer = Tuple[bool, str]
 
 
 class Recorder:
@@ -59,7 +61,7 @@ class Recorder:
         self._takes_frames = True
         self._waiting_bytes = 0
         self._dropped = 0
-        self._ended: Optional[Future[Answer]] = None
+        self._ended: Optional[FutureAnswer] = None
         # used by the writer's thread, apart from `describe`
         self._path = Path()
         self._stream: Optional[BinaryIO] = None
@@ -71,7 +73,7 @@ class Recorder:
         self._frames = 0
         self._problem = ""
         self._thread = ThreadPoolExecutor(1, "polar_pipeline_recording")
-        self.started: Future[Answer] = self._thread.submit(self._start)
+        self.started: FutureAnswer = self._thread.submit(self._start)
 
     @property
     def is_active(self) -> bool:
@@ -96,7 +98,7 @@ class Recorder:
         if is_full:
             self._drop(f"more than {QUEUE_BYTES / 1e6:.0f} MB wait to be written")
 
-    def stop(self) -> Future[Answer]:
+    def stop(self) -> FutureAnswer:
         """Write what waits and end the file; return a future of what was recorded."""
         with self._lock:
             self._takes_frames = False

@@ -23,7 +23,7 @@ from polar_pipeline.live.frame import ReceivedImage
 from polar_pipeline.live.parameters import PARAMETERS, Settings
 from polar_pipeline.live.processor import FrameProcessor
 from polar_pipeline.live.publisher import FramePublisher
-from polar_pipeline.live.recorder import Answer, Recorder
+from polar_pipeline.live.recorder import Recorder
 from polar_pipeline.live.snapshot import Snapshot, write_snapshot
 from polar_pipeline.quality.statistics import Level
 from polar_pipeline.ros.endpoints import (
@@ -321,7 +321,7 @@ class LiveNode(ParameterNode):
             "demosaic": options.interpolation,
             "ssim_mode": options.ssim_mode,
             "calibration": options.calibration.describe() if options.calibration else "none",
-            "recording": self._recording.describe() if self._recording else "none",
+            "recording": printable(self._recording.describe(), MAX_PATH) if self._recording else "none",
             **publisher.last_frame,
         }
         mismatch = "" if self._diagnostics.is_receiving else find_mismatch(self, self.input)
@@ -334,11 +334,11 @@ class LiveNode(ParameterNode):
         ]
 
 
-def _record_response(answer: Future[Answer]) -> Future[SetBool.Response]:
+def _record_response(answer: Any) -> Any:
     """Make a future of the response of `~/record` from one of the answer."""
-    response: Future[SetBool.Response] = Future()
+    response: Any = Future()
 
-    def respond(done: Future[Answer]) -> None:
+    def respond(done: Any) -> None:
         is_success, text = done.result()
         response.set_result(SetBool.Response(success=is_success, message=printable(text, MAX_PATH)))
 
