@@ -69,8 +69,9 @@ while not (products and infos):
     executor.spin_once(timeout_sec=0.1)
 assert infos[0].width == 24 and infos[0].d[0] == 0.1, infos[0]
 print(float(np.nanmean(messages.to_array(messages.decode_image(products[0])))))
-from std_srvs.srv import Trigger
+from std_srvs.srv import SetBool, Trigger
 print(node._on_snapshot(None, Trigger.Response()).result().message)
+print(node._on_record(SetBool.Request(data=True), SetBool.Response()).result().message)
 node.close()
 """
 
@@ -217,13 +218,16 @@ def test_a_robot_compares_recordings(robot: Path) -> None:
 
 
 @pytest.mark.ros
-def test_the_node_works_and_says_what_snapshots_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_node_works_and_says_what_snapshots_and_recordings_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("rclpy")
     monkeypatch.setenv("ROS_HOME", str(tmp_path))
     done = run(NODE)
     assert done.returncode == 0, done.stderr
-    mean, snapshot = done.stdout.splitlines()
+    mean, *answers = done.stdout.splitlines()
     raw = np.arange(32 * 48, dtype=np.uint8).reshape(32, 48)
     assert float(mean) == pytest.approx(float(np.nanmean(Pipeline(products="dolp", backend="cpu")(raw)["dolp"])))
-    assert "python3 -m pip install rosbags mcap lz4 zstandard tqdm" in snapshot
+    assert len(answers) == 2
+    assert all("python3 -m pip install rosbags mcap lz4 zstandard tqdm" in answer for answer in answers)
     assert list(tmp_path.rglob("*.mcap")) == []

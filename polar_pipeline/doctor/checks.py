@@ -35,7 +35,7 @@ _LIBRARIES = {
     "jinja2": "no reports of replay, calibrate and batch; the library and the live node work",
     **dict.fromkeys(
         ("mcap", "rosbags", "lz4", "zstandard"),
-        "recordings are only read, MCAP by ROS 2's rosbag2_py; no snapshots of the node",
+        "recordings are only read, MCAP by ROS 2's rosbag2_py; no snapshots and recordings of the node",
     ),
     "tqdm": "no progress bars",
     **dict.fromkeys(("dask", "distributed", "fsspec", "pyarrow"), "no `polar-pipeline batch`"),

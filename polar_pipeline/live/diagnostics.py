@@ -31,8 +31,9 @@ RATE_PERIOD = 5.0
 SILENCE = (5.0, 60.0)
 #: Seconds between two log lines that nothing arrives.
 SILENCE_LOG_PERIOD = 60.0
-#: Causes for which what is refused is a parameter, a message beside the frames or a product: no frame is lost.
-BESIDE_FRAMES = ("parameter", "camera_info", "reference", "product")
+#: Causes for which what is refused is a parameter, a message beside the frames, a product or a recorded frame: outputs
+#: lose no frame.
+BESIDE_FRAMES = ("parameter", "camera_info", "reference", "product", "record")
 #: Characters of a reason that are logged and reported.
 MAX_REASON = 1000
 #: Seconds of frames that percentiles are taken over, and frames at most: a minute at 136 Hz.

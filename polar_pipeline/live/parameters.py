@@ -141,6 +141,25 @@ class Settings:
         read_only=True,
         parameter="snapshot.quota_mb",
     )
+    record_folder: str = declare(
+        "",
+        "Folder of recordings; '' for $ROS_HOME/polar_pipeline or ~/.ros/polar_pipeline.",
+        read_only=True,
+        parameter="record.folder",
+    )
+    record_quota_mb: int = declare(
+        10240,
+        "Total size in MB of all recordings in the folder at which a recording ends; none is removed.",
+        limits=(1, 1048576),
+        unit="MB",
+        read_only=True,
+        parameter="record.quota_mb",
+    )
+    record_compress: bool = declare(
+        True,
+        "Compress recorded frames without loss (polar_zstd), which takes a core up to 35 ms for a full frame.",
+        parameter="record.compress",
+    )
 
     def computable(self, products: Iterable[str]) -> Tuple[str, ...]:
         """Select the products that can be computed with these settings."""

@@ -14,7 +14,7 @@ import traceback
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -56,12 +56,12 @@ class Snapshot:
     statuses: Sequence[Status]
 
 
-#: Names of snapshots: of the node, and when it was taken.
-_NAME = re.compile(r".+_(\d{8}_\d{6}_\d{3})")
+#: Names of snapshots and recordings: of the node, and when it was taken.
+NAME = re.compile(r".+_(\d{8}_\d{6}_\d{3})")
 
 
-def snapshot_folder(name: str) -> Path:
-    """Return the folder of snapshots: `name`, or if that is empty a folder in the home of ROS.
+def output_folder(name: str, parameter: str) -> Path:
+    """Return the folder that a parameter names; if it is empty, a folder in the home of ROS.
 
     Raises:
         OSError: The user has no home.
@@ -70,7 +70,14 @@ def snapshot_folder(name: str) -> Path:
         home = os.environ.get("ROS_HOME") or "~/.ros"
         return Path(name).expanduser() if name else Path(home).expanduser() / "polar_pipeline"
     except (RuntimeError, KeyError) as err:  # the latter up to Python 3.8
-        raise FileNotFoundError(f"no home for {name or home}: name another one as snapshot.folder ({err})") from None
+        raise FileNotFoundError(f"no home for {name or home}: name another one as {parameter} ({err})") from None
+
+
+def new_path(folder: Path, node: str, suffix: str = "") -> Path:
+    """Return a path for what a node writes now, whose stem is a `NAME`."""
+    now = time.time()
+    stamp = f"{time.strftime('%Y%m%d_%H%M%S', time.gmtime(now))}_{int(now % 1 * 1000):03d}"
+    return folder / f"{node.strip('/').replace('/', '_')}_{stamp}{suffix}"
 
 
 def write_snapshot(snapshot: Snapshot) -> Path:
@@ -84,17 +91,13 @@ def write_snapshot(snapshot: Snapshot) -> Path:
     Raises:
         OSError: The file cannot be written, or takes more than the quota alone.
     """
-    now = time.time()
-    stamp = f"{time.strftime('%Y%m%d_%H%M%S', time.gmtime(now))}_{int(now % 1 * 1000):03d}"
-    target = (
-        snapshot_folder(snapshot.settings.snapshot_folder) / f"{snapshot.node.strip('/').replace('/', '_')}_{stamp}"
-    )
-    remove_leftovers(target.parent, rf"\.{_NAME.pattern}{PARTIAL}")
+    target = new_path(output_folder(snapshot.settings.snapshot_folder, "snapshot.folder"), snapshot.node)
+    remove_leftovers(target.parent, rf"\.{NAME.pattern}{PARTIAL}")
     with replacing_folder(target) as partial:
         for file, data in _texts(snapshot):
             _write(partial / file, data.encode())
         _write_frame(partial, snapshot)
-        _make_room(target.parent, snapshot.settings.snapshot_quota_mb * 1_000_000, _size(partial))
+        _make_room(target.parent, snapshot.settings.snapshot_quota_mb * 1_000_000, total_size(partial.iterdir()))
     return target
 
 
@@ -106,9 +109,9 @@ def _make_room(folder: Path, quota: int, wanted: int) -> None:
     """
     if wanted > quota:
         raise OSError(errno.EDQUOT, f"a snapshot of {wanted} bytes is larger than the quota of {quota}", str(folder))
-    found = {path: _NAME.fullmatch(path.name) for path in folder.iterdir() if path.is_dir() and not path.is_symlink()}
+    found = {path: NAME.fullmatch(path.name) for path in folder.iterdir() if path.is_dir() and not path.is_symlink()}
     oldest = sorted((match.group(1), path) for path, match in found.items() if match)
-    sizes = {path: _size(path) for _, path in oldest}
+    sizes = {path: total_size(path.iterdir()) for _, path in oldest}
     used = sum(sizes.values())
     for _, path in oldest:
         if used + wanted <= quota:
@@ -117,10 +120,10 @@ def _make_room(folder: Path, quota: int, wanted: int) -> None:
         used -= sizes[path]
 
 
-def _size(folder: Path) -> int:
-    """Sum the bytes of the files in a folder; a file that disappears meanwhile counts as 0."""
+def total_size(files: Iterable[Path]) -> int:
+    """Sum the bytes of files; a file that disappears meanwhile counts as 0."""
     total = 0
-    for path in folder.iterdir():
+    for path in files:
         with suppress(FileNotFoundError):
             total += path.lstat().st_size
     return total

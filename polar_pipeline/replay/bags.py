@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import io
 import sqlite3
+import struct
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union, cast
 
 import zstandard
+from mcap.exceptions import EndOfFile
 from mcap.reader import SeekingReader
-from mcap.records import Attachment, Channel, Message, Metadata, Schema
+from mcap.records import Attachment, Channel, Chunk, ChunkIndex, Message, Metadata, Schema
+from mcap.stream_reader import StreamReader, breakup_chunk
 
 from polar_pipeline._util.documents import regular_status
 from polar_pipeline._util.files import temporary_folder
@@ -60,12 +63,14 @@ class Bag:
     Attributes:
         topics: Topics and types, which have their names in ROS 2; "" for a type that the file does not name.
         compression: How chunks, or else files or messages are compressed; "" for none.
+        is_cut: Whether the file was cut off; what is missing at its end is not known.
 
     Methods raise what their libraries make of damaged bytes; see `limits.reading`.
     """
 
     topics: Topics
     compression = ""
+    is_cut = False
 
     def messages(self, topic: str, kind: str, span: Optional[Span] = None) -> Iterator[TimedMessage]:
         """Yield times and messages of a type on a topic in CDR, by time; of a folder file by file."""
@@ -97,11 +102,7 @@ class _Mcap(Bag):
     """
 
     def __init__(self, path: Path, stream: BinaryIO, limit: int) -> None:
-        if stream.read(len(_MAGIC)) != _MAGIC:
-            raise SourceError(f"{path} is not an mcap file")
-        stream.seek(-len(_MAGIC), io.SEEK_END)
-        is_complete = stream.read() == _MAGIC
-        stream.seek(0)
+        is_complete = _is_complete(path, stream)
         self._reader = SeekingReader(stream, validate_crcs=True, record_size_limit=limit)
         summary = self._reader.get_summary() if is_complete else None
         if summary is None:
@@ -109,9 +110,7 @@ class _Mcap(Bag):
         if summary.statistics is None:
             raise SourceError(f"{path} does not say how many messages it holds (`mcap recover` counts them)")
         for row in summary.chunk_indexes:
-            check_size("a chunk", row.uncompressed_size, limit)
-            if row.compression not in _COMPRESSIONS:
-                raise SourceError(f"{path} is compressed by {quoted(row.compression)}; zstd and lz4 can be read")
+            _check_chunk(path, row, limit)
             self.compression = row.compression
         self._summary, self._statistics = summary, summary.statistics
         counts = summary.statistics.channel_message_counts
@@ -140,6 +139,69 @@ class _Mcap(Bag):
     def spans(self) -> List[Span]:
         row = self._statistics
         return [(row.message_start_time, row.message_end_time + 1)] if row.message_count else []
+
+
+class _CutMcap(Bag):
+    """An open mcap file that was cut off, which is read up to its last complete chunk in the order of the file.
+
+    Args:
+        path: The file, for errors.
+        stream: The open file.
+        limit: Largest size in bytes of an uncompressed chunk.
+    """
+
+    is_cut = True
+
+    def __init__(self, path: Path, stream: BinaryIO, limit: int) -> None:
+        self._path, self._stream, self._limit = path, stream, limit
+        self.topics = _counted((channel.topic, schema.name, 1) for schema, channel, _ in self._rows())
+        if not self.topics:
+            raise SourceError(f"{path} was cut off before its first chunk was complete")
+
+    def _rows(self) -> Iterator[Tuple[Schema, Channel, Message]]:
+        schemas, channels = {0: _NO_TYPE}, {}
+        self._stream.seek(0)
+        chunks = StreamReader(self._stream, emit_chunks=True, record_size_limit=self._limit).records
+        try:
+            for chunk in chunks:
+                if isinstance(chunk, Chunk):
+                    _check_chunk(self._path, chunk, self._limit)
+                for row in breakup_chunk(chunk, validate_crc=True) if isinstance(chunk, Chunk) else [chunk]:
+                    if isinstance(row, Schema):
+                        schemas[row.id] = row
+                    elif isinstance(row, Channel):
+                        channels[row.id] = row
+                    elif isinstance(row, Message):
+                        channel = channels[row.channel_id]
+                        yield schemas[channel.schema_id], channel, row
+        except (EndOfFile, struct.error):
+            if self._stream.read(1):  # not the end, but damage
+                raise
+
+    def messages(self, topic: str, kind: str, span: Optional[Span] = None) -> Iterator[TimedMessage]:
+        for schema, channel, message in self._rows():
+            is_in_span = span is None or span[0] <= message.log_time < span[1]
+            if is_in_span and (channel.topic, schema.name) == (topic, kind):
+                yield message.log_time, message.data
+
+    def spans(self) -> None:
+        """Return None: without an index, each part would read the whole file."""
+
+
+def _is_complete(path: Path, stream: BinaryIO) -> bool:
+    """Return whether an mcap file was not cut off; raise SourceError for other files."""
+    if stream.read(len(_MAGIC)) != _MAGIC:
+        raise SourceError(f"{path} is not an mcap file")
+    stream.seek(-len(_MAGIC), io.SEEK_END)
+    is_complete = stream.read() == _MAGIC
+    stream.seek(0)
+    return is_complete
+
+
+def _check_chunk(path: Path, row: Union[Chunk, ChunkIndex], limit: int) -> None:
+    check_size("a chunk", row.uncompressed_size, limit)
+    if row.compression not in _COMPRESSIONS:
+        raise SourceError(f"{path} is compressed by {quoted(row.compression)}; zstd and lz4 can be read")
 
 
 # ------------------------------------------------------------------------------------------------------- SQLite, ROS 1
@@ -265,8 +327,13 @@ def inflated(path: Path, limit: int) -> Iterator[Path]:
 
 
 @contextmanager
-def open_recording(path: Path, limit: int) -> Iterator[Bag]:
+def open_recording(path: Path, limit: int, takes_cut: bool = False) -> Iterator[Bag]:
     """Open a rosbag2 folder, an `.mcap` or `.db3` file, compressed or not, or a ROS 1 bag.
+
+    Args:
+        path: The recording.
+        limit: Largest size in bytes of an uncompressed chunk.
+        takes_cut: Whether an mcap file that was cut off is read up to its last complete chunk.
 
     Raises:
         SourceError: The recording cannot be read.
@@ -283,7 +350,10 @@ def open_recording(path: Path, limit: int) -> Iterator[Bag]:
 
             yield _Rosbag1(stack.enter_context(Reader(plain)))
         elif plain.suffix == ".mcap":
-            yield _Mcap(path, stack.enter_context(plain.open("rb")), limit)
+            stream = stack.enter_context(plain.open("rb"))
+            is_cut = takes_cut and not _is_complete(path, stream)
+            stream.seek(0)
+            yield (_CutMcap if is_cut else _Mcap)(path, stream, limit)
         else:
             address = f"{plain.resolve().as_uri()}?immutable=1"
             yield _Sqlite(path, stack.enter_context(closing(sqlite3.connect(address, uri=True))))

@@ -12,8 +12,9 @@ from typing import Any, Dict, NamedTuple, Tuple, Union
 
 import numpy as np
 
+from polar_pipeline import messages
 from polar_pipeline._util.text import printable, quoted
-from polar_pipeline.messages import ImageMessage
+from polar_pipeline.messages import Cdr, ImageMessage
 from polar_pipeline.replay.limits import MAX_BYTES, check_size
 from polar_pipeline.sensor.encodings import get_format
 from polar_pipeline.sensor.frames import FORMATS, FrameError, pack, sent_format, unpack_rows
@@ -74,6 +75,17 @@ def is_raw_zstd(text: str) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------------------- encode
+
+
+def compress_message(cdr: Cdr) -> bytes:
+    """Compress a serialized `sensor_msgs/Image` to a serialized `sensor_msgs/CompressedImage`.
+
+    Raises:
+        FrameError: The message cannot be decoded.
+    """
+    image = messages.decode_image(cdr)
+    data = np.frombuffer(compress_raw(image), np.uint8)
+    return messages.encode_compressed(image.stamp_ns, image.frame_id, format_of(image.encoding), data)
 
 
 def compress_raw(image: ImageMessage) -> bytes:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Dict, Iterable, Sequence, Tuple, cast
 
-import numpy as np
 from mcap.records import Attachment, Metadata, Schema
 from mcap.writer import CompressionType
 
@@ -16,7 +15,7 @@ from polar_pipeline._util.text import printable
 from polar_pipeline.messages import COMPRESSED, IMAGE, Cdr
 from polar_pipeline.replay.bags import Record, Topics, open_recording
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, reading
-from polar_pipeline.replay.rawzstd import TRANSPORT, compress_raw, format_of
+from polar_pipeline.replay.rawzstd import TRANSPORT, compress_message
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import (
     Recorded,
@@ -98,7 +97,16 @@ def compress_recording(
         chosen = [choose_topic(path, known, topic, (IMAGE,)) for topic in topics or ("",)]
         return {topic: f"{topic}/{TRANSPORT}" for topic in chosen}
 
-    return _converted(source, output, (IMAGE, COMPRESSED), _compress, renamed, force, max_bytes, watch)
+    return _converted(
+        source,
+        output,
+        (IMAGE, COMPRESSED),
+        lambda message, _: compress_message(message),
+        renamed,
+        force,
+        max_bytes,
+        watch,
+    )
 
 
 def decompress_recording(
@@ -119,12 +127,6 @@ def decompress_recording(
         return new
 
     return _converted(source, output, (COMPRESSED, IMAGE), _expand, renamed, force, max_bytes, watch)
-
-
-def _compress(message: Cdr, _: int) -> Cdr:
-    image = messages.decode_image(message)
-    data = np.frombuffer(compress_raw(image), np.uint8)
-    return messages.encode_compressed(image.stamp_ns, image.frame_id, format_of(image.encoding), data)
 
 
 def _expand(message: Cdr, max_bytes: int) -> Cdr:

@@ -64,6 +64,7 @@ class RosbagReader:
     """
 
     compression = ""
+    is_cut = False
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -99,7 +100,7 @@ class RosbagReader:
 
 
 @contextmanager
-def open_recording(path: Path, limit: int) -> Iterator[Bag]:
+def open_recording(path: Path, limit: int, takes_cut: bool = False) -> Iterator[Bag]:
     """Open a recording as `bags.open_recording` does, or by rosbag2_py if that needs what is not installed.
 
     Raises:
@@ -113,5 +114,5 @@ def open_recording(path: Path, limit: int) -> Iterator[Bag]:
             raise
         yield cast("Bag", RosbagReader(path))
         return
-    with bags.open_recording(path, limit) as bag:
+    with bags.open_recording(path, limit, takes_cut) as bag:
         yield bag

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping, cast
+from typing import Any, BinaryIO, Dict, Iterator, Mapping, cast
 
 from mcap.records import Schema
 from mcap.writer import CompressionType, Writer
@@ -71,9 +71,20 @@ def open_sink(
         OSError: The file cannot be written.
     """
     with replacing(path, force) as stream:
-        writer = Writer(stream, compression=compression)
-        writer.start("ros2", f"polar_pipeline {__version__}")
-        if metadata:
-            writer.add_metadata("polar_pipeline", dict(metadata))
-        yield Sink(writer)
-        writer.finish()  # type: ignore[no-untyped-call]
+        sink = start_sink(stream, metadata, compression)
+        yield sink
+        sink.writer.finish()  # type: ignore[no-untyped-call]
+
+
+def start_sink(
+    stream: BinaryIO,
+    metadata: Mapping[str, str],
+    compression: CompressionType = CompressionType.NONE,
+    chunk_size: int = 1 << 20,
+) -> Sink:
+    """Begin a recording in a file whose last writer call is to be `finish`; `chunk_size` is in bytes."""
+    writer = Writer(stream, chunk_size, compression)
+    writer.start("ros2", f"polar_pipeline {__version__}")
+    if metadata:
+        writer.add_metadata("polar_pipeline", dict(metadata))
+    return Sink(writer)

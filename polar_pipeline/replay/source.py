@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from polar_pipeline.topics import camera_info_beside
 if TYPE_CHECKING:  # needs the extra `recordings`, without which pictures can be read too
     from polar_pipeline.replay.bags import Topics
 
+_LOG = logging.getLogger(__name__)
 #: An item of a recording.
 Item = TypeVar("Item")
 #: Types of the messages that are raw images.
@@ -122,12 +124,14 @@ class Source:
             damaged.
         spans: Finds the times of recording that each of its files takes, as their indexes state; None if they are
             not known without reading all of it.
+        is_cut: Whether the recording was cut off, and is read up to its last complete chunk.
     """
 
     topic: str
     total: int
     records: Iterator[Recorded]
     spans: Callable[[], Optional[List[Span]]]
+    is_cut: bool = False
 
 
 def decompress_image(message: Cdr, max_bytes: int = MAX_BYTES) -> ImageMessage:
@@ -208,12 +212,14 @@ def open_source(
     with ExitStack() as stack:
         with reading(path):
             if is_recording(path):
-                recording = stack.enter_context(open_recording(path, max_bytes))
+                recording = stack.enter_context(open_recording(path, max_bytes, takes_cut=True))
                 chosen = choose_topic(path, recording.topics, topic, kinds)
                 kind, total = recording.topics[chosen]
                 rows = recording.messages(chosen, kind, span)
                 records = (Recorded(time_ns, kind, data, max_bytes) for time_ns, data in rows)
-                source = Source(chosen, total, records, recording.spans)
+                source = Source(chosen, total, records, recording.spans, recording.is_cut)
+                if recording.is_cut and kinds == IMAGES:
+                    _LOG.warning("%s was cut off: it is read up to its last complete chunk", path)
             else:
                 source = _open_pictures(path, topic, rate, max_bytes, span)
         with closing(checked(path, source.records)) as records:

@@ -7,14 +7,14 @@ publishes, each in a thread of its own.
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import ParameterException
 from rclpy.publisher import Publisher
-from std_srvs.srv import Trigger
+from std_srvs.srv import SetBool, Trigger
 
 from polar_pipeline import messages, topics
 from polar_pipeline._util.malloc import release_freed_memory
@@ -23,6 +23,7 @@ from polar_pipeline.live.frame import ReceivedImage
 from polar_pipeline.live.parameters import PARAMETERS, Settings
 from polar_pipeline.live.processor import FrameProcessor
 from polar_pipeline.live.publisher import FramePublisher
+from polar_pipeline.live.recorder import Recorder
 from polar_pipeline.live.snapshot import Snapshot, write_snapshot
 from polar_pipeline.quality.statistics import Level
 from polar_pipeline.ros.endpoints import (
@@ -39,7 +40,7 @@ from polar_pipeline.ros.transport import DirectInput, MessagePublisher, load_rcl
 REPORT_PERIOD = 1.0
 #: Minimum seconds between two snapshots.
 SNAPSHOT_PERIOD = 1.0
-#: Characters of a path in the answer of `~/snapshot`.
+#: Characters of a path in the answers of `~/snapshot` and `~/record`.
 MAX_PATH = 4096
 #: What `configure` and `activate` raise where the node cannot work with its parameters, or on this machine.
 START_ERRORS = (ValueError, RuntimeError, TypeError, OverflowError, MemoryError, ParameterException)
@@ -85,6 +86,7 @@ class LiveNode(ParameterNode):
         self._snapshots: Optional[ThreadPoolExecutor] = None
         self._snapshot: Optional[Any] = None  # a future
         self._snapshot_due = 0.0
+        self._recording: Optional[Recorder] = None
         self._report = create_output(self, topics.DIAGNOSTICS, topics.REPORT)
         # a steady clock: a simulated one may stand still or jump
         self.create_timer(REPORT_PERIOD, self._on_report, clock=Clock(clock_type=ClockType.STEADY_TIME))
@@ -156,6 +158,9 @@ class LiveNode(ParameterNode):
         stack.callback(self._losses.close)
         self._subscribe(stack, topics.CAMERA_INFO, topics.CAMERA_INFO_INPUT, self._on_camera_info)
         self._subscribe(stack, topics.IMAGE, topics.REFERENCE_INPUT, self._on_reference)
+        recorder = self.create_service(SetBool, "~/record", self._on_record)
+        stack.callback(self.destroy_service, recorder)
+        stack.callback(self._end_recording)
         # the last endpoint: `replay.launch.py` waits for it
         service = self.create_service(Trigger, "~/snapshot", self._on_snapshot)
         stack.callback(self.destroy_service, service)
@@ -206,6 +211,8 @@ class LiveNode(ParameterNode):
         if self.processor is not None:
             self._diagnostics.received(messages.peek_stamp(cdr))
             self._newest = ReceivedImage(cdr, time.perf_counter(), self.get_clock().now().nanoseconds)
+            if self._recording is not None:
+                self._recording.put(self._newest, self.processor.camera_info)
             self.processor.put(self._newest)
 
     def _on_camera_info(self, cdr: bytes) -> None:
@@ -251,6 +258,31 @@ class LiveNode(ParameterNode):
             return Trigger.Response(success=False, message=reason)
         return Trigger.Response(success=True, message=printable(str(folder), MAX_PATH))
 
+    # ------------------------------------------------------------------------------------------------------ recordings
+
+    def _on_record(self, request: SetBool.Request, response: SetBool.Response) -> Any:
+        """Start or stop to record raw frames; return the response, or a future of it."""
+        recording = self._recording
+        if self.processor is None:
+            response.message = f"the node is {self.state}"
+        elif request.data and recording is not None and recording.is_active:
+            response.message = printable(f"another recording is being written, {recording.describe()}", MAX_PATH)
+        elif request.data:
+            self._end_recording()
+            self._recording = Recorder(self._name, self._current_settings(), self._diagnostics)
+            return _record_response(self._recording.started)
+        elif recording is None:
+            response.message = "nothing was recorded"
+        else:
+            return _record_response(recording.stop())
+        return response
+
+    def _end_recording(self) -> None:
+        """Complete the file of the recording, if there is one."""
+        if self._recording is not None:
+            self._recording.close()
+            self._recording = None
+
     # ---------------------------------------------------------------------------------------------------- diagnostics
 
     def _on_report(self) -> None:
@@ -289,6 +321,7 @@ class LiveNode(ParameterNode):
             "demosaic": options.interpolation,
             "ssim_mode": options.ssim_mode,
             "calibration": options.calibration.describe() if options.calibration else "none",
+            "recording": printable(self._recording.describe(), MAX_PATH) if self._recording else "none",
             **publisher.last_frame,
         }
         mismatch = "" if self._diagnostics.is_receiving else find_mismatch(self, self.input)
@@ -299,6 +332,18 @@ class LiveNode(ParameterNode):
             messages.Status(level, f"{self._name}: pipeline", text, sensor, values),
             *publisher.statuses(sensor),
         ]
+
+
+def _record_response(answer: Any) -> Any:
+    """Make a future of the response of `~/record` from one of the answer."""
+    response: Any = Future()
+
+    def respond(done: Any) -> None:
+        is_success, text = done.result()
+        response.set_result(SetBool.Response(success=is_success, message=printable(text, MAX_PATH)))
+
+    answer.add_done_callback(respond)
+    return response
 
 
 class PolarNode(LiveNode):

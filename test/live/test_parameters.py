@@ -78,6 +78,9 @@ def test_geometry_reaches_the_pipeline() -> None:
         ("jpeg_quality", "jpeg_quality", 70),
         ("snapshot.folder", "snapshot_folder", "/data"),
         ("snapshot.quota_mb", "snapshot_quota_mb", 5),
+        ("record.folder", "record_folder", "/data"),
+        ("record.quota_mb", "record_quota_mb", 5),
+        ("record.compress", "record_compress", False),
         ("on_device_error", "on_device_error", "stop"),
     ],
 )
@@ -246,7 +249,7 @@ def test_values_are_converted_as_those_of_the_library() -> None:
 
 
 def test_what_concerns_the_disk_is_fixed_at_start() -> None:
-    assert all(PARAMETERS[name].read_only for name in ("snapshot.folder", "snapshot.quota_mb"))
+    assert all(PARAMETERS[name].read_only for name in PARAMETERS if name.endswith((".folder", ".quota_mb")))
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

@@ -23,7 +23,7 @@ from polar_pipeline import SENSORS, Pipeline, cli, messages  # noqa: E402 - yaml
 from polar_pipeline.calibration import load_calibration, save_calibration  # noqa: E402
 from polar_pipeline.live.parameters import PARAMETERS, make_settings  # noqa: E402
 from polar_pipeline.live.preset import flatten  # noqa: E402
-from polar_pipeline.live.snapshot import Snapshot, snapshot_folder, write_snapshot  # noqa: E402
+from polar_pipeline.live.snapshot import Snapshot, output_folder, write_snapshot  # noqa: E402
 from polar_pipeline.messages import Status  # noqa: E402
 from polar_pipeline.products import PRODUCTS  # noqa: E402
 from polar_pipeline.replay.compare import open_golden  # noqa: E402
@@ -155,12 +155,12 @@ def test_full_disk(tmp_path: Path) -> None:
 
 def test_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROS_HOME", "/ros/home")
-    assert snapshot_folder("") == Path("/ros/home/polar_pipeline")
+    assert output_folder("", "snapshot.folder") == Path("/ros/home/polar_pipeline")
     monkeypatch.delenv("ROS_HOME")
     monkeypatch.setenv("HOME", "/home/robot")
-    assert snapshot_folder("") == Path("/home/robot/.ros/polar_pipeline")
-    assert snapshot_folder("/other") == Path("/other")
-    assert snapshot_folder("~/other") == Path("/home/robot/other")
+    assert output_folder("", "snapshot.folder") == Path("/home/robot/.ros/polar_pipeline")
+    assert output_folder("/other", "snapshot.folder") == Path("/other")
+    assert output_folder("~/other", "snapshot.folder") == Path("/home/robot/other")
 
 
 @pytest.mark.parametrize("name", ["", "~/other", "~nosuch/other"])
@@ -172,7 +172,7 @@ def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch, name: str) -> No
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr("pwd.getpwuid", nobody)
     with pytest.raises(OSError, match=r"name another one as snapshot\.folder"):
-        snapshot_folder(name)
+        output_folder(name, "snapshot.folder")
 
 
 def test_a_stamp_that_a_recording_cannot_hold(tmp_path: Path) -> None:

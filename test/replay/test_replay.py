@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 import pytest
 import zstandard
+from mcap.writer import CompressionType
 from recorded_frames import (
     MAKERS,
     MODERN,
@@ -39,7 +40,7 @@ from polar_pipeline.replay.job import Job, process_recording
 from polar_pipeline.replay.picture import encode_picture, picture
 from polar_pipeline.replay.report import render
 from polar_pipeline.replay.run import FrameProducts, Summary, replay
-from polar_pipeline.replay.sink import open_sink
+from polar_pipeline.replay.sink import open_sink, start_sink
 from polar_pipeline.replay.source import SourceError, open_source
 from polar_pipeline.topics import PRODUCT_TOPICS
 
@@ -211,13 +212,47 @@ def test_what_is_no_recording_is_refused(name: str, content: Optional[bytes], tm
         list(source.records)
 
 
-@pytest.mark.parametrize("opened", [open_source, open_golden])
-def test_a_recording_that_was_cut_off_is_called_so(opened: Any, mcap: Path) -> None:
+def test_a_golden_recording_that_was_cut_off_is_called_so(mcap: Path) -> None:
     whole = mcap.read_bytes()
     for kept in (0.02, 0.5, 0.999):
         mcap.write_bytes(whole[: int(kept * len(whole))])
-        with pytest.raises(SourceError, match=f"{mcap} has no index: the recording was cut off"), opened(mcap):
+        with pytest.raises(SourceError, match=f"{mcap} has no index: the recording was cut off"), open_golden(mcap):
             pass
+
+
+@pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.LZ4, CompressionType.ZSTD])
+def test_a_recording_that_was_cut_off_is_read_to_its_last_complete_chunk(
+    tmp_path: Path, compression: CompressionType, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, ends = tmp_path / "cut.mcap", []
+    wanted = [serialized(k, raw) for k, raw in enumerate(frames(6))]
+    with path.open("wb") as stream:
+        sink = start_sink(stream, {"name": "text"}, compression, chunk_size=1)
+        for k, cdr in enumerate(wanted):
+            sink.write(TOPIC, IMAGE, stamp(k), cdr)
+            sink.write("/other", FLOAT32, stamp(k), messages.encode_float32(k))
+            ends.append(stream.tell())
+    whole = path.read_bytes()
+    for kept in sorted({*ends, *(end + more for end in ends[:-1] for more in (-1, 1, 5, 9, 20, 200)), len(whole)}):
+        path.write_bytes(whole[:kept])
+        complete = sum(end <= kept for end in ends)
+        with open_source(path, TOPIC) as source:
+            read = [record.cdr() for record in source.records]
+        assert source.is_cut
+        assert source.total == len(read)
+        assert read == wanted[: len(read)]
+        assert complete <= len(read) <= complete + 1  # a number, and indexes, follow the chunk of a frame
+    assert "cut.mcap was cut off" in caplog.text
+    with open_source(path, TOPIC, span=(stamp(2), stamp(4))) as source:
+        assert [record.cdr() for record in source.records] == wanted[2:4]
+    damaged = bytearray(whole)
+    damaged[ends[2] + 200] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(SourceError, match=r"cut\.mcap"), open_source(path, TOPIC):
+        pass
+    path.write_bytes(whole[:100])
+    with pytest.raises(SourceError, match=r"cut\.mcap was cut off before its first chunk"), open_source(path):
+        pass
 
 
 # ----------------------------------------------------------------------------------------------------------- the output

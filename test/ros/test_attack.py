@@ -25,7 +25,7 @@ from rclpy.serialization import serialize_message
 from rosbags_messages import decode, encode
 from sensor_msgs.msg import CameraInfo, Image
 from services import ask, client_of
-from std_srvs.srv import Trigger
+from std_srvs.srv import SetBool, Trigger
 from support import first_of, wait_for
 
 from polar_pipeline import messages
@@ -206,6 +206,12 @@ def test_snapshots(node: Any, peer: drill.Peer, tmp_path: Path, monkeypatch: pyt
         assert {"raw.mcap", "dolp.npy", "parameters.yaml"} <= {path.name for path in folder.iterdir()}
     else:
         assert "Not a directory" in answer.message
+    recording = call(peer, SetBool, "record", SetBool.Request(data=True))
+    assert recording.success == answer.success, recording.message
+    assert recording.message.isprintable()
+    peer.advance("intensity")
+    peer.says("pipeline", "recording=/" if answer.success else "recording=NotADirectoryError")
+    assert call(peer, SetBool, "record", SetBool.Request()).success == answer.success
     works(peer)
 
 

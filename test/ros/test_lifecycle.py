@@ -24,7 +24,7 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
 from services import client_of
-from std_srvs.srv import Trigger
+from std_srvs.srv import SetBool, Trigger
 from support import ROOT, wait_for
 
 from polar_pipeline import SENSORS, messages
@@ -440,5 +440,7 @@ def test_an_executor_that_calls_back_late(host: Any) -> None:
     for callback in (made.node._on_image, made.node._on_camera_info, made.node._on_reference):
         callback(b"")
     answer = made.node._on_snapshot(Trigger.Request(), Trigger.Response())
-    assert (answer.success, answer.message) == (False, "the node is inactive")
+    again = made.node._on_record(SetBool.Request(data=True), SetBool.Response())
+    for each in (answer, again):
+        assert (each.success, each.message) == (False, "the node is inactive")
     assert made.node._diagnostics.statuses("", "")[0].values["received"] == "0"

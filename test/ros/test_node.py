@@ -370,7 +370,7 @@ def test_the_service_comes_after_the_subscriptions(rig: Any, monkeypatch: pytest
     record("create_service")
     rig()
     first = made.index("image_raw")
-    assert made[first : first + 4] == ["image_raw", "camera_info", "reference", "~/snapshot"]
+    assert made[first : first + 5] == ["image_raw", "camera_info", "reference", "~/record", "~/snapshot"]
 
 
 def test_frames_go_on_during_a_snapshot(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,223 @@
+"""Recordings of the raw frames that the live node takes. Imports no ROS.
+
+A recording has its name and grows from the start, so that a process that is killed leaves all complete chunks.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Optional, Tuple
+
+from polar_pipeline import messages
+from polar_pipeline.doctor.deployment import remedy
+from polar_pipeline.live.diagnostics import Diagnostics
+from polar_pipeline.live.frame import ReceivedImage
+from polar_pipeline.live.parameters import Settings
+from polar_pipeline.live.snapshot import NAME, new_path, output_folder, total_size
+from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, IMAGE
+from polar_pipeline.replay.rawzstd import TRANSPORT, compress_message
+from polar_pipeline.sensor.frames import FrameError
+
+if TYPE_CHECKING:  # the sink needs the extra `recordings`, and futures of a type Python 3.9
+    from polar_pipeline.replay.sink import Sink
+
+    #: Whether a request succeeded, and the answer.
+    Answer = Tuple[bool, str]
+    FutureAnswer = Future[Answer]  # novermin
+
+#: Bytes of frames that can wait for the writer: a second of full 8-bit frames.
+QUEUE_BYTES = 128 << 20
+#: Bytes and seconds after which a chunk is complete; the mcap library holds several copies of a chunk.
+_CHUNK_BYTES, CHUNK_PERIOD = 8 << 20, 1.0
+#: Largest size in bytes of the index: of the file, and for each frame.
+_INDEX_BYTES = 16384, 256
+
+
+class Recorder:
+    """Thread that compresses raw frames and writes them to one file, until `stop`, an error or the quota ends it.
+
+    Any thread may call the methods. After the end `put` ignores frames.
+
+    Args:
+        node: The node's name.
+        settings: Settings of the node; the recording keeps them.
+        diagnostics: Counts frames that were not recorded, and an early end, as `record`.
+
+    Attributes:
+        started: Future of the file's path, or of why there is none.
+    """
+
+    def __init__(self, node: str, settings: Settings, diagnostics: Diagnostics) -> None:
+        self._node = node
+        self._settings = settings
+        self._diagnostics = diagnostics
+        self._lock = threading.Lock()  # of the next four
+        self._takes_frames = True
+        self._waiting_bytes = 0
+        self._dropped = 0
+        self._ended: Optional[FutureAnswer] = None
+        # used by the writer's thread, apart from `describe`
+        self._path = Path()
+        self._stream: Optional[BinaryIO] = None
+        self._sink: Optional[Sink] = None
+        self._complete_bytes = 0  # of the file, up to the last complete chunk
+        self._pending_bytes = self._pending_frames = 0  # in the chunk that is not complete
+        self._chunk_due = 0.0
+        self._camera_info: Optional[bytes] = None
+        self._frames = 0
+        self._problem = ""
+        self._thread = ThreadPoolExecutor(1, "polar_pipeline_recording")
+        self.started: FutureAnswer = self._thread.submit(self._start)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether frames are taken, or still written."""
+        return self._takes_frames or (self._ended is not None and not self._ended.done())
+
+    def describe(self) -> str:
+        """Return the file, its frames, the number of frames that were dropped, and why it ended early."""
+        counts = f"{self._path}: {self._frames} frames, {self._dropped} dropped" if self._path.name else ""
+        return "; ".join(filter(None, [counts, self._problem]))
+
+    def put(self, image: ReceivedImage, camera_info: Optional[bytes]) -> None:
+        """Queue an image and the newest lens calibration, without a copy; if the queue is full, count the image."""
+        size = len(image.cdr)
+        with self._lock:
+            if not self._takes_frames:
+                return
+            is_full = self._waiting_bytes + size > QUEUE_BYTES
+            if not is_full:
+                self._waiting_bytes += size
+                self._thread.submit(self._write, image, camera_info)
+        if is_full:
+            self._drop(f"more than {QUEUE_BYTES / 1e6:.0f} MB wait to be written")
+
+    def stop(self) -> FutureAnswer:
+        """Write what waits and end the file; return a future of what was recorded."""
+        with self._lock:
+            self._takes_frames = False
+            if self._ended is None:
+                self._ended = self._thread.submit(self._finish)
+                self._thread.shutdown(wait=False)
+            return self._ended
+
+    def close(self) -> None:
+        """Stop, and wait until the file is complete and the thread has ended."""
+        self.stop()
+        self._thread.shutdown()
+
+    def _drop(self, reason: str) -> None:
+        with self._lock:
+            self._dropped += 1
+        self._diagnostics.refuse("record", reason)
+
+    # ---------------------------------------------------------------------------------------------- the writer's thread
+
+    def _start(self) -> Answer:
+        settings = self._settings
+        calibration = settings.options.calibration
+        try:
+            from polar_pipeline.replay.sink import start_sink
+
+            folder = output_folder(settings.record_folder, "record.folder")
+            folder.mkdir(parents=True, exist_ok=True)
+            path = new_path(folder, self._node, ".mcap")
+            self._stream = path.open("xb")
+            self._path = path
+            facts = {"node": self._node, "calibration": calibration.digest if calibration else ""}
+            self._sink = start_sink(self._stream, facts, chunk_size=_CHUNK_BYTES)
+        except ImportError as err:
+            self._end(f"{err}; {remedy(err)}")
+        except Exception as err:  # noqa: BLE001 - the request must be answered
+            self._end(f"{type(err).__name__}: {err}")
+        return not self._problem, self._problem or str(self._path)
+
+    def _write(self, image: ReceivedImage, camera_info: Optional[bytes]) -> None:
+        """Add an image to the file, if that is open."""
+        size = len(image.cdr)
+        try:
+            if self._sink is not None and self._stream is not None:
+                full = self._full(size)
+                if full:
+                    self._end(full, is_sound=True)
+                else:
+                    self._add(self._sink, image, camera_info)
+                    self._frames += 1
+                    self._pending_frames += 1
+                    self._pending_bytes += size
+                    self._flush(self._sink, self._stream)
+        except FrameError as err:
+            self._drop(str(err))
+        except Exception as err:  # noqa: BLE001
+            self._end(f"{type(err).__name__}: {err}")
+        finally:
+            with self._lock:
+                self._waiting_bytes -= size
+
+    def _flush(self, sink: Sink, stream: BinaryIO) -> None:
+        """Complete a chunk that is due, and pass complete chunks to the system."""
+        now = time.monotonic()
+        if now >= self._chunk_due:
+            sink.writer.flush()  # type: ignore[no-untyped-call]
+        stream.flush()
+        if stream.tell() > self._complete_bytes:
+            self._complete_bytes, self._chunk_due = stream.tell(), now + CHUNK_PERIOD
+            self._pending_bytes = self._pending_frames = 0
+
+    def _full(self, size: int) -> str:
+        """Return why an image of this size cannot be added; "" if it can."""
+        folder, quota = self._path.parent, self._settings.record_quota_mb
+        needed = size + self._pending_bytes + _INDEX_BYTES[0] + _INDEX_BYTES[1] * self._frames
+        recordings = (path for path in folder.glob("*.mcap") if NAME.fullmatch(path.stem))
+        if total_size(recordings) + needed > quota * 1_000_000:
+            return f"recordings take record.quota_mb, {quota} MB"
+        return "the disk is full" if needed > shutil.disk_usage(folder).free else ""
+
+    def _add(self, sink: Sink, image: ReceivedImage, camera_info: Optional[bytes]) -> None:
+        cdr, time_ns = image.cdr, max(image.time_ns, 0)
+        topic, kind = "/image_raw", IMAGE
+        if self._settings.record_compress:
+            cdr, topic, kind = compress_message(cdr), f"{topic}/{TRANSPORT}", COMPRESSED
+        else:
+            messages.decode_image(cdr)  # raises for what is not an image
+        if camera_info is not None and camera_info is not self._camera_info:
+            sink.write("/camera_info", CAMERA_INFO, time_ns, camera_info)
+            self._camera_info = camera_info
+        sink.write(topic, kind, time_ns, cdr)
+
+    def _finish(self) -> Answer:
+        self._end("" if self._frames else "no frame was recorded", is_sound=True)
+        return not self._problem, self.describe()
+
+    def _end(self, problem: str, is_sound: bool = False) -> None:
+        """End the file: with an index if it is sound, else behind the last complete chunk; it is removed if empty."""
+        stream, sink, self._stream, self._sink = self._stream, self._sink, None, None
+        try:
+            if stream is not None and sink is not None and is_sound:
+                sink.writer.finish()  # type: ignore[no-untyped-call]
+                stream.close()
+        except Exception as err:  # noqa: BLE001
+            problem, is_sound = f"{type(err).__name__}: {err}", False
+        if stream is not None:
+            with suppress(OSError):
+                stream.close()
+            if not is_sound:
+                self._frames -= self._pending_frames
+            with suppress(OSError):
+                if not self._frames:
+                    self._path.unlink()
+                elif not is_sound:
+                    os.truncate(str(self._path), self._complete_bytes)
+        with self._lock:
+            self._takes_frames = False
+            self._dropped += 0 if is_sound else self._pending_frames
+            self._pending_frames = 0
+        if problem and not self._problem:
+            self._problem = problem
+            self._diagnostics.refuse("record", f"the recording ends: {problem}")

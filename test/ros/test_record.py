@@ -1,0 +1,178 @@
+"""The service `~/record` of the real node over real middleware."""
+# ruff: noqa: E402 - rclpy may be missing
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from typing import Any, Iterator, List
+
+import numpy as np
+import pytest
+from support import on_cpu, wait_for
+
+rclpy = pytest.importorskip("rclpy")
+pytest.importorskip("mcap")
+
+import drill
+from rclpy.qos import QoSProfile, QoSReliabilityPolicy
+from sensor_msgs.msg import CameraInfo, Image
+from services import client_of
+from std_srvs.srv import SetBool
+
+from polar_pipeline import cli, messages
+from polar_pipeline.replay.source import open_source, recorded_camera_info
+
+pytestmark = pytest.mark.ros
+STAMP = 10**9
+
+
+@pytest.fixture
+def peer() -> Iterator[drill.Peer]:
+    made = drill.Peer()
+    yield made
+    made.close()
+
+
+class Operator:
+    """A peer that asks the node to record."""
+
+    def __init__(self, peer: drill.Peer) -> None:
+        self._client = client_of(peer.node, SetBool, "/polar_pipeline/record")
+
+    def ask(self, starts: bool) -> Any:
+        future = self._client.call_async(SetBool.Request(data=starts))
+        wait_for(future.done, "the answer of record")
+        return future.result()
+
+
+def frame(k: int, encoding: str) -> bytes:
+    """A serialized frame of random bits; `Mono12p` has 3 bytes for 2 pixels."""
+    height, width = 96, 128
+    step = width * 3 // 2 if encoding == "Mono12p" else width
+    data = np.random.default_rng(k).integers(0, 256, height * step).astype(np.uint8)
+    image = messages.ImageMessage(STAMP + k, "camera", height, width, encoding, False, step, data)
+    return messages.encode_message(image)
+
+
+def deliver(peer: drill.Peer, camera: Any, cdr: bytes) -> None:
+    """Publish a frame until its product comes; best effort may lose some."""
+    due = 0.0
+
+    def came() -> bool:
+        nonlocal due
+        if time.monotonic() >= due:
+            camera.publish(cdr)
+            due = time.monotonic() + 0.5
+        return peer.newest("intensity") == messages.peek_stamp(cdr)
+
+    wait_for(came, "the frame's product")
+
+
+def images(path: Path) -> List[bytes]:
+    """What replay gets."""
+    with open_source(path) as source:
+        return [record.cdr() for record in source.records]
+
+
+@pytest.mark.parametrize("encoding", ["mono8", "Mono12p"])
+def test_replay_gets_the_very_frames(node: Any, peer: drill.Peer, tmp_path: Path, encoding: str) -> None:
+    node("-p", f"record.folder:={tmp_path / 'out'}")
+    operator = Operator(peer)
+    assert (operator.ask(False).success, operator.ask(False).message) == (False, "nothing was recorded")
+    peer.listen("intensity")
+    reliable = QoSProfile(depth=100, reliability=QoSReliabilityPolicy.RELIABLE)
+    infos = peer.node.create_publisher(CameraInfo, "camera_info", reliable)
+    camera = peer.node.create_publisher(Image, "image_raw", reliable)
+    wait_for(lambda: infos.get_subscription_count() and camera.get_subscription_count(), "the subscriptions")
+    paths, wanted = [], [frame(k, encoding) for k in range(3)]
+    for _ in range(2):  # within a second: an answer of the service takes milliseconds
+        started = operator.ask(True)
+        assert started.success, started.message
+        paths.append(Path(started.message))
+        again = operator.ask(True)
+        assert (again.success, "another recording is being written" in again.message) == (False, True)
+        infos.publish(CameraInfo(width=128, height=96))
+        peer.heard["intensity"].clear()
+        for cdr in wanted:
+            deliver(peer, camera, cdr)
+        stopped = operator.ask(False)
+        read = images(paths[-1])
+        assert (stopped.success, stopped.message) == (True, f"{paths[-1]}: {len(read)} frames, 0 dropped")
+        assert list(dict.fromkeys(read)) == wanted
+        peer.says("pipeline", f"recording={stopped.message}")
+    camera.publish(frame(9, encoding))
+    assert sorted((tmp_path / "out").iterdir()) == sorted(set(paths))
+    for path in paths:
+        info = recorded_camera_info(path)
+        assert info is not None
+        assert messages.decode_camera_info(info).width == 128
+    command = ["replay", str(paths[0]), "-o", str(tmp_path / "again.mcap"), "--products", "dolp"]
+    assert cli.main(on_cpu(command)) == 0
+
+
+def test_a_killed_node_leaves_the_complete_chunks(node: Any, peer: drill.Peer, start: Any, tmp_path: Path) -> None:
+    process = node("-p", f"record.folder:={tmp_path / 'out'}")
+    path = Path(Operator(peer).ask(True).message)
+    start(drill.__file__, "camera", str(STAMP))
+    wait_for(lambda: path.stat().st_size > 12_000_000, "some chunks")
+    process.send(signal.SIGKILL)
+    process.wait()
+    read = images(path)
+    # frames take at most 0.31 MB, and the chunk that was being written at most 8 MiB and a frame
+    assert len(read) >= (12_000_000 - 8_700_000) // 310_000
+    assert read == [drill.image(messages.peek_stamp(cdr)) for cdr in read]  # type: ignore[arg-type]
+    peer.hear_camera()
+
+
+def test_the_node_goes_on_where_the_quota_ends_a_recording(node: Any, peer: drill.Peer, tmp_path: Path) -> None:
+    process = node("-p", f"record.folder:={tmp_path / 'out'}", "-p", "record.quota_mb:=1")
+    operator = Operator(peer)
+    path = Path(operator.ask(True).message)
+    peer.listen("intensity")
+    for _ in range(5):  # 0.3 MB each
+        peer.advance("intensity", variant=drill.BIG)
+    peer.says("frames", "refused: record 1")
+    peer.says("frames", "recordings take record.quota_mb, 1 MB")
+    answer = operator.ask(False)
+    assert (answer.success, "record.quota_mb" in answer.message) == (False, True)
+    read = images(path)
+    assert read == [drill.image(messages.peek_stamp(cdr)) for cdr in read]  # type: ignore[arg-type]
+    assert 1 <= len(read) <= 4
+    assert path.stat().st_size <= 1_000_000
+    peer.advance("intensity")
+    assert not operator.ask(True).success or operator.ask(False)
+    process.send(signal.SIGTERM)
+    assert process.wait() == 0
+
+
+@pytest.mark.parametrize("end", ["deactivate", "SIGTERM"])
+def test_the_end_of_the_node_completes_the_file(start: Any, peer: drill.Peer, tmp_path: Path, end: str) -> None:
+    lifecycle = pytest.importorskip("lifecycle_msgs.srv")
+    command = ("-m", "polar_pipeline.node", "--lifecycle", "--ros-args", "-p", "backend:=cpu")
+    process = start(*command, "-p", f"record.folder:={tmp_path}")
+    change = client_of(peer.node, lifecycle.ChangeState, "/polar_pipeline/change_state")
+
+    def step(label: str) -> None:
+        request = lifecycle.ChangeState.Request()
+        request.transition.label = label
+        future = change.call_async(request)
+        wait_for(future.done, label)
+        assert future.result().success
+
+    step("configure")
+    step("activate")
+    path = Path(Operator(peer).ask(True).message)
+    peer.listen("intensity")
+    peer.advance("intensity")
+    if end == "deactivate":
+        step("deactivate")
+    else:
+        process.send(signal.SIGTERM)
+        assert process.wait() == 0
+    with open_source(path) as source:
+        assert not source.is_cut
+        read = [record.cdr() for record in source.records]
+    assert len(read) > 0
+    assert read == [drill.image(messages.peek_stamp(cdr)) for cdr in read]  # type: ignore[arg-type]
