@@ -9,7 +9,7 @@ import numpy as np
 from polar_pipeline.calibrate.errors import HEADLINE, ExpectedError
 from polar_pipeline.calibrate.illumination import LightMaps
 from polar_pipeline.calibrate.noise import Noise
-from polar_pipeline.calibrate.polarizer import Polarizer, half_turn, orientations, pair_differences
+from polar_pipeline.calibrate.polarizer import Polarizer, half_turn, lamp_design, orientations, pair_differences
 from polar_pipeline.calibrate.sums import SessionSums
 from polar_pipeline.sensor.forward import color_indices
 from polar_pipeline.sensor.mosaic import Sensor
@@ -290,11 +290,10 @@ def about_errors(errors: Sequence[ExpectedError], misfit_error: float) -> Findin
 
 def lamp_amplitude(polarizer: Polarizer) -> float:
     """Measure how the lamp factors follow twice the polarizer's angle, relative; a lamp that drifts evenly does not."""
-    angles = polarizer.angles
-    columns = [np.ones(len(angles)), np.linspace(-1, 1, len(angles)), np.cos(2 * angles), np.sin(2 * angles)]
-    if len(angles) < len(columns) + 2:
+    design = lamp_design(polarizer.angles)
+    if len(design) < design.shape[1] + 2:
         return 0.0
-    return float(np.hypot(*np.linalg.lstsq(np.stack(columns, 1), polarizer.lamp, rcond=None)[0][2:]))
+    return float(np.hypot(*np.linalg.lstsq(design, polarizer.lamp, rcond=None)[0][2:]))
 
 
 def fourth_amplitude(polarizer: Polarizer) -> float:

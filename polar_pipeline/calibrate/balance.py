@@ -14,7 +14,7 @@ from typing import Tuple
 import numpy as np
 
 from polar_pipeline.calibrate.pixels import PixelFits
-from polar_pipeline.calibrate.reductions import reduce_blocks
+from polar_pipeline.calibrate.reductions import block_side, reduce_blocks
 from polar_pipeline.calibrate.surface import Surface, block_places, fit_surface
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
@@ -38,7 +38,7 @@ def balance_pairs(
         sensor: The mosaic.
         target: Differences that remain between the gains of pixels of 0 and 90, and of 45 and 135 degrees, relative.
     """
-    side = sensor.period * max(2, -(-max(used.shape) // (_BLOCKS * sensor.period)))
+    side = block_side(used.shape, sensor.period, _BLOCKS)
     shares = used.astype(np.float32)
     height, width = (length // 2 * 2 for length in used.shape)  # complete superpixels
     sites = [(slice(r, height, 2), slice(c, width, 2)) for r, c in map(sensor.position, ANGLES)]

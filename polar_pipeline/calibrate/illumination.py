@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 
 from polar_pipeline.calibrate.polarizer import Polarizer
-from polar_pipeline.calibrate.reductions import reduce_blocks
+from polar_pipeline.calibrate.reductions import block_side, reduce_blocks
 from polar_pipeline.calibrate.sums import FrameSums
 from polar_pipeline.calibrate.surface import Surface, block_places, fit_surface
 from polar_pipeline.sensor.forward import color_indices
@@ -76,7 +76,7 @@ def light_maps(
         variance: (J, K), relative variance of a pixel of each site at each setting, by noise.
     """
     period = round(np.sqrt(len(variance)))
-    side = period * max(_LEAST_SIDE, -(-max(used.shape) // (_COARSE * period)))
+    side = block_side(used.shape, period, _COARSE, _LEAST_SIDE)
     height, width = (length // period * period for length in used.shape)  # complete tiles
     tiles = [(slice(r, height, period), slice(c, width, period)) for r in range(period) for c in range(period)]
     counts = np.stack([reduce_blocks(np.add, used[at].astype(np.float32), side // period) for at in tiles])
@@ -163,12 +163,12 @@ def smooth_light(level: np.ndarray, used: np.ndarray, sensor: Sensor) -> np.ndar
     """
     colors = color_indices(sensor, level.shape)
     light = np.zeros(level.shape, np.float32)
+    # Every block holds complete superpixels, since the levels of the four angles need not be equal.
+    side = block_side(level.shape, sensor.period, _BLOCKS)
     y, x = (np.linspace(-1, 1, side, dtype=np.float32) for side in level.shape)
     for color in range(len(CHANNELS) if sensor.is_color else 1):
         channel = colors == color
-        # Every block holds complete superpixels, since the levels of the four angles need not be equal.
         own = channel & used
-        side = sensor.period * max(2, -(-max(level.shape) // (_BLOCKS * sensor.period)))
         counts = reduce_blocks(np.add, own.astype(np.float32), side)
         keep = counts > 0
         if not keep.any():

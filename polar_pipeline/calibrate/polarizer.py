@@ -244,10 +244,14 @@ def _harmonic_rows(angles: np.ndarray, sessions: Tuple[int, ...]) -> np.ndarray:
     rows = np.zeros((2, len(angles)))
     for one in set(sessions):
         own = np.flatnonzero(np.array(sessions) == one)
-        turns = 2 * angles[own]
-        design = np.stack([np.ones(len(own)), np.linspace(-1, 1, len(own)), np.cos(turns), np.sin(turns)], 1)
-        rows[:, own] = np.linalg.pinv(design)[2:] / len(set(sessions))
+        rows[:, own] = np.linalg.pinv(lamp_design(angles[own]))[2:] / len(set(sessions))
     return rows
+
+
+def lamp_design(angles: np.ndarray) -> np.ndarray:
+    """Return (K, 4): 1, an even drift, cos 2a and sin 2a, of which lamp factors at (K,) angles in rad are composed."""
+    turns = 2 * angles
+    return np.stack([np.ones(len(turns)), np.linspace(-1, 1, len(turns)), np.cos(turns), np.sin(turns)], 1)
 
 
 def site_angles(sensor: Sensor) -> np.ndarray:

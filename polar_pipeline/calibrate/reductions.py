@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Tuple
+
 import numpy as np
+
+
+def block_side(shape: Tuple[int, ...], period: int, blocks: int, periods: int = 2) -> int:
+    """Return the side in pixels, a multiple of `period`, of at most `blocks` blocks along the longer side of a shape.
+
+    Args:
+        shape: (H, W).
+        period: Pixels after which the mosaic repeats.
+        blocks: Blocks along the longer side, at most.
+        periods: Least number of periods in a side.
+    """
+    return period * max(periods, -(-max(shape) // (blocks * period)))
 
 
 def reduce_blocks(operation: np.ufunc, image: np.ndarray, side: int) -> np.ndarray:

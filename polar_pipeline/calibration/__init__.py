@@ -2,11 +2,12 @@
 
 A pixel behind a polarizer of nominal angle t measures ``I = d + g/2 (S0 + c S1 + s S2)``, as a share of full scale,
 with ``c = m cos 2T`` and ``s = m sin 2T`` for its own angle T and ``m = (r - 1)/(r + 1)`` for its extinction ratio r.
-What an ideal pixel would have measured is, to first order in the deviations,
+What an ideal pixel would have measured is
 
     z = (I - d) u          (S1, S2) from z of the four pixels of its superpixel          I' = z + e1 S1 + e2 S2
 
-with the black level d, ``u = 1/g``, ``e1 = (cos 2t - c)/2`` and ``e2 = (sin 2t - s)/2``.
+with the black level d, ``u = 1/g`` and ``(e1, e2) = (cos 2t - c, sin 2t - s)/2 M^-1``, where these (S1, S2) are M times
+the true ones.
 
 Files and kernels have these two terms in the frame of the pixel's own polarizer,
 

@@ -50,7 +50,7 @@ class Recorder:
         diagnostics: Counts frames that were not recorded, and an early end, as `record`.
 
     Attributes:
-        started: Future of the file's path, or of why there is none.
+        started: Future of whether the file was opened, and its path or the error.
     """
 
     def __init__(self, node: str, settings: Settings, diagnostics: Diagnostics) -> None:

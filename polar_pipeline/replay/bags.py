@@ -352,7 +352,6 @@ def open_recording(path: Path, limit: int, takes_cut: bool = False) -> Iterator[
         elif plain.suffix == ".mcap":
             stream = stack.enter_context(plain.open("rb"))
             is_cut = takes_cut and not _is_complete(path, stream)
-            stream.seek(0)
             yield (_CutMcap if is_cut else _Mcap)(path, stream, limit)
         else:
             address = f"{plain.resolve().as_uri()}?immutable=1"

@@ -45,6 +45,7 @@ class Job:
         golden: What the products are compared with; None for nothing.
         reference: Where SSIM mode `reference` finds its images.
         tolerances: Product -> largest error, in place of the defaults.
+        takes_cut: Whether a recording that was cut off is processed up to its last complete chunk.
     """
 
     source: Path
@@ -57,6 +58,7 @@ class Job:
     golden: Optional[Golden] = None
     reference: Optional[Golden] = None
     tolerances: Mapping[str, float] = field(default_factory=dict)
+    takes_cut: bool = True
 
     @contextmanager
     def outputs(self, options: Options) -> Iterator[Tuple[Optional[Sink], Optional[BinaryIO]]]:
@@ -92,7 +94,8 @@ def process_recording(
         The summary, and how each product compares with the golden recording; no rows without one.
 
     Raises:
-        SourceError: The recording cannot be read, or none of its frames could be used.
+        SourceError: The recording cannot be read, was cut off where the job takes none that was, or none of its frames
+            could be used.
         OSError: An output cannot be written.
         ValueError: A tolerance is not allowed.
     """
@@ -119,6 +122,8 @@ def process(
     options, topic = pipeline.options, job.topic
     comparison = job.comparison(options)
     with open_source(job.source, topic, job.rate, job.max_bytes, span) as source, job.outputs(options) as (sink, html):
+        if source.is_cut and not job.takes_cut:
+            raise SourceError(f"{job.source} was cut off; `polar-pipeline replay` reads what it has")
         records, count = watch(source.records, source.total), 1 if span else source.total
         camera_info = recorded_camera_info(job.source, source.topic, job.max_bytes) if sink is not None else None
         summary = replay(records, count, pipeline, sink, comparison, job.reference, previous, camera_info=camera_info)

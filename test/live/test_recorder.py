@@ -16,6 +16,7 @@ from support import TIMEOUT
 pytest.importorskip("mcap")
 
 from mcap.reader import make_reader
+from raw_frames import SHAPE, random_frame, replayed_images
 
 from polar_pipeline import messages
 from polar_pipeline.live import recorder
@@ -23,21 +24,15 @@ from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.frame import ReceivedImage
 from polar_pipeline.live.parameters import make_settings
 from polar_pipeline.live.recorder import Recorder
-from polar_pipeline.replay.source import open_source, recorded_camera_info
+from polar_pipeline.replay.source import recorded_camera_info
 
-SHAPE = (96, 128)
 STAMP = 1_700_000_000_000_000_000
 LOG = SimpleNamespace(info=lambda _: None, warning=lambda _: None, error=lambda _: None, fatal=lambda _: None)
 
 
 def frame(k: int, encoding: str = "mono8") -> bytes:
-    """A serialized frame of random bits; `Mono12p` has 3 bytes for 2 pixels."""
-    height, width = SHAPE
-    step = width * 3 // 2 if encoding == "Mono12p" else width
-    data = np.random.default_rng(k).integers(0, 256, height * step).astype(np.uint8)
-    return messages.encode_message(
-        messages.ImageMessage(STAMP + k, "camera", height, width, encoding, False, step, data)
-    )
+    """A serialized frame of random bits."""
+    return random_frame(STAMP + k, encoding)
 
 
 def camera_info(k: int) -> bytes:
@@ -84,12 +79,6 @@ def run(tmp_path: Path) -> Iterator[Any]:
         row.recording.close()
 
 
-def images(path: Path) -> List[bytes]:
-    """What replay gets."""
-    with open_source(path) as source:
-        return [record.cdr() for record in source.records]
-
-
 def has_index(path: Path) -> bool:
     """Whether the mcap library finds one."""
     with path.open("rb") as stream:
@@ -108,7 +97,7 @@ def test_replay_gets_the_very_frames(run: Any, encoding: str, compress: bool) ->
     r.put(*cdrs[:3], info=camera_info(0))
     r.put(*cdrs[3:], info=camera_info(3))
     assert r.recording.stop().result(TIMEOUT) == (True, f"{r.path}: 5 frames, 0 dropped")
-    assert images(r.path) == cdrs
+    assert replayed_images(r.path) == cdrs
     assert has_index(r.path)
     assert recorded_camera_info(r.path) == camera_info(0)
     with r.path.open("rb") as stream:
@@ -136,7 +125,7 @@ def test_a_slow_writer_loses_frames_by_count_and_never_waits(run: Any, monkeypat
     assert r.refused() == 5
     go.set()
     assert r.recording.stop().result(TIMEOUT) == (True, f"{r.path}: 3 frames, 5 dropped")
-    assert images(r.path) == cdrs[:3]
+    assert replayed_images(r.path) == cdrs[:3]
 
 
 @pytest.mark.parametrize("period", [0, 1e9])
@@ -160,7 +149,7 @@ def test_too_little_space_ends_a_complete_file(
     r.put(*cdrs)
     is_good, text = r.recording.stop().result(TIMEOUT)
     assert (is_good, said in text, r.refused()) == (False, True, 1), text
-    read = images(r.path)
+    read = replayed_images(r.path)
     assert 25 < len(read) < 40
     assert read == cdrs[: len(read)]
     assert has_index(r.path)
@@ -187,7 +176,7 @@ def test_a_write_that_fails_leaves_the_complete_chunks(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert (is_good, "File too large" in text, r.refused()) == (False, True, 1), text
-    assert images(r.path) == cdrs[:kept]
+    assert replayed_images(r.path) == cdrs[:kept]
     assert f": {kept} frames, {dropped} dropped; " in text
     assert not has_index(r.path)
 
@@ -196,7 +185,7 @@ def test_what_is_no_image_is_counted(run: Any) -> None:
     r = run()
     r.put(frame(0), b"\x00\x01\x00\x00half", frame(1))
     assert r.recording.stop().result(TIMEOUT) == (True, f"{r.path}: 2 frames, 1 dropped")
-    assert images(r.path) == [frame(0), frame(1)]
+    assert replayed_images(r.path) == [frame(0), frame(1)]
     assert r.refused() == 1
 
 
