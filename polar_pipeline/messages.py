@@ -254,7 +254,7 @@ def _write_image_head(image: ImageMessage, nbytes: int) -> bytearray:
 
 
 @lru_cache(maxsize=64)
-def _image_head(frame_id: str, encoding: str, size: Tuple[int, int], nbytes: int) -> bytes:
+def image_head(frame_id: str, encoding: str, size: Tuple[int, int], nbytes: int) -> bytes:
     """Serialize an image of (height, width) up to its pixels, `nbytes` in all, with the stamp 0."""
     step = nbytes // size[0]
     image = ImageMessage(0, frame_id, *size, encoding, False, step, np.zeros(0, np.uint8))
@@ -268,7 +268,7 @@ def encode_image(stamp_ns: int, frame_id: str, encoding: str, array: np.ndarray)
     is then a view of the array's own memory, and changes with the array. Otherwise the pixels are copied once.
     """
     data = np.ascontiguousarray(array)
-    head = restamp(_image_head(frame_id, encoding, data.shape[:2], data.nbytes), stamp_ns)
+    head = restamp(image_head(frame_id, encoding, data.shape[:2], data.nbytes), stamp_ns)
     message = prepend_header(head, data)
     return b"".join((head, data.data)) if message is None else message
 

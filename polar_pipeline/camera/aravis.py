@@ -1,0 +1,462 @@
+"""Cameras of GigE Vision and USB3 Vision through the C library Aravis 0.8, called by ctypes.
+
+Discovery, GenICam features by name, and frames that Aravis receives into memory of the caller. Aravis's own thread
+receives; one thread at a time may call the methods of a `Device`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import socket
+import threading
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from polar_pipeline._util.text import printable, quoted
+
+#: Name of the library, and the packages that have it.
+_LIBRARY, _PACKAGES = "libaravis-0.8.so.0", ("libglib-2.0.so.0", "libgobject-2.0.so.0")
+INSTALL = "sudo apt install libaravis-0.8-0"
+#: Types of C by letter: pointer, text, int or gboolean, unsigned int, 64 bits (signed, unsigned), size, double, none.
+_TYPES: Dict[str, Any] = {
+    "p": ctypes.c_void_p,
+    "s": ctypes.c_char_p,
+    "i": ctypes.c_int,
+    "u": ctypes.c_uint,
+    "l": ctypes.c_int64,
+    "U": ctypes.c_uint64,
+    "z": ctypes.c_size_t,
+    "d": ctypes.c_double,
+    "v": None,
+}
+#: Function -> letters of its result and its arguments; `E` is a `GError **`, after which `_Library.call` looks.
+_FUNCTIONS = {
+    "arv_update_device_list": "v",
+    "arv_get_n_devices": "u",
+    **{f"arv_get_device_{name}": "su" for name in ("id", "vendor", "model", "serial_nbr", "address")},
+    "arv_camera_new": "psE",
+    "arv_camera_get_device": "pp",
+    "arv_camera_get_payload": "upE",
+    "arv_camera_create_stream": "ppppE",
+    "arv_camera_start_acquisition": "vpE",
+    "arv_camera_stop_acquisition": "vpE",
+    "arv_camera_is_gv_device": "ip",
+    "arv_camera_is_feature_available": "ipsE",
+    "arv_camera_execute_command": "vpsE",
+    "arv_camera_dup_available_enumerations_as_strings": "ppspE",
+    "arv_camera_get_integer_bounds": "vpsppE",
+    "arv_camera_get_integer_increment": "lpsE",
+    "arv_camera_get_float_bounds": "vpsppE",
+    "arv_camera_set_trigger": "vpsE",
+    "arv_camera_clear_triggers": "vpE",
+    "arv_camera_software_trigger": "vpE",
+    "arv_camera_gv_auto_packet_size": "upE",
+    "arv_camera_gv_set_packet_size": "vpiE",
+    "arv_camera_gv_get_packet_size": "upE",
+    "arv_camera_gv_set_packet_delay": "vplE",
+    "arv_camera_gv_get_packet_delay": "lpE",
+    "arv_gv_device_is_controller": "ip",
+    "arv_device_get_feature": "pps",
+    "arv_device_read_register": "ipUpE",
+    "arv_gc_feature_node_get_value_as_string": "spE",
+    "arv_gc_feature_node_set_value_from_string": "vpsE",
+    "arv_buffer_new": "pzp",
+    "arv_buffer_get_status": "ip",
+    "arv_buffer_get_timestamp": "Up",
+    "arv_buffer_get_system_timestamp": "Up",
+    "arv_buffer_get_frame_id": "Up",
+    "arv_buffer_get_image_region": "vppppp",
+    "arv_buffer_get_image_pixel_format": "up",
+    "arv_stream_push_buffer": "vpp",
+    "arv_stream_timeout_pop_buffer": "ppU",
+    "arv_stream_get_info_uint64_by_name": "Ups",
+    "g_object_unref": "vp",
+    "g_free": "vp",
+    "g_error_free": "vp",
+}
+#: Register of GigE Vision that tells who controls the device; 0 when nobody does.
+_CONTROL_PRIVILEGE = 0x0A00
+#: UDP port and discovery command of GigE Vision, which every camera acknowledges; seconds to wait for that.
+_PORT, _DISCOVERY, _ACKNOWLEDGED = 3956, bytes.fromhex("4211000200000001"), bytes.fromhex("00000003")
+_PROBE_TIMEOUT = 0.2
+#: Statuses of a buffer: complete, and given back without a frame.
+_COMPLETE, _CLEARED, _ABORTED = 0, 1, 7
+#: Buffers that wait for frames: what comes in while the computer does something else.
+BUFFERS = 6
+
+
+class CameraError(RuntimeError):
+    """A camera, or the library for cameras, does not do what it was asked for."""
+
+
+class _GError(ctypes.Structure):
+    """Structure GError."""
+
+    _fields_ = [("domain", ctypes.c_uint32), ("code", ctypes.c_int), ("message", ctypes.c_char_p)]
+
+
+class _Library:
+    """The functions of Aravis and GLib in `_FUNCTIONS`.
+
+    Raises:
+        OSError: A library is not installed.
+        AttributeError: The library is too old.
+    """
+
+    def __init__(self) -> None:
+        libraries = [ctypes.CDLL(name) for name in (_LIBRARY, *_PACKAGES)]
+        self._functions: Dict[str, Any] = {}
+        for name, letters in _FUNCTIONS.items():
+            function = getattr(libraries[0 if name.startswith("arv_") else 1 + name.startswith("g_object")], name)
+            function.restype = _TYPES[letters[0]]
+            function.argtypes = [_TYPES["p" if letter == "E" else letter] for letter in letters[1:]]
+            self._functions[name] = function
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call a function; a text that it takes or returns is a `str`.
+
+        Raises:
+            CameraError: The function reports an error.
+        """
+        given = [value.encode() if isinstance(value, str) else value for value in arguments]
+        error = ctypes.POINTER(_GError)()
+        if _FUNCTIONS[name].endswith("E"):
+            given.append(ctypes.byref(error))
+        result = self._functions[name](*given)
+        if error:
+            text = printable(error.contents.message.decode(errors="replace"), 300)
+            self._functions["g_error_free"](error)
+            raise CameraError(text)
+        return result.decode(errors="replace") if isinstance(result, bytes) else result
+
+
+@lru_cache(maxsize=None)
+def load_aravis() -> _Library:
+    """Load Aravis.
+
+    Raises:
+        CameraError: It is not installed; the message has the command that installs it.
+    """
+    try:
+        return _Library()
+    except (OSError, AttributeError) as err:
+        raise CameraError(f"cameras need Aravis 0.8 ({printable(str(err))}): {INSTALL}") from err
+
+
+# ----------------------------------------------------------------------------------------------------------- discovery
+
+
+class FoundCamera(NamedTuple):
+    """A camera on the network or on USB.
+
+    Attributes:
+        device_id: Name by which Aravis opens it.
+        vendor: Name of the maker.
+        model: Name of the model.
+        serial: Serial number.
+        address: IP address; of other buses what Aravis shows.
+    """
+
+    device_id: str
+    vendor: str
+    model: str
+    serial: str
+    address: str
+
+    def describe(self) -> str:
+        """Describe the camera in a few words."""
+        return printable(f"{self.vendor} {self.model} {self.serial} at {self.address}", 200)
+
+
+#: Aravis has one list of devices in a process.
+_LISTING = threading.Lock()
+
+
+def list_cameras() -> List[FoundCamera]:
+    """Look for cameras, which takes a second; in the order of their serial numbers.
+
+    Raises:
+        CameraError: Aravis is not installed.
+    """
+    library = load_aravis()
+    with _LISTING:
+        library.call("arv_update_device_list")
+        names = ("id", "vendor", "model", "serial_nbr", "address")
+        rows = [
+            [library.call(f"arv_get_device_{name}", index) or "" for name in names]
+            for index in range(library.call("arv_get_n_devices"))
+        ]
+    return sorted((FoundCamera(*row) for row in rows), key=lambda row: (row.serial, row.device_id))
+
+
+def is_address(text: str) -> bool:
+    """Return whether a text is an IPv4 address."""
+    return re.fullmatch(r"\d{1,3}(\.\d{1,3}){3}", text) is not None
+
+
+def answers(address: str) -> bool:
+    """Return whether a GigE Vision camera at an IP address answers within `_PROBE_TIMEOUT`."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.settimeout(_PROBE_TIMEOUT)
+            probe.connect((address, _PORT))
+            probe.send(_DISCOVERY)
+            return probe.recv(1024)[:4] == _ACKNOWLEDGED
+    except OSError:
+        return False
+
+
+# -------------------------------------------------------------------------------------------------------------- device
+
+
+class Received(NamedTuple):
+    """A frame in the memory that it was received into.
+
+    Attributes:
+        memory: The memory, as it was given to `Device.start`.
+        is_complete: Whether every packet arrived.
+        device_ns: Timestamp by the device's clock, in nanoseconds.
+        arrival_ns: Time of this computer when its first packet came, in nanoseconds since 1970.
+        number: Number of the frame, counted by the camera.
+        region: (x, y, width, height) in the camera's picture, as the frame itself states.
+        pixel_format: PFNC number of its pixels, as the frame itself states.
+    """
+
+    memory: np.ndarray
+    is_complete: bool
+    device_ns: int
+    arrival_ns: int
+    number: int
+    region: Tuple[int, int, int, int]
+    pixel_format: int
+
+
+class Device:
+    """An open camera, which this process controls until `close`.
+
+    Args:
+        found: The camera.
+
+    Raises:
+        CameraError: The camera cannot be opened, for example because another process controls it. Every method but
+            `close` raises it for what the camera refuses, or if it does not answer.
+    """
+
+    def __init__(self, found: FoundCamera) -> None:
+        self._call = load_aravis().call
+        self._address = found.address
+        self._stream: Optional[int] = None
+        self._waiting: Dict[int, np.ndarray] = {}  # memory of each buffer that Aravis has
+        self._memory: Callable[[int], np.ndarray] = lambda size: np.empty(size, np.uint8)
+        self._size = self._headroom = 0
+        with _LISTING:
+            self._camera = self._call("arv_camera_new", found.device_id)
+        self._device = self._call("arv_camera_get_device", self._camera)
+        self.is_gige = bool(self._call("arv_camera_is_gv_device", self._camera))
+
+    def close(self) -> None:
+        """End the stream, and release the control of the camera; safe to call twice."""
+        with suppress(CameraError):  # it is gone
+            self.stop()
+        camera, self._camera = self._camera, None
+        if camera is not None:
+            self._call("g_object_unref", camera)
+
+    # --------------------------------------------------------------------------------------------------------- features
+
+    def has(self, feature: str) -> bool:
+        """Return whether the camera has a GenICam feature, and it is available now."""
+        try:
+            return bool(self._call("arv_camera_is_feature_available", self._camera, feature))
+        except CameraError:
+            return False
+
+    def _node(self, feature: str) -> int:
+        node: Optional[int] = self._call("arv_device_get_feature", self._device, feature)
+        if not node:
+            raise CameraError(f"the camera has no feature {quoted(feature)}")
+        return node
+
+    def get(self, feature: str) -> str:
+        """Read a feature of any type as text."""
+        text = self._call("arv_gc_feature_node_get_value_as_string", self._node(feature))
+        if text is None:
+            raise CameraError(f"{feature} cannot be read")
+        return str(text)
+
+    def set(self, feature: str, value: object) -> None:
+        """Write a feature of any type; a number and a truth value are written as GenICam reads them."""
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        try:
+            self._call("arv_gc_feature_node_set_value_from_string", self._node(feature), text)
+        except CameraError as err:
+            raise CameraError(f"{feature} cannot be {quoted(text)}: {err}") from err
+
+    def number(self, feature: str) -> float:
+        """Read a feature that is a number."""
+        return float(self.get(feature))
+
+    def is_on(self, feature: str) -> bool:
+        """Read a feature that is a truth value."""
+        return self.get(feature).lower() in ("true", "1")
+
+    def execute(self, feature: str) -> None:
+        """Execute a command."""
+        self._call("arv_camera_execute_command", self._camera, feature)
+
+    def bounds(self, feature: str) -> Tuple[float, float]:
+        """Return the lowest and the highest value of a number."""
+        for name, kind in (("float", ctypes.c_double), ("integer", ctypes.c_int64)):
+            low, high = kind(), kind()
+            try:
+                self._call(
+                    f"arv_camera_get_{name}_bounds", self._camera, feature, ctypes.byref(low), ctypes.byref(high)
+                )
+            except CameraError:
+                if name == "integer":
+                    raise
+                continue
+            return float(low.value), float(high.value)
+        raise CameraError(f"{feature} has no bounds")
+
+    def increment(self, feature: str) -> int:
+        """Return the step between the values of a whole number."""
+        return max(1, int(self._call("arv_camera_get_integer_increment", self._camera, feature)))
+
+    def choices(self, feature: str) -> List[str]:
+        """List the values of an enumeration that are available now."""
+        count = ctypes.c_uint()
+        found = self._call(
+            "arv_camera_dup_available_enumerations_as_strings", self._camera, feature, ctypes.byref(count)
+        )
+        if not found:
+            return []
+        texts = ctypes.cast(found, ctypes.POINTER(ctypes.c_char_p))
+        names = [(texts[index] or b"").decode(errors="replace") for index in range(count.value)]
+        self._call("g_free", found)
+        return names
+
+    def set_trigger(self, source: str) -> None:
+        """Start each frame by a trigger: `Software`, a line such as `Line0`, or "" for the camera's own rate."""
+        if source:
+            self._call("arv_camera_set_trigger", self._camera, source)
+        elif self.has("TriggerMode"):
+            self._call("arv_camera_clear_triggers", self._camera)
+
+    def trigger(self) -> None:
+        """Start a frame."""
+        self._call("arv_camera_software_trigger", self._camera)
+
+    def set_packets(self, size: int, delay_ns: int) -> None:
+        """Set the packets of GigE Vision.
+
+        Args:
+            size: Bytes; 0 takes the largest that arrives.
+            delay_ns: Nanoseconds between two packets.
+        """
+        if not self.is_gige:
+            return
+        if size:
+            self._call("arv_camera_gv_set_packet_size", self._camera, size)
+        else:
+            self._call("arv_camera_gv_auto_packet_size", self._camera)
+        self._call("arv_camera_gv_set_packet_delay", self._camera, delay_ns)
+
+    def packets(self) -> Tuple[int, int]:
+        """Return the bytes of a packet and the nanoseconds between two packets; zeros if it is not GigE Vision."""
+        if not self.is_gige:
+            return 0, 0
+        names = ("arv_camera_gv_get_packet_size", "arv_camera_gv_get_packet_delay")
+        size, delay = (int(self._call(name, self._camera)) for name in names)
+        return size, delay
+
+    def is_controller(self) -> bool:
+        """Return whether this process got the control of the camera."""
+        return not self.is_gige or bool(self._call("arv_gv_device_is_controller", self._device))
+
+    def is_controlled(self) -> bool:
+        """Ask the camera whether a process controls it still: not after a restart of the camera, or if it is gone."""
+        if not self.is_gige:
+            return self.has("Width")
+        if not answers(self._address):  # Aravis would wait for 2.5 s
+            return False
+        value = ctypes.c_uint32()
+        try:
+            self._call("arv_device_read_register", self._device, _CONTROL_PRIVILEGE, ctypes.byref(value))
+        except CameraError:
+            return False
+        return value.value != 0
+
+    # ----------------------------------------------------------------------------------------------------------- stream
+
+    def start(self, memory: Callable[[int], np.ndarray], headroom: int = 0) -> None:
+        """Begin to receive frames.
+
+        Args:
+            memory: Returns (`headroom` + N,) uint8 for a frame of N bytes; called now, and for each frame of `pop`.
+            headroom: Bytes in front of a frame.
+        """
+        self._size, self._memory = int(self._call("arv_camera_get_payload", self._camera)), memory
+        self._headroom = headroom
+        stream = self._call("arv_camera_create_stream", self._camera, None, None)
+        if not stream:
+            raise CameraError("there is no memory or no port for a stream")
+        self._stream = stream
+        for _ in range(BUFFERS):
+            self._offer(self._memory(self._size))
+        self._call("arv_camera_start_acquisition", self._camera)
+
+    def _offer(self, memory: np.ndarray) -> None:
+        """Give Aravis memory for a frame."""
+        buffer = self._call("arv_buffer_new", self._size, memory.ctypes.data + self._headroom)
+        self._waiting[buffer] = memory
+        self._call("arv_stream_push_buffer", self._stream, buffer)
+
+    def pop(self, timeout: float) -> Optional[Received]:
+        """Return the oldest frame that was received, or None if none comes within `timeout` seconds.
+
+        Only memory of complete frames is the caller's from then on.
+        """
+        buffer = self._call("arv_stream_timeout_pop_buffer", self._stream, int(1e6 * timeout))
+        if not buffer:
+            return None
+        status = self._call("arv_buffer_get_status", buffer)
+        if status in (_CLEARED, _ABORTED):
+            self._call("arv_stream_push_buffer", self._stream, buffer)
+            return None
+        is_complete = status == _COMPLETE
+        region = [ctypes.c_int() for _ in range(4)]
+        self._call("arv_buffer_get_image_region", buffer, *map(ctypes.byref, region))
+        x, y, width, height = (one.value for one in region)
+        device_ns, arrival_ns, number = (
+            int(self._call(f"arv_buffer_get_{name}", buffer)) for name in ("timestamp", "system_timestamp", "frame_id")
+        )
+        pixel_format = self._call("arv_buffer_get_image_pixel_format", buffer)
+        memory, place = self._waiting[buffer], (x, y, width, height)
+        frame = Received(memory, is_complete, device_ns, arrival_ns, number, place, pixel_format)
+        if is_complete:
+            del self._waiting[buffer]
+            self._call("g_object_unref", buffer)
+            self._offer(self._memory(self._size))
+        else:
+            self._call("arv_stream_push_buffer", self._stream, buffer)
+        return frame
+
+    def stream_count(self, name: str) -> int:
+        """Return a counter of Aravis's stream such as `n_resent_packets`; 0 without a stream."""
+        return 0 if self._stream is None else int(self._call("arv_stream_get_info_uint64_by_name", self._stream, name))
+
+    def stop(self) -> None:
+        """End the stream; memory that waits for frames is released."""
+        stream, self._stream = self._stream, None
+        if stream is None:
+            return
+        try:
+            self._call("arv_camera_stop_acquisition", self._camera)
+        finally:
+            self._call("g_object_unref", stream)  # ends Aravis's thread, and its use of the buffers
+            self._waiting.clear()

@@ -1,0 +1,191 @@
+"""What a camera knows of its frames: model, sensor, region, mirrored readout, gain and exposure time."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional, Tuple
+
+from polar_pipeline._util.text import printable, quoted
+from polar_pipeline.camera.aravis import CameraError, Device
+from polar_pipeline.sensor.encodings import ENCODINGS
+from polar_pipeline.sensor.mosaic import FULL_FRAME, LARGE_FRAME
+
+#: Models of polarization cameras -> sensor: monochrome, color. `(?P<color>...)` matches in a color model's name only.
+#: Source: the makers' data sheets.
+_MODELS = (
+    (r"(TRI|PHX|ATL)050S\w*-(P|(?P<color>Q))\b.*", "IMX250"),  # LUCID Triton, Phoenix, Atlas
+    (r"Blackfly S BFS-\w+-51S5P(?P<color>C)?\b.*", "IMX250"),  # FLIR
+    (r"D(Z|(?P<color>Y))K 33[GU]X250\b.*", "IMX250"),  # The Imaging Source
+    (r"VCX[GU]-50MP\b.*", "IMX250"),  # Baumer
+    (r"GO-5100MP\b.*", "IMX250"),  # JAI
+)
+#: Height of a frame -> sensor, for models that are known by their pixel formats only.
+_HEIGHTS = {FULL_FRAME[0]: "IMX250", LARGE_FRAME[0]: "IMX253", 3008: "IMX253"}
+#: Names of features that differ between versions of GenICam's naming convention; the first one that exists counts.
+EXPOSURE, GAIN = ("ExposureTime", "ExposureTimeAbs"), ("Gain", "GainAbs", "GainRaw")
+RATE, RATE_ENABLE = (
+    ("AcquisitionFrameRate", "AcquisitionFrameRateAbs"),
+    ("AcquisitionFrameRateEnable", "AcquisitionFrameRateEnabled"),
+)
+PTP_ENABLE, PTP_STATUS = ("PtpEnable", "GevIEEE1588"), ("PtpStatus", "GevIEEE1588Status")
+_PTP_LATCH = ("PtpDataSetLatch", "GevIEEE1588DataSetLatch")
+_WHOLE = (("WidthMax", "SensorWidth"), ("HeightMax", "SensorHeight"))
+#: States of PTP in which the camera's clock is the network's.
+PTP_LOCKED = ("Slave", "Master", "PassiveMaster", "Passive")
+
+
+@dataclass(frozen=True)
+class CameraFacts:
+    """State of a camera that its frames depend on.
+
+    Attributes:
+        vendor: Name of the maker.
+        model: Name of the model.
+        serial: Serial number.
+        sensor: Name of the sensor; "" if the model is unknown and its pixel formats tell nothing.
+        pixel_format: GenICam name of the pixel format.
+        size: (width, height) of the frames.
+        roi_offset: (x, y) of the region on the sensor, before any flip.
+        flip: (ReverseX, ReverseY).
+        gain_db: Gain in dB.
+        exposure_us: Exposure time in microseconds; 0 if the camera does not tell.
+        temperature: Temperature in degrees Celsius; None if the camera does not tell.
+    """
+
+    vendor: str
+    model: str
+    serial: str
+    sensor: str
+    pixel_format: str
+    size: Tuple[int, int]
+    roi_offset: Tuple[int, int]
+    flip: Tuple[bool, bool]
+    gain_db: float
+    exposure_us: float
+    temperature: Optional[float]
+
+    @property
+    def name(self) -> str:
+        """The camera in a few words."""
+        return printable(f"{self.model} {self.serial}", 100)
+
+    def options(self) -> Dict[str, object]:
+        """Return the options of a pipeline that follow, by name."""
+        found: Dict[str, object] = {"roi_offset": self.roi_offset, "flip": self.flip}
+        return {"sensor": self.sensor, **found} if self.sensor else found
+
+    def values(self) -> Dict[str, str]:
+        """Return the state as texts by name, for diagnostics and recordings."""
+        texts = {
+            "camera": f"{self.vendor} {self.name}",
+            "sensor": self.sensor or "unknown",
+            "pixel format": self.pixel_format,
+            "region": "{}x{} at {},{}".format(*self.size, *self.roi_offset),
+            "flip": ", ".join(name for name, is_on in zip("xy", self.flip) if is_on) or "none",
+            "exposure [us]": f"{self.exposure_us:.1f}",
+            "gain [dB]": f"{self.gain_db:.2f}",
+        }
+        return texts if self.temperature is None else {**texts, "temperature [C]": f"{self.temperature:.1f}"}
+
+
+def sensor_of_model(model: str) -> str:
+    """Return the sensor of a known model of a polarization camera; "" for all others."""
+    for pattern, sensor in _MODELS:
+        match = re.fullmatch(pattern, model)
+        if match:
+            return f"{sensor}{'MYR' if match.groupdict().get('color') else 'MZR'}"
+    return ""
+
+
+def first_of(device: Device, names: Tuple[str, ...]) -> str:
+    """Return the first of some features that the camera has; "" if it has none."""
+    return next((name for name in names if device.has(name)), "")
+
+
+def mosaic_formats(device: Device) -> List[str]:
+    """List the camera's pixel formats that hold a mosaic."""
+    names = device.choices("PixelFormat")
+    return [name for name in names if name in ENCODINGS and ENCODINGS[name].channels == 1]
+
+
+def read_facts(device: Device) -> CameraFacts:
+    """Read the state of a camera.
+
+    Raises:
+        CameraError: The camera does not answer, or averages pixels of different polarizers.
+    """
+    for name in ("BinningHorizontal", "BinningVertical", "DecimationHorizontal", "DecimationVertical"):
+        if device.has(name) and device.number(name) != 1:
+            raise CameraError(f"{name} is {device.get(name)}: it mixes polarizer angles; set it to 1")
+    x, y, width, height = (int(device.number(name)) for name in ("OffsetX", "OffsetY", "Width", "Height"))
+    flip = tuple(device.has(name) and device.is_on(name) for name in ("ReverseX", "ReverseY"))
+    # the region is counted in the mirrored picture (GenICam SFNC, ReverseX)
+    whole = [int(device.number(first_of(device, names))) for names in _WHOLE]
+    offset = (whole[0] - x - width if flip[0] else x, whole[1] - y - height if flip[1] else y)
+    model = device.get("DeviceModelName")
+    return CameraFacts(
+        vendor=device.get("DeviceVendorName"),
+        model=model,
+        serial=next((device.get(name) for name in ("DeviceSerialNumber", "DeviceID") if device.has(name)), ""),
+        sensor=sensor_of_model(model) or _sensor_of_formats(device, whole[1]),
+        pixel_format=device.get("PixelFormat"),
+        size=(width, height),
+        roi_offset=offset,
+        flip=(flip[0], flip[1]),
+        **read_changing(device),
+    )
+
+
+def read_changing(device: Device) -> Dict[str, Any]:
+    """Read what the camera changes by itself: gain, exposure time and temperature, by the names of `CameraFacts`.
+
+    Raises:
+        CameraError: The camera does not answer.
+    """
+    gain, exposure = first_of(device, GAIN), first_of(device, EXPOSURE)
+    return {
+        "gain_db": device.number(gain) if gain else 0.0,
+        "exposure_us": device.number(exposure) if exposure else 0.0,
+        "temperature": device.number("DeviceTemperature") if device.has("DeviceTemperature") else None,
+    }
+
+
+def read_ptp(device: Device) -> str:
+    """Read the state of PTP, such as `Slave`; "" if the camera has none or it is off.
+
+    Raises:
+        CameraError: The camera does not answer.
+    """
+    enable, status, latch = (first_of(device, names) for names in (PTP_ENABLE, PTP_STATUS, _PTP_LATCH))
+    if not (enable and status) or not device.is_on(enable):
+        return ""
+    if latch:
+        device.execute(latch)
+    return device.get(status)
+
+
+def _sensor_of_formats(device: Device, height: int) -> str:
+    """Return the sensor of a camera with pixel formats of a polarizer mosaic, by its height; "" for other cameras."""
+    formats = mosaic_formats(device)
+    if not any("olarized" in name or "olarizeM" in name for name in formats) or height not in _HEIGHTS:
+        return ""
+    return f"{_HEIGHTS[height]}{'MYR' if any('Bayer' in name for name in formats) else 'MZR'}"
+
+
+def choose_format(device: Device, wanted: str) -> str:
+    """Return the camera's pixel format for a format of a parameter: its own name, or `8` or `12p` for any mosaic.
+
+    A camera may offer several names: that of a polarizer mosaic comes first, then that of a Bayer mosaic, as a color
+    camera's monochrome picture is no mosaic.
+
+    Raises:
+        CameraError: The camera has none such.
+    """
+    names = mosaic_formats(device)
+    if wanted in names:
+        return wanted
+    fitting = [name for name in names if re.fullmatch(rf"[A-Za-z]+{re.escape(wanted)}", name)]
+    if not fitting:
+        raise CameraError(f"camera.pixel_format {quoted(wanted)} is none of the camera's: {', '.join(names)}")
+    return min(fitting, key=lambda name: 0 if "olariz" in name else 1 if "Bayer" in name else 2)

@@ -1,0 +1,368 @@
+"""Parameters of a camera: their declaration, and how they are written to a camera and read back."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields, replace
+from typing import Any, Callable, Dict, List, Mapping, Tuple
+
+import yaml
+
+from polar_pipeline._util.text import quoted
+from polar_pipeline._util.values import sequence, whole_number
+from polar_pipeline.camera.aravis import CameraError, Device
+from polar_pipeline.camera.facts import (
+    EXPOSURE,
+    GAIN,
+    PTP_ENABLE,
+    RATE,
+    RATE_ENABLE,
+    choose_format,
+    first_of,
+)
+from polar_pipeline.options import declare
+from polar_pipeline.options.option import declared
+from polar_pipeline.sensor.frames import MAX_SIDE, MIN_SIDE
+
+#: Longest text of a parameter in characters, and most entries of `features`.
+_MAX_TEXT, _MAX_FEATURES = 4096, 100
+
+
+def _source(name: str, value: object) -> str:
+    if not isinstance(value, str) or re.fullmatch(r"|aravis|aravis:[\w.-]{1,100}", value) is None:
+        raise ValueError(f"{name} must be '', aravis, aravis:SERIAL or aravis:IP, got {quoted(value)}")
+    return value
+
+
+def _format(name: str, value: object) -> str:
+    if not isinstance(value, str) or re.fullmatch(r"\w{1,100}", value) is None:
+        raise ValueError(f"{name} must be 8, 12p or a pixel format of the camera, got {quoted(value)}")
+    return value
+
+
+def _region(name: str, value: object) -> Tuple[int, ...]:
+    numbers = sequence(value, 4)
+    if not numbers:
+        raise ValueError(f"{name} must be [x, y, width, height], got {quoted(value)}")
+    return tuple(whole_number(name, number, 0, MAX_SIDE) for number in numbers)
+
+
+def parse_features(name: str, value: object) -> Dict[str, str]:
+    """Return the GenICam features in a text such as `{BlackLevel: 10, GammaEnable: false}`, as texts by name.
+
+    Raises:
+        ValueError: The text is not such a mapping.
+    """
+    try:
+        found = yaml.safe_load(value) if isinstance(value, str) and len(value) <= _MAX_TEXT else value
+    except (yaml.YAMLError, ValueError, RecursionError, ArithmeticError, LookupError, AttributeError, TypeError):
+        found = value
+    rows: Any = {} if found is None else found
+    is_plain = isinstance(rows, dict) and len(rows) <= _MAX_FEATURES
+    if not is_plain or not all(
+        isinstance(key, str) and re.fullmatch(r"\w+", key) and isinstance(row, (bool, int, float, str))
+        for key, row in rows.items()
+    ):
+        raise ValueError(f"{name} must be a YAML map of features such as {{BlackLevel: 10}}, got {quoted(value)}")
+    return {key: str(row).lower() if isinstance(row, bool) else str(row) for key, row in rows.items()}
+
+
+def _features(name: str, value: object) -> str:
+    parse_features(name, value)
+    return str(value)
+
+
+@dataclass(frozen=True)
+class CameraSettings:
+    """Values of the parameters of a camera."""
+
+    source: str = declare(
+        "",
+        "Camera that the node reads itself: 'aravis' for the first polarization camera on the network, "
+        "'aravis:SERIAL' or 'aravis:IP'; '' takes frames from the topic image_raw.",
+        read_only=True,
+        parameter="camera.source",
+        check=_source,
+    )
+    pixel_format: str = declare(
+        "8",
+        "Pixel format: '8' or '12p' for the camera's mosaic of 8 or 12 bits, or the camera's own name.",
+        parameter="camera.pixel_format",
+        check=_format,
+    )
+    exposure_us: float = declare(
+        0.0,
+        "Exposure time; with camera.exposure_auto the one at the last change. 0 keeps the camera's.",
+        limits=(0.0, 1e8),
+        unit="us",
+        parameter="camera.exposure_us",
+    )
+    exposure_auto: bool = declare(
+        False,
+        "Let the camera choose the exposure time. While camera.exposure_us is 0 at the start, the camera's choice is "
+        "kept.",
+        parameter="camera.exposure_auto",
+    )
+    gain_db: float = declare(0.0, "Gain.", limits=(-48.0, 96.0), unit="dB", parameter="camera.gain_db")
+    frame_rate: float = declare(
+        0.0,
+        "Frames per second; 0 keeps the camera's.",
+        limits=(0.0, 10000.0),
+        unit="Hz",
+        parameter="camera.frame_rate",
+    )
+    roi: Tuple[int, ...] = declare(
+        (0, 0, 0, 0),
+        "Region in the camera's picture, (x, y, width, height), rounded to even numbers; zeros keep the camera's.",
+        unit="pixels",
+        parameter="camera.roi",
+        check=_region,
+    )
+    trigger: str = declare(
+        "free",
+        "Start of frames: 'free' at the frame rate, 'software' by the service ~/trigger, 'line' by the input Line0.",
+        choices=("free", "software", "line"),
+        parameter="camera.trigger",
+    )
+    ptp: bool = declare(
+        False, "Set the camera's clock by PTP (IEEE 1588), and stamp frames by it.", parameter="camera.ptp"
+    )
+    packet_size: int = declare(
+        0,
+        "Bytes of a packet of GigE Vision; 0 takes the largest that arrives.",
+        limits=(0, 16384),
+        unit="bytes",
+        parameter="camera.packet_size",
+    )
+    packet_delay_ns: int = declare(
+        0,
+        "Time between two packets of GigE Vision, to share a link between cameras.",
+        limits=(0, 10_000_000),
+        unit="ns",
+        parameter="camera.packet_delay_ns",
+    )
+    features: str = declare(
+        "",
+        "Other GenICam features, written last: a YAML map such as '{BlackLevel: 10, GammaEnable: false}'.",
+        parameter="camera.features",
+        check=_features,
+    )
+    stamp: str = declare(
+        "middle",
+        "Time of a frame: the 'middle' of its exposure or its 'start'.",
+        choices=("middle", "start"),
+        parameter="camera.stamp",
+    )
+    info_file: str = declare(
+        "",
+        "Lens calibration (YAML of ROS's camera_calibration) that is published as camera_info; '' for none.",
+        read_only=True,
+        parameter="camera.info_file",
+        check=lambda _, value: value,
+    )
+
+
+#: Declarations by the name of the field.
+CAMERA_OPTIONS = declared(CameraSettings)
+
+
+def _parameter(field: str) -> str:
+    return str(CAMERA_OPTIONS[field].parameter)
+
+
+# ------------------------------------------------------------------------------------------------- writing to a camera
+
+
+def _write_number(device: Device, names: Tuple[str, ...], field: str, value: float) -> None:
+    """Write a number, if the camera allows it.
+
+    Raises:
+        CameraError: The camera has no such feature, or another range; the message names the parameter.
+    """
+    feature = first_of(device, names)
+    if not feature:
+        raise CameraError(f"{_parameter(field)} cannot be set: the camera has no {names[0]}")
+    low, high = device.bounds(feature)
+    if not low <= value <= high:
+        raise CameraError(f"{_parameter(field)} of this camera must be in [{low:g}, {high:g}], got {value:g}")
+    device.set(feature, value if feature != "GainRaw" else round(value))
+
+
+def _write_format(device: Device, new: CameraSettings) -> None:
+    device.set("PixelFormat", choose_format(device, new.pixel_format))
+
+
+def _write_exposure(device: Device, new: CameraSettings) -> None:
+    if new.exposure_us:
+        if device.has("ExposureAuto"):
+            device.set("ExposureAuto", "Off")  # the time can be written only then
+        _write_number(device, EXPOSURE, "exposure_us", new.exposure_us)
+
+
+def _write_exposure_auto(device: Device, new: CameraSettings) -> None:
+    if not device.has("ExposureAuto"):
+        if new.exposure_auto:
+            raise CameraError(f"{_parameter('exposure_auto')} cannot be set: the camera has no ExposureAuto")
+    elif new.exposure_auto or new.exposure_us:
+        device.set("ExposureAuto", "Continuous" if new.exposure_auto else "Off")
+
+
+def _write_gain(device: Device, new: CameraSettings) -> None:
+    if device.has("GainAuto"):
+        device.set("GainAuto", "Off")
+    if new.gain_db or first_of(device, GAIN):
+        _write_number(device, GAIN, "gain_db", new.gain_db)
+
+
+def _write_rate(device: Device, new: CameraSettings) -> None:
+    if not new.frame_rate or new.trigger != "free":
+        return
+    enable = first_of(device, RATE_ENABLE)
+    if enable:
+        device.set(enable, True)
+    _write_number(device, RATE, "frame_rate", new.frame_rate)
+
+
+def _write_region(device: Device, new: CameraSettings) -> None:
+    if not any(new.roi):
+        return
+    x, y, width, height = snapped(new.roi, _picture(device), _steps(device))
+    for name, value in (("OffsetX", 0), ("OffsetY", 0), ("Width", width), ("Height", height)):
+        device.set(name, value)
+    device.set("OffsetX", x)
+    device.set("OffsetY", y)
+
+
+def _write_trigger(device: Device, new: CameraSettings) -> None:
+    device.set_trigger({"free": "", "software": "Software", "line": "Line0"}[new.trigger])
+
+
+def _write_ptp(device: Device, new: CameraSettings) -> None:
+    enable = first_of(device, PTP_ENABLE)
+    if enable:
+        device.set(enable, new.ptp)
+    elif new.ptp:
+        raise CameraError(f"{_parameter('ptp')} cannot be set: the camera has no PTP")
+
+
+def _write_packets(device: Device, new: CameraSettings) -> None:
+    device.set_packets(new.packet_size, new.packet_delay_ns)
+
+
+def _write_features(device: Device, new: CameraSettings) -> None:
+    for feature, value in parse_features(_parameter("features"), new.features).items():
+        device.set(feature, value)
+
+
+#: Fields that are written together, how, and whether no frames may come meanwhile; in the order of writing.
+_WRITERS: Tuple[Tuple[Tuple[str, ...], Callable[[Device, CameraSettings], None], bool], ...] = (
+    (("pixel_format",), _write_format, True),
+    (("roi",), _write_region, True),
+    (("trigger",), _write_trigger, True),
+    (("exposure_us",), _write_exposure, False),
+    (("exposure_us", "exposure_auto"), _write_exposure_auto, False),
+    (("gain_db",), _write_gain, False),
+    (("frame_rate", "trigger"), _write_rate, False),
+    (("ptp",), _write_ptp, False),
+    (("packet_size", "packet_delay_ns"), _write_packets, True),
+    (("features",), _write_features, True),
+)
+
+
+def _picture(device: Device) -> Tuple[int, int]:
+    """Return the (width, height) that a region may have."""
+    names = (("WidthMax", "SensorWidth"), ("HeightMax", "SensorHeight"))
+    width, height = (int(device.number(first_of(device, row))) for row in names)
+    return width, height
+
+
+def _steps(device: Device) -> Tuple[int, int, int, int]:
+    """Return the camera's steps of (x, y, width, height)."""
+    x, y, width, height = (device.increment(name) for name in ("OffsetX", "OffsetY", "Width", "Height"))
+    return x, y, width, height
+
+
+def snapped(roi: Tuple[int, ...], picture: Tuple[int, int], steps: Tuple[int, ...]) -> Tuple[int, int, int, int]:
+    """Return the region that a camera can send next to the one asked for: with even numbers and multiples of its steps.
+
+    Args:
+        roi: (x, y, width, height); a width or height of 0 extends to the border.
+        picture: (width, height) of the camera's picture.
+        steps: The camera's steps of the four numbers.
+
+    Raises:
+        CameraError: The region lies outside of the picture, or is too small.
+    """
+    even = [step if step % 2 == 0 else 2 * step for step in steps]
+    x, y = (value // step * step for value, step in zip(roi[:2], even[:2]))
+    right, bottom = (start + size if size else whole for start, size, whole in zip(roi[:2], roi[2:], picture))
+    width, height = ((end - start) // step * step for end, start, step in zip((right, bottom), (x, y), even[2:]))
+    if right > picture[0] or bottom > picture[1] or min(width, height) < MIN_SIDE:
+        raise CameraError(
+            f"{_parameter('roi')} must lie within {picture[0]}x{picture[1]} pixels and have {MIN_SIDE}x{MIN_SIDE} of "
+            f"them, got {list(roi)}"
+        )
+    return x, y, width, height
+
+
+def changed_fields(old: CameraSettings, new: CameraSettings) -> List[str]:
+    """List the fields in which settings differ."""
+    return [row.name for row in fields(CameraSettings) if getattr(old, row.name) != getattr(new, row.name)]
+
+
+def stops_frames(changed: List[str]) -> bool:
+    """Return whether no frames may come while these fields are written."""
+    return any(stops and set(names) & set(changed) for names, _, stops in _WRITERS)
+
+
+def write(device: Device, new: CameraSettings, changed: List[str]) -> None:
+    """Write the changed fields of settings to a camera.
+
+    Raises:
+        CameraError: The camera refuses one; those before it are written.
+    """
+    if "exposure_us" in changed and "exposure_auto" not in changed and new.exposure_auto:
+        raise CameraError(f"{_parameter('exposure_us')} cannot be set while {_parameter('exposure_auto')} is true")
+    for names, writer, _ in _WRITERS:
+        if set(names) & set(changed):
+            writer(device, new)
+
+
+def read_back(device: Device, settings: CameraSettings) -> CameraSettings:
+    """Return settings with the values that the camera has.
+
+    Raises:
+        CameraError: The camera does not answer.
+    """
+    found: Dict[str, Any] = {}
+    for field, names in (("exposure_us", EXPOSURE), ("gain_db", GAIN), ("frame_rate", RATE)):
+        feature = first_of(device, names)
+        if feature:
+            found[field] = device.number(feature)
+    if device.has("ExposureAuto"):
+        found["exposure_auto"] = device.get("ExposureAuto") != "Off"
+    found["roi"] = tuple(int(device.number(name)) for name in ("OffsetX", "OffsetY", "Width", "Height"))
+    enable = first_of(device, PTP_ENABLE)
+    found["ptp"] = bool(enable) and device.is_on(enable)
+    if device.is_gige:
+        found["packet_size"], found["packet_delay_ns"] = device.packets()
+    features = parse_features(_parameter("features"), settings.features)
+    if features:
+        found["features"] = "{" + ", ".join(f"{name}: {device.get(name)}" for name in features) + "}"
+    return replace(settings, **found)
+
+
+def ranges(device: Device) -> Dict[str, Tuple[float, float]]:
+    """Return the lowest and highest value of each parameter that is a number of the camera, by the parameter's name.
+
+    Raises:
+        CameraError: The camera does not answer.
+    """
+    rows = (("exposure_us", EXPOSURE), ("gain_db", GAIN), ("frame_rate", RATE))
+    found = ((field, first_of(device, names)) for field, names in rows)
+    return {_parameter(field): device.bounds(feature) for field, feature in found if feature}
+
+
+def settings_from(values: Mapping[str, Any]) -> CameraSettings:
+    """Build settings from checked values by the names of parameters."""
+    return CameraSettings(**{name: values[_parameter(name)] for name in CAMERA_OPTIONS})

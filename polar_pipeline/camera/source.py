@@ -1,0 +1,487 @@
+"""Thread that keeps one camera connected and hands over its frames as serialized image messages."""
+
+from __future__ import annotations
+
+import math
+import queue
+import re
+import threading
+import time
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from typing import Any, Callable, Dict, Optional, Protocol, Tuple
+
+import numpy as np
+
+from polar_pipeline import messages
+from polar_pipeline._util.text import printable
+from polar_pipeline.backend import Buffers
+from polar_pipeline.camera.aravis import (
+    CameraError,
+    Device,
+    FoundCamera,
+    Received,
+    answers,
+    is_address,
+    list_cameras,
+    load_aravis,
+)
+from polar_pipeline.camera.clock import DeviceClock, ptp_stamp
+from polar_pipeline.camera.facts import PTP_LOCKED, CameraFacts, read_changing, read_facts, read_ptp, sensor_of_model
+from polar_pipeline.camera.settings import (
+    CameraSettings,
+    changed_fields,
+    ranges,
+    read_back,
+    stops_frames,
+    write,
+)
+from polar_pipeline.messages import Cdr
+from polar_pipeline.quality.statistics import Level
+from polar_pipeline.sensor.encodings import ENCODINGS
+from polar_pipeline.sensor.frames import RawFormat
+
+#: Seconds to wait for a frame before looking at requests, and between two looks at gain, exposure and PTP.
+_POP, _POLL_PERIOD = 0.05, 1.0
+#: Seconds without a frame after which the camera is asked whether it is still there.
+_QUIET = 0.4
+#: Seconds between two looks for a camera that has gone, by its address and on the whole network.
+_LOOK_PERIOD, _SEARCH_PERIOD = 0.2, 3.0
+#: Shortest and longest seconds between two attempts to open a camera that refuses.
+_BACKOFF = (1.0, 30.0)
+#: Seconds that a change of parameters waits for the camera.
+_PATIENCE = 15.0
+#: What helps when packets are lost.
+_REMEDY = (
+    "larger socket buffers help (sudo sysctl -w net.core.rmem_max=33554432), jumbo frames (sudo ip link set DEVICE mtu "
+    "9000), and with several cameras on one link camera.packet_delay_ns"
+)
+#: Bytes to a multiple of which pixels are aligned.
+_ALIGNMENT = 64
+
+
+class Client(Protocol):
+    """What takes the frames of a camera. The camera's thread calls its methods, which raise nothing."""
+
+    def memory(self) -> Optional[np.ndarray]:
+        """Return memory for the next message, or None if any will do."""
+
+    def take(self, cdr: Cdr, facts: CameraFacts) -> None:
+        """Take a frame as serialized `sensor_msgs/Image`."""
+
+    def check(self, facts: CameraFacts) -> None:
+        """Check the state of the camera.
+
+        Raises:
+            ValueError: Parameters contradict it.
+        """
+
+    def dropped(self, cause: str, count: int) -> None:
+        """Count frames that were lost."""
+
+    def refuse(self, cause: str, reason: str) -> None:
+        """Count a frame that cannot be used, and log now and then why."""
+
+    def info(self, text: str) -> None:
+        """Log a line."""
+
+    def warning(self, text: str) -> None:
+        """Log a warning."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """What is known of a connected camera.
+
+    Attributes:
+        settings: Settings as the camera has them.
+        facts: State of the camera.
+        ranges: Lowest and highest value of parameters.
+        found: Where it is.
+    """
+
+    settings: CameraSettings
+    facts: CameraFacts
+    ranges: Dict[str, Tuple[float, float]]
+    found: FoundCamera
+
+
+class CameraSource:
+    """A camera by its parameters: connected when it is there, and again when it comes back.
+
+    One thread of this object makes all calls of Aravis. Other threads call `start`, `apply`, `trigger`, `status` and
+    `close`, and read `connection`.
+
+    Args:
+        settings: Settings to write to the camera.
+        frame_id: frame_id of the messages.
+        client: Takes the frames.
+
+    Attributes:
+        connection: The connected camera; None while there is none.
+        problem: Why there is no camera; "" while it is connected, or not yet looked for.
+
+    Raises:
+        CameraError: Aravis is not installed.
+    """
+
+    def __init__(self, settings: CameraSettings, frame_id: str, client: Client) -> None:
+        load_aravis()
+        self.connection: Optional[Connection] = None
+        self.problem = ""
+        self._settings = settings
+        self._frame_id = frame_id
+        self._client = client
+        self._requests: Any = queue.Queue()  # of functions that take the device, or None while there is none
+        self._closing = threading.Event()
+        self._attempted: Any = Future()  # of the first attempt
+        self._thread = threading.Thread(target=self._run, name="polar_pipeline_camera", daemon=True)
+        self._buffers = Buffers()
+        self._clock = DeviceClock()
+        self._ptp = ""
+        self._format: RawFormat = ENCODINGS["Mono8"]
+        self._encoding = ""
+        self._number: Optional[int] = None  # of the last frame
+        self._wanted_address = settings.source.partition(":")[2]
+        self._last: Optional[FoundCamera] = None  # where it was when it was connected
+        self._searched = -math.inf
+        self._counts = {"frames": 0, "incomplete": 0, "missed": 0, "connections": 0}
+        self._resent = 0
+
+    # ------------------------------------------------------------------------------------------------ the other threads
+
+    def start(self, patience: float = _PATIENCE) -> None:
+        """Start the thread, and wait until the first attempt to connect has ended; no camera is not an error.
+
+        Raises:
+            ValueError: Parameters contradict the camera.
+            CameraError: The camera refuses parameters.
+        """
+        self._thread.start()
+        with suppress(FutureTimeoutError):  # the thread goes on
+            self._attempted.result(timeout=patience)
+
+    def close(self) -> None:
+        """Release the camera and end the thread; safe to call twice.
+
+        Calls of Aravis to a camera that has gone are not waited for.
+        """
+        self._closing.set()
+        if self._thread.ident is not None:
+            self._thread.join(_PATIENCE)
+
+    def apply(self, settings: CameraSettings) -> CameraSettings:
+        """Write settings to the camera, all or none; without a camera they are kept until it is there.
+
+        Returns:
+            The settings as the camera has them.
+
+        Raises:
+            CameraError: The camera refuses a setting; the others are as before.
+            ValueError: Other parameters contradict what the camera would send.
+        """
+        return self._ask(lambda device: self._change(device, settings))
+
+    def trigger(self) -> None:
+        """Start a frame by software.
+
+        Raises:
+            CameraError: The camera is not there, or is not triggered by software.
+        """
+        self._ask(self._trigger)
+
+    def _ask(self, request: Callable[[Optional[Device]], Any]) -> Any:
+        """Have the camera's thread run a request, and return its result or raise its error."""
+        answer: Any = Future()
+
+        def run(device: Optional[Device]) -> None:
+            try:
+                answer.set_result(request(device))
+            except Exception as err:  # noqa: BLE001 - raised where it was asked for
+                answer.set_exception(err)
+
+        self._requests.put(run)
+        try:
+            return answer.result(timeout=_PATIENCE)
+        except FutureTimeoutError:
+            raise CameraError(f"the camera did not answer within {_PATIENCE:g} s") from None
+
+    def status(self) -> Tuple[Level, str, Dict[str, str]]:
+        """Return level, message and values for the diagnostics."""
+        connection, clock = self.connection, self._clock
+        values = {name: str(count) for name, count in self._counts.items()}
+        values["resent packets"] = str(self._resent)
+        if connection is None:
+            return Level.ERROR, self.problem or "looks for the camera", values
+        offset, drift, jitter = clock.offset_ns, clock.drift_ppm, clock.jitter_ns
+        values = {
+            **connection.facts.values(),
+            "address": connection.found.address,
+            "trigger": connection.settings.trigger,
+            "packet size": str(connection.settings.packet_size),
+            **values,
+            "clock offset [s]": "n/a" if offset is None else f"{offset / 1e9:.6f}",
+            "clock drift [ppm]": "n/a" if drift is None else f"{drift:.2f}",
+            "clock jitter [ms]": "n/a" if jitter is None else f"{jitter / 1e6:.3f}",
+            "clock jumps": str(clock.jumps),
+            "ptp": self._ptp or "off",
+        }
+        return Level.OK, f"{connection.facts.name} at {connection.found.address}", values
+
+    # ---------------------------------------------------------------------------------------------- the camera's thread
+
+    def _run(self) -> None:
+        backoff = _BACKOFF[0]
+        while not self._closing.is_set():
+            try:
+                device = self._connect()
+            except Exception as err:  # noqa: BLE001 - the thread goes on
+                self._lose(err)
+                self._finish_attempt(err)
+                is_changed = self._idle(backoff)
+                backoff = _BACKOFF[0] if is_changed else min(2 * backoff, _BACKOFF[1])
+                continue
+            self._finish_attempt()
+            if device is None:
+                self._idle(_LOOK_PERIOD)
+                continue
+            backoff = _BACKOFF[0]
+            try:
+                self._stream(device)
+            except Exception as err:  # noqa: BLE001 - the thread goes on
+                self._lose(err)
+            is_there = self._closing.is_set()
+            self.connection = None
+            _close(device, is_there)
+
+    def _finish_attempt(self, err: Optional[Exception] = None) -> None:
+        if self._attempted.done():
+            return
+        if isinstance(err, (CameraError, ValueError)):
+            self._attempted.set_exception(err)
+        else:
+            self._attempted.set_result(None)
+
+    def _lose(self, err: Exception) -> None:
+        """Note why there is no camera, and log it if it is new."""
+        kind = "" if isinstance(err, (CameraError, ValueError)) else f"{type(err).__name__}: "
+        problem = printable(f"{kind}{err}", 500)
+        if problem != self.problem:
+            self._client.warning(f"camera: {problem}")
+        self.problem = problem
+
+    def _idle(self, seconds: float) -> bool:
+        """Wait without a camera; a request ends the wait. Returns whether there was one."""
+        end = time.monotonic() + seconds
+        while not self._closing.is_set() and time.monotonic() < end:
+            try:
+                self._requests.get(timeout=min(_LOOK_PERIOD, seconds))(None)
+            except queue.Empty:
+                continue
+            return True
+        return False
+
+    def _find(self) -> Optional[FoundCamera]:
+        """Look for the camera: where it was, and now and then on the whole network."""
+        last, wanted = self._last, self._wanted_address
+        if last is not None and is_address(last.address) and answers(last.address):
+            return last
+        if time.monotonic() - self._searched < _SEARCH_PERIOD:
+            return None
+        rows = list_cameras()
+        self._searched = time.monotonic()
+        if wanted:
+            found = [row for row in rows if wanted in (row.serial, row.address, row.device_id)]
+            if not found and is_address(wanted) and answers(wanted):  # in another network
+                found = [FoundCamera(wanted, "", "", "", wanted)]
+        else:
+            found = [row for row in rows if sensor_of_model(row.model)] or [row for row in rows if _may_polarize(row)]
+        if not found:
+            others = ", ".join(row.describe() for row in rows) or "none"
+            self._lose(CameraError(f"{wanted or 'a polarization camera'} is not found; cameras here: {others}"))
+        return found[0] if found else None
+
+    def _connect(self) -> Optional[Device]:
+        """Open and set up the camera if it is there."""
+        found = self._find()
+        if found is None:
+            return None
+        device = Device(found)
+        try:
+            if not device.is_controller():
+                raise CameraError(f"another process controls {found.describe()}")
+            write(device, self._settings, [row.name for row in fields(CameraSettings)])
+            self._note(device, self._settings, found)
+            self._start(device)
+        except BaseException:
+            self.connection = None
+            device.close()
+            raise
+        self._last, self.problem = found, ""
+        self._counts["connections"] += 1
+        self._clock, self._resent = DeviceClock(), 0
+        self._client.info(f"camera {found.describe()} is connected")
+        return device
+
+    def _note(self, device: Device, wanted: CameraSettings, found: FoundCamera) -> None:
+        """Read the state of the camera, and check it against the parameters."""
+        facts = read_facts(device)
+        self._client.check(facts)
+        actual = read_back(device, wanted)
+        if any(wanted.roi) and tuple(wanted.roi) != actual.roi:
+            self._client.info(
+                f"camera.roi {list(wanted.roi)} becomes {list(actual.roi)}: numbers are even, so that the mosaic keeps "
+                "its order, and multiples of the camera's steps"
+            )
+        self._settings = actual
+        self.connection = Connection(actual, facts, ranges(device), found)
+
+    def _change(self, device: Optional[Device], new: CameraSettings) -> CameraSettings:
+        """Write changed settings, or none if the camera refuses one."""
+        old, connection = self._settings, self.connection
+        if device is None or connection is None:
+            self._settings = new
+            return new
+        changed = changed_fields(old, new)
+        is_stopped = stops_frames(changed)
+        if is_stopped:
+            device.stop()
+        try:
+            try:
+                write(device, new, changed)
+                self._note(device, new, connection.found)
+            except (CameraError, ValueError):
+                write(device, old, [*changed, "exposure_us", "exposure_auto"])
+                self._note(device, old, connection.found)
+                raise
+        finally:
+            if is_stopped:
+                self._start(device)
+        return self._settings
+
+    def _trigger(self, device: Optional[Device]) -> None:
+        if device is None:
+            raise CameraError(self.problem or "the camera is not connected")
+        if self._settings.trigger != "software":
+            raise CameraError(f"camera.trigger is {self._settings.trigger}, not software")
+        device.trigger()
+
+    # ----------------------------------------------------------------------------------------------------------- frames
+
+    def _start(self, device: Device) -> None:
+        """Begin to receive frames, with the header of their message in front."""
+        name = device.get("PixelFormat")
+        if name not in ENCODINGS or ENCODINGS[name].channels != 1:
+            raise CameraError(f"pixel format {name} is not a mosaic: set camera.pixel_format")
+        self._format = ENCODINGS[name]
+        self._encoding, self._number = _encoding(name, self._format), None
+        head = len(messages.image_head(self._frame_id, self._encoding, (1, 1), 1))
+
+        def memory(size: int) -> np.ndarray:
+            block = self._client.memory()
+            if block is None or block.nbytes < head + size:
+                block = self._buffers.get((head + size + _ALIGNMENT,), "uint8")
+                block = block[-(head + block.ctypes.data) % _ALIGNMENT :]
+            return block[: head + size]
+
+        device.start(memory, head)
+
+    def _stream(self, device: Device) -> None:
+        """Hand over frames and answer requests until the end, or until the camera has gone.
+
+        Raises:
+            CameraError: The camera does not answer, or was restarted.
+        """
+        heard = polled = time.monotonic()
+        while not self._closing.is_set():
+            while not self._requests.empty():
+                self._requests.get()(device)
+            frame = device.pop(_POP)
+            now = time.monotonic()
+            if frame is not None:
+                heard = now
+                self._take(frame)
+            elif now - heard > _QUIET:
+                if not device.is_controlled():
+                    raise CameraError(f"{self._connected().facts.name} has gone, or was started again")
+                heard = now
+            if heard == now and now - polled > _POLL_PERIOD:  # a camera that has gone would block
+                polled = now
+                self._poll(device)
+
+    def _connected(self) -> Connection:
+        if self.connection is None:
+            raise CameraError("the camera is not connected")
+        return self.connection
+
+    def _poll(self, device: Device) -> None:
+        """Read what the camera changes by itself."""
+        connection = self._connected()
+        facts = replace(connection.facts, **read_changing(device))
+        self.connection = replace(connection, facts=facts)
+        self._ptp = read_ptp(device)
+        self._resent = device.stream_count("n_resent_packets")
+
+    def _take(self, frame: Received) -> None:
+        """Hand over a complete frame; count every other one."""
+        facts, fmt = self._connected().facts, self._format
+        self._count_missed(frame.number)
+        _, _, width, height = frame.region
+        if not frame.is_complete:
+            self._counts["incomplete"] += 1
+            self._client.refuse("incomplete", f"packets of frame {frame.number} are missing; {_REMEDY}")
+        elif (width, height) != facts.size or (fmt.packing == "p" and width * fmt.bits % 8):
+            self._client.refuse(
+                "size", f"a frame has {width}x{height} pixels of {self._encoding}, expected {facts.size}"
+            )
+        else:
+            self._counts["frames"] += 1
+            nbytes = fmt.row_bytes(width) * height
+            head = messages.image_head(self._frame_id, self._encoding, (height, width), nbytes)
+            stamp_ns = messages.stamp_within_range(self._stamp(frame, facts))
+            cdr = frame.memory[: len(head) + nbytes].data
+            cdr[: len(head)] = messages.restamp(head, stamp_ns)
+            self._client.take(cdr, facts)
+
+    def _count_missed(self, number: int) -> None:
+        """Count the frames of which nothing arrived. Numbers have 16 bits in older cameras and begin anew at 1."""
+        last, self._number = self._number, number
+        missed = 0 if last is None else number - last - 1 if number > last else number - 1 + (0xFFFF - last)
+        if 0 < missed < 1000:
+            self._counts["missed"] += missed
+            self._client.dropped("camera", missed)
+
+    def _stamp(self, frame: Received, facts: CameraFacts) -> int:
+        """Return the time of a frame in nanoseconds since 1970: the middle or the start of its exposure."""
+        exposure_ns = int(1000 * facts.exposure_us)
+        start_ns = None
+        began_ns = frame.arrival_ns - exposure_ns
+        if self._ptp in PTP_LOCKED:
+            start_ns = ptp_stamp(frame.device_ns, began_ns)
+        if start_ns is None:
+            start_ns = self._clock.stamp(frame.device_ns, began_ns)
+        return start_ns + (exposure_ns // 2 if self._settings.stamp == "middle" else 0)
+
+
+def _encoding(pixel_format: str, fmt: RawFormat) -> str:
+    """Return the encoding of messages: a name of ROS where it says all, which viewers know, else the camera's."""
+    if fmt.packing != "u8" and (fmt.packing, fmt.bits) != ("u16", 16):
+        return pixel_format
+    pattern = re.search("Bayer(RG|BG|GB|GR)", pixel_format)
+    bayer = {"RG": "rggb", "BG": "bggr", "GB": "gbrg", "GR": "grbg"}[pattern.group(1)] if pattern else ""
+    return f"bayer_{bayer}{fmt.bits}" if bayer else f"mono{fmt.bits}"
+
+
+def _may_polarize(found: FoundCamera) -> bool:
+    """Return whether the name of a camera's model tells of polarizers."""
+    return re.search(r"(?i)polari|POL\b", found.model) is not None
+
+
+def _close(device: Device, is_there: bool) -> None:
+    """Close a device; calls to one that has gone take seconds, which nothing waits for."""
+    if is_there:
+        device.close()
+    else:
+        threading.Thread(target=device.close, name="polar_pipeline_camera_end", daemon=True).start()
