@@ -105,6 +105,12 @@ class Calibration:
         whole_number("bit_depth", self.bit_depth, 8, 16)
         _ = self.noise
 
+    @property
+    def gain_db(self) -> float:
+        """Gain of the camera at which it was measured, in dB; 0 if the file does not tell."""
+        gain = self.facts.get("gain_db")
+        return float(gain) if isinstance(gain, (int, float)) else 0.0
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Calibration) and self.digest == other.digest
 

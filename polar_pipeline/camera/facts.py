@@ -83,10 +83,13 @@ class CameraFacts:
             "pixel format": self.pixel_format,
             "region": "{}x{} at {},{}".format(*self.size, *self.roi_offset),
             "flip": ", ".join(name for name, is_on in zip("xy", self.flip) if is_on) or "none",
-            "exposure [us]": f"{self.exposure_us:.1f}",
-            "gain [dB]": f"{self.gain_db:.2f}",
+            **self.exposure_values(),
         }
         return texts if self.temperature is None else {**texts, "temperature [C]": f"{self.temperature:.1f}"}
+
+    def exposure_values(self) -> Dict[str, str]:
+        """Return exposure time and gain as texts by name."""
+        return {"exposure [us]": f"{self.exposure_us:.1f}", "gain [dB]": f"{self.gain_db:.2f}"}
 
 
 def sensor_of_model(model: str) -> str:

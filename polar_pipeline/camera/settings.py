@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields, replace
-from typing import Any, Callable, Dict, List, Mapping, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 import yaml
 
@@ -361,8 +361,3 @@ def ranges(device: Device) -> Dict[str, Tuple[float, float]]:
     rows = (("exposure_us", EXPOSURE), ("gain_db", GAIN), ("frame_rate", RATE))
     found = ((field, first_of(device, names)) for field, names in rows)
     return {_parameter(field): device.bounds(feature) for field, feature in found if feature}
-
-
-def settings_from(values: Mapping[str, Any]) -> CameraSettings:
-    """Build settings from checked values by the names of parameters."""
-    return CameraSettings(**{name: values[_parameter(name)] for name in CAMERA_OPTIONS})

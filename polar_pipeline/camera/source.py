@@ -172,17 +172,21 @@ class CameraSource:
         if self._thread.ident is not None:
             self._thread.join(_PATIENCE)
 
-    def apply(self, settings: CameraSettings) -> CameraSettings:
+    def apply(self, settings: CameraSettings, check: Callable[[CameraFacts], object]) -> CameraSettings:
         """Write settings to the camera, all or none; without a camera they are kept until it is there.
+
+        Args:
+            settings: Settings to write.
+            check: Raises a ValueError for a state of the camera that contradicts other parameters.
 
         Returns:
             The settings as the camera has them.
 
         Raises:
             CameraError: The camera refuses a setting; the others are as before.
-            ValueError: Other parameters contradict what the camera would send.
+            ValueError: By `check`; the settings are as before.
         """
-        return self._ask(lambda device: self._change(device, settings))
+        return self._ask(lambda device: self._change(device, settings, check))
 
     def trigger(self) -> None:
         """Start a frame by software.
@@ -313,7 +317,7 @@ class CameraSource:
             if not device.is_controller():
                 raise CameraError(f"another process controls {found.describe()}")
             write(device, self._settings, [row.name for row in fields(CameraSettings)])
-            self._note(device, self._settings, found)
+            self._note(device, self._settings, found, self._client.check)
             self._start(device)
         except BaseException:
             self.connection = None
@@ -325,10 +329,16 @@ class CameraSource:
         self._client.info(f"camera {found.describe()} is connected")
         return device
 
-    def _note(self, device: Device, wanted: CameraSettings, found: FoundCamera) -> None:
+    def _note(
+        self,
+        device: Device,
+        wanted: CameraSettings,
+        found: FoundCamera,
+        check: Callable[[CameraFacts], object] = lambda _: None,
+    ) -> None:
         """Read the state of the camera, and check it against the parameters."""
         facts = read_facts(device)
-        self._client.check(facts)
+        check(facts)
         actual = read_back(device, wanted)
         if any(wanted.roi) and tuple(wanted.roi) != actual.roi:
             self._client.info(
@@ -338,7 +348,9 @@ class CameraSource:
         self._settings = actual
         self.connection = Connection(actual, facts, ranges(device), found)
 
-    def _change(self, device: Optional[Device], new: CameraSettings) -> CameraSettings:
+    def _change(
+        self, device: Optional[Device], new: CameraSettings, check: Callable[[CameraFacts], object]
+    ) -> CameraSettings:
         """Write changed settings, or none if the camera refuses one."""
         old, connection = self._settings, self.connection
         if device is None or connection is None:
@@ -351,7 +363,7 @@ class CameraSource:
         try:
             try:
                 write(device, new, changed)
-                self._note(device, new, connection.found)
+                self._note(device, new, connection.found, check)
             except (CameraError, ValueError):
                 write(device, old, [*changed, "exposure_us", "exposure_auto"])
                 self._note(device, old, connection.found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Dict, FrozenSet, Optional
 
+from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.live.parameters import Settings
 from polar_pipeline.messages import Cdr, ImageMessage
 from polar_pipeline.pipeline import Pending, Pipeline, Result
@@ -19,11 +20,13 @@ class ReceivedImage:
         cdr: Serialized `sensor_msgs/Image`.
         received: Time of receipt in seconds of `time.perf_counter`.
         time_ns: Time of receipt on the node's clock; 0 while a simulated clock has not started.
+        camera: State of the camera, if the node reads it itself.
     """
 
     cdr: Cdr
     received: float
     time_ns: int
+    camera: Optional[CameraFacts] = None
 
 
 @dataclass

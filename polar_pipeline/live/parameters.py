@@ -11,11 +11,14 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Dict, Iterable, Iterator, Mapping, Tuple, cast
 
 from polar_pipeline._util.text import quoted
+from polar_pipeline.camera.facts import CameraFacts
+from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
 from polar_pipeline.display import MAX_GAIN, Display, make_display
 from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.options import OPTIONS, Option, Options, Value, declare, declared, make_options
 from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS
 from polar_pipeline.quality.statistics import LIMITS, QualityLimits
+from polar_pipeline.sensor.mosaic import Sensor
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Longest text in characters, as long as a path can be.
@@ -90,6 +93,7 @@ class Settings:
         options: Options with which any product that they allow would be computed.
         limits: Limits of quality.
         display: Gain and white balance of the preview and of compressed light.
+        camera: Settings of the camera that the node reads itself.
     """
 
     options: Options
@@ -160,6 +164,7 @@ class Settings:
         "Compress recorded frames without loss (polar_zstd), which takes a core up to 35 ms for a full frame.",
         parameter="record.compress",
     )
+    camera: CameraSettings = CameraSettings()
 
     def computable(self, products: Iterable[str]) -> Tuple[str, ...]:
         """Select the products that can be computed with these settings."""
@@ -175,6 +180,27 @@ class Settings:
         """Return these settings with the lens calibration that was received with the frames."""
         return replace(self, options=self.options.with_held(rectify=lens))
 
+    def of_camera(self, facts: CameraFacts) -> Settings:
+        """Return these settings for the frames of a camera: its state replaces options that have their defaults.
+
+        Raises:
+            ValueError: An option is set to something else than the camera has, or does not fit it, such as a
+                calibration; the message names both.
+        """
+        gain = facts.gain_db - (self.options.calibration.gain_db if self.options.calibration else 0.0)
+        changes: Dict[str, Any] = {}
+        for name, value in {**facts.options(), "camera_gain": round(gain, 3)}.items():
+            row = OPTIONS[name]
+            given, actual = getattr(self.options, name), row.held(value, name)
+            if given == row.held(row.default, name):
+                changes[name] = actual
+            elif _mosaic(given) != _mosaic(actual):
+                raise ValueError(f"{row.parameter} is {_mosaic(given)}, and the camera {facts.name} has {value}")
+        try:
+            return replace(self, options=replace(self.options, **changes))
+        except ValueError as err:
+            raise ValueError(f"the camera {facts.name} does not fit: {err}") from err
+
     def on_cpu(self) -> Settings:
         """Return these settings for the CPU backend."""
         precision = "auto" if self.options.precision == "fp16" else self.options.precision
@@ -187,6 +213,11 @@ class Settings:
             del arguments["ssim_mode"]  # without SSIM no reference is needed
         dtype = {name: PRODUCT_TOPICS[name].dtype(self.output_depth) for name in products}
         return {**arguments, "products": products, "dtype": dtype}
+
+
+def _mosaic(value: object) -> object:
+    """Return the tile of a sensor, by which two sensors are compared here, and other values as they are."""
+    return value.tile() if isinstance(value, Sensor) else value
 
 
 _DISPLAY = {
@@ -211,7 +242,12 @@ _OWN = declared(Settings)
 
 def _parameters() -> Iterator[Parameter]:
     """Yield every parameter, in the order of the fields of `Settings`."""
-    groups: Dict[str, Mapping[str, Option]] = {"options": OPTIONS, "limits": _LIMITS, "display": _DISPLAY}
+    groups: Dict[str, Mapping[str, Option]] = {
+        "options": OPTIONS,
+        "limits": _LIMITS,
+        "display": _DISPLAY,
+        "camera": CAMERA_OPTIONS,
+    }
     for field in fields(Settings):
         for row in groups[field.name].values() if field.name in groups else (_OWN[field.name],):
             if row.parameter:
@@ -250,5 +286,6 @@ def make_settings(values: Mapping[str, object]) -> Settings:
         options=options,
         limits=QualityLimits(**{name: found[str(row.parameter)] for name, row in _LIMITS.items()}),
         display=make_display(found["display.gain"], found["display.white_balance"]),
+        camera=CameraSettings(**{name: found[str(row.parameter)] for name, row in CAMERA_OPTIONS.items()}),
         **{name: found[str(row.parameter)] for name, row in _OWN.items()},
     )

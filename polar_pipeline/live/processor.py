@@ -12,6 +12,7 @@ import numpy as np
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import quoted
+from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.cuda.driver import DeviceError
 from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.live.diagnostics import Diagnostics
@@ -63,6 +64,7 @@ class FrameProcessor:
     Attributes:
         reference: Newest message of topic `reference`; None before the first.
         camera_info: Newest message of topic `camera_info`; None before the first.
+        camera: State of the camera that the node reads itself; None for frames of a topic.
         device: Device that the last frame was computed on; "" where not known.
         failure: Why the node has to end; "" while it works.
     """
@@ -72,6 +74,7 @@ class FrameProcessor:
     ) -> None:
         self.reference: Optional[bytes] = None
         self.camera_info: Optional[bytes] = None
+        self.camera: Optional[CameraFacts] = None
         self.device = ""
         self.failure = ""
         self._settings = settings
@@ -86,6 +89,9 @@ class FrameProcessor:
         self._in_progress: Deque[LiveFrame] = deque()
         self._decoded_reference: Optional[Tuple[bytes, np.ndarray]] = None
         self._decoded_lens: Tuple[bytes, Optional[LensCalibration]] = (b"", None)
+        self._camera_settings: Optional[Tuple[Settings, CameraFacts, Settings]] = (
+            None  # those for a camera, and of what
+        )
         self._is_first, self._last_stamp_ns = True, 0
         self._memory: Callable[[], Optional[np.ndarray]] = lambda: None
 
@@ -190,7 +196,7 @@ class FrameProcessor:
         """Warm up for every new set of subscribers until the first frame comes in."""
         prepared: Tuple[str, ...] = ()
         while not self._has_input(IDLE_PERIOD):
-            settings = self._settings_in_use()
+            settings = self._settings_in_use(self.camera)
             needed = needed_products(self._publisher.demand(), settings)
             products = settings.without_reference(settings.computable(needed))
             if not products or products == prepared:
@@ -252,9 +258,13 @@ class FrameProcessor:
             self._diagnostics.logger.fatal(f"ends: {reason}")
             self.failure = reason
 
-    def _settings_in_use(self) -> Settings:
-        """Return the settings for the next frame, with the fallback to the CPU and the lens calibration applied."""
-        settings = self._fallback.settings(self._settings())
+    def _settings_in_use(self, camera: Optional[CameraFacts]) -> Settings:
+        """Return the settings for a frame: with the state of the camera, fallback to the CPU and lens calibration.
+
+        Raises:
+            FrameError: The settings contradict the camera (cause `camera`).
+        """
+        settings = self._fallback.settings(self._for_camera(self._settings(), camera))
         cdr = self.camera_info
         if settings.options.rectify != FROM_FRAMES or cdr is None:
             return settings
@@ -268,6 +278,17 @@ class FrameProcessor:
         lens = self._decoded_lens[1]
         return settings if lens is None else settings.rectified_by(lens)
 
+    def _for_camera(self, settings: Settings, camera: Optional[CameraFacts]) -> Settings:
+        if camera is None:
+            return settings
+        known = self._camera_settings
+        if known is None or known[0] is not settings or known[1] != camera:
+            try:
+                known = self._camera_settings = settings, camera, settings.of_camera(camera)
+            except ValueError as err:
+                raise FrameError("camera", str(err)) from err
+        return known[2]
+
     def _submit(self, received: ReceivedImage) -> bool:
         """Decode a frame, and start on its products if any of its outputs has a subscriber.
 
@@ -277,7 +298,7 @@ class FrameProcessor:
             Whether another frame can be submitted before this one is finished.
         """
         started = time.perf_counter()
-        settings = self._settings_in_use()
+        settings = self._settings_in_use(received.camera)
         image = messages.decode_image(received.cdr)
         is_restart = self._note(image)
         age = self._diagnostics.aged((received.time_ns - image.stamp_ns) / 1e9) if received.time_ns else None

@@ -220,9 +220,8 @@ class FramePublisher:
         statuses = [messages.Status(level, f"{self._diagnostics.name}: latency", text, sensor, values)]
         if quality is not None:
             place = quality.lowest.place if quality.lowest else ""
-            statuses.append(
-                messages.Status(Level.OK, f"{self._diagnostics.name}: quality", place, sensor, quality.values())
-            )
+            figures = {**quality.values(), **(frame.received.camera.exposure_values() if frame.received.camera else {})}
+            statuses.append(messages.Status(Level.OK, f"{self._diagnostics.name}: quality", place, sensor, figures))
         self._topics[LATENCY].publish(bytes(messages.encode_diagnostics(frame.image.stamp_ns, statuses)))
 
 

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Optional, Tuple
 
 from polar_pipeline import messages
+from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.doctor.deployment import remedy
 from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.frame import ReceivedImage
 from polar_pipeline.live.parameters import Settings
 from polar_pipeline.live.snapshot import NAME, new_path, output_folder, total_size
-from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, IMAGE
+from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, DIAGNOSTICS, IMAGE
+from polar_pipeline.quality.statistics import Level
 from polar_pipeline.replay.rawzstd import TRANSPORT, compress_message
 from polar_pipeline.sensor.frames import FrameError
 
@@ -35,6 +37,8 @@ if TYPE_CHECKING:  # the sink needs the extra `recordings`, and futures of a typ
 QUEUE_BYTES = 128 << 20
 #: Bytes and seconds after which a chunk is complete; the mcap library holds several copies of a chunk.
 _CHUNK_BYTES, CHUNK_PERIOD = 8 << 20, 1.0
+#: Topic of a recording with the state of the camera, whenever that changed.
+CAMERA_TOPIC = "/camera_state"
 #: Largest size in bytes of the index: of the file, and for each frame.
 _INDEX_BYTES = 16384, 256
 
@@ -70,6 +74,7 @@ class Recorder:
         self._pending_bytes = self._pending_frames = 0  # in the chunk that is not complete
         self._chunk_due = 0.0
         self._camera_info: Optional[bytes] = None
+        self._camera: Optional[CameraFacts] = None  # as it was recorded last
         self._frames = 0
         self._problem = ""
         self._thread = ThreadPoolExecutor(1, "polar_pipeline_recording")
@@ -186,6 +191,10 @@ class Recorder:
             cdr, topic, kind = compress_message(cdr), f"{topic}/{TRANSPORT}", COMPRESSED
         else:
             messages.decode_image(cdr)  # raises for what is not an image
+        if image.camera is not None and image.camera != self._camera:
+            status = messages.Status(Level.OK, f"{self._node}: camera", "", image.camera.serial, image.camera.values())
+            sink.write(CAMERA_TOPIC, DIAGNOSTICS, time_ns, bytes(messages.encode_diagnostics(time_ns, [status])))
+            self._camera = image.camera
         if camera_info is not None and camera_info is not self._camera_info:
             sink.write("/camera_info", CAMERA_INFO, time_ns, camera_info)
             self._camera_info = camera_info

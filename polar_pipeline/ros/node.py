@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
+import numpy as np
 from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import ParameterException
 from rclpy.publisher import Publisher
@@ -19,6 +20,8 @@ from std_srvs.srv import SetBool, Trigger
 from polar_pipeline import messages, topics
 from polar_pipeline._util.malloc import release_freed_memory
 from polar_pipeline._util.text import printable
+from polar_pipeline.camera.facts import CameraFacts
+from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.live.frame import ReceivedImage
 from polar_pipeline.live.parameters import PARAMETERS, Settings
 from polar_pipeline.live.processor import FrameProcessor
@@ -26,6 +29,7 @@ from polar_pipeline.live.publisher import FramePublisher
 from polar_pipeline.live.recorder import Recorder
 from polar_pipeline.live.snapshot import Snapshot, write_snapshot
 from polar_pipeline.quality.statistics import Level
+from polar_pipeline.ros.camera import CAMERA_TOPICS, CameraInput
 from polar_pipeline.ros.endpoints import (
     LossCounter,
     create_input,
@@ -62,7 +66,8 @@ class LiveNode(ParameterNode):
     Attributes:
         state: `unconfigured`, `inactive` or `active`.
         problem: Why the last step failed; "" if it did not.
-        input: The subscription of raw frames while the node is active; None otherwise.
+        input: The subscription of raw frames while the node is active; None otherwise, and with a camera of its own.
+        camera: The camera that the node reads itself while it is active; None otherwise.
         processor: Computes frames while the node is active; None otherwise.
         publisher: Publishes frames while the node is active; None otherwise.
     """
@@ -76,8 +81,10 @@ class LiveNode(ParameterNode):
         self.problem = ""
         self.processor: Optional[FrameProcessor] = None
         self.publisher: Optional[FramePublisher] = None
+        self.camera: Optional[CameraInput] = None
         self._failure = ""  # of the last processor
         self._outputs: Dict[str, Publisher] = {}
+        self._camera_outputs: Dict[str, Publisher] = {}
         self._configured = ExitStack()  # releases what the node has while it is configured
         self._activated = ExitStack()  # the same while it is active
         self._losses: Optional[LossCounter] = None
@@ -113,18 +120,29 @@ class LiveNode(ParameterNode):
         self.read_settings()
         with ExitStack() as stack:
             stack.callback(self.forget_settings)
-            stack.callback(self._outputs.clear)
-            for topic, message_type in topics.OUTPUT_TOPICS.items():
-                self._outputs[topic] = create_output(self, message_type, topic)
-                stack.callback(self.destroy_publisher, self._outputs[topic])
+            has_camera = bool(self._current_settings().camera.source)
+            if has_camera and self.get_parameter("use_sim_time").value:
+                raise ValueError(
+                    "camera.source needs use_sim_time false: frames of a camera are of this computer's time"
+                )
+            self._make_outputs(stack, self._outputs, topics.OUTPUT_TOPICS)
+            self._make_outputs(stack, self._camera_outputs, CAMERA_TOPICS if has_camera else {})
             self._configured = stack.pop_all()
         self.state = "inactive"
 
+    def _make_outputs(self, stack: ExitStack, outputs: Dict[str, Publisher], kinds: Mapping[str, str]) -> None:
+        """Create publishers of topics with their types; `stack` removes them."""
+        stack.callback(outputs.clear)
+        for topic, message_type in kinds.items():
+            outputs[topic] = create_output(self, message_type, topic)
+            stack.callback(self.destroy_publisher, outputs[topic])
+
     def activate(self) -> None:
-        """Take frames from now on.
+        """Take frames from now on. A camera that is not there is waited for.
 
         Raises:
-            RuntimeError: The backend cannot work on this machine.
+            RuntimeError: The backend or the library for cameras cannot work on this machine, or the camera refuses.
+            ValueError: The camera contradicts the parameters.
         """
         settings = self._current_settings()
         sender = MessagePublisher()
@@ -139,24 +157,18 @@ class LiveNode(ParameterNode):
             self.processor.start()  # last, so that a node that cannot start leaves no thread
             self._activated = stack.pop_all()
         self.state = "active"
-        options = self.fallback.settings(settings).options
+        options = self._shown_settings(settings).options
         self.get_logger().info(
-            f"waits for frames on {self.input.topic_name}; sensor {printable(options.sensor.name)}, "
+            f"waits for frames on {self.input_name}; sensor {printable(options.sensor.name)}, "
             f"backend {options.backend}, device {printable(self.processor.device or 'unknown')}"
         )
 
     def _connect(self, processor: FrameProcessor, stack: ExitStack) -> None:
         """Subscribe and offer the service; from here on callbacks run. `stack` undoes it, the last step first."""
-        self.input = self._subscribe(stack, topics.IMAGE, topics.IMAGE_INPUT, self._on_image)
-        rcl = load_rcl()
-        if rcl is not None:
-            self._direct_input = DirectInput(self, self.input, rcl, processor.message_memory)
-            self.add_waitable(self._direct_input)
-            stack.callback(self.remove_waitable, self._direct_input)
-            stack.callback(self._direct_input.close)
-        self._losses = LossCounter(self.input)
-        stack.callback(self._losses.close)
-        self._subscribe(stack, topics.CAMERA_INFO, topics.CAMERA_INFO_INPUT, self._on_camera_info)
+        if self._current_settings().camera.source:
+            self._open_camera(stack)
+        else:
+            self._subscribe_frames(processor, stack)
         self._subscribe(stack, topics.IMAGE, topics.REFERENCE_INPUT, self._on_reference)
         recorder = self.create_service(SetBool, "~/record", self._on_record)
         stack.callback(self.destroy_service, recorder)
@@ -167,6 +179,29 @@ class LiveNode(ParameterNode):
         self._snapshots = ThreadPoolExecutor(1, "polar_pipeline_snapshot")
         stack.callback(self._snapshots.shutdown)
 
+    def _subscribe_frames(self, processor: FrameProcessor, stack: ExitStack) -> None:
+        """Take frames and lens calibrations from topics."""
+        self.input = self._subscribe(stack, topics.IMAGE, topics.IMAGE_INPUT, self._on_image)
+        rcl = load_rcl()
+        if rcl is not None:
+            self._direct_input = DirectInput(self, self.input, rcl, processor.message_memory)
+            self.add_waitable(self._direct_input)
+            stack.callback(self.remove_waitable, self._direct_input)
+            stack.callback(self._direct_input.close)
+        self._losses = LossCounter(self.input)
+        stack.callback(self._losses.close)
+        self._subscribe(stack, topics.CAMERA_INFO, topics.CAMERA_INFO_INPUT, self._on_camera_info)
+
+    def _open_camera(self, stack: ExitStack) -> None:
+        """Take frames from a camera, and offer to trigger it."""
+        camera = CameraInput(self._current_settings, self, self._camera_outputs, self._diagnostics)
+        stack.callback(camera.close)
+        camera.source.start()
+        self.camera = camera
+        self._follow_camera()
+        service = self.create_service(Trigger, "~/trigger", self._on_trigger)
+        stack.callback(self.destroy_service, service)
+
     def _subscribe(self, stack: ExitStack, message_type: str, topic: str, callback: Callable[[Any], None]) -> Any:
         subscription = create_input(self, message_type, topic, callback)
         stack.callback(self.destroy_subscription, subscription)
@@ -175,7 +210,7 @@ class LiveNode(ParameterNode):
     def _forget_frames(self) -> None:
         """Release what holds frames, when the processor has ended."""
         self._failure = self.failure
-        self.processor = self.publisher = self.input = self._losses = self._direct_input = None
+        self.processor = self.publisher = self.input = self._losses = self._direct_input = self.camera = None
         self._newest = self._snapshots = self._snapshot = None
         self._statuses = []
         release_freed_memory()
@@ -208,12 +243,23 @@ class LiveNode(ParameterNode):
     # After a subscription was destroyed, an executor may still call back for a message that it has seen before.
 
     def _on_image(self, cdr: messages.Cdr) -> None:
-        if self.processor is not None:
-            self._diagnostics.received(messages.peek_stamp(cdr))
-            self._newest = ReceivedImage(cdr, time.perf_counter(), self.get_clock().now().nanoseconds)
-            if self._recording is not None:
-                self._recording.put(self._newest, self.processor.camera_info)
-            self.processor.put(self._newest)
+        self.receive(cdr)
+
+    def message_memory(self) -> Optional[np.ndarray]:
+        """Return memory for the next message, from which its frame need not be copied; None if any memory does."""
+        return self.processor.message_memory() if self.processor is not None else None
+
+    def receive(self, cdr: messages.Cdr, camera: Optional[CameraFacts] = None) -> None:
+        """Take a raw frame: of the topic in the executor's thread, of a camera in the camera's."""
+        processor, recording = self.processor, self._recording
+        if processor is None:
+            return
+        self._diagnostics.received(messages.peek_stamp(cdr))
+        self._newest = image = ReceivedImage(cdr, time.perf_counter(), self.get_clock().now().nanoseconds, camera)
+        processor.camera = camera
+        if recording is not None:
+            recording.put(image, processor.camera_info)
+        processor.put(image)
 
     def _on_camera_info(self, cdr: bytes) -> None:
         if self.processor is not None and self.publisher is not None:
@@ -223,6 +269,60 @@ class LiveNode(ParameterNode):
         if self.processor is not None:
             self.processor.reference = cdr
 
+    # ---------------------------------------------------------------------------------------------------------- camera
+
+    @property
+    def input_name(self) -> str:
+        """Topic or camera that frames come from."""
+        return str(self.input.topic_name) if self.input is not None else self.camera.name if self.camera else "nothing"
+
+    def apply_camera(self, settings: Settings) -> CameraSettings:
+        """Write the settings of the camera to it, and return them as it has them."""
+        if self.camera is None:
+            return settings.camera
+        return self.camera.source.apply(settings.camera, settings.of_camera)
+
+    def _validated(self, changes: Mapping[str, Any]) -> Settings:
+        settings = super()._validated(changes)
+        connection = self.camera.source.connection if self.camera else None
+        if connection is not None and self.settings is not None and settings.camera == self.settings.camera:
+            settings.of_camera(connection.facts)
+        return settings
+
+    def _shown_settings(self, settings: Settings) -> Settings:
+        """Return the settings in use, for reports; contradictions to the camera are reported elsewhere."""
+        connection = self.camera.source.connection if self.camera else None
+        with suppress(ValueError):
+            settings = settings if connection is None else settings.of_camera(connection.facts)
+        return self.fallback.settings(settings)
+
+    def _follow_camera(self) -> None:
+        """Set the parameters of the camera to what it has, after it was connected."""
+        connection = self.camera.source.connection if self.camera else None
+        if connection is None or not self._changing.acquire(blocking=False):  # a change sets them itself
+            return
+        try:
+            if self.settings is not None and self.settings.camera != connection.settings:
+                self.show_camera(connection.settings, connection.ranges)
+        finally:
+            self._changing.release()
+
+    def _on_trigger(self, _: Trigger.Request, response: Trigger.Response) -> Any:
+        """Start a frame of a camera that is triggered by software; return the response, or a future of it."""
+        camera = self.camera
+        if camera is None:
+            response.message = f"the node is {self.state}"
+            return response
+
+        def trigger() -> Trigger.Response:
+            try:
+                camera.source.trigger()
+            except RuntimeError as err:
+                return Trigger.Response(success=False, message=printable(str(err)))
+            return Trigger.Response(success=True)
+
+        return self._files.submit(trigger)
+
     # ------------------------------------------------------------------------------------------------------- snapshots
 
     def _on_snapshot(self, _: Trigger.Request, response: Trigger.Response) -> Any:
@@ -230,7 +330,7 @@ class LiveNode(ParameterNode):
         if self.processor is None or self._snapshots is None:
             response.message = f"the node is {self.state}"
         elif self._newest is None:
-            response.message = f"no frame came in on {self.input.topic_name} yet"
+            response.message = f"no frame came in on {self.input_name} yet"
         elif self._snapshot is not None and not self._snapshot.done():
             response.message = "another snapshot is being written"
         elif time.monotonic() < self._snapshot_due:
@@ -288,15 +388,17 @@ class LiveNode(ParameterNode):
     def _on_report(self) -> None:
         """Publish the node's report; count lost frames, and log when frames stay away."""
         is_wanted = False
-        if self.publisher is not None and self._losses is not None:
+        if self.publisher is not None:
             is_wanted = bool(self.publisher.demand())
-            lost = self._losses.poll()
+            lost = self._losses.poll() if self._losses is not None else 0
             if lost:
                 self._diagnostics.dropped("transport", lost)
+        self._follow_camera()
         line = self._diagnostics.listened(is_wanted)
         if line is not None:
-            topic = self.input.topic_name
-            self.get_logger().warning(f"{line}; {topic} has {self.count_publishers(topic)} publishers")
+            origin = self.input_name
+            publishers = "" if self.camera else f" has {self.count_publishers(origin)} publishers"
+            self.get_logger().warning(f"{line}; {origin}{publishers}")
         now = messages.stamp_within_range(self.get_clock().now().nanoseconds)  # a simulated clock may show any time
         self._statuses = self._make_statuses()
         self._report.publish(bytes(messages.encode_diagnostics(now, self._statuses)))
@@ -312,8 +414,8 @@ class LiveNode(ParameterNode):
                 *self._diagnostics.statuses("", f"the node is {self.state}"),
                 messages.Status(level, f"{self._name}: pipeline", text, "", {}),
             ]
-        options = self.fallback.settings(self.settings).options
-        sensor = options.sensor.name
+        options = self._shown_settings(self.settings).options
+        sensor = self.camera.name if self.camera else options.sensor.name
         values = {
             "backend": options.backend,
             "device": processor.device,
@@ -324,14 +426,23 @@ class LiveNode(ParameterNode):
             "recording": printable(self._recording.describe(), MAX_PATH) if self._recording else "none",
             **publisher.last_frame,
         }
-        mismatch = "" if self._diagnostics.is_receiving else find_mismatch(self, self.input)
+        is_deaf = self.input is not None and not self._diagnostics.is_receiving
+        mismatch = find_mismatch(self, self.input) if is_deaf else ""
         problems = "; ".join(filter(None, [find_namesake(self), mismatch, self.fallback.problem(self.settings)]))
         level, text = (Level.WARN, problems) if problems else (Level.OK, processor.device)
         return [
-            *self._diagnostics.statuses(sensor, f"nothing arrives on {self.input.topic_name}"),
+            *self._diagnostics.statuses(sensor, f"nothing arrives on {self.input_name}"),
             messages.Status(level, f"{self._name}: pipeline", text, sensor, values),
+            *self._camera_statuses(sensor),
             *publisher.statuses(sensor),
         ]
+
+    def _camera_statuses(self, hardware: str) -> List[messages.Status]:
+        """Report the camera, if the node has one."""
+        if self.camera is None:
+            return []
+        level, text, values = self.camera.source.status()
+        return [messages.Status(level, f"{self._name}: camera", text, hardware, values)]
 
 
 def _record_response(answer: Any) -> Any:

@@ -6,7 +6,8 @@ import functools
 import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from dataclasses import replace
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
 from rcl_interfaces.srv import SetParameters, SetParametersAtomically
@@ -15,14 +16,15 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter as RosParameter
 
 from polar_pipeline._util.text import printable, quoted
+from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
 from polar_pipeline.live.diagnostics import MAX_REASON, Diagnostics
 from polar_pipeline.live.fallback import Fallback
 from polar_pipeline.live.parameters import PARAMETERS, Parameter, Settings, make_settings
 from polar_pipeline.live.preset import is_known, judge_unknown, params_files
 from polar_pipeline.pipeline import Pipeline
 
-#: The parameter that names a file of megabytes.
-_FILE = "calibration"
+#: Parameters whose change takes time: a file of megabytes is read, or a camera is asked.
+_SLOW = ("calibration", *(str(row.parameter) for row in CAMERA_OPTIONS.values()))
 
 
 def make_descriptor(row: Parameter) -> ParameterDescriptor:
@@ -50,8 +52,8 @@ class ParameterNode(Node):  # type: ignore[misc]
     main loop, and leave undone what else was ready. rclpy's own subscriptions, services and timers are created through
     the methods of this class too.
 
-    A request that names a calibration is answered in a thread beside the executor, which goes on while the file is
-    read; requests that come in meanwhile are answered there too, so that all are answered in their order.
+    A request that names a calibration or a parameter of the camera is answered in a thread beside the executor, which
+    goes on meanwhile; requests that come in then are answered there too, so that all are answered in their order.
 
     Args:
         argv: The command line of this process, `sys.argv` by default: it names the files that parameters come from.
@@ -143,8 +145,15 @@ class ParameterNode(Node):  # type: ignore[misc]
             try:
                 changes = list(filter(None, map(self._converted, parameter_list)))
                 values = {change.name: change.value for change in changes if change.name in PARAMETERS}
-                settings = self._validated(values) if values and self.settings is not None else self.settings
+                before = self.settings
+                settings = self._validated(values) if values and before is not None else before
+                is_of_camera = settings is not None and before is not None and settings.camera != before.camera
+                if settings is not None and is_of_camera:
+                    settings = replace(settings, camera=self.apply_camera(settings))
+                    changes = self._with_camera(changes, settings.camera)
                 result = super().set_parameters_atomically(changes)
+                if before is not None and is_of_camera and not result.successful:
+                    self.apply_camera(before)
                 if result.successful:
                     self.settings = settings
                     for name in values:
@@ -157,6 +166,35 @@ class ParameterNode(Node):  # type: ignore[misc]
         if not result.successful:
             self._diagnostics.refuse("parameter", result.reason)
         return result
+
+    def apply_camera(self, settings: Settings) -> CameraSettings:
+        """Write the settings of the camera to it, and return them as it has them; here there is none.
+
+        Raises:
+            RuntimeError: The camera refuses.
+            ValueError: The camera's state would contradict other settings.
+        """
+        return settings.camera
+
+    def _with_camera(self, changes: List[Any], actual: CameraSettings) -> List[Any]:
+        """Return changes of parameters with those by which all parameters of the camera are as it has them."""
+        chosen = {change.name: change for change in changes}
+        for field, row in CAMERA_OPTIONS.items():
+            name, value = str(row.parameter), getattr(actual, field)
+            if name in chosen or PARAMETERS[name].checked(self.get_parameter(name).value) != value:
+                chosen[name] = RosParameter(name, value=value)
+        return list(chosen.values())
+
+    def show_camera(self, actual: CameraSettings, ranges: Mapping[str, Tuple[float, float]]) -> None:
+        """Set the parameters of the camera, and their ranges, to what it has."""
+        for name, limits in ranges.items():
+            descriptor = make_descriptor(replace(PARAMETERS[name], limits=limits))
+            field = next(field for field, row in CAMERA_OPTIONS.items() if row.parameter == name)
+            value = RosParameter(name, value=getattr(actual, field)).get_parameter_value()
+            self.set_descriptor(name, descriptor, value)
+        super().set_parameters_atomically(self._with_camera([], actual))
+        if self.settings is not None:
+            self.settings = replace(self.settings, camera=actual)
 
     def _converted(self, change: Any) -> Any:
         """Convert a change to the type of its parameter; None if the parameter is fixed and keeps its value.
@@ -220,11 +258,11 @@ class ParameterNode(Node):  # type: ignore[misc]
         return guarded
 
     def _beside_the_executor(self, callback: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        """Wrap a callback that sets parameters: where a file has to be read, return a future of the answer."""
+        """Wrap a callback that sets parameters: where a file or a camera takes time, return a future of the answer."""
 
         def answer(request: Any, response: Any) -> Any:
-            names_file = any(row.name == _FILE and row.value.string_value for row in request.parameters)
-            if not names_file and (self._answer is None or self._answer.done()):
+            is_slow = any(row.name in _SLOW for row in request.parameters)
+            if not is_slow and (self._answer is None or self._answer.done()):
                 return callback(request, response)
             self._answer = self._files.submit(callback, request, response)
             return self._answer

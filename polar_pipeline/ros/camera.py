@@ -1,0 +1,142 @@
+"""The camera of a node: its frames go to the node, and to the topics of a camera driver if those have subscribers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Callable, Dict, Optional, Protocol
+
+import numpy as np
+
+from polar_pipeline import messages, topics
+from polar_pipeline.camera.facts import CameraFacts
+from polar_pipeline.camera.settings import CameraSettings
+from polar_pipeline.camera.source import CameraSource
+from polar_pipeline.geometry.lens import load_lens
+from polar_pipeline.live.diagnostics import Diagnostics
+from polar_pipeline.live.parameters import Settings
+from polar_pipeline.messages import CameraInfo, Cdr
+from polar_pipeline.ros.transport import MessagePublisher
+
+#: Topics of a camera driver, which the node publishes when it reads the camera itself.
+CAMERA_TOPICS = {topics.IMAGE_INPUT: topics.IMAGE, topics.CAMERA_INFO_INPUT: topics.CAMERA_INFO}
+#: frame_id of the messages if the node's parameter names none.
+_FRAME_ID = "camera"
+
+
+class Receiver(Protocol):
+    """What takes the frames; the camera's thread calls it."""
+
+    def message_memory(self) -> Optional[np.ndarray]:
+        """Return memory for the next message, or None if any will do."""
+
+    def receive(self, cdr: Cdr, camera: CameraFacts) -> None:
+        """Take a frame."""
+
+
+class CameraInput:
+    """A camera as the input of a node; a client of `CameraSource`.
+
+    Args:
+        settings: Returns the settings of the node.
+        receiver: Takes the frames.
+        publishers: Publishers of `CAMERA_TOPICS` by name.
+        diagnostics: Counts frames that were lost; its log.
+
+    Raises:
+        CameraError: Aravis is not installed.
+        ValueError: `camera.info_file` cannot be read.
+    """
+
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        receiver: Receiver,
+        publishers: Dict[str, Any],
+        diagnostics: Diagnostics,
+    ) -> None:
+        now = settings()
+        self._settings = settings
+        self._receiver = receiver
+        self._publishers = publishers
+        self._diagnostics = diagnostics
+        self._sender = MessagePublisher()
+        self._info = _camera_info(now.camera)
+        self._frame_id = now.frame_id or _FRAME_ID
+        self.name = f"camera {now.camera.source}"
+        self.source = CameraSource(now.camera, self._frame_id, self)
+
+    def close(self) -> None:
+        """Release the camera and end its thread."""
+        self.source.close()
+        self._sender.close()
+
+    # --------------------------------------------------------------------------------------------- the camera's thread
+
+    def memory(self) -> Optional[np.ndarray]:
+        """Return memory for the next message, or None if any will do."""
+        return self._receiver.message_memory()
+
+    def take(self, cdr: Cdr, facts: CameraFacts) -> None:
+        """Hand a frame to the node, and publish it if its topics have subscribers."""
+        self._receiver.receive(cdr, facts)
+        wanted = [name for name, topic in self._publishers.items() if topic.get_subscription_count()]
+        if not wanted:
+            return
+        outgoing = {topics.IMAGE_INPUT: cdr, topics.CAMERA_INFO_INPUT: self.camera_info(messages.peek_stamp(cdr) or 0)}
+        try:
+            self._sender.send([(self._publishers[name], outgoing[name]) for name in wanted])
+        except RuntimeError as err:
+            self._diagnostics.refuse_error(err)
+
+    def camera_info(self, stamp_ns: int) -> bytes:
+        """Serialize the lens calibration of a frame; without a file it has the frame's size only."""
+        connection = self.source.connection
+        x, y, width, height = connection.settings.roi if connection else (0, 0, 0, 0)
+        if self._info is None:
+            info = CameraInfo(0, "", height, width, "", np.zeros(0), np.zeros(9), np.zeros(9), np.zeros(12))
+        elif (self._info.height, self._info.width) in ((0, 0), (height, width)):
+            info = replace(self._info, height=height, width=width)
+        else:
+            info = replace(self._info, region=(x, y, height, width))
+        return bytes(messages.encode_camera_info(info, stamp_ns, self._frame_id))
+
+    def check(self, facts: CameraFacts) -> None:
+        """Check the state of the camera against the parameters.
+
+        Raises:
+            ValueError: They contradict each other.
+        """
+        self._settings().of_camera(facts)
+
+    def dropped(self, cause: str, count: int) -> None:
+        """Count frames that were lost."""
+        self._diagnostics.dropped(cause, count)
+
+    def refuse(self, cause: str, reason: str) -> None:
+        """Count a frame that cannot be used, and log now and then why."""
+        self._diagnostics.refuse(cause, reason)
+
+    def info(self, text: str) -> None:
+        """Log a line."""
+        self._diagnostics.logger.info(text)
+
+    def warning(self, text: str) -> None:
+        """Log a warning."""
+        self._diagnostics.logger.warning(text)
+
+
+def _camera_info(settings: CameraSettings) -> Optional[CameraInfo]:
+    """Read the lens calibration that the parameters name.
+
+    Raises:
+        ValueError: The file cannot be read.
+    """
+    if not settings.info_file:
+        return None
+    try:
+        lens = load_lens(Path(settings.info_file).expanduser())
+    except ValueError as err:
+        raise ValueError(f"camera.info_file: {err}") from err
+    d, k, r, p = (np.array(numbers, np.float64) for numbers in (lens.d, lens.k, lens.r, lens.p))
+    return CameraInfo(0, "", lens.height, lens.width, lens.model, d, k, r, p)
