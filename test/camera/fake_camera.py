@@ -16,7 +16,6 @@ import os
 import random
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -162,7 +161,9 @@ def genicam(features: Dict[str, Feature], without: Sequence[str] = ()) -> str:
     nodes = []
     for name, kind, value, address, low, high, step, scale, entries, more, access in features.values():
         register = f"<pValue>{name}Register</pValue>"
-        limits = f"<Min>{low}</Min>" + (f"<Max>{high}</Max>" if not isinstance(high, str) else f"<pMax>{name}Max_</pMax>")
+        limits = f"<Min>{low}</Min>" + (
+            f"<Max>{high}</Max>" if not isinstance(high, str) else f"<pMax>{name}Max_</pMax>"
+        )
         port = f"<Address>{address}</Address><Length>%d</Length><AccessMode>{access}</AccessMode><pPort>Device</pPort>"
         if kind not in ("string", "formula"):
             masked = "MaskedIntReg" if "<LSB>" in more else "IntReg"
@@ -275,6 +276,7 @@ class _Process:
             self._device = new(*(value.encode() for value in text))
         if not function("arv_gv_fake_camera_is_running", ctypes.c_int, pointer)(self._device):
             sys.exit(f"no network interface has the address {settings['address']}")
+        _stay_on_loopback()
         self._camera = function("arv_gv_fake_camera_get_fake_camera", pointer, pointer)(self._device)
         self._memory = {
             name: function(f"arv_fake_camera_{name}_memory", ctypes.c_int, pointer, word, word, pointer)
@@ -317,12 +319,23 @@ class _Process:
         self._count, self._last = self._count + 1, (frame, stamp)
 
     def _packed(self, frame: int) -> bytes:
-        names = ("Width", "Height", "OffsetX", "OffsetY", "BinningHorizontal", "BinningVertical", "ReverseX", "ReverseY")
+        names = (
+            "Width",
+            "Height",
+            "OffsetX",
+            "OffsetY",
+            "BinningHorizontal",
+            "BinningVertical",
+            "ReverseX",
+            "ReverseY",
+        )
         pixel_format, frames = self.get("PixelFormat"), self._frames
         wanted = [*(self.get(name) for name in names), pixel_format]
         if wanted != self._wanted or frames is not self._cached:
             self._wanted, self._cached, self._cache = wanted, frames, {}
-            self._payload = wanted[0] * wanted[1] * (self._features["PixelFormat"].entries[pixel_format] >> 16 & 255) // 8
+            self._payload = (
+                wanted[0] * wanted[1] * (self._features["PixelFormat"].entries[pixel_format] >> 16 & 255) // 8
+            )
         index = frame % len(frames)
         if index not in self._cache:
             width, height, x, y, horizontal, vertical, *flip = wanted[:8]
@@ -373,6 +386,18 @@ class _Process:
 
     def sent(self) -> Tuple[int, int, int]:
         return (self._count, *self._last)
+
+
+def _stay_on_loopback() -> None:
+    """Have this process's camera answer broadcasts of the loopback interface alone.
+
+    A client that finds it by way of another interface asks for the stream there, where none arrives if it takes packets
+    from the interface itself, as Aravis does for root.
+    """
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(OSError), socket.socket(fileno=os.dup(int(descriptor))) as one:
+            if one.getsockname() == ("255.255.255.255", PORT):
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo")
 
 
 def main() -> None:
