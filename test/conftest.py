@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import re
@@ -19,6 +20,7 @@ from support import IS_EXHAUSTIVE, ROOT, examples, own_domain
 from polar_pipeline.doctor.checks import profile_variable
 from polar_pipeline.pipeline import backend_problem
 
+sys.path.append(str(ROOT / "test" / "camera"))  # for `fake_camera` in other folders
 #: No test depends on what was measured on this machine.
 os.environ["POLAR_PIPELINE_TUNED"] = os.devnull
 #: No test depends on the speed of the machine, nor on chance: the same examples in every run. Others are found with
@@ -65,6 +67,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item
         # ROS nodes and clusters have time limits of their own, which a machine with much to do exceeds
         if item.get_closest_marker("ros") is not None or item.path.parent.name == "batch":
             item.add_marker(pytest.mark.flaky(reruns=1))
+    cameras = [item for item in items if item.get_closest_marker("camera")]
+    if cameras:
+        try:
+            ctypes.CDLL("libaravis-0.8.so.0")
+        except OSError:
+            for item in cameras:
+                item.add_marker(pytest.mark.skip(reason="libaravis-0.8.so.0 is not installed"))
     if IS_EXHAUSTIVE:
         return
     left = {item for item in items if item.get_closest_marker("exhaustive")}
