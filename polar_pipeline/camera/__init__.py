@@ -1,0 +1,1 @@
+"""Cameras that the package reads itself."""
