@@ -250,7 +250,8 @@ class _Process:
         self._device = function("arv_gv_fake_camera_new_full", _Pointer, *[_Text] * 3)(*(t.encode() for t in texts))
         if not function("arv_gv_fake_camera_is_running", ctypes.c_int, _Pointer)(self._device):
             sys.exit(f"fake camera: no network interface has the address {settings['address']}")
-        _stay_on_loopback()
+        if (settings["address"], PORT) not in _stay_on_loopback():  # of which Aravis only warns
+            sys.exit(f"fake camera: port {PORT} of {settings['address']} is taken")
         self._camera = function("arv_gv_fake_camera_get_fake_camera", _Pointer, _Pointer)(self._device)
         self._read_memory, self._write_memory = (
             function(f"arv_fake_camera_{name}_memory", ctypes.c_int, _Pointer, _Word, _Word, _Pointer)
@@ -333,16 +334,19 @@ class _Process:
         return (self._count, *self._last)
 
 
-def _stay_on_loopback() -> None:
-    """Have this process's camera answer broadcasts of the loopback interface alone.
+def _stay_on_loopback() -> List[Any]:
+    """Have this process's camera answer broadcasts of the loopback interface alone; return the names of its sockets.
 
     Clients ask for the stream at the interface by which they find the camera. As root, Aravis takes packets from that
     interface itself, and those of this machine pass by loopback only.
     """
+    names = []
     for path in Path("/proc/self/fd").iterdir():
         with suppress(OSError), socket.socket(fileno=os.dup(int(path.name))) as one:
-            if one.getsockname() == ("255.255.255.255", PORT):
+            names.append(one.getsockname())
+            if names[-1] == ("255.255.255.255", PORT):
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo")
+    return names
 
 
 def main() -> None:
@@ -375,6 +379,9 @@ class FakeCamera:
         features: Initial values by name of the feature.
         without: Names of features that the camera lacks.
         offset_increment: Increment of Width, Height, OffsetX and OffsetY.
+
+    Attributes:
+        address: As above.
     """
 
     def __init__(
@@ -389,6 +396,7 @@ class FakeCamera:
         without: Sequence[str] = (),
         offset_increment: int = 1,
     ) -> None:
+        self.address = address
         with ExitStack() as stack:
             stack.enter_context(this_machine())
             self._folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -408,7 +416,7 @@ class FakeCamera:
 
     def start(self) -> None:
         """Start the camera, again after `kill`: as after a power cut, with its first values and frames."""
-        wait_for_port(self._settings["address"])
+        wait_for_port(self.address)
         path = os.pathsep.join([str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")])
         command, env = [sys.executable, __file__, json.dumps(self._settings)], {**os.environ, "PYTHONPATH": path}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -497,7 +505,7 @@ _held: List[Any] = []
 @contextmanager
 def this_machine() -> Iterator[None]:
     """Wait until no other process of this user has cameras, and have others wait; may be nested."""
-    path = Path(tempfile.gettempdir(), f"polar_pipeline_cameras_{os.getuid()}")
+    path = Path(f"/tmp/polar_pipeline_cameras_{os.getuid()}")  # not below TMPDIR, which others may set otherwise
     lock = _held[0] if _held else path.open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
     _held.append(lock)
