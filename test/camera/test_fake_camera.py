@@ -231,6 +231,7 @@ def test_cameras_by_their_serial_numbers() -> None:
                 answers = [probe.recv(1000)[8:] for _ in addresses]
             found = {(a[0x24:0x28], a[0x68:0x88].rstrip(b"\0"), a[0xD8:0xE8].rstrip(b"\0")) for a in answers}
             assert found == {(socket.inet_aton(a), b"TRI050S-P", b"POL00%d" % k) for k, a in enumerate(addresses)}
+            assert len({a[0x08:0x10] for a in answers}) == len(addresses)  # MAC addresses
             for k in (2, 0, 1):
                 client = Client(f"LUCID Vision Labs-POL00{k}")
                 assert client.text("DeviceSerialNumber") == f"POL00{k}"
