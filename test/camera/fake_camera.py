@@ -505,7 +505,7 @@ _held: List[Any] = []
 @contextmanager
 def this_machine() -> Iterator[None]:
     """Wait until no other process of this user has cameras, and have others wait; may be nested."""
-    path = Path(f"/tmp/polar_pipeline_cameras_{os.getuid()}")  # not below TMPDIR, which others may set otherwise
+    path = Path(f"/dev/shm/polar_pipeline_cameras_{os.getuid()}")  # whatever TMPDIR is
     lock = _held[0] if _held else path.open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
     _held.append(lock)
