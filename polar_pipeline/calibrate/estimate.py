@@ -11,6 +11,7 @@ import numpy as np
 from polar_pipeline.calibrate.advice import (
     about_dark_frames,
     about_errors,
+    about_extinction,
     about_frames,
     about_pixels,
     about_place,
@@ -188,7 +189,8 @@ def calibrate(
     findings = [
         about_frames(sums, float(np.median(black)), brightest, noise),
         about_pixels(_shares(causes), sums, light, images["gain"], is_flat_field),
-        about_polarizer(polarizer, maps, sums.sensor, names, known, angle_error, modulation),
+        about_polarizer(polarizer, maps, sums.sensor, names, known, angle_error),
+        about_extinction(errors, modulation),
         about_errors(errors, common),
         about_place(sums.shape, sensor, offset),
     ]
