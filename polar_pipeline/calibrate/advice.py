@@ -185,7 +185,6 @@ def about_polarizer(
     maps: LightMaps,
     sensor: Sensor,
     names: Sequence[str],
-    known: Sequence[Optional[float]],
     angle_error: float,
 ) -> Findings:
     """Judge the polarizer and the lamp.
@@ -195,8 +194,7 @@ def about_polarizer(
         maps: Light of the settings over the sensor.
         sensor: The mosaic.
         names: Names of the settings.
-        known: Their angles in degrees as read, or None.
-        angle_error: Standard deviation of these, in degrees.
+        angle_error: Standard deviation of their angles as read, in degrees.
     """
     warnings: List[str] = []
     problems: List[str] = []
@@ -206,9 +204,10 @@ def about_polarizer(
         warnings.append(
             f"no polarizer angle within a gap of {gap:.0f} degrees: spread the angles evenly over 180 degrees"
         )
-    read = [k for k, angle in enumerate(known) if angle is not None]
+    read = [k for k, angle in enumerate(polarizer.read) if angle is not None]
     if read:
-        errors = np.rad2deg(half_turn(np.deg2rad([float(known[k] or 0) for k in read]) - polarizer.angles[read]))
+        known = np.deg2rad([float(polarizer.read[k] or 0) for k in read])
+        errors = np.rad2deg(half_turn(known - polarizer.angles[read]))
         worst = int(np.argmax(np.abs(errors)))
         if abs(errors[worst]) > _READING * angle_error:
             warnings.append(
