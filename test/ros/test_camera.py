@@ -30,8 +30,9 @@ from sensor_msgs.msg import CameraInfo, Image
 from services import ask
 from std_srvs.srv import SetBool, Trigger
 
-from polar_pipeline import Pipeline, messages
+from polar_pipeline import Pipeline, cli, messages
 from polar_pipeline.calibration import save_calibration
+from polar_pipeline.replay.source import open_source
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import SENSORS
 
@@ -290,6 +291,23 @@ def test_recordings_have_the_state_of_the_camera(camera: Any, node: Any, peer: d
     (status,) = deserialize_message(states[0], DiagnosticArray).status
     values = {pair.key: pair.value for pair in status.values}
     assert (values["region"], values["gain [dB]"], values["flip"]) == ("96x128 at 2,0", "0.00", "none")
+
+
+def test_replay_of_a_snapshot_gives_the_products_of_the_node(
+    camera: Any, node: Any, peer: drill.Peer, tmp_path: Path
+) -> None:
+    pytest.importorskip("mcap")
+    camera(scene(0.5, 20.0), features={"OffsetX": 3, "Width": 96, "ReverseY": True, "Gain": 0.0})
+    node(snapshot__folder=tmp_path, camera__pixel_format="12p")
+    (message, *_) = Topic(peer, "polarization/aolp").wait()
+    answer = ask(peer.node, Trigger, "/polar_pipeline/snapshot")
+    assert answer.success, answer.message
+    folder, out = Path(answer.message), tmp_path / "again.mcap"
+    words = ["replay", str(folder / "raw.mcap"), "--params", str(folder / "parameters.yaml"), "-o", str(out)]
+    assert cli.main([*words, "--products", "aolp"]) == 0
+    with open_source(out, topic="/polarization/aolp") as source:
+        (again,) = (record.image() for record in source.records)
+    np.testing.assert_array_equal(messages.to_array(again), messages.to_array(message))
 
 
 def test_cameras_of_a_rig_come_by_serial_number(camera: Any, start: Any, peer: drill.Peer, tmp_path: Path) -> None:
