@@ -502,8 +502,8 @@ def test_doctor(capsys: Any) -> None:
 
 
 COMMANDS = (
-    *("replay", "batch", "compress", "decompress", "play", "view", "process", "calibrate", "simulate", "layout"),
-    *("plan", "tune", "bench node", "env", "doctor"),
+    *("replay", "batch", "compress", "decompress", "play", "view", "process", "camera", "capture"),
+    *("calibrate", "simulate", "layout", "plan", "tune", "bench node", "env", "doctor"),
 )
 
 
