@@ -24,6 +24,9 @@ from polar_pipeline.cli.capture import (
 )
 from polar_pipeline.cli.errors import FailureError
 
+#: Longest exposure that is proposed, in microseconds.
+_LONGEST_US = 1e6
+
 
 class _Step(NamedTuple):
     """A setting to capture: the name of its folder, what to do before it, and its number of frames."""
@@ -104,10 +107,10 @@ def _expose(camera: FrameCapture) -> None:
         if EXPOSED[0] <= light.brightest <= EXPOSED[1]:
             return
         factor = 0.5 if np.isinf(light.brightest) else AIM / max(light.brightest, 1e-3)
-        better = min(factor * exposure, 1e6)
+        better = factor * exposure
         low, high = camera.connection.ranges.get(str(CAMERA_OPTIONS["exposure_us"].parameter), (0.0, 0.0))
-        if low <= better <= high and exposure:
-            reach = "may" if np.isinf(light.brightest) else f"would give {AIM:.0%}, which is best"
+        if exposure and low <= better <= min(high, _LONGEST_US):
+            reach = "may fit" if np.isinf(light.brightest) else f"would give {AIM:.0%}"
             text = f"{better:.0f} us {reach}. Enter: set it, k: keep {exposure:.0f} us "
         else:
             better, text = 0.0, "No exposure of the camera fits: change the light. Enter: check it again, k: keep it "

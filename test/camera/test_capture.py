@@ -74,7 +74,8 @@ def test_list_info_and_set(camera: FakeCamera, capsys: Any) -> None:
         assert re.search(r"^region +160x128 at 0,0$", shown, re.MULTILINE)
 
 
-def test_errors_are_one_line(camera: FakeCamera, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+@pytest.mark.usefixtures("camera")
+def test_errors_are_one_line(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     for words, code, text in (
         ("camera set POL001 Nope=1", 1, "the camera has no feature 'Nope'"),
@@ -100,7 +101,8 @@ def test_errors_are_one_line(camera: FakeCamera, tmp_path: Path, monkeypatch: An
 
 
 @pytest.mark.parametrize(("kind", "bits"), [("png", "12p"), ("npy", "8"), ("mcap", "12p"), ("mcap", "8")])
-def test_frames_are_bit_exact(kind: str, bits: str, camera: FakeCamera, tmp_path: Path, capsys: Any) -> None:
+@pytest.mark.usefixtures("camera")
+def test_frames_are_bit_exact(kind: str, bits: str, tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "out"
     assert run("capture", "-o", out, "--frames", 5, "--format", kind, "--pixel-format", bits) == 0
     assert f"wrote 5 frames to {out}\n" in capsys.readouterr().out
@@ -110,14 +112,18 @@ def test_frames_are_bit_exact(kind: str, bits: str, camera: FakeCamera, tmp_path
     indices = [sent.index(frame.tobytes()) for frame in read(out)]
     assert len(set(indices)) == 5
     assert state(out) == {
-        **{"vendor": "LUCID Vision Labs", "model": "TRI050S-P", "serial": "POL001", "sensor": "IMX250MZR"},
-        **{"pixel_format": f"PolarizeMono{bits}", "size": [160, 128], "roi_offset": [0, 0], "flip": [False, False]},
-        **{
-            "gain_db": 0.0,
-            "exposure_us": 5000.0,
-            "temperature": 41.5,
-            "bit_depth": int(bits[:-1] or 8) if "p" in bits else 8,
-        },
+        "vendor": "LUCID Vision Labs",
+        "model": "TRI050S-P",
+        "serial": "POL001",
+        "sensor": "IMX250MZR",
+        "pixel_format": f"PolarizeMono{bits}",
+        "size": [160, 128],
+        "roi_offset": [0, 0],
+        "flip": [False, False],
+        "gain_db": 0.0,
+        "exposure_us": 5000.0,
+        "temperature": 41.5,
+        "bit_depth": 12 if bits == "12p" else 8,
     }
 
 
@@ -159,7 +165,8 @@ def test_camera_that_goes_away(kind: str, camera: FakeCamera, tmp_path: Path, mo
     assert list((tmp_path / "s").iterdir()) == []
 
 
-def test_an_interrupted_capture_leaves_complete_folders(camera: FakeCamera, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("camera")
+def test_an_interrupted_capture_leaves_complete_folders(tmp_path: Path) -> None:
     assert run("capture", "-o", tmp_path / "s", "--angle", 30, "--frames", 2) == 0
 
     def interrupt() -> None:
@@ -225,7 +232,7 @@ class User:
 
     def __init__(self, camera: FakeCamera, answers: Dict[str, List[str]], frames: int, light: float) -> None:
         self.camera = camera
-        self.answers = answers  # to prompts that begin with the key; Enter otherwise
+        self.answers = answers  # to prompts with the key in them; Enter otherwise
         self.frames = frames
         self.light = light  # S0 at an exposure of 1 us
         self.sensor = simulate_sensor(SENSORS["IMX250MZR"], FRAMES.shape[1:], seed=3)
@@ -237,7 +244,7 @@ class User:
         self.prompts.append(prompt)
         turned = re.search(r"the polarizer to ([0-9.]+) degrees", prompt)
         exposure = re.match(r"([0-9]+) us (may|would)", prompt)
-        answers = next((row for key, row in self.answers.items() if prompt.startswith(key) and row), [""])
+        answers = next((row for key, row in self.answers.items() if key in prompt and row), [""])
         answer = answers.pop(0)
         if answer == "stop":
             raise EOFError
@@ -313,6 +320,9 @@ def test_interrupted_session_is_continued(camera: FakeCamera, tmp_path: Path, mo
     names = [path.name for path in (tmp_path / "s").iterdir()]
     assert sorted(names) == ["000.000", "020.000", "040.000", "060.000", "080.000", "100.000", "dark"]
     exposure = state(tmp_path / "s" / "dark")["exposure_us"]
+    user.answers.update({"7 of 10": ["r"], "Cover": ["stop"]})
+    assert guide(user, tmp_path / "s", monkeypatch) == 1
+    assert user.prompts[-1].startswith("Cover")  # all steps again
     camera.set("ExposureTime", 77.0)
     user.prompts.clear()
     assert guide(user, tmp_path / "s", monkeypatch) == 0
@@ -325,6 +335,8 @@ def test_interrupted_session_is_continued(camera: FakeCamera, tmp_path: Path, mo
     capsys.readouterr()
     assert guide(user, tmp_path / "s", monkeypatch) == 1
     assert "sensor.npz exists already" in capsys.readouterr().err
+    # what a killed command left does not count
+    shutil.copytree(tmp_path / "s" / "020.000", tmp_path / "s" / ".025.000.0a1b2c3d.part")
     # arguments that contradict what the camera said
     words = ["calibrate", tmp_path / "s", "-o", tmp_path / "again.npz"]
     for argument, text in (
@@ -353,6 +365,27 @@ def test_interrupted_session_is_continued(camera: FakeCamera, tmp_path: Path, mo
     assert f"{file} cannot be read: it must have vendor, model" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("light", "start", "prompts", "exposure"),
+    [
+        (2.4, 5000, ["2500 us may fit. Enter: set it", "1250 us may fit. Enter: set it"], 1250),
+        (0.3, 5000, ["10"], 5000),
+        (1e-5, 100_000, ["No exposure of the camera fits"], 100_000),
+    ],
+)
+def test_exposure_is_found_or_kept(
+    light: float, start: int, prompts: List[str], exposure: int, camera: FakeCamera, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """An exposure is halved while pixels are saturated; others are kept by the user."""
+    camera.set("ExposureTime", start)
+    user = User(camera, {"Cover": ["stop"], "would give": ["k"], "No exposure": ["k"]}, 2, light / 5000)
+    assert guide(user, tmp_path / "s", monkeypatch) == 1
+    assert len(user.prompts) == len(prompts) + 2
+    assert all(prompt.startswith(text) for prompt, text in zip(user.prompts[1:], prompts))
+    assert camera.get("ExposureTime") == exposure
+    assert not (tmp_path / "s").exists()
+
+
 def test_light_that_is_wrong_is_said(camera: FakeCamera, tmp_path: Path, capsys: Any) -> None:
     level = np.full(FRAMES.shape[1:], 0.7 * 4095 / 2)
     ramp = np.linspace(1, 0.2, FRAMES.shape[2])
@@ -361,7 +394,7 @@ def test_light_that_is_wrong_is_said(camera: FakeCamera, tmp_path: Path, capsys:
         ("--angle=0", [level / 2], "the brightest pixels reach 35% of full scale, 60% to 85% are best"),
         ("--angle=1", [np.full_like(level, 4095)], "pixels are saturated, 60% to 85% are best"),
         ("--angle=2", [level * ramp], "the light is uneven, it falls to 2"),
-        ("--angle=3", [level, level * 1.05], "the light changed by 4. between frames"),
+        ("--angle=3", [level, level * 1.05], "the light changed by 4.8% between frames"),
         ("--flat", [level / 4], ""),
         ("--angle=4", [level], ""),
     )

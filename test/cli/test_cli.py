@@ -24,6 +24,7 @@ from support import on_cpu
 
 from polar_pipeline import SENSORS, Pipeline, __version__, cli, messages
 from polar_pipeline.calibration import save_calibration
+from polar_pipeline.camera import aravis
 from polar_pipeline.cli.option_arguments import requested_options
 from polar_pipeline.cuda.device import DEVICES
 from polar_pipeline.options import make_options
@@ -338,6 +339,17 @@ def test_defects_keep_their_traceback(capsys: Any, monkeypatch: Any) -> None:
 
 def _raise(error: Exception) -> None:
     raise error
+
+
+@pytest.mark.parametrize("words", [["camera", "list"], ["camera", "info"], ["capture", "-o", "out"]])
+def test_cameras_without_aravis(words: List[str], capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(aravis, "_LIBRARY", "libnothing.so")
+    aravis.load_aravis.cache_clear()
+    assert main(words) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("polar-pipeline: cameras need Aravis 0.8 (libnothing.so")
+    assert shown.endswith("): sudo apt install libaravis-0.8-0\n")
+    assert shown.count("\n") == 1
 
 
 @pytest.mark.parametrize("arguments", [["doctor"], ["plan", "--help"]])
