@@ -40,6 +40,7 @@ _FUNCTIONS = {
     **{f"arv_get_device_{name}": "su" for name in ("id", "vendor", "model", "serial_nbr", "address")},
     "arv_camera_new": "psE",
     "arv_camera_get_device": "pp",
+    "arv_camera_get_device_serial_number": "spE",
     "arv_camera_get_payload": "upE",
     "arv_camera_create_stream": "ppppE",
     "arv_camera_start_acquisition": "vpE",
@@ -295,6 +296,10 @@ class Device:
             self._call("arv_gc_feature_node_set_value_from_string", self._node(feature), text)
         except CameraError as err:
             raise CameraError(f"{feature} cannot be {quoted(text)}: {err}") from err
+
+    def serial(self) -> str:
+        """Return the serial number."""
+        return str(self._call("arv_camera_get_device_serial_number", self._camera) or "")
 
     def number(self, feature: str) -> float:
         """Read a feature that is a number."""

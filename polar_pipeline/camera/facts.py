@@ -130,7 +130,7 @@ def read_facts(device: Device) -> CameraFacts:
     return CameraFacts(
         vendor=device.get("DeviceVendorName"),
         model=model,
-        serial=next((device.get(name) for name in ("DeviceSerialNumber", "DeviceID") if device.has(name)), ""),
+        serial=device.serial(),
         sensor=sensor_of_model(model) or _sensor_of_formats(device, whole[1]),
         pixel_format=device.get("PixelFormat"),
         size=(width, height),

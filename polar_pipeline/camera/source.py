@@ -58,6 +58,8 @@ _REMEDY = (
     "larger socket buffers help (sudo sysctl -w net.core.rmem_max=33554432), jumbo frames (sudo ip link set DEVICE mtu "
     "9000), and with several cameras on one link camera.packet_delay_ns"
 )
+#: Late frames in a row after which the time of PTP is taken not to be this computer's.
+_PTP_MISSES = 10
 #: Bytes to a multiple of which pixels are aligned.
 _ALIGNMENT = 64
 
@@ -141,6 +143,8 @@ class CameraSource:
         self._buffers = Buffers()
         self._clock = DeviceClock()
         self._ptp = ""
+        self._ptp_offset_ns: Optional[int] = None  # from PTP's time to this computer's, in whole seconds
+        self._ptp_misses = 0  # frames since that was seen last
         self._format: RawFormat = ENCODINGS["Mono8"]
         self._encoding = ""
         self._number: Optional[int] = None  # of the last frame
@@ -256,9 +260,8 @@ class CameraSource:
                 self._stream(device)
             except Exception as err:  # noqa: BLE001 - the thread goes on
                 self._lose(err)
-            is_there = self._closing.is_set()
             self.connection = None
-            _close(device, is_there)
+            _close(device)
 
     def _finish_attempt(self, err: Optional[Exception] = None) -> None:
         if self._attempted.done():
@@ -311,16 +314,18 @@ class CameraSource:
         try:
             if not device.is_controller():
                 raise CameraError(f"another process controls {found.describe()}")
+            if found.serial and device.serial() != found.serial:
+                raise CameraError(f"{found.describe()} is another camera now, {device.serial()}")
             write(device, self._settings, [row.name for row in fields(CameraSettings)])
             self._note(device, self._settings, found, self._client.check)
             self._start(device)
         except BaseException:
             self.connection = None
-            device.close()
+            _close(device)
             raise
         self._last, self.problem = found, ""
         self._counts["connections"] += 1
-        self._clock, self._resent = DeviceClock(), 0
+        self._clock, self._ptp_offset_ns, self._resent = DeviceClock(), None, 0
         self._client.info(f"camera {found.describe()} is connected")
         return device
 
@@ -463,12 +468,16 @@ class CameraSource:
     def _stamp(self, frame: Received, facts: CameraFacts) -> int:
         """Return the time of a frame in nanoseconds since 1970: the middle or the start of its exposure."""
         exposure_ns = int(1000 * facts.exposure_us)
-        start_ns = None
         began_ns = frame.arrival_ns - exposure_ns
+        start_ns = self._clock.stamp(frame.device_ns, began_ns)
         if self._ptp in PTP_LOCKED:
-            start_ns = ptp_stamp(frame.device_ns, began_ns)
-        if start_ns is None:
-            start_ns = self._clock.stamp(frame.device_ns, began_ns)
+            exact_ns = ptp_stamp(frame.device_ns, began_ns)
+            if exact_ns is not None:
+                self._ptp_offset_ns, self._ptp_misses = exact_ns - frame.device_ns, 0
+            else:
+                self._ptp_misses += 1
+            if self._ptp_offset_ns is not None and self._ptp_misses < _PTP_MISSES:
+                start_ns = frame.device_ns + self._ptp_offset_ns
         return start_ns + (exposure_ns // 2 if self._settings.stamp == "middle" else 0)
 
 
@@ -508,9 +517,9 @@ def _may_polarize(found: FoundCamera) -> bool:
     return re.search(r"(?i)polari|POL\b", found.model) is not None
 
 
-def _close(device: Device, is_there: bool) -> None:
-    """Close a device; calls to one that has gone take seconds, which nothing waits for."""
-    if is_there:
+def _close(device: Device) -> None:
+    """Close a device; calls to a camera that has gone, or was started again, take seconds: nothing waits for them."""
+    if device.is_controlled():
         device.close()
     else:
         threading.Thread(target=device.close, name="polar_pipeline_camera_end", daemon=True).start()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from array import array
 from dataclasses import dataclass, fields, replace
-from typing import Any, Dict, Iterable, Iterator, Mapping, Tuple, cast
+from typing import Any, Dict, FrozenSet, Iterable, Iterator, Mapping, Tuple, cast
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline.camera.facts import CameraFacts
@@ -94,6 +94,7 @@ class Settings:
         limits: Limits of quality.
         display: Gain and white balance of the preview and of compressed light.
         camera: Settings of the camera that the node reads itself.
+        given: Options that do not have their defaults.
     """
 
     options: Options
@@ -165,6 +166,7 @@ class Settings:
         parameter="record.compress",
     )
     camera: CameraSettings = CameraSettings()
+    given: FrozenSet[str] = frozenset()
 
     def computable(self, products: Iterable[str]) -> Tuple[str, ...]:
         """Select the products that can be computed with these settings."""
@@ -181,7 +183,7 @@ class Settings:
         return replace(self, options=self.options.with_held(rectify=lens))
 
     def of_camera(self, facts: CameraFacts) -> Settings:
-        """Return these settings for the frames of a camera: its state replaces options that have their defaults.
+        """Return these settings for the frames of a camera: its state replaces options that are not given.
 
         Raises:
             ValueError: An option is set to something else than the camera has, or does not fit it, such as a
@@ -190,12 +192,12 @@ class Settings:
         gain = facts.gain_db - (self.options.calibration.gain_db if self.options.calibration else 0.0)
         changes: Dict[str, Any] = {}
         for name, value in {**facts.options(), "camera_gain": round(gain, 3)}.items():
-            row = OPTIONS[name]
-            given, actual = getattr(self.options, name), row.held(value, name)
-            if given == row.held(row.default, name):
+            given, actual = getattr(self.options, name), OPTIONS[name].held(value, name)
+            if name not in self.given:
                 changes[name] = actual
             elif _mosaic(given) != _mosaic(actual):
-                raise ValueError(f"{row.parameter} is {_mosaic(given)}, and the camera {facts.name} has {value}")
+                shown = f"{OPTIONS[name].parameter} is {_mosaic(given)}"
+                raise ValueError(f"{shown}, and the camera {facts.name} has {value}")
         try:
             return replace(self, options=replace(self.options, **changes))
         except ValueError as err:
@@ -249,7 +251,8 @@ def _parameters() -> Iterator[Parameter]:
         "camera": CAMERA_OPTIONS,
     }
     for field in fields(Settings):
-        for row in groups[field.name].values() if field.name in groups else (_OWN[field.name],):
+        own = (_OWN[field.name],) if field.name in _OWN else ()
+        for row in groups[field.name].values() if field.name in groups else own:
             if row.parameter:
                 option = row.name if field.name == "options" else ""
                 yield Parameter(**{**vars(row), "name": row.parameter, "option": option})
@@ -281,9 +284,15 @@ def make_settings(values: Mapping[str, object]) -> Settings:
         ValueError: A value is not allowed, alone or beside the others; the message says what is.
     """
     found: Dict[str, Any] = {name: row.checked(values.get(name, row.default)) for name, row in PARAMETERS.items()}
-    options = _make_options({row.option: found[name] for name, row in PARAMETERS.items() if row.option})
+    chosen = {row.option: found[name] for name, row in PARAMETERS.items() if row.option}
+    given = frozenset(name for name, value in chosen.items() if value != OPTIONS[name].default)
+    if found["camera.source"] and "calibration" in given:  # the camera tells the sensor and the offset later
+        calibration: Any = OPTIONS["calibration"].held(chosen["calibration"], "calibration")
+        known = {"sensor": calibration.sensor, "roi_offset": calibration.offset}
+        chosen.update({name: value for name, value in known.items() if name not in given}, calibration=calibration)
     return Settings(
-        options=options,
+        options=_make_options(chosen),
+        given=given,
         limits=QualityLimits(**{name: found[str(row.parameter)] for name, row in _LIMITS.items()}),
         display=make_display(found["display.gain"], found["display.white_balance"]),
         camera=CameraSettings(**{name: found[str(row.parameter)] for name, row in CAMERA_OPTIONS.items()}),

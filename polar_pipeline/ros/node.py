@@ -22,6 +22,7 @@ from polar_pipeline._util.malloc import release_freed_memory
 from polar_pipeline._util.text import printable
 from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.camera.settings import CameraSettings
+from polar_pipeline.live.camera import CameraInput
 from polar_pipeline.live.frame import ReceivedImage
 from polar_pipeline.live.parameters import PARAMETERS, Settings
 from polar_pipeline.live.processor import FrameProcessor
@@ -29,7 +30,6 @@ from polar_pipeline.live.publisher import FramePublisher
 from polar_pipeline.live.recorder import Recorder
 from polar_pipeline.live.snapshot import Snapshot, write_snapshot
 from polar_pipeline.quality.statistics import Level
-from polar_pipeline.ros.camera import CAMERA_TOPICS, CameraInput
 from polar_pipeline.ros.endpoints import (
     LossCounter,
     create_input,
@@ -126,7 +126,7 @@ class LiveNode(ParameterNode):
                     "camera.source needs use_sim_time false: frames of a camera are of this computer's time"
                 )
             self._make_outputs(stack, self._outputs, topics.OUTPUT_TOPICS)
-            self._make_outputs(stack, self._camera_outputs, CAMERA_TOPICS if has_camera else {})
+            self._make_outputs(stack, self._camera_outputs, topics.CAMERA_TOPICS if has_camera else {})
             self._configured = stack.pop_all()
         self.state = "inactive"
 
@@ -194,7 +194,9 @@ class LiveNode(ParameterNode):
 
     def _open_camera(self, stack: ExitStack) -> None:
         """Take frames from a camera, and offer to trigger it."""
-        camera = CameraInput(self._current_settings, self, self._camera_outputs, self._diagnostics)
+        sender = MessagePublisher()
+        stack.callback(sender.close)
+        camera = CameraInput(self._current_settings, self, self._camera_outputs, sender.send, self._diagnostics)
         stack.callback(camera.close)
         camera.source.start()
         self.camera = camera

@@ -190,6 +190,7 @@ class ParameterNode(Node):  # type: ignore[misc]
         for name, limits in ranges.items():
             descriptor = make_descriptor(replace(PARAMETERS[name], limits=limits))
             field = next(field for field, row in CAMERA_OPTIONS.items() if row.parameter == name)
+            descriptor.type = self.describe_parameter(name).type
             value = RosParameter(name, value=getattr(actual, field)).get_parameter_value()
             self.set_descriptor(name, descriptor, value)
         super().set_parameters_atomically(self._with_camera([], actual))

@@ -1,0 +1,306 @@
+"""The real node with a camera of its own: a GigE Vision camera on loopback, over real middleware."""
+# ruff: noqa: E402 - rclpy may be missing
+
+from __future__ import annotations
+
+import math
+import re
+import signal
+import sys
+import time
+from collections import deque
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Callable, Deque, Iterator, List, Tuple
+
+import numpy as np
+import pytest
+from support import ROOT, wait_for
+
+rclpy = pytest.importorskip("rclpy")
+sys.path.append(str(ROOT / "test" / "camera"))
+
+import drill
+from calibrations import realistic_calibration
+from diagnostic_msgs.msg import DiagnosticArray
+from fake_camera import FakeCamera, loopback_addresses, missing
+from raw_frames import replayed_images
+from rcl_interfaces.srv import DescribeParameters, GetParameters
+from rclpy.parameter import parameter_value_to_python
+from rclpy.qos import QoSProfile
+from rclpy.serialization import deserialize_message
+from sensor_msgs.msg import CameraInfo, Image
+from services import ask
+from std_srvs.srv import SetBool, Trigger
+
+from polar_pipeline import Pipeline, messages
+from polar_pipeline.calibration import save_calibration
+from polar_pipeline.sensor.frames import RawFrame
+from polar_pipeline.sensor.mosaic import SENSORS
+
+pytestmark = [pytest.mark.ros, pytest.mark.camera, pytest.mark.skipif(bool(missing()), reason=missing())]
+SHAPE = (128, 160)
+
+
+@pytest.fixture
+def peer() -> Iterator[drill.Peer]:
+    made = drill.Peer()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def camera() -> Iterator[Callable[..., FakeCamera]]:
+    """Start cameras. They end after the nodes, which would take those of another process."""
+    with ExitStack() as stack:
+        yield lambda *arguments, **options: stack.enter_context(FakeCamera(*arguments, **options))
+
+
+@pytest.fixture
+def node(camera: Any, node: Any) -> Any:  # noqa: ARG001 - ends after the nodes
+    """Start the node with a camera of its own, and with parameters by name."""
+
+    def start(*words: str, **parameters: object) -> Any:
+        rows = {"camera.source": "aravis", **{name.replace("__", "."): value for name, value in parameters.items()}}
+        return node(*(word for name, value in rows.items() for word in ("-p", f"{name}:={value}")), *words)
+
+    return start
+
+
+def random_frames(count: int, bits: int = 8) -> np.ndarray:
+    """Different frames of random numbers, (count, H, W)."""
+    kind = np.uint8 if bits == 8 else np.uint16
+    return np.random.default_rng(40).integers(0, 1 << bits, (count, *SHAPE)).astype(kind)
+
+
+def scene(dolp: float, aolp: float) -> np.ndarray:
+    """The mosaic of an IMX250MZR of light with one AoLP in degrees and all shades of gray, (H, W) of 12 bit."""
+    tile = np.tile([[90, 45], [135, 0]], (SHAPE[0] // 2, SHAPE[1] // 2))
+    light = np.linspace(0.2, 0.5, SHAPE[1])[None, :] + np.linspace(0, 0.05, SHAPE[0])[:, None]
+    return np.rint(4095 * light * (1 + dolp * np.cos(2 * np.deg2rad(tile - aolp)))).astype(np.uint16)
+
+
+class Topic:
+    """Decoded messages of one of the node's topics of images."""
+
+    def __init__(self, peer: drill.Peer, name: str, kind: Any = Image) -> None:
+        self.messages: Deque[Any] = deque(maxlen=500)
+        decode = messages.decode_image if kind is Image else messages.decode_camera_info
+
+        def keep(cdr: bytes) -> None:  # rclpy looks at the signature
+            self.messages.append(decode(cdr))
+
+        subscription = peer.node.create_subscription(kind, name, keep, QoSProfile(depth=100), raw=True)
+        wait_for(subscription.get_publisher_count, name)
+
+    def wait(self, count: int = 1) -> List[Any]:
+        """Forget what came, wait for so many messages, and return them."""
+        self.messages.clear()
+        wait_for(lambda: len(self.messages) >= count, "messages")
+        return list(self.messages)
+
+
+@pytest.mark.parametrize(("pixel_format", "encoding", "bits"), [("8", "mono8", 8), ("12p", "PolarizeMono12p", 12)])
+def test_frames_arrive_bit_exact(
+    camera: Any, node: Any, peer: drill.Peer, pixel_format: str, encoding: str, bits: int
+) -> None:
+    frames = random_frames(5, bits)
+    pipeline = Pipeline(backend="cpu", products=("intensity", "dolp"), dtype={"intensity": "uint8", "dolp": "float32"})
+    expected = [
+        {name: np.array(image) for name, image in pipeline(RawFrame(frame, (1 << bits) - 1)).items()}
+        for frame in frames
+    ]
+    camera(frames)
+    node(camera__pixel_format=f"'{pixel_format}'")
+    raw, info = Topic(peer, "image_raw"), Topic(peer, "camera_info", CameraInfo)
+    topics = {"intensity": Topic(peer, "intensity"), "dolp": Topic(peer, "polarization/dolp")}
+    sent = raw.wait(15)
+    assert {(row.encoding, row.width, row.height) for row in sent} == {(encoding, SHAPE[1], SHAPE[0])}
+    numbers = [_number(frames, messages.to_raw(row).unpack().mosaic) for row in sent]
+    assert all((after - before) % 5 == 1 for before, after in zip(numbers, numbers[1:]))
+    stamps = [row.stamp_ns for row in sent]
+    assert stamps == sorted(set(stamps))
+    assert abs(stamps[-1] / 1e9 - time.time()) < 10
+    by_stamp = dict(zip(stamps, numbers))
+    for name, topic in topics.items():
+        rows = [row for row in list(topic.messages) if row.stamp_ns in by_stamp]
+        assert rows
+        for row in rows:
+            np.testing.assert_array_equal(messages.to_array(row), expected[by_stamp[row.stamp_ns]][name])
+    assert {(row.width, row.height) for row in info.wait(3)} == {(SHAPE[1], SHAPE[0])}
+
+
+def _number(frames: np.ndarray, image: np.ndarray) -> int:
+    """Which of the frames an image is, bit by bit."""
+    return next(k for k, frame in enumerate(frames) if np.array_equal(frame, image))
+
+
+@pytest.mark.parametrize("flip", [(False, False), (True, False), (True, True)])
+def test_region_and_mirror_of_the_camera_need_no_parameter(
+    camera: Any, node: Any, peer: drill.Peer, flip: Tuple[bool, bool]
+) -> None:
+    features = {"OffsetX": 3, "OffsetY": 1, "Width": 96, "Height": 64, "ReverseX": flip[0], "ReverseY": flip[1]}
+    camera(scene(0.5, 37.0), features=features)
+    node(camera__pixel_format="12p")
+    (message, *_) = Topic(peer, "polarization/aolp").wait()
+    turned = 2 * messages.to_array(message)[2:-2, 2:-2].astype(np.float64)  # the border is interpolated less exactly
+    aolp = math.degrees(math.atan2(np.sin(turned).mean(), np.cos(turned).mean())) / 2
+    assert abs((aolp - 37 + 90) % 180 - 90) < 0.1
+
+
+def test_what_contradicts_the_camera_is_named(camera: Any, node: Any, tmp_path: Path) -> None:
+    calibration = tmp_path / "color.npz"
+    save_calibration(calibration, realistic_calibration(SENSORS["IMX250MYR"], SHAPE))
+    camera(random_frames(1), features={"OffsetX": 2, "Width": 96})
+    for parameters, words in (
+        ({"sensor": "IMX250MYR"}, ("sensor is", "has IMX250MZR")),
+        ({"raw.roi_offset": "[4,0]"}, ("raw.roi_offset is (4, 0)", "has (2, 0)")),
+        ({"raw.flip": "[true,false]"}, ("raw.flip is (True, False)", "has (False, False)")),
+        ({"camera_gain": "6.0"}, ("camera_gain is 6.0", "has 0.0")),
+        ({"calibration": str(calibration)}, ("calibration",)),
+        ({"use_sim_time": "true"}, ("use_sim_time false",)),
+        ({"camera.pixel_format": "14p"}, ("camera.pixel_format '14p'", "PolarizeMono8")),
+        ({"camera.gain_db": "70.0"}, ("camera.gain_db", "[0, 48]", "got 70")),
+        ({"camera.source": "usb"}, ("camera.source must be", "got 'usb'")),
+    ):
+        process = node(**parameters)
+        assert process.wait() in (1, 2), process.text
+        assert all(word in process.text for word in ("cannot start", *words)), process.text
+        assert "Traceback" not in process.text
+
+
+def parameters_of(peer: drill.Peer, *names: str) -> List[Any]:
+    """Values of parameters as the node reports them."""
+    request = GetParameters.Request(names=names)
+    answer = ask(peer.node, GetParameters, "/polar_pipeline/get_parameters", request)
+    return [parameter_value_to_python(value) for value in answer.values]
+
+
+def test_parameters_change_the_camera(camera: Any, node: Any, peer: drill.Peer) -> None:
+    fake = camera(random_frames(3), features={"ExposureTime": 4000.0, "ExposureAuto": "Continuous"})
+    node()
+    peer.says("camera", "TRI050S-P POL001 at 127.0.0.1")
+    names = ("camera.exposure_us", "camera.exposure_auto", "camera.roi", "camera.gain_db")
+    wait_for(lambda: parameters_of(peer, *names)[1], "the state of the camera")
+    assert [list(row) if hasattr(row, "__len__") else row for row in parameters_of(peer, *names)] == [
+        4000.0,
+        True,
+        [0, 0, SHAPE[1], SHAPE[0]],
+        0.0,
+    ]
+    request = DescribeParameters.Request(names=["camera.gain_db"])
+    (row,) = ask(peer.node, DescribeParameters, "/polar_pipeline/describe_parameters", request).descriptors
+    assert (row.floating_point_range[0].from_value, row.floating_point_range[0].to_value) == (0.0, 48.0)
+
+    def refusal(**values: Any) -> str:
+        future = peer.change(**values)
+        wait_for(future.done, "the answer")
+        return "" if future.result().result.successful else str(future.result().result.reason)
+
+    assert "while camera.exposure_auto is true" in refusal(camera__exposure_us=900.0)
+    assert refusal(camera__exposure_auto=False, camera__exposure_us=900.0) == ""
+    assert (fake.get("ExposureAuto"), round(fake.get("ExposureTime"))) == ("Off", 900)
+    assert "[0, 48]" in refusal(camera__gain_db=70.0, camera__exposure_us=800.0)
+    assert round(fake.get("ExposureTime")) == 900  # all or nothing
+    assert refusal(camera__gain_db=6.0) == ""
+    peer.says("camera", "gain [dB]=6.00")
+    raw = Topic(peer, "image_raw")
+    assert refusal(camera__roi=[3, 1, 96, 64]) == ""
+    assert list(parameters_of(peer, "camera.roi")[0]) == [2, 0, 96, 64]
+    wait_for(lambda: raw.wait()[-1].width == 96, "frames of the region")
+    assert "must lie within" in refusal(camera__roi=[100, 0, 96, 64])
+    assert "no feature 'Nonsense'" in refusal(camera__features="{Nonsense: 1}")
+    assert refusal(camera__features="{BlackLevel: 7}") == ""
+    assert round(float(fake.get("BlackLevel"))) == 7
+    assert "sensor is" in refusal(sensor="IMX250MYR")
+    assert not ask(peer.node, Trigger, "/polar_pipeline/trigger").success
+    assert refusal(camera__trigger="software", camera__roi=[0, 0, 0, 0]) == ""
+    time.sleep(0.3)  # frames on their way
+    raw.messages.clear()
+    assert ask(peer.node, Trigger, "/polar_pipeline/trigger").success
+    wait_for(lambda: raw.messages, "a frame")
+    assert refusal(camera__trigger="free") == ""
+    raw.wait(3)
+
+
+def test_a_camera_that_goes_comes_back(camera: Any, node: Any, peer: drill.Peer) -> None:
+    process = node(camera__source="aravis:POL009")
+    peer.says("camera", "POL009 is not found")
+    fake = camera(random_frames(3), serial="POL009")
+    raw = Topic(peer, "image_raw")
+    raw.wait(3)
+    for _ in range(2):
+        fake.kill()
+        peer.reports.clear()
+        peer.says("camera", "has gone, or was started again")
+        fake.start()
+        raw.wait(3)
+    peer.reports.clear()
+    peer.says("camera", "connections=3")
+    peer.says("camera", "TRI050S-P POL009 at 127.0.0.1")
+    fake.kill()
+    process.send(signal.SIGTERM)
+    assert process.wait() == 0  # without its camera, too
+    assert "Traceback" not in process.text
+
+
+def test_incomplete_frames_are_counted_and_not_published(camera: Any, node: Any, peer: drill.Peer) -> None:
+    frames = random_frames(3)
+    fake = camera(frames)
+    process = node(camera__packet_size=600)
+    raw = Topic(peer, "image_raw")
+    fake.lose(0.02)  # of 36 packets a frame; what is sent again may be lost too
+    peer.says("camera", lambda line: int(re.search(r"incomplete=(\d+)", line).group(1)) > 0)  # type: ignore[union-attr]
+    peer.says("frames", "dropped: incomplete=")
+    for row in raw.wait(10):
+        _number(frames, messages.to_raw(row).unpack().mosaic)
+    wait_for(lambda: "net.core.rmem_max" in process.text, "the advice in the log")
+
+
+def test_a_camera_of_another_process_is_named(camera: Any, node: Any, peer: drill.Peer) -> None:
+    camera(random_frames(3))
+    node("-r", "__node:=other")
+    Topic(peer, "image_raw").wait()
+    process = node()
+    assert process.wait() == 1
+    assert "another process controls LUCID Vision Labs TRI050S-P POL001 at 127.0.0.1" in process.text
+
+
+def test_recordings_have_the_state_of_the_camera(camera: Any, node: Any, peer: drill.Peer, tmp_path: Path) -> None:
+    pytest.importorskip("mcap")
+    from mcap.reader import make_reader
+
+    frames = random_frames(3)
+    camera(frames, features={"OffsetX": 2, "Width": 96})
+    node(record__folder=tmp_path / "out")
+    Topic(peer, "image_raw").wait(2)
+    started = ask(peer.node, SetBool, "/polar_pipeline/record", SetBool.Request(data=True))
+    assert started.success, started.message
+    time.sleep(0.5)
+    stopped = ask(peer.node, SetBool, "/polar_pipeline/record", SetBool.Request(data=False))
+    assert stopped.success, stopped.message
+    path = Path(started.message)
+    for cdr in replayed_images(path):
+        _number(frames[:, :, 2:98], messages.to_raw(messages.decode_image(cdr)).unpack().mosaic)
+    with path.open("rb") as stream:
+        states = [message.data for _, _, message in make_reader(stream).iter_messages(["/camera_state"])]
+    (status,) = deserialize_message(states[0], DiagnosticArray).status
+    values = {pair.key: pair.value for pair in status.values}
+    assert (values["region"], values["gain [dB]"], values["flip"]) == ("96x128 at 2,0", "0.00", "none")
+
+
+def test_cameras_of_a_rig_come_by_serial_number(camera: Any, start: Any, peer: drill.Peer, tmp_path: Path) -> None:
+    count = 3
+    pictures = random_frames(count)
+    with loopback_addresses(count) as addresses:
+        rows = []
+        for k, address in enumerate(addresses):
+            camera(pictures[k], address=address, serial=f"RIG{k}")
+            rows.append(f"  - {{namespace: cam{k}, parameters: {{backend: cpu, camera.source: 'aravis:RIG{k}'}}}}\n")
+        rig = tmp_path / "rig.yaml"
+        rig.write_text("cameras:\n" + "".join(rows), encoding="utf-8")
+        process = start("-c", "from polar_pipeline.node import rig; rig()", str(rig))
+        for k in range(count):
+            for row in Topic(peer, f"cam{k}/image_raw").wait(2):
+                np.testing.assert_array_equal(messages.to_raw(row).unpack().mosaic, pictures[k])
+        process.close()
