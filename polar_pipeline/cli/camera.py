@@ -79,21 +79,6 @@ def _set(values: argparse.Namespace) -> None:
         if not device.is_controller():
             raise CameraError(f"another process controls {found.describe()}")
         for name, value in pairs:
-            _check_range(device, name, value)
             device.set(name, value)
         for name, _ in pairs:
             print(f"{name}={printable(device.get(name))}")
-
-
-def _check_range(device: Device, name: str, value: str) -> None:
-    """Refuse a number that is out of the camera's range, which Aravis would write.
-
-    Raises:
-        FailureError: It is.
-    """
-    try:
-        (low, high), number = device.bounds(name), float(value)
-    except (CameraError, ValueError):  # it is not a number
-        return
-    if not low <= number <= high:
-        raise FailureError(f"{name} must be in [{low:g}, {high:g}], got {number:g}")

@@ -90,7 +90,7 @@ def run(values: argparse.Namespace) -> int:
         raise UsageError("--angles needs --guide")
     folder = values.output
     path = folder / _setting(values)
-    if path.exists() and not values.guide and not (path.is_dir() and not any(path.iterdir())):
+    if path.exists() and not values.guide:
         raise FailureError(f"{path} exists already; remove it to capture it again")
     try:
         session = captured_state([folder]) if folder.is_dir() else None
