@@ -340,9 +340,13 @@ class LiveNode(ParameterNode):
         else:
             self._snapshot_due = time.monotonic() + SNAPSHOT_PERIOD
             parameters = {name: self.get_parameter(name).value for name in PARAMETERS}
-            cdr, received_ns = self._newest.cdr, self._newest.time_ns
+            cdr, received_ns, facts = self._newest.cdr, self._newest.time_ns, self._newest.camera
             camera_info, reference = self.processor.camera_info, self.processor.reference
             settings = self._current_settings()
+            if facts is not None:  # replay has no camera
+                with suppress(ValueError):
+                    settings = settings.of_camera(facts)
+                parameters.update(settings.camera_parameters(facts))
             snapshot = Snapshot(
                 self._name, cdr, received_ns, parameters, settings, camera_info, reference, self._statuses
             )

@@ -288,7 +288,7 @@ class _Process:
             os._exit(1)
 
     def _picture(self, frame: int) -> bytes:
-        """Return the bytes of a frame: its region of the sensor, then mirrored (`Sensor.as_read_out`)."""
+        """Return the bytes of a frame: its region of the mirrored picture, as GenICam's SFNC has it for ReverseX."""
         names = "Width Height OffsetX OffsetY BinningHorizontal BinningVertical ReverseX ReverseY PixelFormat"
         wanted = [self.get(name) for name in names.split()]
         frames, packed = self._shown
@@ -298,10 +298,11 @@ class _Process:
         index = frame % len(frames)
         if index not in packed:
             width, height, x, y, h, v, reverse_x, reverse_y, pixel_format = wanted
-            part = frames[index, ::v, ::h][y : y + height, x : x + width]
+            mirrored = frames[index, ::v, ::h][:: -1 if reverse_y else 1, :: -1 if reverse_x else 1]
+            part = mirrored[y : y + height, x : x + width]
             picture = np.zeros((height, width), part.dtype)  # black beyond the sensor
             picture[: part.shape[0], : part.shape[1]] = part
-            data = sent_bytes(picture[:: -1 if reverse_y else 1, :: -1 if reverse_x else 1], pixel_format)
+            data = sent_bytes(picture, pixel_format)
             bits = width * height * (self._features["PixelFormat"].numbers[pixel_format] >> 16 & 255)
             packed[index] = data[: bits // 8]
         return packed[index]

@@ -118,7 +118,7 @@ def test_frames_have_the_pixel_format(client: Client, name: str) -> None:
 
 
 def test_regions_and_flips_are_those_of_the_sensor(camera: FakeCamera, client: Client) -> None:
-    """As `Sensor.as_read_out` has it: frames of the sensor's angles themselves."""
+    """The region is counted in the mirrored picture: frames of the sensor's angles themselves."""
     sensor = SENSORS["IMX250MYR"]
     rows, columns = np.indices(SIZE)
 
@@ -133,7 +133,8 @@ def test_regions_and_flips_are_those_of_the_sensor(camera: FakeCamera, client: C
         client.set("ReverseX", str(flip[0]).lower())
         client.set("ReverseY", str(flip[1]).lower())
         sent = np.frombuffer(take(client)[3], np.uint8).reshape(15, 21)
-        expected = angles(sensor.as_read_out((3, 6), flip, (15, 21)))[:15, :21]
+        offset = (SIZE[1] - 3 - 21 if flip[0] else 3, SIZE[0] - 6 - 15 if flip[1] else 6)  # before the flip
+        expected = angles(sensor.as_read_out(offset, flip, (15, 21)))[:15, :21]
         np.testing.assert_array_equal(sent, expected)
 
 
