@@ -5,17 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence
 
 import yaml
 
 from polar_pipeline._util.documents import unreadable
-from polar_pipeline._util.text import quoted
-from polar_pipeline._util.values import number, sequence, truth, whole_number
 from polar_pipeline._util.yamlfile import read_yaml
-from polar_pipeline.camera.facts import CameraFacts
+from polar_pipeline.camera.facts import CameraFacts, facts_of
 from polar_pipeline.sensor.encodings import ENCODINGS
-from polar_pipeline.sensor.frames import MAX_SIDE
 
 #: Name of the file, and where it is looked for in a session's folder; a folder `test` is not part of a session.
 CAMERA_FILE = "camera.yaml"
@@ -33,9 +30,7 @@ class Captured(NamedTuple):
 
 def write_facts(path: Path, facts: CameraFacts) -> None:
     """Write the state of a camera to a YAML file."""
-    rows = {key: list(row) if isinstance(row, tuple) else row for key, row in asdict(facts).items()}
-    rows["bit_depth"] = ENCODINGS[facts.pixel_format].bits
-    path.write_text(yaml.safe_dump(rows, sort_keys=False, default_flow_style=None), encoding="utf-8")
+    path.write_text(yaml.safe_dump(facts.rows(), sort_keys=False, default_flow_style=None), encoding="utf-8")
 
 
 def read_facts(path: Path) -> CameraFacts:
@@ -44,30 +39,9 @@ def read_facts(path: Path) -> CameraFacts:
     Raises:
         ValueError: The file cannot be read, or has other values; the message names it.
     """
-    rows: Any = read_yaml(path)
+    rows = read_yaml(path)
     try:
-        names = [*CameraFacts.__dataclass_fields__, "bit_depth"]
-        if not isinstance(rows, dict) or set(rows) != set(names):
-            raise ValueError(f"it must have {', '.join(names)}")
-        fmt = ENCODINGS.get(str(rows["pixel_format"]))
-        if fmt is None or fmt.bits != rows["bit_depth"]:
-            raise ValueError(f"pixel format {quoted(rows['pixel_format'])} has no {quoted(rows['bit_depth'])} bits")
-        pairs = {name: sequence(rows[name], 2) for name in ("size", "roi_offset", "flip")}
-        if not all(pairs.values()):
-            raise ValueError(f"{', '.join(pairs)} must be two values each")
-        size, offset = (tuple(whole_number(k, each, 0, MAX_SIDE) for each in pairs[k]) for k in ("size", "roi_offset"))
-        flip = [truth("flip", each) for each in pairs["flip"]]
-        warmth = rows["temperature"]
-        texts: Any = {name: str(rows[name]) for name in ("vendor", "model", "serial", "sensor", "pixel_format")}
-        return CameraFacts(
-            **texts,
-            size=(size[0], size[1]),
-            roi_offset=(offset[0], offset[1]),
-            flip=(flip[0], flip[1]),
-            gain_db=number("gain_db", rows["gain_db"], -1e3, 1e3),
-            exposure_us=number("exposure_us", rows["exposure_us"], 0, 1e12),
-            temperature=None if warmth is None else number("temperature", warmth, -300, 1e3),
-        )
+        return facts_of(rows)
     except ValueError as err:
         raise unreadable(path, str(err)) from err
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
 from polar_pipeline._util.text import printable, quoted
+from polar_pipeline._util.values import number, sequence, truth, whole_number
 from polar_pipeline.camera.aravis import CameraError, Device
 from polar_pipeline.sensor.encodings import ENCODINGS
+from polar_pipeline.sensor.frames import MAX_SIDE
 from polar_pipeline.sensor.mosaic import FULL_FRAME, LARGE_FRAME
 
 #: Models of polarization cameras -> sensor: monochrome, color. `(?P<color>...)` matches in a color model's name only.
@@ -22,6 +24,8 @@ _MODELS = (
 )
 #: Height of a frame -> sensor, for models that are known by their pixel formats only.
 _HEIGHTS = {FULL_FRAME[0]: "IMX250", LARGE_FRAME[0]: "IMX253", 3008: "IMX253"}
+#: Name of the state of a camera, as JSON, in the metadata of a recording.
+CAMERA_METADATA = "camera"
 #: Names of features that differ between versions of GenICam's naming convention; the first one that exists counts.
 EXPOSURE, GAIN = ("ExposureTime", "ExposureTimeAbs"), ("Gain", "GainAbs", "GainRaw")
 RATE, RATE_ENABLE = (
@@ -87,9 +91,44 @@ class CameraFacts:
         }
         return texts if self.temperature is None else {**texts, "temperature [C]": f"{self.temperature:.1f}"}
 
+    def rows(self) -> Dict[str, Any]:
+        """Return the state, with the bits of a pixel, in types of YAML and JSON; the inverse of `facts_of`."""
+        rows = {key: list(row) if isinstance(row, tuple) else row for key, row in asdict(self).items()}
+        return {**rows, "bit_depth": ENCODINGS[self.pixel_format].bits}
+
     def exposure_values(self) -> Dict[str, str]:
         """Return exposure time and gain as texts by name."""
         return {"exposure [us]": f"{self.exposure_us:.1f}", "gain [dB]": f"{self.gain_db:.2f}"}
+
+
+def facts_of(rows: object) -> CameraFacts:
+    """Return the state of a camera from `CameraFacts.rows`, read from a file.
+
+    Raises:
+        ValueError: A value is missing, unknown or not allowed.
+    """
+    names = [*CameraFacts.__dataclass_fields__, "bit_depth"]
+    if not isinstance(rows, dict) or set(rows) != set(names):
+        raise ValueError(f"it must have {', '.join(names)}")
+    fmt = ENCODINGS.get(str(rows["pixel_format"]))
+    if fmt is None or fmt.bits != rows["bit_depth"]:
+        raise ValueError(f"pixel format {quoted(rows['pixel_format'])} has no {quoted(rows['bit_depth'])} bits")
+    pairs = {name: sequence(rows[name], 2) for name in ("size", "roi_offset", "flip")}
+    if not all(pairs.values()):
+        raise ValueError(f"{', '.join(pairs)} must be two values each")
+    size, offset = (tuple(whole_number(k, each, 0, MAX_SIDE) for each in pairs[k]) for k in ("size", "roi_offset"))
+    flip = [truth("flip", each) for each in pairs["flip"]]
+    warmth = rows["temperature"]
+    texts: Any = {name: str(rows[name]) for name in ("vendor", "model", "serial", "sensor", "pixel_format")}
+    return CameraFacts(
+        **texts,
+        size=(size[0], size[1]),
+        roi_offset=(offset[0], offset[1]),
+        flip=(flip[0], flip[1]),
+        gain_db=number("gain_db", rows["gain_db"], -1e3, 1e3),
+        exposure_us=number("exposure_us", rows["exposure_us"], 0, 1e12),
+        temperature=None if warmth is None else number("temperature", warmth, -300, 1e3),
+    )
 
 
 def sensor_of_model(model: str) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Optional, Tuple
 
 from polar_pipeline._util.text import quoted
+from polar_pipeline.camera.facts import CAMERA_METADATA, facts_of
 from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
 from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_products
 from polar_pipeline.cli.errors import UsageError
@@ -17,7 +19,8 @@ from polar_pipeline.options import FROM_FRAMES, OPTIONS, Options
 from polar_pipeline.options.option import Option
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
-from polar_pipeline.replay.source import recorded_lens
+from polar_pipeline.replay.source import recorded_lens, recorded_metadata
+from polar_pipeline.sensor.mosaic import is_same_mosaic
 
 #: Arguments of `Pipeline`, by name.
 Arguments = Dict[str, Any]
@@ -167,7 +170,7 @@ def requested_pipeline(
     Args:
         values: The command line.
         products: Those to compute if it names none.
-        recording: Where a lens calibration that comes with the frames is; None for nowhere.
+        recording: Recording that may have a lens calibration and the state of the camera; None for none.
 
     Raises:
         UsageError: An option is not allowed.
@@ -175,11 +178,33 @@ def requested_pipeline(
     """
     try:
         arguments = requested_arguments(values, products)
+        if recording is not None:
+            arguments.update(_of_the_camera(values, arguments, recording))
         if recording is not None and arguments.get("rectify") == FROM_FRAMES:
             arguments["rectify"] = recorded_lens(recording, values.topic, values.max_bytes)
         return Pipeline(**arguments)
     except ValueError as err:
         raise UsageError(str(err)) from err
+
+
+def _of_the_camera(values: argparse.Namespace, arguments: Arguments, recording: Path) -> Arguments:
+    """Return the options that follow from the state of the camera in a recording, and that nothing else sets.
+
+    Raises:
+        ValueError: The state cannot be read, or contradicts what is set; the message names both.
+    """
+    text = recorded_metadata(recording).get(CAMERA_METADATA)
+    if text is None:
+        return {}
+    facts, found = facts_of(json.loads(text)), {}
+    for name, value in facts.options().items():
+        row = OPTIONS[name]
+        given, default, actual = (row.held(each, name) for each in (arguments[name], row.default, value))
+        is_given = hasattr(values, name) or given != default
+        if is_given and given != actual and not is_same_mosaic(given, actual):
+            raise ValueError(f"{name} is {arguments[name]}, and {recording} was recorded with {value}")
+        found[name] = arguments[name] if is_given else value
+    return found
 
 
 def requested_options(values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS) -> Options:

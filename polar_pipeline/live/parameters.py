@@ -18,7 +18,7 @@ from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.options import OPTIONS, Option, Options, Value, declare, declared, make_options
 from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS
 from polar_pipeline.quality.statistics import LIMITS, QualityLimits
-from polar_pipeline.sensor.mosaic import Sensor
+from polar_pipeline.sensor.mosaic import Sensor, is_same_mosaic
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Longest text in characters, as long as a path can be.
@@ -195,9 +195,9 @@ class Settings:
             given, actual = getattr(self.options, name), OPTIONS[name].held(value, name)
             if name not in self.given:
                 changes[name] = actual
-            elif _mosaic(given) != _mosaic(actual):
-                shown = f"{OPTIONS[name].parameter} is {_mosaic(given)}"
-                raise ValueError(f"{shown}, and the camera {facts.name} has {value}")
+            elif given != actual and not is_same_mosaic(given, actual):
+                shown = given.tile() if isinstance(given, Sensor) else given
+                raise ValueError(f"{OPTIONS[name].parameter} is {shown}, and the camera {facts.name} has {value}")
         try:
             return replace(self, options=replace(self.options, **changes))
         except ValueError as err:
@@ -220,11 +220,6 @@ class Settings:
             del arguments["ssim_mode"]  # without SSIM no reference is needed
         dtype = {name: PRODUCT_TOPICS[name].dtype(self.output_depth) for name in products}
         return {**arguments, "products": products, "dtype": dtype}
-
-
-def _mosaic(value: object) -> object:
-    """Return the tile of a sensor, by which two sensors are compared here, and other values as they are."""
-    return value.tile() if isinstance(value, Sensor) else value
 
 
 _DISPLAY = {

@@ -5,6 +5,7 @@ A recording has its name and grows from the start, so that a process that is kil
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import threading
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Optional, Tuple
 
 from polar_pipeline import messages
-from polar_pipeline.camera.facts import CameraFacts
+from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts
 from polar_pipeline.doctor.deployment import remedy
 from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.frame import ReceivedImage
@@ -52,12 +53,15 @@ class Recorder:
         node: The node's name.
         settings: Settings of the node; the recording keeps them.
         diagnostics: Counts frames that were not recorded, and an early end, as `record`.
+        camera: State of the node's camera, by which replay reads the frames; None for frames of a topic.
 
     Attributes:
         started: Future of whether the file was opened, and its path or the error.
     """
 
-    def __init__(self, node: str, settings: Settings, diagnostics: Diagnostics) -> None:
+    def __init__(
+        self, node: str, settings: Settings, diagnostics: Diagnostics, camera: Optional[CameraFacts] = None
+    ) -> None:
         self._node = node
         self._settings = settings
         self._diagnostics = diagnostics
@@ -74,6 +78,7 @@ class Recorder:
         self._pending_bytes = self._pending_frames = 0  # in the chunk that is not complete
         self._chunk_due = 0.0
         self._camera_info: Optional[bytes] = None
+        self._first = camera
         self._camera: Optional[CameraFacts] = None  # as it was recorded last
         self._frames = 0
         self._problem = ""
@@ -136,6 +141,8 @@ class Recorder:
             self._stream = path.open("xb")
             self._path = path
             facts = {"node": self._node, "calibration": calibration.digest if calibration else ""}
+            if self._first is not None:
+                facts[CAMERA_METADATA] = json.dumps(self._first.rows())
             self._sink = start_sink(self._stream, facts, chunk_size=_CHUNK_BYTES)
         except ImportError as err:
             self._end(f"{err}; {remedy(err)}")
@@ -191,6 +198,8 @@ class Recorder:
             cdr, topic, kind = compress_message(cdr), f"{topic}/{TRANSPORT}", COMPRESSED
         else:
             messages.decode_image(cdr)  # raises for what is not an image
+        if image.camera is not None and (self._first is None or image.camera.options() != self._first.options()):
+            raise ValueError("the region, the mirrored readout or the sensor of the camera has changed")
         if image.camera is not None and image.camera != self._camera:
             status = messages.Status(Level.OK, f"{self._node}: camera", "", image.camera.serial, image.camera.values())
             sink.write(CAMERA_TOPIC, DIAGNOSTICS, time_ns, bytes(messages.encode_diagnostics(time_ns, [status])))

@@ -5,8 +5,21 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Generator, Iterable, Iterator, List, Optional, Tuple, TypeVar, Union
+from typing import (
+    TYPE_CHECKING,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Tuple,
+    TypeVar,
+    Union,
+)
 
 import numpy as np
 
@@ -37,6 +50,8 @@ DEFAULT_RATE = 24.0
 RATES = (1e-3, 1e6)
 #: End in nanoseconds of the times that a message's stamp can hold, whose seconds are a signed 32-bit integer.
 _STAMP_END_NS = 2**31 * 1_000_000_000
+#: Name of the metadata that this package writes at the beginning of a recording.
+METADATA = "polar_pipeline"
 #: First bytes of messages that a recorder compressed; CDR begins with 0.
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 #: Largest number of topics that an error lists.
@@ -301,6 +316,21 @@ def recorded_camera_info(path: Path, topic: str = "", max_bytes: int = MAX_BYTES
             with suppress(FrameError):
                 return record.cdr()
     return None
+
+
+def recorded_metadata(path: Path) -> Mapping[str, str]:
+    """Return what this package wrote at the beginning of an mcap file; nothing for any other recording."""
+    if path.suffix != ".mcap" or not path.is_file():
+        return {}
+    with suppress(ImportError, SourceError), path.open("rb") as stream:  # reading the frames says what is wrong
+        from mcap.records import Metadata
+        from mcap.stream_reader import StreamReader
+
+        with reading(path):
+            for record in islice(StreamReader(stream, emit_chunks=True, record_size_limit=MAX_BYTES).records, 2):
+                if isinstance(record, Metadata) and record.name == METADATA:
+                    return dict(record.metadata)
+    return {}
 
 
 def recorded_lens(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> LensCalibration:

@@ -270,12 +270,14 @@ def test_a_camera_of_another_process_is_named(camera: Any, node: Any, peer: dril
     assert "another process controls LUCID Vision Labs TRI050S-P POL001 at 127.0.0.1" in process.text
 
 
-def test_recordings_have_the_state_of_the_camera(camera: Any, node: Any, peer: drill.Peer, tmp_path: Path) -> None:
+def test_recordings_have_the_state_of_the_camera(
+    camera: Any, node: Any, peer: drill.Peer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("mcap")
     from mcap.reader import make_reader
 
-    frames = random_frames(3)
-    camera(frames, features={"OffsetX": 2, "Width": 96})
+    frame = (scene(0.5, 20.0) >> 4).astype(np.uint8)
+    camera(frame, features={"OffsetX": 3, "Width": 96})
     node(record__folder=tmp_path / "out")
     Topic(peer, "image_raw").wait(2)
     started = ask(peer.node, SetBool, "/polar_pipeline/record", SetBool.Request(data=True))
@@ -285,12 +287,20 @@ def test_recordings_have_the_state_of_the_camera(camera: Any, node: Any, peer: d
     assert stopped.success, stopped.message
     path = Path(started.message)
     for cdr in replayed_images(path):
-        _number(frames[:, :, 2:98], messages.to_raw(messages.decode_image(cdr)).unpack().mosaic)
+        np.testing.assert_array_equal(messages.to_raw(messages.decode_image(cdr)).unpack().mosaic, frame[:, 3:99])
     with path.open("rb") as stream:
         states = [message.data for _, _, message in make_reader(stream).iter_messages(["/camera_state"])]
     (status,) = deserialize_message(states[0], DiagnosticArray).status
     values = {pair.key: pair.value for pair in status.values}
-    assert (values["region"], values["gain [dB]"], values["flip"]) == ("96x128 at 2,0", "0.00", "none")
+    assert (values["region"], values["gain [dB]"], values["flip"]) == ("96x128 at 3,0", "0.00", "none")
+    # replay takes the region from the recording
+    words = ["replay", str(path), "-o", str(tmp_path / "again.mcap"), "--products", "aolp", "--backend", "cpu"]
+    assert cli.main([*words, "--roi-offset", "2", "0"]) == 2
+    assert "roi_offset is" in capsys.readouterr().err
+    assert cli.main(words) == 0
+    with open_source(tmp_path / "again.mcap", topic="/polarization/aolp") as source:
+        turned = np.exp(2j * messages.to_array(next(source.records).image())[2:-2, 2:-2])
+    assert abs(np.rad2deg(np.angle(turned.mean())) / 2 - 20) < 0.5  # rounded to 8 bits
 
 
 def test_replay_of_a_snapshot_gives_the_products_of_the_node(
