@@ -6,19 +6,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from polar_pipeline.pipeline import Pipeline, Result
+    from polar_pipeline.pipeline import DeviceResult, Pipeline, Result
     from polar_pipeline.products import PRODUCTS
     from polar_pipeline.sensor.frames import FrameError, RawFrame
     from polar_pipeline.sensor.mosaic import SENSORS, Sensor
 
 __version__ = "1.0.0"
 
-__all__ = ["PRODUCTS", "SENSORS", "FrameError", "Pipeline", "RawFrame", "Result", "Sensor"]
+__all__ = ["PRODUCTS", "SENSORS", "DeviceResult", "FrameError", "Pipeline", "RawFrame", "Result", "Sensor"]
 
 #: Public name -> the module of this package that defines it.
 _MODULE_OF = {
     "PRODUCTS": "products",
     "SENSORS": "sensor.mosaic",
+    "DeviceResult": "pipeline",
     "FrameError": "sensor.frames",
     "Pipeline": "pipeline",
     "RawFrame": "sensor.frames",
