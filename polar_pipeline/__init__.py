@@ -6,7 +6,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from polar_pipeline.pipeline import DeviceResult, Pipeline, Result
+    from polar_pipeline.cuda.device_arrays import DeviceResult
+    from polar_pipeline.pipeline import Pipeline, Result
     from polar_pipeline.products import PRODUCTS
     from polar_pipeline.sensor.frames import FrameError, RawFrame
     from polar_pipeline.sensor.mosaic import SENSORS, Sensor
@@ -19,7 +20,7 @@ __all__ = ["PRODUCTS", "SENSORS", "DeviceResult", "FrameError", "Pipeline", "Raw
 _MODULE_OF = {
     "PRODUCTS": "products",
     "SENSORS": "sensor.mosaic",
-    "DeviceResult": "pipeline",
+    "DeviceResult": "cuda.device_arrays",
     "FrameError": "sensor.frames",
     "Pipeline": "pipeline",
     "RawFrame": "sensor.frames",

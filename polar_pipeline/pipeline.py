@@ -28,8 +28,7 @@ import numpy as np
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.use_guard import UseGuard
-from polar_pipeline.backend import Result
-from polar_pipeline.cuda.device_arrays import DeviceResult, is_on_device
+from polar_pipeline.backend import Result, is_on_device
 from polar_pipeline.options import OPTIONS, Accepts, Options
 from polar_pipeline.reference_image import check_reference_argument
 from polar_pipeline.sensor.frames import Frame, FrameError, RawFrame, as_frame
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
     _P = ParamSpec("_P")
 
-__all__ = ["DeviceResult", "Pending", "Pipeline", "Raw", "Result", "backend_problem", "input_frame"]
+__all__ = ["Pending", "Pipeline", "Raw", "Result", "backend_problem", "input_frame"]
 
 #: A frame as callers give it: (H, W) uint8 or uint16, or a record that brings its own scale or packing.
 Raw = Union[np.ndarray, Frame]

@@ -6,12 +6,12 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from traceback import clear_frames
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import Callable, Dict, List, Optional, Tuple, Union
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from polar_pipeline.backend import Buffers, Result
+from polar_pipeline.backend import Buffers, CupyArray, Result
 from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.device_arrays import DeviceFrame, make_device_frame
 from polar_pipeline.cuda.driver import DeviceLostError, DeviceMemoryError, Driver
@@ -223,7 +223,7 @@ class CudaBackend:
                 self._latest = key
             return prepared.submit(rows, self._pinned, reference, is_pinned)
 
-    def device_frame(self, raw: Any) -> DeviceFrame:
+    def device_frame(self, raw: Union[CupyArray, RawFrame]) -> DeviceFrame:
         """Return a frame or batch that is in device memory, without a copy.
 
         Args:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Tuple
+from typing import Tuple
 
 import numpy as np
 
+from polar_pipeline.backend import CupyArray
 from polar_pipeline.calibration import Correction
 from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.memory import DeviceArray
@@ -96,7 +97,7 @@ class DeviceCorrection:
         """Whether any pixel is replaced."""
         return bool(self._correction.defects[0].size)
 
-    def replace_on_device(self, mosaic: Any) -> None:
+    def replace_on_device(self, mosaic: CupyArray) -> None:
         """Replace the defective pixels of a CuPy array (H, W) or (N, H, W), in place, in CuPy's current stream."""
         defects, sources, lost = self._correction.defects, self._correction.sources, self._correction.lost
         every = (Ellipsis,)

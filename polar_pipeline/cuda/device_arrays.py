@@ -9,23 +9,12 @@ import numpy as np
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import whole_number
-from polar_pipeline.backend import Result
+from polar_pipeline.backend import CupyArray, Result
 from polar_pipeline.sensor.frames import FrameError, check_size
 
 if TYPE_CHECKING:  # which imports this module
     from polar_pipeline.cuda.driver import Driver
     from polar_pipeline.cuda.memory import Slot
-
-#: Device types of DLPack: CUDA, and host memory that CUDA manages.
-_CUDA = (2, 13)
-
-
-def is_on_device(array: object) -> bool:
-    """Return whether an array of any library is in device memory."""
-    if hasattr(array, "__cuda_array_interface__"):
-        return True
-    kind = getattr(array, "__dlpack_device__", None)
-    return kind is not None and not isinstance(array, np.ndarray) and int(kind()[0]) in _CUDA
 
 
 @dataclass(frozen=True)
@@ -37,7 +26,7 @@ class DeviceFrame:
         full_scale: Value of a saturated pixel.
     """
 
-    array: Any
+    array: CupyArray
     full_scale: int
     is_split: ClassVar[bool] = False
 
@@ -53,7 +42,7 @@ class DeviceFrame:
         return int(self.array.shape[0]) if self.array.ndim == 3 else 0
 
 
-def make_device_frame(array: Any, full_scale: int) -> DeviceFrame:
+def make_device_frame(array: CupyArray, full_scale: int) -> DeviceFrame:
     """Validate a mosaic or a batch in a CuPy array.
 
     Args:
@@ -110,7 +99,7 @@ class DeviceResult(Result):
         """Handle of the stream that computes the frame."""
         return self._slot.stream
 
-    def wait(self, stream: Any = None) -> None:
+    def wait(self, stream: object = None) -> None:
         """Make a stream wait for the frame, without waiting here.
 
         Args:
@@ -121,7 +110,7 @@ class DeviceResult(Result):
         """
         self._check()
         with self._driver.selected():
-            given = self._driver.current_stream() if stream is None else stream
+            given: Any = self._driver.current_stream() if stream is None else stream
             handle = int(getattr(given, "cuda_stream", getattr(given, "ptr", given)))
             self._driver.follow(handle, self._slot.marks[-1])
             self._slot.readers[handle] = given

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline.backend import Buffers, Result
+from polar_pipeline.backend import Buffers, CupyArray, Result
 from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, as_compared, fill_options
 from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.device_arrays import DeviceResult
@@ -146,7 +146,7 @@ class PreparedLaunches:
         return Sizes(self._count * self._work.height * self._row_bytes, outputs, all_scratch, reference, self._count)
 
     def submit(
-        self, rows: Any, buffers: Buffers, reference: Optional[np.ndarray] = None, is_pinned: bool = False
+        self, rows: CupyArray, buffers: Buffers, reference: Optional[np.ndarray] = None, is_pinned: bool = False
     ) -> Callable[[], Result]:
         """Start computing a frame.
 
