@@ -71,10 +71,10 @@ def _spin() -> Callable[..., None]:
     return cupy.RawKernel(code, "spin")
 
 
-def milliseconds(run: Callable[[], Any]) -> float:
-    """Between two events around a run, which the host has queued before the first one is due."""
+def milliseconds(run: Callable[[], Any], head_start: int = _HEAD_START) -> float:
+    """Between two events around a run, which the host has queued before the first one is due, `head_start` clocks."""
     start, end = cupy.cuda.Event(), cupy.cuda.Event()
-    _spin()((1,), (1,), (np.int64(_HEAD_START),))
+    _spin()((1,), (1,), (np.int64(head_start),))
     start.record()
     run()
     end.record()

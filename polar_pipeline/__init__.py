@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from polar_pipeline.cuda.device_arrays import DeviceResult
     from polar_pipeline.pipeline import Pipeline, Result
     from polar_pipeline.products import PRODUCTS
     from polar_pipeline.sensor.frames import FrameError, RawFrame
@@ -13,12 +14,13 @@ if TYPE_CHECKING:
 
 __version__ = "1.0.0"
 
-__all__ = ["PRODUCTS", "SENSORS", "FrameError", "Pipeline", "RawFrame", "Result", "Sensor"]
+__all__ = ["PRODUCTS", "SENSORS", "DeviceResult", "FrameError", "Pipeline", "RawFrame", "Result", "Sensor"]
 
 #: Public name -> the module of this package that defines it.
 _MODULE_OF = {
     "PRODUCTS": "products",
     "SENSORS": "sensor.mosaic",
+    "DeviceResult": "cuda.device_arrays",
     "FrameError": "sensor.frames",
     "Pipeline": "pipeline",
     "RawFrame": "sensor.frames",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -20,6 +20,10 @@ _ALIGNMENT = 64
 
 #: Address of an array's first byte -> the block of memory of `Buffers` that contains it.
 _BLOCKS: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
+
+
+#: An array of CuPy, which is not imported here and has no types.
+CupyArray = Any
 
 
 class Result(Mapping[str, np.ndarray]):
@@ -62,6 +66,18 @@ class Result(Mapping[str, np.ndarray]):
     def __repr__(self) -> str:
         shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in self.items())
         return f"Result({shapes})"
+
+
+#: Device types of DLPack: CUDA, and host memory that CUDA manages.
+_CUDA_ARRAYS = (2, 13)
+
+
+def is_on_device(array: object) -> bool:
+    """Return whether an array of any library is in device memory."""
+    if hasattr(array, "__cuda_array_interface__"):
+        return True
+    kind = getattr(array, "__dlpack_device__", None)
+    return kind is not None and not isinstance(array, np.ndarray) and int(kind()[0]) in _CUDA_ARRAYS
 
 
 def block_pixels(height: int, width: int) -> np.ndarray:

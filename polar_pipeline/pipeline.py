@@ -28,10 +28,10 @@ import numpy as np
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.use_guard import UseGuard
-from polar_pipeline.backend import Result
+from polar_pipeline.backend import Result, is_on_device
 from polar_pipeline.options import OPTIONS, Accepts, Options
 from polar_pipeline.reference_image import check_reference_argument
-from polar_pipeline.sensor.frames import Frame, as_frame
+from polar_pipeline.sensor.frames import Frame, FrameError, RawFrame, as_frame
 
 if TYPE_CHECKING:
     from typing_extensions import Concatenate, ParamSpec
@@ -127,7 +127,7 @@ class Pipeline:
 
     def is_ready(self, raw: Raw) -> bool:
         """Return whether a frame of this shape and type can be processed without preparation."""
-        return self._backend.is_ready(input_frame(raw, self.options))
+        return self._backend.is_ready(self._frame(raw))
 
     def prepare(self, raw: Raw) -> None:
         """Prepare for frames of this one's shape and type: on a GPU, compile and load the kernels.
@@ -139,19 +139,22 @@ class Pipeline:
             RuntimeError: A kernel does not compile, or the device is too small or was lost; or the pipeline is closed.
         """
         self._guard.check()
-        self._backend.prepare(input_frame(raw, self.options))
+        self._backend.prepare(self._frame(raw))
 
     def __call__(self, raw: Raw, *, reference: Optional[np.ndarray] = None) -> Result:
         """Process one frame.
 
         Args:
-            raw: (H, W) uint8 or uint16, at least 16x16, or a `RawFrame`, also one of `RawFrame.of_angles`.
+            raw: (H, W) uint8 or uint16, at least 16x16, or a `RawFrame`, also one of `RawFrame.of_angles`. With backend
+                `cuda` also an array on the GPU of any library (`__dlpack__`, `__cuda_array_interface__`), and with
+                output `device` a batch (N, H, W), whose products have N frames.
             reference: (h, w) float32 of the output's size, S0/2 in [0, 1] (`check_reference`): what SSIM compares with
                 in mode `reference`.
 
         Returns:
-            The products. In SSIM mode `temporal` a frame without a predecessor of its size (on a GPU also of
-            its type) has a similarity of NaN.
+            The products; with output `device` a `DeviceResult`, whose arrays the GPU may still be computing. In SSIM
+            mode `temporal` a frame without a predecessor of its size (on a GPU also of its type) has a similarity of
+            NaN.
 
         Raises:
             FrameError: A frame of the wrong type, shape or size, or a reference beyond [0, 1] (cause `reference`).
@@ -210,7 +213,7 @@ class Pipeline:
                 a frame when its result is taken, accepts any number. Or as for a call.
         """
         start = time.perf_counter()
-        frame = input_frame(raw, self.options)
+        frame = self._frame(raw)
         check_reference_argument(reference, self.options, self.output_size(frame.shape))
         checked = time.perf_counter()
         with self._guard.exclusive():
@@ -224,8 +227,22 @@ class Pipeline:
         """
         with self._guard.exclusive():
             result = pending.finish()
-        result.timings = {"prepare": pending.seconds, **result.timings}
+        if self.options.output == "host":
+            result.timings = {"prepare": pending.seconds, **result.timings}
         return result
+
+    def _frame(self, raw: Raw) -> Any:
+        """Validate a raw frame on the host or on the device.
+
+        Raises:
+            FrameError: A frame of the wrong type, shape or size.
+        """
+        array: Any = raw.mosaic if isinstance(raw, RawFrame) else raw
+        if isinstance(array, np.ndarray) or not is_on_device(array):
+            return input_frame(raw, self.options)
+        if not hasattr(self._backend, "device_frame"):
+            raise FrameError("type", "a frame in device memory needs backend 'cuda'; this pipeline computes on the CPU")
+        return self._backend.device_frame(raw)
 
     def debug(self, raw: Raw) -> Dict[str, np.ndarray]:
         """Compute diagnostic images of a frame by name; slow, and the same for every backend.
@@ -285,6 +302,8 @@ def _make_backend(options: Options) -> Union[CpuBackend, CudaBackend]:
         from polar_pipeline.cuda.backend import CudaBackend  # here: it loads all that a GPU needs
 
         return CudaBackend(options)
+    if options.output == "device":
+        raise ValueError("output 'device' needs backend 'cuda'" + (f"; no CUDA here: {reason}" if reason else ""))
     if options.precision == "fp16":
         raise ValueError(
             "precision 'fp16' needs backend 'cuda'; the cpu backend computes in fp32 ('auto' or 'fp32')"

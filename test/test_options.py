@@ -115,6 +115,8 @@ def test_help_of_the_command_line(command: str, monkeypatch: pytest.MonkeyPatch)
         "layout": set(OPTIONS) - {"sensor", "bit_depth", "alignment", "roi_offset", "flip"},
     }[command]
     for name, row in OPTIONS.items():
+        if row.group == "library":
+            continue
         for argument in ARGUMENTS.get(name, (f"--{name.replace('_', '-')}",)):
             if name in left_out:
                 assert argument not in said
@@ -126,7 +128,7 @@ def test_help_of_the_command_line(command: str, monkeypatch: pytest.MonkeyPatch)
 
 def test_parameters_of_the_node() -> None:
     """`ros2 param describe` shows the text of `PARAMETERS`: see `test_parameters_are_described`."""
-    assert {row.option for row in PARAMETERS.values()} == {"", *OPTIONS} - {"products", "dtype"}
+    assert {row.option for row in PARAMETERS.values()} == {"", *OPTIONS} - {"products", "dtype", "output"}
     for name, row in PARAMETERS.items():
         assert row.option in ("", name.rsplit(".", 1)[-1]), "a folder may come before the option's name"
 

@@ -224,5 +224,6 @@ def requested_arguments(values: argparse.Namespace, products: Tuple[str, ...] = 
     products = getattr(values, "products", products)
     params = getattr(values, "params", None)
     arguments = make_settings(from_yaml(params) if params else {}).arguments(products)  # those of a live node
-    arguments.update({name: getattr(values, name) for name in OPTIONS if hasattr(values, name)})
+    rows = (row for row in OPTIONS.values() if row.group != "library")  # `output` is another argument here
+    arguments.update({row.name: getattr(values, row.name) for row in rows if hasattr(values, row.name)})
     return {**arguments, "products": products}

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from traceback import clear_frames
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Tuple, Union
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from polar_pipeline.backend import Buffers, Result
+from polar_pipeline.backend import Buffers, CupyArray, Result
 from polar_pipeline.cuda.correction import DeviceCorrection
+from polar_pipeline.cuda.device_arrays import DeviceFrame, make_device_frame
 from polar_pipeline.cuda.driver import DeviceLostError, DeviceMemoryError, Driver
 from polar_pipeline.cuda.memory import SLOTS, FrameMemory
 from polar_pipeline.cuda.prepared import PreparedLaunches
 from polar_pipeline.cuda.solver import make_works
 from polar_pipeline.cuda.work import PolarizationWork, Work, noise_frames
 from polar_pipeline.options import Options, make_options
-from polar_pipeline.sensor.frames import Frame, PackedFrame, RawFrame
+from polar_pipeline.sensor.frames import Frame, FrameError, PackedFrame, RawFrame
 
+#: A frame on the host or on the device.
+AnyFrame = Union[Frame, DeviceFrame]
 #: Share of the device's memory that frames of former formats and sizes may keep.
 _KEPT_SHARE = 1 / 8
 #: Frames whose times count where kinds of memory are compared, and frames before them that fill caches.
 _MEASURED_FRAMES, _WARM_UP_FRAMES = 5, 2
-#: (raw format, full scale, shape, whether angles are ready): what kernels are compiled for.
-_FormatKey = Tuple[str, int, Tuple[int, int], bool]
+#: (raw format, full scale, shape, whether angles are ready, frames of a batch): what kernels are compiled for.
+_FormatKey = Tuple[str, int, Tuple[int, int], bool, int]
 
 
 def prepare_launches(
@@ -34,6 +38,7 @@ def prepare_launches(
     options: Options,
     buffers: Buffers,
     correction: Optional[DeviceCorrection] = None,
+    frames: int = 0,
 ) -> PreparedLaunches:
     """Make launches ready for frames of a format; on an integrated GPU with the kind of memory that is measured faster.
 
@@ -46,14 +51,16 @@ def prepare_launches(
         options: Options of the pipeline.
         buffers: Source of pinned arrays for the outputs.
         correction: Correction of the frames, with a calibration.
+        frames: Number of frames of a batch; 0 for single frames.
 
     Raises:
         CompileError: A kernel does not compile.
         DeviceError: The device is too small, or stopped working.
         ScheduleError: No schedule fits the device.
     """
-    if not driver.device.integrated:
-        return PreparedLaunches(driver, works, options, driver.device.maps_host, correction)
+    if options.output == "device" or not driver.device.integrated:  # results on the device need its memory
+        maps_host = driver.device.maps_host and options.output == "host"
+        return PreparedLaunches(driver, works, options, maps_host, correction, frames)
     mapped = PreparedLaunches(driver, works, options, True, correction)
     seconds = _measure(mapped, works, options, buffers)
     with suppress(DeviceMemoryError):  # copies need more memory
@@ -112,11 +119,11 @@ class CudaBackend:
             facts.append("host memory mapped" if latest.maps_host else "copies in device memory")
         return f"cuda ({', '.join(facts)})"
 
-    def is_ready(self, frame: Frame) -> bool:
+    def is_ready(self, frame: AnyFrame) -> bool:
         """Return whether the kernels for frames of this shape and format are compiled and loaded."""
         return _readable(frame)[1] in self._prepared
 
-    def prepare(self, frame: Frame) -> None:
+    def prepare(self, frame: AnyFrame) -> None:
         """Compile and load the kernels for frames like this one, and allocate their memory.
 
         Raises:
@@ -128,12 +135,14 @@ class CudaBackend:
         with self._driver.selected():
             self._prepare(*_readable(frame))
 
-    def _prepare(self, frame: Frame, key: _FormatKey) -> PreparedLaunches:
+    def _prepare(self, frame: AnyFrame, key: _FormatKey) -> PreparedLaunches:
         known = self._prepared.pop(key, None)
         if known is not None:
             self._prepared[key] = known  # last: the others are older
             return known
-        prepared = self._make_with_room(key, self._options.for_frame(frame))
+        prepared = self._make_with_room(
+            key, self._options if isinstance(frame, DeviceFrame) else self._options.for_frame(frame)
+        )
         while self._memory + prepared.memory > self._kept and self._close_oldest():
             pass
         self._prepared[key] = prepared
@@ -162,13 +171,13 @@ class CudaBackend:
         return True
 
     def _make_prepared(self, key: _FormatKey, options: Options) -> PreparedLaunches:
-        raw_format, full_scale, shape, _ = key
+        raw_format, full_scale, shape, _, frames = key
         works = make_works(options, raw_format, full_scale, shape)
         correction, on_device = options.correction(shape), self._corrections.get(shape)
         try:
             if correction is not None and on_device is None:
                 self._corrections[shape] = on_device = DeviceCorrection(self._driver, correction)
-            return prepare_launches(self._driver, works, options, self._pinned, on_device)
+            return prepare_launches(self._driver, works, options, self._pinned, on_device, frames)
         except BaseException as err:
             on_device = None
             _clear_frames(err)
@@ -181,7 +190,7 @@ class CudaBackend:
         """
         return self._frames.get(size)
 
-    def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> Callable[[], Result]:
+    def submit(self, frame: AnyFrame, reference: Optional[np.ndarray] = None) -> Callable[[], Result]:
         """Start computing a frame, without waiting for it; at most `depth` can be in flight.
 
         Frames come back in the order in which they were submitted.
@@ -202,13 +211,36 @@ class CudaBackend:
             RuntimeError: `depth` frames are in flight.
         """
         frame, key = _readable(frame)
-        rows = frame.rows if isinstance(frame, PackedFrame) else frame.mosaic
+        if isinstance(frame, DeviceFrame):
+            rows, is_pinned = frame.array, False
+        else:
+            rows = frame.rows if isinstance(frame, PackedFrame) else frame.mosaic
+            is_pinned = self._frames.holds(rows)
         with self._driver.selected():
             prepared = self._prepare(frame, key)
             if key != self._latest:  # the frame it had last is not the previous frame
                 prepared.forget()
                 self._latest = key
-            return prepared.submit(rows, self._pinned, reference, self._frames.holds(rows))
+            return prepared.submit(rows, self._pinned, reference, is_pinned)
+
+    def device_frame(self, raw: Union[CupyArray, RawFrame]) -> DeviceFrame:
+        """Return a frame or batch that is in device memory, without a copy.
+
+        Args:
+            raw: Array of any library, or a `RawFrame` of one.
+
+        Raises:
+            FrameError: It has the wrong type, shape or size, or the options compare it with another frame.
+            ValueError: It is on another GPU.
+        """
+        options = self._options
+        array, full_scale = (raw.mosaic, raw.full_scale) if isinstance(raw, RawFrame) else (raw, 0)
+        frame = make_device_frame(self._driver.as_array(array), full_scale)
+        if not full_scale and frame.array.dtype == np.uint16:
+            frame = replace(frame, full_scale=options.full_scale)
+        if frame.frames and (options.output != "device" or (options.has_ssim and options.ssim_mode != "consistency")):
+            raise FrameError("size", "a batch needs output='device', and for SSIM ssim_mode='consistency'")
+        return frame
 
     def reset(self) -> None:
         """Forget the previous frame (SSIM mode `temporal`)."""
@@ -230,15 +262,18 @@ def _clear_frames(err: Optional[BaseException]) -> None:
         err = err.__cause__ or err.__context__
 
 
-def _readable(frame: Frame) -> Tuple[Frame, _FormatKey]:
+def _readable(frame: AnyFrame) -> Tuple[AnyFrame, _FormatKey]:
     """Return a frame that kernels can read, with 10-bit packed pixels unpacked, and its format for the compiler."""
+    if isinstance(frame, DeviceFrame):
+        raw_format = {1: "u8", 2: "u16"}[frame.array.itemsize]
+        return frame, (raw_format, frame.full_scale, frame.shape, False, frame.frames)
     if isinstance(frame, PackedFrame) and frame.fmt.bits != 12:
         frame = frame.unpack()
     if isinstance(frame, PackedFrame):
         raw_format = {"p": "12p", "packed": "12packed"}[frame.fmt.packing]
     else:
         raw_format = {1: "u8", 2: "u16"}[frame.mosaic.itemsize]
-    return frame, (raw_format, frame.full_scale, frame.shape, frame.is_split)
+    return frame, (raw_format, frame.full_scale, frame.shape, frame.is_split, 0)
 
 
 @lru_cache(maxsize=1)

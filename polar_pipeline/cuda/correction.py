@@ -6,6 +6,7 @@ from typing import Tuple
 
 import numpy as np
 
+from polar_pipeline.backend import CupyArray
 from polar_pipeline.calibration import Correction
 from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.memory import DeviceArray
@@ -90,6 +91,18 @@ class DeviceCorrection:
             rows = raw.reshape(shape[0], -1)
             _copy_packed(rows, defects, sources)
             _saturate_packed(rows, lost)
+
+    @property
+    def has_defects(self) -> bool:
+        """Whether any pixel is replaced."""
+        return bool(self._correction.defects[0].size)
+
+    def replace_on_device(self, mosaic: CupyArray) -> None:
+        """Replace the defective pixels of a CuPy array (H, W) or (N, H, W), in place, in CuPy's current stream."""
+        defects, sources, lost = self._correction.defects, self._correction.sources, self._correction.lost
+        every = (Ellipsis,)
+        mosaic[every + defects] = mosaic[every + sources]
+        mosaic[every + lost] = np.iinfo(mosaic.dtype).max
 
     def fill(self, argument: np.ndarray) -> None:
         """Fill in the correction of a kernel's argument; see `fill_argument`."""

@@ -36,7 +36,7 @@ _LOST = (46, 100, 101, 201, 214, 220, 700, 702, 709, 710, *range(714, 720), 999)
 _OUT_OF_MEMORY = 2
 #: What CUDA answers in a process that was forked from one that had started it.
 _NOT_INITIALIZED = 3
-_TO_DEVICE, _TO_HOST = 1, 2
+_TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
 _NON_BLOCKING = 1
 _HOST_MAPPED = 2
 _LOCAL_BYTES, _MAX_DYNAMIC_SHARED = 3, 8
@@ -262,6 +262,42 @@ class Driver:
     def clear(self, pointer: int, size: int, stream: int) -> None:
         """Fill device memory with zeros, in the stream's order."""
         self._call(self._runtime.memsetAsync, pointer, 0, size, stream)
+
+    def array_at(self, pointer: int, shape: Tuple[int, ...], dtype: str, owner: object) -> Any:
+        """Return a CuPy array of device memory that `owner` keeps."""
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        memory = self._cupy.cuda.UnownedMemory(pointer, size, owner, _FIRST)
+        return self._cupy.ndarray(shape, dtype, self._cupy.cuda.MemoryPointer(memory, 0))
+
+    def as_array(self, array: Any) -> Any:
+        """Return a CuPy array of an array of any library that is on this GPU, without a copy.
+
+        What its library's current stream does first, CuPy's current stream waits for.
+
+        Raises:
+            ValueError: It is on another device.
+        """
+        with self.selected():
+            if not isinstance(array, self._cupy.ndarray):
+                convert = self._cupy.from_dlpack if hasattr(array, "__dlpack__") else self._cupy.asarray
+                array = convert(array)
+            if int(array.device.id) != _FIRST:
+                raise ValueError(f"a frame must be on GPU {_FIRST}, got one on GPU {array.device.id}")
+            return array
+
+    def current_stream(self) -> int:
+        """Return the stream that CuPy gives the work of this thread to."""
+        return int(self._cupy.cuda.get_current_stream().ptr)
+
+    @contextmanager
+    def in_stream(self, stream: int) -> Iterator[None]:
+        """Give CuPy's work of this thread to a stream."""
+        with self._cupy.cuda.ExternalStream(stream):
+            yield
+
+    def copy_on_device(self, pointer: int, array: Any, stream: int) -> None:
+        """Copy a CuPy array without gaps to device memory, in the stream's order."""
+        self._call(self._runtime.memcpyAsync, pointer, array.data.ptr, array.nbytes, _ON_DEVICE, stream)
 
     # -- order -----------------------------------------------------------------------------------------------------
 

@@ -68,8 +68,13 @@ class CompiledLaunch:
         self._driver.launch(self._kernel, self._grid, self.schedule.threads, self._shared_bytes, stream, argument)
 
 
-def compile_launch(driver: Driver, work: Work) -> CompiledLaunch:
+def compile_launch(driver: Driver, work: Work, frames: int = 1) -> CompiledLaunch:
     """Compile a work by its best schedule: the first that was measured or spills no registers, else that spills least.
+
+    Args:
+        driver: The device.
+        work: Work of the launch.
+        frames: In one launch.
 
     Raises:
         CompileError: The kernel does not compile.
@@ -77,7 +82,7 @@ def compile_launch(driver: Driver, work: Work) -> CompiledLaunch:
     """
     best: Optional[CompiledLaunch] = None
     for launch in islice(solve(work, driver.device), MOST_TRIES):
-        compiled = CompiledLaunch(driver, launch)
+        compiled = CompiledLaunch(driver, launch, frames)
         if best is not None and compiled.spilled_bytes >= best.spilled_bytes:
             continue
         best = compiled
@@ -97,6 +102,7 @@ class TransformLaunch:
         work: Work of the launch.
         options: Options of the pipeline, with a geometry.
         full_scale: Raw number of a saturated pixel.
+        frames: In one launch.
 
     Attributes:
         chosen: What the kernel does, and how.
@@ -110,7 +116,7 @@ class TransformLaunch:
         ScheduleError: No schedule fits the device.
     """
 
-    def __init__(self, driver: Driver, work: TransformWork, options: Options, full_scale: int) -> None:
+    def __init__(self, driver: Driver, work: TransformWork, options: Options, full_scale: int, frames: int = 1) -> None:
         assert options.geometry is not None
         sampling = make_map(options.geometry, work.source)
         self.outside = sampling.outside
@@ -127,7 +133,7 @@ class TransformLaunch:
             for name in ("positions", "origins", "turns"):
                 self._map[name] = DeviceArray(driver, getattr(packed, name))
                 self.argument[name] = self._map[name].pointer
-        self._compiled = CompiledLaunch(driver, self.chosen)
+        self._compiled = CompiledLaunch(driver, self.chosen, frames)
         self._outputs, self._planes = work.dtypes, work.plane_names
         self.scratch = {**work.plane_bytes, UNUSED_COUNTS: 4 * COUNTERS}
 
@@ -155,6 +161,7 @@ class SsimLaunch:
         driver: The device.
         work: Work of the launch.
         outside: (height, width) uint8, not 0 where the images have no values; None if they have values everywhere.
+        frames: In one launch.
 
     Attributes:
         outputs: Type of each array that it fills for the host, by name: `ssim_map` if it is wanted, `ssim`, `blocks`.
@@ -164,8 +171,8 @@ class SsimLaunch:
         CompileError: The kernel does not compile.
     """
 
-    def __init__(self, driver: Driver, work: SsimWork, outside: Optional[np.ndarray] = None) -> None:
-        self._compiled = compile_launch(driver, work)
+    def __init__(self, driver: Driver, work: SsimWork, outside: Optional[np.ndarray] = None, frames: int = 1) -> None:
+        self._compiled = compile_launch(driver, work, frames)
         masks = _masks(work, outside) if work.masked else {}
         self._masks = {name: DeviceArray(driver, array) for name, array in masks.items()}
         self.outputs: Dict[str, ArrayType] = {"ssim": ((), "float32"), "blocks": (work.block_size, "float32")}
@@ -173,17 +180,19 @@ class SsimLaunch:
             self.outputs["ssim_map"] = (work.map_size, work.map_dtype)
         self.scratch = {"pieces": 4 * piece_count(work, self._compiled.schedule), "done": 4}
 
-    def launch(self, stream: int, first: int, second: int, addresses: Mapping[str, int]) -> None:
-        """Compare two images, in the stream's order.
+    def launch(self, stream: int, first: int, second: int, addresses: Mapping[str, int], stride: int = 0) -> None:
+        """Compare two images of each frame, in the stream's order.
 
         Args:
             stream: Handle of the stream.
             first: Address of the first image.
             second: Address of the second one.
+            stride: Bytes from the images of a frame to those of the next one.
             addresses: Address of every array in `outputs` and `scratch`.
         """
         argument = np.zeros((), SSIM_ARGUMENT)
         argument["first"], argument["second"] = first, second
+        argument["first_stride"] = argument["second_stride"] = stride
         argument["mean"] = addresses["ssim"]
         argument["map"] = addresses.get("ssim_map", 0)
         for name in ("blocks", *self.scratch):

@@ -33,12 +33,14 @@ class Sizes:
         outputs: Bytes of each output that comes back to the host.
         scratch: Bytes of each array that stays on the device.
         reference: Bytes of the image that SSIM compares with; 0 without one.
+        frames: Frames that are computed together; the other sizes are of all of them.
     """
 
     raw: int
     outputs: Mapping[str, int]
     scratch: Mapping[str, int]
     reference: int = 0
+    frames: int = 1
 
 
 def device_bytes(sizes: Sizes, maps_host: bool) -> int:
@@ -49,7 +51,7 @@ def device_bytes(sizes: Sizes, maps_host: bool) -> int:
         maps_host: Whether kernels work on pinned host memory directly; then the device has no copy of it.
     """
     shared = 0 if maps_host else sizes.raw + sizes.reference + sum(sizes.outputs.values())
-    return SLOTS * (shared + sum(sizes.scratch.values()) + COUNTERS * 4)
+    return SLOTS * (shared + sum(sizes.scratch.values()) + sizes.frames * COUNTERS * 4)
 
 
 class FrameMemory:
@@ -127,12 +129,15 @@ class Slot:
         reference: (reference,) uint8, pinned: the image that SSIM compares with.
         reference_pointer: The address that kernels read it from.
         staged: (h, w) float32, the image that `reference` holds; nothing at first.
-        counts: (2,) uint32, pinned: saturated, dark.
+        counts: (2 x frames,) uint32, pinned: saturated, dark.
         counts_pointer: The address that kernels add to.
         stream: The slot's stream.
         marks: Events at the start, and after upload, polarization launch, geometry launch, SSIM launch and download.
         hold: The arrays that the frame in flight fills; empty once its result was taken.
         source: What the frame in flight is read from: `raw`, or the caller's array.
+        use: Number of frames that were computed here; results on the device are of one of them.
+        readers: Streams by handle that wait for results of the last frame on the device, and what keeps them.
+        read: Event at the end of a reader.
 
     Raises:
         DeviceMemoryError: The device is too small.
@@ -144,11 +149,14 @@ class Slot:
         self.marks: List[int] = []
         while len(self.marks) < _MARKS:
             self.marks.append(self._own(driver.make_event(), driver.free_event))
-        self.hold: Dict[str, np.ndarray] = {}
-        self.source: Optional[np.ndarray] = None
+        self.hold: Dict[str, Any] = {}
+        self.source: Optional[Any] = None
+        self.use = 0
+        self.readers: Dict[int, Any] = {}
+        self.read = self._own(driver.make_event(), driver.free_event)
         self.staged = np.empty(0, np.float32)
         self.raw: np.ndarray = driver.host_array((sizes.raw,), "uint8")
-        self.counts: np.ndarray = driver.host_array((COUNTERS,), "uint32")
+        self.counts: np.ndarray = driver.host_array((sizes.frames * COUNTERS,), "uint32")
         self.reference: np.ndarray = driver.host_array((sizes.reference,), "uint8")
         self.counts_pointer = self._malloc(self.counts.nbytes)
         self.raw_pointer, self.reference_pointer = self.raw.ctypes.data, self.reference.ctypes.data

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from functools import partial
-from typing import Callable, Dict, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline.backend import Buffers, Result
+from polar_pipeline.backend import Buffers, CupyArray, Result
 from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, as_compared, fill_options
 from polar_pipeline.cuda.correction import DeviceCorrection
+from polar_pipeline.cuda.device_arrays import DeviceResult
 from polar_pipeline.cuda.driver import DeviceError, Driver
 from polar_pipeline.cuda.launch import UNUSED_COUNTS, ArrayType, SsimLaunch, TransformLaunch, compile_launch
 from polar_pipeline.cuda.memory import SLOTS, Sizes, Slot, device_bytes, make_slots
@@ -57,6 +58,7 @@ class PreparedLaunches:
         options: Options of the pipeline.
         maps_host: Whether kernels work on pinned host memory, rather than on copies in device memory.
         correction: Correction of the frames, with a calibration.
+        frames: Number of frames of a batch, which each launch computes; 0 for single frames.
 
     Attributes:
         maps_host: The same.
@@ -76,9 +78,12 @@ class PreparedLaunches:
         options: Options,
         maps_host: bool,
         correction: Optional[DeviceCorrection] = None,
+        frames: int = 0,
     ) -> None:
         self._driver = driver
         self._correction = correction
+        self._count = count = max(1, frames)
+        self._stays = options.output == "device"
         self.maps_host = maps_host
         work = next(row for row in works if isinstance(row, PolarizationWork))
         transform = next((row for row in works if isinstance(row, TransformWork)), None)
@@ -96,7 +101,7 @@ class PreparedLaunches:
             for name, dtype in products.outputs
             if name in PAIRS
         }
-        self._polarization = compile_launch(driver, work)
+        self._polarization = compile_launch(driver, work, count)
         self._ssim: Optional[SsimLaunch] = None
         self._transform: Optional[TransformLaunch] = None
         self._outputs: Dict[str, ArrayType] = {
@@ -105,10 +110,13 @@ class PreparedLaunches:
             if name not in PAIRS
         }
         if transform is not None:
-            self._transform = TransformLaunch(driver, transform, options, work.full_scale)
+            self._transform = TransformLaunch(driver, transform, options, work.full_scale, count)
         if ssim is not None:
-            self._ssim = SsimLaunch(driver, ssim, None if self._transform is None else self._transform.outside)
+            outside = None if self._transform is None else self._transform.outside
+            self._ssim = SsimLaunch(driver, ssim, outside, count)
             self._outputs.update(self._ssim.outputs)
+        if frames:
+            self._outputs = {name: ((frames, *shape), dtype) for name, (shape, dtype) in self._outputs.items()}
         sizes = self._sizes()
         self._slots = make_slots(driver, sizes, maps_host)
         self.memory = device_bytes(sizes, maps_host=False)  # on an integrated GPU, mapped memory is the device's, too
@@ -134,15 +142,16 @@ class PreparedLaunches:
         outputs = {
             name: int(np.prod(shape)) * np.dtype(dtype).itemsize for name, (shape, dtype) in self._outputs.items()
         }
-        return Sizes(self._work.height * self._row_bytes, outputs, scratch, reference)
+        all_scratch = {name: self._count * size for name, size in scratch.items()}
+        return Sizes(self._count * self._work.height * self._row_bytes, outputs, all_scratch, reference, self._count)
 
     def submit(
-        self, rows: np.ndarray, buffers: Buffers, reference: Optional[np.ndarray] = None, is_pinned: bool = False
+        self, rows: CupyArray, buffers: Buffers, reference: Optional[np.ndarray] = None, is_pinned: bool = False
     ) -> Callable[[], Result]:
         """Start computing a frame.
 
         Args:
-            rows: (H, ...) pixels or packed bytes.
+            rows: (H, ...) pixels or packed bytes; or a CuPy array of pixels, (N, H, W) of a batch.
             buffers: Source of pinned arrays for the outputs.
             reference: (h, w) float32 that SSIM compares S0/2 with, in mode `reference`.
             is_pinned: Whether the device can read `rows` where they lie.
@@ -159,9 +168,14 @@ class PreparedLaunches:
         if slot.hold:
             raise RuntimeError(f"{SLOTS} frames are in flight: take a result before the next frame")
         self._slots.rotate(-1)
+        if self._stays and slot.use:
+            self._reuse(slot)
+        slot.use += 1
         start = time.perf_counter()
         slot.source = rows
-        if not is_pinned or self._correction is not None or (self.maps_host and rows.ctypes.data % ROW_ALIGNMENT):
+        if isinstance(rows, np.ndarray) and (
+            not is_pinned or self._correction is not None or (self.maps_host and rows.ctypes.data % ROW_ALIGNMENT)
+        ):
             slot.source = slot.raw
             np.copyto(slot.raw.view(rows.dtype).reshape(rows.shape), rows)  # without padding
             if self._correction is not None:
@@ -170,30 +184,68 @@ class PreparedLaunches:
         if reference is not None and self._ssim is not None:
             is_new = _stage_reference(slot, reference, self._reference_type)
         staging_s = time.perf_counter() - start
-        slot.hold = {name: buffers.get(*array_type) for name, array_type in self._outputs.items()}
+        if self._stays:
+            slot.hold = self._arrays_of(slot)
+        else:
+            slot.hold = {name: buffers.get(*array_type) for name, array_type in self._outputs.items()}
         try:
             is_compared = self._enqueue(slot, slot.source, is_new)
         except BaseException:
             self._release(slot)
             raise
-        return partial(self._collect, slot, slot.hold, staging_s, is_compared)
+        collect = self._hand_over if self._stays else self._collect
+        return partial(collect, slot, slot.hold, staging_s, is_compared)
 
-    def _enqueue(self, slot: Slot, source: np.ndarray, has_new_reference: bool) -> bool:
+    def _arrays_of(self, slot: Slot) -> Dict[str, Any]:
+        """Return CuPy arrays of a slot's outputs."""
+        at = self._driver.array_at
+        return {name: at(slot.outputs[name], shape, dtype, slot) for name, (shape, dtype) in self._outputs.items()}
+
+    def _reuse(self, slot: Slot) -> None:
+        """Have a slot's next frame follow what reads the results of its last one; wait here for that frame itself."""
+        self._driver.wait(slot.marks[-1])  # its pinned memory is overwritten
+        for stream in slot.readers:
+            self._driver.record(slot.read, stream)
+            self._driver.follow(slot.stream, slot.read)
+        slot.readers.clear()
+
+    def _on_device(self, slot: Slot, array: Any) -> int:
+        """Return the address of a frame in device memory, in the order of a slot's stream; copied if it has to be."""
+        driver, correction = self._driver, self._correction
+        driver.record(slot.read, driver.current_stream())
+        driver.follow(slot.stream, slot.read)
+        is_changed = correction is not None and correction.has_defects
+        if array.flags.c_contiguous and not (is_changed or array.data.ptr % ROW_ALIGNMENT):
+            return int(array.data.ptr)
+        with driver.in_stream(slot.stream):
+            slot.source = array if array.flags.c_contiguous else array.copy()
+            driver.copy_on_device(slot.raw_pointer, slot.source, slot.stream)
+            if correction is not None and is_changed:
+                copied = driver.array_at(slot.raw_pointer, array.shape, array.dtype.name, slot)
+                correction.replace_on_device(copied)
+        return slot.raw_pointer
+
+    def _enqueue(self, slot: Slot, source: Any, has_new_reference: bool) -> bool:
         """Put a frame's copies and launches into its stream; returns whether SSIM compares it with something."""
         driver, stream = self._driver, slot.stream
-        raw_pointer = source.ctypes.data if self.maps_host else slot.raw_pointer
         start, uploaded, polarized, transformed, computed, done = slot.marks
         driver.record(start, stream)
-        if not self.maps_host:
-            driver.upload(raw_pointer, source, stream)
-            if has_new_reference:
-                driver.upload(slot.reference_pointer, slot.reference, stream)
+        if not isinstance(source, np.ndarray):
+            raw_pointer = self._on_device(slot, source)
+        else:
+            raw_pointer = source.ctypes.data if self.maps_host else slot.raw_pointer
+            if not self.maps_host:
+                driver.upload(raw_pointer, source, stream)
+        if has_new_reference and not self.maps_host:
+            driver.upload(slot.reference_pointer, slot.reference, stream)
         driver.clear(slot.counts_pointer, slot.counts.nbytes, stream)
         driver.record(uploaded, stream)
         if self._previous is not None:  # its S0 is read, and what it read itself is overwritten
             driver.follow(stream, self._previous.marks[_COMPUTED])
-        held = {name: array.ctypes.data for name, array in slot.hold.items()}
-        addresses = {**(held if self.maps_host else slot.outputs), **slot.scratch}
+        outputs = slot.outputs
+        if self.maps_host:
+            outputs = {name: array.ctypes.data for name, array in slot.hold.items()}
+        addresses = {**outputs, **slot.scratch}
         self._argument["raw"] = raw_pointer
         self._argument["counts"] = slot.counts_pointer if self._transform is None else addresses[UNUSED_COUNTS]
         for name, place in self._places:
@@ -205,11 +257,15 @@ class PreparedLaunches:
             driver.record(transformed, stream)
         is_compared = self._compare(slot, addresses)
         driver.record(computed, stream)
-        if not self.maps_host:
-            for name, array in slot.hold.items():
-                if is_compared or self._ssim is None or name not in self._ssim.outputs:
-                    driver.download(array, slot.outputs[name], stream)
-        driver.download(slot.counts, slot.counts_pointer, stream)
+        if self._stays:
+            if not is_compared and self._ssim is not None:
+                self._make_invalid(slot)
+        else:
+            if not self.maps_host:
+                for name, array in slot.hold.items():
+                    if is_compared or self._ssim is None or name not in self._ssim.outputs:
+                        driver.download(array, slot.outputs[name], stream)
+            driver.download(slot.counts, slot.counts_pointer, stream)
         driver.record(done, stream)
         return is_compared
 
@@ -238,8 +294,17 @@ class PreparedLaunches:
             second = None if previous is None or self._is_first else previous.scratch["s0"]
             self._previous, self._is_first = slot, False
         if second is not None:
-            self._ssim.launch(slot.stream, first, second, addresses)
+            stride = self._plane_bytes[stored] * (2 if stored == "sums" else 1)
+            self._ssim.launch(slot.stream, first, second, addresses, stride)
         return second is not None
+
+    def _make_invalid(self, slot: Slot) -> None:
+        """Fill the outputs of SSIM on the device, which has nothing to compare with."""
+        assert self._ssim is not None
+        with self._driver.in_stream(slot.stream):
+            for name in self._ssim.outputs:
+                array = slot.hold[name]
+                array.fill(invalid_level(name, str(array.dtype)))
 
     def forget(self) -> None:
         """Compare the next frame with none before it; it still follows that one, whose S0 may be in use."""
@@ -263,22 +328,10 @@ class PreparedLaunches:
             DeviceLostError: The device stopped working.
             RuntimeError: The frame's result was taken before.
         """
-        if slot.hold is not arrays:
-            raise RuntimeError("the frame is not in flight: its result was taken")
-        start, uploaded, polarized, transformed, computed, done = slot.marks
-        elapsed = self._driver.elapsed
+        _check_in_flight(slot, arrays)
         with self._driver.selected():
-            self._driver.wait(done)
-            timings = {
-                "upload": staging_s + elapsed(start, uploaded),
-                "polarization": elapsed(uploaded, polarized),
-            }
-            if self._transform is not None:
-                timings["geometry"] = elapsed(polarized, transformed)
-                polarized = transformed
-            if self._ssim is not None:
-                timings["ssim"] = elapsed(polarized, computed)
-            timings["download"] = elapsed(computed, done)
+            self._driver.wait(slot.marks[-1])
+            timings = self._timings(slot, staging_s)
         saturated, dark = (int(count) for count in slot.counts)
         slot.hold, slot.source = {}, None  # free for the next frame
         if self._ssim is not None and not is_compared:
@@ -286,3 +339,31 @@ class PreparedLaunches:
                 arrays[name].fill(invalid_level(name, str(arrays[name].dtype)))
         products = {name: arrays[name] for name in self._products}
         return Result(products, timings, (saturated, dark), arrays.get("blocks"))
+
+    def _timings(self, slot: Slot, staging_s: float) -> Dict[str, float]:
+        """Return the seconds per stage of a complete frame."""
+        start, uploaded, polarized, transformed, computed, done = slot.marks
+        elapsed = self._driver.elapsed
+        timings = {"upload": staging_s + elapsed(start, uploaded), "polarization": elapsed(uploaded, polarized)}
+        if self._transform is not None:
+            timings["geometry"] = elapsed(polarized, transformed)
+            polarized = transformed
+        if self._ssim is not None:
+            timings["ssim"] = elapsed(polarized, computed)
+        if not self._stays:
+            timings["download"] = elapsed(computed, done)
+        return timings
+
+    def _hand_over(self, slot: Slot, arrays: Dict[str, Any], staging_s: float, _: bool) -> Result:
+        """Return the results of a frame on the device, without waiting for it; arguments and errors as `_collect`."""
+        _check_in_flight(slot, arrays)
+        slot.hold = {}  # `source` stays: the device may still read it
+        products = {name: arrays[name] for name in self._products}
+        elapsed = partial(self._timings, slot, staging_s)
+        return DeviceResult(self._driver, slot, products, arrays.get("blocks"), elapsed)
+
+
+def _check_in_flight(slot: Slot, arrays: Dict[str, Any]) -> None:
+    """Refuse to take the results of a frame twice."""
+    if slot.hold is not arrays:
+        raise RuntimeError("the frame is not in flight: its result was taken")

@@ -43,8 +43,8 @@ class Option:
             that `Options` holds; it takes that value too. None for the check that these say.
         note: What `help(Pipeline)` says beyond `text`.
         parameter: The node's parameter that sets it; "" for none. By default it has the option's name.
-        group: `machine` (where to compute), `frame` (what the pixels of a frame are) or `products` (what to compute);
-            some commands have one group only.
+        group: `machine` (where to compute), `frame` (what the pixels of a frame are), `products` (what to compute), or
+            `library` (not for the command line); some commands have one group only.
         flags: Of a truth value, or of each of a pair: the argument of the command line that sets it to the opposite of
             its default, and what `--help` says before `text`. By default the option's name, and nothing.
         metavar: What `--help` calls the values; by default the unit.

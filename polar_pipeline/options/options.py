@@ -292,6 +292,15 @@ class Options:
         metavar=("FILE",),
         check=_from_file(LensCalibration, load_lens, f"a path, {FROM_FRAMES!r}", "", FROM_FRAMES),
     )
+    output: str = declare(
+        "host",
+        "Where results are: 'host' (NumPy arrays) or 'device' (CuPy arrays in a ring of the pipeline's, CUDA backend "
+        "only).",
+        choices=("host", "device"),
+        note="See `polar_pipeline.DeviceResult`.",
+        parameter="",
+        group="library",
+    )
     threads: int = declare(
         0,
         "CPU threads, at most 256; 0 for one per core.",

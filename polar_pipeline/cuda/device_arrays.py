@@ -1,0 +1,145 @@
+"""Frames and results in device memory, shared with other libraries without a copy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Tuple
+
+import numpy as np
+
+from polar_pipeline._util.text import quoted
+from polar_pipeline._util.values import whole_number
+from polar_pipeline.backend import CupyArray, Result
+from polar_pipeline.sensor.frames import FrameError, check_size
+
+if TYPE_CHECKING:  # which imports this module
+    from polar_pipeline.cuda.driver import Driver
+    from polar_pipeline.cuda.memory import Slot
+
+
+@dataclass(frozen=True)
+class DeviceFrame:
+    """A mosaic in device memory, or a batch of mosaics that are computed together.
+
+    Attributes:
+        array: CuPy array, (H, W) or (N, H, W), of uint8 or uint16.
+        full_scale: Value of a saturated pixel.
+    """
+
+    array: CupyArray
+    full_scale: int
+    is_split: ClassVar[bool] = False
+
+    @property
+    def shape(self) -> Tuple[int, int]:
+        """(height, width) in pixels."""
+        height, width = self.array.shape[-2:]
+        return height, width
+
+    @property
+    def frames(self) -> int:
+        """Number of mosaics of a batch; 0 for a single mosaic."""
+        return int(self.array.shape[0]) if self.array.ndim == 3 else 0
+
+
+def make_device_frame(array: CupyArray, full_scale: int) -> DeviceFrame:
+    """Validate a mosaic or a batch in a CuPy array.
+
+    Args:
+        array: The array.
+        full_scale: Value of a saturated pixel; 0 takes the type's maximum.
+
+    Raises:
+        FrameError: Wrong type (`type`), shape, size or full scale (`size`).
+    """
+    if array.dtype not in (np.uint8, np.uint16):
+        raise FrameError("type", f"raw must be a uint8 or uint16 array, got {array.dtype}")
+    if array.ndim not in (2, 3) or 0 in array.shape:
+        raise FrameError("size", f"raw must be (H, W), or (N, H, W) for a batch, got shape {quoted(array.shape)}")
+    check_size(*array.shape[-2:])
+    limit = int(np.iinfo(array.dtype).max)
+    try:
+        return DeviceFrame(array, whole_number("full_scale", full_scale, 0, limit) or limit)
+    except ValueError as err:
+        raise FrameError("size", str(err)) from None
+
+
+class DeviceResult(Result):
+    """The products of one frame or batch as CuPy arrays, which the device may still be computing.
+
+    Nothing here waits for the device unless asked: `wait` makes a stream wait, `synchronize` the caller. The arrays are
+    in a ring of `Pipeline.depth` frames: they change when `depth` more frames have been submitted. Work that was
+    enqueued until then, in streams that were made to wait, is done before.
+
+    `timings`, `invalid` and `blocks` are those of `Result`; the first two wait for the device and copy to the host.
+
+    Args:
+        driver: The device.
+        slot: Memory of the frame.
+        products: Arrays by product.
+        blocks: Mean similarities of blocks; None without SSIM.
+        elapsed: Returns the seconds per stage once the frame is complete.
+    """
+
+    def __init__(
+        self, driver: Driver, slot: Slot, products: Dict[str, Any], blocks: Any, elapsed: Callable[[], Dict[str, float]]
+    ) -> None:
+        self._products = products
+        self.blocks = blocks
+        self._driver, self._slot, self._use, self._elapsed = driver, slot, slot.use, elapsed
+
+    def _check(self) -> None:
+        if self._slot.use != self._use:
+            raise RuntimeError(
+                "the memory of this result was reused: it is valid until `depth` more frames are submitted"
+            )
+
+    @property
+    def stream(self) -> int:
+        """Handle of the stream that computes the frame."""
+        return self._slot.stream
+
+    def wait(self, stream: object = None) -> None:
+        """Make a stream wait for the frame, without waiting here.
+
+        Args:
+            stream: Stream of CuPy or PyTorch, or its handle; by default CuPy's current one.
+
+        Raises:
+            RuntimeError: The memory was reused for another frame.
+        """
+        self._check()
+        with self._driver.selected():
+            given: Any = self._driver.current_stream() if stream is None else stream
+            handle = int(getattr(given, "cuda_stream", getattr(given, "ptr", given)))
+            self._driver.follow(handle, self._slot.marks[-1])
+            self._slot.readers[handle] = given
+
+    def synchronize(self) -> None:
+        """Wait here until the frame is complete.
+
+        Raises:
+            DeviceLostError: The device stopped working.
+            RuntimeError: The memory was reused for another frame.
+        """
+        self._check()
+        with self._driver.selected():
+            self._driver.wait(self._slot.marks[-1])
+
+    @property
+    def timings(self) -> Dict[str, float]:  # type: ignore[override]
+        """Seconds per stage; errors are those of `synchronize`."""
+        self.synchronize()
+        return self._elapsed()
+
+    @property
+    def invalid(self) -> Tuple[int, int]:  # type: ignore[override]
+        """Output pixels that are (saturated, dark), of all frames of a batch; errors are those of `synchronize`."""
+        self.synchronize()
+        slot = self._slot
+        with self._driver.selected():
+            self._driver.download(slot.counts, slot.counts_pointer, slot.stream)
+            self._driver.record(slot.marks[-1], slot.stream)
+            self._driver.wait(slot.marks[-1])
+        saturated, dark = slot.counts.reshape(-1, 2).sum(0, dtype=np.int64).tolist()
+        return saturated, dark
