@@ -140,6 +140,17 @@ def test_deviations_are_those_of_noise(
         assert np.median([np.degrees(fit.elevation_sigma) for fit in found]) / spread == pytest.approx(1, abs=0.2)
 
 
+def test_without_deviations_weights_follow_dolp(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fit then is hardly less precise: AoLP is uncertain where DoLP is low."""
+    rotation = tilted(10, 0)
+    light = sky(170, direction(60, 40), rotation)
+    (with_sigma,) = fits(light, 170, rotation, 1)
+    monkeypatch.setitem(globals(), "PRODUCTS", "dolp,aolp")
+    (without,) = fits(light, 170, rotation, 1)
+    assert without.azimuth_sigma < 1.05 * with_sigma.azimuth_sigma
+    assert without.azimuth_sigma != with_sigma.azimuth_sigma
+
+
 RAYS = viewing_rays(lens_of(120), (SIDE // 2, SIDE // 2), 2)
 
 
