@@ -73,7 +73,7 @@ def fits(light: np.ndarray, view: float, rotation: np.ndarray, count: int, **opt
     rays = viewing_rays(lens_of(view), (SIDE // 2, SIDE // 2), 2)
     with Pipeline(products=PRODUCTS, bit_depth=12, backend="cpu", resolution="half") as pipeline:
         frames = (expose(light, SENSOR, 12, SENSOR.full_well, SENSOR.read_noise, rng) for _ in range(count))
-        return [sky_compass(pipeline(frame), rays, rotation, min_dolp=0.2, **options) for frame in frames]
+        return [sky_compass(pipeline(frame), rays, rotation, **{"min_dolp": 0.2, **options}) for frame in frames]
 
 
 @pytest.mark.parametrize("view", [60, 110, 170])
@@ -141,13 +141,14 @@ def test_deviations_are_those_of_noise(
 
 
 def test_without_deviations_weights_follow_dolp(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fit then is hardly less precise: AoLP is uncertain where DoLP is low."""
+    """Behind haze in three quarters of the sky, where AoLP is uncertain, the fit is hardly less precise."""
     rotation = tilted(10, 0)
-    light = sky(170, direction(60, 40), rotation)
-    (with_sigma,) = fits(light, 170, rotation, 1)
+    haze = np.where(np.arange(SIDE) < SIDE * 3 // 4, 0.9, 0.0) * np.ones((SIDE, SIDE))
+    light = sky(170, direction(60, 40), rotation, haze)
+    (with_sigma,) = fits(light, 170, rotation, 1, min_dolp=0.01)
     monkeypatch.setitem(globals(), "PRODUCTS", "dolp,aolp")
-    (without,) = fits(light, 170, rotation, 1)
-    assert without.azimuth_sigma < 1.05 * with_sigma.azimuth_sigma
+    (without,) = fits(light, 170, rotation, 1, min_dolp=0.01)
+    assert without.azimuth_sigma < 1.1 * with_sigma.azimuth_sigma
     assert without.azimuth_sigma != with_sigma.azimuth_sigma
 
 
