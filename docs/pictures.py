@@ -14,10 +14,13 @@ import cv2
 import numpy as np
 from figures import sheet  # beside this file
 
-from polar_pipeline import Pipeline
-from polar_pipeline.colormaps import COLOR_STYLES
+from polar_pipeline import SENSORS, Pipeline
+from polar_pipeline.colormaps import COLOR_STYLES, DOLP_MAP
 from polar_pipeline.geometry import LensCalibration, make_lens
 from polar_pipeline.replay.picture import encode_picture, legend
+from polar_pipeline.sensor.forward import expose
+from polar_pipeline.world import diffuse_dolp, normal_candidates, sky_compass, specular_dolp, viewing_rays
+from polar_pipeline.world.rays import turned
 
 FRAMES = Path(__file__).resolve().parent.parent / "frames"
 #: Gain of the pictures of the dark frame: what is white stays below full scale.
@@ -107,6 +110,69 @@ def grid(size: Size) -> List[np.ndarray]:
     return lines + [np.stack([np.full(POINTS, x), down], 1) for x in columns]
 
 
+def recorded(light: np.ndarray, names: str) -> Dict[str, np.ndarray]:
+    """Products of (H, W, 3) Stokes vectors as an IMX250MZR records them with noise in 12 bit; where NaN, invalid."""
+    sensor = SENSORS["IMX250MZR"]
+    raw = expose(np.nan_to_num(light), sensor, 12, sensor.full_well, sensor.read_noise, np.random.default_rng(1))
+    with Pipeline(products=names, resolution="half", bit_depth=12, min_intensity=0.01, backend="cpu") as pipeline:
+        return {name: np.array(array) for name, array in pipeline(raw).items()}
+
+
+def scaled(values: np.ndarray, highest: float) -> np.ndarray:
+    """Values from 0 to the highest in the colors of DoLP; NaN is black."""
+    levels = np.rint(np.clip(np.nan_to_num(values) / highest, 0, 1) * 255).astype(np.uint8)
+    return np.where(np.isnan(values)[..., np.newaxis], 0, DOLP_MAP[levels]).astype(np.uint8)
+
+
+def normals() -> np.ndarray:
+    """A sphere that scatters, and one that reflects: preview, zenith angle, its deviation, normals of one candidate."""
+    y, x = (np.mgrid[:560, :560] - 279.5) / 265
+    zenith = np.arcsin(np.where(x * x + y * y < 1, np.hypot(x, y), np.nan))
+    rows = []
+    for model, name, azimuth in (("diffuse", "zenith", "aolp"), ("specular", "below_brewster", "aolp+90")):
+        degree = np.maximum((specular_dolp if model == "specular" else diffuse_dolp)(zenith), 1e-9)
+        double = 2 * np.arctan2(-y, x) + (np.pi if model == "specular" else 0)
+        light = 0.9 * np.stack([degree / degree, degree * np.cos(double), degree * np.sin(double)], -1)
+        images = recorded(light, "preview,dolp,aolp,dolp_sigma,aolp_sigma")
+        candidates = normal_candidates(images, model)
+        vectors = np.nan_to_num(candidates.normal(name, azimuth) * (1, -1, -1), nan=-1)
+        cells = [
+            (f"{model}: preview", images["preview"]),
+            (f"{name}, 0 to 90 degrees", scaled(candidates.zenith[name], np.pi / 2)),
+            ("its deviation, 0 to 5 degrees", scaled(candidates.zenith_sigma[name], np.radians(5))),
+            (f"normals by {azimuth}", np.rint((vectors + 1) * 127.5).astype(np.uint8)),
+        ]
+        rows.append(cells)
+    return sheet(rows, 1)
+
+
+def sun() -> np.ndarray:
+    """A sky with clouds through a fisheye lens, and the angles that the fit of the sun leaves."""
+    k = (275.0, 0, 399.5, 0, 275.0, 399.5, 0, 0, 1)
+    fisheye = make_lens((800, 800), "equidistant", (0.0,) * 4, k, (0.0,) * 9, (0.0,) * 12)
+    rays, towards = viewing_rays(fisheye, (800, 800)), np.array([0.7, -0.4, 0.59])
+    towards /= np.linalg.norm(towards)
+    across = turned(np.cross(rays, towards), rays * (-1, -1, 1))
+    double, cosine = 2 * np.arctan2(-across[..., 1], across[..., 0]), rays @ towards
+    noise = cv2.GaussianBlur(np.random.default_rng(4).standard_normal((800, 800)), (0, 0), 45)
+    cover = np.clip(noise / noise.std() - 0.6, 0, 1)
+    degree = 0.75 * (1 - cosine**2) / (1 + cosine**2) * (1 - cover)
+    light = (0.6 + 0.4 * cover)[..., np.newaxis] * np.stack(
+        [np.ones_like(degree), degree * np.cos(double), degree * np.sin(double)], -1
+    )
+    light[rays[..., 2] < np.cos(np.radians(82))] = np.nan
+    images = recorded(light, "dolp,aolp,aolp_color,dolp_color,aolp_sigma")
+    rays = viewing_rays(fisheye, (400, 400), 2)
+    fit = sky_compass(images, rays, np.eye(3), mask=rays[..., 2] > np.cos(np.radians(81)))
+    left = scaled(np.abs(fit.angles), np.radians(2))
+    angle = np.pi / 2 - fit.elevation
+    place = 199.5 + 137.5 * angle * np.array([np.cos(fit.azimuths[0]), np.sin(fit.azimuths[0])])
+    for image in (images["aolp_color"], images["dolp_color"], left):
+        cv2.circle(image, tuple(int(16 * value) for value in place), 16 * 7, (255, 255, 255), 2, cv2.LINE_AA, 4)
+    labels = ("AoLP", "DoLP", "difference in AoLP, 0 to 2 degrees")
+    return sheet([list(zip(labels, (images["aolp_color"], images["dolp_color"], left)))], 1)
+
+
 #: Name of a file -> the picture.
 PICTURES: Dict[str, Picture] = {
     "glare.jpg": Picture(
@@ -128,6 +194,20 @@ PICTURES: Dict[str, Picture] = {
         "A camera on a mat, with a grid of curved lines, and the same rectified, where these lines are straight.",
         "A frame, left, and its rectified image. The lens calibration is made up (`plumb_bob`, strong barrel "
         "distortion), as that of the frame is not known: lines that such a lens would show curved become straight.",
+    ),
+    "normals.jpg": Picture(
+        normals,
+        "Two spheres with colors of polarization, their angles, and normals as colors, half of which are wrong.",
+        "Simulated spheres of index 1.5 with the noise of an IMX250MZR: above one that scatters, below one that "
+        "reflects an even sky. From left to right: the preview; a zenith angle, of the lower sphere right only within "
+        "Brewster's angle; its standard deviation; normals of one azimuth, right in half of the picture.",
+    ),
+    "sun.jpg": Picture(
+        sun,
+        "A round sky with a pattern of angles and degrees of polarization, and clouds; a ring marks the sun.",
+        "Simulated single-scattering sky with clouds, through a fisheye lens. From left to right: `aolp_color`, "
+        "`dolp_color`, and the angles between measured AoLP and that of the fitted sun (ring); black pixels, which "
+        "the fit rejects by their low DoLP, are clouds and the sky near the sun.",
     ),
 }
 
