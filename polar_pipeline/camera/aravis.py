@@ -84,6 +84,7 @@ _FUNCTIONS = {
 _CONTROL_PRIVILEGE = 0x0A00
 #: UDP port and discovery command of GigE Vision, which every camera acknowledges; seconds to wait for that.
 _PORT, _DISCOVERY, _ACKNOWLEDGED = 3956, bytes.fromhex("4211000200000001"), bytes.fromhex("00000003")
+_READ_REGISTER = bytes.fromhex("4201008000040001")
 _PROBE_TIMEOUT = 0.2
 #: Statuses of a buffer: complete, and given back without a frame.
 _COMPLETE, _CLEARED, _ABORTED = 0, 1, 7
@@ -208,16 +209,28 @@ def is_address(text: str) -> bool:
     return re.fullmatch(r"\d{1,3}(\.\d{1,3}){3}", text) is not None
 
 
-def answers(address: str) -> bool:
-    """Return whether a GigE Vision camera at an IP address answers within `_PROBE_TIMEOUT`."""
+def _probe(address: str, command: bytes) -> bytes:
+    """Return the answer of a GigE Vision camera at an IP address; nothing if none comes within `_PROBE_TIMEOUT`."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.settimeout(_PROBE_TIMEOUT)
             probe.connect((address, _PORT))
-            probe.send(_DISCOVERY)
-            return probe.recv(1024)[:4] == _ACKNOWLEDGED
+            probe.send(command)
+            return probe.recv(1024)
     except OSError:
-        return False
+        return b""
+
+
+def answers(address: str) -> bool:
+    """Return whether a GigE Vision camera answers at an IP address."""
+    return _probe(address, _DISCOVERY)[:4] == _ACKNOWLEDGED
+
+
+def is_taken(address: str) -> bool:
+    """Return whether a process controls the GigE Vision camera at an IP address, without an attempt to do so."""
+    answer = _probe(address, _READ_REGISTER + _CONTROL_PRIVILEGE.to_bytes(4, "big"))
+    # an exclusive controller has the camera refuse to answer
+    return len(answer) >= 2 and (answer[:2] != bytes(2) or any(answer[8:12]))
 
 
 # -------------------------------------------------------------------------------------------------------------- device
