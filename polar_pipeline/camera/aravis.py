@@ -76,6 +76,7 @@ _FUNCTIONS = {
     "arv_stream_push_buffer": "vpp",
     "arv_stream_timeout_pop_buffer": "ppU",
     "arv_stream_get_info_uint64_by_name": "Ups",
+    "g_object_set": "vpsip",  # of one int; the last pointer is None
     "g_object_unref": "vp",
     "g_free": "vp",
     "g_error_free": "vp",
@@ -88,8 +89,9 @@ _READ_REGISTER = bytes.fromhex("4201008000040001")
 _PROBE_TIMEOUT = 0.2
 #: Statuses of a buffer: complete, and given back without a frame.
 _COMPLETE, _CLEARED, _ABORTED = 0, 1, 7
-#: Buffers that wait for frames: what comes in while the computer does something else.
-BUFFERS = 6
+#: Buffers that wait for frames: what comes in while the computer does something else. Bytes of the socket's buffer, of
+#: which the system gives at most net.core.rmem_max; Aravis itself asks for none.
+BUFFERS, SOCKET_BUFFER = 6, 33554432
 
 
 class CameraError(RuntimeError):
@@ -432,6 +434,8 @@ class Device:
         if not stream:
             raise CameraError("there is no memory or no port for a stream")
         self._stream = stream
+        if self.is_gige:
+            self._call("g_object_set", stream, "socket-buffer-size", SOCKET_BUFFER, None)
         for _ in range(BUFFERS):
             self._offer(self._memory(self._size))
         self._call("arv_camera_start_acquisition", self._camera)

@@ -19,6 +19,7 @@ from polar_pipeline import messages
 from polar_pipeline._util.text import printable
 from polar_pipeline.backend import Buffers
 from polar_pipeline.camera.aravis import (
+    SOCKET_BUFFER,
     CameraError,
     Device,
     FoundCamera,
@@ -55,8 +56,8 @@ _BACKOFF = (1.0, 30.0)
 _PATIENCE = 15.0
 #: What helps when packets are lost.
 _REMEDY = (
-    "larger socket buffers help (sudo sysctl -w net.core.rmem_max=33554432), jumbo frames (sudo ip link set DEVICE mtu "
-    "9000), and with several cameras on one link camera.packet_delay_ns"
+    f"larger socket buffers help (sudo sysctl -w net.core.rmem_max={SOCKET_BUFFER}), jumbo frames (sudo ip link set "
+    "DEVICE mtu 9000), and with several cameras on one link camera.packet_delay_ns"
 )
 #: Bytes to a multiple of which pixels are aligned.
 _ALIGNMENT = 64

@@ -6,11 +6,11 @@ import socket
 import sys
 from typing import Iterator, List
 
-from polar_pipeline.camera.aravis import CameraError, FoundCamera, is_address, is_taken, list_cameras
+from polar_pipeline.camera.aravis import SOCKET_BUFFER, CameraError, FoundCamera, is_address, is_taken, list_cameras
 from polar_pipeline.doctor.deployment import Check, read_text
 
-#: Bytes of a socket buffer that hold a frame, and bytes that are set.
-_FEWEST_BYTES, _SOCKET_BUFFER = 8_000_000, 33554432
+#: Bytes of a socket buffer that hold a frame.
+_FEWEST_BYTES = 8_000_000
 #: Bytes of a packet that cameras can send, and network interfaces can be set to.
 _JUMBO = 9000
 
@@ -36,7 +36,7 @@ def _network(cameras: List[FoundCamera]) -> Iterator[Check]:
     size = read_text("proc/sys/net/core/rmem_max")
     if cameras and size.isdigit():
         is_small = int(size) < _FEWEST_BYTES
-        advice = f": packets of frames get lost: sudo sysctl -w net.core.rmem_max={_SOCKET_BUFFER}" if is_small else ""
+        advice = f": packets of frames get lost: sudo sysctl -w net.core.rmem_max={SOCKET_BUFFER}" if is_small else ""
         yield Check("camera buffers", "problem" if is_small else "ok", f"net.core.rmem_max is {size}{advice}")
     for name in sorted({_interface(camera.address) for camera in cameras}):
         mtu = read_text(f"sys/class/net/{name}/mtu")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import random
+import socket
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +22,16 @@ from support import wait_for
 from polar_pipeline import messages
 from polar_pipeline.camera import aravis
 from polar_pipeline.camera import source as source_module
-from polar_pipeline.camera.aravis import BUFFERS, CameraError, Device, FoundCamera, answers, list_cameras, load_aravis
+from polar_pipeline.camera.aravis import (
+    BUFFERS,
+    SOCKET_BUFFER,
+    CameraError,
+    Device,
+    FoundCamera,
+    answers,
+    list_cameras,
+    load_aravis,
+)
 from polar_pipeline.camera.clock import DeviceClock
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.camera.source import CameraSource, _encoding
@@ -412,6 +422,39 @@ def test_aravis_never_writes_into_memory_that_was_handed_over(camera: Any) -> No
         assert all((block == 0xA5).all() for block in given)
         device.close()
     assert all((block == 0xA5).all() for block in handed)
+
+
+@pytest.mark.camera
+def test_what_the_camera_refuses_is_raised(camera: Any, connect: Any) -> None:
+    camera(features={"ExposureTime": 100.0})
+    device = Device(list_cameras()[0])
+    calls: Any = (device.get, device.number, device.is_on, device.execute, device.bounds, device.increment)
+    for call in (*calls, device.choices, lambda name: device.set(name, 1), lambda _: device.set_trigger("Nonsense")):
+        with pytest.raises(CameraError, match=r"Nonsense|not found"):
+            call("Nonsense")
+    for name, value in (("Width", "wide"), ("ExposureAuto", "Sometimes"), ("TriggerSoftware", 1)):
+        with pytest.raises(CameraError, match=f"{name} cannot be"):
+            device.set(name, value)
+    assert (device.bounds("Gain"), device.bounds("BinningVertical")) == ((0.0, 48.0), (1.0, 2.0))
+    assert not device.has("Nonsense")
+    device.close()
+    with pytest.raises(CameraError, match=r"camera.gain_db of this camera must be in \[0, 48\], got 70"):
+        connect(gain_db=70.0)
+
+
+@pytest.mark.camera
+def test_the_socket_has_the_largest_buffer(camera: Any) -> None:
+    camera()
+    device = Device(list_cameras()[0])
+    device.start(lambda size: np.empty(size, np.uint8))
+    assert device.pop(20.0) is not None
+    sizes = set()
+    for path in Path("/proc/self/fd").iterdir():
+        with suppress(OSError), socket.socket(fileno=os.dup(int(path.name))) as one:
+            sizes.add(one.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
+    device.close()
+    allowed = int(Path("/proc/sys/net/core/rmem_max").read_text(encoding="utf-8"))
+    assert 2 * min(allowed, SOCKET_BUFFER) in sizes  # the kernel doubles it
 
 
 @pytest.mark.camera
