@@ -235,7 +235,7 @@ def test_what_spills_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: List[Schedule] = []
 
     class Compiled:
-        def __init__(self, _: Any, launch: Launch) -> None:
+        def __init__(self, _: Any, launch: Launch, __: int) -> None:
             loaded.append(launch.schedule)
             self.schedule = launch.schedule
             self.spilled_bytes = spills[min(len(loaded), len(spills)) - 1]

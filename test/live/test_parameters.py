@@ -48,7 +48,7 @@ def other_value(row: Option) -> Any:
 def test_values_reach_the_pipeline() -> None:
     files = ("calibration", "rectify")
     rows = [row for row in PARAMETERS.values() if row.option and row.option not in files]
-    assert {row.option for row in rows} == {*OPTIONS} - {"products", "dtype", *files}
+    assert {row.option for row in rows} == {*OPTIONS} - {"products", "dtype", "output", *files}
     for row in rows:
         value = other_value(OPTIONS[row.option])
         chosen = settings(**{row.name: value})
