@@ -47,3 +47,15 @@ def test_without_cupy_nothing_is_measured_on_a_gpu(name: str, tmp_path: Path) ->
     assert done.returncode == 1
     assert done.stderr.startswith("needs a GPU to measure on: CuPy cannot be imported (not on this machine)")
     assert not output.exists()
+
+
+@pytest.mark.ros
+@pytest.mark.parametrize("name", ["camera.py", "camera_soak.py"])
+def test_without_aravis_no_camera_is_measured(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("rclpy")
+    (tmp_path / "fake_camera.py").write_text("FakeCamera = sent_bytes = None\nmissing = lambda: 'no libaravis'\n")
+    output = tmp_path / "result.json"
+    done = run(name, "--output", str(output), PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
+    assert done.returncode == 2
+    assert done.stderr.endswith("error: no libaravis\n")
+    assert not output.exists()
