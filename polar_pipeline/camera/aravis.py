@@ -425,7 +425,12 @@ class Device:
         """Return the oldest frame that was received, or None if none comes within `timeout` seconds.
 
         Only memory of complete frames is the caller's from then on.
+
+        Raises:
+            CameraError: `start` has failed, or was not called.
         """
+        if self._stream is None:
+            raise CameraError("the camera sends no frames")
         buffer = self._call("arv_stream_timeout_pop_buffer", self._stream, int(1e6 * timeout))
         if not buffer:
             return None

@@ -35,7 +35,9 @@ from polar_pipeline.camera.settings import (
     changed_fields,
     ranges,
     read_back,
+    read_features,
     stops_frames,
+    undo,
     write,
 )
 from polar_pipeline.messages import Cdr
@@ -362,6 +364,7 @@ class CameraSource:
             self._settings = new
             return new
         changed = changed_fields(old, new)
+        features = read_features(device, new) if "features" in changed else {}
         is_stopped = stops_frames(changed)
         if is_stopped:
             device.stop()
@@ -370,7 +373,7 @@ class CameraSource:
                 write(device, new, changed)
                 self._note(device, new, connection.found, check)
             except (CameraError, ValueError):
-                write(device, old, [*changed, "exposure_us", "exposure_auto"])
+                undo(device, old, changed, features)
                 self._note(device, old, connection.found)
                 raise
         finally:
@@ -389,9 +392,7 @@ class CameraSource:
 
     def _start(self, device: Device) -> None:
         """Begin to receive frames, with the header of their message in front."""
-        name = device.get("PixelFormat")
-        if name not in ENCODINGS or ENCODINGS[name].channels != 1:
-            raise CameraError(f"pixel format {name} is not a mosaic: set camera.pixel_format")
+        name = self._connected().facts.pixel_format
         self._format = ENCODINGS[name]
         self._encoding, self._number = _encoding(name, self._format), None
         head = len(messages.image_head(self._frame_id, self._encoding, (1, 1), 1))

@@ -38,7 +38,8 @@ PATIENCE = 20.0
 
 # ----------------------------------------------------------------------------------------------------------- features
 
-#: Pixel formats of the mono and of the color camera, with their PFNC numbers; LUCID's own ones begin with 0x81.
+#: Pixel formats of the mono and of the color camera, with their PFNC numbers; LUCID's own ones begin with 0x81. RGB8 is
+#: no mosaic; only its first third is filled.
 MONO: Dict[str, int] = {
     "Mono8": 0x01080001,
     "Mono10p": 0x010A0046,
@@ -48,6 +49,7 @@ MONO: Dict[str, int] = {
     "Mono16": 0x01100007,
     "PolarizeMono8": 0x81080001,
     "PolarizeMono12p": 0x810C0047,
+    "RGB8": 0x02180014,
 }
 COLOR: Dict[str, int] = {"BayerRG8": 0x01080009, "BayerRG12p": 0x010C0059, "BayerRG16": 0x0110002E}
 
