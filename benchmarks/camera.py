@@ -46,9 +46,9 @@ from polar_pipeline.bench.rig import START_TIMEOUT_S, view
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.camera.source import CameraSource
 from polar_pipeline.cuda.driver import Driver
+from polar_pipeline.live.camera import CameraInput
 from polar_pipeline.node import main as run_node
 from polar_pipeline.products import DEFAULT_PRODUCTS
-from polar_pipeline.ros.camera import CameraInput
 from polar_pipeline.ros.endpoints import create_output
 from polar_pipeline.ros.transport import MessagePublisher
 from polar_pipeline.topics import PRODUCT_TOPICS

@@ -21,6 +21,7 @@ ARGUMENTS = {
     "namespace": ("", "Namespace of every node and topic."),
     "params_file": (str(CONFIG / "triton_mono.yaml"), "YAML file with the node's parameters."),
     "sensor": ("", "Mosaic: a sensor's name or its tile; empty takes the file's."),
+    "source": ("", "Camera that the node reads itself: aravis, aravis:SERIAL or aravis:IP; empty takes image_topic."),
     "image_topic": ("image_raw", "Topic of the raw frames."),
     "camera_info_topic": ("camera_info", "Topic of the camera's calibration."),
     "use_sim_time": ("false", "Take time from /clock."),
@@ -36,7 +37,8 @@ ARGUMENTS = {
 
 
 def pipeline_node(context):
-    sensor, params_file = (LaunchConfiguration(name).perform(context) for name in ("sensor", "params_file"))
+    names = ("sensor", "source", "params_file")
+    sensor, source, params_file = (LaunchConfiguration(name).perform(context) for name in names)
     try:
         read_nodes(Path(params_file))  # launch would warn of a file that is not there, and start a node with defaults
     except ValueError as err:
@@ -51,6 +53,7 @@ def pipeline_node(context):
                 params_file,
                 {"use_sim_time": ParameterValue(LaunchConfiguration("use_sim_time"), value_type=bool)},
                 *([{"sensor": sensor}] if sensor else []),
+                *([{"camera.source": source}] if source else []),
             ],
             remappings=[
                 ("image_raw", LaunchConfiguration("image_topic")),

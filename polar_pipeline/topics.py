@@ -19,6 +19,8 @@ DIAGNOSTICS = "diagnostic_msgs/msg/DiagnosticArray"
 
 #: The node's inputs: raw frames, their lens calibration, and what SSIM compares with in mode `reference`.
 IMAGE_INPUT, CAMERA_INFO_INPUT, REFERENCE_INPUT = "image_raw", "camera_info", "reference"
+#: The first two with their types, which a node publishes that reads the camera itself.
+CAMERA_TOPICS = {IMAGE_INPUT: IMAGE, CAMERA_INFO_INPUT: CAMERA_INFO}
 #: Times and quality of every frame, and the node's report at 1 Hz.
 LATENCY, REPORT = "latency", "/diagnostics"
 #: Numbers of every frame for plotting, beside the product `ssim` -> topic, as `FLOAT32`: milliseconds from receipt to

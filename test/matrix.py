@@ -5,6 +5,8 @@
 Each system has a row in `LEGS`, an environment of its own below `.matrix`, and a log in `.matrix/logs`. What a machine
 lacks for a row (an interpreter, a package index, tools for the emulator) is named, and the row skipped. The table at
 the end is Markdown. Ends with 1 if a row failed.
+
+Environments are kept for the next run. If the variable `CI` is set, a row removes its environment when it ends.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ FOLDER = ROOT / ".matrix"
 LOGS, TEMPORARY = FOLDER / "logs", FOLDER / "tmp"
 #: Exit status of a command that cannot test anything on this machine, as in automake.
 SKIPPED = 77
+#: Exit status of pytest that found no tests.
+NO_TESTS = 5
 #: Seconds after which a row has failed; the longest took 1900 on a slow machine.
 PATIENCE = 2700
 
@@ -74,7 +78,8 @@ class Result(NamedTuple):
 
 
 def call(command: Sequence[object], log: Path, **environment: str) -> int:
-    """Exit status of a command; what it prints is added to the log."""
+    """Exit status of a command; what it prints is added to the log, and its temporary files are removed."""
+    temporary = tempfile.mkdtemp(dir=str(TEMPORARY))
     with log.open("ab") as stream:
         stream.write(f"$ {' '.join(map(str, command))}\n".encode())
         stream.flush()
@@ -82,7 +87,7 @@ def call(command: Sequence[object], log: Path, **environment: str) -> int:
             return subprocess.run(
                 [str(word) for word in command],
                 cwd=str(ROOT),
-                env={**inherited(), "TMPDIR": tempfile.mkdtemp(dir=str(TEMPORARY)), **environment},
+                env={**inherited(), "TMPDIR": temporary, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -92,6 +97,8 @@ def call(command: Sequence[object], log: Path, **environment: str) -> int:
         except subprocess.TimeoutExpired:
             stream.write(f"stopped after {PATIENCE} s\n".encode())
             return 1
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def inherited() -> Dict[str, str]:
@@ -251,6 +258,19 @@ def run_arm64(log: Path) -> int:
     return status
 
 
+def run_camera(log: Path) -> int:
+    """Cameras on loopback, in the environment of `make test`, which has ROS 2 Kilted."""
+    if call([here(), "-c", "import ctypes; ctypes.CDLL('libaravis-0.8.so.0')"], log):
+        if os.geteuid() or not shutil.which("apt-get"):
+            raise SkipError("libaravis-0.8.so.0 is not installed, which takes root and apt-get")
+        apt = ["apt-get", "-q", "-y"]
+        if call([*apt, "update"], log) or call([*apt, "install", "--no-install-recommends", "libaravis-0.8-0"], log):
+            raise SkipError(f"apt-get cannot install libaravis-0.8-0 (see {log.relative_to(ROOT)})")
+    elsewhere = tests(here(), log, "-m", "camera", "test", "--ignore=test/camera", POLAR_PIPELINE_MATRIX="1")
+    status = tests(here(), log, "test/camera", POLAR_PIPELINE_MATRIX="1")
+    return status or (0 if elsewhere == NO_TESTS else elsewhere)
+
+
 _SHIPPED = "the kernels of the shipped defaults, sm_72 and sm_87"
 #: Row -> what is tested there, and what runs it: that writes into a log, and returns the exit status. Those that take
 #: longest come first; two that mostly wait are apart.
@@ -263,6 +283,7 @@ LEGS: Dict[str, Tuple[str, Callable[[Path], int]]] = {
     "python3.8": ("library and tool (JetPack 5)", partial(run_library, "3.8")),
     "nvrtc-11.7": (_SHIPPED, partial(run_nvrtc, "nvidia-cuda-nvrtc-cu11==11.7.99")),
     "nvrtc-12.9": (_SHIPPED, partial(run_nvrtc, "nvidia-cuda-nvrtc-cu12==12.9.86")),
+    "camera": ("Aravis: cameras on loopback, and the node on ROS 2 Kilted", run_camera),
     "s3": ("batches of recordings in storages of S3 (moto)", run_s3),
 }
 
@@ -284,6 +305,9 @@ def test_row(name: str) -> Result:
         result = Result("failed" if status else "passed", text, (time.monotonic() - begin) / 60)
     except SkipError as err:
         lines, result = [], Result("skipped", str(err), (time.monotonic() - begin) / 60)
+    finally:
+        if os.environ.get("CI"):
+            shutil.rmtree(FOLDER / name, ignore_errors=True)
     print(f"{name}: {result.state} after {result.minutes:.1f} min: {result.text}", flush=True)
     if result.state == "failed":
         print("\n".join(lines[-100:]), flush=True)

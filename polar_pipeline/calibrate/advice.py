@@ -27,9 +27,9 @@ _DARK_LIGHT = 0.002
 _MOST_ELECTRONS, _UNUSED = 2.0, 1 / 8
 #: Darkest relative to the brightest light on the sensor.
 _UNIFORM = 0.5
-#: Modulation of mono and color sensors, (r - 1)/(r + 1) for an extinction ratio r: the lowest and highest without a
-#: warning (ratios of 100 or 60, and 1000), and without a problem (30 or 20). Above 1, black levels are too high.
-_USUAL, _POSSIBLE = {False: (0.980, 0.998), True: (0.967, 0.998)}, {False: (0.935, 1.02), True: (0.905, 1.02)}
+#: Modulation of pixels, (r - 1)/(r + 1) for an extinction ratio r: that of 500, which few sensors exceed, and the
+#: highest without a warning (1000) and without a problem. Above 1, black levels are too high.
+_BEST, _USUAL, _POSSIBLE = 0.996, 0.998, 1.02
 #: The light at some setting and place relative to the mean of the settings.
 _UNEVEN = 0.05
 #: Amplitude of the lamp at twice the polarizer's angle, and the difference between the gains of orthogonal polarizers.
@@ -40,6 +40,8 @@ _FOURTH, _NOT_LINEAR = 0.003, 0.02
 _READING, _TURNED = 3.0, 2.0
 #: How much smaller the error of DoLP becomes: below the first a warning, below the second a problem.
 _FEW_TIMES, _WORSE = 4.5, 1.25
+#: The same, if all light that the pixels seem to let through is that beside the polarizer.
+_FEWEST_TIMES = 4.0
 #: Difference between the four superpixels of a Bayer quad, relative.
 _COLORS = 0.03
 #: Share of the pixels saturated or defective that is worth mentioning.
@@ -183,9 +185,7 @@ def about_polarizer(
     maps: LightMaps,
     sensor: Sensor,
     names: Sequence[str],
-    known: Sequence[Optional[float]],
     angle_error: float,
-    modulation: float,
 ) -> Findings:
     """Judge the polarizer and the lamp.
 
@@ -194,9 +194,7 @@ def about_polarizer(
         maps: Light of the settings over the sensor.
         sensor: The mosaic.
         names: Names of the settings.
-        known: Their angles in degrees as read, or None.
-        angle_error: Standard deviation of these, in degrees.
-        modulation: Median over the pixels of the amplitude relative to the mean as the polarizer turns.
+        angle_error: Standard deviation of their angles as read, in degrees.
     """
     warnings: List[str] = []
     problems: List[str] = []
@@ -206,9 +204,10 @@ def about_polarizer(
         warnings.append(
             f"no polarizer angle within a gap of {gap:.0f} degrees: spread the angles evenly over 180 degrees"
         )
-    read = [k for k, angle in enumerate(known) if angle is not None]
+    read = [k for k, angle in enumerate(polarizer.read) if angle is not None]
     if read:
-        errors = np.rad2deg(half_turn(np.deg2rad([float(known[k] or 0) for k in read]) - polarizer.angles[read]))
+        known = np.deg2rad([float(polarizer.read[k] or 0) for k in read])
+        errors = np.rad2deg(half_turn(known - polarizer.angles[read]))
         worst = int(np.argmax(np.abs(errors)))
         if abs(errors[worst]) > _READING * angle_error:
             warnings.append(
@@ -229,22 +228,6 @@ def about_polarizer(
             f"all pixels are turned by {turned:+.1f} degrees, as if the polarizer's scale had another zero than the "
             "camera's x axis: turn its scale, or take the angles as unknown"
         )
-    for limits, found in ((_POSSIBLE, problems), (_USUAL, warnings)):
-        lowest, highest = limits[sensor.is_color]
-        if modulation > highest:
-            found.append(
-                "the pixels seem to extinguish light completely: the dark frames are brighter than the pixels are "
-                "without light. Cover the lens, and take dark frames at the exposure and temperature of the others"
-            )
-        elif modulation < lowest:
-            found.append(
-                f"the median extinction ratio is {(1 + modulation) / (1 - modulation):.0f}: light passes beside the "
-                "polarizer (switch other lamps off, cover the gap), or the polarizer is poor (--polarizer-extinction "
-                "states that of a known one), or its light is of a wavelength that the sensor's polarizers are not for"
-            )
-        else:
-            continue
-        break
     return Findings(warnings, problems)
 
 
@@ -286,6 +269,36 @@ def about_errors(errors: Sequence[ExpectedError], misfit_error: float) -> Findin
     if times < _WORSE:
         return Findings([], [text])
     return Findings([text] if times < _FEW_TIMES else [], [])
+
+
+def about_extinction(errors: Sequence[ExpectedError], modulation: float) -> Findings:
+    """Judge what the pixels lack of a complete modulation, of which light beside the polarizer may be a part.
+
+    Such light counts as the pixels', so it makes the result wrong, and what it corrects looks larger than it is.
+
+    Args:
+        errors: The expected errors, `HEADLINE` among them.
+        modulation: Median over the pixels of the amplitude relative to the mean as the polarizer turns.
+    """
+    if modulation > _USUAL:
+        text = (
+            "the pixels seem to extinguish light completely: the dark frames are brighter than the pixels are "
+            "without light. Cover the lens, and take dark frames at the exposure and temperature of the others"
+        )
+        return Findings([], [text]) if modulation > _POSSIBLE else Findings([text], [])
+    row = next(row for row in errors if row.dolp == HEADLINE)
+    before = np.sqrt(max(row.dolp_before**2 - (HEADLINE * (1 - modulation)) ** 2, 0.0))  # by gains and angles alone
+    text = (
+        f"the median extinction ratio is {(1 + modulation) / (1 - modulation):.0f}: light passes beside the polarizer "
+        "(switch other lamps off, cover the gap), or the polarizer is poor (--polarizer-extinction states that of a "
+        "known one), or its light is of a wavelength that the sensor's polarizers are not for"
+    )
+    # if the pixels themselves are ideal, or of the best kind
+    for best, times, findings in ((1.0, 1.0, Findings([], [text])), (_BEST, _FEWEST_TIMES, Findings([text], []))):
+        lost = HEADLINE * (best / modulation - 1)
+        if lost > row.dolp_error / 2 and before < times * np.hypot(lost, row.dolp_error):
+            return findings
+    return Findings([], [])
 
 
 def lamp_amplitude(polarizer: Polarizer) -> float:

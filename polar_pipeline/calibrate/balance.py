@@ -20,8 +20,9 @@ from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
 #: Blocks along the longer side, and rows that are changed at a time.
 _BLOCKS, _ROWS = 32, 256
-#: Degree of the surfaces. Light that meets the polarizer at a slant follows the square of the distance to the center.
-_DEGREE = 2
+#: Degree of the surfaces. Light that meets the polarizer at a slant follows the square of the distance to the center,
+#: and near 30 degrees also its fourth power.
+_DEGREE = 4
 #: Steps of the solution, each of which leaves the square of what was there.
 _STEPS = 3
 

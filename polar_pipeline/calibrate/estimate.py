@@ -11,6 +11,7 @@ import numpy as np
 from polar_pipeline.calibrate.advice import (
     about_dark_frames,
     about_errors,
+    about_extinction,
     about_frames,
     about_pixels,
     about_place,
@@ -51,7 +52,7 @@ class CalibrationResult:
         causes: uint8, why a pixel is defective: bit k for `defects.CAUSES[k]`; 0 if it is not.
         excess: Error with which the other settings predict each setting, relative to the noise of the frames (H, W).
         settings: Names of the settings of the polarizer, in order.
-        given: Their angles as read, in degrees; None if unknown.
+        given: Their angles as read, in degrees, as `Polarizer.read`.
         angles: Their angles in degrees, estimated.
         lamp: Their lamp factors, 1 on average.
         deviations: Root mean square of what the fit leaves of their means over the sensor, as shares of full scale.
@@ -188,7 +189,8 @@ def calibrate(
     findings = [
         about_frames(sums, float(np.median(black)), brightest, noise),
         about_pixels(_shares(causes), sums, light, images["gain"], is_flat_field),
-        about_polarizer(polarizer, maps, sums.sensor, names, known, angle_error, modulation),
+        about_polarizer(polarizer, maps, sums.sensor, names, angle_error),
+        about_extinction(errors, modulation),
         about_errors(errors, common),
         about_place(sums.shape, sensor, offset),
     ]
@@ -200,7 +202,7 @@ def calibrate(
         causes=causes,
         excess=fits.excess,
         settings=tuple(names),
-        given=known,
+        given=polarizer.read,
         angles=tuple(np.rad2deg(polarizer.angles).tolist()),
         lamp=tuple(polarizer.lamp.tolist()),
         deviations=tuple(np.sqrt(np.mean(polarizer.residuals**2, 0)).tolist()),

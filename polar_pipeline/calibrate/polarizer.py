@@ -14,7 +14,7 @@ polarization of the lamp, which then has the other sign.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Optional, Tuple
+from typing import List, Optional, Tuple
 
 import numpy as np
 
@@ -51,6 +51,8 @@ class Polarizer:
         terms: (J, 3), A, B and C of each site, as shares of full scale.
         residuals: (J, K), the means minus the model, as shares of full scale.
         pair_error: Standard deviation of the difference between the gains of orthogonal pixels, relative.
+        read: Angle of each setting in degrees as read, less the quarters by which the camera was turned between
+            sessions; None if it is unknown.
         strength: Polarization of the light behind the polarizer, ``(R - 1)/(R + 1)`` for its extinction ratio R.
     """
 
@@ -59,6 +61,7 @@ class Polarizer:
     terms: np.ndarray
     residuals: np.ndarray
     pair_error: float
+    read: Tuple[Optional[float], ...]
     strength: float
 
     def basis(self) -> np.ndarray:
@@ -106,7 +109,8 @@ def fit_polarizer(means: np.ndarray, sensor: Sensor, readings: Readings) -> Pola
         raise ValueError("the frames of the polarizer are as dark as the dark frames: nothing can be measured")
     guess, lamp = _measured(means, nominal)
     given = np.array([k for k, angle in enumerate(readings.angles) if angle is not None], int)
-    start, aim = _rotated(guess, given, readings)
+    start, aim, quarters = _rotated(guess, given, readings)
+    read = [None if angle is None else angle - 90 * turns for angle, turns in zip(readings.angles, quarters)]
     count = distinct_angles(np.rad2deg(start))
     if count < MIN_ANGLES:
         raise ValueError(
@@ -114,25 +118,26 @@ def fit_polarizer(means: np.ndarray, sensor: Sensor, readings: Readings) -> Pola
         )
     fit = _fitted(means / scale, sensor, readings, start, lamp / lamp.mean(), given, aim)
     model = fit.terms @ fit.basis().T
-    return replace(fit, terms=fit.terms * scale, residuals=means - model * scale)
+    return replace(fit, terms=fit.terms * scale, residuals=means - model * scale, read=tuple(read))
 
 
-def _rotated(guess: np.ndarray, given: np.ndarray, readings: Readings) -> Tuple[np.ndarray, np.ndarray]:
+def _rotated(guess: np.ndarray, given: np.ndarray, readings: Readings) -> Tuple[np.ndarray, np.ndarray, List[float]]:
     """Rotate the angles that ideal pixels measure, such that they fit the angles as read.
 
     Returns:
-        (K,) angles in rad to begin with, and (n,) the given ones, less than a quarter of a turn from them. In sessions
-        after the first, given angles may have been turned by 90 degrees with the camera.
+        (K,) angles in rad to begin with, (n,) the given ones, less than a quarter of a turn from them, and the quarters
+        by which the camera was turned before each setting, in sessions after the first.
 
     Raises:
         ValueError: The given angles differ too much.
     """
     if not given.size:
-        return guess, guess[given]
+        return guess, guess[given], [0.0] * len(guess)
     read = np.deg2rad([float(readings.angles[k] or 0.0) for k in given])
     sessions = np.array(readings.sessions or [0] * len(guess))
     offsets = [_mean_turn((read - guess[given])[sessions[given] == one]) for one in range(sessions.max() + 1)]
     quarters = np.rint(half_turn(np.array(offsets) - offsets[0]) / (np.pi / 2))
+    turned: List[float] = quarters[sessions].tolist()
     read = read - quarters[sessions[given]] * np.pi / 2
     start = guess + offsets[0]
     turns = half_turn(read - start[given])
@@ -143,7 +148,7 @@ def _rotated(guess: np.ndarray, given: np.ndarray, readings: Readings) -> Tuple[
             "sensor, ROI offset or flips do not fit the frames, or the angles are counted clockwise; "
             "--angles unknown takes none"
         )
-    return start, start[given] + turns
+    return start, start[given] + turns, turned
 
 
 def _mean_turn(turns: np.ndarray) -> float:
@@ -208,7 +213,8 @@ def _fitted(
     means_a = settings + 3 * np.arange(sites)
     pair_variance = np.diag(pairs @ covariance[np.ix_(means_a, means_a)] @ pairs.T)
     return Polarizer(
-        angles, lamp, terms.reshape(sites, 3), np.zeros_like(means), float(np.sqrt(pair_variance.mean())), strength
+        *(angles, lamp, terms.reshape(sites, 3), np.zeros_like(means)),
+        *(float(np.sqrt(pair_variance.mean())), readings.angles, strength),
     )
 
 

@@ -116,7 +116,7 @@ def _facts(result: CalibrationResult) -> Dict[str, str]:
         "angles": "estimated from the frames" + ("" if None in result.given else " and the readings"),
         "lens shading": "corrected (--flat-field)" if facts.get("flat_field") else "kept",
     }
-    for name, unit in (("temperature", "degrees Celsius"), ("exposure", "ms")):
+    for name, unit in (("temperature", "degrees Celsius"), ("exposure", "ms"), ("gain_db", "dB")):
         if name in facts:
             found[name] = f"{facts[name]} {unit}"
     found = {name: printable(text) for name, text in found.items()}

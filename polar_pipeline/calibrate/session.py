@@ -12,6 +12,7 @@ import numpy as np
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.calibrate.anglefile import FILES, FRAMES, SECONDS, AngleRow, AngleTable, read_angles, setting_of
+from polar_pipeline.calibrate.captured import is_left_out
 from polar_pipeline.calibrate.plateaus import find_plateaus, sample_light
 from polar_pipeline.calibrate.sums import DARK, FLAT, SessionSums, is_flat
 from polar_pipeline.messages import ImageMessage
@@ -25,8 +26,10 @@ from polar_pipeline.sensor.mosaic import readout_order
 
 #: Name of the table of angles in a folder of pictures.
 ANGLE_FILE = "angles.csv"
-#: Folders whose names say nothing about the angle, and one whose pictures are not part of a session.
-_PLAIN, _LEFT_OUT = ("light", "frames"), "test"
+#: Name of the recording in a folder of `capture`; all its frames have one setting.
+FRAMES_FILE = "frames.mcap"
+#: Folders whose names say nothing about the angle.
+_PLAIN = ("light", "frames")
 #: Where pictures of a folder are looked for.
 _LEVELS = ("*", "*/*", "*/*/*")
 _ANGLE = re.compile(r"(?:angle|polarizer|pol)?[_ -]?([-+]?[0-9]{1,3}(?:\.[0-9]{1,6})?)(?:_?deg)?", re.IGNORECASE)
@@ -138,11 +141,8 @@ def _open_session(
             f"{quoted(nameless[0])} names no angle: name folders or files by it, as in 045.0_3.png, list the files in "
             f"{ANGLE_FILE}, or give --angles unknown"
         )
-    frames = (
-        SessionFrame(setting, str(file), input_frame(read_raw(file, max_bytes), options).unpack())
-        for setting, _, file in pictures
-    )
-    yield Session(angles, len(pictures), frames)
+    frames = (row for setting, _, file in pictures for row in _read(setting, file, options, max_bytes))
+    yield Session(angles, sum(_count(file, max_bytes) for *_, file in pictures), frames)
 
 
 def add_frames(frames: Iterable[SessionFrame], options: Options) -> SessionSums:
@@ -173,9 +173,27 @@ def add_frames(frames: Iterable[SessionFrame], options: Options) -> SessionSums:
 
 
 def _pictures(folder: Path) -> List[Path]:
-    """List the pictures in a folder and its subfolders by name."""
+    """List the pictures in a folder and its subfolders by name, and recordings of `capture`."""
     paths = sorted(path for level in _LEVELS for path in folder.glob(level))
-    return [path for path in paths if path.suffix.lower() in SUFFIXES and path.is_file()]
+    return [path for path in paths if (path.suffix.lower() in SUFFIXES or path.name == FRAMES_FILE) and path.is_file()]
+
+
+def _count(file: Path, max_bytes: int) -> int:
+    """Return the number of frames in a picture or a recording of `capture`."""
+    if file.name != FRAMES_FILE:
+        return 1
+    with open_source(file, max_bytes=max_bytes) as source:
+        return source.total
+
+
+def _read(setting: str, file: Path, options: Options, max_bytes: int) -> Iterator[SessionFrame]:
+    """Yield the frames in a picture or a recording of `capture`."""
+    if file.name != FRAMES_FILE:
+        yield SessionFrame(setting, str(file), input_frame(read_raw(file, max_bytes), options).unpack())
+        return
+    with open_source(file, max_bytes=max_bytes) as source:
+        for index, record in enumerate(source.records):
+            yield SessionFrame(setting, f"frame {index} of {file}", _mosaic(record.image(), options))
 
 
 def _named(folder: Path) -> _Pictures:
@@ -190,7 +208,7 @@ def _named(folder: Path) -> _Pictures:
         is_dark = DARK in parts or file.stem.lower().startswith(DARK)
         setting = DARK if is_dark else _setting(file, folder)
         angle = _ANGLE.fullmatch(setting)
-        if _LEFT_OUT not in parts:
+        if not any(map(is_left_out, parts)):
             found.append((setting, float(angle.group(1)) if angle else None, file))
     if not found:
         raise SourceError(

@@ -118,6 +118,7 @@ class CameraSettings:
         "Region in the camera's picture, (x, y, width, height), rounded to even numbers; zeros keep the camera's.",
         unit="pixels",
         parameter="camera.roi",
+        metavar=("X", "Y", "WIDTH", "HEIGHT"),
         check=_region,
     )
     trigger: str = declare(

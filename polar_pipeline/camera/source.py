@@ -294,23 +294,18 @@ class CameraSource:
 
     def _find(self) -> Optional[FoundCamera]:
         """Look for the camera: where it was, and now and then on the whole network."""
-        last, wanted = self._last, self._wanted_address
+        last = self._last
         if last is not None and is_address(last.address) and answers(last.address):
             return last
         if time.monotonic() - self._searched < _SEARCH_PERIOD:
             return None
-        rows = list_cameras()
-        self._searched = time.monotonic()
-        if wanted:
-            found = [row for row in rows if wanted in (row.serial, row.address, row.device_id)]
-            if not found and is_address(wanted) and answers(wanted):  # in another network
-                found = [FoundCamera(wanted, "", "", "", wanted)]
-        else:
-            found = [row for row in rows if sensor_of_model(row.model)] or [row for row in rows if _may_polarize(row)]
-        if not found:
-            others = ", ".join(row.describe() for row in rows) or "none"
-            self._lose(CameraError(f"{wanted or 'a polarization camera'} is not found; cameras here: {others}"))
-        return found[0] if found else None
+        try:
+            return find_camera(self._wanted_address)
+        except CameraError as err:
+            self._lose(err)
+            return None
+        finally:
+            self._searched = time.monotonic()
 
     def _connect(self) -> Optional[Device]:
         """Open and set up the camera if it is there."""
@@ -494,6 +489,28 @@ def _encoding(pixel_format: str, fmt: RawFormat) -> str:
     pattern = re.search("Bayer(RG|BG|GB|GR)", pixel_format)
     bayer = {"RG": "rggb", "BG": "bggr", "GB": "gbrg", "GR": "grbg"}[pattern.group(1)] if pattern else ""
     return f"bayer_{bayer}{fmt.bits}" if bayer else f"mono{fmt.bits}"
+
+
+def find_camera(wanted: str) -> FoundCamera:
+    """Look for a camera by its serial number, IP address or name in Aravis, or for the first polarization camera.
+
+    Args:
+        wanted: Which camera; "" for the first polarization camera.
+
+    Raises:
+        CameraError: There is none such, or Aravis is not installed.
+    """
+    rows = list_cameras()
+    if wanted:
+        found = [row for row in rows if wanted in (row.serial, row.address, row.device_id)]
+        if not found and is_address(wanted) and answers(wanted):  # in another network
+            found = [FoundCamera(wanted, "", "", "", wanted)]
+    else:
+        found = [row for row in rows if sensor_of_model(row.model)] or [row for row in rows if _may_polarize(row)]
+    if not found:
+        others = ", ".join(row.describe() for row in rows) or "none"
+        raise CameraError(f"{wanted or 'a polarization camera'} is not found; cameras here: {others}")
+    return found[0]
 
 
 def _may_polarize(found: FoundCamera) -> bool:

@@ -7,13 +7,14 @@ import math
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Iterator, Optional
+from typing import Any, Iterator, Optional
 
 import numpy as np
 
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.progress import with_bar
 from polar_pipeline._util.text import printable
+from polar_pipeline.calibrate.captured import agrees, captured_state, frame_arguments
 from polar_pipeline.calibrate.check import check_calibration, describe_check, in_halves
 from polar_pipeline.calibrate.defects import CAUSES
 from polar_pipeline.calibrate.estimate import CalibrationResult, calibrate
@@ -27,6 +28,7 @@ from polar_pipeline.cli.outputs import check_output_files, report_path
 from polar_pipeline.cli.source_arguments import add_size_limit_argument
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.sensor.frames import FrameError
+from polar_pipeline.sensor.mosaic import get_sensor
 
 #: Value of --angles for which names are no angles.
 _UNKNOWN = "unknown"
@@ -94,6 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--exposure", type=partial(parse_number, lowest=0), metavar="MS", help="exposure time, stored in the file"
     )
+    parser.add_argument("--gain-db", type=parse_number, metavar="DB", help="gain of the camera, stored in the file")
     parser.add_argument("--topic", default="", help="topic of the raw images in a recording (default: the only one)")
     add_size_limit_argument(parser)
     add_pipeline_arguments(parser, ("frame",))
@@ -101,6 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
+    _add_captured(values)
     options = requested_options(values, ("intensity",))
     if values.check is not None:
         return _check(values, options)
@@ -137,6 +141,31 @@ def run(values: argparse.Namespace) -> int:
     return 0
 
 
+def _add_captured(values: argparse.Namespace) -> None:
+    """Add the arguments that the state of the camera beside captured frames tells, where the command line has none.
+
+    Raises:
+        UsageError: An argument contradicts it.
+    """
+    with _failures():
+        session = captured_state(values.sources)
+    for name, known in frame_arguments(session.facts).items() if session else ():
+        given = getattr(values, name, None)
+        try:
+            is_same = given is None or _comparable(name, given) == _comparable(name, known)
+        except ValueError as err:
+            raise UsageError(str(err)) from err
+        if session and not (is_same or agrees(given, known)):
+            raise UsageError(f"--{name.replace('_', '-')} {given} contradicts {session.file}: {known}")
+        if given is None:
+            setattr(values, name, known)
+
+
+def _comparable(name: str, value: Any) -> object:
+    """Return a value of an argument in a form that shows whether it is another one: of sensors only the tile counts."""
+    return get_sensor(value).tile() if name == "sensor" else tuple(value) if isinstance(value, list) else value
+
+
 def _table(values: argparse.Namespace) -> Optional[Path]:
     """Return the table of angles that the command line names."""
     return Path(values.angles) if values.angles not in (None, _UNKNOWN) else None
@@ -159,7 +188,7 @@ def _result(values: argparse.Namespace, options: Options) -> CalibrationResult:
         values.sources, options, _table(values), not is_unknown, values.topic, values.max_bytes
     ) as session:
         sums = add_frames(with_bar(session.frames, session.total), options)
-    notes = {name: getattr(values, name) for name in ("temperature", "exposure")}
+    notes = {name: getattr(values, name) for name in ("temperature", "exposure", "gain_db")}
     return calibrate(
         sums,
         dict.fromkeys(session.angles) if is_unknown else session.angles,

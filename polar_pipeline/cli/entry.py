@@ -36,6 +36,8 @@ _COMMANDS = {
     "play": "Publish a recording into ROS.",
     "view": "Show a recording, pictures or a live topic in the Rerun viewer, or write an .rrd file.",
     "process": "Process one picture.",
+    "camera": "List cameras, show what one is set to, and set its GenICam features.",
+    "capture": "Capture raw frames from a camera, such as those of a calibration, step by step with --guide.",
     "calibrate": "Measure the calibration of a sensor with a rotated polarizer.",
     "simulate": "Write a synthetic calibration session, to try calibration without a laboratory.",
     "layout": "Check whether sensor, ROI offset and flips fit a picture.",

@@ -1,17 +1,20 @@
-"""The options of a pipeline as arguments: added from the table of options, and read back."""
+"""The options of a pipeline and of a camera as arguments: added from the tables of options, and read back."""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Optional, Tuple
 
 from polar_pipeline._util.text import quoted
+from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
 from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_products
 from polar_pipeline.cli.errors import UsageError
 from polar_pipeline.live.parameters import make_settings
 from polar_pipeline.live.preset import from_yaml
 from polar_pipeline.options import FROM_FRAMES, OPTIONS, Options
+from polar_pipeline.options.option import Option
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
 from polar_pipeline.replay.source import recorded_lens
@@ -52,19 +55,33 @@ def _parse_tolerance(text: str) -> Tuple[str, float]:
     return name, parse_number(value, 0)
 
 
+#: Pixel format of captured frames: calibrations want the deepest.
+CAPTURE_FORMAT = "12p"
+#: Settings of a camera that are arguments -> how the argument differs from the node's parameter.
+_CAMERA_ARGUMENTS: Dict[str, Dict[str, Any]] = {
+    "pixel_format": {"default": CAPTURE_FORMAT},
+    "exposure_us": {"text": "Exposure time; 0 keeps the camera's.", "metavar": ("US",)},
+    "exposure_auto": {"text": "Let the camera choose the exposure time; not for frames of a calibration."},
+    "gain_db": {},
+    "frame_rate": {},
+    "roi": {},
+    "packet_size": {},
+    "packet_delay_ns": {},
+    "features": {"metavar": ("YAML",), "shown_default": ""},
+}
 #: Type of an option, or of its items -> how argparse reads a value.
 _PARSERS: Dict[type, Callable[[str], object]] = {int: parse_integer, float: parse_number, str: str}
 
 
 class _SetOpposite(argparse.Action):
-    """Action that inverts the default of a truth value, or of the value of a pair whose index is `const`."""
+    """Action that inverts a truth value, or one of a pair; `const` is the default and the index in the pair."""
 
     def __call__(self, _: object, namespace: argparse.Namespace, *__: object) -> None:
-        default = OPTIONS[self.dest].default
+        default, index = self.const
         value: Any = not default
         if isinstance(default, tuple):
             value = list(getattr(namespace, self.dest, default))
-            value[self.const] = not default[self.const]
+            value[index] = not default[index]
         setattr(namespace, self.dest, value)
 
 
@@ -80,14 +97,52 @@ def add_pipeline_arguments(
         groups: Groups of the options (`Option.group`).
         without: Names of options that the command does not have.
     """
-    into = parser.add_argument_group("pipeline")
-    for row in (row for group in groups for row in OPTIONS.values() if row.group == group and row.name not in without):
+    rows = (row for group in groups for row in OPTIONS.values() if row.group == group and row.name not in without)
+    _add_options(parser.add_argument_group("pipeline"), rows)
+
+
+def add_camera_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the camera and its settings, which `requested_camera` reads."""
+    into = parser.add_argument_group("camera")
+    into.add_argument(
+        "--camera",
+        default="",
+        metavar="SERIAL|IP",
+        help="serial number or IP address of the camera (default: the first polarization camera)",
+    )
+    _add_options(into, (replace(CAMERA_OPTIONS[name], **changes) for name, changes in _CAMERA_ARGUMENTS.items()))
+
+
+def requested_camera(values: argparse.Namespace) -> CameraSettings:
+    """Return the settings of the camera that the command line requests.
+
+    Raises:
+        UsageError: A setting is not allowed.
+    """
+    source = f"aravis:{values.camera}" if values.camera else "aravis"
+    given = {name: getattr(values, name) for name in _CAMERA_ARGUMENTS if hasattr(values, name)}
+    given = {"pixel_format": CAPTURE_FORMAT, **given, "source": source}
+    try:
+        held: Dict[str, Any] = {
+            name: CAMERA_OPTIONS[name].held(value, f"--{'camera' if name == 'source' else name.replace('_', '-')}")
+            for name, value in given.items()
+        }
+    except ValueError as err:
+        raise UsageError(str(err)) from err
+    return CameraSettings(**held)
+
+
+def _add_options(into: argparse._ArgumentGroup, rows: Iterable[Option]) -> None:
+    """Add an argument for each option. Those that the command line does not name are not in its values."""
+    for row in rows:
         argument = row.name.replace("_", "-")
         items = row.default if isinstance(row.default, tuple) else (row.default,)
         unset: Dict[str, Any] = {"dest": row.name, "default": argparse.SUPPRESS}
         if isinstance(items[0], bool):
             for k, (flag, does) in enumerate(row.flags or ((argument, ""),)):
-                into.add_argument(f"--{flag}", action=_SetOpposite, nargs=0, const=k, help=does + row.text, **unset)
+                into.add_argument(
+                    f"--{flag}", action=_SetOpposite, nargs=0, const=(row.default, k), help=does + row.text, **unset
+                )
             continue
         names = row.metavar or tuple(filter(None, (row.unit.upper(),)))
         is_list = items is row.default and isinstance(items[0], str)

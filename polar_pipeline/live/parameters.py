@@ -203,6 +203,11 @@ class Settings:
         except ValueError as err:
             raise ValueError(f"the camera {facts.name} does not fit: {err}") from err
 
+    def camera_parameters(self, facts: CameraFacts) -> Dict[str, object]:
+        """Return the parameters by which frames of a camera are processed alike without it."""
+        values: Dict[str, object] = {**facts.options(), "camera_gain": self.options.camera_gain}
+        return {"camera.source": "", **{str(OPTIONS[name].parameter): value for name, value in values.items()}}
+
     def on_cpu(self) -> Settings:
         """Return these settings for the CPU backend."""
         precision = "auto" if self.options.precision == "fp16" else self.options.precision

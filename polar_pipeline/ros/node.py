@@ -22,6 +22,7 @@ from polar_pipeline._util.malloc import release_freed_memory
 from polar_pipeline._util.text import printable
 from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.camera.settings import CameraSettings
+from polar_pipeline.live.camera import CameraInput
 from polar_pipeline.live.frame import ReceivedImage
 from polar_pipeline.live.parameters import PARAMETERS, Settings
 from polar_pipeline.live.processor import FrameProcessor
@@ -29,7 +30,6 @@ from polar_pipeline.live.publisher import FramePublisher
 from polar_pipeline.live.recorder import Recorder
 from polar_pipeline.live.snapshot import Snapshot, write_snapshot
 from polar_pipeline.quality.statistics import Level
-from polar_pipeline.ros.camera import CAMERA_TOPICS, CameraInput
 from polar_pipeline.ros.endpoints import (
     LossCounter,
     create_input,
@@ -126,7 +126,7 @@ class LiveNode(ParameterNode):
                     "camera.source needs use_sim_time false: frames of a camera are of this computer's time"
                 )
             self._make_outputs(stack, self._outputs, topics.OUTPUT_TOPICS)
-            self._make_outputs(stack, self._camera_outputs, CAMERA_TOPICS if has_camera else {})
+            self._make_outputs(stack, self._camera_outputs, topics.CAMERA_TOPICS if has_camera else {})
             self._configured = stack.pop_all()
         self.state = "inactive"
 
@@ -194,7 +194,9 @@ class LiveNode(ParameterNode):
 
     def _open_camera(self, stack: ExitStack) -> None:
         """Take frames from a camera, and offer to trigger it."""
-        camera = CameraInput(self._current_settings, self, self._camera_outputs, self._diagnostics)
+        sender = MessagePublisher()
+        stack.callback(sender.close)
+        camera = CameraInput(self._current_settings, self, self._camera_outputs, sender.send, self._diagnostics)
         stack.callback(camera.close)
         camera.source.start()
         self.camera = camera
@@ -338,9 +340,13 @@ class LiveNode(ParameterNode):
         else:
             self._snapshot_due = time.monotonic() + SNAPSHOT_PERIOD
             parameters = {name: self.get_parameter(name).value for name in PARAMETERS}
-            cdr, received_ns = self._newest.cdr, self._newest.time_ns
+            cdr, received_ns, facts = self._newest.cdr, self._newest.time_ns, self._newest.camera
             camera_info, reference = self.processor.camera_info, self.processor.reference
             settings = self._current_settings()
+            if facts is not None:  # replay has no camera
+                with suppress(ValueError):
+                    settings = settings.of_camera(facts)
+                parameters.update(settings.camera_parameters(facts))
             snapshot = Snapshot(
                 self._name, cdr, received_ns, parameters, settings, camera_info, reference, self._statuses
             )

@@ -528,6 +528,12 @@ def cases(seed: int) -> Dict[str, Case]:
     found["cluster of 34x34 inside"] = Case(large, (bench,))
     color = replace(camera, is_color=True)
     found["white LED, color"] = Case(color, (replace(bench, spectrum=led),))
+    for extinction in (25.0, 100.0):
+        found[f"polarizer of {extinction:g}:1, color"] = Case(color, (replace(bench, polarizer_extinction=extinction),))
+    even = replace(camera, gain=0.005, turned=0.4)
+    found["polarizer of 200:1, even pixels"] = Case(even, (replace(bench, polarizer_extinction=200.0),))
+    found["room light of 0.05, even pixels"] = Case(even, (replace(bench, room_light=0.05),))
+    found["lens of 60 degrees, even pixels"] = Case(even, (replace(bench, field_angle=30.0),))
     found["color as mono"] = Case(color, (replace(bench, spectrum=led),), is_said_mono=True)
     whole = replace(camera, shape=(192, 224))
     found["odd ROI offset not given"] = Case(whole, (bench,), region=(33, 32, 160, 128))

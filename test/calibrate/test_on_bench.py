@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import List
 
+import numpy as np
 import pytest
 from bench import GROSS, Outcome, cases, random_case, run_session
 
@@ -116,6 +117,14 @@ def test_misread_setting_is_named(number: int) -> None:
     assert any(f" {setting} " in f" {text} " for text in session.warnings), session.warnings
     assert not session.problems
     assert session.judge().ratio >= _GOOD
+
+
+def test_a_camera_turned_between_sessions_has_no_misread_setting() -> None:
+    """The guide says to turn the lamp or the camera; readings then have another zero."""
+    session = outcome("lamp polarized by 0.02, camera turned")
+    assert not session.warnings
+    assert session.result is not None
+    assert np.abs(np.sin(np.deg2rad(np.subtract(session.result.given, session.result.angles)))).max() < 0.01
 
 
 def test_sessions_are_pooled() -> None:

@@ -24,6 +24,7 @@ from support import on_cpu
 
 from polar_pipeline import SENSORS, Pipeline, __version__, cli, messages
 from polar_pipeline.calibration import save_calibration
+from polar_pipeline.camera import aravis
 from polar_pipeline.cli.option_arguments import requested_options
 from polar_pipeline.cuda.device import DEVICES
 from polar_pipeline.options import make_options
@@ -340,6 +341,17 @@ def _raise(error: Exception) -> None:
     raise error
 
 
+@pytest.mark.parametrize("words", [["camera", "list"], ["camera", "info"], ["capture", "-o", "out"]])
+def test_cameras_without_aravis(words: List[str], capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(aravis, "_LIBRARY", "libnothing.so")
+    aravis.load_aravis.cache_clear()
+    assert main(words) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("polar-pipeline: cameras need Aravis 0.8 (libnothing.so")
+    assert shown.endswith("): sudo apt install libaravis-0.8-0\n")
+    assert shown.count("\n") == 1
+
+
 @pytest.mark.parametrize("arguments", [["doctor"], ["plan", "--help"]])
 def test_a_reader_that_went_away_is_no_error(arguments: List[str]) -> None:
     reading, writing = os.pipe()
@@ -502,8 +514,8 @@ def test_doctor(capsys: Any) -> None:
 
 
 COMMANDS = (
-    *("replay", "batch", "compress", "decompress", "play", "view", "process", "calibrate", "simulate", "layout"),
-    *("plan", "tune", "bench node", "env", "doctor"),
+    *("replay", "batch", "compress", "decompress", "play", "view", "process", "camera", "capture"),
+    *("calibrate", "simulate", "layout", "plan", "tune", "bench node", "env", "doctor"),
 )
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import re
 import signal
-import sys
 import time
 from collections import deque
 from contextlib import ExitStack
@@ -15,15 +14,13 @@ from typing import Any, Callable, Deque, Iterator, List, Tuple
 
 import numpy as np
 import pytest
-from support import ROOT, wait_for
+from support import wait_for
 
 rclpy = pytest.importorskip("rclpy")
-sys.path.append(str(ROOT / "test" / "camera"))
-
 import drill
 from calibrations import realistic_calibration
 from diagnostic_msgs.msg import DiagnosticArray
-from fake_camera import FakeCamera, loopback_addresses, missing
+from fake_camera import FakeCamera, loopback_addresses
 from raw_frames import replayed_images
 from rcl_interfaces.srv import DescribeParameters, GetParameters
 from rclpy.parameter import parameter_value_to_python
@@ -33,12 +30,13 @@ from sensor_msgs.msg import CameraInfo, Image
 from services import ask
 from std_srvs.srv import SetBool, Trigger
 
-from polar_pipeline import Pipeline, messages
+from polar_pipeline import Pipeline, cli, messages
 from polar_pipeline.calibration import save_calibration
+from polar_pipeline.replay.source import open_source
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import SENSORS
 
-pytestmark = [pytest.mark.ros, pytest.mark.camera, pytest.mark.skipif(bool(missing()), reason=missing())]
+pytestmark = [pytest.mark.ros, pytest.mark.camera]
 SHAPE = (128, 160)
 
 
@@ -140,8 +138,14 @@ def test_region_and_mirror_of_the_camera_need_no_parameter(
     camera: Any, node: Any, peer: drill.Peer, flip: Tuple[bool, bool]
 ) -> None:
     features = {"OffsetX": 3, "OffsetY": 1, "Width": 96, "Height": 64, "ReverseX": flip[0], "ReverseY": flip[1]}
-    camera(scene(0.5, 37.0), features=features)
+    sensor = scene(0.5, 37.0)
+    camera(sensor, features=features)
     node(camera__pixel_format="12p")
+    x, y = SHAPE[1] - 3 - 96 if flip[0] else 3, SHAPE[0] - 1 - 64 if flip[1] else 1
+    peer.says("camera", f"region=96x64 at {x},{y}")
+    (raw, *_) = Topic(peer, "image_raw").wait()
+    place = sensor[y : y + 64, x : x + 96][:: -1 if flip[1] else 1, :: -1 if flip[0] else 1]
+    np.testing.assert_array_equal(messages.to_raw(raw).unpack().mosaic, place)
     (message, *_) = Topic(peer, "polarization/aolp").wait()
     turned = 2 * messages.to_array(message)[2:-2, 2:-2].astype(np.float64)  # the border is interpolated less exactly
     aolp = math.degrees(math.atan2(np.sin(turned).mean(), np.cos(turned).mean())) / 2
@@ -217,7 +221,7 @@ def test_parameters_change_the_camera(camera: Any, node: Any, peer: drill.Peer) 
     assert (fake.get("BinningHorizontal"), fake.get("Width")) == (1, 96)  # all or nothing
     assert "RGB8 is not a mosaic" in refusal(camera__features="{PixelFormat: RGB8}")
     assert fake.get("PixelFormat") == "PolarizeMono8"
-    assert refusal(camera__features="{PixelFormat: Mono16, TriggerSource: Software, TriggerMode: On}") == ""
+    assert refusal(camera__features="{PixelFormat: Mono16, TriggerSource: Software, TriggerMode: 'On'}") == ""
     assert parameters_of(peer, "camera.pixel_format", "camera.trigger") == ["Mono16", "software"]
     assert refusal(camera__features="", camera__pixel_format="8", camera__trigger="free") == ""
     raw.wait()
@@ -295,6 +299,23 @@ def test_recordings_have_the_state_of_the_camera(camera: Any, node: Any, peer: d
     (status,) = deserialize_message(states[0], DiagnosticArray).status
     values = {pair.key: pair.value for pair in status.values}
     assert (values["region"], values["gain [dB]"], values["flip"]) == ("96x128 at 2,0", "0.00", "none")
+
+
+def test_replay_of_a_snapshot_gives_the_products_of_the_node(
+    camera: Any, node: Any, peer: drill.Peer, tmp_path: Path
+) -> None:
+    pytest.importorskip("mcap")
+    camera(scene(0.5, 20.0), features={"OffsetX": 3, "Width": 96, "ReverseY": True, "Gain": 0.0})
+    node(snapshot__folder=tmp_path, camera__pixel_format="12p")
+    (message, *_) = Topic(peer, "polarization/aolp").wait()
+    answer = ask(peer.node, Trigger, "/polar_pipeline/snapshot")
+    assert answer.success, answer.message
+    folder, out = Path(answer.message), tmp_path / "again.mcap"
+    words = ["replay", str(folder / "raw.mcap"), "--params", str(folder / "parameters.yaml"), "-o", str(out)]
+    assert cli.main([*words, "--products", "aolp"]) == 0
+    with open_source(out, topic="/polarization/aolp") as source:
+        (again,) = (record.image() for record in source.records)
+    np.testing.assert_array_equal(messages.to_array(again), messages.to_array(message))
 
 
 def test_cameras_of_a_rig_come_by_serial_number(camera: Any, start: Any, peer: drill.Peer, tmp_path: Path) -> None:

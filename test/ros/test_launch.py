@@ -97,7 +97,7 @@ def change_state(peer: Any, node: str, label: str) -> bool:
     return bool(ask(peer.node, srv.ChangeState, f"{node}/change_state", request).success)
 
 
-@pytest.mark.parametrize("name", ["polar_pipeline.launch.py", "replay.launch.py", "rig.launch.py"])
+@pytest.mark.parametrize("name", ["polar_pipeline.launch.py", "camera.launch.py", "replay.launch.py", "rig.launch.py"])
 def test_arguments_are_documented(name: str) -> None:
     description = get_launch_description_from_python_launch_file(str(LAUNCH / name))
     arguments = [entity for entity in description.entities if isinstance(entity, DeclareLaunchArgument)]
@@ -129,6 +129,25 @@ def test_live(environment: Any, peer: Any) -> None:
         os.killpg(process.pid, signal.SIGINT)
         output, _ = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 0, output
+    assert "Traceback" not in output
+
+
+@pytest.mark.camera
+@pytest.mark.parametrize("words", [[], ["source:=aravis:LAUNCHED", "lifecycle:=false"]])
+def test_camera(environment: Any, peer: Any, words: List[str]) -> None:
+    from fake_camera import FakeCamera
+
+    with FakeCamera(np.full((64, 96), 99, np.uint8), serial="LAUNCHED"):
+        process = start("camera.launch.py", environment, *words)
+        try:
+            wait_for(lambda: peer.node.count_publishers("/image_raw"), "the raw frames of the camera")
+            values = parameters(peer, "/polar_pipeline", "camera.source", "camera.exposure_auto", "sensor")
+            assert values == [words[0].partition(":=")[2] if words else "aravis", True, "IMX250MZR"]
+        finally:
+            os.killpg(process.pid, signal.SIGINT)
+            output, _ = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, output
+    assert "LAUNCHED at 127.0.0.1 is connected" in output
     assert "Traceback" not in output
 
 

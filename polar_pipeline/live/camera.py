@@ -1,10 +1,10 @@
-"""The camera of a node: its frames go to the node, and to the topics of a camera driver if those have subscribers."""
+"""The camera of a node: its frames go to the node, and to a driver's topics with subscribers. Imports no ROS."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional, Protocol
+from typing import Callable, Mapping, Optional, Protocol, Sequence
 
 import numpy as np
 
@@ -15,11 +15,9 @@ from polar_pipeline.camera.source import CameraSource
 from polar_pipeline.geometry.lens import load_lens
 from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.parameters import Settings
+from polar_pipeline.live.publisher import OutgoingMessage, OutputTopic
 from polar_pipeline.messages import CameraInfo, Cdr
-from polar_pipeline.ros.transport import MessagePublisher
 
-#: Topics of a camera driver, which the node publishes when it reads the camera itself.
-CAMERA_TOPICS = {topics.IMAGE_INPUT: topics.IMAGE, topics.CAMERA_INFO_INPUT: topics.CAMERA_INFO}
 #: frame_id of the messages if the node's parameter names none.
 _FRAME_ID = "camera"
 
@@ -40,7 +38,8 @@ class CameraInput:
     Args:
         settings: Returns the settings of the node.
         receiver: Takes the frames.
-        publishers: Publishers of `CAMERA_TOPICS` by name.
+        outputs: Publishers of `CAMERA_TOPICS` by name.
+        send: Publishes messages; only the camera's thread calls it.
         diagnostics: Counts frames that were lost; its log.
 
     Raises:
@@ -52,15 +51,16 @@ class CameraInput:
         self,
         settings: Callable[[], Settings],
         receiver: Receiver,
-        publishers: Dict[str, Any],
+        outputs: Mapping[str, OutputTopic],
+        send: Callable[[Sequence[OutgoingMessage]], None],
         diagnostics: Diagnostics,
     ) -> None:
         now = settings()
         self._settings = settings
         self._receiver = receiver
-        self._publishers = publishers
+        self._outputs = outputs
+        self._send = send
         self._diagnostics = diagnostics
-        self._sender = MessagePublisher()
         self._info = _camera_info(now.camera)
         self._frame_id = now.frame_id or _FRAME_ID
         self.name = f"camera {now.camera.source}"
@@ -69,7 +69,6 @@ class CameraInput:
     def close(self) -> None:
         """Release the camera and end its thread."""
         self.source.close()
-        self._sender.close()
 
     # --------------------------------------------------------------------------------------------- the camera's thread
 
@@ -80,12 +79,12 @@ class CameraInput:
     def take(self, cdr: Cdr, facts: CameraFacts) -> None:
         """Hand a frame to the node, and publish it if its topics have subscribers."""
         self._receiver.receive(cdr, facts)
-        wanted = [name for name, topic in self._publishers.items() if topic.get_subscription_count()]
+        wanted = [name for name, topic in self._outputs.items() if topic.get_subscription_count()]
         if not wanted:
             return
         outgoing = {topics.IMAGE_INPUT: cdr, topics.CAMERA_INFO_INPUT: self.camera_info(messages.peek_stamp(cdr) or 0)}
         try:
-            self._sender.send([(self._publishers[name], outgoing[name]) for name in wanted])
+            self._send([(self._outputs[name], outgoing[name]) for name in wanted])
         except RuntimeError as err:
             self._diagnostics.refuse_error(err)
 

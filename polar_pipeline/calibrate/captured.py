@@ -1,0 +1,126 @@
+"""What a camera knew of captured frames: the file `camera.yaml` beside them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+import yaml
+
+from polar_pipeline._util.documents import unreadable
+from polar_pipeline._util.text import quoted
+from polar_pipeline._util.values import number, sequence, truth, whole_number
+from polar_pipeline._util.yamlfile import read_yaml
+from polar_pipeline.camera.facts import CameraFacts
+from polar_pipeline.sensor.encodings import ENCODINGS
+from polar_pipeline.sensor.frames import MAX_SIDE
+
+#: Name of the file, and where it is looked for in a session's folder; a folder `test` is not part of a session.
+CAMERA_FILE = "camera.yaml"
+_PLACES, _LEFT_OUT = (CAMERA_FILE, f"*/{CAMERA_FILE}", f"*/*/{CAMERA_FILE}"), "test"
+#: Fields that may differ between the settings of a session, and the relative difference of equal numbers.
+_CHANGING, _TOLERANCE = ("vendor", "temperature"), 1e-3
+
+
+class Captured(NamedTuple):
+    """State of the camera while frames were captured, and the file that states it."""
+
+    facts: CameraFacts
+    file: Path
+
+
+def write_facts(path: Path, facts: CameraFacts) -> None:
+    """Write the state of a camera to a YAML file."""
+    rows = {key: list(row) if isinstance(row, tuple) else row for key, row in asdict(facts).items()}
+    rows["bit_depth"] = ENCODINGS[facts.pixel_format].bits
+    path.write_text(yaml.safe_dump(rows, sort_keys=False, default_flow_style=None), encoding="utf-8")
+
+
+def read_facts(path: Path) -> CameraFacts:
+    """Read the state of a camera from a YAML file.
+
+    Raises:
+        ValueError: The file cannot be read, or has other values; the message names it.
+    """
+    rows: Any = read_yaml(path)
+    try:
+        names = [*CameraFacts.__dataclass_fields__, "bit_depth"]
+        if not isinstance(rows, dict) or set(rows) != set(names):
+            raise ValueError(f"it must have {', '.join(names)}")
+        fmt = ENCODINGS.get(str(rows["pixel_format"]))
+        if fmt is None or fmt.bits != rows["bit_depth"]:
+            raise ValueError(f"pixel format {quoted(rows['pixel_format'])} has no {quoted(rows['bit_depth'])} bits")
+        pairs = {name: sequence(rows[name], 2) for name in ("size", "roi_offset", "flip")}
+        if not all(pairs.values()):
+            raise ValueError(f"{', '.join(pairs)} must be two values each")
+        size, offset = (tuple(whole_number(k, each, 0, MAX_SIDE) for each in pairs[k]) for k in ("size", "roi_offset"))
+        flip = [truth("flip", each) for each in pairs["flip"]]
+        warmth = rows["temperature"]
+        texts: Any = {name: str(rows[name]) for name in ("vendor", "model", "serial", "sensor", "pixel_format")}
+        return CameraFacts(
+            **texts,
+            size=(size[0], size[1]),
+            roi_offset=(offset[0], offset[1]),
+            flip=(flip[0], flip[1]),
+            gain_db=number("gain_db", rows["gain_db"], -1e3, 1e3),
+            exposure_us=number("exposure_us", rows["exposure_us"], 0, 1e12),
+            temperature=None if warmth is None else number("temperature", warmth, -300, 1e3),
+        )
+    except ValueError as err:
+        raise unreadable(path, str(err)) from err
+
+
+def difference(first: CameraFacts, second: CameraFacts) -> str:
+    """Return what makes frames unfit for one session, such as `gain_db 0.0 and 6.0`; "" if they fit."""
+    rows = ((name, getattr(first, name), getattr(second, name)) for name in asdict(first) if name not in _CHANGING)
+    return ", ".join(f"{name} {a} and {b}" for name, a, b in rows if not agrees(a, b))
+
+
+def agrees(first: object, second: object) -> bool:
+    """Return whether values are equal, numbers but for rounding."""
+    if isinstance(first, float) and isinstance(second, float):
+        return math.isclose(first, second, rel_tol=_TOLERANCE)
+    return first == second
+
+
+def captured_state(paths: Sequence[Path]) -> Optional[Captured]:
+    """Return the state of the camera in which a session was captured, or None if no file states it.
+
+    The temperature is the mean over the files.
+
+    Args:
+        paths: Folders with pictures, and recordings.
+
+    Raises:
+        ValueError: A file cannot be read, or two of them differ; the message names them.
+    """
+    files: List[Path] = []
+    for path in paths:
+        folder, places = (path, _PLACES) if path.is_dir() else (path.parent, _PLACES[:1])
+        found = sorted(file for place in places for file in folder.glob(place))
+        files += [file for file in found if file.parent == folder or not is_left_out(file.parent.name)]
+    rows = [read_facts(file) for file in files]
+    for file, row in zip(files, rows):
+        differs = difference(rows[0], row)
+        if differs:
+            raise ValueError(f"{files[0]} and {file} are of different sessions: {differs}")
+    if not rows:
+        return None
+    warmth = [row.temperature for row in rows if row.temperature is not None]
+    return Captured(replace(rows[0], temperature=sum(warmth) / len(warmth) if warmth else None), files[0])
+
+
+def is_left_out(folder: str) -> bool:
+    """Return whether a folder of this name is not part of a session: `test`, and those that are not complete."""
+    return folder == _LEFT_OUT or folder.startswith(".")
+
+
+def frame_arguments(facts: CameraFacts) -> Dict[str, object]:
+    """Return the arguments of `calibrate` that follow from the state of the camera, by name."""
+    fmt = ENCODINGS[facts.pixel_format]
+    # in 16 bits, cameras send numbers of fewer bits too
+    depth: Dict[str, object] = {"bit_depth": fmt.bits, "alignment": "lsb"} if fmt.bits < 16 else {}
+    notes = {"exposure": facts.exposure_us / 1000 or None, "temperature": facts.temperature, "gain_db": facts.gain_db}
+    return {**facts.options(), **depth, **{name: value for name, value in notes.items() if value is not None}}

@@ -1,0 +1,181 @@
+"""`polar-pipeline capture`: raw frames of a camera, in the folders that `calibrate` reads."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Iterator, List, Optional
+
+import numpy as np
+
+from polar_pipeline._util.text import printable
+from polar_pipeline.calibrate.capture import FORMATS, FrameCapture, FrameLight, capture_folder
+from polar_pipeline.calibrate.captured import Captured, captured_state, difference
+from polar_pipeline.calibrate.polarizer import MIN_ANGLES
+from polar_pipeline.calibrate.sums import DARK, FLAT
+from polar_pipeline.camera.settings import CameraSettings
+from polar_pipeline.cli.argument_types import parse_integer, parse_number
+from polar_pipeline.cli.errors import FailureError, UsageError, show_error
+from polar_pipeline.cli.option_arguments import add_camera_arguments, requested_camera
+
+#: Frames of a setting, and how many times as many are dark frames.
+_FRAMES, DARK_FRAMES = 16, 4
+#: Exposed well: the brightest pixels, as shares of full scale; and what an exposure aims at.
+EXPOSED, AIM = (0.6, 0.85), 0.72
+#: Highest light of dark frames, lowest light of a place relative to the brightest, and largest relative change of
+#: the light between frames of a setting.
+_DARK_LEVEL, _UNEVEN, _UNSTEADY = 0.05, 0.5, 0.01
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to a parser."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FOLDER",
+        required=True,
+        help="folder to write, with camera.yaml, the state of the camera; with --dark, --angle, --flat or --guide the "
+        "folder of a session, in which each setting has a folder, such as 030.000",
+    )
+    setting = parser.add_mutually_exclusive_group()
+    setting.add_argument("--dark", action="store_true", help="frames with the cap on")
+    setting.add_argument(
+        "--angle",
+        type=partial(parse_number, lowest=-360, highest=360),
+        metavar="DEGREES",
+        help="frames behind a polarizer at this angle",
+    )
+    setting.add_argument(
+        "--flat",
+        type=partial(parse_integer, lowest=0, highest=10**6),
+        nargs="?",
+        const=-1,
+        metavar="LEVEL",
+        help="frames of constant light without a polarizer; LEVEL numbers several levels of light",
+    )
+    setting.add_argument(
+        "--guide",
+        action="store_true",
+        help="lead through a session of dark frames and all angles, check exposure and light, then calibrate: writes "
+        "sensor.npz and sensor.html beside FOLDER. Called again, it goes on with the session",
+    )
+    parser.add_argument(
+        "--frames",
+        type=partial(parse_integer, lowest=1, highest=1 << 16),
+        metavar="N",
+        help=f"number of frames (default: {_FRAMES}; {DARK_FRAMES * _FRAMES} with --dark); with --guide at each angle, "
+        f"and {DARK_FRAMES} times as many dark frames",
+    )
+    parser.add_argument(
+        "--angles",
+        type=partial(parse_integer, lowest=MIN_ANGLES, highest=1000),
+        metavar="N",
+        help="with --guide, number of angles over 180 degrees (default: 18)",
+    )
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default=FORMATS[0],
+        help="files: pictures, arrays, or one recording with lossless compression (default: %(default)s)",
+    )
+    add_camera_arguments(parser)
+
+
+def run(values: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
+    if values.angles is not None and not values.guide:
+        raise UsageError("--angles needs --guide")
+    folder = values.output
+    path = folder / _setting(values)
+    if path.exists() and not values.guide:
+        raise FailureError(f"{path} exists already; remove it to capture it again")
+    try:
+        session = captured_state([folder]) if folder.is_dir() else None
+    except ValueError as err:
+        raise FailureError(str(err)) from err
+    settings = _continued(requested_camera(values), values, session)
+    if values.guide:
+        from polar_pipeline.cli.guide import guide
+
+        return guide(folder, settings, session, values.angles or 18, values.frames or _FRAMES, values.format)
+    count = values.frames or (DARK_FRAMES * _FRAMES if values.dark else _FRAMES)
+    with FrameCapture(settings, print) as camera:
+        check_camera(camera, session, is_steady=path != folder)
+        light, lost = capture_folder(camera, path, count, values.format)
+    show_captured(path, light, lost, _setting(values))
+    return 0
+
+
+def _setting(values: argparse.Namespace) -> str:
+    """Return the name of the folder of the setting; "" for frames of no session."""
+    if values.angle is not None:
+        return angle_name(values.angle)
+    if values.flat is not None:
+        return FLAT if values.flat < 0 else f"{FLAT}/{values.flat}"
+    return DARK if values.dark else ""
+
+
+def angle_name(angle: float) -> str:
+    """Return the name of the folder of frames at an angle in degrees."""
+    return f"{angle:07.3f}"
+
+
+def _continued(settings: CameraSettings, values: argparse.Namespace, session: Optional[Captured]) -> CameraSettings:
+    """Return the settings with those of the session where the command line has none."""
+    names = ("pixel_format", "exposure_us", "gain_db")
+    known = {name: getattr(session.facts, name) for name in names if not hasattr(values, name)} if session else {}
+    return replace(settings, **known)
+
+
+def check_camera(camera: FrameCapture, session: Optional[Captured], is_steady: bool = True) -> None:
+    """Check that frames of the camera fit a session.
+
+    Args:
+        camera: The camera.
+        session: State of the camera in the session so far.
+        is_steady: Whether the exposure time must not change.
+
+    Raises:
+        FailureError: They do not.
+    """
+    if is_steady and camera.connection.settings.exposure_auto:
+        raise FailureError("the camera chooses the exposure time by itself; frames of a session need --exposure-us")
+    differs = difference(session.facts, camera.facts) if session else ""
+    if session and differs:
+        raise FailureError(f"the camera differs from {session.file}: {differs}; name another folder")
+
+
+def show_captured(path: Path, light: List[FrameLight], lost: int, setting: str) -> None:
+    """Print what was captured, and warnings of the light."""
+    again = f"; {lost} frames were lost and taken again" if lost else ""
+    print(f"wrote {len(light)} frames to {printable(str(path))}{again}")
+    for text in _findings(light, setting):
+        show_error(f"warning: {text}")
+
+
+def describe_light(light: FrameLight) -> str:
+    """Describe how bright a frame is in a few words."""
+    if np.isinf(light.brightest):
+        return "pixels are saturated"
+    return f"the brightest pixels reach {light.brightest:.0%} of full scale"
+
+
+def _findings(light: List[FrameLight], setting: str) -> Iterator[str]:
+    """Yield what is wrong with the light of a setting."""
+    means, places = np.array([row.places.mean() for row in light]), np.mean([row.places for row in light], 0)
+    brightest = max(light, key=lambda row: row.brightest)
+    if setting == DARK:
+        if means.max() > _DARK_LEVEL:
+            yield f"the frames are not dark, they read {means.max() / 2:.0%} of full scale: is the cap on?"
+    elif setting:
+        is_exposed = EXPOSED[0] <= brightest.brightest <= EXPOSED[1]
+        if np.isinf(brightest.brightest) or not (is_exposed or setting.startswith(FLAT)):
+            yield f"{describe_light(brightest)}, {EXPOSED[0]:.0%} to {EXPOSED[1]:.0%} are best"
+        if places.min() < _UNEVEN * places.max():
+            yield f"the light is uneven, it falls to {places.min() / places.max():.0%} of its highest"
+        change = float(np.ptp(means) / max(means.mean(), 1e-6))
+        if change > _UNSTEADY:
+            yield f"the light changed by {change:.1%} between frames: does the lamp flicker, or was a hand before it?"
