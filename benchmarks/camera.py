@@ -43,6 +43,7 @@ from polar_pipeline._util.stop_flag import stop_on_signals
 from polar_pipeline.bench.figures import FrameBlock, summarize
 from polar_pipeline.bench.node import isolate, raw_frames
 from polar_pipeline.bench.rig import START_TIMEOUT_S, view
+from polar_pipeline.camera.aravis import CameraError, load_aravis
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.camera.source import CameraSource
 from polar_pipeline.cuda.driver import Driver
@@ -56,7 +57,7 @@ from polar_pipeline.topics import PRODUCT_TOPICS
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "test" / "camera"))
 
-from fake_camera import FakeCamera, missing  # noqa: E402
+from fake_camera import FakeCamera  # noqa: E402
 
 WAYS = ("own", "driver")
 #: The most that the median of `own` may be, as a ratio to that of `driver`.
@@ -204,6 +205,16 @@ def camera_frames(size: Tuple[int, int]) -> np.ndarray:
     return np.stack([row.unpack().mosaic for row in rows])
 
 
+def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Parse the arguments; end the process where Aravis is not installed."""
+    values = parser.parse_args()
+    try:
+        load_aravis()
+    except CameraError as err:
+        parser.error(str(err))
+    return values
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="turns of each way")
@@ -212,9 +223,7 @@ def main() -> int:
     parser.add_argument("--size", type=int, nargs=2, default=(2448, 2048), metavar=("WIDTH", "HEIGHT"))
     parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--output", type=Path, help="default: benchmarks/results/camera_<device>.json")
-    values = parser.parse_args()
-    if missing():
-        parser.error(missing())
+    values = parse(parser)
     isolate()
     load_before = os.getloadavg()[0]
     frames = camera_frames(tuple(values.size))

@@ -23,10 +23,10 @@ from typing import Any, Dict, List
 
 import numpy as np
 import rclpy
-from camera import PACKAGES, SOURCE, camera_frames, device_name, start_process
+from camera import PACKAGES, SOURCE, camera_frames, device_name, parse, start_process
 from common import RESULTS, machine, slug, table, write
 from diagnostic_msgs.msg import DiagnosticArray
-from fake_camera import FakeCamera, missing, sent_bytes
+from fake_camera import FakeCamera, sent_bytes
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.qos import qos_profile_sensor_data
 from sensor_msgs.msg import Image
@@ -166,9 +166,7 @@ def main() -> int:
     parser.add_argument("--size", type=int, nargs=2, default=(2448, 2048), metavar=("WIDTH", "HEIGHT"))
     parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--output", type=Path, help="default: benchmarks/results/camera_soak_<device>.json")
-    values = parser.parse_args()
-    if missing():
-        parser.error(missing())
+    values = parse(parser)
     isolate()
     load_before = os.getloadavg()[0]
     coarse = camera_frames(tuple(values.size))
