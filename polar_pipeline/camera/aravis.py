@@ -7,9 +7,11 @@ receives; one thread at a time may call the methods of a `Device`.
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 import socket
 import threading
+import time
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
@@ -72,7 +74,6 @@ _FUNCTIONS = {
     "arv_buffer_get_system_timestamp": "Up",
     "arv_buffer_get_frame_id": "Up",
     "arv_buffer_get_image_region": "vppppp",
-    "arv_buffer_get_image_pixel_format": "up",
     "arv_stream_push_buffer": "vpp",
     "arv_stream_timeout_pop_buffer": "ppU",
     "arv_stream_get_info_uint64_by_name": "Ups",
@@ -84,6 +85,7 @@ _FUNCTIONS = {
 _CONTROL_PRIVILEGE = 0x0A00
 #: UDP port and discovery command of GigE Vision, which every camera acknowledges; seconds to wait for that.
 _PORT, _DISCOVERY, _ACKNOWLEDGED = 3956, bytes.fromhex("4211000200000001"), bytes.fromhex("00000003")
+_READ_REGISTER = bytes.fromhex("4201008000040001")
 _PROBE_TIMEOUT = 0.2
 #: Statuses of a buffer: complete, and given back without a frame.
 _COMPLETE, _CLEARED, _ABORTED = 0, 1, 7
@@ -174,25 +176,33 @@ class FoundCamera(NamedTuple):
         return printable(f"{self.vendor} {self.model} {self.serial} at {self.address}", 200)
 
 
-#: Aravis has one list of devices in a process.
+#: Aravis has one list of devices in a process. Time at which the last search began, and the cameras that it found.
 _LISTING = threading.Lock()
+_search: List[Any] = [-math.inf, []]
 
 
 def list_cameras() -> List[FoundCamera]:
     """Look for cameras, which takes a second; in the order of their serial numbers.
 
+    Threads that wait for each other share a search.
+
     Raises:
         CameraError: Aravis is not installed.
     """
-    library = load_aravis()
+    library, asked = load_aravis(), time.monotonic()
     with _LISTING:
+        if _search[0] >= asked:
+            return list(_search[1])
+        began = time.monotonic()
         library.call("arv_update_device_list")
         names = ("id", "vendor", "model", "serial_nbr", "address")
         rows = [
             [library.call(f"arv_get_device_{name}", index) or "" for name in names]
             for index in range(library.call("arv_get_n_devices"))
         ]
-    return sorted((FoundCamera(*row) for row in rows), key=lambda row: (row.serial, row.device_id))
+        found = sorted((FoundCamera(*row) for row in rows), key=lambda row: (row.serial, row.device_id))
+        _search[:] = began, found
+        return list(found)
 
 
 def is_address(text: str) -> bool:
@@ -200,16 +210,28 @@ def is_address(text: str) -> bool:
     return re.fullmatch(r"\d{1,3}(\.\d{1,3}){3}", text) is not None
 
 
-def answers(address: str) -> bool:
-    """Return whether a GigE Vision camera at an IP address answers within `_PROBE_TIMEOUT`."""
+def _probe(address: str, command: bytes) -> bytes:
+    """Return the answer of a GigE Vision camera at an IP address; nothing if none comes within `_PROBE_TIMEOUT`."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.settimeout(_PROBE_TIMEOUT)
             probe.connect((address, _PORT))
-            probe.send(_DISCOVERY)
-            return probe.recv(1024)[:4] == _ACKNOWLEDGED
+            probe.send(command)
+            return probe.recv(1024)
     except OSError:
-        return False
+        return b""
+
+
+def answers(address: str) -> bool:
+    """Return whether a GigE Vision camera answers at an IP address."""
+    return _probe(address, _DISCOVERY)[:4] == _ACKNOWLEDGED
+
+
+def is_taken(address: str) -> bool:
+    """Return whether a process controls the GigE Vision camera at an IP address, without an attempt to do so."""
+    answer = _probe(address, _READ_REGISTER + _CONTROL_PRIVILEGE.to_bytes(4, "big"))
+    # an exclusive controller has the camera refuse to answer
+    return len(answer) >= 2 and (answer[:2] != bytes(2) or any(answer[8:12]))
 
 
 # -------------------------------------------------------------------------------------------------------------- device
@@ -224,8 +246,7 @@ class Received(NamedTuple):
         device_ns: Timestamp by the device's clock, in nanoseconds.
         arrival_ns: Time of this computer when its first packet came, in nanoseconds since 1970.
         number: Number of the frame, counted by the camera.
-        region: (x, y, width, height) in the camera's picture, as the frame itself states.
-        pixel_format: PFNC number of its pixels, as the frame itself states.
+        region: (x, y, width, height) in the camera's picture, as the frame itself states; zeros if it is incomplete.
     """
 
     memory: np.ndarray
@@ -234,7 +255,6 @@ class Received(NamedTuple):
     arrival_ns: int
     number: int
     region: Tuple[int, int, int, int]
-    pixel_format: int
 
 
 class Device:
@@ -389,12 +409,13 @@ class Device:
 
     def is_controlled(self) -> bool:
         """Ask the camera whether a process controls it still: not after a restart of the camera, or if it is gone."""
-        if not self.is_gige:
-            return self.has("Width")
-        if not answers(self._address):  # Aravis would wait for 2.5 s
+        # Aravis would wait for 2.5 s; one packet may be lost
+        if self.is_gige and not (answers(self._address) or answers(self._address)):
             return False
         value = ctypes.c_uint32()
         try:
+            if not self.is_gige:
+                return bool(self.get("Width"))
             self._call("arv_device_read_register", self._device, _CONTROL_PRIVILEGE, ctypes.byref(value))
         except CameraError:
             return False
@@ -444,14 +465,13 @@ class Device:
             return None
         is_complete = status == _COMPLETE
         region = [ctypes.c_int() for _ in range(4)]
-        self._call("arv_buffer_get_image_region", buffer, *map(ctypes.byref, region))
+        if is_complete:  # else the packet that tells it may be missing
+            self._call("arv_buffer_get_image_region", buffer, *map(ctypes.byref, region))
         x, y, width, height = (one.value for one in region)
         device_ns, arrival_ns, number = (
             int(self._call(f"arv_buffer_get_{name}", buffer)) for name in ("timestamp", "system_timestamp", "frame_id")
         )
-        pixel_format = self._call("arv_buffer_get_image_pixel_format", buffer)
-        memory, place = self._waiting[buffer], (x, y, width, height)
-        frame = Received(memory, is_complete, device_ns, arrival_ns, number, place, pixel_format)
+        frame = Received(self._waiting[buffer], is_complete, device_ns, arrival_ns, number, (x, y, width, height))
         if is_complete:
             del self._waiting[buffer]
             self._call("g_object_unref", buffer)

@@ -12,16 +12,18 @@ from polar_pipeline.sensor.encodings import ENCODINGS
 from polar_pipeline.sensor.mosaic import FULL_FRAME, LARGE_FRAME
 
 #: Models of polarization cameras -> sensor: monochrome, color. `(?P<color>...)` matches in a color model's name only.
-#: Source: the makers' data sheets.
+#: Source: the makers' lists of models and manuals, and names that users' programs compare.
 _MODELS = (
-    (r"(TRI|PHX|ATL)050S\w*-(P|(?P<color>Q))\b.*", "IMX250"),  # LUCID Triton, Phoenix, Atlas
-    (r"Blackfly S BFS-\w+-51S5P(?P<color>C)?\b.*", "IMX250"),  # FLIR
-    (r"D(Z|(?P<color>Y))K 33[GU]X250\b.*", "IMX250"),  # The Imaging Source
-    (r"VCX[GU]-50MP\b.*", "IMX250"),  # Baumer
-    (r"GO-5100MP\b.*", "IMX250"),  # JAI
+    (r"(TRI|PHX)050S-(P|(?P<color>Q))C?", "IMX250"),  # LUCID Triton, Phoenix; C: lens mount
+    (r"(TRI|PHX)050S1-(P|(?P<color>Q))C?", "IMX264"),
+    (r"(Blackfly S )?BFS-(U3|PGE)-51S5P(?P<color>C)?(-C)?", "IMX250"),  # FLIR; -C: lens mount
+    (r"(Blackfly S )?BFS-PGE-123S6P(-C)?", "IMX253"),
+    (r"D(Z|(?P<color>Y))K 33[GU]X250", "IMX250"),  # The Imaging Source
+    (r"VCX[GU]-50MP", "IMX250"),  # Baumer
+    (r"GO-5100MP-(PGE|USB)", "IMX250"),  # JAI
 )
 #: Height of a frame -> sensor, for models that are known by their pixel formats only.
-_HEIGHTS = {FULL_FRAME[0]: "IMX250", LARGE_FRAME[0]: "IMX253", 3008: "IMX253"}
+_HEIGHTS = {FULL_FRAME[0]: "IMX250", 2056: "IMX250", LARGE_FRAME[0]: "IMX253", 3008: "IMX253"}
 #: Names of features that differ between versions of GenICam's naming convention; the first one that exists counts.
 EXPOSURE, GAIN = ("ExposureTime", "ExposureTimeAbs"), ("Gain", "GainAbs", "GainRaw")
 RATE, RATE_ENABLE = (

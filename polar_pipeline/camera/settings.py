@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -26,8 +27,8 @@ from polar_pipeline.options import declare
 from polar_pipeline.options.option import declared
 from polar_pipeline.sensor.frames import MAX_SIDE, MIN_SIDE
 
-#: Longest text of a parameter in characters, and most entries of `features`.
-_MAX_TEXT, _MAX_FEATURES = 4096, 100
+#: Longest text of a parameter in characters, and most entries of `features`; values that need no quotes.
+_MAX_TEXT, _MAX_FEATURES, _PLAIN = 4096, 100, r"-?\w[\w.+-]*"
 
 
 def _source(name: str, value: object) -> str:
@@ -56,17 +57,18 @@ def parse_features(name: str, value: object) -> Dict[str, str]:
         ValueError: The text is not such a mapping.
     """
     try:
-        found = yaml.safe_load(value) if isinstance(value, str) and len(value) <= _MAX_TEXT else value
-    except (yaml.YAMLError, ValueError, RecursionError, ArithmeticError, LookupError, AttributeError, TypeError):
+        # every value is a text: Off is the name of an entry, not a truth value
+        found = yaml.load(value, yaml.BaseLoader) if isinstance(value, str) and len(value) <= _MAX_TEXT else value
+    except (yaml.YAMLError, ValueError, RecursionError, LookupError, AttributeError, TypeError):
         found = value
     rows: Any = {} if found is None else found
-    is_plain = isinstance(rows, dict) and len(rows) <= _MAX_FEATURES
-    if not is_plain or not all(
-        isinstance(key, str) and re.fullmatch(r"\w+", key) and isinstance(row, (bool, int, float, str))
-        for key, row in rows.items()
+    if (
+        not isinstance(rows, dict)
+        or len(rows) > _MAX_FEATURES
+        or not all(isinstance(key, str) and re.fullmatch(r"\w+", key) and isinstance(rows[key], str) for key in rows)
     ):
         raise ValueError(f"{name} must be a YAML map of features such as {{BlackLevel: 10}}, got {quoted(value)}")
-    return {key: str(row).lower() if isinstance(row, bool) else str(row) for key, row in rows.items()}
+    return rows
 
 
 def _features(name: str, value: object) -> str:
@@ -385,7 +387,9 @@ def read_back(device: Device, settings: CameraSettings) -> CameraSettings:
         found["packet_size"], found["packet_delay_ns"] = device.packets()
     features = read_features(device, settings)
     if features:
-        found["features"] = "{" + ", ".join(f"{name}: {value}" for name, value in features.items()) + "}"
+        rows = features.items()
+        plain = (f"{name}: {text if re.fullmatch(_PLAIN, text) else json.dumps(text)}" for name, text in rows)
+        found["features"] = "{" + ", ".join(plain) + "}"
     return replace(settings, **found)
 
 

@@ -60,8 +60,6 @@ _REMEDY = (
     "larger socket buffers help (sudo sysctl -w net.core.rmem_max=33554432), jumbo frames (sudo ip link set DEVICE mtu "
     "9000), and with several cameras on one link camera.packet_delay_ns"
 )
-#: Late frames in a row after which the time of PTP is taken not to be this computer's.
-_PTP_MISSES = 10
 #: Bytes to a multiple of which pixels are aligned.
 _ALIGNMENT = 64
 
@@ -145,8 +143,6 @@ class CameraSource:
         self._buffers = Buffers()
         self._clock = DeviceClock()
         self._ptp = ""
-        self._ptp_offset_ns: Optional[int] = None  # from PTP's time to this computer's, in whole seconds
-        self._ptp_misses = 0  # frames since that was seen last
         self._format: RawFormat = ENCODINGS["Mono8"]
         self._encoding = ""
         self._number: Optional[int] = None  # of the last frame
@@ -207,16 +203,22 @@ class CameraSource:
         answer: Any = Future()
 
         def run(device: Optional[Device]) -> None:
+            if not answer.set_running_or_notify_cancel():
+                return
             try:
                 answer.set_result(request(device))
             except Exception as err:  # noqa: BLE001 - raised where it was asked for
                 answer.set_exception(err)
 
         self._requests.put(run)
-        try:
-            return answer.result(timeout=_PATIENCE)
-        except FutureTimeoutError:
-            raise CameraError(f"the camera did not answer within {_PATIENCE:g} s") from None
+        end = time.monotonic() + _PATIENCE
+        while self._thread.is_alive() and time.monotonic() < end:
+            with suppress(FutureTimeoutError):
+                return answer.result(timeout=_LOOK_PERIOD)
+        if answer.cancel() or not answer.done():  # it must not happen later
+            reason = f"did not answer within {_PATIENCE:g} s" if self._thread.is_alive() else "is closed"
+            raise CameraError(f"the camera {reason}")
+        return answer.result()
 
     def status(self) -> Tuple[Level, str, Dict[str, str]]:
         """Return level, message and values for the diagnostics."""
@@ -264,6 +266,8 @@ class CameraSource:
                 self._lose(err)
             self.connection = None
             _close(device)
+            self._idle(_LOOK_PERIOD)
+        self._finish_attempt()
 
     def _finish_attempt(self, err: Optional[Exception] = None) -> None:
         if self._attempted.done():
@@ -317,6 +321,7 @@ class CameraSource:
             if not device.is_controller():
                 raise CameraError(f"another process controls {found.describe()}")
             if found.serial and device.serial() != found.serial:
+                self._last = None
                 raise CameraError(f"{found.describe()} is another camera now, {device.serial()}")
             write(device, self._settings, [row.name for row in fields(CameraSettings)])
             self._note(device, self._settings, found, self._client.check)
@@ -327,7 +332,7 @@ class CameraSource:
             raise
         self._last, self.problem = found, ""
         self._counts["connections"] += 1
-        self._clock, self._ptp_offset_ns, self._resent = DeviceClock(), None, 0
+        self._clock, self._ptp, self._resent = DeviceClock(), read_ptp(device), 0
         self._client.info(f"camera {found.describe()} is connected")
         return device
 
@@ -347,8 +352,8 @@ class CameraSource:
                 f"camera.roi {list(wanted.roi)} becomes {list(actual.roi)}: numbers are even, so that the mosaic keeps "
                 "its order, and multiples of the camera's steps"
             )
-        self._settings = actual
         self.connection = Connection(actual, facts, ranges(device), found)
+        self._settings = actual
 
     def _change(
         self, device: Optional[Device], new: CameraSettings, check: Callable[[CameraFacts], object]
@@ -361,19 +366,28 @@ class CameraSource:
         changed = changed_fields(old, new)
         features = read_features(device, new) if "features" in changed else {}
         is_stopped = stops_frames(changed)
-        if is_stopped:
-            device.stop()
+        before = read_back(device, old)
         try:
-            try:
-                write(device, new, changed)
-                self._note(device, new, connection.found, check)
-            except (CameraError, ValueError):
-                undo(device, old, changed, features)
-                self._note(device, old, connection.found)
-                raise
-        finally:
+            if is_stopped:
+                device.stop()
+            write(device, new, changed)
+            self._note(device, new, connection.found, check)
             if is_stopped:
                 self._start(device)
+        except Exception:
+            try:
+                if not device.is_controlled():  # each call would take seconds
+                    raise CameraError(f"{connection.facts.name} has gone, or was started again")
+                if is_stopped:
+                    device.stop()
+                undo(device, before, changed, features)
+                self._note(device, old, connection.found)
+                if is_stopped:
+                    self._start(device)
+            except Exception as err:  # noqa: BLE001 - the state is unknown: the camera is set up anew
+                self._settings, self.connection = old, None
+                self._lose(err)
+            raise
         return self._settings
 
     def _trigger(self, device: Optional[Device]) -> None:
@@ -411,6 +425,8 @@ class CameraSource:
         while not self._closing.is_set():
             while not self._requests.empty():
                 self._requests.get()(device)
+                if self.connection is None:
+                    return
             frame = device.pop(_POP)
             now = time.monotonic()
             if frame is not None:
@@ -441,22 +457,28 @@ class CameraSource:
         """Hand over a complete frame; count every other one."""
         facts, fmt = self._connected().facts, self._format
         self._count_missed(frame.number)
-        _, _, width, height = frame.region
         if not frame.is_complete:
             self._counts["incomplete"] += 1
             self._client.refuse("incomplete", f"packets of frame {frame.number} are missing; {_REMEDY}")
-        elif (width, height) != facts.size or (fmt.packing == "p" and width * fmt.bits % 8):
+            return
+        _, _, width, height = frame.region
+        if (width, height) != facts.size:
+            self._client.refuse("size", f"a frame has {width}x{height} pixels, expected {facts.size}")
+            return
+        nbytes = fmt.row_bytes(width) * height
+        head = messages.image_head(self._frame_id, self._encoding, (height, width), nbytes)
+        if nbytes != fmt.row_bytes(width * height) or len(head) + nbytes > frame.memory.nbytes:
             self._client.refuse(
-                "size", f"a frame has {width}x{height} pixels of {self._encoding}, expected {facts.size}"
+                "size",
+                f"rows of {width} pixels of {self._encoding} do not end at whole bytes: set camera.roi to an even "
+                "width, or another camera.pixel_format",
             )
-        else:
-            self._counts["frames"] += 1
-            nbytes = fmt.row_bytes(width) * height
-            head = messages.image_head(self._frame_id, self._encoding, (height, width), nbytes)
-            stamp_ns = messages.stamp_within_range(self._stamp(frame, facts))
-            cdr = frame.memory[: len(head) + nbytes].data
-            cdr[: len(head)] = messages.restamp(head, stamp_ns)
-            self._client.take(cdr, facts)
+            return
+        self._counts["frames"] += 1
+        stamp_ns = messages.stamp_within_range(self._stamp(frame, facts))
+        cdr = frame.memory[: len(head) + nbytes].data
+        cdr[: len(head)] = messages.restamp(head, stamp_ns)
+        self._client.take(cdr, facts)
 
     def _count_missed(self, number: int) -> None:
         """Count the frames of which nothing arrived. Numbers have 16 bits in older cameras and begin anew at 1."""
@@ -472,13 +494,8 @@ class CameraSource:
         began_ns = frame.arrival_ns - exposure_ns
         start_ns = self._clock.stamp(frame.device_ns, began_ns)
         if self._ptp in PTP_LOCKED:
-            exact_ns = ptp_stamp(frame.device_ns, began_ns)
-            if exact_ns is not None:
-                self._ptp_offset_ns, self._ptp_misses = exact_ns - frame.device_ns, 0
-            else:
-                self._ptp_misses += 1
-            if self._ptp_offset_ns is not None and self._ptp_misses < _PTP_MISSES:
-                start_ns = frame.device_ns + self._ptp_offset_ns
+            exact_ns = ptp_stamp(frame.device_ns, start_ns)  # frames that arrive late do not count
+            start_ns = start_ns if exact_ns is None else exact_ns
         return start_ns + (exposure_ns // 2 if self._settings.stamp == "middle" else 0)
 
 

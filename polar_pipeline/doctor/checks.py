@@ -1,4 +1,4 @@
-"""Checks of libraries, backends, machine, ROS and transport, for `polar-pipeline doctor`."""
+"""Checks of libraries, backends, machine, ROS, transport and cameras, for `polar-pipeline doctor`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from polar_pipeline._util.text import printable
 from polar_pipeline.cpu.library import load_kernels
 from polar_pipeline.cuda.driver import cause, import_cupy
 from polar_pipeline.doctor import deployment
+from polar_pipeline.doctor.cameras import camera_checks
 from polar_pipeline.doctor.deployment import Check
 from polar_pipeline.live.jpeg import make_gpu_encoder
 from polar_pipeline.pipeline import Pipeline, backend_problem
@@ -55,8 +56,8 @@ _ROS = {
 
 
 def run_checks() -> List[Check]:
-    """Run every check, in this order: Python, libraries, backends, the machine, ROS, transport."""
-    groups = (_python, _libraries, _backends, deployment.jetson_checks, _ros, transport_checks)
+    """Run every check, in this order: Python, libraries, backends, the machine, ROS, transport, cameras."""
+    groups = (_python, _libraries, _backends, deployment.jetson_checks, _ros, transport_checks, camera_checks)
     return [check for group in groups for check in group()]
 
 

@@ -60,7 +60,7 @@ class Check:
     text: str
 
 
-def _read(name: str) -> str:
+def read_text(name: str) -> str:
     """Read a text file of the machine by its path below `ROOT`; return "" if that fails."""
     try:
         return (ROOT / name).read_bytes().decode("utf-8", "replace").strip("\0\n ")
@@ -157,14 +157,16 @@ def _board() -> str:
 
 def is_jetson() -> bool:
     """Return whether this is a Jetson, or a container with NVIDIA's files of one."""
-    return "jetson" in _board().lower() or bool(_read("etc/nv_tegra_release")) or bool(_read("etc/nvpmodel.conf"))
+    return (
+        "jetson" in _board().lower() or bool(read_text("etc/nv_tegra_release")) or bool(read_text("etc/nvpmodel.conf"))
+    )
 
 
 def jetson_checks() -> Iterator[Check]:
     """Check board, power mode and clocks of a Jetson, without root; nothing on other machines."""
     if not is_jetson():
         return
-    release = re.match(r"# (R\d+) \(release\), REVISION: ([\d.]+)", _read("etc/nv_tegra_release"))
+    release = re.match(r"# (R\d+) \(release\), REVISION: ([\d.]+)", read_text("etc/nv_tegra_release"))
     linux = f", Jetson Linux {release.group(1)[1:]}.{release.group(2)}" if release else ""
     yield Check("jetson", "ok", (_board() or "model not visible here") + linux)
     yield _power_mode()
@@ -186,9 +188,9 @@ def _speed(name: str) -> Tuple[bool, bool, int, int]:
 
 
 def _power_mode() -> Check:
-    text = _read("etc/nvpmodel.conf")
+    text = read_text("etc/nvpmodel.conf")
     modes = {int(number): name for number, name in re.findall(r"<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=(\S+)\s*>", text)}
-    status = re.search(r"pmode:(\d+)", _read("var/lib/nvpmodel/status"))
+    status = re.search(r"pmode:(\d+)", read_text("var/lib/nvpmodel/status"))
     default = re.search(r"<\s*PM_CONFIG\s+DEFAULT=(\d+)\s*>", text)
     current = status or default
     if not modes or current is None:
@@ -204,7 +206,7 @@ def _power_mode() -> Check:
 def _clock(topic: str, folders: Iterable[Path], governor: str, lowest: str, highest: str) -> Check:
     """Check whether clocks stay at their highest frequency, by the names of the files in their folders."""
     names = (governor, lowest, highest)
-    clocks = {folder: [_read(f"{folder.relative_to(ROOT)}/{name}") for name in names] for folder in sorted(folders)}
+    clocks = {folder: [read_text(f"{folder.relative_to(ROOT)}/{name}") for name in names] for folder in sorted(folders)}
     changing = [folder for folder, (rule, low, high) in clocks.items() if rule != "performance" and low != high]
     if changing:
         listed = ", ".join(path.parent.name if path.name == "cpufreq" else path.name for path in changing)
@@ -223,7 +225,7 @@ def transport_memory_checks() -> Iterator[Check]:
         return
     small = {}
     for name in ("net.core.rmem_max", "net.core.wmem_max"):
-        value = _read(f"proc/sys/{name.replace('.', '/')}")
+        value = read_text(f"proc/sys/{name.replace('.', '/')}")
         if value.isdigit() and int(value) < _SOCKET_BUFFER:
             small[name] = value
     if small:
@@ -231,7 +233,7 @@ def transport_memory_checks() -> Iterator[Check]:
         command = " ".join(f"{name}={_SOCKET_BUFFER}" for name in small)
         text = f"{have}: too small for frames from or to other machines: sudo sysctl -w {command}"
         yield Check("socket buffers", "missing", text)
-    elif _read("proc/sys/net/core/rmem_max"):
+    elif read_text("proc/sys/net/core/rmem_max"):
         yield Check("socket buffers", "ok", f"at least {_SOCKET_BUFFER} bytes")
     else:
         yield Check("socket buffers", "missing", "not visible here: look with sysctl net.core.rmem_max on the host")

@@ -223,7 +223,7 @@ def test_parameters_change_the_camera(camera: Any, node: Any, peer: drill.Peer) 
     assert (fake.get("BinningHorizontal"), fake.get("Width")) == (1, 96)  # all or nothing
     assert "RGB8 is not a mosaic" in refusal(camera__features="{PixelFormat: RGB8}")
     assert fake.get("PixelFormat") == "PolarizeMono8"
-    assert refusal(camera__features="{PixelFormat: Mono16, TriggerSource: Software, TriggerMode: 'On'}") == ""
+    assert refusal(camera__features="{PixelFormat: Mono16, TriggerSource: Software, TriggerMode: On}") == ""
     assert parameters_of(peer, "camera.pixel_format", "camera.trigger") == ["Mono16", "software"]
     assert refusal(camera__features="", camera__pixel_format="8", camera__trigger="free") == ""
     raw.wait()

@@ -1,0 +1,118 @@
+"""What a camera knows of its frames, from its features."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Tuple
+
+import pytest
+from stand_in import StandIn
+
+from polar_pipeline.camera.aravis import CameraError
+from polar_pipeline.camera.facts import choose_format, read_facts, read_ptp, sensor_of_model
+
+
+@pytest.mark.parametrize(
+    ("model", "sensor"),
+    [
+        ("TRI050S-P", "IMX250MZR"),
+        ("TRI050S-Q", "IMX250MYR"),
+        ("PHX050S-QC", "IMX250MYR"),
+        ("PHX050S1-P", "IMX264MZR"),
+        ("TRI050S1-QC", "IMX264MYR"),
+        ("TRI050S-C", ""),
+        ("TRI050S-PX", ""),
+        ("Blackfly S BFS-U3-51S5P", "IMX250MZR"),
+        ("BFS-PGE-51S5P-C", "IMX250MZR"),
+        ("Blackfly S BFS-U3-51S5PC", "IMX250MYR"),
+        ("Blackfly S BFS-PGE-123S6P", "IMX253MZR"),
+        ("Blackfly S BFS-U3-51S5M", ""),
+        ("DZK 33UX250", "IMX250MZR"),
+        ("DYK 33GX250", "IMX250MYR"),
+        ("DMK 33UX250", ""),
+        ("VCXU-50MP", "IMX250MZR"),
+        ("VCXU-50M", ""),
+        ("GO-5100MP-PGE", "IMX250MZR"),
+        ("GO-5100M-PGE", ""),
+        ("", ""),
+    ],
+)
+def test_sensor_of_model(model: str, sensor: str) -> None:
+    assert sensor_of_model(model) == sensor
+
+
+@pytest.mark.parametrize(
+    ("formats", "height", "sensor"),
+    [
+        (("Mono8", "PolarizedMono8"), 2048, "IMX250MZR"),
+        (("Mono8", "BayerRGPolarized8"), 2056, "IMX250MYR"),
+        (("PolarizeMono12p",), 3000, "IMX253MZR"),
+        (("PolarizeMono8",), 1200, ""),
+        (("Mono8", "BayerRG8"), 2048, ""),
+        (("PolarizedDolpAolp_Mono8", "Mono8"), 2048, ""),  # not a mosaic
+    ],
+)
+def test_unknown_models_are_told_by_their_formats(formats: Tuple[str, ...], height: int, sensor: str) -> None:
+    facts = read_facts(StandIn(formats=formats, DeviceModelName="X", HeightMax=height))  # type: ignore[arg-type]
+    assert facts.sensor == sensor
+    assert facts.options() == {"roi_offset": (0, 0), "flip": (False, False), **({"sensor": sensor} if sensor else {})}
+    assert facts.values()["sensor"] == (sensor or "unknown")
+
+
+@pytest.mark.parametrize("flips", [{}, {"ReverseX": True}, {"ReverseX": False, "ReverseY": True}])
+def test_the_region_is_counted_on_the_sensor(flips: Dict[str, bool]) -> None:
+    facts = read_facts(StandIn(OffsetX=3, OffsetY=5, Width=101, Height=64, **flips))  # type: ignore[arg-type]
+    x = 2448 - 3 - 101 if flips.get("ReverseX") else 3
+    y = 2048 - 5 - 64 if flips.get("ReverseY") else 5
+    assert (facts.roi_offset, facts.size) == ((x, y), (101, 64))
+    assert facts.flip == (flips.get("ReverseX", False), flips.get("ReverseY", False))
+    assert facts.values()["region"] == f"101x64 at {x},{y}"
+
+
+def test_what_a_camera_lacks_has_a_default() -> None:
+    names = ("Gain", "ExposureTime", "ExposureAuto", "PtpEnable", "PtpStatus", "WidthMax", "HeightMax")
+    bare = StandIn(without=names, SensorWidth=2448, SensorHeight=2048)
+    facts = read_facts(bare)  # type: ignore[arg-type]
+    assert (facts.gain_db, facts.exposure_us, facts.temperature) == (0.0, 0.0, None)
+    assert "temperature [C]" not in facts.values()
+    assert read_ptp(bare) == ""  # type: ignore[arg-type]
+    older = read_facts(
+        StandIn(without=("Gain", "ExposureTime"), GainRaw=10, ExposureTimeAbs=70.0, DeviceTemperature=41)
+    )  # type: ignore[arg-type]
+    assert (older.gain_db, older.exposure_us, older.temperature) == (10.0, 70.0, 41.0)
+    assert older.values()["temperature [C]"] == "41.0"
+
+
+@pytest.mark.parametrize("name", ["BinningHorizontal", "BinningVertical", "DecimationHorizontal", "DecimationVertical"])
+def test_mixed_pixels_are_refused(name: str) -> None:
+    read_facts(StandIn(**{name: 1}))  # type: ignore[arg-type]
+    with pytest.raises(CameraError, match=f"{name} is 2: it mixes polarizer angles; set it to 1"):
+        read_facts(StandIn(**{name: 2}))  # type: ignore[arg-type]
+
+
+def test_a_camera_that_lacks_its_size_is_refused() -> None:
+    with pytest.raises(CameraError, match="no feature"):
+        read_facts(StandIn(without=("Width",)))  # type: ignore[arg-type]
+
+
+def test_ptp_is_latched_and_read() -> None:
+    device = StandIn(PtpEnable=True, PtpStatus="Slave", PtpDataSetLatch="")
+    assert read_ptp(device) == "Slave"  # type: ignore[arg-type]
+    assert device.writes == [("PtpDataSetLatch", "execute")]
+    assert read_ptp(StandIn(PtpEnable=False, PtpStatus="Slave")) == ""  # type: ignore[arg-type]
+    old: Any = StandIn(without=("PtpEnable", "PtpStatus"), GevIEEE1588=True, GevIEEE1588Status="Master")
+    assert read_ptp(old) == "Master"
+
+
+def test_formats_are_chosen_by_the_mosaic() -> None:
+    mono: Any = StandIn(formats=("Mono8", "Mono12p", "PolarizeMono8", "PolarizeMono12p", "RGB8"))
+    assert choose_format(mono, "8") == "PolarizeMono8"
+    assert choose_format(mono, "12p") == "PolarizeMono12p"
+    assert choose_format(mono, "Mono8") == "Mono8"
+    color: Any = StandIn(formats=("Mono8", "BayerRG8", "BayerRG12p"))
+    assert choose_format(color, "8") == "BayerRG8"
+    assert choose_format(StandIn(formats=("Mono8", "BayerRG8", "BayerRGPolarized8")), "8") == "BayerRGPolarized8"  # type: ignore[arg-type]
+    for wanted in ("RGB8", "14p", "2p"):
+        with pytest.raises(
+            CameraError, match=f"camera.pixel_format '{wanted}' is none of the camera's: Mono8, Mono12p"
+        ):
+            choose_format(mono, wanted)

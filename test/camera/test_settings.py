@@ -1,0 +1,226 @@
+"""Parameters of a camera: their checks, and how they are written and read back."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import fields, replace
+from typing import Any, Tuple
+
+import pytest
+from stand_in import StandIn
+
+from polar_pipeline.camera.aravis import CameraError
+from polar_pipeline.camera.settings import (
+    CAMERA_OPTIONS,
+    CameraSettings,
+    changed_fields,
+    parse_features,
+    ranges,
+    read_back,
+    snapped,
+    stops_frames,
+    write,
+)
+
+ALL = [row.name for row in fields(CameraSettings)]
+
+
+def written(device: StandIn, changed: Any = ALL, **values: Any) -> CameraSettings:
+    """Write settings to a camera and read them back."""
+    settings = CameraSettings(**values)
+    write(device, settings, list(changed))  # type: ignore[arg-type]
+    return read_back(device, settings)  # type: ignore[arg-type]
+
+
+def test_features_are_texts_as_they_stand() -> None:
+    text = "{BlackLevel: 10, GammaEnable: false, TriggerMode: Off, Mask: 0x10, Gamma: 1.0, DeviceUserID: 'a: b'}"
+    assert parse_features("f", text) == {
+        "BlackLevel": "10",
+        "GammaEnable": "false",
+        "TriggerMode": "Off",
+        "Mask": "0x10",
+        "Gamma": "1.0",
+        "DeviceUserID": "a: b",
+    }
+    assert parse_features("f", "") == parse_features("f", "{}") == {}
+    assert parse_features("f", "A: 1\nB: 2\n") == {"A": "1", "B": "2"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(
+            "[]",
+            "text",
+            "null",
+            "{A: [1]}",
+            "{A: {B: 1}}",
+            "{'A B': 1}",
+            "{1.5: 1}",
+            "{A",
+            "!!python/name:os.system ''",
+        ),
+        *("[" * 3000, "{? [A] : 1}", "\0", "&a {A: *a}", "{A: " + 5000 * "1" + "}"),
+        *("{" + ", ".join(f"F{k}: 1" for k in range(101)) + "}", 5, ["A"]),
+    ],
+)
+def test_other_features_are_refused(value: object) -> None:
+    with pytest.raises(ValueError, match=r"camera.features must be a YAML map .* such as \{BlackLevel: 10\}, got"):
+        CAMERA_OPTIONS["features"].check("camera.features", value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("source", "usb", "must be '', aravis, aravis:SERIAL or aravis:IP"),
+        ("source", "aravis:", "must be"),
+        ("source", "aravis:a b", "must be"),
+        ("pixel_format", "", "must be 8, 12p or a pixel format"),
+        ("pixel_format", 8, "must be"),
+        ("roi", [0, 0, 64], r"must be \[x, y, width, height\]"),
+        ("roi", "0 0 64 64", "must be"),
+        ("roi", [0, 0, 64, -2], "camera.roi must be"),
+    ],
+)
+def test_values_are_checked(name: str, value: object, words: str) -> None:
+    option = CAMERA_OPTIONS[name]
+    with pytest.raises(ValueError, match=words):
+        option.check(option.parameter, value)
+    for fine in {"source": ("", "aravis", "aravis:10.0.0.2"), "pixel_format": ("8", "12p"), "roi": ([0, 0, 0, 0],)}[
+        name
+    ]:
+        option.check(option.parameter, fine)
+
+
+@pytest.mark.parametrize(
+    ("roi", "steps", "expected"),
+    [
+        ((3, 1, 96, 64), (1, 1, 1, 1), (2, 0, 96, 64)),
+        ((0, 0, 0, 0), (1, 1, 1, 1), (0, 0, 160, 128)),
+        ((5, 7, 0, 0), (1, 1, 1, 1), (4, 6, 156, 122)),
+        ((10, 10, 65, 33), (4, 2, 8, 3), (8, 10, 64, 30)),
+        ((0, 0, 160, 128), (16, 16, 16, 16), (0, 0, 160, 128)),
+    ],
+)
+def test_regions_are_snapped(roi: Tuple[int, ...], steps: Tuple[int, ...], expected: Tuple[int, ...]) -> None:
+    assert snapped(roi, (160, 128), steps) == expected
+
+
+@pytest.mark.parametrize("roi", [(100, 0, 96, 64), (0, 0, 160, 129), (160, 0, 0, 64), (0, 0, 15, 64), (0, 120, 64, 0)])
+def test_regions_outside_are_refused(roi: Tuple[int, ...]) -> None:
+    with pytest.raises(CameraError, match=r"camera.roi must lie within 160x128 pixels and have 16x16"):
+        snapped(roi, (160, 128), (1, 1, 1, 1))
+
+
+def test_snapped_regions_fit_the_camera() -> None:
+    chance = random.Random(1)
+    fitting = 0
+    for _ in range(2000):
+        picture = (chance.randrange(100, 200), chance.randrange(100, 200))
+        steps = tuple(chance.choice((1, 2, 3, 4, 8)) for _ in range(4))
+        roi = tuple(chance.randrange(0, 100) for _ in range(4))
+        try:
+            x, y, width, height = snapped(roi, picture, steps)
+        except CameraError:
+            continue
+        fitting += 1
+        assert all(number % 2 == 0 and number % step == 0 for number, step in zip((x, y, width, height), steps))
+        assert x + width <= picture[0]
+        assert y + height <= picture[1]
+        assert x <= roi[0] < x + 2 * steps[0]
+    assert fitting > 100
+
+
+def test_all_settings_are_written_and_read_back() -> None:
+    device = StandIn(formats=("PolarizeMono8", "PolarizeMono12p"), BlackLevel=0, DeviceUserID="", TriggerMode="On")
+    state = written(
+        device,
+        pixel_format="12p",
+        exposure_us=900.0,
+        gain_db=6.0,
+        frame_rate=20.0,
+        roi=(3, 1, 96, 64),
+        trigger="free",
+        ptp=True,
+        packet_size=1500,
+        packet_delay_ns=7,
+        features="{BlackLevel: 7, DeviceUserID: 'a: b', TriggerMode: Off}",
+    )
+    assert device.features["PixelFormat"] == "PolarizeMono12p"
+    assert (state.exposure_us, state.exposure_auto, state.gain_db, state.frame_rate) == (900.0, False, 6.0, 20.0)
+    assert (state.roi, state.ptp, state.packet_size, state.packet_delay_ns) == ((2, 0, 96, 64), True, 1500, 7)
+    assert state.features == '{BlackLevel: 7, DeviceUserID: "a: b", TriggerMode: Off}'
+    assert parse_features("f", state.features) == {"BlackLevel": "7", "DeviceUserID": "a: b", "TriggerMode": "Off"}
+    assert (device.features["GainAuto"], device.features["AcquisitionFrameRateEnable"]) == ("Off", True)
+    assert read_back(device, state) == state  # type: ignore[arg-type]
+    write(device, state, ALL)  # type: ignore[arg-type]
+    assert read_back(device, state) == state  # type: ignore[arg-type]
+
+
+def test_zeros_keep_what_the_camera_has() -> None:
+    device = StandIn(ExposureAuto="Continuous", AcquisitionFrameRate=12.0, Width=100)
+    state = written(device)
+    assert (state.exposure_us, state.exposure_auto, state.frame_rate) == (5000.0, True, 12.0)
+    assert state.roi == (0, 0, 100, 2048)
+    assert {name for name, _ in device.writes} == {"PixelFormat", "GainAuto", "Gain", "PtpEnable"}
+    assert (device.source, device.sent) == ("", (9000, 0))
+
+
+def test_exposure_is_by_hand_or_automatic() -> None:
+    device = StandIn(ExposureAuto="Continuous")
+    assert written(device, ["exposure_us"], exposure_us=700.0).exposure_auto is False
+    assert written(device, ["exposure_auto"], exposure_us=700.0, exposure_auto=True).exposure_auto is True
+    with pytest.raises(CameraError, match=r"camera.exposure_us cannot be set while camera.exposure_auto is true"):
+        written(device, ["exposure_us"], exposure_us=900.0, exposure_auto=True)
+    state = written(device, ["exposure_us", "exposure_auto"], exposure_us=900.0, exposure_auto=True)
+    assert (state.exposure_us, state.exposure_auto) == (900.0, True)
+
+
+def test_triggers() -> None:
+    for trigger, source in (("software", "Software"), ("line", "Line0"), ("free", "")):
+        device = StandIn()
+        written(device, trigger=trigger, frame_rate=20.0)
+        assert device.source == source
+        assert device.features["AcquisitionFrameRateEnable"] is (trigger == "free")
+
+
+@pytest.mark.parametrize(
+    ("values", "without", "words"),
+    [
+        ({"exposure_us": 1.0}, (), r"camera.exposure_us of this camera must be in \[30, 1e\+06\], got 1"),
+        ({"gain_db": 50.0}, (), r"camera.gain_db of this camera must be in \[0, 48\], got 50"),
+        ({"frame_rate": 31.0}, (), r"camera.frame_rate of this camera must be in \[1, 30\], got 31"),
+        ({"exposure_us": 100.0}, ("ExposureTime",), "camera.exposure_us cannot be set: the camera has no ExposureTime"),
+        ({"gain_db": 1.0}, ("Gain",), "camera.gain_db cannot be set: the camera has no Gain"),
+        ({"frame_rate": 5.0}, ("AcquisitionFrameRate",), "camera.frame_rate cannot be set: the camera has no"),
+        ({"exposure_auto": True}, ("ExposureAuto",), "camera.exposure_auto cannot be set: the camera has no"),
+        ({"ptp": True}, ("PtpEnable",), "camera.ptp cannot be set: the camera has no PTP"),
+        ({"features": "{Nonsense: 1}"}, (), "no feature 'Nonsense'"),
+        ({"pixel_format": "12p"}, (), "camera.pixel_format '12p'"),
+        ({"roi": (0, 0, 5000, 64)}, (), "camera.roi must lie within 2448x2048"),
+    ],
+)
+def test_what_a_camera_cannot_is_named(values: Any, without: Tuple[str, ...], words: str) -> None:
+    with pytest.raises(CameraError, match=words):
+        written(StandIn(without=without), **values)
+
+
+def test_a_camera_that_lacks_everything_works() -> None:
+    names = ("Gain", "GainAuto", "ExposureTime", "ExposureAuto", "PtpEnable", "AcquisitionFrameRate")
+    device = StandIn(without=(*names, "AcquisitionFrameRateEnable"), formats=("Mono8",))
+    assert written(device) == replace(CameraSettings(), roi=(0, 0, 2448, 2048), packet_size=9000)
+    assert ranges(device) == {}  # type: ignore[arg-type]
+    device.is_gige = False
+    assert read_back(device, CameraSettings()).packet_size == 0  # type: ignore[arg-type]
+    raw = StandIn(without=("Gain",), GainRaw=3)
+    assert written(raw, gain_db=6.4).gain_db == 6.0
+    assert ranges(raw)["camera.gain_db"] == (0.0, 480.0)  # type: ignore[arg-type]
+
+
+def test_only_some_changes_stop_the_frames() -> None:
+    old = CameraSettings()
+    assert changed_fields(old, replace(old, gain_db=1.0, stamp="start")) == ["gain_db", "stamp"]
+    for name in ("exposure_us", "exposure_auto", "gain_db", "frame_rate", "ptp", "stamp"):
+        assert not stops_frames([name])
+    for name in ("pixel_format", "roi", "trigger", "packet_size", "packet_delay_ns", "features"):
+        assert stops_frames(["gain_db", name])

@@ -1,0 +1,778 @@
+"""A camera as a source of frames, without ROS: Aravis, memory, faults and time, with a camera on loopback."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+import numpy as np
+import pytest
+from fake_camera import FakeCamera, loopback_addresses
+from support import wait_for
+
+from polar_pipeline import messages
+from polar_pipeline.camera import aravis
+from polar_pipeline.camera import source as source_module
+from polar_pipeline.camera.aravis import BUFFERS, CameraError, Device, FoundCamera, answers, list_cameras, load_aravis
+from polar_pipeline.camera.clock import DeviceClock
+from polar_pipeline.camera.settings import CameraSettings
+from polar_pipeline.camera.source import CameraSource, _encoding
+from polar_pipeline.quality.statistics import Level
+from polar_pipeline.sensor.encodings import ENCODINGS
+
+HEIGHT, WIDTH = 64, 96
+FRAMES = np.random.default_rng(40).integers(0, 256, (5, HEIGHT, WIDTH)).astype(np.uint8)
+DEEP = np.random.default_rng(41).integers(0, 4096, (3, HEIGHT, WIDTH)).astype(np.uint16)
+#: A camera that sends 100 frames a second of short exposure.
+FAST: Dict[str, Any] = {"ExposureTime": 100.0, "AcquisitionFrameRate": 100.0}
+
+
+class Client:
+    """Takes frames, and keeps the newest ones and what is said."""
+
+    def __init__(self) -> None:
+        self.frames: List[Any] = []
+        self.facts: Any = None
+        self.lines: List[str] = []
+        self.refused: List[str] = []
+        self.lost = 0
+        self.contradiction = ""
+        self.errors: Dict[str, Exception] = {}
+        self.block: Optional[np.ndarray] = None
+
+    def _raise(self, name: str) -> None:
+        if name in self.errors:
+            raise self.errors[name]
+
+    def memory(self) -> Optional[np.ndarray]:
+        self._raise("memory")
+        return self.block
+
+    def take(self, cdr: Any, facts: Any) -> None:
+        self._raise("take")
+        self.facts = facts
+        self.frames = [*self.frames[-99:], cdr]
+
+    def check(self, _: Any) -> None:
+        self._raise("check")
+        if self.contradiction:
+            raise ValueError(self.contradiction)
+
+    def dropped(self, _: str, count: int) -> None:
+        self.lost += count
+
+    def refuse(self, _: str, reason: str) -> None:
+        self.refused.append(reason)
+
+    def info(self, text: str) -> None:
+        self.lines.append(text)
+
+    warning = info
+
+    def wait(self, count: int = 3) -> List[Any]:
+        """Forget what came, wait for so many frames, and return them decoded."""
+        self.frames = []
+        wait_for(lambda: len(self.frames) >= count, "frames")
+        return [messages.decode_image(cdr) for cdr in self.frames]
+
+
+@pytest.fixture
+def camera() -> Iterator[Callable[..., FakeCamera]]:
+    with ExitStack() as stack:
+        yield lambda frames=FRAMES, **options: stack.enter_context(FakeCamera(frames, **options))
+
+
+@pytest.fixture
+def quick_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Find the camera by its address, without the second that a search of the network takes."""
+
+    def search() -> List[FoundCamera]:
+        if not answers("127.0.0.1"):
+            return []
+        device = Device(FoundCamera("127.0.0.1", "", "", "", "127.0.0.1"))
+        names = [device.get(f"Device{name}") for name in ("VendorName", "ModelName", "SerialNumber")]
+        device.close()
+        return [FoundCamera("127.0.0.1", *names, "127.0.0.1")]
+
+    monkeypatch.setattr(source_module, "list_cameras", search)
+
+
+@pytest.fixture
+def connect(camera: Any, quick_search: Any) -> Iterator[Callable[..., Tuple[CameraSource, Client]]]:  # noqa: ARG001
+    with ExitStack() as stack:
+
+        def start(client: Optional[Client] = None, **settings: Any) -> Tuple[CameraSource, Client]:
+            client = client or Client()
+            made = CameraSource(CameraSettings(**{"source": "aravis", **settings}), "camera", client)
+            stack.callback(made.close)
+            made.start()
+            return made, client
+
+        yield start
+
+
+def check_pixels(image: Any, pictures: np.ndarray) -> int:
+    """Which of the pictures an image is, bit by bit."""
+    mosaic = messages.to_raw(image).unpack().mosaic
+    return next(k for k, picture in enumerate(pictures) if np.array_equal(picture, mosaic))
+
+
+def apply(made: CameraSource, **changes: Any) -> CameraSettings:
+    connection = made.connection
+    old = connection.settings if connection else made._settings
+    return made.apply(replace(old, **changes), lambda _: None)
+
+
+# ----------------------------------------------------------------------------------------------------- without a camera
+
+
+def test_without_aravis_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aravis, "_LIBRARY", "libnone.so.0")
+    load_aravis.cache_clear()
+    try:
+        for call in (
+            load_aravis,
+            list_cameras,
+            lambda: Device(FoundCamera("a", "b", "c", "d", "e")),
+            lambda: CameraSource(CameraSettings(source="aravis"), "camera", Client()),
+        ):
+            with pytest.raises(CameraError) as caught:
+                call()
+            assert "libnone.so.0" in str(caught.value)
+            assert str(caught.value).endswith(": sudo apt install libaravis-0.8-0")
+            assert "\n" not in str(caught.value)
+    finally:
+        load_aravis.cache_clear()
+
+
+@pytest.mark.camera
+def test_an_old_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(aravis._FUNCTIONS, "arv_camera_fly", "vp")
+    load_aravis.cache_clear()
+    try:
+        with pytest.raises(CameraError, match=r"arv_camera_fly.*sudo apt install"):
+            load_aravis()
+    finally:
+        load_aravis.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding"),
+    [
+        ("Mono8", "mono8"),
+        ("PolarizeMono8", "mono8"),
+        ("BayerRG8", "bayer_rggb8"),
+        ("BayerBG16", "bayer_bggr16"),
+        ("BayerRGPolarized8", "bayer_rggb8"),
+        ("Mono16", "mono16"),
+        ("Mono12", "Mono12"),
+        ("PolarizeMono12p", "PolarizeMono12p"),
+        ("BayerRG12Packed", "BayerRG12Packed"),
+    ],
+)
+def test_encodings_of_messages(name: str, encoding: str) -> None:
+    assert _encoding(name, ENCODINGS[name]) == encoding
+    known, fmt = ENCODINGS[encoding], ENCODINGS[name]
+    assert (known.packing, known.channels) == (fmt.packing, fmt.channels)
+
+
+def frame_of(number: int) -> Any:
+    return SimpleNamespace(number=number, is_complete=False)
+
+
+@pytest.mark.camera
+def test_missing_frames_are_counted_over_the_wrap_of_their_numbers() -> None:
+    client = Client()
+    made = CameraSource(CameraSettings(source="aravis"), "camera", client)
+    for numbers, missed in (
+        ((1, 2, 3), 0),
+        ((1, 5), 3),
+        ((65533, 65534, 65535, 1, 2), 0),
+        ((65534, 3), 3),
+        ((70000, 70001, 70003), 1),
+        ((7, 7, 6), 0),
+        ((5, 9000), 0),  # numbers of another acquisition
+    ):
+        made._number, client.lost = None, 0
+        for number in numbers:
+            made._count_missed(number)
+        assert client.lost == missed, numbers
+
+
+@pytest.mark.camera
+def test_requests_before_and_after_the_thread_are_refused_soon(connect: Any) -> None:
+    idle = CameraSource(CameraSettings(source="aravis:NONE"), "camera", Client())
+    for call in (idle.trigger, lambda: apply(idle, gain_db=1.0)):
+        with pytest.raises(CameraError, match="the camera is closed"):
+            call()
+    idle.close()
+    idle.close()
+    idle.start()  # ends at once
+    assert idle.connection is None
+    made, client = connect(source="aravis:NONE")
+    assert made.status()[:2] == (Level.ERROR, "NONE is not found; cameras here: none")
+    assert any("NONE is not found" in line for line in client.lines)
+    assert apply(made, gain_db=3.0).gain_db == 3.0  # kept until it is there
+    with pytest.raises(CameraError, match="NONE is not found"):
+        made.trigger()
+    made.close()
+    with pytest.raises(CameraError, match="the camera is closed"):
+        made.trigger()
+    made.close()
+
+
+@pytest.mark.camera
+def test_what_was_reported_as_late_does_not_happen_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_module, "_PATIENCE", 0.3)
+    made = CameraSource(CameraSettings(source="aravis:NONE"), "camera", Client())
+    free, busy = threading.Event(), threading.Event()
+    monkeypatch.setattr(made, "_find", lambda: busy.set() or (free.wait(20) and None))
+    made.start(0.1)
+    assert busy.wait(20)
+    with pytest.raises(CameraError, match=r"the camera did not answer within 0.3 s"):
+        apply(made, gain_db=5.0)
+    free.set()
+    monkeypatch.setattr(source_module, "_PATIENCE", 20.0)
+    assert apply(made, exposure_us=77.0).exposure_us == 77.0
+    assert made._settings.gain_db == 0.0
+    made.close()
+
+
+@pytest.mark.camera
+def test_cameras_are_searched_once_for_threads_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches, begun = [], threading.Event()
+
+    def call(name: str, *_: Any) -> Any:
+        if name == "arv_update_device_list":
+            searches.append(name)
+            begun.set()
+            time.sleep(0.3)
+        return 0
+
+    monkeypatch.setattr(aravis, "load_aravis", lambda: SimpleNamespace(call=call))
+    threads = [threading.Thread(target=list_cameras) for _ in range(10)]
+    threads[0].start()
+    assert begun.wait(20)
+    for thread in threads[1:]:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(searches) == 2
+    list_cameras()
+    assert len(searches) == 3
+
+
+# --------------------------------------------------------------------------------------------------------------- memory
+
+
+class Living:
+    """Counts of Aravis's objects that exist, by the function that makes them."""
+
+    MAKERS = ("arv_camera_new", "arv_camera_create_stream", "arv_buffer_new")
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.counts = dict.fromkeys(self.MAKERS, 0)
+        self.made = dict.fromkeys(self.MAKERS, 0)
+        notify = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+        watch = ctypes.CDLL("libgobject-2.0.so.0").g_object_weak_ref
+        watch.argtypes, watch.restype = (ctypes.c_void_p, notify, ctypes.c_void_p), None
+        self._ends = [notify(lambda _, __, name=name: self._add(name, -1)) for name in self.MAKERS]
+        self._lock = threading.Lock()
+        library = load_aravis()
+        original = library.call
+
+        def call(name: str, *arguments: Any) -> Any:
+            result = original(name, *arguments)
+            if name in self.MAKERS and result:
+                self._add(name, 1)
+                watch(result, self._ends[self.MAKERS.index(name)], None)
+            return result
+
+        monkeypatch.setattr(library, "call", call)
+
+    def _add(self, name: str, step: int) -> None:
+        with self._lock:
+            self.counts[name] += step
+            self.made[name] += step > 0
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def used() -> Tuple[int, int]:
+    """Threads and open files of this process."""
+    threads, files = (len(list(Path("/proc/self", name).iterdir())) for name in ("task", "fd"))
+    return threads, files
+
+
+@pytest.mark.camera
+def test_nothing_of_aravis_is_left_behind(camera: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    camera(features={"AcquisitionFrameRate": 200.0})
+    living = Living(monkeypatch)
+    (found,) = list_cameras()
+    memory: List[int] = []
+    for cycle in range(20):
+        device = Device(found)
+        for _ in range(2):
+            device.start(lambda size: np.empty(size, np.uint8))
+            assert device.pop(20.0) is not None
+            assert living.counts == dict(zip(Living.MAKERS, (1, 1, BUFFERS)))
+            device.stop()
+            assert living.counts == dict(zip(Living.MAKERS, (1, 0, 0)))
+        device.close()
+        device.close()
+        assert living.counts == dict.fromkeys(Living.MAKERS, 0)
+        if cycle == 10:
+            before = used()
+            memory.append(resident())
+    assert used() == before
+    assert resident() - memory[0] < 8 << 20
+    assert living.made["arv_camera_create_stream"] == 40
+
+
+@pytest.mark.camera
+def test_a_stream_ends_although_the_camera_does_not_answer(camera: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    camera()
+    living = Living(monkeypatch)
+    library = load_aravis()
+    watched = library.call
+
+    def call(name: str, *arguments: Any) -> Any:
+        if name == "arv_camera_stop_acquisition":
+            raise CameraError("timeout")
+        return watched(name, *arguments)
+
+    monkeypatch.setattr(library, "call", call)
+    device = Device(list_cameras()[0])
+    device.start(lambda size: np.empty(size, np.uint8))
+    with pytest.raises(CameraError, match="timeout"):
+        device.stop()
+    assert living.counts == dict(zip(Living.MAKERS, (1, 0, 0)))
+    device.start(lambda size: np.empty(size, np.uint8))
+    device.close()
+    assert living.counts == dict.fromkeys(Living.MAKERS, 0)
+
+
+@pytest.mark.camera
+def test_memory_is_flat_over_thousands_of_frames(camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    picture = np.random.default_rng(1).integers(0, 256, (256, 256)).astype(np.uint8)
+    camera(picture, features={"AcquisitionFrameRate": 200.0, "ExposureTime": 100.0})
+    living = Living(monkeypatch)
+    made, _ = connect()
+    wait_for(lambda: made._counts["frames"] > 200, "frames")
+    before, threads = resident(), used()
+    wait_for(lambda: made._counts["frames"] > 1000, "frames")
+    assert resident() - before < 8 << 20  # 52 MB came
+    assert used() == threads
+    assert BUFFERS - 1 <= living.counts["arv_buffer_new"] <= BUFFERS
+    assert living.made["arv_buffer_new"] > 1000
+
+
+@pytest.mark.camera
+def test_aravis_never_writes_into_memory_that_was_handed_over(camera: Any) -> None:
+    fake = camera(features={"AcquisitionFrameRate": 200.0})
+    (found,) = list_cameras()
+    given: List[np.ndarray] = []
+
+    def memory(size: int) -> np.ndarray:
+        given.append(np.full(size + 3, 0x5A, np.uint8))
+        return given[-1]
+
+    handed: List[np.ndarray] = []
+    for end in ("stop", "stop", "close", "restart"):
+        device = Device(found)
+        device.start(memory, headroom=3)
+        while len(handed) % 50 != 49:
+            frame = device.pop(20.0)
+            assert frame is not None
+            assert frame.is_complete
+            assert frame.region == (0, 0, WIDTH, HEIGHT)
+            np.testing.assert_array_equal(frame.memory[3:], FRAMES[frame.number % 5].ravel())
+            assert set(frame.memory[:3]) == {0x5A}
+            frame.memory[:] = 0xA5
+            handed.append(frame.memory)
+        handed.append(np.full(1, 0xA5, np.uint8))
+        if end == "restart":
+            fake.kill()
+            fake.start()
+        device.close() if end == "close" else device.stop()
+        for block in given:  # Aravis has no memory of ours any more
+            block[:] = 0xA5
+        time.sleep(0.1)
+        assert all((block == 0xA5).all() for block in given)
+        device.close()
+    assert all((block == 0xA5).all() for block in handed)
+
+
+@pytest.mark.camera
+def test_frames_land_in_the_memory_of_the_client(camera: Any, connect: Any) -> None:
+    camera()
+    client = Client()
+    client.block = np.zeros(200, np.uint8)  # too small
+    made, _ = connect(client)
+    client.wait()
+    assert not client.block.any()
+    blocks = [np.zeros(100_000, np.uint8) for _ in range(64)]
+    client.memory = iter(blocks).__next__  # type: ignore[method-assign]
+    apply(made, pixel_format="Mono8")
+    client.wait()
+    assert any(np.shares_memory(np.asarray(client.frames[-1]), block) for block in blocks)
+
+
+# --------------------------------------------------------------------------------------------------------------- frames
+
+
+@pytest.mark.camera
+@pytest.mark.parametrize(
+    ("pixel_format", "width", "encoding"),
+    [("12p", WIDTH, "PolarizeMono12p"), ("Mono12Packed", 34, "Mono12Packed"), ("Mono10p", 36, "Mono10p")],
+)
+def test_packed_frames(camera: Any, connect: Any, pixel_format: str, width: int, encoding: str) -> None:
+    camera(DEEP, features={"Width": width})
+    made, client = connect(pixel_format=pixel_format)
+    (image, *_) = client.wait()
+    assert (image.encoding, image.width, image.height) == (encoding, width, HEIGHT)
+    check_pixels(image, DEEP[:, :, :width] >> (2 if pixel_format == "Mono10p" else 0))
+    for odd in ("Mono12p", "Mono12Packed", "Mono10p") if width == WIDTH else ():
+        apply(made, pixel_format=odd, features="{Width: 33}")
+        client.refused, client.frames = [], []
+        wait_for(lambda: client.refused, "a refusal")
+        assert f"rows of 33 pixels of {odd} do not end at whole bytes: set camera.roi" in client.refused[-1]
+        assert not client.frames
+        apply(made, features="{Width: 32}")
+        client.wait()
+
+
+@pytest.mark.camera
+def test_a_color_camera(camera: Any, connect: Any) -> None:
+    camera(model="TRI050S-Q", serial="COL1")
+    made, client = connect(source="aravis:COL1")
+    (image, *_) = client.wait()
+    assert image.encoding == "bayer_rggb8"
+    check_pixels(image, FRAMES)
+    assert client.facts.options() == {"sensor": "IMX250MYR", "roi_offset": (0, 0), "flip": (False, False)}
+    assert made.status()[0] == Level.OK
+
+
+@pytest.mark.camera
+def test_a_camera_that_lacks_features(camera: Any, connect: Any) -> None:
+    without = (
+        *("ReverseX", "ReverseY", "Gain", "GainAuto", "ExposureTime", "ExposureAuto", "PtpEnable", "PtpStatus"),
+        *("BinningHorizontal", "BinningVertical", "TriggerMode", "TriggerSelector", "TriggerSource", "TriggerSoftware"),
+        *("DeviceTemperature", "AcquisitionFrameRate", "AcquisitionFrameRateEnable", "Gamma"),
+    )
+    camera(model="Unknown", without=without)
+    made, client = connect(source="aravis:POL001")
+    client.wait()
+    facts = client.facts
+    assert (facts.sensor, facts.gain_db, facts.exposure_us, facts.temperature) == ("", 0.0, 0.0, None)
+    assert made.connection is not None
+    assert made.connection.ranges == {}
+    level, text, values = made.status()
+    assert (level, text, values["sensor"], values["ptp"]) == (Level.OK, "Unknown POL001 at 127.0.0.1", "unknown", "off")
+    for changes, words in (
+        ({"gain_db": 3.0}, "camera.gain_db cannot be set: the camera has no Gain"),
+        ({"exposure_us": 3.0}, "the camera has no ExposureTime"),
+        ({"frame_rate": 3.0}, "the camera has no AcquisitionFrameRate"),
+        ({"ptp": True}, "the camera has no PTP"),
+        ({"trigger": "software"}, "Trigger"),
+        ({"exposure_auto": True}, "the camera has no ExposureAuto"),
+    ):
+        with pytest.raises(CameraError, match=words):
+            apply(made, **changes)
+    with pytest.raises(CameraError, match=r"camera.trigger is free, not software"):
+        made.trigger()
+    client.wait()
+
+
+@pytest.mark.camera
+def test_lost_packets(camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = camera(features=FAST)
+    living = Living(monkeypatch)
+    made, client = connect(packet_size=600)
+    fake.lose(0.1)  # of 13 packets a frame; what is sent again may be lost too
+    wait_for(lambda: made._counts["incomplete"] > 3 and len(client.frames) > 20, "incomplete frames")
+    assert "packets of frame" in client.refused[-1]
+    assert "net.core.rmem_max" in client.refused[-1]
+    for cdr in client.frames:
+        check_pixels(messages.decode_image(cdr), FRAMES)
+    assert BUFFERS - 1 <= living.counts["arv_buffer_new"] <= BUFFERS
+
+
+# ------------------------------------------------------------------------------------------------------------- changes
+
+
+@pytest.mark.camera
+def test_changes_are_all_or_none(camera: Any, connect: Any) -> None:
+    fake = camera(features=FAST)
+    made, client = connect()
+    client.wait()
+    state = apply(
+        made,
+        gain_db=6.0,
+        roi=(3, 1, 64, 32),
+        features="{BlackLevel: 4}",
+    )
+    assert (state.gain_db, state.roi, fake.get("BlackLevel")) == (6.0, (2, 0, 64, 32), 4.0)
+    assert made.connection is not None
+    assert made.connection.settings == state
+    for changes, words in (
+        ({"gain_db": 70.0, "exposure_us": 300.0}, "camera.gain_db of this camera"),
+        ({"features": "{BlackLevel: 9, Gamma: 1.5, ExposureAuto: Sometimes}", "gain_db": 1.0}, "ExposureAuto"),
+        ({"features": "{BlackLevel: 9, Nonsense: 1}"}, "no feature 'Nonsense'"),
+        ({"pixel_format": "14p", "trigger": "software"}, "camera.pixel_format '14p'"),
+        ({"roi": (0, 0, 200, 32), "pixel_format": "12p"}, "camera.roi must lie within 96x64"),
+        ({"features": "{BinningHorizontal: 2}"}, "BinningHorizontal is 2"),
+    ):
+        with pytest.raises(CameraError, match=words):
+            apply(made, **changes)
+        assert made.connection.settings == state, changes
+        assert [fake.get(name) for name in ("BlackLevel", "Gamma", "BinningHorizontal")] == [4.0, 1.0, 1]
+        assert (fake.get("Gain"), fake.get("ExposureTime"), fake.get("TriggerMode")) == (6.0, 100.0, "Off")
+        assert {image.width for image in client.wait()} == {64}
+
+    def contradicts(_: Any) -> None:
+        raise ValueError("sensor is another")
+
+    with pytest.raises(ValueError, match="sensor is another"):
+        made.apply(replace(state, gain_db=2.0, roi=(0, 0, 96, 64)), contradicts)
+    assert (made.connection.settings, fake.get("Gain")) == (state, 6.0)
+    client.wait()
+    assert made._counts["connections"] == 1
+
+
+@pytest.mark.camera
+def test_a_stream_that_cannot_start_again_is_set_up_anew(camera: Any, connect: Any) -> None:
+    fake = camera(features=FAST)
+    made, client = connect()
+    client.wait()
+    assert made.connection is not None
+    new = replace(made.connection.settings, pixel_format="12p")
+    with pytest.raises(MemoryError):  # while no frames come
+        made.apply(new, lambda _: client.errors.update(memory=MemoryError("no memory")))
+    wait_for(lambda: made.connection is None, "the loss of the camera")
+    wait_for(lambda: made.status()[1] == "MemoryError: no memory", "the reason")
+    client.errors.clear()
+    assert client.wait()[-1].encoding == "mono8"  # as before
+    assert fake.get("PixelFormat") == "PolarizeMono8"
+    assert made.status()[0] == Level.OK
+
+
+@pytest.mark.camera
+def test_a_camera_that_goes_in_the_middle_of_a_change(camera: Any, connect: Any) -> None:
+    fake = camera(features=FAST)
+    made, client = connect(gain_db=2.0)
+    client.wait()
+    assert made.connection is not None
+    new = replace(made.connection.settings, roi=(0, 0, 64, 32), gain_db=4.0)
+    with pytest.raises(CameraError):
+        made.apply(new, lambda _: fake.kill())
+    wait_for(lambda: made.connection is None, "the loss of the camera")
+    fake.start()
+    assert client.wait()[-1].width == WIDTH
+    assert fake.get("Gain") == 2.0
+    made.close()  # releases it
+    assert answers("127.0.0.1")
+    (found,) = list_cameras()
+    device = Device(found)
+    assert device.is_controller()
+    device.close()
+
+
+@pytest.mark.camera
+def test_an_error_of_the_client_does_not_end_the_thread(camera: Any, connect: Any) -> None:
+    camera(features=FAST)
+    client = Client()
+    client.contradiction = "sensor is another"
+    with pytest.raises(ValueError, match="sensor is another"):
+        connect(client)
+    client.contradiction = ""
+    made, client = connect()
+    for name in ("take", "memory"):
+        client.wait()
+        connections = made._counts["connections"]
+        client.errors[name] = KeyError(name)
+        wait_for(lambda count=connections: made._counts["connections"] > count or made.connection is None, "the loss")
+        wait_for(lambda said=name: any(f"KeyError: '{said}'" in line for line in client.lines), "the reason")
+        client.errors.clear()
+    client.wait()
+
+
+@pytest.mark.camera
+def test_another_camera_at_the_same_address(camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_module, "_SEARCH_PERIOD", 0.2)
+    monkeypatch.setattr(source_module, "_BACKOFF", (0.2, 1.0))
+    fake = camera()
+    made, client = connect(source="aravis:POL001")
+    client.wait()
+    fake.kill()
+    fake._settings["serial"] = "POL002"
+    fake.start()
+    wait_for(
+        lambda: "POL001 is not found; cameras here: LUCID Vision Labs TRI050S-P POL002" in made.problem, "a reason"
+    )
+    assert any("POL001 at 127.0.0.1 is another camera now, POL002" in line for line in client.lines)
+    fake.kill()
+    fake._settings["serial"] = "POL001"
+    fake.start()
+    client.wait()
+
+
+@pytest.mark.camera
+def test_it_closes_at_any_moment(camera: Any) -> None:
+    camera(features=FAST)
+    chance = random.Random(3)
+    for _ in range(3):
+        made = CameraSource(CameraSettings(source="aravis"), "camera", Client())
+        starter = threading.Thread(target=made.start)
+        starter.start()
+        time.sleep(chance.uniform(0.0, 1.6))
+        made.close()
+        starter.join(20)
+        assert not starter.is_alive()
+        assert not made._thread.is_alive()
+    device = Device(list_cameras()[0])
+    assert device.is_controller()
+    device.close()
+
+
+@pytest.mark.camera
+def test_ten_cameras_in_a_process(camera: Any) -> None:
+    with loopback_addresses(10) as addresses:
+        pictures = np.random.default_rng(2).integers(0, 256, (10, HEIGHT, WIDTH)).astype(np.uint8)
+        for k, address in enumerate(addresses):
+            camera(pictures[k], address=address, serial=f"TEN{k}")
+        clients = [Client() for _ in addresses]
+        made: List[CameraSource] = []
+        for k, client in enumerate(clients):
+            made.append(CameraSource(CameraSettings(source=f"aravis:TEN{k}"), "camera", client))
+        threads = [threading.Thread(target=one.start) for one in made]
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            for k, client in enumerate(clients):
+                for image in client.wait():
+                    assert check_pixels(image, pictures) == k
+        finally:
+            for one in made:
+                one.close()
+
+
+# ---------------------------------------------------------------------------------------------------------------- time
+
+
+class Stamps:
+    """Times by the device of frames, when they arrived, and their stamps."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rows: List[Tuple[int, int, int]] = []
+        original = CameraSource._stamp
+
+        def stamp(made: CameraSource, frame: Any, facts: Any) -> int:
+            result = original(made, frame, facts)
+            self.rows.append((frame.device_ns, frame.arrival_ns, result))
+            return result
+
+        monkeypatch.setattr(CameraSource, "_stamp", stamp)
+        # root's packets come from a ring of the interface, which hands them over every 5 ms
+        library = load_aravis()
+        call, disable = library.call, ctypes.CDLL(aravis._LIBRARY).arv_camera_gv_set_stream_options
+        disable.argtypes, disable.restype = (ctypes.c_void_p, ctypes.c_int), None
+
+        def call_and_disable(name: str, *arguments: Any) -> Any:
+            if name == "arv_camera_create_stream":
+                disable(arguments[0], 1)
+            return call(name, *arguments)
+
+        monkeypatch.setattr(library, "call", call_and_disable)
+
+
+@pytest.mark.camera
+def test_stamps_with_drift_jitter_and_steps(camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stamps are the camera's times of the frames: 5 ms of jitter do not reach them, nor do 100 ppm of drift."""
+    fake = camera(features={"AcquisitionFrameRate": 100.0, "ExposureTime": 2000.0})
+    stamps = Stamps(monkeypatch)
+    fake.clock(1000.0, 100.0)
+    began = time.time_ns()
+    fake.jitter(0.005)
+    made, _ = connect(stamp="start")
+
+    def errors(offset_s: float, drift: float, start: int, first: int) -> np.ndarray:
+        """Seconds by which stamps and arrivals are after the times of the frames, (N, 2)."""
+        rows = [
+            ((device - int(offset_s * 1e9) - start) / (1 + drift * 1e-6) + start, arrival, stamp)
+            for device, arrival, stamp in stamps.rows[first:]
+        ]
+        return np.array([[stamp + 2_000_000 - true, arrival - true] for true, arrival, stamp in rows]) / 1e9
+
+    wait_for(lambda: len(stamps.rows) > 600, "frames")
+    late = errors(1000.0, 100.0, began, 100)
+    assert np.ptp(np.percentile(late[:, 1], (5, 95))) > 0.003  # arrivals have jitter
+    assert -0.0001 < late[:, 0].min() <= late[:, 0].max() < 0.002  # stamps have not
+    for offset in (1007.0, 3.0):
+        fake.clock(offset, 0.0)
+        step = time.time_ns()
+        jumps, count = made._clock.jumps, len(stamps.rows)
+        wait_for(lambda number=jumps: made._clock.jumps > number, "the jump")
+        wait_for(lambda number=count: len(stamps.rows) > number + 60, "frames")
+        after = errors(offset, 0.0, step, count + 20)
+        assert np.abs(after[:, 0]).max() < 0.007
+        assert all(
+            later[2] > earlier[2] for earlier, later in zip(stamps.rows[count + 20 :], stamps.rows[count + 21 :])
+        )
+    assert made.status()[2]["clock jumps"] == str(made._clock.jumps)
+    apply(made, stamp="middle")
+    count = len(stamps.rows)
+    wait_for(lambda: len(stamps.rows) > count + 10, "frames")
+    middle = errors(3.0, 0.0, step, count + 5)
+    assert 0.0005 < np.median(middle[:, 0]) - np.median(after[:, 0]) < 0.0015
+
+
+@pytest.mark.camera
+def test_the_time_of_ptp_is_taken_as_it_is(camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = camera(features={**FAST, "PtpStatus": "Slave"})
+    stamps = Stamps(monkeypatch)
+    fake.clock(37.05)  # TAI, and 50 ms that are not explained by the network
+    made, client = connect(ptp=True, stamp="start")
+    client.wait()
+    assert made.status()[2]["ptp"] == "Slave"
+    assert {stamp - device for device, _, stamp in stamps.rows} == {-37_000_000_000}
+    fake.clock(0.05)  # UTC
+    count = len(stamps.rows) + 5
+    wait_for(lambda: len(stamps.rows) > count + 20, "frames")
+    assert {stamp - device for device, _, stamp in stamps.rows[count:]} == {0}
+    fake.clock(500.0)  # the network has another time
+    count = len(stamps.rows) + 5
+    wait_for(lambda: len(stamps.rows) > count + 20, "frames")
+    assert all(abs(arrival - stamp) < 300_000_000 for _, arrival, stamp in stamps.rows[count:])
+    fake.clock(0.0)
+    fake.set("PtpStatus", "Listening")
+    wait_for(lambda: made.status()[2]["ptp"] == "Listening", "the state of PTP")
+    count = len(stamps.rows) + 5
+    wait_for(lambda: len(stamps.rows) > count + 20, "frames")
+    assert 0 not in {stamp - device for device, _, stamp in stamps.rows[count:]}  # by the model
+
+
+@pytest.mark.camera
+def test_late_frames_have_the_time_of_ptp() -> None:
+    made = CameraSource(CameraSettings(source="aravis", stamp="start"), "camera", Client())
+    made._ptp, made._clock = "Slave", DeviceClock()
+    facts: Any = SimpleNamespace(exposure_us=0.0)
+    now = 1_700_000_000 * 10**9
+    for k in range(100):
+        device = now + k * 40_000_000
+        late = 900_000_000 if k % 10 == 9 else 1_000_000
+        frame: Any = SimpleNamespace(device_ns=device, arrival_ns=device + late)
+        assert made._stamp(frame, facts) == device
