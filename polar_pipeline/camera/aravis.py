@@ -49,6 +49,7 @@ _FUNCTIONS = {
     "arv_camera_stop_acquisition": "vpE",
     "arv_camera_is_gv_device": "ip",
     "arv_camera_is_feature_available": "ipsE",
+    "arv_camera_get_float": "dpsE",
     "arv_camera_execute_command": "vpsE",
     "arv_camera_dup_available_enumerations_as_strings": "ppspE",
     "arv_camera_get_integer_bounds": "vpsppE",
@@ -324,8 +325,11 @@ class Device:
         return str(self._call("arv_camera_get_device_serial_number", self._camera) or "")
 
     def number(self, feature: str) -> float:
-        """Read a feature that is a number."""
-        return float(self.get(feature))
+        """Read a feature that is a number; as text, a float would have six digits."""
+        try:
+            return float(self._call("arv_camera_get_float", self._camera, feature))
+        except CameraError:  # a whole number
+            return float(self.get(feature))
 
     def is_on(self, feature: str) -> bool:
         """Read a feature that is a truth value."""
@@ -450,7 +454,12 @@ class Device:
         """Return the oldest frame that was received, or None if none comes within `timeout` seconds.
 
         Only memory of complete frames is the caller's from then on.
+
+        Raises:
+            CameraError: `start` has failed, or was not called.
         """
+        if self._stream is None:
+            raise CameraError("the camera sends no frames")
         buffer = self._call("arv_stream_timeout_pop_buffer", self._stream, int(1e6 * timeout))
         if not buffer:
             return None

@@ -157,12 +157,15 @@ def read_facts(device: Device) -> CameraFacts:
     """Read the state of a camera.
 
     Raises:
-        CameraError: The camera does not answer, or averages pixels of different polarizers.
+        CameraError: The camera does not answer, averages pixels of different polarizers, or sends no mosaic.
     """
     for name in ("BinningHorizontal", "BinningVertical", "DecimationHorizontal", "DecimationVertical"):
         if device.has(name) and device.number(name) != 1:
             raise CameraError(f"{name} is {device.get(name)}: it mixes polarizer angles; set it to 1")
     x, y, width, height = (int(device.number(name)) for name in ("OffsetX", "OffsetY", "Width", "Height"))
+    pixel_format = device.get("PixelFormat")
+    if pixel_format not in ENCODINGS or ENCODINGS[pixel_format].channels != 1:
+        raise CameraError(f"pixel format {pixel_format} is not a mosaic: set camera.pixel_format")
     flip = tuple(device.has(name) and device.is_on(name) for name in ("ReverseX", "ReverseY"))
     # the region is counted in the mirrored picture (GenICam SFNC, ReverseX)
     whole = [int(device.number(first_of(device, names))) for names in _WHOLE]
@@ -173,7 +176,7 @@ def read_facts(device: Device) -> CameraFacts:
         model=model,
         serial=device.serial(),
         sensor=sensor_of_model(model) or _sensor_of_formats(device, whole[1]),
-        pixel_format=device.get("PixelFormat"),
+        pixel_format=pixel_format,
         size=(width, height),
         roi_offset=offset,
         flip=(flip[0], flip[1]),
@@ -217,6 +220,11 @@ def _sensor_of_formats(device: Device, height: int) -> str:
     return f"{_HEIGHTS[height]}{'MYR' if any('Bayer' in name for name in formats) else 'MZR'}"
 
 
+def is_format(name: str, wanted: str) -> bool:
+    """Return whether a camera's pixel format is the one of a parameter: that name, or `8` or `12p` for any mosaic."""
+    return name == wanted or re.fullmatch(rf"[A-Za-z]+{re.escape(wanted)}", name) is not None
+
+
 def choose_format(device: Device, wanted: str) -> str:
     """Return the camera's pixel format for a format of a parameter: its own name, or `8` or `12p` for any mosaic.
 
@@ -229,7 +237,7 @@ def choose_format(device: Device, wanted: str) -> str:
     names = mosaic_formats(device)
     if wanted in names:
         return wanted
-    fitting = [name for name in names if re.fullmatch(rf"[A-Za-z]+{re.escape(wanted)}", name)]
+    fitting = [name for name in names if is_format(name, wanted)]
     if not fitting:
         raise CameraError(f"camera.pixel_format {quoted(wanted)} is none of the camera's: {', '.join(names)}")
     return min(fitting, key=lambda name: 0 if "olariz" in name else 1 if "Bayer" in name else 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, Callable, Dict, List, Tuple
 
@@ -20,6 +21,7 @@ from polar_pipeline.camera.facts import (
     RATE_ENABLE,
     choose_format,
     first_of,
+    is_format,
 )
 from polar_pipeline.options import declare
 from polar_pipeline.options.option import declared
@@ -331,6 +333,34 @@ def write(device: Device, new: CameraSettings, changed: List[str]) -> None:
             writer(device, new)
 
 
+def undo(device: Device, old: CameraSettings, changed: List[str], features: Dict[str, str]) -> None:
+    """Write settings back after some fields of others were written, perhaps not all of them.
+
+    Args:
+        device: The camera.
+        old: Its settings before.
+        changed: Fields that were to be written.
+        features: The values before of the features that were to be written, by name.
+
+    Raises:
+        CameraError: The camera refuses.
+    """
+    for name, value in reversed(list(features.items())):  # a region can be written once its binning is as before
+        if device.get(name) != value:
+            device.set(name, value)
+    others = ["pixel_format", "roi"] if features else []  # a feature such as binning may have changed them
+    write(device, old, [*changed, *others, "exposure_us", "exposure_auto"])
+
+
+def read_features(device: Device, settings: CameraSettings) -> Dict[str, str]:
+    """Return what the camera has of the features that settings name; without those that it has not or cannot read."""
+    found = {}
+    for name in parse_features(_parameter("features"), settings.features):
+        with suppress(CameraError):
+            found[name] = device.get(name)
+    return found
+
+
 def read_back(device: Device, settings: CameraSettings) -> CameraSettings:
     """Return settings with the values that the camera has.
 
@@ -345,14 +375,20 @@ def read_back(device: Device, settings: CameraSettings) -> CameraSettings:
     if device.has("ExposureAuto"):
         found["exposure_auto"] = device.get("ExposureAuto") != "Off"
     found["roi"] = tuple(int(device.number(name)) for name in ("OffsetX", "OffsetY", "Width", "Height"))
+    pixel_format = device.get("PixelFormat")
+    if not is_format(pixel_format, settings.pixel_format):  # by `features`
+        found["pixel_format"] = pixel_format
+    if device.has("TriggerMode"):
+        is_free = device.get("TriggerMode") == "Off"
+        found["trigger"] = "free" if is_free else "software" if device.get("TriggerSource") == "Software" else "line"
     enable = first_of(device, PTP_ENABLE)
     found["ptp"] = bool(enable) and device.is_on(enable)
     if device.is_gige:
         found["packet_size"], found["packet_delay_ns"] = device.packets()
-    features = parse_features(_parameter("features"), settings.features)
+    features = read_features(device, settings)
     if features:
-        texts = ((name, device.get(name)) for name in features)
-        plain = (f"{name}: {text if re.fullmatch(_PLAIN, text) else json.dumps(text)}" for name, text in texts)
+        rows = features.items()
+        plain = (f"{name}: {text if re.fullmatch(_PLAIN, text) else json.dumps(text)}" for name, text in rows)
         found["features"] = "{" + ", ".join(plain) + "}"
     return replace(settings, **found)
 

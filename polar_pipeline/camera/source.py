@@ -36,7 +36,9 @@ from polar_pipeline.camera.settings import (
     changed_fields,
     ranges,
     read_back,
+    read_features,
     stops_frames,
+    undo,
     write,
 )
 from polar_pipeline.messages import Cdr
@@ -363,8 +365,9 @@ class CameraSource:
             self._settings = new
             return new
         changed = changed_fields(old, new)
+        features = read_features(device, new) if "features" in changed else {}
         is_stopped = stops_frames(changed)
-        before = read_back(device, replace(old, features=new.features))
+        before = read_back(device, old)
         try:
             if is_stopped:
                 device.stop()
@@ -378,7 +381,7 @@ class CameraSource:
                     raise CameraError(f"{connection.facts.name} has gone, or was started again")
                 if is_stopped:
                     device.stop()
-                write(device, before, [*changed, "exposure_us", "exposure_auto"])
+                undo(device, before, changed, features)
                 self._note(device, old, connection.found)
                 if is_stopped:
                     self._start(device)
@@ -399,9 +402,7 @@ class CameraSource:
 
     def _start(self, device: Device) -> None:
         """Begin to receive frames, with the header of their message in front."""
-        name = device.get("PixelFormat")
-        if name not in ENCODINGS or ENCODINGS[name].channels != 1:
-            raise CameraError(f"pixel format {name} is not a mosaic: set camera.pixel_format")
+        name = self._connected().facts.pixel_format
         self._format = ENCODINGS[name]
         self._encoding, self._number = _encoding(name, self._format), None
         head = len(messages.image_head(self._frame_id, self._encoding, (1, 1), 1))

@@ -36,9 +36,10 @@ PATIENCE = 20.0
 
 # ------------------------------------------------------------------------------------------------------------ features
 
-#: Pixel formats of the mono and of the color camera, with PFNC numbers; LUCID's own ones begin with 81.
+#: Pixel formats of the mono and of the color camera, with PFNC numbers; LUCID's own ones begin with 81. RGB8 is no
+#: mosaic; only the first third of its bytes is filled.
 MONO = """Mono8 01080001 Mono10p 010A0046 Mono12 01100005 Mono12p 010C0047 Mono12Packed 010C0006 Mono16 01100007
-    PolarizeMono8 81080001 PolarizeMono12p 810C0047"""
+    PolarizeMono8 81080001 PolarizeMono12p 810C0047 RGB8 02180014"""
 COLOR = "BayerRG8 01080009 BayerRG12p 010C0059 BayerRG16 0110002E"
 #: States of PTP with their numbers.
 PTP = """Initializing 1 Faulty 2 Disabled 3 Listening 4 PreMaster 5 Master 6 Passive 7 Uncalibrated 8 Slave 9"""

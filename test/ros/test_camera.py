@@ -208,6 +208,8 @@ def test_parameters_change_the_camera(camera: Any, node: Any, peer: drill.Peer) 
     assert round(fake.get("ExposureTime")) == 900  # all or nothing
     assert refusal(camera__gain_db=6.0) == ""
     peer.says("camera", "gain [dB]=6.00")
+    assert refusal(camera__frame_rate=33.333) == ""
+    assert parameters_of(peer, "camera.frame_rate") == [pytest.approx(fake.get("AcquisitionFrameRate"), rel=1e-9)]
     raw = Topic(peer, "image_raw")
     assert refusal(camera__roi=[3, 1, 96, 64]) == ""
     assert list(parameters_of(peer, "camera.roi")[0]) == [2, 0, 96, 64]
@@ -217,6 +219,14 @@ def test_parameters_change_the_camera(camera: Any, node: Any, peer: drill.Peer) 
     assert refusal(camera__features="{BlackLevel: 7}") == ""
     assert round(float(fake.get("BlackLevel"))) == 7
     assert "sensor is" in refusal(sensor="IMX250MYR")
+    assert "mixes polarizer angles" in refusal(camera__features="{Width: 60, BinningHorizontal: 2}")
+    assert (fake.get("BinningHorizontal"), fake.get("Width")) == (1, 96)  # all or nothing
+    assert "RGB8 is not a mosaic" in refusal(camera__features="{PixelFormat: RGB8}")
+    assert fake.get("PixelFormat") == "PolarizeMono8"
+    assert refusal(camera__features="{PixelFormat: Mono16, TriggerSource: Software, TriggerMode: On}") == ""
+    assert parameters_of(peer, "camera.pixel_format", "camera.trigger") == ["Mono16", "software"]
+    assert refusal(camera__features="", camera__pixel_format="8", camera__trigger="free") == ""
+    raw.wait()
     assert not ask(peer.node, Trigger, "/polar_pipeline/trigger").success
     assert refusal(camera__trigger="software", camera__roi=[0, 0, 0, 0]) == ""
     time.sleep(0.3)  # frames on their way
