@@ -127,7 +127,9 @@ def commands(way: str, path: Path, backend: str) -> List[List[str]]:
 
 def start_process(stack: ExitStack, *command: str) -> Any:
     """Start Python with arguments, in a process that ends with `stack`."""
-    process = subprocess.Popen([sys.executable, *command], env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=2)
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    environment = {**os.environ, "PYTHONPATH": paths}
+    process = subprocess.Popen([sys.executable, *command], env=environment, stdout=2)
     stack.callback(process.wait)
     stack.callback(process.terminate)
     return process

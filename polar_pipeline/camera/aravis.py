@@ -1,7 +1,7 @@
 """Cameras of GigE Vision and USB3 Vision through the C library Aravis 0.8, called by ctypes.
 
 Discovery, GenICam features by name, and frames that Aravis receives into memory of the caller. Aravis's own thread
-receives; one thread at a time may call the methods of a `Device`.
+receives; one thread at a time may call the methods of a `CameraDevice`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ _TYPES: Dict[str, Any] = {
     "d": ctypes.c_double,
     "v": None,
 }
+#: What functions of C take and return: pointers, texts, numbers, or references to these.
+CValue = Any
 #: Function -> letters of its result and its arguments; `E` is a `GError **`, after which `_Library.call` looks.
 _FUNCTIONS = {
     "arv_update_device_list": "v",
@@ -122,7 +124,7 @@ class _Library:
             function.argtypes = [_TYPES["p" if letter == "E" else letter] for letter in letters[1:]]
             self._functions[name] = function
 
-    def call(self, name: str, *arguments: Any) -> Any:
+    def call(self, name: str, *arguments: CValue) -> CValue:
         """Call a function; a text that it takes or returns is a `str`.
 
         Raises:
@@ -243,7 +245,7 @@ class Received(NamedTuple):
     """A frame in the memory that it was received into.
 
     Attributes:
-        memory: The memory, as it was given to `Device.start`.
+        memory: The memory, as it was given to `CameraDevice.start`.
         is_complete: Whether every packet arrived.
         device_ns: Timestamp by the device's clock, in nanoseconds.
         arrival_ns: Time of this computer when its first packet came, in nanoseconds since 1970.
@@ -259,7 +261,7 @@ class Received(NamedTuple):
     region: Tuple[int, int, int, int]
 
 
-class Device:
+class CameraDevice:
     """An open camera, which this process controls until `close`.
 
     Args:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Dict, List, Optional, Tuple
 
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline._util.values import number, sequence, truth, whole_number
-from polar_pipeline.camera.aravis import CameraError, Device
+from polar_pipeline.camera.aravis import CameraDevice, CameraError
 from polar_pipeline.sensor.encodings import ENCODINGS
 from polar_pipeline.sensor.frames import MAX_SIDE
 from polar_pipeline.sensor.mosaic import FULL_FRAME, LARGE_FRAME
@@ -142,18 +142,18 @@ def sensor_of_model(model: str) -> str:
     return ""
 
 
-def first_of(device: Device, names: Tuple[str, ...]) -> str:
+def first_of(device: CameraDevice, names: Tuple[str, ...]) -> str:
     """Return the first of some features that the camera has; "" if it has none."""
     return next((name for name in names if device.has(name)), "")
 
 
-def mosaic_formats(device: Device) -> List[str]:
+def mosaic_formats(device: CameraDevice) -> List[str]:
     """List the camera's pixel formats that hold a mosaic."""
     names = device.choices("PixelFormat")
     return [name for name in names if name in ENCODINGS and ENCODINGS[name].channels == 1]
 
 
-def read_facts(device: Device) -> CameraFacts:
+def read_facts(device: CameraDevice) -> CameraFacts:
     """Read the state of a camera.
 
     Raises:
@@ -171,7 +171,7 @@ def read_facts(device: Device) -> CameraFacts:
     whole = [int(device.number(first_of(device, names))) for names in _WHOLE]
     offset = (whole[0] - x - width if flip[0] else x, whole[1] - y - height if flip[1] else y)
     model = device.get("DeviceModelName")
-    return CameraFacts(
+    facts = CameraFacts(
         vendor=device.get("DeviceVendorName"),
         model=model,
         serial=device.serial(),
@@ -180,25 +180,29 @@ def read_facts(device: Device) -> CameraFacts:
         size=(width, height),
         roi_offset=offset,
         flip=(flip[0], flip[1]),
-        **read_changing(device),
+        gain_db=0.0,
+        exposure_us=0.0,
+        temperature=None,
     )
+    return read_changing(device, facts)
 
 
-def read_changing(device: Device) -> Dict[str, Any]:
-    """Read what the camera changes by itself: gain, exposure time and temperature, by the names of `CameraFacts`.
+def read_changing(device: CameraDevice, facts: CameraFacts) -> CameraFacts:
+    """Return the state of a camera with what it changes by itself read anew: gain, exposure time and temperature.
 
     Raises:
         CameraError: The camera does not answer.
     """
     gain, exposure = first_of(device, GAIN), first_of(device, EXPOSURE)
-    return {
-        "gain_db": device.number(gain) if gain else 0.0,
-        "exposure_us": device.number(exposure) if exposure else 0.0,
-        "temperature": device.number("DeviceTemperature") if device.has("DeviceTemperature") else None,
-    }
+    return replace(
+        facts,
+        gain_db=device.number(gain) if gain else 0.0,
+        exposure_us=device.number(exposure) if exposure else 0.0,
+        temperature=device.number("DeviceTemperature") if device.has("DeviceTemperature") else None,
+    )
 
 
-def read_ptp(device: Device) -> str:
+def read_ptp(device: CameraDevice) -> str:
     """Read the state of PTP, such as `Slave`; "" if the camera has none or it is off.
 
     Raises:
@@ -212,7 +216,7 @@ def read_ptp(device: Device) -> str:
     return device.get(status)
 
 
-def _sensor_of_formats(device: Device, height: int) -> str:
+def _sensor_of_formats(device: CameraDevice, height: int) -> str:
     """Return the sensor of a camera with pixel formats of a polarizer mosaic, by its height; "" for other cameras."""
     formats = mosaic_formats(device)
     if not any("olarized" in name or "olarizeM" in name for name in formats) or height not in _HEIGHTS:
@@ -225,7 +229,7 @@ def is_format(name: str, wanted: str) -> bool:
     return name == wanted or re.fullmatch(rf"[A-Za-z]+{re.escape(wanted)}", name) is not None
 
 
-def choose_format(device: Device, wanted: str) -> str:
+def choose_format(device: CameraDevice, wanted: str) -> str:
     """Return the camera's pixel format for a format of a parameter: its own name, or `8` or `12p` for any mosaic.
 
     A camera may offer several names: that of a polarizer mosaic comes first, then that of a Bayer mosaic, as a color

@@ -12,7 +12,7 @@ import yaml
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import sequence, whole_number
-from polar_pipeline.camera.aravis import CameraError, Device
+from polar_pipeline.camera.aravis import CameraDevice, CameraError
 from polar_pipeline.camera.facts import (
     EXPOSURE,
     GAIN,
@@ -178,7 +178,7 @@ def _parameter(field: str) -> str:
 # ------------------------------------------------------------------------------------------------- writing to a camera
 
 
-def _write_number(device: Device, names: Tuple[str, ...], field: str, value: float) -> None:
+def _write_number(device: CameraDevice, names: Tuple[str, ...], field: str, value: float) -> None:
     """Write a number, if the camera allows it.
 
     Raises:
@@ -193,18 +193,18 @@ def _write_number(device: Device, names: Tuple[str, ...], field: str, value: flo
     device.set(feature, value if feature != "GainRaw" else round(value))
 
 
-def _write_format(device: Device, new: CameraSettings) -> None:
+def _write_format(device: CameraDevice, new: CameraSettings) -> None:
     device.set("PixelFormat", choose_format(device, new.pixel_format))
 
 
-def _write_exposure(device: Device, new: CameraSettings) -> None:
+def _write_exposure(device: CameraDevice, new: CameraSettings) -> None:
     if new.exposure_us:
         if device.has("ExposureAuto"):
             device.set("ExposureAuto", "Off")  # the time can be written only then
         _write_number(device, EXPOSURE, "exposure_us", new.exposure_us)
 
 
-def _write_exposure_auto(device: Device, new: CameraSettings) -> None:
+def _write_exposure_auto(device: CameraDevice, new: CameraSettings) -> None:
     if not device.has("ExposureAuto"):
         if new.exposure_auto:
             raise CameraError(f"{_parameter('exposure_auto')} cannot be set: the camera has no ExposureAuto")
@@ -212,14 +212,14 @@ def _write_exposure_auto(device: Device, new: CameraSettings) -> None:
         device.set("ExposureAuto", "Continuous" if new.exposure_auto else "Off")
 
 
-def _write_gain(device: Device, new: CameraSettings) -> None:
+def _write_gain(device: CameraDevice, new: CameraSettings) -> None:
     if device.has("GainAuto"):
         device.set("GainAuto", "Off")
     if new.gain_db or first_of(device, GAIN):
         _write_number(device, GAIN, "gain_db", new.gain_db)
 
 
-def _write_rate(device: Device, new: CameraSettings) -> None:
+def _write_rate(device: CameraDevice, new: CameraSettings) -> None:
     if not new.frame_rate or new.trigger != "free":
         return
     enable = first_of(device, RATE_ENABLE)
@@ -228,7 +228,7 @@ def _write_rate(device: Device, new: CameraSettings) -> None:
     _write_number(device, RATE, "frame_rate", new.frame_rate)
 
 
-def _write_region(device: Device, new: CameraSettings) -> None:
+def _write_region(device: CameraDevice, new: CameraSettings) -> None:
     if not any(new.roi):
         return
     x, y, width, height = snapped(new.roi, _picture(device), _steps(device))
@@ -238,11 +238,11 @@ def _write_region(device: Device, new: CameraSettings) -> None:
     device.set("OffsetY", y)
 
 
-def _write_trigger(device: Device, new: CameraSettings) -> None:
+def _write_trigger(device: CameraDevice, new: CameraSettings) -> None:
     device.set_trigger({"free": "", "software": "Software", "line": "Line0"}[new.trigger])
 
 
-def _write_ptp(device: Device, new: CameraSettings) -> None:
+def _write_ptp(device: CameraDevice, new: CameraSettings) -> None:
     enable = first_of(device, PTP_ENABLE)
     if enable:
         device.set(enable, new.ptp)
@@ -250,17 +250,17 @@ def _write_ptp(device: Device, new: CameraSettings) -> None:
         raise CameraError(f"{_parameter('ptp')} cannot be set: the camera has no PTP")
 
 
-def _write_packets(device: Device, new: CameraSettings) -> None:
+def _write_packets(device: CameraDevice, new: CameraSettings) -> None:
     device.set_packets(new.packet_size, new.packet_delay_ns)
 
 
-def _write_features(device: Device, new: CameraSettings) -> None:
+def _write_features(device: CameraDevice, new: CameraSettings) -> None:
     for feature, value in parse_features(_parameter("features"), new.features).items():
         device.set(feature, value)
 
 
 #: Fields that are written together, how, and whether no frames may come meanwhile; in the order of writing.
-_WRITERS: Tuple[Tuple[Tuple[str, ...], Callable[[Device, CameraSettings], None], bool], ...] = (
+_WRITERS: Tuple[Tuple[Tuple[str, ...], Callable[[CameraDevice, CameraSettings], None], bool], ...] = (
     (("pixel_format",), _write_format, True),
     (("roi",), _write_region, True),
     (("trigger",), _write_trigger, True),
@@ -274,14 +274,14 @@ _WRITERS: Tuple[Tuple[Tuple[str, ...], Callable[[Device, CameraSettings], None],
 )
 
 
-def _picture(device: Device) -> Tuple[int, int]:
+def _picture(device: CameraDevice) -> Tuple[int, int]:
     """Return the (width, height) that a region may have."""
     names = (("WidthMax", "SensorWidth"), ("HeightMax", "SensorHeight"))
     width, height = (int(device.number(first_of(device, row))) for row in names)
     return width, height
 
 
-def _steps(device: Device) -> Tuple[int, int, int, int]:
+def _steps(device: CameraDevice) -> Tuple[int, int, int, int]:
     """Return the camera's steps of (x, y, width, height)."""
     x, y, width, height = (device.increment(name) for name in ("OffsetX", "OffsetY", "Width", "Height"))
     return x, y, width, height
@@ -320,7 +320,7 @@ def stops_frames(changed: List[str]) -> bool:
     return any(stops and set(names) & set(changed) for names, _, stops in _WRITERS)
 
 
-def write(device: Device, new: CameraSettings, changed: List[str]) -> None:
+def write(device: CameraDevice, new: CameraSettings, changed: List[str]) -> None:
     """Write the changed fields of settings to a camera.
 
     Raises:
@@ -333,7 +333,7 @@ def write(device: Device, new: CameraSettings, changed: List[str]) -> None:
             writer(device, new)
 
 
-def undo(device: Device, old: CameraSettings, changed: List[str], features: Dict[str, str]) -> None:
+def undo(device: CameraDevice, old: CameraSettings, changed: List[str], features: Dict[str, str]) -> None:
     """Write settings back after some fields of others were written, perhaps not all of them.
 
     Args:
@@ -352,7 +352,7 @@ def undo(device: Device, old: CameraSettings, changed: List[str], features: Dict
     write(device, old, [*changed, *others, "exposure_us", "exposure_auto"])
 
 
-def read_features(device: Device, settings: CameraSettings) -> Dict[str, str]:
+def read_features(device: CameraDevice, settings: CameraSettings) -> Dict[str, str]:
     """Return what the camera has of the features that settings name; without those that it has not or cannot read."""
     found = {}
     for name in parse_features(_parameter("features"), settings.features):
@@ -361,7 +361,7 @@ def read_features(device: Device, settings: CameraSettings) -> Dict[str, str]:
     return found
 
 
-def read_back(device: Device, settings: CameraSettings) -> CameraSettings:
+def read_back(device: CameraDevice, settings: CameraSettings) -> CameraSettings:
     """Return settings with the values that the camera has.
 
     Raises:
@@ -393,7 +393,7 @@ def read_back(device: Device, settings: CameraSettings) -> CameraSettings:
     return replace(settings, **found)
 
 
-def ranges(device: Device) -> Dict[str, Tuple[float, float]]:
+def ranges(device: CameraDevice) -> Dict[str, Tuple[float, float]]:
     """Return the lowest and highest value of each parameter that is a number of the camera, by the parameter's name.
 
     Raises:

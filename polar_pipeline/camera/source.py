@@ -20,8 +20,8 @@ from polar_pipeline._util.text import printable
 from polar_pipeline.backend import Buffers
 from polar_pipeline.camera.aravis import (
     SOCKET_BUFFER,
+    CameraDevice,
     CameraError,
-    Device,
     FoundCamera,
     Received,
     answers,
@@ -199,11 +199,11 @@ class CameraSource:
         """
         self._ask(self._trigger)
 
-    def _ask(self, request: Callable[[Optional[Device]], Any]) -> Any:
+    def _ask(self, request: Callable[[Optional[CameraDevice]], Any]) -> Any:
         """Have the camera's thread run a request, and return its result or raise its error."""
         answer: Any = Future()
 
-        def run(device: Optional[Device]) -> None:
+        def run(device: Optional[CameraDevice]) -> None:
             if not answer.set_running_or_notify_cancel():
                 return
             try:
@@ -312,12 +312,12 @@ class CameraSource:
         finally:
             self._searched = time.monotonic()
 
-    def _connect(self) -> Optional[Device]:
+    def _connect(self) -> Optional[CameraDevice]:
         """Open and set up the camera if it is there."""
         found = self._find()
         if found is None:
             return None
-        device = Device(found)
+        device = CameraDevice(found)
         try:
             if not device.is_controller():
                 raise CameraError(f"another process controls {found.describe()}")
@@ -339,7 +339,7 @@ class CameraSource:
 
     def _note(
         self,
-        device: Device,
+        device: CameraDevice,
         wanted: CameraSettings,
         found: FoundCamera,
         check: Callable[[CameraFacts], object] = lambda _: None,
@@ -357,7 +357,7 @@ class CameraSource:
         self._settings = actual
 
     def _change(
-        self, device: Optional[Device], new: CameraSettings, check: Callable[[CameraFacts], object]
+        self, device: Optional[CameraDevice], new: CameraSettings, check: Callable[[CameraFacts], object]
     ) -> CameraSettings:
         """Write changed settings, or none if the camera refuses one."""
         old, connection = self._settings, self.connection
@@ -391,7 +391,7 @@ class CameraSource:
             raise
         return self._settings
 
-    def _trigger(self, device: Optional[Device]) -> None:
+    def _trigger(self, device: Optional[CameraDevice]) -> None:
         if device is None:
             raise CameraError(self.problem or "the camera is not connected")
         if self._settings.trigger != "software":
@@ -400,7 +400,7 @@ class CameraSource:
 
     # ----------------------------------------------------------------------------------------------------------- frames
 
-    def _start(self, device: Device) -> None:
+    def _start(self, device: CameraDevice) -> None:
         """Begin to receive frames, with the header of their message in front."""
         name = self._connected().facts.pixel_format
         self._format = ENCODINGS[name]
@@ -416,7 +416,7 @@ class CameraSource:
 
         device.start(memory, head)
 
-    def _stream(self, device: Device) -> None:
+    def _stream(self, device: CameraDevice) -> None:
         """Hand over frames and answer requests until the end, or until the camera has gone.
 
         Raises:
@@ -446,10 +446,10 @@ class CameraSource:
             raise CameraError("the camera is not connected")
         return self.connection
 
-    def _poll(self, device: Device) -> None:
+    def _poll(self, device: CameraDevice) -> None:
         """Read what the camera changes by itself."""
         connection = self._connected()
-        facts = replace(connection.facts, **read_changing(device))
+        facts = read_changing(device, connection.facts)
         self.connection = replace(connection, facts=facts)
         self._ptp = read_ptp(device)
         self._resent = device.stream_count("n_resent_packets")
@@ -536,7 +536,7 @@ def _may_polarize(found: FoundCamera) -> bool:
     return re.search(r"(?i)polari|POL\b", found.model) is not None
 
 
-def _close(device: Device) -> None:
+def _close(device: CameraDevice) -> None:
     """Close a device; calls to a camera that has gone, or was started again, take seconds: nothing waits for them."""
     if device.is_controlled():
         device.close()

@@ -6,7 +6,7 @@ import argparse
 from contextlib import closing
 
 from polar_pipeline._util.text import printable
-from polar_pipeline.camera.aravis import CameraError, Device, list_cameras
+from polar_pipeline.camera.aravis import CameraDevice, CameraError, list_cameras
 from polar_pipeline.camera.facts import mosaic_formats, read_facts, read_ptp, sensor_of_model
 from polar_pipeline.camera.settings import CameraSettings, ranges, read_back
 from polar_pipeline.camera.source import find_camera
@@ -49,7 +49,7 @@ def _list(_: argparse.Namespace) -> None:
 
 def _info(values: argparse.Namespace) -> None:
     found = find_camera(values.camera)
-    with closing(Device(found)) as device:
+    with closing(CameraDevice(found)) as device:
         settings, limits = read_back(device, CameraSettings()), ranges(device)
         rows = {
             **read_facts(device).values(),
@@ -75,7 +75,7 @@ def _set(values: argparse.Namespace) -> None:
     if not all(name and value for name, value in pairs):
         raise UsageError("features are given as FEATURE=VALUE, such as ExposureTime=5000")
     found = find_camera(wanted)
-    with closing(Device(found)) as device:
+    with closing(CameraDevice(found)) as device:
         if not device.is_controller():
             raise CameraError(f"another process controls {found.describe()}")
         for name, value in pairs:

@@ -1,4 +1,4 @@
-"""A camera without a library: features in memory, with the methods of `Device`."""
+"""A camera without a library: features in memory, with the methods of `CameraDevice`."""
 
 from __future__ import annotations
 

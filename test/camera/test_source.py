@@ -25,8 +25,8 @@ from polar_pipeline.camera import source as source_module
 from polar_pipeline.camera.aravis import (
     BUFFERS,
     SOCKET_BUFFER,
+    CameraDevice,
     CameraError,
-    Device,
     FoundCamera,
     answers,
     list_cameras,
@@ -107,8 +107,8 @@ def quick_search(monkeypatch: pytest.MonkeyPatch) -> None:
     def search() -> List[FoundCamera]:
         if not answers("127.0.0.1"):
             return []
-        device = Device(FoundCamera("127.0.0.1", "", "", "", "127.0.0.1"))
-        names = [device.get(f"Device{name}") for name in ("VendorName", "ModelName", "SerialNumber")]
+        device = CameraDevice(FoundCamera("127.0.0.1", "", "", "", "127.0.0.1"))
+        names = [device.get(f"CameraDevice{name}") for name in ("VendorName", "ModelName", "SerialNumber")]
         device.close()
         return [FoundCamera("127.0.0.1", *names, "127.0.0.1")]
 
@@ -151,7 +151,7 @@ def test_without_aravis_a_line_says_what_to_install(monkeypatch: pytest.MonkeyPa
         for call in (
             load_aravis,
             list_cameras,
-            lambda: Device(FoundCamera("a", "b", "c", "d", "e")),
+            lambda: CameraDevice(FoundCamera("a", "b", "c", "d", "e")),
             lambda: CameraSource(CameraSettings(source="aravis"), "camera", Client()),
         ):
             with pytest.raises(CameraError) as caught:
@@ -332,7 +332,7 @@ def test_nothing_of_aravis_is_left_behind(camera: Any, monkeypatch: pytest.Monke
     (found,) = list_cameras()
     memory: List[int] = []
     for cycle in range(20):
-        device = Device(found)
+        device = CameraDevice(found)
         for _ in range(2):
             device.start(lambda size: np.empty(size, np.uint8))
             assert device.pop(20.0) is not None
@@ -363,7 +363,7 @@ def test_a_stream_ends_although_the_camera_does_not_answer(camera: Any, monkeypa
         return watched(name, *arguments)
 
     monkeypatch.setattr(library, "call", call)
-    device = Device(list_cameras()[0])
+    device = CameraDevice(list_cameras()[0])
     device.start(lambda size: np.empty(size, np.uint8))
     with pytest.raises(CameraError, match="timeout"):
         device.stop()
@@ -400,7 +400,7 @@ def test_aravis_never_writes_into_memory_that_was_handed_over(camera: Any) -> No
 
     handed: List[np.ndarray] = []
     for end in ("stop", "stop", "close", "restart"):
-        device = Device(found)
+        device = CameraDevice(found)
         device.start(memory, headroom=3)
         while len(handed) % 50 != 49:
             frame = device.pop(20.0)
@@ -427,7 +427,7 @@ def test_aravis_never_writes_into_memory_that_was_handed_over(camera: Any) -> No
 @pytest.mark.camera
 def test_what_the_camera_refuses_is_raised(camera: Any, connect: Any) -> None:
     camera(features={"ExposureTime": 100.0})
-    device = Device(list_cameras()[0])
+    device = CameraDevice(list_cameras()[0])
     calls: Any = (device.get, device.number, device.is_on, device.execute, device.bounds, device.increment)
     for call in (*calls, device.choices, lambda name: device.set(name, 1), lambda _: device.set_trigger("Nonsense")):
         with pytest.raises(CameraError, match=r"Nonsense|not found"):
@@ -445,7 +445,7 @@ def test_what_the_camera_refuses_is_raised(camera: Any, connect: Any) -> None:
 @pytest.mark.camera
 def test_the_socket_has_the_largest_buffer(camera: Any) -> None:
     camera()
-    device = Device(list_cameras()[0])
+    device = CameraDevice(list_cameras()[0])
     device.start(lambda size: np.empty(size, np.uint8))
     assert device.pop(20.0) is not None
     sizes = set()
@@ -627,7 +627,7 @@ def test_a_camera_that_goes_in_the_middle_of_a_change(camera: Any, connect: Any)
     made.close()  # releases it
     assert answers("127.0.0.1")
     (found,) = list_cameras()
-    device = Device(found)
+    device = CameraDevice(found)
     assert device.is_controller()
     device.close()
 
@@ -684,7 +684,7 @@ def test_it_closes_at_any_moment(camera: Any) -> None:
         starter.join(20)
         assert not starter.is_alive()
         assert not made._thread.is_alive()
-    device = Device(list_cameras()[0])
+    device = CameraDevice(list_cameras()[0])
     assert device.is_controller()
     device.close()
 

@@ -9,7 +9,7 @@ import pytest
 from fake_camera import FakeCamera
 
 from polar_pipeline.camera import aravis
-from polar_pipeline.camera.aravis import Device, FoundCamera, is_taken, list_cameras, load_aravis
+from polar_pipeline.camera.aravis import CameraDevice, FoundCamera, is_taken, list_cameras, load_aravis
 from polar_pipeline.doctor import cameras, deployment
 from polar_pipeline.doctor.deployment import Check
 
@@ -109,7 +109,7 @@ def test_a_camera_is_free_or_controlled() -> None:
     with FakeCamera(np.zeros((64, 96), np.uint8)):
         (found,) = list_cameras()
         assert not is_taken(found.address)
-        device = Device(found)
+        device = CameraDevice(found)
         assert is_taken(found.address)
         device.close()
         texts = {check.topic: check.text for check in cameras.camera_checks()}
