@@ -28,7 +28,7 @@ import time
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
 
 import numpy as np
 import rclpy
@@ -142,12 +142,21 @@ def arrivals(pipe: Connection, seconds: float) -> Iterator[Tuple[str, int, bytes
         yield pipe.recv()
 
 
-def turn(way: str, pipe: Connection, backend: str, rate: float, seconds: float) -> FrameBlock:
-    """Frames of some seconds, one way, from its start."""
-    products = {f"/{way}/{PRODUCT_TOPICS[name].name}": name for name in DEFAULT_PRODUCTS}
+class Load(NamedTuple):
+    """What both ways do: products, backend, frames per second, and seconds of a turn."""
+
+    names: Tuple[str, ...]
+    backend: str
+    rate: float
+    seconds: float
+
+
+def turn(way: str, pipe: Connection, load: Load) -> FrameBlock:
+    """Frames of a turn, one way, from its start."""
+    products = {f"/{way}/{PRODUCT_TOPICS[name].name}": name for name in load.names}
     with ExitStack() as stack:
         path = Path(stack.enter_context(tempfile.TemporaryDirectory()), "frames")
-        processes = [start_process(stack, *command) for command in commands(way, path, backend)]
+        processes = [start_process(stack, *command) for command in commands(way, path, load.backend)]
         lacking, deadline = set(products), time.monotonic() + START_TIMEOUT_S
         while lacking:
             lacking.difference_update(topic for topic, _, _ in arrivals(pipe, SETTLE))
@@ -155,10 +164,10 @@ def turn(way: str, pipe: Connection, backend: str, rate: float, seconds: float) 
                 raise RuntimeError(f"{way}: nothing came on {', '.join(sorted(lacking))}")
         list(arrivals(pipe, WARM_UP))
         first = time.time_ns()
-        end = first + int(1e9 * seconds)
-        rows = list(arrivals(pipe, seconds + SETTLE))
+        end = first + int(1e9 * load.seconds)
+        rows = list(arrivals(pipe, load.seconds + SETTLE))
         passed = PASSED.iter_unpack(path.read_bytes())
-    block = FrameBlock.of(DEFAULT_PRODUCTS, rate)
+    block = FrameBlock.of(load.names, load.rate)
     block.sent.update((stamp, at) for stamp, at in passed if first <= at < end)
     for topic, arrived, cdr in rows:
         if topic == f"/{way}/{topics.LATENCY}":
@@ -169,9 +178,9 @@ def turn(way: str, pipe: Connection, backend: str, rate: float, seconds: float) 
     return block
 
 
-def compare(frames: np.ndarray, backend: str, rate: float, rounds: int, seconds: float) -> Dict[str, List[FrameBlock]]:
+def compare(frames: np.ndarray, load: Load, rounds: int) -> Dict[str, List[FrameBlock]]:
     """Way -> frames of each of its turns."""
-    kinds = {PRODUCT_TOPICS[name].name: PRODUCT_TOPICS[name].message_type for name in DEFAULT_PRODUCTS}
+    kinds = {PRODUCT_TOPICS[name].name: PRODUCT_TOPICS[name].message_type for name in load.names}
     kinds[topics.LATENCY] = messages.DIAGNOSTICS
     spawn = multiprocessing.get_context("spawn")
     pipe, end = spawn.Pipe()
@@ -180,10 +189,10 @@ def compare(frames: np.ndarray, backend: str, rate: float, rounds: int, seconds:
     viewer.start()
     end.close()
     blocks: Dict[str, List[FrameBlock]] = {way: [] for way in WAYS}
-    with FakeCamera(frames, features={"AcquisitionFrameRate": rate}):
+    with FakeCamera(frames, features={"AcquisitionFrameRate": load.rate}):
         for done in range(rounds):
             for way in WAYS:
-                blocks[way].append(turn(way, pipe, backend, rate, seconds))
+                blocks[way].append(turn(way, pipe, load))
             print(f"round {done + 1} of {rounds}: {ratios(blocks, done)}", file=sys.stderr, flush=True)
     pipe.close()  # which ends the viewer
     viewer.join(10)
@@ -224,12 +233,14 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=24.0, help="the camera's frames per second")
     parser.add_argument("--size", type=int, nargs=2, default=(2448, 2048), metavar=("WIDTH", "HEIGHT"))
     parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--products", nargs="+", choices=tuple(PRODUCT_TOPICS), default=DEFAULT_PRODUCTS)
     parser.add_argument("--output", type=Path, help="default: benchmarks/results/camera_<device>.json")
     values = parse(parser)
     isolate()
     load_before = os.getloadavg()[0]
     frames = camera_frames(tuple(values.size))
-    blocks = compare(frames, values.backend, values.rate, values.rounds, values.seconds)
+    load = Load(tuple(values.products), values.backend, values.rate, values.seconds)
+    blocks = compare(frames, load, values.rounds)
     figures = {way: summarize(rows) for way, rows in blocks.items()}
     ratio = ratios(blocks)
     print(table(["way", "p50 ms", "p95 ms", "p99 ms", "max ms", "Hz", "missed", "frames"], map(line, figures.items())))
@@ -243,7 +254,7 @@ def main() -> int:
         "size": values.size,
         "rate_hz": values.rate,
         "seconds_a_turn": values.seconds,
-        "products": DEFAULT_PRODUCTS,
+        "products": load.names,
         "ratios": ratio,
         "ratios_of_turns": [ratios({way: [row[k]] for way, row in blocks.items()}) for k in range(values.rounds)],
         **figures,

@@ -147,6 +147,16 @@ def first_of(device: CameraDevice, names: Tuple[str, ...]) -> str:
     return next((name for name in names if device.has(name)), "")
 
 
+def read_region(device: CameraDevice) -> Tuple[int, int, int, int]:
+    """Return (x, y, width, height) of the camera's region in its picture.
+
+    Raises:
+        CameraError: The camera does not answer.
+    """
+    x, y, width, height = (int(device.number(name)) for name in ("OffsetX", "OffsetY", "Width", "Height"))
+    return x, y, width, height
+
+
 def mosaic_formats(device: CameraDevice) -> List[str]:
     """List the camera's pixel formats that hold a mosaic."""
     names = device.choices("PixelFormat")
@@ -162,7 +172,7 @@ def read_facts(device: CameraDevice) -> CameraFacts:
     for name in ("BinningHorizontal", "BinningVertical", "DecimationHorizontal", "DecimationVertical"):
         if device.has(name) and device.number(name) != 1:
             raise CameraError(f"{name} is {device.get(name)}: it mixes polarizer angles; set it to 1")
-    x, y, width, height = (int(device.number(name)) for name in ("OffsetX", "OffsetY", "Width", "Height"))
+    x, y, width, height = read_region(device)
     pixel_format = device.get("PixelFormat")
     if pixel_format not in ENCODINGS or ENCODINGS[pixel_format].channels != 1:
         raise CameraError(f"pixel format {pixel_format} is not a mosaic: set camera.pixel_format")

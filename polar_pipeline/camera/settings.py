@@ -22,6 +22,7 @@ from polar_pipeline.camera.facts import (
     choose_format,
     first_of,
     is_format,
+    read_region,
 )
 from polar_pipeline.options import declare
 from polar_pipeline.options.option import declared
@@ -229,7 +230,7 @@ def _write_rate(device: CameraDevice, new: CameraSettings) -> None:
 
 
 def _write_region(device: CameraDevice, new: CameraSettings) -> None:
-    if not any(new.roi):
+    if not any(new.roi) or new.roi == read_region(device):  # an odd region of the camera's own stays
         return
     x, y, width, height = snapped(new.roi, _picture(device), _steps(device))
     for name, value in (("OffsetX", 0), ("OffsetY", 0), ("Width", width), ("Height", height)):
@@ -374,7 +375,7 @@ def read_back(device: CameraDevice, settings: CameraSettings) -> CameraSettings:
             found[field] = device.number(feature)
     if device.has("ExposureAuto"):
         found["exposure_auto"] = device.get("ExposureAuto") != "Off"
-    found["roi"] = tuple(int(device.number(name)) for name in ("OffsetX", "OffsetY", "Width", "Height"))
+    found["roi"] = read_region(device)
     pixel_format = device.get("PixelFormat")
     if not is_format(pixel_format, settings.pixel_format):  # by `features`
         found["pixel_format"] = pixel_format

@@ -240,7 +240,7 @@ def test_parameters_change_the_camera(camera: Any, node: Any, peer: drill.Peer) 
 def test_a_camera_that_goes_comes_back(camera: Any, node: Any, peer: drill.Peer) -> None:
     process = node(camera__source="aravis:POL009")
     peer.says("camera", "POL009 is not found")
-    fake = camera(random_frames(3), serial="POL009")
+    fake = camera(random_frames(3), serial="POL009", features={"OffsetX": 3, "OffsetY": 1, "Width": 96, "Height": 64})
     raw = Topic(peer, "image_raw")
     raw.wait(3)
     for _ in range(2):
@@ -252,6 +252,7 @@ def test_a_camera_that_goes_comes_back(camera: Any, node: Any, peer: drill.Peer)
     peer.reports.clear()
     peer.says("camera", "connections=3")
     peer.says("camera", "TRI050S-P POL009 at 127.0.0.1")
+    peer.says("camera", "region=96x64 at 3,1")  # of the camera's own, also where it is odd
     fake.kill()
     process.send(signal.SIGTERM)
     assert process.wait() == 0  # without its camera, too
