@@ -84,7 +84,7 @@ _FUNCTIONS = {
     "g_free": "vp",
     "g_error_free": "vp",
 }
-#: Register of GigE Vision that tells who controls the device; 0 when nobody does.
+#: Register of GigE Vision that tells who controls the device; 0 without a controller.
 _CONTROL_PRIVILEGE = 0x0A00
 #: UDP port and discovery command of GigE Vision, which every camera acknowledges; seconds to wait for that.
 _PORT, _DISCOVERY, _ACKNOWLEDGED = 3956, bytes.fromhex("4211000200000001"), bytes.fromhex("00000003")

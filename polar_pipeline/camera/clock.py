@@ -46,7 +46,7 @@ class DeviceClock:
     one frame per bucket, the one with the smallest delay. The line changes when a bucket is complete or when a frame
     lies below it. The constant part of the delay stays in the offset.
 
-    A jump starts the model anew: device time that does not increase; a frame earlier than the line by more than `STEP`,
+    A jump restarts the model: device time that does not increase; a frame earlier than the line by more than `STEP`,
     even after a start with late frames; or frames that stay late by the same delay (see `LATE_FRAMES`). If a step below
     `STEP` makes frames late, stamps follow it only when older frames leave the window. ``jumps`` counts jumps.
     """

@@ -198,7 +198,7 @@ def read_facts(device: CameraDevice) -> CameraFacts:
 
 
 def read_changing(device: CameraDevice, facts: CameraFacts) -> CameraFacts:
-    """Return the state of a camera with what it changes by itself read anew: gain, exposure time and temperature.
+    """Return the state of a camera with a new reading of what it changes by itself: gain, exposure time and temperature.
 
     Raises:
         CameraError: The camera does not answer.
@@ -243,7 +243,7 @@ def choose_format(device: CameraDevice, wanted: str) -> str:
     """Return the camera's pixel format for a format of a parameter: its own name, or `8` or `12p` for any mosaic.
 
     A camera may offer several names: that of a polarizer mosaic comes first, then that of a Bayer mosaic, as a color
-    camera's monochrome picture is no mosaic.
+    camera's monochrome picture is not a mosaic.
 
     Raises:
         CameraError: The camera has none such.
@@ -253,5 +253,5 @@ def choose_format(device: CameraDevice, wanted: str) -> str:
         return wanted
     fitting = [name for name in names if is_format(name, wanted)]
     if not fitting:
-        raise CameraError(f"camera.pixel_format {quoted(wanted)} is none of the camera's: {', '.join(names)}")
+        raise CameraError(f"camera.pixel_format {quoted(wanted)} is not among the camera's: {', '.join(names)}")
     return min(fitting, key=lambda name: 0 if "olariz" in name else 1 if "Bayer" in name else 2)

@@ -385,7 +385,7 @@ class CameraSource:
                 self._note(device, old, connection.found)
                 if is_stopped:
                     self._start(device)
-            except Exception as err:  # noqa: BLE001 - the state is unknown: the camera is set up anew
+            except Exception as err:  # noqa: BLE001 - the state is unknown: the camera is set up again
                 self._settings, self.connection = old, None
                 self._lose(err)
             raise
@@ -482,7 +482,7 @@ class CameraSource:
         self._client.take(cdr, facts)
 
     def _count_missed(self, number: int) -> None:
-        """Count the frames of which nothing arrived. Numbers have 16 bits in older cameras and begin anew at 1."""
+        """Count the frames of which nothing arrived. Numbers have 16 bits in older cameras and wrap to 1."""
         last, self._number = self._number, number
         missed = 0 if last is None else number - last - 1 if number > last else number - 1 + (0xFFFF - last)
         if 0 < missed < 1000:
@@ -516,7 +516,7 @@ def find_camera(wanted: str) -> FoundCamera:
         wanted: Which camera; "" for the first polarization camera.
 
     Raises:
-        CameraError: There is none such, or Aravis is not installed.
+        CameraError: No such camera answers, or Aravis is not installed.
     """
     rows = list_cameras()
     if wanted:

@@ -86,7 +86,7 @@ def test_errors_are_one_line(tmp_path: Path, monkeypatch: Any, capsys: Any) -> N
         ("capture -o out --camera a/b", 2, "--camera must be"),
         ("capture -o out --gain-db 100", 2, "--gain-db must be in"),
         ("capture -o out --exposure-us 1", 1, "must be in [30, 1e+07], got 1"),
-        ("capture -o out --pixel-format 10", 1, "'10' is none of the camera's"),
+        ("capture -o out --pixel-format 10", 1, "'10' is not among the camera's"),
         ("capture -o out --dark --exposure-auto", 1, "need --exposure-us"),
         ("capture -o . --frames 1", 1, ". exists already"),
         ("capture -o out --dark --angles 9", 2, "--angles needs --guide"),
@@ -229,7 +229,7 @@ def test_state_that_changes_between_frames_ends_it(camera: FakeCamera, tmp_path:
 
 
 class User:
-    """Somebody before the camera with a simulated sensor, who answers the prompts of the guide."""
+    """A user before a camera with a simulated sensor, who answers the prompts of the guide."""
 
     def __init__(self, camera: FakeCamera, answers: Dict[str, List[str]], frames: int, light: float) -> None:
         self.camera = camera

@@ -113,6 +113,6 @@ def test_formats_are_chosen_by_the_mosaic() -> None:
     assert choose_format(StandIn(formats=("Mono8", "BayerRG8", "BayerRGPolarized8")), "8") == "BayerRGPolarized8"  # type: ignore[arg-type]
     for wanted in ("RGB8", "14p", "2p"):
         with pytest.raises(
-            CameraError, match=f"camera.pixel_format '{wanted}' is none of the camera's: Mono8, Mono12p"
+            CameraError, match=f"camera.pixel_format '{wanted}' is not among the camera's: Mono8, Mono12p"
         ):
             choose_format(mono, wanted)
