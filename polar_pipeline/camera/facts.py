@@ -198,7 +198,7 @@ def read_facts(device: CameraDevice) -> CameraFacts:
 
 
 def read_changing(device: CameraDevice, facts: CameraFacts) -> CameraFacts:
-    """Return the state of a camera with a new reading of what it changes by itself: gain, exposure time and temperature.
+    """Return the state of a camera with what it changes by itself read again: gain, exposure time and temperature.
 
     Raises:
         CameraError: The camera does not answer.

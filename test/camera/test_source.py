@@ -108,7 +108,7 @@ def quick_search(monkeypatch: pytest.MonkeyPatch) -> None:
         if not answers("127.0.0.1"):
             return []
         device = CameraDevice(FoundCamera("127.0.0.1", "", "", "", "127.0.0.1"))
-        names = [device.get(f"CameraDevice{name}") for name in ("VendorName", "ModelName", "SerialNumber")]
+        names = [device.get(f"Device{name}") for name in ("VendorName", "ModelName", "SerialNumber")]
         device.close()
         return [FoundCamera("127.0.0.1", *names, "127.0.0.1")]
 
