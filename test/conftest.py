@@ -64,8 +64,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item
     order = {name: index for index, name in enumerate(LONGEST_FILES)}
     items.sort(key=lambda item: order.get(item.path.name, len(order)))
     for item in items if config.pluginmanager.hasplugin("rerunfailures") else ():
-        # ROS nodes and clusters have time limits of their own, which a machine with much to do exceeds
-        if item.get_closest_marker("ros") is not None or item.path.parent.name == "batch":
+        # ROS nodes, cameras and clusters have time limits of their own, which a machine with much to do exceeds
+        is_of_processes = any(item.get_closest_marker(name) is not None for name in ("ros", "camera"))
+        if is_of_processes or item.path.parent.name == "batch":
             item.add_marker(pytest.mark.flaky(reruns=1))
     cameras = [item for item in items if item.get_closest_marker("camera")]
     if cameras:
