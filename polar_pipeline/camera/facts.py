@@ -93,7 +93,7 @@ class CameraFacts:
         }
         return texts if self.temperature is None else {**texts, "temperature [C]": f"{self.temperature:.1f}"}
 
-    def rows(self) -> Dict[str, Any]:
+    def rows(self) -> Dict[str, object]:
         """Return the state, with the bits of a pixel, in types of YAML and JSON; the inverse of `facts_of`."""
         rows = {key: list(row) if isinstance(row, tuple) else row for key, row in asdict(self).items()}
         return {**rows, "bit_depth": ENCODINGS[self.pixel_format].bits}
