@@ -20,6 +20,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Callable, Mapping, Optional, Sequence, Tuple
 
@@ -38,7 +39,7 @@ PATIENCE = 1200
 
 #: Packages of the emulated machine.
 PACKAGES = (
-    *("python3", "python3-numpy", "python3-opencv", "libblas3", "liblapack3"),
+    *("python3", "python3-numpy", "python3-opencv", "python3-yaml", "libblas3", "liblapack3"),
     *("python3-pytest", "python3-pytest-timeout", "python3-pytest-xdist", "python3-hypothesis"),
 )
 
@@ -148,7 +149,8 @@ def make_root() -> Path:
     """The emulated machine's programs and libraries."""
     nothing = FOLDER / "nothing-installed"
     nothing.touch()
-    return make_once(FOLDER / "root", lambda folder: unpack(PACKAGES, folder, "arm64", nothing))
+    name = f"root-{zlib.crc32(' '.join(PACKAGES).encode()):08x}"  # other packages, another folder
+    return make_once(FOLDER / name, lambda folder: unpack(PACKAGES, folder, "arm64", nothing))
 
 
 def write_program(name: str, command: str) -> Path:
