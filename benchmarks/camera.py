@@ -217,7 +217,10 @@ def camera_frames(size: Tuple[int, int]) -> np.ndarray:
 
 
 def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """Parse the arguments; end the process where Aravis is not installed."""
+    """Add the arguments of the camera and the node, and parse all; end the process where Aravis is not installed."""
+    parser.add_argument("--rate", type=float, default=24.0, help="the camera's frames per second")
+    parser.add_argument("--size", type=int, nargs=2, default=(2448, 2048), metavar=("WIDTH", "HEIGHT"))
+    parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
     values = parser.parse_args()
     try:
         load_aravis()
@@ -226,13 +229,22 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     return values
 
 
+def conditions(values: argparse.Namespace, load_before: float) -> Dict[str, Any]:
+    """Describe where and of what figures were measured, for a report."""
+    return {
+        "machine": machine(PACKAGES),
+        "device": device_name(values.backend),
+        "load_before": round(load_before, 2),
+        "backend": values.backend,
+        "size": values.size,
+        "rate_hz": values.rate,
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5, help="turns of each way")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each turn")
-    parser.add_argument("--rate", type=float, default=24.0, help="the camera's frames per second")
-    parser.add_argument("--size", type=int, nargs=2, default=(2448, 2048), metavar=("WIDTH", "HEIGHT"))
-    parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--products", nargs="+", choices=tuple(PRODUCT_TOPICS), default=DEFAULT_PRODUCTS)
     parser.add_argument("--output", type=Path, help="default: benchmarks/results/camera_<device>.json")
     values = parse(parser)
@@ -245,21 +257,15 @@ def main() -> int:
     ratio = ratios(blocks)
     print(table(["way", "p50 ms", "p95 ms", "p99 ms", "max ms", "Hz", "missed", "frames"], map(line, figures.items())))
     print("\n" + table(["own / driver", "ratio"], ratio.items()))
-    device = device_name(values.backend)
     report = {
-        "machine": machine(PACKAGES),
-        "device": device,
-        "load_before": round(load_before, 2),
-        "backend": values.backend,
-        "size": values.size,
-        "rate_hz": values.rate,
+        **conditions(values, load_before),
         "seconds_a_turn": values.seconds,
         "products": load.names,
         "ratios": ratio,
         "ratios_of_turns": [ratios({way: [row[k]] for way, row in blocks.items()}) for k in range(values.rounds)],
         **figures,
     }
-    write(values.output or RESULTS / f"camera_{slug(device)}.json", report)
+    write(values.output or RESULTS / f"camera_{slug(report['device'])}.json", report)
     return int(ratio["p50"] > RATIO)
 
 

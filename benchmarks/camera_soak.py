@@ -23,8 +23,8 @@ from typing import Any, Dict, List
 
 import numpy as np
 import rclpy
-from camera import PACKAGES, SOURCE, camera_frames, device_name, parse, start_process
-from common import RESULTS, machine, slug, table, write
+from camera import SOURCE, camera_frames, conditions, parse, start_process
+from common import RESULTS, slug, table, write
 from diagnostic_msgs.msg import DiagnosticArray
 from fake_camera import FakeCamera, sent_bytes
 from rclpy.executors import SingleThreadedExecutor
@@ -162,9 +162,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10.0, help="of each format")
     parser.add_argument("--formats", nargs="+", choices=("8", "12p"), default=("8", "12p"))
-    parser.add_argument("--rate", type=float, default=24.0, help="the camera's frames per second")
-    parser.add_argument("--size", type=int, nargs=2, default=(2448, 2048), metavar=("WIDTH", "HEIGHT"))
-    parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--output", type=Path, help="default: benchmarks/results/camera_soak_<device>.json")
     values = parse(parser)
     isolate()
@@ -173,18 +170,8 @@ def main() -> int:
     fine = np.random.default_rng(1).integers(0, 16, coarse.shape, np.uint16)
     pictures = {"8": coarse, "12p": 16 * coarse.astype(np.uint16) + fine}
     found = {name: soak(pictures[name], name, values.minutes, values.rate, values.backend) for name in values.formats}
-    device = device_name(values.backend)
-    report = {
-        "machine": machine(PACKAGES),
-        "device": device,
-        "load_before": round(load_before, 2),
-        "backend": values.backend,
-        "size": values.size,
-        "rate_hz": values.rate,
-        "minutes": values.minutes,
-        **found,
-    }
-    write(values.output or RESULTS / f"camera_soak_{slug(device)}.json", report)
+    report = {**conditions(values, load_before), "minutes": values.minutes, **found}
+    write(values.output or RESULTS / f"camera_soak_{slug(report['device'])}.json", report)
     is_equal = all(row["samples"]["equal"] and not row["samples"]["different"] for row in found.values())
     return int(not is_equal or any(row["lost_by_node"] or row["growth"] > LIMIT for row in found.values()))
 

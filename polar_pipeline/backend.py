@@ -15,8 +15,8 @@ from polar_pipeline.coefficients import SSIM_BLOCK
 _KEPT, _KEPT_BYTES = 16, 512 << 20
 #: Bytes in front of each array of `Buffers`, for a message's header.
 HEADROOM = 512
-#: Alignment of arrays: a cache line, and the widest vector.
-_ALIGNMENT = 64
+#: Alignment in bytes of arrays and of a message's pixels: a cache line, and the widest vector.
+ALIGNMENT = 64
 
 #: Address of an array's first byte -> the block of memory of `Buffers` that contains it.
 _BLOCKS: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
@@ -113,7 +113,7 @@ class Buffers:
             return _array(block, shape, dtype)
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         # through a memoryview: an array has the innermost array as base, and views of the block must not pass it by
-        block = np.frombuffer(self._make((HEADROOM + size + _ALIGNMENT,), "uint8").data, "uint8")
+        block = np.frombuffer(self._make((HEADROOM + size + ALIGNMENT,), "uint8").data, "uint8")
         known.append(block)
         while len(self._blocks) > 1 and self._unused_bytes() > _KEPT_BYTES:
             del self._blocks[next(iter(self._blocks))]
@@ -130,10 +130,15 @@ def _unused(blocks: List[np.ndarray]) -> List[int]:
 
 def _array(block: np.ndarray, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
     """Return the array in a block of memory; its `base` is the block, as of every view of the array."""
-    start = HEADROOM + -(block.ctypes.data + HEADROOM) % _ALIGNMENT
+    start = HEADROOM + -(block.ctypes.data + HEADROOM) % ALIGNMENT
     array: np.ndarray = np.ndarray(shape, dtype, block, start)
     _BLOCKS[array.ctypes.data] = block
     return array
+
+
+def skip_to_alignment(memory: np.ndarray, header: int) -> np.ndarray:
+    """Return the rest of (N,) uint8 from where pixels that follow a header of `header` bytes are aligned."""
+    return memory[-(header + memory.ctypes.data) % ALIGNMENT :]
 
 
 def prepend_header(header: bytes, array: np.ndarray) -> Optional[memoryview]:

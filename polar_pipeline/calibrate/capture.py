@@ -15,7 +15,7 @@ import numpy as np
 from polar_pipeline import messages
 from polar_pipeline._util.files import PARTIAL, remove_leftovers, replacing_folder
 from polar_pipeline._util.progress import with_bar
-from polar_pipeline.calibrate.captured import CAMERA_FILE, difference, write_facts
+from polar_pipeline.calibrate.captured import CAMERA_FILE, difference, save_facts
 from polar_pipeline.calibrate.session import FRAMES_FILE
 from polar_pipeline.camera.aravis import CameraError
 from polar_pipeline.camera.facts import CameraFacts
@@ -75,7 +75,7 @@ class FrameCapture:
         lost: Frames that were incomplete or missing since the last request.
 
     Raises:
-        CameraError: Aravis is not installed. On entering: there is no camera, or it refuses a setting.
+        CameraError: Aravis is not installed. On entering: no camera is found, or it refuses a setting.
     """
 
     def __init__(self, settings: CameraSettings, log: Callable[[str], None]) -> None:
@@ -103,7 +103,7 @@ class FrameCapture:
         """The connected camera.
 
         Raises:
-            CameraError: There is none.
+            CameraError: No camera is connected.
         """
         if self._source.connection is None:
             raise CameraError(self._source.problem or "the camera does not answer")
@@ -182,7 +182,7 @@ class FrameCapture:
         self._log(text)
 
     def warning(self, text: str) -> None:
-        """Log nothing: the error that ends the command says why there is no camera."""
+        """Log nothing: the same text is in the error that ends the command."""
 
 
 def capture_folder(
@@ -222,5 +222,5 @@ def capture_folder(
             else:
                 name = f"{index:0{max(3, len(str(count - 1)))}d}.{kind}"
                 (folder / name).write_bytes(encode_picture(np.ascontiguousarray(frame.mosaic), f".{kind}"))
-        write_facts(folder / CAMERA_FILE, replace(facts, temperature=camera.facts.temperature))
+        save_facts(folder / CAMERA_FILE, replace(facts, temperature=camera.facts.temperature))
     return light, camera.lost

@@ -28,12 +28,12 @@ class Captured(NamedTuple):
     file: Path
 
 
-def write_facts(path: Path, facts: CameraFacts) -> None:
+def save_facts(path: Path, facts: CameraFacts) -> None:
     """Write the state of a camera to a YAML file."""
     path.write_text(yaml.safe_dump(facts.rows(), sort_keys=False, default_flow_style=None), encoding="utf-8")
 
 
-def read_facts(path: Path) -> CameraFacts:
+def load_facts(path: Path) -> CameraFacts:
     """Read the state of a camera from a YAML file.
 
     Raises:
@@ -75,7 +75,7 @@ def captured_state(paths: Sequence[Path]) -> Optional[Captured]:
         folder, places = (path, _PLACES) if path.is_dir() else (path.parent, _PLACES[:1])
         found = sorted(file for place in places for file in folder.glob(place))
         files += [file for file in found if file.parent == folder or not is_left_out(file.parent.name)]
-    rows = [read_facts(file) for file in files]
+    rows = [load_facts(file) for file in files]
     for file, row in zip(files, rows):
         differs = difference(rows[0], row)
         if differs:

@@ -213,8 +213,13 @@ def _fitted(
     means_a = settings + 3 * np.arange(sites)
     pair_variance = np.diag(pairs @ covariance[np.ix_(means_a, means_a)] @ pairs.T)
     return Polarizer(
-        *(angles, lamp, terms.reshape(sites, 3), np.zeros_like(means)),
-        *(float(np.sqrt(pair_variance.mean())), readings.angles, strength),
+        angles=angles,
+        lamp=lamp,
+        terms=terms.reshape(sites, 3),
+        residuals=np.zeros_like(means),
+        pair_error=float(np.sqrt(pair_variance.mean())),
+        read=readings.angles,
+        strength=strength,
     )
 
 

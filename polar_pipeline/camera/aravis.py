@@ -274,7 +274,7 @@ class CameraDevice:
 
     def __init__(self, found: FoundCamera) -> None:
         self._call = load_aravis().call
-        self._address = found.address
+        self._found = found
         self._stream: Optional[int] = None
         self._waiting: Dict[int, np.ndarray] = {}  # memory of each buffer that Aravis has
         self._memory: Callable[[int], np.ndarray] = lambda size: np.empty(size, np.uint8)
@@ -343,18 +343,15 @@ class CameraDevice:
 
     def bounds(self, feature: str) -> Tuple[float, float]:
         """Return the lowest and the highest value of a number."""
-        for name, kind in (("float", ctypes.c_double), ("integer", ctypes.c_int64)):
-            low, high = kind(), kind()
-            try:
-                self._call(
-                    f"arv_camera_get_{name}_bounds", self._camera, feature, ctypes.byref(low), ctypes.byref(high)
-                )
-            except CameraError:
-                if name == "integer":
-                    raise
-                continue
-            return float(low.value), float(high.value)
-        raise CameraError(f"{feature} has no bounds")
+        try:
+            return self._bounds(feature, "float", ctypes.c_double)
+        except CameraError:  # a whole number
+            return self._bounds(feature, "integer", ctypes.c_int64)
+
+    def _bounds(self, feature: str, name: str, kind: Any) -> Tuple[float, float]:
+        low, high = kind(), kind()
+        self._call(f"arv_camera_get_{name}_bounds", self._camera, feature, ctypes.byref(low), ctypes.byref(high))
+        return float(low.value), float(high.value)
 
     def increment(self, feature: str) -> int:
         """Return the step between the values of a whole number."""
@@ -411,10 +408,15 @@ class CameraDevice:
         """Return whether this process got the control of the camera."""
         return not self.is_gige or bool(self._call("arv_gv_device_is_controller", self._device))
 
+    def require_control(self) -> None:
+        """Raise an error if another process got the control of the camera."""
+        if not self.is_controller():
+            raise CameraError(f"another process controls {self._found.describe()}")
+
     def is_controlled(self) -> bool:
         """Ask the camera whether a process controls it still: not after a restart of the camera, or if it is gone."""
         # Aravis would wait for 2.5 s; one packet may be lost
-        if self.is_gige and not (answers(self._address) or answers(self._address)):
+        if self.is_gige and not (answers(self._found.address) or answers(self._found.address)):
             return False
         value = ctypes.c_uint32()
         try:
@@ -438,7 +440,7 @@ class CameraDevice:
         self._headroom = headroom
         stream = self._call("arv_camera_create_stream", self._camera, None, None)
         if not stream:
-            raise CameraError("there is no memory or no port for a stream")
+            raise CameraError("a stream cannot be opened: memory or a free UDP port is missing")
         self._stream = stream
         if self.is_gige:
             self._call("g_object_set", stream, "socket-buffer-size", SOCKET_BUFFER, None)

@@ -157,10 +157,23 @@ def read_region(device: CameraDevice) -> Tuple[int, int, int, int]:
     return x, y, width, height
 
 
+def picture_size(device: CameraDevice) -> Tuple[int, int]:
+    """Return the (width, height) that a region may have.
+
+    Raises:
+        CameraError: The camera does not answer.
+    """
+    width, height = (int(device.number(first_of(device, names))) for names in _WHOLE)
+    return width, height
+
+
 def mosaic_formats(device: CameraDevice) -> List[str]:
     """List the camera's pixel formats that hold a mosaic."""
-    names = device.choices("PixelFormat")
-    return [name for name in names if name in ENCODINGS and ENCODINGS[name].channels == 1]
+    return [name for name in device.choices("PixelFormat") if _is_mosaic(name)]
+
+
+def _is_mosaic(pixel_format: str) -> bool:
+    return pixel_format in ENCODINGS and ENCODINGS[pixel_format].channels == 1
 
 
 def read_facts(device: CameraDevice) -> CameraFacts:
@@ -174,11 +187,11 @@ def read_facts(device: CameraDevice) -> CameraFacts:
             raise CameraError(f"{name} is {device.get(name)}: it mixes polarizer angles; set it to 1")
     x, y, width, height = read_region(device)
     pixel_format = device.get("PixelFormat")
-    if pixel_format not in ENCODINGS or ENCODINGS[pixel_format].channels != 1:
+    if not _is_mosaic(pixel_format):
         raise CameraError(f"pixel format {pixel_format} is not a mosaic: set camera.pixel_format")
     flip = tuple(device.has(name) and device.is_on(name) for name in ("ReverseX", "ReverseY"))
     # the region is counted in the mirrored picture (GenICam SFNC, ReverseX)
-    whole = [int(device.number(first_of(device, names))) for names in _WHOLE]
+    whole = picture_size(device)
     offset = (whole[0] - x - width if flip[0] else x, whole[1] - y - height if flip[1] else y)
     model = device.get("DeviceModelName")
     facts = CameraFacts(

@@ -6,7 +6,7 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import yaml
 
@@ -22,6 +22,7 @@ from polar_pipeline.camera.facts import (
     choose_format,
     first_of,
     is_format,
+    picture_size,
     read_region,
 )
 from polar_pipeline.options import declare
@@ -232,7 +233,7 @@ def _write_rate(device: CameraDevice, new: CameraSettings) -> None:
 def _write_region(device: CameraDevice, new: CameraSettings) -> None:
     if not any(new.roi) or new.roi == read_region(device):  # an odd region of the camera's own stays
         return
-    x, y, width, height = snapped(new.roi, _picture(device), _steps(device))
+    x, y, width, height = snapped(new.roi, picture_size(device), _steps(device))
     for name, value in (("OffsetX", 0), ("OffsetY", 0), ("Width", width), ("Height", height)):
         device.set(name, value)
     device.set("OffsetX", x)
@@ -273,13 +274,6 @@ _WRITERS: Tuple[Tuple[Tuple[str, ...], Callable[[CameraDevice, CameraSettings], 
     (("packet_size", "packet_delay_ns"), _write_packets, True),
     (("features",), _write_features, True),
 )
-
-
-def _picture(device: CameraDevice) -> Tuple[int, int]:
-    """Return the (width, height) that a region may have."""
-    names = (("WidthMax", "SensorWidth"), ("HeightMax", "SensorHeight"))
-    width, height = (int(device.number(first_of(device, row))) for row in names)
-    return width, height
 
 
 def _steps(device: CameraDevice) -> Tuple[int, int, int, int]:
@@ -369,10 +363,8 @@ def read_back(device: CameraDevice, settings: CameraSettings) -> CameraSettings:
         CameraError: The camera does not answer.
     """
     found: Dict[str, Any] = {}
-    for field, names in (("exposure_us", EXPOSURE), ("gain_db", GAIN), ("frame_rate", RATE)):
-        feature = first_of(device, names)
-        if feature:
-            found[field] = device.number(feature)
+    for field, feature in _numbers(device):
+        found[field] = device.number(feature)
     if device.has("ExposureAuto"):
         found["exposure_auto"] = device.get("ExposureAuto") != "Off"
     found["roi"] = read_region(device)
@@ -400,6 +392,12 @@ def ranges(device: CameraDevice) -> Dict[str, Tuple[float, float]]:
     Raises:
         CameraError: The camera does not answer.
     """
-    rows = (("exposure_us", EXPOSURE), ("gain_db", GAIN), ("frame_rate", RATE))
-    found = ((field, first_of(device, names)) for field, names in rows)
-    return {_parameter(field): device.bounds(feature) for field, feature in found if feature}
+    return {_parameter(field): device.bounds(feature) for field, feature in _numbers(device)}
+
+
+def _numbers(device: CameraDevice) -> Iterator[Tuple[str, str]]:
+    """Yield the fields that are numbers of the camera, each with the feature that the camera has for it."""
+    for field, names in (("exposure_us", EXPOSURE), ("gain_db", GAIN), ("frame_rate", RATE)):
+        feature = first_of(device, names)
+        if feature:
+            yield field, feature

@@ -17,7 +17,7 @@ import numpy as np
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable
-from polar_pipeline.backend import Buffers
+from polar_pipeline.backend import ALIGNMENT, Buffers, skip_to_alignment
 from polar_pipeline.camera.aravis import (
     SOCKET_BUFFER,
     CameraDevice,
@@ -61,8 +61,6 @@ _REMEDY = (
     f"larger socket buffers help (sudo sysctl -w net.core.rmem_max={SOCKET_BUFFER}), jumbo frames (sudo ip link set "
     "DEVICE mtu 9000), and with several cameras on one link camera.packet_delay_ns"
 )
-#: Bytes to a multiple of which pixels are aligned.
-_ALIGNMENT = 64
 
 
 class Client(Protocol):
@@ -123,8 +121,8 @@ class CameraSource:
         client: Takes the frames.
 
     Attributes:
-        connection: The connected camera; None while there is none.
-        problem: Why there is no camera; "" while it is connected, or not yet looked for.
+        connection: The connected camera; None while no camera is connected.
+        problem: Why no camera is connected; "" while one is, and before the first search.
 
     Raises:
         CameraError: Aravis is not installed.
@@ -319,8 +317,7 @@ class CameraSource:
             return None
         device = CameraDevice(found)
         try:
-            if not device.is_controller():
-                raise CameraError(f"another process controls {found.describe()}")
+            device.require_control()
             if found.serial and device.serial() != found.serial:
                 self._last = None
                 raise CameraError(f"{found.describe()} is another camera now, {device.serial()}")
@@ -410,8 +407,7 @@ class CameraSource:
         def memory(size: int) -> np.ndarray:
             block = self._client.memory()
             if block is None or block.nbytes < head + size:
-                block = self._buffers.get((head + size + _ALIGNMENT,), "uint8")
-                block = block[-(head + block.ctypes.data) % _ALIGNMENT :]
+                block = skip_to_alignment(self._buffers.get((head + size + ALIGNMENT,), "uint8"), head)
             return block[: head + size]
 
         device.start(memory, head)

@@ -7,7 +7,7 @@ import math
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Iterator, Optional
+from typing import Iterator, Optional
 
 import numpy as np
 
@@ -26,9 +26,8 @@ from polar_pipeline.cli.errors import FailureError, UsageError, show_error
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_options
 from polar_pipeline.cli.outputs import check_output_files, report_path
 from polar_pipeline.cli.source_arguments import add_size_limit_argument
-from polar_pipeline.options import Options, make_options
+from polar_pipeline.options import OPTIONS, Options, make_options
 from polar_pipeline.sensor.frames import FrameError
-from polar_pipeline.sensor.mosaic import get_sensor
 
 #: Value of --angles for which names are no angles.
 _UNKNOWN = "unknown"
@@ -152,18 +151,13 @@ def _add_captured(values: argparse.Namespace) -> None:
     for name, known in frame_arguments(session.facts).items() if session else ():
         given = getattr(values, name, None)
         try:
-            is_same = given is None or _comparable(name, given) == _comparable(name, known)
+            is_same = given is None or (OPTIONS[name].is_same if name in OPTIONS else agrees)(given, known)
         except ValueError as err:
             raise UsageError(str(err)) from err
-        if session and not (is_same or agrees(given, known)):
+        if session and not is_same:
             raise UsageError(f"--{name.replace('_', '-')} {given} contradicts {session.file}: {known}")
         if given is None:
             setattr(values, name, known)
-
-
-def _comparable(name: str, value: Any) -> object:
-    """Return a value of an argument in a form that shows whether it is another one: of sensors only the tile counts."""
-    return get_sensor(value).tile() if name == "sensor" else tuple(value) if isinstance(value, list) else value
 
 
 def _table(values: argparse.Namespace) -> Optional[Path]:

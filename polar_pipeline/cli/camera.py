@@ -6,7 +6,7 @@ import argparse
 from contextlib import closing
 
 from polar_pipeline._util.text import printable
-from polar_pipeline.camera.aravis import CameraDevice, CameraError, list_cameras
+from polar_pipeline.camera.aravis import CameraDevice, list_cameras
 from polar_pipeline.camera.facts import mosaic_formats, read_facts, read_ptp, sensor_of_model
 from polar_pipeline.camera.settings import CameraSettings, ranges, read_back
 from polar_pipeline.camera.source import find_camera
@@ -74,10 +74,8 @@ def _set(values: argparse.Namespace) -> None:
     pairs = [word.partition("=")[::2] for word in words]
     if not all(name and value for name, value in pairs):
         raise UsageError("features are given as FEATURE=VALUE, such as ExposureTime=5000")
-    found = find_camera(wanted)
-    with closing(CameraDevice(found)) as device:
-        if not device.is_controller():
-            raise CameraError(f"another process controls {found.describe()}")
+    with closing(CameraDevice(find_camera(wanted))) as device:
+        device.require_control()
         for name, value in pairs:
             device.set(name, value)
         for name, _ in pairs:

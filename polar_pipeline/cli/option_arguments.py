@@ -20,7 +20,6 @@ from polar_pipeline.options.option import Option
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
 from polar_pipeline.replay.source import recorded_lens, recorded_metadata
-from polar_pipeline.sensor.mosaic import is_same_mosaic
 
 #: Arguments of `Pipeline`, by name.
 Arguments = Dict[str, Any]
@@ -199,9 +198,8 @@ def _of_the_camera(values: argparse.Namespace, arguments: Arguments, recording: 
     facts, found = facts_of(json.loads(text)), {}
     for name, value in facts.options().items():
         row = OPTIONS[name]
-        given, default, actual = (row.held(each, name) for each in (arguments[name], row.default, value))
-        is_given = hasattr(values, name) or given != default
-        if is_given and given != actual and not is_same_mosaic(given, actual):
+        is_given = hasattr(values, name) or row.held(arguments[name], name) != row.held(row.default, name)
+        if is_given and not row.is_same(arguments[name], value):
             raise ValueError(f"{name} is {arguments[name]}, and {recording} was recorded with {value}")
         found[name] = arguments[name] if is_given else value
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Callable, Mapping, Optional, Protocol, Sequence
+from typing import Callable, List, Mapping, Optional, Protocol, Sequence
 
 import numpy as np
 
@@ -79,12 +79,15 @@ class CameraInput:
     def take(self, cdr: Cdr, facts: CameraFacts) -> None:
         """Hand a frame to the node, and publish it if its topics have subscribers."""
         self._receiver.receive(cdr, facts)
-        wanted = [name for name, topic in self._outputs.items() if topic.get_subscription_count()]
-        if not wanted:
+        outgoing: List[OutgoingMessage] = [
+            (topic, cdr if name == topics.IMAGE_INPUT else self.camera_info(messages.peek_stamp(cdr) or 0))
+            for name, topic in self._outputs.items()
+            if topic.get_subscription_count()
+        ]
+        if not outgoing:
             return
-        outgoing = {topics.IMAGE_INPUT: cdr, topics.CAMERA_INFO_INPUT: self.camera_info(messages.peek_stamp(cdr) or 0)}
         try:
-            self._send([(self._outputs[name], outgoing[name]) for name in wanted])
+            self._send(outgoing)
         except RuntimeError as err:
             self._diagnostics.refuse_error(err)
 

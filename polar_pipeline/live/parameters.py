@@ -18,7 +18,7 @@ from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.options import OPTIONS, Option, Options, Value, declare, declared, make_options
 from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS
 from polar_pipeline.quality.statistics import LIMITS, QualityLimits
-from polar_pipeline.sensor.mosaic import Sensor, is_same_mosaic
+from polar_pipeline.sensor.mosaic import Sensor
 from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Longest text in characters, as long as a path can be.
@@ -192,10 +192,10 @@ class Settings:
         gain = facts.gain_db - (self.options.calibration.gain_db if self.options.calibration else 0.0)
         changes: Dict[str, Any] = {}
         for name, value in {**facts.options(), "camera_gain": round(gain, 3)}.items():
-            given, actual = getattr(self.options, name), OPTIONS[name].held(value, name)
+            given = getattr(self.options, name)
             if name not in self.given:
-                changes[name] = actual
-            elif given != actual and not is_same_mosaic(given, actual):
+                changes[name] = value
+            elif not OPTIONS[name].is_same(given, value):
                 shown = given.tile() if isinstance(given, Sensor) else given
                 raise ValueError(f"{OPTIONS[name].parameter} is {shown}, and the camera {facts.name} has {value}")
         try:

@@ -9,12 +9,11 @@ import numpy as np
 
 from polar_pipeline import messages
 from polar_pipeline._util.malloc import release_freed_memory
+from polar_pipeline.backend import ALIGNMENT, skip_to_alignment
 from polar_pipeline.live.parameters import Settings
 from polar_pipeline.pipeline import Pipeline, Raw
 
-#: Alignment in bytes of the pixels in memory that a message is taken into: a cache line.
-ALIGNMENT = 64
-#: Bytes that the size of such memory is a multiple of, so that names of any length in a header find the same.
+#: Bytes that the size of memory for messages is a multiple of, so that names of any length in a header find the same.
 SIZE_STEP = 1 << 16
 #: Options by which a frame is read: with former ones, outputs would show something else.
 _READING = ("sensor", "bit_depth", "alignment", "roi_offset", "flip")
@@ -157,6 +156,6 @@ def memory_like(pipeline: Pipeline, cdr: messages.Cdr, pixels: np.ndarray) -> Ca
 
     def memory() -> Optional[np.ndarray]:
         found = pipeline.frame_memory(size)
-        return None if found is None else found[(-header - found.ctypes.data) % ALIGNMENT :]
+        return None if found is None else skip_to_alignment(found, header)
 
     return memory

@@ -89,9 +89,8 @@ class FrameProcessor:
         self._in_progress: Deque[LiveFrame] = deque()
         self._decoded_reference: Optional[Tuple[bytes, np.ndarray]] = None
         self._decoded_lens: Tuple[bytes, Optional[LensCalibration]] = (b"", None)
-        self._camera_settings: Optional[Tuple[Settings, CameraFacts, Settings]] = (
-            None  # those for a camera, and of what
-        )
+        # settings and a camera, and the settings for that camera
+        self._camera_settings: Optional[Tuple[Settings, CameraFacts, Settings]] = None
         self._is_first, self._last_stamp_ns = True, 0
         self._memory: Callable[[], Optional[np.ndarray]] = lambda: None
 

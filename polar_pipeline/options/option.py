@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Optional, Tuple,
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import choice, number, truth, whole_number
+from polar_pipeline.sensor.mosaic import is_same_mosaic
 
 #: What an option can be set to.
 Value = Union[bool, int, float, str, Tuple[bool, ...], Tuple[int, ...], Tuple[float, ...], Tuple[str, ...]]
@@ -86,6 +87,15 @@ class Option:
         if self.limits is None:
             return truth(shown, value)
         return (number if isinstance(self.default, float) else whole_number)(shown, value, *self.limits)
+
+    def is_same(self, first: object, second: object) -> bool:
+        """Return whether two values mean the same; of sensors only the mosaic counts.
+
+        Raises:
+            ValueError: A value is not allowed.
+        """
+        a, b = self.held(first, self.name), self.held(second, self.name)
+        return a == b or is_same_mosaic(a, b)
 
 
 def declare(default: Value, text: str, **details: object) -> _T:  # type: ignore[type-var]

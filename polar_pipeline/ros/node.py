@@ -22,6 +22,7 @@ from polar_pipeline._util.malloc import release_freed_memory
 from polar_pipeline._util.text import printable
 from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.camera.settings import CameraSettings
+from polar_pipeline.camera.source import Connection
 from polar_pipeline.live.camera import CameraInput
 from polar_pipeline.live.frame import ReceivedImage
 from polar_pipeline.live.parameters import PARAMETERS, Settings
@@ -278,6 +279,11 @@ class LiveNode(ParameterNode):
         """Topic or camera that frames come from."""
         return str(self.input.topic_name) if self.input is not None else self.camera.name if self.camera else "nothing"
 
+    @property
+    def _connection(self) -> Optional[Connection]:
+        """The connected camera."""
+        return self.camera.source.connection if self.camera is not None else None
+
     def apply_camera(self, settings: Settings) -> CameraSettings:
         """Write the settings of the camera to it, and return them as it has them."""
         if self.camera is None:
@@ -286,21 +292,21 @@ class LiveNode(ParameterNode):
 
     def _validated(self, changes: Mapping[str, Any]) -> Settings:
         settings = super()._validated(changes)
-        connection = self.camera.source.connection if self.camera else None
+        connection = self._connection
         if connection is not None and self.settings is not None and settings.camera == self.settings.camera:
             settings.of_camera(connection.facts)
         return settings
 
     def _shown_settings(self, settings: Settings) -> Settings:
         """Return the settings in use, for reports; contradictions to the camera are reported elsewhere."""
-        connection = self.camera.source.connection if self.camera else None
+        connection = self._connection
         with suppress(ValueError):
             settings = settings if connection is None else settings.of_camera(connection.facts)
         return self.fallback.settings(settings)
 
     def _follow_camera(self) -> None:
         """Set the parameters of the camera to what it has, after it was connected."""
-        connection = self.camera.source.connection if self.camera else None
+        connection = self._connection
         if connection is None or not self._changing.acquire(blocking=False):  # a change sets them itself
             return
         try:

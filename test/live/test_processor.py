@@ -12,13 +12,14 @@ import pytest
 from support import TIMEOUT, wait_for
 
 from polar_pipeline import messages
+from polar_pipeline.backend import ALIGNMENT
 from polar_pipeline.cpu.backend import CpuBackend
 from polar_pipeline.cuda.driver import DeviceLostError
 from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.fallback import Fallback
 from polar_pipeline.live.frame import LiveFrame, ReceivedImage
 from polar_pipeline.live.parameters import Settings, make_settings
-from polar_pipeline.live.pipelines import ALIGNMENT, SIZE_STEP
+from polar_pipeline.live.pipelines import SIZE_STEP
 from polar_pipeline.live.processor import (
     FRAMES_AT_ONCE,
     IDLE_PERIOD,
