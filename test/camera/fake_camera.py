@@ -529,7 +529,7 @@ def loopback_addresses(count: int) -> Iterator[List[str]]:
     with ExitStack() as stack:
         stack.enter_context(this_machine())
         for address in addresses[1:]:
-            add, remove = ([*sudo, "ip", "address", verb, f"{address}/8", "dev", "lo"] for verb in ("add", "del"))
+            add, remove = ([*sudo, "ip", "address", verb, f"{address}/8", "dev", "lo"] for verb in ("replace", "del"))
             if not shutil.which(add[0]) or subprocess.run(add, capture_output=True, check=False).returncode:
                 pytest.skip(f"{' '.join(add)} fails")
             stack.callback(subprocess.run, remove, check=True)
