@@ -251,6 +251,9 @@ DOCUMENTS = sorted(
     [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "kernels" / "README.md", ROOT / "frames" / "README.md"]
 )
 
+#: Folders of the repository whose files comments name.
+TOP_FOLDERS = ("polar_pipeline", "kernels", "test", "docs", "benchmarks", "demo", "launch", "config")
+
 
 def anchors_of(document: Path) -> Set[str]:
     """The anchors of a document's headings, by the rules of GitHub, which the documentation site shares."""
@@ -267,6 +270,19 @@ def test_links_lead_somewhere(document: Path) -> None:
         target = document.parent / path if path else document
         assert target.exists(), f"{document.name} links to {path}"
         assert not anchor or anchor in anchors_of(target), f"{document.name} links to {path}#{anchor}"
+
+
+@pytest.mark.parametrize("folder", ["polar_pipeline", "kernels", "benchmarks", "docs"])
+def test_sources_name_files_that_exist(folder: str) -> None:
+    """Files in backticks: of a folder of the repository, or by their own name alone."""
+    files = [path for name in ("*.py", "*.h", "*.cu*", "*.cpp") for path in (ROOT / folder).rglob(name)]
+    named = {
+        (path.name, name)
+        for path in files
+        for name in re.findall(r"`([\w/]+\.(?:py|h|cuh?|cpp|md))`", path.read_text(encoding="utf-8"))
+    }
+    known = [str(path) for path in (*ROOT.glob("*.*"), *(p for f in TOP_FOLDERS for p in (ROOT / f).rglob("*.*")))]
+    assert not {row for row in named if not any(path.endswith(f"/{row[1]}") for path in known)}
 
 
 # -------------------------------------------------------------------------------------------------------- installation

@@ -13,12 +13,12 @@ from polar_pipeline.cuda.memory import DeviceArray
 
 #: Raw formats of one number a pixel -> its type.
 _NUMBERS = {"u8": np.uint8, "u16": np.uint16}
-#: What a raw byte of 1 becomes, as `kernels/mono_half_correct_halves.cuh` multiplies it.
+#: What a raw byte of 1 becomes, as `kernels/mono_half_correct.cuh` multiplies it.
 _BYTE = 65504 / 2**24
 #: Bits of a float's mantissa.
 _MANTISSA = 23
 #: Bit of the mantissa that a kernel moves the first bit of a field to: `..._bits` of `kernels/correction.cuh`, and
-#: `number_of` of `kernels/mono_half_correct_halves.cuh`.
+#: `number_of` of `kernels/mono_half_correct.cuh`.
 _PLACES, _HALF_PLACES = (8, 8, 16, 16), (0, 0, 2, 2)
 #: Bits of a half's mantissa.
 _HALF_MANTISSA = 10
