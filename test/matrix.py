@@ -12,6 +12,7 @@ Environments are kept for the next run. If the variable `CI` is set, a row remov
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import re
 import shutil
@@ -329,6 +330,12 @@ def main() -> int:
     if unknown:
         parser.error(f"names are {', '.join(LEGS)}; got {', '.join(sorted(unknown))}")
     chosen = [name for name in LEGS if not arguments.name or name in arguments.name]
+    FOLDER.mkdir(exist_ok=True)
+    lock = (FOLDER / "lock").open("w")  # until the process ends
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        parser.error(f"another run uses {FOLDER}")
     shutil.rmtree(TEMPORARY, ignore_errors=True)
     for folder in (LOGS, TEMPORARY):
         folder.mkdir(parents=True, exist_ok=True)
