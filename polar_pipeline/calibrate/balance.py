@@ -16,7 +16,8 @@ import numpy as np
 from polar_pipeline.calibrate.pixels import PixelFits
 from polar_pipeline.calibrate.reductions import block_side, reduce_blocks
 from polar_pipeline.calibrate.surface import Surface, block_places, fit_surface
-from polar_pipeline.sensor.mosaic import ANGLES, Sensor
+from polar_pipeline.reference.demosaicking import own_site
+from polar_pipeline.sensor.mosaic import Sensor
 
 #: Blocks along the longer side, and rows that are changed at a time.
 _BLOCKS, _ROWS = 32, 256
@@ -41,11 +42,9 @@ def balance_pairs(
     """
     side = block_side(used.shape, sensor.period, _BLOCKS)
     shares = used.astype(np.float32)
-    height, width = (length // 2 * 2 for length in used.shape)  # complete superpixels
-    sites = [(slice(r, height, 2), slice(c, width, 2)) for r, c in map(sensor.position, ANGLES)]
 
     def sums(image: np.ndarray) -> np.ndarray:
-        return np.stack([reduce_blocks(np.add, image[at] * shares[at], side // 2) for at in sites])
+        return reduce_blocks(np.add, own_site(image * shares, sensor), side // 2)
 
     counts = sums(shares)
     keep = (counts > 0).all(0)

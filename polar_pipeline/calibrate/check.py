@@ -12,7 +12,8 @@ from polar_pipeline.calibrate.session import SessionFrame
 from polar_pipeline.calibrate.sums import DARK, UNPOLARIZED, SessionSums
 from polar_pipeline.calibration import Calibration
 from polar_pipeline.calibration.correction import correction_for
-from polar_pipeline.sensor.mosaic import ANGLES, Sensor
+from polar_pipeline.reference.demosaicking import own_site
+from polar_pipeline.reference.operators import stokes
 
 #: Light at an unknown angle and of a lower DoLP is taken as unpolarized.
 _UNPOLARIZED_DOLP = 0.1
@@ -93,9 +94,11 @@ def check_calibration(
         ValueError: There is no light.
     """
     correction = correction_for(calibration, offset, (False, False), sums.shape)
+    top, left = correction.phase
+    complete = sums.sensor.as_read_out((left, top))
 
     def superpixels(image: np.ndarray) -> np.ndarray:
-        return _superpixels(image, sums.sensor, correction.phase)
+        return own_site(image[top:, left:], complete)
 
     black, gain, e1, e2 = map(superpixels, correction.parameters("float32"))
     dark = superpixels(sums.dark.mean().astype(np.float32)) if DARK in sums.settings else black
@@ -112,7 +115,7 @@ def check_calibration(
             before.append(_normalized(pixels - dark, used, name))
             pixels -= black
             pixels *= gain
-            _, s1, s2 = _stokes(pixels)
+            _, s1, s2 = np.moveaxis(stokes(pixels), -1, 0)
             pixels += e1 * s1
             pixels += e2 * s2
             after.append(_normalized(pixels, used, name))
@@ -128,28 +131,13 @@ def check_calibration(
     return CheckResult(found, levels, places, float(ratio))
 
 
-def _superpixels(image: np.ndarray, sensor: Sensor, phase: Tuple[int, int]) -> np.ndarray:
-    """Return (4, h, w): the pixels of complete superpixels, in the order of `ANGLES`; `phase` is a `Correction`'s."""
-    top, left = phase
-    height, width = ((side - start) // 2 * 2 for side, start in zip(image.shape, phase))
-    image = image[top : top + height, left : left + width]
-    places = {sensor.angle_index(r + top, c + left): (r, c) for r in range(2) for c in range(2)}
-    return np.stack([image[r::2, c::2] for r, c in (places[k] for k in range(len(ANGLES)))])
-
-
-def _stokes(pixels: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return S0, S1 and S2 of (4, h, w) superpixels."""
-    i0, i45, i90, i135 = pixels
-    return (i0 + i45 + i90 + i135) / 2, i0 - i90, i45 - i135
-
-
 def _normalized(pixels: np.ndarray, used: np.ndarray, name: str) -> np.ndarray:
     """Return (2, n): (S1, S2)/S0 of the superpixels that are used, limited to [-2, 2].
 
     Raises:
         ValueError: They are dark.
     """
-    s0, s1, s2 = (image[used] for image in _stokes(pixels))
+    s0, s1, s2 = stokes(pixels)[used].T
     if not s0.size or s0.mean() < _LEAST_LIGHT:
         raise ValueError(f"the frames of {name} have no light")
     return np.clip([s1, s2] / np.maximum(s0, _LEAST_LIGHT / 10), -2, 2)

@@ -10,6 +10,8 @@ from polar_pipeline.calibrate.illumination import LightMaps
 from polar_pipeline.calibrate.pixels import Design, PixelFits
 from polar_pipeline.calibrate.polarizer import half_turn
 from polar_pipeline.calibration.quantization import Scales
+from polar_pipeline.reference.demosaicking import own_site
+from polar_pipeline.reference.operators import stokes as stokes_of
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
 #: DoLPs whose errors are stated, and the one that stands for all.
@@ -71,11 +73,9 @@ class Superpixels(NamedTuple):
 def sample_superpixels(sensor: Sensor, gain: np.ndarray, fits: PixelFits, used: np.ndarray) -> Superpixels:
     """Take superpixels from all over the sensor; `gain` and `used` are (H, W), the latter bool."""
     step = max(1, int(np.ceil(np.sqrt(used.size / 4 / _SAMPLE))))
-    height, width = (side // 2 * 2 for side in used.shape)
 
     def superpixels(image: np.ndarray) -> np.ndarray:
-        places = map(sensor.position, ANGLES)
-        return np.stack([image[r:height:2, c:width:2][::step, ::step].ravel() for r, c in places])
+        return own_site(image, sensor)[:, ::step, ::step].reshape(len(ANGLES), -1)
 
     keep = superpixels(used).all(0)
     return Superpixels(*(superpixels(image)[:, keep] for image in (gain, fits.cosine, fits.sine)))
@@ -125,8 +125,7 @@ def expected_errors(
 
 def _mean_squares(pixels: np.ndarray, degree: float, psi: float) -> List[float]:
     """Return mean squares of the errors of DoLP and AoLP (degrees) of superpixels (4, n) in polarized light."""
-    i0, i45, i90, i135 = pixels
-    s0, s1, s2 = (i0 + i45 + i90 + i135) / 2, i0 - i90, i45 - i135
+    s0, s1, s2 = np.moveaxis(stokes_of(pixels), -1, 0)
     turn = np.rad2deg(half_turn(np.arctan2(s2, s1) / 2 - psi))
     return [float(np.mean((np.hypot(s1, s2) / s0 - degree) ** 2)), float(np.mean(turn**2))]
 

@@ -94,18 +94,11 @@ def light_maps(
     blocks = np.zeros((len(settings), *keep.shape), np.float32)
     blocks[:, keep] = light - smooth
     # what remains of larger areas, in which noise is smaller
-    sums, counts = _joined(sums), _joined(counts)
+    sums, counts = (reduce_blocks(np.add, values, _JOINED) for values in (sums, counts))
     _, left = _changes(_means(sums, counts), weights, basis)
     chance = float(np.mean(weights**2 * variance) * np.mean(1 / counts[:, (counts > 0).all(0)]))
     spread = np.sqrt(np.mean(light**2, 1))
     return LightMaps(surfaces, blocks, side, (used.shape[0], used.shape[1]), spread, left, chance)
-
-
-def _joined(values: np.ndarray) -> np.ndarray:
-    """Add up `_JOINED` x `_JOINED` blocks, along the last two axes."""
-    for axis in (-2, -1):
-        values = np.add.reduceat(values, np.arange(0, values.shape[axis], _JOINED), axis)
-    return values
 
 
 def _means(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -19,13 +19,13 @@ def block_side(shape: Tuple[int, ...], period: int, blocks: int, periods: int = 
     return period * max(periods, -(-max(shape) // (blocks * period)))
 
 
-def reduce_blocks(operation: np.ufunc, image: np.ndarray, side: int) -> np.ndarray:
-    """Reduce (H, W) to (ceil(H / side), ceil(W / side)): blocks of `side` x `side` pixels by `np.add` or similar.
+def reduce_blocks(operation: np.ufunc, images: np.ndarray, side: int) -> np.ndarray:
+    """Reduce (..., H, W) to (..., ceil(H / side), ceil(W / side)): blocks of `side` x `side` by `np.add` or similar.
 
     Those at the right and the bottom may be smaller.
     """
-    tops, lefts = (np.arange(0, length, side) for length in image.shape)
-    reduced: np.ndarray = operation.reduceat(operation.reduceat(image, tops, 0), lefts, 1)
+    tops, lefts = (np.arange(0, length, side) for length in images.shape[-2:])
+    reduced: np.ndarray = operation.reduceat(operation.reduceat(images, tops, -2), lefts, -1)
     return reduced
 
 
