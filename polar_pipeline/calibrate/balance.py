@@ -21,9 +21,6 @@ from polar_pipeline.sensor.mosaic import Sensor
 
 #: Blocks along the longer side, and rows that are changed at a time.
 _BLOCKS, _ROWS = 32, 256
-#: Degree of the surfaces. Light that meets the polarizer at a slant follows the square of the distance to the center,
-#: and near 30 degrees also its fourth power.
-_DEGREE = 4
 #: Steps of the solution, each of which leaves the square of what was there.
 _STEPS = 3
 
@@ -69,9 +66,9 @@ def balance_pairs(
 
 def _beyond_chance(values: np.ndarray, counts: np.ndarray, places: np.ndarray, shape: Tuple[int, ...]) -> Surface:
     """Fit a surface, and shrink it by what chance explains, as gains differ from pixel to pixel."""
-    surface = fit_surface(values, counts, places, shape, _DEGREE)
+    surface = fit_surface(values, counts, places, shape)
     smooth = surface.at(places)
-    chance = np.mean((values - smooth) ** 2) * len(surface.terms) / len(values)
+    chance = np.mean((values - smooth) ** 2) * np.count_nonzero(surface.terms) / len(values)
     return surface._replace(terms=surface.terms * max(0.0, 1 - float(chance / np.mean(smooth**2))))
 
 
