@@ -9,6 +9,7 @@ import pytest
 
 from polar_pipeline.calibrate.defects import CAUSES, find_defects, limits
 from polar_pipeline.calibrate.illumination import smooth_light
+from polar_pipeline.calibrate.polarizer import distinct_angles
 from polar_pipeline.calibrate.simulation import DEAD, LEAKY, STUCK, Deviations, simulate_sensor
 from polar_pipeline.calibrate.sums import DARK, SessionSums
 from polar_pipeline.sensor.frames import RawFrame
@@ -119,6 +120,15 @@ def test_the_smooth_light_is_a_polynomial_without_its_spots(sensor: Sensor) -> N
     used[10:14, 10:14] = False
     level[10:14, 10:14] = 100
     np.testing.assert_allclose(smooth_light(level, used, sensor), expected, rtol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "count"),
+    [((10.0, 190.0, -170.4), 1), ((0.4, 60.0, 179.9), 2), (tuple(0.9 * k for k in range(200)), 100)],
+)
+def test_angles_that_differ_by_more_than_a_degree_are_distinct(degrees: Tuple[float, ...], count: int) -> None:
+    """Of many angles close to each other every second one is counted."""
+    assert distinct_angles(np.array(degrees)) == count
 
 
 def test_limits_are_eight_standard_deviations() -> None:
