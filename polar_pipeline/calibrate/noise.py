@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Optional
+from typing import Dict, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class Noise(NamedTuple):
         return {"full_well": round(self.full_well, 1), "read_noise": round(self.read_noise, 3)}
 
 
-def fit_noise(points: List[NoisePoint], black: float, level: float) -> Optional[Noise]:
+def fit_noise(points: Sequence[NoisePoint], black: float, level: float) -> Optional[Noise]:
     """Fit full well and read noise by ``variance = (signal - black) / full_well + (read noise/full_well)^2``.
 
     Args:
