@@ -122,7 +122,7 @@ def about_dark_frames(
 def about_place(shape: Tuple[int, int], sensor: Sensor, offset: Optional[Tuple[int, int]]) -> Iterator[Finding]:
     """Judge whether it is known where frames of a (height, width) lie on the sensor; `offset` is None if not said."""
     (height, width), (rows, columns) = shape, sensor.size
-    if offset is None and height < rows and width < columns:
+    if offset is None and shape != sensor.size and height <= rows and width <= columns:
         yield Finding(
             f"the frames have {width}x{height} pixels, {sensor.name} has {columns}x{rows}: name the place of their "
             "first pixel with --roi-offset X Y (0 0 if it is the sensor's first)",

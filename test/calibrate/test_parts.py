@@ -7,6 +7,7 @@ from typing import Any, Optional, Tuple
 import numpy as np
 import pytest
 
+from polar_pipeline.calibrate.advice import about_place
 from polar_pipeline.calibrate.defects import CAUSES, find_defects, limits
 from polar_pipeline.calibrate.illumination import smooth_light
 from polar_pipeline.calibrate.polarizer import distinct_angles
@@ -129,6 +130,16 @@ def test_the_smooth_light_is_a_polynomial_without_its_spots(sensor: Sensor) -> N
 def test_angles_that_differ_by_more_than_a_degree_are_distinct(degrees: Tuple[float, ...], count: int) -> None:
     """Of many angles close to each other every second one is counted."""
     assert distinct_angles(np.array(degrees)) == count
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_part"),
+    [((2048, 2448), False), ((1024, 2448), True), ((2048, 1224), True), ((96, 112), True), ((3000, 4096), False)],
+)
+def test_the_place_of_a_part_of_the_sensor_must_be_given(shape: Tuple[int, int], is_part: bool) -> None:
+    """Strips as wide or as high as the sensor are parts, too; larger frames are those of another sensor."""
+    assert [finding.is_problem for finding in about_place(shape, MONO, None)] == [True] * is_part
+    assert not list(about_place(shape, MONO, (0, 0)))
 
 
 def test_limits_are_eight_standard_deviations() -> None:
