@@ -72,7 +72,7 @@ class Superpixels(NamedTuple):
 
 def sample_superpixels(sensor: Sensor, gain: np.ndarray, fits: PixelFits, used: np.ndarray) -> Superpixels:
     """Take superpixels from all over the sensor; `gain` and `used` are (H, W), the latter bool."""
-    step = max(1, int(np.ceil(np.sqrt(used.size / 4 / _SAMPLE))))
+    step = int(np.ceil(np.sqrt(used.size / 4 / _SAMPLE))) | 1  # odd, so that every color is among them
 
     def superpixels(image: np.ndarray) -> np.ndarray:
         return own_site(image, sensor)[:, ::step, ::step].reshape(len(ANGLES), -1)

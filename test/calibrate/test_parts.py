@@ -9,10 +9,13 @@ import pytest
 
 from polar_pipeline.calibrate.advice import about_place
 from polar_pipeline.calibrate.defects import CAUSES, find_defects, limits
+from polar_pipeline.calibrate.errors import sample_superpixels
 from polar_pipeline.calibrate.illumination import smooth_light
+from polar_pipeline.calibrate.pixels import PixelFits
 from polar_pipeline.calibrate.polarizer import distinct_angles
 from polar_pipeline.calibrate.simulation import DEAD, LEAKY, STUCK, Deviations, simulate_sensor
 from polar_pipeline.calibrate.sums import DARK, SessionSums
+from polar_pipeline.sensor.forward import color_indices
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import SENSORS, Sensor
 
@@ -130,6 +133,15 @@ def test_the_smooth_light_is_a_polynomial_without_its_spots(sensor: Sensor) -> N
 def test_angles_that_differ_by_more_than_a_degree_are_distinct(degrees: Tuple[float, ...], count: int) -> None:
     """Of many angles close to each other every second one is counted."""
     assert distinct_angles(np.array(degrees)) == count
+
+
+@pytest.mark.parametrize("side", [64, 600, 1200])
+def test_the_sample_has_superpixels_of_every_color(side: int) -> None:
+    """At most 65536 of them, about as many of green as of red and blue."""
+    color = color_indices(COLOR, (side, side)).astype(np.float32)
+    sample = sample_superpixels(COLOR, color, PixelFits(color, color, color, color), np.ones(color.shape, bool))
+    assert sample.gain.shape[1] <= 1 << 16
+    np.testing.assert_allclose([np.mean(sample.gain == k) for k in range(3)], [0.25, 0.5, 0.25], atol=0.01)
 
 
 @pytest.mark.parametrize(
