@@ -9,7 +9,7 @@ import numpy as np
 from polar_pipeline.calibrate.errors import HEADLINE, ExpectedError
 from polar_pipeline.calibrate.illumination import LightMaps
 from polar_pipeline.calibrate.noise import Noise
-from polar_pipeline.calibrate.polarizer import Polarizer, half_turn, lamp_design, orientations, pair_differences
+from polar_pipeline.calibrate.polarizer import Polarizer, half_turn, harmonic_rows, orientations, pair_differences
 from polar_pipeline.calibrate.sums import SessionSums
 from polar_pipeline.sensor.forward import color_indices
 from polar_pipeline.sensor.mosaic import Sensor
@@ -36,6 +36,8 @@ _UNEVEN = 0.05
 _TURNING, _PAIR = 0.02, 0.005
 #: Amplitude of what is left at 4 times the polarizer's angle, relative to the signal's own, at twice the angle.
 _FOURTH, _NOT_LINEAR = 0.003, 0.02
+#: Fewest settings in which waves are looked for.
+_WAVES = 6
 #: Deviation of an angle as read, in its standard deviations; and mean turn of all pixels in degrees.
 _READING, _TURNED = 3.0, 2.0
 #: How much smaller the error of DoLP becomes: below the first a warning, below the second a problem.
@@ -194,7 +196,7 @@ def about_polarizer(
     """
     degrees = np.sort(np.rad2deg(polarizer.angles) % 180)
     gap = float(np.diff(np.r_[degrees, degrees[0] + 180]).max())
-    if gap > max(_GAP * 180 / len(degrees), 50.0 if len(degrees) < _FEW_ANGLES else 0.0):
+    if gap > _GAP * 180 / len(degrees):
         yield Finding(
             f"no polarizer angle within a gap of {gap:.0f} degrees: spread the angles evenly over 180 degrees"
         )
@@ -293,10 +295,10 @@ def about_extinction(row: ExpectedError, modulation: float) -> Iterator[Finding]
 
 def lamp_amplitude(polarizer: Polarizer) -> float:
     """Measure how the lamp factors follow twice the polarizer's angle, relative; a lamp that drifts evenly does not."""
-    design = lamp_design(polarizer.angles)
-    if len(design) < design.shape[1] + 2:
+    count = len(polarizer.lamp)
+    if count < _WAVES:
         return 0.0
-    return float(np.hypot(*np.linalg.lstsq(design, polarizer.lamp, rcond=None)[0][2:]))
+    return float(np.hypot(*harmonic_rows(polarizer.angles, (0,) * count) @ polarizer.lamp))
 
 
 def fourth_amplitude(polarizer: Polarizer) -> float:
@@ -305,7 +307,7 @@ def fourth_amplitude(polarizer: Polarizer) -> float:
     A response with a square has it, with another sign for each second polarizer angle, so that no lamp explains it.
     """
     waves = np.stack([np.cos(4 * polarizer.angles), np.sin(4 * polarizer.angles)], 1)
-    if len(waves) < 6:
+    if len(waves) < _WAVES:
         return 0.0
     terms = np.linalg.lstsq(waves, polarizer.residuals.T, rcond=None)[0]
     modulation = np.hypot(polarizer.terms[:, 1], polarizer.terms[:, 2])

@@ -116,7 +116,6 @@ def _changes(sums: np.ndarray, counts: np.ndarray, weights: np.ndarray, basis: n
     means = sums[:, :, keep] / counts[:, np.newaxis, keep]
     means /= means.mean((0, 1))
     light = np.zeros(means.shape[1:])
-    left = 0.0
     for _ in range(_CHANGE_ROUNDS):
         normal, right, squares = np.zeros((settings, settings)), np.zeros(light.shape), 0.0
         for values, weight in zip(means, weights):
@@ -132,9 +131,8 @@ def _changes(sums: np.ndarray, counts: np.ndarray, weights: np.ndarray, basis: n
         ridge = squares / (len(means) * settings) / _CHANGE**2
         change = np.linalg.solve(normal + max(ridge, 1e-9) * np.eye(settings), right)
         light = (1 + light) * (1 + change - change.mean(0)) - 1
-        unexplained = squares - float(np.mean(np.sum(change * right, 0)))
-        left = unexplained / max(1, len(means) * (settings - 3) - (settings - 1))
-    return light, left
+    unexplained = squares - float(np.mean(np.sum(change * right, 0)))
+    return light, unexplained / (len(means) * (settings - 3) - (settings - 1))
 
 
 def smooth_light(level: np.ndarray, used: np.ndarray, sensor: Sensor) -> np.ndarray:

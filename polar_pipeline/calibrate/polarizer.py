@@ -169,7 +169,7 @@ def _fitted(means: np.ndarray, sensor: Sensor, readings: Readings, angles: np.nd
     (sites, settings), nominal, strength = means.shape, site_angles(sensor), readings.strength
     terms = np.linalg.lstsq(_basis(angles, lamp, strength), means.T, rcond=None)[0].T
     is_several = len(set(readings.sessions)) > 1
-    pairs, harmonics = _pair_rows(sensor, terms[:, 0]), _harmonic_rows(angles, readings.sessions)
+    pairs, harmonics = _pair_rows(sensor, terms[:, 0]), harmonic_rows(angles, readings.sessions)
     sigma = np.deg2rad(readings.error)
     weights = np.ones(len(given))
 
@@ -238,7 +238,7 @@ def pair_differences(polarizer: Polarizer, sensor: Sensor) -> Tuple[float, float
     return first, second
 
 
-def _harmonic_rows(angles: np.ndarray, sessions: Tuple[int, ...]) -> np.ndarray:
+def harmonic_rows(angles: np.ndarray, sessions: Tuple[int, ...]) -> np.ndarray:
     """Return (2, K): from lamp factors to their amplitudes of cos 2a and sin 2a, averaged over the sessions.
 
     A lamp that drifts evenly in a session does not count.
@@ -246,14 +246,10 @@ def _harmonic_rows(angles: np.ndarray, sessions: Tuple[int, ...]) -> np.ndarray:
     rows = np.zeros((2, len(angles)))
     for one in set(sessions):
         own = np.flatnonzero(np.array(sessions) == one)
-        rows[:, own] = np.linalg.pinv(lamp_design(angles[own]))[2:] / len(set(sessions))
+        turns = 2 * angles[own]
+        design = np.stack([np.ones(len(own)), np.linspace(-1, 1, len(own)), np.cos(turns), np.sin(turns)], 1)
+        rows[:, own] = np.linalg.pinv(design)[2:] / len(set(sessions))
     return rows
-
-
-def lamp_design(angles: np.ndarray) -> np.ndarray:
-    """Return (K, 4): 1, an even drift, cos 2a and sin 2a, of which lamp factors at (K,) angles in rad are composed."""
-    turns = 2 * angles
-    return np.stack([np.ones(len(turns)), np.linspace(-1, 1, len(turns)), np.cos(turns), np.sin(turns)], 1)
 
 
 def site_angles(sensor: Sensor) -> np.ndarray:
