@@ -14,9 +14,8 @@ from typing import Tuple
 import numpy as np
 
 from polar_pipeline.calibrate.pixels import PixelFits
-from polar_pipeline.calibrate.reductions import block_side, reduce_blocks
+from polar_pipeline.calibrate.reductions import block_side, reduce_blocks, superpixels
 from polar_pipeline.calibrate.surface import Surface, block_places, fit_surface
-from polar_pipeline.reference.demosaicking import own_site
 from polar_pipeline.sensor.mosaic import Sensor
 
 #: Blocks along the longer side, and rows that are changed at a time.
@@ -41,7 +40,7 @@ def balance_pairs(
     shares = used.astype(np.float32)
 
     def sums(image: np.ndarray) -> np.ndarray:
-        return reduce_blocks(np.add, own_site(image * shares, sensor), side // 2)
+        return reduce_blocks(np.add, superpixels(image * shares, sensor), side // 2)
 
     counts = sums(shares)
     keep = (counts > 0).all(0)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import cv2
 import numpy as np
 
 from polar_pipeline.calibrate.polarizer import half_turn
+from polar_pipeline.calibrate.reductions import stokes, superpixels
 from polar_pipeline.calibrate.session import SessionFrame
 from polar_pipeline.calibrate.sums import DARK, UNPOLARIZED, SessionSums
 from polar_pipeline.calibration import Calibration
 from polar_pipeline.calibration.correction import correction_for
-from polar_pipeline.reference.demosaicking import own_site
-from polar_pipeline.reference.operators import stokes
 
 #: Light at an unknown angle and of a lower DoLP is taken as unpolarized.
 _UNPOLARIZED_DOLP = 0.1
@@ -94,28 +94,23 @@ def check_calibration(
         ValueError: There is no light.
     """
     correction = correction_for(calibration, offset, (False, False), sums.shape)
-    top, left = correction.phase
-    complete = sums.sensor.as_read_out((left, top))
-
-    def superpixels(image: np.ndarray) -> np.ndarray:
-        return own_site(image[top:, left:], complete)
-
-    black, gain, e1, e2 = map(superpixels, correction.parameters("float32"))
-    dark = superpixels(sums.dark.mean().astype(np.float32)) if DARK in sums.settings else black
+    four_of = partial(superpixels, sensor=sums.sensor, phase=correction.phase)
+    black, gain, e1, e2 = map(four_of, correction.parameters("float32"))
+    dark = four_of(sums.dark.mean().astype(np.float32)) if DARK in sums.settings else black
     good = np.ones(sums.shape, bool)
     good[correction.defects] = False
     found = []
     for name, angle in angles.items():
         keys = [_half(name, number) for number in range(2)]
         halves = [sums.settings[key] for key in keys if key in sums.settings]
-        used = np.logical_and.reduce(superpixels(good & ~halves[0].saturated & ~halves[-1].saturated))
+        used = np.logical_and.reduce(four_of(good & ~halves[0].saturated & ~halves[-1].saturated))
         before, after = [], []
         for half in (halves[0], halves[-1]):
-            pixels = superpixels(half.mean().astype(np.float32))
+            pixels = four_of(half.mean().astype(np.float32))
             before.append(_normalized(pixels - dark, used, name))
             pixels -= black
             pixels *= gain
-            _, s1, s2 = np.moveaxis(stokes(pixels), -1, 0)
+            _, s1, s2 = stokes(pixels)
             pixels += e1 * s1
             pixels += e2 * s2
             after.append(_normalized(pixels, used, name))
@@ -124,7 +119,7 @@ def check_calibration(
         found.append(CheckedSetting(name, angle, _errors(before, used, ideal), _errors(after, used, ideal)))
     if not found:
         raise ValueError("a check needs frames of uniform light, best behind a polarizer at several angles")
-    whole = superpixels(good)
+    whole = four_of(good)
     levels = (float(black[whole].mean()), float(dark[whole].mean())) if DARK in sums.settings else None
     places = np.sqrt(np.mean([[np.square(one.places) for one in (row.before, row.after)] for row in found], 0))
     ratio = np.linalg.norm([row.before.error for row in found]) / np.linalg.norm([row.after.error for row in found])
@@ -137,7 +132,7 @@ def _normalized(pixels: np.ndarray, used: np.ndarray, name: str) -> np.ndarray:
     Raises:
         ValueError: They are dark.
     """
-    s0, s1, s2 = stokes(pixels)[used].T
+    s0, s1, s2 = (image[used] for image in stokes(pixels))
     if not s0.size or s0.mean() < _LEAST_LIGHT:
         raise ValueError(f"the frames of {name} have no light")
     return np.clip([s1, s2] / np.maximum(s0, _LEAST_LIGHT / 10), -2, 2)

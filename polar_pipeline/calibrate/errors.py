@@ -9,9 +9,8 @@ import numpy as np
 from polar_pipeline.calibrate.illumination import LightMaps
 from polar_pipeline.calibrate.pixels import Design, PixelFits
 from polar_pipeline.calibrate.polarizer import half_turn
+from polar_pipeline.calibrate.reductions import stokes, superpixels
 from polar_pipeline.calibration.quantization import Scales
-from polar_pipeline.reference.demosaicking import own_site
-from polar_pipeline.reference.operators import stokes as stokes_of
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
 #: DoLPs whose errors are stated, and the one that stands for all.
@@ -74,11 +73,11 @@ def sample_superpixels(sensor: Sensor, gain: np.ndarray, fits: PixelFits, used: 
     """Take superpixels from all over the sensor; `gain` and `used` are (H, W), the latter bool."""
     step = int(np.ceil(np.sqrt(used.size / 4 / _SAMPLE))) | 1  # odd, so that every color is among them
 
-    def superpixels(image: np.ndarray) -> np.ndarray:
-        return own_site(image, sensor)[:, ::step, ::step].reshape(len(ANGLES), -1)
+    def sample(image: np.ndarray) -> np.ndarray:
+        return superpixels(image, sensor)[:, ::step, ::step]
 
-    keep = superpixels(used).all(0)
-    return Superpixels(*(superpixels(image)[:, keep] for image in (gain, fits.cosine, fits.sine)))
+    keep = sample(used).all(0)
+    return Superpixels(*(sample(image)[:, keep] for image in (gain, fits.cosine, fits.sine)))
 
 
 def expected_errors(
@@ -125,7 +124,7 @@ def expected_errors(
 
 def _mean_squares(pixels: np.ndarray, degree: float, psi: float) -> List[float]:
     """Return mean squares of the errors of DoLP and AoLP (degrees) of superpixels (4, n) in polarized light."""
-    s0, s1, s2 = np.moveaxis(stokes_of(pixels), -1, 0)
+    s0, s1, s2 = stokes(pixels)
     turn = np.rad2deg(half_turn(np.arctan2(s2, s1) / 2 - psi))
     return [float(np.mean((np.hypot(s1, s2) / s0 - degree) ** 2)), float(np.mean(turn**2))]
 

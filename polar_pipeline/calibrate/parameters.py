@@ -8,9 +8,8 @@ import numpy as np
 
 from polar_pipeline.calibrate.pixels import PixelFits
 from polar_pipeline.calibrate.polarizer import half_turn
+from polar_pipeline.calibrate.reductions import stokes, superpixels
 from polar_pipeline.calibration import PixelParameters
-from polar_pipeline.reference.demosaicking import own_site
-from polar_pipeline.reference.operators import stokes
 from polar_pipeline.sensor.forward import color_indices
 from polar_pipeline.sensor.mosaic import Sensor
 
@@ -68,10 +67,7 @@ def make_exact_terms(cosine: np.ndarray, sine: np.ndarray, sensor: Sensor, phase
         sensor: The mosaic of the region.
         phase: (row, column) of the region's first pixel in its superpixel.
     """
-    top, left = phase
-    complete = sensor.as_read_out((left, top))
-    vectors = (stokes(own_site(image[top:, left:], complete)) / 2 for image in (cosine, sine))
-    (_, m11, m21), (_, m12, m22) = (np.moveaxis(vector, -1, 0) for vector in vectors)
+    (_, m11, m21), (_, m12, m22) = (stokes(superpixels(image, sensor, phase) / 2) for image in (cosine, sine))
     inverse = np.stack([m22, -m12, -m21, m11]) / (m11 * m22 - m12 * m21)
     for nominal, at in _sites(sensor):
         rows, columns = (
