@@ -83,7 +83,7 @@ def light_maps(
     for k, one in enumerate(settings):
         signal = np.where(used, one.mean() - black, 0)
         sums[:, k] = [reduce_blocks(np.add, signal[at], side // period) for at in tiles]
-    basis = polarizer.basis()
+    basis = polarizer.basis
     weights = 1 / np.sqrt(np.maximum(polarizer.terms @ basis.T / polarizer.terms[:, :1], _DARKEST))
     light, _ = _changes(sums, counts, weights, basis)
     keep = (counts > 0).all(0)

@@ -48,25 +48,22 @@ class Polarizer:
     Attributes:
         angles: (K,) angles in rad.
         lamp: (K,) brightness, 1 on average.
+        basis: (K, 3), the lamp factor times (1, p cos 2a, p sin 2a) with ``p = (R - 1)/(R + 1)`` for the polarizer's
+            extinction ratio R.
         terms: (J, 3), A, B and C of each site, as shares of full scale.
         residuals: (J, K), the means minus the model, as shares of full scale.
         pair_error: Standard deviation of the difference between the gains of orthogonal pixels, relative.
         read: Angle of each setting in degrees as read, less the quarters by which the camera was turned between
             sessions; None if it is unknown.
-        strength: Polarization of the light behind the polarizer, ``(R - 1)/(R + 1)`` for its extinction ratio R.
     """
 
     angles: np.ndarray
     lamp: np.ndarray
+    basis: np.ndarray
     terms: np.ndarray
     residuals: np.ndarray
     pair_error: float
     read: Tuple[Optional[float], ...]
-    strength: float
-
-    def basis(self) -> np.ndarray:
-        """Return (K, 3): the lamp factor times (1, p cos 2a, p sin 2a) with the strength p."""
-        return _basis(self.angles, self.lamp, self.strength)
 
 
 @dataclass(frozen=True)
@@ -84,11 +81,6 @@ class Readings:
     error: float
     extinction: float
     sessions: Tuple[int, ...]
-
-    @property
-    def strength(self) -> float:
-        """Polarization of the light behind the polarizer."""
-        return 1 - 2 / (self.extinction + 1)
 
 
 def fit_polarizer(means: np.ndarray, sensor: Sensor, readings: Readings) -> Polarizer:
@@ -166,7 +158,8 @@ def _fitted(means: np.ndarray, sensor: Sensor, readings: Readings, angles: np.nd
     read = np.deg2rad(np.array(readings.angles, float))
     given = np.flatnonzero(np.isfinite(read))
     aim = angles[given] + half_turn(read[given] - angles[given])
-    (sites, settings), nominal, strength = means.shape, site_angles(sensor), readings.strength
+    (sites, settings), nominal = means.shape, site_angles(sensor)
+    strength = 1 - 2 / (readings.extinction + 1)
     terms = np.linalg.lstsq(_basis(angles, lamp, strength), means.T, rcond=None)[0].T
     is_several = len(set(readings.sessions)) > 1
     pairs, harmonics = _pair_rows(sensor, terms[:, 0]), harmonic_rows(angles, readings.sessions)
@@ -202,15 +195,15 @@ def _fitted(means: np.ndarray, sensor: Sensor, readings: Readings, angles: np.nd
     covariance = np.linalg.pinv(slopes.T @ slopes, rcond=1e-14, hermitian=True)
     means_a = settings + 3 * np.arange(sites)
     pair_variance = np.diag(pairs @ covariance[np.ix_(means_a, means_a)] @ pairs.T)
-    terms = terms.reshape(sites, 3)
+    basis, terms = _basis(angles, lamp, strength), terms.reshape(sites, 3)
     return Polarizer(
         angles=angles,
         lamp=lamp,
+        basis=basis,
         terms=terms,
-        residuals=means - terms @ _basis(angles, lamp, strength).T,
+        residuals=means - terms @ basis.T,
         pair_error=float(np.sqrt(pair_variance.mean())),
         read=readings.angles,
-        strength=strength,
     )
 
 
@@ -292,4 +285,5 @@ def distinct_angles(degrees: np.ndarray) -> int:
 
 
 def _basis(angles: np.ndarray, lamp: np.ndarray, strength: float) -> np.ndarray:
+    """Return `Polarizer.basis`."""
     return np.stack([lamp, lamp * strength * np.cos(2 * angles), lamp * strength * np.sin(2 * angles)], 1)
