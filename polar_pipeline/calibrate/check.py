@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import partial
-from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import cv2
 import numpy as np
@@ -70,8 +71,10 @@ class CheckResult(NamedTuple):
 
 def in_halves(frames: Iterable[SessionFrame]) -> Iterator[SessionFrame]:
     """Yield the frames with every second one of a setting in a setting of its own, so that noise can be told apart."""
-    for number, row in enumerate(frames):
-        yield row if row.setting == DARK else row._replace(setting=_half(row.setting, number % 2))
+    counts: Dict[str, int] = defaultdict(int)
+    for row in frames:
+        yield row if row.setting == DARK else row._replace(setting=_half(row.setting, counts[row.setting] % 2))
+        counts[row.setting] += 1
 
 
 def _half(setting: str, number: int) -> str:
