@@ -50,7 +50,7 @@ _COLORS = 0.03
 _MANY = 1e-3
 
 
-class Finding(NamedTuple):
+class Advice(NamedTuple):
     """A text that says what was found and what to do.
 
     Attributes:
@@ -62,12 +62,12 @@ class Finding(NamedTuple):
     is_problem: bool = False
 
 
-def texts(findings: Sequence[Finding], are_problems: bool) -> List[str]:
-    """Return the texts of the problems, or of the other findings."""
-    return [row.text for row in findings if row.is_problem == are_problems]
+def texts(advice: Sequence[Advice], are_problems: bool) -> List[str]:
+    """Return the texts about problems, or the others."""
+    return [row.text for row in advice if row.is_problem == are_problems]
 
 
-def about_frames(sums: SessionSums, black: float, brightest: float, noise: Optional[Noise]) -> Iterator[Finding]:
+def about_frames(sums: SessionSums, black: float, brightest: float, noise: Optional[Noise]) -> Iterator[Advice]:
     """Judge numbers of frames, their exposure and their noise.
 
     Args:
@@ -80,32 +80,32 @@ def about_frames(sums: SessionSums, black: float, brightest: float, noise: Optio
     yield from about_dark
     light = sums.light
     if len(light) < _FEW_ANGLES:
-        yield Finding(f"only {len(light)} settings of the polarizer: take 18, every 10 degrees, for smaller errors")
+        yield Advice(f"only {len(light)} settings of the polarizer: take 18, every 10 degrees, for smaller errors")
     fewest = min(light, key=lambda name: light[name].count)
     if light[fewest].count < _FEW_FRAMES:
-        yield Finding(
+        yield Advice(
             f"only {light[fewest].count} frames of setting {fewest}: take 16 of each, which halves the noise of 4"
         )
     if noise is None:
-        yield Finding("full well and read noise are unknown: take two or more frames of each setting")
+        yield Advice("full well and read noise are unknown: take two or more frames of each setting")
     if brightest < _LOW_EXPOSURE and not any(row.is_problem for row in about_dark):
-        yield Finding(
+        yield Advice(
             f"the brightest pixels reach {brightest:.0%} of full scale: expose longer, to between 60 % and 85 %"
         )
 
 
 def about_dark_frames(
     sums: SessionSums, black: float, noise: Optional[Noise], brightest: Optional[float] = None
-) -> Iterator[Finding]:
+) -> Iterator[Advice]:
     """Judge the dark frames and the sensor's noise; the arguments are those of `about_frames`."""
     dark, sensor = sums.dark, sums.sensor
     if dark.count < _FEW_DARK:
-        yield Finding(f"only {dark.count} dark frames: take 64, black levels are as noisy as their mean")
+        yield Advice(f"only {dark.count} dark frames: take 64, black levels are as noisy as their mean")
     if black > _DARK_LIMIT:
-        yield Finding(f"dark frames read {black:.1%} of full scale: cover the lens, or lower the camera's black level")
+        yield Advice(f"dark frames read {black:.1%} of full scale: cover the lens, or lower the camera's black level")
     if noise is not None and noise.full_well > _MOST_ELECTRONS * sensor.full_well:
         is_unused = brightest is not None and brightest < _UNUSED
-        yield Finding(
+        yield Advice(
             f"the noise of the frames means {noise.full_well:.0f} electrons at full scale, where {sensor.name} has "
             f"{sensor.full_well:.0f}: name the camera's number of bits with --bit-depth, unless frames are means of "
             "several; then the stated noise of images is too small",
@@ -115,17 +115,17 @@ def about_dark_frames(
         dark_variance = float(np.median(dark.variance())) - sums.level**2 / 12
         dark_light = dark_variance * noise.full_well - sensor.read_noise**2 / noise.full_well
         if dark_light > max(_DARK_LIGHT, sums.level):
-            yield Finding(
+            yield Advice(
                 f"the dark frames are as noisy as light of {dark_light:.1%} of full scale: cover the lens and switch "
                 "the lamp off, unless the exposure is long or the sensor hot"
             )
 
 
-def about_place(shape: Tuple[int, int], sensor: Sensor, offset: Optional[Tuple[int, int]]) -> Iterator[Finding]:
+def about_place(shape: Tuple[int, int], sensor: Sensor, offset: Optional[Tuple[int, int]]) -> Iterator[Advice]:
     """Judge whether it is known where frames of a (height, width) lie on the sensor; `offset` is None if not said."""
     (height, width), (rows, columns) = shape, sensor.size
     if offset is None and shape != sensor.size and height <= rows and width <= columns:
-        yield Finding(
+        yield Advice(
             f"the frames have {width}x{height} pixels, {sensor.name} has {columns}x{rows}: name the place of their "
             "first pixel with --roi-offset X Y (0 0 if it is the sensor's first)",
             is_problem=True,
@@ -134,7 +134,7 @@ def about_place(shape: Tuple[int, int], sensor: Sensor, offset: Optional[Tuple[i
 
 def about_pixels(
     causes: Dict[str, float], sums: SessionSums, light: np.ndarray, gain: np.ndarray, is_flat: bool
-) -> Iterator[Finding]:
+) -> Iterator[Advice]:
     """Judge saturation, defects, the evenness of the light, and whether colors look like gains.
 
     Args:
@@ -148,21 +148,21 @@ def about_pixels(
     if causes["saturated"] > _MANY:
         share = {name: float(one.saturated.mean()) for name, one in sums.light.items()}
         worst = max(share, key=lambda name: share[name])
-        yield Finding(
+        yield Advice(
             f"{causes['saturated']:.1%} of the pixels are saturated in some frames, most at setting {worst}: "
             "shorten the exposure until the brightest are below 85 % of full scale"
         )
     others = {name: value for name, value in causes.items() if name != "saturated" and value > _MANY}
     if others:
         listed = ", ".join(f"{name} {value:.2%}" for name, value in others.items())
-        yield Finding(
+        yield Advice(
             f"many defective pixels ({listed}): look for dust, glare on the lens, and light in the dark frames"
         )
     colors = color_indices(sensor, light.shape)
     shade = min(float(np.percentile(own / own.max(), 1)) for own in (light[colors == c] for c in np.unique(colors)))
     if shade < _UNIFORM:
         advice = "the flat field would take the lamp for the lens" if is_flat else "pixels in the dark have more noise"
-        yield Finding(
+        yield Advice(
             f"the light falls to {shade:.0%} of its highest across the sensor, and {advice}: use an integrating "
             "sphere, or a diffuser close to the polarizer"
         )
@@ -171,7 +171,7 @@ def about_pixels(
         quads = gain[:height, :width].reshape(height // 4, 2, 2, width // 4, 2, 2)
         classes = np.median(quads.mean((2, 5)), (0, 2))
         if np.ptp(classes) > _COLORS:
-            yield Finding(
+            yield Advice(
                 f"the gains of neighboring superpixels differ by {np.ptp(classes):.0%}, as behind color filters: "
                 "name the sensor with --sensor, IMX250MYR for example",
                 is_problem=True,
@@ -184,7 +184,7 @@ def about_polarizer(
     sensor: Sensor,
     names: Sequence[str],
     angle_error: float,
-) -> Iterator[Finding]:
+) -> Iterator[Advice]:
     """Judge the polarizer and the lamp.
 
     Args:
@@ -197,16 +197,14 @@ def about_polarizer(
     degrees = np.sort(np.rad2deg(polarizer.angles) % 180)
     gap = float(np.diff(np.r_[degrees, degrees[0] + 180]).max())
     if gap > _GAP * 180 / len(degrees):
-        yield Finding(
-            f"no polarizer angle within a gap of {gap:.0f} degrees: spread the angles evenly over 180 degrees"
-        )
+        yield Advice(f"no polarizer angle within a gap of {gap:.0f} degrees: spread the angles evenly over 180 degrees")
     read = np.array(polarizer.read, float)
     given = np.flatnonzero(np.isfinite(read))
     if given.size:
         errors = np.rad2deg(half_turn(np.deg2rad(read[given]) - polarizer.angles[given]))
         worst = int(np.argmax(np.abs(errors)))
         if abs(errors[worst]) > _READING * angle_error:
-            yield Finding(
+            yield Advice(
                 f"setting {names[given[worst]]} deviates by {errors[worst]:+.1f} degrees from the angle that its "
                 f"frames show (root mean square of all {np.sqrt(np.mean(errors**2)):.1f}): the angles of the frames "
                 "are used; check the readings"
@@ -214,20 +212,20 @@ def about_polarizer(
     yield from _about_lamp(polarizer, maps, sensor)
     fourth = fourth_amplitude(polarizer)
     if fourth > _FOURTH:
-        yield Finding(
+        yield Advice(
             f"{fourth:.1%} of the signal follows 4 times the polarizer's angle: the response seems not linear. Turn "
             "the camera's gamma off, and keep the brightest pixels below 85 % of full scale",
             fourth > _NOT_LINEAR,
         )
     turned = float(np.mean(orientations(polarizer, sensor)))
     if abs(turned) > _TURNED:
-        yield Finding(
+        yield Advice(
             f"all pixels are turned by {turned:+.1f} degrees, as if the polarizer's scale had another zero than the "
             "camera's x axis: turn its scale, or take the angles as unknown"
         )
 
 
-def _about_lamp(polarizer: Polarizer, maps: LightMaps, sensor: Sensor) -> Iterator[Finding]:
+def _about_lamp(polarizer: Polarizer, maps: LightMaps, sensor: Sensor) -> Iterator[Advice]:
     amplitude, pair = lamp_amplitude(polarizer), max(map(abs, pair_differences(polarizer, sensor)))
     signs = [f"the lamp changes by {amplitude:.1%} with twice its angle"] if amplitude > _TURNING else []
     if pair > _PAIR:
@@ -235,7 +233,7 @@ def _about_lamp(polarizer: Polarizer, maps: LightMaps, sensor: Sensor) -> Iterat
     if float(maps.spread.max()) > _UNEVEN:
         signs.append(f"the light over the sensor changes by {maps.spread.max():.1%} as the polarizer turns")
     if signs:
-        yield Finding(
+        yield Advice(
             "the lamp seems polarized, the polarizer tilted or dirty, or the lens sees it at a slant: "
             f"{', '.join(signs)}. This is corrected as far as the frames show it; to be sure, put a diffuser between "
             "lamp and polarizer, or record a second session with the lamp or the camera turned by 90 degrees, and "
@@ -243,7 +241,7 @@ def _about_lamp(polarizer: Polarizer, maps: LightMaps, sensor: Sensor) -> Iterat
         )
 
 
-def about_errors(row: ExpectedError, misfit_error: float) -> Iterator[Finding]:
+def about_errors(row: ExpectedError, misfit_error: float) -> Iterator[Advice]:
     """Judge the expected error.
 
     Args:
@@ -260,10 +258,10 @@ def about_errors(row: ExpectedError, misfit_error: float) -> Iterator[Finding]:
     else:
         text += ": take more frames, and expose longer"
     if times < _FEW_TIMES:
-        yield Finding(text, times < _WORSE)
+        yield Advice(text, times < _WORSE)
 
 
-def about_extinction(row: ExpectedError, modulation: float) -> Iterator[Finding]:
+def about_extinction(row: ExpectedError, modulation: float) -> Iterator[Advice]:
     """Judge what the pixels lack of a complete modulation, of which light beside the polarizer may be a part.
 
     Such light counts as the pixels', so it makes the result wrong, and what it corrects looks larger than it is.
@@ -273,7 +271,7 @@ def about_extinction(row: ExpectedError, modulation: float) -> Iterator[Finding]
         modulation: Median over the pixels of the amplitude relative to the mean as the polarizer turns.
     """
     if modulation > _USUAL:
-        yield Finding(
+        yield Advice(
             "the pixels seem to extinguish light completely: the dark frames are brighter than the pixels are "
             "without light. Cover the lens, and take dark frames at the exposure and temperature of the others",
             modulation > _POSSIBLE,
@@ -289,7 +287,7 @@ def about_extinction(row: ExpectedError, modulation: float) -> Iterator[Finding]
     for best, times, is_problem in ((1.0, 1.0, True), (_BEST, _FEWEST_TIMES, False)):
         lost = HEADLINE * (best / modulation - 1)
         if lost > row.dolp_error / 2 and before < times * np.hypot(lost, row.dolp_error):
-            yield Finding(text, is_problem)
+            yield Advice(text, is_problem)
             return
 
 

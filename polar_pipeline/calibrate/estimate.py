@@ -187,7 +187,7 @@ def calibrate(
     black_variance = _black_variance(sums, dark_noise)
     errors = expected_errors(sample, calibration.scales, by_angle, excess, black_variance, common)
     headline = next(row for row in errors if row.dolp == HEADLINE)
-    findings = [
+    advice = [
         *about_frames(sums, float(np.median(black)), brightest, noise),
         *about_pixels(_shares(causes), sums, light, images["gain"], is_flat_field),
         *about_polarizer(polarizer, maps, sums.sensor, names, angle_error),
@@ -205,8 +205,8 @@ def calibrate(
         dark_frames=sums.dark.count,
         noise=noise,
         points=points,
-        warnings=texts(findings, are_problems=False),
-        problems=texts(findings, are_problems=True),
+        warnings=texts(advice, are_problems=False),
+        problems=texts(advice, are_problems=True),
         settings=tuple(names),
         given=polarizer.read,
         angles=tuple(np.rad2deg(polarizer.angles).tolist()),
@@ -276,7 +276,7 @@ def _without_polarizer(
     flat = list(sums.flat.values())
     parameters = PixelParameters(black, ones, zeros, zeros)
     calibration = Calibration.from_parameters(parameters, sensor, offset or (0, 0), causes > 0, sums.bit_depth, facts)
-    findings = [*about_dark_frames(sums, float(np.median(black)), noise), *about_place(sums.shape, sensor, offset)]
+    advice = [*about_dark_frames(sums, float(np.median(black)), noise), *about_place(sums.shape, sensor, offset)]
     return CalibrationResult(
         calibration=calibration,
         gain=ones,
@@ -289,8 +289,8 @@ def _without_polarizer(
         dark_frames=sums.dark.count,
         noise=noise,
         points=points,
-        warnings=texts(findings, are_problems=False),
-        problems=texts(findings, are_problems=True),
+        warnings=texts(advice, are_problems=False),
+        problems=texts(advice, are_problems=True),
     )
 
 

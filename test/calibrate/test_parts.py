@@ -150,7 +150,7 @@ def test_the_sample_has_superpixels_of_every_color(side: int) -> None:
 )
 def test_the_place_of_a_part_of_the_sensor_must_be_given(shape: Tuple[int, int], is_part: bool) -> None:
     """Strips as wide or as high as the sensor are parts, too; larger frames are those of another sensor."""
-    assert [finding.is_problem for finding in about_place(shape, MONO, None)] == [True] * is_part
+    assert [advice.is_problem for advice in about_place(shape, MONO, None)] == [True] * is_part
     assert not list(about_place(shape, MONO, (0, 0)))
 
 
