@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from polar_pipeline.calibrate.errors import HEADLINE, ExpectedError
 from polar_pipeline.calibrate.illumination import LightMaps
 from polar_pipeline.calibrate.noise import Noise
-from polar_pipeline.calibrate.polarizer import Polarizer, half_turn, lamp_design, orientations, pair_differences
+from polar_pipeline.calibrate.polarizer import Polarizer, half_turn, harmonic_rows, orientations, pair_differences
 from polar_pipeline.calibrate.sums import SessionSums
 from polar_pipeline.sensor.forward import color_indices
 from polar_pipeline.sensor.mosaic import Sensor
@@ -36,6 +36,8 @@ _UNEVEN = 0.05
 _TURNING, _PAIR = 0.02, 0.005
 #: Amplitude of what is left at 4 times the polarizer's angle, relative to the signal's own, at twice the angle.
 _FOURTH, _NOT_LINEAR = 0.003, 0.02
+#: Fewest settings in which waves are looked for.
+_WAVES = 6
 #: Deviation of an angle as read, in its standard deviations; and mean turn of all pixels in degrees.
 _READING, _TURNED = 3.0, 2.0
 #: How much smaller the error of DoLP becomes: below the first a warning, below the second a problem.
@@ -48,19 +50,24 @@ _COLORS = 0.03
 _MANY = 1e-3
 
 
-class Findings(NamedTuple):
-    """Texts that say what was found and what to do.
+class Advice(NamedTuple):
+    """A text that says what was found and what to do.
 
     Attributes:
-        warnings: What makes the result less exact than it could be.
-        problems: What makes it worse than no calibration.
+        text: The text.
+        is_problem: Whether the result is worse than no calibration; else it is less exact than it could be.
     """
 
-    warnings: List[str]
-    problems: List[str]
+    text: str
+    is_problem: bool = False
 
 
-def about_frames(sums: SessionSums, black: float, brightest: float, noise: Optional[Noise]) -> Findings:
+def texts(advice: Sequence[Advice], are_problems: bool) -> List[str]:
+    """Return the texts about problems, or the others."""
+    return [row.text for row in advice if row.is_problem == are_problems]
+
+
+def about_frames(sums: SessionSums, black: float, brightest: float, noise: Optional[Noise]) -> Iterator[Advice]:
     """Judge numbers of frames, their exposure and their noise.
 
     Args:
@@ -69,72 +76,65 @@ def about_frames(sums: SessionSums, black: float, brightest: float, noise: Optio
         brightest: Value that 1 % of the pixels exceed at their brightest setting, as a share of full scale.
         noise: Noise of the sensor.
     """
-    warnings, problems = about_dark_frames(sums, black, noise, brightest)
+    about_dark = list(about_dark_frames(sums, black, noise, brightest))
+    yield from about_dark
     light = sums.light
     if len(light) < _FEW_ANGLES:
-        warnings.append(f"only {len(light)} settings of the polarizer: take 18, every 10 degrees, for smaller errors")
+        yield Advice(f"only {len(light)} settings of the polarizer: take 18, every 10 degrees, for smaller errors")
     fewest = min(light, key=lambda name: light[name].count)
     if light[fewest].count < _FEW_FRAMES:
-        warnings.append(
+        yield Advice(
             f"only {light[fewest].count} frames of setting {fewest}: take 16 of each, which halves the noise of 4"
         )
     if noise is None:
-        warnings.append("full well and read noise are unknown: take two or more frames of each setting")
-    if brightest < _LOW_EXPOSURE and not problems:
-        warnings.append(
+        yield Advice("full well and read noise are unknown: take two or more frames of each setting")
+    if brightest < _LOW_EXPOSURE and not any(row.is_problem for row in about_dark):
+        yield Advice(
             f"the brightest pixels reach {brightest:.0%} of full scale: expose longer, to between 60 % and 85 %"
         )
-    return Findings(warnings, problems)
 
 
 def about_dark_frames(
     sums: SessionSums, black: float, noise: Optional[Noise], brightest: Optional[float] = None
-) -> Findings:
+) -> Iterator[Advice]:
     """Judge the dark frames and the sensor's noise; the arguments are those of `about_frames`."""
-    warnings: List[str] = []
-    problems: List[str] = []
     dark, sensor = sums.dark, sums.sensor
     if dark.count < _FEW_DARK:
-        warnings.append(f"only {dark.count} dark frames: take 64, black levels are as noisy as their mean")
+        yield Advice(f"only {dark.count} dark frames: take 64, black levels are as noisy as their mean")
     if black > _DARK_LIMIT:
-        warnings.append(
-            f"dark frames read {black:.1%} of full scale: cover the lens, or lower the camera's black level"
-        )
+        yield Advice(f"dark frames read {black:.1%} of full scale: cover the lens, or lower the camera's black level")
     if noise is not None and noise.full_well > _MOST_ELECTRONS * sensor.full_well:
         is_unused = brightest is not None and brightest < _UNUSED
-        (problems if is_unused else warnings).append(
+        yield Advice(
             f"the noise of the frames means {noise.full_well:.0f} electrons at full scale, where {sensor.name} has "
             f"{sensor.full_well:.0f}: name the camera's number of bits with --bit-depth, unless frames are means of "
-            "several; then the stated noise of images is too small"
+            "several; then the stated noise of images is too small",
+            is_unused,
         )
     elif noise is not None and dark.count > 1:
         dark_variance = float(np.median(dark.variance())) - sums.level**2 / 12
         dark_light = dark_variance * noise.full_well - sensor.read_noise**2 / noise.full_well
         if dark_light > max(_DARK_LIGHT, sums.level):
-            warnings.append(
+            yield Advice(
                 f"the dark frames are as noisy as light of {dark_light:.1%} of full scale: cover the lens and switch "
                 "the lamp off, unless the exposure is long or the sensor hot"
             )
-    return Findings(warnings, problems)
 
 
-def about_place(shape: Tuple[int, int], sensor: Sensor, offset: Optional[Tuple[int, int]]) -> Findings:
+def about_place(shape: Tuple[int, int], sensor: Sensor, offset: Optional[Tuple[int, int]]) -> Iterator[Advice]:
     """Judge whether it is known where frames of a (height, width) lie on the sensor; `offset` is None if not said."""
-    if offset is not None or shape[0] >= sensor.size[0] or shape[1] >= sensor.size[1]:
-        return Findings([], [])
     (height, width), (rows, columns) = shape, sensor.size
-    return Findings(
-        [],
-        [
+    if offset is None and shape != sensor.size and height <= rows and width <= columns:
+        yield Advice(
             f"the frames have {width}x{height} pixels, {sensor.name} has {columns}x{rows}: name the place of their "
-            "first pixel with --roi-offset X Y (0 0 if it is the sensor's first)"
-        ],
-    )
+            "first pixel with --roi-offset X Y (0 0 if it is the sensor's first)",
+            is_problem=True,
+        )
 
 
 def about_pixels(
     causes: Dict[str, float], sums: SessionSums, light: np.ndarray, gain: np.ndarray, is_flat: bool
-) -> Findings:
+) -> Iterator[Advice]:
     """Judge saturation, defects, the evenness of the light, and whether colors look like gains.
 
     Args:
@@ -144,27 +144,25 @@ def about_pixels(
         gain: (H, W), gain relative to it.
         is_flat: Whether the gain includes the light's unevenness.
     """
-    warnings: List[str] = []
-    problems: List[str] = []
     sensor = sums.sensor
     if causes["saturated"] > _MANY:
         share = {name: float(one.saturated.mean()) for name, one in sums.light.items()}
         worst = max(share, key=lambda name: share[name])
-        warnings.append(
+        yield Advice(
             f"{causes['saturated']:.1%} of the pixels are saturated in some frames, most at setting {worst}: "
             "shorten the exposure until the brightest are below 85 % of full scale"
         )
     others = {name: value for name, value in causes.items() if name != "saturated" and value > _MANY}
     if others:
         listed = ", ".join(f"{name} {value:.2%}" for name, value in others.items())
-        warnings.append(
+        yield Advice(
             f"many defective pixels ({listed}): look for dust, glare on the lens, and light in the dark frames"
         )
     colors = color_indices(sensor, light.shape)
     shade = min(float(np.percentile(own / own.max(), 1)) for own in (light[colors == c] for c in np.unique(colors)))
     if shade < _UNIFORM:
         advice = "the flat field would take the lamp for the lens" if is_flat else "pixels in the dark have more noise"
-        warnings.append(
+        yield Advice(
             f"the light falls to {shade:.0%} of its highest across the sensor, and {advice}: use an integrating "
             "sphere, or a diffuser close to the polarizer"
         )
@@ -173,11 +171,11 @@ def about_pixels(
         quads = gain[:height, :width].reshape(height // 4, 2, 2, width // 4, 2, 2)
         classes = np.median(quads.mean((2, 5)), (0, 2))
         if np.ptp(classes) > _COLORS:
-            problems.append(
+            yield Advice(
                 f"the gains of neighboring superpixels differ by {np.ptp(classes):.0%}, as behind color filters: "
-                "name the sensor with --sensor, IMX250MYR for example"
+                "name the sensor with --sensor, IMX250MYR for example",
+                is_problem=True,
             )
-    return Findings(warnings, problems)
 
 
 def about_polarizer(
@@ -186,7 +184,7 @@ def about_polarizer(
     sensor: Sensor,
     names: Sequence[str],
     angle_error: float,
-) -> Findings:
+) -> Iterator[Advice]:
     """Judge the polarizer and the lamp.
 
     Args:
@@ -196,43 +194,38 @@ def about_polarizer(
         names: Names of the settings.
         angle_error: Standard deviation of their angles as read, in degrees.
     """
-    warnings: List[str] = []
-    problems: List[str] = []
     degrees = np.sort(np.rad2deg(polarizer.angles) % 180)
     gap = float(np.diff(np.r_[degrees, degrees[0] + 180]).max())
-    if gap > max(_GAP * 180 / len(degrees), 50.0 if len(degrees) < _FEW_ANGLES else 0.0):
-        warnings.append(
-            f"no polarizer angle within a gap of {gap:.0f} degrees: spread the angles evenly over 180 degrees"
-        )
-    read = [k for k, angle in enumerate(polarizer.read) if angle is not None]
-    if read:
-        known = np.deg2rad([float(polarizer.read[k] or 0) for k in read])
-        errors = np.rad2deg(half_turn(known - polarizer.angles[read]))
+    if gap > _GAP * 180 / len(degrees):
+        yield Advice(f"no polarizer angle within a gap of {gap:.0f} degrees: spread the angles evenly over 180 degrees")
+    read = np.array(polarizer.read, float)
+    given = np.flatnonzero(np.isfinite(read))
+    if given.size:
+        errors = np.rad2deg(half_turn(np.deg2rad(read[given]) - polarizer.angles[given]))
         worst = int(np.argmax(np.abs(errors)))
         if abs(errors[worst]) > _READING * angle_error:
-            warnings.append(
-                f"setting {names[read[worst]]} deviates by {errors[worst]:+.1f} degrees from the angle that its frames "
-                f"show (root mean square of all {np.sqrt(np.mean(errors**2)):.1f}): the angles of the frames are used; "
-                "check the readings"
+            yield Advice(
+                f"setting {names[given[worst]]} deviates by {errors[worst]:+.1f} degrees from the angle that its "
+                f"frames show (root mean square of all {np.sqrt(np.mean(errors**2)):.1f}): the angles of the frames "
+                "are used; check the readings"
             )
-    warnings += _about_lamp(polarizer, maps, sensor)
+    yield from _about_lamp(polarizer, maps, sensor)
     fourth = fourth_amplitude(polarizer)
     if fourth > _FOURTH:
-        (problems if fourth > _NOT_LINEAR else warnings).append(
+        yield Advice(
             f"{fourth:.1%} of the signal follows 4 times the polarizer's angle: the response seems not linear. Turn "
-            "the camera's gamma off, and keep the brightest pixels below 85 % of full scale"
+            "the camera's gamma off, and keep the brightest pixels below 85 % of full scale",
+            fourth > _NOT_LINEAR,
         )
     turned = float(np.mean(orientations(polarizer, sensor)))
     if abs(turned) > _TURNED:
-        warnings.append(
+        yield Advice(
             f"all pixels are turned by {turned:+.1f} degrees, as if the polarizer's scale had another zero than the "
             "camera's x axis: turn its scale, or take the angles as unknown"
         )
-    return Findings(warnings, problems)
 
 
-def _about_lamp(polarizer: Polarizer, maps: LightMaps, sensor: Sensor) -> List[str]:
-    found = []
+def _about_lamp(polarizer: Polarizer, maps: LightMaps, sensor: Sensor) -> Iterator[Advice]:
     amplitude, pair = lamp_amplitude(polarizer), max(map(abs, pair_differences(polarizer, sensor)))
     signs = [f"the lamp changes by {amplitude:.1%} with twice its angle"] if amplitude > _TURNING else []
     if pair > _PAIR:
@@ -240,23 +233,21 @@ def _about_lamp(polarizer: Polarizer, maps: LightMaps, sensor: Sensor) -> List[s
     if float(maps.spread.max()) > _UNEVEN:
         signs.append(f"the light over the sensor changes by {maps.spread.max():.1%} as the polarizer turns")
     if signs:
-        found.append(
+        yield Advice(
             "the lamp seems polarized, the polarizer tilted or dirty, or the lens sees it at a slant: "
             f"{', '.join(signs)}. This is corrected as far as the frames show it; to be sure, put a diffuser between "
             "lamp and polarizer, or record a second session with the lamp or the camera turned by 90 degrees, and "
             "calibrate from both"
         )
-    return found
 
 
-def about_errors(errors: Sequence[ExpectedError], misfit_error: float) -> Findings:
-    """Judge the expected errors.
+def about_errors(row: ExpectedError, misfit_error: float) -> Iterator[Advice]:
+    """Judge the expected error.
 
     Args:
-        errors: The expected errors, `HEADLINE` among them.
-        misfit_error: The part of them by what the fit leaves of whole areas.
+        row: The expected error at `HEADLINE`.
+        misfit_error: The part of it by what the fit leaves of whole areas.
     """
-    row = next(row for row in errors if row.dolp == HEADLINE)
     times = row.dolp_before / row.dolp_error
     text = f"the error of DoLP is {row.dolp_error:.4f}, without calibration {row.dolp_before:.4f}"
     if misfit_error > row.dolp_error / 2:
@@ -266,27 +257,26 @@ def about_errors(errors: Sequence[ExpectedError], misfit_error: float) -> Findin
         )
     else:
         text += ": take more frames, and expose longer"
-    if times < _WORSE:
-        return Findings([], [text])
-    return Findings([text] if times < _FEW_TIMES else [], [])
+    if times < _FEW_TIMES:
+        yield Advice(text, times < _WORSE)
 
 
-def about_extinction(errors: Sequence[ExpectedError], modulation: float) -> Findings:
+def about_extinction(row: ExpectedError, modulation: float) -> Iterator[Advice]:
     """Judge what the pixels lack of a complete modulation, of which light beside the polarizer may be a part.
 
     Such light counts as the pixels', so it makes the result wrong, and what it corrects looks larger than it is.
 
     Args:
-        errors: The expected errors, `HEADLINE` among them.
+        row: The expected error at `HEADLINE`.
         modulation: Median over the pixels of the amplitude relative to the mean as the polarizer turns.
     """
     if modulation > _USUAL:
-        text = (
+        yield Advice(
             "the pixels seem to extinguish light completely: the dark frames are brighter than the pixels are "
-            "without light. Cover the lens, and take dark frames at the exposure and temperature of the others"
+            "without light. Cover the lens, and take dark frames at the exposure and temperature of the others",
+            modulation > _POSSIBLE,
         )
-        return Findings([], [text]) if modulation > _POSSIBLE else Findings([text], [])
-    row = next(row for row in errors if row.dolp == HEADLINE)
+        return
     before = np.sqrt(max(row.dolp_before**2 - (HEADLINE * (1 - modulation)) ** 2, 0.0))  # by gains and angles alone
     text = (
         f"the median extinction ratio is {(1 + modulation) / (1 - modulation):.0f}: light passes beside the polarizer "
@@ -294,19 +284,19 @@ def about_extinction(errors: Sequence[ExpectedError], modulation: float) -> Find
         "known one), or its light is of a wavelength that the sensor's polarizers are not for"
     )
     # if the pixels themselves are ideal, or of the best kind
-    for best, times, findings in ((1.0, 1.0, Findings([], [text])), (_BEST, _FEWEST_TIMES, Findings([text], []))):
+    for best, times, is_problem in ((1.0, 1.0, True), (_BEST, _FEWEST_TIMES, False)):
         lost = HEADLINE * (best / modulation - 1)
         if lost > row.dolp_error / 2 and before < times * np.hypot(lost, row.dolp_error):
-            return findings
-    return Findings([], [])
+            yield Advice(text, is_problem)
+            return
 
 
 def lamp_amplitude(polarizer: Polarizer) -> float:
     """Measure how the lamp factors follow twice the polarizer's angle, relative; a lamp that drifts evenly does not."""
-    design = lamp_design(polarizer.angles)
-    if len(design) < design.shape[1] + 2:
+    count = len(polarizer.lamp)
+    if count < _WAVES:
         return 0.0
-    return float(np.hypot(*np.linalg.lstsq(design, polarizer.lamp, rcond=None)[0][2:]))
+    return float(np.hypot(*harmonic_rows(polarizer.angles, (0,) * count) @ polarizer.lamp))
 
 
 def fourth_amplitude(polarizer: Polarizer) -> float:
@@ -315,7 +305,7 @@ def fourth_amplitude(polarizer: Polarizer) -> float:
     A response with a square has it, with another sign for each second polarizer angle, so that no lamp explains it.
     """
     waves = np.stack([np.cos(4 * polarizer.angles), np.sin(4 * polarizer.angles)], 1)
-    if len(waves) < 6:
+    if len(waves) < _WAVES:
         return 0.0
     terms = np.linalg.lstsq(waves, polarizer.residuals.T, rcond=None)[0]
     modulation = np.hypot(polarizer.terms[:, 1], polarizer.terms[:, 2])

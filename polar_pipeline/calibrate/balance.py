@@ -14,15 +14,12 @@ from typing import Tuple
 import numpy as np
 
 from polar_pipeline.calibrate.pixels import PixelFits
-from polar_pipeline.calibrate.reductions import block_side, reduce_blocks
+from polar_pipeline.calibrate.reductions import block_side, reduce_blocks, superpixels
 from polar_pipeline.calibrate.surface import Surface, block_places, fit_surface
-from polar_pipeline.sensor.mosaic import ANGLES, Sensor
+from polar_pipeline.sensor.mosaic import Sensor
 
 #: Blocks along the longer side, and rows that are changed at a time.
 _BLOCKS, _ROWS = 32, 256
-#: Degree of the surfaces. Light that meets the polarizer at a slant follows the square of the distance to the center,
-#: and near 30 degrees also its fourth power.
-_DEGREE = 4
 #: Steps of the solution, each of which leaves the square of what was there.
 _STEPS = 3
 
@@ -41,11 +38,9 @@ def balance_pairs(
     """
     side = block_side(used.shape, sensor.period, _BLOCKS)
     shares = used.astype(np.float32)
-    height, width = (length // 2 * 2 for length in used.shape)  # complete superpixels
-    sites = [(slice(r, height, 2), slice(c, width, 2)) for r, c in map(sensor.position, ANGLES)]
 
     def sums(image: np.ndarray) -> np.ndarray:
-        return np.stack([reduce_blocks(np.add, image[at] * shares[at], side // 2) for at in sites])
+        return reduce_blocks(np.add, superpixels(image * shares, sensor), side // 2)
 
     counts = sums(shares)
     keep = (counts > 0).all(0)
@@ -70,9 +65,9 @@ def balance_pairs(
 
 def _beyond_chance(values: np.ndarray, counts: np.ndarray, places: np.ndarray, shape: Tuple[int, ...]) -> Surface:
     """Fit a surface, and shrink it by what chance explains, as gains differ from pixel to pixel."""
-    surface = fit_surface(values, counts, places, shape, _DEGREE)
+    surface = fit_surface(values, counts, places, shape)
     smooth = surface.at(places)
-    chance = np.mean((values - smooth) ** 2) * len(surface.terms) / len(values)
+    chance = np.mean((values - smooth) ** 2) * np.count_nonzero(surface.terms) / len(values)
     return surface._replace(terms=surface.terms * max(0.0, 1 - float(chance / np.mean(smooth**2))))
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from collections import defaultdict
+from functools import partial
+from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import cv2
 import numpy as np
 
 from polar_pipeline.calibrate.polarizer import half_turn
+from polar_pipeline.calibrate.reductions import stokes, superpixels
 from polar_pipeline.calibrate.session import SessionFrame
 from polar_pipeline.calibrate.sums import DARK, UNPOLARIZED, SessionSums
 from polar_pipeline.calibration import Calibration
 from polar_pipeline.calibration.correction import correction_for
-from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
 #: Light at an unknown angle and of a lower DoLP is taken as unpolarized.
 _UNPOLARIZED_DOLP = 0.1
@@ -69,8 +71,10 @@ class CheckResult(NamedTuple):
 
 def in_halves(frames: Iterable[SessionFrame]) -> Iterator[SessionFrame]:
     """Yield the frames with every second one of a setting in a setting of its own, so that noise can be told apart."""
-    for number, row in enumerate(frames):
-        yield row if row.setting == DARK else row._replace(setting=_half(row.setting, number % 2))
+    counts: Dict[str, int] = defaultdict(int)
+    for row in frames:
+        yield row if row.setting == DARK else row._replace(setting=_half(row.setting, counts[row.setting] % 2))
+        counts[row.setting] += 1
 
 
 def _half(setting: str, number: int) -> str:
@@ -93,26 +97,23 @@ def check_calibration(
         ValueError: There is no light.
     """
     correction = correction_for(calibration, offset, (False, False), sums.shape)
-
-    def superpixels(image: np.ndarray) -> np.ndarray:
-        return _superpixels(image, sums.sensor, correction.phase)
-
-    black, gain, e1, e2 = map(superpixels, correction.parameters("float32"))
-    dark = superpixels(sums.dark.mean().astype(np.float32)) if DARK in sums.settings else black
+    four_of = partial(superpixels, sensor=sums.sensor, phase=correction.phase)
+    black, gain, e1, e2 = map(four_of, correction.parameters("float32"))
+    dark = four_of(sums.dark.mean().astype(np.float32)) if DARK in sums.settings else black
     good = np.ones(sums.shape, bool)
     good[correction.defects] = False
     found = []
     for name, angle in angles.items():
         keys = [_half(name, number) for number in range(2)]
         halves = [sums.settings[key] for key in keys if key in sums.settings]
-        used = np.logical_and.reduce(superpixels(good & ~halves[0].saturated & ~halves[-1].saturated))
+        used = np.logical_and.reduce(four_of(good & ~halves[0].saturated & ~halves[-1].saturated))
         before, after = [], []
         for half in (halves[0], halves[-1]):
-            pixels = superpixels(half.mean().astype(np.float32))
+            pixels = four_of(half.mean().astype(np.float32))
             before.append(_normalized(pixels - dark, used, name))
             pixels -= black
             pixels *= gain
-            _, s1, s2 = _stokes(pixels)
+            _, s1, s2 = stokes(pixels)
             pixels += e1 * s1
             pixels += e2 * s2
             after.append(_normalized(pixels, used, name))
@@ -121,26 +122,11 @@ def check_calibration(
         found.append(CheckedSetting(name, angle, _errors(before, used, ideal), _errors(after, used, ideal)))
     if not found:
         raise ValueError("a check needs frames of uniform light, best behind a polarizer at several angles")
-    whole = superpixels(good)
+    whole = four_of(good)
     levels = (float(black[whole].mean()), float(dark[whole].mean())) if DARK in sums.settings else None
     places = np.sqrt(np.mean([[np.square(one.places) for one in (row.before, row.after)] for row in found], 0))
     ratio = np.linalg.norm([row.before.error for row in found]) / np.linalg.norm([row.after.error for row in found])
     return CheckResult(found, levels, places, float(ratio))
-
-
-def _superpixels(image: np.ndarray, sensor: Sensor, phase: Tuple[int, int]) -> np.ndarray:
-    """Return (4, h, w): the pixels of complete superpixels, in the order of `ANGLES`; `phase` is a `Correction`'s."""
-    top, left = phase
-    height, width = ((side - start) // 2 * 2 for side, start in zip(image.shape, phase))
-    image = image[top : top + height, left : left + width]
-    places = {sensor.angle_index(r + top, c + left): (r, c) for r in range(2) for c in range(2)}
-    return np.stack([image[r::2, c::2] for r, c in (places[k] for k in range(len(ANGLES)))])
-
-
-def _stokes(pixels: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return S0, S1 and S2 of (4, h, w) superpixels."""
-    i0, i45, i90, i135 = pixels
-    return (i0 + i45 + i90 + i135) / 2, i0 - i90, i45 - i135
 
 
 def _normalized(pixels: np.ndarray, used: np.ndarray, name: str) -> np.ndarray:
@@ -149,7 +135,7 @@ def _normalized(pixels: np.ndarray, used: np.ndarray, name: str) -> np.ndarray:
     Raises:
         ValueError: They are dark.
     """
-    s0, s1, s2 = (image[used] for image in _stokes(pixels))
+    s0, s1, s2 = (image[used] for image in stokes(pixels))
     if not s0.size or s0.mean() < _LEAST_LIGHT:
         raise ValueError(f"the frames of {name} have no light")
     return np.clip([s1, s2] / np.maximum(s0, _LEAST_LIGHT / 10), -2, 2)

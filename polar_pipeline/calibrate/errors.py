@@ -9,6 +9,7 @@ import numpy as np
 from polar_pipeline.calibrate.illumination import LightMaps
 from polar_pipeline.calibrate.pixels import Design, PixelFits
 from polar_pipeline.calibrate.polarizer import half_turn
+from polar_pipeline.calibrate.reductions import stokes, superpixels
 from polar_pipeline.calibration.quantization import Scales
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
@@ -70,15 +71,13 @@ class Superpixels(NamedTuple):
 
 def sample_superpixels(sensor: Sensor, gain: np.ndarray, fits: PixelFits, used: np.ndarray) -> Superpixels:
     """Take superpixels from all over the sensor; `gain` and `used` are (H, W), the latter bool."""
-    step = max(1, int(np.ceil(np.sqrt(used.size / 4 / _SAMPLE))))
-    height, width = (side // 2 * 2 for side in used.shape)
+    step = int(np.ceil(np.sqrt(used.size / 4 / _SAMPLE))) | 1  # odd, so that every color is among them
 
-    def superpixels(image: np.ndarray) -> np.ndarray:
-        places = map(sensor.position, ANGLES)
-        return np.stack([image[r:height:2, c:width:2][::step, ::step].ravel() for r, c in places])
+    def sample(image: np.ndarray) -> np.ndarray:
+        return superpixels(image, sensor)[:, ::step, ::step]
 
-    keep = superpixels(used).all(0)
-    return Superpixels(*(superpixels(image)[:, keep] for image in (gain, fits.cosine, fits.sine)))
+    keep = sample(used).all(0)
+    return Superpixels(*(sample(image)[:, keep] for image in (gain, fits.cosine, fits.sine)))
 
 
 def expected_errors(
@@ -125,8 +124,7 @@ def expected_errors(
 
 def _mean_squares(pixels: np.ndarray, degree: float, psi: float) -> List[float]:
     """Return mean squares of the errors of DoLP and AoLP (degrees) of superpixels (4, n) in polarized light."""
-    i0, i45, i90, i135 = pixels
-    s0, s1, s2 = (i0 + i45 + i90 + i135) / 2, i0 - i90, i45 - i135
+    s0, s1, s2 = stokes(pixels)
     turn = np.rad2deg(half_turn(np.arctan2(s2, s1) / 2 - psi))
     return [float(np.mean((np.hypot(s1, s2) / s0 - degree) ** 2)), float(np.mean(turn**2))]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
@@ -16,6 +16,7 @@ from polar_pipeline.calibrate.advice import (
     about_pixels,
     about_place,
     about_polarizer,
+    texts,
 )
 from polar_pipeline.calibrate.balance import balance_pairs
 from polar_pipeline.calibrate.defects import CAUSES, find_defects
@@ -51,18 +52,18 @@ class CalibrationResult:
         light: The smooth part of the signal, as a share of full scale: lamp and lens.
         causes: uint8, why a pixel is defective: bit k for `defects.CAUSES[k]`; 0 if it is not.
         excess: Error with which the other settings predict each setting, relative to the noise of the frames (H, W).
-        settings: Names of the settings of the polarizer, in order.
+        dark_frames: Number of dark frames.
+        noise: Full well and read noise; None if the frames do not tell.
+        points: Points of the photon transfer curve, which `noise` was fitted to.
+        warnings: Warnings with advice.
+        problems: What makes the calibration worse than none, with advice.
+        settings: Names of the settings of the polarizer, in order; without a polarizer there are none.
         given: Their angles as read, in degrees, as `Polarizer.read`.
         angles: Their angles in degrees, estimated.
         lamp: Their lamp factors, 1 on average.
         deviations: Root mean square of what the fit leaves of their means over the sensor, as shares of full scale.
         frames: Number of their frames.
-        dark_frames: Number of dark frames.
-        noise: Full well and read noise; None if the frames do not tell.
-        points: Points of the photon transfer curve, which `noise` was fitted to.
-        errors: Expected errors of DoLP and AoLP.
-        warnings: Warnings with advice.
-        problems: What makes the calibration worse than none, with advice.
+        errors: Expected errors of DoLP and AoLP; none without a polarizer.
     """
 
     calibration: Calibration
@@ -73,18 +74,18 @@ class CalibrationResult:
     light: np.ndarray
     causes: np.ndarray
     excess: np.ndarray
-    settings: Tuple[str, ...]
-    given: Tuple[Optional[float], ...]
-    angles: Tuple[float, ...]
-    lamp: Tuple[float, ...]
-    deviations: Tuple[float, ...]
-    frames: Tuple[int, ...]
     dark_frames: int
     noise: Optional[Noise]
     points: Tuple[NoisePoint, ...]
-    errors: List[ExpectedError]
     warnings: List[str]
     problems: List[str]
+    settings: Tuple[str, ...] = ()
+    given: Tuple[Optional[float], ...] = ()
+    angles: Tuple[float, ...] = ()
+    lamp: Tuple[float, ...] = ()
+    deviations: Tuple[float, ...] = ()
+    frames: Tuple[int, ...] = ()
+    errors: List[ExpectedError] = field(default_factory=list)
 
     @property
     def headline(self) -> Optional[ExpectedError]:
@@ -130,20 +131,23 @@ def calibrate(
     """
     level, start = sums.level, offset or (0, 0)
     black, dark_noise = _dark(sums)
+    dark_images = {"black level": black, "dark noise": dark_noise}
+    points = tuple(point for one in sums.settings.values() for point in one.points)
+    noise = fit_noise(points, float(black.mean()), level)  # with the same defects as the points' means
     names, settings = list(sums.light), list(sums.light.values())
+    facts: Dict[str, Any] = {"settings": len(settings), "dark_frames": sums.dark.count, **(notes or {})}
+    if noise is not None:
+        facts["noise"] = noise.facts()
     if not settings:
-        return _without_polarizer(sums, sensor, offset, black, dark_noise, notes or {})
+        return _without_polarizer(sums, sensor, offset, dark_images, noise, points, facts)
     saturated = reduce(np.logical_or, (one.saturated for one in sums.settings.values()))
     if saturated.mean() > MAX_DEFECTS:
         raise ValueError(
             f"{saturated.mean():.1%} of the pixels are saturated in some frames, at most {MAX_DEFECTS:.0%} are "
             "allowed: shorten the exposure until the brightest are below 85 % of full scale"
         )
-    dark_images = {"black level": black, "dark noise": dark_noise}
     early = find_defects(dark_images, {"saturated": saturated}, level) > 0  # means over the sensor leave them out
     means, reacts = site_means(sums, settings, black, ~early)
-    points = [point for one in sums.settings.values() for point in one.points]
-    noise = fit_noise(points, float(black.mean()), level)  # with the same defects as the points' means
     known = tuple(angles[name] for name in names)
     sessions = tuple(session_of(name) for name in names)
     readings = Readings(known, angle_error, polarizer_extinction, sessions)
@@ -160,20 +164,16 @@ def calibrate(
     light = smooth_light(fits.level, reacts, sums.sensor)
     images = interpret(sums.sensor, fits, light)
     unusable = {"saturated": saturated, "no reaction": ~reacts & ~early}
-    causes = _defects({**dark_images, "fit": fits.excess / _usual(fits.excess[reacts]), **images}, unusable, level)
+    usual_excess = max(float(np.median(fits.excess[reacts])), 1e-6)  # it may be 0 of frames without noise
+    causes = _defects({**dark_images, "fit": fits.excess / usual_excess, **images}, unusable, level)
     used = causes == 0
-    facts: Dict[str, Any] = {
-        "settings": len(settings),
-        "frames": int(frames.sum()),
-        "dark_frames": sums.dark.count,
-        "angles": [round(float(angle), 3) for angle in np.rad2deg(polarizer.angles)],
-        "angles_known": None not in known,
-        "lamp": [round(float(factor), 5) for factor in polarizer.lamp],
-        "flat_field": is_flat_field,
-        **(notes or {}),
-    }
-    if noise is not None:
-        facts["noise"] = noise.facts()
+    facts.update(
+        frames=int(frames.sum()),
+        angles=[round(float(angle), 3) for angle in np.rad2deg(polarizer.angles)],
+        angles_known=None not in known,
+        lamp=[round(float(factor), 5) for factor in polarizer.lamp],
+        flat_field=is_flat_field,
+    )
     sample = sample_superpixels(sums.sensor, images["gain"], fits, used)
     modulation = float(np.median(np.hypot(sample.cosine, sample.sine)))
     level_of = fits.level if is_flat_field else images["gain"]
@@ -186,13 +186,14 @@ def calibrate(
     common = area_error(maps, excess, polarizer.pair_error)
     black_variance = _black_variance(sums, dark_noise)
     errors = expected_errors(sample, calibration.scales, by_angle, excess, black_variance, common)
-    findings = [
-        about_frames(sums, float(np.median(black)), brightest, noise),
-        about_pixels(_shares(causes), sums, light, images["gain"], is_flat_field),
-        about_polarizer(polarizer, maps, sums.sensor, names, angle_error),
-        about_extinction(errors, modulation),
-        about_errors(errors, common),
-        about_place(sums.shape, sensor, offset),
+    headline = next(row for row in errors if row.dolp == HEADLINE)
+    advice = [
+        *about_frames(sums, float(np.median(black)), brightest, noise),
+        *about_pixels(_shares(causes), sums, light, images["gain"], is_flat_field),
+        *about_polarizer(polarizer, maps, sums.sensor, names, angle_error),
+        *about_extinction(headline, modulation),
+        *about_errors(headline, common),
+        *about_place(sums.shape, sensor, offset),
     ]
     return CalibrationResult(
         calibration=calibration,
@@ -201,24 +202,19 @@ def calibrate(
         light=light,
         causes=causes,
         excess=fits.excess,
+        dark_frames=sums.dark.count,
+        noise=noise,
+        points=points,
+        warnings=texts(advice, are_problems=False),
+        problems=texts(advice, are_problems=True),
         settings=tuple(names),
         given=polarizer.read,
         angles=tuple(np.rad2deg(polarizer.angles).tolist()),
         lamp=tuple(polarizer.lamp.tolist()),
         deviations=tuple(np.sqrt(np.mean(polarizer.residuals**2, 0)).tolist()),
         frames=tuple(frames.tolist()),
-        dark_frames=sums.dark.count,
-        noise=noise,
-        points=tuple(points),
         errors=errors,
-        warnings=[text for one in findings for text in one.warnings],
-        problems=[text for one in findings for text in one.problems],
     )
-
-
-def _usual(excess: np.ndarray) -> float:
-    """Return the usual excess of pixels, at least a millionth of the noise."""
-    return max(float(np.median(excess)), 1e-6)
 
 
 def _defects(images: Dict[str, np.ndarray], unusable: Dict[str, np.ndarray], level: float) -> np.ndarray:
@@ -264,27 +260,23 @@ def _without_polarizer(
     sums: SessionSums,
     sensor: Sensor,
     offset: Optional[Tuple[int, int]],
-    black: np.ndarray,
-    dark_noise: np.ndarray,
-    notes: Mapping[str, float],
+    dark_images: Dict[str, np.ndarray],
+    noise: Optional[Noise],
+    points: Tuple[NoisePoint, ...],
+    facts: Dict[str, Any],
 ) -> CalibrationResult:
     """Return a result with measured black levels, defects in the dark and noise; the rest is that of ideal pixels.
 
     Raises:
         ValueError: Too many pixels are defective.
     """
-    images = {"black level": black, "dark noise": dark_noise}
-    causes = find_defects(images, {"saturated": sums.dark.saturated}, sums.level)
-    used, ones, zeros = causes == 0, np.ones(sums.shape, np.float32), np.zeros(sums.shape, np.float32)
+    black = dark_images["black level"]
+    causes = find_defects(dark_images, {"saturated": sums.dark.saturated}, sums.level)
+    ones, zeros = np.ones(sums.shape, np.float32), np.zeros(sums.shape, np.float32)
     flat = list(sums.flat.values())
-    points = [point for one in sums.settings.values() for point in one.points]
-    noise = fit_noise(points, float(black.mean()), sums.level)
-    facts: Dict[str, Any] = {"settings": 0, "dark_frames": sums.dark.count, **notes}
-    if noise is not None:
-        facts["noise"] = noise.facts()
     parameters = PixelParameters(black, ones, zeros, zeros)
-    calibration = Calibration.from_parameters(parameters, sensor, offset or (0, 0), ~used, sums.bit_depth, facts)
-    findings = [about_dark_frames(sums, float(np.median(black)), noise), about_place(sums.shape, sensor, offset)]
+    calibration = Calibration.from_parameters(parameters, sensor, offset or (0, 0), causes > 0, sums.bit_depth, facts)
+    advice = [*about_dark_frames(sums, float(np.median(black)), noise), *about_place(sums.shape, sensor, offset)]
     return CalibrationResult(
         calibration=calibration,
         gain=ones,
@@ -294,18 +286,11 @@ def _without_polarizer(
         light=np.mean([one.mean() for one in flat], 0) if flat else ones,
         causes=causes,
         excess=ones,
-        settings=(),
-        given=(),
-        angles=(),
-        lamp=(),
-        deviations=(),
-        frames=(),
         dark_frames=sums.dark.count,
         noise=noise,
-        points=tuple(points),
-        errors=[],
-        warnings=[text for one in findings for text in one.warnings],
-        problems=[text for one in findings for text in one.problems],
+        points=points,
+        warnings=texts(advice, are_problems=False),
+        problems=texts(advice, are_problems=True),
     )
 
 

@@ -36,7 +36,6 @@ class LightMaps(NamedTuple):
         surfaces: Smooth part, by setting.
         blocks: (K, h, w) float32, what the light of blocks has beyond them.
         side: Pixels along a block.
-        shape: (height, width) of the sensor.
         spread: (K,), root mean square of each map over the sensor.
         left: Mean square of what neither light nor the pixels' responses explain of the means of blocks, relative.
         chance: The same as the noise of the pixels makes it.
@@ -45,15 +44,15 @@ class LightMaps(NamedTuple):
     surfaces: List[Surface]
     blocks: np.ndarray
     side: int
-    shape: Tuple[int, int]
     spread: np.ndarray
     left: float
     chance: float
 
     def factor(self, setting: int, rows: slice) -> np.ndarray:
         """Return (h, W) float32: the light of a setting in some rows, 1 on average."""
-        light = self.surfaces[setting].values(rows) + 1
-        places = [(np.arange(length, dtype=np.float32) + 0.5) / self.side - 0.5 for length in self.shape]
+        surface = self.surfaces[setting]
+        light = surface.values(rows) + 1
+        places = [(np.arange(length, dtype=np.float32) + 0.5) / self.side - 0.5 for length in surface.shape]
         columns, lines = np.meshgrid(places[1], places[0][rows])
         light += cv2.remap(self.blocks[setting], columns, lines, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
         return light
@@ -84,9 +83,9 @@ def light_maps(
     for k, one in enumerate(settings):
         signal = np.where(used, one.mean() - black, 0)
         sums[:, k] = [reduce_blocks(np.add, signal[at], side // period) for at in tiles]
-    basis = polarizer.basis()
+    basis = polarizer.basis
     weights = 1 / np.sqrt(np.maximum(polarizer.terms @ basis.T / polarizer.terms[:, :1], _DARKEST))
-    light, _ = _changes(_means(sums, counts), weights, basis)
+    light, _ = _changes(sums, counts, weights, basis)
     keep = (counts > 0).all(0)
     places = block_places(used.shape, side)[: keep.shape[0], : keep.shape[1]]
     surfaces = [fit_surface(one, counts[:, keep].sum(0), places[keep], used.shape) for one in light]
@@ -94,50 +93,37 @@ def light_maps(
     blocks = np.zeros((len(settings), *keep.shape), np.float32)
     blocks[:, keep] = light - smooth
     # what remains of larger areas, in which noise is smaller
-    sums, counts = _joined(sums), _joined(counts)
-    _, left = _changes(_means(sums, counts), weights, basis)
+    sums, counts = (reduce_blocks(np.add, values, _JOINED) for values in (sums, counts))
+    _, left = _changes(sums, counts, weights, basis)
     chance = float(np.mean(weights**2 * variance) * np.mean(1 / counts[:, (counts > 0).all(0)]))
     spread = np.sqrt(np.mean(light**2, 1))
-    return LightMaps(surfaces, blocks, side, (used.shape[0], used.shape[1]), spread, left, chance)
+    return LightMaps(surfaces, blocks, side, spread, left, chance)
 
 
-def _joined(values: np.ndarray) -> np.ndarray:
-    """Add up `_JOINED` x `_JOINED` blocks, along the last two axes."""
-    for axis in (-2, -1):
-        values = np.add.reduceat(values, np.arange(0, values.shape[axis], _JOINED), axis)
-    return values
-
-
-def _means(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return (J, K, n), 1 on average: means of the blocks in which every site has pixels."""
-    keep = (counts > 0).all(0)
-    means = sums[:, :, keep] / counts[:, np.newaxis, keep]
-    relative: np.ndarray = means / means.mean((0, 1))
-    return relative
-
-
-def _changes(means: np.ndarray, weights: np.ndarray, basis: np.ndarray) -> Tuple[np.ndarray, float]:
-    """Fit the light of each setting in n blocks.
+def _changes(sums: np.ndarray, counts: np.ndarray, weights: np.ndarray, basis: np.ndarray) -> Tuple[np.ndarray, float]:
+    """Fit the light of each setting in the n blocks in which every site has pixels.
 
     Args:
-        means: (J, K, n), means of the sites in each block, 1 on average.
+        sums: (J, K, h, w), sums over the pixels of the sites in each block.
+        counts: (J, h, w), numbers of these pixels.
         weights: (J, K), of the settings.
         basis: (K, 3), `Polarizer.basis`.
 
     Returns:
         (K, n) relative light, and the mean square of what remains, relative.
     """
-    settings = len(basis)
+    keep, settings = (counts > 0).all(0), len(basis)
+    means = sums[:, :, keep] / counts[:, np.newaxis, keep]
+    means /= means.mean((0, 1))
     light = np.zeros(means.shape[1:])
-    left = 0.0
     for _ in range(_CHANGE_ROUNDS):
         normal, right, squares = np.zeros((settings, settings)), np.zeros(light.shape), 0.0
         for values, weight in zip(means, weights):
             rows = basis * weight[:, np.newaxis]
             free = np.eye(settings) - rows @ np.linalg.pinv(rows)  # removes what a pixel's response explains
             measured = values / (1 + light) * weight[:, np.newaxis]
-            expected = np.mean(rows @ np.linalg.lstsq(rows, measured, rcond=None)[0], 1)
-            slope, remaining = free * expected, free @ measured
+            remaining = free @ measured
+            slope = free * np.mean(measured - remaining, 1)
             normal += slope.T @ slope
             right += slope.T @ remaining
             remaining -= remaining.mean(1, keepdims=True)  # what all blocks have in common is not the light's
@@ -145,9 +131,8 @@ def _changes(means: np.ndarray, weights: np.ndarray, basis: np.ndarray) -> Tuple
         ridge = squares / (len(means) * settings) / _CHANGE**2
         change = np.linalg.solve(normal + max(ridge, 1e-9) * np.eye(settings), right)
         light = (1 + light) * (1 + change - change.mean(0)) - 1
-        unexplained = squares - float(np.mean(np.sum(change * right, 0)))
-        left = unexplained / max(1, len(means) * (settings - 3) - (settings - 1))
-    return light, left
+    unexplained = squares - float(np.mean(np.sum(change * right, 0)))
+    return light, unexplained / (len(means) * (settings - 3) - (settings - 1))
 
 
 def smooth_light(level: np.ndarray, used: np.ndarray, sensor: Sensor) -> np.ndarray:

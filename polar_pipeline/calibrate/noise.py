@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Optional
+from typing import Dict, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class Noise(NamedTuple):
         return {"full_well": round(self.full_well, 1), "read_noise": round(self.read_noise, 3)}
 
 
-def fit_noise(points: List[NoisePoint], black: float, level: float) -> Optional[Noise]:
+def fit_noise(points: Sequence[NoisePoint], black: float, level: float) -> Optional[Noise]:
     """Fit full well and read noise by ``variance = (signal - black) / full_well + (read noise/full_well)^2``.
 
     Args:
@@ -53,21 +53,20 @@ def fit_noise(points: List[NoisePoint], black: float, level: float) -> Optional[
     """
     rounding = level**2 / 12
     dithered = 3 * rounding  # half a level: below it, rounding is no noise of its own
-    used = [point for point in points if point.signal < _HIGHEST and point.variance > dithered and point.pixels > 1]
+    used = [point for point in points if point.signal < _HIGHEST and point.variance > dithered]
     if len(used) < 2:
         return None
     rows = np.array([(point.signal - black, point.variance, point.pixels) for point in used])
     signal, measured, pixels = rows.T
     if signal.max() < _BRIGHT:
         return None
-    weights = np.ones(len(used))
+    design, weights = np.stack([signal, np.ones_like(signal)], 1), np.ones(len(used))
     slope, base = float(np.median(measured / np.maximum(signal, _BRIGHT))), 0.0
     for _ in range(_ITERATIONS):
         expected = np.maximum(slope * signal, 0) + max(base, 0.0) + rounding
         sigma = expected * np.sqrt(2 / pixels) + rounding / 10  # of a measured variance
-        design = np.stack([signal, np.ones_like(signal)], 1) / sigma[:, np.newaxis]
-        root = np.sqrt(weights)
-        slope, base = np.linalg.lstsq(design * root[:, np.newaxis], (measured - rounding) / sigma * root, rcond=None)[0]
+        root = np.sqrt(weights) / sigma
+        slope, base = np.linalg.lstsq(design * root[:, np.newaxis], (measured - rounding) * root, rcond=None)[0]
         distance = np.abs((measured - rounding - slope * signal - base) / sigma)
         scale = max(1.0, robust_deviation(distance))
         weights = np.minimum(1, _HUBER * scale / np.maximum(distance, 1e-12))

@@ -8,9 +8,10 @@ import numpy as np
 
 from polar_pipeline.calibrate.pixels import PixelFits
 from polar_pipeline.calibrate.polarizer import half_turn
+from polar_pipeline.calibrate.reductions import stokes, superpixels
 from polar_pipeline.calibration import PixelParameters
 from polar_pipeline.sensor.forward import color_indices
-from polar_pipeline.sensor.mosaic import ANGLES, Sensor
+from polar_pipeline.sensor.mosaic import Sensor
 
 #: Highest extinction ratio that is stated: beyond it noise decides.
 MAX_EXTINCTION = 10_000.0
@@ -66,21 +67,12 @@ def make_exact_terms(cosine: np.ndarray, sine: np.ndarray, sensor: Sensor, phase
         sensor: The mosaic of the region.
         phase: (row, column) of the region's first pixel in its superpixel.
     """
-    counts = [(size - start) // 2 for size, start in zip(cosine.shape, phase)]
-    inside = tuple(slice(start, start + 2 * count) for start, count in zip(phase, counts))
-    places = {angle: (np.array(sensor.position(angle)) + phase) % 2 for angle in ANGLES}
-
-    def half_difference(image: np.ndarray, angle: int) -> np.ndarray:
-        first, second = (image[inside][r::2, c::2] for r, c in (places[angle], places[angle + 90]))
-        difference: np.ndarray = (first - second) / 2
-        return difference
-
-    m11, m12, m21, m22 = (half_difference(image, angle) for angle in (0, 45) for image in (cosine, sine))
+    (_, m11, m21), (_, m12, m22) = (stokes(superpixels(image, sensor, phase) / 2) for image in (cosine, sine))
     inverse = np.stack([m22, -m12, -m21, m11]) / (m11 * m22 - m12 * m21)
     for nominal, at in _sites(sensor):
         rows, columns = (
             np.clip((np.arange(size)[along] + start) // 2 - start, 0, count - 1)
-            for size, along, start, count in zip(cosine.shape, at, phase, counts)
+            for size, along, start, count in zip(cosine.shape, at, phase, m11.shape)
         )
         i11, i12, i21, i22 = inverse[:, rows][:, :, columns]
         turn = 2 * np.deg2rad(nominal)

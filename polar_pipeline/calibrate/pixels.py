@@ -109,7 +109,7 @@ def designs(
         noise: Noise of the sensor; None if it is not known.
         level: One level as a share of full scale.
     """
-    basis = polarizer.basis()
+    basis = polarizer.basis
     angles = site_angles(sensor)
     found = []
     for angle in ANGLES:

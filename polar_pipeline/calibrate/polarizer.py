@@ -48,25 +48,22 @@ class Polarizer:
     Attributes:
         angles: (K,) angles in rad.
         lamp: (K,) brightness, 1 on average.
+        basis: (K, 3), the lamp factor times (1, p cos 2a, p sin 2a) with ``p = (R - 1)/(R + 1)`` for the polarizer's
+            extinction ratio R.
         terms: (J, 3), A, B and C of each site, as shares of full scale.
         residuals: (J, K), the means minus the model, as shares of full scale.
         pair_error: Standard deviation of the difference between the gains of orthogonal pixels, relative.
         read: Angle of each setting in degrees as read, less the quarters by which the camera was turned between
             sessions; None if it is unknown.
-        strength: Polarization of the light behind the polarizer, ``(R - 1)/(R + 1)`` for its extinction ratio R.
     """
 
     angles: np.ndarray
     lamp: np.ndarray
+    basis: np.ndarray
     terms: np.ndarray
     residuals: np.ndarray
     pair_error: float
     read: Tuple[Optional[float], ...]
-    strength: float
-
-    def basis(self) -> np.ndarray:
-        """Return (K, 3): the lamp factor times (1, p cos 2a, p sin 2a) with the strength p."""
-        return _basis(self.angles, self.lamp, self.strength)
 
 
 @dataclass(frozen=True)
@@ -81,14 +78,9 @@ class Readings:
     """
 
     angles: Tuple[Optional[float], ...]
-    error: float = ANGLE_ERROR
-    extinction: float = np.inf
-    sessions: Tuple[int, ...] = ()
-
-    @property
-    def strength(self) -> float:
-        """Polarization of the light behind the polarizer."""
-        return 1 - 2 / (self.extinction + 1)
+    error: float
+    extinction: float
+    sessions: Tuple[int, ...]
 
 
 def fit_polarizer(means: np.ndarray, sensor: Sensor, readings: Readings) -> Polarizer:
@@ -107,40 +99,36 @@ def fit_polarizer(means: np.ndarray, sensor: Sensor, readings: Readings) -> Pola
     scale = float(means.mean())
     if scale <= 0 or float(means.min()) < -scale:
         raise ValueError("the frames of the polarizer are as dark as the dark frames: nothing can be measured")
-    guess, lamp = _measured(means, nominal)
-    given = np.array([k for k, angle in enumerate(readings.angles) if angle is not None], int)
-    start, aim, quarters = _rotated(guess, given, readings)
-    read = [None if angle is None else angle - 90 * turns for angle, turns in zip(readings.angles, quarters)]
+    start, readings = _rotated(np.angle(np.exp(2j * nominal) @ means) / 2, readings)
+    lamp = means.mean(0)
+    lamp = np.maximum(lamp, 1e-6 * lamp.max())
     count = distinct_angles(np.rad2deg(start))
     if count < MIN_ANGLES:
         raise ValueError(
             f"at least {MIN_ANGLES} polarizer angles that differ modulo 180 degrees are needed, best 18, got {count}"
         )
-    fit = _fitted(means / scale, sensor, readings, start, lamp / lamp.mean(), given, aim)
-    model = fit.terms @ fit.basis().T
-    return replace(fit, terms=fit.terms * scale, residuals=means - model * scale, read=tuple(read))
+    fit = _fitted(means / scale, sensor, readings, start, lamp / lamp.mean())
+    return replace(fit, terms=fit.terms * scale, residuals=fit.residuals * scale)
 
 
-def _rotated(guess: np.ndarray, given: np.ndarray, readings: Readings) -> Tuple[np.ndarray, np.ndarray, List[float]]:
-    """Rotate the angles that ideal pixels measure, such that they fit the angles as read.
+def _rotated(guess: np.ndarray, readings: Readings) -> Tuple[np.ndarray, Readings]:
+    """Rotate the angles that ideal pixels measure, (K,) in rad, such that they fit the angles as read.
 
     Returns:
-        (K,) angles in rad to begin with, (n,) the given ones, less than a quarter of a turn from them, and the quarters
-        by which the camera was turned before each setting, in sessions after the first.
+        (K,) angles in rad to begin with, and the readings less the quarters by which the camera was turned before
+        sessions after the first.
 
     Raises:
         ValueError: The given angles differ too much.
     """
-    if not given.size:
-        return guess, guess[given], [0.0] * len(guess)
-    read = np.deg2rad([float(readings.angles[k] or 0.0) for k in given])
-    sessions = np.array(readings.sessions or [0] * len(guess))
-    offsets = [_mean_turn((read - guess[given])[sessions[given] == one]) for one in range(sessions.max() + 1)]
-    quarters = np.rint(half_turn(np.array(offsets) - offsets[0]) / (np.pi / 2))
-    turned: List[float] = quarters[sessions].tolist()
-    read = read - quarters[sessions[given]] * np.pi / 2
+    read = np.deg2rad(np.array(readings.angles, float))
+    is_given, sessions = np.isfinite(read), np.array(readings.sessions)
+    if not is_given.any():
+        return guess, readings
+    offsets = [_mean_turn((read - guess)[is_given & (sessions == one)]) for one in range(sessions.max() + 1)]
+    quarters = np.rint(half_turn(np.array(offsets) - offsets[0]) / (np.pi / 2))[sessions]
     start = guess + offsets[0]
-    turns = half_turn(read - start[given])
+    turns = half_turn((read - quarters * np.pi / 2 - start)[is_given])
     spread = float(np.rad2deg(np.sqrt(np.mean(turns**2))))
     if spread > _MOST_SPREAD and np.median(np.abs(turns)) > np.deg2rad(_MOST_SPREAD / 3):
         raise ValueError(
@@ -148,23 +136,16 @@ def _rotated(guess: np.ndarray, given: np.ndarray, readings: Readings) -> Tuple[
             "sensor, ROI offset or flips do not fit the frames, or the angles are counted clockwise; "
             "--angles unknown takes none"
         )
-    return start, start[given] + turns, turned
+    pairs = zip(readings.angles, quarters.tolist())
+    return start, replace(readings, angles=tuple(None if angle is None else angle - 90 * n for angle, n in pairs))
 
 
 def _mean_turn(turns: np.ndarray) -> float:
     """Return the mean of angles modulo half a turn, in rad; 0 without any."""
-    return float(np.angle(np.sum(np.exp(2j * turns)))) / 2 if turns.size else 0.0
+    return float(np.angle(np.sum(np.exp(2j * turns)))) / 2
 
 
-def _fitted(
-    means: np.ndarray,
-    sensor: Sensor,
-    readings: Readings,
-    angles: np.ndarray,
-    lamp: np.ndarray,
-    given: np.ndarray,
-    aim: np.ndarray,
-) -> Polarizer:
+def _fitted(means: np.ndarray, sensor: Sensor, readings: Readings, angles: np.ndarray, lamp: np.ndarray) -> Polarizer:
     """Fit angles, lamp factors and terms of the sites by Gauss-Newton.
 
     Args:
@@ -173,13 +154,15 @@ def _fitted(
         readings: What is known of the settings.
         angles: (K,) in rad, to begin with.
         lamp: (K,) lamp factors, to begin with.
-        given: (n,) places of the settings whose angles were read.
-        aim: (n,) those angles in rad.
     """
-    (sites, settings), nominal, strength = means.shape, site_angles(sensor), readings.strength
+    read = np.deg2rad(np.array(readings.angles, float))
+    given = np.flatnonzero(np.isfinite(read))
+    aim = angles[given] + half_turn(read[given] - angles[given])
+    (sites, settings), nominal = means.shape, site_angles(sensor)
+    strength = 1 - 2 / (readings.extinction + 1)
     terms = np.linalg.lstsq(_basis(angles, lamp, strength), means.T, rcond=None)[0].T
     is_several = len(set(readings.sessions)) > 1
-    pairs, harmonics = _pair_rows(sensor, terms[:, 0]), _harmonic_rows(angles, readings.sessions)
+    pairs, harmonics = _pair_rows(sensor, terms[:, 0]), harmonic_rows(angles, readings.sessions)
     sigma = np.deg2rad(readings.error)
     weights = np.ones(len(given))
 
@@ -212,14 +195,15 @@ def _fitted(
     covariance = np.linalg.pinv(slopes.T @ slopes, rcond=1e-14, hermitian=True)
     means_a = settings + 3 * np.arange(sites)
     pair_variance = np.diag(pairs @ covariance[np.ix_(means_a, means_a)] @ pairs.T)
+    basis, terms = _basis(angles, lamp, strength), terms.reshape(sites, 3)
     return Polarizer(
         angles=angles,
         lamp=lamp,
-        terms=terms.reshape(sites, 3),
-        residuals=np.zeros_like(means),
+        basis=basis,
+        terms=terms,
+        residuals=means - terms @ basis.T,
         pair_error=float(np.sqrt(pair_variance.mean())),
         read=readings.angles,
-        strength=strength,
     )
 
 
@@ -247,7 +231,7 @@ def pair_differences(polarizer: Polarizer, sensor: Sensor) -> Tuple[float, float
     return first, second
 
 
-def _harmonic_rows(angles: np.ndarray, sessions: Tuple[int, ...]) -> np.ndarray:
+def harmonic_rows(angles: np.ndarray, sessions: Tuple[int, ...]) -> np.ndarray:
     """Return (2, K): from lamp factors to their amplitudes of cos 2a and sin 2a, averaged over the sessions.
 
     A lamp that drifts evenly in a session does not count.
@@ -255,14 +239,10 @@ def _harmonic_rows(angles: np.ndarray, sessions: Tuple[int, ...]) -> np.ndarray:
     rows = np.zeros((2, len(angles)))
     for one in set(sessions):
         own = np.flatnonzero(np.array(sessions) == one)
-        rows[:, own] = np.linalg.pinv(lamp_design(angles[own]))[2:] / len(set(sessions))
+        turns = 2 * angles[own]
+        design = np.stack([np.ones(len(own)), np.linspace(-1, 1, len(own)), np.cos(turns), np.sin(turns)], 1)
+        rows[:, own] = np.linalg.pinv(design)[2:] / len(set(sessions))
     return rows
-
-
-def lamp_design(angles: np.ndarray) -> np.ndarray:
-    """Return (K, 4): 1, an even drift, cos 2a and sin 2a, of which lamp factors at (K,) angles in rad are composed."""
-    turns = 2 * angles
-    return np.stack([np.ones(len(turns)), np.linspace(-1, 1, len(turns)), np.cos(turns), np.sin(turns)], 1)
 
 
 def site_angles(sensor: Sensor) -> np.ndarray:
@@ -296,19 +276,14 @@ def half_turn(angle: np.ndarray) -> np.ndarray:
 
 
 def distinct_angles(degrees: np.ndarray) -> int:
-    """Count the angles that differ by more than a degree modulo 180 degrees."""
-    rising = np.sort(np.asarray(degrees) % 180)
-    gaps = np.diff(np.r_[rising, rising[0] + 180])
-    return max(1, int(np.count_nonzero(gaps > _DISTINCT)))
+    """Count the angles that differ by more than a degree, modulo 180 degrees, from each angle counted before."""
+    counted: List[float] = []
+    for angle in degrees.tolist():
+        if all(abs((angle - other + 90) % 180 - 90) > _DISTINCT for other in counted):
+            counted.append(angle)
+    return len(counted)
 
 
 def _basis(angles: np.ndarray, lamp: np.ndarray, strength: float) -> np.ndarray:
+    """Return `Polarizer.basis`."""
     return np.stack([lamp, lamp * strength * np.cos(2 * angles), lamp * strength * np.sin(2 * angles)], 1)
-
-
-def _measured(means: np.ndarray, nominal: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-    """Return angle and brightness of each setting as a sensor of ideal pixels would measure them."""
-    s1 = 2 * (np.cos(2 * nominal) @ means)
-    s2 = 2 * (np.sin(2 * nominal) @ means)
-    lamp = means.mean(0)
-    return np.arctan2(s2, s1) / 2, np.maximum(lamp, 1e-6 * lamp.max())

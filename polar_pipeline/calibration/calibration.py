@@ -203,11 +203,10 @@ def scales_of(numbers: Sequence[Tuple[float, float]]) -> Scales:
     Raises:
         ValueError: They are something else.
     """
-    pairs = [Scale(real("scales", lowest), real("scales", step)) for lowest, step in numbers]
-    if len(pairs) != len(FIELDS):
-        raise ValueError(f"scales must be {len(FIELDS)} pairs of numbers, got {len(pairs)}")
-    black, gain, own, other = pairs
-    return black, gain, own, other
+    scales = tuple(Scale(real("scales", lowest), real("scales", step)) for lowest, step in numbers)
+    if len(scales) != len(FIELDS):
+        raise ValueError(f"scales must be {len(FIELDS)} pairs of numbers, got {len(scales)}")
+    return scales
 
 
 def parameters_of(codes: np.ndarray, scales: Scales, sensor: Sensor, dtype: str = "float64") -> PixelParameters:

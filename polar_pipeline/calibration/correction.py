@@ -117,11 +117,12 @@ def _make_correction(
             f"the calibration is of {columns}x{rows} pixels from {calibration.offset}, the frame has {width}x{height} "
             f"from {tuple(offset)}",
         )
-    region = (slice(y, y + height), slice(x, x + width))
-    codes = np.ascontiguousarray(calibration.codes[region][readout_order(flip)])
-    defects = _places(calibration.defects, (y, x), shape, flip)
+    region, order = (slice(y, y + height), slice(x, x + width)), readout_order(flip)
+    codes = np.ascontiguousarray(calibration.codes[region][order])
+    is_defect = np.zeros(calibration.shape, bool)
+    is_defect[tuple(calibration.defects.T)] = True
     sensor = calibration.sensor.as_read_out(offset, flip, shape)
-    sources = _replacements(defects, sensor, shape)
+    defects, sources = _replacements(is_defect[region][order], sensor)
     lost = defects[(sources == defects).all(1)]
     if len(defects):
         codes = codes.copy() if codes.base is not None else codes
@@ -144,26 +145,21 @@ def superpixel_phase(offset: Tuple[int, int], flip: Tuple[bool, bool], shape: Tu
     return y, x
 
 
-def _places(places: np.ndarray, start: Tuple[int, int], shape: Tuple[int, int], flip: Tuple[bool, bool]) -> np.ndarray:
-    """Convert (n, 2) rows and columns of a calibration's region to those within the frame, in its order."""
-    found = places.astype(np.intp) - start
-    found = found[((found >= 0) & (found < shape)).all(1)]
-    for axis, reverse in ((0, flip[1]), (1, flip[0])):
-        if reverse:
-            found[:, axis] = shape[axis] - 1 - found[:, axis]
-    return found
-
-
-def _replacements(defects: np.ndarray, sensor: Sensor, shape: Tuple[int, int]) -> np.ndarray:
+def _replacements(is_defect: np.ndarray, sensor: Sensor) -> Tuple[np.ndarray, np.ndarray]:
     """Find for each defective pixel the nearest good one with the same polarizer and color.
 
+    Args:
+        is_defect: (H, W) bool.
+        sensor: The mosaic as the frame shows it.
+
     Returns:
-        (n, 2) rows and columns; those of the defective pixel itself if no such pixel is within `_NEAR` pixels.
+        (n, 2) rows and columns of the defective pixels, and of those that replace them: of the defective pixel itself
+        if no such pixel is within `_NEAR` pixels.
     """
+    defects = np.argwhere(is_defect)
     colors = np.array(sensor.colors or ((0,) * 4,) * 4)
     own = colors[tuple(defects.T % 4)]
-    is_good = np.pad(np.ones(shape, bool), _NEAR)
-    is_good[tuple(defects.T + _NEAR)] = False
+    is_good = np.pad(~is_defect, _NEAR)
     found, missing = defects.copy(), np.arange(len(defects))
     for step in _steps():
         near = defects[missing] + step
@@ -172,7 +168,7 @@ def _replacements(defects: np.ndarray, sensor: Sensor, shape: Tuple[int, int]) -
         missing = missing[~fits]
         if not missing.size:
             break
-    return found
+    return defects, found
 
 
 @lru_cache(maxsize=1)

@@ -26,7 +26,7 @@ class Scale(NamedTuple):
 
 #: First bit and number of bits of the black level, the gain, the own and the other term.
 FIELDS = ((0, 8), (8, 10), (18, 7), (25, 7))
-Scales = Tuple[Scale, Scale, Scale, Scale]
+Scales = Tuple[Scale, ...]
 
 
 def quantize(numbers: Tuple[np.ndarray, ...], used: np.ndarray) -> Tuple[np.ndarray, Scales]:
@@ -51,8 +51,7 @@ def quantize(numbers: Tuple[np.ndarray, ...], used: np.ndarray) -> Tuple[np.ndar
         code /= step or 1
         codes |= np.clip(np.rint(code, out=code), 0, top, out=code).astype(np.uint32) << np.uint32(first)
         scales.append(Scale(lowest, step))
-    black, gain, own, other = scales
-    return codes, (black, gain, own, other)
+    return codes, tuple(scales)
 
 
 def dequantize(codes: np.ndarray, scales: Scales, dtype: str = "float64") -> Tuple[np.ndarray, ...]:

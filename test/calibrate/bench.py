@@ -402,7 +402,7 @@ def run_session(case: Case) -> Outcome:
 
 
 class Judgment(NamedTuple):
-    """Root mean square errors over pixels and directions, without (`before`) and with a calibration; AoLP in degrees.
+    """Root mean square errors of DoLP over pixels and directions, without (`before`) and with a calibration.
 
     Superpixels with defects count only with the calibration, which is to replace them. A pipeline that refuses the
     frames has infinite errors.
@@ -410,8 +410,6 @@ class Judgment(NamedTuple):
 
     dolp_before: float
     dolp_error: float
-    aolp_before: float
-    aolp_error: float
 
     @property
     def ratio(self) -> float:
@@ -440,7 +438,7 @@ def judge(camera: Camera, calibration: Calibration, dolp: float, sensor: Sensor,
     squares = []
     for corrected in (None, calibration):
         pipeline = Pipeline(
-            sensor=sensor, products=("dolp", "aolp"), backend="cpu", co_sited=not has_own_sites, calibration=corrected
+            sensor=sensor, products="dolp", backend="cpu", co_sited=not has_own_sites, calibration=corrected
         )
         rows = []
         for direction in _DIRECTIONS:
@@ -450,15 +448,12 @@ def judge(camera: Camera, calibration: Calibration, dolp: float, sensor: Sensor,
             try:
                 out = pipeline(RawFrame(mosaic, 65535))
             except FrameError:
-                rows.append((np.inf, np.inf))
+                rows.append(np.inf)
                 continue
             counts = good if corrected is None else np.isfinite(out["dolp"])
-            dolps, aolps = out["dolp"][counts], np.rad2deg(out["aolp"][counts])
-            turned = (aolps - direction + 90) % 180 - 90
-            rows.append((np.nanmean((dolps - dolp) ** 2), np.nanmean(turned**2)))
-        squares.append(np.mean(rows, 0))
-    (dolp_before, aolp_before), (dolp_error, aolp_error) = np.sqrt(squares).tolist()
-    return Judgment(dolp_before, dolp_error, aolp_before, aolp_error)
+            rows.append(np.nanmean((out["dolp"][counts] - dolp) ** 2))
+        squares.append(np.mean(rows))
+    return Judgment(*np.sqrt(squares).tolist())
 
 
 # --------------------------------------------------------------------------------------------------------------- cases

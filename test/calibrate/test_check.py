@@ -64,6 +64,13 @@ def without_noise(name: str) -> Tuple[float, float]:
     return float(np.sqrt(np.mean((np.hypot(s1, s2) / s0 - dolp) ** 2))), float(np.sqrt(np.mean(turn**2)))
 
 
+def test_halves_are_those_of_each_setting() -> None:
+    """Of settings that take turns, too, with frames without light in between."""
+    frame = RawFrame(np.zeros((16, 16), np.uint16), 4095)
+    names = [row.setting for row in in_halves(SessionFrame(name, "", frame) for name in ("0", "90", DARK, "0", "90"))]
+    assert names == ["0, half 0", "90, half 0", DARK, "0, half 1", "90, half 1"]
+
+
 @pytest.mark.parametrize("name", ["20", "part", "unpolarized"])
 @pytest.mark.parametrize(("top", "left"), [(0, 0), (1, 0), (3, 1)])
 def test_errors_are_those_without_noise(name: str, top: int, left: int) -> None:

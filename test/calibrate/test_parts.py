@@ -7,10 +7,15 @@ from typing import Any, Optional, Tuple
 import numpy as np
 import pytest
 
+from polar_pipeline.calibrate.advice import about_place
 from polar_pipeline.calibrate.defects import CAUSES, find_defects, limits
+from polar_pipeline.calibrate.errors import sample_superpixels
 from polar_pipeline.calibrate.illumination import smooth_light
+from polar_pipeline.calibrate.pixels import PixelFits
+from polar_pipeline.calibrate.polarizer import distinct_angles
 from polar_pipeline.calibrate.simulation import DEAD, LEAKY, STUCK, Deviations, simulate_sensor
 from polar_pipeline.calibrate.sums import DARK, SessionSums
+from polar_pipeline.sensor.forward import color_indices
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import SENSORS, Sensor
 
@@ -119,6 +124,34 @@ def test_the_smooth_light_is_a_polynomial_without_its_spots(sensor: Sensor) -> N
     used[10:14, 10:14] = False
     level[10:14, 10:14] = 100
     np.testing.assert_allclose(smooth_light(level, used, sensor), expected, rtol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "count"),
+    [((10.0, 190.0, -170.4), 1), ((0.4, 60.0, 179.9), 2), (tuple(0.9 * k for k in range(200)), 100)],
+)
+def test_angles_that_differ_by_more_than_a_degree_are_distinct(degrees: Tuple[float, ...], count: int) -> None:
+    """Of many angles close to each other every second one is counted."""
+    assert distinct_angles(np.array(degrees)) == count
+
+
+@pytest.mark.parametrize("side", [64, 600, 1200])
+def test_the_sample_has_superpixels_of_every_color(side: int) -> None:
+    """At most 65536 of them, about as many of green as of red and blue."""
+    color = color_indices(COLOR, (side, side)).astype(np.float32)
+    sample = sample_superpixels(COLOR, color, PixelFits(color, color, color, color), np.ones(color.shape, bool))
+    assert sample.gain.shape[1] <= 1 << 16
+    np.testing.assert_allclose([np.mean(sample.gain == k) for k in range(3)], [0.25, 0.5, 0.25], atol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_part"),
+    [((2048, 2448), False), ((1024, 2448), True), ((2048, 1224), True), ((96, 112), True), ((3000, 4096), False)],
+)
+def test_the_place_of_a_part_of_the_sensor_must_be_given(shape: Tuple[int, int], is_part: bool) -> None:
+    """Strips as wide or as high as the sensor are parts, too; larger frames are those of another sensor."""
+    assert [advice.is_problem for advice in about_place(shape, MONO, None)] == [True] * is_part
+    assert not list(about_place(shape, MONO, (0, 0)))
 
 
 def test_limits_are_eight_standard_deviations() -> None:

@@ -375,11 +375,12 @@ def test_members_are_not_unpacked_without_limit(tmp_path: Path) -> None:
         load_calibration(path)
 
 
-def test_members_that_are_no_arrays(tmp_path: Path) -> None:
+@pytest.mark.parametrize("member", [b"text", b"\x93NUMPY\x01\0\x12\0{'descr': '<u4', (\n"], ids=["text", "cut header"])
+def test_members_that_are_no_arrays(member: bytes, tmp_path: Path) -> None:
     path = tmp_path / "sensor.npz"
     with zipfile.ZipFile(str(path), "w") as archive:
         for name in ("header", "codes", "defects"):
-            archive.writestr(f"{name}.npy", b"text")
+            archive.writestr(f"{name}.npy", member)
     with pytest.raises(ValueError, match=r"sensor.npz cannot be read: no calibration"):
         load_calibration(path)
 
