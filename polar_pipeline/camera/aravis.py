@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import re
 import socket
 import threading
 import time
@@ -130,7 +129,7 @@ class _Library:
         Raises:
             CameraError: The function reports an error.
         """
-        given = [value.encode() if isinstance(value, str) else value for value in arguments]
+        given = [value.encode(errors="replace") if isinstance(value, str) else value for value in arguments]
         error = ctypes.POINTER(_GError)()
         if _FUNCTIONS[name].endswith("E"):
             given.append(ctypes.byref(error))
@@ -211,7 +210,11 @@ def list_cameras() -> List[FoundCamera]:
 
 def is_address(text: str) -> bool:
     """Return whether a text is an IPv4 address."""
-    return re.fullmatch(r"\d{1,3}(\.\d{1,3}){3}", text) is not None
+    try:
+        socket.inet_pton(socket.AF_INET, text)
+    except (OSError, ValueError):  # ValueError: characters that no address has
+        return False
+    return True
 
 
 def _probe(address: str, command: bytes) -> bytes:
@@ -299,7 +302,9 @@ class CameraDevice:
         try:
             return bool(self._call("arv_camera_is_feature_available", self._camera, feature))
         except CameraError:
-            return False
+            if not self.is_controlled():
+                raise
+            return False  # the camera's description of the feature is wrong
 
     def _node(self, feature: str) -> int:
         node: Optional[int] = self._call("arv_device_get_feature", self._device, feature)
@@ -327,11 +332,15 @@ class CameraDevice:
         return str(self._call("arv_camera_get_device_serial_number", self._camera) or "")
 
     def number(self, feature: str) -> float:
-        """Read a feature that is a number; as text, a float would have six digits."""
+        """Read a feature that is a number, perhaps NaN; as text, a float would have six digits."""
         try:
             return float(self._call("arv_camera_get_float", self._camera, feature))
         except CameraError:  # a whole number
-            return float(self.get(feature))
+            text = self.get(feature)
+        try:
+            return float(text)
+        except ValueError:
+            raise CameraError(f"{feature} is not a number: {quoted(text)}") from None
 
     def is_on(self, feature: str) -> bool:
         """Read a feature that is a truth value."""

@@ -350,7 +350,7 @@ class CameraSource:
                 f"camera.roi {list(wanted.roi)} becomes {list(actual.roi)}: numbers are even, so that the mosaic keeps "
                 "its order, and multiples of the camera's steps"
             )
-        self.connection = Connection(actual, facts, ranges(device), found)
+        self.connection = Connection(actual, facts, ranges(device, actual), found)
         self._settings = actual
 
     def _change(

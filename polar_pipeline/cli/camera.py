@@ -50,7 +50,8 @@ def _list(_: argparse.Namespace) -> None:
 def _info(values: argparse.Namespace) -> None:
     found = find_camera(values.camera)
     with closing(CameraDevice(found)) as device:
-        settings, limits = read_back(device, CameraSettings()), ranges(device)
+        settings = read_back(device, CameraSettings())
+        limits = ranges(device, settings)
         rows = {
             **read_facts(device).values(),
             "address": found.address,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 from typing import Any, Dict, Tuple
 
 import pytest
 from stand_in import StandIn
 
 from polar_pipeline.camera.aravis import CameraError
-from polar_pipeline.camera.facts import choose_format, read_facts, read_ptp, sensor_of_model
+from polar_pipeline.camera.facts import choose_format, facts_of, read_facts, read_ptp, sensor_of_model
 
 
 @pytest.mark.parametrize(
@@ -80,6 +82,18 @@ def test_what_a_camera_lacks_has_a_default() -> None:
     )
     assert (older.gain_db, older.exposure_us, older.temperature) == (10.0, 70.0, 41.0)
     assert older.values()["temperature [C]"] == "41.0"
+
+
+@pytest.mark.parametrize("nonsense", [math.nan, math.inf, -math.inf])
+def test_numbers_that_are_not_finite_are_unknown(nonsense: float) -> None:
+    facts = read_facts(StandIn(Gain=nonsense, ExposureTime=nonsense, DeviceTemperature=nonsense))
+    assert (facts.gain_db, facts.exposure_us, facts.temperature) == (0.0, 0.0, None)
+
+
+@pytest.mark.parametrize("values", [(-1.0, -1.0, -999.0), (1e4, 1e9, 1e4)])
+def test_a_file_has_any_finite_numbers(values: Tuple[float, ...]) -> None:
+    facts = read_facts(StandIn(Gain=values[0], ExposureTime=values[1], DeviceTemperature=values[2]))
+    assert facts_of(json.loads(json.dumps(facts.rows()))) == facts
 
 
 @pytest.mark.parametrize("name", ["BinningHorizontal", "BinningVertical", "DecimationHorizontal", "DecimationVertical"])

@@ -29,6 +29,7 @@ from polar_pipeline.camera.aravis import (
     CameraError,
     FoundCamera,
     answers,
+    is_address,
     list_cameras,
     load_aravis,
 )
@@ -172,6 +173,43 @@ def test_an_old_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             load_aravis()
     finally:
         load_aravis.cache_clear()
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> CameraDevice:
+    """A device for which functions of Aravis return or raise the answers, by name without `arv_`; others return 1."""
+
+    def call(name: str, *_: Any) -> Any:
+        answer = answers.get(name[4:], 1)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(aravis, "load_aravis", lambda: SimpleNamespace(call=call))
+    return CameraDevice(FoundCamera("id", "", "", "", "127.0.0.1"))
+
+
+def test_a_number_that_is_a_text_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {"camera_get_float": CameraError("not a float"), "gc_feature_node_get_value_as_string": "Low"}
+    with pytest.raises(CameraError, match="Gain is not a number: 'Low'"):
+        scripted(monkeypatch, **answers).number("Gain")
+
+
+def test_a_camera_that_does_not_answer_lacks_no_feature(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = scripted(monkeypatch, camera_is_feature_available=CameraError("timeout"))
+    monkeypatch.setattr(device, "is_controlled", lambda: False)
+    with pytest.raises(CameraError, match="timeout"):
+        device.has("ReverseX")
+    monkeypatch.setattr(device, "is_controlled", lambda: True)  # the description of the feature is wrong
+    assert not device.has("ReverseX")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("10.0.0.2", True), ("999.1.1.1", False), ("10.0.0", False), ("POL001", False), ("\0", False), ("", False)],
+)
+def test_addresses(text: str, expected: bool) -> None:
+    """The name of a computer would be looked up, which may take long."""
+    assert is_address(text) is expected
 
 
 @pytest.mark.parametrize(
@@ -434,7 +472,7 @@ def test_what_the_camera_refuses_is_raised(camera: Any, connect: Any) -> None:
     for call in (*calls, device.choices, lambda name: device.set(name, 1), lambda _: device.set_trigger("Nonsense")):
         with pytest.raises(CameraError, match=r"Nonsense|not found"):
             call("Nonsense")
-    for name, value in (("Width", "wide"), ("ExposureAuto", "Sometimes"), ("TriggerSoftware", 1)):
+    for name, value in (("Width", "wide"), ("ExposureAuto", "Sometimes"), ("Width", "\udcff"), ("TriggerSoftware", 1)):
         with pytest.raises(CameraError, match=f"{name} cannot be"):
             device.set(name, value)
     assert (device.bounds("Gain"), device.bounds("BinningVertical")) == ((0.0, 48.0), (1.0, 2.0))
