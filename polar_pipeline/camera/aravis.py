@@ -403,7 +403,8 @@ class CameraDevice:
             self._call("arv_camera_gv_set_packet_size", self._camera, size)
         else:
             self._call("arv_camera_gv_auto_packet_size", self._camera)
-        self._call("arv_camera_gv_set_packet_delay", self._camera, delay_ns)
+        if delay_ns != self.packets()[1]:  # refused by a camera without a timestamp, also where it is 0
+            self._call("arv_camera_gv_set_packet_delay", self._camera, delay_ns)
 
     def packets(self) -> Tuple[int, int]:
         """Return the bytes of a packet and the nanoseconds between two packets; zeros if it is not GigE Vision."""

@@ -555,7 +555,7 @@ def test_a_camera_that_lacks_features(camera: Any, connect: Any) -> None:
         *("BinningHorizontal", "BinningVertical", "TriggerMode", "TriggerSelector", "TriggerSource", "TriggerSoftware"),
         *("DeviceTemperature", "AcquisitionFrameRate", "AcquisitionFrameRateEnable", "Gamma"),
     )
-    camera(model="Unknown", without=without)
+    camera(model="Unknown", without=without, features={"GevTimestampTickFrequency": 0})
     made, client = connect(source="aravis:POL001")
     client.wait()
     facts = client.facts
@@ -571,6 +571,7 @@ def test_a_camera_that_lacks_features(camera: Any, connect: Any) -> None:
         ({"ptp": True}, "the camera has no PTP"),
         ({"trigger": "software"}, "Trigger"),
         ({"exposure_auto": True}, "the camera has no ExposureAuto"),
+        ({"packet_delay_ns": 100}, "timestamp tick frequency"),
     ):
         with pytest.raises(CameraError, match=words):
             apply(made, **changes)
