@@ -65,6 +65,7 @@ _FUNCTIONS = {
     "arv_camera_gv_set_packet_delay": "vplE",
     "arv_camera_gv_get_packet_delay": "lpE",
     "arv_gv_device_is_controller": "ip",
+    "arv_gv_device_take_control": "ipE",
     "arv_device_get_feature": "pps",
     "arv_device_read_register": "ipUpE",
     "arv_gc_feature_node_get_value_as_string": "spE",
@@ -424,7 +425,7 @@ class CameraDevice:
             raise CameraError(f"another process controls {self._found.describe()}")
 
     def is_controlled(self) -> bool:
-        """Ask the camera whether a process controls it still: not after a restart of the camera, or if it is gone."""
+        """Ask the camera whether this process controls it still: not after a restart, or once another process does."""
         # Aravis would wait for 2.5 s; one packet may be lost
         if self.is_gige and not (answers(self._found.address) or answers(self._found.address)):
             return False
@@ -433,9 +434,10 @@ class CameraDevice:
             if not self.is_gige:
                 return bool(self.get("Width"))
             self._call("arv_device_read_register", self._device, _CONTROL_PRIVILEGE, ctypes.byref(value))
+            # refused if the controller is another process
+            return value.value != 0 and bool(self._call("arv_gv_device_take_control", self._device))
         except CameraError:
             return False
-        return value.value != 0
 
     # ----------------------------------------------------------------------------------------------------------- stream
 

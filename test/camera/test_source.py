@@ -176,13 +176,13 @@ def test_an_old_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def scripted(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> CameraDevice:
-    """A device for which functions of Aravis return or raise the answers, by name without `arv_`; others return 1."""
+    """A device for which functions of Aravis return, raise or call the answers, by name without `arv_`; or return 1."""
 
-    def call(name: str, *_: Any) -> Any:
+    def call(name: str, *arguments: Any) -> Any:
         answer = answers.get(name[4:], 1)
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return answer(*arguments) if callable(answer) else answer
 
     monkeypatch.setattr(aravis, "load_aravis", lambda: SimpleNamespace(call=call))
     return CameraDevice(FoundCamera("id", "", "", "", "127.0.0.1"))
@@ -201,6 +201,22 @@ def test_a_camera_that_does_not_answer_lacks_no_feature(monkeypatch: pytest.Monk
         device.has("ReverseX")
     monkeypatch.setattr(device, "is_controlled", lambda: True)  # the description of the feature is wrong
     assert not device.has("ReverseX")
+
+
+@pytest.mark.parametrize(
+    ("controller", "answer", "expected"), [(2, True, True), (0, True, False), (2, CameraError("access denied"), False)]
+)
+def test_who_controls_an_open_camera(
+    controller: int, answer: Any, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody does after a restart of the camera; another process may once this one was stopped for a while."""
+
+    def read(*arguments: Any) -> None:
+        arguments[-1]._obj.value = controller
+
+    monkeypatch.setattr(aravis, "answers", lambda _: True)
+    device = scripted(monkeypatch, device_read_register=read, gv_device_take_control=answer)
+    assert device.is_controlled() is expected
 
 
 @pytest.mark.parametrize(
