@@ -381,7 +381,7 @@ class LiveNode(ParameterNode):
             response.message = printable(f"another recording is being written, {recording.describe()}", MAX_PATH)
         elif request.data:
             self._end_recording()
-            self._recording = Recorder(self._name, self._current_settings(), self._diagnostics, self.processor.camera)
+            self._recording = Recorder(self._name, self._current_settings(), self._diagnostics)
             return _record_response(self._recording.started)
         elif recording is None:
             response.message = "nothing was recorded"
