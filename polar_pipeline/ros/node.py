@@ -285,10 +285,14 @@ class LiveNode(ParameterNode):
         return self.camera.source.connection if self.camera is not None else None
 
     def apply_camera(self, settings: Settings) -> CameraSettings:
-        """Write the settings of the camera to it, and return them as it has them."""
+        """Write the settings of the camera to it, show what it has, and return that."""
         if self.camera is None:
             return settings.camera
-        return self.camera.source.apply(settings.camera, settings.of_camera)
+        actual = self.camera.source.apply(settings.camera, settings.of_camera)
+        connection = self._connection
+        if connection is not None:  # ranges change too: of the frame rate with the region
+            self.show_camera(actual, connection.ranges)
+        return actual
 
     def _validated(self, changes: Mapping[str, Any]) -> Settings:
         settings = super()._validated(changes)

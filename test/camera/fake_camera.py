@@ -132,7 +132,7 @@ def camera_features(model: str, serial: str, size: Tuple[int, int], step: int) -
         Feature("AcquisitionStart", "command", 1, 0x124),
         Feature("AcquisitionStop", "command", 0, 0x124),
         Feature("AcquisitionFrameRateEnable", "bool", False),
-        Feature("AcquisitionFrameRate", "rate", 24.0, 0x138, 0.1, 200.0),
+        Feature("AcquisitionFrameRate", "rate", 24.0, 0x138, 0.1, "200 * SensorHeight / Height"),
         Feature("TriggerSelector", "enum", "FrameStart", entries="FrameStart 0 AcquisitionStart 1"),
         Feature("TriggerMode", "enum", "Off", 0x300, entries="Off 0 On 1", more=selected),
         Feature("TriggerSource", "enum", "Line0", 0x304, entries="Line0 0 Software 1", more=selected),
@@ -174,10 +174,10 @@ def genicam(features: Dict[str, Feature], without: Sequence[str]) -> str:
         name, kind, value, address, low, high, step, scale, _, more, access = row
         place = {"Address": address, "Length": 4, "AccessMode": access, "pPort": "Device", "Cachable": "NoCache"}
         register = {"pValue": f"{name}Register"}
-        limits = {"Min": low, "Max": high, "Inc": step}
+        limits = {"Min": low, "Max": high}
         if isinstance(high, str):
             add_formula(f"{name}Limit", high)
-            limits = {"Min": low, "pMax": f"{name}Limit", "Inc": step}
+            limits = {"Min": low, "pMax": f"{name}Limit"}
         if kind not in ("string", "formula"):
             sign = "Signed" if low < 0 else "Unsigned"
             form = "MaskedIntReg" if "LSB" in more else "IntReg"
@@ -187,7 +187,7 @@ def genicam(features: Dict[str, Feature], without: Sequence[str]) -> str:
         elif kind == "formula":
             add_formula(name, value)
         elif kind == "int":
-            add("Integer", name, **register, **limits)
+            add("Integer", name, **register, **limits, Inc=step)
         elif kind == "bool":
             add("Boolean", name, **register, OnValue=1, OffValue=0)
         elif kind == "command":
@@ -198,7 +198,7 @@ def genicam(features: Dict[str, Feature], without: Sequence[str]) -> str:
         else:
             to, back = ("1e6 / FROM", "1e6 / TO") if kind == "rate" else (f"FROM * {scale}", f"TO / {float(scale)}")
             add("Converter", f"{name}Converter", FormulaTo=f"{to} + 0.5", FormulaFrom=back, **register)
-            add("Float", name, pValue=f"{name}Converter", Min=low, Max=high)
+            add("Float", name, pValue=f"{name}Converter", **limits)
     for name in without:
         del nodes[name]
     shown = "".join(f"<pFeature>{name}</pFeature>" for name in features if name in nodes)
