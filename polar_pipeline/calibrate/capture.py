@@ -79,8 +79,8 @@ class FrameCapture:
     """
 
     def __init__(self, settings: CameraSettings, log: Callable[[str], None]) -> None:
+        self.info = log
         self._source = CameraSource(settings, "camera", self)
-        self._log = log
         self._queue: Any = queue.Queue(_WAITING)  # of (message, facts)
         self._is_wanted = False
         self._reason = ""
@@ -177,11 +177,7 @@ class FrameCapture:
         self.lost += 1
         self._reason = reason
 
-    def info(self, text: str) -> None:
-        """Log a line."""
-        self._log(text)
-
-    def warning(self, text: str) -> None:
+    def warning(self, message: str) -> None:
         """Log nothing: the same text is in the error that ends the command."""
 
 

@@ -85,10 +85,10 @@ class Client(Protocol):
     def refuse(self, cause: str, reason: str) -> None:
         """Count a frame that cannot be used, and log now and then why."""
 
-    def info(self, text: str) -> None:
+    def info(self, message: str) -> object:
         """Log a line."""
 
-    def warning(self, text: str) -> None:
+    def warning(self, message: str) -> object:
         """Log a warning."""
 
 

@@ -198,7 +198,7 @@ class LiveNode(ParameterNode):
         sender = MessagePublisher()
         stack.callback(sender.close)
         camera = CameraInput(self._current_settings, self, self._camera_outputs, sender.send, self._diagnostics)
-        stack.callback(camera.close)
+        stack.callback(camera.source.close)
         camera.source.start()
         self.camera = camera
         self._follow_camera()
