@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import signal
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Tuple
@@ -157,7 +157,8 @@ def test_camera_that_goes_away(kind: str, camera: FakeCamera, tmp_path: Path, mo
         wait_for(lambda: list(tmp_path.glob("s/.dark*/*")), "a frame")
         camera.kill()
 
-    with in_thread(kill):
+    with ThreadPoolExecutor() as pool:
+        pool.submit(kill)
         assert run("capture", "-o", tmp_path / "s", "--dark", "--frames", 60_000, "--format", kind) == 1
     shown = capsys.readouterr().err
     assert re.fullmatch(
@@ -174,22 +175,10 @@ def test_an_interrupted_capture_leaves_complete_folders(tmp_path: Path) -> None:
         wait_for(lambda: list(tmp_path.glob("s/.dark*/*")), "a frame")
         os.kill(os.getpid(), signal.SIGINT)
 
-    with in_thread(interrupt):
+    with ThreadPoolExecutor() as pool:
+        pool.submit(interrupt)
         assert run("capture", "-o", tmp_path / "s", "--dark", "--frames", 60_000) == 130
     assert [path.name for path in (tmp_path / "s").iterdir()] == ["030.000"]
-
-
-class in_thread:  # noqa: N801 - a context manager
-    """Run a function in a thread meanwhile."""
-
-    def __init__(self, function: Any) -> None:
-        self._thread = threading.Thread(target=function)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.join()
 
 
 def test_frames_of_other_settings_are_refused(camera: FakeCamera, tmp_path: Path, capsys: Any) -> None:
@@ -220,7 +209,8 @@ def test_state_that_changes_between_frames_ends_it(camera: FakeCamera, tmp_path:
         wait_for(lambda: list(tmp_path.glob("s/.dark*/*")), "a frame")
         camera.set("Gain", 5.0)
 
-    with in_thread(change):
+    with ThreadPoolExecutor() as pool:
+        pool.submit(change)
         assert run("capture", "-o", tmp_path / "s", "--dark", "--frames", 60_000) == 1
     assert "the state of the camera changed between frames: gain_db 0.0 and 5.0\n" in capsys.readouterr().err
 
