@@ -615,16 +615,11 @@ def test_lost_packets(camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.camera
 def test_changes_are_all_or_none(camera: Any, connect: Any) -> None:
-    fake = camera(features=FAST)
+    fake = camera(features=FAST, offset_increment=4)
     made, client = connect()
     client.wait()
-    state = apply(
-        made,
-        gain_db=6.0,
-        roi=(3, 1, 64, 32),
-        features="{BlackLevel: 4}",
-    )
-    assert (state.gain_db, state.roi, fake.get("BlackLevel")) == (6.0, (2, 0, 64, 32), 4.0)
+    state = apply(made, gain_db=6.0, roi=(7, 5, 66, 32), features="{BlackLevel: 4}")
+    assert (state.gain_db, state.roi, fake.get("BlackLevel")) == (6.0, (4, 4, 68, 32), 4.0)
     assert made.connection is not None
     assert made.connection.settings == state
     for changes, words in (
@@ -640,7 +635,7 @@ def test_changes_are_all_or_none(camera: Any, connect: Any) -> None:
         assert made.connection.settings == state, changes
         assert [fake.get(name) for name in ("BlackLevel", "Gamma", "BinningHorizontal")] == [4.0, 1.0, 1]
         assert (fake.get("Gain"), fake.get("ExposureTime"), fake.get("TriggerMode")) == (6.0, 100.0, "Off")
-        assert {image.width for image in client.wait()} == {64}
+        assert {image.width for image in client.wait()} == {68}
 
     def contradicts(_: Any) -> None:
         raise ValueError("sensor is another")
@@ -650,6 +645,17 @@ def test_changes_are_all_or_none(camera: Any, connect: Any) -> None:
     assert (made.connection.settings, fake.get("Gain")) == (state, 6.0)
     client.wait()
     assert made._counts["connections"] == 1
+
+
+@pytest.mark.camera
+def test_each_software_trigger_starts_a_frame(camera: Any, connect: Any) -> None:
+    fake = camera()
+    made, client = connect(trigger="software")
+    for count in (1, 2):
+        time.sleep(0.2)
+        assert (fake.sent(), len(client.frames)) == (count - 1, count - 1)
+        made.trigger()
+        wait_for(lambda number=count: len(client.frames) == number, "a frame")
 
 
 @pytest.mark.camera
