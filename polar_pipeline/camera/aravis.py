@@ -75,7 +75,8 @@ _FUNCTIONS = {
     "arv_buffer_get_timestamp": "Up",
     "arv_buffer_get_system_timestamp": "Up",
     "arv_buffer_get_frame_id": "Up",
-    "arv_buffer_get_image_region": "vppppp",
+    "arv_buffer_get_image_width": "ip",
+    "arv_buffer_get_image_height": "ip",
     "arv_stream_push_buffer": "vpp",
     "arv_stream_timeout_pop_buffer": "ppU",
     "arv_stream_get_info_uint64_by_name": "Ups",
@@ -254,7 +255,7 @@ class Received(NamedTuple):
         device_ns: Timestamp by the device's clock, in nanoseconds.
         arrival_ns: Time of this computer when its first packet came, in nanoseconds since 1970.
         number: Number of the frame, counted by the camera.
-        region: (x, y, width, height) in the camera's picture, as the frame itself states; zeros if it is incomplete.
+        size: (width, height), as the frame itself states; zeros if it is incomplete.
     """
 
     memory: np.ndarray
@@ -262,7 +263,7 @@ class Received(NamedTuple):
     device_ns: int
     arrival_ns: int
     number: int
-    region: Tuple[int, int, int, int]
+    size: Tuple[int, int]
 
 
 class CameraDevice:
@@ -484,14 +485,13 @@ class CameraDevice:
             self._call("arv_stream_push_buffer", self._stream, buffer)
             return None
         is_complete = status == _COMPLETE
-        region = [ctypes.c_int() for _ in range(4)]
+        width = height = 0
         if is_complete:  # else the packet that tells it may be missing
-            self._call("arv_buffer_get_image_region", buffer, *map(ctypes.byref, region))
-        x, y, width, height = (one.value for one in region)
+            width, height = (self._call(f"arv_buffer_get_image_{side}", buffer) for side in ("width", "height"))
         device_ns, arrival_ns, number = (
             int(self._call(f"arv_buffer_get_{name}", buffer)) for name in ("timestamp", "system_timestamp", "frame_id")
         )
-        frame = Received(self._waiting[buffer], is_complete, device_ns, arrival_ns, number, (x, y, width, height))
+        frame = Received(self._waiting[buffer], is_complete, device_ns, arrival_ns, number, (width, height))
         if is_complete:
             del self._waiting[buffer]
             self._call("g_object_unref", buffer)

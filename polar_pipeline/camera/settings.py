@@ -398,7 +398,7 @@ def _yaml_scalar(text: str) -> str:
 
 
 def ranges(device: CameraDevice, settings: CameraSettings) -> Dict[str, Tuple[float, float]]:
-    """Return the lowest and highest value of each parameter that is a number of the camera, by the parameter's name.
+    """Return the lowest and highest value of each field that is a number of the camera, by the field's name.
 
     A range contains the value in `settings`, which may have been read while the camera had another range.
 
@@ -410,5 +410,5 @@ def ranges(device: CameraDevice, settings: CameraSettings) -> Dict[str, Tuple[fl
         feature = first_of(device, names)
         if feature:
             (low, high), value = device.bounds(feature), getattr(settings, field)
-            found[_parameter(field)] = min(value, low), max(value, high)
+            found[field] = min(value, low), max(value, high)
     return found

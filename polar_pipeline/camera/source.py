@@ -99,7 +99,7 @@ class Connection:
     Attributes:
         settings: Settings as the camera has them.
         facts: State of the camera.
-        ranges: Lowest and highest value of parameters.
+        ranges: Lowest and highest value of settings that are numbers, by name.
         found: Where it is.
     """
 
@@ -374,8 +374,7 @@ class CameraSource:
                 self._start(device)
         except Exception:
             try:
-                if not device.is_controlled():  # each call would take seconds
-                    raise CameraError(f"{connection.facts.name} has gone, or was started again")
+                self._require(device)  # without the camera each call would take seconds
                 if is_stopped:
                     device.stop()
                 undo(device, before, changed, features)
@@ -430,12 +429,16 @@ class CameraSource:
                 heard = now
                 self._take(frame)
             elif now - heard > _QUIET:
-                if not device.is_controlled():
-                    raise CameraError(f"{self._connected().facts.name} has gone, or was started again")
+                self._require(device)
                 heard = now
             if heard == now and now - polled > _POLL_PERIOD:  # a camera that has gone would block
                 polled = now
                 self._poll(device)
+
+    def _require(self, device: CameraDevice) -> None:
+        """Raise an error if the camera has gone, or was restarted."""
+        if not device.is_controlled():
+            raise CameraError(f"{self._connected().facts.name} has gone, or was started again")
 
     def _connected(self) -> Connection:
         if self.connection is None:
@@ -458,8 +461,8 @@ class CameraSource:
             self._counts["incomplete"] += 1
             self._client.refuse("incomplete", f"packets of frame {frame.number} are missing; {_REMEDY}")
             return
-        _, _, width, height = frame.region
-        if (width, height) != facts.size:
+        width, height = frame.size
+        if frame.size != facts.size:
             self._client.refuse("size", f"a frame has {width}x{height} pixels, expected {facts.size}")
             return
         nbytes = fmt.row_bytes(width) * height

@@ -248,10 +248,6 @@ def test_encodings_of_messages(name: str, encoding: str) -> None:
     assert (known.packing, known.channels) == (fmt.packing, fmt.channels)
 
 
-def frame_of(number: int) -> Any:
-    return SimpleNamespace(number=number, is_complete=False)
-
-
 @pytest.mark.camera
 def test_missing_frames_are_counted_over_the_wrap_of_their_numbers() -> None:
     client = Client()
@@ -462,7 +458,7 @@ def test_aravis_never_writes_into_memory_that_was_handed_over(camera: Any) -> No
             frame = device.pop(20.0)
             assert frame is not None
             assert frame.is_complete
-            assert frame.region == (0, 0, WIDTH, HEIGHT)
+            assert frame.size == (WIDTH, HEIGHT)
             np.testing.assert_array_equal(frame.memory[3:], FRAMES[frame.number % 5].ravel())
             assert set(frame.memory[:3]) == {0x5A}
             frame.memory[:] = 0xA5
