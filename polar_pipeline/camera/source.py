@@ -361,6 +361,7 @@ class CameraSource:
         if device is None or connection is None:
             self._settings = new
             return new
+        self._require_camera(device)  # without it each call would take seconds
         changed = changed_fields(old, new)
         features = read_features(device, new) if "features" in changed else {}
         is_stopped = stops_frames(changed)
@@ -374,7 +375,7 @@ class CameraSource:
                 self._start(device)
         except Exception:
             try:
-                self._require(device)  # without the camera each call would take seconds
+                self._require_camera(device)
                 if is_stopped:
                     device.stop()
                 undo(device, before, changed, features)
@@ -429,13 +430,13 @@ class CameraSource:
                 heard = now
                 self._take(frame)
             elif now - heard > _QUIET:
-                self._require(device)
+                self._require_camera(device)
                 heard = now
             if heard == now and now - polled > _POLL_PERIOD:  # a camera that has gone would block
                 polled = now
                 self._poll(device)
 
-    def _require(self, device: CameraDevice) -> None:
+    def _require_camera(self, device: CameraDevice) -> None:
         """Raise an error if the camera has gone, or was restarted."""
         if not device.is_controlled():
             raise CameraError(f"{self._connected().facts.name} has gone, or was started again")
