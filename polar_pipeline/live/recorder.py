@@ -12,7 +12,6 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Optional, Tuple
 
@@ -128,7 +127,8 @@ class Recorder:
 
     def _start(self) -> Answer:
         try:
-            import_module("polar_pipeline.replay.sink")  # for `_begin`
+            from polar_pipeline.replay import sink  # noqa: F401 - `_begin` needs it, and it needs an extra
+
             folder = output_folder(self._settings.record_folder, "record.folder")
             folder.mkdir(parents=True, exist_ok=True)
             path = new_path(folder, self._node, ".mcap")
