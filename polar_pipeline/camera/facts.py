@@ -38,6 +38,8 @@ RATE, RATE_ENABLE = (
 )
 PTP_ENABLE, PTP_STATUS = ("PtpEnable", "GevIEEE1588"), ("PtpStatus", "GevIEEE1588Status")
 _PTP_LATCH = ("PtpDataSetLatch", "GevIEEE1588DataSetLatch")
+#: Features of the region, (x, y, width, height), and of what it may have: (width, height).
+REGION = ("OffsetX", "OffsetY", "Width", "Height")
 _WHOLE = (("WidthMax", "SensorWidth"), ("HeightMax", "SensorHeight"))
 #: Range of numbers in files: whatever a camera may state that is finite.
 _FINITE = -sys.float_info.max, sys.float_info.max
@@ -168,7 +170,7 @@ def read_region(device: CameraDevice) -> Tuple[int, int, int, int]:
     Raises:
         CameraError: The camera does not answer.
     """
-    x, y, width, height = (int(device.number(name)) for name in ("OffsetX", "OffsetY", "Width", "Height"))
+    x, y, width, height = (int(device.number(name)) for name in REGION)
     return x, y, width, height
 
 

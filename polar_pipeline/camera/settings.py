@@ -6,7 +6,7 @@ import math
 import re
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import yaml
 
@@ -19,6 +19,7 @@ from polar_pipeline.camera.facts import (
     PTP_ENABLE,
     RATE,
     RATE_ENABLE,
+    REGION,
     choose_format,
     first_of,
     is_format,
@@ -238,7 +239,7 @@ def _write_rate(device: CameraDevice, new: CameraSettings) -> None:
 def _write_region(device: CameraDevice, new: CameraSettings) -> None:
     if not any(new.roi) or new.roi == read_region(device):  # an odd region of the camera's own stays
         return
-    x, y, width, height = snapped(new.roi, picture_size(device), _steps(device))
+    x, y, width, height = snapped(new.roi, picture_size(device), [device.increment(name) for name in REGION])
     for name, value in (("OffsetX", 0), ("OffsetY", 0), ("Width", width), ("Height", height)):
         device.set(name, value)
     device.set("OffsetX", x)
@@ -281,13 +282,7 @@ _WRITERS: Tuple[Tuple[Tuple[str, ...], Callable[[CameraDevice, CameraSettings], 
 )
 
 
-def _steps(device: CameraDevice) -> Tuple[int, int, int, int]:
-    """Return the camera's steps of (x, y, width, height)."""
-    x, y, width, height = (device.increment(name) for name in ("OffsetX", "OffsetY", "Width", "Height"))
-    return x, y, width, height
-
-
-def snapped(roi: Tuple[int, ...], picture: Tuple[int, int], steps: Tuple[int, ...]) -> Tuple[int, int, int, int]:
+def snapped(roi: Tuple[int, ...], picture: Tuple[int, int], steps: Sequence[int]) -> Tuple[int, int, int, int]:
     """Return the region that a camera can send next to the one asked for: with even numbers and multiples of its steps.
 
     Args:

@@ -523,17 +523,13 @@ def find_camera(wanted: str) -> FoundCamera:
         found = [row for row in rows if wanted in (row.serial, row.address, row.device_id)]
         if not found and is_address(wanted) and answers(wanted):  # in another network
             found = [FoundCamera(wanted, "", "", "", wanted)]
-    else:
-        found = [row for row in rows if sensor_of_model(row.model)] or [row for row in rows if _may_polarize(row)]
+    else:  # an unknown model may tell of polarizers by its name
+        known = [row for row in rows if sensor_of_model(row.model)]
+        found = known or [row for row in rows if re.search(r"(?i)polari|POL\b", row.model)]
     if not found:
         others = ", ".join(row.describe() for row in rows) or "none"
         raise CameraError(f"{wanted or 'a polarization camera'} is not found; cameras here: {others}")
     return found[0]
-
-
-def _may_polarize(found: FoundCamera) -> bool:
-    """Return whether the name of a camera's model tells of polarizers."""
-    return re.search(r"(?i)polari|POL\b", found.model) is not None
 
 
 def _close(device: CameraDevice) -> None:
