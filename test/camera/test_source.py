@@ -36,7 +36,7 @@ from polar_pipeline.camera.aravis import (
 )
 from polar_pipeline.camera.clock import DeviceClock
 from polar_pipeline.camera.settings import CameraSettings
-from polar_pipeline.camera.source import CameraSource, _encoding
+from polar_pipeline.camera.source import CameraSource, _encoding, find_camera
 from polar_pipeline.quality.statistics import Level
 from polar_pipeline.sensor.encodings import ENCODINGS
 
@@ -244,6 +244,32 @@ def test_encodings_of_messages(name: str, encoding: str) -> None:
     assert _encoding(name, ENCODINGS[name]) == encoding
     known, fmt = ENCODINGS[encoding], ENCODINGS[name]
     assert (known.packing, known.channels) == (fmt.packing, fmt.channels)
+
+
+@pytest.mark.parametrize(
+    ("models", "wanted", "expected"),
+    [
+        (("A1", "PolariCam", "TRI050S-P"), "", "TRI050S-P"),
+        (("A1", "Cam-POL"), "", "Cam-POL"),
+        (("A1", "POLICE"), "", None),
+        (("A1", "B2"), "S1", "B2"),
+        (("A1", "B2"), "10.0.0.1", "B2"),
+        (("A1", "B2"), "id1", "B2"),
+        (("A1",), "S7", None),
+        (("A1",), "10.9.9.9", ""),  # in another network, where it answers
+    ],
+)
+def test_which_camera_is_found(
+    models: Tuple[str, ...], wanted: str, expected: Optional[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [FoundCamera(f"id{k}", "maker", model, f"S{k}", f"10.0.0.{k}") for k, model in enumerate(models)]
+    monkeypatch.setattr(source_module, "list_cameras", lambda: rows)
+    monkeypatch.setattr(source_module, "answers", lambda _: True)
+    if expected is None:
+        with pytest.raises(CameraError, match=r"is not found; cameras here: maker A1 S0 at 10\.0\.0\.0"):
+            find_camera(wanted)
+    else:
+        assert find_camera(wanted).model == expected
 
 
 @pytest.mark.camera
