@@ -145,7 +145,7 @@ class CameraSource:
         self._format: RawFormat = ENCODINGS["Mono8"]
         self._encoding = ""
         self._number: Optional[int] = None  # of the last frame
-        self._wanted_address = settings.source.partition(":")[2]
+        self._wanted = settings.source.partition(":")[2]
         self._last: Optional[FoundCamera] = None  # where it was when it was connected
         self._searched = -math.inf
         self._counts = {"frames": 0, "incomplete": 0, "missed": 0, "connections": 0}
@@ -303,7 +303,7 @@ class CameraSource:
         if time.monotonic() - self._searched < _SEARCH_PERIOD:
             return None
         try:
-            return find_camera(self._wanted_address)
+            return find_camera(self._wanted)
         except CameraError as err:
             self._lose(err)
             return None
@@ -329,6 +329,7 @@ class CameraSource:
             _close(device)
             raise
         self._last, self.problem = found, ""
+        self._wanted = self._wanted or found.serial  # settings, region and calibration are those of this camera
         self._counts["connections"] += 1
         self._clock, self._ptp, self._resent = DeviceClock(), read_ptp(device), 0
         self._client.info(f"camera {found.describe()} is connected")

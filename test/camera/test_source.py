@@ -744,11 +744,15 @@ def test_an_error_of_the_client_does_not_end_the_thread(camera: Any, connect: An
 
 
 @pytest.mark.camera
-def test_another_camera_at_the_same_address(camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("source", ["aravis", "aravis:POL001"])
+def test_another_camera_at_the_same_address(
+    source: str, camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not replace the camera, also where that was the first one on the network."""
     monkeypatch.setattr(source_module, "_SEARCH_PERIOD", 0.2)
     monkeypatch.setattr(source_module, "_BACKOFF", (0.2, 1.0))
     fake = camera()
-    made, client = connect(source="aravis:POL001")
+    made, client = connect(source=source)
     client.wait()
     fake.kill()
     fake._settings["serial"] = "POL002"
