@@ -370,12 +370,11 @@ class FakeCamera:
     """A camera in a process of its own; a context manager.
 
     Args:
-        frames: (H, W) or (N, H, W) uint8, or uint16 of 12 bits, in the sensor's own readout, or an `.npy` file of them.
-            The frame with the number k shows image k mod N; the first number is 65401, and 1 follows 65535.
+        frames: (H, W) or (N, H, W) uint8, or uint16 of 12 bits, in the sensor's own readout, of the sensor's size. The
+            frame with the number k shows image k mod N; the first number is 65401, and 1 follows 65535.
         address: Address of the loopback interface (`loopback_addresses`).
         serial: Serial number, at most 15 characters.
         model: Models that end with Q are color cameras.
-        size: (height, width) of the sensor; by default of the frames.
         features: Initial values by name of the feature.
         without: Names of features that the camera lacks.
         offset_increment: Increment of Width, Height, OffsetX and OffsetY.
@@ -386,12 +385,11 @@ class FakeCamera:
 
     def __init__(
         self,
-        frames: Union[np.ndarray, str, Path],
+        frames: np.ndarray,
         *,
         address: str = "127.0.0.1",
         serial: str = "POL001",
         model: str = "TRI050S-P",
-        size: Optional[Tuple[int, int]] = None,
         features: Optional[Dict[str, Any]] = None,
         without: Sequence[str] = (),
         offset_increment: int = 1,
@@ -400,9 +398,8 @@ class FakeCamera:
         with ExitStack() as stack:
             stack.enter_context(this_machine())
             self._folder = stack.enter_context(tempfile.TemporaryDirectory())
-            path = self._path(frames)
-            self._settings: Dict[str, Any] = {"address": address, "serial": serial, "model": model, "frames": path}
-            self._settings.update(size=size or np.load(path, mmap_mode="r").shape[-2:], folder=self._folder)
+            self._settings: Dict[str, Any] = {"address": address, "serial": serial, "model": model}
+            self._settings.update(frames=self._saved(frames), size=frames.shape[-2:], folder=self._folder)
             self._settings.update(features=features or {}, without=without, offset_increment=offset_increment)
             self.start()
             stack.callback(self.kill)
@@ -449,9 +446,9 @@ class FakeCamera:
         """Delay each frame after its stamp by a random time up to this; answers to the client wait as well."""
         self._ask("jitter", seconds)
 
-    def show(self, frames: Union[np.ndarray, str, Path]) -> None:
+    def show(self, frames: np.ndarray) -> None:
         """Send other frames of the sensor from now on."""
-        self._ask("show", self._path(frames))
+        self._ask("show", self._saved(frames))
 
     def set(self, feature: str, value: Any) -> None:
         """Change a feature behind the client's back; the value is a number, a bool, a text, or an entry's name."""
@@ -473,9 +470,7 @@ class FakeCamera:
             raise RuntimeError(answer["error"])
         return answer["result"]
 
-    def _path(self, frames: Union[np.ndarray, str, Path]) -> str:
-        if not isinstance(frames, np.ndarray):
-            return str(Path(frames).resolve())
+    def _saved(self, frames: np.ndarray) -> str:
         path = Path(self._folder, f"{len(list(Path(self._folder).iterdir()))}.npy")
         np.save(path, frames)
         return str(path)
