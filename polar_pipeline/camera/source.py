@@ -324,6 +324,7 @@ class CameraSource:
             write(device, self._settings, [row.name for row in fields(CameraSettings)])
             self._note(device, self._settings, found, self._client.check)
             self._start(device)
+            self._clock, self._ptp, self._resent = DeviceClock(), read_ptp(device), 0
         except BaseException:
             self.connection = None
             _close(device)
@@ -331,7 +332,6 @@ class CameraSource:
         self._last, self.problem = found, ""
         self._wanted = self._wanted or found.serial  # settings, region and calibration are those of this camera
         self._counts["connections"] += 1
-        self._clock, self._ptp, self._resent = DeviceClock(), read_ptp(device), 0
         self._client.info(f"camera {found.describe()} is connected")
         return device
 

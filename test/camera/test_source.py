@@ -744,6 +744,25 @@ def test_an_error_of_the_client_does_not_end_the_thread(camera: Any, connect: An
 
 
 @pytest.mark.camera
+def test_a_camera_that_fails_after_its_stream_has_started_is_released(
+    camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    camera(features=FAST)
+    client, errors = Client(), [CameraError("PtpDataSetLatch cannot be executed")]
+
+    def read_ptp(_: CameraDevice) -> str:
+        if errors:
+            raise errors.pop()
+        return ""
+
+    monkeypatch.setattr(source_module, "read_ptp", read_ptp)
+    with pytest.raises(CameraError, match="PtpDataSetLatch"):
+        connect(client)
+    client.wait()
+    assert not any("another process controls" in line for line in client.lines)
+
+
+@pytest.mark.camera
 @pytest.mark.parametrize("source", ["aravis", "aravis:POL001"])
 def test_another_camera_at_the_same_address(
     source: str, camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
