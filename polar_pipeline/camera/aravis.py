@@ -11,9 +11,9 @@ import math
 import socket
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -299,14 +299,21 @@ class CameraDevice:
 
     # --------------------------------------------------------------------------------------------------------- features
 
-    def has(self, feature: str) -> bool:
-        """Return whether the camera has a GenICam feature, and it is available now."""
+    @contextmanager
+    def tolerating_refusal(self) -> Iterator[None]:
+        """Suppress an error if the camera has refused something, but not if it does not answer."""
         try:
-            return bool(self._call("arv_camera_is_feature_available", self._camera, feature))
+            yield
         except CameraError:
             if not self.is_controlled():
                 raise
-            return False  # the camera's description of the feature is wrong
+
+    def has(self, feature: str) -> bool:
+        """Return whether the camera has a GenICam feature, and it is available now."""
+        answer = 0
+        with self.tolerating_refusal():  # where the camera's description of the feature is wrong
+            answer = self._call("arv_camera_is_feature_available", self._camera, feature)
+        return bool(answer)
 
     def _node(self, feature: str) -> int:
         node: Optional[int] = self._call("arv_device_get_feature", self._device, feature)

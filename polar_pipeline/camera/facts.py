@@ -154,13 +154,15 @@ def first_of(device: CameraDevice, names: Tuple[str, ...]) -> str:
 
 
 def read_number(device: CameraDevice, names: Tuple[str, ...]) -> Optional[float]:
-    """Return the first of some numbers that the camera has; None if it has none, or if the number is not finite.
+    """Return the first of some numbers that the camera has; None if it has none, or none that is readable and finite.
 
     Raises:
         CameraError: The camera does not answer.
     """
-    name = first_of(device, names)
-    value = device.number(name) if name else math.nan
+    name, value = first_of(device, names), math.nan
+    if name:
+        with device.tolerating_refusal():
+            value = device.number(name)
     return value if math.isfinite(value) else None
 
 

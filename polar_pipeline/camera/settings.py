@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
@@ -348,10 +347,14 @@ def undo(device: CameraDevice, old: CameraSettings, changed: List[str], features
 
 
 def read_features(device: CameraDevice, settings: CameraSettings) -> Dict[str, str]:
-    """Return what the camera has of the features that settings name; without those that it has not or cannot read."""
+    """Return what the camera has of the features that settings name; without those that it has not or cannot read.
+
+    Raises:
+        CameraError: The camera does not answer.
+    """
     found = {}
     for name in parse_features(_parameter("features"), settings.features):
-        with suppress(CameraError):
+        with device.tolerating_refusal():
             found[name] = device.get(name)
     return found
 

@@ -82,6 +82,9 @@ class StandIn(CameraDevice):
     def serial(self) -> str:
         return "POL001"
 
+    def is_controlled(self) -> bool:
+        return True
+
     def set_trigger(self, source: str) -> None:
         self.source = source
 

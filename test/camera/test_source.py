@@ -35,7 +35,8 @@ from polar_pipeline.camera.aravis import (
     load_aravis,
 )
 from polar_pipeline.camera.clock import DeviceClock
-from polar_pipeline.camera.settings import CameraSettings
+from polar_pipeline.camera.facts import read_number
+from polar_pipeline.camera.settings import CameraSettings, read_features
 from polar_pipeline.camera.source import CameraSource, _encoding, find_camera
 from polar_pipeline.quality.statistics import Level
 from polar_pipeline.sensor.encodings import ENCODINGS
@@ -192,13 +193,24 @@ def test_a_number_that_is_a_text_is_named(monkeypatch: pytest.MonkeyPatch) -> No
         scripted(monkeypatch, **answers).number("Gain")
 
 
-def test_a_camera_that_does_not_answer_lacks_no_feature(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = scripted(monkeypatch, camera_is_feature_available=CameraError("timeout"))
+@pytest.mark.parametrize(
+    ("silent", "read", "unknown"),
+    [
+        ("camera_is_feature_available", lambda device: device.has("ReverseX"), False),
+        ("camera_get_float", lambda device: read_number(device, ("DeviceTemperature",)), None),
+        ("device_get_feature", lambda device: read_features(device, CameraSettings(features="{Gamma: 1}")), {}),
+    ],
+)
+def test_a_camera_that_does_not_answer_is_not_one_that_refuses(
+    silent: str, read: Callable[[CameraDevice], object], unknown: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = {"gc_feature_node_get_value_as_string": CameraError("timeout"), silent: CameraError("timeout")}
+    device = scripted(monkeypatch, **answers)
     monkeypatch.setattr(device, "is_controlled", lambda: False)
     with pytest.raises(CameraError, match="timeout"):
-        device.has("ReverseX")
-    monkeypatch.setattr(device, "is_controlled", lambda: True)  # the description of the feature is wrong
-    assert not device.has("ReverseX")
+        read(device)
+    monkeypatch.setattr(device, "is_controlled", lambda: True)
+    assert read(device) == unknown
 
 
 @pytest.mark.parametrize(
