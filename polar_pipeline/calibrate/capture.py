@@ -105,9 +105,10 @@ class FrameCapture:
         Raises:
             CameraError: No camera is connected.
         """
-        if self._source.connection is None:
+        connection = self._source.connection  # the camera's thread may remove it meanwhile
+        if connection is None:
             raise CameraError(self._source.problem or "the camera does not answer")
-        return self._source.connection
+        return connection
 
     @property
     def facts(self) -> CameraFacts:
