@@ -219,5 +219,5 @@ def capture_folder(
             else:
                 name = f"{index:0{max(3, len(str(count - 1)))}d}.{kind}"
                 (folder / name).write_bytes(encode_picture(np.ascontiguousarray(frame.mosaic), f".{kind}"))
-        save_facts(folder / CAMERA_FILE, replace(facts, temperature=camera.facts.temperature))
+        save_facts(folder / CAMERA_FILE, facts)
     return light, camera.lost

@@ -17,12 +17,14 @@ import pytest
 import yaml
 from fake_camera import FakeCamera
 from sessions import polarization_errors
+from stand_in import StandIn
 from support import wait_for
 
 from polar_pipeline import SENSORS, cli, messages
 from polar_pipeline.calibrate import capture as capturing
 from polar_pipeline.calibrate.simulation import simulate_sensor
 from polar_pipeline.calibration import load_calibration
+from polar_pipeline.camera.facts import read_facts
 from polar_pipeline.replay.rawpicture import read_raw
 from polar_pipeline.replay.source import open_source
 
@@ -165,6 +167,22 @@ def test_camera_that_goes_away(kind: str, camera: FakeCamera, tmp_path: Path, mo
         r"polar-pipeline: no frame came for 1 s: TRI050S-P POL001 has gone, or was started again\n", shown
     )
     assert list((tmp_path / "s").iterdir()) == []
+
+
+def test_frames_stay_if_the_camera_goes_after_the_last_one(tmp_path: Path) -> None:
+    states = [read_facts(StandIn())]
+    cdr = messages.encode_image(0, "camera", "mono8", np.zeros((32, 32), np.uint8))
+
+    class Gone:
+        lost = 0
+        facts = property(lambda _: states.pop())
+
+        def frames(self, count: int) -> Iterator[Any]:
+            return iter([cdr] * count)
+
+    camera: Any = Gone()
+    capturing.capture_folder(camera, tmp_path / "out", 2, "png")
+    assert len(read(tmp_path / "out")) == 2
 
 
 @pytest.mark.usefixtures("camera")

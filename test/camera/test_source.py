@@ -193,6 +193,10 @@ def test_a_number_that_is_a_text_is_named(monkeypatch: pytest.MonkeyPatch) -> No
         scripted(monkeypatch, **answers).number("Gain")
 
 
+def test_a_step_of_zero_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert scripted(monkeypatch, camera_get_integer_increment=0).increment("Width") == 1
+
+
 @pytest.mark.parametrize(
     ("silent", "read", "unknown"),
     [
