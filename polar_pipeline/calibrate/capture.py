@@ -131,9 +131,10 @@ class FrameCapture:
         Lost frames are taken again.
 
         Raises:
-            CameraError: No frame comes, or the camera's state changes.
+            CameraError: No frame comes, or the camera's state changes by more than an automatic exposure time.
         """
-        facts, rate = self.facts, self.connection.settings.frame_rate
+        connection = self.connection
+        facts, rate = connection.facts, connection.settings.frame_rate
         patience = _PATIENCE + _PERIODS * (facts.exposure_us / 1e6 + (1 / rate if rate else 0.0))
         with suppress(queue.Empty):
             while True:
@@ -146,6 +147,8 @@ class FrameCapture:
                 except queue.Empty:
                     reason = self._source.problem or self._reason or "the camera sends nothing"
                     raise CameraError(f"no frame came for {patience:.0f} s: {reason}") from None
+                if connection.settings.exposure_auto:
+                    now = replace(now, exposure_us=facts.exposure_us)
                 changes = difference(facts, now)
                 if changes:
                     raise CameraError(f"the state of the camera changed between frames: {changes}")

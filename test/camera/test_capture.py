@@ -233,6 +233,17 @@ def test_state_that_changes_between_frames_ends_it(camera: FakeCamera, tmp_path:
     assert "the state of the camera changed between frames: gain_db 0.0 and 5.0\n" in capsys.readouterr().err
 
 
+def test_an_automatic_exposure_may_change_between_frames(camera: FakeCamera, tmp_path: Path) -> None:
+    def change() -> None:
+        wait_for(lambda: list(tmp_path.glob(".out*/*")), "a frame")
+        camera.set("ExposureTime", 6000.0)
+
+    with ThreadPoolExecutor() as pool:
+        pool.submit(change)
+        assert run("capture", "-o", tmp_path / "out", "--exposure-auto", "--frames", 200) == 0
+    assert camera.get("ExposureTime") == 6000.0
+
+
 # --------------------------------------------------------------------------------------------------------------- guide
 
 
