@@ -54,7 +54,7 @@ _QUIET = 0.4
 _LOOK_PERIOD, _SEARCH_PERIOD = 0.2, 3.0
 #: Shortest and longest seconds between two attempts to open a camera that refuses.
 _BACKOFF = (1.0, 30.0)
-#: Seconds that a change of parameters waits for the camera.
+#: Seconds that the start and a change of parameters wait for the camera.
 _PATIENCE = 15.0
 #: What helps when packets are lost.
 _REMEDY = (
@@ -153,7 +153,7 @@ class CameraSource:
 
     # ------------------------------------------------------------------------------------------------ the other threads
 
-    def start(self, patience: float = _PATIENCE) -> None:
+    def start(self) -> None:
         """Start the thread, and wait until the first attempt to connect has ended; no camera is not an error.
 
         Raises:
@@ -162,7 +162,7 @@ class CameraSource:
         """
         self._thread.start()
         with suppress(FutureTimeoutError):  # the thread goes on
-            self._attempted.result(timeout=patience)
+            self._attempted.result(timeout=_PATIENCE)
 
     def close(self) -> None:
         """Release the camera and end the thread; safe to call twice.

@@ -337,7 +337,7 @@ def test_what_was_reported_as_late_does_not_happen_later(monkeypatch: pytest.Mon
     made = CameraSource(CameraSettings(source="aravis:NONE"), "camera", Client())
     free, busy = threading.Event(), threading.Event()
     monkeypatch.setattr(made, "_find", lambda: busy.set() or (free.wait(20) and None))
-    made.start(0.1)
+    made.start()
     assert busy.wait(20)
     with pytest.raises(CameraError, match=r"the camera did not answer within 0.3 s"):
         apply(made, gain_db=5.0)
