@@ -112,7 +112,7 @@ class Watcher:
         camera.set("TriggerSource", "Software")
         camera.set("TriggerMode", "On")
         self.spin(REPORTS)
-        found = {"sent": camera.sent()[0], **self.reported}
+        found = {"sent": camera.sent(), **self.reported}
         found.update((f"viewer: {name}", count) for name, count in self.came.items())
         camera.set("TriggerMode", "Off")
         return found

@@ -79,8 +79,8 @@ class FrameCapture:
     """
 
     def __init__(self, settings: CameraSettings, log: Callable[[str], None]) -> None:
+        self.info = log
         self._source = CameraSource(settings, "camera", self)
-        self._log = log
         self._queue: Any = queue.Queue(_WAITING)  # of (message, facts)
         self._is_wanted = False
         self._reason = ""
@@ -105,9 +105,10 @@ class FrameCapture:
         Raises:
             CameraError: No camera is connected.
         """
-        if self._source.connection is None:
+        connection = self._source.connection  # the camera's thread may remove it meanwhile
+        if connection is None:
             raise CameraError(self._source.problem or "the camera does not answer")
-        return self._source.connection
+        return connection
 
     @property
     def facts(self) -> CameraFacts:
@@ -130,9 +131,10 @@ class FrameCapture:
         Lost frames are taken again.
 
         Raises:
-            CameraError: No frame comes, or the camera's state changes.
+            CameraError: No frame comes, or the camera's state changes by more than an automatic exposure time.
         """
-        facts, rate = self.facts, self.connection.settings.frame_rate
+        connection = self.connection
+        facts, rate = connection.facts, connection.settings.frame_rate
         patience = _PATIENCE + _PERIODS * (facts.exposure_us / 1e6 + (1 / rate if rate else 0.0))
         with suppress(queue.Empty):
             while True:
@@ -145,6 +147,8 @@ class FrameCapture:
                 except queue.Empty:
                     reason = self._source.problem or self._reason or "the camera sends nothing"
                     raise CameraError(f"no frame came for {patience:.0f} s: {reason}") from None
+                if connection.settings.exposure_auto:
+                    now = replace(now, exposure_us=facts.exposure_us)
                 changes = difference(facts, now)
                 if changes:
                     raise CameraError(f"the state of the camera changed between frames: {changes}")
@@ -177,11 +181,7 @@ class FrameCapture:
         self.lost += 1
         self._reason = reason
 
-    def info(self, text: str) -> None:
-        """Log a line."""
-        self._log(text)
-
-    def warning(self, text: str) -> None:
+    def warning(self, message: str) -> None:
         """Log nothing: the same text is in the error that ends the command."""
 
 
@@ -222,5 +222,5 @@ def capture_folder(
             else:
                 name = f"{index:0{max(3, len(str(count - 1)))}d}.{kind}"
                 (folder / name).write_bytes(encode_picture(np.ascontiguousarray(frame.mosaic), f".{kind}"))
-        save_facts(folder / CAMERA_FILE, replace(facts, temperature=camera.facts.temperature))
+        save_facts(folder / CAMERA_FILE, facts)
     return light, camera.lost

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import math
-import re
 import socket
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -66,6 +65,7 @@ _FUNCTIONS = {
     "arv_camera_gv_set_packet_delay": "vplE",
     "arv_camera_gv_get_packet_delay": "lpE",
     "arv_gv_device_is_controller": "ip",
+    "arv_gv_device_take_control": "ipE",
     "arv_device_get_feature": "pps",
     "arv_device_read_register": "ipUpE",
     "arv_gc_feature_node_get_value_as_string": "spE",
@@ -75,7 +75,8 @@ _FUNCTIONS = {
     "arv_buffer_get_timestamp": "Up",
     "arv_buffer_get_system_timestamp": "Up",
     "arv_buffer_get_frame_id": "Up",
-    "arv_buffer_get_image_region": "vppppp",
+    "arv_buffer_get_image_width": "ip",
+    "arv_buffer_get_image_height": "ip",
     "arv_stream_push_buffer": "vpp",
     "arv_stream_timeout_pop_buffer": "ppU",
     "arv_stream_get_info_uint64_by_name": "Ups",
@@ -130,7 +131,7 @@ class _Library:
         Raises:
             CameraError: The function reports an error.
         """
-        given = [value.encode() if isinstance(value, str) else value for value in arguments]
+        given = [value.encode(errors="replace") if isinstance(value, str) else value for value in arguments]
         error = ctypes.POINTER(_GError)()
         if _FUNCTIONS[name].endswith("E"):
             given.append(ctypes.byref(error))
@@ -211,7 +212,11 @@ def list_cameras() -> List[FoundCamera]:
 
 def is_address(text: str) -> bool:
     """Return whether a text is an IPv4 address."""
-    return re.fullmatch(r"\d{1,3}(\.\d{1,3}){3}", text) is not None
+    try:
+        socket.inet_pton(socket.AF_INET, text)
+    except (OSError, ValueError):  # ValueError: characters that no address has
+        return False
+    return True
 
 
 def _probe(address: str, command: bytes) -> bytes:
@@ -250,7 +255,7 @@ class Received(NamedTuple):
         device_ns: Timestamp by the device's clock, in nanoseconds.
         arrival_ns: Time of this computer when its first packet came, in nanoseconds since 1970.
         number: Number of the frame, counted by the camera.
-        region: (x, y, width, height) in the camera's picture, as the frame itself states; zeros if it is incomplete.
+        size: (width, height), as the frame itself states; zeros if it is incomplete.
     """
 
     memory: np.ndarray
@@ -258,7 +263,7 @@ class Received(NamedTuple):
     device_ns: int
     arrival_ns: int
     number: int
-    region: Tuple[int, int, int, int]
+    size: Tuple[int, int]
 
 
 class CameraDevice:
@@ -294,12 +299,21 @@ class CameraDevice:
 
     # --------------------------------------------------------------------------------------------------------- features
 
+    @contextmanager
+    def tolerating_refusal(self) -> Iterator[None]:
+        """Suppress an error if the camera has refused something, but not if it does not answer."""
+        try:
+            yield
+        except CameraError:
+            if not self.is_controlled():
+                raise
+
     def has(self, feature: str) -> bool:
         """Return whether the camera has a GenICam feature, and it is available now."""
-        try:
-            return bool(self._call("arv_camera_is_feature_available", self._camera, feature))
-        except CameraError:
-            return False
+        answer = 0
+        with self.tolerating_refusal():  # where the camera's description of the feature is wrong
+            answer = self._call("arv_camera_is_feature_available", self._camera, feature)
+        return bool(answer)
 
     def _node(self, feature: str) -> int:
         node: Optional[int] = self._call("arv_device_get_feature", self._device, feature)
@@ -327,11 +341,15 @@ class CameraDevice:
         return str(self._call("arv_camera_get_device_serial_number", self._camera) or "")
 
     def number(self, feature: str) -> float:
-        """Read a feature that is a number; as text, a float would have six digits."""
+        """Read a feature that is a number, perhaps NaN; as text, a float would have six digits."""
         try:
             return float(self._call("arv_camera_get_float", self._camera, feature))
         except CameraError:  # a whole number
-            return float(self.get(feature))
+            text = self.get(feature)
+        try:
+            return float(text)
+        except ValueError:
+            raise CameraError(f"{feature} is not a number: {quoted(text)}") from None
 
     def is_on(self, feature: str) -> bool:
         """Read a feature that is a truth value."""
@@ -394,7 +412,8 @@ class CameraDevice:
             self._call("arv_camera_gv_set_packet_size", self._camera, size)
         else:
             self._call("arv_camera_gv_auto_packet_size", self._camera)
-        self._call("arv_camera_gv_set_packet_delay", self._camera, delay_ns)
+        if delay_ns != self.packets()[1]:  # refused by a camera without a timestamp, also where it is 0
+            self._call("arv_camera_gv_set_packet_delay", self._camera, delay_ns)
 
     def packets(self) -> Tuple[int, int]:
         """Return the bytes of a packet and the nanoseconds between two packets; zeros if it is not GigE Vision."""
@@ -414,7 +433,7 @@ class CameraDevice:
             raise CameraError(f"another process controls {self._found.describe()}")
 
     def is_controlled(self) -> bool:
-        """Ask the camera whether a process controls it still: not after a restart of the camera, or if it is gone."""
+        """Ask the camera whether this process controls it still: not after a restart, or once another process does."""
         # Aravis would wait for 2.5 s; one packet may be lost
         if self.is_gige and not (answers(self._found.address) or answers(self._found.address)):
             return False
@@ -423,9 +442,10 @@ class CameraDevice:
             if not self.is_gige:
                 return bool(self.get("Width"))
             self._call("arv_device_read_register", self._device, _CONTROL_PRIVILEGE, ctypes.byref(value))
+            # refused if the controller is another process
+            return value.value != 0 and bool(self._call("arv_gv_device_take_control", self._device))
         except CameraError:
             return False
-        return value.value != 0
 
     # ----------------------------------------------------------------------------------------------------------- stream
 
@@ -472,14 +492,13 @@ class CameraDevice:
             self._call("arv_stream_push_buffer", self._stream, buffer)
             return None
         is_complete = status == _COMPLETE
-        region = [ctypes.c_int() for _ in range(4)]
+        width = height = 0
         if is_complete:  # else the packet that tells it may be missing
-            self._call("arv_buffer_get_image_region", buffer, *map(ctypes.byref, region))
-        x, y, width, height = (one.value for one in region)
+            width, height = (self._call(f"arv_buffer_get_image_{side}", buffer) for side in ("width", "height"))
         device_ns, arrival_ns, number = (
             int(self._call(f"arv_buffer_get_{name}", buffer)) for name in ("timestamp", "system_timestamp", "frame_id")
         )
-        frame = Received(self._waiting[buffer], is_complete, device_ns, arrival_ns, number, (x, y, width, height))
+        frame = Received(self._waiting[buffer], is_complete, device_ns, arrival_ns, number, (width, height))
         if is_complete:
             del self._waiting[buffer]
             self._call("g_object_unref", buffer)

@@ -92,7 +92,8 @@ class DeviceClock:
     @property
     def drift_ppm(self) -> Optional[float]:
         """Parts per million by which this computer's clock is faster than the device's; None until known."""
-        return None if self._drift is None else self._drift * 1e6
+        drift = self._drift  # a jump in the camera's thread makes it None
+        return None if drift is None else drift * 1e6
 
     @property
     def jitter_ns(self) -> Optional[float]:

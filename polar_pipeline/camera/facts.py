@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import sys
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -36,7 +38,11 @@ RATE, RATE_ENABLE = (
 )
 PTP_ENABLE, PTP_STATUS = ("PtpEnable", "GevIEEE1588"), ("PtpStatus", "GevIEEE1588Status")
 _PTP_LATCH = ("PtpDataSetLatch", "GevIEEE1588DataSetLatch")
+#: Features of the region, (x, y, width, height), and of what it may have: (width, height).
+REGION = ("OffsetX", "OffsetY", "Width", "Height")
 _WHOLE = (("WidthMax", "SensorWidth"), ("HeightMax", "SensorHeight"))
+#: Range of numbers in files: whatever a camera may state that is finite.
+_FINITE = -sys.float_info.max, sys.float_info.max
 #: States of PTP in which the camera's clock is the network's.
 PTP_LOCKED = ("Slave", "Master", "PassiveMaster", "Passive")
 
@@ -127,9 +133,9 @@ def facts_of(rows: object) -> CameraFacts:
         size=(size[0], size[1]),
         roi_offset=(offset[0], offset[1]),
         flip=(flip[0], flip[1]),
-        gain_db=number("gain_db", rows["gain_db"], -1e3, 1e3),
-        exposure_us=number("exposure_us", rows["exposure_us"], 0, 1e12),
-        temperature=None if warmth is None else number("temperature", warmth, -300, 1e3),
+        gain_db=number("gain_db", rows["gain_db"], *_FINITE),
+        exposure_us=number("exposure_us", rows["exposure_us"], *_FINITE),
+        temperature=None if warmth is None else number("temperature", warmth, *_FINITE),
     )
 
 
@@ -147,13 +153,26 @@ def first_of(device: CameraDevice, names: Tuple[str, ...]) -> str:
     return next((name for name in names if device.has(name)), "")
 
 
+def read_number(device: CameraDevice, names: Tuple[str, ...]) -> Optional[float]:
+    """Return the first of some numbers that the camera has; None if it has none, or none that is readable and finite.
+
+    Raises:
+        CameraError: The camera does not answer.
+    """
+    name, value = first_of(device, names), math.nan
+    if name:
+        with device.tolerating_refusal():
+            value = device.number(name)
+    return value if math.isfinite(value) else None
+
+
 def read_region(device: CameraDevice) -> Tuple[int, int, int, int]:
     """Return (x, y, width, height) of the camera's region in its picture.
 
     Raises:
         CameraError: The camera does not answer.
     """
-    x, y, width, height = (int(device.number(name)) for name in ("OffsetX", "OffsetY", "Width", "Height"))
+    x, y, width, height = (int(device.number(name)) for name in REGION)
     return x, y, width, height
 
 
@@ -216,12 +235,11 @@ def read_changing(device: CameraDevice, facts: CameraFacts) -> CameraFacts:
     Raises:
         CameraError: The camera does not answer.
     """
-    gain, exposure = first_of(device, GAIN), first_of(device, EXPOSURE)
     return replace(
         facts,
-        gain_db=device.number(gain) if gain else 0.0,
-        exposure_us=device.number(exposure) if exposure else 0.0,
-        temperature=device.number("DeviceTemperature") if device.has("DeviceTemperature") else None,
+        gain_db=read_number(device, GAIN) or 0.0,
+        exposure_us=max(read_number(device, EXPOSURE) or 0.0, 0.0),
+        temperature=read_number(device, ("DeviceTemperature",)),
     )
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import math
 import re
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import yaml
 
@@ -19,10 +18,12 @@ from polar_pipeline.camera.facts import (
     PTP_ENABLE,
     RATE,
     RATE_ENABLE,
+    REGION,
     choose_format,
     first_of,
     is_format,
     picture_size,
+    read_number,
     read_region,
 )
 from polar_pipeline.options import declare
@@ -173,6 +174,10 @@ class CameraSettings:
 CAMERA_OPTIONS = declared(CameraSettings)
 
 
+#: Fields that are numbers of a camera, and their features.
+_NUMBERS = {"exposure_us": EXPOSURE, "gain_db": GAIN, "frame_rate": RATE}
+
+
 def _parameter(field: str) -> str:
     return str(CAMERA_OPTIONS[field].parameter)
 
@@ -190,7 +195,7 @@ def _write_number(device: CameraDevice, names: Tuple[str, ...], field: str, valu
     if not feature:
         raise CameraError(f"{_parameter(field)} cannot be set: the camera has no {names[0]}")
     low, high = device.bounds(feature)
-    if not low <= value <= high:
+    if low <= high and not low <= value <= high:  # a camera whose limits are nonsense checks by itself
         raise CameraError(f"{_parameter(field)} of this camera must be in [{low:g}, {high:g}], got {value:g}")
     device.set(feature, value if feature != "GainRaw" else round(value))
 
@@ -233,7 +238,7 @@ def _write_rate(device: CameraDevice, new: CameraSettings) -> None:
 def _write_region(device: CameraDevice, new: CameraSettings) -> None:
     if not any(new.roi) or new.roi == read_region(device):  # an odd region of the camera's own stays
         return
-    x, y, width, height = snapped(new.roi, picture_size(device), _steps(device))
+    x, y, width, height = snapped(new.roi, picture_size(device), [device.increment(name) for name in REGION])
     for name, value in (("OffsetX", 0), ("OffsetY", 0), ("Width", width), ("Height", height)):
         device.set(name, value)
     device.set("OffsetX", x)
@@ -276,13 +281,7 @@ _WRITERS: Tuple[Tuple[Tuple[str, ...], Callable[[CameraDevice, CameraSettings], 
 )
 
 
-def _steps(device: CameraDevice) -> Tuple[int, int, int, int]:
-    """Return the camera's steps of (x, y, width, height)."""
-    x, y, width, height = (device.increment(name) for name in ("OffsetX", "OffsetY", "Width", "Height"))
-    return x, y, width, height
-
-
-def snapped(roi: Tuple[int, ...], picture: Tuple[int, int], steps: Tuple[int, ...]) -> Tuple[int, int, int, int]:
+def snapped(roi: Tuple[int, ...], picture: Tuple[int, int], steps: Sequence[int]) -> Tuple[int, int, int, int]:
     """Return the region that a camera can send next to the one asked for: with even numbers and multiples of its steps.
 
     Args:
@@ -348,10 +347,14 @@ def undo(device: CameraDevice, old: CameraSettings, changed: List[str], features
 
 
 def read_features(device: CameraDevice, settings: CameraSettings) -> Dict[str, str]:
-    """Return what the camera has of the features that settings name; without those that it has not or cannot read."""
+    """Return what the camera has of the features that settings name; without those that it has not or cannot read.
+
+    Raises:
+        CameraError: The camera does not answer.
+    """
     found = {}
     for name in parse_features(_parameter("features"), settings.features):
-        with suppress(CameraError):
+        with device.tolerating_refusal():
             found[name] = device.get(name)
     return found
 
@@ -363,8 +366,10 @@ def read_back(device: CameraDevice, settings: CameraSettings) -> CameraSettings:
         CameraError: The camera does not answer.
     """
     found: Dict[str, Any] = {}
-    for field, feature in _numbers(device):
-        found[field] = device.number(feature)
+    for field, names in _NUMBERS.items():
+        value = read_number(device, names)
+        if value is not None:
+            found[field] = value
     if device.has("ExposureAuto"):
         found["exposure_auto"] = device.get("ExposureAuto") != "Off"
     found["roi"] = read_region(device)
@@ -380,24 +385,28 @@ def read_back(device: CameraDevice, settings: CameraSettings) -> CameraSettings:
         found["packet_size"], found["packet_delay_ns"] = device.packets()
     features = read_features(device, settings)
     if features:
-        rows = features.items()
-        plain = (f"{name}: {text if re.fullmatch(_PLAIN, text) else json.dumps(text)}" for name, text in rows)
-        found["features"] = "{" + ", ".join(plain) + "}"
+        rows = (f"{name}: {_yaml_scalar(text)}" for name, text in features.items())
+        found["features"] = "{" + ", ".join(rows) + "}"
     return replace(settings, **found)
 
 
-def ranges(device: CameraDevice) -> Dict[str, Tuple[float, float]]:
-    """Return the lowest and highest value of each parameter that is a number of the camera, by the parameter's name.
+def _yaml_scalar(text: str) -> str:
+    """Return a text as YAML, with quotes if it needs them."""
+    return text if re.fullmatch(_PLAIN, text) else yaml.safe_dump(text, default_style='"', width=math.inf).strip()
+
+
+def ranges(device: CameraDevice, settings: CameraSettings) -> Dict[str, Tuple[float, float]]:
+    """Return the lowest and highest value of each field that is a number of the camera, by the field's name.
+
+    A range contains the value in `settings`, which may have been read while the camera had another range.
 
     Raises:
         CameraError: The camera does not answer.
     """
-    return {_parameter(field): device.bounds(feature) for field, feature in _numbers(device)}
-
-
-def _numbers(device: CameraDevice) -> Iterator[Tuple[str, str]]:
-    """Yield the fields that are numbers of the camera, each with the feature that the camera has for it."""
-    for field, names in (("exposure_us", EXPOSURE), ("gain_db", GAIN), ("frame_rate", RATE)):
+    found = {}
+    for field, names in _NUMBERS.items():
         feature = first_of(device, names)
         if feature:
-            yield field, feature
+            (low, high), value = device.bounds(feature), getattr(settings, field)
+            found[field] = min(value, low), max(value, high)
+    return found

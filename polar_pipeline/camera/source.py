@@ -54,7 +54,7 @@ _QUIET = 0.4
 _LOOK_PERIOD, _SEARCH_PERIOD = 0.2, 3.0
 #: Shortest and longest seconds between two attempts to open a camera that refuses.
 _BACKOFF = (1.0, 30.0)
-#: Seconds that a change of parameters waits for the camera.
+#: Seconds that the start and a change of parameters wait for the camera.
 _PATIENCE = 15.0
 #: What helps when packets are lost.
 _REMEDY = (
@@ -85,10 +85,10 @@ class Client(Protocol):
     def refuse(self, cause: str, reason: str) -> None:
         """Count a frame that cannot be used, and log now and then why."""
 
-    def info(self, text: str) -> None:
+    def info(self, message: str) -> object:
         """Log a line."""
 
-    def warning(self, text: str) -> None:
+    def warning(self, message: str) -> object:
         """Log a warning."""
 
 
@@ -99,7 +99,7 @@ class Connection:
     Attributes:
         settings: Settings as the camera has them.
         facts: State of the camera.
-        ranges: Lowest and highest value of parameters.
+        ranges: Lowest and highest value of settings that are numbers, by name.
         found: Where it is.
     """
 
@@ -145,7 +145,7 @@ class CameraSource:
         self._format: RawFormat = ENCODINGS["Mono8"]
         self._encoding = ""
         self._number: Optional[int] = None  # of the last frame
-        self._wanted_address = settings.source.partition(":")[2]
+        self._wanted = settings.source.partition(":")[2]
         self._last: Optional[FoundCamera] = None  # where it was when it was connected
         self._searched = -math.inf
         self._counts = {"frames": 0, "incomplete": 0, "missed": 0, "connections": 0}
@@ -153,7 +153,7 @@ class CameraSource:
 
     # ------------------------------------------------------------------------------------------------ the other threads
 
-    def start(self, patience: float = _PATIENCE) -> None:
+    def start(self) -> None:
         """Start the thread, and wait until the first attempt to connect has ended; no camera is not an error.
 
         Raises:
@@ -162,7 +162,7 @@ class CameraSource:
         """
         self._thread.start()
         with suppress(FutureTimeoutError):  # the thread goes on
-            self._attempted.result(timeout=patience)
+            self._attempted.result(timeout=_PATIENCE)
 
     def close(self) -> None:
         """Release the camera and end the thread; safe to call twice.
@@ -303,7 +303,7 @@ class CameraSource:
         if time.monotonic() - self._searched < _SEARCH_PERIOD:
             return None
         try:
-            return find_camera(self._wanted_address)
+            return find_camera(self._wanted)
         except CameraError as err:
             self._lose(err)
             return None
@@ -324,13 +324,14 @@ class CameraSource:
             write(device, self._settings, [row.name for row in fields(CameraSettings)])
             self._note(device, self._settings, found, self._client.check)
             self._start(device)
+            self._clock, self._ptp, self._resent = DeviceClock(), read_ptp(device), 0
         except BaseException:
             self.connection = None
             _close(device)
             raise
         self._last, self.problem = found, ""
+        self._wanted = self._wanted or found.serial  # settings, region and calibration are those of this camera
         self._counts["connections"] += 1
-        self._clock, self._ptp, self._resent = DeviceClock(), read_ptp(device), 0
         self._client.info(f"camera {found.describe()} is connected")
         return device
 
@@ -350,7 +351,7 @@ class CameraSource:
                 f"camera.roi {list(wanted.roi)} becomes {list(actual.roi)}: numbers are even, so that the mosaic keeps "
                 "its order, and multiples of the camera's steps"
             )
-        self.connection = Connection(actual, facts, ranges(device), found)
+        self.connection = Connection(actual, facts, ranges(device, actual), found)
         self._settings = actual
 
     def _change(
@@ -361,6 +362,7 @@ class CameraSource:
         if device is None or connection is None:
             self._settings = new
             return new
+        self._require_camera(device)  # without it each call would take seconds
         changed = changed_fields(old, new)
         features = read_features(device, new) if "features" in changed else {}
         is_stopped = stops_frames(changed)
@@ -374,8 +376,7 @@ class CameraSource:
                 self._start(device)
         except Exception:
             try:
-                if not device.is_controlled():  # each call would take seconds
-                    raise CameraError(f"{connection.facts.name} has gone, or was started again")
+                self._require_camera(device)
                 if is_stopped:
                     device.stop()
                 undo(device, before, changed, features)
@@ -430,12 +431,16 @@ class CameraSource:
                 heard = now
                 self._take(frame)
             elif now - heard > _QUIET:
-                if not device.is_controlled():
-                    raise CameraError(f"{self._connected().facts.name} has gone, or was started again")
+                self._require_camera(device)
                 heard = now
             if heard == now and now - polled > _POLL_PERIOD:  # a camera that has gone would block
                 polled = now
                 self._poll(device)
+
+    def _require_camera(self, device: CameraDevice) -> None:
+        """Raise an error if the camera has gone, or was restarted."""
+        if not device.is_controlled():
+            raise CameraError(f"{self._connected().facts.name} has gone, or was started again")
 
     def _connected(self) -> Connection:
         if self.connection is None:
@@ -458,8 +463,8 @@ class CameraSource:
             self._counts["incomplete"] += 1
             self._client.refuse("incomplete", f"packets of frame {frame.number} are missing; {_REMEDY}")
             return
-        _, _, width, height = frame.region
-        if (width, height) != facts.size:
+        width, height = frame.size
+        if frame.size != facts.size:
             self._client.refuse("size", f"a frame has {width}x{height} pixels, expected {facts.size}")
             return
         nbytes = fmt.row_bytes(width) * height
@@ -519,17 +524,13 @@ def find_camera(wanted: str) -> FoundCamera:
         found = [row for row in rows if wanted in (row.serial, row.address, row.device_id)]
         if not found and is_address(wanted) and answers(wanted):  # in another network
             found = [FoundCamera(wanted, "", "", "", wanted)]
-    else:
-        found = [row for row in rows if sensor_of_model(row.model)] or [row for row in rows if _may_polarize(row)]
+    else:  # an unknown model may tell of polarizers by its name
+        known = [row for row in rows if sensor_of_model(row.model)]
+        found = known or [row for row in rows if re.search(r"(?i)polari|POL\b", row.model)]
     if not found:
         others = ", ".join(row.describe() for row in rows) or "none"
         raise CameraError(f"{wanted or 'a polarization camera'} is not found; cameras here: {others}")
     return found[0]
-
-
-def _may_polarize(found: FoundCamera) -> bool:
-    """Return whether the name of a camera's model tells of polarizers."""
-    return re.search(r"(?i)polari|POL\b", found.model) is not None
 
 
 def _close(device: CameraDevice) -> None:

@@ -50,7 +50,8 @@ def _list(_: argparse.Namespace) -> None:
 def _info(values: argparse.Namespace) -> None:
     found = find_camera(values.camera)
     with closing(CameraDevice(found)) as device:
-        settings, limits = read_back(device, CameraSettings()), ranges(device)
+        settings = read_back(device, CameraSettings())
+        limits = ranges(device, settings)
         rows = {
             **read_facts(device).values(),
             "address": found.address,
@@ -63,7 +64,7 @@ def _info(values: argparse.Namespace) -> None:
         }
     names = {"exposure [us]": "exposure_us", "gain [dB]": "gain_db", "frame rate [Hz]": "frame_rate"}
     for name, text in rows.items():
-        low, high = limits.get(f"camera.{names.get(name)}", (None, None))
+        low, high = limits.get(names.get(name, ""), (None, None))
         print(f"{name:24}{printable(text, 1000)}" + (f"   ({low:g} to {high:g})" if low is not None else ""))
 
 

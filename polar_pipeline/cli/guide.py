@@ -11,7 +11,7 @@ import numpy as np
 from polar_pipeline.calibrate.capture import FrameCapture, capture_folder
 from polar_pipeline.calibrate.captured import Captured
 from polar_pipeline.calibrate.sums import DARK
-from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
+from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.cli import calibrate
 from polar_pipeline.cli.capture import (
     AIM,
@@ -108,7 +108,7 @@ def _expose(camera: FrameCapture) -> None:
             return
         factor = 0.5 if np.isinf(light.brightest) else AIM / max(light.brightest, 1e-3)
         better = factor * exposure
-        low, high = camera.connection.ranges.get(str(CAMERA_OPTIONS["exposure_us"].parameter), (0.0, 0.0))
+        low, high = camera.connection.ranges.get("exposure_us", (0.0, 0.0))
         if exposure and low <= better <= min(high, _LONGEST_US):
             reach = "may fit" if np.isinf(light.brightest) else f"would give {AIM:.0%}"
             text = f"{better:.0f} us {reach}. Enter: set it, k: keep {exposure:.0f} us "

@@ -33,7 +33,7 @@ class Receiver(Protocol):
 
 
 class CameraInput:
-    """A camera as the input of a node; a client of `CameraSource`.
+    """A camera as the input of a node; the client of its `source`, whose counts and log are those of the diagnostics.
 
     Args:
         settings: Returns the settings of the node.
@@ -60,21 +60,16 @@ class CameraInput:
         self._receiver = receiver
         self._outputs = outputs
         self._send = send
-        self._diagnostics = diagnostics
+        self._refuse_error = diagnostics.refuse_error
+        self.memory = receiver.message_memory
+        self.dropped, self.refuse = diagnostics.dropped, diagnostics.refuse
+        self.info, self.warning = diagnostics.logger.info, diagnostics.logger.warning
         self._info = _camera_info(now.camera)
         self._frame_id = now.frame_id or _FRAME_ID
         self.name = f"camera {now.camera.source}"
         self.source = CameraSource(now.camera, self._frame_id, self)
 
-    def close(self) -> None:
-        """Release the camera and end its thread."""
-        self.source.close()
-
     # --------------------------------------------------------------------------------------------- the camera's thread
-
-    def memory(self) -> Optional[np.ndarray]:
-        """Return memory for the next message, or None if any will do."""
-        return self._receiver.message_memory()
 
     def take(self, cdr: Cdr, facts: CameraFacts) -> None:
         """Hand a frame to the node, and publish it if its topics have subscribers."""
@@ -89,7 +84,7 @@ class CameraInput:
         try:
             self._send(outgoing)
         except RuntimeError as err:
-            self._diagnostics.refuse_error(err)
+            self._refuse_error(err)
 
     def camera_info(self, stamp_ns: int) -> bytes:
         """Serialize the lens calibration of a frame; without a file it has the frame's size only."""
@@ -110,22 +105,6 @@ class CameraInput:
             ValueError: They contradict each other.
         """
         self._settings().of_camera(facts)
-
-    def dropped(self, cause: str, count: int) -> None:
-        """Count frames that were lost."""
-        self._diagnostics.dropped(cause, count)
-
-    def refuse(self, cause: str, reason: str) -> None:
-        """Count a frame that cannot be used, and log now and then why."""
-        self._diagnostics.refuse(cause, reason)
-
-    def info(self, text: str) -> None:
-        """Log a line."""
-        self._diagnostics.logger.info(text)
-
-    def warning(self, text: str) -> None:
-        """Log a warning."""
-        self._diagnostics.logger.warning(text)
 
 
 def _camera_info(settings: CameraSettings) -> Optional[CameraInfo]:

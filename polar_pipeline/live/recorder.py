@@ -53,15 +53,12 @@ class Recorder:
         node: The node's name.
         settings: Settings of the node; the recording keeps them.
         diagnostics: Counts frames that were not recorded, and an early end, as `record`.
-        camera: State of the node's camera, by which replay reads the frames; None for frames of a topic.
 
     Attributes:
         started: Future of whether the file was opened, and its path or the error.
     """
 
-    def __init__(
-        self, node: str, settings: Settings, diagnostics: Diagnostics, camera: Optional[CameraFacts] = None
-    ) -> None:
+    def __init__(self, node: str, settings: Settings, diagnostics: Diagnostics) -> None:
         self._node = node
         self._settings = settings
         self._diagnostics = diagnostics
@@ -78,8 +75,7 @@ class Recorder:
         self._pending_bytes = self._pending_frames = 0  # in the chunk that is not complete
         self._chunk_due = 0.0
         self._camera_info: Optional[bytes] = None
-        self._first = camera
-        self._camera: Optional[CameraFacts] = None  # as it was recorded last
+        self._camera: Optional[CameraFacts] = None  # of the node itself, as it was recorded last
         self._frames = 0
         self._problem = ""
         self._thread = ThreadPoolExecutor(1, "polar_pipeline_recording")
@@ -130,20 +126,14 @@ class Recorder:
     # ---------------------------------------------------------------------------------------------- the writer's thread
 
     def _start(self) -> Answer:
-        settings = self._settings
-        calibration = settings.options.calibration
         try:
-            from polar_pipeline.replay.sink import start_sink
+            from polar_pipeline.replay import sink  # noqa: F401 - `_begin` needs it, and it needs an extra
 
-            folder = output_folder(settings.record_folder, "record.folder")
+            folder = output_folder(self._settings.record_folder, "record.folder")
             folder.mkdir(parents=True, exist_ok=True)
             path = new_path(folder, self._node, ".mcap")
             self._stream = path.open("xb")
             self._path = path
-            facts = {"node": self._node, "calibration": calibration.digest if calibration else ""}
-            if self._first is not None:
-                facts[CAMERA_METADATA] = json.dumps(self._first.rows())
-            self._sink = start_sink(self._stream, facts, chunk_size=_CHUNK_BYTES)
         except ImportError as err:
             self._end(f"{err}; {remedy(err)}")
         except Exception as err:  # noqa: BLE001 - the request must be answered
@@ -154,16 +144,16 @@ class Recorder:
         """Add an image to the file, if that is open."""
         size = len(image.cdr)
         try:
-            if self._sink is not None and self._stream is not None:
-                full = self._full(size)
-                if full:
-                    self._end(full, is_sound=True)
+            if self._stream is not None:
+                obstacle = self._obstacle(image)
+                if obstacle:
+                    self._end(obstacle, is_sound=True)
                 else:
-                    self._add(self._sink, image, camera_info)
+                    sink = self._add(self._stream, image, camera_info)
                     self._frames += 1
                     self._pending_frames += 1
                     self._pending_bytes += size
-                    self._flush(self._sink, self._stream)
+                    self._flush(sink, self._stream)
         except FrameError as err:
             self._drop(str(err))
         except Exception as err:  # noqa: BLE001
@@ -171,6 +161,16 @@ class Recorder:
         finally:
             with self._lock:
                 self._waiting_bytes -= size
+
+    def _begin(self, stream: BinaryIO, camera: Optional[CameraFacts]) -> Sink:
+        """Write what holds for all frames, among it the state of the node's camera, by which replay reads them."""
+        from polar_pipeline.replay.sink import start_sink
+
+        calibration = self._settings.options.calibration
+        facts = {"node": self._node, "calibration": calibration.digest if calibration else ""}
+        if camera is not None:
+            facts[CAMERA_METADATA] = json.dumps(camera.rows())
+        return start_sink(stream, facts, chunk_size=_CHUNK_BYTES)
 
     def _flush(self, sink: Sink, stream: BinaryIO) -> None:
         """Complete a chunk that is due, and pass complete chunks to the system."""
@@ -182,24 +182,29 @@ class Recorder:
             self._complete_bytes, self._chunk_due = stream.tell(), now + CHUNK_PERIOD
             self._pending_bytes = self._pending_frames = 0
 
-    def _full(self, size: int) -> str:
-        """Return why an image of this size cannot be added; "" if it can."""
+    def _obstacle(self, image: ReceivedImage) -> str:
+        """Return why an image cannot be added; "" if it can."""
+        now, before = image.camera, self._camera
+        if now is not None and before is not None and now.options() != before.options():
+            return "the region, the mirrored readout or the sensor of the camera has changed"
         folder, quota = self._path.parent, self._settings.record_quota_mb
-        needed = size + self._pending_bytes + _INDEX_BYTES[0] + _INDEX_BYTES[1] * self._frames
+        needed = len(image.cdr) + self._pending_bytes + _INDEX_BYTES[0] + _INDEX_BYTES[1] * self._frames
         recordings = (path for path in folder.glob("*.mcap") if NAME.fullmatch(path.stem))
         if total_size(recordings) + needed > quota * 1_000_000:
             return f"recordings take record.quota_mb, {quota} MB"
         return "the disk is full" if needed > shutil.disk_usage(folder).free else ""
 
-    def _add(self, sink: Sink, image: ReceivedImage, camera_info: Optional[bytes]) -> None:
+    def _add(self, stream: BinaryIO, image: ReceivedImage, camera_info: Optional[bytes]) -> Sink:
+        """Add an image, at first what holds for all; return the sink."""
         cdr, time_ns = image.cdr, max(image.time_ns, 0)
         topic, kind = "/image_raw", IMAGE
         if self._settings.record_compress:
             cdr, topic, kind = compress_message(cdr), f"{topic}/{TRANSPORT}", COMPRESSED
         else:
             messages.decode_image(cdr)  # raises for what is not an image
-        if image.camera is not None and (self._first is None or image.camera.options() != self._first.options()):
-            raise ValueError("the region, the mirrored readout or the sensor of the camera has changed")
+        if self._sink is None:
+            self._sink = self._begin(stream, image.camera)
+        sink = self._sink
         if image.camera is not None and image.camera != self._camera:
             status = messages.Status(Level.OK, f"{self._node}: camera", "", image.camera.serial, image.camera.values())
             sink.write(CAMERA_TOPIC, DIAGNOSTICS, time_ns, bytes(messages.encode_diagnostics(time_ns, [status])))
@@ -208,6 +213,7 @@ class Recorder:
             sink.write("/camera_info", CAMERA_INFO, time_ns, camera_info)
             self._camera_info = camera_info
         sink.write(topic, kind, time_ns, cdr)
+        return sink
 
     def _finish(self) -> Answer:
         self._end("" if self._frames else "no frame was recorded", is_sound=True)

@@ -198,7 +198,7 @@ class LiveNode(ParameterNode):
         sender = MessagePublisher()
         stack.callback(sender.close)
         camera = CameraInput(self._current_settings, self, self._camera_outputs, sender.send, self._diagnostics)
-        stack.callback(camera.close)
+        stack.callback(camera.source.close)
         camera.source.start()
         self.camera = camera
         self._follow_camera()
@@ -285,10 +285,14 @@ class LiveNode(ParameterNode):
         return self.camera.source.connection if self.camera is not None else None
 
     def apply_camera(self, settings: Settings) -> CameraSettings:
-        """Write the settings of the camera to it, and return them as it has them."""
+        """Write the settings of the camera to it, show what it has, and return that."""
         if self.camera is None:
             return settings.camera
-        return self.camera.source.apply(settings.camera, settings.of_camera)
+        actual = self.camera.source.apply(settings.camera, settings.of_camera)
+        connection = self._connection
+        if connection is not None:  # ranges change too: of the frame rate with the region
+            self.show_camera(actual, connection.ranges)
+        return actual
 
     def _validated(self, changes: Mapping[str, Any]) -> Settings:
         settings = super()._validated(changes)
@@ -381,7 +385,7 @@ class LiveNode(ParameterNode):
             response.message = printable(f"another recording is being written, {recording.describe()}", MAX_PATH)
         elif request.data:
             self._end_recording()
-            self._recording = Recorder(self._name, self._current_settings(), self._diagnostics, self.processor.camera)
+            self._recording = Recorder(self._name, self._current_settings(), self._diagnostics)
             return _record_response(self._recording.started)
         elif recording is None:
             response.message = "nothing was recorded"

@@ -186,10 +186,10 @@ class ParameterNode(Node):  # type: ignore[misc]
         return list(chosen.values())
 
     def show_camera(self, actual: CameraSettings, ranges: Mapping[str, Tuple[float, float]]) -> None:
-        """Set the parameters of the camera, and their ranges, to what it has."""
-        for name, limits in ranges.items():
+        """Set the parameters of the camera, and the ranges of some by the name of the field, to what it has."""
+        for field, limits in ranges.items():
+            name = str(CAMERA_OPTIONS[field].parameter)
             descriptor = make_descriptor(replace(PARAMETERS[name], limits=limits))
-            field = next(field for field, row in CAMERA_OPTIONS.items() if row.parameter == name)
             descriptor.type = self.describe_parameter(name).type
             value = RosParameter(name, value=getattr(actual, field)).get_parameter_value()
             self.set_descriptor(name, descriptor, value)

@@ -132,7 +132,7 @@ def camera_features(model: str, serial: str, size: Tuple[int, int], step: int) -
         Feature("AcquisitionStart", "command", 1, 0x124),
         Feature("AcquisitionStop", "command", 0, 0x124),
         Feature("AcquisitionFrameRateEnable", "bool", False),
-        Feature("AcquisitionFrameRate", "rate", 24.0, 0x138, 0.1, 200.0),
+        Feature("AcquisitionFrameRate", "rate", 24.0, 0x138, 0.1, "200 * SensorHeight / Height"),
         Feature("TriggerSelector", "enum", "FrameStart", entries="FrameStart 0 AcquisitionStart 1"),
         Feature("TriggerMode", "enum", "Off", 0x300, entries="Off 0 On 1", more=selected),
         Feature("TriggerSource", "enum", "Line0", 0x304, entries="Line0 0 Software 1", more=selected),
@@ -174,10 +174,10 @@ def genicam(features: Dict[str, Feature], without: Sequence[str]) -> str:
         name, kind, value, address, low, high, step, scale, _, more, access = row
         place = {"Address": address, "Length": 4, "AccessMode": access, "pPort": "Device", "Cachable": "NoCache"}
         register = {"pValue": f"{name}Register"}
-        limits = {"Min": low, "Max": high, "Inc": step}
+        limits = {"Min": low, "Max": high}
         if isinstance(high, str):
             add_formula(f"{name}Limit", high)
-            limits = {"Min": low, "pMax": f"{name}Limit", "Inc": step}
+            limits = {"Min": low, "pMax": f"{name}Limit"}
         if kind not in ("string", "formula"):
             sign = "Signed" if low < 0 else "Unsigned"
             form = "MaskedIntReg" if "LSB" in more else "IntReg"
@@ -187,7 +187,7 @@ def genicam(features: Dict[str, Feature], without: Sequence[str]) -> str:
         elif kind == "formula":
             add_formula(name, value)
         elif kind == "int":
-            add("Integer", name, **register, **limits)
+            add("Integer", name, **register, **limits, Inc=step)
         elif kind == "bool":
             add("Boolean", name, **register, OnValue=1, OffValue=0)
         elif kind == "command":
@@ -198,7 +198,7 @@ def genicam(features: Dict[str, Feature], without: Sequence[str]) -> str:
         else:
             to, back = ("1e6 / FROM", "1e6 / TO") if kind == "rate" else (f"FROM * {scale}", f"TO / {float(scale)}")
             add("Converter", f"{name}Converter", FormulaTo=f"{to} + 0.5", FormulaFrom=back, **register)
-            add("Float", name, pValue=f"{name}Converter", Min=low, Max=high)
+            add("Float", name, pValue=f"{name}Converter", **limits)
     for name in without:
         del nodes[name]
     shown = "".join(f"<pFeature>{name}</pFeature>" for name in features if name in nodes)
@@ -242,7 +242,7 @@ class _Process:
 
     def __init__(self, settings: Dict[str, Any]) -> None:
         self._features = camera_features(*(settings[name] for name in ("model", "serial", "size", "offset_increment")))
-        self._jitter, self._count, self._last = 0.0, 0, (0, 0)
+        self._jitter, self._count = 0.0, 0
         self.show(settings["frames"])
         self.clock(0.0, 0.0)
         description = Path(settings["folder"], "camera.xml")
@@ -277,13 +277,11 @@ class _Process:
         try:
             start, offset, rate = self._clock
             now = time.time_ns()
-            stamp = max(0, now + offset + int((now - start) * rate))
-            self._set_timestamp(buffer, stamp)
+            self._set_timestamp(buffer, max(0, now + offset + int((now - start) * rate)))
             time.sleep(random.uniform(0.0, self._jitter))
-            frame = self._buffer_frame(buffer)
-            data = self._picture(frame)
+            data = self._picture(self._buffer_frame(buffer))
             ctypes.memmove(self._buffer_data(buffer, None), data, len(data))
-            self._count, self._last = self._count + 1, (frame, stamp)
+            self._count += 1
         except BaseException as err:  # noqa: BLE001 - none may reach the caller
             os.write(2, f"fake camera: {err!r}\n".encode())
             os._exit(1)
@@ -332,8 +330,8 @@ class _Process:
         self._read_memory(self._camera, row.address, len(memory), memory)
         return row.decode(memory.raw)
 
-    def sent(self) -> Tuple[int, int, int]:
-        return (self._count, *self._last)
+    def sent(self) -> int:
+        return self._count
 
 
 def _stay_on_loopback() -> List[Any]:
@@ -372,12 +370,11 @@ class FakeCamera:
     """A camera in a process of its own; a context manager.
 
     Args:
-        frames: (H, W) or (N, H, W) uint8, or uint16 of 12 bits, in the sensor's own readout, or an `.npy` file of them.
-            The frame with the number k shows image k mod N; the first number is 65401, and 1 follows 65535.
+        frames: (H, W) or (N, H, W) uint8, or uint16 of 12 bits, in the sensor's own readout, of the sensor's size. The
+            frame with the number k shows image k mod N; the first number is 65401, and 1 follows 65535.
         address: Address of the loopback interface (`loopback_addresses`).
         serial: Serial number, at most 15 characters.
         model: Models that end with Q are color cameras.
-        size: (height, width) of the sensor; by default of the frames.
         features: Initial values by name of the feature.
         without: Names of features that the camera lacks.
         offset_increment: Increment of Width, Height, OffsetX and OffsetY.
@@ -388,12 +385,11 @@ class FakeCamera:
 
     def __init__(
         self,
-        frames: Union[np.ndarray, str, Path],
+        frames: np.ndarray,
         *,
         address: str = "127.0.0.1",
         serial: str = "POL001",
         model: str = "TRI050S-P",
-        size: Optional[Tuple[int, int]] = None,
         features: Optional[Dict[str, Any]] = None,
         without: Sequence[str] = (),
         offset_increment: int = 1,
@@ -402,9 +398,8 @@ class FakeCamera:
         with ExitStack() as stack:
             stack.enter_context(this_machine())
             self._folder = stack.enter_context(tempfile.TemporaryDirectory())
-            path = self._path(frames)
-            self._settings: Dict[str, Any] = {"address": address, "serial": serial, "model": model, "frames": path}
-            self._settings.update(size=size or np.load(path, mmap_mode="r").shape[-2:], folder=self._folder)
+            self._settings: Dict[str, Any] = {"address": address, "serial": serial, "model": model}
+            self._settings.update(frames=self._saved(frames), size=frames.shape[-2:], folder=self._folder)
             self._settings.update(features=features or {}, without=without, offset_increment=offset_increment)
             self.start()
             stack.callback(self.kill)
@@ -443,7 +438,7 @@ class FakeCamera:
     def clock(self, offset_s: float = 0.0, drift: float = 0.0) -> None:
         """Set the clock that frames are stamped with to `offset_s` seconds after the system's, but at least to 0.
 
-        From now on it gains `drift` parts per million; -1e6 stops it.
+        From now on it gains `drift` parts per million.
         """
         self._ask("clock", offset_s, drift)
 
@@ -451,9 +446,9 @@ class FakeCamera:
         """Delay each frame after its stamp by a random time up to this; answers to the client wait as well."""
         self._ask("jitter", seconds)
 
-    def show(self, frames: Union[np.ndarray, str, Path]) -> None:
+    def show(self, frames: np.ndarray) -> None:
         """Send other frames of the sensor from now on."""
-        self._ask("show", self._path(frames))
+        self._ask("show", self._saved(frames))
 
     def set(self, feature: str, value: Any) -> None:
         """Change a feature behind the client's back; the value is a number, a bool, a text, or an entry's name."""
@@ -463,10 +458,9 @@ class FakeCamera:
         """Read a feature that has a register."""
         return self._ask("get", feature)
 
-    def sent(self) -> Tuple[int, int, int]:
-        """Return the number of frames sent, and the number and timestamp in ns of the last one."""
-        count, frame, stamp = self._ask("sent")
-        return count, frame, stamp
+    def sent(self) -> int:
+        """Return the number of frames sent."""
+        return int(self._ask("sent"))
 
     def _ask(self, name: str, *arguments: Any) -> Any:
         self._process.stdin.write(json.dumps([name, arguments]) + "\n")
@@ -476,9 +470,7 @@ class FakeCamera:
             raise RuntimeError(answer["error"])
         return answer["result"]
 
-    def _path(self, frames: Union[np.ndarray, str, Path]) -> str:
-        if not isinstance(frames, np.ndarray):
-            return str(Path(frames).resolve())
+    def _saved(self, frames: np.ndarray) -> str:
         path = Path(self._folder, f"{len(list(Path(self._folder).iterdir()))}.npy")
         np.save(path, frames)
         return str(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Sequence, Tuple
 
-from polar_pipeline.camera.aravis import CameraError
+from polar_pipeline.camera.aravis import CameraDevice, CameraError
 
 #: Features of a camera that has all of them; a pair is a number's range.
 FEATURES: Dict[str, Any] = {
@@ -34,12 +34,11 @@ BOUNDS = {
 }
 
 
-class StandIn:
+class StandIn(CameraDevice):
     """A camera with features by name; `writes` are the names and values that were written."""
 
-    is_gige = True
-
     def __init__(self, without: Sequence[str] = (), formats: Sequence[str] = ("Mono8",), **features: Any) -> None:
+        self.is_gige = True
         self.features = {name: value for name, value in {**FEATURES, **features}.items() if name not in without}
         self.formats = list(formats)
         self.steps = {"OffsetX": 1, "OffsetY": 1, "Width": 1, "Height": 1}
@@ -82,6 +81,9 @@ class StandIn:
 
     def serial(self) -> str:
         return "POL001"
+
+    def is_controlled(self) -> bool:
+        return True
 
     def set_trigger(self, source: str) -> None:
         self.source = source

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import signal
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Tuple
@@ -17,12 +17,14 @@ import pytest
 import yaml
 from fake_camera import FakeCamera
 from sessions import polarization_errors
+from stand_in import StandIn
 from support import wait_for
 
 from polar_pipeline import SENSORS, cli, messages
 from polar_pipeline.calibrate import capture as capturing
 from polar_pipeline.calibrate.simulation import simulate_sensor
 from polar_pipeline.calibration import load_calibration
+from polar_pipeline.camera.facts import read_facts
 from polar_pipeline.replay.rawpicture import read_raw
 from polar_pipeline.replay.source import open_source
 
@@ -157,13 +159,30 @@ def test_camera_that_goes_away(kind: str, camera: FakeCamera, tmp_path: Path, mo
         wait_for(lambda: list(tmp_path.glob("s/.dark*/*")), "a frame")
         camera.kill()
 
-    with in_thread(kill):
+    with ThreadPoolExecutor() as pool:
+        pool.submit(kill)
         assert run("capture", "-o", tmp_path / "s", "--dark", "--frames", 60_000, "--format", kind) == 1
     shown = capsys.readouterr().err
     assert re.fullmatch(
         r"polar-pipeline: no frame came for 1 s: TRI050S-P POL001 has gone, or was started again\n", shown
     )
     assert list((tmp_path / "s").iterdir()) == []
+
+
+def test_frames_stay_if_the_camera_goes_after_the_last_one(tmp_path: Path) -> None:
+    states = [read_facts(StandIn())]
+    cdr = messages.encode_image(0, "camera", "mono8", np.zeros((32, 32), np.uint8))
+
+    class Gone:
+        lost = 0
+        facts = property(lambda _: states.pop())
+
+        def frames(self, count: int) -> Iterator[Any]:
+            return iter([cdr] * count)
+
+    camera: Any = Gone()
+    capturing.capture_folder(camera, tmp_path / "out", 2, "png")
+    assert len(read(tmp_path / "out")) == 2
 
 
 @pytest.mark.usefixtures("camera")
@@ -174,22 +193,10 @@ def test_an_interrupted_capture_leaves_complete_folders(tmp_path: Path) -> None:
         wait_for(lambda: list(tmp_path.glob("s/.dark*/*")), "a frame")
         os.kill(os.getpid(), signal.SIGINT)
 
-    with in_thread(interrupt):
+    with ThreadPoolExecutor() as pool:
+        pool.submit(interrupt)
         assert run("capture", "-o", tmp_path / "s", "--dark", "--frames", 60_000) == 130
     assert [path.name for path in (tmp_path / "s").iterdir()] == ["030.000"]
-
-
-class in_thread:  # noqa: N801 - a context manager
-    """Run a function in a thread meanwhile."""
-
-    def __init__(self, function: Any) -> None:
-        self._thread = threading.Thread(target=function)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.join()
 
 
 def test_frames_of_other_settings_are_refused(camera: FakeCamera, tmp_path: Path, capsys: Any) -> None:
@@ -220,9 +227,21 @@ def test_state_that_changes_between_frames_ends_it(camera: FakeCamera, tmp_path:
         wait_for(lambda: list(tmp_path.glob("s/.dark*/*")), "a frame")
         camera.set("Gain", 5.0)
 
-    with in_thread(change):
+    with ThreadPoolExecutor() as pool:
+        pool.submit(change)
         assert run("capture", "-o", tmp_path / "s", "--dark", "--frames", 60_000) == 1
     assert "the state of the camera changed between frames: gain_db 0.0 and 5.0\n" in capsys.readouterr().err
+
+
+def test_an_automatic_exposure_may_change_between_frames(camera: FakeCamera, tmp_path: Path) -> None:
+    def change() -> None:
+        wait_for(lambda: list(tmp_path.glob(".out*/*")), "a frame")
+        camera.set("ExposureTime", 6000.0)
+
+    with ThreadPoolExecutor() as pool:
+        pool.submit(change)
+        assert run("capture", "-o", tmp_path / "out", "--exposure-auto", "--frames", 200) == 0
+    assert camera.get("ExposureTime") == 6000.0
 
 
 # --------------------------------------------------------------------------------------------------------------- guide

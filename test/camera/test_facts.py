@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 from typing import Any, Dict, Tuple
 
 import pytest
 from stand_in import StandIn
 
 from polar_pipeline.camera.aravis import CameraError
-from polar_pipeline.camera.facts import choose_format, read_facts, read_ptp, sensor_of_model
+from polar_pipeline.camera.facts import choose_format, facts_of, read_facts, read_ptp, sensor_of_model
 
 
 @pytest.mark.parametrize(
@@ -52,7 +54,7 @@ def test_sensor_of_model(model: str, sensor: str) -> None:
     ],
 )
 def test_unknown_models_are_told_by_their_formats(formats: Tuple[str, ...], height: int, sensor: str) -> None:
-    facts = read_facts(StandIn(formats=formats, DeviceModelName="X", HeightMax=height))  # type: ignore[arg-type]
+    facts = read_facts(StandIn(formats=formats, DeviceModelName="X", HeightMax=height))
     assert facts.sensor == sensor
     assert facts.options() == {"roi_offset": (0, 0), "flip": (False, False), **({"sensor": sensor} if sensor else {})}
     assert facts.values()["sensor"] == (sensor or "unknown")
@@ -60,7 +62,7 @@ def test_unknown_models_are_told_by_their_formats(formats: Tuple[str, ...], heig
 
 @pytest.mark.parametrize("flips", [{}, {"ReverseX": True}, {"ReverseX": False, "ReverseY": True}])
 def test_the_region_is_counted_on_the_sensor(flips: Dict[str, bool]) -> None:
-    facts = read_facts(StandIn(OffsetX=3, OffsetY=5, Width=101, Height=64, **flips))  # type: ignore[arg-type]
+    facts = read_facts(StandIn(OffsetX=3, OffsetY=5, Width=101, Height=64, **flips))
     x = 2448 - 3 - 101 if flips.get("ReverseX") else 3
     y = 2048 - 5 - 64 if flips.get("ReverseY") else 5
     assert (facts.roi_offset, facts.size) == ((x, y), (101, 64))
@@ -71,34 +73,46 @@ def test_the_region_is_counted_on_the_sensor(flips: Dict[str, bool]) -> None:
 def test_what_a_camera_lacks_has_a_default() -> None:
     names = ("Gain", "ExposureTime", "ExposureAuto", "PtpEnable", "PtpStatus", "WidthMax", "HeightMax")
     bare = StandIn(without=names, SensorWidth=2448, SensorHeight=2048)
-    facts = read_facts(bare)  # type: ignore[arg-type]
+    facts = read_facts(bare)
     assert (facts.gain_db, facts.exposure_us, facts.temperature) == (0.0, 0.0, None)
     assert "temperature [C]" not in facts.values()
-    assert read_ptp(bare) == ""  # type: ignore[arg-type]
+    assert read_ptp(bare) == ""
     older = read_facts(
         StandIn(without=("Gain", "ExposureTime"), GainRaw=10, ExposureTimeAbs=70.0, DeviceTemperature=41)
-    )  # type: ignore[arg-type]
+    )
     assert (older.gain_db, older.exposure_us, older.temperature) == (10.0, 70.0, 41.0)
     assert older.values()["temperature [C]"] == "41.0"
 
 
+@pytest.mark.parametrize("nonsense", [math.nan, math.inf, -math.inf])
+def test_numbers_that_are_not_finite_are_unknown(nonsense: float) -> None:
+    facts = read_facts(StandIn(Gain=nonsense, ExposureTime=nonsense, DeviceTemperature=nonsense))
+    assert (facts.gain_db, facts.exposure_us, facts.temperature) == (0.0, 0.0, None)
+
+
+@pytest.mark.parametrize("values", [(-1.0, -1.0, -999.0), (1e4, 1e9, 1e4)])
+def test_a_file_has_any_finite_numbers(values: Tuple[float, ...]) -> None:
+    facts = read_facts(StandIn(Gain=values[0], ExposureTime=values[1], DeviceTemperature=values[2]))
+    assert facts_of(json.loads(json.dumps(facts.rows()))) == facts
+
+
 @pytest.mark.parametrize("name", ["BinningHorizontal", "BinningVertical", "DecimationHorizontal", "DecimationVertical"])
 def test_mixed_pixels_are_refused(name: str) -> None:
-    read_facts(StandIn(**{name: 1}))  # type: ignore[arg-type]
+    read_facts(StandIn(**{name: 1}))
     with pytest.raises(CameraError, match=f"{name} is 2: it mixes polarizer angles; set it to 1"):
-        read_facts(StandIn(**{name: 2}))  # type: ignore[arg-type]
+        read_facts(StandIn(**{name: 2}))
 
 
 def test_a_camera_that_lacks_its_size_is_refused() -> None:
     with pytest.raises(CameraError, match="no feature"):
-        read_facts(StandIn(without=("Width",)))  # type: ignore[arg-type]
+        read_facts(StandIn(without=("Width",)))
 
 
 def test_ptp_is_latched_and_read() -> None:
     device = StandIn(PtpEnable=True, PtpStatus="Slave", PtpDataSetLatch="")
-    assert read_ptp(device) == "Slave"  # type: ignore[arg-type]
+    assert read_ptp(device) == "Slave"
     assert device.writes == [("PtpDataSetLatch", "execute")]
-    assert read_ptp(StandIn(PtpEnable=False, PtpStatus="Slave")) == ""  # type: ignore[arg-type]
+    assert read_ptp(StandIn(PtpEnable=False, PtpStatus="Slave")) == ""
     old: Any = StandIn(without=("PtpEnable", "PtpStatus"), GevIEEE1588=True, GevIEEE1588Status="Master")
     assert read_ptp(old) == "Master"
 
@@ -110,7 +124,7 @@ def test_formats_are_chosen_by_the_mosaic() -> None:
     assert choose_format(mono, "Mono8") == "Mono8"
     color: Any = StandIn(formats=("Mono8", "BayerRG8", "BayerRG12p"))
     assert choose_format(color, "8") == "BayerRG8"
-    assert choose_format(StandIn(formats=("Mono8", "BayerRG8", "BayerRGPolarized8")), "8") == "BayerRGPolarized8"  # type: ignore[arg-type]
+    assert choose_format(StandIn(formats=("Mono8", "BayerRG8", "BayerRGPolarized8")), "8") == "BayerRGPolarized8"
     for wanted in ("RGB8", "14p", "2p"):
         with pytest.raises(
             CameraError, match=f"camera.pixel_format '{wanted}' is not among the camera's: Mono8, Mono12p"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import fields, replace
 from typing import Any, Tuple
 
 import pytest
-from stand_in import StandIn
+from stand_in import BOUNDS, StandIn
 
 from polar_pipeline.camera.aravis import CameraError
 from polar_pipeline.camera.settings import (
@@ -28,8 +29,8 @@ ALL = [row.name for row in fields(CameraSettings)]
 def written(device: StandIn, changed: Any = ALL, **values: Any) -> CameraSettings:
     """Write settings to a camera and read them back."""
     settings = CameraSettings(**values)
-    write(device, settings, list(changed))  # type: ignore[arg-type]
-    return read_back(device, settings)  # type: ignore[arg-type]
+    write(device, settings, list(changed))
+    return read_back(device, settings)
 
 
 def test_features_are_texts_as_they_stand() -> None:
@@ -152,9 +153,9 @@ def test_all_settings_are_written_and_read_back() -> None:
     assert state.features == '{BlackLevel: 7, DeviceUserID: "a: b", TriggerMode: Off}'
     assert parse_features("f", state.features) == {"BlackLevel": "7", "DeviceUserID": "a: b", "TriggerMode": "Off"}
     assert (device.features["GainAuto"], device.features["AcquisitionFrameRateEnable"]) == ("Off", True)
-    assert read_back(device, state) == state  # type: ignore[arg-type]
-    write(device, state, ALL)  # type: ignore[arg-type]
-    assert read_back(device, state) == state  # type: ignore[arg-type]
+    assert read_back(device, state) == state
+    write(device, state, ALL)
+    assert read_back(device, state) == state
 
 
 def test_zeros_keep_what_the_camera_has() -> None:
@@ -209,12 +210,30 @@ def test_a_camera_that_lacks_everything_works() -> None:
     names = ("Gain", "GainAuto", "ExposureTime", "ExposureAuto", "PtpEnable", "AcquisitionFrameRate")
     device = StandIn(without=(*names, "AcquisitionFrameRateEnable"), formats=("Mono8",))
     assert written(device) == replace(CameraSettings(), roi=(0, 0, 2448, 2048), packet_size=9000)
-    assert ranges(device) == {}  # type: ignore[arg-type]
+    assert ranges(device, CameraSettings()) == {}
     device.is_gige = False
-    assert read_back(device, CameraSettings()).packet_size == 0  # type: ignore[arg-type]
+    assert read_back(device, CameraSettings()).packet_size == 0
     raw = StandIn(without=("Gain",), GainRaw=3)
     assert written(raw, gain_db=6.4).gain_db == 6.0
-    assert ranges(raw)["camera.gain_db"] == (0.0, 480.0)  # type: ignore[arg-type]
+    assert ranges(raw, CameraSettings())["gain_db"] == (0.0, 480.0)
+
+
+@pytest.mark.parametrize("text", ["a: b", "", " ", "#", "\u00e9t\u00e9", "\U0001f600", "\x7f\x80\n\"'\\", "y " * 500])
+def test_any_text_of_a_feature_can_be_written_again(text: str) -> None:
+    state = read_back(StandIn(DeviceUserID=text), CameraSettings(features="{DeviceUserID: x}"))
+    assert parse_features("f", state.features) == {"DeviceUserID": text}
+
+
+@pytest.mark.parametrize("limits", [(48.0, 0.0), (math.nan, math.nan), (-math.inf, math.inf)])
+def test_nonsense_of_a_camera_stops_nothing(limits: Tuple[float, float], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BOUNDS, "Gain", limits)
+    monkeypatch.setitem(BOUNDS, "AcquisitionFrameRate", (1.0, 23.9))  # changes after the frame rate was read
+    device = StandIn(ExposureTime=math.nan)
+    state = written(device, gain_db=3.0)
+    assert (state.gain_db, state.exposure_us) == (3.0, 0.0)
+    low, high = ranges(device, state)["gain_db"]
+    assert low <= 3.0 <= high
+    assert ranges(device, state)["frame_rate"] == (1.0, 24.0)
 
 
 def test_only_some_changes_stop_the_frames() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import threading
 from dataclasses import replace
@@ -17,14 +18,16 @@ pytest.importorskip("mcap")
 
 from mcap.reader import make_reader
 from raw_frames import SHAPE, random_frame, replayed_images
+from stand_in import StandIn
 
 from polar_pipeline import messages
+from polar_pipeline.camera.facts import facts_of, read_facts
 from polar_pipeline.live import recorder
 from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.frame import ReceivedImage
 from polar_pipeline.live.parameters import make_settings
 from polar_pipeline.live.recorder import Recorder
-from polar_pipeline.replay.source import recorded_camera_info
+from polar_pipeline.replay.source import recorded_camera_info, recorded_metadata
 
 STAMP = 1_700_000_000_000_000_000
 LOG = SimpleNamespace(info=lambda _: None, warning=lambda _: None, error=lambda _: None, fatal=lambda _: None)
@@ -55,10 +58,10 @@ class Run:
     def path(self) -> Path:
         return Path(self.text)
 
-    def put(self, *cdrs: bytes, info: Any = None) -> None:
+    def put(self, *cdrs: bytes, info: Any = None, camera: Any = None) -> None:
         for cdr in cdrs:
             self.time_ns += 1
-            self.recording.put(ReceivedImage(cdr, 0.0, self.time_ns), info)
+            self.recording.put(ReceivedImage(cdr, 0.0, self.time_ns, camera), info)
 
     def refused(self) -> int:
         """What the diagnostics count."""
@@ -179,6 +182,21 @@ def test_a_write_that_fails_leaves_the_complete_chunks(
     assert replayed_images(r.path) == cdrs[:kept]
     assert f": {kept} frames, {dropped} dropped; " in text
     assert not has_index(r.path)
+
+
+def test_the_camera_is_that_of_the_first_frame(run: Any) -> None:
+    """It may be connected after the start. A change by which replay would misread frames ends a complete file."""
+    r = run()
+    camera = read_facts(StandIn())
+    r.put(frame(0), camera=camera)
+    r.put(frame(1), camera=replace(camera, gain_db=6.0))
+    r.put(frame(2), camera=replace(camera, roi_offset=(2, 0)))
+    is_good, text = r.recording.stop().result(TIMEOUT)
+    assert not is_good
+    assert text.endswith("dropped; the region, the mirrored readout or the sensor of the camera has changed")
+    assert replayed_images(r.path) == [frame(0), frame(1)]
+    assert has_index(r.path)
+    assert facts_of(json.loads(recorded_metadata(r.path)["camera"])) == camera
 
 
 def test_what_is_no_image_is_counted(run: Any) -> None:

@@ -214,6 +214,7 @@ def test_parameters_change_the_camera(camera: Any, node: Any, peer: drill.Peer) 
     assert refusal(camera__roi=[3, 1, 96, 64]) == ""
     assert list(parameters_of(peer, "camera.roi")[0]) == [2, 0, 96, 64]
     wait_for(lambda: raw.wait()[-1].width == 96, "frames of the region")
+    assert refusal(camera__frame_rate=300.0) == ""  # which the camera allows for this height only
     assert "must lie within" in refusal(camera__roi=[100, 0, 96, 64])
     assert "no feature 'Nonsense'" in refusal(camera__features="{Nonsense: 1}")
     assert refusal(camera__features="{BlackLevel: 7}") == ""
