@@ -137,12 +137,15 @@ def recording_unit(task: Task, spans: Sequence[Span] = (), total: int = 0, segme
     failed = next((outcome for outcome in segments if outcome.status == "failed"), None)
     outcome = failed or _guarded(task, results.result_folder(task.folder, name), work, force=True)
     if folders and outcome.status != "failed":
-        shutil.rmtree(folders[0].parent, ignore_errors=True)
+        for segment in results.segment_folders(task.folder, name):
+            shutil.rmtree(segment, ignore_errors=True)
     return outcome
 
 
 def _guarded(task: Task, folder: Path, work: Callable[[Pipeline, Job, Path], Outcome], force: bool) -> Outcome:
     """Run a unit, unless the recording's result is complete; an error becomes the reason of a failure.
+
+    A folder in the place of the recording's result that is not a result is not replaced: it may be the recording.
 
     Args:
         task: The recording.
@@ -155,6 +158,9 @@ def _guarded(task: Task, folder: Path, work: Callable[[Pipeline, Job, Path], Out
     if known is not None:
         return known
     try:
+        own = results.result_folder(task.folder, name)
+        if own.exists() and not (own / results.RESULT).exists():
+            raise SourceError(f"{own} is not a result of a batch, and would be replaced; choose another -o DIR")
         pipeline = kept_pipeline(settings.arguments)
         difference = differences(task.described, metadata(pipeline.options))
         if difference:

@@ -101,6 +101,19 @@ def test_a_second_run_does_what_is_missing(client: Client, sources: List[str], t
     check(sources, out, tmp_path)
 
 
+def test_folders_that_are_not_results_stay(client: Client, tmp_path: Path) -> None:
+    """A recording in the place of its own result is not replaced by it; nor are files beside segments removed."""
+    inside = record(tmp_path / "out" / "recordings" / "r0" / "r0.mcap", 12)
+    beside = record(tmp_path / "out" / "segments" / "r1" / "r1.mcap", 12)
+    contents = inside.read_bytes(), beside.read_bytes()
+    settings = replace(SETTINGS, split_ns=5 * PERIOD)
+    batch = run(client, [str(inside), str(beside)], tmp_path / "out", settings)
+    assert statuses(batch) == ["failed", "ok"]
+    assert "recordings/r0 is not a result of a batch" in batch.outcomes["r0"].reason
+    assert (inside.read_bytes(), beside.read_bytes()) == contents
+    assert sorted(path.name for path in beside.parent.iterdir()) == ["r1.mcap"]
+
+
 def test_completed_segments_are_kept(client: Client, sources: List[str], tmp_path: Path) -> None:
     """Of a recording that cannot be written."""
     out, settings = tmp_path / "out", replace(SETTINGS, split_ns=5 * PERIOD)
