@@ -208,6 +208,11 @@ def test_topics_are_chosen(tmp_path: Path, capsys: Any) -> None:
     assert contents(tmp_path / "again.mcap")["messages"] == contents(source)["messages"]
 
 
+def test_a_folder_named_like_a_ros1_bag(tmp_path: Path) -> None:
+    folder = make_rosbag2(tmp_path).rename(tmp_path / "drive.bag")
+    assert [row.images for row in compress_recording(folder, tmp_path / "out.mcap").values()] == [4]
+
+
 def test_what_cannot_be_converted(tmp_path: Path, capsys: Any) -> None:
     source, bag = make_mcap(tmp_path), make_rosbag1(tmp_path)
     with open_sink(tmp_path / "both.mcap", {}) as sink:
