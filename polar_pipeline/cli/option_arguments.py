@@ -6,7 +6,7 @@ import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline.camera.facts import CAMERA_METADATA, facts_of
@@ -45,6 +45,12 @@ def add_params_argument(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.yaml",
         help="parameter file of the live node, such as a snapshot's, for options that are not on the command line",
     )
+
+
+def option_files(values: argparse.Namespace) -> List[Path]:
+    """Return the files that arguments of a pipeline name: parameters, a calibration, a lens."""
+    names = (getattr(values, name, None) for name in ("params", "calibration", "rectify"))
+    return [Path(name) for name in names if name]
 
 
 def _parse_tolerance(text: str) -> Tuple[str, float]:

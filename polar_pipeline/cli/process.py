@@ -10,7 +10,7 @@ import numpy as np
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.errors import show_layout
-from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_pipeline
+from polar_pipeline.cli.option_arguments import add_pipeline_arguments, option_files, requested_pipeline
 from polar_pipeline.cli.outputs import check_output_files
 from polar_pipeline.cli.source_arguments import add_picture_argument, add_size_limit_argument
 from polar_pipeline.pipeline import input_frame
@@ -55,7 +55,7 @@ def run(values: argparse.Namespace) -> int:
             for name, picture in ((name, legend(name, pipeline.options.color_style)) for name in paths)
             if picture is not None
         }
-        check_output_files([*paths.values(), *legends], [values.image])
+        check_output_files([*paths.values(), *legends], [values.image, *option_files(values)])
         frame = input_frame(read_raw(values.image, values.max_bytes), pipeline.options)
         result = pipeline(frame)
         show_layout(check_layout(frame, pipeline.options))

@@ -162,6 +162,7 @@ def finish(
             options.color_style,
         )
         html.write(report.encode())
+        html.flush()  # a disk that is full leaves neither file
 
 
 def late(summary: Summary) -> str:

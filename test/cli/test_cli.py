@@ -240,6 +240,8 @@ def test_replay_does_not_write_over_what_it_reads(bag: Path, tmp_path: Path, cap
     monkeypatch.chdir(tmp_path)
     assert main(["replay", "in.mcap", "-o", "golden.mcap", "--dtype", "float32", "--report", "-"]) == 0
     (tmp_path / "params.yaml").write_text("products: {}\n")
+    (tmp_path / "lens.yaml").write_text("a lens\n")
+    (tmp_path / "sensor.npz").write_text("a calibration\n")
     (tmp_path / "link.mcap").symlink_to("in.mcap")
     os.link(str(bag), str(tmp_path / "hard.mcap"))
     (tmp_path / "folder").mkdir()
@@ -255,6 +257,8 @@ def test_replay_does_not_write_over_what_it_reads(bag: Path, tmp_path: Path, cap
         ["in.mcap", "--compare", "golden.mcap", "-o", "golden.mcap"],
         ["in.mcap", "--reference", "golden.mcap", "--ssim-mode", "reference", "-o", "golden.mcap"],
         ["in.mcap", "--params", "params.yaml", "-o", "out.mcap", "--report", "params.yaml"],
+        ["in.mcap", "--rectify", "lens.yaml", "-o", "out.mcap", "--report", "lens.yaml"],
+        ["in.mcap", "--calibration", "sensor.npz", "-o", "out.mcap", "--report", "sensor.npz"],
     ):
         assert main(["replay", *arguments, "--force"]) == 2, arguments
         assert "would replace an input" in capsys.readouterr().err
