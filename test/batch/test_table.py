@@ -75,7 +75,11 @@ def test_every_value_of_a_row() -> None:
 
 @pytest.mark.parametrize(
     ("places", "period", "lost"),
-    [((0, 9), float("inf"), [None, None]), ((0, 1500, 3001), PERIOD / 1e9, [None, 1499, None])],
+    [
+        ((0, 9), float("inf"), [None, None]),
+        ((0, 1500, 3001), PERIOD / 1e9, [None, 1499, None]),
+        ((0, 1500), 1e-9, [None, None]),  # of stamps that count frames
+    ],
 )
 def test_lost_frames_are_not_known_without_a_period_and_after_a_pause(
     places: Tuple[int, ...], period: float, lost: List[Optional[int]]
