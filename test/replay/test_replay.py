@@ -183,6 +183,19 @@ def test_a_recording_whose_recorder_was_killed(tmp_path: Path) -> None:
         pass
 
 
+def test_a_recording_that_states_another_number_of_images(tmp_path: Path, caplog: Any) -> None:
+    """As one that was copied in part, or that has two types of images on a topic."""
+    folder = make_rosbag2(tmp_path)
+    (file,) = folder.glob("*.db3")
+    for text in ("", f"{folder} states 4 images, and has 3"):
+        with Pipeline(products="intensity", backend="cpu") as pipeline:
+            process_recording(Job(folder), pipeline)
+        assert bool(caplog.records) == bool(text)
+        assert text in caplog.text
+        with closing(sqlite3.connect(str(file))) as base, base:
+            base.execute("DELETE FROM messages WHERE timestamp = (SELECT max(timestamp) FROM messages)")
+
+
 def test_messages_in_the_log_of_a_database(tmp_path: Path) -> None:
     """Of a recorder that was killed while SQLite kept its newest messages in a write-ahead log."""
     folder = make_rosbag2(tmp_path)
