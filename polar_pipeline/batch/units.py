@@ -22,6 +22,7 @@ from polar_pipeline.batch.remote import local_copy
 from polar_pipeline.batch.results import Outcome
 from polar_pipeline.batch.settings import BatchSettings, golden_of
 from polar_pipeline.batch.table import frame_table, table_path, write_table
+from polar_pipeline.camera.recorded import OF_THE_CAMERA, with_recorded_state
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.replay.compare import open_golden
 from polar_pipeline.replay.job import Job, metadata, process_recording
@@ -161,12 +162,13 @@ def _guarded(task: Task, folder: Path, work: Callable[[Pipeline, Job, Path], Out
         own = results.result_folder(task.folder, name)
         if own.exists() and not (own / results.RESULT).exists():
             raise SourceError(f"{own} is not a result of a batch, and would be replaced; choose another -o DIR")
-        pipeline = kept_pipeline(settings.arguments)
-        difference = differences(task.described, metadata(pipeline.options))
-        if difference:
-            return task.failed(f"worker {get_worker().address} differs: {difference}")
         with ExitStack() as stack:
             path = stack.enter_context(local_copy(task.recording, settings.spool, settings.spool_bytes))
+            pipeline = kept_pipeline(with_recorded_state(dict(settings.arguments), path))
+            of_the_camera = {name: task.described[name] for name in (*OF_THE_CAMERA, "tile")}
+            difference = differences(task.described, {**metadata(pipeline.options), **of_the_camera})
+            if difference:
+                return task.failed(f"worker {get_worker().address} differs: {difference}")
             partial = stack.enter_context(replacing_folder(folder, force))
             golden, reference = (
                 stack.enter_context(open_golden(golden_of(place, name), settings.max_bytes)) if place else None

@@ -58,7 +58,7 @@ def run(values: argparse.Namespace) -> int:
         raise FailureError(f"view needs Rerun: {err}") from err
     keep_freed_memory()
     with ExitStack() as stack:
-        pipeline = requested_pipeline(values)
+        pipeline = requested_pipeline(values, recording=values.source)
         stack.callback(pipeline.close)
         reference = open_reference(values, pipeline, stack)
         records = stack.enter_context(_live(values) if values.source is None else _recorded(values))

@@ -1,0 +1,34 @@
+"""The state of the camera in a recording of the live node, from which options of a pipeline follow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Dict
+
+from polar_pipeline.camera.facts import CAMERA_METADATA, facts_of
+from polar_pipeline.options import OPTIONS
+from polar_pipeline.replay.source import recorded_metadata
+
+#: Arguments of `Pipeline`, by name.
+Arguments = Dict[str, Any]
+#: Options that follow from the state of a camera.
+OF_THE_CAMERA = ("sensor", "roi_offset", "flip")
+
+
+def with_recorded_state(arguments: Arguments, recording: Path) -> Arguments:
+    """Return arguments of a pipeline with those that follow from the state of the camera in a recording, if it has one.
+
+    Args:
+        arguments: Arguments that are set.
+        recording: The recording.
+
+    Raises:
+        ValueError: The state cannot be read, or contradicts an argument; the message names both.
+    """
+    text = recorded_metadata(recording).get(CAMERA_METADATA)
+    found = {} if text is None else facts_of(json.loads(text)).options()
+    for name, value in found.items():
+        if name in arguments and not OPTIONS[name].is_same(arguments[name], value):
+            raise ValueError(f"{name} is {arguments[name]}, and {recording} was recorded with {value}")
+    return {**found, **arguments}
