@@ -130,11 +130,11 @@ class _Mcap(Bag):
                 yield message.log_time, message.data
 
     def records(self) -> Iterator[Record]:
+        yield from self._reader.iter_metadata()  # first: `recorded_metadata` reads the beginning of the copy
         yield from self._channels()
         for schema, channel, message in self._reader.iter_messages(log_time_order=False):
             yield schema or _NO_TYPE, channel, message
         yield from self._reader.iter_attachments()
-        yield from self._reader.iter_metadata()
 
     def spans(self) -> List[Span]:
         row = self._statistics

@@ -31,7 +31,7 @@ from polar_pipeline.messages import COMPRESSED, IMAGE
 from polar_pipeline.replay.limits import SourceError
 from polar_pipeline.replay.recompress import Conversion, compress_recording, decompress_recording
 from polar_pipeline.replay.sink import open_sink
-from polar_pipeline.replay.source import open_source
+from polar_pipeline.replay.source import open_source, recorded_metadata
 
 NEW = f"{TOPIC}/polar_zstd"
 QOS = "- history: 1\n  depth: 5\n  reliability: 2"
@@ -206,6 +206,18 @@ def test_topics_are_chosen(tmp_path: Path, capsys: Any) -> None:
     assert cli.main(["compress", str(source), "-o", str(out), "--force", *both]) == 0
     assert set(decompress_recording(out, tmp_path / "again.mcap")) == {"/left", "/right"}
     assert contents(tmp_path / "again.mcap")["messages"] == contents(source)["messages"]
+
+
+def test_copies_have_the_metadata_of_this_package(tmp_path: Path) -> None:
+    """Among them the state of the camera, which is read from the beginning of a recording."""
+    raw = np.random.default_rng(0).integers(0, 256, (1024, 1024)).astype(np.uint8)
+    with open_sink(tmp_path / "in.mcap", {"camera": "state"}) as sink:
+        for k in range(3):  # of more than a chunk
+            sink.write(TOPIC, IMAGE, stamp(k), serialized(k, raw))
+    compress_recording(tmp_path / "in.mcap", tmp_path / "out.mcap")
+    decompress_recording(tmp_path / "out.mcap", tmp_path / "again.mcap")
+    for name in ("in", "out", "again"):
+        assert recorded_metadata(tmp_path / f"{name}.mcap") == {"camera": "state"}
 
 
 def test_a_folder_named_like_a_ros1_bag(tmp_path: Path) -> None:
