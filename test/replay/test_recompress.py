@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, Tuple
 
 import numpy as np
 import pytest
+import zstandard
 from mcap.reader import make_reader
 from mcap.writer import CompressionType, Writer
 from recorded_frames import (
@@ -216,8 +217,9 @@ def test_copies_have_the_metadata_of_this_package(tmp_path: Path) -> None:
             sink.write(TOPIC, IMAGE, stamp(k), serialized(k, raw))
     compress_recording(tmp_path / "in.mcap", tmp_path / "out.mcap")
     decompress_recording(tmp_path / "out.mcap", tmp_path / "again.mcap")
-    for name in ("in", "out", "again"):
-        assert recorded_metadata(tmp_path / f"{name}.mcap") == {"camera": "state"}
+    (tmp_path / "file.mcap.zstd").write_bytes(zstandard.compress((tmp_path / "in.mcap").read_bytes()))
+    for name in ("in.mcap", "out.mcap", "again.mcap", "file.mcap.zstd"):
+        assert recorded_metadata(tmp_path / name) == {"camera": "state"}
 
 
 def test_a_folder_named_like_a_ros1_bag(tmp_path: Path) -> None:
