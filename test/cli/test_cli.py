@@ -297,6 +297,20 @@ def test_process_does_not_write_over_its_picture(pictures: Path, capsys: Any) ->
     assert raw.read_bytes() == before
 
 
+def test_process_writes_all_of_its_files_or_none(pictures: Path, tmp_path: Path, capsys: Any) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "0_dolp.tiff").touch()
+    arguments = ["process", str(pictures / "0.png"), "--products", "intensity,dolp,ssim", "-o"]
+    assert main([*arguments, str(out)]) == 1
+    assert "0_dolp.tiff exists already; --force replaces it" in capsys.readouterr().err
+    assert names(out) == ["0_dolp.tiff"]
+    assert main([*arguments, str(out / "0_dolp.tiff")]) == 2
+    assert "0_dolp.tiff is not a folder" in capsys.readouterr().err
+    assert main([*arguments, str(out), "--force"]) == 0
+    assert {"0_dolp.tiff", "0_intensity.png"} <= set(names(out))
+
+
 def test_what_is_no_file_is_not_replaced(pictures: Path, tmp_path: Path, capsys: Any) -> None:
     os.mkfifo(str(tmp_path / "pipe.mcap"))
     assert main(["replay", str(pictures), "-o", str(tmp_path / "pipe.mcap"), "--report", "-", "--force"]) == 1
