@@ -23,6 +23,8 @@ from polar_pipeline.replay.segment import Part
 RECORDINGS, FRAMES, SEGMENTS = "recordings", "frames", "segments"
 #: Files with the settings of a batch, the outcome of a recording, the figures of a segment, and products.
 SETTINGS, RESULT, STATE, PRODUCTS = "batch.json", "result.json", "segment.json", "products.mcap"
+#: The page with all recordings.
+PAGE = "index.html"
 #: Name of the folder of a segment.
 _SEGMENT = r"[0-9a-f]{64}(_-?\d+){2}"
 _LOG = logging.getLogger(__name__)
@@ -104,8 +106,10 @@ def make_folders(folder: Path) -> None:
     """Make the folders of a batch, and remove incomplete files of killed processes.
 
     Raises:
-        OSError: They cannot be made.
+        OSError: They cannot be made, or the page would replace one that no batch wrote.
     """
+    if (folder / PAGE).exists() and not (folder / SETTINGS).exists():
+        raise FileExistsError(f"{folder} has an {PAGE} that no batch wrote; choose another folder")
     for name in (RECORDINGS, FRAMES):
         (folder / name).mkdir(parents=True, exist_ok=True)
     clean(folder)
