@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Dict
 
+from polar_pipeline._util.documents import unreadable
 from polar_pipeline.camera.facts import CAMERA_METADATA, facts_of
 from polar_pipeline.options import OPTIONS
 from polar_pipeline.replay.source import recorded_metadata
@@ -27,7 +28,10 @@ def with_recorded_state(arguments: Arguments, recording: Path) -> Arguments:
         ValueError: The state cannot be read, or contradicts an argument; the message names both.
     """
     text = recorded_metadata(recording).get(CAMERA_METADATA)
-    found = {} if text is None else facts_of(json.loads(text)).options()
+    try:
+        found = {} if text is None else facts_of(json.loads(text)).options()
+    except (RecursionError, ValueError) as err:
+        raise unreadable(recording, f"the state of the camera: {err}") from err
     for name, value in found.items():
         if name in arguments and not OPTIONS[name].is_same(arguments[name], value):
             raise ValueError(f"{name} is {arguments[name]}, and {recording} was recorded with {value}")

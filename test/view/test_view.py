@@ -211,6 +211,10 @@ def test_the_state_of_the_camera_in_a_recording(tmp_path: Path, capsys: Any) -> 
     np.testing.assert_array_equal(image(row), pipeline(frames()[0])["angle_0"])
     assert view(source, "--save", out, "--force", "--flip-x") == 2
     assert "was recorded with (False, True)" in capsys.readouterr().err
+    with open_sink(source, {CAMERA_METADATA: "{}"}, force=True):
+        pass
+    assert view(source, "--save", out, "--force") == 2
+    assert "in.mcap cannot be read: the state of the camera: it must have vendor" in capsys.readouterr().err
 
 
 def test_a_picture_and_frames_that_cannot_be_used(tmp_path: Path, capsys: Any) -> None:
