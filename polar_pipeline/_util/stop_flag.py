@@ -8,6 +8,8 @@ import signal
 import sys
 import time
 
+from polar_pipeline._util.streams import open_standard_streams
+
 #: Seconds from the first signal until the process is killed.
 GRACE = 10.0
 #: Seconds within which signals count as one: `timeout` and terminals send the same one twice.
@@ -52,6 +54,7 @@ def stop_on_signals() -> StopFlag:
     A second signal kills the process. So does a timer of faulthandler `GRACE` seconds after the first one, even if a
     deadlock holds the interpreter's lock; it first prints what every thread was doing.
     """
+    open_standard_streams()  # faulthandler needs one
     faulthandler.enable()
 
     def stop(*_: object) -> None:

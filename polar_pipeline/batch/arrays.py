@@ -19,7 +19,8 @@ def map_frames(array: da.Array, product: str = "dolp", **options: Value) -> da.A
     last frame of the one before it.
 
     Args:
-        array: (N, H, W) uint8 or uint16, in blocks of frames; blocks that divide frames are joined.
+        array: (N, H, W) uint8 or uint16, in blocks of frames; blocks that divide frames are joined, and empty ones
+            left out.
         product: Name of the product.
         options: Arguments of `Pipeline` other than its products; one thread by default, as Dask runs several.
 
@@ -40,11 +41,11 @@ def map_frames(array: da.Array, product: str = "dolp", **options: Value) -> da.A
         raise ValueError(f"expected (N, H, W) uint8 or uint16, got {array.dtype} of {array.ndim} dimensions")
     if any(np.isnan(size) for size in array.shape):
         raise ValueError("the array's sizes must be known (compute_chunk_sizes)")
-    array = array.rechunk({1: -1, 2: -1})
+    array = array.rechunk({0: tuple(filter(None, array.chunks[0])) or (0,), 1: -1, 2: -1})
     with Pipeline(**{**arguments, "backend": "cpu", "precision": "fp32"}) as pipeline:
         made = np.asarray(pipeline(np.zeros(array.shape[1:], array.dtype))[product])
     blocks = array
-    if checked.ssim_mode == "temporal" and product in ("ssim", "ssim_map"):
+    if checked.ssim_mode == "temporal" and product in ("ssim", "ssim_map") and len(array):
         blocks = da.overlap.overlap(array, {0: (1, 0)}, {0: "none"})
     return da.map_blocks(
         _products,

@@ -17,7 +17,7 @@ import numpy as np
 
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.text import printable
-from polar_pipeline.batch.results import RECORDINGS, Outcome
+from polar_pipeline.batch.results import PAGE, RECORDINGS, Outcome
 from polar_pipeline.batch.table import table_path
 from polar_pipeline.batch.table_statistics import RANKINGS, Latency, Minute, Statistics, read_statistics, worst
 from polar_pipeline.html.page import page_template
@@ -128,7 +128,7 @@ def write_overview(folder: Path, outcomes: Iterable[Outcome], facts: Mapping[str
         statuses=STATUSES,
         data={"columns": [(row.key, row.decimals) for row in _COLUMNS], "statuses": STATUSES, "rows": rows},
     )
-    with replacing(folder / "index.html", force=True) as stream:
+    with replacing(folder / PAGE, force=True) as stream:
         stream.write(html.encode())
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional, TypeVar
+from typing import Any, Callable, Dict, List, Optional, TypeVar
 
 from polar_pipeline._util.files import PARTIAL, remove_leftovers
 from polar_pipeline.batch.table import table_path
@@ -22,6 +23,10 @@ from polar_pipeline.replay.segment import Part
 RECORDINGS, FRAMES, SEGMENTS = "recordings", "frames", "segments"
 #: Files with the settings of a batch, the outcome of a recording, the figures of a segment, and products.
 SETTINGS, RESULT, STATE, PRODUCTS = "batch.json", "result.json", "segment.json", "products.mcap"
+#: The page with all recordings.
+PAGE = "index.html"
+#: Name of the folder of a segment.
+_SEGMENT = r"[0-9a-f]{64}(_-?\d+){2}"
 _LOG = logging.getLogger(__name__)
 Content = TypeVar("Content")
 #: Classes of the figures of a segment, by name.
@@ -69,6 +74,11 @@ def segment_folder(folder: Path, name: str, unit: str, span: Span) -> Path:
     return folder / SEGMENTS / name / f"{unit}_{span[0]}_{span[1]}"
 
 
+def segment_folders(folder: Path, name: str) -> List[Path]:
+    """List the folders of segments of a recording, also those of another `unit`; other folders may lie beside them."""
+    return [path for path in (folder / SEGMENTS / name).glob("*") if re.fullmatch(_SEGMENT, path.name)]
+
+
 def completed(folder: Path, name: str, unit: str) -> Optional[Outcome]:
     """Return the complete result of a recording; None if there is none, or one of another unit.
 
@@ -96,8 +106,10 @@ def make_folders(folder: Path) -> None:
     """Make the folders of a batch, and remove incomplete files of killed processes.
 
     Raises:
-        OSError: They cannot be made.
+        OSError: They cannot be made, or the page would replace one that no batch wrote.
     """
+    if (folder / PAGE).exists() and not (folder / SETTINGS).exists():
+        raise FileExistsError(f"{folder} has an {PAGE} that no batch wrote; choose another folder")
     for name in (RECORDINGS, FRAMES):
         (folder / name).mkdir(parents=True, exist_ok=True)
     clean(folder)

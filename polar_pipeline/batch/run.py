@@ -83,7 +83,7 @@ class Batch:
         settings = replace(self._settings, arguments={**arguments, "threads": arguments.get("threads") or threads})
         check_workers(client, settings, self._described, self._folder)
         tasks = [replace(task, settings=settings) for task in self.left]
-        is_terminal = sys.stderr is not None and sys.stderr.isatty()
+        is_terminal = sys.stderr.isatty()
         size = sum(task.recording.size for task in tasks)
         with tqdm(total=size, unit="B", unit_scale=True, mininterval=0.1 if is_terminal else LINE_S) as progress:
 

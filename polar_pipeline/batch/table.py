@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 
 from polar_pipeline._util.files import replacing
 from polar_pipeline.replay.run import ReplayedFrame, Summary
+from polar_pipeline.replay.source import RATES
 
 #: Stages of both backends, in their order; each has a column `NAME_ms`.
-STAGES = ("decode", "prepare", "upload", "polarization", "ssim", "download", "write", "total")
+STAGES = ("decode", "prepare", "upload", "polarization", "geometry", "ssim", "download", "write", "total")
 #: Rows of a row group: queries read a column of at least so many rows at once, or skip them by their extremes.
 GROUP_ROWS = 65_536
 #: A longer gap between two stamps, in seconds, is a pause of the recording, not a loss of frames.
@@ -90,8 +91,11 @@ def write_table(table: pa.Table, path: Path) -> None:
 
 
 def _lost(before: Optional[int], stamp: Optional[int], period: float) -> Optional[int]:
-    """Return the number of frames that fit between two stamps, or None if unknown, as before the first frame."""
-    if before is None or stamp is None or not 0 < period < math.inf:
+    """Return the number of frames that fit between two stamps, or None if unknown, as before the first frame.
+
+    A period below those of `RATES` is not one of frames; the number would not fit its column.
+    """
+    if before is None or stamp is None or not 1 / RATES[1] <= period < math.inf:
         return None
     gap = (stamp - before) / 1e9
     return max(0, round(gap / period) - 1) if 0 <= gap <= LONGEST_GAP_S else None

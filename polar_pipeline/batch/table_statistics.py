@@ -117,13 +117,15 @@ def read_statistics(path: Path, recording: str, minutes: int = 3) -> Statistics:
     Raises:
         OSError: The table cannot be read, or is not such a table.
     """
-    times = [f"{stage}_ms" for stage in STAGES]
+    times = {stage: f"{stage}_ms" for stage in STAGES}
     try:
-        table = pq.read_table(str(path), columns=[*_COLUMNS, *times], partitioning=None)
+        if times["geometry"] not in pq.read_schema(str(path)).names:  # of version 1.0
+            del times["geometry"]
+        table = pq.read_table(str(path), columns=[*_COLUMNS, *times.values()], partitioning=None)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
         raise OSError(f"{path} is not a table of frames: {err}") from err
     latency = Latency()
-    for stage, name in zip(STAGES, times):
+    for stage, name in times.items():
         latency.add(stage, table[name].drop_null().to_numpy())
     # a frame without a stamp belongs to the minute of the frame before it
     stamps = table["stamp"].cast(pa.int64())

@@ -22,6 +22,7 @@ from polar_pipeline.batch.remote import local_copy
 from polar_pipeline.batch.results import Outcome
 from polar_pipeline.batch.settings import BatchSettings, golden_of
 from polar_pipeline.batch.table import frame_table, table_path, write_table
+from polar_pipeline.camera.recorded import OF_THE_CAMERA, with_recorded_state
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.replay.compare import open_golden
 from polar_pipeline.replay.job import Job, metadata, process_recording
@@ -137,12 +138,15 @@ def recording_unit(task: Task, spans: Sequence[Span] = (), total: int = 0, segme
     failed = next((outcome for outcome in segments if outcome.status == "failed"), None)
     outcome = failed or _guarded(task, results.result_folder(task.folder, name), work, force=True)
     if folders and outcome.status != "failed":
-        shutil.rmtree(folders[0].parent, ignore_errors=True)
+        for segment in results.segment_folders(task.folder, name):
+            shutil.rmtree(segment, ignore_errors=True)
     return outcome
 
 
 def _guarded(task: Task, folder: Path, work: Callable[[Pipeline, Job, Path], Outcome], force: bool) -> Outcome:
     """Run a unit, unless the recording's result is complete; an error becomes the reason of a failure.
+
+    A folder in the place of the recording's result that is not a result is not replaced: it may be the recording.
 
     Args:
         task: The recording.
@@ -155,12 +159,16 @@ def _guarded(task: Task, folder: Path, work: Callable[[Pipeline, Job, Path], Out
     if known is not None:
         return known
     try:
-        pipeline = kept_pipeline(settings.arguments)
-        difference = differences(task.described, metadata(pipeline.options))
-        if difference:
-            return task.failed(f"worker {get_worker().address} differs: {difference}")
+        own = results.result_folder(task.folder, name)
+        if own.exists() and not (own / results.RESULT).exists():
+            raise SourceError(f"{own} is not a result of a batch, and would be replaced; choose another -o DIR")
         with ExitStack() as stack:
             path = stack.enter_context(local_copy(task.recording, settings.spool, settings.spool_bytes))
+            pipeline = kept_pipeline(with_recorded_state(dict(settings.arguments), path))
+            of_the_camera = {name: task.described[name] for name in (*OF_THE_CAMERA, "tile")}
+            difference = differences(task.described, {**metadata(pipeline.options), **of_the_camera})
+            if difference:
+                return task.failed(f"worker {get_worker().address} differs: {difference}")
             partial = stack.enter_context(replacing_folder(folder, force))
             golden, reference = (
                 stack.enter_context(open_golden(golden_of(place, name), settings.max_bytes)) if place else None

@@ -21,6 +21,7 @@ from polar_pipeline.calibrate.estimate import CalibrationResult, calibrate
 from polar_pipeline.calibrate.report import render_calibration
 from polar_pipeline.calibrate.session import add_frames, open_sessions
 from polar_pipeline.calibration import save_calibration
+from polar_pipeline.camera.recorded import recorded_state
 from polar_pipeline.cli.argument_types import parse_number
 from polar_pipeline.cli.errors import FailureError, UsageError, show_error
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_options
@@ -141,23 +142,26 @@ def run(values: argparse.Namespace) -> int:
 
 
 def _add_captured(values: argparse.Namespace) -> None:
-    """Add the arguments that the state of the camera beside captured frames tells, where the command line has none.
+    """Add the arguments that the state of the camera beside or in captured frames tells, where there are none.
 
     Raises:
         UsageError: An argument contradicts it.
     """
     with _failures():
         session = captured_state(values.sources)
-    for name, known in frame_arguments(session.facts).items() if session else ():
+        states = {path: recorded_state(path) for path in values.sources}
+    known = [(session.file, frame_arguments(session.facts))] if session else []
+    known += [(path, state.options()) for path, state in states.items() if state]
+    for file, name, value in ((file, *item) for file, arguments in known for item in arguments.items()):
         given = getattr(values, name, None)
         try:
-            is_same = given is None or (OPTIONS[name].is_same if name in OPTIONS else agrees)(given, known)
+            is_same = given is None or (OPTIONS[name].is_same if name in OPTIONS else agrees)(given, value)
         except ValueError as err:
             raise UsageError(str(err)) from err
-        if session and not is_same:
-            raise UsageError(f"--{name.replace('_', '-')} {given} contradicts {session.file}: {known}")
+        if not is_same:
+            raise UsageError(f"--{name.replace('_', '-')} {given} contradicts {file}: {value}")
         if given is None:
-            setattr(values, name, known)
+            setattr(values, name, value)
 
 
 def _table(values: argparse.Namespace) -> Optional[Path]:

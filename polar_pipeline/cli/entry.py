@@ -17,6 +17,7 @@ from typing import Any, NoReturn, Optional, Sequence
 
 from polar_pipeline import __version__
 from polar_pipeline._util.memory_limit import limited_memory
+from polar_pipeline._util.streams import open_standard_streams
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.errors import MAX_SHOWN, FailureError, TerminatedError, UsageError, show_error
 
@@ -66,13 +67,13 @@ def main(args: Optional[Sequence[str]] = None) -> int:
         Exit code: 0; 1 where something failed or a comparison did not hold; 2 for wrong usage; 130 after Ctrl-C, 141
         after the reader of the output closed the pipe, and 143 after SIGTERM.
     """
+    open_standard_streams()
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
         try:
             return _run(sys.argv[1:] if args is None else args)
         finally:
-            if sys.stdout is not None:
-                sys.stdout.flush()  # here, and not at exit, where an error cannot be caught
+            sys.stdout.flush()  # here, and not at exit, where an error cannot be caught
     except BrokenPipeError:  # as by `| head`
         _discard_output()
         return _BROKEN_PIPE

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from polar_pipeline._util.text import quoted
-from polar_pipeline.camera.facts import CAMERA_METADATA, facts_of
+from polar_pipeline.camera.recorded import OF_THE_CAMERA, Arguments, with_recorded_state
 from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
 from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_products
 from polar_pipeline.cli.errors import UsageError
@@ -19,10 +18,7 @@ from polar_pipeline.options import FROM_FRAMES, OPTIONS, Options
 from polar_pipeline.options.option import Option
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
-from polar_pipeline.replay.source import recorded_lens, recorded_metadata
-
-#: Arguments of `Pipeline`, by name.
-Arguments = Dict[str, Any]
+from polar_pipeline.replay.source import recorded_lens
 
 
 def add_tolerance_argument(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +41,12 @@ def add_params_argument(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.yaml",
         help="parameter file of the live node, such as a snapshot's, for options that are not on the command line",
     )
+
+
+def option_files(values: argparse.Namespace) -> List[Path]:
+    """Return the files that arguments of a pipeline name: parameters, a calibration, a lens."""
+    names = (getattr(values, name, None) for name in ("params", "calibration", "rectify"))
+    return [Path(name) for name in names if name]
 
 
 def _parse_tolerance(text: str) -> Tuple[str, float]:
@@ -178,31 +180,12 @@ def requested_pipeline(
     try:
         arguments = requested_arguments(values, products)
         if recording is not None:
-            arguments.update(_of_the_camera(values, arguments, recording))
-        if recording is not None and arguments.get("rectify") == FROM_FRAMES:
-            arguments["rectify"] = recorded_lens(recording, values.topic, values.max_bytes)
+            arguments = with_recorded_state(arguments, recording)
+            if arguments.get("rectify") == FROM_FRAMES:
+                arguments["rectify"] = recorded_lens(recording, values.topic, values.max_bytes)
         return Pipeline(**arguments)
     except ValueError as err:
         raise UsageError(str(err)) from err
-
-
-def _of_the_camera(values: argparse.Namespace, arguments: Arguments, recording: Path) -> Arguments:
-    """Return the options that follow from the state of the camera in a recording, and that nothing else sets.
-
-    Raises:
-        ValueError: The state cannot be read, or contradicts what is set; the message names both.
-    """
-    text = recorded_metadata(recording).get(CAMERA_METADATA)
-    if text is None:
-        return {}
-    facts, found = facts_of(json.loads(text)), {}
-    for name, value in facts.options().items():
-        row = OPTIONS[name]
-        is_given = hasattr(values, name) or row.held(arguments[name], name) != row.held(row.default, name)
-        if is_given and not row.is_same(arguments[name], value):
-            raise ValueError(f"{name} is {arguments[name]}, and {recording} was recorded with {value}")
-        found[name] = arguments[name] if is_given else value
-    return found
 
 
 def requested_options(values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS) -> Options:
@@ -218,10 +201,17 @@ def requested_options(values: argparse.Namespace, products: Tuple[str, ...] = DE
 
 
 def requested_arguments(values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS) -> Arguments:
-    """Return the arguments of `Pipeline` from the command line, else from --params; `products` if it names none."""
+    """Return the arguments of `Pipeline` from the command line, else from --params; `products` if it names none.
+
+    Options `OF_THE_CAMERA` that have their default are left out unless the command line names them: a recording may
+    tell them.
+    """
     products = getattr(values, "products", products)
     params = getattr(values, "params", None)
     arguments = make_settings(from_yaml(params) if params else {}).arguments(products)  # those of a live node
+    for row in (OPTIONS[name] for name in OF_THE_CAMERA):
+        if row.is_same(arguments[row.name], row.default):
+            del arguments[row.name]
     rows = (row for row in OPTIONS.values() if row.group != "library")  # `output` is another argument here
     arguments.update({row.name: getattr(values, row.name) for row in rows if hasattr(values, row.name)})
     return {**arguments, "products": products}

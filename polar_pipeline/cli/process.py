@@ -9,11 +9,12 @@ import numpy as np
 
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.text import printable
-from polar_pipeline.cli.errors import show_layout
-from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_pipeline
+from polar_pipeline.cli.errors import UsageError, show_layout
+from polar_pipeline.cli.option_arguments import add_pipeline_arguments, option_files, requested_pipeline
 from polar_pipeline.cli.outputs import check_output_files
 from polar_pipeline.cli.source_arguments import add_picture_argument, add_size_limit_argument
 from polar_pipeline.pipeline import input_frame
+from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality.layout import check_layout
 from polar_pipeline.replay.picture import encode_picture, legend
 from polar_pipeline.replay.rawpicture import read_raw
@@ -47,7 +48,7 @@ def run(values: argparse.Namespace) -> int:
     pipeline = requested_pipeline(values)
     try:
         paths = {}
-        for name in pipeline.options.products:
+        for name in (name for name in pipeline.options.products if not PRODUCTS[name].is_number):
             suffix = f".{values.format}" if pipeline.options.dtype_of(name) == "float32" else ".png"
             paths[name] = values.output / f"{values.image.stem}_{name}{suffix}"
         legends = {
@@ -55,7 +56,13 @@ def run(values: argparse.Namespace) -> int:
             for name, picture in ((name, legend(name, pipeline.options.color_style)) for name in paths)
             if picture is not None
         }
-        check_output_files([*paths.values(), *legends], [values.image])
+        outputs = [*paths.values(), *legends]
+        check_output_files(outputs, [values.image, *option_files(values)])
+        if values.output.exists() and not values.output.is_dir():
+            raise UsageError(f"{values.output} is not a folder")
+        for path in outputs if not values.force else ():  # before the first is written
+            if path.exists():
+                raise FileExistsError(f"{path} exists already; --force replaces it")
         frame = input_frame(read_raw(values.image, values.max_bytes), pipeline.options)
         result = pipeline(frame)
         show_layout(check_layout(frame, pipeline.options))

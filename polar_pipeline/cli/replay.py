@@ -15,6 +15,7 @@ from polar_pipeline.cli.option_arguments import (
     add_params_argument,
     add_pipeline_arguments,
     add_tolerance_argument,
+    option_files,
     requested_pipeline,
 )
 from polar_pipeline.cli.outputs import check_output_files, report_path
@@ -56,7 +57,7 @@ def run(values: argparse.Namespace) -> int:
     _check_usage(values)
     report = report_path(values.report, values.output)
     outputs = [path for path in (values.output, report) if path is not None]
-    check_output_files(outputs, [recording_of(values.source), values.compare, values.reference, values.params])
+    check_output_files(outputs, [recording_of(values.source), values.compare, values.reference, *option_files(values)])
     limit = values.max_bytes
     keep_freed_memory()
     with ExitStack() as stack:

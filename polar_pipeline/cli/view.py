@@ -15,7 +15,12 @@ from polar_pipeline._util.stop_flag import StopFlag
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.argument_types import parse_integer
 from polar_pipeline.cli.errors import GET_ROS, FailureError, UsageError, show_error, show_findings
-from polar_pipeline.cli.option_arguments import add_params_argument, add_pipeline_arguments, requested_pipeline
+from polar_pipeline.cli.option_arguments import (
+    add_params_argument,
+    add_pipeline_arguments,
+    option_files,
+    requested_pipeline,
+)
 from polar_pipeline.cli.outputs import check_output_files
 from polar_pipeline.cli.source_arguments import (
     add_picture_rate_argument,
@@ -53,7 +58,7 @@ def run(values: argparse.Namespace) -> int:
         raise FailureError(f"view needs Rerun: {err}") from err
     keep_freed_memory()
     with ExitStack() as stack:
-        pipeline = requested_pipeline(values)
+        pipeline = requested_pipeline(values, recording=values.source)
         stack.callback(pipeline.close)
         reference = open_reference(values, pipeline, stack)
         records = stack.enter_context(_live(values) if values.source is None else _recorded(values))
@@ -84,7 +89,7 @@ def _check_usage(values: argparse.Namespace) -> None:
     if values.save.suffix != ".rrd":
         raise UsageError(f"--save writes an .rrd file, got {values.save}")
     source = values.source and recording_of(values.source)
-    check_output_files([values.save], [source, values.reference, values.params])
+    check_output_files([values.save], [source, values.reference, *option_files(values)])
 
 
 @contextmanager

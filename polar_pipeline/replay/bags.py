@@ -130,11 +130,11 @@ class _Mcap(Bag):
                 yield message.log_time, message.data
 
     def records(self) -> Iterator[Record]:
+        yield from self._reader.iter_metadata()  # first: `recorded_metadata` reads the beginning of the copy
         yield from self._channels()
         for schema, channel, message in self._reader.iter_messages(log_time_order=False):
             yield schema or _NO_TYPE, channel, message
         yield from self._reader.iter_attachments()
-        yield from self._reader.iter_metadata()
 
     def spans(self) -> List[Span]:
         row = self._statistics
@@ -354,8 +354,21 @@ def open_recording(path: Path, limit: int, takes_cut: bool = False) -> Iterator[
             is_cut = takes_cut and not _is_complete(path, stream)
             yield (_CutMcap if is_cut else _Mcap)(path, stream, limit)
         else:
-            address = f"{plain.resolve().as_uri()}?immutable=1"
-            yield _Sqlite(path, stack.enter_context(closing(sqlite3.connect(address, uri=True))))
+            yield _open_sqlite(path, plain, stack)
+
+
+def _open_sqlite(path: Path, plain: Path, stack: ExitStack) -> _Sqlite:
+    """Open a `.db3` file, inflated as `plain`, with the write-ahead log in which a killed recorder leaves messages."""
+    has_log = plain.with_name(f"{plain.name}-wal").is_file()
+    address = f"{plain.resolve().as_uri()}?{'mode=ro' if has_log else 'immutable=1'}"
+    try:
+        return _Sqlite(path, stack.enter_context(closing(sqlite3.connect(address, uri=True))))
+    except sqlite3.OperationalError as err:
+        if has_log:
+            raise SourceError(
+                f"{path} and its -wal file cannot be read: {err}; copy both to a folder of yours"
+            ) from err
+        raise
 
 
 # -------------------------------------------------------------------------------------------------------------- folders
@@ -394,12 +407,13 @@ def _open_folder(path: Path, limit: int) -> Bag:
     """Open a rosbag2 folder, also one without `metadata.yaml`, which a recorder that was killed leaves.
 
     Raises:
-        SourceError: A file is missing or of an unknown format, or there are files of several recordings.
+        SourceError: A file is missing or of an unknown format, or there are none, or files of several recordings.
     """
-    if (path / "metadata.yaml").exists():
-        files, topics, is_compressed = _described(path)
-    else:
-        files, is_compressed = bag_files(path), False
+    is_described = (path / "metadata.yaml").exists()
+    files, topics, is_compressed = _described(path) if is_described else (bag_files(path), {}, False)
+    if not files:
+        raise SourceError(f"{path} has no .mcap or .db3 file")
+    if not is_described:
         names, numbers = (set(parts) for parts in zip(*map(numbered, files)))
         if len(names) > 1 or len(numbers) < len(files):
             raise SourceError(f"{path} has no metadata.yaml, and files of several recordings: name one of them")

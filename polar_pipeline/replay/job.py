@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, open_source, re
 if TYPE_CHECKING:  # needs the extra `recordings`
     from polar_pipeline.replay.sink import Sink
 
+_LOG = logging.getLogger(__name__)
 #: Takes the records and their number, and yields the records: shows how far a replay is.
 Watch = Callable[[Iterable[Recorded], int], Iterable[Recorded]]
 #: Characters of a frame's error in a report.
@@ -140,7 +142,7 @@ def finish(
     comparison: Optional[Comparison],
     html: Optional[BinaryIO],
 ) -> None:
-    """Write the report of a recording of `total` frames.
+    """Write the report of a recording of `total` frames, as it states; warn if it has another number.
 
     Raises:
         SourceError: None of the frames could be used.
@@ -149,6 +151,8 @@ def finish(
         causes = [f"{len(rows)} x {cause}, the first: {rows[0]}" for cause, rows in summary.rejected.items()]
         text = "; ".join([f"none of the {total} frames of {job.source} could be used; nothing written", *causes])
         raise SourceError(printable(text, MAX_REASON))
+    if len(summary.frames) != total:
+        _LOG.warning("%s states %d images, and has %d: messages may be missing", job.source, total, len(summary.frames))
     if html is not None:
         first = summary.stamps[0]
         report = render(
@@ -162,6 +166,7 @@ def finish(
             options.color_style,
         )
         html.write(report.encode())
+        html.flush()  # a disk that is full leaves neither file
 
 
 def late(summary: Summary) -> str:

@@ -151,7 +151,7 @@ def _converted(
     path = recording_of(source)
     if not path.exists():
         raise SourceError(f"{path} does not exist")
-    if path.suffix == ".bag" or not is_recording(path):
+    if (path.suffix == ".bag" and path.is_file()) or not is_recording(path):
         raise SourceError(f"{path} is not a ROS 2 recording: expected .mcap, .db3 or a rosbag2 folder")
     with ExitStack() as stack:
         with reading(path):

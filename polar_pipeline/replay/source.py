@@ -30,7 +30,7 @@ from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, IMAGE, Cdr, ImageMe
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span, check_size, described, reading
 from polar_pipeline.replay.rawpicture import decode_picture, read_raw
 from polar_pipeline.replay.rawzstd import TRANSPORT, decompress_raw, is_raw_zstd
-from polar_pipeline.replay.rosbag2 import bag_files, is_bag_file, open_recording
+from polar_pipeline.replay.rosbag2 import ZSTD, bag_files, is_bag_file, open_recording, plain_name
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import camera_info_beside
 
@@ -319,15 +319,17 @@ def recorded_camera_info(path: Path, topic: str = "", max_bytes: int = MAX_BYTES
 
 
 def recorded_metadata(path: Path) -> Mapping[str, str]:
-    """Return what this package wrote at the beginning of an mcap file; nothing for any other recording."""
-    if path.suffix != ".mcap" or not path.is_file():
+    """Return what this package wrote at the beginning of an mcap file, compressed by zstd or not; else nothing."""
+    if not plain_name(path).endswith(".mcap") or not path.is_file():
         return {}
     with suppress(ImportError, SourceError), path.open("rb") as stream:  # reading the frames says what is wrong
+        import zstandard
         from mcap.records import Metadata
         from mcap.stream_reader import StreamReader
 
         with reading(path):
-            for record in islice(StreamReader(stream, emit_chunks=True, record_size_limit=MAX_BYTES).records, 2):
+            plain = zstandard.ZstdDecompressor().stream_reader(stream) if path.suffix == ZSTD else stream
+            for record in islice(StreamReader(plain, emit_chunks=True, record_size_limit=MAX_BYTES).records, 2):
                 if isinstance(record, Metadata) and record.name == METADATA:
                     return dict(record.metadata)
     return {}

@@ -17,7 +17,7 @@ PERIOD = 100_000_000
 
 def record(path: Path, frames: int, side: int = 64, seed: int = 0) -> Path:
     """A recording of noise that moves; the camera starts again in the middle, and one frame is too small."""
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     raw = np.random.default_rng(seed).integers(20, 200, (side, side)).astype(np.uint8)
     with open_sink(path, {}, force=True) as sink:
         for index in range(frames):

@@ -45,6 +45,16 @@ def test_the_same_as_frame_by_frame(product: str, options: Dict[str, Any], sched
         np.testing.assert_array_equal(lazy.compute(), expected)
 
 
+@pytest.mark.parametrize(("count", "blocks"), [(7, (3, 0, 4)), (0, (0,))])
+def test_blocks_without_frames(count: int, blocks: Tuple[int, ...]) -> None:
+    options: Dict[str, Any] = {"ssim_mode": "temporal", "backend": "cpu"}
+    frames = raw_frames()[:count]
+    lazy = map_frames(da.from_array(frames, chunks=(blocks, *SHAPE)), "ssim", **options)
+    with Pipeline(products="ssim", threads=1, **options) as pipeline:
+        expected = [pipeline(frame)["ssim"] for frame in frames]
+    np.testing.assert_array_equal(lazy.compute(scheduler="synchronous"), expected)
+
+
 def test_a_pipeline_is_kept() -> None:
     arguments = {"products": "dolp", "backend": "cpu", "threads": 1}
     first = kept_pipeline(arguments)

@@ -15,7 +15,7 @@ from recordings import START, record
 
 from polar_pipeline import Pipeline
 from polar_pipeline.batch.recordings import Recording
-from polar_pipeline.batch.results import Outcome, completed, read_part, result_folder, write_part
+from polar_pipeline.batch.results import Outcome, completed, make_folders, read_part, result_folder, write_part
 from polar_pipeline.batch.settings import BatchSettings, unit_of
 from polar_pipeline.batch.table import table_path
 from polar_pipeline.replay.compare import Tally
@@ -35,6 +35,15 @@ def test_a_segment_on_disk(tmp_path: Path) -> None:
     assert found
     assert found == Part(replace(part.summary, samples=[]), {"dolp": tally}, None)
     assert found.summary.rejected_count == 1
+
+
+def test_a_page_that_no_batch_wrote_stays(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"has an index\.html that no batch wrote"):
+        make_folders(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["index.html"]
+    (tmp_path / "batch.json").touch()
+    make_folders(tmp_path)
 
 
 #: Not JSON, of an earlier version, with an unknown field, and without one.

@@ -11,13 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
+import numpy as np
 import pytest
 
 pytest.importorskip("distributed")
 pytest.importorskip("pyarrow")
 from distributed import Client
 from pyarrow import parquet
-from recordings import PERIOD, is_writing, partial_files, record
+from recordings import PERIOD, START, is_writing, partial_files, record
 from support import wait_for
 
 from polar_pipeline import Pipeline
@@ -28,7 +29,10 @@ from polar_pipeline.batch.recordings import list_recordings
 from polar_pipeline.batch.results import segment_folder
 from polar_pipeline.batch.run import Batch
 from polar_pipeline.batch.settings import BatchSettings
+from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts
+from polar_pipeline.messages import IMAGE, encode_image
 from polar_pipeline.replay.job import Job, process_recording
+from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import unwatched
 
 ARGUMENTS: Dict[str, Any] = {
@@ -99,6 +103,36 @@ def test_a_second_run_does_what_is_missing(client: Client, sources: List[str], t
     assert run(client, sources, out).skipped == 2
     assert run(client, sources, out, replace(SETTINGS, max_bytes=1 << 20)).skipped == 0
     check(sources, out, tmp_path)
+
+
+def test_folders_that_are_not_results_stay(client: Client, tmp_path: Path) -> None:
+    """A recording in the place of its own result is not replaced by it; nor are files beside segments removed."""
+    inside = record(tmp_path / "out" / "recordings" / "r0" / "r0.mcap", 12)
+    beside = record(tmp_path / "out" / "segments" / "r1" / "r1.mcap", 12)
+    contents = inside.read_bytes(), beside.read_bytes()
+    settings = replace(SETTINGS, split_ns=5 * PERIOD)
+    batch = run(client, [str(inside), str(beside)], tmp_path / "out", settings)
+    assert statuses(batch) == ["failed", "ok"]
+    assert "recordings/r0 is not a result of a batch" in batch.outcomes["r0"].reason
+    assert (inside.read_bytes(), beside.read_bytes()) == contents
+    assert sorted(path.name for path in beside.parent.iterdir()) == ["r1.mcap"]
+
+
+def test_the_state_of_the_camera_in_a_recording(client: Client, tmp_path: Path) -> None:
+    """As `replay`, a batch takes the region and the mirrored readout from it, and refuses options that contradict."""
+    facts = CameraFacts("", "", "", "IMX250MZR", "Mono8", (64, 64), (1, 0), (False, True), 0.0, 1.0, None)
+    source, out = tmp_path / "in" / "r0.mcap", tmp_path / "out"
+    raw = np.random.default_rng(0).integers(20, 200, (64, 64)).astype(np.uint8)
+    source.parent.mkdir()
+    with open_sink(source, {CAMERA_METADATA: json.dumps(facts.rows())}) as sink:
+        for stamp in (START, START + PERIOD):
+            sink.write("/raw", IMAGE, stamp, encode_image(stamp, "cam", "mono8", raw))
+    assert statuses(run(client, [str(source)], out)) == ["ok"]
+    expected = expected_products(str(source), tmp_path, roi_offset=(1, 0), flip=(False, True))
+    assert (out / "recordings" / "r0" / "products.mcap").read_bytes() == expected
+    batch = run(client, [str(source)], out, replace(SETTINGS, arguments={**ARGUMENTS, "roi_offset": (2, 0)}))
+    assert statuses(batch) == ["failed"]
+    assert "roi_offset is (2, 0), and" in batch.outcomes["r0"].reason
 
 
 def test_completed_segments_are_kept(client: Client, sources: List[str], tmp_path: Path) -> None:

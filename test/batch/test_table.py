@@ -75,7 +75,11 @@ def test_every_value_of_a_row() -> None:
 
 @pytest.mark.parametrize(
     ("places", "period", "lost"),
-    [((0, 9), float("inf"), [None, None]), ((0, 1500, 3001), PERIOD / 1e9, [None, 1499, None])],
+    [
+        ((0, 9), float("inf"), [None, None]),
+        ((0, 1500, 3001), PERIOD / 1e9, [None, 1499, None]),
+        ((0, 1500), 1e-9, [None, None]),  # of stamps that count frames
+    ],
 )
 def test_lost_frames_are_not_known_without_a_period_and_after_a_pause(
     places: Tuple[int, ...], period: float, lost: List[Optional[int]]
@@ -85,12 +89,13 @@ def test_lost_frames_are_not_known_without_a_period_and_after_a_pause(
     assert {row["layout_fits"] for row in rows} == {None}
 
 
-def test_rows_of_a_real_replay() -> None:
+@pytest.mark.parametrize("rotate", [0, 90])
+def test_rows_of_a_real_replay(rotate: int) -> None:
     """A rejected frame between others."""
     raws = np.random.default_rng(0).integers(20, 250, (2, 70, 80)).astype(np.uint8)
     records = [Recorded(START, IMAGE, bytes(messages.encode_image(START, "", "mono8", raw))) for raw in raws]
     records.insert(1, Recorded(START + 1, IMAGE, FrameError("size", "of no use")))
-    with Pipeline(products="intensity, dolp, ssim", backend="cpu") as pipeline:
+    with Pipeline(products="intensity, dolp, ssim", backend="cpu", rotate=rotate) as pipeline:
         done = replay(records, len(records), pipeline)
         results = [pipeline(raw) for raw in raws]
     rows = frame_table(done).to_pylist()
@@ -99,6 +104,8 @@ def test_rows_of_a_real_replay() -> None:
     for row, result in zip([rows[0], rows[2]], results):
         for name in ("intensity", "dolp", "ssim"):
             assert row[name] == pytest.approx(float(np.nanmean(result[name])), rel=1e-5)
+        stages = [row[f"{stage}_ms"] for stage in STAGES[:-1] if row[f"{stage}_ms"] is not None]
+        assert sum(stages) == pytest.approx(row["total_ms"])
         assert row["lowest"] == pytest.approx(float(result.blocks.min()), abs=1e-6)
         assert row["saturated"] == pytest.approx(result.invalid[0] / result["dolp"].size)
 

@@ -10,6 +10,7 @@ import pytest
 from batch_samples import PERIOD, START, frame, summary
 
 pytest.importorskip("pyarrow")
+from pyarrow import parquet
 
 from polar_pipeline.batch.table import frame_table, write_table
 from polar_pipeline.batch.table_statistics import ACCURACY, RANKINGS, Latency, Minute, read_statistics, worst
@@ -125,6 +126,13 @@ def test_recordings_without_stamps_or_frames(tmp_path: Path) -> None:
         read_statistics(tmp_path / "other", "run")
     with pytest.raises(FileNotFoundError):
         read_statistics(tmp_path / "nothing", "run")
+
+
+def test_tables_of_version_1_0(tmp_path: Path) -> None:
+    """They have no times of the geometry."""
+    path = save(tmp_path, summary([frame(0)]))
+    write_table(parquet.ParquetFile(str(path)).read().drop(["geometry_ms"]), path)
+    assert "polarization" in read_statistics(path, "run").latency.percentiles()
 
 
 def test_rankings() -> None:

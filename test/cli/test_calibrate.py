@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from itertools import cycle
@@ -13,12 +14,15 @@ import numpy as np
 import pytest
 from sessions import true_parameters
 
-from polar_pipeline import SENSORS, cli
+from polar_pipeline import SENSORS, cli, messages
 from polar_pipeline.calibrate.estimate import CalibrationResult
 from polar_pipeline.calibrate.estimate import calibrate as calibrate_sums
 from polar_pipeline.calibrate.simulation import Deviations, simulate_sensor
 from polar_pipeline.calibration import load_calibration
+from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts
 from polar_pipeline.cli import calibrate as command
+from polar_pipeline.messages import IMAGE
+from polar_pipeline.replay.sink import open_sink
 
 FRAMES = ["--bit-depth", "12", "--roi-offset", "0", "0"]
 SESSION = ["calibrate", "session", "-o", "sensor.npz", *FRAMES]
@@ -134,6 +138,29 @@ def test_dark_frames_alone_make_a_file(tmp_path: Path, capsys: Any) -> None:
     ideal = r"no polarizer: gains .* those of an ideal sensor; black level 0\.80% \+-0\.15% of full scale"
     assert re.search(ideal, shown.out)
     assert load_calibration(tmp_path / "a.npz").facts["dark_frames"] == 16
+
+
+def test_recordings_with_the_state_of_the_camera(tmp_path: Path, capsys: Any) -> None:
+    """They need no arguments for region and mirrored readout, which may not contradict."""
+    facts = CameraFacts("", "", "", "IMX250MZR", "Mono8", (64, 48), (4, 2), (True, False), 0.0, 1.0, None)
+    raws = np.random.default_rng(0).integers(1, 9, (20, 48, 64)).astype(np.uint8)
+    for name, metadata in (("with", {CAMERA_METADATA: json.dumps(facts.rows())}), ("without", {})):
+        with open_sink(tmp_path / f"{name}.mcap", metadata) as sink:
+            for k, raw in enumerate(raws):
+                sink.write("/raw", IMAGE, k + 1, messages.encode_image(k + 1, "camera", "mono8", raw))
+    (tmp_path / "angles.csv").write_text("first,last,angle\n0,19,dark\n")
+
+    def calibrated(name: str, *more: str) -> int:
+        words = [str(tmp_path / f"{name}.mcap"), "--angles", str(tmp_path / "angles.csv"), "--bit-depth", "8"]
+        return cli.main(["calibrate", *words, "-o", str(tmp_path / f"{name}.npz"), "--report", "-", *more])
+
+    assert calibrated("with") == 0
+    assert calibrated("without", "--roi-offset", "4", "2", "--flip-x") == 0
+    first, second = (load_calibration(tmp_path / f"{name}.npz") for name in ("with", "without"))
+    assert first.digest == second.digest
+    capsys.readouterr()
+    assert calibrated("with", "--force", "--flip-y") == 2
+    assert "with.mcap: (True, False)" in capsys.readouterr().err
 
 
 def test_a_file_is_checked_on_new_frames(tmp_path: Path, capsys: Any) -> None:

@@ -240,6 +240,8 @@ def test_replay_does_not_write_over_what_it_reads(bag: Path, tmp_path: Path, cap
     monkeypatch.chdir(tmp_path)
     assert main(["replay", "in.mcap", "-o", "golden.mcap", "--dtype", "float32", "--report", "-"]) == 0
     (tmp_path / "params.yaml").write_text("products: {}\n")
+    (tmp_path / "lens.yaml").write_text("a lens\n")
+    (tmp_path / "sensor.npz").write_text("a calibration\n")
     (tmp_path / "link.mcap").symlink_to("in.mcap")
     os.link(str(bag), str(tmp_path / "hard.mcap"))
     (tmp_path / "folder").mkdir()
@@ -255,6 +257,8 @@ def test_replay_does_not_write_over_what_it_reads(bag: Path, tmp_path: Path, cap
         ["in.mcap", "--compare", "golden.mcap", "-o", "golden.mcap"],
         ["in.mcap", "--reference", "golden.mcap", "--ssim-mode", "reference", "-o", "golden.mcap"],
         ["in.mcap", "--params", "params.yaml", "-o", "out.mcap", "--report", "params.yaml"],
+        ["in.mcap", "--rectify", "lens.yaml", "-o", "out.mcap", "--report", "lens.yaml"],
+        ["in.mcap", "--calibration", "sensor.npz", "-o", "out.mcap", "--report", "sensor.npz"],
     ):
         assert main(["replay", *arguments, "--force"]) == 2, arguments
         assert "would replace an input" in capsys.readouterr().err
@@ -291,6 +295,20 @@ def test_process_does_not_write_over_its_picture(pictures: Path, capsys: Any) ->
     (pictures / "0_intensity.png").unlink()
     assert main(arguments) == 0
     assert raw.read_bytes() == before
+
+
+def test_process_writes_all_of_its_files_or_none(pictures: Path, tmp_path: Path, capsys: Any) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "0_dolp.tiff").touch()
+    arguments = ["process", str(pictures / "0.png"), "--products", "intensity,dolp,ssim", "-o"]
+    assert main([*arguments, str(out)]) == 1
+    assert "0_dolp.tiff exists already; --force replaces it" in capsys.readouterr().err
+    assert names(out) == ["0_dolp.tiff"]
+    assert main([*arguments, str(out / "0_dolp.tiff")]) == 2
+    assert "0_dolp.tiff is not a folder" in capsys.readouterr().err
+    assert main([*arguments, str(out), "--force"]) == 0
+    assert {"0_dolp.tiff", "0_intensity.png"} <= set(names(out))
 
 
 def test_what_is_no_file_is_not_replaced(pictures: Path, tmp_path: Path, capsys: Any) -> None:

@@ -19,7 +19,11 @@ from polar_pipeline import cli
 CASES = [
     ("replay {bag} --backend cpu --products dolp -o {disk}/out.mcap --force", 256 << 10, "out.mcap"),
     ("compress {bag} -o {disk}/out.mcap --force", 256 << 10, "out.mcap"),
-    ("replay {bag} --backend cpu --products ssim -o {bag}2.mcap --report {disk}/out.html --force", 6 << 10, "out.html"),
+    (
+        "replay {bag} --backend cpu --products ssim -o {disk}/out.mcap --report {disk}/out.html --force",
+        6 << 10,
+        "out.html",
+    ),
     ("process {image} --backend cpu --products stokes --format npy -o {disk} --force", 256 << 10, "raw_stokes.npy"),
     ("calibrate {session} --bit-depth 12 -o {disk}/sensor.npz --report {disk}/out.html --force", 64 << 10, "out.html"),
 ]

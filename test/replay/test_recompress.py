@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, Tuple
 
 import numpy as np
 import pytest
+import zstandard
 from mcap.reader import make_reader
 from mcap.writer import CompressionType, Writer
 from recorded_frames import (
@@ -31,7 +32,7 @@ from polar_pipeline.messages import COMPRESSED, IMAGE
 from polar_pipeline.replay.limits import SourceError
 from polar_pipeline.replay.recompress import Conversion, compress_recording, decompress_recording
 from polar_pipeline.replay.sink import open_sink
-from polar_pipeline.replay.source import open_source
+from polar_pipeline.replay.source import open_source, recorded_metadata
 
 NEW = f"{TOPIC}/polar_zstd"
 QOS = "- history: 1\n  depth: 5\n  reliability: 2"
@@ -206,6 +207,24 @@ def test_topics_are_chosen(tmp_path: Path, capsys: Any) -> None:
     assert cli.main(["compress", str(source), "-o", str(out), "--force", *both]) == 0
     assert set(decompress_recording(out, tmp_path / "again.mcap")) == {"/left", "/right"}
     assert contents(tmp_path / "again.mcap")["messages"] == contents(source)["messages"]
+
+
+def test_copies_have_the_metadata_of_this_package(tmp_path: Path) -> None:
+    """Among them the state of the camera, which is read from the beginning of a recording."""
+    raw = np.random.default_rng(0).integers(0, 256, (1024, 1024)).astype(np.uint8)
+    with open_sink(tmp_path / "in.mcap", {"camera": "state"}) as sink:
+        for k in range(3):  # of more than a chunk
+            sink.write(TOPIC, IMAGE, stamp(k), serialized(k, raw))
+    compress_recording(tmp_path / "in.mcap", tmp_path / "out.mcap")
+    decompress_recording(tmp_path / "out.mcap", tmp_path / "again.mcap")
+    (tmp_path / "file.mcap.zstd").write_bytes(zstandard.compress((tmp_path / "in.mcap").read_bytes()))
+    for name in ("in.mcap", "out.mcap", "again.mcap", "file.mcap.zstd"):
+        assert recorded_metadata(tmp_path / name) == {"camera": "state"}
+
+
+def test_a_folder_named_like_a_ros1_bag(tmp_path: Path) -> None:
+    folder = make_rosbag2(tmp_path).rename(tmp_path / "drive.bag")
+    assert [row.images for row in compress_recording(folder, tmp_path / "out.mcap").values()] == [4]
 
 
 def test_what_cannot_be_converted(tmp_path: Path, capsys: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -179,6 +180,50 @@ def test_a_recording_whose_recorder_was_killed(tmp_path: Path) -> None:
     last.write_bytes(whole)
     (folder / "drive_4.mcap.zstd").write_bytes(b"nonsense")
     with pytest.raises(SourceError, match=f"{folder} cannot be read: ZstdError"), open_source(folder):
+        pass
+
+
+def test_a_recording_that_states_another_number_of_images(tmp_path: Path, caplog: Any) -> None:
+    """As one that was copied in part, or that has two types of images on a topic."""
+    folder = make_rosbag2(tmp_path)
+    (file,) = folder.glob("*.db3")
+    for text in ("", f"{folder} states 4 images, and has 3"):
+        with Pipeline(products="intensity", backend="cpu") as pipeline:
+            process_recording(Job(folder), pipeline)
+        assert bool(caplog.records) == bool(text)
+        assert text in caplog.text
+        with closing(sqlite3.connect(str(file))) as base, base:
+            base.execute("DELETE FROM messages WHERE timestamp = (SELECT max(timestamp) FROM messages)")
+
+
+def test_messages_in_the_log_of_a_database(tmp_path: Path) -> None:
+    """Of a recorder that was killed while SQLite kept its newest messages in a write-ahead log."""
+    folder = make_rosbag2(tmp_path)
+    (file,) = folder.glob("*.db3")
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    with closing(sqlite3.connect(str(file))) as base:
+        base.execute("PRAGMA journal_mode=WAL")
+        base.execute(
+            "INSERT INTO messages (topic_id, timestamp, data) SELECT topic_id, timestamp + 1, data FROM messages"
+        )
+        base.commit()
+        for part in folder.glob("*.db3*"):
+            shutil.copy(str(part), str(killed))
+    with open_source(killed) as source:
+        assert source.total == 8
+        assert [record.image().stamp_ns for record in source.records] == [stamp(k // 2) for k in range(8)]
+    index = killed / f"{file.name}-shm"
+    index.unlink()
+    index.symlink_to(tmp_path / "absent" / "index")  # it cannot be made, as in a folder that cannot be written
+    with pytest.raises(SourceError, match="its -wal file cannot be read: unable to open"), open_source(killed):
+        pass
+
+
+@pytest.mark.parametrize("name", ["folder.mcap", "folder.bag"])
+def test_folders_without_files(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(SourceError, match=rf"{name} has no \.mcap or \.db3 file"), open_source(tmp_path / name):
         pass
 
 

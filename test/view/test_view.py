@@ -19,6 +19,7 @@ from rrd import chunks, image, read, rerun
 from support import ROOT
 
 from polar_pipeline import Pipeline, messages
+from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts
 from polar_pipeline.cli import main
 from polar_pipeline.messages import IMAGE
 from polar_pipeline.products import PRODUCTS
@@ -196,6 +197,24 @@ def test_options_of_replay(tmp_path: Path) -> None:
     assert [row["stamp"] for row in rows] == [1, 2]
     for row, raw in zip(rows, frames()):
         np.testing.assert_array_equal(image(row), pipeline(raw)["dolp"])
+
+
+def test_the_state_of_the_camera_in_a_recording(tmp_path: Path, capsys: Any) -> None:
+    """As `replay`, the viewer takes the region and the mirrored readout from it."""
+    facts = CameraFacts("", "", "", "IMX250MZR", "Mono8", SHAPE[::-1], (1, 0), (False, True), 0.0, 1.0, None)
+    source, out = tmp_path / "in.mcap", tmp_path / "out.rrd"
+    with open_sink(source, {CAMERA_METADATA: json.dumps(facts.rows())}) as sink:
+        sink.write("/raw", IMAGE, 1, messages.encode_image(1, "camera", "mono8", frames()[0]))
+    assert view(source, "--save", out, "--products", "angle_0", "--dtype", "uint8") == 0
+    pipeline = Pipeline(products="angle_0", dtype="uint8", backend="cpu", roi_offset=(1, 0), flip=(False, True))
+    (row,) = read(out)["/angles/angle_000"]
+    np.testing.assert_array_equal(image(row), pipeline(frames()[0])["angle_0"])
+    assert view(source, "--save", out, "--force", "--flip-x") == 2
+    assert "was recorded with (False, True)" in capsys.readouterr().err
+    with open_sink(source, {CAMERA_METADATA: "{}"}, force=True):
+        pass
+    assert view(source, "--save", out, "--force") == 2
+    assert "in.mcap cannot be read: the state of the camera: it must have vendor" in capsys.readouterr().err
 
 
 def test_a_picture_and_frames_that_cannot_be_used(tmp_path: Path, capsys: Any) -> None:
