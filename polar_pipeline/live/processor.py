@@ -64,7 +64,6 @@ class FrameProcessor:
     Attributes:
         reference: Newest message of topic `reference`; None before the first.
         camera_info: Newest message of topic `camera_info`; None before the first.
-        camera: State of the camera that the node reads itself; None for frames of a topic.
         device: Device that the last frame was computed on; "" where not known.
         failure: Why the node has to end; "" while it works.
     """
@@ -74,7 +73,6 @@ class FrameProcessor:
     ) -> None:
         self.reference: Optional[bytes] = None
         self.camera_info: Optional[bytes] = None
-        self.camera: Optional[CameraFacts] = None
         self.device = ""
         self.failure = ""
         self._settings = settings
@@ -195,7 +193,7 @@ class FrameProcessor:
         """Warm up for every new set of subscribers until the first frame comes in."""
         prepared: Tuple[str, ...] = ()
         while not self._has_input(IDLE_PERIOD):
-            settings = self._settings_in_use(self.camera)
+            settings = self._settings_in_use(None)
             needed = needed_products(self._publisher.demand(), settings)
             products = settings.without_reference(settings.computable(needed))
             if not products or products == prepared:

@@ -57,8 +57,9 @@ class LiveNode(ParameterNode):
     `configure` checks the parameters and creates the outputs, `activate` starts to take frames; `deactivate` and
     `cleanup` undo them. Parameters can be set at any time, and `/diagnostics` reports always.
 
-    Callbacks run in the executor's thread, and the attributes of this class are used there only, but by
-    `_write_snapshot`. The processor reads the settings once per frame.
+    Callbacks run in the executor's thread. Beside it, a camera's thread calls `receive`, the thread of files changes
+    parameters, which reads `camera`, and the thread of snapshots runs `_write_snapshot`. The processor reads the
+    settings once per frame.
 
     Args:
         argv: The command line of this process, `sys.argv` by default: it names the files that parameters come from.
@@ -259,7 +260,6 @@ class LiveNode(ParameterNode):
             return
         self._diagnostics.received(messages.peek_stamp(cdr))
         self._newest = image = ReceivedImage(cdr, time.perf_counter(), self.get_clock().now().nanoseconds, camera)
-        processor.camera = camera
         if recording is not None:
             recording.put(image, processor.camera_info)
         processor.put(image)
@@ -282,13 +282,15 @@ class LiveNode(ParameterNode):
     @property
     def _connection(self) -> Optional[Connection]:
         """The connected camera."""
-        return self.camera.source.connection if self.camera is not None else None
+        camera = self.camera
+        return camera.source.connection if camera is not None else None
 
     def apply_camera(self, settings: Settings) -> CameraSettings:
         """Write the settings of the camera to it, and return them as it has them."""
-        if self.camera is None:
+        camera = self.camera
+        if camera is None:
             return settings.camera
-        return self.camera.source.apply(settings.camera, settings.of_camera)
+        return camera.source.apply(settings.camera, settings.of_camera)
 
     def _validated(self, changes: Mapping[str, Any]) -> Settings:
         settings = super()._validated(changes)
@@ -335,9 +337,10 @@ class LiveNode(ParameterNode):
 
     def _on_snapshot(self, _: Trigger.Request, response: Trigger.Response) -> Any:
         """Write the newest frame for a bug report; return the response, or a future of it."""
+        newest = self._newest  # a camera's thread replaces it
         if self.processor is None or self._snapshots is None:
             response.message = f"the node is {self.state}"
-        elif self._newest is None:
+        elif newest is None:
             response.message = f"no frame came in on {self.input_name} yet"
         elif self._snapshot is not None and not self._snapshot.done():
             response.message = "another snapshot is being written"
@@ -346,13 +349,13 @@ class LiveNode(ParameterNode):
         else:
             self._snapshot_due = time.monotonic() + SNAPSHOT_PERIOD
             parameters = {name: self.get_parameter(name).value for name in PARAMETERS}
-            cdr, received_ns, facts = self._newest.cdr, self._newest.time_ns, self._newest.camera
             camera_info, reference = self.processor.camera_info, self.processor.reference
             settings = self._current_settings()
-            if facts is not None:  # replay has no camera
+            if newest.camera is not None:  # replay has no camera
                 with suppress(ValueError):
-                    settings = settings.of_camera(facts)
-                parameters.update(settings.camera_parameters(facts))
+                    settings = settings.of_camera(newest.camera)
+                parameters.update(settings.camera_parameters(newest.camera))
+            cdr, received_ns = newest.cdr, newest.time_ns
             snapshot = Snapshot(
                 self._name, cdr, received_ns, parameters, settings, camera_info, reference, self._statuses
             )
@@ -381,7 +384,9 @@ class LiveNode(ParameterNode):
             response.message = printable(f"another recording is being written, {recording.describe()}", MAX_PATH)
         elif request.data:
             self._end_recording()
-            self._recording = Recorder(self._name, self._current_settings(), self._diagnostics, self.processor.camera)
+            newest = self._newest
+            camera = newest.camera if newest is not None else None
+            self._recording = Recorder(self._name, self._current_settings(), self._diagnostics, camera)
             return _record_response(self._recording.started)
         elif recording is None:
             response.message = "nothing was recorded"
