@@ -123,10 +123,6 @@ class LiveNode(ParameterNode):
         with ExitStack() as stack:
             stack.callback(self.forget_settings)
             has_camera = bool(self._current_settings().camera.source)
-            if has_camera and self.get_parameter("use_sim_time").value:
-                raise ValueError(
-                    "camera.source needs use_sim_time false: frames of a camera are of this computer's time"
-                )
             self._make_outputs(stack, self._outputs, topics.OUTPUT_TOPICS)
             self._make_outputs(stack, self._camera_outputs, topics.CAMERA_TOPICS if has_camera else {})
             self._configured = stack.pop_all()
@@ -294,6 +290,8 @@ class LiveNode(ParameterNode):
 
     def _validated(self, changes: Mapping[str, Any]) -> Settings:
         settings = super()._validated(changes)
+        if settings.camera.source and changes.get("use_sim_time", self.get_parameter("use_sim_time").value):
+            raise ValueError("camera.source needs use_sim_time false: frames of a camera are of this computer's time")
         connection = self._connection
         if connection is not None and self.settings is not None and settings.camera == self.settings.camera:
             settings.of_camera(connection.facts)

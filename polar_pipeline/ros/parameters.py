@@ -126,7 +126,11 @@ class ParameterNode(Node):  # type: ignore[misc]
             self.settings = None
 
     def _validated(self, changes: Mapping[str, Any]) -> Settings:
-        """Build settings with some parameters changed, and check that their pipeline can be built."""
+        """Build settings with some parameters changed, and check that their pipeline can be built.
+
+        Args:
+            changes: Name -> value; parameters of rclpy may be among them.
+        """
         values = {name: changes.get(name, self.get_parameter(name).value) for name in PARAMETERS}
         settings = make_settings(values)
         Pipeline(**self.fallback.settings(settings).arguments(settings.options.products)).close()
@@ -144,7 +148,7 @@ class ParameterNode(Node):  # type: ignore[misc]
         with self._changing:
             try:
                 changes = list(filter(None, map(self._converted, parameter_list)))
-                values = {change.name: change.value for change in changes if change.name in PARAMETERS}
+                values = {change.name: change.value for change in changes}
                 before = self.settings
                 settings = self._validated(values) if values and before is not None else before
                 is_of_camera = settings is not None and before is not None and settings.camera != before.camera
