@@ -196,8 +196,8 @@ class LiveNode(ParameterNode):
         stack.callback(sender.close)
         camera = CameraInput(self._current_settings, self, self._camera_outputs, sender.send, self._diagnostics)
         stack.callback(camera.close)
-        camera.source.start()
         self.camera = camera
+        camera.source.start()
         self._follow_camera()
         service = self.create_service(Trigger, "~/trigger", self._on_trigger)
         stack.callback(self.destroy_service, service)
@@ -254,7 +254,10 @@ class LiveNode(ParameterNode):
         processor, recording = self.processor, self._recording
         if processor is None:
             return
-        self._diagnostics.received(messages.peek_stamp(cdr))
+        stamp_ns = messages.peek_stamp(cdr)
+        self._diagnostics.received(stamp_ns)
+        if self.camera is not None:  # it takes the place of both topics
+            self._on_camera_info(self.camera.camera_info(stamp_ns or 0))
         self._newest = image = ReceivedImage(cdr, time.perf_counter(), self.get_clock().now().nanoseconds, camera)
         if recording is not None:
             recording.put(image, processor.camera_info)
@@ -278,15 +281,13 @@ class LiveNode(ParameterNode):
     @property
     def _connection(self) -> Optional[Connection]:
         """The connected camera."""
-        camera = self.camera
-        return camera.source.connection if camera is not None else None
+        return self.camera.source.connection if self.camera is not None else None
 
     def apply_camera(self, settings: Settings) -> CameraSettings:
         """Write the settings of the camera to it, and return them as it has them."""
-        camera = self.camera
-        if camera is None:
+        if self.camera is None:
             return settings.camera
-        return camera.source.apply(settings.camera, settings.of_camera)
+        return self.camera.source.apply(settings.camera, settings.of_camera)
 
     def _validated(self, changes: Mapping[str, Any]) -> Settings:
         settings = super()._validated(changes)
