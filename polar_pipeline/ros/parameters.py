@@ -69,6 +69,7 @@ class ParameterNode(Node):  # type: ignore[misc]
         self._files = ThreadPoolExecutor(1, "polar_pipeline_files")  # rclpy creates its services early
         self._answer: Optional[Any] = None  # a future of the newest answer in that thread
         self._changing = threading.RLock()
+        self._is_closed = False
         self.settings: Optional[Settings] = None
         self.fallback = Fallback()
         super().__init__("polar_pipeline", **arguments)
@@ -80,7 +81,8 @@ class ParameterNode(Node):  # type: ignore[misc]
             self._declare(row)
 
     def close(self) -> None:
-        """Finish the file that is being read, and end the thread; safe to call twice."""
+        """Finish the change at work, refuse those that wait, and end the thread of files; safe to call twice."""
+        self._is_closed = True
         self._files.shutdown()
 
     def refuse_error(self, err: Exception) -> None:
@@ -147,6 +149,8 @@ class ParameterNode(Node):  # type: ignore[misc]
         """
         with self._changing:
             try:
+                if self._is_closed:  # each could take seconds
+                    raise ValueError("the node ends")
                 changes = list(filter(None, map(self._converted, parameter_list)))
                 values = {change.name: change.value for change in changes}
                 before = self.settings
