@@ -89,7 +89,7 @@ class FrameProcessor:
         self._decoded_lens: Tuple[bytes, Optional[LensCalibration]] = (b"", None)
         # settings and a camera, and the settings for that camera
         self._camera_settings: Optional[Tuple[Settings, CameraFacts, Settings]] = None
-        self._is_first, self._last_stamp_ns = True, 0
+        self._last_stamp_ns: Optional[int] = None
         self._memory: Callable[[], Optional[np.ndarray]] = lambda: None
 
     # ---------------------------------------------------------------------------------------------- the main thread
@@ -319,14 +319,13 @@ class FrameProcessor:
 
     def _note(self, image: messages.ImageMessage) -> bool:
         """Remember the frame's stamp; return whether it is below the stamp of the previous frame."""
-        if self._is_first:
-            self._is_first = False
+        last, self._last_stamp_ns = self._last_stamp_ns, image.stamp_ns
+        if last is None:
             self._diagnostics.logger.info(f"first frame: {image.width}x{image.height} {quoted(image.encoding)}")
-        is_restart = image.stamp_ns < self._last_stamp_ns  # a bag that loops, a camera that starts again
+        is_restart = last is not None and image.stamp_ns < last  # a bag that loops, a camera that starts again
         if is_restart:
             self._pipelines.reset()
             self._diagnostics.restarted()
-        self._last_stamp_ns = image.stamp_ns
         return is_restart
 
     def _finish(self, frame: LiveFrame) -> bool:

@@ -456,7 +456,7 @@ def test_outputs_go_by_the_settings_of_their_pipeline(bench: Any) -> None:
 
 def test_time_that_runs_backwards_is_a_restart(bench: Any) -> None:
     b = bench(queue_size=16)
-    for stamp in (10, 20, 20, 10, 11):
+    for stamp in (-10, 20, 20, 10, 11):
         b.processor.put(image(stamp))
     wait_for(lambda: len(b.output.frames) == 5, "every frame")
     assert [frame.is_restart for frame in b.output.frames] == [False, False, False, True, False]
