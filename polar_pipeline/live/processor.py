@@ -359,21 +359,17 @@ class FrameProcessor:
         others = settings.without_reference(products)
         if products == others:
             return products, None
-        cdr, (height, width) = self.reference, settings.options.output_size(shape)
+        cdr, size, known = self.reference, settings.options.output_size(shape), self._decoded_reference
         try:
             if cdr is None:
-                needed = f"ssim_mode 'reference' needs an image of {width}x{height} on 'reference'"
+                needed = f"ssim_mode 'reference' needs an image of {size[1]}x{size[0]} on 'reference'"
                 raise FrameError("reference", needed)
-            if self._decoded_reference is None or self._decoded_reference[0] is not cdr:
-                self._decoded_reference = (cdr, decode_reference(cdr))
-            reference = self._decoded_reference[1]
-            if reference.shape != (height, width):
-                got = f"{reference.shape[1]}x{reference.shape[0]}"
-                raise FrameError("reference", f"the reference must be {width}x{height}, got {got}")
+            if known is None or known[0] is not cdr or known[1].shape != size:
+                known = self._decoded_reference = (cdr, decode_reference(cdr, size))
         except FrameError as err:
             self._diagnostics.refuse(err.cause, str(err))
             return others, None
-        return products, reference
+        return products, known[1]
 
 
 def needed_products(demand: FrozenSet[str], settings: Settings) -> Tuple[str, ...]:
@@ -385,16 +381,18 @@ def needed_products(demand: FrozenSet[str], settings: Settings) -> Tuple[str, ..
     return tuple(name for name in PRODUCTS if name in needed)
 
 
-def decode_reference(cdr: bytes) -> np.ndarray:
-    """Decode a serialized mono8, 16UC1 or 32FC1 image to (h, w) float32, full scale 1.
+def decode_reference(cdr: bytes, size: Tuple[int, int]) -> np.ndarray:
+    """Decode a serialized mono8, 16UC1 or 32FC1 image of `size` = (height, width) to float32, full scale 1.
 
     Raises:
-        FrameError: The message cannot be decoded, or is of another encoding (cause `reference`).
+        FrameError: The message cannot be decoded, or is of another encoding or size (cause `reference`).
     """
     try:
         image = messages.decode_image(cdr)
         if image.encoding not in ("mono8", "16UC1", "32FC1"):
             raise FrameError("encoding", f"it must be mono8, 16UC1 or 32FC1, got {quoted(image.encoding)}")
+        if (image.height, image.width) != size:  # pixels of another size may take long, or too much memory
+            raise FrameError("size", f"it must be {size[1]}x{size[0]}, got {image.width}x{image.height}")
         pixels = messages.to_array(image)
     except FrameError as err:
         raise FrameError("reference", f"the reference cannot be used: {err}") from err
