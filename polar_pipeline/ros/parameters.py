@@ -24,7 +24,7 @@ from polar_pipeline.live.preset import is_known, judge_unknown, params_files
 from polar_pipeline.pipeline import Pipeline
 
 #: Parameters whose change takes time: a file of megabytes is read, or a camera is asked.
-_SLOW = ("calibration", *(str(row.parameter) for row in CAMERA_OPTIONS.values()))
+_SLOW = ("calibration", "output.rectify", *(str(row.parameter) for row in CAMERA_OPTIONS.values()))
 
 
 def make_descriptor(row: Parameter) -> ParameterDescriptor:
@@ -52,8 +52,9 @@ class ParameterNode(Node):  # type: ignore[misc]
     main loop, and leave undone what else was ready. rclpy's own subscriptions, services and timers are created through
     the methods of this class too.
 
-    A request that names a calibration or a parameter of the camera is answered in a thread beside the executor, which
-    goes on meanwhile; requests that come in then are answered there too, so that all are answered in their order.
+    A request that names a file of a calibration or of a lens, or a parameter of the camera, is answered in a thread
+    beside the executor, which goes on meanwhile; requests that come in then are answered there too, so that all are
+    answered in their order.
 
     Args:
         argv: The command line of this process, `sys.argv` by default: it names the files that parameters come from.
