@@ -46,7 +46,7 @@ def of_the_output(
         stride: Pixels of which the output has means in addition, as similarity maps do.
 
     Raises:
-        ValueError: The distortion of an unknown model cannot be rotated.
+        ValueError: The model of the distortion, or the number of its coefficients, cannot be rotated.
     """
     offset = 0.5 / stride - 0.5
     shrink = np.array([[1 / stride, 0, offset], [0, 1 / stride, offset], [0, 0, 1]])
@@ -59,9 +59,11 @@ def of_the_output(
     if geometry.lens is not None:
         k, r, d = p[:, :3].copy(), np.eye(3), np.zeros(5)
     elif geometry.rotate and d.any():
-        if model not in MODELS:
-            known = ", ".join(MODELS)
-            raise ValueError(f"only the distortion of {known} can be rotated, got the model {quoted(model)}")
+        if len(d) not in MODELS.get(model, ()):
+            known = ", ".join(f"{name} ({' or '.join(map(str, counts))})" for name, counts in MODELS.items())
+            raise ValueError(
+                f"only the distortion of {known} coefficients can be rotated, got the model {quoted(model)} ({len(d)})"
+            )
         if model != "equidistant":
             d[[3, 2]] = turn[:2, :2] @ d[[3, 2]]  # p2 acts along x, p1 along y
     return CameraNumbers(*(matrix + 0.0 for matrix in (k, d, r, p)))  # no -0

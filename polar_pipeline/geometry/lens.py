@@ -22,6 +22,8 @@ _MATRICES = {
 }
 #: Distortion model -> the numbers of coefficients that it can have.
 MODELS: Dict[str, Tuple[int, ...]] = {"plumb_bob": (4, 5), "rational_polynomial": (8,), "equidistant": (4,)}
+#: Condition number of a camera matrix from which it cannot be inverted; those of cameras are below 1e7.
+_MAX_CONDITION = 1e12
 
 
 class CameraNumbers(NamedTuple):
@@ -102,7 +104,8 @@ def make_lens(
     lens = LensCalibration(size[0], size[1], model, _numbers("d", d, len(d)), **found)
     for name in ("k", "p"):
         matrix = lens.matrix(name)
-        if not (matrix[0, 0] > 0 and matrix[1, 1] > 0 and tuple(matrix[2, :3]) == (0.0, 0.0, 1.0)):
+        is_camera = matrix[0, 0] > 0 and matrix[1, 1] > 0 and tuple(matrix[2, :3]) == (0.0, 0.0, 1.0)
+        if not (is_camera and np.linalg.cond(matrix[:, :3]) < _MAX_CONDITION):
             raise ValueError(f"{name} is not a camera matrix (is the camera calibrated?), got {quoted(found[name])}")
     rotation = lens.matrix("r")
     if not np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-3) or np.linalg.det(rotation) < 0:

@@ -12,6 +12,7 @@ from polar_pipeline._util.malloc import release_freed_memory
 from polar_pipeline.backend import ALIGNMENT, skip_to_alignment
 from polar_pipeline.live.parameters import Settings
 from polar_pipeline.pipeline import Pipeline, Raw
+from polar_pipeline.sensor.frames import FrameError
 
 #: Bytes that the size of memory for messages is a multiple of, so that names of any length in a header find the same.
 SIZE_STEP = 1 << 16
@@ -137,9 +138,12 @@ class PipelineSwitch:
 
 
 def _can_replace(wanted: Pipeline, active: Pipeline, raw: Raw) -> bool:
-    """Return whether `active` is ready, and reads and compares frames in the same way as `wanted`."""
+    """Return whether `active` is ready for a frame, and reads and compares frames in the same way as `wanted`."""
     alike = (getattr(active.options, name) == getattr(wanted.options, name) for name in (*_READING, "ssim_mode"))
-    if not all(alike) or not active.is_ready(raw):
+    try:
+        if not all(alike) or not active.is_ready(raw):
+            return False
+    except FrameError:  # the frame does not fit the former options
         return False
     # the reference image has the size of the wanted outputs
     return wanted.options.ssim_mode != "reference" or active.output_size(raw.shape) == wanted.output_size(raw.shape)

@@ -64,7 +64,6 @@ class FrameProcessor:
     Attributes:
         reference: Newest message of topic `reference`; None before the first.
         camera_info: Newest message of topic `camera_info`; None before the first.
-        camera: State of the camera that the node reads itself; None for frames of a topic.
         device: Device that the last frame was computed on; "" where not known.
         failure: Why the node has to end; "" while it works.
     """
@@ -74,7 +73,6 @@ class FrameProcessor:
     ) -> None:
         self.reference: Optional[bytes] = None
         self.camera_info: Optional[bytes] = None
-        self.camera: Optional[CameraFacts] = None
         self.device = ""
         self.failure = ""
         self._settings = settings
@@ -91,7 +89,7 @@ class FrameProcessor:
         self._decoded_lens: Tuple[bytes, Optional[LensCalibration]] = (b"", None)
         # settings and a camera, and the settings for that camera
         self._camera_settings: Optional[Tuple[Settings, CameraFacts, Settings]] = None
-        self._is_first, self._last_stamp_ns = True, 0
+        self._last_stamp_ns: Optional[int] = None
         self._memory: Callable[[], Optional[np.ndarray]] = lambda: None
 
     # ---------------------------------------------------------------------------------------------- the main thread
@@ -195,7 +193,7 @@ class FrameProcessor:
         """Warm up for every new set of subscribers until the first frame comes in."""
         prepared: Tuple[str, ...] = ()
         while not self._has_input(IDLE_PERIOD):
-            settings = self._settings_in_use(self.camera)
+            settings = self._settings_in_use(None)
             needed = needed_products(self._publisher.demand(), settings)
             products = settings.without_reference(settings.computable(needed))
             if not products or products == prepared:
@@ -321,14 +319,13 @@ class FrameProcessor:
 
     def _note(self, image: messages.ImageMessage) -> bool:
         """Remember the frame's stamp; return whether it is below the stamp of the previous frame."""
-        if self._is_first:
-            self._is_first = False
+        last, self._last_stamp_ns = self._last_stamp_ns, image.stamp_ns
+        if last is None:
             self._diagnostics.logger.info(f"first frame: {image.width}x{image.height} {quoted(image.encoding)}")
-        is_restart = image.stamp_ns < self._last_stamp_ns  # a bag that loops, a camera that starts again
+        is_restart = last is not None and image.stamp_ns < last  # a bag that loops, a camera that starts again
         if is_restart:
             self._pipelines.reset()
             self._diagnostics.restarted()
-        self._last_stamp_ns = image.stamp_ns
         return is_restart
 
     def _finish(self, frame: LiveFrame) -> bool:
@@ -362,21 +359,17 @@ class FrameProcessor:
         others = settings.without_reference(products)
         if products == others:
             return products, None
-        cdr, (height, width) = self.reference, settings.options.output_size(shape)
+        cdr, size, known = self.reference, settings.options.output_size(shape), self._decoded_reference
         try:
             if cdr is None:
-                needed = f"ssim_mode 'reference' needs an image of {width}x{height} on 'reference'"
+                needed = f"ssim_mode 'reference' needs an image of {size[1]}x{size[0]} on 'reference'"
                 raise FrameError("reference", needed)
-            if self._decoded_reference is None or self._decoded_reference[0] is not cdr:
-                self._decoded_reference = (cdr, decode_reference(cdr))
-            reference = self._decoded_reference[1]
-            if reference.shape != (height, width):
-                got = f"{reference.shape[1]}x{reference.shape[0]}"
-                raise FrameError("reference", f"the reference must be {width}x{height}, got {got}")
+            if known is None or known[0] is not cdr or known[1].shape != size:
+                known = self._decoded_reference = (cdr, decode_reference(cdr, size))
         except FrameError as err:
             self._diagnostics.refuse(err.cause, str(err))
             return others, None
-        return products, reference
+        return products, known[1]
 
 
 def needed_products(demand: FrozenSet[str], settings: Settings) -> Tuple[str, ...]:
@@ -388,16 +381,18 @@ def needed_products(demand: FrozenSet[str], settings: Settings) -> Tuple[str, ..
     return tuple(name for name in PRODUCTS if name in needed)
 
 
-def decode_reference(cdr: bytes) -> np.ndarray:
-    """Decode a serialized mono8, 16UC1 or 32FC1 image to (h, w) float32, full scale 1.
+def decode_reference(cdr: bytes, size: Tuple[int, int]) -> np.ndarray:
+    """Decode a serialized mono8, 16UC1 or 32FC1 image of `size` = (height, width) to float32, full scale 1.
 
     Raises:
-        FrameError: The message cannot be decoded, or is of another encoding (cause `reference`).
+        FrameError: The message cannot be decoded, or is of another encoding or size (cause `reference`).
     """
     try:
         image = messages.decode_image(cdr)
         if image.encoding not in ("mono8", "16UC1", "32FC1"):
             raise FrameError("encoding", f"it must be mono8, 16UC1 or 32FC1, got {quoted(image.encoding)}")
+        if (image.height, image.width) != size:  # pixels of another size may take long, or too much memory
+            raise FrameError("size", f"it must be {size[1]}x{size[0]}, got {image.width}x{image.height}")
         pixels = messages.to_array(image)
     except FrameError as err:
         raise FrameError("reference", f"the reference cannot be used: {err}") from err

@@ -97,7 +97,7 @@ def write_snapshot(snapshot: Snapshot) -> Path:
         for file, data in _texts(snapshot):
             _write(partial / file, data.encode())
         _write_frame(partial, snapshot)
-        _make_room(target.parent, snapshot.settings.snapshot_quota_mb * 1_000_000, total_size(partial.iterdir()))
+        _make_room(target.parent, snapshot.settings.snapshot_quota_mb * 1_000_000, _folder_size(partial))
     return target
 
 
@@ -111,13 +111,21 @@ def _make_room(folder: Path, quota: int, wanted: int) -> None:
         raise OSError(errno.EDQUOT, f"a snapshot of {wanted} bytes is larger than the quota of {quota}", str(folder))
     found = {path: NAME.fullmatch(path.name) for path in folder.iterdir() if path.is_dir() and not path.is_symlink()}
     oldest = sorted((match.group(1), path) for path, match in found.items() if match)
-    sizes = {path: total_size(path.iterdir()) for _, path in oldest}
+    sizes = {path: _folder_size(path) for _, path in oldest}
     used = sum(sizes.values())
     for _, path in oldest:
         if used + wanted <= quota:
             return
         shutil.rmtree(path, ignore_errors=True)
         used -= sizes[path]
+
+
+def _folder_size(folder: Path) -> int:
+    """Sum the bytes of a folder's files; a folder that disappears meanwhile, as by another node, counts as 0."""
+    try:
+        return total_size(folder.iterdir())
+    except FileNotFoundError:
+        return 0
 
 
 def total_size(files: Iterable[Path]) -> int:

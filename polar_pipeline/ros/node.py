@@ -57,8 +57,9 @@ class LiveNode(ParameterNode):
     `configure` checks the parameters and creates the outputs, `activate` starts to take frames; `deactivate` and
     `cleanup` undo them. Parameters can be set at any time, and `/diagnostics` reports always.
 
-    Callbacks run in the executor's thread, and the attributes of this class are used there only, but by
-    `_write_snapshot`. The processor reads the settings once per frame.
+    Callbacks run in the executor's thread. Beside it, a camera's thread calls `receive`, the thread of files changes
+    parameters, which reads `camera`, and the thread of snapshots runs `_write_snapshot`. The processor reads the
+    settings once per frame.
 
     Args:
         argv: The command line of this process, `sys.argv` by default: it names the files that parameters come from.
@@ -122,10 +123,6 @@ class LiveNode(ParameterNode):
         with ExitStack() as stack:
             stack.callback(self.forget_settings)
             has_camera = bool(self._current_settings().camera.source)
-            if has_camera and self.get_parameter("use_sim_time").value:
-                raise ValueError(
-                    "camera.source needs use_sim_time false: frames of a camera are of this computer's time"
-                )
             self._make_outputs(stack, self._outputs, topics.OUTPUT_TOPICS)
             self._make_outputs(stack, self._camera_outputs, topics.CAMERA_TOPICS if has_camera else {})
             self._configured = stack.pop_all()
@@ -199,8 +196,8 @@ class LiveNode(ParameterNode):
         stack.callback(sender.close)
         camera = CameraInput(self._current_settings, self, self._camera_outputs, sender.send, self._diagnostics)
         stack.callback(camera.source.close)
-        camera.source.start()
         self.camera = camera
+        camera.source.start()
         self._follow_camera()
         service = self.create_service(Trigger, "~/trigger", self._on_trigger)
         stack.callback(self.destroy_service, service)
@@ -257,9 +254,11 @@ class LiveNode(ParameterNode):
         processor, recording = self.processor, self._recording
         if processor is None:
             return
-        self._diagnostics.received(messages.peek_stamp(cdr))
+        stamp_ns = messages.peek_stamp(cdr)
+        self._diagnostics.received(stamp_ns)
+        if self.camera is not None:  # it takes the place of both topics
+            self._on_camera_info(self.camera.camera_info(stamp_ns or 0))
         self._newest = image = ReceivedImage(cdr, time.perf_counter(), self.get_clock().now().nanoseconds, camera)
-        processor.camera = camera
         if recording is not None:
             recording.put(image, processor.camera_info)
         processor.put(image)
@@ -282,13 +281,15 @@ class LiveNode(ParameterNode):
     @property
     def _connection(self) -> Optional[Connection]:
         """The connected camera."""
-        return self.camera.source.connection if self.camera is not None else None
+        camera = self.camera  # a deactivation makes it None, beside the thread that writes settings to it
+        return camera.source.connection if camera is not None else None
 
     def apply_camera(self, settings: Settings) -> CameraSettings:
         """Write the settings of the camera to it, show what it has, and return that."""
-        if self.camera is None:
+        camera = self.camera
+        if camera is None:
             return settings.camera
-        actual = self.camera.source.apply(settings.camera, settings.of_camera)
+        actual = camera.source.apply(settings.camera, settings.of_camera)
         connection = self._connection
         if connection is not None:  # ranges change too: of the frame rate with the region
             self.show_camera(actual, connection.ranges)
@@ -296,6 +297,8 @@ class LiveNode(ParameterNode):
 
     def _validated(self, changes: Mapping[str, Any]) -> Settings:
         settings = super()._validated(changes)
+        if settings.camera.source and changes.get("use_sim_time", self.get_parameter("use_sim_time").value):
+            raise ValueError("camera.source needs use_sim_time false: frames of a camera are of this computer's time")
         connection = self._connection
         if connection is not None and self.settings is not None and settings.camera == self.settings.camera:
             settings.of_camera(connection.facts)
@@ -339,9 +342,10 @@ class LiveNode(ParameterNode):
 
     def _on_snapshot(self, _: Trigger.Request, response: Trigger.Response) -> Any:
         """Write the newest frame for a bug report; return the response, or a future of it."""
+        newest = self._newest  # a camera's thread replaces it
         if self.processor is None or self._snapshots is None:
             response.message = f"the node is {self.state}"
-        elif self._newest is None:
+        elif newest is None:
             response.message = f"no frame came in on {self.input_name} yet"
         elif self._snapshot is not None and not self._snapshot.done():
             response.message = "another snapshot is being written"
@@ -350,13 +354,13 @@ class LiveNode(ParameterNode):
         else:
             self._snapshot_due = time.monotonic() + SNAPSHOT_PERIOD
             parameters = {name: self.get_parameter(name).value for name in PARAMETERS}
-            cdr, received_ns, facts = self._newest.cdr, self._newest.time_ns, self._newest.camera
             camera_info, reference = self.processor.camera_info, self.processor.reference
             settings = self._current_settings()
-            if facts is not None:  # replay has no camera
+            if newest.camera is not None:  # replay has no camera
                 with suppress(ValueError):
-                    settings = settings.of_camera(facts)
-                parameters.update(settings.camera_parameters(facts))
+                    settings = settings.of_camera(newest.camera)
+                parameters.update(settings.camera_parameters(newest.camera))
+            cdr, received_ns = newest.cdr, newest.time_ns
             snapshot = Snapshot(
                 self._name, cdr, received_ns, parameters, settings, camera_info, reference, self._statuses
             )

@@ -24,7 +24,7 @@ from polar_pipeline.live.preset import is_known, judge_unknown, params_files
 from polar_pipeline.pipeline import Pipeline
 
 #: Parameters whose change takes time: a file of megabytes is read, or a camera is asked.
-_SLOW = ("calibration", *(str(row.parameter) for row in CAMERA_OPTIONS.values()))
+_SLOW = ("calibration", "output.rectify", *(str(row.parameter) for row in CAMERA_OPTIONS.values()))
 
 
 def make_descriptor(row: Parameter) -> ParameterDescriptor:
@@ -52,8 +52,9 @@ class ParameterNode(Node):  # type: ignore[misc]
     main loop, and leave undone what else was ready. rclpy's own subscriptions, services and timers are created through
     the methods of this class too.
 
-    A request that names a calibration or a parameter of the camera is answered in a thread beside the executor, which
-    goes on meanwhile; requests that come in then are answered there too, so that all are answered in their order.
+    A request that names a file of a calibration or of a lens, or a parameter of the camera, is answered in a thread
+    beside the executor, which goes on meanwhile; requests that come in then are answered there too, so that all are
+    answered in their order.
 
     Args:
         argv: The command line of this process, `sys.argv` by default: it names the files that parameters come from.
@@ -69,6 +70,7 @@ class ParameterNode(Node):  # type: ignore[misc]
         self._files = ThreadPoolExecutor(1, "polar_pipeline_files")  # rclpy creates its services early
         self._answer: Optional[Any] = None  # a future of the newest answer in that thread
         self._changing = threading.RLock()
+        self._is_closed = False
         self.settings: Optional[Settings] = None
         self.fallback = Fallback()
         super().__init__("polar_pipeline", **arguments)
@@ -80,7 +82,8 @@ class ParameterNode(Node):  # type: ignore[misc]
             self._declare(row)
 
     def close(self) -> None:
-        """Finish the file that is being read, and end the thread; safe to call twice."""
+        """Finish the change at work, refuse those that wait, and end the thread of files; safe to call twice."""
+        self._is_closed = True
         self._files.shutdown()
 
     def refuse_error(self, err: Exception) -> None:
@@ -126,7 +129,11 @@ class ParameterNode(Node):  # type: ignore[misc]
             self.settings = None
 
     def _validated(self, changes: Mapping[str, Any]) -> Settings:
-        """Build settings with some parameters changed, and check that their pipeline can be built."""
+        """Build settings with some parameters changed, and check that their pipeline can be built.
+
+        Args:
+            changes: Name -> value; parameters of rclpy may be among them.
+        """
         values = {name: changes.get(name, self.get_parameter(name).value) for name in PARAMETERS}
         settings = make_settings(values)
         Pipeline(**self.fallback.settings(settings).arguments(settings.options.products)).close()
@@ -143,8 +150,10 @@ class ParameterNode(Node):  # type: ignore[misc]
         """
         with self._changing:
             try:
+                if self._is_closed:  # each could take seconds
+                    raise ValueError("the node ends")
                 changes = list(filter(None, map(self._converted, parameter_list)))
-                values = {change.name: change.value for change in changes if change.name in PARAMETERS}
+                values = {change.name: change.value for change in changes}
                 before = self.settings
                 settings = self._validated(values) if values and before is not None else before
                 is_of_camera = settings is not None and before is not None and settings.camera != before.camera

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Sequence, Tuple
@@ -60,6 +61,8 @@ def test_a_file_of_camera_calibration(tmp_path: Path) -> None:
         ("[100.0, 0.0, 63.5,", "[63.5,", "k must be 9 finite numbers"),
         ("[100.0, 0.0", "[.nan, 0.0", "k must be 9 finite numbers"),
         ("[100.0, 0.0", "[0.0, 0.0", "k is not a camera matrix"),
+        ("[95.0, 0.0, 60.0, 0.0, 0.0, 96.0", "[96, 96, 60, 0, 96, 96", "p is not a camera matrix"),
+        ("[95.0, 0.0, 60.0", "[1.0e-323, 0.0, 60.0", "p is not a camera matrix"),
         ("[-0.1, 0.01, 0.001, ", "[", "the model plumb_bob has 4 or 5 coefficients, got 2"),
         ("plumb_bob", "cylinder", "must be one of plumb_bob, rational_polynomial, equidistant, got 'cylinder'"),
         ("[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]", "[2, 0, 0, 0, 1, 0, 0, 0, 1]", "r is not a rotation"),
@@ -290,10 +293,12 @@ def test_what_is_not_calibrated_stays_so() -> None:
     assert not any(getattr(got, name).any() for name in "kpr")
 
 
-def test_unknown_distortion_is_not_rotated() -> None:
-    info = replace(camera_info(), distortion_model="cylinder\n")
-    assert messages.transform_camera_info(info, Geometry(2), RAW).distortion_model == "cylinder\n"
-    with pytest.raises(FrameError, match=r"can be rotated, got the model 'cylinder\\n'") as caught:
+@pytest.mark.parametrize(("model", "count"), [("cylinder\n", 5), ("plumb_bob", 3), ("rational_polynomial", 12)])
+def test_unknown_distortion_is_not_rotated(model: str, count: int) -> None:
+    info = replace(camera_info(), distortion_model=model, d=np.full(count, 0.1))
+    assert messages.transform_camera_info(info, Geometry(2), RAW).distortion_model == model
+    got = re.escape(f"can be rotated, got the model {model!r} ({count})")
+    with pytest.raises(FrameError, match=got) as caught:
         messages.transform_camera_info(info, Geometry(1, 90), RAW)
     assert caught.value.cause == "camera_info"
 

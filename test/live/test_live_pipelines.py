@@ -14,7 +14,7 @@ from polar_pipeline import SENSORS
 from polar_pipeline.live.parameters import make_settings
 from polar_pipeline.live.pipelines import PipelineSwitch
 from polar_pipeline.options import OPTIONS, make_options
-from polar_pipeline.sensor.frames import FrameError
+from polar_pipeline.sensor.frames import FrameError, RawFrame
 
 
 class SlowPipeline:
@@ -144,6 +144,19 @@ def test_the_last_settings_serve_as_a_whole_while_others_are_compiled(cache: Any
 def test_nothing_stands_in_that_reads_frames_otherwise(cache: Any, change: Dict[str, Any]) -> None:
     serving(cache, "ssim")
     assert cache("ssim", **change) is SlowPipeline.made[1]
+
+
+def test_settings_for_frames_that_the_former_ones_refuse() -> None:
+    """With real pipelines: ready angles need half resolution, to which the node is set when they come in."""
+    switch = PipelineSwitch()
+    full, half = (make_settings({"backend": "cpu", "resolution": name}) for name in ("full", "half"))
+    former, _ = switch.get(full, ("dolp",), np.zeros((32, 48), np.uint8))
+    angles = RawFrame.of_angles(np.zeros((32, 48, 4), np.uint8), full.options.sensor)
+    with pytest.raises(FrameError, match="resolution"):
+        former(angles)
+    pipeline, _ = switch.get(half, ("dolp",), angles)
+    assert pipeline(angles)["dolp"].shape == (32, 48)
+    switch.close()
 
 
 def test_many_changes_wait_for_none(cache: Any) -> None:

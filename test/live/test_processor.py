@@ -456,7 +456,7 @@ def test_outputs_go_by_the_settings_of_their_pipeline(bench: Any) -> None:
 
 def test_time_that_runs_backwards_is_a_restart(bench: Any) -> None:
     b = bench(queue_size=16)
-    for stamp in (10, 20, 20, 10, 11):
+    for stamp in (-10, 20, 20, 10, 11):
         b.processor.put(image(stamp))
     wait_for(lambda: len(b.output.frames) == 5, "every frame")
     assert [frame.is_restart for frame in b.output.frames] == [False, False, False, True, False]
@@ -470,7 +470,19 @@ def test_reference_images_of_every_depth() -> None:
         ("16UC1", levels * np.uint16(257)),
         ("32FC1", levels / np.float32(255)),
     ):
-        found = decode_reference(bytes(messages.encode_image(0, "", encoding, image_of)))
+        found = decode_reference(bytes(messages.encode_image(0, "", encoding, image_of)), (16, 16))
         np.testing.assert_allclose(found, levels / 255, rtol=1e-6, err_msg=encoding)
     with pytest.raises(FrameError, match="must be mono8, 16UC1 or 32FC1, got '16UC3'"):
-        decode_reference(bytes(messages.encode_image(0, "", "16UC3", np.zeros((16, 16, 3), np.uint16))))
+        decode_reference(bytes(messages.encode_image(0, "", "16UC3", np.zeros((16, 16, 3), np.uint16))), (16, 16))
+
+
+def test_a_reference_of_another_size_costs_no_frame(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large it is: its pixels are not converted."""
+    b = bench(ssim_mode="reference")
+    b.output.products = frozenset({"dolp", "ssim"})
+    b.processor.reference = bytes(messages.encode_image(0, "", "mono8", np.zeros((17, 24), np.uint8)))
+    monkeypatch.setattr(messages, "to_array", lambda _: (_ for _ in ()).throw(MemoryError("no room")))
+    b.processor.put(image(1))
+    wait_for(lambda: b.output.stamps == [1], "the frame")
+    assert b.pipelines.asked == [("dolp",)]
+    assert b.values()["last error"] == "reference: the reference cannot be used: it must be 24x16, got 24x17"

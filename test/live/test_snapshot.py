@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import resource
+import shutil
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from support import on_cpu  # noqa: E402
 
 from polar_pipeline import SENSORS, Pipeline, cli, messages  # noqa: E402 - yaml may be missing
 from polar_pipeline.calibration import load_calibration, save_calibration  # noqa: E402
+from polar_pipeline.live import snapshot as snapshots  # noqa: E402
 from polar_pipeline.live.parameters import PARAMETERS, make_settings  # noqa: E402
 from polar_pipeline.live.preset import flatten  # noqa: E402
 from polar_pipeline.live.snapshot import Snapshot, output_folder, write_snapshot  # noqa: E402
@@ -203,6 +205,26 @@ def test_the_oldest_make_room(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="larger than the quota of 1000000"):
         write(tmp_path, large, 1)
     assert sorted(path for path in tmp_path.iterdir() if path.name not in mine) == left
+
+
+def test_another_node_makes_room_in_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = [tmp_path / f"other_2020010{day}_000000_000" for day in (1, 2)]
+    for path in others:
+        path.mkdir()
+    match, looked_at = snapshots.NAME, []
+
+    class Name:
+        pattern = match.pattern
+
+        def fullmatch(self, name: str) -> Any:
+            looked_at.append(name)
+            if len(looked_at) == len(others):  # all are listed, and none was opened
+                shutil.rmtree(others[0])
+            return match.fullmatch(name)
+
+    monkeypatch.setattr(snapshots, "NAME", Name())
+    folder = write(tmp_path, make())
+    assert sorted(tmp_path.iterdir()) == sorted([folder, others[1]])
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,27 @@ def test_region_and_mirror_of_the_camera_need_no_parameter(
     assert abs((aolp - 37 + 90) % 180 - 90) < 0.1
 
 
+def test_the_lens_calibration_of_the_camera_is_that_of_the_outputs(
+    camera: Any, node: Any, peer: drill.Peer, tmp_path: Path
+) -> None:
+    path = tmp_path / "lens.yaml"
+    path.write_text(
+        f"image_width: {SHAPE[1]}\nimage_height: {SHAPE[0]}\ndistortion_model: plumb_bob\n"
+        "camera_matrix: {data: [100, 0, 80, 0, 100, 64, 0, 0, 1]}\n"
+        "distortion_coefficients: {data: [0.1, 0, 0, 0, 0]}\n"
+        "rectification_matrix: {data: [1, 0, 0, 0, 1, 0, 0, 0, 1]}\n"
+        "projection_matrix: {data: [100, 0, 80, 0, 0, 100, 64, 0, 0, 0, 1, 0]}\n"
+    )
+    camera(random_frames(3))
+    node(camera__info_file=path)
+    dolp, info = Topic(peer, "polarization/dolp"), Topic(peer, "polarization/camera_info", CameraInfo)
+    (message, *_) = info.wait()
+    assert (message.width, message.k[0], message.d[0]) == (SHAPE[1] // 2, 50, 0.1)
+    wait_for(peer.change(output__rectify="camera_info").done, "the answer")
+    wait_for(lambda: not info.wait()[-1].d.any(), "rectified outputs")
+    dolp.wait()
+
+
 def test_what_contradicts_the_camera_is_named(camera: Any, node: Any, tmp_path: Path) -> None:
     calibration = tmp_path / "color.npz"
     save_calibration(calibration, realistic_calibration(SENSORS["IMX250MYR"], SHAPE))

@@ -391,6 +391,17 @@ def test_the_security_policy_names_what_a_managed_node_has(host: Any) -> None:
         assert expanded - others <= names <= expanded, right
 
 
+def test_simulated_time_is_not_for_a_camera(host: Any) -> None:
+    """Whether it is set before the node is configured or after."""
+    made = host(**{"camera.source": "aravis:NONE", "use_sim_time": True})
+    made.step("configure", "FAILURE")
+    assert "use_sim_time false" in made.node.problem
+    assert made.set(use_sim_time=False)
+    made.step("configure")
+    assert not made.set(use_sim_time=True)
+    assert "camera.source needs use_sim_time false" in made.node._diagnostics.statuses("", "")[0].values["last error"]
+
+
 def test_an_error_that_was_not_expected(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Error processing ends unconfigured, with nothing left; from there the node starts again."""
     made = host()

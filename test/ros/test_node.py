@@ -299,6 +299,43 @@ def test_calibrations_are_read_beside_the_executor(
     assert len(reads) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("calibration", "polar_pipeline.calibration.file.load_calibration"),
+        ("output.rectify", "polar_pipeline._util.yamlfile.read_yaml"),
+    ],
+)
+def test_changes_that_wait_for_files_at_the_end_are_refused(
+    rig: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, function: str
+) -> None:
+    """A node with many of them would end late."""
+    path, goes_on, reads = tmp_path / "file", threading.Event(), []
+    path.write_bytes(b"")
+
+    def read(path: Path) -> None:
+        reads.append(path)
+        assert goes_on.wait(TIMEOUT)
+        raise ValueError("it cannot be read")
+
+    monkeypatch.setattr(function, read)
+    r = rig()
+    client = client_of(r.peer, SetParameters, "/polar_pipeline/set_parameters")
+    request = SetParameters.Request(parameters=[Parameter(name, value=str(path)).to_parameter_msg()])
+    answers = [client.call_async(request) for _ in range(4)]
+    wait_for(lambda: reads and r.node._files._work_queue.qsize() == 3, "three that wait")
+    closing = threading.Thread(target=r.node.close)
+    closing.start()
+    wait_for(lambda: r.node._files._shutdown, "the end")
+    goes_on.set()
+    closing.join(TIMEOUT)
+    assert not closing.is_alive()
+    wait_for(lambda: all(answer.done() for answer in answers), "the answers")
+    reasons = [answer.result().results[0].reason for answer in answers]
+    assert "cannot be read" in reasons[0]
+    assert reasons[1:] == ["the node ends"] * 3
+
+
 def test_reference(rig: Any) -> None:
     r = rig(ssim_mode="reference")
     ssim = r.listen(Float32, "quality/ssim")
