@@ -15,10 +15,11 @@ import numpy as np
 from polar_pipeline import messages
 from polar_pipeline._util.files import PARTIAL, remove_leftovers, replacing_folder
 from polar_pipeline._util.progress import with_bar
-from polar_pipeline.calibrate.captured import CAMERA_FILE, difference, save_facts
+from polar_pipeline.calibrate.captured import difference
 from polar_pipeline.calibrate.session import FRAMES_FILE
 from polar_pipeline.camera.aravis import CameraError
 from polar_pipeline.camera.facts import CameraFacts
+from polar_pipeline.camera.recorded import CAMERA_FILE, save_facts
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.camera.source import CameraSource, Connection
 from polar_pipeline.messages import COMPRESSED, Cdr

@@ -7,15 +7,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
-import yaml
-
-from polar_pipeline._util.documents import unreadable
-from polar_pipeline._util.yamlfile import read_yaml
-from polar_pipeline.camera.facts import CameraFacts, facts_of
+from polar_pipeline.camera.facts import CameraFacts
+from polar_pipeline.camera.recorded import CAMERA_FILE, load_facts
 from polar_pipeline.sensor.encodings import ENCODINGS
 
-#: Name of the file, and where it is looked for in a session's folder; a folder `test` is not part of a session.
-CAMERA_FILE = "camera.yaml"
+#: Where the file is looked for in a session's folder; a folder `test` is not part of a session.
 _PLACES, _LEFT_OUT = (CAMERA_FILE, f"*/{CAMERA_FILE}", f"*/*/{CAMERA_FILE}"), "test"
 #: Fields that may differ between the settings of a session, and the relative difference of equal numbers.
 _CHANGING, _TOLERANCE = ("vendor", "temperature"), 1e-3
@@ -26,24 +22,6 @@ class Captured(NamedTuple):
 
     facts: CameraFacts
     file: Path
-
-
-def save_facts(path: Path, facts: CameraFacts) -> None:
-    """Write the state of a camera to a YAML file."""
-    path.write_text(yaml.safe_dump(facts.rows(), sort_keys=False, default_flow_style=None), encoding="utf-8")
-
-
-def load_facts(path: Path) -> CameraFacts:
-    """Read the state of a camera from a YAML file.
-
-    Raises:
-        ValueError: The file cannot be read, or has other values; the message names it.
-    """
-    rows = read_yaml(path)
-    try:
-        return facts_of(rows)
-    except ValueError as err:
-        raise unreadable(path, str(err)) from err
 
 
 def difference(first: CameraFacts, second: CameraFacts) -> str:

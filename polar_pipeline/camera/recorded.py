@@ -1,4 +1,4 @@
-"""The state of the camera in a recording of the live node, from which options of a pipeline follow."""
+"""The state of the camera in a recording of the live node or beside captured frames; options of a pipeline follow."""
 
 from __future__ import annotations
 
@@ -6,15 +6,42 @@ import json
 from pathlib import Path
 from typing import Any, Dict, Optional
 
+import yaml
+
 from polar_pipeline._util.documents import unreadable
+from polar_pipeline._util.yamlfile import read_yaml
 from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts, facts_of
 from polar_pipeline.options import OPTIONS
 from polar_pipeline.replay.source import recorded_metadata
+from polar_pipeline.sensor.encodings import ENCODINGS
 
 #: Arguments of `Pipeline`, by name.
 Arguments = Dict[str, Any]
-#: Options that follow from the state of a camera.
-OF_THE_CAMERA = ("sensor", "roi_offset", "flip")
+#: Options that follow from the state of a camera; messages tell their number of bits, pictures do not.
+OF_THE_CAMERA = ("sensor", "roi_offset", "flip", "bit_depth")
+#: Name of the file with the state of the camera, beside captured frames.
+CAMERA_FILE = "camera.yaml"
+
+
+def save_facts(path: Path, facts: CameraFacts) -> None:
+    """Write the state of a camera to a YAML file."""
+    path.write_text(yaml.safe_dump(facts.rows(), sort_keys=False, default_flow_style=None), encoding="utf-8")
+
+
+def load_facts(path: Path) -> CameraFacts:
+    """Read the state of a camera from a YAML file.
+
+    Raises:
+        ValueError: The file cannot be read, or has other values; the message names it.
+    """
+    return _facts_of(path, read_yaml(path))
+
+
+def _facts_of(path: Path, rows: object) -> CameraFacts:
+    try:
+        return facts_of(rows)
+    except ValueError as err:
+        raise unreadable(path, str(err)) from err
 
 
 def recorded_state(recording: Path) -> Optional[CameraFacts]:
@@ -30,18 +57,28 @@ def recorded_state(recording: Path) -> Optional[CameraFacts]:
         raise unreadable(recording, f"the state of the camera: {err}") from err
 
 
+def _captured_options(frames: Path) -> Dict[str, object]:
+    """Return the options that follow from the state of the camera beside a picture, or in a folder of pictures."""
+    path = (frames if frames.is_dir() else frames.parent) / CAMERA_FILE
+    rows = read_yaml(path) if path.is_file() else None
+    if not isinstance(rows, dict) or "pixel_format" not in rows:  # parameters of a node may have this name
+        return {}
+    facts = _facts_of(path, rows)
+    return {**facts.options(), "bit_depth": ENCODINGS[facts.pixel_format].bits}
+
+
 def with_recorded_state(arguments: Arguments, recording: Path) -> Arguments:
-    """Return arguments of a pipeline with those that follow from the state of the camera in a recording, if it has one.
+    """Return arguments of a pipeline with those that follow from the state of the camera, if a recording has one.
 
     Args:
         arguments: Arguments that are set.
-        recording: The recording.
+        recording: A recording, a picture, or a folder of pictures.
 
     Raises:
         ValueError: The state cannot be read, or contradicts an argument; the message names both.
     """
     state = recorded_state(recording)
-    found = state.options() if state else {}
+    found = state.options() if state else _captured_options(recording)
     for name, value in found.items():
         if name in arguments and not OPTIONS[name].is_same(arguments[name], value):
             raise ValueError(f"{name} is {arguments[name]}, and {recording} was recorded with {value}")

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    options = requested_options(values, ("intensity",))
+    options = requested_options(values, ("intensity",), values.image)
     frame = input_frame(read_raw(values.image, values.max_bytes), options)
     found = check_layout(frame, options)
     print(found.text)

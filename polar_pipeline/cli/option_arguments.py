@@ -171,7 +171,7 @@ def requested_pipeline(
     Args:
         values: The command line.
         products: Those to compute if it names none.
-        recording: Recording that may have a lens calibration and the state of the camera; None for none.
+        recording: Recording or picture that may have a lens calibration and the state of the camera; None for none.
 
     Raises:
         UsageError: An option is not allowed.
@@ -182,20 +182,28 @@ def requested_pipeline(
         if recording is not None:
             arguments = with_recorded_state(arguments, recording)
             if arguments.get("rectify") == FROM_FRAMES:
-                arguments["rectify"] = recorded_lens(recording, values.topic, values.max_bytes)
+                arguments["rectify"] = recorded_lens(recording, getattr(values, "topic", ""), values.max_bytes)
         return Pipeline(**arguments)
     except ValueError as err:
         raise UsageError(str(err)) from err
 
 
-def requested_options(values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS) -> Options:
+def requested_options(
+    values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS, picture: Optional[Path] = None
+) -> Options:
     """Return the options that the command line requests, with `products` if it names none.
+
+    Args:
+        values: The command line.
+        products: Those to compute if it names none.
+        picture: Picture that may have the state of the camera beside it; None for none.
 
     Raises:
         UsageError: An option is not allowed.
     """
     try:
-        return Options(**requested_arguments(values, products))
+        arguments = requested_arguments(values, products)
+        return Options(**(arguments if picture is None else with_recorded_state(arguments, picture)))
     except ValueError as err:
         raise UsageError(str(err)) from err
 

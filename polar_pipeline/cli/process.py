@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    pipeline = requested_pipeline(values)
+    pipeline = requested_pipeline(values, recording=values.image)
     try:
         paths = {}
         for name in (name for name in pipeline.options.products if not PRODUCTS[name].is_number):

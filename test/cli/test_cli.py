@@ -25,6 +25,8 @@ from support import on_cpu
 from polar_pipeline import SENSORS, Pipeline, __version__, cli, messages
 from polar_pipeline.calibration import save_calibration
 from polar_pipeline.camera import aravis
+from polar_pipeline.camera.facts import CameraFacts
+from polar_pipeline.camera.recorded import CAMERA_FILE, save_facts
 from polar_pipeline.cli.option_arguments import requested_options
 from polar_pipeline.cuda.device import DEVICES
 from polar_pipeline.options import make_options
@@ -448,6 +450,36 @@ def test_process_one_picture(pictures: Path, tmp_path: Path, capsys: Any) -> Non
     assert main(["process", str(raw), "-o", str(out), *everything]) == 1
     assert main(["process", str(raw), "-o", str(out), *everything, "--force", "--format", "npy"]) == 0
     np.testing.assert_array_equal(np.load(out / "0_stokes.npy"), want["stokes"])
+
+
+def test_the_state_of_the_camera_beside_captured_pictures(tmp_path: Path, capsys: Any) -> None:
+    """Region, mirrored readout and number of bits need no arguments, and these may not contradict."""
+    folder, out, recording = tmp_path / "captured", tmp_path / "out", tmp_path / "out.mcap"
+    folder.mkdir()
+    raw = FRAMES[0].astype(np.uint16) << 4
+    cv2.imwrite(str(folder / "0.png"), raw)
+    facts = CameraFacts("", "", "", "IMX250MZR", "Mono12", (40, 32), (1, 0), (False, True), 0.0, 1.0, None)
+    save_facts(folder / CAMERA_FILE, facts)
+    words = ["--products", "dolp,intensity", "--dtype", "uint8", "--force"]
+    assert main(["process", str(folder / "0.png"), "-o", str(out), *words]) == 0
+    assert main(["replay", str(folder), "-o", str(recording), *words]) == 0
+    options: Any = {"dtype": "uint8", "bit_depth": 12, "roi_offset": (1, 0), "flip": (False, True)}
+    want = Pipeline(products="dolp, intensity", backend="cpu", **options)(raw)
+    for name, image in want.items():
+        np.testing.assert_array_equal(imread(out / f"0_{name}.png"), image)
+        with open_source(recording, topic=f"/{PRODUCT_TOPICS[name].name}") as source:
+            (row,) = source.records
+            np.testing.assert_array_equal(messages.to_array(row.image()), image)
+    capsys.readouterr()
+    assert main(["process", str(folder / "0.png"), "-o", str(out), *words, "--flip-x"]) == 2
+    assert "was recorded with (False, True)" in capsys.readouterr().err
+    assert main(["layout", str(folder / "0.png"), "--bit-depth", "10"]) == 2
+    assert "bit_depth is 10" in capsys.readouterr().err
+    (folder / CAMERA_FILE).write_text("pixel_format: Mono12\n")
+    assert main(["process", str(folder / "0.png"), "-o", str(out), *words]) == 2
+    assert "camera.yaml cannot be read: it must have vendor" in capsys.readouterr().err
+    (folder / CAMERA_FILE).write_text("/**: {ros__parameters: {raw.bit_depth: 10}}\n")  # of a node
+    assert main(["process", str(folder / "0.png"), "-o", str(out), *words]) == 0
 
 
 def test_colors_come_with_legends(pictures: Path, tmp_path: Path) -> None:
