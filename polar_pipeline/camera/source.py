@@ -456,7 +456,11 @@ class CameraSource:
         self._resent = device.stream_count("n_resent_packets")
 
     def _take(self, frame: Received) -> None:
-        """Hand over a complete frame; count every other one."""
+        """Hand over a complete frame; count every other one.
+
+        Raises:
+            CameraError: The frame is of another region than the camera was set to.
+        """
         facts, fmt = self._connected().facts, self._format
         self._count_missed(frame.number)
         if not frame.is_complete:
@@ -465,8 +469,7 @@ class CameraSource:
             return
         width, height = frame.size
         if frame.size != facts.size:
-            self._client.refuse("size", f"a frame has {width}x{height} pixels, expected {facts.size}")
-            return
+            raise CameraError(f"frames have {width}x{height} pixels, {facts.name} was set to {facts.size}")
         nbytes = fmt.row_bytes(width) * height
         head = messages.image_head(self._frame_id, self._encoding, (height, width), nbytes)
         if nbytes != fmt.row_bytes(width * height) or len(head) + nbytes > frame.memory.nbytes:

@@ -821,6 +821,21 @@ def test_it_closes_at_any_moment(camera: Any) -> None:
 
 
 @pytest.mark.camera
+def test_a_camera_that_changes_its_region_by_itself_is_set_up_again(camera: Any, connect: Any) -> None:
+    fake = camera()
+    made, client = connect()
+    client.wait()
+    height = int(fake.get("Height"))
+    fake.set("Height", height // 2)
+    wait_for(lambda: made._counts["connections"] == 2, "a second connection")
+    client.frames.clear()
+    for image in client.wait():
+        check_pixels(image, FRAMES)
+    assert fake.get("Height") == height
+    assert any(f"x{height // 2} pixels, " in line for line in client.lines)
+
+
+@pytest.mark.camera
 def test_ten_cameras_in_a_process(camera: Any) -> None:
     with loopback_addresses(10) as addresses:
         pictures = np.random.default_rng(2).integers(0, 256, (10, HEIGHT, WIDTH)).astype(np.uint8)
