@@ -107,6 +107,8 @@ def test_aolp_above_the_horizon_counts_counter_clockwise() -> None:
     assert np.isnan(horizon_angle(stokes, np.array([0, 0, 1.0]))).all(), "straight down there is no horizon"
     turned = horizon_angle(stokes, np.array([np.sin(0.1), np.cos(0.1), 0]))  # the camera rolls to its right
     np.testing.assert_allclose((angle - turned) % np.pi, 0.1, atol=1e-9)
+    upright = horizon_angle(stokes, np.array([9.81, 0, 0]))  # mounted sideways, which leaves a heading undefined
+    np.testing.assert_allclose(np.degrees((angle - upright) % np.pi), 90, atol=1e-9)
 
 
 @pytest.mark.parametrize("attitude", [np.eye(3) * 2, np.diag([1.0, 1, -1]), np.zeros(3), np.ones(4), [np.nan, 0, 1]])
