@@ -71,6 +71,23 @@ def test_a_library_that_is_there_but_broken_says_why_in_a_line(monkeypatch: pyte
         assert "not installed" not in found[topic].text
 
 
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [("raise OSError('libfoo.so: cannot open')", "libfoo.so: cannot open"), ("match 1:\n  case (", "tqdm.py, line ")],
+    ids=["without its own library", "for another Python"],
+)
+def test_a_broken_library_does_not_end_the_checks(
+    code: str, text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "tqdm.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "tqdm", raising=False)
+    found = states()["tqdm"]
+    assert found.state == "missing"
+    assert text in found.text
+    assert "no progress bars" in found.text
+
+
 def test_missing_kernels_of_the_cpu_are_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert doctor._cpu_kernels().state == "ok"
     monkeypatch.setattr(kernels, "FOLDER", tmp_path)
