@@ -113,7 +113,7 @@ def _tried(topic: str, look: Callable[[], str], hint: str = "") -> Check:
     """Check that `look` finds something; an error says why it is missing, and the hint what that means."""
     try:
         return Check(topic, "ok", look())
-    except (ImportError, RuntimeError) as err:
+    except Exception as err:  # noqa: BLE001 - as of `_import`
         return Check(topic, "missing", "; ".join(filter(None, (cause(err), hint))))
 
 
