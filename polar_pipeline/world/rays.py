@@ -11,8 +11,9 @@ from polar_pipeline._util.values import whole_number
 from polar_pipeline.geometry import Geometry, LensCalibration
 from polar_pipeline.world.light import Images, measured_light
 
-#: Angles from the optical axis at which a lens is tabulated, and corrections of the tangential distortion.
-_ANGLES, _CORRECTIONS = 50_001, 10
+#: Angles from the optical axis at which a lens is tabulated; corrections of the tangential distortion at most, and the
+#: distance at a focal length of 1, between a pixel and the image of its ray, from which these have converged.
+_ANGLES, _CORRECTIONS, _CONVERGED = 50_001, 50, 1e-6
 
 
 def viewing_rays(lens: LensCalibration, size: Tuple[int, int], step: int = 1) -> np.ndarray:
@@ -39,14 +40,19 @@ def viewing_rays(lens: LensCalibration, size: Tuple[int, int], step: int = 1) ->
     p1, p2 = (0.0, 0.0) if lens.model == "equidistant" else lens.d[2:4]
     angles, radii = _radii(lens)
     x, y = x_seen, y_seen
-    for _ in range(_CORRECTIONS if p1 or p2 else 1):
+    for _ in range(_CORRECTIONS):
         seen = np.hypot(x, y)
         angle = np.interp(seen, radii, angles, right=np.nan)
         outward = np.stack([x, y], -1) / np.maximum(seen, 1e-300)[..., np.newaxis]
         u, v = np.moveaxis(outward * np.tan(angle)[..., np.newaxis], -1, 0)
         square = u * u + v * v
-        x = x_seen - 2 * p1 * u * v - p2 * (square + 2 * u * u)
-        y = y_seen - 2 * p2 * u * v - p1 * (square + 2 * v * v)
+        shift_x = 2 * p1 * u * v + p2 * (square + 2 * u * u)
+        shift_y = 2 * p2 * u * v + p1 * (square + 2 * v * v)
+        distance = np.hypot(x + shift_x - x_seen, y + shift_y - y_seen)
+        if not (distance > _CONVERGED).any():
+            break
+        x, y = x_seen - shift_x, y_seen - shift_y
+    angle = np.where(distance <= _CONVERGED, angle, np.nan)  # tangential distortion, too, folds back
     return np.concatenate([outward * np.sin(angle)[..., np.newaxis], np.cos(angle)[..., np.newaxis]], -1)
 
 
