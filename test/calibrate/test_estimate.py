@@ -78,6 +78,15 @@ def test_parameters_are_recovered(sensor: Sensor, bits: int, are_known: bool) ->
     assert not result.causes.any()
 
 
+@pytest.mark.parametrize(("sensor", "shape"), [(MONO, (24, 400)), (MONO, (16, 300)), (COLOR, (400, 24))])
+def test_strips_are_calibrated(sensor: Sensor, shape: Tuple[int, int]) -> None:
+    """Few blocks along the short side do not determine a polynomial of degree 4 there."""
+    camera = simulate_sensor(sensor, shape, 3)
+    result = estimate(camera, SHORT)
+    check_parameters(camera, result, SHORT, 12)
+    assert not result.causes.any()
+
+
 @pytest.mark.parametrize("sensor", [MONO, COLOR], ids=lambda sensor: sensor.name)
 @pytest.mark.parametrize("phase", [(0, 0), (0, 1), (1, 0), (1, 1)])
 def test_e_is_multiplied_by_the_inverse_of_the_superpixel(sensor: Sensor, phase: Tuple[int, int]) -> None:
