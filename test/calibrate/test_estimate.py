@@ -316,6 +316,13 @@ def test_too_many_defects_are_refused() -> None:
         estimate(camera, SHORT)
 
 
+@pytest.mark.parametrize("angles", [(0, 2, 4, 6, 8), (170, 175, 180, 185, 190)])
+def test_angles_that_are_all_close_to_each_other(angles: Tuple[float, ...]) -> None:
+    bench = Bench(angles, 2, 4)
+    with pytest.raises(ValueError, match=r"lie within (8|9|19|20|21) degrees: spread them over 180 degrees"):
+        estimate(simulate_sensor(MONO, SHAPE), bench)
+
+
 @pytest.mark.parametrize("angles", [(0.0, 60.0, 120.0), (0.0, 45.0, 90.0, 180.0, 225.0), (10.0, 10.0, 10.0, 10.0)])
 @pytest.mark.parametrize("are_known", [True, False], ids=["known", "unknown"])
 def test_too_few_angles_are_refused(angles: Tuple[float, ...], are_known: bool) -> None:
