@@ -9,7 +9,14 @@ import numpy as np
 from polar_pipeline.calibrate.errors import HEADLINE, ExpectedError
 from polar_pipeline.calibrate.illumination import LightMaps
 from polar_pipeline.calibrate.noise import Noise
-from polar_pipeline.calibrate.polarizer import Polarizer, half_turn, harmonic_rows, orientations, pair_differences
+from polar_pipeline.calibrate.polarizer import (
+    Polarizer,
+    half_turn,
+    harmonic_rows,
+    largest_gap,
+    orientations,
+    pair_differences,
+)
 from polar_pipeline.calibrate.sums import SessionSums
 from polar_pipeline.sensor.forward import color_indices
 from polar_pipeline.sensor.mosaic import Sensor
@@ -194,9 +201,8 @@ def about_polarizer(
         names: Names of the settings.
         angle_error: Standard deviation of their angles as read, in degrees.
     """
-    degrees = np.sort(np.rad2deg(polarizer.angles) % 180)
-    gap = float(np.diff(np.r_[degrees, degrees[0] + 180]).max())
-    if gap > _GAP * 180 / len(degrees):
+    gap = largest_gap(np.rad2deg(polarizer.angles))
+    if gap > _GAP * 180 / len(polarizer.angles):
         yield Advice(f"no polarizer angle within a gap of {gap:.0f} degrees: spread the angles evenly over 180 degrees")
     read = np.array(polarizer.read, float)
     given = np.flatnonzero(np.isfinite(read))

@@ -94,7 +94,7 @@ def check_calibration(
 
     Raises:
         FrameError: The calibration lacks pixels of the frames.
-        ValueError: There is no light.
+        ValueError: There is no light, or too much.
     """
     correction = correction_for(calibration, offset, (False, False), sums.shape)
     four_of = partial(superpixels, sensor=sums.sensor, phase=correction.phase)
@@ -107,6 +107,8 @@ def check_calibration(
         keys = [_half(name, number) for number in range(2)]
         halves = [sums.settings[key] for key in keys if key in sums.settings]
         used = np.logical_and.reduce(four_of(good & ~halves[0].saturated & ~halves[-1].saturated))
+        if not used.any():
+            raise ValueError(f"the frames of {name} are saturated: shorten the exposure")
         before, after = [], []
         for half in (halves[0], halves[-1]):
             pixels = four_of(half.mean().astype(np.float32))
@@ -136,7 +138,7 @@ def _normalized(pixels: np.ndarray, used: np.ndarray, name: str) -> np.ndarray:
         ValueError: They are dark.
     """
     s0, s1, s2 = (image[used] for image in stokes(pixels))
-    if not s0.size or s0.mean() < _LEAST_LIGHT:
+    if s0.mean() < _LEAST_LIGHT:
         raise ValueError(f"the frames of {name} have no light")
     return np.clip([s1, s2] / np.maximum(s0, _LEAST_LIGHT / 10), -2, 2)
 

@@ -27,6 +27,8 @@ MIN_ANGLES = 4
 ANGLE_ERROR = 0.5
 #: Angles closer than this, in degrees, count as one.
 _DISTINCT = 1.0
+#: Least range of the angles in degrees: within less, pixels' responses cannot be told from the light.
+_LEAST_RANGE = 30.0
 #: Degrees by which the pixels of a site can be turned from their nominal angle on average.
 _MOST_TURNED = 12.0
 #: Degrees by which the angles as read, once rotated, can differ from those of the frames (root mean square).
@@ -92,8 +94,8 @@ def fit_polarizer(means: np.ndarray, sensor: Sensor, readings: Readings) -> Pola
         readings: What is known of the settings.
 
     Raises:
-        ValueError: Fewer than four angles that are distinct modulo 180 degrees, no light, or angles as read that do not
-            belong to these frames.
+        ValueError: Fewer than four angles that are distinct modulo 180 degrees, angles that are all close to each
+            other, no light, or angles as read that do not belong to these frames.
     """
     nominal = site_angles(sensor)
     scale = float(means.mean())
@@ -106,6 +108,11 @@ def fit_polarizer(means: np.ndarray, sensor: Sensor, readings: Readings) -> Pola
     if count < MIN_ANGLES:
         raise ValueError(
             f"at least {MIN_ANGLES} polarizer angles that differ modulo 180 degrees are needed, best 18, got {count}"
+        )
+    angle_range = 180 - largest_gap(np.rad2deg(start))
+    if angle_range < _LEAST_RANGE:
+        raise ValueError(
+            f"all polarizer angles lie within {angle_range:.0f} degrees: spread them over 180 degrees, best every 10"
         )
     fit = _fitted(means / scale, sensor, readings, start, lamp / lamp.mean())
     return replace(fit, terms=fit.terms * scale, residuals=fit.residuals * scale)
@@ -282,6 +289,12 @@ def distinct_angles(degrees: np.ndarray) -> int:
         if all(abs((angle - other + 90) % 180 - 90) > _DISTINCT for other in counted):
             counted.append(angle)
     return len(counted)
+
+
+def largest_gap(degrees: np.ndarray) -> float:
+    """Return the largest gap between angles in degrees, modulo 180 degrees."""
+    ordered = np.sort(degrees % 180)
+    return float(np.diff(np.r_[ordered, ordered[0] + 180]).max())
 
 
 def _basis(angles: np.ndarray, lamp: np.ndarray, strength: float) -> np.ndarray:

@@ -32,7 +32,10 @@ FRAMES_FILE = "frames.mcap"
 _PLAIN = ("light", "frames")
 #: Where pictures of a folder are looked for.
 _LEVELS = ("*", "*/*", "*/*/*")
-_ANGLE = re.compile(r"(?:angle|polarizer|pol)?[_ -]?([-+]?[0-9]{1,3}(?:\.[0-9]{1,6})?)(?:_?deg)?", re.IGNORECASE)
+#: A hyphen after a word separates; before a number alone it is its sign.
+_ANGLE = re.compile(
+    r"(?:(?:angle|polarizer|pol)[_ -]?|[_ ])?([-+]?[0-9]{1,3}(?:\.[0-9]{1,6})?)(?:_?deg)?", re.IGNORECASE
+)
 #: Setting, angle in degrees, and file of each picture.
 _Pictures = List[Tuple[str, Optional[float], Path]]
 
@@ -236,7 +239,7 @@ def _listed(folder: Path, table: AngleTable) -> _Pictures:
 
     Raises:
         ValueError: The table is one of a recording.
-        SourceError: A file does not exist.
+        SourceError: A file does not exist, or a folder holds no pictures.
     """
     if table.columns != FILES:
         raise ValueError("the table of angles of a folder of pictures has columns file and angle")
@@ -245,7 +248,10 @@ def _listed(folder: Path, table: AngleTable) -> _Pictures:
         path = folder / row.name
         if not path.exists():
             raise SourceError(f"{printable(str(path))}, in the table of angles, does not exist")
-        for file in _pictures(path) if path.is_dir() else [path]:
+        files = _pictures(path) if path.is_dir() else [path]
+        if not files:
+            raise SourceError(f"{printable(str(path))}, in the table of angles, holds no pictures")
+        for file in files:
             own = path.name if path.is_dir() else _setting(file, folder)
             found.append((setting_of(row, own), row.angle, file))
     if not any(row.kind == DARK for row in table.rows):
@@ -280,16 +286,26 @@ def _plateaus(path: Path, source: Source, options: Options) -> AngleTable:
 
 
 def _recorded(source: Source, table: AngleTable, options: Options) -> Iterator[SessionFrame]:
-    """Yield the frames of a recording that a table gives a setting."""
+    """Yield the frames of a recording that a table gives a setting.
+
+    Raises:
+        FrameError: A frame cannot be used.
+        ValueError: After the last frame: a row of the table has no frames.
+    """
     start: Optional[int] = None
+    empty = dict.fromkeys(table.rows)
     for index, record in enumerate(source.records):
         image = record.image() if table.columns == SECONDS else None
         start = image.stamp_ns if start is None and image is not None else start
         place = (image.stamp_ns - (start or 0)) / 1e9 if image is not None else float(index)
         row = next((row for row in table.rows if row.first <= place <= row.last), None)
         if row is not None:
+            empty.pop(row, None)
             frame = _mosaic(image or record.image(), options)
             yield SessionFrame(setting_of(row, row.name), f"frame {index} of {source.topic}", frame)
+    if empty:
+        columns, name = ",".join(table.columns[:2]), quoted(next(iter(empty)).name)
+        raise ValueError(f"no frame of {source.topic} is from {name} ({columns} in the table of angles)")
 
 
 def _mosaic(image: ImageMessage, options: Options) -> RawFrame:

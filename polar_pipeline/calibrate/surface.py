@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, Tuple
 
 import numpy as np
@@ -20,7 +21,8 @@ class Surface(NamedTuple):
     """A polynomial.
 
     Attributes:
-        terms: (degree + 1, degree + 1), factors by the exponents of x and y; 0 where their sum exceeds the degree.
+        terms: (degree + 1, degree + 1), factors by the exponents of x and y; 0 where their sum exceeds the degree, and
+            for exponents that too few blocks along an axis determine.
         shape: (height, width) of the sensor.
     """
 
@@ -53,6 +55,11 @@ def fit_surface(values: np.ndarray, counts: np.ndarray, places: np.ndarray, shap
     x, y = places.T
     exponents = np.arange(degree + 1)
     used = exponents[:, np.newaxis] + exponents <= degree
+    # blocks are squares: a strip has few along its short side, which determine fewer terms
+    height, width = shape
+    columns, rows = (round(math.sqrt(len(values) * ratio)) for ratio in (width / height, height / width))
+    used[max(1, columns) :] = False
+    used[:, max(1, rows) :] = False
     design = polynomial.polyvander2d(x, y, (degree, degree))[:, used.ravel()]
     weights = np.sqrt(counts)
     terms = np.zeros(used.shape)

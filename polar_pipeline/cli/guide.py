@@ -56,8 +56,9 @@ def guide(
         FailureError: The input ends, or the camera differs from the session.
     """
     output = folder.resolve().parent / "sensor.npz"
-    if output.exists():
-        raise FailureError(f"{output} exists already; move it, or put the session into another folder")
+    for path in (output, output.with_suffix(".html")):  # a report without a calibration is that of a failure
+        if path.exists():
+            raise FailureError(f"{path} exists already; move it, or put the session into another folder")
     steps = [_Step(DARK, "Cover the lens with its cap.", DARK_FRAMES * frames)]
     for angle in (180 * k / angles for k in range(angles)):
         text = (

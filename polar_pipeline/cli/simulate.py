@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import Tuple
@@ -11,7 +12,7 @@ import numpy as np
 
 from polar_pipeline._util.files import replacing_folder
 from polar_pipeline._util.progress import with_bar
-from polar_pipeline._util.text import printable, quoted
+from polar_pipeline._util.text import printable
 from polar_pipeline.calibrate.polarizer import MIN_ANGLES
 from polar_pipeline.calibrate.simulation import (
     TEST_LIGHT,
@@ -89,8 +90,8 @@ def run(values: argparse.Namespace) -> int:
     print(f"wrote {total} frames and {len(TEST_LIGHT)} in 'test' to {printable(str(values.folder))}")
     unknown = " --angles unknown" if values.unknown_angles else ""
     print(
-        f"next: polar-pipeline calibrate {printable(str(values.folder))} -o sensor.npz "
-        f"--sensor {quoted(values.sensor)} --bit-depth {values.bit_depth} --roi-offset 0 0{unknown}"
+        f"next: polar-pipeline calibrate {shlex.quote(printable(str(values.folder)))} -o sensor.npz "
+        f"--sensor {shlex.quote(values.sensor)} --bit-depth {values.bit_depth} --roi-offset 0 0{unknown}"
     )
     return 0
 

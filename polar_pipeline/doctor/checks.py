@@ -75,8 +75,7 @@ def _import(name: str, optional: str) -> Check:
     """Check whether a module can be imported; `optional` says what does not work without it, "" if nothing does."""
     try:
         module = importlib.import_module(name)
-    # the others: built for another NumPy, or TypeError for another Python
-    except (ImportError, AttributeError, RuntimeError, ValueError, TypeError) as err:
+    except Exception as err:  # noqa: BLE001 - a library may be for another NumPy or Python, or lack its own libraries
         # the message tells a library that is missing from one that is broken, as without a shared object
         remedy = deployment.remedy(err)
         text = "; ".join(filter(None, (cause(err), remedy, optional and f"without it: {optional}")))
@@ -114,7 +113,7 @@ def _tried(topic: str, look: Callable[[], str], hint: str = "") -> Check:
     """Check that `look` finds something; an error says why it is missing, and the hint what that means."""
     try:
         return Check(topic, "ok", look())
-    except (ImportError, RuntimeError) as err:
+    except Exception as err:  # noqa: BLE001 - as of `_import`
         return Check(topic, "missing", "; ".join(filter(None, (cause(err), hint))))
 
 

@@ -69,9 +69,9 @@ def diffuse_zenith(dolp: np.ndarray, refractive_index: float = 1.5) -> np.ndarra
     """
     index = _index(refractive_index)
     with np.errstate(invalid="ignore"):
-        bend = np.arccos(np.sqrt((1 - dolp) / (1 + dolp)))  # t - t'
-        zenith = np.arctan2(index * np.sin(bend), index * np.cos(bend) - 1)
-        return np.where((dolp >= 0) & (zenith <= np.pi / 2), zenith, np.nan)
+        # tan t = n sin(t - t') / (n cos(t - t') - 1), with cos^2(t - t') = (1 - dolp) / (1 + dolp)
+        zenith = np.arctan2(index * np.sqrt(2 * dolp), index * np.sqrt(1 - dolp) - np.sqrt(1 + dolp))
+        return np.where(zenith <= np.pi / 2, zenith, np.nan)
 
 
 def specular_zeniths(dolp: np.ndarray, refractive_index: float = 1.5) -> Tuple[np.ndarray, np.ndarray]:

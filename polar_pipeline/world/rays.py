@@ -11,8 +11,9 @@ from polar_pipeline._util.values import whole_number
 from polar_pipeline.geometry import Geometry, LensCalibration
 from polar_pipeline.world.light import Images, measured_light
 
-#: Angles from the optical axis at which a lens is tabulated, and corrections of the tangential distortion.
-_ANGLES, _CORRECTIONS = 50_001, 10
+#: Angles from the optical axis at which a lens is tabulated; corrections of the tangential distortion at most, and the
+#: distance at a focal length of 1, between a pixel and the image of its ray, from which these have converged.
+_ANGLES, _CORRECTIONS, _CONVERGED = 50_001, 50, 1e-6
 
 
 def viewing_rays(lens: LensCalibration, size: Tuple[int, int], step: int = 1) -> np.ndarray:
@@ -39,14 +40,19 @@ def viewing_rays(lens: LensCalibration, size: Tuple[int, int], step: int = 1) ->
     p1, p2 = (0.0, 0.0) if lens.model == "equidistant" else lens.d[2:4]
     angles, radii = _radii(lens)
     x, y = x_seen, y_seen
-    for _ in range(_CORRECTIONS if p1 or p2 else 1):
+    for _ in range(_CORRECTIONS):
         seen = np.hypot(x, y)
         angle = np.interp(seen, radii, angles, right=np.nan)
         outward = np.stack([x, y], -1) / np.maximum(seen, 1e-300)[..., np.newaxis]
         u, v = np.moveaxis(outward * np.tan(angle)[..., np.newaxis], -1, 0)
         square = u * u + v * v
-        x = x_seen - 2 * p1 * u * v - p2 * (square + 2 * u * u)
-        y = y_seen - 2 * p2 * u * v - p1 * (square + 2 * v * v)
+        shift_x = 2 * p1 * u * v + p2 * (square + 2 * u * u)
+        shift_y = 2 * p2 * u * v + p1 * (square + 2 * v * v)
+        distance = np.hypot(x + shift_x - x_seen, y + shift_y - y_seen)
+        if not (distance > _CONVERGED).any():
+            break
+        x, y = x_seen - shift_x, y_seen - shift_y
+    angle = np.where(distance <= _CONVERGED, angle, np.nan)  # tangential distortion, too, folds back
     return np.concatenate([outward * np.sin(angle)[..., np.newaxis], np.cos(angle)[..., np.newaxis]], -1)
 
 
@@ -72,27 +78,41 @@ def turned(vectors: np.ndarray, rays: np.ndarray) -> np.ndarray:
     return np.stack([x + a * along, y + b * along, c * z - across], -1)
 
 
+def upward(attitude: np.ndarray) -> np.ndarray:
+    """Return the upward direction in the camera's axes, a unit vector (3,).
+
+    Args:
+        attitude: (3, 3) rotation from the camera's axes to level axes, whose z points up, or (3,) the direction of
+            gravity in the camera's axes, of any length.
+
+    Raises:
+        ValueError: The attitude is not a rotation or a direction.
+    """
+    given = np.asarray(attitude, np.float64)
+    if given.shape == (3,) and np.isfinite(given).all() and given.any():
+        return -given / np.linalg.norm(given)
+    if given.shape != (3, 3) or not np.allclose(given @ given.T, np.eye(3), atol=1e-3) or np.linalg.det(given) < 0:
+        raise ValueError(f"attitude must be a (3, 3) rotation or a (3,) direction of gravity, got {quoted(attitude)}")
+    return given[2]
+
+
 def level_axes(attitude: np.ndarray) -> np.ndarray:
     """Return the rotation from the camera's axes to level axes, whose z points up.
 
     Args:
-        attitude: This (3, 3) rotation, or (3,) the direction of gravity in the camera's axes, of any length; then x is
-            level below the camera's x axis.
+        attitude: Argument of `upward`. With gravity, the level x axis is below the camera's x axis.
 
     Raises:
         ValueError: The attitude is not a rotation or a direction, or gravity is along the camera's x axis.
     """
-    given = np.asarray(attitude, np.float64)
-    if given.shape == (3,) and np.isfinite(given).all() and given.any():
-        up = -given / np.linalg.norm(given)
-        x = np.array([1.0, 0, 0]) - up[0] * up
-        if np.linalg.norm(x) < 1e-6:
-            raise ValueError("with gravity along the camera's x axis no heading is defined; give a rotation")
-        x /= np.linalg.norm(x)
-        return np.stack([x, np.cross(up, x), up])
-    if given.shape != (3, 3) or not np.allclose(given @ given.T, np.eye(3), atol=1e-3) or np.linalg.det(given) < 0:
-        raise ValueError(f"attitude must be a (3, 3) rotation or a (3,) direction of gravity, got {quoted(attitude)}")
-    return given
+    up = upward(attitude)
+    if np.ndim(attitude) == 2:
+        return np.asarray(attitude, np.float64)
+    x = np.array([1.0, 0, 0]) - up[0] * up
+    if np.linalg.norm(x) < 1e-6:
+        raise ValueError("with gravity along the camera's x axis no heading is defined; give a rotation")
+    x /= np.linalg.norm(x)
+    return np.stack([x, np.cross(up, x), up])
 
 
 def horizon_angle(images: Images, attitude: np.ndarray, rays: Optional[np.ndarray] = None) -> np.ndarray:
@@ -116,8 +136,7 @@ def horizon_angle(images: Images, attitude: np.ndarray, rays: Optional[np.ndarra
     """
     aolp = measured_light(images).aolp
     directions = checked_rays(rays, aolp.shape)
-    up = level_axes(attitude)[2]
-    level = np.cross(directions, up)
+    level = np.cross(directions, upward(attitude))
     level = turned(level, directions * np.array([-1.0, -1.0, 1.0]))  # back onto the optical axis
     angle = aolp - np.arctan2(-level[..., 1], level[..., 0])
     angle = (angle + np.pi / 2) % np.pi - np.pi / 2

@@ -86,7 +86,7 @@ def sky_compass(
     if light.aolp_sigma is not None:
         with np.errstate(divide="ignore"):
             weight = 1 / light.aolp_sigma**2
-        is_used &= np.isfinite(weight)
+    is_used &= np.isfinite(weight) & (weight > 0)
     if mask is not None:
         if mask.shape != is_used.shape or mask.dtype != bool:
             raise ValueError(f"mask must be bool of shape {is_used.shape}, got {mask.dtype} of {mask.shape}")

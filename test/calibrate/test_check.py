@@ -150,3 +150,10 @@ def test_what_cannot_be_checked_is_said() -> None:
         check(perfect(CAMERA), dark=2)
     with pytest.raises(FrameError, match="the calibration is of 48x48 pixels"):
         check(perfect(simulate_sensor(MONO, (48, 48))), "20")
+
+
+def test_saturated_frames_are_not_said_to_be_dark() -> None:
+    frames = [SessionFrame("20", "", RawFrame(np.full(CAMERA.shape, 4095, np.uint16), 4095))] * 2
+    sums = add_frames(in_halves(frames), make_options(bit_depth=12))
+    with pytest.raises(ValueError, match="the frames of 20 are saturated: shorten the exposure"):
+        check_calibration(perfect(CAMERA), sums, {"20": 20.0})

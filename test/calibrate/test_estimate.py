@@ -78,6 +78,15 @@ def test_parameters_are_recovered(sensor: Sensor, bits: int, are_known: bool) ->
     assert not result.causes.any()
 
 
+@pytest.mark.parametrize(("sensor", "shape"), [(MONO, (24, 400)), (MONO, (16, 300)), (COLOR, (400, 24))])
+def test_strips_are_calibrated(sensor: Sensor, shape: Tuple[int, int]) -> None:
+    """Few blocks along the short side do not determine a polynomial of degree 4 there."""
+    camera = simulate_sensor(sensor, shape, 3)
+    result = estimate(camera, SHORT)
+    check_parameters(camera, result, SHORT, 12)
+    assert not result.causes.any()
+
+
 @pytest.mark.parametrize("sensor", [MONO, COLOR], ids=lambda sensor: sensor.name)
 @pytest.mark.parametrize("phase", [(0, 0), (0, 1), (1, 0), (1, 1)])
 def test_e_is_multiplied_by_the_inverse_of_the_superpixel(sensor: Sensor, phase: Tuple[int, int]) -> None:
@@ -305,6 +314,13 @@ def test_too_many_defects_are_refused() -> None:
     camera = simulate_sensor(MONO, SHAPE, 9, Deviations(defects=0.04))
     with pytest.raises(ValueError, match=r"% of the pixels cannot be used \(.*no reaction.*\), at most 2% are allowed"):
         estimate(camera, SHORT)
+
+
+@pytest.mark.parametrize("angles", [(0, 2, 4, 6, 8), (170, 175, 180, 185, 190)])
+def test_angles_that_are_all_close_to_each_other(angles: Tuple[float, ...]) -> None:
+    bench = Bench(angles, 2, 4)
+    with pytest.raises(ValueError, match=r"lie within (8|9|19|20|21) degrees: spread them over 180 degrees"):
+        estimate(simulate_sensor(MONO, SHAPE), bench)
 
 
 @pytest.mark.parametrize("angles", [(0.0, 60.0, 120.0), (0.0, 45.0, 90.0, 180.0, 225.0), (10.0, 10.0, 10.0, 10.0)])

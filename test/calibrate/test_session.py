@@ -135,6 +135,25 @@ def test_a_table_of_folders_with_one_known_angle(tmp_path: Path) -> None:
     assert np.abs((measured - BENCH.angles - 5 + 90) % 180 - 90).max() < 0.2
 
 
+def test_a_table_with_an_empty_folder(tmp_path: Path) -> None:
+    write(tmp_path / "045" / "0.png", FRAMES[0][2])
+    (tmp_path / "090").mkdir()
+    (tmp_path / "angles.csv").write_text("file,angle\n045,45\n090,90\n", encoding="utf-8")
+    with pytest.raises(SourceError, match="090, in the table of angles, holds no pictures"):
+        calibrated(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "angle"),
+    [("-15.000", -15), ("+15", 15), ("_15", 15), ("angle-15", 15), ("angle_-15", -15), ("Pol 7.5_deg", 7.5)],
+)
+def test_angles_in_names(name: str, angle: float, tmp_path: Path) -> None:
+    """`capture --angle -15` writes the first one."""
+    write(tmp_path / name / "0.png", FRAMES[0][2])
+    with open_sessions([tmp_path], make_options(bit_depth=12)) as session:
+        assert session.angles == {name: angle}
+
+
 def test_several_sessions_are_one(tmp_path: Path) -> None:
     """Half of the settings and of the dark frames in each."""
     for setting, number, mosaic in FRAMES:
@@ -213,6 +232,19 @@ def test_recordings(columns: str, scale: float, reach: float, is_compressed: boo
     found, angles = calibrated(path, table)
     assert list(angles.values()) == list(BENCH.angles)
     same_pixels(found)
+
+
+@pytest.mark.parametrize(
+    ("columns", "row", "name"),
+    [("first,last,angle", "7,6,45", "7 to 6"), ("start,end,angle", "60,61,dark", "60 to 61")],
+)
+def test_rows_without_frames(columns: str, row: str, name: str, tmp_path: Path) -> None:
+    """The limits in the wrong order, or beyond the end; another row of the same angle does not hide it."""
+    path, table = recording(tmp_path / "in.mcap"), tmp_path / "table.csv"
+    table.write_text(f"{columns}\n0,3,45\n{row}\n", encoding="utf-8")
+    options = make_options(bit_depth=12)
+    with open_sessions([path], options, table) as session, pytest.raises(ValueError, match=f"is from '{name}'"):
+        add_frames(session.frames, options)
 
 
 def test_frames_of_ready_angles_are_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from itertools import cycle
 from pathlib import Path
@@ -45,12 +46,12 @@ def files(folder: Path) -> Dict[str, bytes]:
     [(name, *kind) for name, kind in zip(SENSORS, cycle([(8, False), (12, True), (12, False)]))],
 )
 def test_from_a_session_to_a_file(sensor: str, bits: int, unknown: bool, tmp_path: Path, capsys: Any) -> None:
-    folder, out = tmp_path / "session", tmp_path / "sensor.npz"
+    folder, out = tmp_path / "a session", tmp_path / "sensor.npz"
     simulate(folder, "--sensor", sensor, "--bit-depth", str(bits), *(["--unknown-angles"] if unknown else []))
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == f"wrote 106 frames and 5 in 'test' to {folder}"
     # what it says comes next works as it is, up to the name of the file
-    words = shown[1].partition("polar-pipeline ")[2].replace("'", "").replace("sensor.npz", str(out)).split()
+    words = shlex.split(shown[1].partition("polar-pipeline ")[2].replace("sensor.npz", str(out)))
     notes = ["--temperature", "21.5", "--exposure", "8"]
     assert cli.main([*words, *notes]) == 0
     text = capsys.readouterr()

@@ -71,6 +71,29 @@ def test_a_library_that_is_there_but_broken_says_why_in_a_line(monkeypatch: pyte
         assert "not installed" not in found[topic].text
 
 
+@pytest.mark.parametrize(
+    ("name", "code", "text"),
+    [
+        ("tqdm", "match 1:\n  case (", "tqdm.py, line "),  # for another Python
+        *((name, "raise OSError('libfoo.so: cannot open')", "libfoo.so") for name in ("tqdm", "cupy", "rclpy")),
+    ],
+)
+def test_a_broken_library_does_not_end_the_checks(
+    name: str, code: str, text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    for module in [module for module in sys.modules if module.partition(".")[0] == name]:
+        monkeypatch.delitem(sys.modules, module)
+    problem.cache_clear()
+    found = states()
+    problem.cache_clear()
+    topics = {"cupy": ("cupy", "gpu", "nvrtc", "backend cuda"), "rclpy": ("rclpy", "middleware")}
+    for topic in topics.get(name, (name,)):
+        assert found[topic].state == "missing"
+        assert text in found[topic].text
+
+
 def test_missing_kernels_of_the_cpu_are_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert doctor._cpu_kernels().state == "ok"
     monkeypatch.setattr(kernels, "FOLDER", tmp_path)

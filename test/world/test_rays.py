@@ -59,6 +59,18 @@ def test_nothing_is_seen_beyond_a_fold() -> None:
     np.testing.assert_array_equal(np.isnan(rays[0, :, 0]), np.arange(128) > largest)
 
 
+def test_nothing_is_seen_beyond_a_fold_of_the_tangential_distortion() -> None:
+    """A wide lens near 90 degrees, far beyond what its calibration saw: each ray is right or NaN."""
+    d, k = LENSES["rational"][1], (25.0, 0, 64.0, 0, 25.0, 48.0, 0, 0, 1)
+    rays = viewing_rays(make_lens(SIZE, "rational_polynomial", d, k, (0.0,) * 9, (0.0,) * 12), SIZE)
+    is_seen = np.isfinite(rays).all(-1)
+    assert 0.8 < is_seen.mean() < 0.99
+    seen, _ = cv2.projectPoints(
+        rays[is_seen].reshape(-1, 1, 3), np.zeros(3), np.zeros(3), np.reshape(k, (3, 3)), np.array(d)
+    )
+    np.testing.assert_allclose(seen[:, 0], np.argwhere(is_seen)[:, ::-1], atol=0.01)
+
+
 @pytest.mark.parametrize("step", [0, 1.5, "2"])
 def test_steps_are_checked(step: Any) -> None:
     with pytest.raises(ValueError, match="step must be"):
@@ -107,6 +119,8 @@ def test_aolp_above_the_horizon_counts_counter_clockwise() -> None:
     assert np.isnan(horizon_angle(stokes, np.array([0, 0, 1.0]))).all(), "straight down there is no horizon"
     turned = horizon_angle(stokes, np.array([np.sin(0.1), np.cos(0.1), 0]))  # the camera rolls to its right
     np.testing.assert_allclose((angle - turned) % np.pi, 0.1, atol=1e-9)
+    upright = horizon_angle(stokes, np.array([9.81, 0, 0]))  # mounted sideways, which leaves a heading undefined
+    np.testing.assert_allclose(np.degrees((angle - upright) % np.pi), 90, atol=1e-9)
 
 
 @pytest.mark.parametrize("attitude", [np.eye(3) * 2, np.diag([1.0, 1, -1]), np.zeros(3), np.ones(4), [np.nan, 0, 1]])

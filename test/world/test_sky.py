@@ -140,6 +140,15 @@ def test_deviations_are_those_of_noise(
         assert np.median([np.degrees(fit.elevation_sigma) for fit in found]) / spread == pytest.approx(1, abs=0.2)
 
 
+def test_pixels_without_polarization_do_not_count() -> None:
+    """Also where they are the most, as with `debias`, and DoLP has no limit."""
+    light = rayleigh(RAYS, direction(40, 20), 0.7, np.eye(3))
+    light[:80, :, 1:] = 0
+    fit = sky_compass(light, RAYS, np.eye(3), min_dolp=0)
+    assert off(fit, 40) == pytest.approx(0, abs=1e-6)
+    assert np.isnan(fit.angles[:80]).all()
+
+
 def test_without_deviations_weights_follow_dolp(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind haze in three quarters of the sky, where AoLP is uncertain, the fit is hardly less precise."""
     rotation = tilted(10, 0)
