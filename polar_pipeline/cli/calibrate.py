@@ -32,6 +32,14 @@ from polar_pipeline.sensor.frames import FrameError
 
 #: Value of --angles for which names are no angles.
 _UNKNOWN = "unknown"
+#: Arguments of a new calibration alone, and what they are if they are not given.
+_NOT_FOR_CHECK = {
+    "force": False,
+    "report": None,
+    "angle_error": 0.5,
+    "polarizer_extinction": math.inf,
+    "flat_field": False,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,14 +84,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--angle-error",
         type=partial(parse_number, lowest=1e-3, highest=90),
-        default=0.5,
+        default=_NOT_FOR_CHECK["angle_error"],
         metavar="DEGREES",
         help="standard deviation of the given angles (default: %(default)s)",
     )
     parser.add_argument(
         "--polarizer-extinction",
         type=partial(parse_number, lowest=2),
-        default=math.inf,
+        default=_NOT_FOR_CHECK["polarizer_extinction"],
         metavar="RATIO",
         help="extinction ratio of the polarizer before the lens, as on its data sheet (default: ideal)",
     )
@@ -200,7 +208,14 @@ def _result(values: argparse.Namespace, options: Options) -> CalibrationResult:
 
 
 def _check(values: argparse.Namespace, options: Options) -> int:
-    """Evaluate an existing calibration; returns the exit code."""
+    """Evaluate an existing calibration; returns the exit code.
+
+    Raises:
+        UsageError: An argument would do nothing.
+    """
+    for name, default in _NOT_FOR_CHECK.items():
+        if getattr(values, name) != default:
+            raise UsageError(f"--check takes no --{name.replace('_', '-')}")
     with _failures():
         checked = make_options(sensor=options.sensor, roi_offset=options.roi_offset, calibration=values.check)
         assert checked.calibration is not None

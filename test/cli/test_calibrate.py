@@ -211,6 +211,8 @@ def test_files_that_exist(tmp_path: Path, capsys: Any) -> None:
         (["calibrate", "nothing", "-o", "a.npz"], 1, "nothing does not exist"),
         (["calibrate", ".", "-o", "a.npz"], 2, "lies in an input"),
         (["calibrate", "session", "--check", "b.npz"], 1, "b.npz"),
+        (["calibrate", "session", "--check", "b.npz", "--report", "a.html"], 2, "--check takes no --report"),
+        (["calibrate", "session", "--check", "b.npz", "--flat-field"], 2, "--check takes no --flat-field"),
         (["calibrate", "session", "nothing", "-o", "a.npz"], 1, "nothing does not exist"),
         (["calibrate", "session", "three", "-o", "session/a.npz"], 2, "lies in an input"),
         (
