@@ -28,8 +28,8 @@ class Receiver(Protocol):
     def message_memory(self) -> Optional[np.ndarray]:
         """Return memory for the next message, or None if any will do."""
 
-    def receive(self, cdr: Cdr, camera: CameraFacts) -> None:
-        """Take a frame."""
+    def receive(self, cdr: Cdr, camera: CameraFacts, camera_info: bytes) -> None:
+        """Take a frame, with the state of the camera and the serialized lens calibration."""
 
 
 class CameraInput:
@@ -73,11 +73,11 @@ class CameraInput:
 
     def take(self, cdr: Cdr, facts: CameraFacts) -> None:
         """Hand a frame to the node, and publish it if its topics have subscribers."""
-        self._receiver.receive(cdr, facts)
+        camera_info = self._encoded_info(messages.peek_stamp(cdr) or 0)
+        self._receiver.receive(cdr, facts, camera_info)
+        contents = {topics.IMAGE_INPUT: cdr, topics.CAMERA_INFO_INPUT: camera_info}
         outgoing: List[OutgoingMessage] = [
-            (topic, cdr if name == topics.IMAGE_INPUT else self.camera_info(messages.peek_stamp(cdr) or 0))
-            for name, topic in self._outputs.items()
-            if topic.get_subscription_count()
+            (topic, contents[name]) for name, topic in self._outputs.items() if topic.get_subscription_count()
         ]
         if not outgoing:
             return
@@ -86,7 +86,7 @@ class CameraInput:
         except RuntimeError as err:
             self._refuse_error(err)
 
-    def camera_info(self, stamp_ns: int) -> bytes:
+    def _encoded_info(self, stamp_ns: int) -> bytes:
         """Serialize the lens calibration of a frame; without a file it has the frame's size only."""
         connection = self.source.connection
         x, y, width, height = connection.settings.roi if connection else (0, 0, 0, 0)

@@ -249,15 +249,22 @@ class LiveNode(ParameterNode):
         """Return memory for the next message, from which its frame need not be copied; None if any memory does."""
         return self.processor.message_memory() if self.processor is not None else None
 
-    def receive(self, cdr: messages.Cdr, camera: Optional[CameraFacts] = None) -> None:
-        """Take a raw frame: of the topic in the executor's thread, of a camera in the camera's."""
+    def receive(
+        self, cdr: messages.Cdr, camera: Optional[CameraFacts] = None, camera_info: Optional[bytes] = None
+    ) -> None:
+        """Take a raw frame: of the topic in the executor's thread, of a camera in the camera's.
+
+        Args:
+            cdr: The frame.
+            camera: State of the camera that the node reads itself.
+            camera_info: Lens calibration of that camera, which takes the place of the topic.
+        """
         processor, recording = self.processor, self._recording
         if processor is None:
             return
-        stamp_ns = messages.peek_stamp(cdr)
-        self._diagnostics.received(stamp_ns)
-        if self.camera is not None:  # it takes the place of both topics
-            self._on_camera_info(self.camera.camera_info(stamp_ns or 0))
+        self._diagnostics.received(messages.peek_stamp(cdr))
+        if camera_info is not None:
+            self._on_camera_info(camera_info)
         self._newest = image = ReceivedImage(cdr, time.perf_counter(), self.get_clock().now().nanoseconds, camera)
         if recording is not None:
             recording.put(image, processor.camera_info)
