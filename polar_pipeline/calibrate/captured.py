@@ -9,7 +9,6 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.camera.recorded import CAMERA_FILE, load_facts
-from polar_pipeline.sensor.encodings import ENCODINGS
 
 #: Where the file is looked for in a session's folder; a folder `test` is not part of a session.
 _PLACES, _LEFT_OUT = (CAMERA_FILE, f"*/{CAMERA_FILE}", f"*/*/{CAMERA_FILE}"), "test"
@@ -71,8 +70,5 @@ def is_left_out(folder: str) -> bool:
 
 def frame_arguments(facts: CameraFacts) -> Dict[str, object]:
     """Return the arguments of `calibrate` that follow from the state of the camera, by name."""
-    fmt = ENCODINGS[facts.pixel_format]
-    # in 16 bits, cameras send numbers of fewer bits too
-    depth: Dict[str, object] = {"bit_depth": fmt.bits, "alignment": "lsb"} if fmt.bits < 16 else {}
     notes = {"exposure": facts.exposure_us / 1000 or None, "temperature": facts.temperature, "gain_db": facts.gain_db}
-    return {**facts.options(), **depth, **{name: value for name, value in notes.items() if value is not None}}
+    return {**facts.picture_options(), **{name: value for name, value in notes.items() if value is not None}}

@@ -87,6 +87,12 @@ class CameraFacts:
         found: Dict[str, object] = {"roi_offset": self.roi_offset, "flip": self.flip}
         return {"sensor": self.sensor, **found} if self.sensor else found
 
+    def picture_options(self) -> Dict[str, object]:
+        """Return the options of pictures of its frames: these do not tell how many of 16 bits are used."""
+        bits = ENCODINGS[self.pixel_format].bits
+        # in 16 bits, cameras send numbers of fewer bits too
+        return {**self.options(), **({"bit_depth": bits, "alignment": "lsb"} if bits < 16 else {})}
+
     def values(self) -> Dict[str, str]:
         """Return the state as texts by name, for diagnostics and recordings."""
         texts = {

@@ -13,7 +13,6 @@ from polar_pipeline._util.yamlfile import read_yaml
 from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts, facts_of
 from polar_pipeline.options import OPTIONS
 from polar_pipeline.replay.source import recorded_metadata
-from polar_pipeline.sensor.encodings import ENCODINGS
 
 #: Arguments of `Pipeline`, by name.
 Arguments = Dict[str, Any]
@@ -63,8 +62,7 @@ def _captured_options(frames: Path) -> Dict[str, object]:
     rows = read_yaml(path) if path.is_file() else None
     if not isinstance(rows, dict) or "pixel_format" not in rows:  # parameters of a node may have this name
         return {}
-    facts = _facts_of(path, rows)
-    return {**facts.options(), "bit_depth": ENCODINGS[facts.pixel_format].bits}
+    return _facts_of(path, rows).picture_options()
 
 
 def with_recorded_state(arguments: Arguments, recording: Path) -> Arguments:

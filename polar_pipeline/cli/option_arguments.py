@@ -178,41 +178,43 @@ def requested_pipeline(
         SourceError: The recording has no lens calibration that can be used.
     """
     try:
-        arguments = requested_arguments(values, products)
-        if recording is not None:
-            arguments = with_recorded_state(arguments, recording)
-            if arguments.get("rectify") == FROM_FRAMES:
-                arguments["rectify"] = recorded_lens(recording, getattr(values, "topic", ""), values.max_bytes)
+        arguments = requested_arguments(values, products, recording)
+        if recording is not None and arguments.get("rectify") == FROM_FRAMES:
+            arguments["rectify"] = recorded_lens(recording, getattr(values, "topic", ""), values.max_bytes)
         return Pipeline(**arguments)
     except ValueError as err:
         raise UsageError(str(err)) from err
 
 
 def requested_options(
-    values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS, picture: Optional[Path] = None
+    values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS, recording: Optional[Path] = None
 ) -> Options:
-    """Return the options that the command line requests, with `products` if it names none.
-
-    Args:
-        values: The command line.
-        products: Those to compute if it names none.
-        picture: Picture that may have the state of the camera beside it; None for none.
+    """Return the options that the command line requests; the arguments are those of `requested_arguments`.
 
     Raises:
         UsageError: An option is not allowed.
     """
     try:
-        arguments = requested_arguments(values, products)
-        return Options(**(arguments if picture is None else with_recorded_state(arguments, picture)))
+        return Options(**requested_arguments(values, products, recording))
     except ValueError as err:
         raise UsageError(str(err)) from err
 
 
-def requested_arguments(values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS) -> Arguments:
-    """Return the arguments of `Pipeline` from the command line, else from --params; `products` if it names none.
+def requested_arguments(
+    values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS, recording: Optional[Path] = None
+) -> Arguments:
+    """Return the arguments of `Pipeline` from the command line, else from --params, else from the recorded camera.
 
     Options `OF_THE_CAMERA` that have their default are left out unless the command line names them: a recording may
     tell them.
+
+    Args:
+        values: The command line.
+        products: Those to compute if it names none.
+        recording: Recording or picture that may have the state of the camera; None for none.
+
+    Raises:
+        ValueError: An option is not allowed, or contradicts the state of the camera.
     """
     products = getattr(values, "products", products)
     params = getattr(values, "params", None)
@@ -222,4 +224,5 @@ def requested_arguments(values: argparse.Namespace, products: Tuple[str, ...] = 
             del arguments[row.name]
     rows = (row for row in OPTIONS.values() if row.group != "library")  # `output` is another argument here
     arguments.update({row.name: getattr(values, row.name) for row in rows if hasattr(values, row.name)})
-    return {**arguments, "products": products}
+    arguments["products"] = products
+    return arguments if recording is None else with_recorded_state(arguments, recording)
