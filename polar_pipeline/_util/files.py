@@ -29,6 +29,16 @@ _PREFIX = "polar_pipeline_"
 _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
+def check_absent(path: Path, force: bool) -> None:
+    """Refuse to write a file that exists, unless `force` is true.
+
+    Raises:
+        FileExistsError: It exists.
+    """
+    if path.exists() and not force:
+        raise FileExistsError(f"{path} exists already; --force replaces it")
+
+
 @contextmanager
 def replacing(path: Path, force: bool = False) -> Iterator[BinaryIO]:
     """Write a file under a temporary name beside it, which becomes `path` when the block ends without an error.
@@ -47,8 +57,7 @@ def replacing(path: Path, force: bool = False) -> Iterator[BinaryIO]:
         raise IsADirectoryError(f"{path} is a folder, not a file to write")
     if path.exists() and not path.is_file():  # /dev/null, for example, would become a plain file
         raise OSError(f"{path} is not a regular file")
-    if path.exists() and not force:
-        raise FileExistsError(f"{path} exists already; --force replaces it")
+    check_absent(path, force)
     remove_leftovers(path.parent, rf"\.{re.escape(path.name)}{PARTIAL}")
     partial = partial_path(path)
     new = partial.with_suffix(_NEW)

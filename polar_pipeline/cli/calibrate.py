@@ -11,13 +11,14 @@ from typing import Iterator, Optional
 
 import numpy as np
 
-from polar_pipeline._util.files import replacing
+from polar_pipeline._util.files import check_absent, replacing
 from polar_pipeline._util.progress import with_bar
 from polar_pipeline._util.text import printable
 from polar_pipeline.calibrate.captured import agrees, captured_state, frame_arguments
 from polar_pipeline.calibrate.check import check_calibration, describe_check, in_halves
 from polar_pipeline.calibrate.defects import CAUSES
 from polar_pipeline.calibrate.estimate import CalibrationResult, calibrate
+from polar_pipeline.calibrate.polarizer import ANGLE_ERROR
 from polar_pipeline.calibrate.report import render_calibration
 from polar_pipeline.calibrate.session import add_frames, open_sessions
 from polar_pipeline.calibration import save_calibration
@@ -36,7 +37,7 @@ _UNKNOWN = "unknown"
 _NOT_FOR_CHECK = {
     "force": False,
     "report": None,
-    "angle_error": 0.5,
+    "angle_error": ANGLE_ERROR,
     "polarizer_extinction": math.inf,
     "flat_field": False,
 }
@@ -121,8 +122,7 @@ def run(values: argparse.Namespace) -> int:
     report = report_path(values.report, values.output)
     outputs = [path for path in (values.output, report) if path is not None]
     check_output_files(outputs, [*values.sources, _table(values)])
-    if values.output.exists() and not values.force:  # before minutes of work
-        raise FileExistsError(f"{values.output} exists already; --force replaces it")
+    check_absent(values.output, values.force)  # before minutes of work
     with ExitStack() as stack:
         html = stack.enter_context(replacing(report, values.force)) if report is not None else None
         with _failures():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from polar_pipeline._util.files import replacing
+from polar_pipeline._util.files import check_absent, replacing
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.errors import UsageError, show_layout
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, option_files, requested_pipeline
@@ -60,9 +60,8 @@ def run(values: argparse.Namespace) -> int:
         check_output_files(outputs, [values.image, *option_files(values)])
         if values.output.exists() and not values.output.is_dir():
             raise UsageError(f"{values.output} is not a folder")
-        for path in outputs if not values.force else ():  # before the first is written
-            if path.exists():
-                raise FileExistsError(f"{path} exists already; --force replaces it")
+        for path in outputs:  # before the first is written
+            check_absent(path, values.force)
         frame = input_frame(read_raw(values.image, values.max_bytes), pipeline.options)
         result = pipeline(frame)
         show_layout(check_layout(frame, pipeline.options))
