@@ -94,7 +94,7 @@ def check_calibration(
 
     Raises:
         FrameError: The calibration lacks pixels of the frames.
-        ValueError: There is no light, or too much.
+        ValueError: Frames are dark or saturated.
     """
     correction = correction_for(calibration, offset, (False, False), sums.shape)
     four_of = partial(superpixels, sensor=sums.sensor, phase=correction.phase)

@@ -7,7 +7,7 @@ import re
 import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Tuple
 
@@ -222,24 +222,28 @@ def test_frames_of_other_settings_are_refused(camera: FakeCamera, tmp_path: Path
     assert sorted(path.name for path in folder.iterdir()) == ["000.000", "dark"]
 
 
-def test_state_that_changes_between_frames_ends_it(camera: FakeCamera, tmp_path: Path, capsys: Any) -> None:
+@contextmanager
+def changing(camera: FakeCamera, feature: str, value: float, folder: Path, frames: str) -> Iterator[None]:
+    """Set a feature of the camera while the block runs, as soon as the folder has frames of this pattern."""
+
     def change() -> None:
-        wait_for(lambda: list(tmp_path.glob("s/.dark*/*")), "a frame")
-        camera.set("Gain", 5.0)
+        wait_for(lambda: list(folder.glob(frames)), "a frame")
+        camera.set(feature, value)
 
     with ThreadPoolExecutor() as pool:
-        pool.submit(change)
+        done = pool.submit(change)
+        yield
+        done.result()
+
+
+def test_state_that_changes_between_frames_ends_it(camera: FakeCamera, tmp_path: Path, capsys: Any) -> None:
+    with changing(camera, "Gain", 5.0, tmp_path, "s/.dark*/*"):
         assert run("capture", "-o", tmp_path / "s", "--dark", "--frames", 60_000) == 1
     assert "the state of the camera changed between frames: gain_db 0.0 and 5.0\n" in capsys.readouterr().err
 
 
 def test_an_automatic_exposure_may_change_between_frames(camera: FakeCamera, tmp_path: Path) -> None:
-    def change() -> None:
-        wait_for(lambda: list(tmp_path.glob(".out*/*")), "a frame")
-        camera.set("ExposureTime", 6000.0)
-
-    with ThreadPoolExecutor() as pool:
-        pool.submit(change)
+    with changing(camera, "ExposureTime", 6000.0, tmp_path, ".out*/*"):
         assert run("capture", "-o", tmp_path / "out", "--exposure-auto", "--frames", 200) == 0
     assert camera.get("ExposureTime") == 6000.0
 

@@ -223,7 +223,7 @@ def test_a_camera_that_does_not_answer_is_not_one_that_refuses(
 def test_who_controls_an_open_camera(
     controller: int, answer: Any, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody does after a restart of the camera; another process may once this one was stopped for a while."""
+    """No process after a restart of the camera; perhaps another one, if this process was stopped for a while."""
 
     def read(*arguments: Any) -> None:
         arguments[-1]._obj.value = controller
