@@ -227,8 +227,7 @@ class Pipeline:
         """
         with self._guard.exclusive():
             result = pending.finish()
-        if self.options.output == "host":
-            result.timings = {"prepare": pending.seconds, **result.timings}
+        result.timings = {"prepare": pending.seconds, **result.timings}
         return result
 
     def _frame(self, raw: Raw) -> Any:

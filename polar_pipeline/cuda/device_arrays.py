@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Tuple
 
 import numpy as np
 
@@ -71,33 +71,32 @@ class DeviceResult(Result):
     in a ring of `Pipeline.depth` frames: they change when `depth` more frames have been submitted. Work that was
     enqueued until then, in streams that were made to wait, is done before.
 
-    `timings`, `invalid` and `blocks` are those of `Result`; the first two wait for the device and copy to the host.
+    `invalid` and `blocks` are those of `Result`; the former waits for the device and copies to the host. `timings` has
+    no times of the device: to measure them would take about as long as the kernels.
 
     Args:
         driver: The device.
         slot: Memory of the frame.
         products: Arrays by product.
         blocks: Mean similarities of blocks; None without SSIM.
-        elapsed: Returns the seconds per stage once the frame is complete.
+
+    Attributes:
+        stream: Handle of the stream that computes the frame: of a frame on the device the one that was CuPy's current
+            one when it was submitted.
     """
 
-    def __init__(
-        self, driver: Driver, slot: Slot, products: Dict[str, Any], blocks: Any, elapsed: Callable[[], Dict[str, float]]
-    ) -> None:
+    def __init__(self, driver: Driver, slot: Slot, products: Dict[str, Any], blocks: Any) -> None:
         self._products = products
+        self.timings = {}
         self.blocks = blocks
-        self._driver, self._slot, self._use, self._elapsed = driver, slot, slot.use, elapsed
+        self.stream = slot.stream
+        self._driver, self._slot, self._use = driver, slot, slot.use
 
     def _check(self) -> None:
         if self._slot.use != self._use:
             raise RuntimeError(
                 "the memory of this result was reused: it is valid until `depth` more frames are submitted"
             )
-
-    @property
-    def stream(self) -> int:
-        """Handle of the stream that computes the frame."""
-        return self._slot.stream
 
     def wait(self, stream: object = None) -> None:
         """Make a stream wait for the frame, without waiting here.
@@ -112,7 +111,8 @@ class DeviceResult(Result):
         with self._driver.selected():
             given: Any = self._driver.current_stream() if stream is None else stream
             handle = int(getattr(given, "cuda_stream", getattr(given, "ptr", given)))
-            self._driver.follow(handle, self._slot.marks[-1])
+            if handle != self.stream:
+                self._driver.follow(handle, self._slot.marks[-1])
             self._slot.readers[handle] = given
 
     def synchronize(self) -> None:
@@ -127,19 +127,13 @@ class DeviceResult(Result):
             self._driver.wait(self._slot.marks[-1])
 
     @property
-    def timings(self) -> Dict[str, float]:  # type: ignore[override]
-        """Seconds per stage; errors are those of `synchronize`."""
-        self.synchronize()
-        return self._elapsed()
-
-    @property
     def invalid(self) -> Tuple[int, int]:  # type: ignore[override]
         """Output pixels that are (saturated, dark), of all frames of a batch; errors are those of `synchronize`."""
         self.synchronize()
         slot = self._slot
         with self._driver.selected():
-            self._driver.download(slot.counts, slot.counts_pointer, slot.stream)
-            self._driver.record(slot.marks[-1], slot.stream)
+            self._driver.download(slot.counts, slot.counts_pointer, slot.own_stream)
+            self._driver.record(slot.marks[-1], slot.own_stream)
             self._driver.wait(slot.marks[-1])
         saturated, dark = slot.counts.reshape(-1, 2).sum(0, dtype=np.int64).tolist()
         return saturated, dark

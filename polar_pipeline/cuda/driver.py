@@ -38,6 +38,7 @@ _OUT_OF_MEMORY = 2
 _NOT_INITIALIZED = 3
 _TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
 _NON_BLOCKING = 1
+_NO_TIMES = 2
 _HOST_MAPPED = 2
 _LOCAL_BYTES, _MAX_DYNAMIC_SHARED = 3, 8
 #: The GPU that is used.
@@ -285,14 +286,16 @@ class Driver:
                 raise ValueError(f"a frame must be on GPU {_FIRST}, got one on GPU {array.device.id}")
             return array
 
-    def current_stream(self) -> int:
-        """Return the stream that CuPy gives the work of this thread to."""
-        return int(self._cupy.cuda.get_current_stream().ptr)
+    def current_stream(self) -> Any:
+        """Return the stream of CuPy (`ptr` is its handle) that gets the work of this thread."""
+        return self._cupy.cuda.get_current_stream()
 
     @contextmanager
     def in_stream(self, stream: int) -> Iterator[None]:
         """Give CuPy's work of this thread to a stream."""
-        with self._cupy.cuda.ExternalStream(stream):
+        cuda = self._cupy.cuda
+        takes_protocol = hasattr(cuda.Stream, "from_external")  # CuPy 14
+        with cuda.Stream.from_external(_Stream(stream)) if takes_protocol else cuda.ExternalStream(stream):
             yield
 
     def copy_on_device(self, pointer: int, array: Any, stream: int) -> None:
@@ -310,9 +313,9 @@ class Driver:
         """Destroy a stream."""
         self._release(self._runtime.streamDestroy, stream)
 
-    def make_event(self) -> int:
-        """Create an event."""
-        event: int = self._call(self._runtime.eventCreate)
+    def make_event(self, is_timed: bool = False) -> int:
+        """Create an event; one that notes its time for `elapsed` keeps the device busy for a microsecond."""
+        event: int = self._call(self._runtime.eventCreateWithFlags, 0 if is_timed else _NO_TIMES)
         return event
 
     def free_event(self, event: int) -> None:
@@ -332,7 +335,7 @@ class Driver:
         self._call(self._runtime.streamWaitEvent, stream, event)
 
     def elapsed(self, first: int, second: int) -> float:
-        """Return the seconds between two events that the device has reached."""
+        """Return the seconds between two timed events that the device has reached."""
         milliseconds: float = self._call(self._runtime.eventElapsedTime, first, second)
         return milliseconds / 1000
 
@@ -430,6 +433,17 @@ def _translate(err: Any) -> DeviceError:
             "new process"
         )
     return DeviceError(f"a call to the GPU failed: {err}")
+
+
+class _Stream:
+    """A stream in the protocol by which libraries take streams of each other."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> Tuple[int, int]:
+        """Return the version of the protocol and the handle."""
+        return 0, self._handle
 
 
 class _HostBlock:

@@ -120,6 +120,7 @@ class Slot:
         driver: The device.
         sizes: Memory of the frame.
         maps_host: Whether kernels work on pinned host memory, rather than on copies in device memory.
+        is_timed: Whether the events of a frame note their times.
 
     Attributes:
         raw: (raw,) uint8, pinned: the raw bytes of a frame that lies elsewhere.
@@ -131,28 +132,29 @@ class Slot:
         staged: (h, w) float32, the image that `reference` holds; nothing at first.
         counts: (2 x frames,) uint32, pinned: saturated, dark.
         counts_pointer: The address that kernels add to.
-        stream: The slot's stream.
+        own_stream: The slot's stream.
+        stream: The stream of the last frame: the slot's, or that of the caller.
         marks: Events at the start, and after upload, polarization launch, geometry launch, SSIM launch and download.
         hold: The arrays that the frame in flight fills; empty once its result was taken.
         source: What the frame in flight is read from: `raw`, or the caller's array.
         use: Number of frames that were computed here; results on the device are of one of them.
-        readers: Streams by handle that wait for results of the last frame on the device, and what keeps them.
+        readers: Streams by handle that the slot's next frame on the device follows, and what keeps them.
         read: Event at the end of a reader.
 
     Raises:
         DeviceMemoryError: The device is too small.
     """
 
-    def __init__(self, driver: Driver, sizes: Sizes, maps_host: bool = False) -> None:
+    def __init__(self, driver: Driver, sizes: Sizes, maps_host: bool = False, is_timed: bool = True) -> None:
         self._driver = driver
-        self.stream = self._own(driver.make_stream(), driver.free_stream)
+        self.stream = self.own_stream = self._own(driver.make_stream(), driver.free_stream)
         self.marks: List[int] = []
         while len(self.marks) < _MARKS:
-            self.marks.append(self._own(driver.make_event(), driver.free_event))
+            self.marks.append(self._own(driver.make_event(is_timed), driver.free_event))
         self.hold: Dict[str, Any] = {}
         self.source: Optional[Any] = None
         self.use = 0
-        self.readers: Dict[int, Any] = {}
+        self.readers: Dict[int, Any] = {self.stream: None}  # which clears `scratch`
         self.read = self._own(driver.make_event(), driver.free_event)
         self.staged = np.empty(0, np.float32)
         self.raw: np.ndarray = driver.host_array((sizes.raw,), "uint8")
@@ -181,19 +183,20 @@ class Slot:
         return self._own(self._driver.malloc(size), self._driver.free)
 
 
-def make_slots(driver: Driver, sizes: Sizes, maps_host: bool = False) -> Deque[Slot]:
+def make_slots(driver: Driver, sizes: Sizes, maps_host: bool = False, is_timed: bool = True) -> Deque[Slot]:
     """Create slots for frames of one shape and format: upload, kernels and download of neighbors overlap.
 
     Args:
         driver: The device.
         sizes: Memory of one frame.
         maps_host: Whether kernels work on pinned host memory, rather than on copies in device memory.
+        is_timed: Whether the events of a frame note their times.
 
     Raises:
         DeviceMemoryError: They do not fit; the message says how much is needed and how much is free.
     """
     try:
-        return deque(Slot(driver, sizes, maps_host) for _ in range(SLOTS))
+        return deque(Slot(driver, sizes, maps_host, is_timed) for _ in range(SLOTS))
     except DeviceMemoryError as err:
         need = device_bytes(sizes, maps_host)
         raise DeviceMemoryError(f"{SLOTS} frames need {need} bytes on the device: {err}") from err

@@ -118,7 +118,7 @@ class PreparedLaunches:
         if frames:
             self._outputs = {name: ((frames, *shape), dtype) for name, (shape, dtype) in self._outputs.items()}
         sizes = self._sizes()
-        self._slots = make_slots(driver, sizes, maps_host)
+        self._slots = make_slots(driver, sizes, maps_host, is_timed=not self._stays)
         self.memory = device_bytes(sizes, maps_host=False)  # on an integrated GPU, mapped memory is the device's, too
         self._argument = np.zeros((), FRAME_ARGUMENT)
         self._argument["raw_stride"] = work.height * self._row_bytes
@@ -168,8 +168,8 @@ class PreparedLaunches:
         if slot.hold:
             raise RuntimeError(f"{SLOTS} frames are in flight: take a result before the next frame")
         self._slots.rotate(-1)
-        if self._stays and slot.use:
-            self._reuse(slot)
+        if self._stays:
+            self._reuse(slot, rows)
         slot.use += 1
         start = time.perf_counter()
         slot.source = rows
@@ -201,19 +201,32 @@ class PreparedLaunches:
         at = self._driver.array_at
         return {name: at(slot.outputs[name], shape, dtype, slot) for name, (shape, dtype) in self._outputs.items()}
 
-    def _reuse(self, slot: Slot) -> None:
-        """Have a slot's next frame follow what reads the results of its last one; wait here for that frame itself."""
-        self._driver.wait(slot.marks[-1])  # its pinned memory is overwritten
-        for stream in slot.readers:
-            self._driver.record(slot.read, stream)
-            self._driver.follow(slot.stream, slot.read)
-        slot.readers.clear()
+    def _reuse(self, slot: Slot, rows: Any) -> None:
+        """Choose the stream of a slot's next frame, and have it follow what reads the results of the last one there.
+
+        A frame on the device is computed in the caller's stream, like other work on it: to wait for another stream and
+        to be waited for takes as long as a third of a frame. Waits here for the last frame, whose pinned memory is
+        overwritten.
+        """
+        driver, stream, readers = self._driver, slot.own_stream, {}
+        if slot.use:
+            driver.wait(slot.marks[-1])
+        if not isinstance(rows, np.ndarray):
+            current = driver.current_stream()
+            stream, readers = current.ptr, {current.ptr: current}
+        for reader in slot.readers:
+            if reader != stream:
+                driver.record(slot.read, reader)
+                driver.follow(stream, slot.read)
+        slot.stream, slot.readers = stream, readers
 
     def _on_device(self, slot: Slot, array: Any) -> int:
         """Return the address of a frame in device memory, in the order of a slot's stream; copied if it has to be."""
         driver, correction = self._driver, self._correction
-        driver.record(slot.read, driver.current_stream())
-        driver.follow(slot.stream, slot.read)
+        current = driver.current_stream().ptr
+        if current != slot.stream:
+            driver.record(slot.read, current)
+            driver.follow(slot.stream, slot.read)
         is_changed = correction is not None and correction.has_defects
         if array.flags.c_contiguous and not (is_changed or array.data.ptr % ROW_ALIGNMENT):
             return int(array.data.ptr)
@@ -240,8 +253,8 @@ class PreparedLaunches:
             driver.upload(slot.reference_pointer, slot.reference, stream)
         driver.clear(slot.counts_pointer, slot.counts.nbytes, stream)
         driver.record(uploaded, stream)
-        if self._previous is not None:  # its S0 is read, and what it read itself is overwritten
-            driver.follow(stream, self._previous.marks[_COMPUTED])
+        if self._previous is not None and self._previous.stream != stream:
+            driver.follow(stream, self._previous.marks[_COMPUTED])  # its S0 is read, and what it read is overwritten
         outputs = slot.outputs
         if self.maps_host:
             outputs = {name: array.ctypes.data for name, array in slot.hold.items()}
@@ -350,17 +363,15 @@ class PreparedLaunches:
             polarized = transformed
         if self._ssim is not None:
             timings["ssim"] = elapsed(polarized, computed)
-        if not self._stays:
-            timings["download"] = elapsed(computed, done)
+        timings["download"] = elapsed(computed, done)
         return timings
 
-    def _hand_over(self, slot: Slot, arrays: Dict[str, Any], staging_s: float, _: bool) -> Result:
+    def _hand_over(self, slot: Slot, arrays: Dict[str, Any], *_: Any) -> Result:
         """Return the results of a frame on the device, without waiting for it; arguments and errors as `_collect`."""
         _check_in_flight(slot, arrays)
         slot.hold = {}  # `source` stays: the device may still read it
         products = {name: arrays[name] for name in self._products}
-        elapsed = partial(self._timings, slot, staging_s)
-        return DeviceResult(self._driver, slot, products, arrays.get("blocks"), elapsed)
+        return DeviceResult(self._driver, slot, products, arrays.get("blocks"))
 
 
 def _check_in_flight(slot: Slot, arrays: Dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from collections import deque
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Tuple
+from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Set, Tuple
 
 import numpy as np
 import pytest
@@ -88,6 +88,7 @@ class HostDriver:
         self._queues: Dict[int, Deque[Tuple[int, Callable[[], None]]]] = {}
         self._latest: Dict[int, int] = {}  # when a stream was given something
         self._passed: Dict[int, int] = {}
+        self._timed: Set[int] = set()
         self._recorded: Dict[int, int] = {}
         self._set: Dict[int, int] = {}
         self._clock = 0
@@ -129,9 +130,10 @@ class HostDriver:
         self._queues[len(self._queues) + 1] = deque()
         return len(self._queues)
 
-    def make_event(self) -> int:
+    def make_event(self, is_timed: bool = False) -> int:
         self._check()
         self._clock += 1
+        self._timed.update([self._clock] if is_timed else [])
         return self._clock
 
     def free_stream(self, stream: int) -> None:
@@ -190,6 +192,7 @@ class HostDriver:
 
     def elapsed(self, first: int, second: int) -> float:
         self._check()
+        assert self._timed >= {first, second}
         assert self._passed[second] > self._passed[first]
         return (self._passed[second] - self._passed[first]) / 1000
 
