@@ -19,7 +19,7 @@ from polar_pipeline.calibrate.check import check_calibration, describe_check, in
 from polar_pipeline.calibrate.defects import CAUSES
 from polar_pipeline.calibrate.estimate import CalibrationResult, calibrate
 from polar_pipeline.calibrate.polarizer import ANGLE_ERROR
-from polar_pipeline.calibrate.report import render_calibration
+from polar_pipeline.calibrate.report import is_of_unwritten_calibration, render_calibration
 from polar_pipeline.calibrate.session import add_frames, open_sessions
 from polar_pipeline.calibration import save_calibration
 from polar_pipeline.camera.recorded import recorded_state
@@ -124,14 +124,16 @@ def run(values: argparse.Namespace) -> int:
     check_output_files(outputs, [*values.sources, _table(values)])
     check_absent(values.output, values.force)  # before minutes of work
     with ExitStack() as stack:
-        html = stack.enter_context(replacing(report, values.force)) if report is not None else None
+        html = None
+        if report is not None:
+            html = stack.enter_context(replacing(report, values.force or is_of_unwritten_calibration(report)))
         with _failures():
             result = _result(values, options)
+        is_written = values.force or not result.problems
         if html is not None:
             title = ", ".join(path.resolve().name for path in values.sources)
-            html.write(render_calibration(result, title).encode())
+            html.write(render_calibration(result, title, is_written).encode())
             html.flush()  # a disk that is full leaves neither file
-        is_written = values.force or not result.problems
         if is_written:
             save_calibration(values.output, result.calibration, values.force)
     for text in result.warnings:

@@ -128,6 +128,30 @@ def test_a_calibration_that_is_worse_than_none(
     assert set(files(tmp_path)) == ({"a.npz", "a.html"} if is_forced else {"a.html"})
 
 
+def test_the_report_of_a_calibration_that_was_not_written_is_replaced(tmp_path: Path, capsys: Any) -> None:
+    """By the next run without --force; the reports of calibrations that were written stay."""
+    simulate(tmp_path / "session")
+    without_place = ["calibrate", str(tmp_path / "session"), "--bit-depth", "12", "-o", str(tmp_path / "a.npz")]
+    report = tmp_path / "a.html"
+    assert cli.main(without_place) == 1
+    assert "No calibration was written" in report.read_text(encoding="utf-8")
+    assert cli.main(without_place) == 1
+    assert "--force writes it" in capsys.readouterr().err
+    assert calibrate(tmp_path / "session", "-o", str(tmp_path / "a.npz")) == 0
+    good = report.read_text(encoding="utf-8")
+    assert "No calibration was written" not in good
+    assert cli.main([*without_place, "--force"]) == 0
+    forced = report.read_text(encoding="utf-8")
+    assert "No calibration was written" not in forced
+    (tmp_path / "a.npz").unlink()
+    for text in (good, forced):
+        report.write_text(text, encoding="utf-8")
+        capsys.readouterr()
+        assert calibrate(tmp_path / "session", "-o", str(tmp_path / "a.npz")) == 1
+        assert "a.html exists already; --force replaces it" in capsys.readouterr().err
+        assert report.read_text(encoding="utf-8") == text
+
+
 def test_dark_frames_alone_make_a_file(tmp_path: Path, capsys: Any) -> None:
     simulate(tmp_path / "session", "--defects", "0")
     shutil.rmtree(tmp_path / "session" / "light")
