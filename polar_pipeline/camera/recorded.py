@@ -12,14 +12,13 @@ from polar_pipeline._util.documents import unreadable
 from polar_pipeline._util.yamlfile import read_yaml
 from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts, facts_of
 from polar_pipeline.options import OPTIONS
+from polar_pipeline.replay.rawpicture import CAMERA_FILE
 from polar_pipeline.replay.source import recorded_metadata
 
 #: Arguments of `Pipeline`, by name.
 Arguments = Dict[str, Any]
 #: Options that follow from the state of a camera; messages tell their number of bits, pictures do not.
 OF_THE_CAMERA = ("sensor", "roi_offset", "flip", "bit_depth")
-#: Name of the file with the state of the camera, beside captured frames.
-CAMERA_FILE = "camera.yaml"
 
 
 def save_facts(path: Path, facts: CameraFacts) -> None:
