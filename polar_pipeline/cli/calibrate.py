@@ -13,6 +13,7 @@ import numpy as np
 
 from polar_pipeline._util.files import check_absent, replacing
 from polar_pipeline._util.progress import with_bar
+from polar_pipeline._util.stop_flag import signals_held_back
 from polar_pipeline._util.text import printable
 from polar_pipeline.calibrate.captured import agrees, captured_state, frame_arguments
 from polar_pipeline.calibrate.check import check_calibration, describe_check, in_halves
@@ -134,8 +135,10 @@ def run(values: argparse.Namespace) -> int:
             title = ", ".join(path.resolve().name for path in values.sources)
             html.write(render_calibration(result, title, is_written).encode())
             html.flush()  # a disk that is full leaves neither file
-        if is_written:
-            save_calibration(values.output, result.calibration, values.force)
+        with signals_held_back():  # which would leave a calibration without its report
+            if is_written:
+                save_calibration(values.output, result.calibration, values.force)
+            stack.close()
     for text in result.warnings:
         show_error(f"warning: {text}")
     for text in result.problems:

@@ -483,6 +483,33 @@ def test_the_state_of_the_camera_beside_captured_pictures(tmp_path: Path, capsys
     assert main(["process", str(folder / "0.png"), "-o", str(out), *words]) == 0
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("command", ["replay", "calibrate"])
+def test_a_signal_between_two_outputs(
+    command: str, number: signal.Signals, code: int, bag: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first output has its name: the second one gets it too, before the command ends."""
+    words, out = ["replay", str(bag), "-o", str(tmp_path / "out" / "a.mcap")], {"a.mcap", "a.html"}
+    if command == "calibrate":
+        few = ["--size", "96x64", "--angles", "4", "--frames", "1", "--dark-frames", "1"]
+        assert main(["simulate", str(tmp_path / "session"), *few]) == 0
+        words, out = (
+            ["calibrate", str(tmp_path / "session"), "-o", str(tmp_path / "out" / "a.npz")],
+            {"a.npz", "a.html"},
+        )
+        words += ["--bit-depth", "12", "--roi-offset", "0", "0"]
+    (tmp_path / "out").mkdir()
+    rename = Path.replace
+
+    def renamed(self: Path, target: Path) -> Any:
+        rename(self, target)
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(Path, "replace", renamed)
+    assert main(words) == code
+    assert {path.name for path in (tmp_path / "out").iterdir()} == out
+
+
 @pytest.mark.parametrize("suffix", ["png", "npy"])
 def test_captured_pictures_of_another_size(suffix: str, tmp_path: Path, capsys: Any) -> None:
     """Region and mirrored readout in `camera.yaml` are of its size, and hold for no other picture in the folder."""
