@@ -23,6 +23,8 @@ from polar_pipeline.replay.segment import Part
 RECORDINGS, FRAMES, SEGMENTS = "recordings", "frames", "segments"
 #: Files with the settings of a batch, the outcome of a recording, the figures of a segment, and products.
 SETTINGS, RESULT, STATE, PRODUCTS = "batch.json", "result.json", "segment.json", "products.mcap"
+#: Table of a recording in the folder of its result, where queries do not find it: the last run had other settings.
+TABLE = "frames.parquet"
 #: The page with all recordings.
 PAGE = "index.html"
 #: Name of the folder of a segment.
@@ -82,6 +84,8 @@ def segment_folders(folder: Path, name: str) -> List[Path]:
 def completed(folder: Path, name: str, unit: str) -> Optional[Outcome]:
     """Return the complete result of a recording; None if there is none, or one of another unit.
 
+    A table that `set_table_aside` moved returns to its place.
+
     Args:
         folder: Folder of the batch.
         name: Name of the recording.
@@ -90,7 +94,23 @@ def completed(folder: Path, name: str, unit: str) -> Optional[Outcome]:
     outcome = _loaded(result_folder(folder, name) / RESULT, "recording", lambda values: Outcome(**values))
     if outcome is None or (outcome.name, outcome.unit) != (name, unit):
         return None
-    return outcome if table_path(folder, name).is_file() else None
+    table = table_path(folder, name)
+    if not table.is_file():
+        with suppress(OSError):
+            (result_folder(folder, name) / TABLE).replace(table)
+    return outcome if table.is_file() else None
+
+
+def set_table_aside(folder: Path, name: str) -> None:
+    """Move the table of a result of another unit into the folder of the result: queries are over one run's tables.
+
+    Raises:
+        OSError: The table cannot be moved.
+    """
+    result = result_folder(folder, name)
+    if (result / RESULT).exists():
+        with suppress(FileNotFoundError, NotADirectoryError):
+            table_path(folder, name).replace(result / TABLE)
 
 
 def known_names(folder: Path) -> Dict[str, str]:

@@ -105,6 +105,31 @@ def test_a_second_run_does_what_is_missing(client: Client, sources: List[str], t
     check(sources, out, tmp_path)
 
 
+def test_tables_of_other_settings(client: Client, sources: List[str], tmp_path: Path) -> None:
+    """Queries do not find them, whether the recording fails or the run ends before it; no result is lost."""
+    out = tmp_path / "out"
+    tables = [out / "frames" / f"recording=r{number}" / "part-0.parquet" for number in range(3)]
+    golden = tmp_path / "golden"
+    run(client, sources[:1], golden)
+    run(client, sources, out)
+    contents = [table.read_bytes() for table in tables]
+    others = replace(SETTINGS, arguments={**ARGUMENTS, "resolution": "full"}, compare=golden)
+    Batch(others, list_recordings(sources), out)  # and not run
+    assert [path for path in tables if path.exists()] == []
+    assert run(client, sources, out).skipped == 3
+    assert [table.read_bytes() for table in tables] == contents
+    check(sources, out, tmp_path)
+    batch = run(client, sources, out, others)
+    assert statuses(batch) == ["differs", "failed", "failed"]
+    assert [path for path in tables if path.exists()] == tables[:1]
+    assert run(client, sources, out).skipped == 2
+    assert [table.read_bytes() for table in tables[1:]] == contents[1:]
+    check(sources, out, tmp_path)
+    futures = process(sources, out, client, replace(SETTINGS, topic="/none"))
+    assert {row.status for row in client.gather(futures)} == {"failed"}
+    assert [path for path in tables if path.exists()] == []
+
+
 def test_folders_that_are_not_results_stay(client: Client, tmp_path: Path) -> None:
     """A recording in the place of its own result is not replaced by it; nor are files beside segments removed."""
     inside = record(tmp_path / "out" / "recordings" / "r0" / "r0.mcap", 12)
