@@ -67,6 +67,7 @@ def replacing(path: Path, force: bool = False) -> Iterator[BinaryIO]:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
+            check_absent(path, force)  # another process may have been faster
             partial.replace(path)  # while it is locked
     except OSError as err:
         if err.filename in (str(new), str(partial)) or (err.filename is None and err.errno in _FULL):
