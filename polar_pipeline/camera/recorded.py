@@ -55,9 +55,14 @@ def recorded_state(recording: Path) -> Optional[CameraFacts]:
         raise unreadable(recording, f"the state of the camera: {err}") from err
 
 
+def camera_file(frames: Path) -> Path:
+    """Return where the state of the camera of captured frames is: beside a file, or in a folder of pictures."""
+    return (frames if frames.is_dir() else frames.parent) / CAMERA_FILE
+
+
 def _captured_options(frames: Path) -> Dict[str, object]:
-    """Return the options that follow from the state of the camera beside a picture, or in a folder of pictures."""
-    path = (frames if frames.is_dir() else frames.parent) / CAMERA_FILE
+    """Return the options that follow from the state of the camera of captured frames."""
+    path = camera_file(frames)
     rows = read_yaml(path) if path.is_file() else None
     if not isinstance(rows, dict) or "pixel_format" not in rows:  # parameters of a node may have this name
         return {}
