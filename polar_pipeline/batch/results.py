@@ -8,7 +8,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, TypeVar
+from typing import Any, Callable, Dict, List, Optional, TypeVar, get_type_hints
 
 from polar_pipeline._util.files import PARTIAL, remove_leftovers
 from polar_pipeline.batch.table import table_path
@@ -91,7 +91,7 @@ def completed(folder: Path, name: str, unit: str) -> Optional[Outcome]:
         name: Name of the recording.
         unit: Identity of the result.
     """
-    outcome = _loaded(result_folder(folder, name) / RESULT, "recording", lambda values: Outcome(**values))
+    outcome = _loaded(result_folder(folder, name) / RESULT, "recording", _outcome)
     if outcome is None or (outcome.name, outcome.unit) != (name, unit):
         return None
     table = table_path(folder, name)
@@ -99,6 +99,14 @@ def completed(folder: Path, name: str, unit: str) -> Optional[Outcome]:
         with suppress(OSError):
             (result_folder(folder, name) / TABLE).replace(table)
     return outcome if table.is_file() else None
+
+
+def _outcome(values: Dict[str, Any]) -> Outcome:
+    outcome = Outcome(**values)
+    for name, kind in get_type_hints(Outcome).items():
+        if not isinstance(getattr(outcome, name), kind):
+            raise TypeError(f"{name} is not of type {kind.__name__}")
+    return outcome
 
 
 def set_table_aside(folder: Path, name: str) -> None:

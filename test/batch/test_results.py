@@ -46,12 +46,13 @@ def test_a_page_that_no_batch_wrote_stays(tmp_path: Path) -> None:
     make_folders(tmp_path)
 
 
-#: Not JSON, of an earlier version, with an unknown field, and without one.
+#: Not JSON, of an earlier version, with an unknown field, without one, and with a value of another type.
 BAD_STATES = [
     "half",
     '{"summary": {"frames": []}, "tallies": {}}',
     '{"summary": {"class": "Summary", "x": 1}, "tallies": {}}',
     '{"summary": 1}',
+    '{"name": "a", "unit": "unit", "status": "ok", "reason": "", "frames": "many"}',
     "[]",
 ]
 
