@@ -330,6 +330,11 @@ def name_of(location: str) -> str:
     return path_of(location).rpartition("/")[2]
 
 
+def is_name(text: str) -> bool:
+    """Return whether a text can be the name of a recording, as `unique_names` gives them."""
+    return len(text) <= MAX_NAME and re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", text) is not None
+
+
 def unique_names(locations: Sequence[str], known: Mapping[str, str]) -> Dict[str, str]:
     """Name each recording so that a folder can have the name: ASCII letters, digits, `.`, `_`, `-`; unique in any case.
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, TypeVar, get_type_hints
 
 from polar_pipeline._util.files import PARTIAL, remove_leftovers
+from polar_pipeline.batch.recordings import is_name
 from polar_pipeline.batch.table import table_path
 from polar_pipeline.quality.layout import LayoutCheck
 from polar_pipeline.quality.statistics import FrameQuality, Spot
@@ -122,10 +123,13 @@ def set_table_aside(folder: Path, name: str) -> None:
 
 
 def known_names(folder: Path) -> Dict[str, str]:
-    """Return location of a recording -> its name in the last run into a folder; empty if there was none."""
+    """Return location of a recording -> its name in the last run into a folder; empty if there was none.
+
+    Values that are not a name, such as `../elsewhere`, are left out.
+    """
     try:
         names = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))["names"]
-        return {str(location): str(name) for location, name in names.items()}
+        return {location: name for location, name in names.items() if is_name(name)}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
