@@ -74,8 +74,9 @@ def replacing(path: Path, force: bool = False) -> Iterator[BinaryIO]:
             raise OSError(err.errno, err.strerror, str(path)) from err
         raise
     finally:
-        if partial.exists():
-            partial.unlink()
+        for left in (new, partial):
+            if left.exists():
+                left.unlink()
 
 
 @contextmanager
@@ -159,7 +160,8 @@ def _held_folder(new: Path, path: Path) -> Iterator[Path]:
         _hold(descriptor, new, path)
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        for left in (new, path):
+            shutil.rmtree(left, ignore_errors=True)
         os.close(descriptor)
 
 

@@ -95,6 +95,21 @@ def test_files_of_other_names_stay(tmp_path: Path, name: str) -> None:
     assert (tmp_path / name).exists()
 
 
+@pytest.mark.parametrize("make", [replacing, replacing_folder])
+def test_an_interrupt_before_the_lock(
+    make: Callable[[Path], ContextManager], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first name of a file or a folder is not one that a later process would remove."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fcntl, "flock", interrupt)
+    with pytest.raises(KeyboardInterrupt), make(tmp_path / "out"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("force", [False, True])
 def test_a_file_that_another_process_wrote_meanwhile(force: bool, tmp_path: Path) -> None:
     path = tmp_path / "out.mcap"
