@@ -21,6 +21,7 @@ from polar_pipeline.calibrate.estimate import calibrate as calibrate_sums
 from polar_pipeline.calibrate.simulation import Deviations, simulate_sensor
 from polar_pipeline.calibration import load_calibration
 from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts
+from polar_pipeline.camera.recorded import save_facts
 from polar_pipeline.cli import calibrate as command
 from polar_pipeline.messages import IMAGE
 from polar_pipeline.replay.sink import open_sink
@@ -186,6 +187,32 @@ def test_recordings_with_the_state_of_the_camera(tmp_path: Path, capsys: Any) ->
     capsys.readouterr()
     assert calibrated("with", "--force", "--flip-y") == 2
     assert "with.mcap: (True, False)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["session", "session/light", "recording.mcap"])
+def test_frames_of_another_size_than_the_camera_stated(place: str, tmp_path: Path, capsys: Any) -> None:
+    """Its region and mirrored readout are not those of the frames, wherever the state of the camera is."""
+    facts = CameraFacts("", "", "", "IMX250MZR", "Mono12", (96, 62), (0, 0), (False, False), 0.0, 1.0, None)
+    source, named = tmp_path / "session", tmp_path / place
+    if named.suffix:
+        source = named
+        with open_sink(source, {CAMERA_METADATA: json.dumps(facts.rows())}) as sink:
+            for k in range(1, 21):
+                sink.write("/raw", IMAGE, k, messages.encode_image(k, "", "mono16", np.full((64, 96), k, np.uint16)))
+        (tmp_path / "angles.csv").write_text("first,last,angle\n0,19,dark\n")
+    else:
+        simulate(source, "--angles", "4", "--frames", "1", "--dark-frames", "2")
+        named = named / "camera.yaml"
+        save_facts(named, facts)
+    words = [str(source), "--bit-depth", "12", "-o", str(tmp_path / "a.npz")]
+    words += ["--angles", str(tmp_path / "angles.csv")] if place.endswith("mcap") else []
+    capsys.readouterr()
+    assert cli.main(["calibrate", *words]) == 1
+    shown = capsys.readouterr().err
+    assert "96x64 pixels" in shown
+    assert f"{'camera.yaml' if place == 'session/light' else named}" in shown
+    assert "states 96x62" in shown
+    assert not list(tmp_path.glob("a.*"))
 
 
 def test_a_file_is_checked_on_new_frames(tmp_path: Path, capsys: Any) -> None:
