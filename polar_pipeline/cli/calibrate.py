@@ -138,7 +138,7 @@ def run(values: argparse.Namespace) -> int:
             title = ", ".join(path.resolve().name for path in values.sources)
             html.write(render_calibration(result, title, is_written).encode())
             html.flush()  # a disk that is full leaves neither file
-        with signals_held_back():  # which would leave a calibration without its report
+        with signals_held_back():  # a signal between the two would leave a calibration without its report
             if is_written:
                 save_calibration(values.output, result.calibration, values.force)
             stack.close()

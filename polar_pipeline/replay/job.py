@@ -78,7 +78,7 @@ class Job:
 
                 sink = stack.enter_context(open_sink(self.products, metadata(options), self.force))
             yield sink, html
-            with signals_held_back():  # which would leave a recording without its report
+            with signals_held_back():  # a signal between the two would leave a recording without its report
                 stack.close()
 
     def comparison(self, options: Options) -> Optional[Comparison]:
