@@ -67,14 +67,16 @@ def replacing(path: Path, force: bool = False) -> Iterator[BinaryIO]:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
+            check_absent(path, force)  # another process may have been faster
             partial.replace(path)  # while it is locked
     except OSError as err:
         if err.filename in (str(new), str(partial)) or (err.filename is None and err.errno in _FULL):
             raise OSError(err.errno, err.strerror, str(path)) from err
         raise
     finally:
-        if partial.exists():
-            partial.unlink()
+        for left in (new, partial):
+            if left.exists():
+                left.unlink()
 
 
 @contextmanager
@@ -158,7 +160,8 @@ def _held_folder(new: Path, path: Path) -> Iterator[Path]:
         _hold(descriptor, new, path)
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        for left in (new, path):
+            shutil.rmtree(left, ignore_errors=True)
         os.close(descriptor)
 
 

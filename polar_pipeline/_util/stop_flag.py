@@ -6,7 +6,10 @@ import faulthandler
 import os
 import signal
 import sys
+import threading
 import time
+from contextlib import contextmanager
+from typing import Iterator, List
 
 from polar_pipeline._util.streams import open_standard_streams
 
@@ -68,3 +71,25 @@ def stop_on_signals() -> StopFlag:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     return PROCESS_STOP
+
+
+@contextmanager
+def signals_held_back() -> Iterator[None]:
+    """Handle SIGINT and SIGTERM after the block, and not in it: for the last steps of outputs that belong together.
+
+    Signals interrupt the main thread alone; in other threads there is nothing to hold back.
+    """
+    received: List[int] = []
+    is_main = threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)} if is_main else {}
+    try:
+        for number, handler in handlers.items():
+            if handler not in (None, signal.SIG_IGN):  # None: not a handler of Python's
+                signal.signal(number, lambda given, _: received.append(given))
+        yield
+    finally:
+        for number, handler in handlers.items():
+            if handler is not None:
+                signal.signal(number, handler)
+        if received:
+            signal.raise_signal(received[0])

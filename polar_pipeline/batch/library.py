@@ -9,7 +9,7 @@ from distributed import Client, Future
 
 from polar_pipeline.batch.cluster import check_workers
 from polar_pipeline.batch.recordings import Recording, list_recordings
-from polar_pipeline.batch.results import make_folders
+from polar_pipeline.batch.results import completed, make_folders, set_table_aside
 from polar_pipeline.batch.settings import BatchSettings, unit_of
 from polar_pipeline.batch.units import Task, recording_unit
 
@@ -33,7 +33,7 @@ def process(
         SourceError: A recording is not there, or a golden one is missing.
         ValueError: An option is not allowed.
         ClusterError: A worker differs from this process.
-        OSError: The folder cannot be made.
+        OSError: The folder cannot be made or changed.
     """
     places = [str(row) for row in recordings if not isinstance(row, Recording)]
     listed = [row for row in recordings if isinstance(row, Recording)] + (list_recordings(places) if places else [])
@@ -41,5 +41,8 @@ def process(
     make_folders(folder)
     check_workers(client, settings, described, folder)
     tasks = [Task(settings, described, row, folder, unit_of(settings, described, row)) for row in listed]
+    for task in tasks:
+        if completed(folder, task.recording.name, task.unit) is None:
+            set_table_aside(folder, task.recording.name)
     futures: List[Future] = client.map(recording_unit, tasks, pure=False)
     return futures

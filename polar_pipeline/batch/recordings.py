@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline.replay.limits import SourceError
+from polar_pipeline.replay.rawpicture import CAMERA_FILE
 from polar_pipeline.replay.source import SUFFIXES
 
 METADATA = "metadata.yaml"
@@ -151,7 +152,7 @@ def _listed(source: str, exclude: Sequence[Path] = ()) -> Dict[str, Sequence[Fil
         folder = parent_of(file.location)
         if file.name.endswith((".db3", ".db3.zstd")) and _find(f"{folder}/{METADATA}", ()):
             found.update({place: parts for place, parts in _listed(folder).items() if place == folder})
-        elif file.name != METADATA:
+        elif file.name not in (METADATA, CAMERA_FILE):
             found[file.location] = [file]
     return found
 
@@ -170,14 +171,14 @@ def _find(source: str, exclude: Sequence[Path]) -> Optional[Tuple[List[File], Li
 
 def is_part_name(name: str) -> bool:
     """Return whether a file of this name belongs to a recording, alone or with others in its folder."""
-    return name == METADATA or _SUFFIX.search(name) is not None
+    return name in (METADATA, CAMERA_FILE) or _SUFFIX.search(name) is not None
 
 
 def recordings_in(folder: str, names: Iterable[str]) -> List[Tuple[str, List[str]]]:
     """Find the recordings among the files of one folder, as `open_source` reads them.
 
-    Pictures count only in a folder without bags. Without `metadata.yaml`, files are one recording if they are named as
-    a recorder names them, `FOLDER_NUMBER.mcap`; otherwise each file is one.
+    Pictures count only in a folder without bags, with the state of their camera. Without `metadata.yaml`, files are one
+    recording if they are named as a recorder names them, `FOLDER_NUMBER.mcap`; otherwise each file is one.
 
     Args:
         folder: Name of the folder, without its parents.
@@ -197,7 +198,7 @@ def recordings_in(folder: str, names: Iterable[str]) -> List[Tuple[str, List[str
     else:
         rows += [(name, [name]) for name in parts]
         if pictures and not rows:
-            rows.append(("", pictures))
+            rows.append(("", pictures + [name for name in names if name == CAMERA_FILE]))
     return sorted(rows)
 
 
@@ -327,6 +328,11 @@ def parent_of(location: str) -> str:
 def name_of(location: str) -> str:
     """Return the last part of a path or URL."""
     return path_of(location).rpartition("/")[2]
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text can be the name of a recording, as `unique_names` gives them."""
+    return len(text) <= MAX_NAME and re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", text) is not None
 
 
 def unique_names(locations: Sequence[str], known: Mapping[str, str]) -> Dict[str, str]:

@@ -8,9 +8,10 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, TypeVar
+from typing import Any, Callable, Dict, List, Optional, TypeVar, get_type_hints
 
 from polar_pipeline._util.files import PARTIAL, remove_leftovers
+from polar_pipeline.batch.recordings import is_name
 from polar_pipeline.batch.table import table_path
 from polar_pipeline.quality.layout import LayoutCheck
 from polar_pipeline.quality.statistics import FrameQuality, Spot
@@ -23,6 +24,8 @@ from polar_pipeline.replay.segment import Part
 RECORDINGS, FRAMES, SEGMENTS = "recordings", "frames", "segments"
 #: Files with the settings of a batch, the outcome of a recording, the figures of a segment, and products.
 SETTINGS, RESULT, STATE, PRODUCTS = "batch.json", "result.json", "segment.json", "products.mcap"
+#: Table of a recording in the folder of its result, where queries do not find it: the last run had other settings.
+TABLE = "frames.parquet"
 #: The page with all recordings.
 PAGE = "index.html"
 #: Name of the folder of a segment.
@@ -82,22 +85,51 @@ def segment_folders(folder: Path, name: str) -> List[Path]:
 def completed(folder: Path, name: str, unit: str) -> Optional[Outcome]:
     """Return the complete result of a recording; None if there is none, or one of another unit.
 
+    A table that `set_table_aside` moved returns to its place.
+
     Args:
         folder: Folder of the batch.
         name: Name of the recording.
         unit: Identity of the result.
     """
-    outcome = _loaded(result_folder(folder, name) / RESULT, "recording", lambda values: Outcome(**values))
+    outcome = _loaded(result_folder(folder, name) / RESULT, "recording", _outcome)
     if outcome is None or (outcome.name, outcome.unit) != (name, unit):
         return None
-    return outcome if table_path(folder, name).is_file() else None
+    table = table_path(folder, name)
+    if not table.is_file():
+        with suppress(OSError):
+            (result_folder(folder, name) / TABLE).replace(table)
+    return outcome if table.is_file() else None
+
+
+def _outcome(values: Dict[str, Any]) -> Outcome:
+    outcome = Outcome(**values)
+    for name, kind in get_type_hints(Outcome).items():
+        if not isinstance(getattr(outcome, name), kind):
+            raise TypeError(f"{name} is not of type {kind.__name__}")
+    return outcome
+
+
+def set_table_aside(folder: Path, name: str) -> None:
+    """Move the table of a result of another unit into the folder of the result: queries are over one run's tables.
+
+    Raises:
+        OSError: The table cannot be moved.
+    """
+    result = result_folder(folder, name)
+    if (result / RESULT).exists():
+        with suppress(FileNotFoundError, NotADirectoryError):
+            table_path(folder, name).replace(result / TABLE)
 
 
 def known_names(folder: Path) -> Dict[str, str]:
-    """Return location of a recording -> its name in the last run into a folder; empty if there was none."""
+    """Return location of a recording -> its name in the last run into a folder; empty if there was none.
+
+    Values that are not a name, such as `../elsewhere`, are left out.
+    """
     try:
         names = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))["names"]
-        return {str(location): str(name) for location, name in names.items()}
+        return {location: name for location, name in names.items() if is_name(name)}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 

@@ -17,7 +17,7 @@ from polar_pipeline._util.files import replacing
 from polar_pipeline.batch.cluster import ClusterError, check_workers
 from polar_pipeline.batch.overview import write_overview
 from polar_pipeline.batch.recordings import Recording
-from polar_pipeline.batch.results import SETTINGS, Outcome, clean, completed, known_names, make_folders
+from polar_pipeline.batch.results import SETTINGS, Outcome, clean, completed, known_names, make_folders, set_table_aside
 from polar_pipeline.batch.settings import BatchSettings, unit_of
 from polar_pipeline.batch.units import Task, divide, recording_unit, segment_unit
 from polar_pipeline.replay.limits import SourceError
@@ -44,7 +44,7 @@ class Batch:
 
     Raises:
         ValueError: An option is not allowed.
-        OSError: The folder cannot be made.
+        OSError: The folder cannot be made or changed.
     """
 
     def __init__(self, settings: BatchSettings, recordings: Sequence[Recording], folder: Path) -> None:
@@ -61,9 +61,11 @@ class Batch:
                 unit = unit_of(settings, self._described, recording)
             except (SourceError, OSError) as err:
                 self.outcomes[recording.name] = Outcome(recording.name, "", "failed", str(err))
+                set_table_aside(self._folder, recording.name)
                 continue
             known = completed(self._folder, recording.name, unit)
             if known is None:
+                set_table_aside(self._folder, recording.name)
                 self.left.append(Task(settings, self._described, recording, self._folder, unit))
             else:
                 self.outcomes[recording.name] = known

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional
 
-from polar_pipeline.batch.recordings import Recording, list_recordings
+from polar_pipeline.batch.recordings import Recording, list_recordings, scheme_of
 from polar_pipeline.batch.remote import SPOOL_BYTES
+from polar_pipeline.camera.recorded import camera_file
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.replay.job import metadata
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError
@@ -82,7 +83,10 @@ def unit_of(settings: BatchSettings, described: Mapping[str, str], recording: Re
 
     Raises:
         SourceError: A golden or reference recording is missing.
+        OSError: The state of the camera cannot be read.
     """
+    state = camera_file(Path(recording.location))
+    is_known = not scheme_of(recording.location) and state.is_file()
     golden = [str(golden_of(folder, recording.name)) for folder in (settings.compare, settings.reference) if folder]
     parts = [
         recording.token,
@@ -91,5 +95,6 @@ def unit_of(settings: BatchSettings, described: Mapping[str, str], recording: Re
         [settings.topic, settings.rate, settings.max_bytes, settings.writes_products],
         sorted(settings.tolerances.items()),
         [list_recordings([path])[0].token for path in golden],
+        hashlib.sha256(state.read_bytes()).hexdigest() if is_known else "",
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -119,9 +119,10 @@ def read_statistics(path: Path, recording: str, minutes: int = 3) -> Statistics:
     """
     times = {stage: f"{stage}_ms" for stage in STAGES}
     try:
-        if times["geometry"] not in pq.read_schema(str(path)).names:  # of version 1.0
-            del times["geometry"]
-        table = pq.read_table(str(path), columns=[*_COLUMNS, *times.values()], partitioning=None)
+        with path.open("rb") as stream:  # PyArrow takes no path that is not UTF-8
+            if times["geometry"] not in pq.read_schema(stream).names:  # of version 1.0
+                del times["geometry"]
+            table = pq.read_table(stream, columns=[*_COLUMNS, *times.values()], partitioning=None)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
         raise OSError(f"{path} is not a table of frames: {err}") from err
     latency = Latency()

@@ -19,11 +19,12 @@ from polar_pipeline.calibrate.captured import difference
 from polar_pipeline.calibrate.session import FRAMES_FILE
 from polar_pipeline.camera.aravis import CameraError
 from polar_pipeline.camera.facts import CameraFacts
-from polar_pipeline.camera.recorded import CAMERA_FILE, save_facts
+from polar_pipeline.camera.recorded import save_facts
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.camera.source import CameraSource, Connection
 from polar_pipeline.messages import COMPRESSED, Cdr
 from polar_pipeline.replay.picture import encode_picture
+from polar_pipeline.replay.rawpicture import CAMERA_FILE
 from polar_pipeline.replay.rawzstd import TRANSPORT, compress_message
 from polar_pipeline.sensor.frames import RawFrame
 

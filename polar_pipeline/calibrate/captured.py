@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from polar_pipeline.camera.facts import CameraFacts
-from polar_pipeline.camera.recorded import CAMERA_FILE, load_facts
+from polar_pipeline.camera.recorded import load_facts
+from polar_pipeline.replay.rawpicture import CAMERA_FILE
 
 #: Where the file is looked for in a session's folder; a folder `test` is not part of a session.
 _PLACES, _LEFT_OUT = (CAMERA_FILE, f"*/{CAMERA_FILE}", f"*/*/{CAMERA_FILE}"), "test"

@@ -30,6 +30,10 @@ _MAP_TAIL, _HISTOGRAM_TAIL = 0.01, 0.001
 _MAX_DOTS = 400
 #: What the vertical axes of the lamp factors and of the settings' residuals show at least, in percent.
 _LAMP_REACH, _RESIDUAL_REACH = 0.1, 0.02
+#: Paragraph in the report of a calibration that was not written, by which the next run knows that it may be replaced.
+_NOT_WRITTEN = '<p class="bad" id="not-written">No calibration was written.</p>'
+#: Bytes at the beginning of a report in which that paragraph is, after the title and the style of the page.
+_HEAD_BYTES = 1 << 16
 
 
 class _Quantity(NamedTuple):
@@ -62,12 +66,25 @@ _POLARIZER = (
 )
 
 
-def render_calibration(result: CalibrationResult, source: str) -> str:
-    """Render the report as HTML; the same result gives the same text.
+def is_of_unwritten_calibration(report: Path) -> bool:
+    """Return whether a file is the report of a calibration that was not written.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    if not report.is_file():
+        return False
+    with report.open("rb") as stream:
+        return _NOT_WRITTEN.encode() in stream.read(_HEAD_BYTES)
+
+
+def render_calibration(result: CalibrationResult, source: str, is_written: bool = True) -> str:
+    """Render the report as HTML; the same arguments give the same text.
 
     Args:
         result: Result to show.
         source: Name of the session's folder or recording.
+        is_written: Whether the calibration is written beside the report.
     """
     used = result.causes == 0
     lamp = [100 * (factor - 1) for factor in result.lamp]
@@ -79,6 +96,8 @@ def render_calibration(result: CalibrationResult, source: str) -> str:
             "facts": _facts(result),
             "result": result,
         },
+        is_written=is_written,
+        not_written=_NOT_WRITTEN,
         warnings=[printable(text, 2000) for text in result.warnings],
         problems=[printable(text, 2000) for text in result.problems],
         headline=result.headline,

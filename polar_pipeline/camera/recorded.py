@@ -12,14 +12,13 @@ from polar_pipeline._util.documents import unreadable
 from polar_pipeline._util.yamlfile import read_yaml
 from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts, facts_of
 from polar_pipeline.options import OPTIONS
+from polar_pipeline.replay.rawpicture import CAMERA_FILE
 from polar_pipeline.replay.source import recorded_metadata
 
 #: Arguments of `Pipeline`, by name.
 Arguments = Dict[str, Any]
 #: Options that follow from the state of a camera; messages tell their number of bits, pictures do not.
 OF_THE_CAMERA = ("sensor", "roi_offset", "flip", "bit_depth")
-#: Name of the file with the state of the camera, beside captured frames.
-CAMERA_FILE = "camera.yaml"
 
 
 def save_facts(path: Path, facts: CameraFacts) -> None:
@@ -56,9 +55,14 @@ def recorded_state(recording: Path) -> Optional[CameraFacts]:
         raise unreadable(recording, f"the state of the camera: {err}") from err
 
 
+def camera_file(frames: Path) -> Path:
+    """Return where the state of the camera of captured frames is: beside a file, or in a folder of pictures."""
+    return (frames if frames.is_dir() else frames.parent) / CAMERA_FILE
+
+
 def _captured_options(frames: Path) -> Dict[str, object]:
-    """Return the options that follow from the state of the camera beside a picture, or in a folder of pictures."""
-    path = (frames if frames.is_dir() else frames.parent) / CAMERA_FILE
+    """Return the options that follow from the state of the camera of captured frames."""
+    path = camera_file(frames)
     rows = read_yaml(path) if path.is_file() else None
     if not isinstance(rows, dict) or "pixel_format" not in rows:  # parameters of a node may have this name
         return {}

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from polar_pipeline._util.text import printable
 from polar_pipeline.batch.recordings import Recording, list_recordings, scheme_of
@@ -142,10 +142,11 @@ def run(values: argparse.Namespace) -> int:
     recordings = list_recordings(values.sources, [values.output], known_names(values.output))
     settings = _settings(values, recordings)
     batch = batches.Batch(settings, recordings, values.output)
-    with _ended_by_second_signal(values.output), ExitStack() as stack:
+    with _ended_by_signals(values.output) as begin_work, ExitStack() as stack:
         if batch.left:
             stack.callback(clean, values.output)  # of what its workers left when the cluster was closed
             client, threads = _open_client(values, settings, stack)
+            begin_work()
             show_error(f"dashboard: {dashboard_of(client)}")
             batch.run(client, threads)
     batch.write_overview()
@@ -153,10 +154,11 @@ def run(values: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _ended_by_second_signal(folder: Path) -> Iterator[None]:
-    """Make a second Ctrl-C or SIGTERM in the block kill the workers on this machine and end this process.
+def _ended_by_signals(folder: Path) -> Iterator[Callable[[], None]]:
+    """Make Ctrl-C or SIGTERM in the block kill the workers on this machine and end this process.
 
-    While it is closed, a cluster of Dask would wait for its own time limits.
+    After a call of the function that the block gets, the first signal closes the cluster, and the second one kills:
+    while it is closed, a cluster of Dask would wait for its own time limits. One that just starts fails to close.
 
     Args:
         folder: Folder of the batch; what the workers left incomplete there is removed.
@@ -171,6 +173,7 @@ def _ended_by_second_signal(folder: Path) -> Iterator[None]:
             for worker in workers:
                 worker.join(_KILLING_S)
             clean(folder)
+            show_error(f"polar-pipeline: {'interrupted' if number == signal.SIGINT else 'terminated'}")
         finally:
             os._exit(128 + number)
 
@@ -181,10 +184,15 @@ def _ended_by_second_signal(folder: Path) -> Iterator[None]:
 
     present = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     handlers: Dict[int, Any] = {number: each for number, each in present.items() if callable(each)}  # not those ignored
+
+    def begin_work() -> None:
+        for number in handlers:
+            signal.signal(number, first)
+
     for number in handlers:
-        signal.signal(number, first)
+        signal.signal(number, end)
     try:
-        yield
+        yield begin_work
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

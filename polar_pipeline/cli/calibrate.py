@@ -7,20 +7,22 @@ import math
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Iterator, Optional
+from typing import Dict, Iterable, Iterator, Optional, Tuple
 
 import numpy as np
 
 from polar_pipeline._util.files import check_absent, replacing
 from polar_pipeline._util.progress import with_bar
+from polar_pipeline._util.stop_flag import signals_held_back
 from polar_pipeline._util.text import printable
 from polar_pipeline.calibrate.captured import agrees, captured_state, frame_arguments
 from polar_pipeline.calibrate.check import check_calibration, describe_check, in_halves
 from polar_pipeline.calibrate.defects import CAUSES
 from polar_pipeline.calibrate.estimate import CalibrationResult, calibrate
 from polar_pipeline.calibrate.polarizer import ANGLE_ERROR
-from polar_pipeline.calibrate.report import render_calibration
-from polar_pipeline.calibrate.session import add_frames, open_sessions
+from polar_pipeline.calibrate.report import is_of_unwritten_calibration, render_calibration
+from polar_pipeline.calibrate.session import SessionFrame, add_frames, open_sessions
+from polar_pipeline.calibrate.sums import SessionSums
 from polar_pipeline.calibration import save_calibration
 from polar_pipeline.camera.recorded import recorded_state
 from polar_pipeline.cli.argument_types import parse_number
@@ -31,6 +33,8 @@ from polar_pipeline.cli.source_arguments import add_size_limit_argument
 from polar_pipeline.options import OPTIONS, Options, make_options
 from polar_pipeline.sensor.frames import FrameError
 
+#: File with the state of a camera -> the (width, height) of frames in it.
+_Sizes = Dict[Path, Tuple[int, int]]
 #: Value of --angles for which names are no angles.
 _UNKNOWN = "unknown"
 #: Arguments of a new calibration alone, and what they are if they are not given.
@@ -113,10 +117,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    _add_captured(values)
+    sizes = _add_captured(values)
     options = requested_options(values, ("intensity",))
     if values.check is not None:
-        return _check(values, options)
+        return _check(values, options, sizes)
     if values.output.suffix != ".npz":
         raise UsageError(f"the output is an .npz file, got {values.output}")
     report = report_path(values.report, values.output)
@@ -124,16 +128,20 @@ def run(values: argparse.Namespace) -> int:
     check_output_files(outputs, [*values.sources, _table(values)])
     check_absent(values.output, values.force)  # before minutes of work
     with ExitStack() as stack:
-        html = stack.enter_context(replacing(report, values.force)) if report is not None else None
+        html = None
+        if report is not None:
+            html = stack.enter_context(replacing(report, values.force or is_of_unwritten_calibration(report)))
         with _failures():
-            result = _result(values, options)
+            result = _result(values, options, sizes)
+        is_written = values.force or not result.problems
         if html is not None:
             title = ", ".join(path.resolve().name for path in values.sources)
-            html.write(render_calibration(result, title).encode())
+            html.write(render_calibration(result, title, is_written).encode())
             html.flush()  # a disk that is full leaves neither file
-        is_written = values.force or not result.problems
-        if is_written:
-            save_calibration(values.output, result.calibration, values.force)
+        with signals_held_back():  # a signal between the two would leave a calibration without its report
+            if is_written:
+                save_calibration(values.output, result.calibration, values.force)
+            stack.close()
     for text in result.warnings:
         show_error(f"warning: {text}")
     for text in result.problems:
@@ -149,8 +157,11 @@ def run(values: argparse.Namespace) -> int:
     return 0
 
 
-def _add_captured(values: argparse.Namespace) -> None:
+def _add_captured(values: argparse.Namespace) -> _Sizes:
     """Add the arguments that the state of the camera beside or in captured frames tells, where there are none.
+
+    Returns:
+        The sizes of the frames that it states.
 
     Raises:
         UsageError: An argument contradicts it.
@@ -160,6 +171,8 @@ def _add_captured(values: argparse.Namespace) -> None:
         states = {path: recorded_state(path) for path in values.sources}
     known = [(session.file, frame_arguments(session.facts))] if session else []
     known += [(path, state.options()) for path, state in states.items() if state]
+    sizes = {session.file: session.facts.size} if session else {}
+    sizes.update({path: state.size for path, state in states.items() if state})
     for file, name, value in ((file, *item) for file, arguments in known for item in arguments.items()):
         given = getattr(values, name, None)
         try:
@@ -170,6 +183,7 @@ def _add_captured(values: argparse.Namespace) -> None:
             raise UsageError(f"--{name.replace('_', '-')} {given} contradicts {file}: {value}")
         if given is None:
             setattr(values, name, value)
+    return sizes
 
 
 def _table(values: argparse.Namespace) -> Optional[Path]:
@@ -188,12 +202,28 @@ def _failures() -> Iterator[None]:
         raise FailureError(str(err)) from err
 
 
-def _result(values: argparse.Namespace, options: Options) -> CalibrationResult:
+def _sums(frames: Iterable[SessionFrame], total: int, options: Options, sizes: _Sizes) -> SessionSums:
+    """Sum the frames of a session.
+
+    Raises:
+        FrameError: A frame does not fit the others, or cannot be read, or the frames have another size than stated.
+        ValueError: There are none.
+    """
+    sums = add_frames(with_bar(frames, total), options)
+    height, width = sums.shape
+    for file, size in sizes.items():
+        if size != (width, height):  # its region and flips would be wrong
+            stated = "{}x{}".format(*size)
+            raise FrameError("size", f"the frames have {width}x{height} pixels, and {file} states {stated}")
+    return sums
+
+
+def _result(values: argparse.Namespace, options: Options, sizes: _Sizes) -> CalibrationResult:
     is_unknown = values.angles == _UNKNOWN
     with open_sessions(
         values.sources, options, _table(values), not is_unknown, values.topic, values.max_bytes
     ) as session:
-        sums = add_frames(with_bar(session.frames, session.total), options)
+        sums = _sums(session.frames, session.total, options, sizes)
     notes = {name: getattr(values, name) for name in ("temperature", "exposure", "gain_db")}
     return calibrate(
         sums,
@@ -207,7 +237,7 @@ def _result(values: argparse.Namespace, options: Options) -> CalibrationResult:
     )
 
 
-def _check(values: argparse.Namespace, options: Options) -> int:
+def _check(values: argparse.Namespace, options: Options, sizes: _Sizes) -> int:
     """Evaluate an existing calibration; returns the exit code.
 
     Raises:
@@ -220,7 +250,7 @@ def _check(values: argparse.Namespace, options: Options) -> int:
         checked = make_options(sensor=options.sensor, roi_offset=options.roi_offset, calibration=values.check)
         assert checked.calibration is not None
         with open_sessions(values.sources, options, _table(values), False, values.topic, values.max_bytes) as session:
-            sums = add_frames(with_bar(in_halves(session.frames), session.total), options)
+            sums = _sums(in_halves(session.frames), session.total, options, sizes)
         result = check_calibration(checked.calibration, sums, session.angles, options.roi_offset)
     for line in describe_check(result):
         print(line)

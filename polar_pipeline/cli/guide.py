@@ -10,6 +10,7 @@ import numpy as np
 
 from polar_pipeline.calibrate.capture import FrameCapture, capture_folder
 from polar_pipeline.calibrate.captured import Captured
+from polar_pipeline.calibrate.report import is_of_unwritten_calibration
 from polar_pipeline.calibrate.sums import DARK
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.cli import calibrate
@@ -56,8 +57,8 @@ def guide(
         FailureError: The input ends, or the camera differs from the session.
     """
     output = folder.resolve().parent / "sensor.npz"
-    for path in (output, output.with_suffix(".html")):  # a report without a calibration is that of a failure
-        if path.exists():
+    for path in (output, output.with_suffix(".html")):
+        if path.exists() and not is_of_unwritten_calibration(path):
             raise FailureError(f"{path} exists already; move it, or put the session into another folder")
     steps = [_Step(DARK, "Cover the lens with its cap.", DARK_FRAMES * frames)]
     for angle in (180 * k / angles for k in range(angles)):

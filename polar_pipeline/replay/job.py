@@ -13,6 +13,7 @@ import numpy as np
 
 from polar_pipeline import __version__
 from polar_pipeline._util.files import replacing
+from polar_pipeline._util.stop_flag import signals_held_back
 from polar_pipeline._util.text import printable
 from polar_pipeline.options import Options
 from polar_pipeline.pipeline import Pipeline
@@ -77,6 +78,8 @@ class Job:
 
                 sink = stack.enter_context(open_sink(self.products, metadata(options), self.force))
             yield sink, html
+            with signals_held_back():  # a signal between the two would leave a recording without its report
+                stack.close()
 
     def comparison(self, options: Options) -> Optional[Comparison]:
         """Make a new comparison with the golden recording, or return None without one.

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Optional, Union
+from typing import Optional, Tuple, Union
 
 import cv2
 import numpy as np
 
 from polar_pipeline._util.documents import regular_status
+from polar_pipeline._util.values import sequence
+from polar_pipeline._util.yamlfile import read_yaml
 from polar_pipeline.replay.limits import MAX_BYTES, check_size, described
 from polar_pipeline.sensor.frames import FrameError
 
+#: Name of the file with the state of the camera, beside captured frames.
+CAMERA_FILE = "camera.yaml"
 #: How PNG, TIFF, JPEG and PNM files begin. OpenCV reads other formats too, by libraries that are rarely checked.
 _MAGICS = (b"\x89PNG", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+", b"\xff\xd8", b"P2", b"P3", b"P5", b"P6")
 
@@ -26,16 +30,35 @@ def read_raw(path: Path, max_bytes: int = MAX_BYTES) -> np.ndarray:
         max_bytes: Largest size of the file and of the image.
 
     Raises:
-        FrameError: The file is not a picture (cause `file`), not a raw mosaic (`type`), or too large (`size`).
+        FrameError: The file is not a picture (cause `file`), not a raw mosaic (`type`), too large, or not of the size
+            that `CAMERA_FILE` beside it states (`size`).
     """
     try:
         check_size("a file", regular_status(path).st_size, max_bytes)
         is_npy = path.suffix.lower() == ".npy"
-        return _read_npy(path, max_bytes) if is_npy else decode_picture(path.read_bytes(), max_bytes)
+        pixels = _read_npy(path, max_bytes) if is_npy else decode_picture(path.read_bytes(), max_bytes)
+        (height, width), stated = pixels.shape, _stated_size(path.parent / CAMERA_FILE)
+        if stated not in ((), (width, height)):  # its region and flips would be wrong
+            wanted = "{}x{}".format(*stated)
+            raise FrameError(
+                "size", f"a picture of {width}x{height} pixels, and {CAMERA_FILE} beside it states {wanted}"
+            )
+        return pixels
     except FrameError as err:
         raise FrameError(err.cause, f"{path}: {err}") from err
     except Exception as err:  # what a damaged NPY file raises is not documented; tokenize.TokenError, for example
         raise FrameError("file", f"{path} cannot be read: {described(err)}") from err
+
+
+def _stated_size(path: Path) -> Tuple[object, ...]:
+    """Return the (width, height) in a file with the state of a camera; () without a file or a size."""
+    try:
+        rows = read_yaml(path) if path.is_file() else None
+    except ValueError:  # commands that need the state of the camera say what is wrong
+        return ()
+    if not isinstance(rows, dict) or "pixel_format" not in rows:  # parameters of a node may have this name
+        return ()
+    return sequence(rows.get("size"), 2)
 
 
 def _read_npy(path: Path, max_bytes: int) -> np.ndarray:

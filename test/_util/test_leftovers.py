@@ -6,6 +6,7 @@ import fcntl
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Callable, ContextManager, List
 
@@ -92,6 +93,34 @@ def test_files_of_other_names_stay(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
     remove_leftovers(tmp_path, rf"\.out\.mcap{PARTIAL}")
     assert (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("make", [replacing, replacing_folder])
+def test_an_interrupt_before_the_lock(
+    make: Callable[[Path], ContextManager], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first name of a file or a folder is not one that a later process would remove."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fcntl, "flock", interrupt)
+    with pytest.raises(KeyboardInterrupt), make(tmp_path / "out"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_file_that_another_process_wrote_meanwhile(force: bool, tmp_path: Path) -> None:
+    path = tmp_path / "out.mcap"
+    with ExitStack() as stack:
+        if not force:
+            stack.enter_context(pytest.raises(FileExistsError, match="exists already; --force replaces it"))
+        stream = stack.enter_context(replacing(path, force))
+        stream.write(b"mine")
+        path.write_bytes(b"theirs")
+    assert path.read_bytes() == (b"mine" if force else b"theirs")
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_link_leads_nowhere(tmp_path: Path) -> None:

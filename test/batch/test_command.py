@@ -51,6 +51,10 @@ def start(sources: List[Path], out: Path, *more: str) -> subprocess.Popen[str]:
     )
 
 
+def children_of(process: subprocess.Popen[str]) -> List[psutil.Process]:
+    return psutil.Process(process.pid).children(recursive=True)
+
+
 def completed(out: Path) -> List[str]:
     return sorted(path.parent.name for path in out.glob("recordings/*/result.json"))
 
@@ -80,6 +84,22 @@ def test_an_interrupted_batch(number: signal.Signals, tmp_path: Path) -> None:
     assert (out / "recordings" / "first" / "result.json").stat().st_mtime_ns == before
     assert completed(out) == ["first", "second"]
     assert partial_files(out) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_workers_start(number: signal.Signals, tmp_path: Path) -> None:
+    source, out = record(tmp_path / "in" / "a.mcap", 4), tmp_path / "out"
+    with start([source], out, "--jobs", "2") as process:
+        wait_for(lambda: len(children_of(process)) >= 2, "workers")
+        time.sleep(SAME_SIGNAL)  # they import Dask
+        children = children_of(process)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert said.startswith(f"polar-pipeline: {'interrupted' if number == signal.SIGINT else 'terminated'}\n")
+    assert "Traceback" not in said
+    assert psutil.wait_procs(children, timeout=10)[1] == []
+    assert completed(out) == partial_files(out) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

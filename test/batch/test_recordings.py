@@ -205,6 +205,9 @@ def test_names(locations: List[str], names: List[str]) -> None:
         ("e", "d_0.mcap d_1.mcap", [("d_0.mcap", "d_0.mcap"), ("d_1.mcap", "d_1.mcap")]),
         ("e", "x.mcap thumbnail.png", [("x.mcap", "x.mcap")]),
         ("e", "2.png 1.TIF .3.png", [("", "1.TIF 2.png")]),
+        ("e", "1.png camera.yaml", [("", "1.png camera.yaml")]),
+        ("e", "x.mcap camera.yaml", [("x.mcap", "x.mcap")]),
+        ("e", "camera.yaml", []),
         ("e", ".x.mcap.0a.part .x.mcap notes.txt", []),
     ],
 )

@@ -140,6 +140,12 @@ def test_files_and_folders_are_fetched(storage: Storage, tmp_path: Path) -> None
     assert copied(file, tmp_path / "spool") == {"x.mcap.zstd": DATA}
     folder = only(f"{storage.root}/drive")
     assert copied(folder, tmp_path / "spool") == {f"drive/{name}": data for name, data in inside.items()}
+    captured = {"camera.yaml": b"sensor: IMX250MZR", "000.png": DATA}
+    for name, data in captured.items():
+        storage.put(f"captured/{name}", data)
+    assert listed(f"{storage.root}/captured/*") == {f"{storage.root}/captured/000.png": len(DATA)}
+    folder = only(f"{storage.root}/captured")
+    assert copied(folder, tmp_path / "spool") == {f"captured/{name}": data for name, data in captured.items()}
 
 
 @pytest.mark.parametrize("fault", ["500", "429"])

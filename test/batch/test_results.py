@@ -15,7 +15,15 @@ from recordings import START, record
 
 from polar_pipeline import Pipeline
 from polar_pipeline.batch.recordings import Recording
-from polar_pipeline.batch.results import Outcome, completed, make_folders, read_part, result_folder, write_part
+from polar_pipeline.batch.results import (
+    Outcome,
+    completed,
+    known_names,
+    make_folders,
+    read_part,
+    result_folder,
+    write_part,
+)
 from polar_pipeline.batch.settings import BatchSettings, unit_of
 from polar_pipeline.batch.table import table_path
 from polar_pipeline.replay.compare import Tally
@@ -46,12 +54,20 @@ def test_a_page_that_no_batch_wrote_stays(tmp_path: Path) -> None:
     make_folders(tmp_path)
 
 
-#: Not JSON, of an earlier version, with an unknown field, and without one.
+def test_names_of_an_earlier_run_stay_in_the_folder(tmp_path: Path) -> None:
+    """Names that no batch gives are not used: their results would be elsewhere."""
+    names = {"/a": "drive_a.b-1", "/b": "../../b", "/c": "/c", "/d": "", "/e": ".e", "/f": "f/g", "/h": "x" * 300}
+    (tmp_path / "batch.json").write_text(json.dumps({"names": names}))
+    assert known_names(tmp_path) == {"/a": "drive_a.b-1"}
+
+
+#: Not JSON, of an earlier version, with an unknown field, without one, and with a value of another type.
 BAD_STATES = [
     "half",
     '{"summary": {"frames": []}, "tallies": {}}',
     '{"summary": {"class": "Summary", "x": 1}, "tallies": {}}',
     '{"summary": 1}',
+    '{"name": "a", "unit": "unit", "status": "ok", "reason": "", "frames": "many"}',
     "[]",
 ]
 

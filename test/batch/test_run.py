@@ -30,8 +30,10 @@ from polar_pipeline.batch.results import segment_folder
 from polar_pipeline.batch.run import Batch
 from polar_pipeline.batch.settings import BatchSettings
 from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts
+from polar_pipeline.camera.recorded import save_facts
 from polar_pipeline.messages import IMAGE, encode_image
 from polar_pipeline.replay.job import Job, process_recording
+from polar_pipeline.replay.rawpicture import CAMERA_FILE
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import unwatched
 
@@ -105,6 +107,31 @@ def test_a_second_run_does_what_is_missing(client: Client, sources: List[str], t
     check(sources, out, tmp_path)
 
 
+def test_tables_of_other_settings(client: Client, sources: List[str], tmp_path: Path) -> None:
+    """Queries do not find them, whether the recording fails or the run ends before it; no result is lost."""
+    out = tmp_path / "out"
+    tables = [out / "frames" / f"recording=r{number}" / "part-0.parquet" for number in range(3)]
+    golden = tmp_path / "golden"
+    run(client, sources[:1], golden)
+    run(client, sources, out)
+    contents = [table.read_bytes() for table in tables]
+    others = replace(SETTINGS, arguments={**ARGUMENTS, "resolution": "full"}, compare=golden)
+    Batch(others, list_recordings(sources), out)  # and not run
+    assert [path for path in tables if path.exists()] == []
+    assert run(client, sources, out).skipped == 3
+    assert [table.read_bytes() for table in tables] == contents
+    check(sources, out, tmp_path)
+    batch = run(client, sources, out, others)
+    assert statuses(batch) == ["differs", "failed", "failed"]
+    assert [path for path in tables if path.exists()] == tables[:1]
+    assert run(client, sources, out).skipped == 2
+    assert [table.read_bytes() for table in tables[1:]] == contents[1:]
+    check(sources, out, tmp_path)
+    futures = process(sources, out, client, replace(SETTINGS, topic="/none"))
+    assert {row.status for row in client.gather(futures)} == {"failed"}
+    assert [path for path in tables if path.exists()] == []
+
+
 def test_folders_that_are_not_results_stay(client: Client, tmp_path: Path) -> None:
     """A recording in the place of its own result is not replaced by it; nor are files beside segments removed."""
     inside = record(tmp_path / "out" / "recordings" / "r0" / "r0.mcap", 12)
@@ -133,6 +160,27 @@ def test_the_state_of_the_camera_in_a_recording(client: Client, tmp_path: Path) 
     batch = run(client, [str(source)], out, replace(SETTINGS, arguments={**ARGUMENTS, "roi_offset": (2, 0)}))
     assert statuses(batch) == ["failed"]
     assert "roi_offset is (2, 0), and" in batch.outcomes["r0"].reason
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_the_state_of_the_camera_beside_frames(client: Client, kind: str, tmp_path: Path) -> None:
+    """Frames are processed again if it changes; `replay` takes the same options from it."""
+    folder, out = tmp_path / "in" / "captured", tmp_path / "out"
+    source = folder if kind == "folder" else folder / "frames.mcap"
+    raw = np.random.default_rng(0).integers(20, 200, (64, 64)).astype(np.uint8)
+    folder.mkdir(parents=True)
+    if kind == "folder":
+        np.save(folder / "0.npy", raw)
+    else:
+        with open_sink(source, {}) as sink:
+            sink.write("/raw", IMAGE, START, encode_image(START, "cam", "mono8", raw))
+    for offset in ((0, 0), (1, 0)):
+        facts = CameraFacts("", "", "", "IMX250MZR", "Mono8", (64, 64), offset, (False, False), 0.0, 1.0, None)
+        save_facts(folder / CAMERA_FILE, facts)
+        assert statuses(run(client, [str(source)], out)) == ["ok"]
+        expected = expected_products(str(source), tmp_path, **facts.picture_options())
+        assert (out / "recordings" / source.stem / "products.mcap").read_bytes() == expected
+        assert run(client, [str(source)], out).skipped == 1
 
 
 def test_completed_segments_are_kept(client: Client, sources: List[str], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import List, Mapping
 
@@ -126,6 +127,11 @@ def test_recordings_without_stamps_or_frames(tmp_path: Path) -> None:
         read_statistics(tmp_path / "other", "run")
     with pytest.raises(FileNotFoundError):
         read_statistics(tmp_path / "nothing", "run")
+
+
+def test_a_folder_whose_name_is_not_utf8(tmp_path: Path) -> None:
+    path = save(tmp_path / os.fsdecode(b"\xff"), summary([frame(0)]))
+    assert read_statistics(path, "run").figures["frames"] == 1
 
 
 def test_tables_of_version_1_0(tmp_path: Path) -> None:

@@ -359,11 +359,15 @@ def test_interrupted_session_is_continued(camera: FakeCamera, tmp_path: Path, mo
     capsys.readouterr()
     assert guide(user, tmp_path / "s", monkeypatch) == 1
     assert "sensor.npz exists already" in capsys.readouterr().err
-    (tmp_path / "sensor.npz").unlink()  # as after a calibration that is worse than none, which leaves its report
+    (tmp_path / "sensor.npz").unlink()
     user.prompts.clear()
     assert guide(user, tmp_path / "s", monkeypatch) == 1
     assert "sensor.html exists already; move it" in capsys.readouterr().err
     assert user.prompts == []
+    # the report of a calibration that is worse than none
+    (tmp_path / "sensor.html").write_text('<p class="bad" id="not-written">No calibration was written.</p>')
+    assert guide(user, tmp_path / "s", monkeypatch) == 0
+    assert "No calibration was written" not in (tmp_path / "sensor.html").read_text(encoding="utf-8")
     # what a killed command left does not count
     shutil.copytree(tmp_path / "s" / "020.000", tmp_path / "s" / ".025.000.0a1b2c3d.part")
     # arguments that contradict what the camera said

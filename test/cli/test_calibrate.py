@@ -21,6 +21,7 @@ from polar_pipeline.calibrate.estimate import calibrate as calibrate_sums
 from polar_pipeline.calibrate.simulation import Deviations, simulate_sensor
 from polar_pipeline.calibration import load_calibration
 from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts
+from polar_pipeline.camera.recorded import save_facts
 from polar_pipeline.cli import calibrate as command
 from polar_pipeline.messages import IMAGE
 from polar_pipeline.replay.sink import open_sink
@@ -128,6 +129,30 @@ def test_a_calibration_that_is_worse_than_none(
     assert set(files(tmp_path)) == ({"a.npz", "a.html"} if is_forced else {"a.html"})
 
 
+def test_the_report_of_a_calibration_that_was_not_written_is_replaced(tmp_path: Path, capsys: Any) -> None:
+    """By the next run without --force; the reports of calibrations that were written stay."""
+    simulate(tmp_path / "session")
+    without_place = ["calibrate", str(tmp_path / "session"), "--bit-depth", "12", "-o", str(tmp_path / "a.npz")]
+    report = tmp_path / "a.html"
+    assert cli.main(without_place) == 1
+    assert "No calibration was written" in report.read_text(encoding="utf-8")
+    assert cli.main(without_place) == 1
+    assert "--force writes it" in capsys.readouterr().err
+    assert calibrate(tmp_path / "session", "-o", str(tmp_path / "a.npz")) == 0
+    good = report.read_text(encoding="utf-8")
+    assert "No calibration was written" not in good
+    assert cli.main([*without_place, "--force"]) == 0
+    forced = report.read_text(encoding="utf-8")
+    assert "No calibration was written" not in forced
+    (tmp_path / "a.npz").unlink()
+    for text in (good, forced):
+        report.write_text(text, encoding="utf-8")
+        capsys.readouterr()
+        assert calibrate(tmp_path / "session", "-o", str(tmp_path / "a.npz")) == 1
+        assert "a.html exists already; --force replaces it" in capsys.readouterr().err
+        assert report.read_text(encoding="utf-8") == text
+
+
 def test_dark_frames_alone_make_a_file(tmp_path: Path, capsys: Any) -> None:
     simulate(tmp_path / "session", "--defects", "0")
     shutil.rmtree(tmp_path / "session" / "light")
@@ -162,6 +187,32 @@ def test_recordings_with_the_state_of_the_camera(tmp_path: Path, capsys: Any) ->
     capsys.readouterr()
     assert calibrated("with", "--force", "--flip-y") == 2
     assert "with.mcap: (True, False)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["session", "session/light", "recording.mcap"])
+def test_frames_of_another_size_than_the_camera_stated(place: str, tmp_path: Path, capsys: Any) -> None:
+    """Its region and mirrored readout are not those of the frames, wherever the state of the camera is."""
+    facts = CameraFacts("", "", "", "IMX250MZR", "Mono12", (96, 62), (0, 0), (False, False), 0.0, 1.0, None)
+    source, named = tmp_path / "session", tmp_path / place
+    if named.suffix:
+        source = named
+        with open_sink(source, {CAMERA_METADATA: json.dumps(facts.rows())}) as sink:
+            for k in range(1, 21):
+                sink.write("/raw", IMAGE, k, messages.encode_image(k, "", "mono16", np.full((64, 96), k, np.uint16)))
+        (tmp_path / "angles.csv").write_text("first,last,angle\n0,19,dark\n")
+    else:
+        simulate(source, "--angles", "4", "--frames", "1", "--dark-frames", "2")
+        named = named / "camera.yaml"
+        save_facts(named, facts)
+    words = [str(source), "--bit-depth", "12", "-o", str(tmp_path / "a.npz")]
+    words += ["--angles", str(tmp_path / "angles.csv")] if place.endswith("mcap") else []
+    capsys.readouterr()
+    assert cli.main(["calibrate", *words]) == 1
+    shown = capsys.readouterr().err
+    assert "96x64 pixels" in shown
+    assert f"{'camera.yaml' if place == 'session/light' else named}" in shown
+    assert "states 96x62" in shown
+    assert not list(tmp_path.glob("a.*"))
 
 
 def test_a_file_is_checked_on_new_frames(tmp_path: Path, capsys: Any) -> None:

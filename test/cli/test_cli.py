@@ -26,13 +26,14 @@ from polar_pipeline import SENSORS, Pipeline, __version__, cli, messages
 from polar_pipeline.calibration import save_calibration
 from polar_pipeline.camera import aravis
 from polar_pipeline.camera.facts import CameraFacts
-from polar_pipeline.camera.recorded import CAMERA_FILE, save_facts
+from polar_pipeline.camera.recorded import save_facts
 from polar_pipeline.cli.option_arguments import requested_options
 from polar_pipeline.cuda.device import DEVICES
 from polar_pipeline.options import make_options
 from polar_pipeline.products import DEFAULT_PRODUCTS
 from polar_pipeline.replay.compare import open_golden
 from polar_pipeline.replay.picture import legend
+from polar_pipeline.replay.rawpicture import CAMERA_FILE
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import open_source
 from polar_pipeline.sensor.forward import expose
@@ -480,6 +481,63 @@ def test_the_state_of_the_camera_beside_captured_pictures(tmp_path: Path, capsys
     assert "camera.yaml cannot be read: it must have vendor" in capsys.readouterr().err
     (folder / CAMERA_FILE).write_text("/**: {ros__parameters: {raw.bit_depth: 10}}\n")  # of a node
     assert main(["process", str(folder / "0.png"), "-o", str(out), *words]) == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("command", ["replay", "calibrate"])
+def test_a_signal_between_two_outputs(
+    command: str, number: signal.Signals, code: int, bag: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first output has its name: the second one gets it too, before the command ends."""
+    words, out = ["replay", str(bag), "-o", str(tmp_path / "out" / "a.mcap")], {"a.mcap", "a.html"}
+    if command == "calibrate":
+        few = ["--size", "96x64", "--angles", "4", "--frames", "1", "--dark-frames", "1"]
+        assert main(["simulate", str(tmp_path / "session"), *few]) == 0
+        words, out = (
+            ["calibrate", str(tmp_path / "session"), "-o", str(tmp_path / "out" / "a.npz")],
+            {"a.npz", "a.html"},
+        )
+        words += ["--bit-depth", "12", "--roi-offset", "0", "0"]
+    (tmp_path / "out").mkdir()
+    rename = Path.replace
+
+    def renamed(self: Path, target: Path) -> Any:
+        rename(self, target)
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(Path, "replace", renamed)
+    assert main(words) == code
+    assert {path.name for path in (tmp_path / "out").iterdir()} == out
+
+
+@pytest.mark.parametrize("suffix", ["png", "npy"])
+def test_captured_pictures_of_another_size(suffix: str, tmp_path: Path, capsys: Any) -> None:
+    """Region and mirrored readout in `camera.yaml` are of its size, and hold for no other picture in the folder."""
+    folder, recording = tmp_path / "captured", tmp_path / "out.mcap"
+    folder.mkdir()
+    for name, raw in (("0", FRAMES[0]), ("1", FRAMES[0][2:, 4:])):
+        if suffix == "npy":
+            np.save(folder / f"{name}.npy", raw)
+        else:
+            cv2.imwrite(str(folder / f"{name}.png"), raw)
+    height, width = FRAMES[0].shape
+    facts = CameraFacts("", "", "", "IMX250MZR", "Mono8", (width, height), (1, 0), (False, True), 0.0, 1.0, None)
+    save_facts(folder / CAMERA_FILE, facts)
+    bad = folder / f"1.{suffix}"
+    said = f"{bad}: a picture of {width - 4}x{height - 2} pixels, and camera.yaml beside it states {width}x{height}"
+    (tmp_path / "angles.csv").write_text(f"file,angle\n0.{suffix},dark\n1.{suffix},dark\n")
+    for words in (
+        ["process", str(bad), "-o", str(tmp_path / "out")],
+        ["layout", str(bad)],
+        ["replay", str(bad), "-o", str(recording)],
+        ["calibrate", str(folder), "--angles", str(tmp_path / "angles.csv"), "-o", str(tmp_path / "a.npz")],
+    ):
+        assert main(words) == 1
+        assert said in capsys.readouterr().err
+    assert main(["replay", str(folder), "-o", str(recording), "--products", "dolp"]) == 0
+    shown = capsys.readouterr()
+    assert f"not usable: 1 x size; the first: {said}" in shown.err
+    assert "1 frames on" in shown.out
 
 
 def test_colors_come_with_legends(pictures: Path, tmp_path: Path) -> None:
