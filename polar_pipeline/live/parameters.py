@@ -206,7 +206,7 @@ class Settings:
     def camera_parameters(self, facts: CameraFacts) -> Dict[str, object]:
         """Return the parameters by which frames of a camera are processed alike without it."""
         values: Dict[str, object] = {**facts.options(), "camera_gain": self.options.camera_gain}
-        return {"camera.source": "", **{str(OPTIONS[name].parameter): value for name, value in values.items()}}
+        return {"camera.source": "", **{OPTIONS[name].parameter: value for name, value in values.items()}}
 
     def on_cpu(self) -> Settings:
         """Return these settings for the CPU backend."""
@@ -238,7 +238,6 @@ _DISPLAY = {
         parameter="display.white_balance",
     ),
 }
-_LIMITS = {name: replace(row, parameter=f"quality.{name}") for name, row in LIMITS.items()}
 _OWN = declared(Settings)
 
 
@@ -246,7 +245,7 @@ def _parameters() -> Iterator[Parameter]:
     """Yield every parameter, in the order of the fields of `Settings`."""
     groups: Dict[str, Mapping[str, Option]] = {
         "options": OPTIONS,
-        "limits": _LIMITS,
+        "limits": LIMITS,
         "display": _DISPLAY,
         "camera": CAMERA_OPTIONS,
     }
@@ -293,8 +292,8 @@ def make_settings(values: Mapping[str, object]) -> Settings:
     return Settings(
         options=_make_options(chosen),
         given=given,
-        limits=QualityLimits(**{name: found[str(row.parameter)] for name, row in _LIMITS.items()}),
+        limits=QualityLimits(**{name: found[row.parameter] for name, row in LIMITS.items()}),
         display=make_display(found["display.gain"], found["display.white_balance"]),
-        camera=CameraSettings(**{name: found[str(row.parameter)] for name, row in CAMERA_OPTIONS.items()}),
-        **{name: found[str(row.parameter)] for name, row in _OWN.items()},
+        camera=CameraSettings(**{name: found[row.parameter] for name, row in CAMERA_OPTIONS.items()}),
+        **{name: found[row.parameter] for name, row in _OWN.items()},
     )

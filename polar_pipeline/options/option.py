@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Optional, Tuple, TypeVar, Union, cast
 
 from polar_pipeline._util.text import quoted
@@ -43,7 +43,7 @@ class Option:
         check: Checks a value, where choices, numbers and limits do not say all: (name in messages, value) -> the value
             that `Options` holds; it takes that value too. None for the check that these say.
         note: What `help(Pipeline)` says beyond `text`.
-        parameter: The node's parameter that sets it; "" for none. By default it has the option's name.
+        parameter: The node's parameter that sets it; "" for none. A declared one has the field's name by default.
         group: `machine` (where to compute), `frame` (what the pixels of a frame are), `products` (what to compute), or
             `library` (not for the command line); some commands have one group only.
         flags: Of a truth value, or of each of a pair: the argument of the command line that sets it to the opposite of
@@ -62,7 +62,7 @@ class Option:
     name: str = ""
     check: Optional[Callable[[str, Any], Any]] = None
     note: str = ""
-    parameter: Optional[str] = None
+    parameter: str = ""
     group: str = "products"
     flags: Tuple[Tuple[str, str], ...] = ()
     metavar: Tuple[str, ...] = ()
@@ -100,17 +100,13 @@ class Option:
 
 def declare(default: Value, text: str, **details: object) -> _T:  # type: ignore[type-var]
     """Declare an option as a field of a dataclass, whose type this returns; for the details see `Option`."""
-    option = Option(default, text, **cast(Dict[str, Any], details))
-    return cast(_T, field(default=default, metadata={"option": option}))
+    return cast(_T, field(default=default, metadata={"option": {"default": default, "text": text, **details}}))
 
 
-def declared(cls: type) -> Dict[str, Option]:
-    """Return the options that a dataclass declares, by name."""
+def declared(cls: type, prefix: str = "") -> Dict[str, Option]:
+    """Return the options that a dataclass declares, by name; `prefix` is the first part of their parameters' names."""
     rows = {row.name: row.metadata["option"] for row in fields(cls) if "option" in row.metadata}
-    return {
-        name: replace(row, name=name, parameter=name if row.parameter is None else row.parameter)
-        for name, row in rows.items()
-    }
+    return {name: Option(**{"parameter": prefix + name, **row, "name": name}) for name, row in rows.items()}
 
 
 def _one_of(name: str, value: object, allowed: Tuple[int, ...]) -> int:
