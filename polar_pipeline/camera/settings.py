@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 import yaml
 
 from polar_pipeline._util.text import quoted
-from polar_pipeline._util.values import sequence, whole_number
+from polar_pipeline._util.values import matching, several
 from polar_pipeline.camera.aravis import CameraDevice, CameraError
 from polar_pipeline.camera.facts import (
     EXPOSURE,
@@ -27,30 +27,11 @@ from polar_pipeline.camera.facts import (
     read_region,
 )
 from polar_pipeline.options import declare
-from polar_pipeline.options.option import declared
-from polar_pipeline.sensor.frames import MAX_SIDE, MIN_SIDE
+from polar_pipeline.options.option import declared, pixels
+from polar_pipeline.sensor.frames import MIN_SIDE
 
 #: Longest text of a parameter in characters, and most entries of `features`; values that need no quotes.
 _MAX_TEXT, _MAX_FEATURES, _PLAIN = 4096, 100, r"-?\w[\w.+-]*"
-
-
-def _source(name: str, value: object) -> str:
-    if not isinstance(value, str) or re.fullmatch(r"|aravis|aravis:[\w.-]{1,100}", value) is None:
-        raise ValueError(f"{name} must be '', aravis, aravis:SERIAL or aravis:IP, got {quoted(value)}")
-    return value
-
-
-def _format(name: str, value: object) -> str:
-    if not isinstance(value, str) or re.fullmatch(r"\w{1,100}", value) is None:
-        raise ValueError(f"{name} must be 8, 12p or a pixel format of the camera, got {quoted(value)}")
-    return value
-
-
-def _region(name: str, value: object) -> Tuple[int, ...]:
-    numbers = sequence(value, 4)
-    if not numbers:
-        raise ValueError(f"{name} must be [x, y, width, height], got {quoted(value)}")
-    return tuple(whole_number(name, number, 0, MAX_SIDE) for number in numbers)
 
 
 def parse_features(name: str, value: object) -> Dict[str, str]:
@@ -88,12 +69,12 @@ class CameraSettings:
         "Camera that the node reads itself: 'aravis' for the first polarization camera on the network, "
         "'aravis:SERIAL' or 'aravis:IP'; '' takes frames from the topic image_raw.",
         read_only=True,
-        check=_source,
+        check=matching(r"|aravis|aravis:[\w.-]{1,100}", "'', aravis, aravis:SERIAL or aravis:IP"),
     )
     pixel_format: str = declare(
         "8",
         "Pixel format: '8' or '12p' for the camera's mosaic of 8 or 12 bits, or the camera's own name.",
-        check=_format,
+        check=matching(r"\w{1,100}", "8, 12p or a pixel format of the camera"),
     )
     exposure_us: float = declare(
         0.0,
@@ -113,7 +94,7 @@ class CameraSettings:
         "Region in the camera's picture, (x, y, width, height), rounded to even numbers; zeros keep the camera's.",
         unit="pixels",
         metavar=("X", "Y", "WIDTH", "HEIGHT"),
-        check=_region,
+        check=several(pixels, 4, "[x, y, width, height]"),
     )
     trigger: str = declare(
         "free",

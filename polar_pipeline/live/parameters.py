@@ -5,12 +5,12 @@ Imports no ROS. `ros2 param describe` shows this table; the launch and YAML file
 
 from __future__ import annotations
 
-import re
 from array import array
 from dataclasses import dataclass, fields, replace
 from typing import Any, Dict, FrozenSet, Iterable, Iterator, Mapping, Tuple, cast
 
 from polar_pipeline._util.text import quoted
+from polar_pipeline._util.values import matching
 from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
 from polar_pipeline.display import MAX_GAIN, Display, make_display
@@ -76,15 +76,6 @@ class Parameter(Option):
         return cast(Value, given)
 
 
-def _frame_id(name: str, value: object) -> object:
-    if not isinstance(value, str) or re.fullmatch(rf"[A-Za-z0-9_./-]{{0,{MAX_FRAME_ID}}}", value) is None:
-        raise ValueError(
-            f"{name} must be text of letters, digits and _ - . /, at most {MAX_FRAME_ID} characters, "
-            f"got {quoted(value)}"
-        )
-    return value
-
-
 @dataclass(frozen=True)
 class Settings:
     """The values of all parameters, checked against each other. Build it with `make_settings`.
@@ -128,7 +119,10 @@ class Settings:
         "",
         "frame_id of every output: letters, digits and _ - . /; '' copies that of the input, with control characters "
         "escaped.",
-        check=_frame_id,
+        check=matching(
+            rf"[A-Za-z0-9_./-]{{0,{MAX_FRAME_ID}}}",
+            f"text of letters, digits and _ - . /, at most {MAX_FRAME_ID} characters",
+        ),
     )
     jpeg_quality: int = declare(90, "JPEG quality of the compressed topics.", limits=(1, 100))
     display: Display = Display()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Optional, Tuple, TypeVar, Union, cast
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import choice, number, truth, whole_number
+from polar_pipeline.sensor.frames import MAX_SIDE
 from polar_pipeline.sensor.mosaic import is_same_mosaic
 
 #: What an option can be set to.
@@ -107,6 +109,10 @@ def declared(cls: type, prefix: str = "") -> Dict[str, Option]:
     """Return the options that a dataclass declares, by name; `prefix` is the first part of their parameters' names."""
     rows = {row.name: row.metadata["option"] for row in fields(cls) if "option" in row.metadata}
     return {name: Option(**{"parameter": prefix + name, **row, "name": name}) for name, row in rows.items()}
+
+
+#: Check of a number of pixels along a side of a frame.
+pixels = partial(whole_number, low=0, high=MAX_SIDE)
 
 
 def _one_of(name: str, value: object, allowed: Tuple[int, ...]) -> int:
