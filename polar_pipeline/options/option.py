@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Optional, Tuple,
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import choice, number, truth, whole_number
 from polar_pipeline.sensor.frames import MAX_SIDE
-from polar_pipeline.sensor.mosaic import is_same_mosaic
+from polar_pipeline.sensor.mosaic import Sensor
 
 #: What an option can be set to.
 Value = Union[bool, int, float, str, Tuple[bool, ...], Tuple[int, ...], Tuple[float, ...], Tuple[str, ...]]
@@ -97,7 +97,7 @@ class Option:
             ValueError: A value is not allowed.
         """
         a, b = self.held(first, self.name), self.held(second, self.name)
-        return a == b or is_same_mosaic(a, b)
+        return a == b or (isinstance(a, Sensor) and isinstance(b, Sensor) and a.tile() == b.tile())
 
 
 def declare(default: Value, text: str, **details: object) -> _T:  # type: ignore[type-var]
