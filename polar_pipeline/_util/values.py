@@ -9,7 +9,7 @@ import math
 import re
 from array import array
 from numbers import Integral, Real
-from typing import Any, Callable, Tuple
+from typing import Callable, Tuple
 
 import numpy as np
 
@@ -94,7 +94,9 @@ def matching(pattern: str, words: str) -> Callable[[str, object], str]:
     return check
 
 
-def several(item: Callable[[str, Any], object], count: int, words: str) -> Callable[[str, object], Tuple[object, ...]]:
+def several(
+    item: Callable[[str, object], object], count: int, words: str
+) -> Callable[[str, object], Tuple[object, ...]]:
     """Return a check of `count` values, each by `item`; `words` say what is allowed."""
 
     def check(name: str, value: object) -> Tuple[object, ...]:
