@@ -6,8 +6,8 @@ Imports no ROS. `ros2 param describe` shows this table; the launch and YAML file
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, fields, replace
-from typing import Any, Dict, FrozenSet, Iterable, Iterator, Mapping, Tuple, cast
+from dataclasses import dataclass, replace
+from typing import Any, Dict, FrozenSet, Iterable, Mapping, Tuple, cast
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import matching
@@ -109,12 +109,6 @@ class Settings:
         "(mono8), or 16 bits (16UC1). 'uint16' also applies to intensity, angle images and components of light.",
         choices=OPTIONS["dtype"].choices,
     )
-    always: bool = declare(
-        False,
-        "Compute SSIM and DoLP (for the count of dark pixels) for /diagnostics even without subscribers.",
-        parameter="quality.always",
-    )
-    limits: QualityLimits = QualityLimits()
     frame_id: str = declare(
         "",
         "frame_id of every output: letters, digits and _ - . /; '' copies that of the input, with control characters "
@@ -125,7 +119,6 @@ class Settings:
         ),
     )
     jpeg_quality: int = declare(90, "JPEG quality of the compressed topics.", limits=(1, 100))
-    display: Display = Display()
     snapshot_folder: str = declare(
         "",
         "Folder of snapshots; '' for $ROS_HOME/polar_pipeline or ~/.ros/polar_pipeline.",
@@ -159,6 +152,13 @@ class Settings:
         "Compress recorded frames without loss (polar_zstd), which takes a core up to 35 ms for a full frame.",
         parameter="record.compress",
     )
+    always: bool = declare(
+        False,
+        "Compute SSIM and DoLP (for the count of dark pixels) for /diagnostics even without subscribers.",
+        parameter="quality.always",
+    )
+    limits: QualityLimits = QualityLimits()
+    display: Display = Display()
     camera: CameraSettings = CameraSettings()
     given: FrozenSet[str] = frozenset()
 
@@ -216,43 +216,32 @@ class Settings:
         return {**arguments, "products": products, "dtype": dtype}
 
 
-_DISPLAY = {
-    "gain": Parameter(
+_DISPLAY = (
+    Parameter(
         1.0,
         f"Brightness of the preview and of JPEGs of light: a factor above 0, at most {MAX_GAIN:g}, or 'auto'.",
         dynamic=True,
         check=lambda _, value: make_display(value),
         parameter="display.gain",
     ),
-    "white_balance": Parameter(
+    Parameter(
         "none",
         "White balance of JPEGs of light of a color sensor: 'none', 'auto', or the factors [red, green, blue].",
         dynamic=True,
         check=lambda _, value: make_display(balance=value),
         parameter="display.white_balance",
     ),
-}
+)
 _OWN = declared(Settings)
-
-
-def _parameters() -> Iterator[Parameter]:
-    """Yield every parameter, in the order of the fields of `Settings`."""
-    groups: Dict[str, Mapping[str, Option]] = {
-        "options": OPTIONS,
-        "limits": LIMITS,
-        "display": _DISPLAY,
-        "camera": CAMERA_OPTIONS,
-    }
-    for field in fields(Settings):
-        own = (_OWN[field.name],) if field.name in _OWN else ()
-        for row in groups[field.name].values() if field.name in groups else own:
-            if row.parameter:
-                option = row.name if field.name == "options" else ""
-                yield Parameter(**{**vars(row), "name": row.parameter, "option": option})
-
-
 #: Every parameter by name.
-PARAMETERS: Dict[str, Parameter] = {row.name: row for row in _parameters()}
+PARAMETERS: Dict[str, Parameter] = {
+    row.parameter: Parameter(**{**vars(row), "name": row.parameter, "option": option})
+    for option, row in (
+        *OPTIONS.items(),
+        *(("", row) for row in (*_OWN.values(), *LIMITS.values(), *_DISPLAY, *CAMERA_OPTIONS.values())),
+    )
+    if row.parameter
+}
 
 
 def _make_options(chosen: Mapping[str, Any]) -> Options:
