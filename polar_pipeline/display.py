@@ -47,11 +47,6 @@ class Display:
     gain: Optional[float] = 1.0
     balance: Optional[Tuple[float, ...]] = (1.0, 1.0, 1.0)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether images are shown as they are."""
-        return self == Display()
-
 
 def make_display(gain: object = 1.0, balance: object = "none") -> Display:
     """Validate settings.
@@ -159,7 +154,7 @@ class Viewer:
             image: (h, w) or (h, w, 3) RGB uint8.
             display: The settings.
         """
-        if display.is_plain:
+        if display == Display():
             return image
         pixels = sample_pixels(image)
         balance: Sequence[float] = (1.0,)

@@ -37,7 +37,6 @@ from polar_pipeline.display import (
 )
 def test_settings(gain: Any, balance: Any, expected: Display) -> None:
     assert make_display(gain, balance) == expected
-    assert make_display(gain, balance).is_plain == (expected == Display())
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ A bad value is a `ValueError` of one line: the name of the value, what is allowe
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from numbers import Integral, Real
-from typing import Tuple
+from typing import Callable, Tuple
 
 import numpy as np
 
@@ -80,6 +81,31 @@ def choice(name: str, value: object, allowed: Tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {quoted(value)}")
     return str(value)
+
+
+def matching(pattern: str, words: str) -> Callable[[str, object], str]:
+    """Return a check of texts that match a regular expression; `words` say what is allowed."""
+
+    def check(name: str, value: object) -> str:
+        if not isinstance(value, str) or re.fullmatch(pattern, value) is None:
+            raise ValueError(f"{name} must be {words}, got {quoted(value)}")
+        return value
+
+    return check
+
+
+def several(
+    item: Callable[[str, object], object], count: int, words: str
+) -> Callable[[str, object], Tuple[object, ...]]:
+    """Return a check of `count` values, each by `item`; `words` say what is allowed."""
+
+    def check(name: str, value: object) -> Tuple[object, ...]:
+        items = sequence(value, count)
+        if not items:
+            raise ValueError(f"{name} must be {words}, got {quoted(value)}")
+        return tuple(item(name, each) for each in items)
+
+    return check
 
 
 def sequence(value: object, length: int) -> Tuple[object, ...]:

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 import yaml
 
 from polar_pipeline._util.text import quoted
-from polar_pipeline._util.values import sequence, whole_number
+from polar_pipeline._util.values import matching, several
 from polar_pipeline.camera.aravis import CameraDevice, CameraError
 from polar_pipeline.camera.facts import (
     EXPOSURE,
@@ -27,30 +27,11 @@ from polar_pipeline.camera.facts import (
     read_region,
 )
 from polar_pipeline.options import declare
-from polar_pipeline.options.option import declared
-from polar_pipeline.sensor.frames import MAX_SIDE, MIN_SIDE
+from polar_pipeline.options.option import declared, pixels
+from polar_pipeline.sensor.frames import MIN_SIDE
 
 #: Longest text of a parameter in characters, and most entries of `features`; values that need no quotes.
 _MAX_TEXT, _MAX_FEATURES, _PLAIN = 4096, 100, r"-?\w[\w.+-]*"
-
-
-def _source(name: str, value: object) -> str:
-    if not isinstance(value, str) or re.fullmatch(r"|aravis|aravis:[\w.-]{1,100}", value) is None:
-        raise ValueError(f"{name} must be '', aravis, aravis:SERIAL or aravis:IP, got {quoted(value)}")
-    return value
-
-
-def _format(name: str, value: object) -> str:
-    if not isinstance(value, str) or re.fullmatch(r"\w{1,100}", value) is None:
-        raise ValueError(f"{name} must be 8, 12p or a pixel format of the camera, got {quoted(value)}")
-    return value
-
-
-def _region(name: str, value: object) -> Tuple[int, ...]:
-    numbers = sequence(value, 4)
-    if not numbers:
-        raise ValueError(f"{name} must be [x, y, width, height], got {quoted(value)}")
-    return tuple(whole_number(name, number, 0, MAX_SIDE) for number in numbers)
 
 
 def parse_features(name: str, value: object) -> Dict[str, str]:
@@ -88,98 +69,75 @@ class CameraSettings:
         "Camera that the node reads itself: 'aravis' for the first polarization camera on the network, "
         "'aravis:SERIAL' or 'aravis:IP'; '' takes frames from the topic image_raw.",
         read_only=True,
-        parameter="camera.source",
-        check=_source,
+        check=matching(r"|aravis|aravis:[\w.-]{1,100}", "'', aravis, aravis:SERIAL or aravis:IP"),
     )
     pixel_format: str = declare(
         "8",
         "Pixel format: '8' or '12p' for the camera's mosaic of 8 or 12 bits, or the camera's own name.",
-        parameter="camera.pixel_format",
-        check=_format,
+        check=matching(r"\w{1,100}", "8, 12p or a pixel format of the camera"),
     )
     exposure_us: float = declare(
         0.0,
         "Exposure time; with camera.exposure_auto the one at the last change. 0 keeps the camera's.",
         limits=(0.0, 1e8),
         unit="us",
-        parameter="camera.exposure_us",
     )
     exposure_auto: bool = declare(
         False,
         "Let the camera choose the exposure time. While camera.exposure_us is 0 at the start, the camera's choice is "
         "kept.",
-        parameter="camera.exposure_auto",
     )
-    gain_db: float = declare(0.0, "Gain.", limits=(-48.0, 96.0), unit="dB", parameter="camera.gain_db")
-    frame_rate: float = declare(
-        0.0,
-        "Frames per second; 0 keeps the camera's.",
-        limits=(0.0, 10000.0),
-        unit="Hz",
-        parameter="camera.frame_rate",
-    )
+    gain_db: float = declare(0.0, "Gain.", limits=(-48.0, 96.0), unit="dB")
+    frame_rate: float = declare(0.0, "Frames per second; 0 keeps the camera's.", limits=(0.0, 10000.0), unit="Hz")
     roi: Tuple[int, ...] = declare(
         (0, 0, 0, 0),
         "Region in the camera's picture, (x, y, width, height), rounded to even numbers; zeros keep the camera's.",
         unit="pixels",
-        parameter="camera.roi",
         metavar=("X", "Y", "WIDTH", "HEIGHT"),
-        check=_region,
+        check=several(pixels, 4, "[x, y, width, height]"),
     )
     trigger: str = declare(
         "free",
         "Start of frames: 'free' at the frame rate, 'software' by the service ~/trigger, 'line' by the input Line0.",
         choices=("free", "software", "line"),
-        parameter="camera.trigger",
     )
-    ptp: bool = declare(
-        False, "Set the camera's clock by PTP (IEEE 1588), and stamp frames by it.", parameter="camera.ptp"
-    )
+    ptp: bool = declare(False, "Set the camera's clock by PTP (IEEE 1588), and stamp frames by it.")
     packet_size: int = declare(
         0,
         "Bytes of a packet of GigE Vision; 0 takes the largest that arrives.",
         limits=(0, 16384),
         unit="bytes",
-        parameter="camera.packet_size",
     )
     packet_delay_ns: int = declare(
         0,
         "Time between two packets of GigE Vision, to share a link between cameras.",
         limits=(0, 10_000_000),
         unit="ns",
-        parameter="camera.packet_delay_ns",
     )
     features: str = declare(
         "",
         "Other GenICam features, written last: a YAML map such as '{BlackLevel: 10, GammaEnable: false}'.",
-        parameter="camera.features",
         check=_features,
     )
     stamp: str = declare(
         "middle",
         "Time of a frame: the 'middle' of its exposure or its 'start'.",
         choices=("middle", "start"),
-        parameter="camera.stamp",
     )
     info_file: str = declare(
         "",
         "Lens calibration (YAML of ROS's camera_calibration) that is published as camera_info; '' for none.",
         read_only=True,
-        parameter="camera.info_file",
         check=lambda _, value: value,
     )
 
 
 #: Declarations by the name of the field.
-CAMERA_OPTIONS = declared(CameraSettings)
+CAMERA_OPTIONS = declared(CameraSettings, "camera.")
 
 
 #: Fields that are numbers of a camera, and their features.
 _NUMBERS = {"exposure_us": EXPOSURE, "gain_db": GAIN, "frame_rate": RATE}
-
-
-def _parameter(field: str) -> str:
-    return str(CAMERA_OPTIONS[field].parameter)
 
 
 # ------------------------------------------------------------------------------------------------- writing to a camera
@@ -193,10 +151,10 @@ def _write_number(device: CameraDevice, names: Tuple[str, ...], field: str, valu
     """
     feature = first_of(device, names)
     if not feature:
-        raise CameraError(f"{_parameter(field)} cannot be set: the camera has no {names[0]}")
+        raise CameraError(f"camera.{field} cannot be set: the camera has no {names[0]}")
     low, high = device.bounds(feature)
     if low <= high and not low <= value <= high:  # a camera whose limits are nonsense checks by itself
-        raise CameraError(f"{_parameter(field)} of this camera must be in [{low:g}, {high:g}], got {value:g}")
+        raise CameraError(f"camera.{field} of this camera must be in [{low:g}, {high:g}], got {value:g}")
     device.set(feature, value if feature != "GainRaw" else round(value))
 
 
@@ -214,7 +172,7 @@ def _write_exposure(device: CameraDevice, new: CameraSettings) -> None:
 def _write_exposure_auto(device: CameraDevice, new: CameraSettings) -> None:
     if not device.has("ExposureAuto"):
         if new.exposure_auto:
-            raise CameraError(f"{_parameter('exposure_auto')} cannot be set: the camera has no ExposureAuto")
+            raise CameraError("camera.exposure_auto cannot be set: the camera has no ExposureAuto")
     elif new.exposure_auto or new.exposure_us:
         device.set("ExposureAuto", "Continuous" if new.exposure_auto else "Off")
 
@@ -254,7 +212,7 @@ def _write_ptp(device: CameraDevice, new: CameraSettings) -> None:
     if enable:
         device.set(enable, new.ptp)
     elif new.ptp:
-        raise CameraError(f"{_parameter('ptp')} cannot be set: the camera has no PTP")
+        raise CameraError("camera.ptp cannot be set: the camera has no PTP")
 
 
 def _write_packets(device: CameraDevice, new: CameraSettings) -> None:
@@ -262,7 +220,7 @@ def _write_packets(device: CameraDevice, new: CameraSettings) -> None:
 
 
 def _write_features(device: CameraDevice, new: CameraSettings) -> None:
-    for feature, value in parse_features(_parameter("features"), new.features).items():
+    for feature, value in parse_features("camera.features", new.features).items():
         device.set(feature, value)
 
 
@@ -298,7 +256,7 @@ def snapped(roi: Tuple[int, ...], picture: Tuple[int, int], steps: Sequence[int]
     width, height = ((end - start) // step * step for end, start, step in zip((right, bottom), (x, y), even[2:]))
     if right > picture[0] or bottom > picture[1] or min(width, height) < MIN_SIDE:
         raise CameraError(
-            f"{_parameter('roi')} must lie within {picture[0]}x{picture[1]} pixels and have {MIN_SIDE}x{MIN_SIDE} of "
+            f"camera.roi must lie within {picture[0]}x{picture[1]} pixels and have {MIN_SIDE}x{MIN_SIDE} of "
             f"them, got {list(roi)}"
         )
     return x, y, width, height
@@ -321,7 +279,7 @@ def write(device: CameraDevice, new: CameraSettings, changed: List[str]) -> None
         CameraError: The camera refuses one; those before it are written.
     """
     if "exposure_us" in changed and "exposure_auto" not in changed and new.exposure_auto:
-        raise CameraError(f"{_parameter('exposure_us')} cannot be set while {_parameter('exposure_auto')} is true")
+        raise CameraError("camera.exposure_us cannot be set while camera.exposure_auto is true")
     for names, writer, _ in _WRITERS:
         if set(names) & set(changed):
             writer(device, new)
@@ -353,7 +311,7 @@ def read_features(device: CameraDevice, settings: CameraSettings) -> Dict[str, s
         CameraError: The camera does not answer.
     """
     found = {}
-    for name in parse_features(_parameter("features"), settings.features):
+    for name in parse_features("camera.features", settings.features):
         with device.tolerating_refusal():
             found[name] = device.get(name)
     return found

@@ -25,7 +25,7 @@ from polar_pipeline.cli.option_arguments import (
     add_tolerance_argument,
     requested_arguments,
 )
-from polar_pipeline.cli.source_arguments import add_size_limit_argument, parse_rate
+from polar_pipeline.cli.source_arguments import add_picture_rate_argument, add_size_limit_argument
 from polar_pipeline.options import FROM_FRAMES
 from polar_pipeline.products import DEFAULT_PRODUCTS
 from polar_pipeline.replay.compare import golden_products
@@ -58,13 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="folder of the results")
     parser.add_argument("--topic", default="", help="topic of the raw images in the recordings (default: the only one)")
-    parser.add_argument(
-        "--rate",
-        type=parse_rate,
-        default=DEFAULT_RATE,
-        metavar="HZ",
-        help=f"frames per second of pictures (default: {DEFAULT_RATE:g})",
-    )
+    add_picture_rate_argument(parser)
     add_size_limit_argument(parser)
     _add_cluster_arguments(parser)
     parser.add_argument(
@@ -233,7 +227,7 @@ def _settings(values: argparse.Namespace, recordings: Sequence[Recording]) -> Ba
         settings = BatchSettings(
             arguments,
             values.topic,
-            values.rate,
+            values.rate or DEFAULT_RATE,
             values.max_bytes,
             not values.no_products,
             values.compare and values.compare.resolve(),

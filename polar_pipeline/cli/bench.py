@@ -18,6 +18,10 @@ from polar_pipeline.sensor.mosaic import get_sensor
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to a parser."""
+    actions = parser.add_subparsers(metavar="COMMAND")
+    actions.required = True
+    text = "Measure the live node between a synthetic camera and a viewer, over the real middleware."
+    parser = actions.add_parser("node", help=text, description=text)
     parser.add_argument("--json", action="store_true", help="print JSON; fields are named as in ros2_benchmark")
     parser.add_argument(
         "--seconds",

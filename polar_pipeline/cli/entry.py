@@ -28,7 +28,7 @@ _TRACE = 20
 #: Exit code of a command whose reader closed the pipe, as of one that SIGPIPE ended.
 _BROKEN_PIPE = 128 + signal.SIGPIPE
 
-#: Command -> one line for `--help`. Modules are named as the first word, and imported only when they are used.
+#: Command -> one line for `--help`. Modules have the names of the commands, and are imported only when they are used.
 _COMMANDS = {
     "replay": "Process a recording offline and deterministically.",
     "batch": "Process many recordings on all cores or GPUs, or on a Dask cluster.",
@@ -44,7 +44,7 @@ _COMMANDS = {
     "layout": "Check whether sensor, ROI offset and flips fit a picture.",
     "plan": "Show the operators, launches and schedules of a GPU, and the bound by its memory.",
     "tune": "Measure every schedule on this machine's GPU and keep the fastest.",
-    "bench node": "Measure the live node between a synthetic camera and a viewer, over the real middleware.",
+    "bench": "Measure the speed of this machine.",
     "env": 'Print the environment variable that large frames need in ROS: eval "$(polar-pipeline env)".',
     "doctor": "Show which libraries and backends work on this machine, and how to fix the others.",
 }
@@ -116,8 +116,7 @@ def make_parser(chosen: Optional[str] = None) -> argparse.ArgumentParser:
     """Create the parser of the command line.
 
     Args:
-        chosen: First word of the only command that gets its arguments, since they need its module; by default all get
-            theirs.
+        chosen: The only command that gets its arguments, since they need its module; by default all get theirs.
     """
     parser = _Parser(
         prog=_PROGRAM, description="Compute polarization images from the raw mosaics of polarization cameras."
@@ -126,15 +125,9 @@ def make_parser(chosen: Optional[str] = None) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     commands.required = True
     for name, summary in _COMMANDS.items():
-        first, _, second = name.partition(" ")
-        place = commands
-        if second:  # the only command of its group
-            group = commands.add_parser(first, help="Measure the speed of this machine.")
-            place = group.add_subparsers(metavar="COMMAND")
-            place.required = True
-        subparser = place.add_parser(second or first, help=summary, description=summary)
-        if chosen in (None, first):
-            command = _load(first)
+        subparser = commands.add_parser(name, help=summary, description=summary)
+        if chosen in (None, name):
+            command = _load(name)
             command.add_arguments(subparser)
             subparser.set_defaults(run=command.run)
     return parser

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Iterable, Optional, Tuple
+from typing import Iterable, Optional
 
 from polar_pipeline.cli.errors import UsageError
 
@@ -21,19 +21,13 @@ def check_output_files(outputs: Iterable[Optional[Path]], inputs: Iterable[Optio
     written = [path for path in outputs if path is not None]
     for path in (path for path in inputs if path is not None):
         place, is_folder = path.resolve(), path.is_dir()
-        files = {_identity(file) for file in (path.iterdir() if is_folder else [path]) if file.exists()}
+        files = [file for file in (path.iterdir() if is_folder else [path]) if file.exists()]
         for output in written:
             places = output.resolve(), output.parent.resolve() / output.name  # the latter if it is a link
-            if place in places or (output.exists() and _identity(output) in files):
+            if place in places or (output.exists() and any(map(output.samefile, files))):
                 raise UsageError(f"{output} would replace an input, {path}")
             if is_folder and any(place in each.parents for each in places):
                 raise UsageError(f"{output} lies in an input, the folder {path}")
-
-
-def _identity(path: Path) -> Tuple[int, int]:
-    """Return device and inode of a file, which are equal for all names and links of the file."""
-    status = path.stat()
-    return status.st_dev, status.st_ino
 
 
 def report_path(report: Optional[Path], output: Optional[Path]) -> Optional[Path]:

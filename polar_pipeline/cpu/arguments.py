@@ -15,7 +15,8 @@ from polar_pipeline.colormaps import AOLP_MAP, DOLP_MAP
 from polar_pipeline.cpu.correction_words import WORD_FULL_SCALE, correction_words
 from polar_pipeline.geometry import SamplingMap
 from polar_pipeline.methods import LATTICE_METHODS, METHODS
-from polar_pipeline.noise.model import NoiseModel, noise_model, uses_noise
+from polar_pipeline.noise.gains import stokes_gains
+from polar_pipeline.noise.model import method_constants, raw_noise, uses_noise
 from polar_pipeline.options import Options
 from polar_pipeline.products import COMPONENT_PRODUCTS, LIGHT_PRODUCTS, SSIM_PRODUCTS, VALUE_PRODUCTS, invalid_level
 from polar_pipeline.sensor.frames import RawFrame
@@ -151,10 +152,11 @@ class FrameArguments:
         min_total = 2 * options.min_intensity / scale if options.counts_dark else 0.0
         if has_integers:  # and float32 holds them all
             min_total = math.ceil(min_total)
-        noise = noise_model(options, sensor, raw.full_scale) if uses_noise(options) else None
         products = self.frame.products if sampling is None else self.frame.transformed
         products.width = output_size[1]
-        self._fill_products(products, scale, min_total if sampling is None else _ANY_SUM, noise)
+        self._fill_products(products, scale, min_total if sampling is None else _ANY_SUM)
+        if uses_noise(options):
+            self._fill_noise(products, scale, sensor, raw.full_scale)
         if sampling is not None:
             self._fill_transform(sampling, 3 if sensor.is_color else 1, scale, min_total)
 
@@ -217,14 +219,13 @@ class FrameArguments:
             full_scale = WORD_FULL_SCALE if mosaic.words else 255
         return 1 / (full_scale * (16 if DEMOSAICS[mosaic.method] == "bilinear" else 1))
 
-    def _fill_products(self, to: _Products, scale: float, min_total: float, noise: Optional[NoiseModel]) -> None:
+    def _fill_products(self, to: _Products, scale: float, min_total: float) -> None:
         """Fill in the memory of the products.
 
         Args:
             to: Structure to fill.
             scale: One unit of an angle's intensity as a share of full scale.
             min_total: Smallest sum of the four angles, in such units, that has a polarization.
-            noise: Noise of the frame; None if no product depends on it.
         """
         options = self._options
         to.scale, to.min_total, to.polarizer_shares, to.fading = scale, min_total, options.polarizer, options.fading
@@ -235,11 +236,16 @@ class FrameArguments:
         for field, image in zip(("first", "second"), self.compared):
             setattr(to, field, image.ctypes.data)
             to.is_uint16 = image.dtype == np.uint16
-        if noise is not None:
-            period, _, channels, *_ = noise.gains.shape
-            limit = np.deg2rad(options.max_aolp_sigma) if options.max_aolp_sigma else np.pi
-            numbers = (noise.shot / scale, noise.floor / scale**2, (_FLOAT * 4)(*noise.method), options.debias, limit)
-            to.noise = ctypes.pointer(_Noise(self._keep(noise.gains), period, channels, *numbers))
+
+    def _fill_noise(self, to: _Products, scale: float, sensor: Sensor, full_scale: int) -> None:
+        """Fill in the noise of the frame, on which a product depends."""
+        options = self._options
+        method = (sensor, options.resolution == "half", options.co_sited, options.interpolation, options.debayer)
+        gains, (shot, floor) = stokes_gains(*method), raw_noise(options, full_scale)
+        period, _, channels, *_ = gains.shape
+        limit = np.deg2rad(options.max_aolp_sigma) if options.max_aolp_sigma else np.pi
+        numbers = (shot / scale, floor / scale**2, (_FLOAT * 4)(*method_constants(*method)), options.debias, limit)
+        to.noise = ctypes.pointer(_Noise(self._keep(gains), period, channels, *numbers))
 
     def _fill_transform(self, sampling: SamplingMap, channels: int, scale: float, min_total: float) -> None:
         """Fill in a geometry, for which the mosaic gives linear planes."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from functools import lru_cache
 from traceback import clear_frames
 from typing import Callable, Dict, List, Optional, Tuple, Union
@@ -11,16 +10,18 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from polar_pipeline._util.text import quoted
+from polar_pipeline._util.values import whole_number
 from polar_pipeline.backend import Buffers, CupyArray, Result
 from polar_pipeline.cuda.correction import DeviceCorrection
-from polar_pipeline.cuda.device_arrays import DeviceFrame, make_device_frame
+from polar_pipeline.cuda.device_arrays import DeviceFrame
 from polar_pipeline.cuda.driver import DeviceLostError, DeviceMemoryError, Driver
 from polar_pipeline.cuda.memory import SLOTS, FrameMemory
 from polar_pipeline.cuda.prepared import PreparedLaunches
 from polar_pipeline.cuda.solver import make_works
 from polar_pipeline.cuda.work import PolarizationWork, Work, noise_frames
 from polar_pipeline.options import Options, make_options
-from polar_pipeline.sensor.frames import Frame, FrameError, PackedFrame, RawFrame
+from polar_pipeline.sensor.frames import Frame, FrameError, PackedFrame, RawFrame, check_size
 
 #: A frame on the host or on the device.
 AnyFrame = Union[Frame, DeviceFrame]
@@ -230,14 +231,23 @@ class CudaBackend:
             raw: Array of any library, or a `RawFrame` of one.
 
         Raises:
-            FrameError: It has the wrong type, shape or size, or the options compare it with another frame.
+            FrameError: Wrong type (`type`), shape, size or full scale (`size`); or the options compare a frame with
+                another one.
             ValueError: It is on another GPU.
         """
         options = self._options
-        array, full_scale = (raw.mosaic, raw.full_scale) if isinstance(raw, RawFrame) else (raw, 0)
-        frame = make_device_frame(self._driver.as_array(array), full_scale)
-        if not full_scale and frame.array.dtype == np.uint16:
-            frame = replace(frame, full_scale=options.full_scale)
+        array = self._driver.as_array(raw.mosaic if isinstance(raw, RawFrame) else raw)
+        if array.dtype not in (np.uint8, np.uint16):
+            raise FrameError("type", f"raw must be a uint8 or uint16 array, got {array.dtype}")
+        if array.ndim not in (2, 3) or 0 in array.shape:
+            raise FrameError("size", f"raw must be (H, W), or (N, H, W) for a batch, got shape {quoted(array.shape)}")
+        check_size(*array.shape[-2:])
+        limit = int(np.iinfo(array.dtype).max)
+        full_scale = raw.full_scale if isinstance(raw, RawFrame) else min(options.full_scale, limit)
+        try:
+            frame = DeviceFrame(array, whole_number("full_scale", full_scale, 0, limit) or limit)
+        except ValueError as err:
+            raise FrameError("size", str(err)) from None
         if frame.frames and (options.output != "device" or (options.has_ssim and options.ssim_mode != "consistency")):
             raise FrameError("size", "a batch needs output='device', and for SSIM ssim_mode='consistency'")
         return frame

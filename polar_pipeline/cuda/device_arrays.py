@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, Tuple
 
 import numpy as np
 
-from polar_pipeline._util.text import quoted
-from polar_pipeline._util.values import whole_number
 from polar_pipeline.backend import CupyArray, Result
-from polar_pipeline.sensor.frames import FrameError, check_size
 
 if TYPE_CHECKING:  # which imports this module
     from polar_pipeline.cuda.driver import Driver
@@ -40,28 +37,6 @@ class DeviceFrame:
     def frames(self) -> int:
         """Number of mosaics of a batch; 0 for a single mosaic."""
         return int(self.array.shape[0]) if self.array.ndim == 3 else 0
-
-
-def make_device_frame(array: CupyArray, full_scale: int) -> DeviceFrame:
-    """Validate a mosaic or a batch in a CuPy array.
-
-    Args:
-        array: The array.
-        full_scale: Value of a saturated pixel; 0 takes the type's maximum.
-
-    Raises:
-        FrameError: Wrong type (`type`), shape, size or full scale (`size`).
-    """
-    if array.dtype not in (np.uint8, np.uint16):
-        raise FrameError("type", f"raw must be a uint8 or uint16 array, got {array.dtype}")
-    if array.ndim not in (2, 3) or 0 in array.shape:
-        raise FrameError("size", f"raw must be (H, W), or (N, H, W) for a batch, got shape {quoted(array.shape)}")
-    check_size(*array.shape[-2:])
-    limit = int(np.iinfo(array.dtype).max)
-    try:
-        return DeviceFrame(array, whole_number("full_scale", full_scale, 0, limit) or limit)
-    except ValueError as err:
-        raise FrameError("size", str(err)) from None
 
 
 class DeviceResult(Result):

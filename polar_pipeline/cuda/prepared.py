@@ -185,7 +185,8 @@ class PreparedLaunches:
             is_new = _stage_reference(slot, reference, self._reference_type)
         staging_s = time.perf_counter() - start
         if self._stays:
-            slot.hold = self._arrays_of(slot)
+            at = self._driver.array_at
+            slot.hold = {name: at(slot.outputs[name], *array_type, slot) for name, array_type in self._outputs.items()}
         else:
             slot.hold = {name: buffers.get(*array_type) for name, array_type in self._outputs.items()}
         try:
@@ -195,11 +196,6 @@ class PreparedLaunches:
             raise
         collect = self._hand_over if self._stays else self._collect
         return partial(collect, slot, slot.hold, staging_s, is_compared)
-
-    def _arrays_of(self, slot: Slot) -> Dict[str, Any]:
-        """Return CuPy arrays of a slot's outputs."""
-        at = self._driver.array_at
-        return {name: at(slot.outputs[name], shape, dtype, slot) for name, (shape, dtype) in self._outputs.items()}
 
     def _reuse(self, slot: Slot, rows: Any) -> None:
         """Choose the stream of a slot's next frame, and have it follow what reads the results of the last one there.

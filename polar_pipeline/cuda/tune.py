@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
 
@@ -155,23 +154,16 @@ class _Trial:
         work, device = self._work, self._driver.device
         tried = [row for kernel in kernels_of(work) for row in candidates(kernel, work, device)[:_TRIED]]
         for schedule in with_bar(tried, len(tried), "schedule"):
-            with self._reported(schedule):
+            try:
                 timed.append((self._time(schedule), schedule))
+            except DeviceLostError:  # noqa: PERF203 - after other errors, the next schedule may work
+                raise
+            except (CompileError, DeviceError) as err:
+                _LOG.warning("%s: %s", schedule, err)
         if not timed:
             raise RuntimeError(f"no schedule of {self._work.key} could be measured")
         microseconds, schedule = min(timed)
         return Measured(schedule, microseconds)
-
-    @staticmethod
-    @contextmanager
-    def _reported(schedule: Schedule) -> Iterator[None]:
-        """Pass over a schedule that cannot be compiled or launched."""
-        try:
-            yield
-        except DeviceLostError:
-            raise
-        except (CompileError, DeviceError) as err:
-            _LOG.warning("%s: %s", schedule, err)
 
     def _time(self, schedule: Schedule) -> float:
         """Check the outputs of a schedule, and return its microseconds per frame."""

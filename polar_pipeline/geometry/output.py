@@ -49,18 +49,15 @@ class Geometry:
         ]
         return ", ".join(filter(None, parts))
 
-    def _uncut(self, size: Tuple[int, int]) -> Tuple[int, int]:
-        """Return (height, width) before the region of interest is cut."""
-        height, width = size[0] // self.scale, size[1] // self.scale
-        return (width, height) if self.rotate % 180 else (height, width)
-
     def output_size(self, size: Tuple[int, int]) -> Tuple[int, int]:
         """Return (height, width) of the output of a Stokes image of (height, width).
 
         Raises:
             FrameError: Nothing is left of it, or the region of interest reaches beyond it (cause `output`).
         """
-        height, width = self._uncut(size)
+        height, width = size[0] // self.scale, size[1] // self.scale
+        if self.rotate % 180:
+            height, width = width, height
         if not height or not width:
             raise FrameError(
                 "output", f"of {size[1]}x{size[0]} pixels nothing is left in means of {self.scale}x{self.scale}"

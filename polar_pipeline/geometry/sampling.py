@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Optional, Tuple
 from weakref import WeakValueDictionary
 
@@ -99,10 +99,7 @@ def _make_map(geometry: Geometry, source: Tuple[int, int]) -> SamplingMap:
     outside = (_means(is_inside.astype(np.float32), scale) < 1).astype(np.uint8)
     positions = np.where(is_inside[..., np.newaxis], np.stack([x, y], -1), -1).astype(np.float32)
     turns = np.stack([turn.real, turn.imag], -1).astype(np.float32)
-    return SamplingMap(
-        *(size, source, scale, geometry.rotate, found.corner),
-        *(positions, turns, outside if outside.any() else None),
-    )
+    return replace(found, positions=positions, turns=turns, outside=outside if outside.any() else None)
 
 
 def _positions(

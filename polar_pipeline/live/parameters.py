@@ -5,12 +5,12 @@ Imports no ROS. `ros2 param describe` shows this table; the launch and YAML file
 
 from __future__ import annotations
 
-import re
 from array import array
-from dataclasses import dataclass, fields, replace
-from typing import Any, Dict, FrozenSet, Iterable, Iterator, Mapping, Tuple, cast
+from dataclasses import dataclass, replace
+from typing import Any, Dict, FrozenSet, Iterable, Mapping, Tuple, cast
 
 from polar_pipeline._util.text import quoted
+from polar_pipeline._util.values import matching
 from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
 from polar_pipeline.display import MAX_GAIN, Display, make_display
@@ -76,15 +76,6 @@ class Parameter(Option):
         return cast(Value, given)
 
 
-def _frame_id(name: str, value: object) -> object:
-    if not isinstance(value, str) or re.fullmatch(rf"[A-Za-z0-9_./-]{{0,{MAX_FRAME_ID}}}", value) is None:
-        raise ValueError(
-            f"{name} must be text of letters, digits and _ - . /, at most {MAX_FRAME_ID} characters, "
-            f"got {quoted(value)}"
-        )
-    return value
-
-
 @dataclass(frozen=True)
 class Settings:
     """The values of all parameters, checked against each other. Build it with `make_settings`.
@@ -118,20 +109,16 @@ class Settings:
         "(mono8), or 16 bits (16UC1). 'uint16' also applies to intensity, angle images and components of light.",
         choices=OPTIONS["dtype"].choices,
     )
-    always: bool = declare(
-        False,
-        "Compute SSIM and DoLP (for the count of dark pixels) for /diagnostics even without subscribers.",
-        parameter="quality.always",
-    )
-    limits: QualityLimits = QualityLimits()
     frame_id: str = declare(
         "",
         "frame_id of every output: letters, digits and _ - . /; '' copies that of the input, with control characters "
         "escaped.",
-        check=_frame_id,
+        check=matching(
+            rf"[A-Za-z0-9_./-]{{0,{MAX_FRAME_ID}}}",
+            f"text of letters, digits and _ - . /, at most {MAX_FRAME_ID} characters",
+        ),
     )
     jpeg_quality: int = declare(90, "JPEG quality of the compressed topics.", limits=(1, 100))
-    display: Display = Display()
     snapshot_folder: str = declare(
         "",
         "Folder of snapshots; '' for $ROS_HOME/polar_pipeline or ~/.ros/polar_pipeline.",
@@ -165,6 +152,13 @@ class Settings:
         "Compress recorded frames without loss (polar_zstd), which takes a core up to 35 ms for a full frame.",
         parameter="record.compress",
     )
+    always: bool = declare(
+        False,
+        "Compute SSIM and DoLP (for the count of dark pixels) for /diagnostics even without subscribers.",
+        parameter="quality.always",
+    )
+    limits: QualityLimits = QualityLimits()
+    display: Display = Display()
     camera: CameraSettings = CameraSettings()
     given: FrozenSet[str] = frozenset()
 
@@ -206,7 +200,7 @@ class Settings:
     def camera_parameters(self, facts: CameraFacts) -> Dict[str, object]:
         """Return the parameters by which frames of a camera are processed alike without it."""
         values: Dict[str, object] = {**facts.options(), "camera_gain": self.options.camera_gain}
-        return {"camera.source": "", **{str(OPTIONS[name].parameter): value for name, value in values.items()}}
+        return {"camera.source": "", **{OPTIONS[name].parameter: value for name, value in values.items()}}
 
     def on_cpu(self) -> Settings:
         """Return these settings for the CPU backend."""
@@ -222,44 +216,32 @@ class Settings:
         return {**arguments, "products": products, "dtype": dtype}
 
 
-_DISPLAY = {
-    "gain": Parameter(
+_DISPLAY = (
+    Parameter(
         1.0,
         f"Brightness of the preview and of JPEGs of light: a factor above 0, at most {MAX_GAIN:g}, or 'auto'.",
         dynamic=True,
         check=lambda _, value: make_display(value),
         parameter="display.gain",
     ),
-    "white_balance": Parameter(
+    Parameter(
         "none",
         "White balance of JPEGs of light of a color sensor: 'none', 'auto', or the factors [red, green, blue].",
         dynamic=True,
         check=lambda _, value: make_display(balance=value),
         parameter="display.white_balance",
     ),
-}
-_LIMITS = {name: replace(row, parameter=f"quality.{name}") for name, row in LIMITS.items()}
+)
 _OWN = declared(Settings)
-
-
-def _parameters() -> Iterator[Parameter]:
-    """Yield every parameter, in the order of the fields of `Settings`."""
-    groups: Dict[str, Mapping[str, Option]] = {
-        "options": OPTIONS,
-        "limits": _LIMITS,
-        "display": _DISPLAY,
-        "camera": CAMERA_OPTIONS,
-    }
-    for field in fields(Settings):
-        own = (_OWN[field.name],) if field.name in _OWN else ()
-        for row in groups[field.name].values() if field.name in groups else own:
-            if row.parameter:
-                option = row.name if field.name == "options" else ""
-                yield Parameter(**{**vars(row), "name": row.parameter, "option": option})
-
-
 #: Every parameter by name.
-PARAMETERS: Dict[str, Parameter] = {row.name: row for row in _parameters()}
+PARAMETERS: Dict[str, Parameter] = {
+    row.parameter: Parameter(**{**vars(row), "name": row.parameter, "option": option})
+    for option, row in (
+        *OPTIONS.items(),
+        *(("", row) for row in (*_OWN.values(), *LIMITS.values(), *_DISPLAY, *CAMERA_OPTIONS.values())),
+    )
+    if row.parameter
+}
 
 
 def _make_options(chosen: Mapping[str, Any]) -> Options:
@@ -293,8 +275,8 @@ def make_settings(values: Mapping[str, object]) -> Settings:
     return Settings(
         options=_make_options(chosen),
         given=given,
-        limits=QualityLimits(**{name: found[str(row.parameter)] for name, row in _LIMITS.items()}),
+        limits=QualityLimits(**{name: found[row.parameter] for name, row in LIMITS.items()}),
         display=make_display(found["display.gain"], found["display.white_balance"]),
-        camera=CameraSettings(**{name: found[str(row.parameter)] for name, row in CAMERA_OPTIONS.items()}),
-        **{name: found[str(row.parameter)] for name, row in _OWN.items()},
+        camera=CameraSettings(**{name: found[row.parameter] for name, row in CAMERA_OPTIONS.items()}),
+        **{name: found[row.parameter] for name, row in _OWN.items()},
     )

@@ -36,18 +36,10 @@ _Dumper.add_representer(list, lambda dumper, row: dumper.represent_sequence("tag
 _Dumper.add_representer(_QuotedText, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, '"'))
 
 
-def plain(value: object) -> object:
-    """Convert a parameter's value to types of YAML; ROS passes arrays as tuple, list or `array.array`.
-
-    Raises:
-        ValueError: No parameter can have this value.
-    """
+def _plain(value: object) -> object:
+    """Convert a parameter's value to types of YAML; ROS passes arrays as tuple, list or `array.array`."""
     if isinstance(value, (tuple, list, array)):
-        value = tuple(value)
-    if not is_ros_value(value):
-        raise ValueError(f"no parameter can be {quoted(value)}")
-    if isinstance(value, tuple):
-        return [plain(item) for item in value]
+        return [_plain(item) for item in value]
     return _QuotedText(value) if isinstance(value, str) else value
 
 
@@ -55,11 +47,8 @@ def to_yaml(values: Mapping[str, object], title: str) -> str:
     """Format a parameter file for nodes of any name.
 
     Args:
-        values: Name, with dots between its parts, -> value.
+        values: Name, with dots between its parts, -> value, as a node has it.
         title: Comment in the first line.
-
-    Raises:
-        ValueError: A file cannot hold a value; the message names the parameter.
     """
     tree: Dict[str, Any] = {}
     for name, value in values.items():
@@ -67,10 +56,7 @@ def to_yaml(values: Mapping[str, object], title: str) -> str:
         folder = tree
         for part in folders:
             folder = folder.setdefault(part, {})
-        try:
-            folder[leaf] = plain(value)
-        except ValueError as err:
-            raise ValueError(f"{name}: {err}") from err
+        folder[leaf] = _plain(value)
     text: str = yaml.dump({"/**": {"ros__parameters": tree}}, Dumper=_Dumper, sort_keys=False)
     return f"# {printable(title)}\n{text}"
 

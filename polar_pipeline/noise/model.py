@@ -1,49 +1,14 @@
-"""The noise of frames: noise of raw pixels, and its gain by the demosaic method."""
+"""The noise of raw pixels, and which products depend on it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Tuple
-
-import numpy as np
 
 from polar_pipeline.coefficients import NOISE_LINEAR
 from polar_pipeline.methods import LATTICE_METHODS, METHODS
-from polar_pipeline.noise.gains import stokes_gains
 from polar_pipeline.options import Options
 from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS
 from polar_pipeline.sensor.mosaic import Sensor
-
-
-@dataclass(frozen=True, eq=False)
-class NoiseModel:
-    """The noise of frames of one format.
-
-    Attributes:
-        gains: `stokes_gains` of the method.
-        shot: Variance of a raw pixel over its intensity, a share of full scale.
-        floor: Variance of a raw pixel in the dark.
-        method: Constants of the method (`coefficients.NOISE_LINEAR`).
-    """
-
-    gains: np.ndarray
-    shot: float
-    floor: float
-    method: Tuple[float, float, float, float]
-
-
-def noise_model(options: Options, sensor: Sensor, full_scale: int) -> NoiseModel:
-    """Return the noise of frames.
-
-    Args:
-        options: Options of the pipeline.
-        sensor: The mosaic as they show it.
-        full_scale: Raw number of a saturated pixel.
-    """
-    is_half = options.resolution == "half"
-    method = (sensor, is_half, options.co_sited, options.interpolation, options.debayer)
-    return NoiseModel(stokes_gains(*method), *raw_noise(options, full_scale), method_constants(*method))
-
 
 #: Products that `debias` changes, and those that `max_aolp_sigma` changes.
 SHOWS_DOLP = frozenset(row.name for row in PRODUCTS.values() if "dolp" in row.shows)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Optional, Tuple, TypeVar, Union, cast
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import choice, number, truth, whole_number
-from polar_pipeline.sensor.mosaic import is_same_mosaic
+from polar_pipeline.sensor.frames import MAX_SIDE
+from polar_pipeline.sensor.mosaic import Sensor
 
 #: What an option can be set to.
 Value = Union[bool, int, float, str, Tuple[bool, ...], Tuple[int, ...], Tuple[float, ...], Tuple[str, ...]]
@@ -43,7 +45,7 @@ class Option:
         check: Checks a value, where choices, numbers and limits do not say all: (name in messages, value) -> the value
             that `Options` holds; it takes that value too. None for the check that these say.
         note: What `help(Pipeline)` says beyond `text`.
-        parameter: The node's parameter that sets it; "" for none. By default it has the option's name.
+        parameter: The node's parameter that sets it; "" for none. A declared one has the field's name by default.
         group: `machine` (where to compute), `frame` (what the pixels of a frame are), `products` (what to compute), or
             `library` (not for the command line); some commands have one group only.
         flags: Of a truth value, or of each of a pair: the argument of the command line that sets it to the opposite of
@@ -62,7 +64,7 @@ class Option:
     name: str = ""
     check: Optional[Callable[[str, Any], Any]] = None
     note: str = ""
-    parameter: Optional[str] = None
+    parameter: str = ""
     group: str = "products"
     flags: Tuple[Tuple[str, str], ...] = ()
     metavar: Tuple[str, ...] = ()
@@ -95,22 +97,22 @@ class Option:
             ValueError: A value is not allowed.
         """
         a, b = self.held(first, self.name), self.held(second, self.name)
-        return a == b or is_same_mosaic(a, b)
+        return a == b or (isinstance(a, Sensor) and isinstance(b, Sensor) and a.tile() == b.tile())
 
 
 def declare(default: Value, text: str, **details: object) -> _T:  # type: ignore[type-var]
     """Declare an option as a field of a dataclass, whose type this returns; for the details see `Option`."""
-    option = Option(default, text, **cast(Dict[str, Any], details))
-    return cast(_T, field(default=default, metadata={"option": option}))
+    return cast(_T, field(default=default, metadata={"option": {"default": default, "text": text, **details}}))
 
 
-def declared(cls: type) -> Dict[str, Option]:
-    """Return the options that a dataclass declares, by name."""
+def declared(cls: type, prefix: str = "") -> Dict[str, Option]:
+    """Return the options that a dataclass declares, by name; `prefix` is the first part of their parameters' names."""
     rows = {row.name: row.metadata["option"] for row in fields(cls) if "option" in row.metadata}
-    return {
-        name: replace(row, name=name, parameter=name if row.parameter is None else row.parameter)
-        for name, row in rows.items()
-    }
+    return {name: Option(**{"parameter": prefix + name, **row, "name": name}) for name, row in rows.items()}
+
+
+#: Check of a number of pixels along a side of a frame.
+pixels = partial(whole_number, low=0, high=MAX_SIDE)
 
 
 def _one_of(name: str, value: object, allowed: Tuple[int, ...]) -> int:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, Union
 
 from polar_pipeline._util.text import quoted
-from polar_pipeline._util.values import choice, real, sequence, truth, whole_number
+from polar_pipeline._util.values import choice, real, several, truth
 from polar_pipeline.calibration import Calibration, Correction
 from polar_pipeline.calibration.correction import correction_for
 from polar_pipeline.calibration.file import load_calibration_once
@@ -23,9 +23,9 @@ from polar_pipeline.colormaps import COLOR_STYLES
 from polar_pipeline.geometry import ROTATIONS, SCALES, Geometry, LensCalibration
 from polar_pipeline.geometry.lens import load_lens
 from polar_pipeline.methods import METHODS
-from polar_pipeline.options.option import Accepts, declare, declared
+from polar_pipeline.options.option import Accepts, declare, declared, pixels
 from polar_pipeline.products import DARK_PRODUCTS, NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS, get_products
-from polar_pipeline.sensor.frames import ALIGNMENTS, MAX_SIDE, MIN_SIDE, Frame, FrameError
+from polar_pipeline.sensor.frames import ALIGNMENTS, MIN_SIDE, Frame, FrameError
 from polar_pipeline.sensor.mosaic import SENSORS, Sensor, get_sensor
 
 #: Value of `rectify` for the lens calibration that comes with the frames.
@@ -37,25 +37,6 @@ def _min_intensity(name: str, value: object) -> float:
     if not 0 <= smallest < 2:
         raise ValueError(f"{name} must be in [0, 2), the range of S0, got {quoted(value)}")
     return smallest
-
-
-def _offset(name: str, value: object) -> int:
-    pixels = whole_number(name, value)
-    if not 0 <= pixels <= MAX_SIDE:
-        raise ValueError(f"{name} must be >= 0 and at most {MAX_SIDE} each way, got {quoted(value)}")
-    return pixels
-
-
-def _several(item: Callable[[str, Any], object], count: int, words: str) -> Callable[[str, Any], object]:
-    """Return a check of a tuple of `count` values, each by `item`."""
-
-    def check(name: str, value: object) -> Tuple[object, ...]:
-        items = sequence(value, count)
-        if not items:
-            raise ValueError(f"{name} must be {words}, got {quoted(value)}")
-        return tuple(item(name, each) for each in items)
-
-    return check
 
 
 def _from_file(kind: type, load: Callable[[Path], object], words: str, *kept: str) -> Callable[[str, Any], object]:
@@ -241,7 +222,7 @@ class Options:
         parameter="raw.roi_offset",
         group="frame",
         metavar=("X", "Y"),
-        check=_several(_offset, 2, "a pair (x, y)"),
+        check=several(pixels, 2, "a pair (x, y)"),
     )
     flip: Tuple[bool, bool] = declare(
         (False, False),
@@ -249,7 +230,7 @@ class Options:
         parameter="raw.flip",
         group="frame",
         flags=(("flip-x", "Turn ReverseX on. "), ("flip-y", "Turn ReverseY on. ")),
-        check=_several(truth, 2, "a pair (x, y)"),
+        check=several(truth, 2, "a pair (x, y)"),
     )
     calibration: Accepts[Union[str, Path, Calibration, None], Optional[Calibration]] = declare(
         "",
@@ -281,7 +262,7 @@ class Options:
         parameter="output.roi",
         metavar=("X", "Y", "WIDTH", "HEIGHT"),
         shown_default="all",
-        check=_several(_offset, 4, "(x, y, width, height)"),
+        check=several(pixels, 4, "(x, y, width, height)"),
     )
     rectify: Accepts[Union[str, Path, LensCalibration], Union[str, LensCalibration]] = declare(
         "",

@@ -88,7 +88,7 @@ class QualityLimits:
 
     def __post_init__(self) -> None:
         for name, row in LIMITS.items():
-            object.__setattr__(self, name, row.held(getattr(self, name), f"quality.{name}"))
+            object.__setattr__(self, name, row.held(getattr(self, name), row.parameter))
         if self.ssim_error > self.ssim_warn:
             raise ValueError(
                 f"quality.ssim_error must be at most quality.ssim_warn, got {self.ssim_error} > {self.ssim_warn}"
@@ -102,7 +102,7 @@ class QualityLimits:
 
 
 #: Every limit by name.
-LIMITS = declared(QualityLimits)
+LIMITS = declared(QualityLimits, "quality.")
 
 
 @dataclass(frozen=True)

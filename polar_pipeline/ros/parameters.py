@@ -24,7 +24,7 @@ from polar_pipeline.live.preset import is_known, judge_unknown, params_files
 from polar_pipeline.pipeline import Pipeline
 
 #: Parameters whose change takes time: a file of megabytes is read, or a camera is asked.
-_SLOW = ("calibration", "output.rectify", *(str(row.parameter) for row in CAMERA_OPTIONS.values()))
+_SLOW = ("calibration", "output.rectify", *(row.parameter for row in CAMERA_OPTIONS.values()))
 
 
 def make_descriptor(row: Parameter) -> ParameterDescriptor:
@@ -189,7 +189,7 @@ class ParameterNode(Node):  # type: ignore[misc]
         """Return changes of parameters with those by which all parameters of the camera are as it has them."""
         chosen = {change.name: change for change in changes}
         for field, row in CAMERA_OPTIONS.items():
-            name, value = str(row.parameter), getattr(actual, field)
+            name, value = row.parameter, getattr(actual, field)
             if name in chosen or PARAMETERS[name].checked(self.get_parameter(name).value) != value:
                 chosen[name] = RosParameter(name, value=value)
         return list(chosen.values())
@@ -197,7 +197,7 @@ class ParameterNode(Node):  # type: ignore[misc]
     def show_camera(self, actual: CameraSettings, ranges: Mapping[str, Tuple[float, float]]) -> None:
         """Set the parameters of the camera, and the ranges of some by the name of the field, to what it has."""
         for field, limits in ranges.items():
-            name = str(CAMERA_OPTIONS[field].parameter)
+            name = CAMERA_OPTIONS[field].parameter
             descriptor = make_descriptor(replace(PARAMETERS[name], limits=limits))
             descriptor.type = self.describe_parameter(name).type
             value = RosParameter(name, value=getattr(actual, field)).get_parameter_value()

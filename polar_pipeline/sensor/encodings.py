@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Dict, Tuple
 
 from polar_pipeline._util.text import quoted
-from polar_pipeline._util.values import choice
-from polar_pipeline.sensor.frames import ALIGNMENTS, FORMATS, FrameError, RawFormat, check_bit_depth
+from polar_pipeline.sensor.frames import FORMATS, FrameError, RawFormat
 
 
 @dataclass(frozen=True)
@@ -133,15 +132,12 @@ def get_format(encoding: str, bit_depth: int = 0, alignment: str = "lsb") -> Raw
 
     Args:
         encoding: A name in `ENCODINGS`.
-        bit_depth: Significant bits of 16-bit pixels, 8 to 16; 0 takes the encoding's own.
-        alignment: `"lsb"` or `"msb"`: where the significant bits of 16-bit pixels lie.
+        bit_depth: The option `bit_depth`: significant bits of 16-bit pixels; 0 takes the encoding's own.
+        alignment: The option `alignment`: where the significant bits of 16-bit pixels lie.
 
     Raises:
         FrameError: The encoding is unknown or refused (cause `encoding`).
-        ValueError: `bit_depth` or `alignment` is out of range.
     """
-    bit_depth = check_bit_depth(bit_depth)
-    choice("alignment", alignment, ALIGNMENTS)
     known = ENCODINGS.get(encoding) if isinstance(encoding, str) else None
     if known is None:
         raise FrameError("encoding", _refusal(encoding))

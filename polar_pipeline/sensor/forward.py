@@ -65,7 +65,7 @@ def analyzed(
         colors = color_indices(sensor, stokes.shape)[..., np.newaxis, np.newaxis]
         stokes = np.take_along_axis(stokes, colors, 2)[:, :, 0]
     if cosine is None or sine is None:
-        turn = 2 * np.deg2rad(_angle_tile(sensor))
+        turn = 2 * np.deg2rad(sensor.angles)
         cosine, sine = (_tiled(values, stokes.shape) for values in (np.cos(turn), np.sin(turn)))
     signal: np.ndarray = (stokes[..., 0] + stokes[..., 1] * cosine + stokes[..., 2] * sine) / 2
     return signal
@@ -107,17 +107,12 @@ def digitize(
 
 def nominal_angles(sensor: Sensor, shape: Tuple[int, int]) -> np.ndarray:
     """Return (H, W) float64: the nominal polarizer angle of every pixel in rad."""
-    return _tiled(np.deg2rad(_angle_tile(sensor)), shape)
+    return _tiled(np.deg2rad(sensor.angles), shape)
 
 
 def color_indices(sensor: Sensor, shape: Tuple[int, ...]) -> np.ndarray:
     """Return (H, W): the index into `CHANNELS` of every pixel; 0 for a mono sensor."""
     return _tiled(np.array(sensor.colors if sensor.colors is not None else [[0]]), shape)
-
-
-def _angle_tile(sensor: Sensor) -> np.ndarray:
-    """Return (2, 2): the polarizer angles of a superpixel in degrees."""
-    return np.array(sensor.angles)
 
 
 def _tiled(tile: np.ndarray, shape: Tuple[int, ...]) -> np.ndarray:

@@ -173,18 +173,6 @@ FORMATS: Dict[str, RawFormat] = {
 }
 
 
-def check_bit_depth(bit_depth: object) -> int:
-    """Validate the significant bits of 16-bit pixels: 8 to 16, or 0 for those of the encoding or the type.
-
-    Raises:
-        ValueError: The value is something else.
-    """
-    bits = whole_number("bit_depth", bit_depth)
-    if bits != 0 and not 8 <= bits <= 16:
-        raise ValueError(f"bit_depth must be 0 (from the encoding or type) or 8 to 16, got {quoted(bit_depth)}")
-    return bits
-
-
 def frame_from_buffer(
     data: Union[bytes, bytearray, memoryview, np.ndarray],
     fmt: RawFormat,

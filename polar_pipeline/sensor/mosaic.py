@@ -158,11 +158,6 @@ def parse_tile(text: str, name: str = "custom") -> Sensor:
     return Sensor(name, tile, colors)
 
 
-def is_same_mosaic(first: object, second: object) -> bool:
-    """Return whether both are sensors with one mosaic, whatever their names."""
-    return isinstance(first, Sensor) and isinstance(second, Sensor) and first.tile() == second.tile()
-
-
 _MZR = "90 45 / 135 0"
 _MYR = "R90 R45 G90 G45 / R135 R0 G135 G0 / G90 G45 B90 B45 / G135 G0 B135 B0"
 #: The sensors known by name.

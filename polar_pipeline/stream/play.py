@@ -84,23 +84,20 @@ def play(
     """
     # signals stay with the caller, whose exceptions end the loop wherever it is
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
-    try:
+    with ExitStack() as stack:
+        stack.callback(rclpy.shutdown)
         node = Node("polar_pipeline_play")
-        try:
-            publisher = _publisher(node, Image, topic)
-            frames = _frames(_Recording(path, source_topic, rate or DEFAULT_RATE, max_bytes, on_skip), loop)
-            first = list(itertools.islice(frames, 1))  # reads ahead
-            has_info = any(frame.camera_info for frame in first)
-            infos = _publisher(node, CameraInfo, camera_info_beside(topic)) if has_info else None
-            _wait_for_subscriber(publisher, wait)
-            frames = itertools.chain(first, frames)
-            count = _publish(node, publisher, infos, frames, rate, restamp or not is_recording(path))
-            publisher.wait_for_all_acked(Duration(seconds=_LINGER))
-            return count
-        finally:
-            node.destroy_node()
-    finally:
-        rclpy.shutdown()
+        stack.callback(node.destroy_node)
+        publisher = _publisher(node, Image, topic)
+        frames = _frames(_Recording(path, source_topic, rate or DEFAULT_RATE, max_bytes, on_skip), loop)
+        first = list(itertools.islice(frames, 1))  # reads ahead
+        has_info = any(frame.camera_info for frame in first)
+        infos = _publisher(node, CameraInfo, camera_info_beside(topic)) if has_info else None
+        _wait_for_subscriber(publisher, wait)
+        frames = itertools.chain(first, frames)
+        count = _publish(node, publisher, infos, frames, rate, restamp or not is_recording(path))
+        publisher.wait_for_all_acked(Duration(seconds=_LINGER))
+        return count
 
 
 def _publisher(node: Node, kind: Any, topic: str) -> Publisher:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Deque, Generator, Iterator
 
 import rclpy
@@ -42,15 +42,11 @@ def open_topic(topic: str, max_bytes: int, stopped: StopFlag) -> Iterator[Iterat
     context = rclpy.Context()
     # signals stay with the caller
     rclpy.init(context=context, signal_handler_options=SignalHandlerOptions.NO)
-    try:
+    with ExitStack() as stack:
+        stack.callback(context.shutdown)
         node = Node("polar_pipeline_view", context=context)
-        try:
-            with closing(_records(node, topic, max_bytes, stopped)) as records:
-                yield records
-        finally:
-            node.destroy_node()
-    finally:
-        context.shutdown()
+        stack.callback(node.destroy_node)
+        yield stack.enter_context(closing(_records(node, topic, max_bytes, stopped)))
 
 
 def _records(node: Node, topic: str, max_bytes: int, stopped: StopFlag) -> Generator[Recorded, None, None]:

@@ -20,13 +20,6 @@ _NO_ANGLE = 256
 _COLORMAPS = {"gray": "Grayscale", "viridis": "Viridis"}
 
 
-def span_of(name: str, dtype: np.dtype) -> Tuple[float, float]:
-    """Return the values of a product's image with the first and the last color, in the image's numbers."""
-    scale = level_scale(name, str(dtype))
-    low, high = PRODUCTS[name].viewed
-    return low * scale, high * scale
-
-
 def entities_of(name: str) -> Tuple[str, ...]:
     """Return the paths of the entities of an image: its topic, or one below it for each plane."""
     path = PRODUCT_TOPICS[name].name
@@ -44,7 +37,7 @@ def logged(rerun: RerunModule, name: str, array: np.ndarray) -> Iterator[Tuple[s
         name: Product.
         array: As `Pipeline` returns it, (h, w) or (h, w, 3).
     """
-    row, paths = PRODUCTS[name], entities_of(name)
+    row, paths, scale = PRODUCTS[name], entities_of(name), level_scale(name, str(array.dtype))
     path, colormap = paths[0], _COLORMAPS.get(row.colors, "")
     if row.planes:
         for plane, channel, (_, *span) in zip(paths, range(len(paths)), row.planes):
@@ -52,13 +45,14 @@ def logged(rerun: RerunModule, name: str, array: np.ndarray) -> Iterator[Tuple[s
     elif array.ndim == 3:
         yield path, rerun.Image(array if array.dtype == np.uint8 else picture(name, array))
     elif row.wraps:
-        angles = array / level_scale(name, str(array.dtype))
+        angles = array / scale
         classes = np.where(np.isnan(angles), _NO_ANGLE, aolp_indices(np.nan_to_num(angles)))
         yield path, rerun.SegmentationImage(classes.astype(np.uint16))
     elif row.colors == "gray" and array.dtype == np.uint8:
         yield path, rerun.Image(array, color_model="L")
     else:
-        yield path, _numbers(rerun, array, colormap, span_of(name, array.dtype))
+        low, high = row.viewed
+        yield path, _numbers(rerun, array, colormap, (low * scale, high * scale))
 
 
 def angle_colors(rerun: RerunModule) -> RerunObject:

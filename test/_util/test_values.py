@@ -98,8 +98,6 @@ TARGETS = [
     Target("sensor", get_sensor),
     Target("products", get_products),
     Target("encoding", get_format),
-    Target("bit_depth", lambda value: get_format("mono16", value)),
-    Target("alignment", lambda value: get_format("mono16", 12, value)),
 ]
 
 

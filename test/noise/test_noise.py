@@ -13,7 +13,7 @@ from edges import edge_pattern
 from polar_pipeline import Pipeline, RawFrame
 from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.noise.gains import TERMS, pair_gains, stokes_gains
-from polar_pipeline.noise.model import noise_model, uses_noise
+from polar_pipeline.noise.model import raw_noise, uses_noise
 from polar_pipeline.options import make_options
 from polar_pipeline.quality.expected import expected_similarity
 from polar_pipeline.quality.statistics import FrameQuality, Level, Quality, QualityLimits, Spot, measure
@@ -243,19 +243,19 @@ def with_facts(**facts: object) -> Calibration:
 
 def test_the_figures_of_a_calibration_take_precedence() -> None:
     measured = with_facts(noise={"full_well": 2500.0, "read_noise": 5.0})
-    model = noise_model(make_options(MONO, "dolp_sigma", calibration=measured), SENSORS[MONO], 4095)
-    assert model.shot == pytest.approx(1 / 2500)
-    assert model.floor == pytest.approx((5 / 2500) ** 2 + 1 / 4095**2 / 12)
-    options = make_options(MONO, calibration=with_facts())
-    assert noise_model(options, SENSORS[MONO], 4095).shot == pytest.approx(1 / 10_500)
+    shot, floor = raw_noise(make_options(MONO, "dolp_sigma", calibration=measured), 4095)
+    assert shot == pytest.approx(1 / 2500)
+    assert floor == pytest.approx((5 / 2500) ** 2 + 1 / 4095**2 / 12)
+    assert raw_noise(make_options(MONO, calibration=with_facts()), 4095)[0] == pytest.approx(1 / 10_500)
 
 
 def test_gain_of_the_camera_and_lowest_bits() -> None:
-    plain, amplified = (noise_model(make_options(MONO, camera_gain=gain), SENSORS[MONO], 255) for gain in (0, 20.0))
-    assert amplified.shot == pytest.approx(10 * plain.shot)
-    assert amplified.floor - 1 / 255**2 / 12 == pytest.approx(100 * (plain.floor - 1 / 255**2 / 12))
-    shifted = noise_model(make_options(MONO), SENSORS[MONO], 4095 << 4)
-    assert shifted.floor == pytest.approx(noise_model(make_options(MONO), SENSORS[MONO], 4095).floor)
+    (shot, floor), (more_shot, more_floor) = (
+        raw_noise(make_options(MONO, camera_gain=gain), 255) for gain in (0, 20.0)
+    )
+    assert more_shot == pytest.approx(10 * shot)
+    assert more_floor - 1 / 255**2 / 12 == pytest.approx(100 * (floor - 1 / 255**2 / 12))
+    assert raw_noise(make_options(MONO), 4095 << 4) == pytest.approx(raw_noise(make_options(MONO), 4095))
 
 
 def test_what_depends_on_noise() -> None:
