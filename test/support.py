@@ -43,6 +43,7 @@ def real_frame(name: str) -> np.ndarray:
 MATRIX_VARIABLE = "POLAR_PIPELINE_MATRIX"
 IS_EXHAUSTIVE = os.environ.get(MATRIX_VARIABLE) == "1"
 Row = TypeVar("Row")
+Made = TypeVar("Made")
 
 
 def examples(count: int) -> int:
@@ -171,3 +172,16 @@ def wait_for(condition: Callable[[], Any], what: str) -> Any:
             return found
         time.sleep(0.01)
     raise AssertionError(f"waited {TIMEOUT} s in vain for {what}")
+
+
+def ended_afterwards(make: Callable[..., Made], end: Callable[[Made], object]) -> Iterable[Callable[..., Made]]:
+    """Yield `make` to a test for a fixture; afterwards, end everything that the test has made."""
+    made: List[Made] = []
+
+    def make_another(*arguments: Any, **options: Any) -> Made:
+        made.append(make(*arguments, **options))
+        return made[-1]
+
+    yield make_another
+    for each in made:
+        end(each)

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from support import TIMEOUT, wait_for
+from support import TIMEOUT, ended_afterwards, wait_for
 
 from polar_pipeline import messages
 from polar_pipeline.backend import ALIGNMENT
@@ -173,6 +173,10 @@ class Bench:
         self.processor.put(image(0))
         assert self.output.busy.wait(TIMEOUT)
 
+    def close(self) -> None:
+        self.output.gate.set()
+        self.processor.close()
+
 
 def real_processor(wanted: Any, log: Log, output: Output) -> FrameProcessor:
     return FrameProcessor(wanted, Fallback(), Diagnostics("node", log), output)
@@ -180,16 +184,7 @@ def real_processor(wanted: Any, log: Log, output: Output) -> FrameProcessor:
 
 @pytest.fixture
 def bench() -> Iterator[Callable[..., Bench]]:
-    made: List[Bench] = []
-
-    def make(**arguments: Any) -> Bench:
-        made.append(Bench(**arguments))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.output.gate.set()
-        each.processor.close()
+    yield from ended_afterwards(Bench, Bench.close)
 
 
 @pytest.mark.parametrize("depth", [1, 3])

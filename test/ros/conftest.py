@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
-from typing import Any, Callable, Iterator, List
+from typing import Any, Callable, Iterator
 
 import pytest
+from support import ended_afterwards
 
 
 @pytest.fixture
@@ -14,15 +16,10 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     pytest.importorskip("rclpy")
     import drill
 
-    started: List[drill.Process] = []
-
-    def make(*command: str) -> drill.Process:
-        started.append(drill.Process(tmp_path / f"{len(started)}.log", *command))
-        return started[-1]
-
-    yield make
-    for process in started:
-        process.close()
+    numbers = count()
+    yield from ended_afterwards(
+        lambda *command: drill.Process(tmp_path / f"{next(numbers)}.log", *command), drill.Process.close
+    )
 
 
 @pytest.fixture

@@ -41,13 +41,6 @@ SHAPE = (128, 160)
 
 
 @pytest.fixture
-def peer() -> Iterator[drill.Peer]:
-    made = drill.Peer()
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def camera() -> Iterator[Callable[..., FakeCamera]]:
     """Start cameras. They end after the nodes, which would take those of another process."""
     with ExitStack() as stack:

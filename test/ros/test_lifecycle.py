@@ -25,7 +25,7 @@ from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
 from services import client_of
 from std_srvs.srv import SetBool, Trigger
-from support import ROOT, wait_for
+from support import ROOT, ended_afterwards, wait_for
 
 from polar_pipeline import SENSORS, messages
 from polar_pipeline.calibration import save_calibration
@@ -262,15 +262,7 @@ class Host:
 
 @pytest.fixture
 def host() -> Iterator[Callable[..., Host]]:
-    made: List[Host] = []
-
-    def make(**values: Any) -> Host:
-        made.append(Host(**values))
-        return made[-1]
-
-    yield make
-    for row in made:
-        row.close()
+    yield from ended_afterwards(Host, Host.close)
 
 
 def own_threads() -> Set[str]:

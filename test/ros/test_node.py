@@ -15,7 +15,7 @@ from typing import Any, Callable, Deque, Dict, Iterator, List, Optional
 import numpy as np
 import pytest
 from calibrations import ideal_calibration
-from support import ROOT, TIMEOUT, changed, first_of, wait_for
+from support import ROOT, TIMEOUT, changed, ended_afterwards, first_of, wait_for
 
 yaml = pytest.importorskip("yaml")
 rclpy = pytest.importorskip("rclpy")
@@ -96,15 +96,7 @@ class Rig:
 
 @pytest.fixture
 def rig() -> Iterator[Callable[..., Rig]]:
-    rigs: List[Rig] = []
-
-    def make(**values: Any) -> Rig:
-        rigs.append(Rig(**values))
-        return rigs[-1]
-
-    yield make
-    for made in rigs:
-        made.close()
+    yield from ended_afterwards(Rig, Rig.close)
 
 
 def stamp_of(message: Any) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import signal
 import time
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import pytest
 from support import on_cpu, wait_for
@@ -26,13 +26,6 @@ from polar_pipeline.replay.source import open_source, recorded_camera_info
 
 pytestmark = pytest.mark.ros
 STAMP = 10**9
-
-
-@pytest.fixture
-def peer() -> Iterator[drill.Peer]:
-    made = drill.Peer()
-    yield made
-    made.close()
 
 
 class Operator:
