@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, Dict
 
+import pytest
 from rcl_interfaces.srv import ListParameters
 from spinner import destroy
 from support import TIMEOUT, wait_for
@@ -45,6 +46,14 @@ def ask(node: Any, kind: Any, service: str, request: Any = None) -> Any:
     wait_for(future.done, f"the answer of {service}")
     destroy(node, client)
     return future.result()
+
+
+def change_state(node: Any, name: str, label: str) -> bool:
+    """Whether a managed node made a transition."""
+    srv = pytest.importorskip("lifecycle_msgs.srv")
+    request = srv.ChangeState.Request()
+    request.transition.label = label
+    return bool(ask(node, srv.ChangeState, f"{name}/change_state", request).success)
 
 
 def repeat(send: Callable[[], Any], what: str) -> Any:

@@ -142,9 +142,7 @@ def test_states(node: Any, manager: Manager, start: Any) -> None:
     assert drill.check(manager.heard)
     assert process.text.count("waits for frames on /image_raw") == 4
     wait_for(lambda: [row.goal_state.label for row in events[-2:]] == ["cleaningup", "unconfigured"], "the events")
-    process.send(signal.SIGTERM)
-    assert process.wait() == 0
-    assert "Traceback" not in process.text
+    process.assert_end(0, signal.SIGTERM)
 
 
 #: State -> transitions that are possible there, by the design of managed nodes, and one that leads to the next state.
@@ -188,15 +186,13 @@ def test_rig(manager: Manager, start: Any, tmp_path: Path) -> None:
     assert [manager.state(name) for name in (front, rear)] == ["active", "unconfigured"]
     wait_for(lambda: manager.node.count_subscribers("/image_raw") == 1, "the input of one of them")
     assert manager.step("shutdown", rear)
-    process.send(signal.SIGTERM)
-    assert process.wait() == 0
-    assert "Traceback" not in process.text
+    process.assert_end(0, signal.SIGTERM)
 
 
 def test_arguments_that_do_not_exist(start: Any) -> None:
     """A misspelled option would start an ordinary node."""
     process = start("-m", "polar_pipeline.node", "--lifecycel", "--ros-args", "-r", "__ns:=/a")
-    assert process.wait() == WRONG_USAGE
+    process.assert_end(WRONG_USAGE)
     assert "unrecognized arguments: --lifecycel" in process.text
 
 
@@ -204,9 +200,8 @@ def test_without_the_lifecycle_messages(start: Any) -> None:
     """The option is refused with what is missing; the ordinary node starts."""
     main = "import sys; sys.modules['lifecycle_msgs'] = None; from polar_pipeline import node; sys.exit(node.main())"
     process = start("-c", main, "--lifecycle")
-    assert process.wait() == WRONG_USAGE
+    process.assert_end(WRONG_USAGE)
     assert "--lifecycle needs the ROS package lifecycle_msgs: " in process.text
-    assert "Traceback" not in process.text
     process = start("-c", main, "--ros-args", "-p", "backend:=cpu")
     wait_for(lambda: "waits for frames" in process.text, "the ordinary node")
 

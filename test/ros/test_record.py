@@ -18,7 +18,7 @@ import drill
 from raw_frames import SHAPE, random_frame, replayed_images
 from rclpy.qos import QoSProfile, QoSReliabilityPolicy
 from sensor_msgs.msg import CameraInfo, Image
-from services import client_of
+from services import change_state, client_of
 from std_srvs.srv import SetBool
 
 from polar_pipeline import cli, messages
@@ -123,34 +123,22 @@ def test_the_node_goes_on_where_the_quota_ends_a_recording(node: Any, peer: dril
     again = operator.ask(True)
     assert again.success, again.message
     operator.ask(False)
-    process.send(signal.SIGTERM)
-    assert process.wait() == 0
+    process.assert_end(0, signal.SIGTERM)
 
 
 @pytest.mark.parametrize("end", ["deactivate", "SIGTERM"])
 def test_the_end_of_the_node_completes_the_file(start: Any, peer: drill.Peer, tmp_path: Path, end: str) -> None:
-    lifecycle = pytest.importorskip("lifecycle_msgs.srv")
     command = ("-m", "polar_pipeline.node", "--lifecycle", "--ros-args", "-p", "backend:=cpu")
     process = start(*command, "-p", f"record.folder:={tmp_path}")
-    change = client_of(peer.node, lifecycle.ChangeState, "/polar_pipeline/change_state")
-
-    def step(label: str) -> None:
-        request = lifecycle.ChangeState.Request()
-        request.transition.label = label
-        future = change.call_async(request)
-        wait_for(future.done, label)
-        assert future.result().success
-
-    step("configure")
-    step("activate")
+    assert change_state(peer.node, "/polar_pipeline", "configure")
+    assert change_state(peer.node, "/polar_pipeline", "activate")
     path = Path(Operator(peer).ask(True).message)
     peer.listen("intensity")
     peer.advance("intensity")
     if end == "deactivate":
-        step("deactivate")
+        assert change_state(peer.node, "/polar_pipeline", "deactivate")
     else:
-        process.send(signal.SIGTERM)
-        assert process.wait() == 0
+        process.assert_end(0, signal.SIGTERM)
     with open_source(path) as source:
         assert not source.is_cut
     read = replayed_images(path)
