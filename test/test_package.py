@@ -1,4 +1,4 @@
-"""The package as a whole: versions, metadata, documents and layers agree, and what is installed is complete."""
+"""The package as a whole: versions, metadata, documents, layers and names agree; what is installed is complete."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections import defaultdict
 from functools import lru_cache
 from pathlib import Path
-from typing import Iterator, List, Set, Tuple
+from typing import Dict, Iterator, List, Set, Tuple, Union
 from xml.etree import ElementTree as ET
 
 import cv2
@@ -116,8 +117,12 @@ def test_the_doctor_looks_for_everything_that_is_imported() -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_imports_run_downwards(path: Path) -> None:
+    """Also by name, as three modules do: the package its public names, the doctor libraries, the tool its commands."""
     own = name_of(path)
-    for imported in imports_of(path):
+    by_name = [] if not own or own.startswith("doctor.") or own == "cli.entry" else [*named_imports_of(path)]
+    assert "" not in by_name, f"{own} imports a module whose name is not in the call"
+    assert not any(name.startswith("polar_pipeline") for name in by_name), f"{own} hides an import from the layers"
+    for imported in (*imports_of(path), *by_name):
         top, _, rest = imported.partition(".")
         if top == "polar_pipeline":
             if rest.partition(".")[0] == "reference":
@@ -129,20 +134,6 @@ def test_imports_run_downwards(path: Path) -> None:
                 f"{own} imports {top}; only ros/, bench/ and stream/ may"
             )
             assert top != "cupy" or own.startswith("cuda."), f"{own} imports cupy; only cuda/ may"
-
-
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_imports_by_name_keep_to_the_layers(path: Path) -> None:
-    """Three modules import by name: the package its public names, the doctor libraries, and the tool its commands."""
-    own = name_of(path)
-    if not own or own.startswith("doctor.") or own == "cli.entry":
-        return
-    for imported in named_imports_of(path):
-        top = imported.partition(".")[0]
-        assert top, f"{own} imports a module whose name is not in the call"
-        assert top != "polar_pipeline", f"{own} imports {imported} by name, which hides it from the layers"
-        assert top not in ROS or own.startswith(("ros.", "bench.", "stream.")), f"{own} imports {top}"
-        assert top != "cupy" or own.startswith("cuda."), f"{own} imports cupy; only cuda/ may"
 
 
 def test_library_needs_no_ros() -> None:
@@ -165,6 +156,47 @@ def test_what_needs_no_gpu_loads_nothing_of_it(code: str, most: int) -> None:
     unwanted = ("polar_pipeline.cuda", "polar_pipeline.ros", "cupy", "nvidia", "rclpy", "dask", "rerun", "yaml")
     assert [name for name in loaded if name.startswith(unwanted)] == []
     assert len({name for name in loaded if name.startswith("polar_pipeline.")}) <= most
+
+
+# ------------------------------------------------------------------------------------------------ classes and functions
+
+
+#: Where `Any` may stand in a public signature: messages and nodes of rclpy, values of JSON and YAML files, the node's
+#: arguments of `Pipeline`, buffers that `io` takes, modules of CuPy, and the oracle of the tests.
+UNTYPED = (
+    *("ros/", "bench/", "reference/", "live/parameters.py", "cuda/driver.py", "cuda/device.py"),
+    *("_util/documents.py", "_util/files.py", "_util/yamlfile.py"),
+)
+
+
+def untyped(source: str) -> Iterator[str]:
+    """Public functions and methods whose arguments or result are annotated with `Any`."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or node.name.startswith("_"):
+            continue
+        given = node.args
+        arguments = [*given.args, *given.kwonlyargs, *filter(None, (given.vararg, given.kwarg))]
+        annotations: List[Union[ast.expr, None]] = [argument.annotation for argument in arguments] + [node.returns]
+        names = {name.id for each in annotations if each for name in ast.walk(each) if isinstance(name, ast.Name)}
+        if "Any" in names:
+            yield node.name
+
+
+def test_each_class_name_has_one_meaning() -> None:
+    found: Dict[str, List[str]] = defaultdict(list)
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(name_of(path))
+    assert {"Pipeline", "CpuBackend", "CudaBackend"} <= set(found)
+    assert {name: modules for name, modules in found.items() if len(modules) > 1} == {}
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in MODULES if not str(path.relative_to(PACKAGE)).startswith(UNTYPED)], ids=name_of
+)
+def test_public_signatures_are_typed(path: Path) -> None:
+    assert list(untyped(path.read_text(encoding="utf-8"))) == []
 
 
 # ------------------------------------------------------------------------------------------------------------ metadata
