@@ -7,7 +7,7 @@ the client waits forever: a known race in the discovery of Fast DDS (ros2/rmw_fa
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Union
 
 import pytest
 from rcl_interfaces.srv import ListParameters
@@ -48,11 +48,11 @@ def ask(node: Any, kind: Any, service: str, request: Any = None) -> Any:
     return future.result()
 
 
-def change_state(node: Any, name: str, label: str) -> bool:
-    """Whether a managed node made a transition."""
+def change_state(node: Any, name: str, transition: Union[str, int]) -> bool:
+    """Whether a managed node made a transition, which is its label or its number."""
     srv = pytest.importorskip("lifecycle_msgs.srv")
     request = srv.ChangeState.Request()
-    request.transition.label = label
+    setattr(request.transition, "label" if isinstance(transition, str) else "id", transition)
     return bool(ask(node, srv.ChangeState, f"{name}/change_state", request).success)
 
 

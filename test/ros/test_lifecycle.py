@@ -19,11 +19,11 @@ pytest.importorskip("lifecycle_msgs")
 import drill
 from calibrations import ideal_calibration
 from lifecycle_msgs.msg import TransitionEvent
-from lifecycle_msgs.srv import ChangeState, GetState
+from lifecycle_msgs.srv import GetState
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
-from services import client_of
+from services import ask, change_state
 from std_srvs.srv import SetBool, Trigger
 from support import ROOT, ended_afterwards, wait_for
 
@@ -42,29 +42,12 @@ INPUTS = {"/image_raw", "/camera_info", "/reference"}
 class Manager(drill.Peer):
     """A lifecycle manager, which is camera and viewer too."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.clients: Dict[str, Any] = {}
-
-    def call(self, kind: Any, service: str, node: str = "/polar_pipeline", **fields: Any) -> Any:
-        """The answer of a service of the node."""
-        request, name = kind.Request(), f"{node}/{service}"
-        for field, value in fields.items():
-            setattr(request, field, value)
-        if name not in self.clients:
-            self.clients[name] = client_of(self.node, kind, name)
-        future = self.clients[name].call_async(request)
-        wait_for(future.done, f"the answer of {name}")
-        return future.result()
-
     def step(self, transition: Union[str, int], node: str = "/polar_pipeline") -> bool:
         """Ask for a transition, by its label or as managers do by its number; whether it succeeded."""
-        request = ChangeState.Request()
-        setattr(request.transition, "label" if isinstance(transition, str) else "id", transition)
-        return bool(self.call(ChangeState, "change_state", node, transition=request.transition).success)
+        return change_state(self.node, node, transition)
 
     def state(self, node: str = "/polar_pipeline") -> str:
-        return str(self.call(GetState, "get_state", node).current_state.label)
+        return str(ask(self.node, GetState, f"{node}/get_state").current_state.label)
 
     def published(self) -> Set[str]:
         return {name for name, _ in self.node.get_publisher_names_and_types_by_node("polar_pipeline", "/")}

@@ -18,7 +18,7 @@ import drill
 from raw_frames import SHAPE, random_frame, replayed_images
 from rclpy.qos import QoSProfile, QoSReliabilityPolicy
 from sensor_msgs.msg import CameraInfo, Image
-from services import change_state, client_of
+from services import ask, change_state
 from std_srvs.srv import SetBool
 
 from polar_pipeline import cli, messages
@@ -28,16 +28,9 @@ pytestmark = pytest.mark.ros
 STAMP = 10**9
 
 
-class Operator:
-    """A peer that asks the node to record."""
-
-    def __init__(self, peer: drill.Peer) -> None:
-        self._client = client_of(peer.node, SetBool, "/polar_pipeline/record")
-
-    def ask(self, starts: bool) -> Any:
-        future = self._client.call_async(SetBool.Request(data=starts))
-        wait_for(future.done, "the answer of record")
-        return future.result()
+def record(peer: drill.Peer, starts: bool) -> Any:
+    """The node's answer to a request to begin or to end a recording."""
+    return ask(peer.node, SetBool, "/polar_pipeline/record", SetBool.Request(data=starts))
 
 
 def deliver(peer: drill.Peer, camera: Any, cdr: bytes) -> None:
@@ -57,25 +50,24 @@ def deliver(peer: drill.Peer, camera: Any, cdr: bytes) -> None:
 @pytest.mark.parametrize("encoding", ["mono8", "Mono12p"])
 def test_replay_gets_the_very_frames(node: Any, peer: drill.Peer, tmp_path: Path, encoding: str) -> None:
     node("-p", f"record.folder:={tmp_path / 'out'}")
-    operator = Operator(peer)
-    assert (operator.ask(False).success, operator.ask(False).message) == (False, "nothing was recorded")
+    assert (record(peer, False).success, record(peer, False).message) == (False, "nothing was recorded")
     peer.listen("intensity")
     reliable = QoSProfile(depth=100, reliability=QoSReliabilityPolicy.RELIABLE)
     infos = peer.node.create_publisher(CameraInfo, "camera_info", reliable)
     camera = peer.node.create_publisher(Image, "image_raw", reliable)
     wait_for(lambda: infos.get_subscription_count() and camera.get_subscription_count(), "the subscriptions")
     paths, wanted = [], [random_frame(STAMP + k, encoding) for k in range(3)]
-    for _ in range(2):  # within a second: an answer of the service takes milliseconds
-        started = operator.ask(True)
+    for _ in range(2):
+        started = record(peer, True)
         assert started.success, started.message
         paths.append(Path(started.message))
-        again = operator.ask(True)
+        again = record(peer, True)
         assert (again.success, "another recording is being written" in again.message) == (False, True)
         infos.publish(CameraInfo(width=SHAPE[1], height=SHAPE[0]))
         peer.heard["intensity"].clear()
         for cdr in wanted:
             deliver(peer, camera, cdr)
-        stopped = operator.ask(False)
+        stopped = record(peer, False)
         read = replayed_images(paths[-1])
         assert (stopped.success, stopped.message) == (True, f"{paths[-1]}: {len(read)} frames, 0 dropped")
         assert list(dict.fromkeys(read)) == wanted
@@ -92,7 +84,7 @@ def test_replay_gets_the_very_frames(node: Any, peer: drill.Peer, tmp_path: Path
 
 def test_a_killed_node_leaves_the_complete_chunks(node: Any, peer: drill.Peer, start: Any, tmp_path: Path) -> None:
     process = node("-p", f"record.folder:={tmp_path / 'out'}")
-    path = Path(Operator(peer).ask(True).message)
+    path = Path(record(peer, True).message)
     start(drill.__file__, "camera", str(STAMP))
     wait_for(lambda: path.stat().st_size > 12_000_000, "some chunks")
     process.send(signal.SIGKILL)
@@ -106,23 +98,22 @@ def test_a_killed_node_leaves_the_complete_chunks(node: Any, peer: drill.Peer, s
 
 def test_the_node_goes_on_where_the_quota_ends_a_recording(node: Any, peer: drill.Peer, tmp_path: Path) -> None:
     process = node("-p", f"record.folder:={tmp_path / 'out'}", "-p", "record.quota_mb:=1")
-    operator = Operator(peer)
-    path = Path(operator.ask(True).message)
+    path = Path(record(peer, True).message)
     peer.listen("intensity")
     for _ in range(5):  # 0.3 MB each
         peer.advance("intensity", variant=drill.BIG)
     peer.says("frames", "refused: record 1")
     peer.says("frames", "recordings take record.quota_mb, 1 MB")
-    answer = operator.ask(False)
+    answer = record(peer, False)
     assert (answer.success, "record.quota_mb" in answer.message) == (False, True)
     read = replayed_images(path)
     assert read == [drill.image(messages.peek_stamp(cdr)) for cdr in read]  # type: ignore[arg-type]
     assert 1 <= len(read) <= 4
     assert path.stat().st_size <= 1_000_000
     peer.advance("intensity")
-    again = operator.ask(True)
+    again = record(peer, True)
     assert again.success, again.message
-    operator.ask(False)
+    record(peer, False)
     process.assert_end(0, signal.SIGTERM)
 
 
@@ -132,7 +123,7 @@ def test_the_end_of_the_node_completes_the_file(start: Any, peer: drill.Peer, tm
     process = start(*command, "-p", f"record.folder:={tmp_path}")
     assert change_state(peer.node, "/polar_pipeline", "configure")
     assert change_state(peer.node, "/polar_pipeline", "activate")
-    path = Path(Operator(peer).ask(True).message)
+    path = Path(record(peer, True).message)
     peer.listen("intensity")
     peer.advance("intensity")
     if end == "deactivate":
