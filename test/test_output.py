@@ -103,19 +103,15 @@ def test_memory_that_nobody_uses_any_more_is_released(monkeypatch: pytest.Monkey
 
 
 def test_a_head_lies_in_front_of_the_pixels() -> None:
+    """Also of the first rows of an array, which are at the same place as all of it."""
     array = Buffers().get((3, 4), "float32")
     array[...] = np.arange(12).reshape(3, 4)
     whole = prepend_header(b"the head", array)
-    assert whole is not None
-    assert bytes(whole) == b"the head" + array.tobytes()
     array[2, 3] = 99  # one memory
-    assert np.frombuffer(whole, np.float32, offset=8)[11] == 99
-    other = prepend_header(b"another", array)
-    assert other is not None
-    assert bytes(other) == b"another" + array.tobytes()
-    longest = prepend_header(b"x" * HEADROOM, array)
-    assert longest is not None
-    assert bytes(longest) == b"x" * HEADROOM + array.tobytes()
+    assert whole == b"the head" + array.tobytes()
+    for head in (b"another", b"x" * HEADROOM):
+        assert prepend_header(head, array) == head + array.tobytes()
+    assert prepend_header(b"head", array[:2]) == b"head" + array[:2].tobytes()
 
 
 def test_no_room() -> None:
@@ -127,14 +123,6 @@ def test_no_room() -> None:
     assert prepend_header(b"x" * (HEADROOM + 1), array) is None
     assert (foreign == 7).all()
     assert (array == 7).all()
-
-
-def test_a_shorter_array_at_the_same_place_is_not_taken_for_the_whole() -> None:
-    array = Buffers().get((4, 6), "uint8")
-    array[...] = np.arange(24).reshape(4, 6)
-    whole = prepend_header(b"head", array[:2])
-    assert whole is not None
-    assert bytes(whole) == b"head" + bytes(range(12))
 
 
 CODE = """
