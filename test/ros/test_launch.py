@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +48,13 @@ sys.exit(service.run())
 """
 
 
+def write_script(path: Path, *lines: str) -> None:
+    """Write a program of the shell."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(["#!/bin/sh", *lines]) + "\n")
+    path.chmod(0o755)
+
+
 @pytest.fixture
 def environment(tmp_path: Path) -> Dict[str, str]:
     """An environment in which launch finds the package, and a `ros2` that writes down how it is called."""
@@ -62,10 +68,7 @@ def environment(tmp_path: Path) -> Dict[str, str]:
         "bin/ros2": f'echo "$@" > {tmp_path}/called; if [ -x {tmp_path}/play ]; then exec {tmp_path}/play; fi',
     }
     for name, line in scripts.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"#!/bin/sh\n{line}\n")
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        write_script(tmp_path / name, line)
     own = {name: value for name, value in os.environ.items() if not name.endswith("_PROFILES_FILE")}
     return {
         **own,
@@ -155,7 +158,6 @@ def test_camera(environment: Any, peer: Any, words: List[str]) -> None:
 def test_a_launch_prefix_is_the_live_nodes(environment: Any, peer: Any, tmp_path: Path, file: str) -> None:
     """Cores that are dedicated to the node stay free of the camera's driver and of the player of a bag."""
     (tmp_path / "share/ament_index/resource_index/packages/arena_camera_node").touch()
-    (tmp_path / "lib/arena_camera_node").mkdir()
     write_script(tmp_path / "lib/arena_camera_node/start", f"touch {tmp_path}/driver")
     write_script(tmp_path / "prefix", f'echo "$1" >> {tmp_path}/prefixed', 'exec "$@"')
     words = ["camera:=true", "bag:=drive.mcap"][: 1 if file.startswith("polar") else 2]
@@ -263,11 +265,6 @@ def test_a_node_with_wrong_parameters_is_not_started_again(
     assert "is not started again" in output
     assert "failed to terminate" not in output, "a process that has ended needs no signals"
     assert "Traceback" not in output
-
-
-def write_script(path: Path, *lines: str) -> None:
-    path.write_text("\n".join(["#!/bin/sh", *lines]) + "\n")
-    path.chmod(0o755)
 
 
 def test_replay_plays_every_frame_into_the_node(environment: Any, peer: Any, tmp_path: Path) -> None:
