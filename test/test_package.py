@@ -357,11 +357,17 @@ def kernels_of_the_cpu() -> Set[str]:
     return {str(path.relative_to(ROOT)) for path in (PACKAGE / "cpu").glob("kernels_*.so")}
 
 
+def build(kind: str, source: Path, folder: Path) -> Path:
+    """Build a distribution of a kind, `sdist` or `wheel`, into a folder."""
+    code = f"import sys; from setuptools import build_meta; build_meta.build_{kind}(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", code, str(folder)], cwd=source, check=True, stdout=subprocess.DEVNULL)
+    (made,) = folder.iterdir()
+    return made
+
+
 def test_source_distribution(source: Path, tmp_path: Path) -> None:
     """It has what the kernels are built from, and no kernels."""
-    build = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
-    subprocess.run([sys.executable, "-c", build, str(tmp_path)], cwd=source, check=True, stdout=subprocess.DEVNULL)
-    (archive,) = tmp_path.glob("*.tar.gz")
+    archive = build("sdist", source, tmp_path)
     with tarfile.open(str(archive)) as packed:
         names = {name.partition("/")[2] for name in packed.getnames()}
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "kernels" / "cpu").iterdir()}
@@ -370,9 +376,7 @@ def test_source_distribution(source: Path, tmp_path: Path) -> None:
 
 
 def test_wheel(source: Path, tmp_path: Path) -> None:
-    build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
-    subprocess.run([sys.executable, "-c", build, str(tmp_path)], cwd=source, check=True, stdout=subprocess.DEVNULL)
-    (wheel,) = tmp_path.glob("*.whl")
+    wheel = build("wheel", source, tmp_path)
     assert not wheel.name.endswith("-any.whl"), "it has compiled code"
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
