@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import subprocess
+import sys
 import time
 from collections import deque
 from contextlib import suppress
@@ -152,6 +154,14 @@ def on_cpu(arguments: Sequence[str]) -> List[str]:
     if command[:1] in (["replay"], ["process"]) and "--backend" not in command:
         command[1:1] = ["--backend", "cpu"]
     return command
+
+
+def run_python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run Python, which imports this package. What it writes is kept, unless options of `subprocess.run` differ."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    options["env"] = {**os.environ, "PYTHONPATH": path, **options.get("env", {})}
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
+    return subprocess.run([sys.executable, *arguments], check=False, **options)
 
 
 def changed(values: Mapping[str, object]) -> Dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tracemalloc
 import weakref
@@ -12,6 +11,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from support import run_python
 
 from polar_pipeline import Pipeline, backend
 from polar_pipeline.backend import _KEPT, HEADROOM, Buffers, prepend_header
@@ -155,7 +155,7 @@ assert pipeline(large)["intensity"].shape == (*large.shape, 3)
 @pytest.mark.skipif(sys.platform != "linux", reason="a limit that Linux keeps")
 def test_a_frame_that_does_not_fit_is_refused_as_a_whole() -> None:
     """NumPy and OpenCV crash where some of their allocations fail: seen in one of some hundred frames."""
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=120, check=False)
+    done = run_python("-c", CODE, timeout=120)
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
     assert len(said) == 20
