@@ -641,10 +641,9 @@ def test_play_to_what_is_no_topic(topic: str, pictures: Path, capsys: Any) -> No
 
 @pytest.mark.ros
 @pytest.mark.parametrize("kind", ["bag", "pictures"])
-def test_play_publishes_into_ros(kind: str, request: Any, tmp_path: Path) -> None:
+def test_play_publishes_into_ros(kind: str, start: Any, request: Any) -> None:
     """A player in its own process, a plain subscriber here."""
     pytest.importorskip("rclpy")
-    import drill
     from sensor_msgs.msg import Image
 
     peer, got = request.getfixturevalue("peer"), []
@@ -655,12 +654,9 @@ def test_play_publishes_into_ros(kind: str, request: Any, tmp_path: Path) -> Non
     peer.node.create_subscription(Image, "/cam/image_raw", keep, 50, raw=True)
     source = str(request.getfixturevalue(kind))
     arguments = ["play", source, "--to", "/cam/image_raw", "--rate", "50", "--loop", "--wait", "30"]
-    process = drill.Process(tmp_path / "log", "-m", "polar_pipeline", *arguments)
-    try:
-        wait_for(lambda: len(got) >= 7, "frames of more than two rounds")
-        process.assert_end(130, signal.SIGINT)
-    finally:
-        process.close()
+    process = start("-m", "polar_pipeline", *arguments)
+    wait_for(lambda: len(got) >= 7, "frames of more than two rounds")
+    process.assert_end(130, signal.SIGINT)
     first = next(k for k in range(3) if np.array_equal(messages.to_raw(got[0]).mosaic, FRAMES[k]))
     for k, image in enumerate(got):
         np.testing.assert_array_equal(messages.to_raw(image).mosaic, FRAMES[(first + k) % 3])

@@ -19,10 +19,9 @@ pytest.importorskip("launch_ros")
 from launch.actions import DeclareLaunchArgument, SetEnvironmentVariable
 from launch.launch_description_sources import get_launch_description_from_python_launch_file
 from launch.utilities import perform_substitutions
-from rcl_interfaces.srv import GetParameters
 from rclpy.qos import QoSProfile
 from sensor_msgs.msg import Image
-from services import ask, change_state
+from services import change_state, get_parameters
 from support import ROOT, TIMEOUT, wait_for
 
 from launch import LaunchContext
@@ -113,12 +112,6 @@ class Launched:
             assert "Traceback" not in self.output
 
 
-def parameters(peer: Any, node: str, *names: str) -> List[Any]:
-    """Values of the parameters of a running node."""
-    answer = ask(peer.node, GetParameters, f"{node}/get_parameters", GetParameters.Request(names=names))
-    return [rclpy.parameter.parameter_value_to_python(value) for value in answer.values]
-
-
 @pytest.mark.parametrize("name", ["polar_pipeline.launch.py", "camera.launch.py", "replay.launch.py", "rig.launch.py"])
 def test_arguments_are_documented(name: str) -> None:
     description = get_launch_description_from_python_launch_file(str(LAUNCH / name))
@@ -134,7 +127,7 @@ def test_live(environment: Any, peer: Any) -> None:
         wait_for(lambda: ("polar_pipeline", "/robot") in peer.node.get_node_names_and_namespaces(), "the node")
         wait_for(lambda: peer.node.count_subscribers("/arena_camera_node/images"), "the remapped input")
         wait_for(lambda: peer.node.count_publishers("/robot/polarization/dolp"), "an output in the namespace")
-        values = parameters(peer, "/robot/polar_pipeline", "sensor", "output_depth", "threads", "use_sim_time")
+        values = get_parameters(peer.node, "/robot/polar_pipeline", "sensor", "output_depth", "threads", "use_sim_time")
         assert values == ["IMX250MYR", "uint8", 4, True]
         variables = [Path(f"/proc/{child}/environ").read_bytes() for child in launched.children()]
         profile = profile_variable()
@@ -149,7 +142,7 @@ def test_camera(environment: Any, peer: Any, words: List[str]) -> None:
     camera = FakeCamera(np.full((64, 96), 99, np.uint8), serial="LAUNCHED")
     with camera, Launched("camera.launch.py", environment, *words) as launched:
         wait_for(lambda: peer.node.count_publishers("/image_raw"), "the raw frames of the camera")
-        values = parameters(peer, "/polar_pipeline", "camera.source", "camera.exposure_auto", "sensor")
+        values = get_parameters(peer.node, "/polar_pipeline", "camera.source", "camera.exposure_auto", "sensor")
         assert values == [words[0].partition(":=")[2] if words else "aravis", True, "IMX250MZR"]
     assert "LAUNCHED at 127.0.0.1 is connected" in launched.output
 
@@ -188,7 +181,9 @@ def test_rig(environment: Any, peer: Any, tmp_path: Path, processes: str) -> Non
         wait_for(lambda: peer.node.count_subscribers("/front/images"), "the remapped input")
         wait_for(lambda: peer.node.count_subscribers("/robot/rear/image_raw"), "the other one's")
         names = ("threads", "raw.flip", "use_sim_time")
-        front, rear = (parameters(peer, name, *names) for name in ("/robot/front/polar_pipeline", "/robot/rear/eye"))
+        front, rear = (
+            get_parameters(peer.node, name, *names) for name in ("/robot/front/polar_pipeline", "/robot/rear/eye")
+        )
         assert (front[0], list(front[1]), front[2]) == (4, [False, False], True)
         assert (rear[0], list(rear[1]), rear[2]) == (0, [True, True], True)
         assert len(launched.children()) == (1 if processes == "one" else 2)

@@ -66,19 +66,12 @@ def manager() -> Iterator[Manager]:
     made.close()
 
 
-@pytest.fixture
-def node(start: Any) -> Callable[..., drill.Process]:
-    """Start the managed node on the CPU, with arguments of `--ros-args`."""
-    command = ("-m", "polar_pipeline.node", "--lifecycle", "--ros-args", "-p", "backend:=cpu")
-    return lambda *arguments: start(*command, *arguments)
-
-
-def test_states(node: Any, manager: Manager, start: Any) -> None:
+def test_states(managed: Any, manager: Manager, start: Any) -> None:
     """What exists in each state, and that a camera's frames come out while the node is active only, and none is wrong.
 
     Subscriptions come and go under an executor that waits for them.
     """
-    process = node()
+    process = managed()
     camera = start(drill.__file__, "camera", "1000000000000")
     events: List[Any] = []
     topic = "/polar_pipeline/transition_event"
@@ -137,9 +130,9 @@ POSSIBLE = {
 }
 
 
-def test_what_is_not_possible_is_refused_by_number(node: Any, manager: Manager) -> None:
+def test_what_is_not_possible_is_refused_by_number(managed: Any, manager: Manager) -> None:
     """Jazzy's rclpy raises, and never answered."""
-    process = node()
+    process = managed()
     for state, (possible, way) in POSSIBLE.items():
         assert manager.state() == state
         for number in {*range(1, 8), 10, 255} - possible:

@@ -101,9 +101,8 @@ def test_the_node_goes_on_where_the_quota_ends_a_recording(node: Any, peer: dril
 
 
 @pytest.mark.parametrize("end", ["deactivate", "SIGTERM"])
-def test_the_end_of_the_node_completes_the_file(start: Any, peer: drill.Peer, tmp_path: Path, end: str) -> None:
-    command = ("-m", "polar_pipeline.node", "--lifecycle", "--ros-args", "-p", "backend:=cpu")
-    process = start(*command, "-p", f"record.folder:={tmp_path}")
+def test_the_end_of_the_node_completes_the_file(managed: Any, peer: drill.Peer, tmp_path: Path, end: str) -> None:
+    process = managed("-p", f"record.folder:={tmp_path}")
     assert change_state(peer.node, "/polar_pipeline", "configure")
     assert change_state(peer.node, "/polar_pipeline", "activate")
     path = Path(record(peer, True).message)

@@ -22,26 +22,23 @@ from polar_pipeline.cli import main
 pytestmark = pytest.mark.ros
 
 
-def test_ctrl_c_ends_and_keeps_what_came(peer: drill.Peer, tmp_path: Path) -> None:
+def test_ctrl_c_ends_and_keeps_what_came(start: Any, peer: drill.Peer, tmp_path: Path) -> None:
     """Every frame of the file is one that was sent, in order, with its own products."""
     folder = tmp_path / "out"
     folder.mkdir()
     command = ("view", "--topic", "/image_raw", "--backend", "cpu", "--products", "dolp,ssim")
-    process = drill.Process(tmp_path / "log", "-m", "polar_pipeline", *command, "--save", str(folder / "out.rrd"))
+    process = start("-m", "polar_pipeline", *command, "--save", str(folder / "out.rrd"))
 
     def has_frames() -> bool:
         peer.send()
         time.sleep(0.05)
         return any(path.stat().st_size > 200_000 for path in folder.glob(".out.rrd.*"))
 
-    try:
-        wait_for(has_frames, "frames in the file")
-        peer.send(cdr=b"\x00\x01\x00\x00broken")  # costs nothing but itself
-        for _ in range(10):
-            has_frames()
-        process.assert_end(0, signal.SIGINT)
-    finally:
-        process.close()
+    wait_for(has_frames, "frames in the file")
+    peer.send(cdr=b"\x00\x01\x00\x00broken")  # costs nothing but itself
+    for _ in range(10):
+        has_frames()
+    process.assert_end(0, signal.SIGINT)
     assert "waits for images on /image_raw; Ctrl-C ends" in process.text
     assert "not usable: 1 x cdr" in process.text
     rows = read(folder / "out.rrd")
