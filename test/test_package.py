@@ -23,12 +23,12 @@ from xml.etree import ElementTree as ET
 import cv2
 import numpy as np
 import pytest
+from support import ROOT
 
 import polar_pipeline
 from polar_pipeline._util.share import share_path
 from polar_pipeline.doctor import checks as doctor
 
-ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "polar_pipeline"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 TEMPLATES = sorted(PACKAGE.glob("*/templates/*"))

@@ -19,7 +19,7 @@ from calibrations import some_calibration
 from mcap.reader import make_reader
 from scenes import synthetic
 from skimage.io import imread
-from support import on_cpu, run_python, wait_for
+from support import ROOT, on_cpu, run_python, wait_for
 
 from polar_pipeline import SENSORS, Pipeline, __version__, cli, messages
 from polar_pipeline.calibration import save_calibration
@@ -37,7 +37,6 @@ from polar_pipeline.replay.source import open_source
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.topics import PRODUCT_TOPICS
 
-ROOT = Path(__file__).resolve().parents[2]
 FRAMES = [np.rint(110 + 80 * np.sin(np.mgrid[:32, :40].sum(0) / 9 + k)).astype(np.uint8) for k in range(3)]
 
 

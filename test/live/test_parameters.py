@@ -10,6 +10,7 @@ from typing import Any, Dict, Optional
 
 import pytest
 from calibrations import ideal_calibration
+from support import ROOT
 
 from polar_pipeline import SENSORS, Pipeline
 from polar_pipeline.calibration import save_calibration
@@ -21,7 +22,6 @@ from polar_pipeline.plan import needed_operators
 from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS
 from polar_pipeline.quality.statistics import LIMITS, QualityLimits
 
-ROOT = Path(__file__).parents[2]
 CONFIGS = sorted(path for path in (ROOT / "config").glob("*.yaml") if path.stem != "rig")
 
 
