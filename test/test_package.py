@@ -54,22 +54,19 @@ def nodes_of(path: Path) -> List[ast.AST]:
 
 
 @lru_cache(maxsize=None)
-def imports_of(path: Path) -> Tuple[str, ...]:
+def imports_of(path: Path) -> List[str]:
     """Every module that a file imports, at its top or later, by its full name."""
-    return tuple(_imports_of(path))
-
-
-def _imports_of(path: Path) -> Iterator[str]:
+    found: List[str] = []
     for node in nodes_of(path):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} imports relatively"
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
-                is_module = (ROOT / Path(*full.split("."))).with_suffix(".py").exists()
-                is_module = is_module or (ROOT / Path(*full.split("."))).is_dir()
-                yield full if is_module else str(node.module)
+                file = ROOT / Path(*full.split("."))
+                found.append(full if file.with_suffix(".py").exists() or file.is_dir() else str(node.module))
+    return found
 
 
 def named_imports_of(path: Path) -> Iterator[str]:

@@ -76,23 +76,15 @@ class Target(NamedTuple):
     take: Callable[[Any], Any]
 
 
-def _option(name: str) -> Callable[[Any], Any]:
-    return lambda value: make_options(**{name: value})
-
-
-def _parameter(name: str) -> Callable[[Any], Any]:
-    return lambda value: make_settings({name: value})
-
-
 def _pipeline(value: Any) -> None:
     Pipeline(sensor=value, backend="cpu").close()
 
 
 TARGETS = [
-    *(Target(name, _option(name)) for name in OPTIONS),
+    *(Target(name, lambda value, name=name: make_options(**{name: value})) for name in OPTIONS),
     Target("sensor", _pipeline),
     *(Target(name, lambda value, name=name: QualityLimits(**{name: value})) for name in LIMITS),
-    *(Target(name, _parameter(name)) for name in PARAMETERS),
+    *(Target(name, lambda value, name=name: make_settings({name: value})) for name in PARAMETERS),
     Target("display.gain", lambda value: make_display(gain=value)),
     Target("display.white_balance", lambda value: make_display(balance=value)),
     Target("tile", parse_tile),
