@@ -8,16 +8,13 @@ from typing import Any, Tuple
 
 import numpy as np
 import pytest
-from rosbags.typesys import Stores, get_typestore
 from rosbags_messages import encode, typestore
 
 from polar_pipeline import PRODUCTS, FrameError, Pipeline, messages
-from polar_pipeline.replay.definitions import from_ros1
 from polar_pipeline.sensor.frames import FORMATS, pack
 
 STAMP = 1_700_000_000_123_456_789
 RAW = (np.arange(32 * 40).reshape(32, 40) % 251).astype(np.uint8)
-NOETIC = get_typestore(Stores.ROS1_NOETIC)
 
 
 def ros2(name: str) -> Any:
@@ -50,18 +47,9 @@ def test_decoded_image_is_a_view_of_the_bytes() -> None:
     assert image.data[-1] == RAW[-1, -1] ^ 0xFF
 
 
-def test_other_encodings_than_plain_cdr_are_refused() -> None:
-    cdr = image_by_hand(RAW.tobytes(), RAW.shape)
-    for head in (b"\0\2", b"\0\3", b"\0\7", b"\1\1"):
-        with pytest.raises(FrameError, match="not a sensor_msgs/msg/Image"):
-            messages.decode_image(head + cdr[2:])
-
-
 def test_bytes_of_another_message_are_refused() -> None:
     with pytest.raises(FrameError, match="not a sensor_msgs/msg/CameraInfo"):
         messages.decode_camera_info(image_by_hand(RAW.tobytes(), RAW.shape))
-    with pytest.raises(FrameError, match="not a ROS 1 sensor_msgs/msg/Image"):
-        from_ros1(b"\0" * 10, messages.IMAGE)
 
 
 @pytest.mark.parametrize("big_endian", [False, True])
@@ -112,15 +100,6 @@ def test_product_images_read_elsewhere() -> None:
         with pytest.raises(FrameError) as caught:
             messages.to_array(dataclasses.replace(image, **change))
         assert caught.value.cause == cause
-
-
-def test_ros1_image() -> None:
-    header = NOETIC.types["std_msgs/msg/Header"](
-        7, NOETIC.types["builtin_interfaces/msg/Time"](*divmod(STAMP, 10**9)), "cam"
-    )
-    image = NOETIC.types[messages.IMAGE](header, 32, 40, "mono8", 0, 40, RAW.reshape(-1))
-    cdr = from_ros1(NOETIC.serialize_ros1(image, messages.IMAGE), messages.IMAGE)
-    assert bytes(cdr) == image_by_hand(RAW.tobytes(), RAW.shape)
 
 
 def test_restamp_changes_the_stamp_alone() -> None:
