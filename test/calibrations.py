@@ -84,3 +84,11 @@ def lens(shape: Tuple[int, int], model: str = "plumb_bob", turned: bool = False,
         f = 0.7 * width * zoom
         p = np.array([f, 0, width / 2, -20, 0, f, height / 2, 0, 0, 0, 1, 0])
     return make_lens(shape, model, MODELS[model], k, r, p)
+
+
+def turned(world: np.ndarray, rotate: int) -> np.ndarray:
+    """Points (n, 3) in the axes of a camera rotated as its image is, counter-clockwise: x to the right, y down."""
+    x, y, z = world.T
+    for _ in range(rotate // 90):
+        x, y = y, -x
+    return np.stack([x, y, z], -1)

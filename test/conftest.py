@@ -10,12 +10,14 @@ import signal
 import subprocess
 import sys
 from importlib.util import find_spec
-from typing import Any, Iterator, List
+from itertools import count
+from pathlib import Path
+from typing import Any, Callable, Iterator, List
 
 import pytest
 from harness import CACHE, COMPILER, GPUS, Launch, host, on_gpu, prune_cache
 from hypothesis import HealthCheck, settings
-from support import IS_EXHAUSTIVE, ROOT, examples, own_domain
+from support import IS_EXHAUSTIVE, ROOT, ended_afterwards, examples, own_domain
 
 from polar_pipeline.doctor.checks import profile_variable
 from polar_pipeline.pipeline import backend_problem
@@ -141,6 +143,19 @@ def peer() -> Iterator[Any]:
     made = Peer()
     yield made
     made.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Start Python with a command as a `drill.Process`; it is ended afterwards. Needs ROS."""
+    pytest.importorskip("rclpy")
+    import drill
+
+    folder, numbers = tmp_path / "logs", count()
+    folder.mkdir()
+    yield from ended_afterwards(
+        lambda *command: drill.Process(folder / f"{next(numbers)}.log", *command), drill.Process.close
+    )
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

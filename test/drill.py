@@ -149,6 +149,13 @@ class Process:
         """Its exit code."""
         return self._process.wait(TIMEOUT)
 
+    def assert_end(self, code: int, number: Optional[signal.Signals] = None) -> None:
+        """Send a signal if one is given; then the process has to end with this exit code, without a traceback."""
+        if number is not None:
+            self.send(number)
+        assert self.wait() == code, self.text
+        assert "Traceback" not in self.text
+
     def is_alive(self) -> bool:
         return self._process.poll() is None
 

@@ -48,7 +48,7 @@ _KILTED = (
 _OTHER_FILES = (
     *("cuda/test_*.py", "cpu/test_[cgr][ae]*.py"),  # compiled kernels; `test_cpu.py` and others run them too
     "test_fuzz.py",  # the same code on more inputs
-    *("test_package.py", "test_structure.py", "test_benchmarks.py"),  # sources
+    *("test_package.py", "test_benchmarks.py"),  # sources
     *("test_cluster.py", "test_command.py", "test_overview.py"),  # processes of batches
 )
 #: Files of long tests with ROS.

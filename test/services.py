@@ -7,9 +7,11 @@ the client waits forever: a known race in the discovery of Fast DDS (ros2/rmw_fa
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, List, Union
 
-from rcl_interfaces.srv import ListParameters
+import pytest
+from rcl_interfaces.srv import GetParameters, ListParameters
+from rclpy.parameter import parameter_value_to_python
 from spinner import destroy
 from support import TIMEOUT, wait_for
 
@@ -45,6 +47,20 @@ def ask(node: Any, kind: Any, service: str, request: Any = None) -> Any:
     wait_for(future.done, f"the answer of {service}")
     destroy(node, client)
     return future.result()
+
+
+def get_parameters(node: Any, name: str, *names: str) -> List[Any]:
+    """Values of the parameters of another node."""
+    answer = ask(node, GetParameters, f"{name}/get_parameters", GetParameters.Request(names=names))
+    return [parameter_value_to_python(value) for value in answer.values]
+
+
+def change_state(node: Any, name: str, transition: Union[str, int]) -> bool:
+    """Whether a managed node made a transition, which is its label or its number."""
+    srv = pytest.importorskip("lifecycle_msgs.srv")
+    request = srv.ChangeState.Request()
+    setattr(request.transition, "label" if isinstance(transition, str) else "id", transition)
+    return bool(ask(node, srv.ChangeState, f"{name}/change_state", request).success)
 
 
 def repeat(send: Callable[[], Any], what: str) -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import subprocess
+import sys
 import time
 from collections import deque
 from contextlib import suppress
@@ -43,6 +45,7 @@ def real_frame(name: str) -> np.ndarray:
 MATRIX_VARIABLE = "POLAR_PIPELINE_MATRIX"
 IS_EXHAUSTIVE = os.environ.get(MATRIX_VARIABLE) == "1"
 Row = TypeVar("Row")
+Made = TypeVar("Made")
 
 
 def examples(count: int) -> int:
@@ -153,6 +156,14 @@ def on_cpu(arguments: Sequence[str]) -> List[str]:
     return command
 
 
+def run_python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run Python, which imports this package. What it writes is kept, unless options of `subprocess.run` differ."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    options["env"] = {**os.environ, "PYTHONPATH": path, **options.get("env", {})}
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
+    return subprocess.run([sys.executable, *arguments], check=False, **options)
+
+
 def changed(values: Mapping[str, object]) -> Dict[str, object]:
     """The parameters that differ from their defaults; sequences as lists."""
     lists = {name: list(value) if isinstance(value, (list, tuple)) else value for name, value in values.items()}
@@ -171,3 +182,16 @@ def wait_for(condition: Callable[[], Any], what: str) -> Any:
             return found
         time.sleep(0.01)
     raise AssertionError(f"waited {TIMEOUT} s in vain for {what}")
+
+
+def ended_afterwards(make: Callable[..., Made], end: Callable[[Made], object]) -> Iterable[Callable[..., Made]]:
+    """Yield `make` to a test for a fixture; afterwards, end everything that the test has made."""
+    made: List[Made] = []
+
+    def make_another(*arguments: Any, **options: Any) -> Made:
+        made.append(make(*arguments, **options))
+        return made[-1]
+
+    yield make_another
+    for each in made:
+        end(each)

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support import ROOT
+from support import ROOT, run_python
 
 SMALL = ("--shape", "64", "64", "--repeats", "1", "--output")
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=str(ROOT / "benchmarks"),
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_python(*arguments, cwd=str(ROOT / "benchmarks"), env=environment)
 
 
 def test_what_is_compared_with_must_be_there(tmp_path: Path) -> None:

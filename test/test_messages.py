@@ -8,16 +8,13 @@ from typing import Any, Tuple
 
 import numpy as np
 import pytest
-from rosbags.typesys import Stores, get_typestore
 from rosbags_messages import encode, typestore
 
 from polar_pipeline import PRODUCTS, FrameError, Pipeline, messages
-from polar_pipeline.replay.definitions import from_ros1
 from polar_pipeline.sensor.frames import FORMATS, pack
 
 STAMP = 1_700_000_000_123_456_789
 RAW = (np.arange(32 * 40).reshape(32, 40) % 251).astype(np.uint8)
-NOETIC = get_typestore(Stores.ROS1_NOETIC)
 
 
 def ros2(name: str) -> Any:
@@ -25,14 +22,6 @@ def ros2(name: str) -> Any:
     package, _, kind = name.split("/")
     pytest.importorskip("rclpy")
     return getattr(pytest.importorskip(f"{package}.msg"), kind)
-
-
-def real(cdr: messages.Cdr, name: str) -> Any:
-    """Bytes as ROS itself reads them."""
-    kind = ros2(name)
-    from rclpy.serialization import deserialize_message
-
-    return deserialize_message(bytes(cdr), kind)
 
 
 def image_by_hand(data: bytes, size: Tuple[int, int], encoding: bytes = b"mono8\0", step: int = 0) -> bytes:
@@ -58,18 +47,9 @@ def test_decoded_image_is_a_view_of_the_bytes() -> None:
     assert image.data[-1] == RAW[-1, -1] ^ 0xFF
 
 
-def test_other_encodings_than_plain_cdr_are_refused() -> None:
-    cdr = image_by_hand(RAW.tobytes(), RAW.shape)
-    for head in (b"\0\2", b"\0\3", b"\0\7", b"\1\1"):
-        with pytest.raises(FrameError, match="not a sensor_msgs/msg/Image"):
-            messages.decode_image(head + cdr[2:])
-
-
 def test_bytes_of_another_message_are_refused() -> None:
     with pytest.raises(FrameError, match="not a sensor_msgs/msg/CameraInfo"):
         messages.decode_camera_info(image_by_hand(RAW.tobytes(), RAW.shape))
-    with pytest.raises(FrameError, match="not a ROS 1 sensor_msgs/msg/Image"):
-        from_ros1(b"\0" * 10, messages.IMAGE)
 
 
 @pytest.mark.parametrize("big_endian", [False, True])
@@ -120,15 +100,6 @@ def test_product_images_read_elsewhere() -> None:
         with pytest.raises(FrameError) as caught:
             messages.to_array(dataclasses.replace(image, **change))
         assert caught.value.cause == cause
-
-
-def test_ros1_image() -> None:
-    header = NOETIC.types["std_msgs/msg/Header"](
-        7, NOETIC.types["builtin_interfaces/msg/Time"](*divmod(STAMP, 10**9)), "cam"
-    )
-    image = NOETIC.types[messages.IMAGE](header, 32, 40, "mono8", 0, 40, RAW.reshape(-1))
-    cdr = from_ros1(NOETIC.serialize_ros1(image, messages.IMAGE), messages.IMAGE)
-    assert bytes(cdr) == image_by_hand(RAW.tobytes(), RAW.shape)
 
 
 def test_restamp_changes_the_stamp_alone() -> None:
@@ -211,22 +182,15 @@ def image_at(nanoseconds: int = 0, frame_id: str = "cam") -> bytes:
     return bytes(cdr)
 
 
-def cause_of(error: Any) -> str:
-    return str(error.value.cause)
-
-
-def test_nanoseconds_are_below_a_second() -> None:
-    assert messages.decode_image(image_at(999_999_999)).stamp_ns == 1_999_999_999
-    with pytest.raises(FrameError, match="must be below 1000000000, got 1000000000") as error:
-        messages.decode_image(image_at(1_000_000_000))
-    assert cause_of(error) == "cdr"
-
-
-def test_names_have_at_most_1024_characters() -> None:
-    assert messages.decode_image(image_at(frame_id="x" * 1024)).frame_id == "x" * 1024
-    with pytest.raises(FrameError, match="at most 1024 characters, got 1025") as error:
-        messages.decode_image(image_at(frame_id="x" * 1025))
-    assert cause_of(error) == "cdr"
+def test_stamps_and_names_have_limits() -> None:
+    for good, wrong, said in (
+        (image_at(999_999_999), image_at(1_000_000_000), "must be below 1000000000, got 1000000000"),
+        (image_at(frame_id="x" * 1024), image_at(frame_id="x" * 1025), "at most 1024 characters, got 1025"),
+    ):
+        messages.decode_image(good)
+        with pytest.raises(FrameError, match=said) as error:
+            messages.decode_image(wrong)
+        assert error.value.cause == "cdr"
 
 
 @pytest.mark.parametrize("byte_order", ["<", ">"])
@@ -238,20 +202,7 @@ def test_at_most_three_bytes_follow_a_message(byte_order: str) -> None:
     for wrong in (cdr + bytes(4), cdr[:-1], b""):
         with pytest.raises(FrameError, match=r"bytes are not a std_msgs/msg/Float32") as error:
             messages.decode_float32(wrong)
-        assert cause_of(error) == "cdr"
-
-
-@pytest.mark.parametrize("length", [255, 257, (1 << 31) - 1, 1 << 31, (1 << 32) - 16, (1 << 32) - 1])
-def test_a_wrong_number_of_pixels_is_no_image(length: int) -> None:
-    cdr = bytearray(image_at())
-    assert struct.unpack_from("<I", cdr, len(cdr) - 260) == (256,)
-    struct.pack_into("<I", cdr, len(cdr) - 260, length)
-    if length == 255:  # one byte of padding behind the pixels
-        assert messages.decode_image(bytes(cdr)).data.size == 255
-        return
-    with pytest.raises(FrameError, match=r"bytes are not a sensor_msgs/msg/Image") as error:
-        messages.decode_image(bytes(cdr))
-    assert cause_of(error) == "cdr"
+        assert error.value.cause == "cdr"
 
 
 @pytest.mark.parametrize(
@@ -267,30 +218,16 @@ def test_times_beyond_a_stamp_become_the_nearest_one(time_ns: int, stamp_ns: Any
 # ------------------------------------------------------------------------------------------- as ROS itself reads them
 
 
-def test_ros_reads_images() -> None:
-    rgb = np.random.default_rng(2).integers(0, 256, (4, 6, 3), np.uint8)
-    got = real(messages.encode_image(STAMP, "cam", "rgb8", rgb), messages.IMAGE)
-    assert (got.header.stamp.sec, got.header.stamp.nanosec) == divmod(STAMP, 10**9)
-    assert (got.header.frame_id, got.height, got.width, got.encoding) == ("cam", 4, 6, "rgb8")
-    assert (got.is_bigendian, got.step, bytes(got.data)) == (0, 18, rgb.tobytes())
-    got = real(messages.encode_compressed(STAMP, "cam", "jpeg", rgb.reshape(-1)), messages.COMPRESSED)
-    assert (got.format, bytes(got.data)) == ("jpeg", rgb.tobytes())
-
-
-def test_ros_reads_numbers_and_calibration() -> None:
-    assert real(messages.encode_float32(0.25), messages.FLOAT32).data == 0.25
-    got = real(messages.encode_camera_info(camera_info(), STAMP, "other"), messages.CAMERA_INFO)
-    assert (got.header.stamp.sec, got.header.frame_id) == (STAMP // 10**9, "other")
-    assert (got.width, got.distortion_model, got.roi.y_offset, got.roi.do_rectify) == (1224, "plumb_bob", 16, True)
-    np.testing.assert_array_equal(got.p, camera_info().p)
-
-
 def test_ros_reads_diagnostics() -> None:
     statuses = [
         messages.Status(0, "first", "ok", "IMX250MZR", {"p50": "1.5", "a longer name": ""}),
         messages.Status(2, "second", "bad", "", {}),
     ]
-    got = real(messages.encode_diagnostics(STAMP, statuses), messages.DIAGNOSTICS)
+    kind = ros2(messages.DIAGNOSTICS)
+    from rclpy.serialization import deserialize_message
+
+    got = deserialize_message(bytes(messages.encode_diagnostics(STAMP, statuses)), kind)
+    assert (got.header.stamp.sec, got.header.stamp.nanosec) == divmod(STAMP, 10**9)
     assert [(row.level, row.name, row.message, row.hardware_id) for row in got.status] == [
         (b"\0", "first", "ok", "IMX250MZR"),
         (b"\2", "second", "bad", ""),

@@ -1,4 +1,4 @@
-"""The package as a whole: versions, metadata, documents and layers agree, and what is installed is complete."""
+"""The package as a whole: versions, metadata, documents, layers and names agree; what is installed is complete."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections import defaultdict
 from functools import lru_cache
 from pathlib import Path
-from typing import Iterator, List, Set, Tuple
+from typing import Dict, Iterator, List, Set, Tuple, Union
 from xml.etree import ElementTree as ET
 
 import cv2
 import numpy as np
 import pytest
+from support import ROOT
 
 import polar_pipeline
 from polar_pipeline._util.share import share_path
 from polar_pipeline.doctor import checks as doctor
 
-ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "polar_pipeline"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 TEMPLATES = sorted(PACKAGE.glob("*/templates/*"))
@@ -53,22 +54,19 @@ def nodes_of(path: Path) -> List[ast.AST]:
 
 
 @lru_cache(maxsize=None)
-def imports_of(path: Path) -> Tuple[str, ...]:
+def imports_of(path: Path) -> List[str]:
     """Every module that a file imports, at its top or later, by its full name."""
-    return tuple(_imports_of(path))
-
-
-def _imports_of(path: Path) -> Iterator[str]:
+    found: List[str] = []
     for node in nodes_of(path):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} imports relatively"
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
-                is_module = (ROOT / Path(*full.split("."))).with_suffix(".py").exists()
-                is_module = is_module or (ROOT / Path(*full.split("."))).is_dir()
-                yield full if is_module else str(node.module)
+                file = ROOT / Path(*full.split("."))
+                found.append(full if file.with_suffix(".py").exists() or file.is_dir() else str(node.module))
+    return found
 
 
 def named_imports_of(path: Path) -> Iterator[str]:
@@ -116,8 +114,12 @@ def test_the_doctor_looks_for_everything_that_is_imported() -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_imports_run_downwards(path: Path) -> None:
+    """Also by name, as three modules do: the package its public names, the doctor libraries, the tool its commands."""
     own = name_of(path)
-    for imported in imports_of(path):
+    by_name = [] if not own or own.startswith("doctor.") or own == "cli.entry" else [*named_imports_of(path)]
+    assert "" not in by_name, f"{own} imports a module whose name is not in the call"
+    assert not any(name.startswith("polar_pipeline") for name in by_name), f"{own} hides an import from the layers"
+    for imported in (*imports_of(path), *by_name):
         top, _, rest = imported.partition(".")
         if top == "polar_pipeline":
             if rest.partition(".")[0] == "reference":
@@ -129,20 +131,6 @@ def test_imports_run_downwards(path: Path) -> None:
                 f"{own} imports {top}; only ros/, bench/ and stream/ may"
             )
             assert top != "cupy" or own.startswith("cuda."), f"{own} imports cupy; only cuda/ may"
-
-
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_imports_by_name_keep_to_the_layers(path: Path) -> None:
-    """Three modules import by name: the package its public names, the doctor libraries, and the tool its commands."""
-    own = name_of(path)
-    if not own or own.startswith("doctor.") or own == "cli.entry":
-        return
-    for imported in named_imports_of(path):
-        top = imported.partition(".")[0]
-        assert top, f"{own} imports a module whose name is not in the call"
-        assert top != "polar_pipeline", f"{own} imports {imported} by name, which hides it from the layers"
-        assert top not in ROS or own.startswith(("ros.", "bench.", "stream.")), f"{own} imports {top}"
-        assert top != "cupy" or own.startswith("cuda."), f"{own} imports cupy; only cuda/ may"
 
 
 def test_library_needs_no_ros() -> None:
@@ -165,6 +153,47 @@ def test_what_needs_no_gpu_loads_nothing_of_it(code: str, most: int) -> None:
     unwanted = ("polar_pipeline.cuda", "polar_pipeline.ros", "cupy", "nvidia", "rclpy", "dask", "rerun", "yaml")
     assert [name for name in loaded if name.startswith(unwanted)] == []
     assert len({name for name in loaded if name.startswith("polar_pipeline.")}) <= most
+
+
+# ------------------------------------------------------------------------------------------------ classes and functions
+
+
+#: Where `Any` may stand in a public signature: messages and nodes of rclpy, values of JSON and YAML files, the node's
+#: arguments of `Pipeline`, buffers that `io` takes, modules of CuPy, and the oracle of the tests.
+UNTYPED = (
+    *("ros/", "bench/", "reference/", "live/parameters.py", "cuda/driver.py", "cuda/device.py"),
+    *("_util/documents.py", "_util/files.py", "_util/yamlfile.py"),
+)
+
+
+def untyped(source: str) -> Iterator[str]:
+    """Public functions and methods whose arguments or result are annotated with `Any`."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or node.name.startswith("_"):
+            continue
+        given = node.args
+        arguments = [*given.args, *given.kwonlyargs, *filter(None, (given.vararg, given.kwarg))]
+        annotations: List[Union[ast.expr, None]] = [argument.annotation for argument in arguments] + [node.returns]
+        names = {name.id for each in annotations if each for name in ast.walk(each) if isinstance(name, ast.Name)}
+        if "Any" in names:
+            yield node.name
+
+
+def test_each_class_name_has_one_meaning() -> None:
+    found: Dict[str, List[str]] = defaultdict(list)
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(name_of(path))
+    assert {"Pipeline", "CpuBackend", "CudaBackend"} <= set(found)
+    assert {name: modules for name, modules in found.items() if len(modules) > 1} == {}
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in MODULES if not str(path.relative_to(PACKAGE)).startswith(UNTYPED)], ids=name_of
+)
+def test_public_signatures_are_typed(path: Path) -> None:
+    assert list(untyped(path.read_text(encoding="utf-8"))) == []
 
 
 # ------------------------------------------------------------------------------------------------------------ metadata
@@ -325,11 +354,17 @@ def kernels_of_the_cpu() -> Set[str]:
     return {str(path.relative_to(ROOT)) for path in (PACKAGE / "cpu").glob("kernels_*.so")}
 
 
+def build(kind: str, source: Path, folder: Path) -> Path:
+    """Build a distribution of a kind, `sdist` or `wheel`, into a folder."""
+    code = f"import sys; from setuptools import build_meta; build_meta.build_{kind}(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", code, str(folder)], cwd=source, check=True, stdout=subprocess.DEVNULL)
+    (made,) = folder.iterdir()
+    return made
+
+
 def test_source_distribution(source: Path, tmp_path: Path) -> None:
     """It has what the kernels are built from, and no kernels."""
-    build = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
-    subprocess.run([sys.executable, "-c", build, str(tmp_path)], cwd=source, check=True, stdout=subprocess.DEVNULL)
-    (archive,) = tmp_path.glob("*.tar.gz")
+    archive = build("sdist", source, tmp_path)
     with tarfile.open(str(archive)) as packed:
         names = {name.partition("/")[2] for name in packed.getnames()}
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "kernels" / "cpu").iterdir()}
@@ -338,9 +373,7 @@ def test_source_distribution(source: Path, tmp_path: Path) -> None:
 
 
 def test_wheel(source: Path, tmp_path: Path) -> None:
-    build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
-    subprocess.run([sys.executable, "-c", build, str(tmp_path)], cwd=source, check=True, stdout=subprocess.DEVNULL)
-    (wheel,) = tmp_path.glob("*.whl")
+    wheel = build("wheel", source, tmp_path)
     assert not wheel.name.endswith("-any.whl"), "it has compiled code"
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())

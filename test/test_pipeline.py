@@ -68,8 +68,6 @@ def test_reference_images_are_checked() -> None:
     pipeline = Pipeline(products=("ssim",), ssim_mode="reference", backend="cpu")
     with pytest.raises(ValueError, match="needs a reference"):
         pipeline(RAW)
-    with pytest.raises(ValueError, match=r"\(16, 20\).*\(16, 19\)"):
-        pipeline(RAW, reference=good[:, 1:])
     with pytest.raises(FrameError, match=r"reference must hold numbers in \[0, 1\].*got") as caught:
         pipeline(RAW, reference=good - 1e30)
     assert caught.value.cause == "reference"
@@ -106,6 +104,7 @@ def test_similarity_to_a_flat_reference_is_a_number(value: float, level: int) ->
     "reference",
     [
         [[0.0] * 20] * 16,
+        np.zeros((16, 19), np.float32),
         np.zeros((16, 20)),
         np.zeros((16, 20), ">f4"),
         np.ma.masked_array(np.zeros((16, 20), np.float32)),
@@ -114,7 +113,7 @@ def test_similarity_to_a_flat_reference_is_a_number(value: float, level: int) ->
         "reference",
     ],
 )
-def test_references_of_another_type_are_refused(reference: Any) -> None:
+def test_references_of_another_type_or_size_are_refused(reference: Any) -> None:
     pipeline = Pipeline(products=("ssim",), ssim_mode="reference", backend="cpu")
     with pytest.raises(ValueError, match=r"reference must be a float32 array of shape \(16, 20\), got"):
         pipeline(RAW, reference=reference)

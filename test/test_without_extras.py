@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import pickle
 import subprocess
-import sys
 from pathlib import Path
-from typing import List
 
 import numpy as np
 import pytest
-from support import FRAMES, ROOT
+from support import FRAMES, ROOT, run_python
 
 from polar_pipeline import Pipeline, cli, messages
 from polar_pipeline.messages import FLOAT32, IMAGE
@@ -78,8 +76,7 @@ node.close()
 
 def run(code: str, *arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """Run Python code where no extra can be imported."""
-    command: List[str] = [sys.executable, "-c", WITHOUT + code, *arguments]
-    return subprocess.run(command, cwd=str(cwd), capture_output=True, text=True, check=False)
+    return run_python("-c", WITHOUT + code, *arguments, cwd=str(cwd))
 
 
 def tool(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:

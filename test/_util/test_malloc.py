@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
+from support import run_python
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a setting of glibc")
@@ -25,7 +25,7 @@ for k in range(5):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    run = run_python("-c", code)
     if "no glibc" in run.stderr:
         pytest.skip("not glibc")
     assert run.returncode == 0, run.stderr

@@ -9,7 +9,7 @@ import time
 from typing import Callable, Iterator, List
 
 import pytest
-from support import ROOT, TIMEOUT
+from support import ROOT, TIMEOUT, ended_afterwards
 
 from polar_pipeline._util import stop_flag
 
@@ -41,8 +41,6 @@ print("done", flush=True)
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., subprocess.Popen]]:
-    made: List[subprocess.Popen] = []
-
     def run(body: str, grace: float = stop_flag.GRACE) -> subprocess.Popen:
         process = subprocess.Popen(
             [sys.executable, "-c", START + body, str(grace)],
@@ -51,15 +49,15 @@ def start() -> Iterator[Callable[..., subprocess.Popen]]:
             stderr=subprocess.PIPE,
             universal_newlines=True,
         )
-        made.append(process)
         assert process.stdout is not None
         assert process.stdout.readline() == "there\n"
         return process
 
-    yield run
-    for process in made:
+    def end(process: subprocess.Popen) -> None:
         process.kill()
         process.communicate()
+
+    yield from ended_afterwards(run, end)
 
 
 @pytest.mark.parametrize("body", [WELL, NESTED])

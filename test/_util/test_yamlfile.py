@@ -153,6 +153,7 @@ def test_nodes_of_a_file_as_ros_names_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("", "names of nodes"),
         ("- a", "names of nodes"),
         ("resolution: full", "resolution must have names of nodes, then ros__parameters; got 'full'"),
         ("ros__parameters: {}", "below a node's name"),
@@ -189,6 +190,11 @@ def test_wrong_parameters(tmp_path: Path, parameters: str, said: str) -> None:
     rig = write(tmp_path / "rig.yaml", f"cameras:\n  - {{}}\n  - namespace: a\n    parameters:\n      {indented}\n")
     assert said in refused(read_rig, rig)
     assert "rig.yaml: camera 2: " in refused(read_rig, rig)
+
+
+def test_parameters_of_several_nodes_are_not_those_of_one(tmp_path: Path) -> None:
+    path = write(tmp_path / "some.yaml", "a: {ros__parameters: {}}\nb: {ros__parameters: {}}")
+    assert "several nodes: a, b" in refused(from_yaml, path)
 
 
 def test_parameters_that_every_node_has(tmp_path: Path) -> None:

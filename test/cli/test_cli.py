@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List, Sequence
@@ -20,7 +19,7 @@ from calibrations import some_calibration
 from mcap.reader import make_reader
 from scenes import synthetic
 from skimage.io import imread
-from support import on_cpu
+from support import ROOT, on_cpu, run_python, wait_for
 
 from polar_pipeline import SENSORS, Pipeline, __version__, cli, messages
 from polar_pipeline.calibration import save_calibration
@@ -39,7 +38,6 @@ from polar_pipeline.replay.source import open_source
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.topics import PRODUCT_TOPICS
 
-ROOT = Path(__file__).resolve().parents[2]
 FRAMES = [np.rint(110 + 80 * np.sin(np.mgrid[:32, :40].sum(0) / 9 + k)).astype(np.uint8) for k in range(3)]
 
 
@@ -377,28 +375,16 @@ def test_cameras_without_aravis(words: List[str], capsys: Any, monkeypatch: Any)
 def test_a_reader_that_went_away_is_no_error(arguments: List[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(
-        [sys.executable, "-m", "polar_pipeline", *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        check=False,
-    )
+    done = run_python("-m", "polar_pipeline", *arguments, stdout=writing)
     os.close(writing)
     is_help = arguments[-1] == "--help"  # there, argparse ignores it by itself
-    assert (done.returncode if not is_help else 141, done.stderr) == (141, b"")
+    assert (done.returncode if not is_help else 141, done.stderr) == (141, "")
 
 
 def test_output_onto_a_full_disk_is_an_error() -> None:
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "polar_pipeline", "plan"],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=full,
-            stderr=subprocess.PIPE,
-            check=False,
-        )
-    assert (done.returncode, done.stderr) == (1, b"polar-pipeline: [Errno 28] No space left on device\n")
+        done = run_python("-m", "polar_pipeline", "plan", stdout=full)
+    assert (done.returncode, done.stderr) == (1, "polar-pipeline: [Errno 28] No space left on device\n")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -654,14 +640,7 @@ def test_the_list_of_commands_comes_without_loading_them() -> None:
         "finally:\n"
         "    print(sorted({'numpy', 'cv2', 'rosbags'} & set(sys.modules)), file=sys.stderr)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        check=True,
-    )
-    assert done.stderr == b"[]\n"
+    assert run_python("-c", script).stderr == "[]\n"
 
 
 def test_plan_for_programs_and_people(capsys: Any) -> None:
@@ -719,46 +698,22 @@ def test_play_to_what_is_no_topic(topic: str, pictures: Path, capsys: Any) -> No
 
 @pytest.mark.ros
 @pytest.mark.parametrize("kind", ["bag", "pictures"])
-def test_play_publishes_into_ros(kind: str, request: Any) -> None:
+def test_play_publishes_into_ros(kind: str, start: Any, request: Any) -> None:
     """A player in its own process, a plain subscriber here."""
-    rclpy = pytest.importorskip("rclpy")
-    from rclpy.executors import SingleThreadedExecutor
-    from rclpy.qos import QoSProfile, ReliabilityPolicy
+    pytest.importorskip("rclpy")
     from sensor_msgs.msg import Image
 
-    source = request.getfixturevalue(kind)
-    context = rclpy.Context()
-    rclpy.init(context=context)
-    got: List[messages.ImageMessage] = []
-    try:
-        node = rclpy.create_node("listener", context=context)
-        executor = SingleThreadedExecutor(context=context)
-        executor.add_node(node)
-        qos = QoSProfile(depth=50, reliability=ReliabilityPolicy.RELIABLE)
-        node.create_subscription(
-            Image, "/cam/image_raw", lambda cdr: got.append(messages.decode_image(cdr)), qos, raw=True
-        )
-        arguments = ["play", str(source), "--to", "/cam/image_raw", "--rate", "50", "--loop", "--wait", "30"]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "polar_pipeline", *arguments],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            deadline = time.monotonic() + 60
-            while len(got) < 7 and time.monotonic() < deadline and process.poll() is None:
-                executor.spin_once(timeout_sec=0.1)
-            process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=30)
-        finally:
-            process.kill()
-            process.wait()
-    finally:
-        rclpy.shutdown(context=context)
-    assert len(got) >= 7, said
-    assert process.returncode == 130, said
-    assert "Traceback" not in said
+    peer, got = request.getfixturevalue("peer"), []
+
+    def keep(cdr: bytes) -> None:  # rclpy looks at the signature
+        got.append(messages.decode_image(cdr))
+
+    peer.node.create_subscription(Image, "/cam/image_raw", keep, 50, raw=True)
+    source = str(request.getfixturevalue(kind))
+    arguments = ["play", source, "--to", "/cam/image_raw", "--rate", "50", "--loop", "--wait", "30"]
+    process = start("-m", "polar_pipeline", *arguments)
+    wait_for(lambda: len(got) >= 7, "frames of more than two rounds")
+    process.assert_end(130, signal.SIGINT)
     first = next(k for k in range(3) if np.array_equal(messages.to_raw(got[0]).mosaic, FRAMES[k]))
     for k, image in enumerate(got):
         np.testing.assert_array_equal(messages.to_raw(image).mosaic, FRAMES[(first + k) % 3])

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict, Iterator, List, Optional, Set
@@ -16,7 +14,7 @@ import numpy as np
 import pytest
 from calibrations import some_calibration
 from comparison import compare
-from support import ROOT
+from support import ROOT, run_python
 
 from polar_pipeline import Pipeline, RawFrame
 from polar_pipeline.cpu import library
@@ -42,16 +40,9 @@ def _loaded_again() -> Iterator[None]:
 def build(folder: Path, compiler: str, *options: str) -> subprocess.CompletedProcess[str]:
     """Build the kernels by a compiler's command."""
     pytest.importorskip("setuptools", reason="builds the package")
-    command = [sys.executable, "setup.py", "-q", "build_ext", "--force", *options]
-    return subprocess.run(
-        [*command, "--build-lib", str(folder), "--build-temp", str(folder / "objects")],
-        cwd=str(ROOT),
-        env={**os.environ, "CXX": compiler},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    folders = ("--build-lib", str(folder), "--build-temp", str(folder / "objects"))
+    command = ("setup.py", "-q", "build_ext", "--force", *options, *folders)
+    return run_python(*command, cwd=str(ROOT), env={"CXX": compiler}, stderr=subprocess.STDOUT)
 
 
 def built(folder: Path) -> Set[str]:

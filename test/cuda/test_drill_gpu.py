@@ -18,7 +18,7 @@ rclpy = pytest.importorskip("rclpy")
 import drill
 from harness import COMPILER
 from rclpy.parameter import Parameter
-from support import wait_for
+from support import ended_afterwards, wait_for
 from test_backend import HostDriver
 
 from polar_pipeline._util.stop_flag import StopFlag
@@ -79,18 +79,18 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingDriver]:
 @pytest.fixture
 def hosted(gpu: FailingDriver, peer: drill.Peer) -> Iterator[Callable[..., Any]]:
     """Make a node in this process."""
-    made: List[Any] = []
 
     def make(**parameters: Any) -> Any:
         overrides = [Parameter(name, value=value) for name, value in parameters.items()]
-        made.append(PolarNode(context=peer.context, parameter_overrides=overrides))
-        peer.spinner.add(made[-1])
-        return made[-1]
+        node = PolarNode(context=peer.context, parameter_overrides=overrides)
+        peer.spinner.add(node)
+        return node
 
-    yield make
-    gpu.fail("")
-    for each in made:
-        peer.spinner.end(each)
+    def end(node: Any) -> None:
+        gpu.fail("")
+        peer.spinner.end(node)
+
+    yield from ended_afterwards(make, end)
     assert not gpu.on_device, "device memory was left behind"
 
 

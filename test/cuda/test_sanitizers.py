@@ -13,7 +13,7 @@ from typing import Dict, List
 
 import pytest
 from harness import COMPILER
-from support import MATRIX_VARIABLE, ROOT
+from support import MATRIX_VARIABLE, ROOT, run_python
 
 #: The instruction set that compiles fastest.
 LEVEL = "sse4" if platform.machine() == "x86_64" else "base"
@@ -57,15 +57,9 @@ def run_tests(kernels: Path, **environment: str) -> subprocess.CompletedProcess[
     paths = [f"test/cpu/test_{name}.py" for name in ("cpu", "calibrated", "geometry", "rectify")]
     paths.append("test/cuda/test_random_pipelines.py::test_random_pipelines_on_the_cpu")
     path = os.pathsep.join([str(ROOT / "test"), str(ROOT)])
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-qs", "-p", "checked_kernels", "-p", "no:cacheprovider", *_CHOSEN, *paths],
-        cwd=str(ROOT),
-        env={**os.environ, "PYTHONPATH": path, MATRIX_VARIABLE: "", "CHECKED_KERNELS": str(kernels), **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    environment.update({"PYTHONPATH": path, MATRIX_VARIABLE: "", "CHECKED_KERNELS": str(kernels)})
+    command = ("-m", "pytest", "-qs", "-p", "checked_kernels", "-p", "no:cacheprovider", *_CHOSEN, *paths)
+    return run_python(*command, cwd=str(ROOT), env=environment, stderr=subprocess.STDOUT)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from typing import Any, Dict, Sequence, Tuple
 import cv2
 import numpy as np
 import pytest
-from calibrations import MODELS
+from calibrations import MODELS, turned
 
 from polar_pipeline import Pipeline, messages
 from polar_pipeline.geometry import CameraNumbers, Geometry, LensCalibration, make_lens, make_map, of_the_frame
@@ -240,14 +240,6 @@ def by_hand(pixels: np.ndarray, step: int, scale: int, rotate: int, roi: Tuple[i
         x, y = y, width - 1 - x  # what was at the right is at the top
         height, width = width, height
     return np.stack([x - roi[0], y - roi[1]], -1)
-
-
-def turned(world: np.ndarray, rotate: int) -> np.ndarray:
-    """Points in the axes of the camera that took the rotated image: x to the right, y down."""
-    x, y, z = world.T
-    for _ in range(rotate // 90):
-        x, y = y, -x
-    return np.stack([x, y, z], -1)
 
 
 @pytest.mark.parametrize("model", MODELS)

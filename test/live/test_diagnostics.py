@@ -66,11 +66,7 @@ def test_silence_is_a_warning_for_those_who_listen(diagnostics: Diagnostics, clo
     assert frames(diagnostics).level == Level.OK  # a subscriber has just come
     clock.now += 5
     assert diagnostics.listened(True) == "no frame has come yet, although there are subscribers"
-    status = frames(diagnostics)
-    assert (status.level, status.message) == (
-        Level.WARN,
-        "nothing arrives on /image_raw, although there are subscribers",
-    )
+    assert judged(diagnostics) == (Level.WARN, "nothing arrives on /image_raw, although there are subscribers")
     diagnostics.received()
     diagnostics.published({})
     assert frames(diagnostics).level == Level.OK
@@ -116,8 +112,7 @@ def test_rate_is_that_of_the_last_seconds(diagnostics: Diagnostics, clock: HandC
         clock.now += 0.05
         diagnostics.received()
         diagnostics.published({"total": 0.01})
-    status = frames(diagnostics)
-    assert (status.level, status.message) == (Level.OK, "20.0 Hz")
+    assert judged(diagnostics) == (Level.OK, "20.0 Hz")
     clock.now += 10
     assert frames(diagnostics).values["rate [Hz]"] == "0.00"
 
@@ -129,8 +124,7 @@ def test_drops_warn_until_they_stop(diagnostics: Diagnostics) -> None:
     diagnostics.dropped("overload")
     diagnostics.dropped("transport", 4)
     diagnostics.refuse("encoding", "got ''")
-    status = frames(diagnostics)
-    assert (status.level, status.message) == (Level.WARN, "dropped: encoding 1, overload 1, transport 4")
+    assert judged(diagnostics) == (Level.WARN, "dropped: encoding 1, overload 1, transport 4")
     diagnostics.received()
     diagnostics.published({})
     status = frames(diagnostics)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import struct
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Set
@@ -33,10 +34,12 @@ from polar_pipeline.topics import LATENCY, PRODUCT_TOPICS
 class Engine(Bench):
     """Processor and publisher, and the settings that a test may change."""
 
-    def __init__(self) -> None:
+    def __init__(self, **values: Any) -> None:
         super().__init__()
-        self.settings = settings(queue_size=16)
+        self.settings = settings(queue_size=16, **values)
         self.processor = FrameProcessor(lambda: self.settings, Fallback(), self.diagnostics, self.publisher)
+        self.processor.warm_up()
+        self.processor.start()
 
     def subscribe(self, *names: str, **others: Any) -> None:
         wanted = demand(*names, **others)
@@ -62,8 +65,6 @@ class Engine(Bench):
 @pytest.fixture
 def engine() -> Iterator[Engine]:
     made = Engine()
-    made.processor.warm_up()
-    made.processor.start()
     yield made
     made.processor.close()
 
@@ -205,11 +206,8 @@ def test_frames_are_corrected_by_the_sensors_calibration(tmp_path: Path) -> None
     """One that covers a part of the sensor is no obstacle to the start; larger frames are refused."""
     path = tmp_path / "sensor.npz"
     save_calibration(path, some_calibration(SENSORS["IMX250MZR"], RAW.shape, (10, 6)))
-    made = Engine()
-    made.settings = settings(queue_size=16, calibration=str(path), raw__roi_offset=[10, 6])
-    made.processor.warm_up()
-    made.processor.start()
-    try:
+    made = Engine(calibration=str(path), raw__roi_offset=[10, 6])
+    with closing(made.processor):
         made.subscribe("dolp")
         dolp = messages.to_array(messages.decode_image(made.frame(1)["polarization/dolp"]))
         want = Pipeline(products="dolp", backend="cpu", calibration=path, roi_offset=(10, 6))(RAW)["dolp"]
@@ -218,8 +216,6 @@ def test_frames_are_corrected_by_the_sensors_calibration(tmp_path: Path) -> None
         made.feed(bytes(messages.encode_image(2, "camera", "mono8", np.full((64, 64), 99, np.uint8))))
         wait_for(lambda: made.values().get("dropped: calibration") == "1", "the refusal")
         assert "the calibration is of 48x32 pixels from (10, 6)" in made.values()["last error"]
-    finally:
-        made.processor.close()
 
 
 def with_step(cdr: bytes, size: int, step: int) -> bytes:

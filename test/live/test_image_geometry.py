@@ -10,11 +10,12 @@ from __future__ import annotations
 import itertools
 import random
 from functools import lru_cache
-from typing import Any, Dict, Iterator, Tuple
+from typing import Any, Iterator, Tuple
 
 import cv2
 import numpy as np
 import pytest
+from calibrations import MODELS, turned
 from rosbags_messages import decode, encode, typestore
 from support import representative, wait_for
 from test_processor import settings
@@ -24,14 +25,9 @@ from polar_pipeline import messages
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import get_sensor
 
-#: (height, width) of raw frames; their camera, and coefficients of each model of distortion.
+#: (height, width) of raw frames, and their camera.
 RAW = (192, 256)
 K = np.array([[190.0, 0, 124.2], [0, 187.0, 101.4], [0, 0, 1]])
-MODELS: Dict[str, Tuple[float, ...]] = {
-    "plumb_bob": (-0.25, 0.06, 0.01, -0.02, 0.003),
-    "rational_polynomial": (0.3, 0.05, 0.01, -0.02, 0.003, 0.5, 0.1, 0.01),
-    "equidistant": (0.02, -0.01, 0.003, 0.001),
-}
 #: Rotation to the rectified axes, and projection there.
 R = cv2.Rodrigues(np.array([0.03, -0.04, 0.05]))[0]
 P = np.array([[180.0, 0, 130.0, 0], [0, 182.0, 95.0, 0], [0, 0, 1, 0]])
@@ -112,14 +108,6 @@ def published(bench: Bench, info: Any, chosen: Any) -> Tuple[Any, np.ndarray]:
         dolp = messages.to_array(messages.decode_image(sent["polarization/dolp"]))
         planes.append((dolp - 0.1) / 0.8 * RAW[1])
     return decode(bench.sender.sent[0]["polarization/camera_info"], messages.CAMERA_INFO), np.stack(planes, -1)
-
-
-def turned(world: np.ndarray, rotate: int) -> np.ndarray:
-    """Points in the axes of a camera that is rotated as its image is, counter-clockwise: x to the right, y down."""
-    x, y, z = world.T
-    for _ in range(rotate // 90):
-        x, y = y, -x
-    return np.stack([x, y, z], -1)
 
 
 #: Everything that an output can be, in an order in which pairs of values soon come.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import array
-import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Dict, Optional
 
 import pytest
 from calibrations import ideal_calibration
+from support import ROOT
 
 from polar_pipeline import SENSORS, Pipeline
 from polar_pipeline.calibration import save_calibration
@@ -22,7 +22,6 @@ from polar_pipeline.plan import needed_operators
 from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS
 from polar_pipeline.quality.statistics import LIMITS, QualityLimits
 
-ROOT = Path(__file__).parents[2]
 CONFIGS = sorted(path for path in (ROOT / "config").glob("*.yaml") if path.stem != "rig")
 
 
@@ -152,14 +151,6 @@ def test_no_reference_without_ssim() -> None:
     assert Pipeline(**chosen.arguments(("dolp", "ssim"))).options.ssim_mode == "reference"
 
 
-def refusal(name: str, value: object) -> str:
-    try:
-        settings(**{name: value})
-    except ValueError as err:
-        return str(err)
-    return ""
-
-
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
@@ -188,27 +179,8 @@ def refusal(name: str, value: object) -> str:
     ],
 )
 def test_refused_values_say_what_is_allowed(name: str, value: object, said: str) -> None:
-    assert said in refusal(name, value)
-
-
-@pytest.mark.parametrize("name", list(PARAMETERS))
-def test_refusals_name_the_parameter(name: str) -> None:
-    """By the name that it has in ROS, whatever is wrong, and with lists as they are written."""
-    bad = [None, "no such\x1b thing", "", -1, 3, 10**9, 1e9, math.nan, 1.5, True]
-    bad += [
-        array.array("q", [1]),
-        array.array("q", [-1, 1, 1, 1]),
-        array.array("q", [-1, 1]),
-        array.array("d", [9, 99, 1]),
-    ]
-    bad += [[2.5, 1.0], ["a", "b"], [True], "/no/such/file.yaml"]
-    said = [text for text in (refusal(name, value) for value in bad) if text]
-    assert said
-    for text in said:
-        assert re.match(rf"({'|'.join(PARAMETERS)})( must be |: )", text), text
-        assert name in text
-        assert "array(" not in text
-        assert text.isprintable()
+    with pytest.raises(ValueError, match=re.escape(said)):
+        settings(**{name: value})
 
 
 @pytest.mark.parametrize(

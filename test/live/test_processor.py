@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from support import TIMEOUT, wait_for
+from support import TIMEOUT, ended_afterwards, wait_for
 
 from polar_pipeline import messages
 from polar_pipeline.backend import ALIGNMENT
@@ -173,23 +173,24 @@ class Bench:
         self.processor.put(image(0))
         assert self.output.busy.wait(TIMEOUT)
 
+    def close(self) -> None:
+        self.output.gate.set()
+        self.processor.close()
 
-def real_processor(wanted: Any, log: Log, output: Output) -> FrameProcessor:
-    return FrameProcessor(wanted, Fallback(), Diagnostics("node", log), output)
+
+@pytest.fixture
+def real() -> Iterator[Callable[..., FrameProcessor]]:
+    """Make processors with real pipelines."""
+
+    def make(wanted: Any, output: Output, log: Optional[Log] = None) -> FrameProcessor:
+        return FrameProcessor(wanted, Fallback(), Diagnostics("node", log or Log()), output)
+
+    yield from ended_afterwards(make, FrameProcessor.close)
 
 
 @pytest.fixture
 def bench() -> Iterator[Callable[..., Bench]]:
-    made: List[Bench] = []
-
-    def make(**arguments: Any) -> Bench:
-        made.append(Bench(**arguments))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.output.gate.set()
-        each.processor.close()
+    yield from ended_afterwards(Bench, Bench.close)
 
 
 @pytest.mark.parametrize("depth", [1, 3])
@@ -259,9 +260,8 @@ def test_a_device_that_fails_gives_up_frames_in_progress(bench: Any, mode: str) 
 
 
 @pytest.mark.parametrize("mode", ["cpu", "stop"])
-def test_a_device_that_fails_at_the_start(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
-    log = Log()
-    processor = real_processor(lambda: settings(on_device_error=mode), log, Output())
+def test_a_device_that_fails_at_the_start(real: Any, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    processor = real(lambda: settings(on_device_error=mode), Output())
     monkeypatch.setattr(Pipeline, "__call__", lambda *_: (_ for _ in ()).throw(DeviceLostError("the GPU was lost")))
     if mode == "stop":
         with pytest.raises(DeviceLostError):
@@ -269,7 +269,6 @@ def test_a_device_that_fails_at_the_start(monkeypatch: pytest.MonkeyPatch, mode:
     else:
         processor.warm_up()
         assert processor._fallback.reason == "the GPU was lost"
-    processor.close()
 
 
 def test_the_age_is_that_at_receipt(bench: Any) -> None:
@@ -383,64 +382,58 @@ def test_a_fault_before_the_first_frame_costs_no_frame(bench: Any, fault: Except
     wait_for(lambda: b.output.stamps == [1], "the first frame")
 
 
-def test_the_first_frame_has_none_before_it() -> None:
-    """With real pipelines: SSIM compares with the frame before, which the first one and one after a restart lack."""
-    wanted = settings(ssim_mode="temporal", resolution="full")
-    output = Output()
-    processor = real_processor(lambda: wanted, Log(), output)
+def test_the_first_frame_has_none_before_it(real: Any) -> None:
+    """SSIM compares with the frame before, which the first one and one after a restart lack."""
+    wanted, output = settings(ssim_mode="temporal", resolution="full"), Output()
+    processor = real(lambda: wanted, output)
     output.products = frozenset({"ssim"})
     processor.start()
     wait_for(lambda: processor._pipelines._active is not None, "a pipeline for the subscriber")
-    try:
-        for count, stamp in enumerate((1, 2, 0), 1):
-            processor.put(image(stamp, np.full(FULL_FRAME, 99, np.uint8)))
-            wait_for(lambda count=count: len(output.frames) == count, "a frame")
-        first, second, again = (float((frame.result or {})["ssim"]) for frame in output.frames)
-        assert (np.isnan(first), second, np.isnan(again)) == (True, 1.0, True)
-    finally:
-        processor.close()
+    for count, stamp in enumerate((1, 2, 0), 1):
+        processor.put(image(stamp, np.full(FULL_FRAME, 99, np.uint8)))
+        wait_for(lambda count=count: len(output.frames) == count, "a frame")
+    first, second, again = (float((frame.result or {})["ssim"]) for frame in output.frames)
+    assert (np.isnan(first), second, np.isnan(again)) == (True, 1.0, True)
 
 
-def test_what_was_compiled_at_start_is_released_before_the_first_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With real pipelines: that of every product, once that of the subscribers' products is ready."""
-    closed: List[Pipeline] = []
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> List[Pipeline]:
+    """The pipelines that were closed."""
+    pipelines: List[Pipeline] = []
     close = Pipeline.close
-    monkeypatch.setattr(Pipeline, "close", lambda pipeline: (closed.append(pipeline), close(pipeline)))
+    monkeypatch.setattr(Pipeline, "close", lambda pipeline: (pipelines.append(pipeline), close(pipeline)))
+    return pipelines
+
+
+def test_what_was_compiled_at_start_is_released_before_the_first_frame(real: Any, closed: List[Pipeline]) -> None:
+    """The pipeline of every product, once that of the subscribers' products is ready."""
     wanted = settings()
-    output = Output()
-    processor = real_processor(lambda: wanted, Log(), output)
+    processor = real(lambda: wanted, Output())
     processor.warm_up()
     processor.start()
-    try:
-        wait_for(lambda: closed, "the end of the first pipeline")
-        assert len(closed[0].options.products) > 10
-    finally:
-        processor.close()
+    wait_for(lambda: closed, "the end of the first pipeline")
+    assert len(closed[0].options.products) > 10
 
 
 @pytest.mark.parametrize("depth", [1, 3])
-def test_a_replaced_pipeline_is_closed_after_its_last_frame(monkeypatch: pytest.MonkeyPatch, depth: int) -> None:
-    """With real pipelines, of as many frames in flight as a GPU's: every frame arrives, and one pipeline remains."""
+def test_a_replaced_pipeline_is_closed_after_its_last_frame(
+    real: Any, closed: List[Pipeline], monkeypatch: pytest.MonkeyPatch, depth: int
+) -> None:
+    """With as many frames in flight as on a GPU: every frame arrives, and one pipeline remains."""
     monkeypatch.setattr(CpuBackend, "depth", depth)
-    closed: List[Pipeline] = []
-    close = Pipeline.close
-    monkeypatch.setattr(Pipeline, "close", lambda pipeline: (closed.append(pipeline), close(pipeline)))
     wanted = [settings(queue_size=16, min_intensity=k / 10) for k in range(8)]
     current = iter(wanted)
     log, output = Log(), Output()
-    processor = real_processor(lambda: next(current, wanted[-1]), log, output)
+    processor = real(lambda: next(current, wanted[-1]), output, log)
     for stamp in range(12):
         processor.put(image(stamp))
     processor.start()
-    try:
-        wait_for(lambda: len(output.frames) == 12, "every frame")
-        wait_for(lambda: not processor._pipelines._replaced, "the end of the replaced pipelines")
-        used = {frame.pipeline for frame in output.frames}
-        assert len(used) > 4
-        assert used - set(closed) == {output.frames[-1].pipeline}
-        assert log.lines[1:] == []
-    finally:
-        processor.close()
+    wait_for(lambda: len(output.frames) == 12, "every frame")
+    wait_for(lambda: not processor._pipelines._replaced, "the end of the replaced pipelines")
+    used = {frame.pipeline for frame in output.frames}
+    assert len(used) > 4
+    assert used - set(closed) == {output.frames[-1].pipeline}
+    assert log.lines[1:] == []
 
 
 def test_outputs_go_by_the_settings_of_their_pipeline(bench: Any) -> None:

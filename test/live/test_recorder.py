@@ -8,17 +8,18 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Iterator, List
+from typing import Any, Iterator
 
 import numpy as np
 import pytest
-from support import TIMEOUT
+from support import TIMEOUT, ended_afterwards
 
 pytest.importorskip("mcap")
 
 from mcap.reader import make_reader
 from raw_frames import SHAPE, random_frame, replayed_images
 from stand_in import StandIn
+from test_processor import Log
 
 from polar_pipeline import messages
 from polar_pipeline.camera.facts import facts_of, read_facts
@@ -30,7 +31,6 @@ from polar_pipeline.live.recorder import Recorder
 from polar_pipeline.replay.source import recorded_camera_info, recorded_metadata
 
 STAMP = 1_700_000_000_000_000_000
-LOG = SimpleNamespace(info=lambda _: None, warning=lambda _: None, error=lambda _: None, fatal=lambda _: None)
 
 
 def frame(k: int, encoding: str = "mono8") -> bytes:
@@ -49,7 +49,7 @@ class Run:
 
     def __init__(self, folder: Path, **changes: Any) -> None:
         values = {"record_folder": str(folder), **changes}
-        self.diagnostics = Diagnostics("node", LOG)
+        self.diagnostics = Diagnostics("node", Log())
         self.time_ns = STAMP
         self.recording = Recorder("front/node", replace(make_settings({"backend": "cpu"}), **values), self.diagnostics)
         self.is_started, self.text = self.recording.started.result(TIMEOUT)
@@ -71,15 +71,10 @@ class Run:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Any]:
-    runs: List[Run] = []
-
-    def make(folder: Path = tmp_path / "new" / "folder", **changes: Any) -> Run:
-        runs.append(Run(folder, **changes))
-        return runs[-1]
-
-    yield make
-    for row in runs:
-        row.recording.close()
+    folder = tmp_path / "new" / "folder"
+    yield from ended_afterwards(
+        lambda folder=folder, **changes: Run(folder, **changes), lambda made: made.recording.close()
+    )
 
 
 def has_index(path: Path) -> bool:

@@ -227,24 +227,11 @@ def test_another_node_makes_room_in_the_same_folder(tmp_path: Path, monkeypatch:
     assert sorted(tmp_path.iterdir()) == sorted([folder, others[1]])
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("resolution: full", "not a file of ROS parameters"),
-        ("[1, 2", "wrong.yaml cannot be read: line 1"),
-        ("", "not a file of ROS parameters"),
-        ("/**: {ros__parameters: {resolutoin: full}}", "no parameter of this package is called resolutoin"),
-        ("a: {ros__parameters: {}}\nb: {ros__parameters: {}}", "several nodes: a, b"),
-        ("/**: {ros__parameters: {resolution: quarter}}", "resolution must be one of half, full"),
-    ],
-)
-def test_replay_refuses_other_parameters(tmp_path: Path, text: str, said: str, capsys: Any) -> None:
-    folder = write(tmp_path, make())
-    path = tmp_path / "wrong.yaml"
-    path.write_text(text)
-    out = tmp_path / "out.mcap"
+def test_replay_refuses_what_are_no_parameters(tmp_path: Path, capsys: Any) -> None:
+    folder, path, out = write(tmp_path, make()), tmp_path / "wrong.yaml", tmp_path / "out.mcap"
+    path.write_text("resolution: full")
     assert cli.main(["replay", str(folder / "raw.mcap"), "-o", str(out), "--params", str(path)]) == 2
-    assert said in capsys.readouterr().err
+    assert "wrong.yaml is not a file of ROS parameters" in capsys.readouterr().err
     assert not out.exists()
 
 

@@ -26,7 +26,7 @@ from rosbags_messages import decode, encode
 from sensor_msgs.msg import CameraInfo, Image
 from services import ask, client_of
 from std_srvs.srv import SetBool, Trigger
-from support import first_of, wait_for
+from support import ended_afterwards, first_of, wait_for
 
 from polar_pipeline import messages
 
@@ -40,19 +40,15 @@ MB = 1_000_000
 @pytest.fixture(name="node")
 def fixture_node(node: Callable[..., drill.Process]) -> Iterator[Callable[..., drill.Process]]:
     """Start the node on the CPU, with arguments of `--ros-args`; it is ended afterwards, and has to end well."""
-    started: List[drill.Process] = []
 
-    def start(*arguments: str) -> drill.Process:
-        started.append(node(*arguments))
-        return started[-1]
-
-    yield start
-    for process in started:
+    def end(process: drill.Process) -> None:
         alive = process.is_alive()
         process.send(signal.SIGTERM)
         code, text = process.wait(), process.text
         assert (alive, code) == (True, 0), text
         assert len(text) < 20_000, "a log that grows with what is sent"
+
+    yield from ended_afterwards(node, end)
 
 
 def works(peer: drill.Peer) -> None:

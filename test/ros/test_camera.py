@@ -22,12 +22,11 @@ from calibrations import realistic_calibration
 from diagnostic_msgs.msg import DiagnosticArray
 from fake_camera import FakeCamera, loopback_addresses
 from raw_frames import replayed_images
-from rcl_interfaces.srv import DescribeParameters, GetParameters
-from rclpy.parameter import parameter_value_to_python
+from rcl_interfaces.srv import DescribeParameters
 from rclpy.qos import QoSProfile
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CameraInfo, Image
-from services import ask
+from services import ask, get_parameters
 from std_srvs.srv import SetBool, Trigger
 
 from polar_pipeline import Pipeline, cli, messages
@@ -38,13 +37,6 @@ from polar_pipeline.sensor.mosaic import SENSORS
 
 pytestmark = [pytest.mark.ros, pytest.mark.camera]
 SHAPE = (128, 160)
-
-
-@pytest.fixture
-def peer() -> Iterator[drill.Peer]:
-    made = drill.Peer()
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -195,10 +187,7 @@ def test_what_contradicts_the_camera_is_named(camera: Any, node: Any, tmp_path: 
 
 
 def parameters_of(peer: drill.Peer, *names: str) -> List[Any]:
-    """Values of parameters as the node reports them."""
-    request = GetParameters.Request(names=names)
-    answer = ask(peer.node, GetParameters, "/polar_pipeline/get_parameters", request)
-    return [parameter_value_to_python(value) for value in answer.values]
+    return get_parameters(peer.node, "/polar_pipeline", *names)
 
 
 def test_parameters_change_the_camera(camera: Any, node: Any, peer: drill.Peer) -> None:
@@ -276,9 +265,7 @@ def test_a_camera_that_goes_comes_back(camera: Any, node: Any, peer: drill.Peer)
     peer.says("camera", "TRI050S-P POL009 at 127.0.0.1")
     peer.says("camera", "region=96x64 at 3,1")  # of the camera's own, also where it is odd
     fake.kill()
-    process.send(signal.SIGTERM)
-    assert process.wait() == 0  # without its camera, too
-    assert "Traceback" not in process.text
+    process.assert_end(0, signal.SIGTERM)  # without its camera, too
 
 
 def test_incomplete_frames_are_counted_and_not_published(camera: Any, node: Any, peer: drill.Peer) -> None:

@@ -193,9 +193,7 @@ def test_ended_at_any_moment(node: Any, peer: drill.Peer, start: Any, moment: st
         else:
             wait_for(lambda pid=process.pid: catches_sigterm(pid), "the handlers")
             time.sleep(random.Random().uniform(0, 1))
-        process.send(number)
-        assert process.wait() == (-signal.SIGKILL if number == signal.SIGKILL else 0), process.text
-        assert "Traceback" not in process.text
+        process.assert_end(-signal.SIGKILL if number == signal.SIGKILL else 0, number)
     peer.hear_camera()
     drill.check(peer.heard)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -20,10 +19,9 @@ pytest.importorskip("launch_ros")
 from launch.actions import DeclareLaunchArgument, SetEnvironmentVariable
 from launch.launch_description_sources import get_launch_description_from_python_launch_file
 from launch.utilities import perform_substitutions
-from rcl_interfaces.srv import GetParameters
 from rclpy.qos import QoSProfile
 from sensor_msgs.msg import Image
-from services import ask
+from services import change_state, get_parameters
 from support import ROOT, TIMEOUT, wait_for
 
 from launch import LaunchContext
@@ -49,6 +47,13 @@ sys.exit(service.run())
 """
 
 
+def write_script(path: Path, *lines: str) -> None:
+    """Write a program of the shell."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(["#!/bin/sh", *lines]) + "\n")
+    path.chmod(0o755)
+
+
 @pytest.fixture
 def environment(tmp_path: Path) -> Dict[str, str]:
     """An environment in which launch finds the package, and a `ros2` that writes down how it is called."""
@@ -62,10 +67,7 @@ def environment(tmp_path: Path) -> Dict[str, str]:
         "bin/ros2": f'echo "$@" > {tmp_path}/called; if [ -x {tmp_path}/play ]; then exec {tmp_path}/play; fi',
     }
     for name, line in scripts.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"#!/bin/sh\n{line}\n")
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        write_script(tmp_path / name, line)
     own = {name: value for name, value in os.environ.items() if not name.endswith("_PROFILES_FILE")}
     return {
         **own,
@@ -83,18 +85,31 @@ def start(name: str, environment: Any, *arguments: str) -> subprocess.Popen[str]
     )
 
 
-def parameters(peer: Any, node: str, *names: str) -> List[Any]:
-    """Values of the parameters of a running node."""
-    answer = ask(peer.node, GetParameters, f"{node}/get_parameters", GetParameters.Request(names=names))
-    return [rclpy.parameter.parameter_value_to_python(value) for value in answer.values]
+class Launched:
+    """A launch file that runs until Ctrl-C, which must end it well.
 
+    Attributes:
+        output: What it wrote, once it has ended.
+    """
 
-def change_state(peer: Any, node: str, label: str) -> bool:
-    """Whether a managed node made a transition."""
-    srv = pytest.importorskip("lifecycle_msgs.srv")
-    request = srv.ChangeState.Request()
-    request.transition.label = label
-    return bool(ask(peer.node, srv.ChangeState, f"{node}/change_state", request).success)
+    def __init__(self, name: str, environment: Any, *arguments: str) -> None:
+        self._process = start(name, environment, *arguments)
+        self.output = ""
+
+    def children(self) -> List[str]:
+        """Numbers of the processes that it has started."""
+        pid = self._process.pid
+        return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+    def __enter__(self) -> Launched:
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        os.killpg(self._process.pid, signal.SIGINT)
+        self.output, _ = self._process.communicate(timeout=TIMEOUT)
+        if kind is None:
+            assert self._process.returncode == 0, self.output
+            assert "Traceback" not in self.output
 
 
 @pytest.mark.parametrize("name", ["polar_pipeline.launch.py", "camera.launch.py", "replay.launch.py", "rig.launch.py"])
@@ -106,30 +121,17 @@ def test_arguments_are_documented(name: str) -> None:
 
 
 def test_live(environment: Any, peer: Any) -> None:
-    process = start(
-        "polar_pipeline.launch.py",
-        environment,
-        "namespace:=robot",
-        "sensor:=IMX250MYR",
-        "image_topic:=/arena_camera_node/images",
-        f"params_file:={ROOT / 'config' / 'xavier.yaml'}",
-        "use_sim_time:=true",
-    )
-    try:
+    arguments = ("namespace:=robot", "sensor:=IMX250MYR", "image_topic:=/arena_camera_node/images")
+    arguments += (f"params_file:={ROOT / 'config' / 'xavier.yaml'}", "use_sim_time:=true")
+    with Launched("polar_pipeline.launch.py", environment, *arguments) as launched:
         wait_for(lambda: ("polar_pipeline", "/robot") in peer.node.get_node_names_and_namespaces(), "the node")
         wait_for(lambda: peer.node.count_subscribers("/arena_camera_node/images"), "the remapped input")
         wait_for(lambda: peer.node.count_publishers("/robot/polarization/dolp"), "an output in the namespace")
-        values = parameters(peer, "/robot/polar_pipeline", "sensor", "output_depth", "threads", "use_sim_time")
+        values = get_parameters(peer.node, "/robot/polar_pipeline", "sensor", "output_depth", "threads", "use_sim_time")
         assert values == ["IMX250MYR", "uint8", 4, True]
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        variables = [Path(f"/proc/{child}/environ").read_bytes() for child in children]
+        variables = [Path(f"/proc/{child}/environ").read_bytes() for child in launched.children()]
         profile = profile_variable()
         assert any(f"{profile}=".encode() in text and b"large_frames.xml" in text for text in variables)
-    finally:
-        os.killpg(process.pid, signal.SIGINT)
-        output, _ = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 0, output
-    assert "Traceback" not in output
 
 
 @pytest.mark.camera
@@ -137,25 +139,18 @@ def test_live(environment: Any, peer: Any) -> None:
 def test_camera(environment: Any, peer: Any, words: List[str]) -> None:
     from fake_camera import FakeCamera
 
-    with FakeCamera(np.full((64, 96), 99, np.uint8), serial="LAUNCHED"):
-        process = start("camera.launch.py", environment, *words)
-        try:
-            wait_for(lambda: peer.node.count_publishers("/image_raw"), "the raw frames of the camera")
-            values = parameters(peer, "/polar_pipeline", "camera.source", "camera.exposure_auto", "sensor")
-            assert values == [words[0].partition(":=")[2] if words else "aravis", True, "IMX250MZR"]
-        finally:
-            os.killpg(process.pid, signal.SIGINT)
-            output, _ = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 0, output
-    assert "LAUNCHED at 127.0.0.1 is connected" in output
-    assert "Traceback" not in output
+    camera = FakeCamera(np.full((64, 96), 99, np.uint8), serial="LAUNCHED")
+    with camera, Launched("camera.launch.py", environment, *words) as launched:
+        wait_for(lambda: peer.node.count_publishers("/image_raw"), "the raw frames of the camera")
+        values = get_parameters(peer.node, "/polar_pipeline", "camera.source", "camera.exposure_auto", "sensor")
+        assert values == [words[0].partition(":=")[2] if words else "aravis", True, "IMX250MZR"]
+    assert "LAUNCHED at 127.0.0.1 is connected" in launched.output
 
 
 @pytest.mark.parametrize("file", ["polar_pipeline.launch.py", "replay.launch.py"])
 def test_a_launch_prefix_is_the_live_nodes(environment: Any, peer: Any, tmp_path: Path, file: str) -> None:
     """Cores that are dedicated to the node stay free of the camera's driver and of the player of a bag."""
     (tmp_path / "share/ament_index/resource_index/packages/arena_camera_node").touch()
-    (tmp_path / "lib/arena_camera_node").mkdir()
     write_script(tmp_path / "lib/arena_camera_node/start", f"touch {tmp_path}/driver")
     write_script(tmp_path / "prefix", f'echo "$1" >> {tmp_path}/prefixed', 'exec "$@"')
     words = ["camera:=true", "bag:=drive.mcap"][: 1 if file.startswith("polar") else 2]
@@ -179,23 +174,19 @@ def test_rig(environment: Any, peer: Any, tmp_path: Path, processes: str) -> Non
         f"  - {{namespace: front, image_topic: /front/images, params_file: {ROOT / 'config' / 'xavier.yaml'}}}\n"
         "  - {namespace: rear, name: eye, parameters: {raw: {flip: [true, true]}}}\n"
     )
-    process = start("rig.launch.py", environment, f"rig:={path}", "namespace:=robot", "use_sim_time:=true")
-    try:
+    arguments = (f"rig:={path}", "namespace:=robot", "use_sim_time:=true")
+    with Launched("rig.launch.py", environment, *arguments) as launched:
         nodes = {("polar_pipeline", "/robot/front"), ("eye", "/robot/rear")}
         wait_for(lambda: nodes <= set(peer.node.get_node_names_and_namespaces()), "both nodes")
         wait_for(lambda: peer.node.count_subscribers("/front/images"), "the remapped input")
         wait_for(lambda: peer.node.count_subscribers("/robot/rear/image_raw"), "the other one's")
         names = ("threads", "raw.flip", "use_sim_time")
-        front, rear = (parameters(peer, name, *names) for name in ("/robot/front/polar_pipeline", "/robot/rear/eye"))
+        front, rear = (
+            get_parameters(peer.node, name, *names) for name in ("/robot/front/polar_pipeline", "/robot/rear/eye")
+        )
         assert (front[0], list(front[1]), front[2]) == (4, [False, False], True)
         assert (rear[0], list(rear[1]), rear[2]) == (0, [True, True], True)
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        assert len(children) == (1 if processes == "one" else 2)
-    finally:
-        os.killpg(process.pid, signal.SIGINT)
-        output, _ = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 0, output
-    assert "Traceback" not in output
+        assert len(launched.children()) == (1 if processes == "one" else 2)
 
 
 @pytest.mark.parametrize(
@@ -213,18 +204,12 @@ def test_managed_nodes(
     path = tmp_path / "rig.yaml"
     path.write_text(f"{{processes: {processes}, cameras: [{{namespace: front}}, {{namespace: rear}}]}}")
     rig = [f"rig:={path}"] if processes else []
-    process = start(file, environment, "namespace:=robot", "lifecycle:=true", *rig)
-    try:
+    with Launched(file, environment, "namespace:=robot", "lifecycle:=true", *rig):
         for name in nodes:
             topic = f"{name.rpartition('/')[0]}/image_raw"
             assert not peer.node.count_subscribers(topic)
-            assert all(change_state(peer, name, step) for step in ("configure", "activate"))
+            assert all(change_state(peer.node, name, step) for step in ("configure", "activate"))
             wait_for(lambda topic=topic: peer.node.count_subscribers(topic), "the input")
-    finally:
-        os.killpg(process.pid, signal.SIGINT)
-        output, _ = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 0, output
-    assert "Traceback" not in output
 
 
 def test_rig_that_cannot_be(environment: Any, tmp_path: Path) -> None:
@@ -275,11 +260,6 @@ def test_a_node_with_wrong_parameters_is_not_started_again(
     assert "is not started again" in output
     assert "failed to terminate" not in output, "a process that has ended needs no signals"
     assert "Traceback" not in output
-
-
-def write_script(path: Path, *lines: str) -> None:
-    path.write_text("\n".join(["#!/bin/sh", *lines]) + "\n")
-    path.chmod(0o755)
 
 
 def test_replay_plays_every_frame_into_the_node(environment: Any, peer: Any, tmp_path: Path) -> None:

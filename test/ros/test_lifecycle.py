@@ -19,13 +19,13 @@ pytest.importorskip("lifecycle_msgs")
 import drill
 from calibrations import ideal_calibration
 from lifecycle_msgs.msg import TransitionEvent
-from lifecycle_msgs.srv import ChangeState, GetState
+from lifecycle_msgs.srv import GetState
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
-from services import client_of
+from services import ask, change_state
 from std_srvs.srv import SetBool, Trigger
-from support import ROOT, wait_for
+from support import ROOT, ended_afterwards, wait_for
 
 from polar_pipeline import SENSORS, messages
 from polar_pipeline.calibration import save_calibration
@@ -42,29 +42,12 @@ INPUTS = {"/image_raw", "/camera_info", "/reference"}
 class Manager(drill.Peer):
     """A lifecycle manager, which is camera and viewer too."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.clients: Dict[str, Any] = {}
-
-    def call(self, kind: Any, service: str, node: str = "/polar_pipeline", **fields: Any) -> Any:
-        """The answer of a service of the node."""
-        request, name = kind.Request(), f"{node}/{service}"
-        for field, value in fields.items():
-            setattr(request, field, value)
-        if name not in self.clients:
-            self.clients[name] = client_of(self.node, kind, name)
-        future = self.clients[name].call_async(request)
-        wait_for(future.done, f"the answer of {name}")
-        return future.result()
-
     def step(self, transition: Union[str, int], node: str = "/polar_pipeline") -> bool:
         """Ask for a transition, by its label or as managers do by its number; whether it succeeded."""
-        request = ChangeState.Request()
-        setattr(request.transition, "label" if isinstance(transition, str) else "id", transition)
-        return bool(self.call(ChangeState, "change_state", node, transition=request.transition).success)
+        return change_state(self.node, node, transition)
 
     def state(self, node: str = "/polar_pipeline") -> str:
-        return str(self.call(GetState, "get_state", node).current_state.label)
+        return str(ask(self.node, GetState, f"{node}/get_state").current_state.label)
 
     def published(self) -> Set[str]:
         return {name for name, _ in self.node.get_publisher_names_and_types_by_node("polar_pipeline", "/")}
@@ -83,19 +66,12 @@ def manager() -> Iterator[Manager]:
     made.close()
 
 
-@pytest.fixture
-def node(start: Any) -> Callable[..., drill.Process]:
-    """Start the managed node on the CPU, with arguments of `--ros-args`."""
-    command = ("-m", "polar_pipeline.node", "--lifecycle", "--ros-args", "-p", "backend:=cpu")
-    return lambda *arguments: start(*command, *arguments)
-
-
-def test_states(node: Any, manager: Manager, start: Any) -> None:
+def test_states(managed: Any, manager: Manager, start: Any) -> None:
     """What exists in each state, and that a camera's frames come out while the node is active only, and none is wrong.
 
     Subscriptions come and go under an executor that waits for them.
     """
-    process = node()
+    process = managed()
     camera = start(drill.__file__, "camera", "1000000000000")
     events: List[Any] = []
     topic = "/polar_pipeline/transition_event"
@@ -142,9 +118,7 @@ def test_states(node: Any, manager: Manager, start: Any) -> None:
     assert drill.check(manager.heard)
     assert process.text.count("waits for frames on /image_raw") == 4
     wait_for(lambda: [row.goal_state.label for row in events[-2:]] == ["cleaningup", "unconfigured"], "the events")
-    process.send(signal.SIGTERM)
-    assert process.wait() == 0
-    assert "Traceback" not in process.text
+    process.assert_end(0, signal.SIGTERM)
 
 
 #: State -> transitions that are possible there, by the design of managed nodes, and one that leads to the next state.
@@ -156,9 +130,9 @@ POSSIBLE = {
 }
 
 
-def test_what_is_not_possible_is_refused_by_number(node: Any, manager: Manager) -> None:
+def test_what_is_not_possible_is_refused_by_number(managed: Any, manager: Manager) -> None:
     """Jazzy's rclpy raises, and never answered."""
-    process = node()
+    process = managed()
     for state, (possible, way) in POSSIBLE.items():
         assert manager.state() == state
         for number in {*range(1, 8), 10, 255} - possible:
@@ -188,15 +162,13 @@ def test_rig(manager: Manager, start: Any, tmp_path: Path) -> None:
     assert [manager.state(name) for name in (front, rear)] == ["active", "unconfigured"]
     wait_for(lambda: manager.node.count_subscribers("/image_raw") == 1, "the input of one of them")
     assert manager.step("shutdown", rear)
-    process.send(signal.SIGTERM)
-    assert process.wait() == 0
-    assert "Traceback" not in process.text
+    process.assert_end(0, signal.SIGTERM)
 
 
 def test_arguments_that_do_not_exist(start: Any) -> None:
     """A misspelled option would start an ordinary node."""
     process = start("-m", "polar_pipeline.node", "--lifecycel", "--ros-args", "-r", "__ns:=/a")
-    assert process.wait() == WRONG_USAGE
+    process.assert_end(WRONG_USAGE)
     assert "unrecognized arguments: --lifecycel" in process.text
 
 
@@ -204,9 +176,8 @@ def test_without_the_lifecycle_messages(start: Any) -> None:
     """The option is refused with what is missing; the ordinary node starts."""
     main = "import sys; sys.modules['lifecycle_msgs'] = None; from polar_pipeline import node; sys.exit(node.main())"
     process = start("-c", main, "--lifecycle")
-    assert process.wait() == WRONG_USAGE
+    process.assert_end(WRONG_USAGE)
     assert "--lifecycle needs the ROS package lifecycle_msgs: " in process.text
-    assert "Traceback" not in process.text
     process = start("-c", main, "--ros-args", "-p", "backend:=cpu")
     wait_for(lambda: "waits for frames" in process.text, "the ordinary node")
 
@@ -262,15 +233,7 @@ class Host:
 
 @pytest.fixture
 def host() -> Iterator[Callable[..., Host]]:
-    made: List[Host] = []
-
-    def make(**values: Any) -> Host:
-        made.append(Host(**values))
-        return made[-1]
-
-    yield make
-    for row in made:
-        row.close()
+    yield from ended_afterwards(Host, Host.close)
 
 
 def own_threads() -> Set[str]:

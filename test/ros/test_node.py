@@ -10,12 +10,12 @@ from collections import deque
 from functools import reduce
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Deque, Dict, Iterator, List, Optional
+from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Optional
 
 import numpy as np
 import pytest
 from calibrations import ideal_calibration
-from support import ROOT, TIMEOUT, changed, first_of, wait_for
+from support import ROOT, TIMEOUT, changed, ended_afterwards, first_of, wait_for
 
 yaml = pytest.importorskip("yaml")
 rclpy = pytest.importorskip("rclpy")
@@ -96,19 +96,13 @@ class Rig:
 
 @pytest.fixture
 def rig() -> Iterator[Callable[..., Rig]]:
-    rigs: List[Rig] = []
-
-    def make(**values: Any) -> Rig:
-        rigs.append(Rig(**values))
-        return rigs[-1]
-
-    yield make
-    for made in rigs:
-        made.close()
+    yield from ended_afterwards(Rig, Rig.close)
 
 
-def stamp_of(message: Any) -> int:
-    return message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
+def changing(values: Mapping[str, Any]) -> SetParameters.Request:
+    """The request of a client that changes parameters."""
+    changes = (Parameter(name, value=value) for name, value in values.items())
+    return SetParameters.Request(parameters=[change.to_parameter_msg() for change in changes])
 
 
 #: Element type and channels of image messages.
@@ -148,7 +142,7 @@ def test_products_are_the_pipelines(rig: Any, sensor: str, resolution: str, dept
         if name == "ssim":
             assert message.data == float(expected["ssim"])
             continue
-        assert (stamp_of(message), message.header.frame_id) == (stamp, "camera")
+        assert (drill.stamp_of(message), message.header.frame_id) == (stamp, "camera")
         np.testing.assert_array_equal(pixels(message), expected[name], err_msg=name)
 
 
@@ -222,17 +216,15 @@ def test_whole_numbers_do_for_floats_wherever_they_come_from(rig: Any, tmp_path:
     assert r.node.set_parameters_atomically(changes).successful
     check(r.node)
     assert all(row.successful for row in r.node.set_parameters(changes))
-    request = SetParameters.Request(parameters=[change.to_parameter_msg() for change in changes])
-    assert all(row.successful for row in ask(r.peer, SetParameters, "/polar_pipeline/set_parameters", request).results)
+    answer = ask(r.peer, SetParameters, "/polar_pipeline/set_parameters", changing(whole))
+    assert all(row.successful for row in answer.results)
     check(r.node)
 
 
 def test_values_are_converted_to_the_type_of_their_parameter(rig: Any) -> None:
     r = rig()
     changes = {"jpeg_quality": 70.0, "co_sited": 0, "raw.flip": [0, 1], "raw.roi_offset": [2.0, 4.0]}
-    messages = [Parameter(name, value=value).to_parameter_msg() for name, value in changes.items()]
-    request = SetParameters.Request(parameters=messages)
-    answer = ask(r.peer, SetParameters, "/polar_pipeline/set_parameters", request)
+    answer = ask(r.peer, SetParameters, "/polar_pipeline/set_parameters", changing(changes))
     assert [row.reason for row in answer.results] == [""] * len(changes)
     assert r.node.settings.jpeg_quality == 70
     options = r.node.settings.options
@@ -274,14 +266,9 @@ def test_calibrations_are_read_beside_the_executor(
     reports = r.listen(DiagnosticArray, "/diagnostics")
     client = client_of(r.peer, SetParameters, "/polar_pipeline/set_parameters")
     try:
-        names = [("calibration", str(path)), ("frame_id", "first")]
-        first = client.call_async(
-            SetParameters.Request(parameters=[Parameter(k, value=v).to_parameter_msg() for k, v in names])
-        )
+        first = client.call_async(changing({"calibration": str(path), "frame_id": "first"}))
         wait_for(lambda: reads, "the file")
-        second = client.call_async(
-            SetParameters.Request(parameters=[Parameter("frame_id", value="second").to_parameter_msg()])
-        )
+        second = client.call_async(changing({"frame_id": "second"}))
         count = len(reports)
         wait_for(lambda: len(reports) > count + 1, "reports")
         assert (first.done(), second.done()) == (False, False)
@@ -321,8 +308,7 @@ def test_changes_that_wait_for_files_at_the_end_are_refused(
     monkeypatch.setattr(function, read)
     r = rig()
     client = client_of(r.peer, SetParameters, "/polar_pipeline/set_parameters")
-    request = SetParameters.Request(parameters=[Parameter(name, value=str(path)).to_parameter_msg()])
-    answers = [client.call_async(request) for _ in range(4)]
+    answers = [client.call_async(changing({name: str(path)})) for _ in range(4)]
     wait_for(lambda: reads and r.node._files._work_queue.qsize() == 3, "three that wait")
     closing = threading.Thread(target=r.node.close)
     closing.start()

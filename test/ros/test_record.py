@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import signal
-import time
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import pytest
 from support import on_cpu, wait_for
@@ -16,9 +15,8 @@ pytest.importorskip("mcap")
 
 import drill
 from raw_frames import SHAPE, random_frame, replayed_images
-from rclpy.qos import QoSProfile, QoSReliabilityPolicy
-from sensor_msgs.msg import CameraInfo, Image
-from services import client_of
+from sensor_msgs.msg import CameraInfo
+from services import ask, change_state
 from std_srvs.srv import SetBool
 
 from polar_pipeline import cli, messages
@@ -28,66 +26,36 @@ pytestmark = pytest.mark.ros
 STAMP = 10**9
 
 
-@pytest.fixture
-def peer() -> Iterator[drill.Peer]:
-    made = drill.Peer()
-    yield made
-    made.close()
-
-
-class Operator:
-    """A peer that asks the node to record."""
-
-    def __init__(self, peer: drill.Peer) -> None:
-        self._client = client_of(peer.node, SetBool, "/polar_pipeline/record")
-
-    def ask(self, starts: bool) -> Any:
-        future = self._client.call_async(SetBool.Request(data=starts))
-        wait_for(future.done, "the answer of record")
-        return future.result()
-
-
-def deliver(peer: drill.Peer, camera: Any, cdr: bytes) -> None:
-    """Publish a frame until its product comes; best effort may lose some."""
-    due = 0.0
-
-    def came() -> bool:
-        nonlocal due
-        if time.monotonic() >= due:
-            camera.publish(cdr)
-            due = time.monotonic() + 0.5
-        return peer.newest("intensity") == messages.peek_stamp(cdr)
-
-    wait_for(came, "the frame's product")
+def record(peer: drill.Peer, starts: bool) -> Any:
+    """The node's answer to a request to begin or to end a recording."""
+    return ask(peer.node, SetBool, "/polar_pipeline/record", SetBool.Request(data=starts))
 
 
 @pytest.mark.parametrize("encoding", ["mono8", "Mono12p"])
 def test_replay_gets_the_very_frames(node: Any, peer: drill.Peer, tmp_path: Path, encoding: str) -> None:
     node("-p", f"record.folder:={tmp_path / 'out'}")
-    operator = Operator(peer)
-    assert (operator.ask(False).success, operator.ask(False).message) == (False, "nothing was recorded")
+    assert (record(peer, False).success, record(peer, False).message) == (False, "nothing was recorded")
     peer.listen("intensity")
-    reliable = QoSProfile(depth=100, reliability=QoSReliabilityPolicy.RELIABLE)
-    infos = peer.node.create_publisher(CameraInfo, "camera_info", reliable)
-    camera = peer.node.create_publisher(Image, "image_raw", reliable)
-    wait_for(lambda: infos.get_subscription_count() and camera.get_subscription_count(), "the subscriptions")
+    infos = peer.node.create_publisher(CameraInfo, "camera_info", 10)
+    wait_for(infos.get_subscription_count, "the subscription")
     paths, wanted = [], [random_frame(STAMP + k, encoding) for k in range(3)]
-    for _ in range(2):  # within a second: an answer of the service takes milliseconds
-        started = operator.ask(True)
+    for _ in range(2):
+        started = record(peer, True)
         assert started.success, started.message
         paths.append(Path(started.message))
-        again = operator.ask(True)
+        again = record(peer, True)
         assert (again.success, "another recording is being written" in again.message) == (False, True)
         infos.publish(CameraInfo(width=SHAPE[1], height=SHAPE[0]))
         peer.heard["intensity"].clear()
         for cdr in wanted:
-            deliver(peer, camera, cdr)
-        stopped = operator.ask(False)
+            stamp = messages.peek_stamp(cdr)
+            wait_for(lambda c=cdr, s=stamp: peer.send(cdr=c) and peer.newest("intensity") == s, "the frame's product")
+        stopped = record(peer, False)
         read = replayed_images(paths[-1])
         assert (stopped.success, stopped.message) == (True, f"{paths[-1]}: {len(read)} frames, 0 dropped")
         assert list(dict.fromkeys(read)) == wanted
         peer.says("pipeline", f"recording={stopped.message}")
-    camera.publish(random_frame(STAMP + 9, encoding))
+    peer.send(cdr=random_frame(STAMP + 9, encoding))
     assert sorted((tmp_path / "out").iterdir()) == sorted(set(paths))
     for path in paths:
         info = recorded_camera_info(path)
@@ -99,7 +67,7 @@ def test_replay_gets_the_very_frames(node: Any, peer: drill.Peer, tmp_path: Path
 
 def test_a_killed_node_leaves_the_complete_chunks(node: Any, peer: drill.Peer, start: Any, tmp_path: Path) -> None:
     process = node("-p", f"record.folder:={tmp_path / 'out'}")
-    path = Path(Operator(peer).ask(True).message)
+    path = Path(record(peer, True).message)
     start(drill.__file__, "camera", str(STAMP))
     wait_for(lambda: path.stat().st_size > 12_000_000, "some chunks")
     process.send(signal.SIGKILL)
@@ -113,51 +81,37 @@ def test_a_killed_node_leaves_the_complete_chunks(node: Any, peer: drill.Peer, s
 
 def test_the_node_goes_on_where_the_quota_ends_a_recording(node: Any, peer: drill.Peer, tmp_path: Path) -> None:
     process = node("-p", f"record.folder:={tmp_path / 'out'}", "-p", "record.quota_mb:=1")
-    operator = Operator(peer)
-    path = Path(operator.ask(True).message)
+    path = Path(record(peer, True).message)
     peer.listen("intensity")
     for _ in range(5):  # 0.3 MB each
         peer.advance("intensity", variant=drill.BIG)
     peer.says("frames", "refused: record 1")
     peer.says("frames", "recordings take record.quota_mb, 1 MB")
-    answer = operator.ask(False)
+    answer = record(peer, False)
     assert (answer.success, "record.quota_mb" in answer.message) == (False, True)
     read = replayed_images(path)
     assert read == [drill.image(messages.peek_stamp(cdr)) for cdr in read]  # type: ignore[arg-type]
     assert 1 <= len(read) <= 4
     assert path.stat().st_size <= 1_000_000
     peer.advance("intensity")
-    again = operator.ask(True)
+    again = record(peer, True)
     assert again.success, again.message
-    operator.ask(False)
-    process.send(signal.SIGTERM)
-    assert process.wait() == 0
+    record(peer, False)
+    process.assert_end(0, signal.SIGTERM)
 
 
 @pytest.mark.parametrize("end", ["deactivate", "SIGTERM"])
-def test_the_end_of_the_node_completes_the_file(start: Any, peer: drill.Peer, tmp_path: Path, end: str) -> None:
-    lifecycle = pytest.importorskip("lifecycle_msgs.srv")
-    command = ("-m", "polar_pipeline.node", "--lifecycle", "--ros-args", "-p", "backend:=cpu")
-    process = start(*command, "-p", f"record.folder:={tmp_path}")
-    change = client_of(peer.node, lifecycle.ChangeState, "/polar_pipeline/change_state")
-
-    def step(label: str) -> None:
-        request = lifecycle.ChangeState.Request()
-        request.transition.label = label
-        future = change.call_async(request)
-        wait_for(future.done, label)
-        assert future.result().success
-
-    step("configure")
-    step("activate")
-    path = Path(Operator(peer).ask(True).message)
+def test_the_end_of_the_node_completes_the_file(managed: Any, peer: drill.Peer, tmp_path: Path, end: str) -> None:
+    process = managed("-p", f"record.folder:={tmp_path}")
+    assert change_state(peer.node, "/polar_pipeline", "configure")
+    assert change_state(peer.node, "/polar_pipeline", "activate")
+    path = Path(record(peer, True).message)
     peer.listen("intensity")
     peer.advance("intensity")
     if end == "deactivate":
-        step("deactivate")
+        assert change_state(peer.node, "/polar_pipeline", "deactivate")
     else:
-        process.send(signal.SIGTERM)
-        assert process.wait() == 0
+        process.assert_end(0, signal.SIGTERM)
     with open_source(path) as source:
         assert not source.is_cut
     read = replayed_images(path)

@@ -69,8 +69,7 @@ def test_parameters_of_other_nodes(node: Any, peer: drill.Peer, tmp_path: Path) 
     peer.listen("intensity")
     peer.advance("intensity")
     assert "parameters of every node (/**) that this one has not: frame_rate\n" in process.text
-    process.send(signal.SIGTERM)
-    assert process.wait() == 0
+    process.assert_end(0, signal.SIGTERM)
 
 
 def test_where_parameters_come_from(tmp_path: Path) -> None:
@@ -104,10 +103,9 @@ def test_what_can_never_work_has_its_own_exit_code(
     monkeypatch.chdir(tmp_path)
     Path("misspelled.yaml").write_text("polar_pipeline: {ros__parameters: {sensr: IMX250MYR}}")
     process = node(*arguments)
-    assert process.wait() == WRONG_USAGE
+    process.assert_end(WRONG_USAGE)
     assert "cannot start" in process.text
     assert said in process.text
-    assert "Traceback" not in process.text
 
 
 def test_what_may_work_later_has_another_exit_code(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,5 +125,4 @@ def test_a_node_that_had_to_end_may_work_later(start: Any) -> None:
         "sys.exit(main.main(None, StopFlag(), False))"
     )
     process = start("-c", main, "--ros-args", "-p", "backend:=cpu")
-    assert process.wait() == FAILED
-    assert "Traceback" not in process.text
+    process.assert_end(FAILED)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import subprocess
 import sys
 import time
@@ -16,7 +15,7 @@ import cv2
 import numpy as np
 import pytest
 from rrd import chunks, image, read, rerun
-from support import ROOT
+from support import run_python
 
 from polar_pipeline import Pipeline, messages
 from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts
@@ -110,9 +109,8 @@ def test_what_is_shown_is_the_pipelines(sensor: str, resolution: str, recording:
         assert "/latency/write_ms" not in stages
         assert 0 < sum(stages.values()) <= total
     assert {row["colormap"] for row in rows["/polarization/dolp"]} == {rerun.components.Colormap.Viridis.value}
-    command = [sys.executable, "-m", "rerun", "rrd", "verify", str(out)]
-    done = subprocess.run(command, capture_output=True, env=dict(os.environ, HOME=str(tmp_path)), check=False)
-    assert done.returncode == 0, done.stderr.decode()
+    done = run_python("-m", "rerun", "rrd", "verify", str(out), env={"HOME": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_colors_of_aolp_are_those_of_the_product() -> None:
@@ -270,18 +268,15 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
     resource = pytest.importorskip("resource")
     cv2.imwrite(str(tmp_path / "raw.png"), np.random.default_rng(0).integers(10, 200, (512, 512)).astype(np.uint8))
     (tmp_path / "out").mkdir()
-    command = [sys.executable, "-m", "polar_pipeline", "view", str(tmp_path / "raw.png"), "--backend", "cpu"]
-    done = subprocess.run(
-        [*command, "--products", "dolp", "--save", str(tmp_path / "out" / "out.rrd")],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
+    done = run_python(
+        *("-m", "polar_pipeline", "view", str(tmp_path / "raw.png"), "--backend", "cpu"),
+        *("--products", "dolp", "--save", str(tmp_path / "out" / "out.rrd")),
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
         timeout=60,
-        check=False,
     )
     assert done.returncode == 1
-    assert "out.rrd" in done.stderr.decode().splitlines()[-1]
-    assert "File too large" in done.stderr.decode().splitlines()[-1]
+    assert "out.rrd" in done.stderr.splitlines()[-1]
+    assert "File too large" in done.stderr.splitlines()[-1]
     assert not list((tmp_path / "out").iterdir())
 
 
