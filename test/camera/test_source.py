@@ -660,6 +660,19 @@ def test_a_camera_that_changes_its_pixel_format_by_itself_is_set_up_again(camera
 
 
 @pytest.mark.camera
+def test_a_camera_that_another_program_has_binned_gets_its_region_again(camera: Any, connect: Any) -> None:
+    """Binned pictures are smaller than the region."""
+    fake = camera(features=FAST)
+    made, client = connect()
+    client.wait()
+    fake.set("BinningHorizontal", 2)
+    fake.set("Width", WIDTH // 2)
+    wait_for(lambda: made._counts["connections"] == 2, "another connection")
+    assert {image.width for image in client.wait()} == {WIDTH}
+    assert fake.get("BinningHorizontal") == 1
+
+
+@pytest.mark.camera
 def test_a_color_camera(camera: Any, connect: Any) -> None:
     camera(model="TRI050S-Q", serial="COL1")
     made, client = connect(source="aravis:COL1")
