@@ -12,6 +12,7 @@ import pytest
 from support import FRAMES, ROOT, run_python
 
 from polar_pipeline import Pipeline, cli, messages
+from polar_pipeline.doctor import checks as doctor
 from polar_pipeline.messages import FLOAT32, IMAGE
 from polar_pipeline.replay import bags
 from polar_pipeline.replay.limits import MAX_BYTES
@@ -95,6 +96,79 @@ def test_pictures_are_processed(tmp_path: Path) -> None:
 def test_other_commands_start(command: str) -> None:
     done = tool(command, "--help")
     assert done.returncode == 0, done.stderr
+
+
+#: Libraries without which something works; all of them are installed in the tests below, and broken.
+OPTIONAL = sorted(name for name, lost in {**doctor._LIBRARIES, **doctor._ROS}.items() if lost)
+#: Runs the tool where these libraries raise an error while they are imported.
+BROKEN = f"""
+import importlib.util
+import sys
+
+error = eval(sys.argv.pop(1))
+
+
+class Broken:
+    def find_spec(self, name, path=None, target=None):
+        return importlib.util.spec_from_loader(name, self) if name in {OPTIONAL} else None
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        raise error
+
+
+sys.meta_path.insert(0, Broken())
+from polar_pipeline.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def broken(error: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command of the tool where every optional library raises an error while it is imported."""
+    return run_python("-c", BROKEN, error, *arguments, cwd=str(cwd))
+
+
+@pytest.mark.parametrize("error", ["SyntaxError", "OSError", "KeyError", "AttributeError", "ImportError"])
+def test_the_doctor_lists_every_broken_library(error: str, tmp_path: Path) -> None:
+    done = broken(f"{error}('for another Python')", "doctor", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = {line[9:28].strip(): line for line in done.stdout.splitlines()}
+    for name in (*OPTIONAL, "gpu", "nvrtc", "backend cuda", "middleware"):
+        assert lines[name].startswith("missing"), lines[name]
+        assert "for another Python" in lines[name]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "replay x.mcap -o y.mcap",
+        "compress x.mcap -o y.mcap",
+        "play x.mcap",
+        "view x.mcap",
+        "view --topic /image_raw --save x.rrd",
+        "batch x.mcap -o y",
+        "calibrate x.mcap -o y.npz --angles a.csv",
+        "bench node",
+        "tune --device x",
+    ],
+)
+def test_a_command_that_needs_a_broken_library_says_why_in_a_line(command: str, tmp_path: Path) -> None:
+    (tmp_path / "x.mcap").touch()
+    (tmp_path / "a.csv").write_text("first,last,angle\n0,1,0\n")
+    done = broken("SyntaxError('for another Python')", *command.split(), cwd=tmp_path)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(("polar-pipeline: ", f"polar-pipeline {command.split()[0]}: "))
+    assert "for another Python" in line
+
+
+def test_pictures_are_processed_where_optional_libraries_are_broken(tmp_path: Path) -> None:
+    picture = str(FRAMES / "imx250mzr_fruits.png")
+    done = broken("SyntaxError()", "process", picture, "-o", "out", "--products", "dolp", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["imx250mzr_fruits_dolp.tiff"]
 
 
 def test_the_doctor_names_the_extras() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from polar_pipeline import messages
 from polar_pipeline._util.files import PARTIAL, remove_leftovers, replacing_folder
+from polar_pipeline._util.imports import importing
 from polar_pipeline._util.progress import with_bar
 from polar_pipeline.calibrate.captured import difference
 from polar_pipeline.calibrate.session import FRAMES_FILE
@@ -212,7 +213,8 @@ def capture_folder(
     with ExitStack() as stack:
         folder = stack.enter_context(replacing_folder(path, force))
         if kind == "mcap":
-            from polar_pipeline.replay.sink import open_sink  # needs the extra `recordings`
+            with importing():
+                from polar_pipeline.replay.sink import open_sink  # needs the extra `recordings`
 
             sink = stack.enter_context(open_sink(folder / FRAMES_FILE, facts.values()))
         for index, cdr in enumerate(with_bar(camera.frames(count), count)):

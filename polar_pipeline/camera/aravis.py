@@ -18,6 +18,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tu
 import numpy as np
 
 from polar_pipeline._util.text import printable, quoted
+from polar_pipeline.sensor.frames import FrameError
 
 #: Name of the library, and the packages that have it.
 _LIBRARY, _PACKAGES = "libaravis-0.8.so.0", ("libglib-2.0.so.0", "libgobject-2.0.so.0")
@@ -77,6 +78,7 @@ _FUNCTIONS = {
     "arv_buffer_get_frame_id": "Up",
     "arv_buffer_get_image_width": "ip",
     "arv_buffer_get_image_height": "ip",
+    "arv_buffer_get_image_pixel_format": "up",
     "arv_stream_push_buffer": "vpp",
     "arv_stream_timeout_pop_buffer": "ppU",
     "arv_stream_get_info_uint64_by_name": "Ups",
@@ -91,8 +93,9 @@ _CONTROL_PRIVILEGE = 0x0A00
 _PORT, _DISCOVERY, _ACKNOWLEDGED = 3956, bytes.fromhex("4211000200000001"), bytes.fromhex("00000003")
 _READ_REGISTER = bytes.fromhex("4201008000040001")
 _PROBE_TIMEOUT = 0.2
-#: Statuses of a buffer: complete, and given back without a frame.
+#: Statuses of a buffer (ArvBufferStatus): complete, given back without a frame, and with a frame that cannot be used.
 _COMPLETE, _CLEARED, _ABORTED = 0, 1, 7
+_TIMEOUT, _MISSING_PACKETS, _WRONG_PACKET_ID, _SIZE_MISMATCH, _PAYLOAD_NOT_SUPPORTED = 2, 3, 4, 5, 8
 #: Buffers that wait for frames: what comes in while the computer does something else. Bytes of the socket's buffer, of
 #: which the system gives at most net.core.rmem_max; Aravis itself asks for none.
 BUFFERS, SOCKET_BUFFER = 6, 33554432
@@ -247,23 +250,36 @@ def is_taken(address: str) -> bool:
 
 
 class Received(NamedTuple):
-    """A frame in the memory that it was received into.
+    """A complete frame in the memory that it was received into.
 
     Attributes:
         memory: The memory, as it was given to `CameraDevice.start`.
-        is_complete: Whether every packet arrived.
         device_ns: Timestamp by the device's clock, in nanoseconds.
         arrival_ns: Time of this computer when its first packet came, in nanoseconds since 1970.
         number: Number of the frame, counted by the camera.
-        size: (width, height), as the frame itself states; zeros if it is incomplete.
+        size: (width, height), as the frame itself states.
+        pixel_format: Number of the pixel format, as the frame itself states.
     """
 
     memory: np.ndarray
-    is_complete: bool
     device_ns: int
     arrival_ns: int
     number: int
     size: Tuple[int, int]
+    pixel_format: int
+
+
+def _fault(status: int) -> FrameError:
+    """Return the error of a frame that cannot be used, by the status of its buffer."""
+    if status in (_TIMEOUT, _MISSING_PACKETS):
+        return FrameError("incomplete", "packets of a frame are missing")
+    if status in (_WRONG_PACKET_ID, _SIZE_MISMATCH):
+        reason = "USB lost data, or the camera changed by itself"
+        return FrameError("size", f"a frame has more or fewer bytes than PayloadSize of the camera: {reason}")
+    if status == _PAYLOAD_NOT_SUPPORTED:
+        reason = "such as JPEG or parts: change it by camera.features"
+        return FrameError("type", f"the camera sends something else than images, {reason}")
+    return FrameError("camera", f"Aravis gives a frame the status {status}")
 
 
 class CameraDevice:
@@ -477,9 +493,11 @@ class CameraDevice:
     def pop(self, timeout: float) -> Optional[Received]:
         """Return the oldest frame that was received, or None if none comes within `timeout` seconds.
 
-        Only memory of complete frames is the caller's from then on.
+        The memory is the caller's from then on.
 
         Raises:
+            FrameError: The frame that was received cannot be used. Its number is unknown: the packet that states it may
+                be missing.
             CameraError: `start` has failed, or was not called.
         """
         if self._stream is None:
@@ -491,21 +509,17 @@ class CameraDevice:
         if status in (_CLEARED, _ABORTED):
             self._call("arv_stream_push_buffer", self._stream, buffer)
             return None
-        is_complete = status == _COMPLETE
-        width = height = 0
-        if is_complete:  # else the packet that tells it may be missing
-            width, height = (self._call(f"arv_buffer_get_image_{side}", buffer) for side in ("width", "height"))
-        device_ns, arrival_ns, number = (
-            int(self._call(f"arv_buffer_get_{name}", buffer)) for name in ("timestamp", "system_timestamp", "frame_id")
-        )
-        frame = Received(self._waiting[buffer], is_complete, device_ns, arrival_ns, number, (width, height))
-        if is_complete:
-            del self._waiting[buffer]
-            self._call("g_object_unref", buffer)
-            self._offer(self._memory(self._size))
-        else:
+        if status != _COMPLETE:
             self._call("arv_stream_push_buffer", self._stream, buffer)
-        return frame
+            raise _fault(status)
+        names = "timestamp", "system_timestamp", "frame_id", "image_width", "image_height", "image_pixel_format"
+        device_ns, arrival_ns, number, *size, code = (
+            int(self._call(f"arv_buffer_get_{name}", buffer)) for name in names
+        )
+        memory = self._waiting.pop(buffer)
+        self._call("g_object_unref", buffer)
+        self._offer(self._memory(self._size))
+        return Received(memory, device_ns, arrival_ns, number, (size[0], size[1]), code)
 
     def stream_count(self, name: str) -> int:
         """Return a counter of Aravis's stream such as `n_resent_packets`; 0 without a stream."""

@@ -201,15 +201,24 @@ def _is_mosaic(pixel_format: str) -> bool:
     return pixel_format in ENCODINGS and ENCODINGS[pixel_format].channels == 1
 
 
+def mixing_features(device: CameraDevice) -> List[str]:
+    """List the features by which the camera mixes pixels of different polarizers.
+
+    Raises:
+        CameraError: The camera does not answer.
+    """
+    names = ("BinningHorizontal", "BinningVertical", "DecimationHorizontal", "DecimationVertical")
+    return [name for name in names if device.has(name) and device.number(name) != 1]
+
+
 def read_facts(device: CameraDevice) -> CameraFacts:
     """Read the state of a camera.
 
     Raises:
         CameraError: The camera does not answer, averages pixels of different polarizers, or sends no mosaic.
     """
-    for name in ("BinningHorizontal", "BinningVertical", "DecimationHorizontal", "DecimationVertical"):
-        if device.has(name) and device.number(name) != 1:
-            raise CameraError(f"{name} is {device.get(name)}: it mixes polarizer angles; set it to 1")
+    for name in mixing_features(device):
+        raise CameraError(f"{name} is {device.get(name)}: it mixes polarizer angles; set it to 1")
     x, y, width, height = read_region(device)
     pixel_format = device.get("PixelFormat")
     if not _is_mosaic(pixel_format):

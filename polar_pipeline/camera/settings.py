@@ -22,6 +22,7 @@ from polar_pipeline.camera.facts import (
     choose_format,
     first_of,
     is_format,
+    mixing_features,
     picture_size,
     read_number,
     read_region,
@@ -194,7 +195,11 @@ def _write_rate(device: CameraDevice, new: CameraSettings) -> None:
 
 
 def _write_region(device: CameraDevice, new: CameraSettings) -> None:
-    if not any(new.roi) or new.roi == read_region(device):  # an odd region of the camera's own stays
+    if not any(new.roi):
+        return
+    for name in mixing_features(device):  # another program may have left it so: the region is one of single pixels
+        device.set(name, 1)
+    if new.roi == read_region(device):  # an odd region of the camera's own stays
         return
     x, y, width, height = snapped(new.roi, picture_size(device), [device.increment(name) for name in REGION])
     for name, value in (("OffsetX", 0), ("OffsetY", 0), ("Width", width), ("Height", height)):

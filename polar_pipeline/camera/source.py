@@ -44,7 +44,7 @@ from polar_pipeline.camera.settings import (
 from polar_pipeline.messages import Cdr
 from polar_pipeline.quality.statistics import Level
 from polar_pipeline.sensor.encodings import ENCODINGS
-from polar_pipeline.sensor.frames import RawFormat
+from polar_pipeline.sensor.frames import FrameError, RawFormat
 
 #: Seconds to wait for a frame before looking at requests, and between two looks at gain, exposure and PTP.
 _POP, _POLL_PERIOD = 0.05, 1.0
@@ -56,10 +56,12 @@ _LOOK_PERIOD, _SEARCH_PERIOD = 0.2, 3.0
 _BACKOFF = (1.0, 30.0)
 #: Seconds that the start and a change of parameters wait for the camera.
 _PATIENCE = 15.0
-#: What helps when packets are lost.
-_REMEDY = (
+#: What helps when packets of USB3 Vision are lost, and of GigE Vision.
+_REMEDIES = (
+    "a USB 3 port without other devices helps, and more memory for USB "
+    "(/sys/module/usbcore/parameters/usbfs_memory_mb)",
     f"larger socket buffers help (sudo sysctl -w net.core.rmem_max={SOCKET_BUFFER}), jumbo frames (sudo ip link set "
-    "DEVICE mtu 9000), and with several cameras on one link camera.packet_delay_ns"
+    "DEVICE mtu 9000), and with several cameras on one link camera.packet_delay_ns",
 )
 
 
@@ -144,7 +146,9 @@ class CameraSource:
         self._ptp = ""
         self._format: RawFormat = ENCODINGS["Mono8"]
         self._encoding = ""
-        self._number: Optional[int] = None  # of the last frame
+        self._number: Optional[int] = None  # of the last complete frame
+        self._unusable = 0  # frames since then that cannot be used
+        self._code = 0  # number of the pixel format, as the first complete frame states it
         self._wanted = settings.source.partition(":")[2]
         self._last: Optional[FoundCamera] = None  # where it was when it was connected
         self._searched = -math.inf
@@ -402,7 +406,7 @@ class CameraSource:
         """Begin to receive frames, with the header of their message in front."""
         name = self._connected().facts.pixel_format
         self._format = ENCODINGS[name]
-        self._encoding, self._number = _encoding(name, self._format), None
+        self._encoding, self._number, self._unusable, self._code = _encoding(name, self._format), None, 0, 0
         head = len(messages.image_head(self._frame_id, self._encoding, (1, 1), 1))
 
         def memory(size: int) -> np.ndarray:
@@ -425,11 +429,10 @@ class CameraSource:
                 self._requests.get()(device)
                 if self.connection is None:
                     return
-            frame = device.pop(_POP)
+            is_heard = self._receive(device)
             now = time.monotonic()
-            if frame is not None:
+            if is_heard:
                 heard = now
-                self._take(frame)
             elif now - heard > _QUIET:
                 self._require_camera(device)
                 heard = now
@@ -455,21 +458,40 @@ class CameraSource:
         self._ptp = read_ptp(device)
         self._resent = device.stream_count("n_resent_packets")
 
-    def _take(self, frame: Received) -> None:
-        """Hand over a complete frame; count every other one.
+    def _receive(self, device: CameraDevice) -> bool:
+        """Hand over the next frame, or count it if it cannot be used; return whether one came.
 
         Raises:
-            CameraError: The frame is of another region than the camera was set to.
+            CameraError: As `_take`.
+        """
+        try:
+            frame = device.pop(_POP)
+        except FrameError as err:
+            self._unusable += 1
+            is_incomplete = err.cause == "incomplete"
+            self._counts["incomplete"] += is_incomplete
+            self._client.refuse(err.cause, f"{err}; {_REMEDIES[device.is_gige]}" if is_incomplete else str(err))
+            return True
+        if frame is not None:
+            self._take(frame)
+        return frame is not None
+
+    def _take(self, frame: Received) -> None:
+        """Hand over a complete frame.
+
+        Raises:
+            CameraError: The frame has another region or pixel format than the camera was set to.
         """
         facts, fmt = self._connected().facts, self._format
         self._count_missed(frame.number)
-        if not frame.is_complete:
-            self._counts["incomplete"] += 1
-            self._client.refuse("incomplete", f"packets of frame {frame.number} are missing; {_REMEDY}")
-            return
         width, height = frame.size
         if frame.size != facts.size:
             raise CameraError(f"frames have {width}x{height} pixels, {facts.name} was set to {facts.size}")
+        self._code = self._code or frame.pixel_format  # a camera's numbers may differ from those of the standard
+        if frame.pixel_format != self._code:
+            raise CameraError(
+                f"frames have another pixel format than {facts.pixel_format}, to which {facts.name} was set"
+            )
         nbytes = fmt.row_bytes(width) * height
         head = messages.image_head(self._frame_id, self._encoding, (height, width), nbytes)
         if nbytes != fmt.row_bytes(width * height) or len(head) + nbytes > frame.memory.nbytes:
@@ -486,9 +508,14 @@ class CameraSource:
         self._client.take(cdr, facts)
 
     def _count_missed(self, number: int) -> None:
-        """Count the frames of which nothing arrived. Numbers have 16 bits in older cameras and wrap to 1."""
+        """Count the frames between two complete ones that did not arrive at all, by the number of the second one.
+
+        Numbers have 16 bits in older cameras and wrap to 1. Frames that cannot be used have none.
+        """
         last, self._number = self._number, number
-        missed = 0 if last is None else number - last - 1 if number > last else number - 1 + (0xFFFF - last)
+        unusable, self._unusable = self._unusable, 0
+        between = 0 if last is None else number - last - 1 if number > last else number - 1 + (0xFFFF - last)
+        missed = between - unusable
         if 0 < missed < 1000:
             self._counts["missed"] += missed
             self._client.dropped("camera", missed)

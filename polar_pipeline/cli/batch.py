@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
+from polar_pipeline._util.imports import importing
 from polar_pipeline._util.text import printable
 from polar_pipeline.batch.recordings import Recording, list_recordings, scheme_of
 from polar_pipeline.batch.remote import SPOOL_BYTES
@@ -125,9 +126,10 @@ def _parse_seconds(text: str) -> int:
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     try:
-        from polar_pipeline.batch import run as batches
-        from polar_pipeline.batch.cluster import dashboard_of
-        from polar_pipeline.batch.results import clean, known_names
+        with importing():
+            from polar_pipeline.batch import run as batches
+            from polar_pipeline.batch.cluster import dashboard_of
+            from polar_pipeline.batch.results import clean, known_names
     except ImportError as err:
         raise FailureError(
             f"needs Dask, fsspec and PyArrow ({err}); pip install '/path/to/polar_pipeline[batch]'"

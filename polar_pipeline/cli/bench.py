@@ -7,6 +7,7 @@ import json
 from functools import partial
 
 from polar_pipeline import __version__
+from polar_pipeline._util.imports import importing
 from polar_pipeline.bench.figures import format_figures
 from polar_pipeline.cli.argument_types import DAY_S, parse_number, parse_products
 from polar_pipeline.cli.errors import GET_ROS, FailureError, UsageError, show_error
@@ -48,7 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     try:
-        from polar_pipeline.bench.node import measure
+        with importing():
+            from polar_pipeline.bench.node import measure
     except ImportError as err:
         raise FailureError(f"bench node needs ROS 2 (rclpy): {err}; {GET_ROS}") from err
     try:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Optional, Sequence
 
 from polar_pipeline import __version__
+from polar_pipeline._util.imports import importing
 from polar_pipeline._util.memory_limit import limited_memory
 from polar_pipeline._util.streams import open_standard_streams
 from polar_pipeline._util.text import printable
@@ -140,8 +141,9 @@ def _load(name: str) -> Any:
         SystemExit: NumPy, OpenCV or another library is missing or broken; the message says what helps.
     """
     try:
-        return importlib.import_module(f"polar_pipeline.cli.{name}")
-    except (ImportError, AttributeError, RuntimeError, ValueError) as err:  # missing, or built for another NumPy
+        with importing():
+            return importlib.import_module(f"polar_pipeline.cli.{name}")
+    except ImportError as err:
         sys.exit(f"{_PROGRAM}: {_with_remedy(err)}")
 
 

@@ -6,6 +6,7 @@ import argparse
 from functools import partial
 from typing import Dict
 
+from polar_pipeline._util.imports import importing
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.argument_types import DAY_S, parse_number
 from polar_pipeline.cli.errors import GET_ROS, FailureError, show_error
@@ -43,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     try:
-        from polar_pipeline.stream.play import play
+        with importing():
+            from polar_pipeline.stream.play import play
     except ImportError as err:
         raise FailureError(f"play needs ROS 2 (rclpy): {err}; {GET_ROS}") from err
 

@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Iterable, Iterator, Optional
 
+from polar_pipeline._util.imports import importing
 from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline._util.stop_flag import StopFlag
 from polar_pipeline._util.text import printable
@@ -103,7 +104,8 @@ def _recorded(values: argparse.Namespace) -> Iterator[Iterable[Recorded]]:
 def _live(values: argparse.Namespace) -> Iterator[Iterable[Recorded]]:
     """Open the images of a live topic; the first Ctrl-C ends them with success, a second one with failure."""
     try:
-        from polar_pipeline.stream.topic_source import open_topic
+        with importing():
+            from polar_pipeline.stream.topic_source import open_topic
     except ImportError as err:
         raise FailureError(f"a live topic needs ROS 2 (rclpy): {err}; {GET_ROS}") from err
     stopped = StopFlag()

@@ -22,6 +22,7 @@ from typing import Any, Iterator, Mapping, Optional, Tuple, Union
 
 import numpy as np
 
+from polar_pipeline._util.imports import importing
 from polar_pipeline._util.stop_flag import PROCESS_STOP, StoppedError
 from polar_pipeline._util.text import printable_lines
 from polar_pipeline.cuda.device import Device, board_model, from_properties
@@ -117,8 +118,9 @@ def import_cupy() -> Any:
         except (OSError, RuntimeError) as err:
             _keep_no_kernels(err)
     try:
-        return importlib.import_module("cupy")
-    except (ImportError, AttributeError, RuntimeError, ValueError) as err:  # the others: built for another NumPy
+        with importing():
+            return importlib.import_module("cupy")
+    except ImportError as err:
         raise RuntimeError(f"CuPy cannot be imported ({cause(err)}); pip extras cuda11, cuda12, cuda13") from err
 
 

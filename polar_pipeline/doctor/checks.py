@@ -14,6 +14,7 @@ import numpy as np
 
 import polar_pipeline
 from polar_pipeline import __version__
+from polar_pipeline._util.imports import importing
 from polar_pipeline._util.share import share_path
 from polar_pipeline._util.text import printable
 from polar_pipeline.cpu.library import load_kernels
@@ -74,8 +75,9 @@ def _python() -> Iterator[Check]:
 def _import(name: str, optional: str) -> Check:
     """Check whether a module can be imported; `optional` says what does not work without it, "" if nothing does."""
     try:
-        module = importlib.import_module(name)
-    except Exception as err:  # noqa: BLE001 - a library may be for another NumPy or Python, or lack its own libraries
+        with importing():
+            module = importlib.import_module(name)
+    except ImportError as err:
         # the message tells a library that is missing from one that is broken, as without a shared object
         remedy = deployment.remedy(err)
         text = "; ".join(filter(None, (cause(err), remedy, optional and f"without it: {optional}")))
@@ -113,7 +115,7 @@ def _tried(topic: str, look: Callable[[], str], hint: str = "") -> Check:
     """Check that `look` finds something; an error says why it is missing, and the hint what that means."""
     try:
         return Check(topic, "ok", look())
-    except Exception as err:  # noqa: BLE001 - as of `_import`
+    except Exception as err:  # noqa: BLE001 - a library that can be imported may lack its own libraries
         return Check(topic, "missing", "; ".join(filter(None, (cause(err), hint))))
 
 
@@ -140,7 +142,7 @@ def _jpeg() -> Check:
         return Check("jpeg", "ok", "OpenCV, as no GPU computes")
     try:
         make_gpu_encoder()(np.zeros((32, 32), np.uint8), 90)
-    except ImportError:
+    except ModuleNotFoundError:
         return Check(
             "jpeg", "ok", "OpenCV on the CPU; nvImageCodec (pip extras jpeg-cuda12, jpeg-cuda13) is not installed"
         )

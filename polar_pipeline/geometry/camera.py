@@ -30,6 +30,7 @@ def of_the_frame(camera: CameraNumbers, binning: Tuple[int, int], offset: Tuple[
     return CameraNumbers(found[0], camera.d, camera.r, found[1])
 
 
+@np.errstate(all="ignore")  # a message may have any numbers
 def of_the_output(
     camera: CameraNumbers, model: str, geometry: Geometry, source: Tuple[int, int], stride: int = 1
 ) -> CameraNumbers:

@@ -72,6 +72,7 @@ class LensCalibration:
         return f"{self.model}, {self.width}x{self.height}, focal length {self.p[0]:.1f} pixels"
 
 
+@np.errstate(all="ignore")  # a message may have any numbers
 def make_lens(
     size: Tuple[int, int], model: str, d: Sequence[float], k: Sequence[float], r: Sequence[float], p: Sequence[float]
 ) -> LensCalibration:

@@ -150,6 +150,7 @@ def _is_shown(lens: LensCalibration, to_rays: np.ndarray, size: Tuple[int, int])
     return np.asarray((angle <= widest) & (angle < np.interp(places, np.arange(_DIRECTIONS + 1), folds)))
 
 
+@np.errstate(all="ignore")  # coefficients may be any numbers
 def _first_folds(lens: LensCalibration, widest: float) -> np.ndarray:
     """Find where a distortion model first folds back, from the optical axis outwards.
 

@@ -54,7 +54,7 @@ def make_gpu_encoder() -> Encode:
     """Create an nvImageCodec encoder on this thread's CUDA device, without encoders for CPUs.
 
     Raises:
-        ImportError: The encoder is not installed.
+        ModuleNotFoundError: The encoder is not installed.
         RuntimeError: The encoder does not work on this machine.
     """
     codec: Any = importlib.import_module("nvidia.nvimgcodec")
@@ -96,6 +96,6 @@ class JpegEncoder:
                 return self._gpu(image, quality)
             except Exception as err:  # noqa: BLE001 - whatever fails in there, OpenCV works
                 self._gpu, self._failed = None, True
-                log = self._logger.info if isinstance(err, ImportError) else self._logger.warning
+                log = self._logger.info if isinstance(err, ModuleNotFoundError) else self._logger.warning
                 log(f"JPEG is encoded by OpenCV on the CPU: {type(err).__name__}: {printable(str(err))}")
         return encode_with_opencv(image, quality)

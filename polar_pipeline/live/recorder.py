@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Optional, Tuple
 
 from polar_pipeline import messages
+from polar_pipeline._util.imports import importing
 from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts
 from polar_pipeline.doctor.deployment import remedy
 from polar_pipeline.live.diagnostics import Diagnostics
@@ -127,7 +128,8 @@ class Recorder:
 
     def _start(self) -> Answer:
         try:
-            from polar_pipeline.replay import sink  # noqa: F401 - `_begin` needs it, and it needs an extra
+            with importing():
+                from polar_pipeline.replay import sink  # noqa: F401 - `_begin` needs it, and it needs an extra
 
             folder = output_folder(self._settings.record_folder, "record.folder")
             folder.mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,7 @@ import numpy as np
 
 from polar_pipeline import __version__, messages
 from polar_pipeline._util.files import PARTIAL, remove_leftovers, replacing, replacing_folder
+from polar_pipeline._util.imports import importing
 from polar_pipeline.doctor import checks as doctor
 from polar_pipeline.doctor.deployment import remedy
 from polar_pipeline.live.parameters import Settings
@@ -154,7 +155,8 @@ def _texts(snapshot: Snapshot) -> Iterator[Tuple[str, str]]:
 def _write_frame(folder: Path, snapshot: Snapshot) -> None:
     """Write the frame as it was received, as a picture, and its products."""
     try:
-        from polar_pipeline.replay.sink import open_sink
+        with importing():
+            from polar_pipeline.replay.sink import open_sink
     except ImportError as err:
         raise RuntimeError(f"{err}; {remedy(err)}") from err
     try:

@@ -20,6 +20,7 @@ from mcap.stream_reader import StreamReader, breakup_chunk
 
 from polar_pipeline._util.documents import regular_status
 from polar_pipeline._util.files import temporary_folder
+from polar_pipeline._util.imports import importing
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.yamlfile import read_yaml
 from polar_pipeline.replay.definitions import from_ros1
@@ -346,7 +347,8 @@ def open_recording(path: Path, limit: int, takes_cut: bool = False) -> Iterator[
     with ExitStack() as stack:
         plain = stack.enter_context(inflated(path, limit))
         if plain.suffix == ".bag":
-            from rosbags.rosbag1 import Reader  # only these need it
+            with importing():
+                from rosbags.rosbag1 import Reader  # only these need it
 
             yield _Rosbag1(stack.enter_context(Reader(plain)))
         elif plain.suffix == ".mcap":

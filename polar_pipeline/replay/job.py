@@ -13,6 +13,7 @@ import numpy as np
 
 from polar_pipeline import __version__
 from polar_pipeline._util.files import replacing
+from polar_pipeline._util.imports import importing
 from polar_pipeline._util.stop_flag import signals_held_back
 from polar_pipeline._util.text import printable
 from polar_pipeline.options import Options
@@ -74,7 +75,8 @@ class Job:
             html = stack.enter_context(replacing(self.report, self.force)) if self.report is not None else None
             sink = None
             if self.products is not None:
-                from polar_pipeline.replay.sink import open_sink
+                with importing():
+                    from polar_pipeline.replay.sink import open_sink
 
                 sink = stack.enter_context(open_sink(self.products, metadata(options), self.force))
             yield sink, html

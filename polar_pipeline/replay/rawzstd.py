@@ -13,6 +13,7 @@ from typing import Any, Dict, NamedTuple, Tuple, Union
 import numpy as np
 
 from polar_pipeline import messages
+from polar_pipeline._util.imports import importing
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.messages import Cdr, ImageMessage
 from polar_pipeline.replay.limits import MAX_BYTES, check_size
@@ -101,7 +102,8 @@ def compress_raw(image: ImageMessage) -> bytes:
         image.is_bigendian,
         *(image.height, image.width, image.step, layout.row, layout.size, len(text)),
     )
-    import zstandard
+    with importing():
+        import zstandard
 
     packer = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
     return b"".join((head, text, packer.compress(np.concatenate([body, data[layout.rows * layout.row :]]).data)))
@@ -146,7 +148,8 @@ def _samples(image: ImageMessage, size: int) -> Tuple[str, int]:
 
 def _sampled_size(values: np.ndarray, distance: int) -> int:
     """Compress the residuals of some rows, an odd number apart to take every row of a tile; returns the size."""
-    import zstandard
+    with importing():
+        import zstandard
 
     rows = np.arange(max(DISTANCES), len(values), len(values) // _SAMPLED | 1)
     return len(zstandard.ZstdCompressor(level=_LEVEL).compress(_stored(values[rows] - values[rows - distance]).data))
@@ -211,7 +214,8 @@ def _read_header(view: memoryview) -> Tuple[_Layout, Dict[str, Any], int]:
 
 def _inflated(data: memoryview, size: int) -> np.ndarray:
     """Decompress a zstd frame, which must state and have this size."""
-    import zstandard
+    with importing():
+        import zstandard
 
     try:
         stated = zstandard.frame_content_size(data)

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple, cast
 
+from polar_pipeline._util.imports import importing
 from polar_pipeline.replay.limits import Span
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ class RosbagReader:
 
     def _open(self) -> Any:
         """Open a reader at the first message."""
-        import rosbag2_py
+        with importing():
+            import rosbag2_py
 
         reader = rosbag2_py.SequentialReader()
         reader.open(rosbag2_py.StorageOptions(str(self._path), "mcap"), rosbag2_py.ConverterOptions("", ""))
@@ -101,13 +103,14 @@ class RosbagReader:
 
 @contextmanager
 def open_recording(path: Path, limit: int, takes_cut: bool = False) -> Iterator[Bag]:
-    """Open a recording as `bags.open_recording` does, or by rosbag2_py if that needs what is not installed.
+    """Open a recording as `bags.open_recording` does, or by rosbag2_py if a library that it needs does not work.
 
     Raises:
-        ImportError: Neither the extra nor rosbag2_py is installed, or the recording is not mcap.
+        ImportError: Neither the extra nor rosbag2_py works, or the recording is not mcap.
     """
     try:
-        from polar_pipeline.replay import bags
+        with importing():
+            from polar_pipeline.replay import bags
     except ImportError:
         files = bag_files(path) if path.is_dir() else [path]
         if find_spec("rosbag2_py") is None or {file.suffix for file in files} != {".mcap"}:

@@ -24,6 +24,7 @@ from typing import (
 import numpy as np
 
 from polar_pipeline import messages
+from polar_pipeline._util.imports import importing
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, IMAGE, Cdr, ImageMessage
@@ -119,7 +120,8 @@ class Recorded:
         check_size("a message", len(self.data), self.max_bytes)
         if bytes(self.data[:4]) != _ZSTD_MAGIC:
             return self.data
-        import zstandard
+        with importing():
+            import zstandard
 
         try:
             check_size("a message", zstandard.frame_content_size(self.data), self.max_bytes)
@@ -323,9 +325,10 @@ def recorded_metadata(path: Path) -> Mapping[str, str]:
     if not plain_name(path).endswith(".mcap") or not path.is_file():
         return {}
     with suppress(ImportError, SourceError), path.open("rb") as stream:  # reading the frames says what is wrong
-        import zstandard
-        from mcap.records import Metadata
-        from mcap.stream_reader import StreamReader
+        with importing():
+            import zstandard
+            from mcap.records import Metadata
+            from mcap.stream_reader import StreamReader
 
         with reading(path):
             plain = zstandard.ZstdDecompressor().stream_reader(stream) if path.suffix == ZSTD else stream

@@ -16,6 +16,7 @@ from rclpy.parameter import Parameter as RosParameter
 from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import remove_ros_args
 
+from polar_pipeline._util.imports import importing
 from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline._util.stop_flag import StopFlag
 from polar_pipeline._util.text import printable, printable_lines
@@ -179,7 +180,8 @@ def main(args: Optional[List[str]], stop: StopFlag, is_rig: bool) -> int:
     node_class: Type[LiveNode] = PolarNode
     if values.lifecycle:
         try:
-            from polar_pipeline.ros.lifecycle import ManagedNode
+            with importing():
+                from polar_pipeline.ros.lifecycle import ManagedNode
         except ImportError as err:
             parser.error(f"--lifecycle needs the ROS package lifecycle_msgs: {err}")
         node_class = ManagedNode

@@ -6,12 +6,14 @@ import functools
 import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
 from rcl_interfaces.srv import SetParameters, SetParametersAtomically
 from rclpy.exceptions import ParameterException
+from rclpy.impl.implementation_singleton import rclpy_implementation as _rclpy
 from rclpy.node import Node
 from rclpy.parameter import Parameter as RosParameter
 
@@ -243,7 +245,11 @@ class ParameterNode(Node):  # type: ignore[misc]
         if srv_type in (SetParameters, SetParametersAtomically):
             callback = self.guarded(self._beside_the_executor(callback))
         service = super().create_service(srv_type, srv_name, callback, *arguments, **options)
-        send = service.send_response
+        send_now = service.send_response
+
+        def send(answer: Any, header: Any) -> None:
+            with suppress(_rclpy.InvalidHandle):  # the service is gone, since the node ends or was deactivated
+                send_now(answer, header)
 
         def send_when_done(answer: Any, header: Any) -> None:
             if isinstance(answer, Future):

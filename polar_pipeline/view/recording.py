@@ -12,6 +12,7 @@ from typing import Iterator, Sequence
 import numpy as np
 
 from polar_pipeline._util.files import replacing
+from polar_pipeline._util.imports import importing
 from polar_pipeline.pipeline import Result
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.replay.run import ReplayedFrame
@@ -38,9 +39,10 @@ def load_rerun() -> RerunModule:
         ImportError: Rerun is not installed, or cannot be used.
     """
     try:
-        rerun = importlib.import_module("rerun")
-        importlib.import_module("rerun.blueprint")
-    except (ImportError, TypeError) as err:  # 0.22 on Python 3.8: TypeError
+        with importing():
+            rerun = importlib.import_module("rerun")
+            importlib.import_module("rerun.blueprint")
+    except ImportError as err:
         raise ImportError(f"{err}; pip install '/path/to/polar_pipeline[view]'") from err
     if not hasattr(rerun, "DepthImage"):  # a different package of that name
         raise ImportError("the module 'rerun' is not Rerun's; pip install '/path/to/polar_pipeline[view]'")

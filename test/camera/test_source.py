@@ -56,6 +56,7 @@ class Client:
         self.facts: Any = None
         self.lines: List[str] = []
         self.refused: List[str] = []
+        self.refused_causes: List[str] = []
         self.lost = 0
         self.errors: Dict[str, Exception] = {}
         self.block: Optional[np.ndarray] = None
@@ -79,8 +80,9 @@ class Client:
     def dropped(self, _: str, count: int) -> None:
         self.lost += count
 
-    def refuse(self, _: str, reason: str) -> None:
+    def refuse(self, cause: str, reason: str) -> None:
         self.refused.append(reason)
+        self.refused_causes.append(cause)
 
     def info(self, text: str) -> None:
         self.lines.append(text)
@@ -234,6 +236,51 @@ def test_who_controls_an_open_camera(
 
 
 @pytest.mark.parametrize(
+    ("status", "cause", "reason"),
+    [
+        (-1, "camera", "status -1"),
+        (2, "incomplete", "packets of a frame are missing"),  # timeout
+        (3, "incomplete", "packets of a frame are missing"),
+        (4, "size", "more or fewer bytes than PayloadSize"),  # wrong packet ID
+        (5, "size", "more or fewer bytes than PayloadSize"),
+        (6, "camera", "status 6"),  # filling, which no stream gives back
+        (8, "type", "something else than images"),
+    ],
+)
+@pytest.mark.parametrize("is_gige", [True, False])
+def test_a_frame_that_cannot_be_used_is_counted_by_its_cause(
+    status: int, cause: str, reason: str, is_gige: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_module, "load_aravis", lambda: None)
+    returned: List[Any] = []
+    device = scripted(
+        monkeypatch,
+        camera_is_gv_device=is_gige,
+        buffer_get_status=status,
+        buffer_get_frame_id=CameraError("the packet that states it may be missing"),
+        stream_push_buffer=lambda _, buffer: returned.append(buffer),
+    )
+    device.start(lambda size: np.zeros(size, np.uint8))
+    returned.clear()
+    client = Client()
+    made = CameraSource(CameraSettings(source="aravis"), "camera", client)
+    assert made._receive(device)
+    assert client.refused_causes == [cause]
+    assert reason in client.refused[0]
+    assert ("net.core.rmem_max" in client.refused[0]) is (cause == "incomplete" and is_gige)
+    assert ("usbfs_memory_mb" in client.refused[0]) is (cause == "incomplete" and not is_gige)
+    assert made._counts["incomplete"] == (cause == "incomplete")
+    assert len(returned) == 1, "Aravis gets the buffer again"
+
+
+@pytest.mark.parametrize("status", [1, 7])
+def test_a_buffer_that_was_given_back_is_not_a_frame(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = scripted(monkeypatch, buffer_get_status=status)
+    device.start(lambda size: np.zeros(size, np.uint8))
+    assert device.pop(0.1) is None
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [("10.0.0.2", True), ("999.1.1.1", False), ("10.0.0", False), ("POL001", False), ("\0", False), ("", False)],
 )
@@ -300,10 +347,17 @@ def test_missing_frames_are_counted_over_the_wrap_of_their_numbers() -> None:
         ((70000, 70001, 70003), 1),
         ((7, 7, 6), 0),
         ((5, 9000), 0),  # numbers of another acquisition
+        ((1, None, 3), 0),  # no number: it could not be used
+        ((1, None, None, 6), 2),
+        ((65535, None, 2), 0),
+        ((None, None, 5, 6), 0),
     ):
-        made._number, client.lost = None, 0
+        made._number, made._unusable, client.lost = None, 0, 0
         for number in numbers:
-            made._count_missed(number)
+            if number is None:
+                made._unusable += 1
+            else:
+                made._count_missed(number)
         assert client.lost == missed, numbers
 
 
@@ -497,7 +551,6 @@ def test_aravis_never_writes_into_memory_that_was_handed_over(camera: Any) -> No
         while len(handed) % 50 != 49:
             frame = device.pop(20.0)
             assert frame is not None
-            assert frame.is_complete
             assert frame.size == (WIDTH, HEIGHT)
             np.testing.assert_array_equal(frame.memory[3:], FRAMES[frame.number % 5].ravel())
             assert set(frame.memory[:3]) == {0x5A}
@@ -590,6 +643,36 @@ def test_packed_frames(camera: Any, connect: Any, pixel_format: str, width: int,
 
 
 @pytest.mark.camera
+def test_a_camera_that_changes_its_pixel_format_by_itself_is_set_up_again(camera: Any, connect: Any) -> None:
+    """Smaller frames are complete frames to Aravis, and 12Packed has as many bytes as 12p."""
+    fake = camera(DEEP, features=FAST)
+    made, client = connect(pixel_format="12p")
+    client.wait()
+    for count, name in enumerate(("PolarizeMono8", "Mono12Packed"), 2):
+        client.frames = []
+        fake.set("PixelFormat", name)
+        wait_for(lambda count=count: made._counts["connections"] == count, "another connection")
+        client.wait()
+        assert any("frames have another pixel format than PolarizeMono12p" in line for line in client.lines)
+        for cdr in client.frames:
+            check_pixels(messages.decode_image(cdr), DEEP)
+        assert fake.get("PixelFormat") == "PolarizeMono12p"
+
+
+@pytest.mark.camera
+def test_a_camera_that_another_program_has_binned_gets_its_region_again(camera: Any, connect: Any) -> None:
+    """Binned pictures are smaller than the region."""
+    fake = camera(features=FAST)
+    made, client = connect()
+    client.wait()
+    fake.set("BinningHorizontal", 2)
+    fake.set("Width", WIDTH // 2)
+    wait_for(lambda: made._counts["connections"] == 2, "another connection")
+    assert {image.width for image in client.wait()} == {WIDTH}
+    assert fake.get("BinningHorizontal") == 1
+
+
+@pytest.mark.camera
 def test_a_color_camera(camera: Any, connect: Any) -> None:
     camera(model="TRI050S-Q", serial="COL1")
     made, client = connect(source="aravis:COL1")
@@ -634,7 +717,11 @@ def test_lost_packets(camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
     made, client = connect(packet_size=600)
     fake.lose(0.1)  # of 13 packets a frame; what is sent again may be lost too
     wait_for(lambda: made._counts["incomplete"] > 3 and len(client.frames) > 20, "incomplete frames")
-    assert "packets of frame" in client.refused[-1]
+    fake.lose(0.0)
+    client.wait()
+    assert sum(made._counts[name] for name in ("frames", "incomplete", "missed")) <= fake.sent()
+    assert client.refused_causes.count("incomplete") == made._counts["incomplete"]
+    assert "packets of a frame are missing" in client.refused[-1]
     assert "net.core.rmem_max" in client.refused[-1]
     for cdr in client.frames:
         check_pixels(messages.decode_image(cdr), FRAMES)

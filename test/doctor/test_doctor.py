@@ -111,11 +111,14 @@ def test_what_encodes_jpeg_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "backend_problem", lambda _: None)
     for error, state, text in (
         (
-            ImportError("No module named 'nvidia'"),
+            ModuleNotFoundError("No module named 'nvidia'"),
             "ok",
             "OpenCV on the CPU; nvImageCodec (pip extras jpeg-cuda12, jpeg-cuda13) is not installed",
         ),
-        (RuntimeError("no nvJPEG"), "missing", "OpenCV on the CPU, as nvImageCodec does not work: no nvJPEG"),
+        *(
+            (error("no nvJPEG"), "missing", "OpenCV on the CPU, as nvImageCodec does not work: no nvJPEG")
+            for error in (RuntimeError, ImportError)
+        ),
     ):
 
         def fail(error: Exception = error) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Sequence, Tuple
@@ -283,6 +284,17 @@ def test_what_is_not_calibrated_stays_so() -> None:
     info = replace(camera_info(), k=np.zeros(9), p=np.zeros(12), r=np.zeros(9))
     got = messages.transform_camera_info(info, Geometry(2, 90, step=2), (60, 80))
     assert not any(getattr(got, name).any() for name in "kpr")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("number", [1e300, np.inf, -np.inf, np.nan])
+def test_a_message_may_have_any_numbers(number: float) -> None:
+    info = camera_info()
+    for name in "dkrp":
+        wrong = replace(info, **{name: np.full_like(getattr(info, name), number)})
+        messages.transform_camera_info(wrong, Geometry(2, 90), RAW)
+        with suppress(FrameError):
+            make_map(Geometry(lens=messages.lens_of(wrong)), RAW)
 
 
 @pytest.mark.parametrize(("model", "count"), [("cylinder\n", 5), ("plumb_bob", 3), ("rational_polynomial", 12)])

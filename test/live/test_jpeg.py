@@ -113,7 +113,7 @@ def older() -> Any:
 
 
 def missing() -> Any:
-    raise ImportError("No module named 'nvidia'")
+    raise ModuleNotFoundError("No module named 'nvidia'")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import threading
 import time
 from array import array
 from collections import deque
+from concurrent.futures import Future
 from functools import reduce
 from pathlib import Path
 from types import SimpleNamespace
@@ -469,6 +470,16 @@ def test_qos_of_every_topic_is_the_documented_one(rig: Any) -> None:
             words = [policy.name.lower().replace("_", " ") for policy in (offered.reliability, offered.durability)]
             history = f"keep last {endpoint.qos_profile.depth}"
             assert line.split(" | ")[1:4] == [*words, history], endpoint.topic_name
+
+
+def test_an_answer_after_its_service_is_gone_is_dropped(rig: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """For example of `~/trigger` with a camera that does not answer, when the node ends or is deactivated."""
+    node, answer = rig().node, Future()
+    service = node.create_service(Trigger, "~/late", lambda *_: answer)
+    service.send_response(answer, None)
+    node.destroy_service(service)
+    answer.set_result(Trigger.Response())
+    assert not caplog.records
 
 
 def test_errors_of_callbacks_are_counted(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
