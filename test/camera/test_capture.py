@@ -171,7 +171,7 @@ def test_camera_that_goes_away(kind: str, camera: FakeCamera, tmp_path: Path, mo
 
 def test_frames_stay_if_the_camera_goes_after_the_last_one(tmp_path: Path) -> None:
     states = [read_facts(StandIn())]
-    cdr = messages.encode_image(0, "camera", "mono8", np.zeros((32, 32), np.uint8))
+    cdr = messages.encode_image(0, "camera", "mono8", np.zeros(states[0].size[::-1], np.uint8))
 
     class Gone:
         lost = 0
