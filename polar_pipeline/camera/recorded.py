@@ -12,7 +12,7 @@ from polar_pipeline._util.documents import unreadable
 from polar_pipeline._util.yamlfile import read_yaml
 from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts, facts_of
 from polar_pipeline.options import OPTIONS
-from polar_pipeline.replay.rawpicture import CAMERA_FILE
+from polar_pipeline.replay.rawpicture import CAMERA_FILE, read_camera_file
 from polar_pipeline.replay.source import recorded_metadata
 
 #: Arguments of `Pipeline`, by name.
@@ -63,10 +63,8 @@ def camera_file(frames: Path) -> Path:
 def _captured_options(frames: Path) -> Dict[str, object]:
     """Return the options that follow from the state of the camera of captured frames."""
     path = camera_file(frames)
-    rows = read_yaml(path) if path.is_file() else None
-    if not isinstance(rows, dict) or "pixel_format" not in rows:  # parameters of a node may have this name
-        return {}
-    return _facts_of(path, rows).picture_options()
+    rows = read_camera_file(path)
+    return _facts_of(path, rows).picture_options() if rows else {}
 
 
 def with_recorded_state(arguments: Arguments, recording: Path) -> Arguments:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Optional, Tuple, Union
+from typing import Dict, Optional, Tuple, Union
 
 import cv2
 import numpy as np
@@ -50,15 +50,24 @@ def read_raw(path: Path, max_bytes: int = MAX_BYTES) -> np.ndarray:
         raise FrameError("file", f"{path} cannot be read: {described(err)}") from err
 
 
+def read_camera_file(path: Path) -> Dict[str, object]:
+    """Return the rows of a file with the state of a camera; none if there is no file, or it is something else.
+
+    Raises:
+        ValueError: The file cannot be read; the message names it.
+    """
+    rows = read_yaml(path) if path.is_file() else None
+    if not isinstance(rows, dict) or "pixel_format" not in rows:  # parameters of a node may have this name
+        return {}
+    return rows
+
+
 def _stated_size(path: Path) -> Tuple[object, ...]:
     """Return the (width, height) in a file with the state of a camera; () without a file or a size."""
     try:
-        rows = read_yaml(path) if path.is_file() else None
+        return sequence(read_camera_file(path).get("size"), 2)
     except ValueError:  # commands that need the state of the camera say what is wrong
         return ()
-    if not isinstance(rows, dict) or "pixel_format" not in rows:  # parameters of a node may have this name
-        return ()
-    return sequence(rows.get("size"), 2)
 
 
 def _read_npy(path: Path, max_bytes: int) -> np.ndarray:

@@ -475,7 +475,7 @@ def test_a_reference_of_another_size_costs_no_frame(bench: Any, monkeypatch: pyt
     b = bench(ssim_mode="reference")
     b.output.products = frozenset({"dolp", "ssim"})
     b.processor.reference = bytes(messages.encode_image(0, "", "mono8", np.zeros((17, 24), np.uint8)))
-    monkeypatch.setattr(messages, "to_array", Mock(side_effect=MemoryError("no room")))
+    monkeypatch.setattr(messages, "to_array", Mock(side_effect=MemoryError("out of memory")))
     b.processor.put(image(1))
     wait_for(lambda: b.output.stamps == [1], "the frame")
     assert b.pipelines.asked == [("dolp",)]
