@@ -3,39 +3,65 @@
 #include "mosaic.hpp"
 #include <algorithm>
 #include <chrono>
-#include <exception>
 #include <new>
-#include <thread>
+#include <pthread.h>
+#include <sched.h>
 #include <vector>
 
 namespace {
+
+// Attributes of a thread that runs on any processor but the caller's. In a virtual machine, Linux often starts a thread
+// on its creator's processor though another one is idle; there it would wait until its creator has done all the work.
+class Elsewhere {
+public:
+  Elsewhere() {
+    pthread_attr_init(&attributes);
+    cpu_set_t processors;
+    const int here = sched_getcpu();
+    if (here < 0 || here >= CPU_SETSIZE || sched_getaffinity(0, sizeof processors, &processors)) return;
+    CPU_CLR(here, &processors);
+    if (CPU_COUNT(&processors)) pthread_attr_setaffinity_np(&attributes, sizeof processors, &processors);
+  }
+  ~Elsewhere() { pthread_attr_destroy(&attributes); }
+  pthread_attr_t attributes;
+};
+
+// The part of `work` that a thread does.
+template <class Work> struct Share {
+  const Work *work;
+  Count count;
+  bool failed;
+
+  static void *run(void *share) {
+    Share &of = *(Share *)share;
+    try {
+      (*of.work)(of.count);
+    } catch (const std::bad_alloc &) {
+      of.failed = true;
+    }
+    return nullptr;
+  }
+};
 
 // Calls `work` on several threads, which exist only meanwhile: a process that forks has none, and an idle pipeline
 // none. Each gets a count of its own; returns the sums. With fewer threads than wanted, which a system can limit, the
 // others do all the work.
 template <class Work> Count on_threads(int threads, const Work &work) {
-  std::vector<Count> counts(threads, Count());
-  std::vector<char> failed(threads, false);
-  const auto safely = [&](int k) {
-    try {
-      work(counts[k]);
-    } catch (const std::bad_alloc &) {
-      failed[k] = true;
-    }
+  std::vector<Share<Work>> shares(threads, {&work, Count(), false});
+  std::vector<pthread_t> others(threads - 1);
+  const Elsewhere elsewhere;
+  int n = 0;
+  const auto start = [&](const pthread_attr_t *attributes) {
+    return !pthread_create(&others[n], attributes, Share<Work>::run, &shares[n + 1]);
   };
-  std::vector<std::thread> others;
-  others.reserve(threads);
-  try {
-    for (int k = 1; k < threads; k++) others.emplace_back(safely, k);
-  } catch (const std::exception &) { // no memory for a thread, or too many of them
-  }
-  safely(0);
-  for (std::thread &other : others) other.join();
+  while (n < threads - 1 && (start(&elsewhere.attributes) || start(nullptr))) n++; // a sandbox may refuse attributes
+  Share<Work>::run(&shares[0]);
+  for (int k = 0; k < n; k++) pthread_join(others[k], nullptr);
   Count all = Count();
-  for (int k = 0; k < threads; k++) {
-    if (failed[k]) throw std::bad_alloc();
-    all.saturated += counts[k].saturated;
-    all.dark += counts[k].dark;
+  for (const Share<Work> &share : shares) {
+    if (share.failed) throw std::bad_alloc();
+    all.saturated += share.count.saturated;
+    all.dark += share.count.dark;
   }
   return all;
 }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
@@ -211,6 +213,41 @@ def test_threads_exist_only_while_a_frame_is_computed() -> None:
         before = threads()
         pipeline(frame)
         wait_for(lambda: threads() == before, "the end of the threads")
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="has one processor")
+def test_other_threads_run_on_other_processors() -> None:
+    """They may run on all processors that the caller may use but one, on which it was."""
+    allowed, tasks, seen, stop = os.sched_getaffinity(0), Path("/proc/self/task"), set(), threading.Event()
+
+    def watch() -> None:
+        known = set(tasks.iterdir())
+        while not stop.is_set():
+            for task in set(tasks.iterdir()) - known:
+                with suppress(ProcessLookupError):  # it has ended
+                    seen.add(frozenset(os.sched_getaffinity(int(task.name))))
+
+    frame, watcher = random_frame((2048, 2448), 8), threading.Thread(target=watch)
+    with Pipeline(threads=3, backend="cpu") as pipeline:
+        watcher.start()
+        try:
+            wait_for(lambda: pipeline(frame) and any(mask < allowed for mask in seen), "a thread elsewhere")
+        finally:
+            stop.set()
+            watcher.join()
+    assert {len(mask) for mask in seen} <= {len(allowed) - 1, len(allowed)}  # of one that is just starting
+
+
+def test_one_processor_is_enough() -> None:
+    allowed, frame = os.sched_getaffinity(0), random_frame((320, 320), 8)
+    with Pipeline(threads=3, backend="cpu") as pipeline:
+        want = pipeline(frame)["dolp"].tobytes()
+        assert os.sched_getaffinity(0) == allowed
+        try:
+            os.sched_setaffinity(0, {min(allowed)})
+            assert pipeline(frame)["dolp"].tobytes() == want
+        finally:
+            os.sched_setaffinity(0, allowed)
 
 
 def test_the_frame_before_is_of_the_same_stream_and_size() -> None:
