@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Callable, List, Mapping, Optional, Protocol, Sequence
+from typing import Callable, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
 
@@ -65,6 +65,7 @@ class CameraInput:
         self.dropped, self.refuse = diagnostics.dropped, diagnostics.refuse
         self.info, self.warning = diagnostics.logger.info, diagnostics.logger.warning
         self._info = _camera_info(now.camera)
+        self._encoded: Tuple[Tuple[int, ...], bytes] = (), b""  # of the last frame's region
         self._frame_id = now.frame_id or _FRAME_ID
         self.name = f"camera {now.camera.source}"
         self.source = CameraSource(now.camera, self._frame_id, self)
@@ -87,16 +88,22 @@ class CameraInput:
             self._refuse_error(err)
 
     def _encoded_info(self, stamp_ns: int) -> bytes:
-        """Serialize the lens calibration of a frame; without a file it has the frame's size only."""
+        """Serialize the lens calibration of a frame; it changes with the region only."""
         connection = self.source.connection
-        x, y, width, height = connection.settings.roi if connection else (0, 0, 0, 0)
+        region = connection.settings.roi if connection else (0, 0, 0, 0)
+        if region != self._encoded[0]:
+            self._encoded = region, self._encode_info(*region)
+        return messages.restamp(self._encoded[1], stamp_ns)
+
+    def _encode_info(self, x: int, y: int, width: int, height: int) -> bytes:
+        """Serialize the lens calibration of frames of a region; without a file it has their size only."""
         if self._info is None:
             info = CameraInfo(0, "", height, width, "", np.zeros(0), np.zeros(9), np.zeros(9), np.zeros(12))
         elif (self._info.height, self._info.width) in ((0, 0), (height, width)):
             info = replace(self._info, height=height, width=width)
         else:
             info = replace(self._info, region=(x, y, height, width))
-        return bytes(messages.encode_camera_info(info, stamp_ns, self._frame_id))
+        return bytes(messages.encode_camera_info(info, 0, self._frame_id))
 
     def check(self, facts: CameraFacts) -> None:
         """Check the state of the camera against the parameters.
