@@ -2,6 +2,7 @@
 #include "frame.hpp"
 #include "mosaic.hpp"
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <new>
 #include <pthread.h>
@@ -26,20 +27,32 @@ public:
   pthread_attr_t attributes;
 };
 
-// The part of `work` that a thread does.
-template <class Work> struct Share {
-  const Work *work;
+// A thread that helps with `work`. If all is done before it begins, on a processor that others use, nothing waits for
+// it: whoever comes second, the thread or its caller, frees this.
+template <class Work> struct Helper {
+  const Work &work;
+  pthread_t thread;
   Count count;
   bool failed;
+  std::atomic<bool> is_claimed; // by the thread, to work, or by its caller, to go on without
 
-  static void *run(void *share) {
-    Share &of = *(Share *)share;
-    try {
-      (*of.work)(of.count);
-    } catch (const std::bad_alloc &) {
-      of.failed = true;
-    }
+  static void *run(void *helper) {
+    Helper *of = (Helper *)helper;
+    if (of->is_claimed.exchange(true))
+      delete of;
+    else
+      of->failed = !safely(of->work, of->count);
     return nullptr;
+  }
+
+  // Does a part of `work`; returns whether memory sufficed.
+  static bool safely(const Work &work, Count &count) {
+    try {
+      work(count);
+    } catch (const std::bad_alloc &) {
+      return false;
+    }
+    return true;
   }
 };
 
@@ -47,22 +60,35 @@ template <class Work> struct Share {
 // none. Each gets a count of its own; returns the sums. With fewer threads than wanted, which a system can limit, the
 // others do all the work.
 template <class Work> Count on_threads(int threads, const Work &work) {
-  std::vector<Share<Work>> shares(threads, {&work, Count(), false});
-  std::vector<pthread_t> others(threads - 1);
+  std::vector<Helper<Work> *> helpers;
+  helpers.reserve(threads);
   const Elsewhere elsewhere;
-  int n = 0;
-  const auto start = [&](const pthread_attr_t *attributes) {
-    return !pthread_create(&others[n], attributes, Share<Work>::run, &shares[n + 1]);
-  };
-  while (n < threads - 1 && (start(&elsewhere.attributes) || start(nullptr))) n++; // a sandbox may refuse attributes
-  Share<Work>::run(&shares[0]);
-  for (int k = 0; k < n; k++) pthread_join(others[k], nullptr);
-  Count all = Count();
-  for (const Share<Work> &share : shares) {
-    if (share.failed) throw std::bad_alloc();
-    all.saturated += share.count.saturated;
-    all.dark += share.count.dark;
+  while ((int)helpers.size() < threads - 1) {
+    auto *helper = new (std::nothrow) Helper<Work>{work, {}, Count(), false, {false}};
+    const auto start = [&](const pthread_attr_t *attributes) {
+      return !pthread_create(&helper->thread, attributes, Helper<Work>::run, helper);
+    };
+    if (!helper || !(start(&elsewhere.attributes) || start(nullptr))) { // a sandbox may refuse attributes
+      delete helper;
+      break;
+    }
+    helpers.push_back(helper);
   }
+  Count all = Count();
+  bool failed = !Helper<Work>::safely(work, all);
+  for (Helper<Work> *helper : helpers) {
+    const pthread_t thread = helper->thread;
+    if (!helper->is_claimed.exchange(true)) {
+      pthread_detach(thread);
+      continue;
+    }
+    pthread_join(thread, nullptr);
+    failed |= helper->failed;
+    all.saturated += helper->count.saturated;
+    all.dark += helper->count.dark;
+    delete helper;
+  }
+  if (failed) throw std::bad_alloc();
   return all;
 }
 
