@@ -56,9 +56,9 @@ template <class Work> struct Helper {
   }
 };
 
-// Calls `work` on several threads, which exist only meanwhile: a process that forks has none, and an idle pipeline
-// none. Each gets a count of its own; returns the sums. With fewer threads than wanted, which a system can limit, the
-// others do all the work.
+// Calls `work` on several threads, which end with it, or at once if they begin later: a process that forks has none,
+// and an idle pipeline none. Each gets a count of its own; returns the sums. With fewer threads than wanted, which a
+// system can limit, the others do all the work.
 template <class Work> Count on_threads(int threads, const Work &work) {
   std::vector<Helper<Work> *> helpers;
   helpers.reserve(threads);
