@@ -51,7 +51,10 @@ def read_raw(path: Path, max_bytes: int = MAX_BYTES) -> np.ndarray:
 
 
 def read_camera_file(path: Path) -> Dict[str, object]:
-    """Return the rows of a file with the state of a camera; none if there is no file, or it is something else.
+    """Read the state of a camera from the YAML file beside captured frames, as field -> value.
+
+    Returns:
+        The fields; empty without a file, or if the file has no `pixel_format`.
 
     Raises:
         ValueError: The file cannot be read; the message names it.
