@@ -85,8 +85,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_strip(const 
     put_angles<1, 0>(strip, index, values[0].lower, upper);
     put_angles<0, 1>(strip, index + WIDTH_OUT, values[1].upper, lower);
     put_angles<1, 1>(strip, index + WIDTH_OUT, values[1].lower, lower);
-    put_products<0>(strip, index, values[0], upper, saturated & ((1 << SITES) - 1), count);
-    put_products<1>(strip, index + WIDTH_OUT, values[1], lower, saturated >> SITES, count);
+    put_products<0>(strip, step, index, values[0], upper, saturated & ((1 << SITES) - 1), count);
+    put_products<1>(strip, step, index + WIDTH_OUT, values[1], lower, saturated >> SITES, count);
     sync_warp();
     if (step + 2 < ROWS) strip.keep(ahead);
     store_stage(strip, step);

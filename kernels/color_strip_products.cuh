@@ -41,9 +41,9 @@ template <int TYPE, int COUNT> DEVICE void store_values(void *image, size_t inde
   store_elements<TYPE>(image, index, w);
 }
 // what SSIM compares
-template <int TYPE> DEVICE void store_compared(void *image, size_t index, const float (&v)[SITES]) {
+template <int TYPE> DEVICE void store_compared(void *image, size_t index, u32 dither, const float (&v)[SITES]) {
   u32 w[SITES * value_bytes(TYPE) / 4];
-  words_compared<TYPE>(v, w);
+  words_compared<TYPE>(v, dither, w);
   store_elements<TYPE>(image, index, w);
 }
 DEVICE void store_lane_bytes(void *image, size_t index, const u32 (&pairs)[SITES / 2]) {
@@ -97,7 +97,7 @@ DEVICE void polarization(const RowSums &sums, LanePolarization &p) {
 }
 
 // What SSIM compares, as sums of orthogonal angles: two planes a frame.
-DEVICE void store_row_sums(const FrameArguments &frame, size_t index, const RowSums &sums) {
+DEVICE void store_row_sums(const FrameArguments &frame, size_t index, u32 dither, const RowSums &sums) {
   constexpr bool swapped = angle_at(0, 0) % 2 == 1;
   constexpr size_t PLANE = WIDTH_OUT * HEIGHT_OUT;
   float axial[SITES], diagonal[SITES];
@@ -108,8 +108,8 @@ DEVICE void store_row_sums(const FrameArguments &frame, size_t index, const RowS
     axial[k] = swapped ? odd : even;
     diagonal[k] = swapped ? even : odd;
   }
-  store_compared<OUT_SUMS>(frame.out[SUMS], index + blockIdx.z * PLANE, axial);
-  store_compared<OUT_SUMS>(frame.out[SUMS], index + blockIdx.z * PLANE + PLANE, diagonal);
+  store_compared<OUT_SUMS>(frame.out[SUMS], index + blockIdx.z * PLANE, dither, axial);
+  store_compared<OUT_SUMS>(frame.out[SUMS], index + blockIdx.z * PLANE + PLANE, dither, diagonal);
 }
 
 // Counts the invalid sites of a row, and overwrites what they do not have: this is rare, and comes last, so that valid
@@ -231,11 +231,11 @@ DEVICE void put_angles(const Strip &strip, size_t index, const Colors &from, boo
   put_angle<high_angle, LINE>(strip, index, v, true, bytes[1], inside);
 }
 
-// The products of one row: images of bytes staged, others stored. LINE: parity of its line on the lattice; index: the
-// lane's first pixel in the batch; saturated: bit k of site k.
+// The products of one row: images of bytes staged, others stored. LINE: parity of its line on the lattice; step: rows
+// that the strip has moved down; index: the lane's first pixel in the batch; saturated: bit k of site k.
 template <int LINE>
-DEVICE void put_products(const Strip &strip, size_t index, const RowValues &values, bool is_inside, u32 saturated,
-                         InvalidCount &count) {
+DEVICE void put_products(const Strip &strip, int step, size_t index, const RowValues &values, bool is_inside,
+                         u32 saturated, InvalidCount &count) {
   const FrameArguments &frame = strip.frame;
   constexpr int PAIRS = SITES / 2;
   constexpr Weight full = weight(255.0 / (4 * SAMPLES));
@@ -268,7 +268,8 @@ DEVICE void put_products(const Strip &strip, size_t index, const RowValues &valu
   if (!WANT_STOKES) return;
   RowSums sums;
   if (LUMA_BY_ANGLE) sums_of(values, sums);
-  if (OUT_SUMS && is_inside) store_row_sums(frame, index, sums);
+  const u32 dither = dither_at(strip.at.y + step + LINE, 0);
+  if (OUT_SUMS && is_inside) store_row_sums(frame, index, dither, sums);
   LanePolarization p;
   float darkest = 4 * LUMA_UNIT;
 #pragma unroll
@@ -286,7 +287,7 @@ DEVICE void put_products(const Strip &strip, size_t index, const RowValues &valu
     float mean[SITES];
 #pragma unroll
     for (int k = 0; k < SITES; k++) mean[k] = p.s0[k] * (0.5f / LUMA_UNIT);
-    store_compared<OUT_S0>(frame.out[S0], index, mean);
+    store_compared<OUT_S0>(frame.out[S0], index, dither, mean);
   }
   if (LUMA_BY_ANGLE) {
     polarization(sums, p);

@@ -152,7 +152,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const Fr
 #pragma unroll
     for (int j = 0; j < PIXELS / 2; j++) make_pair(frame, superpixels, j, row, lowest);
     bright |= bright_line(upper) | bright_line(lower);
-    if (inside) store_row(frame, row, at + i * OUT_WIDTH);
+    // the last thread of a row may begin anywhere
+    if (inside) store_row(frame, row, at + i * OUT_WIDTH, dither_at(place.y + i, OUT_WIDTH % PIXELS ? place.x : 0));
     store_staged_row(frame, row, stage, index + i * OUT_WIDTH);
   }
   InvalidCount count = {0, 0};

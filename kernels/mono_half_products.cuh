@@ -136,9 +136,9 @@ DEVICE void store_angle_levels(void *image, size_t at, const RowProducts &row) {
   store_pixels<2>(image, at, w);
 }
 // what SSIM compares
-template <int TYPE> DEVICE void store_compared(void *image, size_t at, const float (&v)[PIXELS]) {
+template <int TYPE> DEVICE void store_compared(void *image, size_t at, u32 dither, const float (&v)[PIXELS]) {
   u32 w[PIXELS * value_bytes(TYPE) / 4];
-  words_compared<TYPE>(v, w);
+  words_compared<TYPE>(v, dither, w);
   store_pixels<value_bytes(TYPE)>(image, at, w);
 }
 
@@ -224,8 +224,9 @@ DEVICE void mark_invalid(const FrameArguments &frame, size_t at, bool is_saturat
     numbers[is_saturated ? 0 : 1] |= 1u;
 }
 
-// Stores the images of a row that do not go through shared memory; at: its first pixel, counted from the first frame.
-DEVICE void store_row(const FrameArguments &frame, const RowProducts &row, size_t at) {
+// Stores the images of a row that do not go through shared memory; at: its first pixel, counted from the first frame;
+// dither: of images that SSIM compares.
+DEVICE void store_row(const FrameArguments &frame, const RowProducts &row, size_t at, u32 dither) {
   constexpr size_t PLANE = (size_t)OUT_WIDTH * OUT_HEIGHT;
   if (OUT_INTENSITY == 1) store_byte_pixels(frame.out[INTENSITY], at, row.level);
   store_values<OUT_INTENSITY>(frame.out[INTENSITY], at, row.intensity);
@@ -237,10 +238,10 @@ DEVICE void store_row(const FrameArguments &frame, const RowProducts &row, size_
   if (OUT_AOLP == 2) store_values<2>(frame.out[AOLP], at, row.aolp);
   if (OUT_AOLP == 3) store_angle_levels(frame.out[AOLP], at, row);
   if (WANT_PLANES) store_plane_rows(frame, row, at);
-  if (OUT_S0) store_compared<OUT_S0>(frame.out[S0], at, row.s0);
+  if (OUT_S0) store_compared<OUT_S0>(frame.out[S0], at, dither, row.s0);
   if (OUT_SUMS) { // two planes a frame
-    store_compared<OUT_SUMS>(frame.out[SUMS], at + blockIdx.z * PLANE, row.axial);
-    store_compared<OUT_SUMS>(frame.out[SUMS], at + blockIdx.z * PLANE + PLANE, row.diagonal);
+    store_compared<OUT_SUMS>(frame.out[SUMS], at + blockIdx.z * PLANE, dither, row.axial);
+    store_compared<OUT_SUMS>(frame.out[SUMS], at + blockIdx.z * PLANE + PLANE, dither, row.diagonal);
   }
 }
 // The others. index: the row's first pixel in its frame's image, beyond its end where the thread has none; stage: its

@@ -66,6 +66,7 @@ struct OutputPosition {
   size_t index;
   int n;
   bool is_full;
+  u32 dither; // of images that SSIM compares
 
   // Stores elements of four pixels.
   template <int TYPE, int WORDS> DEVICE void store(void *image, const u32 (&w)[WORDS]) const {
@@ -86,7 +87,7 @@ DEVICE OutputPosition output_position(const FrameArguments &frame, int y, int x)
   const int width = out_width(frame), height = out_height(frame);
   const bool is_full = width % 4 == 0; // x is a multiple of four
   return OutputPosition{(size_t)blockIdx.z * (height * width) + (u32)(y * width + x), is_full ? 4 : min(4, width - x),
-                        is_full};
+                        is_full, dither_at(y, 0)};
 }
 // values of four pixels: floats (2), or levels (3)
 template <int TYPE, int N> DEVICE void store_values(void *image, const OutputPosition &at, const float (&v)[N]) {
@@ -97,7 +98,7 @@ template <int TYPE, int N> DEVICE void store_values(void *image, const OutputPos
 // what SSIM reads
 template <int TYPE> DEVICE void store_compared(void *image, const OutputPosition &at, const float (&v)[4]) {
   u32 w[value_bytes(TYPE)];
-  words_compared<TYPE>(v, w);
+  words_compared<TYPE>(v, at.dither, w);
   at.store<TYPE>(image, w);
 }
 DEVICE void store_rgb(void *image, const OutputPosition &at, u32 r, u32 g, u32 b) {

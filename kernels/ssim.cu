@@ -67,9 +67,10 @@ constexpr float FULL_SCALE = INPUT == INPUT_FLOAT      ? 1.0f
                                                        : SSIM_FULL / 65536.0f;
 
 // Similarity from the means of p, q and their squares, in units of which FULL_SCALE are full scale: with v, u their
-// variances, 2 xy is (p^2 - q^2) / 2 and x^2 + y^2 is (p^2 + q^2) / 2. On tensor cores, p is less P_CENTER, and pp
-// includes V_OFFSET.
-constexpr float V_OFFSET = 2 * SSIM_C2 * FULL_SCALE * FULL_SCALE, P_CENTER = WINDOW == WINDOW_TENSOR ? 128.5f : 0.0f;
+// variances, 2 xy is (p^2 - q^2) / 2 and x^2 + y^2 is (p^2 + q^2) / 2. p is less P_CENTER, which leaves it as small as
+// q: the last place of a square is that of the variance. On tensor cores, pp includes V_OFFSET.
+constexpr float V_OFFSET = 2 * SSIM_C2 * FULL_SCALE * FULL_SCALE;
+constexpr float P_CENTER = WINDOW == WINDOW_TENSOR ? 128.5f : INPUT == INPUT_FLOAT ? 1.0f : 0.5f;
 DEVICE float similarity(float p, float q, float pp, float qq) {
   float v = fmaf(-p, p, pp);
   if (WINDOW != WINDOW_TENSOR) v += V_OFFSET;

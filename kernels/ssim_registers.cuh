@@ -45,10 +45,13 @@ DEVICE u32 load_pixel(const u8 *p) {
   return as_bits(INPUT == INPUT_FIXED ? fmaf((float)integers, share / 65536, 0.5f) : floats * share);
 }
 
-// A pixel of both images, kept as it was loaded, so that nothing waits for the load until it is compared.
+// A pixel of both images, kept as it was loaded, so that nothing waits for the load until it is compared. The sum is
+// less P_CENTER; of integers it is exact.
 struct Sample {
   u32 first, second;
-  DEVICE float sum() const { return value_of(first) + value_of(second) - (INPUT == INPUT_FIXED ? 1.0f : 0.0f); }
+  DEVICE float sum() const {
+    return value_of(first) + (value_of(second) - (P_CENTER + (INPUT == INPUT_FIXED ? 1.0f : 0.0f)));
+  }
   DEVICE float difference() const { return value_of(first) - value_of(second); }
 };
 

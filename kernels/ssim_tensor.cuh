@@ -35,43 +35,53 @@ struct Strip {
   const u32 exponents; // 0x6444
   Tile above, same;    // the rows above those that are added next, and the rows at their place
 
-  // Adds a moment of eight rows: its words, and with HAS_REST what these lack.
-  template <bool HAS_REST> DEVICE void add(int m, const u32 (&words)[WORDS], const u32 (&rest)[WORDS], Tile &complete) {
+  // Adds a moment of eight rows, which is high + low.
+  DEVICE void add(int m, const u32 (&high)[WORDS], const u32 (&low)[WORDS], Tile &complete) {
     MatrixC mean[BLOCKS] = {};
-    if (HAS_REST) convolve_x(bands, rest, mean);
-    convolve_x(bands, words, mean);
+    convolve_x(bands, low, mean);
+    convolve_x(bands, high, mean);
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++)
       complete.moment[m][b] =
           convolve_y(bands, mean[b], above.moment[m][b], same.moment[m][b], m == 2 ? V_OFFSET : 0.0f);
   }
 
-  // Adds eight rows of both images; returns the tile above, which they complete. p less P_CENTER = high + low is
-  // represented by two halves, as a rounded one would enter the variance v by its error's covariance with p. So are the
-  // squares: high^2 and q^2, rounded, and what is missing to p^2 and q^2, whose bits the center saves.
+  // Adds eight rows of a value as moment m, and of its square as moment m + 2. Both are two halves, as a rounded value
+  // would enter its variance by its error's covariance with the value: high + low; high^2, rounded, and what is missing
+  // to the square.
+  DEVICE void add_powers(int m, const u32 (&high)[WORDS], const u32 (&low)[WORDS], Tile &complete) {
+    u32 square[WORDS], rest[WORDS];
+#pragma unroll
+    for (int k = 0; k < WORDS; k++) {
+      square[k] = half2_mul(high[k], high[k]);
+      rest[k] = half2_fma(low[k], half2_fma(high[k], 0x40004000u, low[k]), // low (2 high + low)
+                          half2_fma(high[k], high[k], half2_neg(square[k])));
+    }
+    add(m, high, low, complete);
+    add(m + 2, square, rest, complete);
+  }
+
+  // Adds eight rows of both images; returns the tile above, which they complete. Of p less P_CENTER, `high` is the
+  // upper byte. Of q it is q itself, rounded: images of different levels have squares of up to 128^2, of which `rest`
+  // would otherwise be as large as 128, and lack 1/16.
   DEVICE Tile add_rows(const u32 (&x)[WORDS], const u32 (&y)[WORDS]) {
     Tile complete;
-    u32 value[WORDS], rest[WORDS], square[WORDS], square_rest[WORDS];
+    u32 high[WORDS], low[WORDS];
 #pragma unroll
     for (int k = 0; k < WORDS; k++) {
       const Bytes sum = bytes_of(x[k] + y[k], exponents); // lanes up to 2 SSIM_FULL do not carry
-      value[k] = half2_sub(sum.high, 0x64806480u);        // 1024 + 128
-      rest[k] = half2_sub(sum.low, 0x44804480u);          // 4 + 1/2
-      square[k] = half2_mul(value[k], value[k]);
-      square_rest[k] = half2_fma(rest[k], half2_fma(value[k], 0x40004000u, rest[k]), // low (2 high + low)
-                                 half2_fma(value[k], value[k], half2_neg(square[k])));
+      high[k] = half2_sub(sum.high, 0x64806480u);         // 1024 + 128
+      low[k] = half2_sub(sum.low, 0x44804480u);           // 4 + 1/2
     }
-    add<true>(0, value, rest, complete);
-    add<true>(2, square, square_rest, complete);
+    add_powers(0, high, low, complete);
 #pragma unroll
     for (int k = 0; k < WORDS; k++) {
       const Bytes difference = bytes_of(x[k] - y[k] + 0x80008000u, exponents);
-      value[k] = half2_add(half2_sub(difference.high, 0x64846484u), difference.low); // 1024 + 128 + 4
-      square[k] = half2_mul(value[k], value[k]);
-      square_rest[k] = half2_fma(value[k], value[k], half2_neg(square[k]));
+      const u32 whole = half2_sub(difference.high, 0x64846484u); // 1024 + 128 + 4
+      high[k] = half2_add(whole, difference.low);
+      low[k] = half2_sub(difference.low, half2_sub(high[k], whole)); // exact
     }
-    add<false>(1, value, value, complete);
-    add<true>(3, square, square_rest, complete);
+    add_powers(1, high, low, complete);
     return complete;
   }
 };

@@ -57,12 +57,26 @@ template <int TYPE, int N, int WORDS> DEVICE void words_of(const float (&v)[N], 
 #pragma unroll
   for (int k = 0; k < WORDS; k++) w[k] = TYPE == 2 ? as_bits(v[k]) : level_pair(v[2 * k % N], v[(2 * k + 1) % N]);
 }
-// Values from 0 to 1 as SSIM reads them: floats (2), or 16-bit integers of full scale SSIM_FULL.
-template <int TYPE, int N, int WORDS> DEVICE void words_compared(const float (&v)[N], u32 (&w)[WORDS]) {
+// What is added to four pixels of an integer image for SSIM before they are rounded down: a byte for each from pixel
+// (y, x) on, in 256ths of a unit. It depends on the place only.
+DEVICE u32 dither_at(int y, int x) {
+  return permute(SSIM_DITHER_0, SSIM_DITHER_2, (x & 1 ? 0x0101 : 0x1010) + 0x2222 * (y & 3));
+}
+// A value from 0 to 1 as an integer of full scale SSIM_FULL, in bytes 1 and 2: at 32768, bit 8 of a float is the unit.
+DEVICE u32 dithered(float value, u32 dither, int pixel) {
+  return as_bits(fmaf(value, SSIM_FULL, as_float(permute(dither, 0x47000000u, 0x7440 + pixel))));
+}
+// Values from 0 to 1 as SSIM reads them: floats (2), or dithered 16-bit integers. If all were rounded alike, a flat
+// dark image would be off by up to half a unit, and the similarity by 0.002. Dithered, the mean over a window is off by
+// a quarter at most. Whole numbers of units stay exact.
+template <int TYPE, int N, int WORDS> DEVICE void words_compared(const float (&v)[N], u32 dither, u32 (&w)[WORDS]) {
   static_assert(WORDS * 4 == N * value_bytes(TYPE), "as many words as the values have");
 #pragma unroll
-  for (int k = 0; k < WORDS; k++)
-    w[k] = TYPE == 2 ? as_bits(v[k]) : integer_pair(v[2 * k % N], v[(2 * k + 1) % N], SSIM_FULL);
+  for (int k = 0; k < WORDS; k++) {
+    const int a = 2 * k, b = 2 * k + 1;
+    w[k] = TYPE == 2 ? as_bits(v[k])
+                     : permute(dithered(v[a % N], dither, a % 4), dithered(v[b % N], dither, b % 4), 0x6521);
+  }
 }
 // The lowest byte of each of four words, as one word.
 DEVICE u32 low_bytes(u32 a, u32 b, u32 c, u32 d) {

@@ -5,15 +5,14 @@ The counterpart of `kernels/frame.cuh`, `kernels/transform.cuh` and `kernels/ssi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Dict, Mapping, Tuple, Union
+from typing import Dict, Mapping, NamedTuple, Tuple, Union
 
 import numpy as np
 
 from polar_pipeline.calibration.quantization import FIELDS
-from polar_pipeline.coefficients import SSIM_C2, SSIM_FULL, c_float, gaussian, literals, ssim_literals
+from polar_pipeline.coefficients import SSIM_C2, SSIM_DITHER, SSIM_FULL, c_float, gaussian, literals, ssim_literals
 from polar_pipeline.colormaps import AOLP_MAP, DOLP_MAP
 from polar_pipeline.cuda.work import (
     CAMERA_FORMATS,
@@ -39,20 +38,14 @@ FRAME_ARGUMENT = np.dtype(
         ("counts", np.uint64),
         ("out", np.uint64, (len(OUTPUTS),)),
         ("raw_stride", np.uint64),
-        ("width", np.int32),
-        ("height", np.int32),
-        ("step", np.int32),
-        ("full_scale", np.int32),
+        *((name, np.int32) for name in ("width", "height", "step", "full_scale")),
         ("min_intensity", np.float32),
         ("phase_y", np.int32),
         ("phase_x", np.int32),
         ("codes", np.uint64),
         ("slope", np.float32, (len(FIELDS),)),
         ("base", np.float32, (len(FIELDS),)),
-        ("one", np.float32),
-        ("shot", np.float32),
-        ("dark", np.float32),
-        ("max_aolp_sigma", np.float32),
+        *((name, np.float32) for name in ("one", "shot", "dark", "max_aolp_sigma")),
         ("half_slope", np.uint32, (len(FIELDS),)),
         ("half_base", np.uint32, (len(FIELDS),)),
         ("polarizer", np.float32, (2,)),
@@ -74,17 +67,8 @@ TRANSFORM_ARGUMENT = np.dtype(
 #: `struct Comparison` of `kernels/ssim.cu`.
 SSIM_ARGUMENT = np.dtype(
     [
-        ("first", np.uint64),
-        ("second", np.uint64),
-        ("first_stride", np.uint64),
-        ("second_stride", np.uint64),
-        ("map", np.uint64),
-        ("pieces", np.uint64),
-        ("done", np.uint64),
-        ("blocks", np.uint64),
-        ("mean", np.uint64),
-        ("mask", np.uint64),
-        ("inside", np.uint64),
+        *((name, np.uint64) for name in ("first", "second", "first_stride", "second_stride")),
+        *((name, np.uint64) for name in ("map", "pieces", "done", "blocks", "mean", "mask", "inside")),
     ],
     align=True,
 )
@@ -207,23 +191,27 @@ def _ssim_defines(work: SsimWork) -> Defines:
 
 
 def as_compared(image: np.ndarray, dtype: str) -> np.ndarray:
-    """Convert an image in [0, 1] for the SSIM launch: `uint16` of full scale `SSIM_FULL`, limited; or `float32`."""
+    """Convert (..., h, w) images in [0, 1] for the SSIM launch, as kernels store theirs.
+
+    They are `uint16` of full scale `SSIM_FULL`, limited and dithered; or `float32`.
+    """
     if dtype == "uint16":
-        return np.rint(np.clip(image, 0, 1) * np.float32(SSIM_FULL)).astype(np.uint16)
+        rows, columns = (np.arange(size) for size in image.shape[-2:])
+        dither = np.array(SSIM_DITHER, np.float32)[rows[:, None] % 4, columns % 2] / 16
+        return np.floor(np.clip(image, 0, 1) * np.float32(SSIM_FULL) + dither).astype(np.uint16)
     return image.astype(dtype)
 
 
-@dataclass(frozen=True)
-class HalfTaps:
+class HalfTaps(NamedTuple):
     """A window as halves.
 
     Attributes:
-        taps: From the center outwards; the window sums to exactly 1.
         error: How far the similarity of black and white is off at most, where a line or an edge lies within the window.
+        taps: From the center outwards; the window sums to exactly 1.
     """
 
-    taps: Tuple[float, ...]
     error: float
+    taps: Tuple[float, ...]
 
 
 @lru_cache(maxsize=None)
@@ -245,6 +233,5 @@ def half_taps(window: int, sigma: float) -> HalfTaps:
         taps = np.append(1 - 2 * rounded[0], rounded[:-1] - rounded[1:])
         if np.array_equal(taps, taps.astype(np.float16)) and (taps >= 0).all():
             line, edge = np.abs(taps - exact) / (exact + SSIM_C2) ** 2, np.abs(rounded - tails) / (tails + SSIM_C2) ** 2
-            found.append((SSIM_C2 * float(max(line.max(), edge.max())), tuple(taps.tolist())))
-    error, best = min(found)
-    return HalfTaps(best, error)
+            found.append(HalfTaps(SSIM_C2 * float(max(line.max(), edge.max())), tuple(taps.tolist())))
+    return min(found)

@@ -141,27 +141,19 @@ class CudaBackend:
         if known is not None:
             self._prepared[key] = known  # last: the others are older
             return known
-        prepared = self._make_with_room(
-            key, self._options if isinstance(frame, DeviceFrame) else self._options.for_frame(frame)
-        )
-        while self._memory + prepared.memory > self._kept and self._close_oldest():
+        options = self._options if isinstance(frame, DeviceFrame) else self._options.for_frame(frame)
+        prepared: Optional[PreparedLaunches] = None
+        while prepared is None:
+            try:
+                prepared = self._make_prepared(key, options)
+            except DeviceMemoryError:  # noqa: PERF203 - closing the oldest frees memory
+                if not self._close_oldest():
+                    raise
+        rows = self._prepared.values()
+        while prepared.memory + sum(row.memory for row in rows) > self._kept and self._close_oldest():
             pass
         self._prepared[key] = prepared
         return prepared
-
-    def _make_with_room(self, key: _FormatKey, options: Options) -> PreparedLaunches:
-        """Make launches ready; while the device is full, close those of former formats first."""
-        try:
-            return self._make_prepared(key, options)
-        except DeviceMemoryError:
-            if not self._close_oldest():
-                raise
-        return self._make_with_room(key, options)
-
-    @property
-    def _memory(self) -> int:
-        """Bytes that frames of the prepared formats take."""
-        return sum(row.memory for row in self._prepared.values())
 
     def _close_oldest(self) -> bool:
         """Close the least recently used launches without a frame in flight; return whether some were closed."""
@@ -180,8 +172,13 @@ class CudaBackend:
                 self._corrections[shape] = on_device = DeviceCorrection(self._driver, correction)
             return prepare_launches(self._driver, works, options, self._pinned, on_device, frames)
         except BaseException as err:
+            # The frames of the traceback would keep memory of the device in use. Closures stay, as of comprehensions:
+            # no such function that refers to this memory may fail.
             on_device = None
-            _clear_frames(err)
+            cause: Optional[BaseException] = err
+            while cause is not None:
+                clear_frames(cause.__traceback__)
+                cause = cause.__cause__ or cause.__context__
             raise
 
     def frame_memory(self, size: int) -> Optional[np.ndarray]:
@@ -231,8 +228,8 @@ class CudaBackend:
             raw: Array of any library, or a `RawFrame` of one.
 
         Raises:
-            FrameError: Wrong type (`type`), shape, size or full scale (`size`); or the options compare a frame with
-                another one.
+            FrameError: Wrong type (`type`), shape, size or full scale (`size`); the options compare a frame with
+                another one; or only the calibration states how many of 16 bits are used (`calibration`).
             ValueError: It is on another GPU.
         """
         options = self._options
@@ -243,6 +240,12 @@ class CudaBackend:
             raise FrameError("size", f"raw must be (H, W), or (N, H, W) for a batch, got shape {quoted(array.shape)}")
         check_size(*array.shape[-2:])
         limit = int(np.iinfo(array.dtype).max)
+        if options.calibrated_bits not in (0, options.bit_depth) and limit > 255 and not isinstance(raw, RawFrame):
+            bits, got = options.calibrated_bits, options.bit_depth
+            text = (
+                f"the calibration is of frames of {bits} bits: set bit_depth to {bits} for frames on the GPU, got {got}"
+            )
+            raise FrameError("calibration", text)
         full_scale = raw.full_scale if isinstance(raw, RawFrame) else min(options.full_scale, limit)
         try:
             frame = DeviceFrame(array, whole_number("full_scale", full_scale, 0, limit) or limit)
@@ -260,16 +263,6 @@ class CudaBackend:
         """Release everything but what is still in use: results, and frames in flight."""
         self._prepared.clear()
         self._latest = None
-
-
-def _clear_frames(err: Optional[BaseException]) -> None:
-    """Release what an exception keeps in use by the frames of its traceback, such as memory of the device.
-
-    Closures stay, as of comprehensions: no such function that refers to this memory may fail.
-    """
-    while err is not None:
-        clear_frames(err.__traceback__)
-        err = err.__cause__ or err.__context__
 
 
 def _readable(frame: AnyFrame) -> Tuple[AnyFrame, _FormatKey]:

@@ -35,12 +35,7 @@ def fill_argument(argument: np.ndarray, correction: Correction, codes: int) -> N
     argument["codes"], argument["one"] = codes, 1
     argument["phase_y"], argument["phase_x"] = correction.phase
     full_scale = float(argument["full_scale"])
-    units = (
-        -full_scale,
-        1 / full_scale,
-        1,
-        1,
-    )  # minus the black level in raw numbers, the gain to shares of full scale
+    units = (-full_scale, 1 / full_scale, 1, 1)  # minus the black level in raw numbers, gain to shares of full scale
     for k, (scale, place, unit) in enumerate(zip(correction.scales, _PLACES, units)):
         slope = scale.step * (1 << _MANTISSA - place)
         argument["slope"][k], argument["base"][k] = unit * slope, unit * (scale.lowest - slope)
@@ -79,9 +74,9 @@ class DeviceCorrection:
             raw: The bytes of the frame, row by row without padding.
             raw_format: A key of `CAMERA_FORMATS`.
         """
-        defects, sources, lost = self._correction.defects, self._correction.sources, self._correction.lost
-        if not defects[0].size:
+        if not self.has_defects:
             return
+        defects, sources, lost = self._correction.defects, self._correction.sources, self._correction.lost
         shape = self._correction.codes.shape
         if raw_format in _NUMBERS:
             mosaic = raw.view(_NUMBERS[raw_format]).reshape(shape)

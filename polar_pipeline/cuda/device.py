@@ -166,11 +166,7 @@ def resident_blocks(device: Device, threads: int, registers: int, shared: int) -
 def occupancy(device: Device, threads: int, registers: int, shared: int) -> float:
     """Compute the share of a multiprocessor's warps that are resident, 0 to 1; 0 if no block fits.
 
-    Args:
-        device: The GPU.
-        threads: Per block.
-        registers: Per thread.
-        shared: Bytes per block.
+    Arguments are those of `resident_blocks`.
     """
     warps = resident_blocks(device, threads, registers, shared) * -(-threads // WARP)
     return warps * WARP / device.max_threads_per_multiprocessor

@@ -24,9 +24,10 @@ import numpy as np
 
 from polar_pipeline._util.imports import importing
 from polar_pipeline._util.stop_flag import PROCESS_STOP, StoppedError
-from polar_pipeline._util.text import printable_lines
+from polar_pipeline._util.text import printable, printable_lines
 from polar_pipeline.cuda.device import Device, board_model, from_properties
 from polar_pipeline.cuda.source import OPTIONS, source
+from polar_pipeline.sensor.frames import FrameError
 
 _LOG = logging.getLogger(__name__)
 
@@ -278,12 +279,19 @@ class Driver:
         What its library's current stream does first, CuPy's current stream waits for.
 
         Raises:
+            FrameError: Its library does not share the array: PyTorch refuses tensors that require gradients.
             ValueError: It is on another device.
         """
         with self.selected():
             if not isinstance(array, self._cupy.ndarray):
                 convert = self._cupy.from_dlpack if hasattr(array, "__dlpack__") else self._cupy.asarray
-                array = convert(array)
+                try:
+                    array = convert(array)
+                except (BufferError, RuntimeError) as err:
+                    if isinstance(err, self._errors):  # of the device, not of the array
+                        raise
+                    text = f"raw must be a uint8 or uint16 array that its library shares, got a {type(array).__name__}"
+                    raise FrameError("type", f"{text}: {printable(str(err))}") from None
             if int(array.device.id) != _FIRST:
                 raise ValueError(f"a frame must be on GPU {_FIRST}, got one on GPU {array.device.id}")
             return array

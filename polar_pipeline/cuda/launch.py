@@ -10,11 +10,7 @@ from typing import Dict, Mapping, Optional, Tuple
 import numpy as np
 
 from polar_pipeline.coefficients import SSIM_BLOCK
-from polar_pipeline.cuda.arguments import (
-    SSIM_ARGUMENT,
-    TRANSFORM_ARGUMENT,
-    fill_options,
-)
+from polar_pipeline.cuda.arguments import SSIM_ARGUMENT, TRANSFORM_ARGUMENT, fill_options
 from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.kernels import launch_defines, piece_count
 from polar_pipeline.cuda.memory import COUNTERS, DeviceArray

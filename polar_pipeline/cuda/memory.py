@@ -186,11 +186,7 @@ class Slot:
 def make_slots(driver: Driver, sizes: Sizes, maps_host: bool = False, is_timed: bool = True) -> Deque[Slot]:
     """Create slots for frames of one shape and format: upload, kernels and download of neighbors overlap.
 
-    Args:
-        driver: The device.
-        sizes: Memory of one frame.
-        maps_host: Whether kernels work on pinned host memory, rather than on copies in device memory.
-        is_timed: Whether the events of a frame note their times.
+    Arguments are those of `Slot`.
 
     Raises:
         DeviceMemoryError: They do not fit; the message says how much is needed and how much is free.

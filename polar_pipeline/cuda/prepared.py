@@ -16,15 +16,7 @@ from polar_pipeline.cuda.device_arrays import DeviceResult
 from polar_pipeline.cuda.driver import DeviceError, Driver
 from polar_pipeline.cuda.launch import UNUSED_COUNTS, ArrayType, SsimLaunch, TransformLaunch, compile_launch
 from polar_pipeline.cuda.memory import SLOTS, Sizes, Slot, device_bytes, make_slots
-from polar_pipeline.cuda.work import (
-    CAMERA_FORMATS,
-    OUTPUTS,
-    PAIRS,
-    PolarizationWork,
-    SsimWork,
-    TransformWork,
-    Work,
-)
+from polar_pipeline.cuda.work import CAMERA_FORMATS, OUTPUTS, PAIRS, PolarizationWork, SsimWork, TransformWork, Work
 from polar_pipeline.options import Options
 from polar_pipeline.products import invalid_level
 
@@ -32,21 +24,6 @@ from polar_pipeline.products import invalid_level
 _COMPUTED = 4
 #: Alignment of the first row that kernels rely on, bytes.
 ROW_ALIGNMENT = 16
-
-
-def _stage_reference(slot: Slot, image: np.ndarray, dtype: str) -> bool:
-    """Put the image that SSIM compares with into a slot's pinned memory; returns whether it differs from the one there.
-
-    Args:
-        slot: Where it goes.
-        image: (h, w) float32.
-        dtype: Element type in which SSIM reads it.
-    """
-    if np.array_equal(image, slot.staged):
-        return False
-    slot.staged = image.copy()
-    slot.reference.view(dtype).reshape(image.shape)[...] = as_compared(image, dtype)
-    return True
 
 
 class PreparedLaunches:
@@ -181,8 +158,10 @@ class PreparedLaunches:
             if self._correction is not None:
                 self._correction.replace_defects(slot.raw, self._work.raw_format)
         is_new = False
-        if reference is not None and self._ssim is not None:
-            is_new = _stage_reference(slot, reference, self._reference_type)
+        if reference is not None and self._ssim is not None and not np.array_equal(reference, slot.staged):
+            is_new, slot.staged = True, reference.copy()
+            compared = as_compared(reference, self._reference_type)
+            slot.reference.view(compared.dtype).reshape(compared.shape)[...] = compared
         staging_s = time.perf_counter() - start
         if self._stays:
             at = self._driver.array_at
@@ -268,7 +247,8 @@ class PreparedLaunches:
         driver.record(computed, stream)
         if self._stays:
             if not is_compared and self._ssim is not None:
-                self._make_invalid(slot)
+                with driver.in_stream(stream):
+                    self._make_invalid(slot.hold)
         else:
             if not self.maps_host:
                 for name, array in slot.hold.items():
@@ -307,13 +287,10 @@ class PreparedLaunches:
             self._ssim.launch(slot.stream, first, second, addresses, stride)
         return second is not None
 
-    def _make_invalid(self, slot: Slot) -> None:
-        """Fill the outputs of SSIM on the device, which has nothing to compare with."""
-        assert self._ssim is not None
-        with self._driver.in_stream(slot.stream):
-            for name in self._ssim.outputs:
-                array = slot.hold[name]
-                array.fill(invalid_level(name, str(array.dtype)))
+    def _make_invalid(self, arrays: Dict[str, Any]) -> None:
+        """Fill the outputs of SSIM, if there are any, for a frame without another one to compare with."""
+        for name in self._ssim.outputs if self._ssim is not None else ():
+            arrays[name].fill(invalid_level(name, str(arrays[name].dtype)))
 
     def forget(self) -> None:
         """Compare the next frame with none before it; it still follows that one, whose S0 may be in use."""
@@ -343,9 +320,8 @@ class PreparedLaunches:
             timings = self._timings(slot, staging_s)
         saturated, dark = (int(count) for count in slot.counts)
         slot.hold, slot.source = {}, None  # free for the next frame
-        if self._ssim is not None and not is_compared:
-            for name in self._ssim.outputs:
-                arrays[name].fill(invalid_level(name, str(arrays[name].dtype)))
+        if not is_compared:
+            self._make_invalid(arrays)
         products = {name: arrays[name] for name in self._products}
         return Result(products, timings, (saturated, dark), arrays.get("blocks"))
 

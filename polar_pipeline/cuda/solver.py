@@ -9,9 +9,10 @@ offers while the compiled one spills registers.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Iterator, List, NoReturn, Optional, Tuple, Union
+from typing import Iterator, List, Optional, Tuple, Union
 
 from polar_pipeline.calibration import superpixel_phase
+from polar_pipeline.coefficients import gaussian
 from polar_pipeline.cuda.device import Device, occupancy, resident_blocks
 from polar_pipeline.cuda.kernels import KERNELS, AnyKernel, Schedule, kernels_of, sums_in_integers
 from polar_pipeline.cuda.tuned import ScheduleError, tuned
@@ -24,6 +25,9 @@ MIN_OCCUPANCY = 0.3
 #: Likewise from sm_90 on of strips, whose next lines are loaded a step ahead, and of tensor cores.
 _WIDE_OCCUPANCY = 0.15
 MAX_THREADS = 1024
+#: Largest tap of a window that averages the rounding of 16-bit images. With 3 taps, or a deviation of 0.5, it moves
+#: the similarity by up to 0.0015.
+_NARROW_TAP = 0.34
 #: What a thread of a block takes beside its pixels, in pixels.
 _START = 2
 #: Exponent of the resident warps in the time of a launch.
@@ -101,9 +105,10 @@ def make_works(options: Options, raw_format: str, full_scale: int, shape: Tuple[
     """
     geometry = options.geometry
     outputs = [(name, options.dtype_of(name)) for name in options.products if name in OUTPUTS]
+    is_narrow = max(gaussian(options.ssim_window, options.ssim_sigma)) > _NARROW_TAP
+    compares_floats = options.precision == "fp32" or (options.precision == "auto" and is_narrow)
     if options.has_ssim:
-        pair = PAIRS[options.ssim_mode != "consistency"]
-        outputs.append((pair, "float32" if options.precision == "fp32" else "uint16"))
+        outputs.append((PAIRS[options.ssim_mode != "consistency"], "float32" if compares_floats else "uint16"))
     is_calibrated = options.calibration is not None
     first = PolarizationWork(
         options.read_out(shape),
@@ -124,12 +129,12 @@ def make_works(options: Options, raw_format: str, full_scale: int, shape: Tuple[
         superpixel_phase(options.roi_offset, options.flip, shape) if is_calibrated else (0, 0),
     )
     # what half rounds moves the similarity by up to 0.0055
-    if options.precision == "auto" and options.has_ssim and (geometry is not None or not sums_in_integers(first)):
+    is_rounded = geometry is not None or compares_floats or not sums_in_integers(first)
+    if options.precision == "auto" and options.has_ssim and is_rounded:
         first = replace(first, half_precision=False)
     last: Union[PolarizationWork, TransformWork] = first
     works: Tuple[Work, ...] = (first,)
     if geometry is not None:
-        in_float = options.precision == "fp32" or (options.precision == "auto" and options.has_ssim)
         last = TransformWork(
             first.output_size,
             *options.output_size(shape),
@@ -138,24 +143,22 @@ def make_works(options: Options, raw_format: str, full_scale: int, shape: Tuple[
             geometry.rotate % 180 != 0,
             first.sensor.is_color,
             first.half_precision,
-            "float32" if in_float else "float16",
+            "float16" if first.half_precision else "float32",
             first.outputs,
         )
         works = replace(first, outputs=tuple((name, last.planes) for name in last.plane_names)), last
-    return (*works, _ssim_work(options, last)) if options.has_ssim else works
-
-
-def _ssim_work(options: Options, compared: Union[PolarizationWork, TransformWork]) -> SsimWork:
-    """Return the SSIM work on the images that the launch before stores."""
-    return SsimWork(
-        *compared.output_size,
+    if not options.has_ssim:
+        return works
+    similarity = SsimWork(
+        *last.output_size,
         options.ssim_stride,
         options.ssim_window,
         options.ssim_sigma,
-        next(dtype for name, dtype in compared.outputs if name in PAIRS),
+        "float32" if compares_floats else "uint16",
         options.dtype_of("ssim_map") if "ssim_map" in options.products else "",
-        isinstance(compared, TransformWork) and compared.positions,
+        geometry is not None and geometry.lens is not None,
     )
+    return (*works, similarity)
 
 
 def requested_works(options: Options, raw_format: str, size: Tuple[int, int]) -> Tuple[Work, ...]:
@@ -229,7 +232,8 @@ def solve(work: Work, device: Device) -> Iterator[Launch]:
     """Yield the launches that can do a work, the best first: measured schedules, then those of preferred kernels.
 
     Raises:
-        ScheduleError: None fits the device, or a file of measured schedules is broken.
+        ScheduleError: None fits the device (the message names the need of the last kernel's smallest schedule, and the
+            limit), or a file of measured schedules is broken.
     """
     seen = set()
     for basis, row in tuned(work, device):
@@ -242,7 +246,8 @@ def solve(work: Work, device: Device) -> Iterator[Launch]:
                 seen.add(schedule)
                 yield Launch(work, schedule, device)
     if not seen:
-        _refuse(work, device)
+        smallest = min(kernel.schedules(work, device), key=lambda row: kernel.shared_bytes(work, row))
+        raise ScheduleError(f"{kernel.name} on {device.name}: {_limit(work, smallest, device)}")
 
 
 def launches(works: Tuple[Work, ...], device: Device) -> Tuple[Launch, ...]:
@@ -252,10 +257,3 @@ def launches(works: Tuple[Work, ...], device: Device) -> Tuple[Launch, ...]:
         ScheduleError: A launch has no schedule that fits the device.
     """
     return tuple(next(solve(work, device)) for work in works)
-
-
-def _refuse(work: Work, device: Device) -> NoReturn:
-    """Explain why no schedule fits a device: the need of the last kernel's smallest one, and the limit."""
-    *_, kernel = kernels_of(work)
-    smallest = min(kernel.schedules(work, device), key=lambda row: kernel.shared_bytes(work, row))
-    raise ScheduleError(f"{kernel.name} on {device.name}: {_limit(work, smallest, device)}")

@@ -473,7 +473,7 @@ def test_frames_of_every_format_are_corrected(
     Defects that no pixel can replace become saturated.
     """
     if are_lost:
-        monkeypatch.setattr("polar_pipeline.calibration.correction._steps", list)
+        monkeypatch.setattr("polar_pipeline.calibration.correction._STEPS", [])
     frame = FRAMES[name].unpack()
     calibrated = {**CALIBRATED, "calibration": defective_calibration("IMX250MZR", REGION)}  # has no correction yet
     correction = make_options(**calibrated).correction(SHAPE)
@@ -568,8 +568,8 @@ def test_a_plan_without_room_beside_its_calibration_leaves_nothing() -> None:
 
 def test_references_are_limited_to_what_integers_hold() -> None:
     slack = 2.0**-10  # what `check_reference` lets pass
-    values = np.array([-slack, -0.0, 0.0, 1e-45, 1.0, 1 + slack], np.float32)
-    assert as_compared(values, "uint16").tolist() == [0, 0, 0, 0, SSIM_FULL, SSIM_FULL]
+    values = np.array([[-slack, -0.0, 0.0, 1e-45, 1.0, 1 + slack]], np.float32)
+    assert as_compared(values, "uint16").tolist() == [[0, 0, 0, 0, SSIM_FULL, SSIM_FULL]]
     np.testing.assert_array_equal(as_compared(values, "float32"), values)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, Dict, List
 
@@ -12,8 +13,10 @@ from calibrations import defective_calibration
 from test_backend import COPIED, SHAPE, STAND_INS, HostDriver, make_driver, mosaic, on_gpus
 
 from polar_pipeline import DeviceResult, FrameError, Pipeline, RawFrame
+from polar_pipeline import pipeline as pipeline_module
 from polar_pipeline.cuda.backend import CudaBackend
 from polar_pipeline.cuda.device_arrays import DeviceFrame
+from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.options import make_options
 
 PRODUCTS = ("intensity", "dolp", "aolp", "ssim")
@@ -149,15 +152,62 @@ def test_ssim_has_nothing_to_compare_the_first_frame_with(driver: Any) -> None:
     assert not np.isnan(on_host(made.submit(RawFrame(mosaic(2), 255))())["ssim"])  # type: ignore[arg-type]
 
 
-def test_the_cpu_has_no_device_memory() -> None:
-    with pytest.raises(ValueError, match="output 'device' needs backend 'cuda'"):
+def test_the_cpu_has_no_device_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"^output 'device' needs backend 'cuda'$"):
         Pipeline(backend="cpu", output="device")
+    monkeypatch.setattr(pipeline_module, "backend_problem", lambda _: "no driver")
+    for option, text in (({"output": "device"}, "output 'device'"), ({"precision": "fp16"}, "precision 'fp16'")):
+        with pytest.raises(ValueError, match=rf"^{text} needs backend 'cuda'.*; no CUDA here: no driver$"):
+            Pipeline(**option)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match=r"^backend 'cuda' cannot work here: no driver$"):
+        Pipeline(backend="cuda", output="device")
 
     class Elsewhere:
         __cuda_array_interface__: Dict[str, Any] = {}  # noqa: RUF012
 
     with pytest.raises(FrameError, match="needs backend 'cuda'"):
         Pipeline(backend="cpu")(Elsewhere())  # type: ignore[arg-type]
+
+
+class Tensor:
+    """A float tensor on a GPU that requires gradients, as PyTorch's, which fails where an attribute is read."""
+
+    error: type = BufferError  # RuntimeError in older versions
+    advice = "Can't export tensors that require gradient, use tensor.detach()"
+
+    @property
+    def __cuda_array_interface__(self) -> Dict[str, Any]:
+        raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad. ...")
+
+    def __dlpack_device__(self) -> Any:
+        return 2, 0
+
+    def __dlpack__(self, **_: Any) -> Any:
+        raise self.error(self.advice)
+
+
+@pytest.mark.parametrize("error", [BufferError, RuntimeError])
+def test_tensors_that_require_gradients_are_refused(monkeypatch: pytest.MonkeyPatch, error: type) -> None:
+    monkeypatch.setattr(Tensor, "error", error)
+    with pytest.raises(FrameError, match="needs backend 'cuda'"):
+        Pipeline(backend="cpu")(Tensor())  # type: ignore[arg-type]
+
+    class DeviceError(RuntimeError):
+        pass
+
+    class Array:
+        device = SimpleNamespace(id=0)
+
+    cupy = SimpleNamespace(ndarray=Array, from_dlpack=lambda array: array.__dlpack__())
+    driver: Any = SimpleNamespace(selected=nullcontext, _cupy=cupy, _errors=(DeviceError,))
+    with pytest.raises(FrameError, match=r"uint8 or uint16 array .* got a Tensor: .*tensor\.detach\(\)") as caught:
+        Driver.as_array(driver, Tensor())
+    assert caught.value.cause == "type"
+    monkeypatch.setattr(Tensor, "error", DeviceError)
+    with pytest.raises(DeviceError):  # an error of the device is not one of the frame
+        Driver.as_array(driver, Tensor())
+    own = Array()
+    assert Driver.as_array(driver, own) is own
 
 
 # ---------------------------------------------------------------------------------------------------------- on a GPU
@@ -235,8 +285,22 @@ def test_defects_are_replaced_on_the_device(cupy: Any, count: int) -> None:
 
 
 @cupy_only
+def test_another_library_shares_memory(cupy: Any) -> None:
+    """By DLPack, as PyTorch does, here without it."""
+    host, device = pipelines(products=("dolp",))
+    raw = mosaic(4)
+    result = device(cupy.asarray(raw))
+    shared = cupy.from_dlpack(result["dolp"])
+    assert shared.data.ptr == result["dolp"].data.ptr
+    result.synchronize()
+    np.testing.assert_array_equal((2 * shared).get(), 2 * host(raw)["dolp"])
+
+
+@cupy_only
 def test_torch_shares_memory_in_both_directions() -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed, which no extra requires")
+    if not torch.cuda.is_available():
+        pytest.skip("this PyTorch computes on the CPU only")
     host, device = pipelines(products=("dolp",))
     raw = mosaic(4)
     stream = torch.cuda.Stream()
@@ -247,6 +311,9 @@ def test_torch_shares_memory_in_both_directions() -> None:
         assert tensor.data_ptr() == result["dolp"].data.ptr
         doubled = (2 * tensor).cpu().numpy()
     np.testing.assert_array_equal(doubled, 2 * host(raw)["dolp"])
+    for made in (host, device):
+        with pytest.raises(FrameError, match=r"uint8 or uint16 array .*detach"):
+            made(torch.zeros(raw.shape, device="cuda", requires_grad=True))
 
 
 @cupy_only

@@ -132,6 +132,18 @@ def test_bytes_in_words_of_16_bit_are_not_added_up_in_integers_in_color() -> Non
     assert not first(WITH_SSIM, "u16", bit_depth=8, sensor=COLOR).half_precision
 
 
+def test_narrow_windows_compare_floats() -> None:
+    """They do not average the rounding of images of 16-bit integers."""
+
+    def compared(**options: Any) -> Tuple[str, bool]:
+        work = first(WITH_SSIM, **options)
+        return work.dtypes["sums"], work.half_precision
+
+    assert compared() == compared(ssim_window=5) == compared(ssim_window=15, ssim_sigma=5) == ("uint16", True)
+    assert compared(ssim_window=3) == compared(ssim_sigma=0.5) == ("float32", False)
+    assert compared(ssim_window=3, precision="fp16") == ("uint16", True)
+
+
 def test_planes_of_a_geometry() -> None:
     def planes(products: Any = WITH_SSIM, **options: Any) -> set:  # type: ignore[type-arg]
         return set(first(products, rotate=90, **options).dtypes.values())
@@ -140,6 +152,8 @@ def test_planes_of_a_geometry() -> None:
     assert planes() == planes(ssim_mode="temporal") == {"float32"}
     assert planes(ssim_mode="temporal", precision="fp16") == {"float16"}
     assert planes("intensity,dolp", precision="fp32") == {"float32"}
+    assert planes("intensity,dolp", raw_format="12p") == planes("intensity,dolp", raw_format="u16") == {"float32"}
+    assert planes("intensity,dolp", raw_format="12p", precision="fp16") == {"float16"}
 
 
 def test_bytes_of_a_frame() -> None:
