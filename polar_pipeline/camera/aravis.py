@@ -1,13 +1,15 @@
 """Cameras of GigE Vision and USB3 Vision through the C library Aravis 0.8, called by ctypes.
 
 Discovery, GenICam features by name, and frames that Aravis receives into memory of the caller. Aravis's own thread
-receives; one thread at a time may call the methods of a `CameraDevice`.
+receives. One thread at a time may call the methods of a `CameraDevice`, and beside it a second thread `pop` and
+`stream_count`, which do not wait for the camera.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
+import re
 import socket
 import threading
 import time
@@ -20,8 +22,8 @@ import numpy as np
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.sensor.frames import FrameError
 
-#: Name of the library, and the packages that have it.
-_LIBRARY, _PACKAGES = "libaravis-0.8.so.0", ("libglib-2.0.so.0", "libgobject-2.0.so.0")
+#: Name of the library, through which those of GLib are found too, and the command that installs it.
+_LIBRARY = "libaravis-0.8.so.0"
 INSTALL = "sudo apt install libaravis-0.8-0"
 #: Types of C by letter: pointer, text, int or gboolean, unsigned int, 64 bits (signed, unsigned), size, double, none.
 _TYPES: Dict[str, Any] = {
@@ -69,19 +71,27 @@ _FUNCTIONS = {
     "arv_gv_device_take_control": "ipE",
     "arv_device_get_feature": "pps",
     "arv_device_read_register": "ipUpE",
+    **{f"arv_gc_{kind}_get_type": "z" for kind in ("float", "integer")},
+    **{f"arv_gc_{kind}_get_unit": "sp" for kind in ("float", "integer")},
     "arv_gc_feature_node_get_value_as_string": "spE",
     "arv_gc_feature_node_set_value_from_string": "vpsE",
     "arv_buffer_new": "pzp",
     "arv_buffer_get_status": "ip",
+    "arv_buffer_get_payload_type": "ip",
+    "arv_buffer_has_chunks": "ip",
     "arv_buffer_get_timestamp": "Up",
     "arv_buffer_get_system_timestamp": "Up",
     "arv_buffer_get_frame_id": "Up",
     "arv_buffer_get_image_width": "ip",
     "arv_buffer_get_image_height": "ip",
     "arv_buffer_get_image_pixel_format": "up",
+    "arv_camera_create_chunk_parser": "pp",
+    "arv_chunk_parser_get_float_value": "dppsE",
+    "arv_chunk_parser_get_integer_value": "lppsE",
     "arv_stream_push_buffer": "vpp",
     "arv_stream_timeout_pop_buffer": "ppU",
     "arv_stream_get_info_uint64_by_name": "Ups",
+    "g_type_check_instance_is_a": "ipz",
     "g_object_set": "vpsip",  # of one int; the last pointer is None
     "g_object_unref": "vp",
     "g_free": "vp",
@@ -92,13 +102,23 @@ _CONTROL_PRIVILEGE = 0x0A00
 #: UDP port and discovery command of GigE Vision, which every camera acknowledges; seconds to wait for that.
 _PORT, _DISCOVERY, _ACKNOWLEDGED = 3956, bytes.fromhex("4211000200000001"), bytes.fromhex("00000003")
 _READ_REGISTER = bytes.fromhex("4201008000040001")
+_READ_MEMORY = bytes.fromhex("4201008400080001")
+#: Place of a camera's description, `Local:NAME;ADDRESS;SIZE` in hexadecimal, as Aravis reads it; largest size in bytes.
+_DESCRIPTION = re.compile(r"(?is)local:[^?#;]*;\s*(?:0x)?[0-9a-f]+;\s*(?:0x)?([0-9a-f]+)\s*(?:[?#].*)?")
+_MAX_DESCRIPTION = 16 << 20
 _PROBE_TIMEOUT = 0.2
 #: Statuses of a buffer (ArvBufferStatus): complete, given back without a frame, and with a frame that cannot be used.
 _COMPLETE, _CLEARED, _ABORTED = 0, 1, 7
 _TIMEOUT, _MISSING_PACKETS, _WRONG_PACKET_ID, _SIZE_MISMATCH, _PAYLOAD_NOT_SUPPORTED = 2, 3, 4, 5, 8
-#: Buffers that wait for frames: what comes in while the computer does something else. Bytes of the socket's buffer, of
-#: which the system gives at most net.core.rmem_max; Aravis itself asks for none.
-BUFFERS, SOCKET_BUFFER = 6, 33554432
+#: Types of payload without flags: image, chunks of which the first is an image of unstated size, image with chunks.
+_IMAGE, _CHUNK_DATA, _EXTENDED_CHUNK_DATA, _WITHOUT_FLAGS = 1, 4, 5, 0x3FFF
+#: Values of a frame that the camera may send with it as chunks (SFNC): features `Chunk...`, and their types.
+_FLOAT, _INTEGER = ("float", "integer"), ("integer", "float")  # some cameras have the other one
+_CHUNKS = {"ExposureTime": _FLOAT, "Gain": _FLOAT, "Timestamp": _INTEGER, "FrameID": _INTEGER}
+#: Buffers that wait for frames: so many, and in addition those of so many seconds, at most so many bytes.
+BUFFERS, BUFFERED_SECONDS, _BUFFERED_BYTES = 10, 0.1, 1 << 28
+#: Bytes of the socket's buffer, of which the system gives at most net.core.rmem_max; Aravis itself asks for none.
+SOCKET_BUFFER = 33554432
 
 
 class CameraError(RuntimeError):
@@ -120,10 +140,10 @@ class _Library:
     """
 
     def __init__(self) -> None:
-        libraries = [ctypes.CDLL(name) for name in (_LIBRARY, *_PACKAGES)]
+        library = ctypes.CDLL(_LIBRARY)
         self._functions: Dict[str, Any] = {}
         for name, letters in _FUNCTIONS.items():
-            function = getattr(libraries[0 if name.startswith("arv_") else 1 + name.startswith("g_object")], name)
+            function = getattr(library, name)
             function.restype = _TYPES[letters[0]]
             function.argtypes = [_TYPES["p" if letter == "E" else letter] for letter in letters[1:]]
             self._functions[name] = function
@@ -236,7 +256,31 @@ def _probe(address: str, command: bytes) -> bytes:
 
 def answers(address: str) -> bool:
     """Return whether a GigE Vision camera answers at an IP address."""
-    return _probe(address, _DISCOVERY)[:4] == _ACKNOWLEDGED
+    return serial_at(address) is not None
+
+
+def serial_at(address: str) -> Optional[str]:
+    """Return the serial number of the GigE Vision camera that answers at an IP address; None if none answers."""
+    answer = _probe(address, _DISCOVERY)
+    serial = answer[8 + 0xD8 : 8 + 0xE8].rstrip(b"\0")
+    return serial.decode(errors="replace") if answer[:4] == _ACKNOWLEDGED else None
+
+
+def _check_description(address: str) -> None:
+    """Check where the GigE Vision camera at an IP address says that its description is, before Aravis reads it.
+
+    Raises:
+        CameraError: It is not in the camera's memory, or too large.
+    """
+    for register in (0x200, 0x400):  # Aravis reads the second place if the first is empty
+        answer = _probe(address, _READ_MEMORY + bytes([0, 0, register >> 8, 0, 0, 0, 2, 0]))
+        url = answer[12:].partition(b"\0")[0].decode(errors="replace")
+        match = _DESCRIPTION.fullmatch(url)
+        if match is not None and int(match.group(1), 16) <= _MAX_DESCRIPTION:
+            return
+        if url:
+            limit = f"in its own memory and have at most {_MAX_DESCRIPTION >> 20} MiB"
+            raise CameraError(f"the description of the camera at {address} must be {limit}, got {quoted(url)}")
 
 
 def is_taken(address: str) -> bool:
@@ -257,16 +301,20 @@ class Received(NamedTuple):
         device_ns: Timestamp by the device's clock, in nanoseconds.
         arrival_ns: Time of this computer when its first packet came, in nanoseconds since 1970.
         number: Number of the frame, counted by the camera.
-        size: (width, height), as the frame itself states.
-        pixel_format: Number of the pixel format, as the frame itself states.
+        size: (width, height), as the frame itself states; None if it does not.
+        pixel_format: Number of the pixel format, as the frame itself states; 0 if it does not.
+        exposure_us: Exposure time of the frame in microseconds; None if it does not state one.
+        gain: Gain of the frame in the camera's unit; None if it does not state one.
     """
 
     memory: np.ndarray
     device_ns: int
     arrival_ns: int
     number: int
-    size: Tuple[int, int]
+    size: Optional[Tuple[int, int]]
     pixel_format: int
+    exposure_us: Optional[float] = None
+    gain: Optional[float] = None
 
 
 def _fault(status: int) -> FrameError:
@@ -297,9 +345,13 @@ class CameraDevice:
         self._call = load_aravis().call
         self._found = found
         self._stream: Optional[int] = None
+        self._parser: Optional[int] = None  # of chunks; None if frames have none
+        self._chunks: List[str] = []  # of `_CHUNKS`, those that frames have
         self._waiting: Dict[int, np.ndarray] = {}  # memory of each buffer that Aravis has
         self._memory: Callable[[int], np.ndarray] = lambda size: np.empty(size, np.uint8)
         self._size = self._headroom = 0
+        if is_address(found.address):
+            _check_description(found.address)
         with _LISTING:
             self._camera = self._call("arv_camera_new", found.device_id)
         self._device = self._call("arv_camera_get_device", self._camera)
@@ -309,9 +361,10 @@ class CameraDevice:
         """End the stream, and release the control of the camera; safe to call twice."""
         with suppress(CameraError):  # it is gone
             self.stop()
-        camera, self._camera = self._camera, None
-        if camera is not None:
-            self._call("g_object_unref", camera)
+        for instance in (self._parser, self._camera):
+            if instance is not None:
+                self._call("g_object_unref", instance)
+        self._parser = self._camera = None
 
     # --------------------------------------------------------------------------------------------------------- features
 
@@ -366,6 +419,14 @@ class CameraDevice:
             return float(text)
         except ValueError:
             raise CameraError(f"{feature} is not a number: {quoted(text)}") from None
+
+    def kind_and_unit(self, feature: str) -> Tuple[str, str]:
+        """Return whether a feature is a `float` or an `integer`, or "", and its unit; "" if it states none."""
+        node = self._node(feature)
+        for kind in ("float", "integer"):
+            if self._call("g_type_check_instance_is_a", node, self._call(f"arv_gc_{kind}_get_type")):
+                return kind, self._call(f"arv_gc_{kind}_get_unit", node) or ""
+        return "", ""
 
     def is_on(self, feature: str) -> bool:
         """Read a feature that is a truth value."""
@@ -465,13 +526,15 @@ class CameraDevice:
 
     # ----------------------------------------------------------------------------------------------------------- stream
 
-    def start(self, memory: Callable[[int], np.ndarray], headroom: int = 0) -> None:
+    def start(self, memory: Callable[[int], np.ndarray], headroom: int = 0, rate: float = 0.0) -> None:
         """Begin to receive frames.
 
         Args:
             memory: Returns (`headroom` + N,) uint8 for a frame of N bytes; called now, and for each frame of `pop`.
             headroom: Bytes in front of a frame.
+            rate: Frames per second; 0 if unknown.
         """
+        self._enable_chunks()
         self._size, self._memory = int(self._call("arv_camera_get_payload", self._camera)), memory
         self._headroom = headroom
         stream = self._call("arv_camera_create_stream", self._camera, None, None)
@@ -480,9 +543,39 @@ class CameraDevice:
         self._stream = stream
         if self.is_gige:
             self._call("g_object_set", stream, "socket-buffer-size", SOCKET_BUFFER, None)
-        for _ in range(BUFFERS):
+        more = min(int(BUFFERED_SECONDS * rate), _BUFFERED_BYTES // max(self._size, 1))
+        for _ in range(BUFFERS + more):
             self._offer(self._memory(self._size))
         self._call("arv_camera_start_acquisition", self._camera)
+
+    def _enable_chunks(self) -> None:
+        """Have each frame carry its own exposure time, gain, timestamp and number, as far as the camera can."""
+        self._chunks = []
+        if not self.has("ChunkModeActive"):
+            return
+        with self.tolerating_refusal():
+            self.set("ChunkModeActive", True)
+            for name in set(self.choices("ChunkSelector")) & set(_CHUNKS):
+                with self.tolerating_refusal():
+                    self.set("ChunkSelector", name)
+                    if not self.is_on("ChunkEnable"):
+                        self.set("ChunkEnable", True)
+                    self._chunks.append(name)
+        with self.tolerating_refusal():
+            if not self._chunks:
+                self.set("ChunkModeActive", False)
+        self._parser = self._parser or self._call("arv_camera_create_chunk_parser", self._camera)
+
+    def _read_chunks(self, buffer: int) -> Dict[str, float]:
+        """Return the values of `_CHUNKS` that a frame carries."""
+        values: Dict[str, float] = {}
+        for name in self._chunks if self._call("arv_buffer_has_chunks", buffer) else ():
+            for kind in _CHUNKS[name]:
+                function = f"arv_chunk_parser_get_{kind}_value"
+                with suppress(CameraError):  # the feature is of another type, or the frame lacks it
+                    values[name] = self._call(function, self._parser, buffer, f"Chunk{name}")
+                    break
+        return {name: value for name, value in values.items() if math.isfinite(value)}
 
     def _offer(self, memory: np.ndarray) -> None:
         """Give Aravis memory for a frame."""
@@ -505,21 +598,33 @@ class CameraDevice:
         buffer = self._call("arv_stream_timeout_pop_buffer", self._stream, int(1e6 * timeout))
         if not buffer:
             return None
-        status = self._call("arv_buffer_get_status", buffer)
-        if status in (_CLEARED, _ABORTED):
-            self._call("arv_stream_push_buffer", self._stream, buffer)
-            return None
+
+        def read(*names: str) -> List[int]:
+            return [int(self._call(f"arv_buffer_get_{name}", buffer)) for name in names]
+
+        status, payload = read("status", "payload_type")
+        payload &= _WITHOUT_FLAGS
+        if status == _COMPLETE and payload not in (_IMAGE, _CHUNK_DATA, _EXTENDED_CHUNK_DATA):
+            status = _PAYLOAD_NOT_SUPPORTED
         if status != _COMPLETE:
             self._call("arv_stream_push_buffer", self._stream, buffer)
+            if status in (_CLEARED, _ABORTED):
+                return None
             raise _fault(status)
-        names = "timestamp", "system_timestamp", "frame_id", "image_width", "image_height", "image_pixel_format"
-        device_ns, arrival_ns, number, *size, code = (
-            int(self._call(f"arv_buffer_get_{name}", buffer)) for name in names
-        )
+        device_ns, arrival_ns, number = read("timestamp", "system_timestamp", "frame_id")
+        size, code = None, 0
+        if payload != _CHUNK_DATA:
+            width, height, code = read("image_width", "image_height", "image_pixel_format")
+            size = width, height
+        chunks = self._read_chunks(buffer)
+        stated_ns = int(chunks.get("Timestamp", device_ns))
+        if not device_ns or abs(stated_ns - device_ns) < 1e9:  # more than a second apart, it counts other ticks
+            device_ns = stated_ns
+        contents = int(chunks.get("FrameID", number)), size, code, chunks.get("ExposureTime"), chunks.get("Gain")
         memory = self._waiting.pop(buffer)
         self._call("g_object_unref", buffer)
         self._offer(self._memory(self._size))
-        return Received(memory, device_ns, arrival_ns, number, (size[0], size[1]), code)
+        return Received(memory, device_ns, arrival_ns, *contents)
 
     def stream_count(self, name: str) -> int:
         """Return a counter of Aravis's stream such as `n_resent_packets`; 0 without a stream."""

@@ -44,7 +44,7 @@ class DeviceClock:
     mean time: Moon, Skelly and Towsley, Estimation and Removal of Clock Skew from Network Delay Measurements, INFOCOM
     1999; Zhang, Liu and Xia, Clock Synchronization Algorithms for Network Measurements, INFOCOM 2002. The window has
     one frame per bucket, the one with the smallest delay. The line changes when a bucket is complete or when a frame
-    lies below it. The constant part of the delay stays in the offset.
+    lies below it. The constant part of the delay stays in the offset. A frame may be converted before it is observed.
 
     A jump restarts the model: device time that does not increase; a frame earlier than the line by more than `STEP`,
     even after a start with late frames; or frames that stay late by the same delay (see `LATE_FRAMES`). If a step below
@@ -53,41 +53,64 @@ class DeviceClock:
 
     def __init__(self) -> None:
         self.jumps = 0
+        self._observed: Optional[int] = None  # device time of the last frame in the model; None without a model
         self._last: Optional[Tuple[int, int]] = None  # device time and stamp of the last frame
         self._drift: Optional[float] = None
         self._late: Optional[Tuple[int, float, int]] = None  # run of late frames: time and delay of the first; votes
 
-    def stamp(self, device_ns: int, arrival_ns: int) -> int:
-        """Convert the time of exposure by the device's clock to this computer's clock.
+    def observe(self, device_ns: int, arrival_ns: int) -> None:
+        """Add a frame to the model: its time of exposure by the device's clock, and when it arrived.
 
-        ``arrival_ns`` is this computer's time when the frame arrived, minus the exposure time. Between jumps, stamps
-        increase as device times do, in intervals that differ from the device's by at most 1 % (10 % in the first
-        second of a model).
+        ``arrival_ns`` is this computer's time when the frame arrived, minus the exposure time. A value too early spoils
+        the model for as long as the window; one too late does not.
         """
-        if self._last is None:
-            return self._start(device_ns, arrival_ns)
-        last_device, last_stamp = self._last
-        interval = device_ns - last_device
-        x, offset = device_ns - self._origin, arrival_ns - device_ns - self._first_offset
-        delay = offset - self._line(x)
-        tolerance = STEP + MAX_DRIFT * interval
-        if interval <= 0 or delay < -tolerance or (delay > tolerance and self._is_late_step(x, delay)):
+        if self._observed is None:
+            self._start(device_ns, arrival_ns)
+            return
+        x, offset, delay, tolerance = self._measure(device_ns, arrival_ns)
+        is_late = delay > tolerance
+        if device_ns <= self._observed or delay < -tolerance or (is_late and self._is_late_step(x, delay)):
             self.jumps += 1
-            return self._start(device_ns, arrival_ns)
-        if delay <= tolerance:
+            self._last = None
+            self._start(device_ns, arrival_ns)
+            return
+        if not is_late:
             self._late = None
             self._add(x, offset, delay)
         self._delays.append(max(delay, 0.0))
-        self._offset = self._first_offset + round(self._line(x))
-        slew = interval // (START_SLEW if x < START else SLEW)
-        stamp = min(max(device_ns + self._offset, last_stamp + interval - slew), last_stamp + interval + slew)
+        self._observed = device_ns
+
+    def agrees(self, device_ns: int, arrival_ns: int, exposure_ns: int) -> bool:
+        """Return whether a frame whose exposure time is not above ``exposure_ns`` fits the model, if there is one."""
+        if self._observed is None:
+            return True
+        delay, tolerance = self._measure(device_ns, arrival_ns)[2:]
+        return device_ns > self._observed and -tolerance <= delay <= tolerance + exposure_ns
+
+    def convert(self, device_ns: int, arrival_ns: int) -> int:
+        """Convert a time of exposure by the device's clock to this computer's clock; without a model it is the arrival.
+
+        Between jumps, stamps increase as device times do, in intervals that differ from the device's by at most 1 %
+        (10 % in the first second of a model).
+        """
+        last, stamp = self._last, arrival_ns
+        if self._observed is not None:
+            x = device_ns - self._origin
+            self._offset = self._first_offset + round(self._line(x))
+            stamp = device_ns + self._offset
+            if last is not None:
+                expected, interval = last[1] + device_ns - last[0], device_ns - last[0]
+                slew = interval // (START_SLEW if x < START else SLEW)
+                stamp = min(max(stamp, expected - slew), expected + slew)
+        elif last is not None:
+            stamp = max(stamp, last[1] + 1)
         self._last = device_ns, stamp
         return stamp
 
     @property
     def offset_ns(self) -> Optional[int]:
         """This computer's time minus the device's at the last frame, without slew; None before the first frame."""
-        return None if self._last is None else self._offset
+        return None if self._observed is None else self._offset
 
     @property
     def drift_ppm(self) -> Optional[float]:
@@ -98,9 +121,9 @@ class DeviceClock:
     @property
     def jitter_ns(self) -> Optional[float]:
         """95th percentile of the delays above the line of the newest 256 frames; None before the first frame."""
-        return None if self._last is None else sorted(self._delays)[int(0.95 * len(self._delays))]
+        return None if self._observed is None else sorted(self._delays)[int(0.95 * len(self._delays))]
 
-    def _start(self, device_ns: int, arrival_ns: int) -> int:
+    def _start(self, device_ns: int, arrival_ns: int) -> None:
         """Start the model with this frame. Its points are relative to the frame, so that floats are precise."""
         self._origin, self._first_offset = device_ns, arrival_ns - device_ns
         self._points: Deque[Tuple[int, int]] = deque([(0, 0)], BUCKETS)
@@ -108,8 +131,12 @@ class DeviceClock:
         self._late = None
         self._delays: Deque[float] = deque([0.0], 256)
         self._offset = self._first_offset
-        self._last = device_ns, arrival_ns
-        return arrival_ns
+        self._observed = device_ns
+
+    def _measure(self, device_ns: int, arrival_ns: int) -> Tuple[int, int, float, float]:
+        """Return time and offset of a frame relative to the first one, its delay, and the limit of delays."""
+        x, offset = device_ns - self._origin, arrival_ns - device_ns - self._first_offset
+        return x, offset, offset - self._line(x), STEP + MAX_DRIFT * (device_ns - (self._observed or 0))
 
     def _line(self, x: int) -> float:
         return self._level + (self._drift or 0.0) * (x - self._pivot)

@@ -6,7 +6,7 @@ import math
 import re
 import sys
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline._util.values import number, sequence, truth, whole_number
@@ -32,12 +32,19 @@ _HEIGHTS = {FULL_FRAME[0]: "IMX250", 2056: "IMX250", LARGE_FRAME[0]: "IMX253", 3
 CAMERA_METADATA = "camera"
 #: Names of features that differ between versions of GenICam's naming convention; the first one that exists counts.
 EXPOSURE, GAIN = ("ExposureTime", "ExposureTimeAbs"), ("Gain", "GainAbs", "GainRaw")
+#: Units of a gain that is a factor, and makers whose gain is a factor although its description states no unit.
+_FACTORS, _FACTOR_MAKERS = ("x", "\u00d7", "factor", "times"), r"(?i)\b(jai|baumer|ids|photonfocus|chromasens)\b"
 RATE, RATE_ENABLE = (
     ("AcquisitionFrameRate", "AcquisitionFrameRateAbs"),
     ("AcquisitionFrameRateEnable", "AcquisitionFrameRateEnabled"),
 )
 PTP_ENABLE, PTP_STATUS = ("PtpEnable", "GevIEEE1588"), ("PtpStatus", "GevIEEE1588Status")
 _PTP_LATCH = ("PtpDataSetLatch", "GevIEEE1588DataSetLatch")
+#: Features of a gamma correction (switch, curve, exponent), JAI's choice of gamma or lookup table, and black level.
+_GAMMA_ENABLE, _GAMMA_CURVE = ("GammaEnable", "GammaEnabled"), ("GammaSelector", "GammaMode")
+_GAMMA, _LUT_MODE, _BLACK_LEVEL = ("Gamma", "GammaParam"), ("LUTMode", "JAILUTMode"), ("BlackLevel", "BlackLevelRaw")
+#: Exponent that the curve of sRGB is close to, and largest difference from 1 of an exponent that changes nothing.
+_SRGB, _LINEAR = 1 / 2.2, 1e-3
 #: Features of the region, (x, y, width, height), and of what it may have: (width, height).
 REGION = ("OffsetX", "OffsetY", "Width", "Height")
 _WHOLE = (("WidthMax", "SensorWidth"), ("HeightMax", "SensorHeight"))
@@ -60,9 +67,12 @@ class CameraFacts:
         size: (width, height) of the frames.
         roi_offset: (x, y) of the region on the sensor, before any flip.
         flip: (ReverseX, ReverseY).
-        gain_db: Gain in dB.
+        gain_db: Gain in dB; None if the camera does not tell, or has a number without a unit.
         exposure_us: Exposure time in microseconds; 0 if the camera does not tell.
         temperature: Temperature in degrees Celsius; None if the camera does not tell.
+        gamma: Exponent of the gamma correction; 1 if pixel values are linear.
+        lut: Whether a lookup table changes the pixels.
+        black_level: Black level in the camera's own unit; None if the camera does not tell.
     """
 
     vendor: str
@@ -73,9 +83,12 @@ class CameraFacts:
     size: Tuple[int, int]
     roi_offset: Tuple[int, int]
     flip: Tuple[bool, bool]
-    gain_db: float
+    gain_db: Optional[float]
     exposure_us: float
     temperature: Optional[float]
+    gamma: float = 1.0
+    lut: bool = False
+    black_level: Optional[float] = None
 
     @property
     def name(self) -> str:
@@ -102,8 +115,19 @@ class CameraFacts:
             "region": "{}x{} at {},{}".format(*self.size, *self.roi_offset),
             "flip": ", ".join(name for name, is_on in zip("xy", self.flip) if is_on) or "none",
             **self.exposure_values(),
+            "gamma": f"{self.gamma:g}",
+            "lookup table": "on" if self.lut else "off",
         }
-        return texts if self.temperature is None else {**texts, "temperature [C]": f"{self.temperature:.1f}"}
+        numbers = {"black level": self.black_level, "temperature [C]": self.temperature}
+        return {**texts, **{name: f"{value:.1f}" for name, value in numbers.items() if value is not None}}
+
+    @property
+    def nonlinearity(self) -> str:
+        """Why pixel values are not proportional to light, and the remedy; "" if they are."""
+        gamma = f"gamma {self.gamma:.2g}" if abs(self.gamma - 1) > _LINEAR else ""
+        causes = " and ".join(filter(None, [gamma, "a lookup table" if self.lut else ""]))
+        remedy = "switch it off by camera.features or --features, such as 'GammaEnable=false, LUTEnable=false'"
+        return f"the camera applies {causes}, so DoLP is wrong: {remedy}" if causes else ""
 
     def rows(self) -> Dict[str, object]:
         """Return the state, with the bits of a pixel, in types of YAML and JSON; the inverse of `facts_of`."""
@@ -112,17 +136,20 @@ class CameraFacts:
 
     def exposure_values(self) -> Dict[str, str]:
         """Return exposure time and gain as texts by name."""
-        return {"exposure [us]": f"{self.exposure_us:.1f}", "gain [dB]": f"{self.gain_db:.2f}"}
+        gain = "unknown" if self.gain_db is None else f"{self.gain_db:.2f}"
+        return {"exposure [us]": f"{self.exposure_us:.1f}", "gain [dB]": gain}
 
 
-def facts_of(rows: object) -> CameraFacts:
+def facts_of(stated: object) -> CameraFacts:
     """Return the state of a camera from `CameraFacts.rows`, read from a file.
 
     Raises:
         ValueError: A value is missing, unknown or not allowed.
     """
     names = [*CameraFacts.__dataclass_fields__, "bit_depth"]
-    if not isinstance(rows, dict) or set(rows) != set(names):
+    older = {"gamma": 1.0, "lut": False, "black_level": None}  # in files of earlier versions, which lack them
+    rows: Dict[str, Any] = {**older, **stated} if isinstance(stated, dict) else {}
+    if set(rows) != set(names):
         raise ValueError(f"it must have {', '.join(names)}")
     fmt = ENCODINGS.get(str(rows["pixel_format"]))
     if fmt is None or fmt.bits != rows["bit_depth"]:
@@ -132,16 +159,20 @@ def facts_of(rows: object) -> CameraFacts:
         raise ValueError(f"{', '.join(pairs)} must be two values each")
     size, offset = (tuple(whole_number(k, each, 0, MAX_SIDE) for each in pairs[k]) for k in ("size", "roi_offset"))
     flip = [truth("flip", each) for each in pairs["flip"]]
-    warmth = rows["temperature"]
+    numbers: Any = {
+        name: None if rows[name] is None else number(name, rows[name], *_FINITE)
+        for name in ("gain_db", "temperature", "black_level")
+    }
     texts: Any = {name: str(rows[name]) for name in ("vendor", "model", "serial", "sensor", "pixel_format")}
     return CameraFacts(
         **texts,
+        **numbers,
         size=(size[0], size[1]),
         roi_offset=(offset[0], offset[1]),
         flip=(flip[0], flip[1]),
-        gain_db=number("gain_db", rows["gain_db"], *_FINITE),
         exposure_us=number("exposure_us", rows["exposure_us"], *_FINITE),
-        temperature=None if warmth is None else number("temperature", warmth, *_FINITE),
+        gamma=number("gamma", rows["gamma"], *_FINITE),
+        lut=truth("lut", rows["lut"]),
     )
 
 
@@ -159,17 +190,63 @@ def first_of(device: CameraDevice, names: Tuple[str, ...]) -> str:
     return next((name for name in names if device.has(name)), "")
 
 
-def read_number(device: CameraDevice, names: Tuple[str, ...]) -> Optional[float]:
-    """Return the first of some numbers that the camera has; None if it has none, or none that is readable and finite.
+class Number(NamedTuple):
+    """Feature that is a number; a gain `is_factor` if it is not in decibels."""
+
+    name: str
+    is_factor: bool = False
+
+    def convert(self, value: float) -> float:
+        """Convert a value of the feature to that of a parameter."""
+        return 20 * math.log10(max(value, 1e-5)) if self.is_factor else value
+
+    def invert(self, value: float) -> float:
+        """Convert the value of a parameter to that of the feature; a factor has nine digits."""
+        return float(f"{10 ** (value / 20):.9g}") if self.is_factor else value
+
+
+def find_number(device: CameraDevice, names: Tuple[str, ...]) -> Optional[Number]:
+    """Return the first of some numbers that the camera has; None if it has none, or a gain without a unit.
 
     Raises:
         CameraError: The camera does not answer.
     """
-    name, value = first_of(device, names), math.nan
-    if name:
+    for name in filter(device.has, names):
+        if names != GAIN:
+            return Number(name)
+        kind, unit = device.kind_and_unit(name)
+        unit = unit.strip(" []().").lower()
+        if unit in ("db", *_FACTORS):
+            return Number(name, unit != "db")
+        if not unit and kind == "float":
+            return Number(name, re.search(_FACTOR_MAKERS, device.get("DeviceVendorName")) is not None)
+    return None
+
+
+def read_number(device: CameraDevice, names: Tuple[str, ...]) -> Optional[float]:
+    """Return the first of some numbers that the camera has, a gain in decibels; None if none is readable and finite.
+
+    Raises:
+        CameraError: The camera does not answer.
+    """
+    feature, value = find_number(device, names), math.nan
+    if feature:
         with device.tolerating_refusal():
-            value = device.number(name)
+            value = feature.convert(device.number(feature.name))
     return value if math.isfinite(value) else None
+
+
+def _read_tone(device: CameraDevice) -> Tuple[float, bool]:
+    """Return the exponent of the camera's gamma correction, 1 if it is off, and whether a lookup table is on."""
+    enable, curve, mode = (first_of(device, names) for names in (_GAMMA_ENABLE, _GAMMA_CURVE, _LUT_MODE))
+    choice = device.get(mode) if mode else "Gamma"
+    lut = choice not in ("Off", "Gamma") or (device.has("LUTEnable") and device.is_on("LUTEnable"))
+    if choice != "Gamma" or (enable and not device.is_on(enable)):
+        return 1.0, lut
+    if curve and device.get(curve).lower() == "srgb":
+        return _SRGB, lut
+    value = read_number(device, _GAMMA)
+    return value if value is not None else _SRGB if enable or mode else 1.0, lut
 
 
 def read_region(device: CameraDevice) -> Tuple[int, int, int, int]:
@@ -227,7 +304,7 @@ def read_facts(device: CameraDevice) -> CameraFacts:
     # the region is counted in the mirrored picture (GenICam SFNC, ReverseX)
     whole = picture_size(device)
     offset = (whole[0] - x - width if flip[0] else x, whole[1] - y - height if flip[1] else y)
-    model = device.get("DeviceModelName")
+    model, (gamma, lut) = device.get("DeviceModelName"), _read_tone(device)
     facts = CameraFacts(
         vendor=device.get("DeviceVendorName"),
         model=model,
@@ -237,9 +314,12 @@ def read_facts(device: CameraDevice) -> CameraFacts:
         size=(width, height),
         roi_offset=offset,
         flip=(flip[0], flip[1]),
-        gain_db=0.0,
+        gain_db=None,
         exposure_us=0.0,
         temperature=None,
+        gamma=gamma,
+        lut=lut,
+        black_level=read_number(device, _BLACK_LEVEL),
     )
     return read_changing(device, facts)
 
@@ -252,7 +332,7 @@ def read_changing(device: CameraDevice, facts: CameraFacts) -> CameraFacts:
     """
     return replace(
         facts,
-        gain_db=read_number(device, GAIN) or 0.0,
+        gain_db=read_number(device, GAIN),
         exposure_us=max(read_number(device, EXPOSURE) or 0.0, 0.0),
         temperature=read_number(device, ("DeviceTemperature",)),
     )
@@ -288,8 +368,8 @@ def is_format(name: str, wanted: str) -> bool:
 def choose_format(device: CameraDevice, wanted: str) -> str:
     """Return the camera's pixel format for a format of a parameter: its own name, or `8` or `12p` for any mosaic.
 
-    A camera may offer several names: that of a polarizer mosaic comes first, then that of a Bayer mosaic, as a color
-    camera's monochrome picture is not a mosaic.
+    A camera may offer several names: a color camera's monochrome picture is not a mosaic and comes last, `12Packed`,
+    `12` and `16` replace a missing `12p`, and that of a polarizer mosaic comes before others.
 
     Raises:
         CameraError: The camera has none such.
@@ -297,7 +377,13 @@ def choose_format(device: CameraDevice, wanted: str) -> str:
     names = mosaic_formats(device)
     if wanted in names:
         return wanted
-    fitting = [name for name in names if is_format(name, wanted)]
-    if not fitting:
+    has_color = any("Bayer" in name for name in names)
+    choices = [
+        (has_color and not ("olariz" in name or "Bayer" in name), rank, "olariz" not in name, "Bayer" not in name, name)
+        for rank, fitting in enumerate(("12p", "12Packed", "12", "16") if wanted == "12p" else (wanted,))
+        for name in names
+        if is_format(name, fitting)
+    ]
+    if not choices:
         raise CameraError(f"camera.pixel_format {quoted(wanted)} is not among the camera's: {', '.join(names)}")
-    return min(fitting, key=lambda name: 0 if "olariz" in name else 1 if "Bayer" in name else 2)
+    return min(choices)[-1]

@@ -11,9 +11,11 @@ import yaml
 from polar_pipeline._util.documents import unreadable
 from polar_pipeline._util.yamlfile import read_yaml
 from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts, facts_of
-from polar_pipeline.options import OPTIONS
+from polar_pipeline.messages import stated_offset
+from polar_pipeline.options import OPTIONS, Options
+from polar_pipeline.replay.limits import MAX_BYTES
 from polar_pipeline.replay.rawpicture import CAMERA_FILE, read_camera_file
-from polar_pipeline.replay.source import recorded_metadata
+from polar_pipeline.replay.source import first_camera_info, recorded_metadata
 
 #: Arguments of `Pipeline`, by name.
 Arguments = Dict[str, Any]
@@ -32,10 +34,10 @@ def load_facts(path: Path) -> CameraFacts:
     Raises:
         ValueError: The file cannot be read, or has other values; the message names it.
     """
-    return _facts_of(path, read_yaml(path))
+    return _checked_facts(path, read_yaml(path))
 
 
-def _facts_of(path: Path, rows: object) -> CameraFacts:
+def _checked_facts(path: Path, rows: object) -> CameraFacts:
     try:
         return facts_of(rows)
     except ValueError as err:
@@ -64,15 +66,37 @@ def _captured_options(frames: Path) -> Dict[str, object]:
     """Return the options that follow from the state of the camera of captured frames."""
     path = camera_file(frames)
     rows = read_camera_file(path)
-    return _facts_of(path, rows).picture_options() if rows else {}
+    return _checked_facts(path, rows).picture_options() if rows else {}
 
 
-def with_recorded_state(arguments: Arguments, recording: Path) -> Arguments:
+def recorded_region(arguments: Arguments, recording: Path, topic: str, max_bytes: int) -> Arguments:
+    """Return the option `roi_offset` by the first `camera_info` of a recording; nothing if it states no region.
+
+    The arguments are those of `with_recorded_state`.
+
+    Raises:
+        ValueError: The sensor or the flip is not allowed.
+    """
+    info = first_camera_info(recording, topic, max_bytes)
+    if info is None:
+        return {}
+    options = Options(**{name: arguments[name] for name in ("sensor", "flip") if name in arguments})
+    offset = stated_offset(info, options.flip, options.sensor)
+    return {} if offset is None else {"roi_offset": offset}
+
+
+def with_recorded_state(
+    arguments: Arguments, recording: Path, topic: str = "", max_bytes: int = MAX_BYTES
+) -> Arguments:
     """Return arguments of a pipeline with those that follow from the state of the camera, if a recording has one.
+
+    Without one, the region is that of the first `camera_info`. `messages.to_raw` checks each frame against its own one.
 
     Args:
         arguments: Arguments that are set.
         recording: A recording, a picture, or a folder of pictures.
+        topic: Topic of the raw images; "" for the only one.
+        max_bytes: Largest size of one frame.
 
     Raises:
         ValueError: The state cannot be read, or contradicts an argument; the message names both.
@@ -82,4 +106,7 @@ def with_recorded_state(arguments: Arguments, recording: Path) -> Arguments:
     for name, value in found.items():
         if name in arguments and not OPTIONS[name].is_same(arguments[name], value):
             raise ValueError(f"{name} is {arguments[name]}, and {recording} was recorded with {value}")
-    return {**found, **arguments}
+    arguments = {**found, **arguments}
+    if "roi_offset" not in arguments:
+        arguments.update(recorded_region(arguments, recording, topic, max_bytes))
+    return arguments

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
+import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, Callable, Dict, List, Sequence, Tuple
-
-import yaml
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import matching, several
@@ -20,6 +19,7 @@ from polar_pipeline.camera.facts import (
     RATE_ENABLE,
     REGION,
     choose_format,
+    find_number,
     first_of,
     is_format,
     mixing_features,
@@ -31,29 +31,33 @@ from polar_pipeline.options import declare
 from polar_pipeline.options.option import declared, pixels
 from polar_pipeline.sensor.frames import MIN_SIDE
 
-#: Longest text of a parameter in characters, and most entries of `features`; values that need no quotes.
+#: Longest text of a parameter in characters, most entries of `features`, and values that need no quotes.
 _MAX_TEXT, _MAX_FEATURES, _PLAIN = 4096, 100, r"-?\w[\w.+-]*"
+#: An entry of `features`, with a value in JSON's quotes or without, or of the YAML maps of earlier versions.
+_FEATURE = re.compile(r'\s*(\w+)\s*[=:]\s*("(?:[^"\\]|\\.)*"\s*|[^\s,"\'\[\]{}][^,\n"\'\[\]{}]*)(?:,|\n|$)')
+#: Value of `gain_db` that keeps the camera's gain.
+KEEP_GAIN = -100.0
 
 
 def parse_features(name: str, value: object) -> Dict[str, str]:
-    """Return the GenICam features in a text such as `{BlackLevel: 10, GammaEnable: false}`, as texts by name.
+    """Return the GenICam features in a text such as `BlackLevel=10, GammaEnable=false`, as texts by name.
 
     Raises:
-        ValueError: The text is not such a mapping.
+        ValueError: The text is not such a list.
     """
-    try:
-        # every value is a text: Off is the name of an entry, not a truth value
-        found = yaml.load(value, yaml.BaseLoader) if isinstance(value, str) and len(value) <= _MAX_TEXT else value
-    except (yaml.YAMLError, ValueError, RecursionError, LookupError, AttributeError, TypeError):
-        found = value
-    rows: Any = {} if found is None else found
-    if (
-        not isinstance(rows, dict)
-        or len(rows) > _MAX_FEATURES
-        or not all(isinstance(key, str) and re.fullmatch(r"\w+", key) and isinstance(rows[key], str) for key in rows)
-    ):
-        raise ValueError(f"{name} must be a YAML map of features such as {{BlackLevel: 10}}, got {quoted(value)}")
-    return rows
+    text = value.strip() if isinstance(value, str) and len(value) <= _MAX_TEXT else "?"
+    text = text[1:-1] if text[:1] + text[-1:] == "{}" else text
+    rows = _FEATURE.findall(text)
+    with suppress(ValueError):  # of json
+        if not _FEATURE.sub("", text).strip() and len(rows) <= _MAX_FEATURES:
+            return {row[0]: json.loads(row[1], strict=False) if row[1][0] == '"' else row[1].strip() for row in rows}
+    raise ValueError(f"{name} must be features such as BlackLevel=10, GammaEnable=false, got {quoted(value)}")
+
+
+def format_features(rows: Dict[str, str]) -> str:
+    """Return features by name as the text that `parse_features` reads, and that YAML does not take for a map."""
+    texts = (text if re.fullmatch(_PLAIN, text) else json.dumps(text) for text in rows.values())
+    return ", ".join(map("=".join, zip(rows, texts))).replace(":", "\\u003a").replace("#", "\\u0023")
 
 
 def _features(name: str, value: object) -> str:
@@ -88,7 +92,7 @@ class CameraSettings:
         "Let the camera choose the exposure time. While camera.exposure_us is 0 at the start, the camera's choice is "
         "kept.",
     )
-    gain_db: float = declare(0.0, "Gain.", limits=(-48.0, 96.0), unit="dB")
+    gain_db: float = declare(KEEP_GAIN, "Gain; -100 keeps the camera's.", limits=(KEEP_GAIN, 96.0), unit="dB")
     frame_rate: float = declare(0.0, "Frames per second; 0 keeps the camera's.", limits=(0.0, 10000.0), unit="Hz")
     roi: Tuple[int, ...] = declare(
         (0, 0, 0, 0),
@@ -99,8 +103,9 @@ class CameraSettings:
     )
     trigger: str = declare(
         "free",
-        "Start of frames: 'free' at the frame rate, 'software' by the service ~/trigger, 'line' by the input Line0.",
-        choices=("free", "software", "line"),
+        "Start of frames: 'free' at the frame rate, 'software' by the service ~/trigger, 'line' by the camera's first "
+        "input, or the name of an input such as 'Line1'.",
+        check=matching(r"\w{1,100}", "free, software, line or an input of the camera"),
     )
     ptp: bool = declare(False, "Set the camera's clock by PTP (IEEE 1588), and stamp frames by it.")
     packet_size: int = declare(
@@ -117,7 +122,7 @@ class CameraSettings:
     )
     features: str = declare(
         "",
-        "Other GenICam features, written last: a YAML map such as '{BlackLevel: 10, GammaEnable: false}'.",
+        "Other GenICam features, written last, such as 'BlackLevel=10, GammaEnable=false'.",
         check=_features,
     )
     stamp: str = declare(
@@ -127,7 +132,7 @@ class CameraSettings:
     )
     info_file: str = declare(
         "",
-        "Lens calibration (YAML of ROS's camera_calibration) that is published as camera_info; '' for none.",
+        "Lens calibration (file of ROS's camera_calibration or OpenCV) that is published as camera_info; '' for none.",
         read_only=True,
         check=lambda _, value: value,
     )
@@ -150,13 +155,13 @@ def _write_number(device: CameraDevice, names: Tuple[str, ...], field: str, valu
     Raises:
         CameraError: The camera has no such feature, or another range; the message names the parameter.
     """
-    feature = first_of(device, names)
-    if not feature:
-        raise CameraError(f"camera.{field} cannot be set: the camera has no {names[0]}")
-    low, high = device.bounds(feature)
+    feature = find_number(device, names)
+    if feature is None:
+        raise CameraError(f"camera.{field} cannot be set: the camera has no {names[0]} in {CAMERA_OPTIONS[field].unit}")
+    low, high = map(feature.convert, device.bounds(feature.name))
     if low <= high and not low <= value <= high:  # a camera whose limits are nonsense checks by itself
         raise CameraError(f"camera.{field} of this camera must be in [{low:g}, {high:g}], got {value:g}")
-    device.set(feature, value if feature != "GainRaw" else round(value))
+    device.set(feature.name, feature.invert(value))
 
 
 def _write_format(device: CameraDevice, new: CameraSettings) -> None:
@@ -181,7 +186,7 @@ def _write_exposure_auto(device: CameraDevice, new: CameraSettings) -> None:
 def _write_gain(device: CameraDevice, new: CameraSettings) -> None:
     if device.has("GainAuto"):
         device.set("GainAuto", "Off")
-    if new.gain_db or first_of(device, GAIN):
+    if new.gain_db != KEEP_GAIN:
         _write_number(device, GAIN, "gain_db", new.gain_db)
 
 
@@ -209,7 +214,13 @@ def _write_region(device: CameraDevice, new: CameraSettings) -> None:
 
 
 def _write_trigger(device: CameraDevice, new: CameraSettings) -> None:
-    device.set_trigger({"free": "", "software": "Software", "line": "Line0"}[new.trigger])
+    source = {"free": "", "software": "Software"}.get(new.trigger)
+    if source is None:
+        sources = device.choices("TriggerSource") if device.has("TriggerSource") else []
+        source = next((name for name in sources if name == new.trigger or name[:4].lower() == new.trigger), None)
+    if source is None:
+        raise CameraError(f"camera.trigger {quoted(new.trigger)} is not among the camera's: {', '.join(sources)}")
+    device.set_trigger(source)
 
 
 def _write_ptp(device: CameraDevice, new: CameraSettings) -> None:
@@ -328,11 +339,8 @@ def read_back(device: CameraDevice, settings: CameraSettings) -> CameraSettings:
     Raises:
         CameraError: The camera does not answer.
     """
-    found: Dict[str, Any] = {}
-    for field, names in _NUMBERS.items():
-        value = read_number(device, names)
-        if value is not None:
-            found[field] = value
+    numbers = {field: read_number(device, names) for field, names in _NUMBERS.items()}
+    found: Dict[str, Any] = {field: value for field, value in numbers.items() if value is not None}
     if device.has("ExposureAuto"):
         found["exposure_auto"] = device.get("ExposureAuto") != "Off"
     found["roi"] = read_region(device)
@@ -340,22 +348,16 @@ def read_back(device: CameraDevice, settings: CameraSettings) -> CameraSettings:
     if not is_format(pixel_format, settings.pixel_format):  # by `features`
         found["pixel_format"] = pixel_format
     if device.has("TriggerMode"):
-        is_free = device.get("TriggerMode") == "Off"
-        found["trigger"] = "free" if is_free else "software" if device.get("TriggerSource") == "Software" else "line"
+        source = device.get("TriggerSource") if device.get("TriggerMode") != "Off" else "free"
+        found["trigger"] = "software" if source == "Software" else source
     enable = first_of(device, PTP_ENABLE)
     found["ptp"] = bool(enable) and device.is_on(enable)
     if device.is_gige:
         found["packet_size"], found["packet_delay_ns"] = device.packets()
     features = read_features(device, settings)
     if features:
-        rows = (f"{name}: {_yaml_scalar(text)}" for name, text in features.items())
-        found["features"] = "{" + ", ".join(rows) + "}"
+        found["features"] = format_features(features)
     return replace(settings, **found)
-
-
-def _yaml_scalar(text: str) -> str:
-    """Return a text as YAML, with quotes if it needs them."""
-    return text if re.fullmatch(_PLAIN, text) else yaml.safe_dump(text, default_style='"', width=math.inf).strip()
 
 
 def ranges(device: CameraDevice, settings: CameraSettings) -> Dict[str, Tuple[float, float]]:
@@ -368,8 +370,8 @@ def ranges(device: CameraDevice, settings: CameraSettings) -> Dict[str, Tuple[fl
     """
     found = {}
     for field, names in _NUMBERS.items():
-        feature = first_of(device, names)
+        feature = find_number(device, names)
         if feature:
-            (low, high), value = device.bounds(feature), getattr(settings, field)
+            (low, high), value = map(feature.convert, device.bounds(feature.name)), getattr(settings, field)
             found[field] = min(value, low), max(value, high)
     return found

@@ -1,4 +1,4 @@
-"""Thread that keeps one camera connected and hands over its frames as serialized image messages."""
+"""Threads that keep one camera connected and hand over its frames as serialized image messages."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import queue
 import re
 import threading
 import time
+from collections import deque
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from typing import Any, Callable, Dict, Optional, Protocol, Tuple
+from typing import Any, Callable, Deque, Dict, Optional, Protocol, Tuple
 
 import numpy as np
 
@@ -28,9 +29,22 @@ from polar_pipeline.camera.aravis import (
     is_address,
     list_cameras,
     load_aravis,
+    serial_at,
 )
 from polar_pipeline.camera.clock import DeviceClock, ptp_stamp
-from polar_pipeline.camera.facts import PTP_LOCKED, CameraFacts, read_changing, read_facts, read_ptp, sensor_of_model
+from polar_pipeline.camera.facts import (
+    EXPOSURE,
+    GAIN,
+    PTP_LOCKED,
+    CameraFacts,
+    Number,
+    find_number,
+    read_changing,
+    read_facts,
+    read_number,
+    read_ptp,
+    sensor_of_model,
+)
 from polar_pipeline.camera.settings import (
     CameraSettings,
     changed_fields,
@@ -46,14 +60,17 @@ from polar_pipeline.quality.statistics import Level
 from polar_pipeline.sensor.encodings import ENCODINGS
 from polar_pipeline.sensor.frames import FrameError, RawFormat
 
-#: Seconds to wait for a frame before looking at requests, and between two looks at gain, exposure and PTP.
-_POP, _POLL_PERIOD = 0.05, 1.0
+#: Longest wait in seconds for a frame or a request, and period of reading gain, temperature and PTP.
+_WAIT, _POLL_PERIOD = 0.05, 1.0
+#: Readings of the exposure time, before a frame came and after it, of which the smallest counts for the clock.
+_BEFORE, _AFTER = 3, 2
 #: Seconds without a frame after which the camera is asked whether it is still there.
 _QUIET = 0.4
 #: Seconds between two looks for a camera that has gone, by its address and on the whole network.
 _LOOK_PERIOD, _SEARCH_PERIOD = 0.2, 3.0
-#: Shortest and longest seconds between two attempts to open a camera that refuses.
-_BACKOFF = (1.0, 30.0)
+#: Shortest and longest seconds between two attempts to open a camera that refuses, and longest seconds until a camera
+#: is connected again whose frames do not match.
+_BACKOFF, _LONGEST_PAUSE = (1.0, 30.0), 5.0
 #: Seconds that the start and a change of parameters wait for the camera.
 _PATIENCE = 15.0
 #: What helps when packets of USB3 Vision are lost, and of GigE Vision.
@@ -66,7 +83,7 @@ _REMEDIES = (
 
 
 class Client(Protocol):
-    """What takes the frames of a camera. The camera's thread calls its methods, which raise nothing."""
+    """What takes the frames of a camera. Two threads call its methods, which raise nothing: see `CameraSource`."""
 
     def memory(self) -> Optional[np.ndarray]:
         """Return memory for the next message, or None if any will do."""
@@ -114,7 +131,9 @@ class Connection:
 class CameraSource:
     """A camera by its parameters: connected when it is there, and again when it comes back.
 
-    One thread of this object makes all calls of Aravis. Other threads call `start`, `apply`, `trigger`, `status` and
+    One thread of this object controls the camera: it alone waits for the camera's answers, which may take seconds if
+    one is lost, and calls `check`, `info` and `warning` of the client. While the camera sends, a second one takes
+    frames from Aravis and hands them to the client. Other threads call `start`, `apply`, `trigger`, `status` and
     `close`, and read `connection`.
 
     Args:
@@ -138,9 +157,13 @@ class CameraSource:
         self._frame_id = frame_id
         self._client = client
         self._requests: Any = queue.Queue()  # of functions that take the device, or None while there is none
-        self._closing = threading.Event()
+        self._closing, self._wake = threading.Event(), threading.Event()  # the second one: a request or a frame came
         self._attempted: Any = Future()  # of the first attempt
         self._thread = threading.Thread(target=self._run, name="polar_pipeline_camera", daemon=True)
+        self._frames_thread: Optional[threading.Thread] = None
+        self._takes_frames = False
+        self._failure: Optional[Exception] = None  # why the thread for frames has ended by itself
+        self._heard = -math.inf  # when the last frame came, or the camera answered
         self._buffers = Buffers()
         self._clock = DeviceClock()
         self._ptp = ""
@@ -148,12 +171,20 @@ class CameraSource:
         self._encoding = ""
         self._number: Optional[int] = None  # of the last complete frame
         self._unusable = 0  # frames since then that cannot be used
+        self._underruns = 0  # packets for which no buffer was free, before the last gap between complete frames
         self._code = 0  # number of the pixel format, as the first complete frame states it
         self._wanted = settings.source.partition(":")[2]
         self._last: Optional[FoundCamera] = None  # where it was when it was connected
         self._searched = -math.inf
-        self._counts = {"frames": 0, "incomplete": 0, "missed": 0, "connections": 0}
+        self._counts = {"frames": 0, "incomplete": 0, "missed": 0, "underruns": 0, "connections": 0}
         self._resent = 0
+        self._pause = _LOOK_PERIOD  # seconds until the next connection
+        self._warned = ""  # the last problem in the log
+        self._reads_exposure = self._is_gain_automatic = False  # the first one: frames do not state their exposure
+        self._gain: Optional[Number] = None  # the camera's gain, in whose unit frames state theirs
+        self._readings: Tuple[int, Tuple[float, ...]] = 0, ()  # of the exposure time: their number, and the last ones
+        # device time and arrival of frames whose exposure is uncertain, and number and values of the readings before
+        self._uncertain: Deque[Tuple[int, int, int, Tuple[float, ...]]] = deque()
 
     # ------------------------------------------------------------------------------------------------ the other threads
 
@@ -174,6 +205,7 @@ class CameraSource:
         Calls of Aravis to a camera that has gone are not waited for.
         """
         self._closing.set()
+        self._wake.set()
         if self._thread.ident is not None:
             self._thread.join(_PATIENCE)
 
@@ -192,6 +224,20 @@ class CameraSource:
             ValueError: By `check`; the settings are as before.
         """
         return self._ask(lambda device: self._change(device, settings, check))
+
+    def rename(self, frame_id: str) -> None:
+        """Give later frames another frame_id; the camera is set up again, as their headers need other space.
+
+        Raises:
+            CameraError: The camera does not answer.
+        """
+
+        def change(_: Optional[CameraDevice]) -> None:
+            self._end_frames()  # the space in front of their pixels is that of the former header
+            self._frame_id, self.connection = frame_id, None
+
+        if frame_id != self._frame_id:
+            self._ask(change)
 
     def trigger(self) -> None:
         """Start a frame by software.
@@ -214,6 +260,7 @@ class CameraSource:
                 answer.set_exception(err)
 
         self._requests.put(run)
+        self._wake.set()
         end = time.monotonic() + _PATIENCE
         while self._thread.is_alive() and time.monotonic() < end:
             with suppress(FutureTimeoutError):
@@ -243,9 +290,10 @@ class CameraSource:
             "clock jumps": str(clock.jumps),
             "ptp": self._ptp or "off",
         }
-        return Level.OK, f"{connection.facts.name} at {connection.found.address}", values
+        text, problem = f"{connection.facts.name} at {connection.found.address}", connection.facts.nonlinearity
+        return (Level.WARN, f"{text}: {problem}", values) if problem else (Level.OK, text, values)
 
-    # ---------------------------------------------------------------------------------------------- the camera's thread
+    # --------------------------------------------------------------------------------------------- the control's thread
 
     def _run(self) -> None:
         backoff = _BACKOFF[0]
@@ -264,12 +312,15 @@ class CameraSource:
                 continue
             backoff = _BACKOFF[0]
             try:
-                self._stream(device)
+                self._control(device)
             except Exception as err:  # noqa: BLE001 - the thread goes on
                 self._lose(err)
             self.connection = None
+            self._end_frames()
             _close(device)
-            self._idle(_LOOK_PERIOD)
+            is_useless = self._failure is not None and self._number is None
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE) if is_useless else _LOOK_PERIOD
+            self._idle(self._pause)
         self._finish_attempt()
 
     def _finish_attempt(self, err: Optional[Exception] = None) -> None:
@@ -284,9 +335,9 @@ class CameraSource:
         """Note why there is no camera, and log it if it is new."""
         kind = "" if isinstance(err, (CameraError, ValueError)) else f"{type(err).__name__}: "
         problem = printable(f"{kind}{err}", 500)
-        if problem != self.problem:
+        if problem != self._warned:
             self._client.warning(f"camera: {problem}")
-        self.problem = problem
+        self.problem = self._warned = problem
 
     def _idle(self, seconds: float) -> bool:
         """Wait without a camera; a request ends the wait. Returns whether there was one."""
@@ -302,8 +353,12 @@ class CameraSource:
     def _find(self) -> Optional[FoundCamera]:
         """Look for the camera: where it was, and now and then on the whole network."""
         last = self._last
-        if last is not None and is_address(last.address) and answers(last.address):
-            return last
+        serial = serial_at(last.address) if last is not None and is_address(last.address) else None
+        if last is not None and serial is not None:
+            if last.serial in ("", serial):
+                return last
+            self._last = None
+            raise CameraError(f"{last.describe()} is another camera now, {serial}")
         if time.monotonic() - self._searched < _SEARCH_PERIOD:
             return None
         try:
@@ -322,13 +377,10 @@ class CameraSource:
         device = CameraDevice(found)
         try:
             device.require_control()
-            if found.serial and device.serial() != found.serial:
-                self._last = None
-                raise CameraError(f"{found.describe()} is another camera now, {device.serial()}")
             write(device, self._settings, [row.name for row in fields(CameraSettings)])
             self._note(device, self._settings, found, self._client.check)
-            self._start(device)
             self._clock, self._ptp, self._resent = DeviceClock(), read_ptp(device), 0
+            self._start(device)
         except BaseException:
             self.connection = None
             _close(device)
@@ -336,8 +388,13 @@ class CameraSource:
         self._last, self.problem = found, ""
         self._wanted = self._wanted or found.serial  # settings, region and calibration are those of this camera
         self._counts["connections"] += 1
-        self._client.info(f"camera {found.describe()} is connected")
+        if self._pause == _LOOK_PERIOD:  # otherwise once its frames match
+            self._report_connected()
         return device
+
+    def _report_connected(self) -> None:
+        self._warned = ""
+        self._client.info(f"camera {self._connected().found.describe()} is connected")
 
     def _note(
         self,
@@ -348,6 +405,8 @@ class CameraSource:
     ) -> None:
         """Read the state of the camera, and check it against the parameters."""
         facts = read_facts(device)
+        self._note_exposure(facts.exposure_us)
+        self._gain = find_number(device, GAIN)
         check(facts)
         actual = read_back(device, wanted)
         if any(wanted.roi) and tuple(wanted.roi) != actual.roi:
@@ -355,6 +414,8 @@ class CameraSource:
                 f"camera.roi {list(wanted.roi)} becomes {list(actual.roi)}: numbers are even, so that the mosaic keeps "
                 "its order, and multiples of the camera's steps"
             )
+        if actual.pixel_format != wanted.pixel_format:
+            self._client.info(f"camera.pixel_format {wanted.pixel_format} becomes {actual.pixel_format}")
         self.connection = Connection(actual, facts, ranges(device, actual), found)
         self._settings = actual
 
@@ -373,6 +434,7 @@ class CameraSource:
         before = read_back(device, old)
         try:
             if is_stopped:
+                self._end_frames()
                 device.stop()
             write(device, new, changed)
             self._note(device, new, connection.found, check)
@@ -382,6 +444,7 @@ class CameraSource:
             try:
                 self._require_camera(device)
                 if is_stopped:
+                    self._end_frames()
                     device.stop()
                 undo(device, before, changed, features)
                 self._note(device, old, connection.found)
@@ -400,13 +463,13 @@ class CameraSource:
             raise CameraError(f"camera.trigger is {self._settings.trigger}, not software")
         device.trigger()
 
-    # ----------------------------------------------------------------------------------------------------------- frames
-
     def _start(self, device: CameraDevice) -> None:
         """Begin to receive frames, with the header of their message in front."""
-        name = self._connected().facts.pixel_format
+        connection = self._connected()
+        name, rate = connection.facts.pixel_format, connection.settings.frame_rate
         self._format = ENCODINGS[name]
         self._encoding, self._number, self._unusable, self._code = _encoding(name, self._format), None, 0, 0
+        self._underruns = 0
         head = len(messages.image_head(self._frame_id, self._encoding, (1, 1), 1))
 
         def memory(size: int) -> np.ndarray:
@@ -415,30 +478,66 @@ class CameraSource:
                 block = skip_to_alignment(self._buffers.get((head + size + ALIGNMENT,), "uint8"), head)
             return block[: head + size]
 
-        device.start(memory, head)
+        device.start(memory, head, rate)
+        self._uncertain.clear()
+        self._failure, self._takes_frames = None, True
+        self._heard = time.monotonic()
+        name = "polar_pipeline_frames"
+        self._frames_thread = threading.Thread(target=self._take_frames, args=(device,), name=name, daemon=True)
+        self._frames_thread.start()
 
-    def _stream(self, device: CameraDevice) -> None:
-        """Hand over frames and answer requests until the end, or until the camera has gone.
+    def _end_frames(self) -> None:
+        """End the thread for frames, so that the stream can be stopped."""
+        thread, self._frames_thread, self._takes_frames = self._frames_thread, None, False
+        if thread is not None:
+            thread.join()
+
+    def _control(self, device: CameraDevice) -> None:
+        """Answer requests and read what changes until the end, or until the camera has gone or its frames do not match.
 
         Raises:
-            CameraError: The camera does not answer, or was restarted.
+            CameraError: The camera does not answer, was restarted, or sends other frames than it was set to.
         """
         heard = polled = time.monotonic()
         while not self._closing.is_set():
+            self._wake.wait(_WAIT)
+            self._wake.clear()
             while not self._requests.empty():
                 self._requests.get()(device)
                 if self.connection is None:
                     return
-            is_heard = self._receive(device)
-            now = time.monotonic()
-            if is_heard:
-                heard = now
-            elif now - heard > _QUIET:
+            if self._failure is not None:
+                raise self._failure
+            if time.monotonic() - self._heard > _QUIET:
                 self._require_camera(device)
-                heard = now
-            if heard == now and now - polled > _POLL_PERIOD:  # a camera that has gone would block
-                polled = now
-                self._poll(device)
+                self._heard = time.monotonic()
+            if self._number is not None and self._pause != _LOOK_PERIOD:
+                self._pause = _LOOK_PERIOD
+                self._report_connected()
+            if self._heard == heard:  # a camera that has gone would block
+                continue
+            heard = self._heard
+            try:
+                if heard - polled > _POLL_PERIOD:
+                    polled = heard
+                    self._poll(device)
+                elif self._is_gain_automatic:
+                    self._read_changing(device)
+                elif self._reads_exposure:
+                    self._note_exposure(read_number(device, EXPOSURE) or 0.0)
+            except CameraError:
+                self._require_camera(device)
+                raise
+
+    def _read_changing(self, device: CameraDevice) -> None:
+        connection = self._connected()
+        facts = read_changing(device, connection.facts)
+        self._note_exposure(facts.exposure_us)
+        self.connection = replace(connection, facts=facts)
+
+    def _note_exposure(self, exposure_us: float) -> None:
+        count, values = self._readings
+        self._readings = count + 1, (*values, max(exposure_us, 0.0))[-_BEFORE:]
 
     def _require_camera(self, device: CameraDevice) -> None:
         """Raise an error if the camera has gone, or was restarted."""
@@ -452,11 +551,23 @@ class CameraSource:
 
     def _poll(self, device: CameraDevice) -> None:
         """Read what the camera changes by itself."""
-        connection = self._connected()
-        facts = read_changing(device, connection.facts)
-        self.connection = replace(connection, facts=facts)
+        self._read_changing(device)
+        self._is_gain_automatic = device.has("GainAuto") and device.get("GainAuto") != "Off"
         self._ptp = read_ptp(device)
         self._resent = device.stream_count("n_resent_packets")
+
+    # ---------------------------------------------------------------------------------------------- the frames' thread
+
+    def _take_frames(self, device: CameraDevice) -> None:
+        """Hand over frames until `_end_frames`, or until one does not match."""
+        try:
+            while self._takes_frames:
+                if self._receive(device):
+                    self._heard = time.monotonic()
+                    self._wake.set()
+        except Exception as err:  # noqa: BLE001 - the control's thread connects the camera again
+            self._failure = err
+            self._wake.set()
 
     def _receive(self, device: CameraDevice) -> bool:
         """Hand over the next frame, or count it if it cannot be used; return whether one came.
@@ -465,7 +576,7 @@ class CameraSource:
             CameraError: As `_take`.
         """
         try:
-            frame = device.pop(_POP)
+            frame = device.pop(_WAIT)
         except FrameError as err:
             self._unusable += 1
             is_incomplete = err.cause == "incomplete"
@@ -473,25 +584,27 @@ class CameraSource:
             self._client.refuse(err.cause, f"{err}; {_REMEDIES[device.is_gige]}" if is_incomplete else str(err))
             return True
         if frame is not None:
-            self._take(frame)
+            self._take(frame, device.stream_count("n_underruns"))
         return frame is not None
 
-    def _take(self, frame: Received) -> None:
+    def _take(self, frame: Received, underruns: int) -> None:
         """Hand over a complete frame.
 
         Raises:
             CameraError: The frame has another region or pixel format than the camera was set to.
         """
-        facts, fmt = self._connected().facts, self._format
-        self._count_missed(frame.number)
-        width, height = frame.size
-        if frame.size != facts.size:
-            raise CameraError(f"frames have {width}x{height} pixels, {facts.name} was set to {facts.size}")
+        facts, fmt = self._facts_of(frame), self._format
+        width, height = frame.size or facts.size
         self._code = self._code or frame.pixel_format  # a camera's numbers may differ from those of the standard
-        if frame.pixel_format != self._code:
+        if (width, height) != facts.size:
+            self._client.dropped("size", 1)
+            raise CameraError(f"frames have {width}x{height} pixels, {facts.name} was set to {facts.size}")
+        if frame.pixel_format not in (0, self._code):
+            self._client.dropped("encoding", 1)
             raise CameraError(
                 f"frames have another pixel format than {facts.pixel_format}, to which {facts.name} was set"
             )
+        self._count_missed(frame.number, underruns)
         nbytes = fmt.row_bytes(width) * height
         head = messages.image_head(self._frame_id, self._encoding, (height, width), nbytes)
         if nbytes != fmt.row_bytes(width * height) or len(head) + nbytes > frame.memory.nbytes:
@@ -502,33 +615,59 @@ class CameraSource:
             )
             return
         self._counts["frames"] += 1
-        stamp_ns = messages.stamp_within_range(self._stamp(frame, facts))
+        stamp_ns = messages.stamp_within_range(self._stamp(frame, facts.exposure_us))
         cdr = frame.memory[: len(head) + nbytes].data
         cdr[: len(head)] = messages.restamp(head, stamp_ns)
         self._client.take(cdr, facts)
 
-    def _count_missed(self, number: int) -> None:
+    def _facts_of(self, frame: Received) -> CameraFacts:
+        """Return the state of the camera with the exposure time and the gain of a frame, as far as they are known."""
+        facts, (_, readings) = self._connected().facts, self._readings
+        self._reads_exposure = frame.exposure_us is None
+        exposure_us = readings[-1] if frame.exposure_us is None else max(frame.exposure_us, 0.0)
+        gain_db = facts.gain_db if frame.gain is None or self._gain is None else self._gain.convert(frame.gain)
+        return replace(facts, exposure_us=exposure_us, gain_db=gain_db)
+
+    def _count_missed(self, number: int, underruns: int = 0) -> None:
         """Count the frames between two complete ones that did not arrive at all, by the number of the second one.
 
-        Numbers have 16 bits in older cameras and wrap to 1. Frames that cannot be used have none.
+        Numbers have 16 bits in older cameras and wrap to 1. Frames that cannot be used have none. If more `underruns`
+        were counted than at the last gap, packets for which no buffer was free, this computer has lost the frames.
         """
         last, self._number = self._number, number
         unusable, self._unusable = self._unusable, 0
         between = 0 if last is None else number - last - 1 if number > last else number - 1 + (0xFFFF - last)
         missed = between - unusable
         if 0 < missed < 1000:
-            self._counts["missed"] += missed
-            self._client.dropped("camera", missed)
+            is_underrun, self._underruns = underruns > self._underruns, underruns
+            self._counts["underruns" if is_underrun else "missed"] += missed
+            self._client.dropped("underrun" if is_underrun else "camera", missed)
 
-    def _stamp(self, frame: Received, facts: CameraFacts) -> int:
+    def _stamp(self, frame: Received, exposure_us: float) -> int:
         """Return the time of a frame in nanoseconds since 1970: the middle or the start of its exposure."""
-        exposure_ns = int(1000 * facts.exposure_us)
-        began_ns = frame.arrival_ns - exposure_ns
-        start_ns = self._clock.stamp(frame.device_ns, began_ns)
+        exposure_ns = int(1000 * exposure_us)
+        self._observe(frame, exposure_ns)
+        start_ns = self._clock.convert(frame.device_ns, frame.arrival_ns - exposure_ns)
         if self._ptp in PTP_LOCKED:
             exact_ns = ptp_stamp(frame.device_ns, start_ns)  # frames that arrive late do not count
             start_ns = start_ns if exact_ns is None else exact_ns
         return start_ns + (exposure_ns // 2 if self._settings.stamp == "middle" else 0)
+
+    def _observe(self, frame: Received, exposure_ns: int) -> None:
+        """Show frames to the model of the clock once their exposure is certain.
+
+        The register may have changed before the frame or after it. Too long an exposure would make the frame early,
+        which spoils the model, too short a one only makes it late: the smallest of the readings around it counts.
+        """
+        if not self._reads_exposure or not self._clock.agrees(frame.device_ns, frame.arrival_ns, exposure_ns):
+            self._uncertain.clear()
+            self._clock.observe(frame.device_ns, frame.arrival_ns - exposure_ns)
+            return
+        count, readings = self._readings
+        self._uncertain.append((frame.device_ns, frame.arrival_ns, count, readings))
+        while count - self._uncertain[0][2] >= _AFTER:
+            device_ns, arrival_ns, _, before = self._uncertain.popleft()
+            self._clock.observe(device_ns, arrival_ns - int(1000 * min(before + readings)))
 
 
 def _encoding(pixel_format: str, fmt: RawFormat) -> str:

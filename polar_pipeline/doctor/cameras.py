@@ -20,10 +20,10 @@ def camera_checks() -> Iterator[Check]:
     try:
         found = list_cameras()
     except CameraError as err:
-        yield Check("cameras", "missing", f"{err}; without it: frames come from topics and recordings only")
+        yield Check("cameras", "optional", f"{err}; without it: frames come from topics and recordings only")
         return
     if not found:
-        yield Check("cameras", "missing", "none answers on the network or on USB")
+        yield Check("cameras", "optional", "none answers on the network or on USB")
     for camera in found:
         is_busy = is_address(camera.address) and is_taken(camera.address)
         state = "a process controls it" if is_busy else "free"
@@ -43,7 +43,7 @@ def _network(cameras: List[FoundCamera]) -> Iterator[Check]:
         if mtu.isdigit():
             is_small = int(mtu) < _JUMBO
             advice = f": larger packets cost less time: sudo ip link set {name} mtu {_JUMBO}" if is_small else ""
-            yield Check(f"mtu of {name}", "missing" if is_small else "ok", f"{mtu} bytes{advice}")
+            yield Check(f"mtu of {name}", "optional" if is_small else "ok", f"{mtu} bytes{advice}")
 
 
 def _interface(address: str) -> str:

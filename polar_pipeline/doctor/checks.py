@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib
 import os
 import platform
+import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
+from itertools import groupby
 from pathlib import Path
-from typing import Callable, Dict, Iterable, Iterator, List, Optional
+from typing import Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import numpy as np
 
@@ -28,6 +31,8 @@ from polar_pipeline.pipeline import Pipeline, backend_problem
 #: Environment variables that name Fast DDS's profile. Fast DDS 3, from Kilted on, reads the first, and with a warning
 #: the second; Fast DDS 2 reads only the second.
 _PROFILE_VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
+#: Command that sets it.
+_COMMAND = 'eval "$(ros2 run polar_pipeline polar-pipeline env)"'
 #: Name of Fast DDS's shared library -> its major version.
 _FAST_DDS = {"libfastdds.so": 3, "libfastrtps.so": 2}
 
@@ -42,7 +47,6 @@ _LIBRARIES = {
     "tqdm": "no progress bars",
     **dict.fromkeys(("dask", "distributed", "fsspec", "pyarrow"), "no `polar-pipeline batch`"),
     "skimage": "nothing (tests compare with it)",
-    "cupy": "no GPU",
     "aiohttp": "no recordings from web servers",
     "rerun": "no `polar-pipeline view`",
 }
@@ -57,14 +61,23 @@ _ROS = {
 
 
 def run_checks() -> List[Check]:
-    """Run every check, in this order: Python, libraries, backends, the machine, ROS, transport, cameras."""
-    groups = (_python, _libraries, _backends, deployment.jetson_checks, _ros, transport_checks, camera_checks)
-    return [check for group in groups for check in group()]
+    """Run every check, group by group."""
+    groups: Dict[str, Tuple[Callable[[], Iterator[Check]], ...]] = {
+        "Library": (_python, _libraries, _cpu),
+        "GPU": (_gpu,),
+        "ROS": (_ros, _transport),
+        "Camera": (camera_checks,),
+        "Robot": (deployment.jetson_checks, deployment.transport_memory_checks),
+    }
+    return [replace(check, group=group) for group, parts in groups.items() for checks in parts for check in checks()]
 
 
 def as_text(checks: Iterable[Check]) -> str:
-    """Format findings as a table, one per line."""
-    return "".join(f"{check.state:<8} {check.topic:<18} {printable(check.text, 1000)}\n" for check in checks)
+    """Format findings as a table, one per line, below a heading for each group."""
+    lines: List[str] = []
+    for group, rows in groupby(checks, lambda check: check.group):
+        lines += [f"{group}:", *(f"{row.state:<8} {row.topic:<18} {printable(row.text, 1000)}" for row in rows)]
+    return "\n".join([*lines, ""])
 
 
 def _python() -> Iterator[Check]:
@@ -81,59 +94,57 @@ def _import(name: str, optional: str) -> Check:
         # the message tells a library that is missing from one that is broken, as without a shared object
         remedy = deployment.remedy(err)
         text = "; ".join(filter(None, (cause(err), remedy, optional and f"without it: {optional}")))
-        return Check(name, "missing" if optional else "problem", text)
+        return Check(name, "optional" if optional else "problem", text)
     return Check(name, "ok", str(getattr(module, "__version__", "installed")))
 
 
 def _libraries() -> Iterator[Check]:
     for name, lost in _LIBRARIES.items():
         yield _import(name, lost)
+
+
+def _backend(name: str) -> Check:
+    """Check whether a backend computes a frame."""
+    reason = backend_problem(name)
+    if reason:
+        return Check(f"backend {name}", "optional", reason)
+    try:
+        pipeline = Pipeline(backend=name)
+        pipeline(np.zeros((32, 32), np.uint8))
+    except (ValueError, RuntimeError) as err:
+        return Check(f"backend {name}", "problem", str(err))
+    pipeline.close()
+    return Check(f"backend {name}", "ok", pipeline.device)
+
+
+def _cpu() -> Iterator[Check]:
+    yield _backend("cpu")
+    hint = "without them a frame takes seconds"
+    yield _tried("cpu kernels", lambda: f"compiled for {load_kernels().level}", hint, "problem")
+
+
+def _gpu() -> Iterator[Check]:
+    yield _import("cupy", "no GPU")
     yield from deployment.cupy_checks()
-
-
-def _backends() -> Iterator[Check]:
-    for name in ("cpu", "cuda"):
-        reason = backend_problem(name)
-        if reason:
-            yield Check(f"backend {name}", "missing", reason)
-            continue
-        try:
-            pipeline = Pipeline(backend=name)
-            pipeline(np.zeros((32, 32), np.uint8))
-        except (ValueError, RuntimeError) as err:
-            yield Check(f"backend {name}", "problem", str(err))
-            continue
-        yield Check(f"backend {name}", "ok", pipeline.device)
-        pipeline.close()
-    yield _cpu_kernels()
-    yield _tried("gpu", _gpu)
-    yield _tried("nvrtc", _nvrtc, "it comes with the CUDA toolkit, or with CuPy's extra ctk")
+    yield _backend("cuda")
+    yield _tried("gpu", _describe_gpu)
+    hint = "it comes with the CUDA toolkit, or with CuPy's extra ctk"
+    yield _tried("nvrtc", lambda: ".".join(map(str, import_cupy().cuda.nvrtc.getVersion())), hint)
     yield _jpeg()
 
 
-def _tried(topic: str, look: Callable[[], str], hint: str = "") -> Check:
-    """Check that `look` finds something; an error says why it is missing, and the hint what that means."""
+def _tried(topic: str, look: Callable[[], str], hint: str = "", otherwise: str = "optional") -> Check:
+    """Check that `look` finds something; an error says why it does not, the hint what that means."""
     try:
         return Check(topic, "ok", look())
     except Exception as err:  # noqa: BLE001 - a library that can be imported may lack its own libraries
-        return Check(topic, "missing", "; ".join(filter(None, (cause(err), hint))))
+        return Check(topic, otherwise, "; ".join(filter(None, (cause(err), hint))))
 
 
-def _cpu_kernels() -> Check:
-    """Check the compiled kernels of the CPU."""
-    hint = "without them a frame takes seconds"
-    return _tried("cpu kernels", lambda: f"compiled for {load_kernels().level}", hint)
-
-
-def _gpu() -> str:
+def _describe_gpu() -> str:
     """Describe the GPU that CuPy uses."""
     properties = import_cupy().cuda.runtime.getDeviceProperties(0)
     return f"{properties['name'].decode()}, compute capability {properties['major']}.{properties['minor']}"
-
-
-def _nvrtc() -> str:
-    """Return the version of the compiler of the CUDA kernels, which CuPy loads."""
-    return ".".join(map(str, import_cupy().cuda.nvrtc.getVersion()))
 
 
 def _jpeg() -> Check:
@@ -147,21 +158,35 @@ def _jpeg() -> Check:
             "jpeg", "ok", "OpenCV on the CPU; nvImageCodec (pip extras jpeg-cuda12, jpeg-cuda13) is not installed"
         )
     except Exception as err:  # noqa: BLE001 - the node goes on with OpenCV too
-        return Check("jpeg", "missing", f"OpenCV on the CPU, as nvImageCodec does not work: {cause(err)}")
+        return Check("jpeg", "optional", f"OpenCV on the CPU, as nvImageCodec does not work: {cause(err)}")
     return Check("jpeg", "ok", "nvImageCodec on the GPU")
 
 
 def _ros() -> Iterator[Check]:
     distribution = os.environ.get("ROS_DISTRO")
-    yield Check("ROS_DISTRO", "ok" if distribution else "missing", distribution or "not set: no ROS setup file sourced")
+    hint = "not set: source /opt/ros/DISTRIBUTION/setup.bash, unless ROS is installed as wheels"
+    yield Check("ROS_DISTRO", "ok" if distribution else "optional", distribution or hint)
+    failure = _middleware_failure()
+    if failure:
+        yield Check("middleware", "problem", failure)
+        return
     for name, lost in _ROS.items():
         yield _import(name, lost)
-    yield _tried("middleware", _middleware)
+    yield _tried("middleware", lambda: importlib.import_module("rclpy.utilities").get_rmw_implementation_identifier())
 
 
-def _middleware() -> str:
-    name: str = importlib.import_module("rclpy.utilities").get_rmw_implementation_identifier()
-    return name
+def _middleware_failure() -> str:
+    """Say why importing rclpy ends the process, as if `RMW_IMPLEMENTATION` is not installed; "" if it does not."""
+    if find_spec("rclpy") is None or "rclpy.utilities" in sys.modules:  # loaded here, as in a node
+        return ""
+    program = "from rclpy.utilities import get_rmw_implementation_identifier as name; name()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    if done.returncode in (0, 1):  # 1: an exception, which the import here says too
+        return ""
+    middleware = os.environ.get("RMW_IMPLEMENTATION", "rmw_fastrtps_cpp")
+    package = f"ros-{os.environ.get('ROS_DISTRO', 'DISTRIBUTION')}-{middleware.replace('_', '-')}"
+    reason = " ".join(done.stderr.decode("utf-8", "replace").split())
+    return f"no node starts with {middleware}: unset RMW_IMPLEMENTATION, or sudo apt install {package} ({reason})"
 
 
 def _fast_dds() -> Optional[int]:
@@ -214,16 +239,17 @@ def _transport() -> Iterator[Check]:
         try:
             ((name, value),) = transport_environment().items()
         except FileNotFoundError as err:
-            yield Check("transport profile", "problem", str(err))
+            yield Check("transport profile", "problem", f"{err}; install the package again")
             return
         yield Check(
             "transport",
             "problem",
             f"Fast DDS loses 5 MB frames with its default segment: set {name} to {value}, "
-            'here and for the camera\'s driver: eval "$(polar-pipeline env)" does, and so do the launch files',
+            f"here and for the camera's driver: {_COMMAND} does, and so do the launch files",
         )
     for name, value in named.items():
         if Path(value).is_file():
             yield Check("transport", "ok", f"{name}={value}")
         else:
-            yield Check("transport", "problem", f"{name} names {value}, which does not exist")
+            text = f"{name} names {value}, which does not exist: unset {name}; {_COMMAND}"
+            yield Check("transport", "problem", text)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Dict, Iterable, Iterator, Optional, Tuple
 
 from polar_pipeline._util.share import share_path
-from polar_pipeline.cuda.device import board_model
 
 #: Folder below which files of the machine are read; tests put another one here.
 ROOT = Path("/")
@@ -27,12 +26,16 @@ _BUILT_FOR_ANOTHER = re.compile(
 )
 #: Major version of CuPy -> (first version of NumPy that it takes, first that it does not); older CuPy is not judged.
 _NUMPY_OF_CUPY = {12: ((1, 20), (1, 27)), 13: ((1, 22), (3, 0)), 14: ((2, 0), (3, 0))}
-#: Modules of an extra -> what pip is to install. Those of recordings are named one by one: with the package itself,
+#: Modules -> what pip is to install. Those of recordings are named one by one: with the package itself,
 #: pip would put another OpenCV over that of apt.
 _EXTRAS = {
     ("mcap", "rosbags", "lz4", "zstandard", "tqdm"): "rosbags mcap lz4 zstandard tqdm",
     ("dask", "distributed", "fsspec", "pyarrow"): "'/path/to/polar_pipeline[batch]'",
     ("rerun",): "'/path/to/polar_pipeline[view]'",
+    ("numpy",): "numpy",
+    ("cv2",): "opencv-python-headless",
+    ("yaml",): "pyyaml",
+    ("jinja2",): "jinja2",
 }
 #: Libraries of the CUDA toolkit in an import error of CuPy; libcuda is the driver's.
 _CUDA_LIBRARY = re.compile(r"lib(cudart|cublas|cufft|curand|cusparse|nvrtc)\S*: cannot open shared object")
@@ -42,6 +45,8 @@ _CUDA_VERSIONS = (11, 12, 13)
 _SOCKET_BUFFER = 67108864
 #: Fewest processes with a segment in shared memory: a camera driver and the node.
 _SEGMENTS = 2
+#: File with the board's own name, such as `NVIDIA Jetson Orin NX Developer Kit`.
+_BOARD = "proc/device-tree/model"
 _MIB = 1 << 20
 
 
@@ -51,13 +56,15 @@ class Check:
 
     Attributes:
         topic: Subject of the check.
-        state: `ok`, `missing` (something optional, or what it needs is not here) or `problem` (something to repair).
+        state: `ok`, `optional` (it works without this, or what it needs is not here) or `problem` (to be repaired).
         text: What was found, and the command that helps.
+        group: Heading in the table.
     """
 
     topic: str
     state: str
     text: str
+    group: str = ""
 
 
 def read_text(name: str) -> str:
@@ -151,15 +158,9 @@ def _dotted(version: Tuple[int, ...]) -> str:
 # -------------------------------------------------------------------------------------------------------------- Jetson
 
 
-def _board() -> str:
-    return board_model(ROOT / "proc/device-tree/model")
-
-
 def is_jetson() -> bool:
     """Return whether this is a Jetson, or a container with NVIDIA's files of one."""
-    return (
-        "jetson" in _board().lower() or bool(read_text("etc/nv_tegra_release")) or bool(read_text("etc/nvpmodel.conf"))
-    )
+    return "jetson" in read_text(_BOARD).lower() or any(map(read_text, ("etc/nv_tegra_release", "etc/nvpmodel.conf")))
 
 
 def jetson_checks() -> Iterator[Check]:
@@ -168,7 +169,7 @@ def jetson_checks() -> Iterator[Check]:
         return
     release = re.match(r"# (R\d+) \(release\), REVISION: ([\d.]+)", read_text("etc/nv_tegra_release"))
     linux = f", Jetson Linux {release.group(1)[1:]}.{release.group(2)}" if release else ""
-    yield Check("jetson", "ok", (_board() or "model not visible here") + linux)
+    yield Check("jetson", "ok", (read_text(_BOARD) or "model not visible here") + linux)
     yield _power_mode()
     cores = ROOT.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq")
     yield _clock("cpu clocks", cores, "scaling_governor", "scaling_min_freq", "scaling_max_freq")
@@ -194,7 +195,7 @@ def _power_mode() -> Check:
     default = re.search(r"<\s*PM_CONFIG\s+DEFAULT=(\d+)\s*>", text)
     current = status or default
     if not modes or current is None:
-        return Check("power mode", "missing", "not readable here; on the Jetson itself: sudo nvpmodel -q")
+        return Check("power mode", "optional", "not readable here; on the Jetson itself: sudo nvpmodel -q")
     number = int(current.group(1))
     fastest = max(modes, key=lambda mode: _speed(modes[mode]))
     name = modes.get(number, str(number))
@@ -212,7 +213,7 @@ def _clock(topic: str, folders: Iterable[Path], governor: str, lowest: str, high
         listed = ", ".join(path.parent.name if path.name == "cpufreq" else path.name for path in changing)
         return Check(topic, "problem", f"lowered between frames ({listed}): sudo jetson_clocks, after each start")
     if not clocks or not all(map(all, clocks.values())):
-        return Check(topic, "missing", "not readable here; on the Jetson itself: sudo jetson_clocks --show")
+        return Check(topic, "optional", "not readable here; on the Jetson itself: sudo jetson_clocks --show")
     return Check(topic, "ok", f"{len(clocks)} at their highest")
 
 
@@ -232,25 +233,32 @@ def transport_memory_checks() -> Iterator[Check]:
         have = ", ".join(f"{name} is {value}" for name, value in small.items())
         command = " ".join(f"{name}={_SOCKET_BUFFER}" for name in small)
         text = f"{have}: too small for frames from or to other machines: sudo sysctl -w {command}"
-        yield Check("socket buffers", "missing", text)
+        yield Check("socket buffers", "optional", text)
     elif read_text("proc/sys/net/core/rmem_max"):
         yield Check("socket buffers", "ok", f"at least {_SOCKET_BUFFER} bytes")
     else:
-        yield Check("socket buffers", "missing", "not visible here: look with sysctl net.core.rmem_max on the host")
+        yield Check("socket buffers", "optional", "not visible here: look with sysctl net.core.rmem_max on the host")
     yield from _shared_memory()
 
 
-def _shared_memory() -> Iterator[Check]:
+def shared_memory_problem() -> str:
+    """Say what shared memory lacks for a node that starts, after a camera driver or before it; "" if it suffices."""
+    return "".join(check.text for check in _shared_memory(1) if check.state == "problem")
+
+
+def _shared_memory(segments: int = _SEGMENTS) -> Iterator[Check]:
+    """Check that `segments` more segments of Fast DDS fit into shared memory, and its size suffices for `_SEGMENTS`."""
     try:
         profile = share_path("config", "fastdds_large_frames.xml").read_text(encoding="utf-8")
         total, _, free = shutil.disk_usage(str(ROOT / "dev/shm"))
     except OSError as err:
-        yield Check("shared memory", "missing", str(err))
+        yield Check("shared memory", "optional", str(err))
         return
     segment = re.search(r"<segment_size>(\d+)<", profile)
-    need = _SEGMENTS * int(segment.group(1)) if segment else 0
+    size = int(segment.group(1)) if segment else 0
+    need = _SEGMENTS * size
     have = f"{free // _MIB} of {total // _MIB} MiB free in /dev/shm"
-    if free >= need:
+    if free >= segments * size and total >= need:
         yield Check("shared memory", "ok", have)
         return
     size = -(-(total - free + need) // _MIB)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Callable, List, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -19,17 +18,7 @@ from polar_pipeline.live.publisher import OutgoingMessage, OutputTopic
 from polar_pipeline.messages import CameraInfo, Cdr
 
 #: frame_id of the messages if the node's parameter names none.
-_FRAME_ID = "camera"
-
-
-class Receiver(Protocol):
-    """What takes the frames; the camera's thread calls it."""
-
-    def message_memory(self) -> Optional[np.ndarray]:
-        """Return memory for the next message, or None if any will do."""
-
-    def receive(self, cdr: Cdr, camera: CameraFacts, camera_info: bytes) -> None:
-        """Take a frame, with the state of the camera and the serialized lens calibration."""
+FRAME_ID = "camera"
 
 
 class CameraInput:
@@ -37,9 +26,10 @@ class CameraInput:
 
     Args:
         settings: Returns the settings of the node.
-        receiver: Takes the frames.
+        memory: Returns memory for the next message, or None if any will do; the thread for frames calls it.
+        receive: Takes a frame, the state of the camera and the serialized lens calibration, in the thread for frames.
         outputs: Publishers of `CAMERA_TOPICS` by name.
-        send: Publishes messages; only the camera's thread calls it.
+        send: Publishes messages; only the thread for frames calls it.
         diagnostics: Counts frames that were lost; its log.
 
     Raises:
@@ -50,32 +40,36 @@ class CameraInput:
     def __init__(
         self,
         settings: Callable[[], Settings],
-        receiver: Receiver,
+        memory: Callable[[], Optional[np.ndarray]],
+        receive: Callable[[Cdr, CameraFacts, bytes], None],
         outputs: Mapping[str, OutputTopic],
         send: Callable[[Sequence[OutgoingMessage]], None],
         diagnostics: Diagnostics,
     ) -> None:
         now = settings()
         self._settings = settings
-        self._receiver = receiver
+        self.memory, self._receive = memory, receive
         self._outputs = outputs
         self._send = send
         self._refuse_error = diagnostics.refuse_error
-        self.memory = receiver.message_memory
         self.dropped, self.refuse = diagnostics.dropped, diagnostics.refuse
         self.info, self.warning = diagnostics.logger.info, diagnostics.logger.warning
         self._info = _camera_info(now.camera)
-        self._encoded: Tuple[Tuple[int, ...], bytes] = (), b""  # of the last frame's region
-        self._frame_id = now.frame_id or _FRAME_ID
+        self._encoded: Tuple[Tuple[object, ...], bytes] = (), b""  # of the last frame's region and frame_id
         self.name = f"camera {now.camera.source}"
-        self.source = CameraSource(now.camera, self._frame_id, self)
+        self.source = CameraSource(now.camera, self.frame_id, self)
 
-    # --------------------------------------------------------------------------------------------- the camera's thread
+    @property
+    def frame_id(self) -> str:
+        """The frame_id of messages by the settings of the node."""
+        return self._settings().frame_id or FRAME_ID
+
+    # --------------------------------------------------------------------------------------------- the camera's threads
 
     def take(self, cdr: Cdr, facts: CameraFacts) -> None:
         """Hand a frame to the node, and publish it if its topics have subscribers."""
         camera_info = self._encoded_info(messages.peek_stamp(cdr) or 0)
-        self._receiver.receive(cdr, facts, camera_info)
+        self._receive(cdr, facts, camera_info)
         contents = {topics.IMAGE_INPUT: cdr, topics.CAMERA_INFO_INPUT: camera_info}
         outgoing: List[OutgoingMessage] = [
             (topic, contents[name]) for name, topic in self._outputs.items() if topic.get_subscription_count()
@@ -88,11 +82,12 @@ class CameraInput:
             self._refuse_error(err)
 
     def _encoded_info(self, stamp_ns: int) -> bytes:
-        """Serialize the lens calibration of a frame; it changes with the region only."""
+        """Serialize the lens calibration of a frame; it changes with the region and the frame_id only."""
         connection = self.source.connection
         region = connection.settings.roi if connection else (0, 0, 0, 0)
-        if region != self._encoded[0]:
-            self._encoded = region, self._encode_info(*region)
+        key = (*region, self.frame_id)
+        if key != self._encoded[0]:
+            self._encoded = key, self._encode_info(*region)
         return messages.restamp(self._encoded[1], stamp_ns)
 
     def _encode_info(self, x: int, y: int, width: int, height: int) -> bytes:
@@ -103,15 +98,17 @@ class CameraInput:
             info = replace(self._info, height=height, width=width)
         else:
             info = replace(self._info, region=(x, y, height, width))
-        return bytes(messages.encode_camera_info(info, 0, self._frame_id))
+        return bytes(messages.encode_camera_info(info, 0, self.frame_id))
 
     def check(self, facts: CameraFacts) -> None:
-        """Check the state of the camera against the parameters.
+        """Check the state of the camera against the parameters, and warn of pixel values that are not linear.
 
         Raises:
             ValueError: They contradict each other.
         """
         self._settings().of_camera(facts)
+        if facts.nonlinearity:
+            self.warning(f"camera: {facts.nonlinearity}")
 
 
 def _camera_info(settings: CameraSettings) -> Optional[CameraInfo]:
@@ -123,7 +120,7 @@ def _camera_info(settings: CameraSettings) -> Optional[CameraInfo]:
     if not settings.info_file:
         return None
     try:
-        lens = load_lens(Path(settings.info_file).expanduser())
+        lens = load_lens(settings.info_file)
     except ValueError as err:
         raise ValueError(f"camera.info_file: {err}") from err
     d, k, r, p = (np.array(numbers, np.float64) for numbers in (lens.d, lens.k, lens.r, lens.p))

@@ -5,9 +5,14 @@ Imports no ROS. `ros2 param describe` shows this table; the launch and YAML file
 
 from __future__ import annotations
 
+import json
+import re
 from array import array
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Dict, FrozenSet, Iterable, Mapping, Tuple, cast
+from typing import Any, Dict, FrozenSet, Iterable, Mapping, Optional, Tuple, cast
+
+import yaml
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import matching
@@ -15,6 +20,7 @@ from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
 from polar_pipeline.display import MAX_GAIN, Display, make_display
 from polar_pipeline.geometry import LensCalibration
+from polar_pipeline.messages import CameraInfo, has_mosaic, stated_offset
 from polar_pipeline.options import OPTIONS, Option, Options, Value, declare, declared, make_options
 from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS
 from polar_pipeline.quality.statistics import LIMITS, QualityLimits
@@ -42,6 +48,38 @@ def is_ros_value(value: object) -> bool:
     return isinstance(value, (bool, float)) or (isinstance(value, int) and -(2**63) <= value < 2**63)
 
 
+class ContradictionError(ValueError):
+    """Values of parameters, each of which is allowed by itself, that do not fit each other."""
+
+
+def _as_meant(value: object, is_text: bool) -> object:
+    """Undo what `ros2 param` makes of values, which it reads as YAML once more: 8 of the text '8', '1e-05' of 1e-05."""
+    if is_text:
+        return str(value) if type(value) is int and is_ros_value(value) else value
+    if isinstance(value, str) and len(value) <= MAX_TEXT:
+        with suppress(ValueError, RecursionError):
+            number = json.loads(value)
+            return number if isinstance(number, (int, float, list)) else value
+    return value
+
+
+_check_frame_id = matching(
+    rf"[A-Za-z0-9_./-]{{0,{MAX_FRAME_ID}}}", f"text of letters, digits and _ - . /, at most {MAX_FRAME_ID} characters"
+)
+#: Text that `ros2 param load` makes of a whole number again, and text that ROS's parser takes for something else.
+_WHOLE_NUMBER, _WORDS = r"|0|[1-9]\d{0,17}", r"(?i)y|n|nan|inf(inity)?|[-\d.]+e-?\d+"
+
+
+def _frame_id(name: str, value: object) -> str:
+    """Check a frame_id, which must stay the same text when ROS's parser and `ros2 param` read it as YAML."""
+    text = _check_frame_id(name, value)
+    with suppress(yaml.YAMLError, ValueError):  # a date of month 13
+        is_text = yaml.safe_load(text) == text and not re.fullmatch(_WORDS, text)
+        if is_text or re.fullmatch(_WHOLE_NUMBER, text):
+            return text
+    raise ValueError(f"{name} must not be what YAML reads as a number, a date or a truth value, got {quoted(text)}")
+
+
 @dataclass(frozen=True)
 class Parameter(Option):
     """One parameter of the node: an option of the pipeline under its ROS name, or one that only the node has.
@@ -55,7 +93,7 @@ class Parameter(Option):
     dynamic: bool = False
 
     def checked(self, value: object) -> Value:
-        """Check a value by itself, and convert it to the parameter's type: a list to a tuple, 2 to 2.0.
+        """Check a value by itself, and convert it to the parameter's type: a list to a tuple, 2 to 2.0 or '2'.
 
         The names of a sensor and of files are checked where `Settings` are made of all values.
 
@@ -65,15 +103,17 @@ class Parameter(Option):
         Raises:
             ValueError: The value is not allowed; the message says what is.
         """
-        is_text = isinstance(self.default, str) and not self.choices
+        is_text = isinstance(self.default, str) and not (self.choices or self.dynamic)
+        meant = _as_meant(value, is_text)
         if not (is_text or self.dynamic):
-            return cast(Value, self.held(value, self.name))
-        given = tuple(value) if isinstance(value, (list, array)) else value
+            return cast(Value, self.held(meant, self.name))
+        entry = tuple(meant) if isinstance(meant, (list, array)) else meant
         if self.check is not None and not self.option:
-            self.check(self.name, given)
-        if not is_ros_value(given) or not (self.dynamic or isinstance(given, str)):
+            result = self.check(self.name, entry)
+            entry = entry if self.dynamic else result
+        if not is_ros_value(entry) or not (self.dynamic or isinstance(entry, str)):
             raise ValueError(f"{self.name} must be {_LIST if self.dynamic else _TEXT}, got {quoted(value)}")
-        return cast(Value, given)
+        return cast(Value, entry)
 
 
 @dataclass(frozen=True)
@@ -113,10 +153,7 @@ class Settings:
         "",
         "frame_id of every output: letters, digits and _ - . /; '' copies that of the input, with control characters "
         "escaped.",
-        check=matching(
-            rf"[A-Za-z0-9_./-]{{0,{MAX_FRAME_ID}}}",
-            f"text of letters, digits and _ - . /, at most {MAX_FRAME_ID} characters",
-        ),
+        check=_frame_id,
     )
     jpeg_quality: int = declare(90, "JPEG quality of the compressed topics.", limits=(1, 100))
     snapshot_folder: str = declare(
@@ -183,9 +220,14 @@ class Settings:
             ValueError: An option is set to something else than the camera has, or does not fit it, such as a
                 calibration; the message names both.
         """
-        gain = facts.gain_db - (self.options.calibration.gain_db if self.options.calibration else 0.0)
+        calibration = self.options.calibration
+        if calibration and facts.nonlinearity:
+            raise ValueError(f"calibration needs linear pixel values: {facts.nonlinearity}")
+        values = facts.options()
+        if facts.gain_db is not None:
+            values["camera_gain"] = round(facts.gain_db - (calibration.gain_db if calibration else 0.0), 3)
         changes: Dict[str, Any] = {}
-        for name, value in {**facts.options(), "camera_gain": round(gain, 3)}.items():
+        for name, value in values.items():
             given = getattr(self.options, name)
             if name not in self.given:
                 changes[name] = value
@@ -196,6 +238,21 @@ class Settings:
             return replace(self, options=replace(self.options, **changes))
         except ValueError as err:
             raise ValueError(f"the camera {facts.name} does not fit: {err}") from err
+
+    def of_region(self, info: Optional[CameraInfo], encoding: str) -> Settings:
+        """Return these settings for frames of the region that their lens calibration states, unless an offset is set.
+
+        Args:
+            info: The lens calibration; None without one.
+            encoding: Encoding of the frames; ready angles do not depend on a region.
+
+        Raises:
+            ValueError: The offset is not allowed, or the calibration has no pixels there.
+        """
+        if info is None or "roi_offset" in self.given or not has_mosaic(encoding):
+            return self
+        offset = stated_offset(info, self.options.flip, self.options.sensor)
+        return self if offset is None else replace(self, options=replace(self.options, roi_offset=offset))
 
     def camera_parameters(self, facts: CameraFacts) -> Dict[str, object]:
         """Return the parameters by which frames of a camera are processed alike without it."""
@@ -244,18 +301,6 @@ PARAMETERS: Dict[str, Parameter] = {
 }
 
 
-def _make_options(chosen: Mapping[str, Any]) -> Options:
-    """Build options for all products that can be computed; a geometry excludes the products of noise.
-
-    Raises:
-        ValueError: An option is not allowed, alone or beside the others.
-    """
-    products = tuple(name for name in PRODUCTS if name not in NOISE_PRODUCTS)
-    names = {row.option: row.name for row in PARAMETERS.values()}
-    options = make_options(products=products, names=names, **chosen)
-    return options if options.geometry is not None else replace(options, products=tuple(PRODUCTS))
-
-
 def make_settings(values: Mapping[str, object]) -> Settings:
     """Build settings from the values of parameters.
 
@@ -263,20 +308,31 @@ def make_settings(values: Mapping[str, object]) -> Settings:
         values: Parameter name -> value; a parameter that it does not name has its default.
 
     Raises:
-        ValueError: A value is not allowed, alone or beside the others; the message says what is.
+        ContradictionError: Values do not fit each other.
+        ValueError: A value is not allowed; the message says what is.
     """
     found: Dict[str, Any] = {name: row.checked(values.get(name, row.default)) for name, row in PARAMETERS.items()}
-    chosen = {row.option: found[name] for name, row in PARAMETERS.items() if row.option}
-    given = frozenset(name for name, value in chosen.items() if value != OPTIONS[name].default)
-    if found["camera.source"] and "calibration" in given:  # the camera tells the sensor and the offset later
-        calibration: Any = OPTIONS["calibration"].held(chosen["calibration"], "calibration")
+    rows = {row.option: name for name, row in PARAMETERS.items() if row.option}
+    given = frozenset(option for option, name in rows.items() if found[name] != OPTIONS[option].default)
+    chosen: Dict[str, Any] = {option: OPTIONS[option].held(found[name], name) for option, name in rows.items()}
+    display = make_display(found["display.gain"], found["display.white_balance"])
+    calibration = chosen["calibration"]
+    if found["camera.source"] and calibration:  # the camera tells the sensor and the offset later
         known = {"sensor": calibration.sensor, "roi_offset": calibration.offset}
-        chosen.update({name: value for name, value in known.items() if name not in given}, calibration=calibration)
+        chosen.update({name: value for name, value in known.items() if name not in given})
+    products = tuple(name for name in PRODUCTS if name not in NOISE_PRODUCTS)
+    try:
+        options = make_options(products=products, names={row.option: row.name for row in PARAMETERS.values()}, **chosen)
+        limits = QualityLimits(**{name: found[row.parameter] for name, row in LIMITS.items()})
+    except ValueError as err:
+        raise ContradictionError(str(err)) from err
+    if options.geometry is None:  # a geometry excludes the products of noise
+        options = replace(options, products=tuple(PRODUCTS))
     return Settings(
-        options=_make_options(chosen),
+        options=options,
         given=given,
-        limits=QualityLimits(**{name: found[row.parameter] for name, row in LIMITS.items()}),
-        display=make_display(found["display.gain"], found["display.white_balance"]),
+        limits=limits,
+        display=display,
         camera=CameraSettings(**{name: found[row.parameter] for name, row in CAMERA_OPTIONS.items()}),
         **{name: found[row.parameter] for name, row in _OWN.items()},
     )

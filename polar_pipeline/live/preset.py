@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Set, Tuple
+from typing import Any, Container, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 import yaml
 
+from polar_pipeline._util.paths import AnyPath, as_path
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline._util.yamlfile import read_yaml
 from polar_pipeline.live.parameters import PARAMETERS, is_ros_value
@@ -151,12 +153,30 @@ def judge_unknown(names: Iterable[str], node: str, files: Iterable[Path]) -> Tup
     return wrong, foreign
 
 
-def read_nodes(path: Path) -> Dict[str, Dict[str, object]]:
+def find_stray(path: AnyPath, node: str, applied: Optional[Container[str]] = None) -> str:
+    """Describe a parameter file that has nothing for a node, which ROS would ignore without a word; else return "".
+
+    Args:
+        path: The file; errors are those of `read_nodes`.
+        node: Name of the node, from the root.
+        applied: Names of the parameters that the node was given; before Kilted, rclpy knows no pattern but `/**`.
+    """
+    nodes = {f"/{name.lstrip('/')}": values for name, values in read_nodes(path).items()}
+    for name, values in nodes.items():
+        pattern = re.escape(name).replace(r"/\*\*", r"(/\w+)*").replace(r"/\*", r"/\w+")
+        is_applied = applied is None or name == "/**" or any(each in applied for each in values)
+        if is_applied and re.fullmatch(pattern, node):
+            return ""
+    return f"{printable(str(path))} is for {printable(', '.join(nodes)) or 'no node'}, not for {node} or /**"
+
+
+def read_nodes(path: AnyPath) -> Dict[str, Dict[str, object]]:
     """Read the parameters of nodes of any package from a file, by the name of the node in the file.
 
     Raises:
         ValueError: The file cannot be read, or is not a parameter file; the message names it.
     """
+    path = as_path(path)
     document = read_yaml(path)
     nodes: Dict[str, Dict[str, object]] = {}
     try:

@@ -6,6 +6,8 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
 from typing import Callable, Deque, FrozenSet, List, Optional, Tuple, TypeVar
 
 import numpy as np
@@ -21,9 +23,10 @@ from polar_pipeline.live.frame import LiveFrame, ReceivedImage
 from polar_pipeline.live.parameters import Settings
 from polar_pipeline.live.pipelines import PipelineSwitch, memory_like
 from polar_pipeline.live.publisher import FramePublisher
+from polar_pipeline.messages import CameraInfo
 from polar_pipeline.options import FROM_FRAMES
 from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS, full_level
-from polar_pipeline.quality.layout import check_layout
+from polar_pipeline.quality.frame_checks import check_frame
 from polar_pipeline.reference_image import check_reference
 from polar_pipeline.sensor.frames import FrameError, RawFrame
 from polar_pipeline.topics import NUMBER_TOPICS, PRODUCT_OF_TOPIC
@@ -32,6 +35,8 @@ T = TypeVar("T")
 
 #: Seconds between two looks at the subscribers while no frame has come in.
 IDLE_PERIOD = 0.2
+#: Change of an automatic gain in dB that the settings follow.
+GAIN_STEP = 0.1
 #: Frames whose products exist at once: computed, being published, and kept until the next one.
 FRAMES_AT_ONCE = 3
 #: Messages that exist at once for each of them: in queues, and the newest, which a snapshot may want.
@@ -42,13 +47,16 @@ JUDGED_PRODUCTS = ("dolp", "ssim")
 COUNTING_PRODUCT = "intensity"
 #: Bytes of a lens calibration in front of what follows its stamp, which differs from message to message.
 _STAMP_END = 12
+#: Seconds that the first frame waits for a lens calibration that is published, as it may state the region.
+INFO_PATIENCE = 1.0
 
 
 class FrameProcessor:
     """Worker thread that computes the products of each frame that have subscribers.
 
     Which thread does what:
-        - The executor's thread calls `put` and `message_memory`, and sets `reference` and `camera_info`.
+        - The executor's thread calls `put` and `message_memory`, and sets `reference`, `camera_info` and
+          `expects_camera_info`.
         - The worker runs `_work` and what it calls. The pipelines, what was decoded and the stamp of the frame before
           are used by it alone.
         - The main thread calls `warm_up` before `start`, and `close` at the end.
@@ -64,6 +72,7 @@ class FrameProcessor:
     Attributes:
         reference: Newest message of topic `reference`; None before the first.
         camera_info: Newest message of topic `camera_info`; None before the first.
+        expects_camera_info: Whether the topic `camera_info` has a publisher, before the first frame.
         device: Device that the last frame was computed on; "" where not known.
         failure: Why the node has to end; "" while it works.
     """
@@ -73,6 +82,7 @@ class FrameProcessor:
     ) -> None:
         self.reference: Optional[bytes] = None
         self.camera_info: Optional[bytes] = None
+        self.expects_camera_info = False
         self.device = ""
         self.failure = ""
         self._settings = settings
@@ -86,9 +96,14 @@ class FrameProcessor:
         self._thread = threading.Thread(target=self._work, name="polar_pipeline_worker")
         self._in_progress: Deque[LiveFrame] = deque()
         self._decoded_reference: Optional[Tuple[bytes, np.ndarray]] = None
-        self._decoded_lens: Tuple[bytes, Optional[LensCalibration]] = (b"", None)
-        # settings and a camera, and the settings for that camera
-        self._camera_settings: Optional[Tuple[Settings, CameraFacts, Settings]] = None
+        # the newest lens calibration that was read, from its stamp on, and whether as a lens too
+        self._info_content: Tuple[bytes, bool] = (b"", False)
+        self._info: Optional[CameraInfo] = None  # the newest one that can be decoded
+        self._lens: Optional[LensCalibration] = None
+        # frames of one camera, or of one region, have the same settings
+        self._of_camera = lru_cache(maxsize=1)(Settings.of_camera)
+        self._of_region = lru_cache(maxsize=1)(Settings.of_region)
+        self._gain_db: Optional[float] = None  # that the settings follow
         self._last_stamp_ns: Optional[int] = None
         self._memory: Callable[[], Optional[np.ndarray]] = lambda: None
 
@@ -108,7 +123,8 @@ class FrameProcessor:
         products = settings.computable(name for name in PRODUCTS if name not in SSIM_PRODUCTS)
         first = small if settings.options.geometry is None else large  # a geometry fits frames of one size
         messages.decode_image(messages.encode_image(0, "", "mono8", small))
-        check_layout(RawFrame(large, 255), settings.options)
+        large[0, 0] = 0  # a frame of one value is not checked further
+        check_frame(RawFrame(large, 255), settings.options)
         try:
             with suppress(FrameError):  # of the geometry, which may fit the camera's frames
                 pipeline, _ = self._pipelines.get(settings, products, first)
@@ -140,6 +156,8 @@ class FrameProcessor:
         self._pipelines.close()
         self.reference = self._decoded_reference = None
         self._memory = lambda: None
+        self._of_camera.cache_clear()
+        self._of_region.cache_clear()
 
     # ----------------------------------------------------------------------------------------- the executor's thread
 
@@ -193,7 +211,10 @@ class FrameProcessor:
         """Warm up for every new set of subscribers until the first frame comes in."""
         prepared: Tuple[str, ...] = ()
         while not self._has_input(IDLE_PERIOD):
-            settings = self._settings_in_use(None)
+            try:
+                settings = self._settings_in_use(None, "mono8")
+            except FrameError:  # frames that come in will show it
+                continue
             needed = needed_products(self._publisher.demand(), settings)
             products = settings.without_reference(settings.computable(needed))
             if not products or products == prepared:
@@ -255,36 +276,56 @@ class FrameProcessor:
             self._diagnostics.logger.fatal(f"ends: {reason}")
             self.failure = reason
 
-    def _settings_in_use(self, camera: Optional[CameraFacts]) -> Settings:
+    def _settings_in_use(self, camera: Optional[CameraFacts], encoding: str) -> Settings:
         """Return the settings for a frame: with the state of the camera, fallback to the CPU and lens calibration.
 
         Raises:
-            FrameError: The settings contradict the camera (cause `camera`).
+            FrameError: The settings contradict the camera (cause `camera`), or the region does not fit (`region`).
         """
-        settings = self._fallback.settings(self._for_camera(self._settings(), camera))
-        cdr = self.camera_info
-        if settings.options.rectify != FROM_FRAMES or cdr is None:
-            return settings
-        content = bytes(cdr[_STAMP_END:])
-        if content != self._decoded_lens[0]:
-            self._decoded_lens = content, None
-            try:
-                self._decoded_lens = content, messages.lens_of(messages.decode_camera_info(cdr))
-            except FrameError as err:
-                self._diagnostics.refuse("camera_info", str(err))
-        lens = self._decoded_lens[1]
-        return settings if lens is None else settings.rectified_by(lens)
+        settings = self._settings()
+        rectifies = settings.options.rectify == FROM_FRAMES
+        self._read_camera_info(rectifies)
+        try:
+            if camera is None:
+                settings = self._of_region(settings, self._info, encoding)
+            else:
+                settings = self._of_camera(settings, self._steady(camera))
+        except ValueError as err:
+            raise FrameError("camera" if camera else "region", str(err)) from err
+        settings = self._fallback.settings(settings)
+        return settings.rectified_by(self._lens) if rectifies and self._lens is not None else settings
 
-    def _for_camera(self, settings: Settings, camera: Optional[CameraFacts]) -> Settings:
-        if camera is None:
-            return settings
-        known = self._camera_settings
-        if known is None or known[0] is not settings or known[1] != camera:
-            try:
-                known = self._camera_settings = settings, camera, settings.of_camera(camera)
-            except ValueError as err:
-                raise FrameError("camera", str(err)) from err
-        return known[2]
+    def _read_camera_info(self, needs_lens: bool) -> None:
+        """Decode the newest lens calibration, unless only its stamp is new."""
+        cdr = self.camera_info
+        if cdr is None:
+            return
+        content = bytes(cdr[_STAMP_END:]), needs_lens
+        if content == self._info_content:
+            return
+        self._info_content, self._lens = content, None
+        try:
+            self._info = messages.decode_camera_info(cdr)
+            self._lens = messages.lens_of(self._info) if needs_lens else None
+        except FrameError as err:
+            self._diagnostics.refuse("camera_info", str(err))
+
+    def _await_camera_info(self) -> None:
+        """Wait for the lens calibration of the first frame, if there is a publisher."""
+        end = time.monotonic() + INFO_PATIENCE
+        while self.expects_camera_info and self.camera_info is None and not self._is_closed:
+            if time.monotonic() > end:
+                self._diagnostics.refuse("camera_info", "no message came from the publisher: no region is known")
+                break
+            time.sleep(0.005)
+        self.expects_camera_info = False
+
+    def _steady(self, camera: CameraFacts) -> CameraFacts:
+        """Return the state of a camera without what changes from frame to frame; the gain changes by `GAIN_STEP`."""
+        gain = camera.gain_db
+        if gain is None or self._gain_db is None or abs(gain - self._gain_db) >= GAIN_STEP:
+            self._gain_db = gain
+        return replace(camera, exposure_us=0.0, temperature=None, gain_db=self._gain_db)
 
     def _submit(self, received: ReceivedImage) -> bool:
         """Decode a frame, and start on its products if any of its outputs has a subscriber.
@@ -294,9 +335,10 @@ class FrameProcessor:
         Returns:
             Whether another frame can be submitted before this one is finished.
         """
+        self._await_camera_info()
         started = time.perf_counter()
-        settings = self._settings_in_use(received.camera)
         image = messages.decode_image(received.cdr)
+        settings = self._settings_in_use(received.camera, image.encoding)
         is_restart = self._note(image)
         age = self._diagnostics.aged((received.time_ns - image.stamp_ns) / 1e9) if received.time_ns else None
         demand = self._publisher.demand()
@@ -304,7 +346,7 @@ class FrameProcessor:
         if not products and demand <= PRODUCT_OF_TOPIC.keys():
             self._diagnostics.idled()
             return False
-        raw = messages.to_raw(image, settings.options)
+        raw = messages.to_raw(image, settings.options, None if received.camera else self._info)
         products, reference = self._with_reference(products, settings, raw.shape)
         pipeline = None
         if products:  # the former settings are in use while a change is being compiled

@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
 
 import cv2
 import numpy as np
@@ -20,13 +20,10 @@ from polar_pipeline.live.jpeg import JpegEncoder
 from polar_pipeline.output_camera_info import encode_camera_infos
 from polar_pipeline.pipeline import Result
 from polar_pipeline.products import PRODUCTS, level_scale
-from polar_pipeline.quality.layout import LayoutCheck, check_layout
+from polar_pipeline.quality.frame_checks import CHECK_PERIOD, NO_FRAME, check_frame
 from polar_pipeline.quality.statistics import FrameQuality, Level, Quality, QualityLimits, measure
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import CAMERA_INFO_TOPICS, LATENCY, NUMBER_TOPICS, PRODUCT_TOPICS, jpeg_format, jpeg_topics
-
-#: Seconds between two checks whether the layout fits: parameters seldom change, and a check takes 3 ms.
-LAYOUT_PERIOD = 1.0
 
 
 class OutputTopic(Protocol):
@@ -79,8 +76,9 @@ class FramePublisher:
         self._viewer = Viewer()
         self._jpeg = JpegEncoder(diagnostics.logger)
         self._quality = Quality(QualityLimits())  # each frame brings its own limits
-        self._layout = LayoutCheck(None, "no frame was looked at")
-        self._layout_due = 0.0
+        self._check = NO_FRAME
+        self._check_due = 0.0
+        self._logged: Set[str] = set()  # causes of warnings
         self._thread = ThreadPoolExecutor(1, "polar_pipeline_publisher")
         self._previous: Optional[Any] = None  # a future
         self._ended = -math.inf  # when the last frame was out, by `time.perf_counter`
@@ -90,17 +88,22 @@ class FramePublisher:
         self._thread.shutdown()
 
     def statuses(self, hardware: str) -> List[messages.Status]:
-        """Report the quality since the last call, and whether the parameters fit the mosaic.
+        """Report the quality since the last call, whether the parameters fit the mosaic, and what else looks wrong.
 
         Args:
             hardware: Description of the camera.
         """
-        name, layout = self._diagnostics.name, self._layout
+        name, check = self._diagnostics.name, self._check
         verdict, figures = self._quality.report()
-        layout_level = Level.WARN if layout.fits is False else Level.OK
+        bad = Level.ERROR if self._quality.limits.strict else Level.WARN
+        others = [row for row in check.warnings if row.cause != "layout"]
+        text = "; ".join(row.text for row in others) or "nothing looks wrong"
         return [
             messages.Status(verdict.level, f"{name}: quality", verdict.text, hardware, figures),
-            messages.Status(layout_level, f"{name}: layout", layout.text, hardware, {}),
+            messages.Status(
+                bad if check.layout.fits is False else Level.OK, f"{name}: layout", check.layout.text, hardware, {}
+            ),
+            messages.Status(bad if others else Level.OK, f"{name}: input", text, hardware, {}),
         ]
 
     # --------------------------------------------------------------------------------------------------- the worker
@@ -160,9 +163,13 @@ class FramePublisher:
         self._publish_numbers(frame, quality)
         if LATENCY in frame.demand:
             self._publish_latency(frame, quality, is_late)
-        if now >= self._layout_due:
-            self._layout_due = now + LAYOUT_PERIOD
-            self._layout = check_layout(frame.raw, settings.options)
+        if now >= self._check_due:
+            self._check_due = now + CHECK_PERIOD
+            self._check = check_frame(frame.raw, settings.options, frame.image.warnings)
+            for row in self._check.warnings:
+                if row.cause not in self._logged:
+                    self._diagnostics.logger.warning(f"{row.cause}: {row.text}")
+                self._logged.add(row.cause)
 
     def _product_messages(self, frame: LiveFrame, result: Result) -> List[OutgoingMessage]:
         """Encode the images, numbers and JPEGs that had subscribers."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, Optional, Tuple
 
 from polar_pipeline import messages
 from polar_pipeline._util.imports import importing
+from polar_pipeline._util.text import failure
 from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts
 from polar_pipeline.doctor.deployment import remedy
 from polar_pipeline.live.diagnostics import Diagnostics
@@ -139,7 +140,7 @@ class Recorder:
         except ImportError as err:
             self._end(f"{err}; {remedy(err)}")
         except Exception as err:  # noqa: BLE001 - the request must be answered
-            self._end(f"{type(err).__name__}: {err}")
+            self._end(failure(err))
         return not self._problem, self._problem or str(self._path)
 
     def _write(self, image: ReceivedImage, camera_info: Optional[bytes]) -> None:
@@ -159,7 +160,7 @@ class Recorder:
         except FrameError as err:
             self._drop(str(err))
         except Exception as err:  # noqa: BLE001
-            self._end(f"{type(err).__name__}: {err}")
+            self._end(failure(err))
         finally:
             with self._lock:
                 self._waiting_bytes -= size
@@ -229,7 +230,7 @@ class Recorder:
                 sink.writer.finish()  # type: ignore[no-untyped-call]
                 stream.close()
         except Exception as err:  # noqa: BLE001
-            problem, is_sound = f"{type(err).__name__}: {err}", False
+            problem, is_sound = failure(err), False
         if stream is not None:
             with suppress(OSError):
                 stream.close()

@@ -21,6 +21,7 @@ import numpy as np
 from polar_pipeline import __version__, messages
 from polar_pipeline._util.files import PARTIAL, remove_leftovers, replacing, replacing_folder
 from polar_pipeline._util.imports import importing
+from polar_pipeline._util.paths import as_path
 from polar_pipeline.doctor import checks as doctor
 from polar_pipeline.doctor.deployment import remedy
 from polar_pipeline.live.parameters import Settings
@@ -69,9 +70,9 @@ def output_folder(name: str, parameter: str) -> Path:
     """
     try:
         home = os.environ.get("ROS_HOME") or "~/.ros"
-        return Path(name).expanduser() if name else Path(home).expanduser() / "polar_pipeline"
-    except (RuntimeError, KeyError) as err:  # the latter up to Python 3.8
-        raise FileNotFoundError(f"no home for {name or home}: name another one as {parameter} ({err})") from None
+        return as_path(name) if name else as_path(home) / "polar_pipeline"
+    except ValueError as err:
+        raise FileNotFoundError(f"{err}; name another one as {parameter}") from None
 
 
 def new_path(folder: Path, node: str, suffix: str = "") -> Path:
@@ -100,6 +101,19 @@ def write_snapshot(snapshot: Snapshot) -> Path:
         _write_frame(partial, snapshot)
         _make_room(target.parent, snapshot.settings.snapshot_quota_mb * 1_000_000, _folder_size(partial))
     return target
+
+
+def save_parameters(folder: str, node: str, values: Mapping[str, object]) -> Path:
+    """Write the parameters of a node as a file for `params_file:=`, in the place of the former one; return its path.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    path = output_folder(folder, "snapshot.folder") / f"{node.strip('/').replace('/', '_')}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, force=True) as stream:
+        stream.write(to_yaml(values, f"{node}, polar_pipeline {__version__}").encode())
+    return path
 
 
 def _make_room(folder: Path, quota: int, wanted: int) -> None:
@@ -185,10 +199,13 @@ def _write_frame(folder: Path, snapshot: Snapshot) -> None:
 
 def _compute(snapshot: Snapshot, settings: Settings) -> Dict[str, np.ndarray]:
     """Compute the raw mosaic and its products; those of SSIM only if no reference is needed."""
-    if settings.options.rectify == FROM_FRAMES and snapshot.camera_info is not None:
-        settings = settings.rectified_by(messages.lens_of(messages.decode_camera_info(snapshot.camera_info)))
+    info = None if snapshot.camera_info is None else messages.decode_camera_info(snapshot.camera_info)
+    image = messages.decode_image(snapshot.cdr)
+    settings = settings.of_region(info, image.encoding)
+    if info is not None and settings.options.rectify == FROM_FRAMES:
+        settings = settings.rectified_by(messages.lens_of(info))
     options = settings.options
-    raw = messages.to_raw(messages.decode_image(snapshot.cdr), options)
+    raw = messages.to_raw(image, options, info)
     pipeline = Pipeline(**settings.arguments(settings.without_reference(options.products)))
     try:
         return {"raw": np.ascontiguousarray(raw.unpack().mosaic), **pipeline(raw)}

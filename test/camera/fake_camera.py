@@ -57,6 +57,7 @@ class Feature(NamedTuple):
         scale: Units of the register per unit of a float.
         entries: Names and hexadecimal numbers of an enumeration.
         more: Further XML of the register.
+        unit: Unit that the description states.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Feature(NamedTuple):
     entries: str = ""
     more: str = ""
     access: str = "RW"
+    unit: str = ""
 
     @property
     def numbers(self) -> Dict[str, int]:
@@ -98,7 +100,9 @@ class Feature(NamedTuple):
         return bool(number) if self.kind == "bool" else number
 
 
-def camera_features(model: str, serial: str, size: Tuple[int, int], step: int) -> Dict[str, Feature]:
+def camera_features(
+    model: str, serial: str, size: Tuple[int, int], step: int, changes: Optional[Dict[str, Dict[str, Any]]] = None
+) -> Dict[str, Feature]:
     """Return the features of a camera by name.
 
     Args:
@@ -106,6 +110,7 @@ def camera_features(model: str, serial: str, size: Tuple[int, int], step: int) -
         serial: Serial number.
         size: (height, width) of the sensor.
         step: Increment of width, height and offsets.
+        changes: Changed attributes of features by their names, and the attributes of other features.
     """
     formats = COLOR if model.endswith("Q") else MONO
     selected = '<pIndex Offset="32">TriggerSelectorRegister</pIndex>'
@@ -154,6 +159,9 @@ def camera_features(model: str, serial: str, size: Tuple[int, int], step: int) -
         Feature("GevSCPD", "int", 0, 0xD08),
         Feature("GevSCDA", "int", 0, 0xD18),
     ]
+    others = dict(changes or {})
+    rows = [row._replace(**others.pop(row.name, {})) for row in rows]
+    rows += [Feature(name, **attributes) for name, attributes in others.items()]
     return {row.name: row._replace(address=row.address or 0x2000 + 4 * k) for k, row in enumerate(rows)}
 
 
@@ -171,10 +179,10 @@ def genicam(features: Dict[str, Feature], without: Sequence[str]) -> str:
         add("IntSwissKnife", name, more, Formula=formula)
 
     for row in features.values():
-        name, kind, value, address, low, high, step, scale, _, more, access = row
+        name, kind, value, address, low, high, step, scale, _, more, access, unit = row
         place = {"Address": address, "Length": 4, "AccessMode": access, "pPort": "Device", "Cachable": "NoCache"}
         register = {"pValue": f"{name}Register"}
-        limits = {"Min": low, "Max": high}
+        limits = {"Unit": unit, "Min": low, "Max": high} if unit else {"Min": low, "Max": high}
         if isinstance(high, str):
             add_formula(f"{name}Limit", high)
             limits = {"Min": low, "pMax": f"{name}Limit"}
@@ -241,7 +249,9 @@ class _Process:
     """The camera in its own process; `FakeCamera` describes the methods that it calls."""
 
     def __init__(self, settings: Dict[str, Any]) -> None:
-        self._features = camera_features(*(settings[name] for name in ("model", "serial", "size", "offset_increment")))
+        self._features = camera_features(
+            *(settings[name] for name in ("model", "serial", "size", "offset_increment", "changes"))
+        )
         self._jitter, self._count = 0.0, 0
         self.show(settings["frames"])
         self.clock(0.0, 0.0)
@@ -333,6 +343,11 @@ class _Process:
     def sent(self) -> int:
         return self._count
 
+    def describe(self, *urls: Optional[str]) -> None:
+        for register, url in zip((0x200, 0x400), urls):
+            if url is not None:
+                self._write_memory(self._camera, register, 512, url.encode().ljust(512, b"\0"))
+
 
 def _stay_on_loopback() -> List[Any]:
     """Have this process's camera answer broadcasts of the loopback interface alone; return the names of its sockets.
@@ -378,6 +393,7 @@ class FakeCamera:
         features: Initial values by name of the feature.
         without: Names of features that the camera lacks.
         offset_increment: Increment of Width, Height, OffsetX and OffsetY.
+        changes: Those of `camera_features`.
 
     Attributes:
         address: As above.
@@ -393,6 +409,7 @@ class FakeCamera:
         features: Optional[Dict[str, Any]] = None,
         without: Sequence[str] = (),
         offset_increment: int = 1,
+        changes: Optional[Dict[str, Dict[str, Any]]] = None,
     ) -> None:
         self.address = address
         with ExitStack() as stack:
@@ -401,6 +418,7 @@ class FakeCamera:
             self._settings: Dict[str, Any] = {"address": address, "serial": serial, "model": model}
             self._settings.update(frames=self._saved(frames), size=frames.shape[-2:], folder=self._folder)
             self._settings.update(features=features or {}, without=without, offset_increment=offset_increment)
+            self._settings.update(changes=changes or {})
             self.start()
             stack.callback(self.kill)
             self._stack = stack.pop_all()
@@ -457,6 +475,10 @@ class FakeCamera:
     def get(self, feature: str) -> Any:
         """Read a feature that has a register."""
         return self._ask("get", feature)
+
+    def describe(self, first: Optional[str], second: str) -> None:
+        """Say that the GenICam description is elsewhere: at the second place if the first is empty; None keeps it."""
+        self._ask("describe", first, second)
 
     def sent(self) -> int:
         """Return the number of frames sent."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Collection, Dict, List, Sequence, Tuple
 
 from polar_pipeline.camera.aravis import CameraDevice, CameraError
 
@@ -37,7 +37,7 @@ BOUNDS = {
 class StandIn(CameraDevice):
     """A camera with features by name; `writes` are the names and values that were written."""
 
-    def __init__(self, without: Sequence[str] = (), formats: Sequence[str] = ("Mono8",), **features: Any) -> None:
+    def __init__(self, without: Collection[str] = (), formats: Sequence[str] = ("Mono8",), **features: Any) -> None:
         self.is_gige = True
         self.features = {name: value for name, value in {**FEATURES, **features}.items() if name not in without}
         self.formats = list(formats)
@@ -45,6 +45,8 @@ class StandIn(CameraDevice):
         self.writes: List[Tuple[str, Any]] = []
         self.sent = (9000, 0)
         self.source = ""
+        self.units: Dict[str, str] = {}
+        self.sources = ["Software", "Line1", "Line2"]
 
     def has(self, feature: str) -> bool:
         return feature in self.features
@@ -63,6 +65,9 @@ class StandIn(CameraDevice):
     def number(self, feature: str) -> float:
         return float(self.get(feature))
 
+    def kind_and_unit(self, feature: str) -> Tuple[str, str]:
+        return "integer" if isinstance(self.features[feature], int) else "float", self.units.get(feature, "")
+
     def is_on(self, feature: str) -> bool:
         return self.get(feature) == "true"
 
@@ -76,8 +81,7 @@ class StandIn(CameraDevice):
         return self.steps[feature]
 
     def choices(self, feature: str) -> List[str]:
-        assert feature == "PixelFormat"
-        return self.formats
+        return {"PixelFormat": self.formats, "TriggerSource": self.sources}[feature]
 
     def serial(self) -> str:
         return "POL001"

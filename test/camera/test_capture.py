@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import os
+import queue
 import re
 import shutil
 import signal
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Tuple
+from types import SimpleNamespace
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import cv2
 import numpy as np
 import pytest
 import yaml
-from fake_camera import FakeCamera
+from fake_camera import FakeCamera, camera_features, genicam
+from raw_frames import picture_pixels
 from sessions import polarization_errors
 from stand_in import StandIn
 from support import wait_for
+from vendors import VENDORS
 
 from polar_pipeline import SENSORS, cli, messages
 from polar_pipeline.calibrate import capture as capturing
 from polar_pipeline.calibrate.simulation import simulate_sensor
 from polar_pipeline.calibration import load_calibration
+from polar_pipeline.camera import source as source_module
 from polar_pipeline.camera.facts import read_facts
-from polar_pipeline.replay.rawpicture import read_raw
+from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.replay.source import open_source
 
 pytestmark = pytest.mark.camera
@@ -48,7 +54,7 @@ def read(folder: Path) -> List[np.ndarray]:
     """The frames in a folder of `capture`."""
     files = sorted(path for path in folder.iterdir() if path.suffix in (".png", ".npy"))
     if files:
-        return [read_raw(file) for file in files]
+        return [picture_pixels(file) for file in files]
     with open_source(folder / "frames.mcap") as source:
         return [messages.to_raw(record.image()).unpack().mosaic for record in source.records]
 
@@ -74,6 +80,71 @@ def test_list_info_and_set(camera: FakeCamera, capsys: Any) -> None:
         assert re.search(r"^exposure \[us\] +7000\.0 +\(30 to 1e\+07\)$", shown, re.MULTILINE)
         assert re.search(r"^gain \[dB\] +3\.00 +\(0 to 48\)$", shown, re.MULTILINE)
         assert re.search(r"^region +160x128 at 0,0$", shown, re.MULTILINE)
+
+
+def test_only_the_memory_of_a_camera_has_its_description(
+    camera: FakeCamera, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Aravis would open local files and other computers' ones, or read gigabytes by 512 bytes."""
+    monkeypatch.setattr(source_module, "list_cameras", list)  # a search of the network takes a second
+    out, address = tmp_path / "out", "127.0.0.1"
+    file = tmp_path / "local.xml"
+    file.write_text(genicam(camera_features("TRI050S-P", "POL001", FRAMES.shape[1:], 1), ()), encoding="utf-8")
+    good = "Local:camera.xml;0x10000;3e8"
+    camera.describe(None, "http://www.example.com/camera.xml")  # which the standard allows
+    assert run("camera", "info", address) == 0
+    for first, second in (
+        (f"file://{file}", ""),
+        (f"File:///{file}", good),
+        ("", f"FILE:{file}"),
+        ("http://127.0.0.1:9/a.xml", ""),
+        ("ftp://127.0.0.1/a.xml", good),
+        ("Local:camera.xml;10000;7fffffff", ""),
+        ("", "local:///camera.zip;0x10000;0x80000000?SchemaVersion=1.1.0"),
+        ("Local:a;1;3e8;10000;7fffffff", good),
+        ("local:;", ""),
+        ("nonsense \x1b[31m" + 400 * "x", ""),
+    ):
+        camera.describe(first, second)
+        for words in (["camera", "info", address], ["capture", "-o", out, "--camera", address]):
+            assert run(*words) == 1
+            shown = capsys.readouterr().err
+            assert (
+                "the description of the camera at 127.0.0.1 must be in its own memory and have at most 16 MiB" in shown
+            )
+            assert shown.count("\n") == 1
+            assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize(
+    ("features", "words"), [({"Gamma": 0.8}, "gamma 0.8"), ({"LUTEnable": True}, "a lookup table")]
+)
+def test_frames_of_a_session_are_proportional_to_light(
+    features: Dict[str, Any], words: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_module, "list_cameras", list)
+    capture = ["capture", "--camera", "127.0.0.1", "--frames", 1, "-o"]
+    changes = {"GammaEnable": {"kind": "bool", "value": True}, "LUTEnable": {"kind": "bool", "value": False}}
+    with FakeCamera(FRAMES, features={**FAST, **features}, changes=changes):
+        for more in (["--dark"], ["--angle", 0], ["--guide"]):
+            assert run(*capture, tmp_path / "s", *more) == 1
+            assert f"the camera applies {words}" in capsys.readouterr().err
+        assert run(*capture, tmp_path / "free") == 0
+        assert f"warning: the camera applies {words}, so DoLP is wrong: switch it off" in capsys.readouterr().err
+        cure = ["--features", "Gamma=1, LUTEnable=false"]
+        assert run(*capture, tmp_path / "s", "--dark", *cure) == 0
+    first, second = (state(tmp_path / name) for name in ("free", "s/dark"))
+    assert (first["gamma"], first["lut"]) == (pytest.approx(features.get("Gamma", 1.0)), "LUTEnable" in features)
+    assert (second["gamma"], second["lut"], second["black_level"]) == (1.0, False, 0.0)
+
+
+def test_a_camera_without_12p_captures_what_it_has(tmp_path: Path, capsys: Any) -> None:
+    vendor = VENDORS["JAI"]
+    with FakeCamera(FRAMES, features=FAST, changes=vendor.changes, without=vendor.without, model=vendor.model):
+        assert run("capture", "-o", tmp_path / "out", "--frames", 2) == 0
+    assert "camera.pixel_format 12p becomes Mono12Packed\n" in capsys.readouterr().out
+    assert state(tmp_path / "out")["pixel_format"] == "Mono12Packed"
+    assert all(frame.tobytes() in [one.tobytes() for one in FRAMES] for frame in read(tmp_path / "out"))
 
 
 @pytest.mark.usefixtures("camera")
@@ -108,7 +179,9 @@ def test_errors_are_one_line(tmp_path: Path, monkeypatch: Any, capsys: Any) -> N
 def test_frames_are_bit_exact(kind: str, bits: str, tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "out"
     assert run("capture", "-o", out, "--frames", 5, "--format", kind, "--pixel-format", bits) == 0
-    assert f"wrote 5 frames to {out}\n" in capsys.readouterr().out
+    assert re.search(
+        f"^wrote 5 frames to {re.escape(str(out))}(; .* lost and taken again)?$", capsys.readouterr().out, re.M
+    )
     names = ["frames.mcap"] if kind == "mcap" else [f"{k:03d}.{kind}" for k in range(5)]
     assert sorted(path.name for path in out.iterdir()) == sorted([*names, "camera.yaml"])
     sent = [frame.tobytes() for frame in (FRAMES if bits == "12p" else (FRAMES >> 4).astype(np.uint8))]
@@ -124,6 +197,9 @@ def test_frames_are_bit_exact(kind: str, bits: str, tmp_path: Path, capsys: Any)
         "roi_offset": [0, 0],
         "flip": [False, False],
         "gain_db": 0.0,
+        "gamma": 1.0,
+        "lut": False,
+        "black_level": 0.0,
         "exposure_us": 5000.0,
         "temperature": 41.5,
         "bit_depth": 12 if bits == "12p" else 8,
@@ -132,7 +208,7 @@ def test_frames_are_bit_exact(kind: str, bits: str, tmp_path: Path, capsys: Any)
 
 def test_settings_reach_camera_and_file(camera: FakeCamera, tmp_path: Path) -> None:
     camera.set("ReverseX", True)
-    words = ["--exposure-us", 800, "--gain-db", 6, "--roi", 48, 5, 64, 48, "--features", "{BlackLevel: 10}"]
+    words = ["--exposure-us", 800, "--gain-db", 6, "--roi", 48, 5, 64, 48, "--features", "BlackLevel=10"]
     assert run("capture", "-o", tmp_path / "s", "--flat", 2, "--frames", 2, *words) == 0
     assert camera.get("BlackLevel") == 10
     found = state(tmp_path / "s" / "flat" / "2")
@@ -151,20 +227,32 @@ def test_lost_frames_are_counted_and_taken_again(camera: FakeCamera, tmp_path: P
     assert {frame.tobytes() for frame in frames} <= {frame.tobytes() for frame in FRAMES}
 
 
+def after_two_frames(monkeypatch: Any, act: Callable[[Any], None]) -> None:
+    """Have `capture` call a function with its `FrameCapture` when it has written two frames."""
+    frames = capturing.FrameCapture.frames
+
+    def interrupted(self: Any, count: int) -> Iterator[Any]:
+        for index, frame in enumerate(frames(self, count)):
+            if index == 2:
+                act(self)
+            yield frame
+
+    monkeypatch.setattr(capturing.FrameCapture, "frames", interrupted)
+
+
 @pytest.mark.parametrize("kind", ["png", "mcap"])
 def test_camera_that_goes_away(kind: str, camera: FakeCamera, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
-    monkeypatch.setattr(capturing, "_PATIENCE", 1.0)
-
-    def kill() -> None:
-        wait_for(lambda: list(tmp_path.glob("s/.dark*/*")), "a frame")
+    def kill(capture: Any) -> None:
         camera.kill()
+        wait_for(lambda: capture._source.problem, "the camera's thread to see it")
+        get = capture._queue.get
+        monkeypatch.setattr(capture._queue, "get", lambda timeout: get(timeout=timeout / 100))  # none comes any more
 
-    with ThreadPoolExecutor() as pool:
-        pool.submit(kill)
-        assert run("capture", "-o", tmp_path / "s", "--dark", "--frames", 60_000, "--format", kind) == 1
-    shown = capsys.readouterr().err
+    after_two_frames(monkeypatch, kill)
+    assert run("capture", "-o", tmp_path / "s", "--dark", "--frames", 60_000, "--format", kind) == 1
     assert re.fullmatch(
-        r"polar-pipeline: no frame came for 1 s: TRI050S-P POL001 has gone, or was started again\n", shown
+        r"polar-pipeline: no frame came for \d s: TRI050S-P POL001 has gone, or was started again\n",
+        capsys.readouterr().err,
     )
     assert list((tmp_path / "s").iterdir()) == []
 
@@ -186,16 +274,10 @@ def test_frames_stay_if_the_camera_goes_after_the_last_one(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("camera")
-def test_an_interrupted_capture_leaves_complete_folders(tmp_path: Path) -> None:
+def test_an_interrupted_capture_leaves_complete_folders(tmp_path: Path, monkeypatch: Any) -> None:
     assert run("capture", "-o", tmp_path / "s", "--angle", 30, "--frames", 2) == 0
-
-    def interrupt() -> None:
-        wait_for(lambda: list(tmp_path.glob("s/.dark*/*")), "a frame")
-        os.kill(os.getpid(), signal.SIGINT)
-
-    with ThreadPoolExecutor() as pool:
-        pool.submit(interrupt)
-        assert run("capture", "-o", tmp_path / "s", "--dark", "--frames", 60_000) == 130
+    after_two_frames(monkeypatch, lambda _: os.kill(os.getpid(), signal.SIGINT))
+    assert run("capture", "-o", tmp_path / "s", "--dark", "--frames", 60_000) == 130
     assert [path.name for path in (tmp_path / "s").iterdir()] == ["030.000"]
 
 
@@ -222,30 +304,48 @@ def test_frames_of_other_settings_are_refused(camera: FakeCamera, tmp_path: Path
     assert sorted(path.name for path in folder.iterdir()) == ["000.000", "dark"]
 
 
-@contextmanager
-def changing(camera: FakeCamera, feature: str, value: float, folder: Path, frames: str) -> Iterator[None]:
-    """Set a feature of the camera while the block runs, as soon as the folder has frames of this pattern."""
-
-    def change() -> None:
-        wait_for(lambda: list(folder.glob(frames)), "a frame")
-        camera.set(feature, value)
-
-    with ThreadPoolExecutor() as pool:
-        done = pool.submit(change)
-        yield
-        done.result()
-
-
-def test_state_that_changes_between_frames_ends_it(camera: FakeCamera, tmp_path: Path, capsys: Any) -> None:
-    with changing(camera, "Gain", 5.0, tmp_path, "s/.dark*/*"):
-        assert run("capture", "-o", tmp_path / "s", "--dark", "--frames", 60_000) == 1
+def test_state_that_changes_between_frames_ends_it(
+    camera: FakeCamera, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    after_two_frames(monkeypatch, lambda _: camera.set("Gain", 5.0))
+    assert run("capture", "-o", tmp_path / "s", "--dark", "--frames", 60_000) == 1
     assert "the state of the camera changed between frames: gain_db 0.0 and 5.0\n" in capsys.readouterr().err
 
 
-def test_an_automatic_exposure_may_change_between_frames(camera: FakeCamera, tmp_path: Path) -> None:
-    with changing(camera, "ExposureTime", 6000.0, tmp_path, ".out*/*"):
-        assert run("capture", "-o", tmp_path / "out", "--exposure-auto", "--frames", 200) == 0
-    assert camera.get("ExposureTime") == 6000.0
+def test_an_automatic_exposure_may_change_between_frames(camera: FakeCamera, tmp_path: Path, monkeypatch: Any) -> None:
+    """Frames of the changed exposure come behind those that wait in the queue."""
+
+    def change(capture: Any) -> None:
+        camera.set("ExposureTime", 6000.0)
+        wait_for(lambda: capture.facts.exposure_us == 6000.0, "the camera's thread to see it")
+
+    after_two_frames(monkeypatch, change)
+    words = ["--exposure-auto", "--frames", 3 + 2 * capturing._WAITING]
+    assert run("capture", "-o", tmp_path / "out", *words) == 0
+    assert len(read(tmp_path / "out")) == 3 + 2 * capturing._WAITING
+
+
+def test_frames_that_wait_in_the_system_are_left_out() -> None:
+    """Stamps are the middles of exposures of 10 ms: the fifth frame is the first whose exposure begins later."""
+    now = time.time_ns()
+    facts = replace(read_facts(StandIn()), exposure_us=10_000.0)
+    middles = [now + 1_000_000 * ms for ms in (-400, -300, -200, 4, 60_000, 60_010, 60_020)]
+    cdrs = [messages.encode_image(stamp, "camera", "mono8", np.zeros((16, 16), np.uint8)) for stamp in middles]
+    capture: Any = capturing.FrameCapture.__new__(capturing.FrameCapture)
+    capture._source = SimpleNamespace(
+        connection=SimpleNamespace(facts=facts, settings=CameraSettings()), problem="no more frames"
+    )
+
+    class Waiting:
+        """The frames that arrive after the request; those before it were removed."""
+
+        get_nowait = queue.Queue().get_nowait
+
+        def get(self, timeout: float) -> Any:  # noqa: ARG002
+            return cdrs.pop(0), facts
+
+    capture._queue = Waiting()
+    assert [messages.peek_stamp(cdr) for cdr in capture.frames(2)] == middles[4:6]
 
 
 # --------------------------------------------------------------------------------------------------------------- guide
@@ -309,8 +409,12 @@ def test_guide_calibrates_as_well_as_from_files(
 ) -> None:
     """At the exposure of the camera the frames are too dark; the user repeats the step at 40 degrees."""
     user = User(camera, {"Turn the polarizer to 60 degrees": ["r"]}, 8, 0.3 / 5000)
+    is_automatic = kind == "mcap"
+    camera.set("ExposureAuto", "Continuous" if is_automatic else "Off")  # a camera's own choice is taken over
     assert guide(user, tmp_path / "s", monkeypatch, "--format", kind) == 0
     shown = capsys.readouterr()
+    assert ("The camera chose 5000 us by itself; automatic exposure is now off.\n" in shown.out) == is_automatic
+    assert camera.get("ExposureAuto") == "Off"
     assert "At 5000 us the brightest pixels reach 3" in shown.out
     assert "9 settings of the polarizer with 72 frames, 32 dark frames, 160x128 pixels, 12 bit" in shown.out
     assert f"wrote {tmp_path / 'sensor.npz'}: IMX250MZR, 160x128 pixels" in shown.out
@@ -420,14 +524,15 @@ def test_exposure_is_found_or_kept(
 
 
 def test_light_that_is_wrong_is_said(camera: FakeCamera, tmp_path: Path, capsys: Any) -> None:
-    level = np.full(FRAMES.shape[1:], 0.7 * 4095 / 2)
+    # with noise, as of a working camera
+    level = 0.7 * 4095 / 2 + np.random.default_rng(0).normal(0, 1, FRAMES.shape[1:])
     ramp = np.linspace(1, 0.2, FRAMES.shape[2])
     cases: Tuple[Tuple[str, List[np.ndarray], str], ...] = (
         ("--dark", [level], "the frames are not dark, they read 35% of full scale: is the cap on?"),
         ("--angle=0", [level / 2], "the brightest pixels reach 35% of full scale, 60% to 85% are best"),
         ("--angle=1", [np.full_like(level, 4095)], "pixels are saturated, 60% to 85% are best"),
         ("--angle=2", [level * ramp], "the light is uneven, it falls to 2"),
-        ("--angle=3", [level, level * 1.05], "the light changed by 4.8% between frames"),
+        ("--angle=3", [level, level * 1.05], "the light changed by 4.9% between frames"),
         ("--flat", [level / 4], ""),
         ("--angle=4", [level], ""),
     )

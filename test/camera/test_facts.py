@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Dict, Tuple
 
 import pytest
+from calibrations import realistic_calibration
 from stand_in import StandIn
 
+from polar_pipeline import SENSORS
+from polar_pipeline.calibration import save_calibration
 from polar_pipeline.camera.aravis import CameraError
 from polar_pipeline.camera.facts import choose_format, facts_of, read_facts, read_ptp, sensor_of_model
+from polar_pipeline.live.parameters import make_settings
 
 
 @pytest.mark.parametrize(
@@ -74,11 +80,11 @@ def test_what_a_camera_lacks_has_a_default() -> None:
     names = ("Gain", "ExposureTime", "ExposureAuto", "PtpEnable", "PtpStatus", "WidthMax", "HeightMax")
     bare = StandIn(without=names, SensorWidth=2448, SensorHeight=2048)
     facts = read_facts(bare)
-    assert (facts.gain_db, facts.exposure_us, facts.temperature) == (0.0, 0.0, None)
+    assert (facts.gain_db, facts.exposure_us, facts.temperature) == (None, 0.0, None)
     assert "temperature [C]" not in facts.values()
     assert read_ptp(bare) == ""
     older = read_facts(
-        StandIn(without=("Gain", "ExposureTime"), GainRaw=10, ExposureTimeAbs=70.0, DeviceTemperature=41)
+        StandIn(without=("Gain", "ExposureTime"), GainAbs=10.0, ExposureTimeAbs=70.0, DeviceTemperature=41)
     )
     assert (older.gain_db, older.exposure_us, older.temperature) == (10.0, 70.0, 41.0)
     assert older.values()["temperature [C]"] == "41.0"
@@ -87,7 +93,7 @@ def test_what_a_camera_lacks_has_a_default() -> None:
 @pytest.mark.parametrize("nonsense", [math.nan, math.inf, -math.inf])
 def test_numbers_that_are_not_finite_are_unknown(nonsense: float) -> None:
     facts = read_facts(StandIn(Gain=nonsense, ExposureTime=nonsense, DeviceTemperature=nonsense))
-    assert (facts.gain_db, facts.exposure_us, facts.temperature) == (0.0, 0.0, None)
+    assert (facts.gain_db, facts.exposure_us, facts.temperature) == (None, 0.0, None)
 
 
 @pytest.mark.parametrize("values", [(-1.0, -1.0, -999.0), (1e4, 1e9, 1e4)])
@@ -125,8 +131,63 @@ def test_formats_are_chosen_by_the_mosaic() -> None:
     color: Any = StandIn(formats=("Mono8", "BayerRG8", "BayerRG12p"))
     assert choose_format(color, "8") == "BayerRG8"
     assert choose_format(StandIn(formats=("Mono8", "BayerRG8", "BayerRGPolarized8")), "8") == "BayerRGPolarized8"
+    for names, chosen in (
+        ("Mono8 Mono10 Mono12Packed Mono12 Mono16", "Mono12Packed"),
+        ("Mono8 Mono10p Mono12 Mono16", "Mono12"),
+        ("Mono8 Mono16", "Mono16"),
+        ("Mono8 Mono12p BayerRG8 BayerRG12 BayerRG16", "BayerRG12"),  # a color camera's mosaic
+        ("Mono8 Mono12p PolarizeMono8", "Mono12p"),
+    ):
+        assert choose_format(StandIn(formats=names.split()), "12p") == chosen
+    with pytest.raises(CameraError, match=r"camera.pixel_format '12p' is not among the camera's: Mono8, Mono10p"):
+        choose_format(StandIn(formats=("Mono8", "Mono10p")), "12p")
     for wanted in ("RGB8", "14p", "2p"):
         with pytest.raises(
             CameraError, match=f"camera.pixel_format '{wanted}' is not among the camera's: Mono8, Mono12p"
         ):
             choose_format(mono, wanted)
+
+
+@pytest.mark.parametrize(
+    ("features", "gamma", "lut"),
+    [
+        ({}, 1.0, False),
+        ({"GammaEnable": True, "Gamma": 1.0, "LUTEnable": False}, 1.0, False),
+        ({"GammaEnable": False, "Gamma": 0.8}, 1.0, False),
+        ({"GammaEnable": True, "Gamma": 0.8}, 0.8, False),
+        ({"Gamma": 0.5, "LUTEnable": True}, 0.5, True),  # without a switch
+        ({"GammaEnable": True, "GammaSelector": "sRGB", "Gamma": 1.0}, 1 / 2.2, False),
+        ({"GammaEnable": True, "GammaMode": "User", "GammaParam": 0.7}, 0.7, False),
+        ({"GammaEnable": True}, 1 / 2.2, False),  # of an exponent that the camera does not tell
+        ({"LUTMode": "Off", "Gamma": 0.45}, 1.0, False),
+        ({"LUTMode": "Gamma", "Gamma": 0.45}, 0.45, False),
+        ({"JAILUTMode": "LUT", "Gamma": 0.45}, 1.0, True),
+    ],
+)
+def test_pixel_values_that_are_not_proportional_to_light_are_named(
+    features: Dict[str, Any], gamma: float, lut: bool
+) -> None:
+    facts = read_facts(StandIn(BlackLevelRaw=12, **features))
+    assert (facts.gamma, facts.lut, facts.black_level) == (gamma, lut, 12.0)
+    assert (f"gamma {gamma:.2g}" in facts.nonlinearity, "lookup table" in facts.nonlinearity) == (gamma != 1, lut)
+    assert (facts.values()["lookup table"], facts.values()["black level"]) == ("on" if lut else "off", "12.0")
+    assert facts_of(json.loads(json.dumps(facts.rows()))) == facts
+    rows = {name: value for name, value in facts.rows().items() if name not in ("gamma", "lut", "black_level")}
+    assert facts_of(rows) == replace(facts, gamma=1.0, lut=False, black_level=None)  # of an earlier version
+    for name, value in (("gamma", "x"), ("gamma", None), ("lut", 2), ("black_level", "x")):
+        with pytest.raises(ValueError, match=name):
+            facts_of({**facts.rows(), name: value})
+
+
+def test_a_calibration_needs_values_that_are_proportional_to_light(tmp_path: Path) -> None:
+    file = tmp_path / "sensor.npz"
+    save_calibration(file, replace(realistic_calibration(SENSORS["IMX250MZR"], (64, 96)), facts={"gain_db": 3.0}))
+    with_calibration = make_settings({"camera.source": "aravis", "calibration": str(file)})
+    linear = read_facts(StandIn(Width=96, Height=64, Gain=9.0, Gamma=1.0))
+    assert with_calibration.of_camera(linear).options.camera_gain == 6.0
+    for change, words in (({"gamma": 0.5}, "gamma 0.5"), ({"lut": True}, "a lookup table")):
+        with pytest.raises(ValueError, match=f"calibration needs linear pixel values: the camera applies {words}"):
+            with_calibration.of_camera(replace(linear, **change))
+        make_settings({"camera.source": "aravis"}).of_camera(replace(linear, **change))
+    unknown = make_settings({"camera.source": "aravis", "camera_gain": 4.0})
+    assert unknown.of_camera(replace(linear, gain_db=None)).options.camera_gain == 4.0  # the parameter tells it

@@ -8,13 +8,17 @@ from dataclasses import fields, replace
 from typing import Any, Tuple
 
 import pytest
+import yaml
 from stand_in import BOUNDS, StandIn
 
 from polar_pipeline.camera.aravis import CameraError
+from polar_pipeline.camera.facts import read_facts
 from polar_pipeline.camera.settings import (
     CAMERA_OPTIONS,
+    KEEP_GAIN,
     CameraSettings,
     changed_fields,
+    format_features,
     parse_features,
     ranges,
     read_back,
@@ -22,6 +26,7 @@ from polar_pipeline.camera.settings import (
     stops_frames,
     write,
 )
+from polar_pipeline.live.parameters import PARAMETERS
 
 ALL = [row.name for row in fields(CameraSettings)]
 
@@ -34,40 +39,49 @@ def written(device: StandIn, changed: Any = ALL, **values: Any) -> CameraSetting
 
 
 def test_features_are_texts_as_they_stand() -> None:
-    text = "{BlackLevel: 10, GammaEnable: false, TriggerMode: Off, Mask: 0x10, Gamma: 1.0, DeviceUserID: 'a: b'}"
-    assert parse_features("f", text) == {
+    expected = {
         "BlackLevel": "10",
         "GammaEnable": "false",
         "TriggerMode": "Off",
         "Mask": "0x10",
-        "Gamma": "1.0",
         "DeviceUserID": "a: b",
     }
+    for text in (
+        'BlackLevel=10, GammaEnable=false, TriggerMode=Off,Mask = 0x10, DeviceUserID="a: b"',
+        'BlackLevel=10\nGammaEnable=false\nTriggerMode=Off\nMask=0x10\nDeviceUserID="a\\u003a b"\n',
+        '{BlackLevel: 10, GammaEnable: false, TriggerMode: Off, Mask: 0x10, DeviceUserID: "a: b"}',  # earlier versions
+        "BlackLevel: 10\nGammaEnable: false\nTriggerMode: Off\nMask: 0x10\nDeviceUserID: a: b\n",
+    ):
+        assert parse_features("f", text) == expected
     assert parse_features("f", "") == parse_features("f", "{}") == {}
-    assert parse_features("f", "A: 1\nB: 2\n") == {"A": "1", "B": "2"}
 
 
 @pytest.mark.parametrize(
     "value",
     [
-        *(
-            "[]",
-            "text",
-            "null",
-            "{A: [1]}",
-            "{A: {B: 1}}",
-            "{'A B': 1}",
-            "{1.5: 1}",
-            "{A",
-            "!!python/name:os.system ''",
-        ),
-        *("[" * 3000, "{? [A] : 1}", "\0", "&a {A: *a}", "{A: " + 5000 * "1" + "}"),
-        *("{" + ", ".join(f"F{k}: 1" for k in range(101)) + "}", 5, ["A"]),
+        *("[]", "text", "null", "{A: [1]}", "{A: {B: 1}}", "{'A B': 1}", "{1.5: 1}", "{A", "A=", "A=1,,B=2", "A B=1"),
+        *("!!python/name:os.system ''", "[" * 3000, "{? [A] : 1}", "\0", "&a {A: *a}", "A=" + 5000 * "1", 'A="', "=1"),
+        *(", ".join(f"F{k}=1" for k in range(101)), 'A="\\x"', 'A="b" c', "A='b'", 5, True, ["A"], None),
     ],
 )
 def test_other_features_are_refused(value: object) -> None:
-    with pytest.raises(ValueError, match=r"camera.features must be a YAML map .* such as \{BlackLevel: 10\}, got"):
+    with pytest.raises(
+        ValueError, match=r"camera.features must be features such as BlackLevel=10, GammaEnable=false, got"
+    ):
         CAMERA_OPTIONS["features"].check("camera.features", value)
+
+
+@pytest.mark.parametrize("name", ["8", "12p", "Mono12Packed"])
+def test_what_ros_makes_of_a_text_is_taken(name: str) -> None:
+    """`ros2 param set` and `ros2 param load` read the texts of parameters as YAML."""
+    row = PARAMETERS["camera.pixel_format"]
+    assert row.checked(yaml.safe_load(name)) == row.checked(name) == name
+    with pytest.raises(ValueError, match="must be 8, 12p or a pixel format of the camera, got True"):
+        row.checked(True)
+    for text in ("a", "a: b", "#", "a #b", "- a", "x" * 300, "\u00e9\n:"):
+        features = format_features({"BlackLevel": "8", "DeviceUserID": text})
+        assert yaml.safe_load(features) == features
+        assert PARAMETERS["camera.features"].checked(features) == features
 
 
 @pytest.mark.parametrize(
@@ -77,7 +91,9 @@ def test_other_features_are_refused(value: object) -> None:
         ("source", "aravis:", "must be"),
         ("source", "aravis:a b", "must be"),
         ("pixel_format", "", "must be 8, 12p or a pixel format"),
-        ("pixel_format", 8, "must be"),
+        ("pixel_format", 8.0, "must be"),
+        ("trigger", "", "must be free, software, line or an input of the camera"),
+        ("trigger", "Line 1", "must be"),
         ("roi", [0, 0, 64], r"must be \[x, y, width, height\]"),
         ("roi", "0 0 64 64", "must be"),
         ("roi", [0, 0, 64, -2], "camera.roi must be"),
@@ -87,10 +103,9 @@ def test_values_are_checked(name: str, value: object, words: str) -> None:
     option = CAMERA_OPTIONS[name]
     with pytest.raises(ValueError, match=words):
         option.check(option.parameter, value)
-    for fine in {"source": ("", "aravis", "aravis:10.0.0.2"), "pixel_format": ("8", "12p"), "roi": ([0, 0, 0, 0],)}[
-        name
-    ]:
-        option.check(option.parameter, fine)
+    fine = {"source": ("", "aravis", "aravis:10.0.0.2"), "pixel_format": ("8", "12p"), "roi": ([0, 0, 0, 0],)}
+    for good in {**fine, "trigger": ("free", "Line2")}[name]:
+        option.check(option.parameter, good)
 
 
 @pytest.mark.parametrize(
@@ -145,12 +160,12 @@ def test_all_settings_are_written_and_read_back() -> None:
         ptp=True,
         packet_size=1500,
         packet_delay_ns=7,
-        features="{BlackLevel: 7, DeviceUserID: 'a: b', TriggerMode: Off}",
+        features='BlackLevel=7, DeviceUserID="a: b", TriggerMode=Off',
     )
     assert device.features["PixelFormat"] == "PolarizeMono12p"
     assert (state.exposure_us, state.exposure_auto, state.gain_db, state.frame_rate) == (900.0, False, 6.0, 20.0)
     assert (state.roi, state.ptp, state.packet_size, state.packet_delay_ns) == ((2, 0, 96, 64), True, 1500, 7)
-    assert state.features == '{BlackLevel: 7, DeviceUserID: "a: b", TriggerMode: Off}'
+    assert state.features == r'BlackLevel=7, DeviceUserID="a\u003a b", TriggerMode=Off'
     assert parse_features("f", state.features) == {"BlackLevel": "7", "DeviceUserID": "a: b", "TriggerMode": "Off"}
     assert (device.features["GainAuto"], device.features["AcquisitionFrameRateEnable"]) == ("Off", True)
     assert read_back(device, state) == state
@@ -163,7 +178,7 @@ def test_zeros_keep_what_the_camera_has() -> None:
     state = written(device)
     assert (state.exposure_us, state.exposure_auto, state.frame_rate) == (5000.0, True, 12.0)
     assert state.roi == (0, 0, 100, 2048)
-    assert {name for name, _ in device.writes} == {"PixelFormat", "GainAuto", "Gain", "PtpEnable"}
+    assert {name for name, _ in device.writes} == {"PixelFormat", "GainAuto", "PtpEnable"}
     assert (device.source, device.sent) == ("", (9000, 0))
 
 
@@ -178,11 +193,64 @@ def test_exposure_is_by_hand_or_automatic() -> None:
 
 
 def test_triggers() -> None:
-    for trigger, source in (("software", "Software"), ("line", "Line0"), ("free", "")):
-        device = StandIn()
+    for trigger, source in (("software", "Software"), ("line", "Line1"), ("Line2", "Line2"), ("free", "")):
+        device = StandIn(TriggerMode="Off", TriggerSource="Line1")
         written(device, trigger=trigger, frame_rate=20.0)
         assert device.source == source
         assert device.features["AcquisitionFrameRateEnable"] is (trigger == "free")
+    with pytest.raises(CameraError, match=r"camera.trigger 'Line7' is not among the camera's: Software, Line1, Line2"):
+        written(device, trigger="Line7")
+    for source, trigger in (("Software", "software"), ("Line2", "Line2"), ("Action0", "Action0")):
+        assert read_back(StandIn(TriggerMode="On", TriggerSource=source), CameraSettings()).trigger == trigger
+
+
+@pytest.mark.parametrize(
+    ("vendor", "name", "value", "limits", "unit", "expected"),
+    [
+        ("FLIR", "Gain", 6.0, (0.0, 47.99), "dB", (6.0, 0.0, 47.99)),
+        ("JAI Corporation", "Gain", 10.0, (1.0, 126.0), "", (20.0, 0.0, 42.007)),  # as its manual has it
+        ("Baumer Optronic", "Gain", 2.0, (1.0, 251.0), "", (6.0206, 0.0, 47.993)),
+        ("Any", "Gain", 2.0, (1.0, 16.0), "x", (6.0206, 0.0, 24.082)),
+        ("JAI Corporation", "Gain", 2.0, (0.0, 24.0), "[dB]", (2.0, 0.0, 24.0)),  # the unit counts
+        ("Allied Vision", "Gain", 3, (0, 40), "dB", (3.0, 0.0, 40.0)),
+        ("Basler", "GainAbs", 3.0, (0.0, 36.0), "", (3.0, 0.0, 36.0)),
+    ],
+)
+def test_gain_is_in_decibels(
+    monkeypatch: pytest.MonkeyPatch,
+    vendor: str,
+    name: str,
+    value: float,
+    limits: Tuple[float, float],
+    unit: str,
+    expected: Tuple[float, float, float],
+) -> None:
+    monkeypatch.setitem(BOUNDS, name, limits)
+    device: Any = StandIn(without={"Gain"} - {name}, **{"DeviceVendorName": vendor, name: value})
+    device.units[name] = unit
+    state = written(device, ["gain_db"])
+    assert device.features[name] == value  # the default keeps it
+    assert state.gain_db == pytest.approx(expected[0], abs=1e-3)
+    assert ranges(device, state)["gain_db"] == pytest.approx(expected[1:], abs=1e-3)
+    for gain_db, native in zip(ranges(device, state)["gain_db"], limits):
+        assert written(device, ["gain_db"], gain_db=gain_db).gain_db == gain_db
+        assert device.features[name] == native
+    with pytest.raises(CameraError, match=r"camera.gain_db of this camera must be in \["):
+        written(device, ["gain_db"], gain_db=expected[2] + 0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "unit"), [("GainRaw", 10, ""), ("Gain", 256, ""), ("Gain", 5.0, "%"), ("GainRaw", 10, "DN")]
+)
+def test_raw_numbers_are_not_decibels(name: str, value: float, unit: str) -> None:
+    device: Any = StandIn(without={"Gain"} - {name}, **{name: value})
+    device.units[name] = unit
+    assert written(device).gain_db == KEEP_GAIN
+    assert (read_facts(device).gain_db, read_facts(device).values()["gain [dB]"]) == (None, "unknown")
+    assert "gain_db" not in ranges(device, CameraSettings())
+    with pytest.raises(CameraError, match=r"camera.gain_db cannot be set: the camera has no Gain in dB"):
+        written(device, gain_db=6.0)
+    assert device.features[name] == value
 
 
 @pytest.mark.parametrize(
@@ -196,7 +264,7 @@ def test_triggers() -> None:
         ({"frame_rate": 5.0}, ("AcquisitionFrameRate",), "camera.frame_rate cannot be set: the camera has no"),
         ({"exposure_auto": True}, ("ExposureAuto",), "camera.exposure_auto cannot be set: the camera has no"),
         ({"ptp": True}, ("PtpEnable",), "camera.ptp cannot be set: the camera has no PTP"),
-        ({"features": "{Nonsense: 1}"}, (), "no feature 'Nonsense'"),
+        ({"features": "Nonsense=1"}, (), "no feature 'Nonsense'"),
         ({"pixel_format": "12p"}, (), "camera.pixel_format '12p'"),
         ({"roi": (0, 0, 5000, 64)}, (), "camera.roi must lie within 2448x2048"),
     ],
@@ -213,14 +281,11 @@ def test_a_camera_that_lacks_everything_works() -> None:
     assert ranges(device, CameraSettings()) == {}
     device.is_gige = False
     assert read_back(device, CameraSettings()).packet_size == 0
-    raw = StandIn(without=("Gain",), GainRaw=3)
-    assert written(raw, gain_db=6.4).gain_db == 6.0
-    assert ranges(raw, CameraSettings())["gain_db"] == (0.0, 480.0)
 
 
 @pytest.mark.parametrize("text", ["a: b", "", " ", "#", "\u00e9t\u00e9", "\U0001f600", "\x7f\x80\n\"'\\", "y " * 500])
 def test_any_text_of_a_feature_can_be_written_again(text: str) -> None:
-    state = read_back(StandIn(DeviceUserID=text), CameraSettings(features="{DeviceUserID: x}"))
+    state = read_back(StandIn(DeviceUserID=text), CameraSettings(features="DeviceUserID=x"))
     assert parse_features("f", state.features) == {"DeviceUserID": text}
 
 
@@ -243,3 +308,13 @@ def test_only_some_changes_stop_the_frames() -> None:
         assert not stops_frames([name])
     for name in ("pixel_format", "roi", "trigger", "packet_size", "packet_delay_ns", "features"):
         assert stops_frames(["gain_db", name])
+
+
+def test_a_pixel_format_among_the_features_is_read_back() -> None:
+    """It is written last; a group such as `12p` stays as it was asked for, if the camera has a format of it."""
+    formats = ("PolarizeMono8", "PolarizeMono12p")
+    device = StandIn(formats=formats)
+    state = written(device, pixel_format="8", features="PixelFormat=PolarizeMono12p")
+    assert (state.pixel_format, state.features) == ("PolarizeMono12p", "PixelFormat=PolarizeMono12p")
+    assert written(StandIn(formats=formats), pixel_format="12p").pixel_format == "12p"
+    assert written(device, ["features"], pixel_format="12p", features="PixelFormat=Mono8").pixel_format == "Mono8"

@@ -9,7 +9,7 @@ import random
 import socket
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +17,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 import pytest
+from chunk_camera import ChunkCamera
 from fake_camera import FakeCamera, loopback_addresses
 from support import wait_for
 
@@ -36,10 +37,11 @@ from polar_pipeline.camera.aravis import (
 )
 from polar_pipeline.camera.clock import DeviceClock
 from polar_pipeline.camera.facts import read_number
-from polar_pipeline.camera.settings import CameraSettings, read_features
+from polar_pipeline.camera.settings import KEEP_GAIN, CameraSettings, read_features
 from polar_pipeline.camera.source import CameraSource, _encoding, find_camera
 from polar_pipeline.quality.statistics import Level
 from polar_pipeline.sensor.encodings import ENCODINGS
+from polar_pipeline.sensor.frames import FrameError
 
 HEIGHT, WIDTH = 64, 96
 FRAMES = np.random.default_rng(40).integers(0, 256, (5, HEIGHT, WIDTH)).astype(np.uint8)
@@ -58,6 +60,7 @@ class Client:
         self.refused: List[str] = []
         self.refused_causes: List[str] = []
         self.lost = 0
+        self.lost_by: Dict[str, int] = {}
         self.errors: Dict[str, Exception] = {}
         self.block: Optional[np.ndarray] = None
 
@@ -77,8 +80,9 @@ class Client:
     def check(self, _: Any) -> None:
         self._raise("check")
 
-    def dropped(self, _: str, count: int) -> None:
+    def dropped(self, cause: str, count: int) -> None:
         self.lost += count
+        self.lost_by[cause] = self.lost_by.get(cause, 0) + count
 
     def refuse(self, cause: str, reason: str) -> None:
         self.refused.append(reason)
@@ -186,6 +190,8 @@ def scripted(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> CameraDevice:
         return answer(*arguments) if callable(answer) else answer
 
     monkeypatch.setattr(aravis, "load_aravis", lambda: SimpleNamespace(call=call))
+    # a test beside this one may have a camera at the address
+    monkeypatch.setattr(aravis, "_probe", lambda *_: b"")
     return CameraDevice(FoundCamera("id", "", "", "", "127.0.0.1"))
 
 
@@ -204,7 +210,7 @@ def test_a_step_of_zero_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("camera_is_feature_available", lambda device: device.has("ReverseX"), False),
         ("camera_get_float", lambda device: read_number(device, ("DeviceTemperature",)), None),
-        ("device_get_feature", lambda device: read_features(device, CameraSettings(features="{Gamma: 1}")), {}),
+        ("device_get_feature", lambda device: read_features(device, CameraSettings(features="Gamma=1")), {}),
     ],
 )
 def test_a_camera_that_does_not_answer_is_not_one_that_refuses(
@@ -398,7 +404,7 @@ def test_what_was_reported_as_late_does_not_happen_later(monkeypatch: pytest.Mon
     free.set()
     monkeypatch.setattr(source_module, "_PATIENCE", 20.0)
     assert apply(made, exposure_us=77.0).exposure_us == 77.0
-    assert made._settings.gain_db == 0.0
+    assert made._settings.gain_db == KEEP_GAIN
     made.close()
 
 
@@ -530,7 +536,7 @@ def test_memory_is_flat_over_thousands_of_frames(camera: Any, connect: Any, monk
     wait_for(lambda: made._counts["frames"] > 1000, "frames")
     assert resident() - before < 8 << 20  # 52 MB came
     assert used() == threads
-    assert BUFFERS - 1 <= living.counts["arv_buffer_new"] <= BUFFERS
+    assert 19 + BUFFERS <= living.counts["arv_buffer_new"] <= 20 + BUFFERS  # those of 0.1 s, and more
     assert living.made["arv_buffer_new"] > 1000
 
 
@@ -633,12 +639,12 @@ def test_packed_frames(camera: Any, connect: Any, pixel_format: str, width: int,
     assert (image.encoding, image.width, image.height) == (encoding, width, HEIGHT)
     check_pixels(image, DEEP[:, :, :width] >> (2 if pixel_format == "Mono10p" else 0))
     for odd in ("Mono12p", "Mono12Packed", "Mono10p") if width == WIDTH else ():
-        apply(made, pixel_format=odd, features="{Width: 33}")
+        apply(made, pixel_format=odd, features="Width=33")
         client.refused, client.frames = [], []
         wait_for(lambda: client.refused, "a refusal")
         assert f"rows of 33 pixels of {odd} do not end at whole bytes: set camera.roi" in client.refused[-1]
         assert not client.frames
-        apply(made, features="{Width: 32}")
+        apply(made, features="Width=32")
         client.wait()
 
 
@@ -694,7 +700,7 @@ def test_a_camera_that_lacks_features(camera: Any, connect: Any) -> None:
     made, client = connect(source="aravis:POL001")
     client.wait()
     facts = client.facts
-    assert (facts.sensor, facts.gain_db, facts.exposure_us, facts.temperature) == ("", 0.0, 0.0, None)
+    assert (facts.sensor, facts.gain_db, facts.exposure_us, facts.temperature) == ("", None, 0.0, None)
     assert made.connection is not None
     assert made.connection.ranges == {}
     level, text, values = made.status()
@@ -725,7 +731,7 @@ def test_lost_packets(camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
     assert "net.core.rmem_max" in client.refused[-1]
     for cdr in client.frames:
         check_pixels(messages.decode_image(cdr), FRAMES)
-    assert BUFFERS - 1 <= living.counts["arv_buffer_new"] <= BUFFERS
+    assert 9 + BUFFERS <= living.counts["arv_buffer_new"] <= 10 + BUFFERS
 
 
 # ------------------------------------------------------------------------------------------------------------- changes
@@ -736,17 +742,17 @@ def test_changes_are_all_or_none(camera: Any, connect: Any) -> None:
     fake = camera(features=FAST, offset_increment=4)
     made, client = connect()
     client.wait()
-    state = apply(made, gain_db=6.0, roi=(7, 5, 66, 32), features="{BlackLevel: 4}")
+    state = apply(made, gain_db=6.0, roi=(7, 5, 66, 32), features="BlackLevel=4")
     assert (state.gain_db, state.roi, fake.get("BlackLevel")) == (6.0, (4, 4, 68, 32), 4.0)
     assert made.connection is not None
     assert made.connection.settings == state
     for changes, words in (
         ({"gain_db": 70.0, "exposure_us": 300.0}, "camera.gain_db of this camera"),
-        ({"features": "{BlackLevel: 9, Gamma: 1.5, ExposureAuto: Sometimes}", "gain_db": 1.0}, "ExposureAuto"),
-        ({"features": "{BlackLevel: 9, Nonsense: 1}"}, "no feature 'Nonsense'"),
+        ({"features": "BlackLevel=9, Gamma=1.5, ExposureAuto=Sometimes", "gain_db": 1.0}, "ExposureAuto"),
+        ({"features": "BlackLevel=9, Nonsense=1"}, "no feature 'Nonsense'"),
         ({"pixel_format": "14p", "trigger": "software"}, "camera.pixel_format '14p'"),
         ({"roi": (0, 0, 200, 32), "pixel_format": "12p"}, "camera.roi must lie within 96x64"),
-        ({"features": "{BinningHorizontal: 2}"}, "BinningHorizontal is 2"),
+        ({"features": "BinningHorizontal=2"}, "BinningHorizontal is 2"),
     ):
         with pytest.raises(CameraError, match=words):
             apply(made, **changes)
@@ -824,7 +830,7 @@ def test_a_change_of_a_camera_that_has_gone_is_refused_soon(
     fake.kill()
     began = time.monotonic()
     with pytest.raises(CameraError, match="has gone"):
-        apply(made, features="{BlackLevel: 4, Gamma: 1, ExposureAuto: Off}")
+        apply(made, features="BlackLevel=4, Gamma=1, ExposureAuto=Off")
     assert time.monotonic() - began < 2
 
 
@@ -866,15 +872,34 @@ def test_a_camera_that_fails_after_its_stream_has_started_is_released(
 
 
 @pytest.mark.camera
-@pytest.mark.parametrize("source", ["aravis", "aravis:POL001"])
-def test_another_camera_at_the_same_address(
-    source: str, camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_names_another_camera_at_the_address(camera: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With Aravis's own search, whose names of cameras contain their serial numbers."""
+    monkeypatch.setattr(source_module, "_SEARCH_PERIOD", 0.2)
+    monkeypatch.setattr(source_module, "_BACKOFF", (0.2, 1.0))
+    client, fake = Client(), camera()
+    made = CameraSource(CameraSettings(source="aravis:POL001"), "camera", client)
+    with closing(made):
+        made.start()
+        client.wait()
+        fake.kill()
+        fake._settings["serial"] = "POL002"
+        fake.start()
+        words = "POL001 is not found; cameras here: LUCID Vision Labs TRI050S-P POL002 at 127.0.0.1"
+        wait_for(lambda: words in made.problem, "a reason")
+        assert (
+            client.lines.count("camera: LUCID Vision Labs TRI050S-P POL001 at 127.0.0.1 is another camera now, POL002")
+            == 1
+        )
+        assert not any("not found" in line and "cameras here" not in line for line in client.lines)
+
+
+@pytest.mark.camera
+def test_another_camera_at_the_same_address(camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not replace the camera, also where that was the first one on the network."""
     monkeypatch.setattr(source_module, "_SEARCH_PERIOD", 0.2)
     monkeypatch.setattr(source_module, "_BACKOFF", (0.2, 1.0))
     fake = camera()
-    made, client = connect(source=source)
+    made, client = connect()
     client.wait()
     fake.kill()
     fake._settings["serial"] = "POL002"
@@ -956,8 +981,8 @@ class Stamps:
         self.rows: List[Tuple[int, int, int]] = []
         original = CameraSource._stamp
 
-        def stamp(made: CameraSource, frame: Any, facts: Any) -> int:
-            result = original(made, frame, facts)
+        def stamp(made: CameraSource, frame: Any, exposure_us: float) -> int:
+            result = original(made, frame, exposure_us)
             self.rows.append((frame.device_ns, frame.arrival_ns, result))
             return result
 
@@ -1045,10 +1070,172 @@ def test_the_time_of_ptp_is_taken_as_it_is(camera: Any, connect: Any, monkeypatc
 def test_late_frames_have_the_time_of_ptp() -> None:
     made = CameraSource(CameraSettings(source="aravis", stamp="start"), "camera", Client())
     made._ptp, made._clock = "Slave", DeviceClock()
-    facts: Any = SimpleNamespace(exposure_us=0.0)
     now = 1_700_000_000 * 10**9
     for k in range(100):
         device = now + k * 40_000_000
         late = 900_000_000 if k % 10 == 9 else 1_000_000
         frame: Any = SimpleNamespace(device_ns=device, arrival_ns=device + late)
-        assert made._stamp(frame, facts) == device
+        assert made._stamp(frame, 0.0) == device
+
+
+# ---------------------------------------------------------------------------------------------------------- each frame
+
+
+@pytest.mark.camera
+@pytest.mark.parametrize("payload", [0x4001, 4], ids=["image with chunks", "chunks"])
+def test_each_frame_states_its_exposure(payload: int, quick_search: Any, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
+    """Every frame has another exposure, which no reading of a register could follow; its number has 17 bits."""
+    stamps = Stamps(monkeypatch)
+    with ChunkCamera(FRAMES[0], payload=payload, steps=range(500, 15000, 500)) as fake:
+        client = Client()
+        rows: List[Tuple[int, float, float]] = []
+        original = client.take
+
+        def take(cdr: Any, facts: Any) -> None:
+            original(cdr, facts)
+            rows.append((made._number or 0, facts.exposure_us, facts.gain_db))
+
+        client.take = take  # type: ignore[method-assign]
+        made = CameraSource(CameraSettings(source="aravis", stamp="start", packet_size=1500), "camera", client)
+        try:
+            made.start()
+            fake.set("Gain", 12.5)
+            wait_for(lambda: len(rows) >= 90, "frames")
+        finally:
+            made.close()
+        assert [exposure for _, exposure, _ in rows] == [fake.sent[number].exposure_us for number, _, _ in rows]
+        assert rows[-1][2] == 12.5
+        late = [stamp - fake.sent[number].start_ns for (number, _, _), (_, _, stamp) in zip(rows, stamps.rows)]
+        assert 0 < min(late[30:]) <= max(late[30:]) < 10_000_000  # by the exposures of other frames: up to 14 ms off
+        assert check_pixels(messages.decode_image(client.frames[-1]), FRAMES) == 0
+        assert fake.get("ChunkModeActive")
+
+
+@pytest.mark.parametrize("step", [20_000, 500_000])
+@pytest.mark.parametrize("lead", [0, 1, 2])
+def test_an_exposure_that_is_read_early_or_late_does_not_spoil_the_clock(step: int, lead: int) -> None:
+    """The register is read after a frame has come, and has the exposure of that frame or of one that follows."""
+    made = CameraSource(CameraSettings(source="aravis", stamp="start"), "camera", Client())
+    made._reads_exposure = True
+    chance, device = random.Random(8), 0
+    exposures = [1000.0 + (step if k // 7 % 2 else 0) for k in range(400 + lead)]  # microseconds
+    errors = []
+    made._note_exposure(exposures[lead])
+    for exposure, leading in zip(exposures, exposures[lead:]):
+        device += 42_000_000 + int(1000 * max(exposure - 40_000, 0.0))
+        arrival = 10**18 + device + int(1000 * exposure) + chance.randrange(500_000)
+        frame: Any = SimpleNamespace(device_ns=device, arrival_ns=arrival)
+        errors.append((made._stamp(frame, made._readings[1][-1]) - 10**18 - device) / 1e6)
+        made._note_exposure(leading)
+    assert made._clock.jumps == 0
+    assert -0.5 < min(errors[30:]) <= max(errors[30:]) < 0.5  # in ms: the jitter of the arrivals
+
+
+@pytest.mark.camera
+def test_without_chunks_the_exposure_of_each_frame_is_read(connect: Any) -> None:
+    with ChunkCamera(FRAMES[0], has_chunks=False) as fake:
+        made, client = connect(packet_size=1500)
+        client.wait()
+        for exposure in (9000.0, 500.0, 12000.0):
+            fake.set("ExposureTime", exposure)
+            wait_for(lambda value=exposure: client.facts.exposure_us == value, "the exposure")
+        assert made.connection is not None
+        assert made.connection.facts.exposure_us != 500.0  # which is read once a second
+
+
+@pytest.mark.camera
+def test_frames_do_not_wait_for_acknowledgements(connect: Any) -> None:
+    """Aravis waits 0.5 s for one: more frames come than buffers wait for."""
+    with ChunkCamera(FRAMES[0], has_chunks=False, rate=100.0) as fake:
+        made, client = connect(packet_size=1500)
+        client.wait()
+        fake.silence = 2
+        wait_for(lambda: not fake.silence, "commands without an acknowledgement")
+        client.wait(60)
+        counts = made._counts
+        assert (counts["missed"], counts["underruns"], counts["incomplete"]) == (0, 0, 0)
+
+
+@pytest.mark.camera
+def test_frames_without_a_free_buffer_are_counted_as_such(camera: Any, connect: Any) -> None:
+    fake = camera(features=FAST)
+    client, free = Client(), threading.Event()
+    free.set()
+    original = client.take
+
+    def take(cdr: Any, facts: Any) -> None:
+        free.wait(20)
+        original(cdr, facts)
+
+    client.take = take  # type: ignore[method-assign]
+    made, _ = connect(client)
+    client.wait()
+    free.clear()
+    sent = fake.sent()
+    wait_for(lambda: fake.sent() > sent + 10 + BUFFERS + 20, "more frames than buffers")
+    free.set()
+    wait_for(lambda: made._counts["underruns"] > 5, "frames that are missing")
+    assert client.lost_by == {"underrun": made._counts["underruns"]}
+    assert made._counts["missed"] == 0
+    assert made.status()[2]["underruns"] == str(made._counts["underruns"])
+
+
+@pytest.mark.camera
+def test_frames_that_never_match_are_reported_once(connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_module, "_LOOK_PERIOD", 0.01)
+    monkeypatch.setattr(source_module, "_LONGEST_PAUSE", 0.05)
+    with ChunkCamera(FRAMES[0]) as fake:
+        fake.missing_columns = 2
+        made, client = connect(packet_size=1500)
+        wait_for(lambda: made._counts["connections"] >= 6, "connections")
+        assert client.lost_by["size"] >= 4
+        fake.missing_columns = 0
+        client.wait()
+        wait_for(lambda: made._pause == 0.01, "the end of the pauses")
+        words = ("frames have 94x64 pixels, TRI050S-P CHUNK1 was set to (96, 64)", "is connected")
+        reports, connected = ([line for line in client.lines if text in line] for text in words)
+        others = len(client.lines) - len(reports) - len(connected)  # a busy computer may answer late
+        assert 1 <= len(reports) <= 1 + others
+        assert 2 <= len(connected) <= 2 + others
+
+
+@pytest.mark.parametrize("payload", [2, 6, 0x4006])
+def test_other_data_than_images_is_refused(payload: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    returned: List[Any] = []
+    device = scripted(
+        monkeypatch,
+        buffer_get_status=0,
+        buffer_get_payload_type=payload,
+        stream_push_buffer=lambda _, buffer: returned.append(buffer),
+    )
+    device.start(lambda size: np.zeros(size, np.uint8))
+    returned.clear()
+    with pytest.raises(FrameError, match="something else than images"):
+        device.pop(1.0)
+    assert len(returned) == 1
+
+
+@pytest.mark.parametrize("refused", ["ChunkModeActive", "ChunkSelector", "ChunkEnable"])
+def test_a_camera_that_refuses_chunks_sends_frames_without_them(refused: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = scripted(
+        monkeypatch,
+        camera_get_payload=6,
+        buffer_get_status=0,
+        gc_feature_node_get_value_as_string="false",
+        buffer_get_timestamp=77,
+        buffer_get_frame_id=5,
+        buffer_get_image_width=3,
+        buffer_get_image_height=2,
+    )
+    monkeypatch.setattr(device, "is_controlled", lambda: True)
+    monkeypatch.setattr(device, "choices", lambda _: ["Image", "ExposureTime"])
+
+    def write(feature: str, _: object) -> None:
+        if feature == refused:
+            raise CameraError("access denied")
+
+    monkeypatch.setattr(device, "set", write)
+    device.start(lambda size: np.zeros(size, np.uint8))
+    frame = device.pop(1.0)
+    assert frame is not None
+    assert (frame.device_ns, frame.number, frame.size, frame.exposure_us, frame.gain) == (77, 5, (3, 2), None, None)

@@ -49,7 +49,7 @@ def test_without_aravis_nothing_is_to_be_repaired(monkeypatch: pytest.MonkeyPatc
     load_aravis.cache_clear()
     (check,) = cameras.camera_checks()
     load_aravis.cache_clear()
-    assert (check.topic, check.state) == ("cameras", "missing")
+    assert (check.topic, check.state) == ("cameras", "optional")
     assert "sudo apt install libaravis-0.8-0; without it: frames come from topics" in check.text
 
 
@@ -57,7 +57,7 @@ def test_without_cameras_nothing_is_said_of_the_network(machine: Path, monkeypat
     assert machine
     found = checked(monkeypatch)
     assert list(found) == ["cameras"]
-    assert found["cameras"] == Check("cameras", "missing", "none answers on the network or on USB")
+    assert found["cameras"] == Check("cameras", "optional", "none answers on the network or on USB")
     assert list(checked(monkeypatch, "USB3")) == ["camera S0"]
 
 
@@ -69,7 +69,7 @@ def test_cameras_and_their_network(machine: Path, monkeypatch: pytest.MonkeyPatc
     assert found["camera buffers"].text.startswith("net.core.rmem_max is 212992: ")
     assert found["camera buffers"].text.endswith("sudo sysctl -w net.core.rmem_max=33554432")
     states = {name: check.state for name, check in found.items() if name.startswith("mtu")}
-    assert states == {"mtu of eth0": "missing", "mtu of eth1": "missing", "mtu of eth2": "ok", "mtu of lo": "ok"}
+    assert states == {"mtu of eth0": "optional", "mtu of eth1": "optional", "mtu of eth2": "ok", "mtu of lo": "ok"}
     assert found["mtu of eth1"].text.endswith("sudo ip link set eth1 mtu 9000")
     (machine / "proc/sys/net/core/rmem_max").write_text("8388608\n", encoding="utf-8")
     assert checked(monkeypatch, "192.168.1.7")["camera buffers"] == Check(

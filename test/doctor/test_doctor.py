@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Iterator
 
 import pytest
-from support import ROOT
+from support import ROOT, run_python
 
 from polar_pipeline.cpu import library as kernels
 from polar_pipeline.cuda.backend import problem
@@ -36,11 +36,11 @@ def test_missing_ros_and_gpu_are_said_not_raised(monkeypatch: pytest.MonkeyPatch
     for name in ("rclpy", "cupy", "jinja2"):
         monkeypatch.setitem(sys.modules, name, None)  # import raises ImportError
     found = states()
-    assert found["rclpy"].state == "missing"
+    assert found["rclpy"].state == "optional"
     assert "no live node" in found["rclpy"].text
-    assert found["jinja2"].state == "missing"
+    assert found["jinja2"].state == "optional"
     assert "no reports" in found["jinja2"].text
-    assert found["gpu"].state == "missing"
+    assert found["gpu"].state == "optional"
     assert "CuPy" in found["gpu"].text
 
 
@@ -65,7 +65,7 @@ def test_a_library_that_is_there_but_broken_says_why_in_a_line(monkeypatch: pyte
     found = states()
     problem.cache_clear()
     for topic in ("cupy", "gpu", "backend cuda"):
-        assert found[topic].state == "missing"
+        assert found[topic].state == "optional"
         assert "libcuda.so.1: cannot open shared object file" in found[topic].text
         assert "\n" not in found[topic].text
         assert "not installed" not in found[topic].text
@@ -90,18 +90,32 @@ def test_a_broken_library_does_not_end_the_checks(
     problem.cache_clear()
     topics = {"cupy": ("cupy", "gpu", "nvrtc", "backend cuda"), "rclpy": ("rclpy", "middleware")}
     for topic in topics.get(name, (name,)):
-        assert found[topic].state == "missing"
+        assert found[topic].state == "optional"
         assert text in found[topic].text
 
 
+def test_a_middleware_that_is_not_installed_does_not_end_the_doctor() -> None:
+    """ROS ends any process that imports rclpy then; the other checks are made all the same."""
+    pytest.importorskip("rclpy")
+    done = run_python("-m", "polar_pipeline", "doctor", env={"RMW_IMPLEMENTATION": "rmw_nothing_cpp"})
+    assert done.returncode == 0, done.stderr
+    rows = {line[9:28].strip(): line for line in done.stdout.splitlines()}
+    assert rows["middleware"].startswith("problem")
+    assert "unset RMW_IMPLEMENTATION, or sudo apt install ros-" in rows["middleware"]
+    assert "-rmw-nothing-cpp" in rows["middleware"]
+    assert {"numpy", "cameras"} & {*rows}
+    headings = [line for line in done.stdout.splitlines() if line.endswith(":") and " " not in line]
+    assert headings == ["Library:", "GPU:", "ROS:", "Camera:", "Robot:"]
+
+
 def test_missing_kernels_of_the_cpu_are_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert doctor._cpu_kernels().state == "ok"
+    assert states()["cpu kernels"].state == "ok"
     monkeypatch.setattr(kernels, "FOLDER", tmp_path)
     kernels.load_kernels.cache_clear()
     found = states()
     kernels.load_kernels.cache_clear()
     assert found["backend cpu"].state == "ok"
-    assert found["cpu kernels"].state == "missing"
+    assert found["cpu kernels"].state == "problem"
     assert "install g++" in found["cpu kernels"].text
 
 
@@ -116,7 +130,7 @@ def test_what_encodes_jpeg_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
             "OpenCV on the CPU; nvImageCodec (pip extras jpeg-cuda12, jpeg-cuda13) is not installed",
         ),
         *(
-            (error("no nvJPEG"), "missing", "OpenCV on the CPU, as nvImageCodec does not work: no nvJPEG")
+            (error("no nvJPEG"), "optional", "OpenCV on the CPU, as nvImageCodec does not work: no nvJPEG")
             for error in (RuntimeError, ImportError)
         ),
     ):

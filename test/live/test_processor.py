@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Callable, Collection, Dict, FrozenSet, Iterator, List, Optional, Tuple
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from fuzz import cdr
+from stand_in import StandIn
 from support import TIMEOUT, ended_afterwards, wait_for
 
 from polar_pipeline import messages
 from polar_pipeline.backend import ALIGNMENT
+from polar_pipeline.camera.facts import read_facts
 from polar_pipeline.cpu.backend import CpuBackend
 from polar_pipeline.cuda.driver import DeviceLostError
 from polar_pipeline.live.diagnostics import Diagnostics
@@ -448,6 +452,90 @@ def test_outputs_go_by_the_settings_of_their_pipeline(bench: Any) -> None:
     assert [frame.settings.frame_id for frame in b.output.frames] == ["former", "new"]
 
 
+def test_the_region_of_camera_info_is_taken(bench: Any) -> None:
+    """That of the newest message which can be decoded; what contradicts it is refused with the cause `region`."""
+    b = bench(queue_size=16)
+    sent = [
+        (None, "the frame", (0, 0)),
+        (cdr.write_camera_info((101, 200, 48, 32)), "the region", (101, 200)),
+        (b"damaged", "the region before", (101, 200)),
+        (cdr.write_camera_info((7, 9, 48, 32)), "another region", (7, 9)),
+        (cdr.write_camera_info((7, 9, 40, 32)), "", None),
+        (cdr.write_camera_info(binning=(2, 2)), "", None),
+        (cdr.write_camera_info(), "no region", (0, 0)),
+    ]
+    offsets, refused = [], 0
+    for stamp, (info, _, offset) in enumerate(sent):
+        b.processor.camera_info = info
+        b.processor.put(image(stamp))
+        if offset is None:
+            refused += 1
+            wait_for(lambda count=refused: b.values().get("dropped: region") == str(count), "the refusal")
+        else:
+            offsets.append(offset)
+            wait_for(lambda: len(b.output.frames) == len(offsets), "the frame")
+    assert [frame.settings.options.roi_offset for frame in b.output.frames] == offsets
+    assert b.values()["refused: camera_info"] == "1", "the damaged one"
+    assert "binning of 2x2" in b.values()["last error"]
+    b.settings = settings(raw__roi_offset=[1, 0])
+    b.processor.camera_info = cdr.write_camera_info((101, 200, 48, 32))
+    b.processor.put(image(10))
+    wait_for(lambda: b.output.stamps[-1] == 10, "the frame of an offset that is the same modulo the tile")
+    b.processor.camera_info = cdr.write_camera_info((102, 200, 48, 32))
+    b.processor.put(image(11))
+    wait_for(lambda: b.values()["dropped: region"] == "3", "the refusal of the offset that differs modulo the tile")
+    assert b.output.frames[-1].settings.options.roi_offset == (1, 0), "the parameter"
+    assert "(102, 200)" in b.values()["last error"]
+    assert "raw.roi_offset (--roi-offset) is (1, 0)" in b.values()["last error"]
+
+
+def test_ready_angles_do_not_depend_on_the_region(real: Any) -> None:
+    output = Output()
+    processor = real(settings, output)
+    processor.camera_info = cdr.write_camera_info((101, 200, 48, 32))
+    processor.start()
+    angles = np.tile(RAW[..., None], (1, 1, 4))
+    encoding = "PolarizedAngles_0d_45d_90d_135d_Mono8"
+    for stamp, cdr_of in enumerate((image(0).cdr, bytes(messages.encode_image(1, "camera", encoding, angles)))):
+        processor.put(ReceivedImage(cdr_of, time.perf_counter(), 0))
+        wait_for(lambda count=stamp + 1: len(output.frames) == count, "the frame")
+    assert [frame.settings.options.roi_offset for frame in output.frames] == [(101, 200), (0, 0)]
+
+
+def test_products_are_of_the_region(real: Any) -> None:
+    """Light of AoLP 30 degrees, from an odd offset."""
+    y, x = np.mgrid[:32, :48] + np.array([200, 101])[:, None, None]
+    angles = np.array([[90, 45], [135, 0]])[y % 2, x % 2]
+    raw = np.rint(120 * (1 + 0.5 * np.cos(2 * np.deg2rad(30 - angles)))).astype(np.uint8)
+    output = Output()
+    output.products = frozenset({"aolp"})
+    processor = real(settings, output)
+    processor.camera_info = cdr.write_camera_info((101, 200, 48, 32))
+    processor.start()
+    processor.put(image(1, raw))
+    wait_for(lambda: output.frames, "the frame")
+    aolp = np.rad2deg((output.frames[0].result or {})["aolp"])
+    np.testing.assert_allclose(aolp, 30, atol=0.3)  # a level of 8 bit
+
+
+def test_the_first_frame_waits_for_a_camera_info_that_is_published(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    b = bench()
+    b.processor.expects_camera_info = True
+    b.processor.put(image(1))
+    time.sleep(0.1)
+    assert not b.output.frames
+    b.processor.camera_info = cdr.write_camera_info((101, 200, 48, 32))
+    wait_for(lambda: b.output.stamps == [1], "the frame")
+    assert b.output.frames[0].settings.options.roi_offset == (101, 200)
+    monkeypatch.setattr("polar_pipeline.live.processor.INFO_PATIENCE", 0.05)
+    silent = bench()
+    silent.processor.expects_camera_info = True
+    for stamp in (1, 2):
+        silent.processor.put(image(stamp))
+    wait_for(lambda: silent.output.stamps == [1, 2], "the frames, without a region")
+    assert silent.values()["refused: camera_info"] == "1"
+
+
 def test_time_that_runs_backwards_is_a_restart(bench: Any) -> None:
     b = bench(queue_size=16)
     for stamp in (-10, 20, 20, 10, 11):
@@ -480,3 +568,18 @@ def test_a_reference_of_another_size_costs_no_frame(bench: Any, monkeypatch: pyt
     wait_for(lambda: b.output.stamps == [1], "the frame")
     assert b.pipelines.asked == [("dolp",)]
     assert b.values()["last error"] == "reference: the reference cannot be used: it must be 24x16, got 24x17"
+
+
+def test_settings_follow_the_gain_of_frames_but_not_each_change(real: Any) -> None:
+    """Each other set of settings needs a pipeline of its own."""
+    start = settings(sensor="IMX250MZR")
+    processor = real(lambda: start, Output())
+    processor.start()
+    facts = read_facts(StandIn(Gain=6.0))
+    first = processor._settings_in_use(facts, "mono8")
+    assert first.options.camera_gain == 6.0
+    other = replace(facts, exposure_us=7.0, temperature=50.0, gain_db=6.05)
+    assert processor._settings_in_use(other, "mono8") is first
+    later = processor._settings_in_use(replace(facts, gain_db=6.12), "mono8")
+    assert later.options.camera_gain == 6.12
+    assert processor._settings_in_use(facts, "mono8").options.camera_gain == 6.0

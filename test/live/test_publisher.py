@@ -19,6 +19,8 @@ from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.frame import LiveFrame, ReceivedImage
 from polar_pipeline.live.parameters import Settings
 from polar_pipeline.live.publisher import FramePublisher, OutgoingMessage
+from polar_pipeline.quality.frame_checks import NO_FRAME, FrameCheck
+from polar_pipeline.sensor.frames import Frame
 from polar_pipeline.topics import (
     COMPRESSED_TOPICS,
     LATENCY,
@@ -203,9 +205,14 @@ def test_the_layout_is_checked_now_and_then(bench: Bench, monkeypatch: pytest.Mo
         bench.submit(1, demand("dolp"), raw, chosen=settings(sensor="IMX250MYR", raw__roi_offset=offset))
         wait_for(lambda t=text: t in bench.publisher.statuses("")[1].message, text)
         assert bench.publisher.statuses("")[1].level == level
-        bench.publisher._layout_due = 0.0
+        bench.publisher._check_due = 0.0
     checked: List[int] = []
-    monkeypatch.setattr("polar_pipeline.live.publisher.check_layout", lambda raw, _: checked.append(raw.shape[0]))
+
+    def check(raw: Frame, *_: object) -> FrameCheck:
+        checked.append(raw.shape[0])
+        return NO_FRAME
+
+    monkeypatch.setattr("polar_pipeline.live.publisher.check_frame", check)
     for stamp in (2, 3):
         bench.submit(stamp, demand("dolp"))
     bench.publisher.close()
@@ -381,3 +388,16 @@ def test_quality_is_compared_with_no_frame_from_before_a_restart(bench: Bench) -
         bench.submit(stamp, demand("dolp"), chosen=chosen, is_restart=is_restart)
     bench.publisher.close()
     assert "frozen" not in bench.publisher.statuses("")[0].message
+
+
+def test_a_warning_is_logged_when_its_cause_first_appears(bench: Bench) -> None:
+    dark, even = np.full((64, 64), 3, np.uint8), np.full((64, 64), 100, np.uint8)
+    for stamp, raw in enumerate((dark, dark, even, dark), 1):
+        bench.publisher._check_due = 0.0
+        bench.submit(stamp, demand("intensity"), raw)
+    bench.publisher.close()
+    assert [(level, text.partition(":")[0]) for level, text in bench.log.lines] == [
+        ("warning", "dark"),
+        ("warning", "dead"),
+    ]
+    assert bench.publisher.statuses("")[2].message.startswith("nothing is brighter than 1.2% of full scale")

@@ -28,7 +28,7 @@ from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.frame import ReceivedImage
 from polar_pipeline.live.parameters import make_settings
 from polar_pipeline.live.recorder import Recorder
-from polar_pipeline.replay.source import recorded_camera_info, recorded_metadata
+from polar_pipeline.replay.source import open_source, recorded_metadata
 
 STAMP = 1_700_000_000_000_000_000
 
@@ -97,7 +97,8 @@ def test_replay_gets_the_very_frames(run: Any, encoding: str, compress: bool) ->
     assert r.recording.stop().result(TIMEOUT) == (True, f"{r.path}: 5 frames, 0 dropped")
     assert replayed_images(r.path) == cdrs
     assert has_index(r.path)
-    assert recorded_camera_info(r.path) == camera_info(0)
+    with open_source(r.path) as source:
+        assert source.camera_info == camera_info(0)
     with r.path.open("rb") as stream:
         rows = make_reader(stream).get_summary().statistics.channel_message_counts  # type: ignore[union-attr]
     assert sorted(rows.values()) == [2, 5], "each lens calibration once"
@@ -220,7 +221,22 @@ def test_a_folder_that_cannot_be_made(run: Any, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     r = run(tmp_path / "file" / "folder")
     assert not r.is_started
-    assert "NotADirectoryError" in r.text
+    assert r.text == f"Not a directory: {tmp_path / 'file' / 'folder'}"
     r.put(frame(0))
     assert r.recording.stop().result(TIMEOUT) == (False, r.text)
     assert r.refused() == 1
+
+
+@pytest.mark.parametrize("period", [0, 1e9])
+def test_thousands_of_tiny_frames_stay_within_the_quota(
+    run: Any, period: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index of a frame is as large as the frame: with it, the complete file is below the quota, and not by much."""
+    monkeypatch.setattr(recorder, "CHUNK_PERIOD", period)
+    r = run(tmp_path, record_quota_mb=1, record_compress=False)
+    tiny = messages.encode_image(STAMP, "c", "mono8", np.zeros((16, 16), np.uint8))
+    r.put(*[bytes(messages.restamp(tiny, STAMP + k)) for k in range(4000)])
+    is_good, text = r.recording.stop().result(TIMEOUT)
+    assert (is_good, "record.quota_mb, 1 MB" in text) == (False, True), text
+    assert has_index(r.path)
+    assert 0.6e6 < r.path.stat().st_size <= 1e6

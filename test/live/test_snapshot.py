@@ -18,6 +18,7 @@ yaml = pytest.importorskip("yaml")
 
 from calibrations import some_calibration  # noqa: E402
 from mcap.reader import make_reader  # noqa: E402
+from raw_frames import picture_pixels  # noqa: E402
 from support import on_cpu  # noqa: E402
 
 from polar_pipeline import SENSORS, Pipeline, cli, messages  # noqa: E402 - yaml may be missing
@@ -29,7 +30,7 @@ from polar_pipeline.live.snapshot import Snapshot, output_folder, write_snapshot
 from polar_pipeline.messages import Status  # noqa: E402
 from polar_pipeline.products import PRODUCTS  # noqa: E402
 from polar_pipeline.replay.compare import open_golden  # noqa: E402
-from polar_pipeline.replay.source import open_source, read_raw  # noqa: E402
+from polar_pipeline.replay.source import open_source  # noqa: E402
 
 STAMP = 1_700_000_000_123_456_789
 DEFAULTS = {name: row.default for name, row in PARAMETERS.items()}
@@ -82,7 +83,7 @@ def test_replay_reads_it_back(tmp_path: Path) -> None:
     assert record.cdr() == snapshot.cdr, "as it came"
     arrays = load(folder)
     np.testing.assert_array_equal(arrays.pop("raw"), raw())
-    np.testing.assert_array_equal(read_raw(folder / "raw.png"), raw())
+    np.testing.assert_array_equal(picture_pixels(folder / "raw.png"), raw())
     again = replayed(folder, tmp_path, "--params", str(folder / "parameters.yaml"))
     assert set(arrays) == set(again) == set(PRODUCTS)
     for name, array in again.items():
