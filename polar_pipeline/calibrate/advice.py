@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from polar_pipeline.calibrate.polarizer import (
     pair_differences,
 )
 from polar_pipeline.calibrate.sums import SessionSums
+from polar_pipeline.calibrate.texture import Texture
 from polar_pipeline.sensor.forward import color_indices
 from polar_pipeline.sensor.mosaic import Sensor
 
@@ -45,8 +46,9 @@ _TURNING, _PAIR = 0.02, 0.005
 _FOURTH, _NOT_LINEAR = 0.003, 0.02
 #: Fewest settings in which waves are looked for.
 _WAVES = 6
-#: Deviation of an angle as read, in its standard deviations; and mean turn of all pixels in degrees.
-_READING, _TURNED = 3.0, 2.0
+#: Deviation of an angle, or of the mean of all, as read, in its standard deviations; and mean turn of all pixels in
+#: degrees, of which a sensor has 0.3 at most.
+_READING, _TURNED = 3.0, 0.5
 #: How much smaller the error of DoLP becomes: below the first a warning, below the second a problem.
 _FEW_TIMES, _WORSE = 4.5, 1.25
 #: The same, if all light that the pixels seem to let through is that beside the polarizer.
@@ -63,15 +65,12 @@ class Advice(NamedTuple):
     Attributes:
         text: The text.
         is_problem: Whether the result is worse than no calibration; else it is less exact than it could be.
+        option: Name of the option whose value is wrong or missing, if that makes the result worse.
     """
 
     text: str
     is_problem: bool = False
-
-
-def texts(advice: Sequence[Advice], are_problems: bool) -> List[str]:
-    """Return the texts about problems, or the others."""
-    return [row.text for row in advice if row.is_problem == are_problems]
+    option: str = ""
 
 
 def about_frames(sums: SessionSums, black: float, brightest: float, noise: Optional[Noise]) -> Iterator[Advice]:
@@ -117,6 +116,7 @@ def about_dark_frames(
             f"{sensor.full_well:.0f}: name the camera's number of bits with --bit-depth, unless frames are means of "
             "several; then the stated noise of images is too small",
             is_unused,
+            option="bit_depth",
         )
     elif noise is not None and dark.count > 1:
         dark_variance = float(np.median(dark.variance())) - sums.level**2 / 12
@@ -136,6 +136,7 @@ def about_place(shape: Tuple[int, int], sensor: Sensor, offset: Optional[Tuple[i
             f"the frames have {width}x{height} pixels, {sensor.name} has {columns}x{rows}: name the place of their "
             "first pixel with --roi-offset X Y (0 0 if it is the sensor's first)",
             is_problem=True,
+            option="roi_offset",
         )
 
 
@@ -182,6 +183,7 @@ def about_pixels(
                 f"the gains of neighboring superpixels differ by {np.ptp(classes):.0%}, as behind color filters: "
                 "name the sensor with --sensor, IMX250MYR for example",
                 is_problem=True,
+                option="sensor",
             )
 
 
@@ -224,10 +226,11 @@ def about_polarizer(
             fourth > _NOT_LINEAR,
         )
     turned = float(np.mean(orientations(polarizer, sensor)))
-    if abs(turned) > _TURNED:
+    if abs(turned) > max(_TURNED, _READING * angle_error / np.sqrt(max(1, given.size))):
         yield Advice(
-            f"all pixels are turned by {turned:+.1f} degrees, as if the polarizer's scale had another zero than the "
-            "camera's x axis: turn its scale, or take the angles as unknown"
+            f"all pixels are turned by {turned:+.1f} degrees from the polarizer's scale, and so will AoLP be: check "
+            "that the scale is 0 at the camera's x axis, that the mount is centered and turned in one direction "
+            "only, and take angles from 0 to 360 degrees; or take the angles as unknown"
         )
 
 
@@ -247,16 +250,25 @@ def _about_lamp(polarizer: Polarizer, maps: LightMaps, sensor: Sensor) -> Iterat
         )
 
 
-def about_errors(row: ExpectedError, misfit_error: float) -> Iterator[Advice]:
+def about_errors(row: ExpectedError, misfit_error: float, texture: Texture) -> Iterator[Advice]:
     """Judge the expected error.
 
     Args:
         row: The expected error at `HEADLINE`.
         misfit_error: The part of it by what the fit leaves of whole areas.
+        texture: Texture in the gains.
     """
+    if texture.is_visible:
+        yield Advice(
+            f"the gains of neighboring pixels deviate alike (correlation {texture.correlation:.2f}), as by texture of "
+            "the lamp, dirt, or a polarizer that is a wedge: the calibration would add it to images. Bring the lamp "
+            "out of focus, clean the polarizer, and turn it over 360 degrees"
+        )
     times = row.dolp_before / row.dolp_error
     text = f"the error of DoLP is {row.dolp_error:.4f}, without calibration {row.dolp_before:.4f}"
-    if misfit_error > row.dolp_error / 2:
+    if texture.error > row.dolp_error / 2:
+        text += ", as gains are in part texture before the camera"
+    elif misfit_error > row.dolp_error / 2:
         text += (
             ", as areas of the sensor see light of another angle or brightness than the fit says: look for "
             "reflections, a polarizer that is not parallel to the sensor, and dirt on it"

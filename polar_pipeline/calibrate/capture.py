@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import queue
 import re
+import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import cv2
 import numpy as np
@@ -24,6 +25,8 @@ from polar_pipeline.camera.recorded import save_facts
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.camera.source import CameraSource, Connection
 from polar_pipeline.messages import COMPRESSED, Cdr
+from polar_pipeline.options import make_options
+from polar_pipeline.quality.frame_checks import check_frame, first_warnings, log_warnings
 from polar_pipeline.replay.picture import encode_picture
 from polar_pipeline.replay.rawpicture import CAMERA_FILE
 from polar_pipeline.replay.rawzstd import TRANSPORT, compress_message
@@ -35,7 +38,7 @@ FORMATS = ("png", "npy", "mcap")
 _TOPIC = f"/image_raw/{TRANSPORT}"
 #: Frames that can wait for the writer; others are not needed.
 _WAITING = 8
-#: Frames that are left out first: their exposures may have begun before the request.
+#: Frames that are left out at least: their exposures may have begun before the request, and stamps are not exact.
 _LEFT_OUT = 2
 #: Seconds to wait for a frame, and exposures and periods of frames to wait in addition.
 _PATIENCE, _PERIODS = 5.0, 3
@@ -118,10 +121,11 @@ class FrameCapture:
         """State of the camera."""
         return self.connection.facts
 
-    def expose(self, exposure_us: float) -> None:
-        """Set the exposure time in microseconds."""
-        settings = replace(self.connection.settings, exposure_us=exposure_us)
-        self._source.apply(settings, lambda _: None)
+    def expose(self, exposure_us: float = 0.0) -> None:
+        """Set the exposure time in microseconds; 0 keeps the one that the camera has chosen by itself."""
+        settings = self.connection.settings
+        time_us = exposure_us or settings.exposure_us
+        self._source.apply(replace(settings, exposure_us=time_us, exposure_auto=False), lambda _: None)
 
     def look(self) -> FrameLight:
         """Measure the light of a frame; errors are those of `frames`."""
@@ -143,24 +147,32 @@ class FrameCapture:
             while True:
                 self._queue.get_nowait()
         self.lost, self._reason, self._is_wanted = 0, "", True
+        begun_ns, left_out, captured = time.time_ns(), 0, 0
+        first: Optional[CameraFacts] = None
         try:
-            for index in range(_LEFT_OUT + count):
+            while captured < count:
                 try:
                     cdr, now = self._queue.get(timeout=patience)
                 except queue.Empty:
                     reason = self._source.problem or self._reason or "the camera sends nothing"
                     raise CameraError(f"no frame came for {patience:.0f} s: {reason}") from None
+                # frames wait in the system if this computer has much to do
+                start_ns = (messages.peek_stamp(cdr) or 0) - int(1000 * now.exposure_us / 2)
+                if left_out < _LEFT_OUT or (not captured and start_ns < begun_ns):
+                    left_out += 1
+                    continue
                 if connection.settings.exposure_auto:
                     now = replace(now, exposure_us=facts.exposure_us)
-                changes = difference(facts, now)
+                first = first or now  # what frames state may differ from the features by rounding
+                changes = difference(first, now)
                 if changes:
                     raise CameraError(f"the state of the camera changed between frames: {changes}")
-                if index >= _LEFT_OUT:
-                    yield cdr
+                captured += 1
+                yield cdr
         finally:
             self._is_wanted = False
 
-    # -------------------------------------------------------------------------------------------- the camera's thread
+    # ------------------------------------------------------------------------------------------- the camera's threads
 
     def memory(self) -> Optional[np.ndarray]:
         """Return None: any memory will do."""
@@ -205,10 +217,13 @@ def capture_folder(
 
     Raises:
         CameraError: As `FrameCapture.frames`.
+        StrictError: Frames look wrong, and warnings are errors.
         OSError: The folder cannot be written.
     """
     facts = camera.facts
-    light = []
+    arguments: Dict[str, Any] = facts.options()
+    options = make_options(**arguments)
+    light, checks = [], []
     remove_leftovers(path.parent, rf"\.{re.escape(path.name)}{PARTIAL}")
     with ExitStack() as stack:
         folder = stack.enter_context(replacing_folder(path, force))
@@ -221,10 +236,13 @@ def capture_folder(
             image = messages.decode_image(cdr)
             frame = messages.to_raw(image).unpack()
             light.append(measure_light(frame))
+            checks.append(check_frame(frame, options).warnings)
             if kind == "mcap":
                 sink.write(_TOPIC, COMPRESSED, image.stamp_ns, compress_message(cdr))
             else:
                 name = f"{index:0{max(3, len(str(count - 1)))}d}.{kind}"
                 (folder / name).write_bytes(encode_picture(np.ascontiguousarray(frame.mosaic), f".{kind}"))
         save_facts(folder / CAMERA_FILE, facts)
+        # an error with `--strict`, which leaves no folder; dark frames are judged by their light
+        log_warnings(row for row in first_warnings(checks) if row.cause != "dark")
     return light, camera.lost

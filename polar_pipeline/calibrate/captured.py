@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
+from polar_pipeline._util.paths import natural_order
 from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.camera.recorded import load_facts
 from polar_pipeline.replay.rawpicture import CAMERA_FILE
@@ -51,8 +52,8 @@ def captured_state(paths: Sequence[Path]) -> Optional[Captured]:
     files: List[Path] = []
     for path in paths:
         folder, places = (path, _PLACES) if path.is_dir() else (path.parent, _PLACES[:1])
-        found = sorted(file for place in places for file in folder.glob(place))
-        files += [file for file in found if file.parent == folder or not is_left_out(file.parent.name)]
+        matches = sorted((file for place in places for file in folder.glob(place)), key=natural_order)
+        files += [file for file in matches if file.parent == folder or not is_left_out(file.parent.name)]
     rows = [load_facts(file) for file in files]
     for file, row in zip(files, rows):
         differs = difference(rows[0], row)

@@ -18,6 +18,8 @@ from polar_pipeline.calibration.correction import correction_for
 
 #: Light at an unknown angle and of a lower DoLP is taken as unpolarized.
 _UNPOLARIZED_DOLP = 0.1
+#: If all light has a higher DoLP, errors at low DoLP are not tested.
+_STRONG_DOLP = 0.5
 #: Least S0 as a share of full scale.
 _LEAST_LIGHT = 0.01
 #: Rows and columns of the places by which errors are stated.
@@ -211,6 +213,11 @@ def describe_check(result: CheckResult) -> Iterator[str]:
     yield "error of (S1, S2)/S0 by place, top to bottom:"
     for row in zip(*result.places):
         yield "  " + "    ".join(f"{before:.4f} -> {after:.4f}" for before, after in zip(*row))
+    if min(row.after.dolp for row in result.settings) > _STRONG_DOLP:
+        yield (
+            "low DoLP is untested, where gains matter most: all of this light is strongly polarized; add frames "
+            "without a polarizer in a folder 'unpolarized'"
+        )
     if result.ratio > 1:
         yield f"with the calibration errors are {result.ratio:.1f} times smaller than without"
     else:

@@ -87,6 +87,7 @@ def expected_errors(
     excess: float,
     black_variance: float,
     common: float,
+    texture: float = 0.0,
 ) -> List[ExpectedError]:
     """Compute the expected errors at each of `DEGREES` of superpixels with S0 = 1.
 
@@ -97,6 +98,7 @@ def expected_errors(
         excess: Mean square of what the fits left, relative to the designs' variance.
         black_variance: Variance of the black level of a pixel, in squares of full scale.
         common: Error of DoLP that pixels have in common (`area_error`).
+        texture: Error of DoLP by texture (`Texture`), which is in the gains of the sample, but is not the pixels'.
     """
     random = np.random.default_rng(0).standard_normal((len(ANGLES), _DRAWN))
     found = []
@@ -113,11 +115,12 @@ def expected_errors(
             before = sample.gain * (1 + sample.cosine * stokes[1] + sample.sine * stokes[2]) / 2
             squares.append([*_mean_squares(after, degree, psi), *_mean_squares(before, degree, psi)])
         after_dolp, after_aolp, before_dolp, before_aolp = np.mean(squares, 0)
-        # the measured parameters have their noise, too
+        turn = np.rad2deg(1 / 2 / degree) if degree else np.nan  # error of AoLP by that of DoLP
+        after_dolp, after_aolp = after_dolp + texture**2, after_aolp + (turn * texture) ** 2
+        # the measured parameters have their noise, and the texture, too
         before_dolp, before_aolp = max(before_dolp - after_dolp, 0), max(before_aolp - after_aolp, 0)
         after_dolp += common**2
-        turn = np.rad2deg(common / 2 / degree) if degree else np.nan
-        rows = after_dolp, after_aolp + turn**2, before_dolp, before_aolp + 0 * turn
+        rows = after_dolp, after_aolp + (turn * common) ** 2, before_dolp, before_aolp
         found.append(ExpectedError(degree, *np.sqrt(rows).tolist()))
     return found
 

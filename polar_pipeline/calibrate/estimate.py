@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from polar_pipeline.calibrate.advice import (
+    Advice,
     about_dark_frames,
     about_errors,
     about_extinction,
@@ -16,7 +17,6 @@ from polar_pipeline.calibrate.advice import (
     about_pixels,
     about_place,
     about_polarizer,
-    texts,
 )
 from polar_pipeline.calibrate.balance import balance_pairs
 from polar_pipeline.calibrate.defects import CAUSES, find_defects
@@ -34,6 +34,7 @@ from polar_pipeline.calibrate.polarizer import (
     site_angles,
 )
 from polar_pipeline.calibrate.sums import NoisePoint, SessionSums
+from polar_pipeline.calibrate.texture import measure_texture
 from polar_pipeline.calibration import Calibration, PixelParameters, superpixel_phase
 from polar_pipeline.calibration.calibration import MAX_DEFECTS
 from polar_pipeline.sensor.mosaic import Sensor
@@ -55,8 +56,7 @@ class CalibrationResult:
         dark_frames: Number of dark frames.
         noise: Full well and read noise; None if the frames do not tell.
         points: Points of the photon transfer curve, which `noise` was fitted to.
-        warnings: Warnings with advice.
-        problems: What makes the calibration worse than none, with advice.
+        advice: Warnings, and problems that make the calibration worse than none.
         settings: Names of the settings of the polarizer, in order; without a polarizer there are none.
         given: Their angles as read, in degrees, as `Polarizer.read`.
         angles: Their angles in degrees, estimated.
@@ -77,8 +77,7 @@ class CalibrationResult:
     dark_frames: int
     noise: Optional[Noise]
     points: Tuple[NoisePoint, ...]
-    warnings: List[str]
-    problems: List[str]
+    advice: Sequence[Advice]
     settings: Tuple[str, ...] = ()
     given: Tuple[Optional[float], ...] = ()
     angles: Tuple[float, ...] = ()
@@ -86,6 +85,16 @@ class CalibrationResult:
     deviations: Tuple[float, ...] = ()
     frames: Tuple[int, ...] = ()
     errors: List[ExpectedError] = field(default_factory=list)
+
+    @property
+    def warnings(self) -> List[str]:
+        """Texts of the advice that is not about problems."""
+        return [row.text for row in self.advice if not row.is_problem]
+
+    @property
+    def problems(self) -> List[str]:
+        """Texts of the advice about problems."""
+        return [row.text for row in self.advice if row.is_problem]
 
     @property
     def headline(self) -> Optional[ExpectedError]:
@@ -185,14 +194,15 @@ def calibrate(
     excess = float(np.mean(fits.excess[used] ** 2))
     common = area_error(maps, excess, polarizer.pair_error)
     black_variance = _black_variance(sums, dark_noise)
-    errors = expected_errors(sample, calibration.scales, by_angle, excess, black_variance, common)
+    texture = measure_texture(images["gain"], used)
+    errors = expected_errors(sample, calibration.scales, by_angle, excess, black_variance, common, texture.error)
     headline = next(row for row in errors if row.dolp == HEADLINE)
     advice = [
         *about_frames(sums, float(np.median(black)), brightest, noise),
         *about_pixels(_shares(causes), sums, light, images["gain"], is_flat_field),
         *about_polarizer(polarizer, maps, sums.sensor, names, angle_error),
         *about_extinction(headline, modulation),
-        *about_errors(headline, common),
+        *about_errors(headline, common, texture),
         *about_place(sums.shape, sensor, offset),
     ]
     return CalibrationResult(
@@ -205,8 +215,7 @@ def calibrate(
         dark_frames=sums.dark.count,
         noise=noise,
         points=points,
-        warnings=texts(advice, are_problems=False),
-        problems=texts(advice, are_problems=True),
+        advice=advice,
         settings=tuple(names),
         given=polarizer.read,
         angles=tuple(np.rad2deg(polarizer.angles).tolist()),
@@ -289,8 +298,7 @@ def _without_polarizer(
         dark_frames=sums.dark.count,
         noise=noise,
         points=points,
-        warnings=texts(advice, are_problems=False),
-        problems=texts(advice, are_problems=True),
+        advice=advice,
     )
 
 

@@ -10,18 +10,20 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequenc
 import numpy as np
 
 from polar_pipeline import messages
+from polar_pipeline._util.paths import is_hidden, natural_order
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.calibrate.anglefile import FILES, FRAMES, SECONDS, AngleRow, AngleTable, read_angles, setting_of
 from polar_pipeline.calibrate.captured import is_left_out
 from polar_pipeline.calibrate.plateaus import find_plateaus, sample_light
 from polar_pipeline.calibrate.sums import DARK, FLAT, SessionSums, is_flat
-from polar_pipeline.messages import ImageMessage
+from polar_pipeline.messages import CameraInfo, ImageMessage
 from polar_pipeline.options import Options
-from polar_pipeline.pipeline import input_frame
+from polar_pipeline.quality.frame_checks import check_frame, first_warnings, log_warnings
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError
-from polar_pipeline.replay.rawpicture import read_raw
+from polar_pipeline.replay.rawpicture import read_picture
 from polar_pipeline.replay.source import SUFFIXES, Source, is_recording, open_source
-from polar_pipeline.sensor.frames import FrameError, RawFrame
+from polar_pipeline.sensor.encodings import ENCODINGS
+from polar_pipeline.sensor.frames import SIXTEEN_BITS, FrameError, FrameWarning, RawFrame
 from polar_pipeline.sensor.mosaic import readout_order
 
 #: Name of the table of angles in a folder of pictures.
@@ -47,11 +49,13 @@ class SessionFrame(NamedTuple):
         setting: Setting of the polarizer, `DARK`, or a name that begins with `FLAT`.
         name: Place of the frame, for messages.
         frame: The mosaic as recorded.
+        warnings: What looks wrong in it.
     """
 
     setting: str
     name: str
     frame: RawFrame
+    warnings: Tuple[FrameWarning, ...] = ()
 
 
 class Session(NamedTuple):
@@ -160,12 +164,15 @@ def add_frames(frames: Iterable[SessionFrame], options: Options) -> SessionSums:
         ValueError: There are none.
     """
     sums = SessionSums(options.sensor.as_read_out(options.roi_offset))
+    warnings: List[FrameWarning] = []
     order = readout_order(options.flip)
     for row in frames:
         try:
             sums.add(row.setting, RawFrame(row.frame.mosaic[order], row.frame.full_scale))
-        except ValueError as err:  # noqa: PERF203
+        except ValueError as err:
             raise FrameError("size", f"{row.name}: {err}") from err
+        warnings += row.warnings
+    log_warnings(first_warnings([warnings]))
     if not sums.settings:
         raise ValueError("the session holds no frames")
     sums.check_alignment()
@@ -176,9 +183,12 @@ def add_frames(frames: Iterable[SessionFrame], options: Options) -> SessionSums:
 
 
 def _pictures(folder: Path) -> List[Path]:
-    """List the pictures in a folder and its subfolders by name, and recordings of `capture`."""
-    paths = sorted(path for level in _LEVELS for path in folder.glob(level))
-    return [path for path in paths if (path.suffix.lower() in SUFFIXES or path.name == FRAMES_FILE) and path.is_file()]
+    """List the pictures in a folder and its subfolders in natural order, and recordings of `capture`."""
+    paths = sorted((path for level in _LEVELS for path in folder.glob(level)), key=natural_order)
+    visible = (path for path in paths if not any(map(is_hidden, path.relative_to(folder).parts)))
+    return [
+        path for path in visible if (path.suffix.lower() in SUFFIXES or path.name == FRAMES_FILE) and path.is_file()
+    ]
 
 
 def _count(file: Path, max_bytes: int) -> int:
@@ -192,11 +202,11 @@ def _count(file: Path, max_bytes: int) -> int:
 def _read(setting: str, file: Path, options: Options, max_bytes: int) -> Iterator[SessionFrame]:
     """Yield the frames in a picture or a recording of `capture`."""
     if file.name != FRAMES_FILE:
-        yield SessionFrame(setting, str(file), input_frame(read_raw(file, max_bytes), options).unpack())
+        yield _checked(setting, str(file), read_picture(file, max_bytes), options)
         return
     with open_source(file, max_bytes=max_bytes) as source:
         for index, record in enumerate(source.records):
-            yield SessionFrame(setting, f"frame {index} of {file}", _mosaic(record.image(), options))
+            yield _checked(setting, f"frame {index} of {file}", record.image(), options, record.camera_info)
 
 
 def _named(folder: Path) -> _Pictures:
@@ -272,7 +282,7 @@ def _plateaus(path: Path, source: Source, options: Options) -> AngleTable:
     light, times = [], []
     for record in source.records:
         image = record.image()
-        frame = _mosaic(image, options)
+        frame = _mosaic(image, options, record.camera_info)
         light.append(sample_light(frame.mosaic, frame.full_scale))
         times.append(image.stamp_ns / 1e9)
     try:
@@ -301,20 +311,37 @@ def _recorded(source: Source, table: AngleTable, options: Options) -> Iterator[S
         row = next((row for row in table.rows if row.first <= place <= row.last), None)
         if row is not None:
             empty.pop(row, None)
-            frame = _mosaic(image or record.image(), options)
-            yield SessionFrame(setting_of(row, row.name), f"frame {index} of {source.topic}", frame)
+            name = f"frame {index} of {source.topic}"
+            picture = image or record.image()
+            yield _checked(setting_of(row, row.name), name, picture, options, record.camera_info)
     if empty:
         columns, name = ",".join(table.columns[:2]), quoted(next(iter(empty)).name)
         raise ValueError(f"no frame of {source.topic} is from {name} ({columns} in the table of angles)")
 
 
-def _mosaic(image: ImageMessage, options: Options) -> RawFrame:
-    """Return the mosaic in a message.
+def _checked(
+    setting: str, name: str, image: ImageMessage, options: Options, camera_info: Optional[CameraInfo] = None
+) -> SessionFrame:
+    """Return the frame in a message with what looks wrong in it; how dark a frame of a session is does not matter.
+
+    Raises:
+        FrameError: The message cannot be used.
+    """
+    frame = _mosaic(image, options, camera_info)
+    warnings = (row for row in check_frame(frame, options, image.warnings).warnings if row.cause != "dark")
+    return SessionFrame(setting, name, frame, tuple(FrameWarning(row.cause, f"{name}: {row.text}") for row in warnings))
+
+
+def _mosaic(image: ImageMessage, options: Options, camera_info: Optional[CameraInfo] = None) -> RawFrame:
+    """Return the mosaic in a message; full scale is that of the options or the encoding, not what its bits tell.
 
     Raises:
         FrameError: The message cannot be used, or holds ready angles.
     """
-    frame = messages.to_raw(image, options).unpack()
+    frame = messages.to_raw(image, options, camera_info).unpack()
     if frame.is_split:
         raise FrameError("encoding", "a calibration is of a sensor's mosaic; these frames are split into angles")
-    return frame
+    if camera_info is not None:
+        messages.check_region(camera_info, options, frame.shape, is_exact=True)
+    is_stated = options.bit_depth or options.calibrated_bits or ENCODINGS[image.encoding].bits < 16
+    return frame if is_stated else RawFrame(frame.mosaic, SIXTEEN_BITS)

@@ -5,21 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from polar_pipeline._util.text import quoted
-from polar_pipeline._util.values import number, real, whole_number
-from polar_pipeline.calibration.quantization import (
-    FIELDS,
-    Scale,
-    Scales,
-    dequantize,
-    own_terms,
-    quantize,
-    stokes_terms,
-)
+from polar_pipeline._util.values import number, whole_number
+from polar_pipeline.calibration.quantization import FIELDS, Scales, dequantize, quantize, turned
 from polar_pipeline.sensor.mosaic import Sensor
 
 #: Most of a sensor's pixels that can be defective: with more, something else is wrong.
@@ -150,7 +142,7 @@ class Calibration:
         for name, image in parameters._asdict().items():
             if image.shape != shape or not np.isfinite(image[used]).all():
                 raise ValueError(f"{name} must be finite numbers of {shape[1]}x{shape[0]} pixels")
-        terms = own_terms(parameters.e1, parameters.e2, sensor.as_read_out(offset))
+        terms = turned(parameters.e1, parameters.e2, sensor.as_read_out(offset), -1)
         codes, scales = quantize((parameters.black, parameters.gain, *terms), used)
         places = np.argwhere(~used).astype(np.int32)
         return Calibration(sensor, offset, codes, scales, places, bit_depth, dict(facts or {}))
@@ -197,19 +189,7 @@ class Calibration:
         return f"{self.sensor.name}, {width}x{height} pixels from {self.offset}, sha256 {self.digest}"
 
 
-def scales_of(numbers: Sequence[Tuple[float, float]]) -> Scales:
-    """Build scales from four pairs of numbers.
-
-    Raises:
-        ValueError: They are something else.
-    """
-    scales = tuple(Scale(real("scales", lowest), real("scales", step)) for lowest, step in numbers)
-    if len(scales) != len(FIELDS):
-        raise ValueError(f"scales must be {len(FIELDS)} pairs of numbers, got {len(scales)}")
-    return scales
-
-
 def parameters_of(codes: np.ndarray, scales: Scales, sensor: Sensor, dtype: str = "float64") -> PixelParameters:
     """Decode the parameters of pixels; `sensor` is the mosaic of these pixels."""
     black, gain, own, other = dequantize(codes, scales, dtype)
-    return PixelParameters(black, gain, *stokes_terms(own, other, sensor))
+    return PixelParameters(black, gain, *turned(own, other, sensor, 1))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Callable, List, Tuple
+from itertools import product
+from typing import Callable, Tuple
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from polar_pipeline.sensor.mosaic import Sensor, readout_order
 
 #: Places among the neighbors of a defective pixel are tried in rings up to this many pixels away.
 _NEAR = 16
+#: Steps to pixels of the same polarizer, shortest first; rows before columns, up before down.
+_STEPS = sorted(
+    product(range(-_NEAR, _NEAR + 1, 2), repeat=2), key=lambda step: (step[0] ** 2 + step[1] ** 2, abs(step[1]), step)
+)[1:]
 #: Corrections that a calibration keeps.
 _KEPT = 4
 
@@ -161,7 +165,7 @@ def _replacements(is_defect: np.ndarray, sensor: Sensor) -> Tuple[np.ndarray, np
     own = colors[tuple(defects.T % 4)]
     is_good = np.pad(~is_defect, _NEAR)
     found, missing = defects.copy(), np.arange(len(defects))
-    for step in _steps():
+    for step in _STEPS:
         near = defects[missing] + step
         fits = is_good[tuple(near.T + _NEAR)] & (colors[tuple(near.T % 4)] == own[missing])
         found[missing[fits]] = near[fits]
@@ -169,11 +173,3 @@ def _replacements(is_defect: np.ndarray, sensor: Sensor) -> Tuple[np.ndarray, np
         if not missing.size:
             break
     return defects, found
-
-
-@lru_cache(maxsize=1)
-def _steps() -> List[Tuple[int, int]]:
-    """List the steps to pixels of the same polarizer, shortest first; rows before columns, up before down."""
-    reach = range(-_NEAR, _NEAR + 1, 2)
-    steps = [(dy, dx) for dy in reach for dx in reach if dy or dx]
-    return sorted(steps, key=lambda step: (step[0] ** 2 + step[1] ** 2, abs(step[1]), step))

@@ -15,16 +15,11 @@ import numpy as np
 
 from polar_pipeline._util.documents import regular_status, unreadable
 from polar_pipeline._util.files import replacing
-from polar_pipeline._util.text import printable, quoted
-from polar_pipeline._util.values import whole_number
-from polar_pipeline.calibration.calibration import (
-    MAX_CALIBRATED_PIXELS,
-    MAX_DEFECTS,
-    Calibration,
-    PixelParameters,
-    scales_of,
-)
-from polar_pipeline.calibration.quantization import dequantize
+from polar_pipeline._util.paths import AnyPath, as_path
+from polar_pipeline._util.text import described, printable, quoted
+from polar_pipeline._util.values import real, whole_number
+from polar_pipeline.calibration.calibration import MAX_CALIBRATED_PIXELS, MAX_DEFECTS, Calibration, PixelParameters
+from polar_pipeline.calibration.quantization import FIELDS, Scale, dequantize
 from polar_pipeline.sensor.frames import MAX_SIDE, MIN_SIDE
 from polar_pipeline.sensor.mosaic import parse_tile
 
@@ -37,7 +32,7 @@ _MAX_HEADER = 1 << 20
 _MEMBERS = ("header", "codes", "defects")
 
 
-def save_calibration(path: Path, calibration: Calibration, force: bool = False) -> None:
+def save_calibration(path: AnyPath, calibration: Calibration, force: bool = False) -> None:
     """Write a calibration: complete, or not at all.
 
     Args:
@@ -51,16 +46,17 @@ def save_calibration(path: Path, calibration: Calibration, force: bool = False) 
     digest = replace(calibration, digest="").digest  # not that of a file of version 1
     header = {"version": VERSION, "digest": digest, **calibration.header()}
     data = np.frombuffer(json.dumps(header, sort_keys=True).encode(), np.uint8)
-    with replacing(path, force) as stream:
+    with replacing(as_path(path), force) as stream:
         np.savez_compressed(stream, header=data, codes=calibration.codes, defects=calibration.defects)
 
 
-def load_calibration(path: Path) -> Calibration:
+def load_calibration(path: AnyPath) -> Calibration:
     """Read a calibration; log a warning if it is of version 1.
 
     Raises:
         ValueError: The file cannot be read, is not a calibration, of a later version, or damaged; the message names it.
     """
+    path = as_path(path)
     _status(path)
     try:
         with zipfile.ZipFile(str(path)) as archive:
@@ -70,7 +66,7 @@ def load_calibration(path: Path) -> Calibration:
     except ValueError as err:
         raise unreadable(path, str(err)) from None
     except Exception as err:  # what NumPy and its libraries raise of a damaged file is not documented
-        raise unreadable(path, f"no calibration ({type(err).__name__}: {err})") from err
+        raise unreadable(path, f"no calibration ({described(err)})") from err
     if version == 1:
         _LOG.warning(
             f"{printable(str(path))} was made by version 1.0 or older, whose correction of large rotations is of first "
@@ -101,10 +97,8 @@ def _status(path: Path) -> os.stat_result:
     """
     try:
         return regular_status(path)
-    except FileNotFoundError:
-        raise unreadable(path, "there is no such file") from None
     except (OSError, ValueError) as err:
-        raise unreadable(path, str(err)) from None
+        raise unreadable(path, described(err)) from None
 
 
 def _check_sizes(archive: zipfile.ZipFile) -> None:
@@ -148,11 +142,14 @@ def _decode(arrays: Dict[str, np.ndarray]) -> Tuple[Calibration, int]:
     x, y = (whole_number("offset", value, 0, MAX_SIDE) for value in header["offset"])
     if not isinstance(header["facts"], dict):
         raise ValueError(f"facts must be a JSON object, got {quoted(header['facts'])}")
+    scales = tuple(Scale(real("scales", lowest), real("scales", step)) for lowest, step in header["scales"])
+    if len(scales) != len(FIELDS):
+        raise ValueError(f"scales must be {len(FIELDS)} pairs of numbers, got {len(scales)}")
     found = Calibration(
         parse_tile(header["tile"], name),
         (x, y),
         codes,
-        scales_of(header["scales"]),
+        scales,
         defects,
         whole_number("bit_depth", header["bit_depth"]),
         header["facts"],

@@ -63,24 +63,11 @@ def dequantize(codes: np.ndarray, scales: Scales, dtype: str = "float64") -> Tup
     return tuple(found)
 
 
-def own_terms(e1: np.ndarray, e2: np.ndarray, sensor: Sensor) -> Tuple[np.ndarray, np.ndarray]:
-    """Convert the terms of S1 and S2 to the own and the other term.
+def turned(x: np.ndarray, y: np.ndarray, sensor: Sensor, sign: int) -> Tuple[np.ndarray, np.ndarray]:
+    """Convert the own and the other term of pixels, (H, W) each, to the terms of S1 and S2, or with sign -1 back.
 
-    Args:
-        e1: (H, W) correction by S1.
-        e2: (H, W) correction by S2.
-        sensor: The mosaic of these pixels.
+    These vectors (x, y) are rotated by twice the nominal angles of the pixels, or by minus that.
     """
-    return _turned(e1, e2, sensor, -1)
-
-
-def stokes_terms(own: np.ndarray, other: np.ndarray, sensor: Sensor) -> Tuple[np.ndarray, np.ndarray]:
-    """Convert the own and the other term to those of S1 and S2, the inverse of `own_terms`."""
-    return _turned(own, other, sensor, 1)
-
-
-def _turned(x: np.ndarray, y: np.ndarray, sensor: Sensor, sign: int) -> Tuple[np.ndarray, np.ndarray]:
-    """Rotate the vectors (x, y) of pixels, (H, W) each, by twice their nominal angles, or by minus that."""
     to_x, to_y = np.empty_like(x), np.empty_like(y)
     for row, column in product(range(2), repeat=2):
         pixels = np.s_[row::2, column::2]

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Dict, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
 from polar_pipeline._util.documents import unreadable
+from polar_pipeline._util.paths import AnyPath, as_path
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import real, sequence, whole_number
 from polar_pipeline.sensor.frames import MAX_SIDE
 
-#: Matrices of a file -> their names in `sensor_msgs/CameraInfo`.
+#: Matrices of a file, D, K, R and P in `sensor_msgs/CameraInfo` -> their shapes; one row or column of any length for D.
 _MATRICES = {
-    "distortion_coefficients": "d",
-    "camera_matrix": "k",
-    "rectification_matrix": "r",
-    "projection_matrix": "p",
+    "distortion_coefficients": (0, 0),
+    "camera_matrix": (3, 3),
+    "rectification_matrix": (3, 3),
+    "projection_matrix": (3, 4),
 }
+#: Those without which a file is refused. Without the others, nothing is rotated, and the camera matrix projects.
+_REQUIRED = ("distortion_coefficients", "camera_matrix")
 #: Distortion model -> the numbers of coefficients that it can have.
 MODELS: Dict[str, Tuple[int, ...]] = {"plumb_bob": (4, 5), "rational_polynomial": (8,), "equidistant": (4,)}
+#: Most coefficients of a model. OpenCV writes more for thin prisms and tilted sensors, which are 0 of other lenses.
+_MOST_TERMS = 8
 #: Condition number of a camera matrix from which it cannot be inverted; those of cameras are below 1e7.
 _MAX_CONDITION = 1e12
 
@@ -121,8 +125,8 @@ def _numbers(name: str, values: Any, count: int) -> Tuple[float, ...]:
     return found
 
 
-def load_lens(path: Path) -> LensCalibration:
-    """Load the lens calibration in the YAML file that ROS's camera_calibration writes.
+def load_lens(path: AnyPath) -> LensCalibration:
+    """Load the lens calibration in a YAML file of ROS's camera_calibration, or a YAML or JSON file of OpenCV.
 
     Raises:
         ValueError: The file cannot be read, is not a lens calibration, or is of a camera that is not calibrated; the
@@ -130,19 +134,55 @@ def load_lens(path: Path) -> LensCalibration:
     """
     from polar_pipeline._util.yamlfile import read_yaml  # a pipeline without such a file loads no YAML
 
+    path = as_path(path)
     content = read_yaml(path)
     try:
         if not isinstance(content, Mapping):
-            raise ValueError("it is not a mapping")
-        size = tuple(whole_number(name, content.get(name, 0), 0, MAX_SIDE) for name in ("image_height", "image_width"))
-        matrices = {short: _data(content, name) for name, short in _MATRICES.items()}
-        return make_lens((size[0], size[1]), str(content.get("distortion_model", "")), **matrices)
+            raise ValueError("it is not a mapping in YAML or JSON")
+        facts = {_key(name): value for name, value in content.items()}
+        if len(facts) < len(content):
+            raise ValueError("a name occurs twice, written in two ways")
+        height, width = (
+            whole_number(f"image_{x}", facts.get(f"image{x}", 0), 0, MAX_SIDE) for x in ("height", "width")
+        )
+        d, k, r, p = (_numbers_of(facts, name, shape) for name, shape in _MATRICES.items())
+        if not any(d[_MOST_TERMS:]):
+            d = d[:_MOST_TERMS]
+        return make_lens((height, width), _model(facts, len(d)), d, k, r, p)
     except ValueError as err:
         raise unreadable(path, f"{err}") from err
 
 
-def _data(content: Mapping[Any, Any], name: str) -> Any:
-    matrix = content.get(name)
+def _key(name: object) -> str:
+    """Return a name as it is compared: OpenCV's programs write Camera_Matrix, camera_matrix and cameraMatrix."""
+    key = str(name).replace("_", "").lower()
+    return "distortioncoefficients" if key == "distcoeffs" else key
+
+
+def _numbers_of(facts: Mapping[str, Any], name: str, shape: Tuple[int, int]) -> List[Any]:
+    """Return the numbers of a matrix, row by row; none for one that may be missing."""
+    matrix = facts.get(_key(name))
+    if matrix is None and name not in _REQUIRED:
+        return [0.0] * (shape[0] * shape[1])
     if not isinstance(matrix, Mapping) or not isinstance(matrix.get("data"), list):
         raise ValueError(f"{name} has no list called data")
-    return matrix["data"]
+    data: List[Any] = matrix["data"]
+    stated = (matrix.get("rows", shape[0]), matrix.get("cols", shape[1]))
+    if stated not in (shape, (1, len(data)), (len(data), 1)):
+        raise ValueError(f"{name} has {len(data)} numbers, and states {quoted(stated)} rows and columns")
+    return data
+
+
+def _model(facts: Mapping[str, Any], count: int) -> str:
+    """Return the distortion model that a file states, or that its number of coefficients shows."""
+    is_fisheye = bool(facts.get("fisheyemodel"))
+    model = str(facts.get("distortionmodel") or ("equidistant" if is_fisheye else ""))
+    if is_fisheye and model != "equidistant":
+        raise ValueError(f"distortion_model {quoted(model)} contradicts fisheye_model")
+    if model or not count:
+        return model
+    names = [name for name, counts in MODELS.items() if count in counts]
+    if len(names) != 1:
+        several = f"need a distortion_model, {' or '.join(names)}" if names else f"are of none of {', '.join(MODELS)}"
+        raise ValueError(f"{count} distortion coefficients {several}")
+    return names[0]

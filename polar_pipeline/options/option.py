@@ -85,7 +85,10 @@ class Option:
         if self.choices:
             return choice(shown, value, self.choices)
         if self.numbers:
-            return _one_of(shown, value, self.numbers)
+            if whole_number(shown, value) not in self.numbers:
+                numbers = ", ".join(map(str, self.numbers))
+                raise ValueError(f"{shown} must be one of {numbers}, got {quoted(value)}")
+            return whole_number(shown, value)
         if self.limits is None:
             return truth(shown, value)
         return (number if isinstance(self.default, float) else whole_number)(shown, value, *self.limits)
@@ -113,10 +116,3 @@ def declared(cls: type, prefix: str = "") -> Dict[str, Option]:
 
 #: Check of a number of pixels along a side of a frame.
 pixels = partial(whole_number, low=0, high=MAX_SIDE)
-
-
-def _one_of(name: str, value: object, allowed: Tuple[int, ...]) -> int:
-    found = whole_number(name, value)
-    if found not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(map(str, allowed))}, got {quoted(value)}")
-    return found

@@ -13,6 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, Union
 
+import numpy as np
+
+from polar_pipeline._util.paths import as_path
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import choice, real, several, truth
 from polar_pipeline.calibration import Calibration, Correction
@@ -25,7 +28,16 @@ from polar_pipeline.geometry.lens import load_lens
 from polar_pipeline.methods import METHODS
 from polar_pipeline.options.option import Accepts, declare, declared, pixels
 from polar_pipeline.products import DARK_PRODUCTS, NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS, get_products
-from polar_pipeline.sensor.frames import ALIGNMENTS, MIN_SIDE, Frame, FrameError
+from polar_pipeline.sensor.frames import (
+    ALIGNMENTS,
+    MIN_SIDE,
+    SIXTEEN_BITS,
+    Frame,
+    FrameError,
+    full_scale_of_bits,
+    full_scale_of_depth,
+    used_bits,
+)
 from polar_pipeline.sensor.mosaic import SENSORS, Sensor, get_sensor
 
 #: Value of `rectify` for the lens calibration that comes with the frames.
@@ -50,7 +62,7 @@ def _from_file(kind: type, load: Callable[[Path], object], words: str, *kept: st
         if value in kept:
             return str(value)
         try:
-            return load(Path(value))
+            return load(as_path(value))
         except ValueError as err:
             raise ValueError(f"{name}: {err}") from None
 
@@ -200,8 +212,8 @@ class Options:
     )
     bit_depth: int = declare(
         0,
-        "Significant bits of 16-bit pixels, 8 to 16; 0 takes the number that the encoding states, or 16. "
-        "Larger values are limited to full scale.",
+        "Significant bits of 16-bit pixels, 8 to 16; 0 takes the number that the encoding or the calibration states, "
+        "or 16. Larger values are limited to full scale.",
         numbers=(0, *range(8, 17)),
         unit="bits",
         note="A `RawFrame` brings its own scale.",
@@ -217,7 +229,7 @@ class Options:
     )
     roi_offset: Tuple[int, int] = declare(
         (0, 0),
-        "(x, y) of the frame's first pixel on the sensor, before any flip.",
+        "(x, y) of the frame's first pixel on the sensor, before any flip; unless set, that of camera_info.",
         unit="pixels",
         parameter="raw.roi_offset",
         group="frame",
@@ -266,8 +278,8 @@ class Options:
     )
     rectify: Accepts[Union[str, Path, LensCalibration], Union[str, LensCalibration]] = declare(
         "",
-        "Lens calibration that rectifies outputs, before scale: a YAML file of ROS's camera_calibration, 'camera_info' "
-        "for the calibration that is sent or recorded with the frames, or '' for none.",
+        "Lens calibration that rectifies outputs, before scale: a file of ROS's camera_calibration or OpenCV, "
+        "'camera_info' for the calibration that is sent or recorded with the frames, or '' for none.",
         note="Or a `LensCalibration`.",
         parameter="output.rectify",
         metavar=("FILE",),
@@ -320,29 +332,25 @@ class Options:
             FrameError: Nothing is left by `scale` or, for SSIM, by `ssim_stride`, `roi` reaches beyond it, or the lens
                 calibration is missing or of frames of another size (cause `output`).
         """
-        size, stride = self._output_size(shape), self.ssim_stride
+        size, geometry, stride = self.stokes_size(shape), self.geometry, self.ssim_stride
+        if geometry is not None:
+            if self.rectify == FROM_FRAMES:
+                raise FrameError(
+                    "output", f"rectify {FROM_FRAMES!r} needs a lens calibration, and none came with the frames"
+                )
+            lens = geometry.lens
+            if lens is not None and (lens.height, lens.width) not in ((0, 0), tuple(shape)):
+                of = f"{lens.width}x{lens.height}"
+                raise FrameError(
+                    "output", f"the lens calibration is of {of} pixels, the frame has {shape[1]}x{shape[0]}"
+                )
+            size = geometry.output_size(size)
         if min(size) < stride and self.has_ssim:
             raise FrameError(
                 "output",
                 f"SSIM with ssim_stride {stride} needs outputs of {stride}x{stride} pixels, got {size[1]}x{size[0]}",
             )
         return size
-
-    def _output_size(self, shape: Tuple[int, int]) -> Tuple[int, int]:
-        size, geometry = self.stokes_size(shape), self.geometry
-        if geometry is None:
-            return size
-        if self.rectify == FROM_FRAMES:
-            raise FrameError(
-                "output", f"rectify {FROM_FRAMES!r} needs a lens calibration, and none came with the frames"
-            )
-        lens = geometry.lens
-        if lens is not None and (lens.height, lens.width) not in ((0, 0), tuple(shape)):
-            raise FrameError(
-                "output",
-                f"the lens calibration is of {lens.width}x{lens.height} pixels, the frame has {shape[1]}x{shape[0]}",
-            )
-        return geometry.output_size(size)
 
     @property
     def geometry(self) -> Optional[Geometry]:
@@ -442,6 +450,29 @@ class Options:
         bits = self.bit_depth or 16
         return ((1 << bits) - 1) << (16 - bits if self.alignment == "msb" else 0)
 
+    @property
+    def calibrated_bits(self) -> int:
+        """Bits of 16-bit numbers as the calibration states them; 0 without one, or of one of 8 or all 16 bits."""
+        bits = self.calibration.bit_depth if self.calibration else 0
+        return bits if 8 < bits < 16 else 0
+
+    def full_scale_of(self, numbers: np.ndarray) -> int:
+        """Return the value of a saturated pixel in a frame of 16-bit numbers whose encoding states no depth.
+
+        Raises:
+            FrameError: The option `bit_depth` contradicts the calibration (cause `calibration`).
+        """
+        calibrated = self.calibrated_bits
+        if self.bit_depth and calibrated not in (0, self.bit_depth):
+            own = f"raw.bit_depth (--bit-depth) is {self.bit_depth}"
+            raise FrameError("calibration", f"the calibration is of frames of {calibrated} bits, and {own}")
+        if self.bit_depth not in (0, 16):
+            return self.full_scale
+        used = used_bits(numbers)
+        if not calibrated or (used >> calibrated and used & (SIXTEEN_BITS >> calibrated)):  # it uses other bits too
+            return full_scale_of_bits(used)
+        return full_scale_of_depth(used, calibrated, self.alignment)
+
 
 #: Every option of `Pipeline` by name, in the order of its arguments.
 OPTIONS = declared(Options)
@@ -452,7 +483,7 @@ def _held(values: Mapping[str, object], names: Mapping[str, str]) -> Dict[str, A
     shown = {name: names.get(name, name) for name in OPTIONS}
     held: Dict[str, Any] = {name: row.held(values.get(name, row.default), shown[name]) for name, row in OPTIONS.items()}
     held["dtype"] = _dtypes(held["products"], held["dtype"])
-    _check_calibration(held["calibration"], held["sensor"], held["roi_offset"], shown["roi_offset"])
+    _check_calibration(held, shown)
     _check_geometry(held, shown)
     return held
 
@@ -494,14 +525,13 @@ def _has_geometry(held: Mapping[str, Any]) -> bool:
     return any(held[name] != OPTIONS[name].default for name in ("scale", "rotate", "roi", "rectify"))
 
 
-def _check_calibration(
-    calibration: Optional[Calibration], sensor: Sensor, offset: Tuple[int, int], shown_offset: str
-) -> None:
+def _check_calibration(held: Mapping[str, Any], shown: Mapping[str, str]) -> None:
     """Refuse the calibration of another sensor, and one that has no pixels of the region of interest.
 
     Raises:
         ValueError: The calibration does not fit the sensor or the region.
     """
+    calibration, sensor, offset = held["calibration"], held["sensor"], held["roi_offset"]
     if calibration is None:
         return
     if calibration.sensor.tile() != sensor.tile():
@@ -514,7 +544,7 @@ def _check_calibration(
     ):
         height, width = calibration.shape
         raise ValueError(
-            f"{shown_offset} {offset} lies outside the calibration, which is of {width}x{height} pixels from "
+            f"{shown['roi_offset']} {offset} lies outside the calibration, which is of {width}x{height} pixels from "
             f"{calibration.offset}"
         )
 

@@ -9,10 +9,10 @@ and flip, and the file of another camera, by the gains of its pixels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import List, NamedTuple, Optional, Tuple
+from typing import List, Optional, Tuple
 
 import numpy as np
 
@@ -20,13 +20,12 @@ from polar_pipeline.calibration import Correction
 from polar_pipeline.calibration.quantization import dequantize
 from polar_pipeline.noise.model import level_of
 from polar_pipeline.options import Options
-from polar_pipeline.sensor.frames import Frame, FrameError, PackedFrame
+from polar_pipeline.quality.sample import REGION, Sample, take_sample
+from polar_pipeline.sensor.frames import Frame, FrameError
 from polar_pipeline.sensor.mosaic import ANGLES, Tile
 
-#: Side in pixels of the regions over which each place of the tile is averaged, so that detail of the scene cancels.
-REGION = 64
-#: Regions along the shorter side, and the smallest number of usable regions.
-_REGIONS_ALONG, _MIN_REGIONS = 8, 8
+#: Smallest number of usable regions.
+_MIN_REGIONS = 8
 #: Means of a region, as a ratio of full scale, between which nothing is dark or saturated.
 _USABLE = (0.03, 0.95)
 #: A layout does not fit if its misfit (relative) is this large and that many times the best one's. Scenes without
@@ -60,47 +59,17 @@ class LayoutCheck:
     text: str
 
 
-class _Regions(NamedTuple):
-    """Regions spread over a frame that are neither dark nor saturated.
+def usable_regions(sample: Sample) -> Tuple[np.ndarray, np.ndarray]:
+    """Find the regions of a sample that are neither dark nor saturated.
 
-    Attributes:
-        places: (N, 2) row and column of the first pixel.
-        pixels: (N, `REGION`, `REGION`) raw numbers, at most full scale.
-        means: (N, 4, 4) means of each place of a 4x4 tile, as ratios of full scale.
+    Returns:
+        (N, 2) band and column of the regions, and (N, 4, 4) means of each place of a 4x4 tile, as shares of full scale.
     """
-
-    places: np.ndarray
-    pixels: np.ndarray
-    means: np.ndarray
-
-
-def _usable_regions(frame: Frame) -> _Regions:
-    """Cut the usable regions out of a frame."""
-    height, width = frame.shape
-    rows, columns = height // REGION, width // REGION
-    if min(rows, columns) == 0:
-        return _Regions(np.empty((0, 2), int), np.empty((0, REGION, REGION), np.uint8), np.empty((0, 4, 4), np.float32))
-    step = max(1, min(height, width) // (_REGIONS_ALONG * REGION))
-    bands = np.arange(rows * REGION).reshape(rows, REGION)[::step]
-    if isinstance(frame, PackedFrame):
-        some = replace(frame, rows=frame.rows[bands.ravel()]).unpack().mosaic
-    else:
-        some = frame.mosaic[bands.ravel()]
-    if frame.full_scale < np.iinfo(some.dtype).max:
-        some = np.minimum(some, some.dtype.type(frame.full_scale))  # numbers above it mean full scale
-    pixels = some[:, : columns * REGION].reshape(len(bands), REGION, columns, REGION)[:, :, ::step]
-    tiles = pixels.reshape(*pixels.shape[:1], REGION // 4, 4, pixels.shape[2], REGION // 4, 4)
-    means = (tiles.mean((1, 4), dtype=np.float32) / np.float32(frame.full_scale)).transpose(0, 2, 1, 3)
+    rows, columns = len(sample.tiles) // 2, sample.tiles.shape[1] // 2
+    squares = sample.tiles[: 2 * rows, : 2 * columns].reshape(rows, 2, columns, 2, 4, 4)
+    means = squares.mean((1, 3))
     usable = (means.mean((2, 3)) > _USABLE[0]) & (means.max((2, 3)) < _USABLE[1])
-    return _Regions(np.argwhere(usable) * step * REGION, pixels.transpose(0, 2, 1, 3)[usable], means[usable])
-
-
-def tile_means(frame: Frame) -> np.ndarray:
-    """Compute (N, 4, 4) means of each place of a 4x4 tile, as ratios of full scale, in N regions spread over the frame.
-
-    Dark regions, and those with saturated places, are left out.
-    """
-    return _usable_regions(frame).means
+    return np.argwhere(usable), means[usable]
 
 
 @lru_cache(maxsize=128)
@@ -118,25 +87,34 @@ def misfit(means: np.ndarray, colors: Optional[Tile]) -> float:
     return float(np.median(np.sqrt(np.square(rest).mean(1))))
 
 
-def check_layout(frame: Frame, options: Options) -> LayoutCheck:
-    """Check whether a frame can come from the sensor, offset and flips of the options, and suits their calibration."""
-    regions = _usable_regions(frame)
-    means = regions.means[regions.means.min((1, 2)) > _USABLE[0]]
+def check_layout(frame: Frame, options: Options, sample: Optional[Sample] = None) -> LayoutCheck:
+    """Check whether a frame can come from the sensor, offset and flips of the options, and suits their calibration.
+
+    Args:
+        frame: The raw frame.
+        options: The options.
+        sample: Sample of the frame, if there is one already.
+    """
+    sample = sample or take_sample(frame)
+    places, means = usable_regions(sample)
+    means = means[means.min((1, 2)) > _USABLE[0]]
     if len(means) < _MIN_REGIONS:
         return LayoutCheck(None, "too little in view that is neither dark nor saturated")
     found = _check_color(means, frame.shape, options) if options.sensor.is_color else _check_mono(means, options)
-    return _check_calibration(regions, frame, options, found) if found.fits is not False else found
+    return _check_calibration(sample, places, frame.shape, options, found) if found.fits is not False else found
 
 
-def _check_calibration(regions: _Regions, frame: Frame, options: Options, found: LayoutCheck) -> LayoutCheck:
+def _check_calibration(
+    sample: Sample, places: np.ndarray, shape: Tuple[int, int], options: Options, found: LayoutCheck
+) -> LayoutCheck:
     """Return that the calibration does not fit the frame if the frame shows it, and else `found`."""
     try:
-        correction = options.correction(frame.shape)
+        correction = options.correction(shape)
     except FrameError as err:
         return LayoutCheck(False, str(err))
     if correction is None:
         return found
-    slope, error = _gain_slope(regions, correction, frame.full_scale, options.sensor.period)
+    slope, error = _gain_slope(sample, places, correction, options.sensor.period)
     if not slope + _SIGMAS * error < _MIN_SLOPE:  # NaN too
         return found
     return LayoutCheck(
@@ -146,7 +124,7 @@ def _check_calibration(regions: _Regions, frame: Frame, options: Options, found:
     )
 
 
-def _gain_slope(regions: _Regions, correction: Correction, full_scale: int, period: int) -> Tuple[float, float]:
+def _gain_slope(sample: Sample, places: np.ndarray, correction: Correction, period: int) -> Tuple[float, float]:
     """Regress the pattern of a frame's pixels on the pattern that the gains of a calibration predict.
 
     The pattern is the deviation of each pixel from the mean of its four neighbors of the same polarizer and color.
@@ -154,17 +132,18 @@ def _gain_slope(regions: _Regions, correction: Correction, full_scale: int, peri
     saturated pixel, or with too little noise beside the rounding to levels, do not count.
 
     Args:
-        regions: Regions of the frame.
+        sample: Sample of the frame.
+        places: (N, 2) band and column of regions.
         correction: Correction of the frame.
-        full_scale: Raw number of a saturated pixel.
         period: Pixels after which the mosaic repeats.
 
     Returns:
         Slope and its standard error; NaN if too few blocks are usable, or the gains hardly differ.
     """
-    chosen = slice(None, None, -(-len(regions.places) // _PATTERN_REGIONS))
-    raw, places = regions.pixels[chosen].astype(np.float32), regions.places[chosen]
-    codes = np.stack([correction.codes[y : y + REGION, x : x + REGION] for y, x in places])
+    places, full_scale = places[:: -(-len(places) // _PATTERN_REGIONS)], sample.full_scale
+    columns = [(band, slice(column * REGION, (column + 1) * REGION)) for band, column in places]
+    raw = np.stack([sample.bands[band, :, x] for band, x in columns]).astype(np.float32)
+    codes = np.stack([correction.codes[sample.starts[band] :, x][:REGION] for band, x in columns])
     black, gain, _, _ = dequantize(codes, correction.scales, "float32")
     own, near, far = slice(period, -period), slice(None, -2 * period), slice(2 * period, None)
     side = (REGION - 2 * period) // _BLOCKS
@@ -192,9 +171,10 @@ def _gain_slope(regions: _Regions, correction: Correction, full_scale: int, peri
 
 def _check_mono(means: np.ndarray, options: Options) -> LayoutCheck:
     rggb = ((0, 0, 1, 1), (0, 0, 1, 1), (1, 1, 2, 2), (1, 1, 2, 2))
-    shifted = [tuple(tuple(np.roll(rggb, shift, (0, 1))[r]) for r in range(4)) for shift in product(range(4), repeat=2)]
-    plain, best = misfit(means, None), min(misfit(means, colors) for colors in shifted)
-    if plain > _MISFIT and plain > _TIMES_MONO * best:
+    shifts = (np.roll(rggb, shift, (0, 1)) for shift in product(range(4), repeat=2))
+    shifted = (tuple(map(tuple, colors)) for colors in shifts)
+    plain = misfit(means, None)
+    if plain > _MISFIT and plain > _TIMES_MONO * min(misfit(means, colors) for colors in shifted):
         return LayoutCheck(
             False, f"the frame shows color filters, sensor {options.sensor.name} has none: IMX250MYR would fit"
         )
@@ -254,7 +234,7 @@ def offsets_of_polarizer(frame: Frame, options: Options, degrees: float) -> List
     Raises:
         ValueError: There is too little in view, or it is hardly polarized.
     """
-    means = tile_means(frame)
+    _, means = usable_regions(take_sample(frame))
     if len(means) < _MIN_REGIONS:
         raise ValueError("too little in view that is neither dark nor saturated")
     readings = []

@@ -16,6 +16,7 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 import cv2
 import numpy as np
 
+from polar_pipeline._util.values import whole_number
 from polar_pipeline.backend import block_pixels
 from polar_pipeline.coefficients import SSIM_BLOCK
 from polar_pipeline.options import declare, declared
@@ -26,8 +27,6 @@ from polar_pipeline.sensor.frames import Frame, PackedFrame
 
 #: Every 16th row goes into a frame's fingerprint; on a working camera, noise makes every row of every frame different.
 FINGERPRINT_ROWS = 16
-#: Rows that `mean_value` sums at once: those with NaN take longer.
-_MEAN_ROWS = 32
 #: SSIM mode -> what lowers the similarity.
 CAUSES = {
     "consistency": "noise, defective pixels or too fine detail",
@@ -46,6 +45,13 @@ class Level(enum.IntEnum):
 
 def _limit(default: float, text: str, highest: float = 1.0, lowest: float = 0.0) -> float:
     return declare(default, text, limits=(lowest, highest))
+
+
+def _frozen_frames(name: str, value: object) -> int:
+    count = whole_number(name, value, 0, 1000)
+    if count == 1:
+        raise ValueError(f"{name} must be 0 (never) or at least 2, got 1")
+    return count
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,11 @@ class QualityLimits:
         "Identical consecutive raw frames that are an error, at least 2; 0: never.",
         limits=(0, 1000),
         unit="frames",
+        check=_frozen_frames,
+    )
+
+    strict: bool = declare(
+        False, "Report what looks wrong about raw frames, as a layout that does not fit, as an error, not a warning."
     )
 
     def __post_init__(self) -> None:
@@ -97,8 +108,6 @@ class QualityLimits:
             warn, error = getattr(self, f"{name}_warn"), getattr(self, f"{name}_error")
             if error < warn:
                 raise ValueError(f"quality.{name}_error must be at least quality.{name}_warn, got {error} < {warn}")
-        if self.frozen_frames == 1:
-            raise ValueError("quality.frozen_frames must be 0 (never) or at least 2, got 1")
 
 
 #: Every limit by name.
@@ -205,11 +214,9 @@ def mean_value(result: Result, name: str) -> Optional[float]:
         return None
     array = result[name].reshape(result[name].shape[0], -1)
     count = array.size - (0 if PRODUCTS[name].is_light else sum(result.invalid))
-    total = 0.0
-    for first in range(0, len(array), _MEAN_ROWS):
-        rows = array[first : first + _MEAN_ROWS]
-        part = cv2.sumElems(rows)[0]
-        total += float(np.nansum(rows, dtype=np.float64)) if np.isnan(part) else part
+    total = cv2.sumElems(array)[0]
+    if np.isnan(total):
+        total = cv2.sumElems(cv2.patchNaNs(array.copy(), 0))[0]
     return total / count / full_level(str(array.dtype)) if count else None
 
 
@@ -326,8 +333,7 @@ class Quality:
         if newest is None:
             return Finding(Level.OK, "no frame was looked at"), {}
         if not findings:
-            return Finding(
-                Level.OK, "good" if newest.ssim is not None else "no similarity is computed"
-            ), newest.values()
+            text = "good" if newest.ssim is not None else "no similarity is computed"
+            return Finding(Level.OK, text), newest.values()
         text = "; ".join(found.text for found in sorted(findings, key=lambda found: -found.level))
         return Finding(max(found.level for found in findings), text), newest.values()

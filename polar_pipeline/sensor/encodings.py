@@ -132,15 +132,21 @@ def get_format(encoding: str, bit_depth: int = 0, alignment: str = "lsb") -> Raw
 
     Args:
         encoding: A name in `ENCODINGS`.
-        bit_depth: The option `bit_depth`: significant bits of 16-bit pixels; 0 takes the encoding's own.
+        bit_depth: The option `bit_depth`: significant bits of 16-bit pixels whose encoding states no fewer; 0 takes the
+            encoding's own.
         alignment: The option `alignment`: where the significant bits of 16-bit pixels lie.
 
     Raises:
-        FrameError: The encoding is unknown or refused (cause `encoding`).
+        FrameError: The encoding is unknown, refused, or states another number of bits (cause `encoding`).
     """
     known = ENCODINGS.get(encoding) if isinstance(encoding, str) else None
     if known is None:
         raise FrameError("encoding", _refusal(encoding))
+    if 8 < known.bits < 16 and bit_depth not in (0, known.bits):
+        raise FrameError(
+            "encoding",
+            f"encoding {encoding} states {known.bits} bits, raw.bit_depth (--bit-depth) is {bit_depth}: set it to 0",
+        )
     if known.packing != "u16":
         return known
     bits = bit_depth or known.bits

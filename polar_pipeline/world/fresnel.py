@@ -19,10 +19,15 @@ from typing import Tuple
 import numpy as np
 
 from polar_pipeline._util.values import number
+from polar_pipeline.world.light import checked_array
 
 
 def _index(refractive_index: float) -> float:
     return number("refractive_index", refractive_index, 1.01, 10.0)
+
+
+def _zenith(values: object) -> np.ndarray:
+    return checked_array("zenith", np.asarray(values), None, np.pi / 2, "in rad, 0 to pi/2", "iuf")
 
 
 def _inside(zenith: np.ndarray, index: float) -> np.ndarray:
@@ -37,8 +42,9 @@ def diffuse_dolp(zenith: np.ndarray, refractive_index: float = 1.5) -> np.ndarra
         refractive_index: Index of the material, 1.01 to 10.
 
     Raises:
-        ValueError: The refractive index is out of range.
+        ValueError: The refractive index or a zenith angle is out of range.
     """
+    zenith = _zenith(zenith)
     square = np.cos(zenith - _inside(zenith, _index(refractive_index))) ** 2
     return np.asarray((1 - square) / (1 + square))
 
@@ -51,8 +57,9 @@ def specular_dolp(zenith: np.ndarray, refractive_index: float = 1.5) -> np.ndarr
         refractive_index: Index of the material, 1.01 to 10.
 
     Raises:
-        ValueError: The refractive index is out of range.
+        ValueError: The refractive index or a zenith angle is out of range.
     """
+    zenith = _zenith(zenith)
     inside = _inside(zenith, _index(refractive_index))
     plus, minus = np.cos(zenith + inside) ** 2, np.cos(zenith - inside) ** 2
     return np.asarray((minus - plus) / (minus + plus))
@@ -65,9 +72,9 @@ def diffuse_zenith(dolp: np.ndarray, refractive_index: float = 1.5) -> np.ndarra
         0 to pi/2 rad; NaN where DoLP exceeds that of grazing light, (n^2 - 1)/(n^2 + 1), or is negative or NaN.
 
     Raises:
-        ValueError: The refractive index is out of range.
+        ValueError: The refractive index is out of range, or DoLP is not of numbers.
     """
-    index = _index(refractive_index)
+    index, dolp = _index(refractive_index), checked_array("dolp", np.asarray(dolp), kinds="iuf")
     with np.errstate(invalid="ignore"):
         # tan t = n sin(t - t') / (n cos(t - t') - 1), with cos^2(t - t') = (1 - dolp) / (1 + dolp)
         zenith = np.arctan2(index * np.sqrt(2 * dolp), index * np.sqrt(1 - dolp) - np.sqrt(1 + dolp))
@@ -81,9 +88,9 @@ def specular_zeniths(dolp: np.ndarray, refractive_index: float = 1.5) -> Tuple[n
         Angles below and above Brewster's angle atan(n), 0 to pi/2 rad; NaN where DoLP is beyond [0, 1] or NaN.
 
     Raises:
-        ValueError: The refractive index is out of range.
+        ValueError: The refractive index is out of range, or DoLP is not of numbers.
     """
-    index = _index(refractive_index)
+    index, dolp = _index(refractive_index), checked_array("dolp", np.asarray(dolp), kinds="iuf")
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = np.sqrt((1 - dolp) / (1 + dolp))
         below = np.where(dolp >= 0, (1 - ratio) / (1 + ratio), np.nan)  # tan t tan t'

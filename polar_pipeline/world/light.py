@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Mapping, NamedTuple, Optional, Union
+from typing import Mapping, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
+from polar_pipeline._util.text import quoted
+
 #: A `Result` or another mapping of product names to float images, or a Stokes image (H, W, 3).
 Images = Union[np.ndarray, Mapping[str, np.ndarray]]
+#: How far a value can be beyond its range by rounding: float16 rounds pi by 0.0006.
+ROUNDING = 1e-3
+#: Kinds of `dtype` that are allowed -> what they are called.
+_KINDS = {"f": "floats (dtype='float32')", "iuf": "numbers", "b": "bool"}
+#: Product -> its largest value, and what values must be.
+_RANGES = {"dolp": (1.0, "0 to 1"), "aolp": (np.pi, "in rad, 0 to pi")}
 
 
 class MeasuredLight(NamedTuple):
@@ -30,26 +38,57 @@ def measured_light(images: Images) -> MeasuredLight:
     """Take the polarization from products: `dolp` and `aolp`, or `stokes`; with `dolp_sigma` and `aolp_sigma` if given.
 
     Raises:
-        ValueError: Products are missing, are not of floats, or differ in their shapes.
+        ValueError: Products are missing, are not arrays of floats, or differ in their shapes; or DoLP or AoLP is not in
+            the range of its unit.
     """
-    given = {"stokes": images} if isinstance(images, np.ndarray) else images
-    names = ["dolp", "aolp"] if "dolp" in given and "aolp" in given else ["stokes"]
-    names += [name for name in ("dolp_sigma", "aolp_sigma") if name in given]
-    if "stokes" in names and "stokes" not in given:
-        raise ValueError(f"needs the products dolp and aolp, or stokes; got {', '.join(given) or 'none'}")
-    for name in names:
-        if given[name].dtype.kind != "f":
-            raise ValueError(f"{name} must be of floats (dtype='float32'), got {given[name].dtype}")
-    found = {name: np.asarray(given[name], np.float64) for name in names}
-    if "stokes" in found:
-        vector = found.pop("stokes")
+    sources = {"stokes": images} if isinstance(images, np.ndarray) else images
+    if not isinstance(sources, Mapping):
+        raise ValueError(f"images must be a result, a mapping of products or a Stokes array, got {quoted(images)}")
+    names = ["dolp", "aolp"] if "dolp" in sources and "aolp" in sources else ["stokes"]
+    names += [name for name in ("dolp_sigma", "aolp_sigma") if name in sources]
+    if "stokes" in names and "stokes" not in sources:
+        raise ValueError(f"needs the products dolp and aolp, or stokes; got {', '.join(sources) or 'none'}")
+    arrays = {name: checked_array(name, sources[name], None, *_RANGES.get(name, ())) for name in names}
+    if "stokes" in arrays:
+        vector = arrays.pop("stokes")
         if vector.ndim != 3 or vector.shape[2] != 3:
             raise ValueError(f"stokes must have the shape (H, W, 3), got {vector.shape}")
         s0, s1, s2 = np.moveaxis(vector, -1, 0)
         s0 = np.where(s0 > 0, s0, np.nan)
-        found["dolp"], found["aolp"] = np.minimum(np.hypot(s1, s2) / s0, 1), np.arctan2(s2, s1 + 0 * s0) / 2 % np.pi
-    shapes = {name: image.shape for name, image in found.items()}
-    if len(set(shapes.values())) > 1 or found["dolp"].ndim != 2:
+        arrays["dolp"], arrays["aolp"] = np.minimum(np.hypot(s1, s2) / s0, 1), np.arctan2(s2, s1 + 0 * s0) / 2 % np.pi
+    shapes = {name: image.shape for name, image in arrays.items()}
+    if len(set(shapes.values())) > 1 or arrays["dolp"].ndim != 2:
         raise ValueError(f"images must have one shape (H, W), got {shapes}")
-    unknown = np.full(found["dolp"].shape, np.nan)
-    return MeasuredLight(found["dolp"], found["aolp"], found.get("dolp_sigma", unknown), found.get("aolp_sigma"))
+    unknown = np.full(arrays["dolp"].shape, np.nan)
+    return MeasuredLight(arrays["dolp"], arrays["aolp"], arrays.get("dolp_sigma", unknown), arrays.get("aolp_sigma"))
+
+
+def checked_array(
+    name: str,
+    values: object,
+    shape: Optional[Tuple[int, ...]] = None,
+    highest: float = np.inf,
+    words: str = "",
+    kinds: str = "f",
+) -> np.ndarray:
+    """Return an array as float64.
+
+    Args:
+        name: Its name.
+        values: The array.
+        shape: The shape that it must have; None for any.
+        highest: Largest value; with it, the smallest one is 0. NaN is in every range.
+        words: What values must be.
+        kinds: A key of `_KINDS`.
+
+    Raises:
+        ValueError: The values are not such an array.
+    """
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in kinds:
+        got = values.dtype if isinstance(values, np.ndarray) else quoted(values)
+        raise ValueError(f"{name} must be an array of {_KINDS[kinds]}, got {got}")
+    if shape is not None and values.shape != shape:
+        raise ValueError(f"{name} must have the shape {shape}, got {values.shape}")
+    if highest < np.inf and ((values < -ROUNDING) | (values > highest + ROUNDING)).any():
+        raise ValueError(f"{name} must be {words}, got {np.nanmin(values):.4g} to {np.nanmax(values):.4g}")
+    return np.asarray(values, np.float64)

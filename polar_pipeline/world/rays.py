@@ -7,9 +7,9 @@ from typing import Optional, Tuple
 import numpy as np
 
 from polar_pipeline._util.text import quoted
-from polar_pipeline._util.values import whole_number
+from polar_pipeline._util.values import several, whole_number
 from polar_pipeline.geometry import Geometry, LensCalibration
-from polar_pipeline.world.light import Images, measured_light
+from polar_pipeline.world.light import ROUNDING, Images, checked_array, measured_light
 
 #: Angles from the optical axis at which a lens is tabulated; corrections of the tangential distortion at most, and the
 #: distance at a focal length of 1, between a pixel and the image of its ray, from which these have converged.
@@ -28,14 +28,18 @@ def viewing_rays(lens: LensCalibration, size: Tuple[int, int], step: int = 1) ->
         (H, W, 3) unit vectors in the camera's axes; NaN where the distortion model folds back and shows nothing.
 
     Raises:
-        ValueError: The step is not a positive whole number, or frames of the calibration have images of another size.
+        ValueError: The lens is not a calibration, the size or the step is not of positive whole numbers, or frames of
+            the calibration have images of another size.
     """
+    if not isinstance(lens, LensCalibration):
+        raise ValueError(f"lens must be a LensCalibration, as load_lens returns it, got {quoted(lens)}")
     step = whole_number("step", step, 1)
+    height, width = several(lambda name, side: whole_number(name, side, 1), 2, "(height, width)")("size", size)
     expected = lens.height // step, lens.width // step
-    if lens.height and expected != tuple(size):
+    if lens.height and expected != (height, width):
         raise ValueError(f"with a step of {step} images have {expected} rows and columns, got {quoted(size)}")
     to_plane = np.linalg.inv(Geometry(step=step).from_raw() @ lens.matrix("k"))
-    row, column = np.mgrid[: size[0], : size[1]].astype(np.float64)
+    row, column = np.mgrid[:height, :width].astype(np.float64)
     x_seen, y_seen, _ = (a * column + b * row + c for a, b, c in to_plane)
     p1, p2 = (0.0, 0.0) if lens.model == "equidistant" else lens.d[2:4]
     angles, radii = _radii(lens)
@@ -147,10 +151,15 @@ def checked_rays(rays: Optional[np.ndarray], shape: Tuple[int, ...]) -> np.ndarr
     """Return rays (H, W, 3), or one (3,) along the optical axis for None.
 
     Raises:
-        ValueError: There is not one ray for each pixel.
+        ValueError: There is not one ray for each pixel, no pixel has one, or they are not unit vectors most of which
+            point forward.
     """
     if rays is None:
         return np.array([0.0, 0.0, 1.0])
-    if rays.shape != (*shape, 3):
-        raise ValueError(f"rays must have the shape {(*shape, 3)}, got {rays.shape}")
+    rays = checked_array("rays", rays, (*shape, 3))
+    own = rays[np.isfinite(rays).all(-1)]
+    if not own.size or np.abs(np.linalg.norm(own, axis=-1) - 1).max() > ROUNDING or np.median(own[:, 2]) < 0:
+        raise ValueError(
+            "rays must be unit vectors from the camera to the scene, z forward, as viewing_rays returns them"
+        )
     return rays

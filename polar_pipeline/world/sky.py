@@ -8,7 +8,7 @@ from typing import NamedTuple, Optional, Tuple
 import numpy as np
 
 from polar_pipeline._util.values import number
-from polar_pipeline.world.light import Images, measured_light
+from polar_pipeline.world.light import Images, checked_array, measured_light
 from polar_pipeline.world.rays import checked_rays, level_axes, turned
 
 #: Side of the squares of pixels whose errors may depend on each other, and the least number of squares with sky.
@@ -16,6 +16,8 @@ BLOCK, _LEAST_BLOCKS = 16, 12
 #: Steps of the fit at most, rad from which it has converged, and standard deviations, by the median residual, from
 #: which pixels are rejected.
 _STEPS, _CONVERGED, _REJECTED = 12, 1e-9, 4.0
+#: Median residual in rad from which AoLP does not follow the sky's pattern: that of random AoLP is 45 degrees.
+_NO_SKY = np.deg2rad(30.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +68,7 @@ def sky_compass(
     Args:
         images: Products `dolp` and `aolp`, or `stokes`; or a Stokes image (H, W, 3). With `aolp_sigma` pixels have
             weights by noise, otherwise by the square of DoLP.
-        rays: `viewing_rays` of the images.
+        rays: `viewing_rays` of the images. Pixels whose ray is NaN are left out.
         attitude: (3, 3) rotation from the camera's axes to axes whose z points up, to whose x azimuths refer; or (3,)
             the direction of gravity in the camera's axes: then azimuths refer to the camera's x axis.
         mask: (H, W) bool: True where the sky is.
@@ -74,9 +76,12 @@ def sky_compass(
         min_dolp: DoLP from which pixels are used, 0 to 1; clouds and the sky near the sun have less.
 
     Raises:
-        ValueError: Products, shapes, the attitude or a number do not fit, or too little polarized sky is left.
+        ValueError: Products, shapes, rays, the attitude or a number do not fit, too little polarized sky is left, or
+            the median residual is above 30 degrees: this is not the pattern of a clear sky.
     """
     light = measured_light(images)
+    if rays is None:
+        raise ValueError("rays must be the viewing rays of the images (viewing_rays), got None")
     rays, to_level = checked_rays(rays, light.dolp.shape), level_axes(attitude)
     if elevation is not None:
         elevation = number("elevation", elevation, -np.pi / 2, np.pi / 2)
@@ -88,9 +93,7 @@ def sky_compass(
             weight = 1 / light.aolp_sigma**2
     is_used &= np.isfinite(weight) & (weight > 0)
     if mask is not None:
-        if mask.shape != is_used.shape or mask.dtype != bool:
-            raise ValueError(f"mask must be bool of shape {is_used.shape}, got {mask.dtype} of {mask.shape}")
-        is_used &= mask
+        is_used &= checked_array("mask", mask, is_used.shape, kinds="b") > 0
     row, column = np.nonzero(is_used)
     blocks = np.unique(row // BLOCK * is_used.shape[1] + column // BLOCK, return_inverse=True)[1]
     if not row.size or blocks.max() + 1 < _LEAST_BLOCKS:
@@ -110,6 +113,12 @@ def sky_compass(
         fits = [_fit(sky, azimuth + turn, elevation, 1) for turn in (0, np.pi)]
         azimuth, fitted, deviations = min(fits, key=lambda fit: sky.misfit(fit[0], elevation))
         opposite = elevation
+    residual = sky.misfit(azimuth, fitted)
+    if residual > _NO_SKY:
+        raise ValueError(
+            f"AoLP deviates from the pattern of a clear sky by {np.rad2deg(residual):.0f} degrees (median), at most "
+            f"{np.rad2deg(_NO_SKY):.0f} are allowed: check mask, rays and attitude, and that no image is mirrored"
+        )
     angles = np.full(is_used.shape, np.nan)
     angles[is_used] = sky.angles(_direction(azimuth, fitted))
     return SunFit(
@@ -117,7 +126,7 @@ def sky_compass(
         deviations[0] / np.cos(fitted),
         fitted,
         deviations[1],
-        (sky.misfit(azimuth, fitted), sky.misfit(azimuth + np.pi, opposite)),
+        (residual, sky.misfit(azimuth + np.pi, opposite)),
         angles,
     )
 

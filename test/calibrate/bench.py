@@ -35,6 +35,8 @@ _S0 = 0.96
 _LEAKAGE = (0.02, 0.3)
 #: Number and radius of dust spots on the polarizer.
 _SPOTS, _SPOT_RADIUS = 8, 0.12
+#: Side of the square of texture, larger than any camera here.
+_GRAINS = 320
 #: Index of the setting that is misread grossly; there are as few as four.
 GROSS = 2
 _EVERY_10_DEGREES = tuple(range(0, 180, 10))
@@ -52,6 +54,7 @@ class Camera:
         shape: (height, width).
         is_color: Whether it has the color filters of the IMX250MYR.
         gain: Standard deviation of the gains.
+        columns: Standard deviation of the gains of columns, which all pixels of a column share.
         turned: Standard deviation of the axes of the polarizers from their nominal angles, in degrees.
         stress: Rotation of all axes in degrees.
         black: Mean and standard deviation of the black levels, as shares of full scale.
@@ -67,6 +70,7 @@ class Camera:
     shape: Tuple[int, int] = (128, 160)
     is_color: bool = False
     gain: float = 0.01
+    columns: float = 0.0
     turned: float = 0.8
     stress: float = 0.0
     black: Tuple[float, float] = (0.008, 0.0015)
@@ -138,6 +142,7 @@ def _pixels(camera: Camera) -> _Pixels:
 
     x, y = _places(shape)
     gain = 1 + camera.gain * rng.standard_normal(shape)
+    gain *= 1 + camera.columns * np.random.default_rng((camera.seed, 4)).standard_normal(shape[1])
     turned = camera.stress + camera.turned * rng.standard_normal(shape)
     extinction = np.maximum(rng.normal(300, 80, shape), 50)
     black = rng.normal(*camera.black, shape)
@@ -182,7 +187,8 @@ class Bench:
         spectrum: How much R, G and B pixels react to the lamp.
         reading_error: Standard deviation of the readings, in degrees.
         gross_error: Error of the reading of setting `GROSS`, in degrees.
-        zero: Reading where the axis of the polarizer is along x, in degrees.
+        zero: Reading where the axis of the polarizer is along x, in degrees; or backlash of a mount.
+        eccentricity: Amplitude in degrees of the readings' error by a scale that is not centered.
         tilt: Angle in degrees between the axis of rotation and the optical axis; about a line at 30 degrees.
         wobble: Angle in degrees between the polarizer's normal and the axis of rotation; about its own axis.
         field_angle: Angle in degrees between the optical axis and the rays to the corners.
@@ -192,6 +198,9 @@ class Bench:
         lamp_turn: Angle in degrees by which the lamp is turned; or the camera, with the polarizer, the other way.
         turning_gradient: Relative change of the light from center to corner, in a direction that turns with the mount.
         dust: Share of the light that dust spots on the polarizer absorb.
+        texture: Standard deviation of the lamp's brightness from place to place, relative.
+        grain: Standard deviation in pixels of the blur that makes this texture of white noise.
+        wedge: Pixels by which the polarizer shifts the image of the lamp, along the polarizer's axis.
         drift: Share of its light that the lamp loses over the session.
         dark_light: Signal of the dark frames, as a share of full scale.
         room_light: Light that does not pass the polarizer, relative to the light that does.
@@ -208,6 +217,7 @@ class Bench:
     reading_error: float = 0.0
     gross_error: float = 0.0
     zero: float = 0.0
+    eccentricity: float = 0.0
     tilt: float = 0.0
     wobble: float = 0.0
     field_angle: float = 0.0
@@ -217,6 +227,9 @@ class Bench:
     lamp_turn: float = 0.0
     turning_gradient: float = 0.0
     dust: float = 0.0
+    texture: float = 0.0
+    grain: float = 3.0
+    wedge: float = 0.0
     drift: float = 0.0
     dark_light: float = 0.0
     room_light: float = 0.0
@@ -230,6 +243,7 @@ class Bench:
         """Return the angles as read off the scale in the session of this number, in degrees."""
         rng = np.random.default_rng((self.seed, 1, number))
         readings = np.array(self.angles) + self.zero + self.reading_error * rng.standard_normal(len(self.angles))
+        readings += self.eccentricity * np.sin(np.deg2rad(self.angles))
         readings[GROSS] += self.gross_error
         return [float(reading) for reading in readings]
 
@@ -283,7 +297,7 @@ class Bench:
 
     def _transmission(self, angle: float, x: np.ndarray, y: np.ndarray) -> Field:
         """Return the brightness over the field, which turns with the polarizer."""
-        if not (self.turning_gradient or self.dust):
+        if not (self.turning_gradient or self.dust or self.texture):
             return 1.0
         light = 1 + self.turning_gradient * (x * np.cos(angle) + y * np.sin(angle))
         rng = np.random.default_rng((self.seed, 2))
@@ -291,7 +305,18 @@ class Bench:
             spot_x = place_x * np.cos(angle) - place_y * np.sin(angle)
             spot_y = place_x * np.sin(angle) + place_y * np.cos(angle)
             light = light * (1 - self.dust * np.exp(-((x - spot_x) ** 2 + (y - spot_y) ** 2) / 2 / _SPOT_RADIUS**2))
-        return light
+        return light * (1 + self.texture * self._grains(angle)[: y.size, : x.size]) if self.texture else light
+
+    def _grains(self, angle: float) -> np.ndarray:
+        """Return the texture of the lamp, shifted by the wedge: blurred noise with a standard deviation of 1."""
+        spectrum = np.fft.fft2(np.random.default_rng((self.seed, 5)).standard_normal((_GRAINS, _GRAINS)))
+        down, right = np.fft.fftfreq(_GRAINS)[:, np.newaxis], np.fft.fftfreq(_GRAINS)
+        spectrum *= np.exp(-2 * (np.pi * self.grain) ** 2 * (down**2 + right**2))
+        spectrum[0, 0] = 0
+        scale = np.fft.ifft2(spectrum).real.std()
+        shift = self.wedge * (right * np.cos(angle) - down * np.sin(angle))
+        grains: np.ndarray = np.fft.ifft2(spectrum * np.exp(-2j * np.pi * shift)).real / scale
+        return grains
 
 
 def _turn(azimuth: float, degrees: float) -> np.ndarray:
@@ -473,7 +498,8 @@ def cases(seed: int) -> Dict[str, Case]:
         "readings of {} degrees": ("reading_error", (0.1, 0.3, 0.5, 1.0)),
         "one reading of {} degrees": ("gross_error", (10.0,)),
         "mount tilted by {} degrees": ("tilt", (4.5, 10.0)),
-        "zero off by {} degrees": ("zero", (2.0, 4.0, 8.0)),
+        "zero off by {} degrees": ("zero", (0.7, 1.0, 2.0, 4.0, 8.0)),
+        "scale off its center by {} degree": ("eccentricity", (1.0,)),
         "lamp polarized by {}": ("lamp_polarization", (0.01, 0.02)),
         "lamp polarized by {} at an edge": ("slanted_polarization", (0.01, 0.02, 0.04)),
         "lamp radially polarized by {}": ("radial_polarization", (0.01, 0.02, 0.04)),
@@ -510,6 +536,21 @@ def cases(seed: int) -> Dict[str, Case]:
         found[f"polarizer wobbles by {degrees:g} degrees"] = Case(camera, (wobbling,))
     for degrees in (2.0, 4.0, 8.0):
         found[f"stress of {degrees:g} degrees"] = Case(replace(camera, stress=degrees), (bench,))
+    for texture in (0.02, 0.05, 0.1):
+        for grain in (1.5, 3.0, 6.0, 10.0):
+            grainy = replace(bench, texture=texture, grain=grain)
+            found[f"texture of {texture:g}, {grain:g} pixels"] = Case(camera, (grainy,))
+    for wedge in (0.5, 1.0, 3.0):
+        for grain in (3.0, 6.0):
+            moving = replace(bench, texture=0.05, grain=grain, wedge=wedge)
+            found[f"wedge of {wedge:g} pixels, {grain:g} pixels"] = Case(camera, (moving,))
+    full_turn = replace(moving, grain=3.0, angles=tuple(float(angle) for angle in range(0, 360, 20)))
+    found["wedge of 3 pixels, 3 pixels, 360 degrees"] = Case(camera, (full_turn,))
+    found["texture of 0.05, color"] = Case(
+        replace(camera, is_color=True), (replace(bench, texture=0.05, spectrum=led),)
+    )
+    found["columns of 0.01"] = Case(replace(camera, columns=0.01), (bench,))
+    found["lens that loses 0.6 of the light"] = Case(replace(camera, shading=0.6), (bench,))
     for count in (4, 5, 8):
         found[f"{count} settings"] = Case(camera, (_settings(bench, count),))
     few = {"reading_error": 0.5, "frames": 4}

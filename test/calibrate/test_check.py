@@ -132,6 +132,16 @@ def test_light_of_low_dolp_at_no_angle_is_unpolarized() -> None:
     assert row.after.dolp_error == pytest.approx(0.02, abs=0.001)
 
 
+@pytest.mark.parametrize(
+    ("names", "is_tested"),
+    [(("20", "110"), False), (("20",), False), (("20", "unpolarized"), True), (("20", "9 to 12 s"), True)],
+)
+def test_light_of_high_dolp_alone_tests_no_low_dolp(names: Tuple[str, ...], is_tested: bool) -> None:
+    lines = list(describe_check(check(perfect(CAMERA), *names)))
+    assert any(line.startswith("low DoLP is untested") for line in lines) is not is_tested
+    assert lines[-1].startswith("with the calibration errors are ")
+
+
 def test_places() -> None:
     """A calibration that is only wrong at the left of the bottom: its gains alternate by 2 % between columns there."""
     parameters = true_parameters(CAMERA)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Optional, Tuple
 
+import cv2
 import numpy as np
 import pytest
 
-from polar_pipeline.calibrate.advice import about_place
+from polar_pipeline.calibrate.advice import about_frames, about_place
+from polar_pipeline.calibrate.captured import captured_state
 from polar_pipeline.calibrate.defects import CAUSES, find_defects, limits
 from polar_pipeline.calibrate.errors import sample_superpixels
 from polar_pipeline.calibrate.illumination import smooth_light
 from polar_pipeline.calibrate.pixels import PixelFits
 from polar_pipeline.calibrate.polarizer import distinct_angles
+from polar_pipeline.calibrate.session import add_frames
 from polar_pipeline.calibrate.simulation import DEAD, LEAKY, STUCK, Deviations, simulate_sensor
 from polar_pipeline.calibrate.sums import DARK, SessionSums
+from polar_pipeline.calibrate.texture import measure_texture
+from polar_pipeline.options import make_options
 from polar_pipeline.sensor.forward import color_indices
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import SENSORS, Sensor
@@ -135,6 +141,31 @@ def test_angles_that_differ_by_more_than_a_degree_are_distinct(degrees: Tuple[fl
     assert distinct_angles(np.array(degrees)) == count
 
 
+def test_texture_is_told_from_columns_rows_and_slopes() -> None:
+    """Blurred noise, whose error of DoLP follows from the difference between diagonal neighbors, by hand.
+
+    (I0 - I90)/S0 of unpolarized light is half the difference of their gains; DoLP has the error of one direction.
+    """
+    rng = np.random.default_rng(0)
+    white = 1 + 0.01 * rng.standard_normal((160, 200))
+    every = np.ones(white.shape, bool)
+    y, x = np.meshgrid(np.linspace(-1, 1, 160), np.linspace(-1, 1, 200), indexing="ij")
+    lines = 1 + 0.03 * rng.standard_normal((160, 1)) + 0.03 * rng.standard_normal(200)
+    for gain in (white, white * lines, white * (1 - 0.1 * (x**2 + y**2) ** 2)):
+        texture = measure_texture(gain, every)
+        assert not texture.is_visible
+        assert texture.error == 0
+    for grain in (1.5, 4.0):
+        grains = cv2.GaussianBlur(rng.standard_normal(white.shape), (0, 0), grain)
+        grains *= 0.03 / grains.std()
+        texture = measure_texture(white + grains, every)
+        assert texture.is_visible
+        differences = grains[1:, 1:] - grains[:-1, :-1]
+        assert texture.error == pytest.approx(differences.std() / 2, rel=0.2)
+    unused = rng.random(white.shape) < 0.01
+    assert not measure_texture(np.where(unused, np.nan, white), ~unused).is_visible
+
+
 @pytest.mark.parametrize("side", [64, 600, 1200])
 def test_the_sample_has_superpixels_of_every_color(side: int) -> None:
     """At most 65536 of them, about as many of green as of red and blue."""
@@ -245,3 +276,40 @@ def test_shares_shapes_and_depths_out_of_range_are_refused() -> None:
         camera.expose(np.zeros(3), 7)
     with pytest.raises(ValueError, match="broadcast"):
         camera.expose(np.zeros((5, 5, 3)))
+
+
+# ------------------------------------------------------------------------------------------------ what a session states
+
+
+def test_advice_names_the_setting_with_the_fewest_frames() -> None:
+    sums = SessionSums(MONO)
+    for setting in (DARK, *("020", "040", "060") * 4, "040", "080", "020", "080", "100", "100", "100"):
+        sums.add(setting, RawFrame(np.full((16, 16), 900, np.uint16), 4095))
+    texts = [row.text for row in about_frames(sums, 0.0, 0.7, None)]
+    assert texts == [
+        "only 1 dark frames: take 64, black levels are as noisy as their mean",
+        "only 5 settings of the polarizer: take 18, every 10 degrees, for smaller errors",
+        "only 2 frames of setting 080: take 16 of each, which halves the noise of 4",
+        "full well and read noise are unknown: take two or more frames of each setting",
+    ]
+
+
+def test_a_session_without_frames_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^the session holds no frames$"):
+        add_frames([], make_options())
+
+
+@pytest.mark.parametrize(
+    ("temperatures", "mean"), [((None, 30.0, 42.0), 36.0), ((30.0, None, 42.0), 36.0), ((None, None, None), None)]
+)
+def test_a_camera_that_states_no_temperature_at_times(temperatures: Any, mean: Optional[float], tmp_path: Path) -> None:
+    for number, warmth in enumerate(temperatures):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "camera.yaml").write_text(
+            "{vendor: LUCID, model: TRI050S-P, serial: P1, sensor: IMX250MZR, pixel_format: Mono12p, bit_depth: 12, "
+            "size: [160, 128], roi_offset: [0, 0], flip: [false, false], gain_db: 0.0, exposure_us: 5000.0, "
+            f"temperature: {'null' if warmth is None else warmth}}}"
+        )
+    state = captured_state([tmp_path])
+    assert state is not None
+    assert (state.facts.temperature, state.file) == (mean, tmp_path / "0" / "camera.yaml")

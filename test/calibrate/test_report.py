@@ -13,6 +13,7 @@ import pytest
 from sessions import estimate
 
 import polar_pipeline
+from polar_pipeline.calibrate.advice import Advice
 from polar_pipeline.calibrate.defects import CAUSES
 from polar_pipeline.calibrate.estimate import CalibrationResult
 from polar_pipeline.calibrate.report import BAD, GOOD, block_means, defect_picture, render_calibration
@@ -182,8 +183,13 @@ def test_session_without_a_polarizer(result: CalibrationResult) -> None:
 def test_hostile_names_are_escaped_and_advice_comes_first(result: CalibrationResult) -> None:
     hostile = "<script>alert('1')</script>\x1b[31m"
     names = (hostile, '"><img src=x onerror=alert(1)>', *result.settings[2:])
-    page = Page(render_calibration(replace(result, settings=names, warnings=[hostile], problems=[hostile]), hostile))
-    assert page.tags == Page(render_calibration(replace(result, warnings=["w"], problems=["p"]), "s")).tags
+
+    def rendered(text: str, session: str, **changes: Any) -> Page:
+        advice = [Advice(text), Advice(text, is_problem=True)]
+        return Page(render_calibration(replace(result, advice=advice, **changes), session))
+
+    page = rendered(hostile, hostile, settings=names)
+    assert page.tags == rendered("w", "s").tags
     shown = hostile.replace("\x1b", "\\x1b")
     assert page.headings["h1"] == [f"Calibration of IMX250MZR from {shown}"]
     assert page.headings["h2"] == ["Problems: this calibration is worse than none", "Warnings", *SECTIONS]
@@ -223,3 +229,16 @@ def test_a_single_defect_can_be_seen(place: Tuple[int, int]) -> None:
     scale = 2448 / rgb.shape[1]
     assert abs(rows.mean() - place[0] / scale) <= 1.5
     assert abs(columns.mean() - place[1] / scale) <= 1.5
+
+
+def test_axes_of_charts(result: CalibrationResult) -> None:
+    """The lamp's axis has 0 in its middle, the residual's begins at 0, unless values lie beyond the usual ends."""
+    page = render_calibration(replace(result, lamp=np.full(9, 1.0005), deviations=np.full(9, 1e-4)), "s")
+    beyond = render_calibration(replace(result, lamp=np.full(9, 1.004), deviations=np.full(9, 5e-4)), "s")
+    for text, lamp, residual in (
+        (page, ["-0.1 %", "0.1 %"], ["0 %", "0.02 %"]),
+        (beyond, ["-0.1 %", "0.4 %"], ["0 %", "0.05 %"]),
+    ):
+        labels = [re.findall(r"<text [^>]*>([^<]*)</text>", chart) for chart in text.split("<svg ")[1:]]
+        assert labels[-3:-1] == [["setting 1", "setting 9", *ends] for ends in (lamp, residual)]
+        assert (labels[-1][0], labels[-1][2]) == ("0 %", "0")

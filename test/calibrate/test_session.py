@@ -448,3 +448,19 @@ def test_frames_that_do_not_fit_are_refused(second: np.ndarray, message: str, tm
     write(tmp_path / "dark" / "b.png", second)
     with pytest.raises(FrameError, match=message):
         calibrated(tmp_path)
+
+
+def test_a_broken_frame_of_a_session_is_named(tmp_path: Path, caplog: Any) -> None:
+    """One frame of three has a copied row; dark frames are dark without a warning."""
+    rng = np.random.default_rng(0)
+    for name, level in (("dark", 5), ("000", 120), ("090", 100)):
+        (tmp_path / name).mkdir()
+        raw = rng.normal(level, 2, (128, 128)).astype(np.uint8)
+        if name == "090":
+            raw[51] = raw[50]
+        cv2.imwrite(str(tmp_path / name / "0.png"), raw)
+    options = make_options("IMX250MZR")
+    with open_sessions([tmp_path], options) as session:
+        add_frames(session.frames, options)
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert line.startswith(f"lines: {tmp_path / '090' / '0.png'}: 1 row (51) equal to another one")

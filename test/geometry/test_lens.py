@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from contextlib import suppress
 from dataclasses import replace
@@ -64,12 +65,22 @@ def test_a_file_of_camera_calibration(tmp_path: Path) -> None:
         ("[100.0, 0.0", "[0.0, 0.0", "k is not a camera matrix"),
         ("[95.0, 0.0, 60.0, 0.0, 0.0, 96.0", "[96, 96, 60, 0, 96, 96", "p is not a camera matrix"),
         ("[95.0, 0.0, 60.0", "[1.0e-323, 0.0, 60.0", "p is not a camera matrix"),
-        ("[-0.1, 0.01, 0.001, ", "[", "the model plumb_bob has 4 or 5 coefficients, got 2"),
+        ("[-0.1, 0.01, 0.001, ", "[", "distortion_coefficients has 2 numbers, and states (1, 5)"),
         ("plumb_bob", "cylinder", "must be one of plumb_bob, rational_polynomial, equidistant, got 'cylinder'"),
         ("[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]", "[2, 0, 0, 0, 1, 0, 0, 0, 1]", "r is not a rotation"),
         ("image_width: 128", "image_width: wide", "image_width must be a number"),
-        ("projection_matrix", "projection", "projection_matrix has no list called data"),
-        (TEXT, "3", "it is not a mapping"),
+        ("camera_matrix", "camera", "camera_matrix has no list called data"),
+        ("distortion_coefficients", "distortion", "distortion_coefficients has no list called data"),
+        (
+            "rows: 3\n  cols: 4",
+            "rows: 4\n  cols: 3",
+            "projection_matrix has 12 numbers, and states (4, 3) rows and columns",
+        ),
+        ("cols: 5", "cols: 8", "distortion_coefficients has 5 numbers, and states (1, 8) rows and columns"),
+        ("distortion_model: plumb_bob", "fisheye_model: 1", "the model equidistant has 4 coefficients, got 5"),
+        ("camera_name: left", "fisheye_model: 1", "distortion_model 'plumb_bob' contradicts fisheye_model"),
+        ("camera_name: left", "Image_Width: 128", "a name occurs twice"),
+        (TEXT, "3", "it is not a mapping in YAML or JSON"),
     ],
 )
 def test_files_that_are_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
@@ -81,6 +92,93 @@ def test_files_that_are_refused(tmp_path: Path, old: str, new: str, said: str) -
     assert said in str(caught.value)
     with pytest.raises(ValueError, match="rectify: "):
         Pipeline(backend="cpu", rectify=path)
+
+
+def opencv_text(kind: str, d: Tuple[float, ...], names: Tuple[str, str], more: str = "") -> str:
+    """A lens in the words of OpenCV's `FileStorage`, written by hand; `more` is "fisheye_model" or nothing."""
+    k = (50.0, 0.0, 32.0, 0.0, 51.0, 24.0, 0.0, 0.0, 1.0)
+    rows = ((names[0], 3, 3, k), (names[1], len(d), 1, d))
+    if kind == "json":
+        document: Dict[str, Any] = {"image_width": 64, "image_height": 48, **({more: 1} if more else {})}
+        for name, h, w, data in rows:
+            document[name] = {"type_id": "opencv-matrix", "rows": h, "cols": w, "dt": "d", "data": list(data)}
+        return json.dumps(document, indent=4)
+    matrices = "".join(
+        f"{name}: !!opencv-matrix\n   rows: {h}\n   cols: {w}\n   dt: d\n   data: [ "
+        + ", ".join(f"{number:g}." if number % 1 == 0 else f"{number!r}" for number in data)
+        + " ]\n"
+        for name, h, w, data in rows
+    )
+    first = {"1.0": "%YAML:1.0\n---\n", "2.x": "%YAML:1.0\n", "1.2": "%YAML 1.2\n---\n"}[kind]
+    return f"{first}image_width: 64\nimage_height: 48\n{f'{more}: 1' if more else ''}\n{matrices}"
+
+
+@pytest.mark.parametrize("kind", ["1.0", "2.x", "1.2", "json"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("camera_matrix", "distortion_coefficients"),
+        ("Camera_Matrix", "Distortion_Coefficients"),
+        ("cameraMatrix", "distCoeffs"),
+    ],
+    ids="-".join,
+)
+@pytest.mark.parametrize(
+    ("d", "more", "model", "kept"),
+    [
+        ((-0.2, 0.05, 0.001, 0.0, 0.0), "", "plumb_bob", 5),
+        ((-0.2, 0.05, 0.001, 0.0, 0.0, 0.1, 0.2, 0.3), "", "rational_polynomial", 8),
+        ((-0.2, 0.05, 0.001, 0.0, 0.0, 0.1, 0.2, 0.3) + (0.0,) * 6, "", "rational_polynomial", 8),
+        ((0.02, -0.005, 0.001, 0.0), "fisheye_model", "equidistant", 4),
+    ],
+    ids=["5", "8", "14", "fisheye"],
+)
+def test_files_of_opencv(
+    kind: str, names: Tuple[str, str], d: Tuple[float, ...], more: str, model: str, kept: int, tmp_path: Path
+) -> None:
+    """Their projection is the camera matrix, and nothing is rotated."""
+    path = tmp_path / f"lens.{'json' if kind == 'json' else 'yml'}"
+    path.write_text(opencv_text(kind, d, names, more))
+    lens = load_lens(path)
+    assert (lens.height, lens.width, lens.model, lens.d) == (48, 64, model, d[:kept])
+    assert lens.matrix("k").tolist() == [[50, 0, 32], [0, 51, 24], [0, 0, 1]]
+    assert lens.matrix("r").tolist() == np.eye(3).tolist()
+    assert lens.matrix("p").tolist() == [[50, 0, 32, 0], [0, 51, 24, 0], [0, 0, 1, 0]]
+
+
+@pytest.mark.parametrize("kind", ["1.0", "json"])
+@pytest.mark.parametrize(
+    ("d", "said"),
+    [
+        ((0.1, 0.0, 0.0, 0.0), "4 distortion coefficients need a distortion_model, plumb_bob or equidistant"),
+        ((0.1,) * 12, "12 distortion coefficients are of none of"),
+    ],
+)
+def test_coefficients_without_a_model(kind: str, d: Tuple[float, ...], said: str, tmp_path: Path) -> None:
+    """Four are those of two models, and thin prisms are not among the models."""
+    path = tmp_path / f"lens.{'json' if kind == 'json' else 'yml'}"
+    path.write_text(opencv_text(kind, d, ("camera_matrix", "distortion_coefficients")))
+    with pytest.raises(ValueError, match=said) as caught:
+        load_lens(path)
+    assert str(caught.value).count("cannot be read") == 1
+
+
+def test_xml_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "lens.xml").write_text('<?xml version="1.0"?>\n<opencv_storage>\n</opencv_storage>\n')
+    with pytest.raises(ValueError, match=r"lens.xml cannot be read: it is not a mapping in YAML or JSON"):
+        load_lens(tmp_path / "lens.xml")
+
+
+def test_a_file_without_projection_and_rotation(tmp_path: Path) -> None:
+    """As documented: the camera matrix projects, in the outputs' camera_info, too."""
+    path = tmp_path / "left.yaml"
+    without = TEXT[: TEXT.index("rectification_matrix")]
+    path.write_text(without + "projection_matrix: null\n")
+    assert load_lens(path).p == (100, 0, 63.5, 0, 0, 101, 47.5, 0, 0, 0, 1, 0)
+    path.write_text(without)
+    lens = load_lens(path)
+    assert lens.matrix("r").tolist() == np.eye(3).tolist()
+    assert lens.matrix("p").tolist() == [[100, 0, 63.5, 0], [0, 101, 47.5, 0], [0, 0, 1, 0]]
 
 
 def test_what_zeros_mean() -> None:

@@ -14,9 +14,10 @@ from support import REAL_FRAMES, real_frame
 from polar_pipeline import SENSORS, Pipeline, RawFrame, Sensor
 from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.options import Options, make_options
-from polar_pipeline.quality.layout import LayoutCheck, check_layout, misfit, offsets_of_polarizer, tile_means
+from polar_pipeline.quality.layout import LayoutCheck, check_layout, misfit, offsets_of_polarizer, usable_regions
+from polar_pipeline.quality.sample import take_sample
 from polar_pipeline.sensor.forward import expose
-from polar_pipeline.sensor.frames import FORMATS, PackedFrame, pack
+from polar_pipeline.sensor.frames import FORMATS, Frame, PackedFrame, pack
 
 MONO, COLOR = SENSORS["IMX250MZR"], SENSORS["IMX250MYR"]
 SHAPE = (516, 612)
@@ -35,6 +36,10 @@ def sheet(degrees: float, degree: float, sensor: Sensor) -> RawFrame:
     angle = np.deg2rad(2 * degrees)
     stokes = np.array([1, degree * np.cos(angle), degree * np.sin(angle)], np.float32)
     return RawFrame(expose(np.broadcast_to(stokes, (*SHAPE, 3, 3) if sensor.is_color else (*SHAPE, 3)), sensor), 255)
+
+
+def tile_means(frame: Frame) -> np.ndarray:
+    return usable_regions(take_sample(frame))[1]
 
 
 def test_tile_means_by_hand() -> None:

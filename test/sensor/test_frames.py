@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from raw_frames import picture_pixels
 from support import FRAMES, REAL_FRAMES, real_frame
 
 from polar_pipeline import Pipeline
-from polar_pipeline.replay.source import read_raw
 from polar_pipeline.sensor.mosaic import ANGLES
 
 PLANES = tuple(f"angle_{angle}" for angle in ANGLES)
@@ -34,7 +34,7 @@ def test_pixels_are_those_of_the_source(name: str) -> None:
     raw = real_frame(name)
     assert (raw.shape, raw.dtype) == ((2048, 2448), np.uint8)
     assert hashlib.sha256(raw.tobytes()).hexdigest() == digest
-    np.testing.assert_array_equal(read_raw(FRAMES / name), raw)
+    np.testing.assert_array_equal(picture_pixels(FRAMES / name), raw)
 
 
 def disagreement(raw: np.ndarray, **options: Any) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable
+from typing import Any, Callable
 
 import numpy as np
 import pytest
@@ -62,3 +62,17 @@ def test_no_angle_has_a_dolp_outside_the_range() -> None:
 def test_indices_are_checked(function: Callable[..., object], index: float) -> None:
     with pytest.raises(ValueError, match=r"refractive_index must be in \[1.01, 10.0\]"):
         function(np.array([0.1]), index)
+
+
+@pytest.mark.parametrize("function", [diffuse_dolp, specular_dolp])
+def test_zenith_angles_in_degrees_are_refused(function: Callable[..., object]) -> None:
+    with pytest.raises(ValueError, match="zenith must be in rad, 0 to pi/2, got 10 to 60"):
+        function(np.array([10.0, np.nan, 60.0]))
+
+
+@pytest.mark.parametrize("function", [diffuse_dolp, specular_dolp, diffuse_zenith, specular_zeniths])
+def test_lists_are_numbers_and_text_is_not(function: Callable[..., Any]) -> None:
+    np.testing.assert_array_equal(function([0.1, 0.2]), function(np.array([0.1, 0.2])))
+    for values in (None, "steep", [None]):
+        with pytest.raises(ValueError, match="must be an array of numbers, got"):
+            function(values)

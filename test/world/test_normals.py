@@ -177,11 +177,18 @@ IMAGE = np.zeros((4, 4), np.float32)
     [
         ({"dolp": IMAGE}, "needs the products dolp and aolp, or stokes; got dolp"),
         ({}, "got none"),
-        ({"dolp": IMAGE, "aolp": IMAGE.astype(np.uint8)}, "aolp must be of floats"),
-        (np.zeros((4, 4, 3), np.uint8), "stokes must be of floats"),
+        ({"dolp": IMAGE, "aolp": IMAGE.astype(np.uint8)}, "aolp must be an array of floats"),
+        (np.zeros((4, 4, 3), np.uint8), "stokes must be an array of floats"),
         (np.zeros((4, 4, 2)), r"stokes must have the shape \(H, W, 3\), got \(4, 4, 2\)"),
         ({"dolp": IMAGE, "aolp": IMAGE[1:]}, r"images must have one shape \(H, W\)"),
         ({"dolp": IMAGE[0], "aolp": IMAGE[0]}, r"images must have one shape \(H, W\)"),
+        (None, "images must be a result, a mapping of products or a Stokes array, got None"),
+        ([[[1.0, 0.1, 0.0]]], "images must be a result, a mapping of products or a Stokes array"),
+        ({"dolp": IMAGE.tolist(), "aolp": IMAGE}, "dolp must be an array of floats"),
+        ({"dolp": IMAGE, "aolp": None}, "aolp must be an array of floats .*, got None"),
+        ({"dolp": IMAGE, "aolp": IMAGE + 30}, "aolp must be in rad, 0 to pi, got 30 to 30"),
+        ({"dolp": IMAGE, "aolp": IMAGE - 0.5}, "aolp must be in rad, 0 to pi, got -0.5 to -0.5"),
+        ({"dolp": IMAGE + 40, "aolp": IMAGE}, "dolp must be 0 to 1, got 40 to 40"),
     ],
 )
 def test_images_are_checked(images: Any, message: str) -> None:
@@ -201,8 +208,16 @@ def test_images_are_checked(images: Any, message: str) -> None:
         ({"refractive_index": 1.0}, "refractive_index must be in"),
         ({"refractive_index": "glass"}, "refractive_index must be a number"),
         ({"rays": np.zeros((3, 4, 3))}, "rays must have the shape"),
+        ({"rays": np.zeros((4, 4, 3))}, "rays must be unit vectors"),
     ],
 )
 def test_options_are_checked(options: Dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         normal_candidates(np.ones((4, 4, 3)), **options)
+
+
+def test_rounded_angles_are_in_range() -> None:
+    """The largest AoLP below pi, in half precision, is 3.140625; rounded up it is 3.142578."""
+    aolp = np.nextafter(np.full((2, 2), 3.14, np.float16), np.float16(4))
+    aolp[0] = np.float16(np.pi)
+    normal_candidates({"dolp": np.full((2, 2), 0.2, np.float16), "aolp": aolp})

@@ -77,6 +77,17 @@ def test_steps_are_checked(step: Any) -> None:
         viewing_rays(lens_of("none"), SIZE, step)
 
 
+@pytest.mark.parametrize("size", [None, 96, (96,), (96, 128, 3), (0, 128), "ab", (96.5, 128)])
+def test_sizes_are_checked(size: Any) -> None:
+    with pytest.raises(ValueError, match="size must be"):
+        viewing_rays(lens_of("none"), size)
+
+
+def test_a_lens_is_a_calibration() -> None:
+    with pytest.raises(ValueError, match=r"lens must be a LensCalibration, as load_lens returns it, got 'left\.yaml'"):
+        viewing_rays("left.yaml", SIZE)  # type: ignore[arg-type]
+
+
 def test_images_must_be_of_the_lens() -> None:
     with pytest.raises(ValueError, match=r"with a step of 2 images have \(48, 64\) rows and columns, got \(96, 128\)"):
         viewing_rays(lens_of("none"), SIZE, 2)

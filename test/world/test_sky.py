@@ -184,17 +184,46 @@ def test_gravity_gives_azimuths_from_the_cameras_x_axis() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mask": np.ones((128, 128))}, "mask must be bool of shape"),
-        ({"mask": np.ones((3, 3), bool)}, "mask must be bool of shape"),
+        ({"mask": np.ones((128, 128))}, "mask must be an array of bool, got float64"),
+        ({"mask": np.ones((3, 3), bool)}, "mask must have the shape"),
         ({"mask": np.arange(128) % np.ones((128, 128)) > 1}, "needs polarized sky in at least 12 squares"),
         ({"min_dolp": 0.9}, "needs polarized sky in at least 12 squares"),
         ({"min_dolp": 1.5}, r"min_dolp must be in \[0, 1\]"),
         ({"elevation": 90}, "elevation must be in"),
         ({"attitude": np.zeros((3, 3))}, "attitude must be"),
         ({"rays": RAYS[1:]}, "rays must have the shape"),
+        ({"rays": None}, r"rays must be the viewing rays of the images \(viewing_rays\), got None"),
+        ({"rays": RAYS.tolist()}, "rays must be an array of floats"),
+        ({"rays": 2 * RAYS}, "rays must be unit vectors from the camera to the scene"),
+        ({"rays": np.zeros_like(RAYS)}, "rays must be unit vectors from the camera to the scene"),
+        ({"rays": np.full_like(RAYS, np.nan)}, "rays must be unit vectors from the camera to the scene"),
+        ({"rays": -RAYS}, "rays must be unit vectors from the camera to the scene"),
+        ({"mask": np.ones((128, 128), bool).tolist()}, "mask must be an array of bool, got "),
+        ({"attitude": None}, "attitude must be"),
     ],
 )
 def test_options_are_checked(options: Dict[str, Any], message: str) -> None:
     light = rayleigh(RAYS, direction(40, 20), 0.7, np.eye(3))
     with pytest.raises(ValueError, match=message):
         sky_compass(light, **{"rays": RAYS, "attitude": np.eye(3), **options})
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_angles_that_are_not_of_a_sky_are_refused(is_known: bool) -> None:
+    """Random AoLP is 45 degrees from any pattern, in the median; a fit among them finds no more than 1 degree less."""
+    aolp = np.random.default_rng(1).uniform(0, np.pi, (SIDE // 2, SIDE // 2))
+    with pytest.raises(
+        ValueError, match=r"pattern of a clear sky by 4[3-5] degrees \(median\), at most 30 are allowed"
+    ):
+        sky_compass({"dolp": 0.5 + 0 * aolp, "aolp": aolp}, RAYS, np.eye(3), elevation=0.4 if is_known else None)
+
+
+def test_pixels_without_a_ray_are_left_out() -> None:
+    """As `viewing_rays` marks those outside of a lens model."""
+    rays = RAYS.copy()
+    rays[:40] = np.nan
+    light = rayleigh(RAYS, direction(40, 20), 0.7, np.eye(3))
+    light[:40, :, 1:] *= -1  # another direction there, which would turn the sun
+    fit = sky_compass(light, rays, np.eye(3))
+    assert off(fit, 40) == pytest.approx(0, abs=1e-6)
+    assert np.isnan(fit.angles[:40]).all()
