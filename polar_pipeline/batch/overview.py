@@ -147,7 +147,7 @@ def _row(folder: Path, outcome: Outcome) -> Tuple[Dict[str, Any], Optional[Stati
     row: Dict[str, Any] = {
         "name": printable(outcome.name),
         "status": outcome.status,
-        "reason": printable(outcome.reason, _MAX_REASON),
+        "reason": printable("; ".join(filter(None, (outcome.reason, outcome.warnings))), _MAX_REASON),
         "device": printable(outcome.device),
         "seconds": _short(outcome.seconds) if outcome.device else None,
         "report": _link(report),

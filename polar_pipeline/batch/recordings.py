@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 from urllib.parse import unquote, urlsplit
 
+from polar_pipeline._util.paths import as_path, is_hidden, natural_order
 from polar_pipeline._util.text import quoted
 from polar_pipeline.replay.limits import SourceError
 from polar_pipeline.replay.rawpicture import CAMERA_FILE
-from polar_pipeline.replay.source import SUFFIXES
+from polar_pipeline.replay.rosbag2 import plain_name
+from polar_pipeline.replay.source import EXPECTED, SUFFIXES
 
 METADATA = "metadata.yaml"
 #: Longest name of a recording in characters; file systems allow 255 bytes.
 MAX_NAME = 100
-_EXPECTED = f".mcap, .db3, .bag, a rosbag2 folder, {', '.join(SUFFIXES)}"
 _BAG = r"\.(?:mcap|db3)(?:\.zstd)?"
 _SUFFIX = re.compile(rf"(?:{_BAG}|\.bag|{'|'.join(map(re.escape, SUFFIXES))})$", re.IGNORECASE)
 #: Local recordings up to this size are identified by all their bytes, larger ones by samples.
@@ -71,7 +72,7 @@ class File(NamedTuple):
 def list_recordings(
     sources: Sequence[str], exclude: Sequence[Path] = (), names: Optional[Mapping[str, str]] = None
 ) -> List[Recording]:
-    """List the recordings that sources name, each once, sorted by location.
+    """List the recordings that sources name, each once, in the natural order of locations.
 
     Args:
         sources: Files; folders, with all that is below them; patterns, in which `**` stands for any folders; `@FILE`, a
@@ -87,12 +88,12 @@ def list_recordings(
     for source in _expanded(sources):
         recordings = _listed(source, exclude)
         if not recordings:
-            raise StorageError(f"{shown(source)} holds no recording; expected {_EXPECTED}")
+            raise StorageError(f"{shown(source)} holds no recording; expected {EXPECTED}")
         files.update(recordings)
     # a recording with several paths has the first of them
     real = {place if scheme_of(place) else os.path.realpath(place): place for place in sorted(files, reverse=True)}
     # a file that is also part of a folder's recording counts once, as the folder
-    chosen = sorted(place for path, place in real.items() if parent_of(path) not in real)
+    chosen = sorted((place for path, place in real.items() if parent_of(path) not in real), key=natural_order)
     named = unique_names(chosen, names or {})
     return [
         Recording(named[place], place, sum(file.size for file in files[place]), _token(place, files[place]))
@@ -115,8 +116,8 @@ def current_files(recording: Recording) -> Sequence[File]:
 
 def _expanded(sources: Iterable[str]) -> Iterator[str]:
     for source in sources:
-        for each in read_list(Path(source[1:])) if source.startswith("@") else [source]:
-            yield unquote(urlsplit(each).path) if scheme_of(each) == "file" else each
+        for each in read_list(_local(source[1:])) if source.startswith("@") else [source]:
+            yield each if scheme_of(each) not in ("", "file") else str(_local(each))
 
 
 def read_list(path: Path) -> List[str]:
@@ -138,7 +139,19 @@ def read_list(path: Path) -> List[str]:
     for line in lines:
         if line.startswith("@"):
             raise StorageError(f"the list {path} names another list, {quoted(line)}; ./{line} is a file of that name")
-    return [line if scheme_of(line) else str(path.parent / Path(line).expanduser()) for line in lines]
+    return [line if scheme_of(line) else str(path.parent / _local(line)) for line in lines]
+
+
+def _local(source: str) -> Path:
+    """Return the path that a source on this machine names.
+
+    Raises:
+        StorageError: It is a URL of another machine, or there is no such home.
+    """
+    try:
+        return as_path(source)
+    except ValueError as err:
+        raise StorageError(str(err)) from err
 
 
 def _listed(source: str, exclude: Sequence[Path] = ()) -> Dict[str, Sequence[File]]:
@@ -150,7 +163,7 @@ def _listed(source: str, exclude: Sequence[Path] = ()) -> Dict[str, Sequence[Fil
     found = _grouped(below)
     for file in named:
         folder = parent_of(file.location)
-        if file.name.endswith((".db3", ".db3.zstd")) and _find(f"{folder}/{METADATA}", ()):
+        if file.name.lower().endswith((".db3", ".db3.zstd")) and _find(f"{folder}/{METADATA}", ()):
             found.update({place: parts for place, parts in _listed(folder).items() if place == folder})
         elif file.name not in (METADATA, CAMERA_FILE):
             found[file.location] = [file]
@@ -187,10 +200,10 @@ def recordings_in(folder: str, names: Iterable[str]) -> List[Tuple[str, List[str
     Returns:
         (name, its files) of each recording, sorted; the name "" stands for the folder.
     """
-    names = sorted(name for name in names if not name.startswith("."))
-    parts = [name for name in names if re.search(f"{_BAG}$", name)]
+    names = sorted((name for name in names if not is_hidden(name)), key=natural_order)
+    parts = [name for name in names if re.search(f"{_BAG}$", name, re.IGNORECASE)]
     pictures = [name for name in names if name.lower().endswith(SUFFIXES)]
-    rows = [(name, [name]) for name in names if name.endswith(".bag")]
+    rows = [(name, [name]) for name in names if name.lower().endswith(".bag")]
     if METADATA in names:
         rows.append(("", [METADATA, *parts]))
     elif parts and not pictures and _are_one_recording(folder, parts):
@@ -199,15 +212,15 @@ def recordings_in(folder: str, names: Iterable[str]) -> List[Tuple[str, List[str
         rows += [(name, [name]) for name in parts]
         if pictures and not rows:
             rows.append(("", pictures + [name for name in names if name == CAMERA_FILE]))
-    return sorted(rows)
+    return sorted(rows, key=lambda row: natural_order(row[0]))
 
 
 def _are_one_recording(folder: str, names: Sequence[str]) -> bool:
     # a recorder that was killed leaves a file beside its incomplete compressed copy
-    plain = {name[: -len(".zstd")] if name.endswith(".zstd") else name for name in names}
-    parts = [re.fullmatch(re.escape(folder) + r"_(\d{1,9})\.(mcap|db3)", name) for name in plain]
+    plain = {plain_name(Path(name)) for name in names}
+    parts = [re.fullmatch(re.escape(folder) + r"_(\d{1,9})\.((?i:mcap|db3))", name) for name in plain]
     numbers = {int(part.group(1)) for part in parts if part}
-    return all(parts) and len({part.group(2) for part in parts if part}) == 1 and len(numbers) == len(plain)
+    return all(parts) and len({part.group(2).lower() for part in parts if part}) == 1 and len(numbers) == len(plain)
 
 
 def _grouped(files: Iterable[File]) -> Dict[str, Sequence[File]]:
@@ -257,7 +270,7 @@ def _files_below(folder: Path, entered: Set[str]) -> Iterator[Path]:
             continue
         entered.add(real)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (Path(place, name) for name in names if is_part_name(name) and not name.startswith("."))
+        yield from (Path(place, name) for name in names if is_part_name(name) and not is_hidden(name))
 
 
 def _local_file(path: Path) -> File:

@@ -7,8 +7,9 @@ import sys
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from typing import Callable, Dict, Iterable, List, Sequence, Tuple
+from typing import Callable, Dict, Iterable, List, Sequence
 
 from distributed import Client, Future, KilledWorker, as_completed
 from tqdm import tqdm
@@ -19,7 +20,7 @@ from polar_pipeline.batch.overview import write_overview
 from polar_pipeline.batch.recordings import Recording
 from polar_pipeline.batch.results import SETTINGS, Outcome, clean, completed, known_names, make_folders, set_table_aside
 from polar_pipeline.batch.settings import BatchSettings, unit_of
-from polar_pipeline.batch.units import Task, divide, recording_unit, segment_unit
+from polar_pipeline.batch.units import Task, recording_unit
 from polar_pipeline.replay.limits import SourceError
 
 #: Units in flight per thread of the cluster: one that runs, and the next ones, so that no thread waits.
@@ -41,18 +42,22 @@ class Batch:
         settings: Settings by which to process the recordings.
         recordings: The recordings.
         folder: Where results go; every worker sees it.
+        is_strict: Whether a recording fails if something about its frames looks wrong.
 
     Raises:
         ValueError: An option is not allowed.
         OSError: The folder cannot be made or changed.
     """
 
-    def __init__(self, settings: BatchSettings, recordings: Sequence[Recording], folder: Path) -> None:
+    def __init__(
+        self, settings: BatchSettings, recordings: Sequence[Recording], folder: Path, is_strict: bool = False
+    ) -> None:
         self.outcomes: Dict[str, Outcome] = {}
         self.left: List[Task] = []
         self._settings = settings
         self._described = settings.described()
         self._recordings = recordings
+        self._is_strict = is_strict
         self._folder = folder.resolve()
         make_folders(self._folder)
         self._write_settings()
@@ -68,7 +73,7 @@ class Batch:
                 set_table_aside(self._folder, recording.name)
                 self.left.append(Task(settings, self._described, recording, self._folder, unit))
             else:
-                self.outcomes[recording.name] = known
+                self.outcomes[recording.name] = self._judged(known)
         self.skipped = sum(outcome.status != "failed" for outcome in self.outcomes.values())
 
     def run(self, client: Client, threads: int = 1) -> None:
@@ -90,7 +95,7 @@ class Batch:
         with tqdm(total=size, unit="B", unit_scale=True, mininterval=0.1 if is_terminal else LINE_S) as progress:
 
             def end(task: Task, outcome: Outcome) -> None:
-                self.outcomes[outcome.name] = outcome
+                self.outcomes[outcome.name] = self._judged(outcome)
                 progress.set_postfix_str(f"{len(self.outcomes)} of {len(self._recordings)} recordings", refresh=False)
                 progress.update(task.recording.size)
 
@@ -99,6 +104,13 @@ class Batch:
                     end(task, task.failed(_KILLED))
         clean(self._folder)
 
+    def _judged(self, outcome: Outcome) -> Outcome:
+        """Return an outcome; as failed, its table set aside, if it has warnings and they are errors."""
+        if not self._is_strict or not outcome.warnings:
+            return outcome
+        set_table_aside(self._folder, outcome.name)
+        return replace(outcome, status="failed", reason=f"{outcome.warnings} (an error with --strict)", warnings="")
+
     def _write_settings(self) -> None:
         settings = {
             **self._described,
@@ -106,7 +118,6 @@ class Batch:
             "compare": str(self._settings.compare or ""),
             "reference": str(self._settings.reference or ""),
             "tolerances": dict(self._settings.tolerances),
-            "split_s": self._settings.split_ns / 1e9,
             "names": {**known_names(self._folder), **{row.location: row.name for row in self._recordings}},
         }
         with replacing(self._folder / SETTINGS, force=True) as stream:
@@ -140,27 +151,22 @@ def process_tasks(client: Client, tasks: Iterable[Task], end: Callable[[Task, Ou
     """
     suspects: List[Task] = []
     waiting = iter(tasks)
-    running: Dict[Future, Tuple[Task, int]] = {}
+    running: Dict[Future, Task] = {}
     done = as_completed(loop=client.loop)
     try:
         while True:
             limit = UNITS_PER_THREAD * max(1, sum(client.nthreads().values()))
-            places = limit - sum(units for _, units in running.values())
-            while places > 0:
-                task = next(waiting, None)
-                if task is None:
-                    break
-                future, units = _submit(client, task)
-                running[future] = task, units
+            for task in islice(waiting, limit - len(running)):
+                future = client.submit(recording_unit, task, pure=False)
+                running[future] = task
                 done.add(future)
-                places -= units
             if not running:
                 return suspects
             batch = done.next_batch()
             finished = [future for future in batch if future.status == "finished"]
             outcomes = dict(zip(finished, client.gather(finished)))
             for future in batch:
-                task, _ = running.pop(future)
+                task = running.pop(future)
                 if future in outcomes:
                     end(task, outcomes[future])
                     continue
@@ -177,10 +183,3 @@ def process_tasks(client: Client, tasks: Iterable[Task], end: Callable[[Task, Ou
         with suppress(Exception):  # the cause is raised, not what follows from it
             client.cancel(list(running))
         raise
-
-
-def _submit(client: Client, task: Task) -> Tuple[Future, int]:
-    """Submit a recording; returns the future of its outcome, and the number of its units."""
-    spans, total = divide(task)
-    segments = client.map(segment_unit, [task] * len(spans), spans, pure=False) if spans else []
-    return client.submit(recording_unit, task, spans, total, segments, pure=False), 1 + len(spans)

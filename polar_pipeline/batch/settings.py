@@ -30,7 +30,6 @@ class BatchSettings:
         compare: Folder of the golden recordings; None for no comparison.
         tolerances: Product -> largest error, in place of the defaults.
         reference: Folder of the recordings that SSIM mode `reference` compares with; None in other modes.
-        split_ns: Length of the segments that a recording is processed in; 0 for none.
         spool: Folder for copies of remote recordings; None for one among each machine's temporary files.
         spool_bytes: Largest total size of these copies.
     """
@@ -43,7 +42,6 @@ class BatchSettings:
     compare: Optional[Path] = None
     tolerances: Mapping[str, float] = field(default_factory=dict)
     reference: Optional[Path] = None
-    split_ns: int = 0
     spool: Optional[Path] = None
     spool_bytes: int = SPOOL_BYTES
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 
@@ -9,6 +10,7 @@ import cv2
 from distributed import Worker
 
 from polar_pipeline._util.malloc import RETAINED_BYTES, keep_freed_memory
+from polar_pipeline.quality import frame_checks
 
 #: Environment variables with the number of CPU threads of a worker, and the names of the GPUs that all workers share.
 THREADS_VARIABLE, GPUS_VARIABLE = "OMP_NUM_THREADS", "POLAR_PIPELINE_GPUS"
@@ -23,6 +25,7 @@ def dask_setup(worker: Worker) -> None:
     Nothing has used CUDA before, so that it sees this worker's GPU alone.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.getLogger(frame_checks.__name__).setLevel(logging.ERROR)  # outcomes have the warnings
     keep_freed_memory()
     cv2.setNumThreads(int(os.environ.get(THREADS_VARIABLE, "1")))
     gpus = [name for name in os.environ.get(GPUS_VARIABLE, "").split(",") if name]

@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import cv2
 import numpy as np
 
 from polar_pipeline import messages
+from polar_pipeline._util.paths import AnyPath, as_path
 from polar_pipeline._util.text import printable
 from polar_pipeline.coefficients import LUMA, SSIM_C1, SSIM_C2, SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.messages import FLOAT32, IMAGE, Cdr
 from polar_pipeline.products import PRODUCTS, full_level, get_products, level_scale
-from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span, reading
+from polar_pipeline.replay.limits import MAX_BYTES, SourceError, reading
 from polar_pipeline.replay.rosbag2 import open_recording
 from polar_pipeline.replay.source import Recorded
 from polar_pipeline.sensor.frames import FrameError
@@ -30,6 +31,10 @@ if TYPE_CHECKING:  # needs the extra `recordings`
 #: second: below them is mostly noise.
 MIN_DOLP = 0.05
 MIN_INTENSITY = 0.05
+
+
+class GoldenError(SourceError):
+    """A golden recording that is missing, was cut off or is damaged, so that nothing can be compared with it."""
 
 
 class Golden:
@@ -51,13 +56,17 @@ class Golden:
             for stamp_ns, time_ns, _ in self._messages(name):
                 self.places.setdefault(name, {}).setdefault(stamp_ns, []).append(time_ns)
 
-    def _messages(self, name: str, span: Optional[Span] = None) -> Iterator[Tuple[int, int, Cdr]]:
-        """Yield stamps, times of recording and messages of a product."""
-        topic = self._topics[name]
-        kind, _ = self._recording.topics[topic]
-        for time_ns, data in self._recording.messages(topic, kind, span):
+    def _messages(self, name: str, at_ns: Optional[int] = None) -> Iterator[Tuple[int, int, Cdr]]:
+        """Yield stamps, times of recording and messages of a product; with `at_ns`, those of that time of recording."""
+        for kind, time_ns, data in self._recording.messages([self._topics[name]], at_ns):
             cdr = Recorded(time_ns, kind, data).message()
             yield messages.decode_image(cdr).stamp_ns if kind == IMAGE else time_ns, time_ns, cdr
+
+    def frames(self) -> List[Tuple[int, int]]:
+        """Return stamp, and number of frames with that stamp before it, of each frame in the order of recording."""
+        rows = [(stamp_ns, times) for places in self.places.values() for stamp_ns, times in places.items()]
+        frames = sorted((time_ns, stamp_ns, before) for stamp_ns, times in rows for before, time_ns in enumerate(times))
+        return list(dict.fromkeys((stamp_ns, before) for _, stamp_ns, before in frames))
 
     def load(self, name: str, stamp_ns: int, before: int = 0) -> Optional[np.ndarray]:
         """Read a product of one frame as `Pipeline` returns it, or None if the recording lacks it.
@@ -68,57 +77,60 @@ class Golden:
             before: How many frames with that stamp came before it.
 
         Raises:
-            SourceError: The recording is damaged there.
+            GoldenError: The recording is damaged there.
         """
         times = self.places.get(name, {}).get(stamp_ns, [])
         if before >= len(times):
             return None
         time_ns = times[before]
-        with reading(self.path, f"is damaged: {name} of stamp {stamp_ns} cannot be read"):
-            rows = [cdr for stamp, _, cdr in self._messages(name, (time_ns, time_ns + 1)) if stamp == stamp_ns]
-            kind, _ = self._recording.topics[self._topics[name]]
-            return product_array(kind, rows[times[:before].count(time_ns)])
+        with _golden_errors(), reading(self.path, f"is damaged: {name} of stamp {stamp_ns} cannot be read"):
+            rows = [cdr for stamp, _, cdr in self._messages(name, time_ns) if stamp == stamp_ns]
+            cdr = rows[times[:before].count(time_ns)]
+            if self._topics[name][1] == FLOAT32:
+                return np.array(messages.decode_float32(cdr))
+            return messages.to_array(messages.decode_image(cdr))
 
-    def intensity(self, stamp_ns: int) -> Optional[np.ndarray]:
-        """Read S0/2 of one frame for SSIM mode `reference`, (h, w) float32 in [0, 1], or None without it.
+    def intensity(self, stamp_ns: int, size: Tuple[int, int]) -> np.ndarray:
+        """Read S0/2 of one frame for SSIM mode `reference`, (h, w) float32 in [0, 1].
 
         Raises:
-            FrameError: There are several of that stamp (cause `reference`).
+            FrameError: There is none of the size (h, w), or there are several of that stamp (cause `reference`).
         """
         count = len(self.places.get("intensity", {}).get(stamp_ns, []))
-        if count > 1:
-            raise FrameError("reference", f"needs one reference with stamp {stamp_ns}, {self.path} has {count}")
-        image = self.load("intensity", stamp_ns)
-        return None if image is None else _gray(image)
+        image = self.load("intensity", stamp_ns) if count == 1 else None
+        if image is None or image.shape[:2] != size:
+            got = count if image is None else f"one of {image.shape[1]}x{image.shape[0]}"
+            text = f"needs one reference with stamp {stamp_ns} of {size[1]}x{size[0]} pixels, {self.path} has {got}"
+            raise FrameError("reference", text)
+        return _gray(image)
 
 
-def product_array(kind: str, cdr: Cdr) -> np.ndarray:
-    """Decode a product from a message of a type, as `Pipeline` returns it.
-
-    Raises:
-        FrameError: The bytes are not such a message, or no product is published as such an image.
-    """
-    if kind == FLOAT32:
-        return np.array(messages.decode_float32(cdr))
-    return messages.to_array(messages.decode_image(cdr))
+@contextmanager
+def _golden_errors() -> Iterator[None]:
+    """Turn a SourceError in this block into a GoldenError with the same text."""
+    try:
+        yield
+    except SourceError as err:
+        raise GoldenError(str(err)) from err
 
 
-def _product_topics(path: Path, known: Topics) -> Dict[str, str]:
-    """Find the topic of each product in a recording.
+def _product_topics(path: Path, recorded: Topics) -> Dict[str, Tuple[str, str]]:
+    """Find the topic of each product in a recording, with its type.
 
     Raises:
         SourceError: There are no products, or one is on several topics.
     """
-    topics: Dict[str, str] = {}
+    topics: Dict[str, Tuple[str, str]] = {}
     second = tuple(f"/{row.paired}" for row in PRODUCT_TOPICS.values() if row.paired)
-    for topic in known:
+    for topic, kind in recorded:
         if f"/{topic}".endswith(second):
             continue
         # recorded in a namespace, a topic ends like the product's
-        name = next((name for name, row in PRODUCT_TOPICS.items() if f"/{topic}".endswith(f"/{row.name}")), None)
-        if name is not None and topics.setdefault(name, topic) != topic:
-            raise SourceError(f"{path} holds {name} twice: on {printable(topics[name])}, {printable(topic)}")
-    if not any(known[topic][1] for topic in topics.values()):
+        rows = (row for row in PRODUCT_TOPICS.items() if f"/{topic}".endswith(f"/{row[1].name}"))
+        name = next((name for name, row in rows if row.message_type == kind), None)
+        if name is not None and topics.setdefault(name, (topic, kind)) != (topic, kind):
+            raise SourceError(f"{path} holds {name} twice: on {printable(topics[name][0])}, {printable(topic)}")
+    if not any(map(recorded.get, topics.values())):
         raise SourceError(f"{path} holds no products: {', '.join(row.name for row in PRODUCT_TOPICS.values())}")
     return topics
 
@@ -133,20 +145,51 @@ def golden_products(path: Path, max_bytes: int = MAX_BYTES) -> Tuple[str, ...]:
 
 
 @contextmanager
-def open_golden(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Golden]:
+def open_golden(path: AnyPath, max_bytes: int = MAX_BYTES, takes_cut: bool = False) -> Iterator[Golden]:
     """Open a recording of products, such as one that replay wrote.
 
     Args:
         path: The file.
         max_bytes: Largest size of an uncompressed chunk.
+        takes_cut: Whether files that were cut off are read up to their last complete chunk or message.
 
     Raises:
-        SourceError: The recording cannot be read, holds no products, or holds one twice.
+        GoldenError: The recording cannot be read, holds no products, or holds one twice.
     """
+    path = as_path(path)
     with ExitStack() as stack:
-        with reading(path):
-            golden = Golden(path, stack.enter_context(open_recording(path, max_bytes)))
+        with _golden_errors(), reading(path):
+            recording = stack.enter_context(open_recording(path, max_bytes, takes_cut))
+            golden = Golden(path, recording)
         yield golden
+
+
+@dataclass(frozen=True)
+class WorstFrame:
+    """The frame with the largest error of a product.
+
+    Attributes:
+        index: Its place in the recording, from 0.
+        stamp_ns: Its stamp in nanoseconds.
+        pixel: (x, y) of the largest error; None for plain numbers, and where types or shapes do not match.
+        images: What was expected, what was computed, and the error in the unit of the comparison, infinite where only
+            one of the two is NaN; empty if the error is within the tolerance.
+    """
+
+    index: int
+    stamp_ns: int
+    pixel: Optional[Tuple[int, int]] = None
+    images: Tuple[np.ndarray, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the place in words."""
+        place = "" if self.pixel is None else ", pixel x {}, y {}".format(*self.pixel)
+        return f"frame {self.index}, stamp {format_stamp(self.stamp_ns)}{place}"
+
+
+def format_stamp(stamp_ns: int) -> str:
+    """Format a stamp in seconds, with all of its digits."""
+    return f"{stamp_ns // 10**9}.{stamp_ns % 10**9:09d} s"
 
 
 @dataclass(frozen=True)
@@ -157,12 +200,14 @@ class ProductComparison:
         name: Product.
         frames: Frames compared.
         missing: Frames that only one of the two has.
+        missing_stamp_ns: Stamp of the earliest of the missing frames; None if no frame is missing.
         error: Largest error, in `unit`; infinite where shapes, types or NaNs do not match.
         tolerance: Largest error allowed.
         unit: Unit of both.
         psnr: In dB over all frames; infinite if equal.
         ssim: Mean over the frames; NaN for plain numbers.
         note: Description of a mismatch; empty if everything matches.
+        worst: The frame with the largest error; None if every error is 0.
     """
 
     name: str
@@ -174,11 +219,26 @@ class ProductComparison:
     psnr: float
     ssim: float
     note: str
+    worst: Optional[WorstFrame] = None
+    missing_stamp_ns: Optional[int] = None
 
     @property
     def passed(self) -> bool:
         """Whether every frame is there and within the tolerance."""
         return self.frames > 0 and self.missing == 0 and self.error <= self.tolerance
+
+    @property
+    def reason(self) -> str:
+        """Why the comparison failed, in words; "" if it passed."""
+        texts = ["no frame was compared"] if not self.frames else []
+        if self.missing_stamp_ns is not None:
+            stamp = format_stamp(self.missing_stamp_ns)
+            texts.append(f"{self.missing} frames are in only one of the two recordings, the earliest has stamp {stamp}")
+        if self.worst is not None and self.error > self.tolerance:
+            unit = "" if self.unit == "1" else f" {self.unit}"
+            size = self.note or f"error {self.error:.4g}{unit}, tolerance {self.tolerance:.4g}"
+            texts.append(f"{self.worst}: {size}")
+        return "; ".join(texts)
 
 
 @dataclass
@@ -187,34 +247,43 @@ class Tally:
 
     Attributes:
         frames: Frames compared.
-        unmatched: Frames that the golden recording lacks.
+        stamps: Stamp -> frames that came with it, compared or not.
         error: Largest error.
         squares: Sum of the squared errors of each frame.
         pixels: Pixels compared.
         similarity: Mean SSIM of each frame.
         is_byte: Whether the newest frame has 8 bits a pixel.
         note: Description of a mismatch; empty if everything matches.
+        worst: The frame with the largest error; None if every error is 0.
     """
 
     frames: int = 0
-    unmatched: int = 0
+    stamps: Dict[int, int] = field(default_factory=Counter)
     error: float = 0.0
     squares: List[float] = field(default_factory=list)
     pixels: int = 0
     similarity: List[float] = field(default_factory=list)
     is_byte: bool = False
     note: str = ""
+    worst: Optional[WorstFrame] = None
 
-    def add(self, later: Tally) -> None:
-        """Add the figures of later frames."""
-        self.frames += later.frames
-        self.unmatched += later.unmatched
-        self.error = max(self.error, later.error)
-        self.squares += later.squares
-        self.pixels += later.pixels
-        self.similarity += later.similarity
-        self.is_byte = later.is_byte if later.frames else self.is_byte
-        self.note = later.note or self.note
+    def keep_largest(self, error: float, note: str, worst: WorstFrame) -> None:
+        """Keep the largest error of a frame if it is larger than those of the frames before."""
+        if error > self.error:
+            self.error, self.note, self.worst = error, note, worst
+
+
+def check_tolerances(tolerances: Mapping[str, float], products: Tuple[str, ...]) -> None:
+    """Check the largest errors allowed, by product.
+
+    Raises:
+        ValueError: A tolerance is negative, or is for a product that is not compared.
+    """
+    for name, value in tolerances.items():
+        if name not in products:
+            raise ValueError(f"a tolerance is for what is compared, {', '.join(products)}; got {name!r}")
+        if not value >= 0:
+            raise ValueError(f"the tolerance of {name} must be >= 0, got {value}")
 
 
 class Comparison:
@@ -229,71 +298,100 @@ class Comparison:
         tolerances: Product -> largest error allowed, in place of the one in its row.
 
     Raises:
-        ValueError: A tolerance is negative, or is for a product that is not compared.
+        ValueError: A tolerance is not allowed (`check_tolerances`).
     """
 
     def __init__(
         self, golden: Golden, products: Tuple[str, ...], tolerances: Optional[Mapping[str, float]] = None
     ) -> None:
         self._golden = golden
-        self._given = dict(tolerances or {})
-        for name, value in self._given.items():
-            if name not in products:
-                raise ValueError(f"a tolerance is for what is compared, {', '.join(products)}; got {name!r}")
-            if not value >= 0:
-                raise ValueError(f"the tolerance of {name} must be >= 0, got {value}")
+        self._tolerances = tolerances or {}
+        check_tolerances(self._tolerances, products)
         self.tallies = {name: Tally() for name in products}
         self._known: Dict[int, int] = Counter()  # frames by stamp
 
-    def add(self, stamp_ns: int, products: Mapping[str, np.ndarray]) -> None:
-        """Compare the products of one frame; frames of equal stamps are compared in their order."""
+    def add(self, stamp_ns: int, products: Mapping[str, np.ndarray], index: Optional[int] = None) -> None:
+        """Compare the products of one frame; frames of equal stamps are compared in their order.
+
+        Args:
+            stamp_ns: Stamp of the frame.
+            products: Its products; without one that is compared, the frame is missing there.
+            index: Place of the frame in the recording, from 0; by default, the number of frames added before.
+        """
+        index = sum(self._known.values()) if index is None else index
         before = self._known[stamp_ns]
         self._known[stamp_ns] += 1
         golden = {name: self._golden.load(name, stamp_ns, before) for name in {*self.tallies, "dolp", "intensity"}}
         for name, tally in self.tallies.items():
-            tally.add(_compared(name, products[name], golden))
+            if name in products:
+                tolerance = self._tolerance(name, products[name].dtype == np.uint8)
+                _compare(tally, name, products[name], golden, tolerance, WorstFrame(index, stamp_ns))
+
+    def _tolerance(self, name: str, is_byte: bool) -> float:
+        product = PRODUCTS[name]
+        return self._tolerances.get(name, product.tolerance_levels if is_byte else product.tolerance)
 
     def rows(self) -> List[ProductComparison]:
         """Return one row per product."""
         return [self._row(name, tally) for name, tally in self.tallies.items()]
 
     def _row(self, name: str, tally: Tally) -> ProductComparison:
-        expected = sum(map(len, self._golden.places.get(name, {}).values()))
-        missing = tally.unmatched + expected - tally.frames
+        expected = {stamp_ns: len(times) for stamp_ns, times in self._golden.places.get(name, {}).items()}
+        differing = {
+            stamp_ns: abs(expected.get(stamp_ns, 0) - tally.stamps[stamp_ns]) for stamp_ns in {*expected, *tally.stamps}
+        }
+        missing, first = sum(differing.values()), min((row for row, count in differing.items() if count), default=None)
         product = PRODUCTS[name]
-        tolerance = self._given.get(name, product.tolerance_levels if tally.is_byte else product.tolerance)
+        tolerance = self._tolerance(name, tally.is_byte)
         peak = (128.0 if product.wraps else 255.0) if tally.is_byte else 90.0 if product.wraps else 1.0
         mean = sum(tally.squares) / tally.pixels if tally.pixels else 0.0
         psnr = 10 * (2 * math.log10(peak) - math.log10(mean)) if mean else math.inf
         similarity = float(np.mean(tally.similarity)) if tally.similarity else np.nan
         unit = "levels" if tally.is_byte else "deg" if product.wraps else product.unit
         return ProductComparison(
-            name, tally.frames, missing, tally.error, tolerance, unit, psnr, similarity, tally.note
+            name, tally.frames, missing, tally.error, tolerance, unit, psnr, similarity, tally.note, tally.worst, first
         )
 
 
-def _compared(name: str, got: np.ndarray, golden: Mapping[str, Optional[np.ndarray]]) -> Tally:
-    """Compare a product of one frame with the golden products of the frame."""
+def _compare(
+    tally: Tally,
+    name: str,
+    got: np.ndarray,
+    golden: Mapping[str, Optional[np.ndarray]],
+    tolerance: float,
+    frame: WorstFrame,
+) -> None:
+    """Compare a product of one frame with the golden products of the frame, and add the figures to the tally."""
     expected = golden[name]
+    tally.stamps[frame.stamp_ns] += 1
     if expected is None:
-        return Tally(unmatched=1)
-    tally = Tally(frames=1, is_byte=got.dtype == np.uint8)
+        return
+    tally.frames += 1
+    tally.is_byte = got.dtype == np.uint8
     if expected.shape != got.shape or expected.dtype != got.dtype:
-        tally.error, tally.note = np.inf, f"{got.dtype} {got.shape}, golden {expected.dtype} {expected.shape}"
-        return tally
+        note = f"{got.dtype} {got.shape}, golden {expected.dtype} {expected.shape}"
+        tally.keep_largest(np.inf, note, frame)
+        return
+    images = expected, got
     mask = _meaningful(name, expected, golden)
     if got.dtype == np.uint16:
         got, expected = _physical(name, got), _physical(name, expected)
     with np.errstate(all="ignore"):  # the recording may hold any numbers
         known = np.isfinite(got) & np.isfinite(expected)
-        differing = int(np.count_nonzero(~known & ~(np.isnan(got) & np.isnan(expected))))
-        error = _errors(name, got, expected)[mask & known]
-        tally.similarity = [_similarity(name, got, expected)] if got.ndim else []
-    if error.size:
-        tally.error, tally.squares, tally.pixels = float(error.max()), [float(np.square(error).sum())], error.size
-    if differing:
-        tally.error, tally.note = np.inf, f"{differing} pixels are NaN or infinite in one of the two"
-    return tally
+        differing = ~known & ~(np.isnan(got) & np.isnan(expected))
+        error = _errors(name, got, expected)
+        tally.similarity += [_similarity(name, got, expected)] if got.ndim else []
+    squares = np.square(error[mask & known])
+    tally.squares.append(float(squares.sum()))
+    tally.pixels += squares.size
+    error = np.where(differing, np.inf, np.where(mask & known, error, 0.0))
+    largest = float(error.max(initial=0.0))
+    if got.ndim:
+        row, column = np.unravel_index(error.argmax(), error.shape)[:2]
+        kept = (*images, error) if largest > tolerance else ()
+        frame = replace(frame, pixel=(int(column), int(row)), images=kept)
+    note = f"{np.count_nonzero(differing)} pixels are NaN or infinite in one of the two" if np.isinf(largest) else ""
+    tally.keep_largest(largest, note, frame)
 
 
 def _physical(name: str, image: np.ndarray) -> np.ndarray:
@@ -364,8 +462,15 @@ def _ssim(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return (a - b + c1) * (v - u + c2) / ((a + b + c1) * (v + u + c2))
 
 
+def verdict(rows: Sequence[ProductComparison], golden: Path) -> str:
+    """Return the result of a comparison in a sentence, with the name of the golden recording."""
+    failed = [row.name for row in rows if not row.passed]
+    result = f"failed: {', '.join(failed)} of" if failed else "passed:"
+    return f"{result} {len(rows)} products compared with {printable(golden.name)}"
+
+
 def format_rows(rows: List[ProductComparison]) -> str:
-    """Format the rows as a plain-text table."""
+    """Format the rows as a plain-text table, and below it the reason of each failure."""
     lines = [
         f"{'product':<10} {'frames':>6} {'missing':>7} {'max error':>10} {'tolerance':>10} {'unit':<10} "
         f"{'PSNR/dB':>8} {'SSIM':>8}  result"
@@ -377,4 +482,4 @@ def format_rows(rows: List[ProductComparison]) -> str:
             f"{row.name:<10} {row.frames:>6} {row.missing:>7} {row.error:>10.4g} {row.tolerance:>10.4g} {row.unit:<10} "
             f"{row.psnr:>8.2f} {similarity:>8}  {'ok' if row.passed else 'FAILED'}{note}"
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"{row.name}: {row.reason}" for row in rows if not row.passed)])

@@ -7,7 +7,7 @@ import math
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, BinaryIO, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -15,14 +15,16 @@ from polar_pipeline import __version__
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.imports import importing
 from polar_pipeline._util.stop_flag import signals_held_back
-from polar_pipeline._util.text import printable
+from polar_pipeline._util.text import SHOWN_REASON, printable
 from polar_pipeline.options import Options
 from polar_pipeline.pipeline import Pipeline
-from polar_pipeline.replay.compare import Comparison, Golden, ProductComparison
-from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span
+from polar_pipeline.quality.frame_checks import log_warnings
+from polar_pipeline.replay.compare import Comparison, Golden, ProductComparison, verdict
+from polar_pipeline.replay.limits import MAX_BYTES, SourceError
 from polar_pipeline.replay.report import render
+from polar_pipeline.replay.results import as_json, as_junit
 from polar_pipeline.replay.run import Summary, replay
-from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, open_source, recorded_camera_info, unwatched
+from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, open_source, unwatched
 
 if TYPE_CHECKING:  # needs the extra `recordings`
     from polar_pipeline.replay.sink import Sink
@@ -30,8 +32,6 @@ if TYPE_CHECKING:  # needs the extra `recordings`
 _LOG = logging.getLogger(__name__)
 #: Takes the records and their number, and yields the records: shows how far a replay is.
 Watch = Callable[[Iterable[Recorded], int], Iterable[Recorded]]
-#: Characters of a frame's error in a report.
-MAX_REASON = 1000
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Job:
         max_bytes: Largest size of one frame, and of an uncompressed chunk.
         products: The recording to write; None for none.
         report: The report to write; None for none.
+        json, junit: Results of the comparison to write, as JSON and as JUnit XML; None for none.
         force: Whether files of these names may be replaced.
         golden: What the products are compared with; None for nothing.
         reference: Where SSIM mode `reference` finds its images.
@@ -58,6 +59,8 @@ class Job:
     max_bytes: int = MAX_BYTES
     products: Optional[Path] = None
     report: Optional[Path] = None
+    json: Optional[Path] = None
+    junit: Optional[Path] = None
     force: bool = False
     golden: Optional[Golden] = None
     reference: Optional[Golden] = None
@@ -65,31 +68,28 @@ class Job:
     takes_cut: bool = True
 
     @contextmanager
-    def outputs(self, options: Options) -> Iterator[Tuple[Optional[Sink], Optional[BinaryIO]]]:
-        """Open the recording and the report to write; they are there when the block ends without an error.
+    def outputs(self, options: Options) -> Iterator[Tuple[Optional[Sink], Dict[str, BinaryIO]]]:
+        """Open the recording, and the documents by format; they are there when the block ends without an error.
 
         Raises:
             OSError: An output cannot be written.
         """
         with ExitStack() as stack:
-            html = stack.enter_context(replacing(self.report, self.force)) if self.report is not None else None
+            paths = {"html": self.report, "json": self.json, "junit": self.junit}
+            documents = {
+                name: stack.enter_context(replacing(path, self.force))
+                for name, path in paths.items()
+                if path is not None
+            }
             sink = None
             if self.products is not None:
                 with importing():
                     from polar_pipeline.replay.sink import open_sink
 
                 sink = stack.enter_context(open_sink(self.products, metadata(options), self.force))
-            yield sink, html
-            with signals_held_back():  # a signal between the two would leave a recording without its report
+            yield sink, documents
+            with signals_held_back():  # a signal between two of them would leave a recording without its report
                 stack.close()
-
-    def comparison(self, options: Options) -> Optional[Comparison]:
-        """Make a new comparison with the golden recording, or return None without one.
-
-        Raises:
-            ValueError: A tolerance is negative, or is for a product that is not compared.
-        """
-        return Comparison(self.golden, options.products, self.tolerances) if self.golden else None
 
 
 def process_recording(
@@ -107,71 +107,36 @@ def process_recording(
         ValueError: A tolerance is not allowed.
     """
     pipeline.reset()
-    summary, comparison = process(job, pipeline, watch)
-    return summary, comparison.rows() if comparison else []
+    options = pipeline.options
+    comparison = Comparison(job.golden, options.products, job.tolerances) if job.golden else None
+    opened = open_source(job.source, job.topic, job.rate, job.max_bytes, job.takes_cut)
+    with opened as source, job.outputs(options) as (sink, documents):
+        total = source.total
+        records = watch(source.records, total)
+        summary = replay(records, total, pipeline, sink, comparison, job.reference, camera_info=source.camera_info)
+        rows = comparison.rows() if comparison else []
+        if not summary.stamps:
+            causes = [f"{len(errors)} x {cause}, the first: {errors[0]}" for cause, errors in summary.rejected.items()]
+            text = "; ".join([f"none of the {total} frames of {job.source} could be used; nothing written", *causes])
+            raise SourceError(printable(text, SHOWN_REASON))
+        count = len(summary.frames)
+        if count != total:
+            _LOG.warning("%s states %d images, and has %d: messages may be missing", job.source, total, count)
+        log_warnings(summary.warnings)  # before the outputs are complete: with `--strict` it is an error
+        texts: Dict[str, Callable[[], str]] = {"html": lambda: _report(job, options, summary, rows)}
+        if job.golden is not None:
+            results = job.source, job.golden.path, summary, rows
+            texts.update(json=lambda: as_json(*results), junit=lambda: as_junit(*results))
+        for name, stream in documents.items():
+            stream.write(texts[name]().encode())
+            stream.flush()  # a disk that is full leaves no file
+    return summary, rows
 
 
-def process(
-    job: Job, pipeline: Pipeline, watch: Watch, span: Optional[Span] = None, previous: Optional[int] = None
-) -> Tuple[Summary, Optional[Comparison]]:
-    """Process the images of a recording, or those of a span without a report; it raises what `process_recording` does.
-
-    Args:
-        job: Recording, and the outputs to make of it.
-        pipeline: Pipeline that computes the products.
-        watch: Shows how far it is; the number it gets is that of the complete recording.
-        span: Times of recording; None for all.
-        previous: Stamp of the frame before the first, which the pipeline has processed; None without one.
-
-    Returns:
-        The summary, which has the first frame as the only sample of a span; and the comparison, None without one.
-    """
-    options, topic = pipeline.options, job.topic
-    comparison = job.comparison(options)
-    with open_source(job.source, topic, job.rate, job.max_bytes, span) as source, job.outputs(options) as (sink, html):
-        if source.is_cut and not job.takes_cut:
-            raise SourceError(f"{job.source} was cut off; `polar-pipeline replay` reads what it has")
-        records, count = watch(source.records, source.total), 1 if span else source.total
-        camera_info = recorded_camera_info(job.source, source.topic, job.max_bytes) if sink is not None else None
-        summary = replay(records, count, pipeline, sink, comparison, job.reference, previous, camera_info=camera_info)
-        if span is None:
-            finish(job, summary, source.total, options, comparison, html)
-    return summary, comparison
-
-
-def finish(
-    job: Job,
-    summary: Summary,
-    total: int,
-    options: Options,
-    comparison: Optional[Comparison],
-    html: Optional[BinaryIO],
-) -> None:
-    """Write the report of a recording of `total` frames, as it states; warn if it has another number.
-
-    Raises:
-        SourceError: None of the frames could be used.
-    """
-    if not summary.stamps:
-        causes = [f"{len(rows)} x {cause}, the first: {rows[0]}" for cause, rows in summary.rejected.items()]
-        text = "; ".join([f"none of the {total} frames of {job.source} could be used; nothing written", *causes])
-        raise SourceError(printable(text, MAX_REASON))
-    if len(summary.frames) != total:
-        _LOG.warning("%s states %d images, and has %d: messages may be missing", job.source, total, len(summary.frames))
-    if html is not None:
-        first = summary.stamps[0]
-        report = render(
-            f"Replay of {printable(job.source.name)}",
-            _facts(options, summary),
-            summary.samples,
-            [((stamp - first) / 1e9, value) for stamp, value in zip(summary.stamps, summary.ssim)],
-            summary.timings,
-            [(cause, len(rows), printable(rows[0], MAX_REASON)) for cause, rows in summary.rejected.items()],
-            comparison.rows() if comparison else [],
-            options.color_style,
-        )
-        html.write(report.encode())
-        html.flush()  # a disk that is full leaves neither file
+def _report(job: Job, options: Options, summary: Summary, rows: Sequence[ProductComparison]) -> str:
+    title = f"Replay of {printable(job.source.name)}"
+    result = verdict(rows, job.golden.path) if job.golden else ""
+    return render(title, _facts(options, summary), summary, rows, options.color_style, result)
 
 
 def late(summary: Summary) -> str:
@@ -212,6 +177,7 @@ def _facts(options: Options, summary: Summary) -> Dict[str, str]:
         facts["similarity"] = f"mean {np.mean(known):.4f}, lowest {min(known):.4f} ({options.ssim_mode})"
     if summary.repeats > 1:
         facts["frozen"] = f"{summary.repeats} identical frames in a row"
-    if summary.layout.fits is not None:
+    if summary.layout.fits:
         facts["layout"] = summary.layout.text
+    facts.update({f"warning: {row.cause}": row.text for row in summary.warnings})
     return facts

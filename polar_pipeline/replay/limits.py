@@ -1,4 +1,4 @@
-"""The error of a recording that cannot be read, and the limit of the sizes that recordings declare.
+"""The error of a recording that cannot be read, and limits of the sizes that recordings declare.
 
 A size that a file declares is compared with the limit before it is read or decompressed (`check_size`). Memory that no
 size declares is bounded by the process: see `_util/memory_limit.py`.
@@ -8,35 +8,27 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator, Tuple
+from typing import Iterator
 
-from polar_pipeline._util.text import printable
+from polar_pipeline._util.text import described as described
 from polar_pipeline.sensor.frames import FrameError
 
 #: Default limit in bytes of one frame, and of an uncompressed chunk of a recording: 2^28 pixels of 16 bit, the largest
 #: number in a frame. A sensor of 150 megapixels, larger than any with polarizers, takes 300 MB.
 MAX_BYTES = 512 << 20
 
-#: Times of recording in nanoseconds: the first, and the end, which is not in it.
-Span = Tuple[int, int]
-
 
 class SourceError(Exception):
     """A recording that cannot be read."""
 
 
+class StrictError(SourceError):
+    """A warning, which `--strict` makes an error."""
+
+
 def megabytes(size: int) -> str:
     """Format a number of bytes in megabytes."""
     return f"{size / (1 << 20):.4g} MB"
-
-
-def described(err: BaseException) -> str:
-    """Describe a library's error in short, printable text: class and message, or for an OSError the reason alone."""
-    if isinstance(err, OSError) and err.strerror:
-        return printable(err.strerror)
-    if isinstance(err, MemoryError):
-        return "it needs more memory than this process may have"
-    return f"{type(err).__name__}: {printable(str(err))}" if str(err) else type(err).__name__
 
 
 @contextmanager

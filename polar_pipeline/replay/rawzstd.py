@@ -8,7 +8,7 @@ byte.
 from __future__ import annotations
 
 import struct
-from typing import Any, Dict, NamedTuple, Tuple, Union
+from typing import Any, Dict, NamedTuple, Tuple
 
 import numpy as np
 
@@ -37,8 +37,6 @@ _LEVEL = 1
 #: Number of rows, about, whose residuals are compressed to choose the distance.
 _SAMPLED = 128
 
-Bytes = Union[bytes, bytearray, memoryview]
-
 
 class _Layout(NamedTuple):
     """Layout of an image's bytes, as in the header."""
@@ -65,11 +63,6 @@ class _Layout(NamedTuple):
         return 2 * self.rows * self.pixels if self.samples in _GROUPS else self.rows * self.row
 
 
-def format_of(encoding: str) -> str:
-    """Return the format of a compressed image whose pixels have this encoding."""
-    return f"{encoding}; {TRANSPORT}"
-
-
 def is_raw_zstd(text: str) -> bool:
     """Return whether the format of a compressed image is `polar_zstd`."""
     return text.rpartition(";")[2].split()[:1] == [TRANSPORT]
@@ -86,7 +79,7 @@ def compress_message(cdr: Cdr) -> bytes:
     """
     image = messages.decode_image(cdr)
     data = np.frombuffer(compress_raw(image), np.uint8)
-    return messages.encode_compressed(image.stamp_ns, image.frame_id, format_of(image.encoding), data)
+    return messages.encode_compressed(image.stamp_ns, image.frame_id, f"{image.encoding}; {TRANSPORT}", data)
 
 
 def compress_raw(image: ImageMessage) -> bytes:
@@ -166,13 +159,11 @@ def _stored(residuals: np.ndarray) -> np.ndarray:
 # --------------------------------------------------------------------------------------------------------------- decode
 
 
-def decompress_raw(data: Bytes, stamp_ns: int, frame_id: str, max_bytes: int = MAX_BYTES) -> ImageMessage:
-    """Decompress the image in the data of a compressed message.
+def decompress_raw(data: Cdr, max_bytes: int = MAX_BYTES) -> ImageMessage:
+    """Decompress the image in the data of a compressed message, without the message's stamp and frame_id.
 
     Args:
         data: The compressed data.
-        stamp_ns: Stamp of the message.
-        frame_id: Frame of the message.
         max_bytes: Largest size of the image's data.
 
     Raises:
@@ -185,7 +176,7 @@ def decompress_raw(data: Bytes, stamp_ns: int, frame_id: str, max_bytes: int = M
     content = _inflated(view[place:], wanted)
     pixels = _predicted(layout, content[: layout.residual_bytes])
     rest = content[layout.residual_bytes :]
-    return ImageMessage(stamp_ns, frame_id, data=np.concatenate([pixels, rest]) if rest.size else pixels, **fields)
+    return ImageMessage(0, "", data=np.concatenate([pixels, rest]) if rest.size else pixels, **fields)
 
 
 def _read_header(view: memoryview) -> Tuple[_Layout, Dict[str, Any], int]:

@@ -11,28 +11,21 @@ from mcap.records import Attachment, Metadata, Schema
 from mcap.writer import CompressionType
 
 from polar_pipeline import messages
+from polar_pipeline._util.paths import AnyPath, as_path
 from polar_pipeline._util.text import printable
 from polar_pipeline.messages import COMPRESSED, IMAGE, Cdr
-from polar_pipeline.replay.bags import Record, Topics, open_recording
+from polar_pipeline.replay.bags import Bag, Record, as_cdr, kind_of
+from polar_pipeline.replay.compressed import decompress_image
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, reading
 from polar_pipeline.replay.rawzstd import TRANSPORT, compress_message
+from polar_pipeline.replay.rosbag2 import is_zstd, open_recording
 from polar_pipeline.replay.sink import open_sink
-from polar_pipeline.replay.source import (
-    Recorded,
-    checked,
-    choose_topic,
-    decompress_image,
-    is_recording,
-    recording_of,
-    unwatched,
-)
+from polar_pipeline.replay.source import Recorded, checked, choose_topic, is_recording, recording_of, unwatched
 from polar_pipeline.sensor.frames import FrameError
 
 #: (records, number of messages) -> the records, to show progress.
 CopyWatch = Callable[[Iterable[Record], int], Iterable[Record]]
 
-#: Compression of chunks by its name in an index.
-_COMPRESSIONS = {"": CompressionType.NONE, "lz4": CompressionType.LZ4, "zstd": CompressionType.ZSTD}
 #: What a recorder writes about its own file: it lists topics, and would be wrong in a copy that has others.
 _RECORDER_METADATA = "rosbag2"
 #: Entry of a channel's metadata: a checksum of its message type.
@@ -68,8 +61,8 @@ class Conversion:
 
 
 def compress_recording(
-    source: Path,
-    output: Path,
+    source: AnyPath,
+    output: AnyPath,
     topics: Sequence[str] = (),
     force: bool = False,
     max_bytes: int = MAX_BYTES,
@@ -93,9 +86,9 @@ def compress_recording(
         OSError: The output cannot be written.
     """
 
-    def renamed(path: Path, known: Topics) -> Dict[str, str]:
-        chosen = [choose_topic(path, known, topic, (IMAGE,)) for topic in topics or ("",)]
-        return {topic: f"{topic}/{TRANSPORT}" for topic in chosen}
+    def renamed(path: Path, recording: Bag) -> Dict[str, str]:
+        chosen = [choose_topic(path, recording, topic, (IMAGE,)) for topic in topics or ("",)]
+        return {topic: f"{topic}/{TRANSPORT}" for topic, _ in chosen}
 
     return _converted(
         source,
@@ -110,8 +103,8 @@ def compress_recording(
 
 
 def decompress_recording(
-    source: Path,
-    output: Path,
+    source: AnyPath,
+    output: AnyPath,
     force: bool = False,
     max_bytes: int = MAX_BYTES,
     watch: CopyWatch = unwatched,
@@ -119,8 +112,8 @@ def decompress_recording(
     """Copy a recording, with raw images in place of compressed ones, on every topic that ends in `/polar_zstd`."""
     end = f"/{TRANSPORT}"
 
-    def renamed(path: Path, known: Topics) -> Dict[str, str]:
-        topics = [topic for topic, (kind, count) in known.items() if kind == COMPRESSED and count]
+    def renamed(path: Path, recording: Bag) -> Dict[str, str]:
+        topics = [topic for (topic, kind), count in recording.topics.items() if kind == COMPRESSED and count]
         new = {topic: topic[: -len(end)] for topic in topics if topic.endswith(end) and topic != end}
         if not new:
             raise SourceError(f"{path} has no images on a topic that ends in {end}")
@@ -134,11 +127,11 @@ def _expand(message: Cdr, max_bytes: int) -> Cdr:
 
 
 def _converted(
-    source: Path,
-    output: Path,
+    source: AnyPath,
+    output: AnyPath,
     kinds: Tuple[str, str],
     convert: Callable[[Cdr, int], Cdr],
-    rename: Callable[[Path, Topics], Dict[str, str]],
+    rename: Callable[[Path, Bag], Dict[str, str]],
     force: bool,
     max_bytes: int,
     watch: CopyWatch,
@@ -148,23 +141,23 @@ def _converted(
     `rename` gives the new names of topics, `convert` a message under a largest size in bytes; the other arguments are
     those of `compress_recording`.
     """
-    path = recording_of(source)
+    path = recording_of(as_path(source))
     if not path.exists():
         raise SourceError(f"{path} does not exist")
-    if (path.suffix == ".bag" and path.is_file()) or not is_recording(path):
+    if (path.suffix.lower() == ".bag" and path.is_file()) or not is_recording(path):
         raise SourceError(f"{path} is not a ROS 2 recording: expected .mcap, .db3 or a rosbag2 folder")
     with ExitStack() as stack:
         with reading(path):
             recording = stack.enter_context(open_recording(path, max_bytes))
-            renamed = rename(path, recording.topics)
-            compression = _COMPRESSIONS["zstd" if path.suffix == ".zstd" else recording.compression]
+            renamed = rename(path, recording)
+            compression = CompressionType["ZSTD" if is_zstd(path) else recording.compression.upper() or "NONE"]
         for topic in renamed.values():
-            if topic in recording.topics:
+            if any(topic == name for name, _ in recording.topics):
                 raise SourceError(f"{path} has a topic {printable(topic)} already")
         records = stack.enter_context(closing(checked(path, recording.records())))
-        sink = stack.enter_context(open_sink(output, {}, force, compression))
+        sink = stack.enter_context(open_sink(as_path(output), {}, force, compression))
         done = {topic: Conversion() for topic in renamed.values()}
-        for record in watch(records, sum(count for _, count in recording.topics.values())):
+        for record in watch(records, sum(recording.topics.values())):
             if isinstance(record, Attachment):
                 values = record.create_time, record.log_time, record.name, record.media_type, bytes(record.data)
                 sink.writer.add_attachment(*values)
@@ -174,16 +167,19 @@ def _converted(
                     sink.writer.add_metadata(record.name, record.metadata)
                 continue
             schema, channel, message = record
-            topic, metadata = channel.topic, channel.metadata
-            conversion = done.get(renamed.get(topic, "")) if schema.name == kinds[0] else None
+            topic, metadata, encoding = channel.topic, channel.metadata, channel.message_encoding
+            is_convertible = kind_of(schema.name, encoding) == kinds[0]
+            conversion = done.get(renamed.get(topic, "")) if is_convertible else None
             if conversion is not None:
                 topic, schema = renamed[topic], Schema(0, b"", "", kinds[1])
                 metadata = {name: value for name, value in metadata.items() if name != _TYPE_HASH}
-            number = sink.add_channel(topic, channel.message_encoding, schema, metadata)
+            number = sink.add_channel(topic, encoding if conversion is None else "cdr", schema, metadata)
             if message is None:
                 continue
             try:
                 data = Recorded(message.log_time, schema.name, message.data, max_bytes).message()
+                if conversion is not None:
+                    data = as_cdr(bytes(data), kinds[0], encoding)
             except FrameError as err:
                 raise SourceError(f"{path}: a message on {printable(channel.topic)} cannot be copied: {err}") from err
             if conversion is not None:

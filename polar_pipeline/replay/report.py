@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
+import cv2
 import numpy as np
 
+from polar_pipeline._util.text import SHOWN_REASON, printable
 from polar_pipeline.html import charts
 from polar_pipeline.html.page import GRAYS, PHASE, VIRIDIS, ColorBar, data_url, page_template
 from polar_pipeline.products import PRODUCTS, Product
 from polar_pipeline.replay.compare import ProductComparison
-from polar_pipeline.replay.picture import encode_picture, legend, picture
-from polar_pipeline.replay.run import FrameProducts
+from polar_pipeline.replay.picture import encode_picture, legend, picture, viridis
+from polar_pipeline.replay.run import Summary
 
 #: Longest side of the pictures in the report, in pixels.
 PICTURE_SIDE = 480
@@ -44,28 +46,27 @@ def format_timings(timings: Mapping[str, Sequence[float]]) -> str:
 def render(
     title: str,
     facts: Mapping[str, str],
-    samples: Sequence[FrameProducts],
-    ssim: Sequence[Tuple[float, float]],
-    timings: Mapping[str, Sequence[float]],
-    rejected: Sequence[Tuple[str, int, str]] = (),
+    summary: Summary,
     comparisons: Sequence[ProductComparison] = (),
     color_style: str = "plain",
+    verdict: str = "",
 ) -> str:
     """Render the report as HTML; the same arguments make the same text.
 
     Args:
         title: Heading.
         facts: Name -> value, listed first.
-        samples: Frames to show.
-        ssim: (seconds since the first frame, mean similarity) over the run.
-        timings: Stage -> seconds per frame.
-        rejected: (cause, frames, error of the first frame).
+        summary: Results of the run.
         comparisons: Each product's comparison with a golden recording; empty without one.
         color_style: Option `color_style`.
+        verdict: Result of the comparison in a sentence; "" without one.
     """
-    known = [(seconds, value) for seconds, value in ssim if np.isfinite(value)]
+    rejected = [(cause, len(errors), printable(errors[0], SHOWN_REASON)) for cause, errors in summary.rejected.items()]
+    rows = [(row.stamp_ns, row.ssim) for row in summary.frames if row.stamp_ns is not None and row.ssim is not None]
+    similarity = [((stamp - rows[0][0]) / 1e9, value) for stamp, value in rows if math.isfinite(value)]
     html: str = page_template(Path(__file__).parent / "templates").render(
-        report={"title": title, "facts": facts, "rejected": rejected, "comparisons": comparisons},
+        report={"title": title, "facts": facts, "rejected": rejected, "comparisons": comparisons, "verdict": verdict},
+        failures=[(row, _worst_pictures(row)) for row in comparisons if not row.passed],
         frames=[
             {
                 "seconds": sample.stamp_ns / 1e9,
@@ -73,16 +74,16 @@ def render(
                     _picture(name, array, color_style) for name, array in sample.products.items() if array.ndim
                 ],
             }
-            for sample in samples
+            for sample in summary.samples
         ],
-        similarity=charts.line_chart(known) if known else None,
+        similarity=charts.line_chart(similarity) if similarity else None,
         stages=[
             {
                 "name": name,
                 "percentiles": percentiles_ms(seconds),
                 "histogram": charts.histogram(1000 * np.asarray(seconds)),
             }
-            for name, seconds in timings.items()
+            for name, seconds in summary.timings.items()
         ],
     )
     return html
@@ -99,6 +100,33 @@ def _picture(name: str, array: np.ndarray, style: str) -> Dict[str, Any]:
         "bar": bar,
         "wheel": "" if wheel is None else data_url(encode_picture(wheel, ".png"), "png"),
     }
+
+
+def _worst_pictures(row: ProductComparison) -> List[Dict[str, Any]]:
+    """Describe the golden image, the result and the error of the worst frame, with a ring around the worst pixel."""
+    if row.worst is None or row.worst.pixel is None or not row.worst.images:
+        return []
+    golden, got, error = row.worst.images
+    error = error if error.ndim == 2 else error.max(-1)
+    block = -(-max(error.shape) // PICTURE_SIDE)  # each pixel of the picture has the largest error of a block
+    padded = np.pad(error, [(0, -side % block) for side in error.shape])
+    error = padded.reshape(padded.shape[0] // block, block, padded.shape[1] // block, block).max((1, 3))
+    top = float(error[np.isfinite(error)].max(initial=0.0)) or 1.0
+    pictures = {
+        "golden": picture(row.name, golden, PICTURE_SIDE),
+        "result": picture(row.name, got, PICTURE_SIDE),
+        "error": viridis((error / top).astype(np.float32)),
+    }
+    for image in pictures.values():
+        scale = max(image.shape) / max(golden.shape)
+        center = (round(row.worst.pixel[0] * scale), round(row.worst.pixel[1] * scale))
+        cv2.circle(image, center, max(3, max(image.shape) // 24), (255, 0, 255), 2)
+    bars = {"error": ColorBar(VIRIDIS, "0", f"{top:.4g} {row.unit}"), "golden": _color_bar(PRODUCTS[row.name])}
+    bars["result"] = bars["golden"]
+    return [
+        {"name": name, "text": row.name, "url": data_url(encode_picture(image)), "bar": bars[name], "wheel": ""}
+        for name, image in pictures.items()
+    ]
 
 
 def _color_bar(row: Product) -> Optional[ColorBar]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Mapping, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 import numpy as np
 
@@ -16,12 +17,13 @@ from polar_pipeline._util.text import printable
 from polar_pipeline.options import Options
 from polar_pipeline.output_camera_info import encode_camera_infos
 from polar_pipeline.pipeline import Pipeline, Result
+from polar_pipeline.quality.frame_checks import CHECK_PERIOD, NO_FRAME, check_frame, first_warnings
 from polar_pipeline.quality.latency import Deadline
-from polar_pipeline.quality.layout import LayoutCheck, check_layout
+from polar_pipeline.quality.layout import LayoutCheck
 from polar_pipeline.quality.statistics import FrameQuality, invalid_ratios, mean_value, measure
 from polar_pipeline.replay.compare import Comparison, Golden
 from polar_pipeline.replay.source import Recorded
-from polar_pipeline.sensor.frames import Frame, FrameError
+from polar_pipeline.sensor.frames import Frame, FrameError, FrameWarning
 from polar_pipeline.topics import IMAGE, NUMBER_TOPICS, OUTPUT_CAMERA_INFO, PRODUCT_TOPICS
 
 if TYPE_CHECKING:  # needs the extra `recordings`
@@ -53,6 +55,7 @@ class ReplayedFrame:
         quality: Its quality figures.
         intensity: Mean of the product, 0 to 1; None unless asked for.
         dolp: The same, without invalid pixels.
+        warnings: What looks wrong in it, if it was checked.
     """
 
     stamp_ns: Optional[int]
@@ -64,6 +67,7 @@ class ReplayedFrame:
     quality: Optional[FrameQuality] = None
     intensity: Optional[float] = None
     dolp: Optional[float] = None
+    warnings: Tuple[FrameWarning, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,11 @@ class Summary:
             if row.cause:
                 reasons.setdefault(row.cause, []).append(row.reason)
         return reasons
+
+    @cached_property
+    def warnings(self) -> List[FrameWarning]:
+        """What looks wrong in the recording: of each cause the first warning."""
+        return first_warnings(row.warnings for row in self.frames)
 
     @property
     def rejected_count(self) -> int:
@@ -148,7 +157,6 @@ def replay(
     sink: Optional[Sink] = None,
     comparison: Optional[Comparison] = None,
     reference: Optional[Golden] = None,
-    previous: Optional[int] = None,
     show: Optional[Callable[[int, Result, ReplayedFrame], None]] = None,
     camera_info: Optional[messages.Cdr] = None,
 ) -> Summary:
@@ -161,14 +169,17 @@ def replay(
         sink: Takes every product, with the stamp of its frame.
         comparison: Compares every product.
         reference: Where SSIM mode `reference` finds the image of the same stamp.
-        previous: Stamp of the frame before the first, which the pipeline has processed; None without one.
         show: Takes stamp, products and figures of every frame; its time is not that of a stage.
         camera_info: Lens calibration of the raw images, serialized, for the sink; None if it is not known.
     """
+    options = pipeline.options
     frames: List[ReplayedFrame] = []
     samples: List[FrameProducts] = []
-    layout: Optional[LayoutCheck] = None
-    wanted, newest, deadline = sampled(count), previous, Deadline()
+    check, check_due = NO_FRAME, -math.inf
+    # the frames that the report shows
+    places = {round((count - 1) * k / max(1, SAMPLES - 1)) for k in range(SAMPLES)}
+    newest: Optional[int] = None
+    deadline = Deadline()
     for record in records:
         started = time.perf_counter()
         stamp_ns = None
@@ -176,7 +187,10 @@ def replay(
             image = record.image()
             stamp_ns = image.stamp_ns
             deadline.arrived(stamp_ns)
-            raw, expected = prepared(image, pipeline, reference)
+            raw = messages.to_raw(image, options, record.camera_info)
+            expected = None
+            if reference is not None and options.ssim_mode == "reference":
+                expected = reference.intensity(stamp_ns, options.output_size(raw.shape))
             decoded = time.perf_counter()
             if newest is not None and stamp_ns < newest:
                 pipeline.reset()  # time runs backwards: the camera started again
@@ -187,49 +201,27 @@ def replay(
         computed = time.perf_counter()
         if sink is not None:
             _write(sink, image, result, invalid_ratios(pipeline, raw, result)[0])
-            _write_camera_infos(sink, camera_info, pipeline.options, image, raw)
+            _write_camera_infos(sink, camera_info, options, image, raw)
         stages = {"decode": decoded - started, **result.timings, "write": time.perf_counter() - computed}
         stages["total"] = sum(stages.values())
         is_late = deadline.missed(stages["total"])
         if comparison is not None:
-            comparison.add(stamp_ns, result)
-        layout = layout or check_layout(raw, pipeline.options)
+            comparison.add(stamp_ns, result, len(frames))
+        warnings: Tuple[FrameWarning, ...] = ()
+        if not check_due - CHECK_PERIOD <= stamp_ns / 1e9 < check_due:
+            frame_check = check_frame(raw, options, image.warnings)
+            check, check_due = (frame_check if check is NO_FRAME else check), stamp_ns / 1e9 + CHECK_PERIOD
+            warnings = frame_check.warnings
         newest = stamp_ns
-        if len(frames) in wanted:
+        if len(frames) in places:
             samples.append(FrameProducts(stamp_ns, result))
         ssim = float(result["ssim"]) if "ssim" in result else None
-        means = (mean_value(result, name) for name in ("intensity", "dolp"))
-        frames.append(ReplayedFrame(stamp_ns, "", "", stages, is_late, ssim, measure(pipeline, raw, result), *means))
+        means = {name: mean_value(result, name) for name in ("intensity", "dolp")}
+        quality = measure(pipeline, raw, result)
+        frames.append(ReplayedFrame(stamp_ns, "", "", stages, is_late, ssim, quality, warnings=warnings, **means))
         if show is not None:
             show(stamp_ns, result, frames[-1])
-    layout = layout or LayoutCheck(None, "no frame was looked at")
-    return Summary(frames, deadline.period, samples, layout, pipeline.device)
-
-
-def prepared(
-    image: messages.ImageMessage, pipeline: Pipeline, reference: Optional[Golden]
-) -> Tuple[Frame, Optional[np.ndarray]]:
-    """Decode the raw frame of a message, and load the image that SSIM mode `reference` compares it with.
-
-    Raises:
-        FrameError: The message holds no raw frame, or the reference is missing.
-    """
-    options = pipeline.options
-    raw = messages.to_raw(image, options)
-    if options.ssim_mode != "reference":
-        return raw, None
-    size = options.output_size(raw.shape)
-    expected = None if reference is None else reference.intensity(image.stamp_ns)
-    if expected is None or expected.shape != size:
-        got = "none" if expected is None else f"{expected.shape[1]}x{expected.shape[0]}"
-        text = f"needs a reference of {size[1]}x{size[0]} with stamp {image.stamp_ns}, got {got}"
-        raise FrameError("reference", text)
-    return raw, expected
-
-
-def sampled(count: int) -> Set[int]:
-    """Choose the places of the frames that the report of a recording of `count` frames shows."""
-    return {round((count - 1) * k / max(1, SAMPLES - 1)) for k in range(SAMPLES)}
+    return Summary(frames, deadline.period, samples, check.layout, pipeline.device)
 
 
 def _write(sink: Sink, image: messages.ImageMessage, result: Result, saturated: float) -> None:

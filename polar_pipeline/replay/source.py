@@ -9,34 +9,37 @@ from itertools import islice
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
-    Callable,
+    Any,
+    Dict,
     Generator,
     Iterable,
     Iterator,
     List,
     Mapping,
     Optional,
+    Set,
     Tuple,
     TypeVar,
     Union,
 )
 
-import numpy as np
-
 from polar_pipeline import messages
 from polar_pipeline._util.imports import importing
+from polar_pipeline._util.paths import AnyPath, as_path, is_hidden, natural_order
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.geometry import LensCalibration
-from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, IMAGE, Cdr, ImageMessage
-from polar_pipeline.replay.limits import MAX_BYTES, SourceError, Span, check_size, described, reading
-from polar_pipeline.replay.rawpicture import decode_picture, read_raw
-from polar_pipeline.replay.rawzstd import TRANSPORT, decompress_raw, is_raw_zstd
-from polar_pipeline.replay.rosbag2 import ZSTD, bag_files, is_bag_file, open_recording, plain_name
+from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, IMAGE, CameraInfo, Cdr, ImageMessage
+from polar_pipeline.quality.frame_checks import log_warnings
+from polar_pipeline.replay.compressed import ZSTD_MAGIC, decompress_image
+from polar_pipeline.replay.limits import MAX_BYTES, SourceError, check_size, described, reading
+from polar_pipeline.replay.rawpicture import check_not_angle_images, read_picture
+from polar_pipeline.replay.rawzstd import TRANSPORT
+from polar_pipeline.replay.rosbag2 import bag_files, is_bag_file, is_zstd, open_recording, plain_name
 from polar_pipeline.sensor.frames import FrameError
-from polar_pipeline.topics import camera_info_beside
+from polar_pipeline.topics import camera_info_beside, own_outputs
 
 if TYPE_CHECKING:  # needs the extra `recordings`, without which pictures can be read too
-    from polar_pipeline.replay.bags import Topics
+    from polar_pipeline.replay.bags import Bag, Key
 
 _LOG = logging.getLogger(__name__)
 #: An item of a recording.
@@ -45,6 +48,8 @@ Item = TypeVar("Item")
 IMAGES = (IMAGE, COMPRESSED)
 #: Suffixes of the files in a folder that are raw images.
 SUFFIXES = (".png", ".tif", ".tiff", ".pgm", ".npy")
+#: What can be read, for errors.
+EXPECTED = f".mcap, .db3, .bag, a rosbag2 folder, {', '.join(SUFFIXES)}"
 #: Frames per second of a folder unless a rate is given: the camera's.
 DEFAULT_RATE = 24.0
 #: Lowest and highest rate of a folder.
@@ -53,8 +58,6 @@ RATES = (1e-3, 1e6)
 _STAMP_END_NS = 2**31 * 1_000_000_000
 #: Name of the metadata that this package writes at the beginning of a recording.
 METADATA = "polar_pipeline"
-#: First bytes of messages that a recorder compressed; CDR begins with 0.
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 #: Largest number of topics that an error lists.
 _MAX_LISTED = 20
 
@@ -68,21 +71,24 @@ class Recorded:
         kind: Message type, or "" for a file.
         data: The message in CDR, which may be compressed by zstd; the file; or why it cannot be read.
         max_bytes: Largest size of the image.
+        camera_info: The lens calibration that was the newest one, or of the same stamp; before the first, the first.
+            None without any.
     """
 
     time_ns: int
     kind: str
     data: Union[bytes, memoryview, Path, FrameError]
     max_bytes: int = MAX_BYTES
+    camera_info: Optional[CameraInfo] = None
 
     def image(self) -> ImageMessage:
         """Decode the image; its stamp is the recorded time if it has none, or one before 1970.
 
         Raises:
-            FrameError: The message cannot be decoded (causes `cdr`, `file`, `size`, `type`).
+            FrameError: The message cannot be decoded (causes `cdr`, `encoding`, `file`, `size`, `type`).
         """
         if isinstance(self.data, Path):
-            image = _as_message(read_raw(self.data, self.max_bytes), self.time_ns, self.data.stem)
+            image = read_picture(self.data, self.max_bytes, self.time_ns)
         elif self.kind == IMAGE:
             image = messages.decode_image(self.message())
         else:
@@ -96,6 +102,8 @@ class Recorded:
     def cdr(self) -> bytes:
         """Serialize the image as `sensor_msgs/Image`, or return the recorded bytes of an image or a lens calibration.
 
+        What looks wrong in the file or the compressed message is logged.
+
         Raises:
             FrameError: The message cannot be decoded.
         """
@@ -103,8 +111,8 @@ class Recorded:
             message = self.message()
             (messages.decode_image if self.kind == IMAGE else messages.decode_camera_info)(message)
             return bytes(message)
-        is_file = isinstance(self.data, Path)
-        image = self.image() if is_file else decompress_image(self.message(), self.max_bytes)
+        image = self.image()
+        log_warnings(image.warnings)
         return bytes(messages.encode_message(image))
 
     def message(self) -> Cdr:
@@ -118,7 +126,7 @@ class Recorded:
         if isinstance(self.data, Path):
             raise TypeError(f"{self.data} is a file, not a message")
         check_size("a message", len(self.data), self.max_bytes)
-        if bytes(self.data[:4]) != _ZSTD_MAGIC:
+        if bytes(self.data[:4]) != ZSTD_MAGIC:  # else a recorder compressed it; CDR begins with 0
             return self.data
         with importing():
             import zstandard
@@ -139,83 +147,51 @@ class Source:
         total: Images in it.
         records: The images in the order of recording; an iterator, which raises `SourceError` where the recording is
             damaged.
-        spans: Finds the times of recording that each of its files takes, as their indexes state; None if they are
-            not known without reading all of it.
-        is_cut: Whether the recording was cut off, and is read up to its last complete chunk.
+        camera_info: The first lens calibration that can be decoded, serialized; None without one.
     """
 
     topic: str
     total: int
     records: Iterator[Recorded]
-    spans: Callable[[], Optional[List[Span]]]
-    is_cut: bool = False
-
-
-def decompress_image(message: Cdr, max_bytes: int = MAX_BYTES) -> ImageMessage:
-    """Decode the image in a serialized `sensor_msgs/CompressedImage`.
-
-    Raises:
-        FrameError: The message cannot be decoded (causes `cdr`, `file`, `size`, `type`).
-    """
-    compressed = messages.decode_compressed(message)
-    stamp_ns, frame_id = compressed.stamp_ns, compressed.frame_id
-    try:
-        if is_raw_zstd(compressed.format):
-            return decompress_raw(compressed.data.data, stamp_ns, frame_id, max_bytes)
-        pixels = decode_picture(compressed.data.data, max_bytes)
-    except FrameError as err:
-        raise FrameError(err.cause, f"a compressed image of format {quoted(compressed.format)}: {err}") from err
-    return _as_message(pixels, stamp_ns, frame_id)
-
-
-def _as_message(pixels: np.ndarray, stamp_ns: int, frame_id: str) -> ImageMessage:
-    """Wrap a raw mosaic in an image message."""
-    height, width = pixels.shape
-    data = np.ascontiguousarray(pixels).reshape(-1).view(np.uint8)
-    encoding = f"mono{8 * pixels.itemsize}"
-    return ImageMessage(stamp_ns, frame_id, height, width, encoding, False, width * pixels.itemsize, data)
+    camera_info: Optional[bytes] = None
 
 
 def is_recording(path: Path) -> bool:
     """Return whether a source holds messages, which have times and a topic, and not pictures."""
-    if path.suffix == ".bag" or is_bag_file(path) or (path / "metadata.yaml").exists():
+    if path.suffix.lower() == ".bag" or is_bag_file(path) or (path / "metadata.yaml").exists():
         return True
     return path.is_dir() and not _pictures(path) and bool(bag_files(path))  # left by a recorder that was killed
 
 
 def _pictures(folder: Path) -> List[Path]:
-    """List the pictures in a folder by name."""
-    return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+    """List the pictures in a folder in the natural order of their names, without hidden files."""
+    paths = (path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and not is_hidden(path))
+    return sorted(paths, key=natural_order)
 
 
 def recording_of(path: Path) -> Path:
     """Return the rosbag2 folder around a `.db3` file that lies in one, else the path itself."""
-    is_part = path.name.endswith((".db3", ".db3.zstd")) and (path.parent / "metadata.yaml").exists()
+    is_part = plain_name(path).lower().endswith(".db3") and (path.parent / "metadata.yaml").exists()
     return path.parent if is_part else path
 
 
 @contextmanager
 def open_source(
-    path: Path,
-    topic: str = "",
-    rate: float = DEFAULT_RATE,
-    max_bytes: int = MAX_BYTES,
-    span: Optional[Span] = None,
-    kinds: Tuple[str, ...] = IMAGES,
+    path: AnyPath, topic: str = "", rate: float = DEFAULT_RATE, max_bytes: int = MAX_BYTES, takes_cut: bool = True
 ) -> Iterator[Source]:
-    """Open a recording.
+    """Open a recording. Its images have the lens calibrations that were recorded with them.
+
+    Lens calibrations that cannot be decoded are logged.
 
     Args:
         path: A rosbag2 folder, also one without `metadata.yaml`, as a recorder that was killed leaves it; an `.mcap` or
             `.db3` file, compressed as `.mcap.zstd` or not; a ROS 1 `.bag`, a picture, or a folder of pictures, which
-            are sorted by name.
+            have the natural order of their names (2 before 10).
         topic: Topic of the raw images, or that of what was compressed from them (`rawzstd`); "" for the only one.
             Pictures have none.
         rate: Frames per second of pictures, in `RATES`; the first is stamped one period after 0.
         max_bytes: Largest size of one frame, and of an uncompressed chunk.
-        span: If given, only the images of these times of recording; what else there is, is not read.
-        kinds: Types of the messages that are read: `IMAGES`, or `CAMERA_INFO` for the calibration beside `topic`, or
-            the only one.
+        takes_cut: Whether files that were cut off are read up to their last complete chunk, or left out.
 
     Raises:
         SourceError: There is no such recording, it cannot be read, or the topic is not clear.
@@ -223,22 +199,22 @@ def open_source(
     """
     if not RATES[0] <= rate <= RATES[1]:
         raise ValueError(f"the rate must be in [{RATES[0]:g}, {RATES[1]:g}] Hz, got {quoted(rate)}")
+    path = recording_of(as_path(path))
     if not path.exists():
         raise SourceError(f"{path} does not exist")
-    path = recording_of(path)
     with ExitStack() as stack:
         with reading(path):
             if is_recording(path):
-                recording = stack.enter_context(open_recording(path, max_bytes, takes_cut=True))
-                chosen = choose_topic(path, recording.topics, topic, kinds)
-                kind, total = recording.topics[chosen]
-                rows = recording.messages(chosen, kind, span)
-                records = (Recorded(time_ns, kind, data, max_bytes) for time_ns, data in rows)
-                source = Source(chosen, total, records, recording.spans, recording.is_cut)
-                if recording.is_cut and kinds == IMAGES:
-                    _LOG.warning("%s was cut off: it is read up to its last complete chunk", path)
+                recording = stack.enter_context(open_recording(path, max_bytes, takes_cut))
+                chosen = choose_topic(path, recording, topic)
+                info = _camera_info_topic(recording, chosen[0])
+                first = _first_camera_info(recording, info, max_bytes)
+                rows = recording.messages([chosen, info] if info else [chosen])
+                recorded = (Recorded(time_ns, kind, data, max_bytes) for kind, time_ns, data in rows)
+                records = _with_camera_infos(recorded, first)
+                source = Source(chosen[0], recording.topics[chosen], records, first)
             else:
-                source = _open_pictures(path, topic, rate, max_bytes, span)
+                source = _open_pictures(path, topic, rate, max_bytes)
         with closing(checked(path, source.records)) as records:
             yield replace(source, records=records)
 
@@ -249,80 +225,169 @@ def checked(path: Path, records: Iterator[Item]) -> Generator[Item, None, None]:
         yield from records
 
 
+def _with_camera_infos(records: Iterable[Recorded], first: Optional[bytes]) -> Iterator[Recorded]:
+    """Yield the images among images and lens calibrations, each with its calibration.
+
+    Drivers publish a calibration before or after its image, with the same stamp: an image waits for the next message.
+
+    Args:
+        records: The messages, in the order of recording.
+        first: The first calibration that can be decoded, serialized; None without one.
+    """
+    waiting: Optional[Recorded] = None
+    newest = None if first is None else messages.decode_camera_info(first)
+    for record in records:
+        if record.kind != CAMERA_INFO:
+            if waiting is not None:
+                yield waiting
+            waiting = replace(record, camera_info=newest)
+            continue
+        try:
+            newest = messages.decode_camera_info(record.message())
+        except FrameError as err:
+            _LOG.warning("camera_info: %s", err)
+            continue
+        if waiting is not None and _stamp(waiting) == newest.stamp_ns:
+            waiting = replace(waiting, camera_info=newest)
+    if waiting is not None:
+        yield waiting
+
+
+def _stamp(record: Recorded) -> Optional[int]:
+    """Return the stamp of a message; None if it cannot be read."""
+    with suppress(FrameError):
+        return messages.peek_stamp(record.message())
+    return None
+
+
 def unwatched(records: Iterable[Item], _: int) -> Iterable[Item]:
     """Return the records; stands for a function that shows progress."""
     return records
 
 
-def choose_topic(path: Path, topics: Topics, wanted: str, kinds: Tuple[str, ...]) -> str:
-    """Choose the topic of the raw images, or of their lens calibration, among topic -> (message type, count)."""
-    images = {name: count for name, (kind, count) in topics.items() if kind in kinds and count}
-    if kinds == (CAMERA_INFO,):
-        raw = wanted.rpartition("/")[0] if topics.get(wanted, ("", 0))[0] == COMPRESSED else wanted
-        wanted = camera_info_beside(raw) if camera_info_beside(raw) in images else ""
-    if wanted in images:
-        return wanted
-    if wanted and f"{wanted}/{TRANSPORT}" in images:
-        return f"{wanted}/{TRANSPORT}"
-    listed = ", ".join(map(printable, sorted(images)[:_MAX_LISTED])) or "none"
-    listed += ", ..." if len(images) > _MAX_LISTED else ""
+def _images(path: Path, recording: Bag, kinds: Tuple[str, ...] = IMAGES) -> Tuple[Dict[str, str], Set[str]]:
+    """Return the topics of raw images in a recording with their types, and the topics that are own outputs."""
+    outputs = own_outputs({topic for topic, _ in recording.topics}, bool(recorded_metadata(path)))
+    rows = [(kinds.index(kind), topic) for (topic, kind), count in recording.topics.items() if count and kind in kinds]
+    # the first type counts where a topic has several
+    return {topic: kinds[place] for place, topic in sorted(rows, reverse=True) if topic not in outputs}, outputs
+
+
+def choose_topic(path: Path, recording: Bag, wanted: str, kinds: Tuple[str, ...] = IMAGES) -> Key:
+    """Choose the topic of the raw images in a recording; returns it with its type.
+
+    Raises:
+        SourceError: There is no such topic, it is not clear, or it is an output of this package.
+    """
+    images, outputs = _images(path, recording, kinds)
+    names = (wanted, f"{wanted}/{TRANSPORT}") if wanted else images if len(images) == 1 else ()
+    chosen = next((topic for topic in names if topic in images), None)
+    if chosen is None:
+        raise SourceError(_not_clear(path, recording, wanted, kinds, images, outputs))
+    if own_outputs([chosen], is_own=True):
+        _LOG.warning("%s of %s has the name of an output of polar_pipeline; is it raw images?", printable(chosen), path)
+    types = [kind for (topic, kind), count in recording.topics.items() if count and topic == chosen]
+    if len(types) > 1:
+        types.remove(images[chosen])
+        text = "%s has messages of several types on %s: those of %s are read, not %s"
+        _LOG.warning(text, path, printable(chosen), images[chosen], ", ".join(map(printable, types)))
+    return chosen, images[chosen]
+
+
+def holds_products(path: Path, max_bytes: int = MAX_BYTES) -> bool:
+    """Return whether a recording holds outputs of this package, and no raw images.
+
+    Raises:
+        SourceError: The recording cannot be read.
+    """
+    path = recording_of(path)
+    if not (path.exists() and is_recording(path)):
+        return False
+    with reading(path), open_recording(path, max_bytes, takes_cut=True) as recording:
+        images, outputs = _images(path, recording)
+        return bool(outputs) and not images
+
+
+def _not_clear(
+    path: Path, recording: Bag, wanted: str, kinds: Tuple[str, ...], images: Iterable[str], outputs: Set[str]
+) -> str:
+    """Explain why no topic can be chosen, with the topics that the recording has."""
+    if wanted in outputs or (outputs and not wanted and not images):
+        names = ", ".join(map(printable, sorted(images)[:_MAX_LISTED]))
+        advice = f"name its raw images: {names}" if names else "name the recording of the raw images"
+        return f"{printable(wanted)}{' of ' if wanted else ''}{path} is an output of polar_pipeline; {advice}"
+    rows = sorted((kind not in kinds, topic, kind) for (topic, kind), count in recording.topics.items() if count)
+    listed = [_described_topic(recording, topic, kind, topic in outputs) for _, topic, kind in rows[:_MAX_LISTED]]
+    foreign = sorted({kind.rpartition(" in ")[2] for _, _, kind in rows if " in " in kind})
+    text = f"; it has: {', '.join(listed) or 'no messages'}{', ...' if len(rows) > _MAX_LISTED else ''}"
+    if foreign:
+        text += f"; messages in {printable(', '.join(foreign))} cannot be read: convert them to those of ROS"
     if wanted:
-        raise SourceError(f"{path} has no images on {printable(wanted)}; topics with images: {listed}")
-    if len(images) != 1 and kinds == (CAMERA_INFO,):
-        raise SourceError(f"{path} must hold one topic of {' or '.join(kinds)}; it has: {listed}")
-    if len(images) != 1:
-        raise SourceError(f"{path} must hold one topic of images, or --topic say which; it has: {listed}")
-    return next(iter(images))
+        return f"{path} has no images on {printable(wanted)}{text}"
+    return f"{path} must hold one topic of images, or --topic say which{text}"
 
 
-def _open_pictures(path: Path, wanted: str, rate: float, max_bytes: int, span: Optional[Span]) -> Source:
+def _described_topic(recording: Bag, topic: str, kind: str, is_output: bool) -> str:
+    """Return a topic with its type and, of images, the encoding of the first message."""
+    details = [kind or "no type"]
+    with suppress(Exception):  # a message that cannot be read has no encoding to show
+        if kind in IMAGES:
+            _, _, data = next(recording.messages([(topic, kind)]))
+            message = Recorded(0, kind, data).message()
+            decode = messages.decode_image if kind == IMAGE else messages.decode_compressed
+            image: Any = decode(message)
+            details.append((image.encoding if kind == IMAGE else image.format) or "no encoding")
+    details += ["an output of polar_pipeline"] if is_output else []
+    return f"{printable(topic)} ({printable(', '.join(details))})"
+
+
+def _open_pictures(path: Path, wanted: str, rate: float, max_bytes: int) -> Source:
     """Open a picture, or a folder of pictures."""
-    if path.is_file() and path.suffix.lower() not in SUFFIXES:
-        raise SourceError(
-            f"{path} is not a recording: expected .mcap, .db3, .bag, a rosbag2 folder, {', '.join(SUFFIXES)}"
-        )
-    files = [path] if path.is_file() else _pictures(path)
+    files = _pictures(path) if path.is_dir() else [path] if path.suffix.lower() in SUFFIXES else []
     if not files:
-        raise SourceError(f"{path} holds neither a rosbag2 recording nor pictures ({', '.join(SUFFIXES)})")
+        raise SourceError(f"{path} holds neither a recording nor pictures; expected {EXPECTED}")
     if wanted:
         raise SourceError(f"{path} holds pictures, which have no topic; got {printable(wanted)}")
-    times = [round((index + 1) * 1e9 / rate) for index in range(len(files))]
-    first, end = span or (0, times[-1] + 1)
-    rows = ((time_ns, file) for time_ns, file in zip(times, files) if first <= time_ns < end)
-    records = (Recorded(time_ns, "", file, max_bytes=max_bytes) for time_ns, file in rows)
-    return Source(str(path), len(files), records, lambda: [(times[0], times[-1] + 1)])
+    check_not_angle_images(path, max_bytes)
+    records = (Recorded(round(number * 1e9 / rate), "", file, max_bytes) for number, file in enumerate(files, 1))
+    return Source(str(path), len(files), records)
 
 
 # ---------------------------------------------------------------------------------------------------- lens calibrations
 
 
-@contextmanager
-def open_camera_infos(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> Iterator[Iterator[Recorded]]:
-    """Open the lens calibrations of the images on a topic; there are none of pictures, or if their topic is not clear.
-
-    The arguments are those of `open_source`.
-    """
-    with ExitStack() as stack:
-        records: Iterator[Recorded] = iter(())
-        if is_recording(path):
-            with suppress(SourceError):
-                opened = open_source(path, topic, max_bytes=max_bytes, kinds=(CAMERA_INFO,))
-                records = stack.enter_context(opened).records
-        yield records
+def _camera_info_topic(recording: Bag, images: str) -> Optional[Key]:
+    """Choose the topic of the lens calibration of images on a topic: beside it, or the only one; None if not clear."""
+    outputs = own_outputs(topic for topic, _ in recording.topics)
+    rows = recording.topics.items()
+    infos = [topic for (topic, kind), count in rows if kind == CAMERA_INFO and count and topic not in outputs]
+    is_transported = (images, COMPRESSED) in recording.topics and (images, IMAGE) not in recording.topics
+    beside = camera_info_beside(images.rpartition("/")[0] if is_transported else images)
+    names = [beside] if beside in infos else infos
+    return (names[0], CAMERA_INFO) if len(names) == 1 else None
 
 
-def recorded_camera_info(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> Optional[bytes]:
-    """Return the first lens calibration of the images on a topic that can be decoded, serialized; None without one."""
-    with open_camera_infos(path, topic, max_bytes) as records:
-        for record in records:
-            with suppress(FrameError):
-                return record.cdr()
+def _first_camera_info(recording: Bag, key: Optional[Key], max_bytes: int) -> Optional[bytes]:
+    """Return the first message on a topic of lens calibrations that can be decoded; None without one."""
+    for kind, time_ns, data in recording.messages([key]) if key else ():
+        with suppress(FrameError):
+            return Recorded(time_ns, kind, data, max_bytes).cdr()
+    return None
+
+
+def first_camera_info(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> Optional[CameraInfo]:
+    """Return the lens calibration of the first mosaic on a topic; None without one, or if there is no such topic."""
+    if is_recording(path):
+        with suppress(SourceError), open_source(path, topic, max_bytes=max_bytes) as source:
+            for record in source.records:
+                with suppress(FrameError):
+                    return record.camera_info if messages.has_mosaic(record.image().encoding) else None
     return None
 
 
 def recorded_metadata(path: Path) -> Mapping[str, str]:
     """Return what this package wrote at the beginning of an mcap file, compressed by zstd or not; else nothing."""
-    if not plain_name(path).endswith(".mcap") or not path.is_file():
+    if not plain_name(path).lower().endswith(".mcap") or not path.is_file():
         return {}
     with suppress(ImportError, SourceError), path.open("rb") as stream:  # reading the frames says what is wrong
         with importing():
@@ -331,7 +396,7 @@ def recorded_metadata(path: Path) -> Mapping[str, str]:
             from mcap.stream_reader import StreamReader
 
         with reading(path):
-            plain = zstandard.ZstdDecompressor().stream_reader(stream) if path.suffix == ZSTD else stream
+            plain = zstandard.ZstdDecompressor().stream_reader(stream) if is_zstd(path) else stream
             for record in islice(StreamReader(plain, emit_chunks=True, record_size_limit=MAX_BYTES).records, 2):
                 if isinstance(record, Metadata) and record.name == METADATA:
                     return dict(record.metadata)
@@ -342,13 +407,13 @@ def recorded_lens(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> Le
     """Read the first lens calibration of the images on a topic of a recording.
 
     Raises:
-        SourceError: There is no lens calibration, more than one topic with any, or an unusable one.
+        SourceError: The recording cannot be read, or has no lens calibration, several topics of them, or an unusable
+            one.
     """
-    if not path.exists() or not is_recording(path):
-        raise SourceError(f"{path} is not a recording with a lens calibration: name a YAML file")
-    with open_source(path, topic, max_bytes=max_bytes, kinds=(CAMERA_INFO,)) as source:
+    with open_source(path, topic, max_bytes=max_bytes) as source:
+        if source.camera_info is None:
+            raise SourceError(f"{path} must hold one topic of camera_info, or one beside the images: name a YAML file")
         try:
-            return messages.lens_of(messages.decode_camera_info(next(source.records).message()))
-        except (StopIteration, FrameError) as err:
-            reason = str(err) or "there is no message"
-            raise SourceError(f"the lens calibration on {printable(source.topic)} of {path}: {reason}") from err
+            return messages.lens_of(messages.decode_camera_info(source.camera_info))
+        except FrameError as err:
+            raise SourceError(f"the lens calibration of {path}: {err}") from err

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, ContextManager, Iterable, Iterator, List, Optional
 
 import rclpy
 from rclpy.duration import Duration
@@ -21,16 +23,18 @@ from sensor_msgs.msg import CameraInfo, Image
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.replay.limits import MAX_BYTES
-from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, is_recording, open_camera_infos, open_source
+from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, Source, is_recording, open_source
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import camera_info_beside
 
+_LOG = logging.getLogger(__name__)
 #: Bytes of frames that are read before the first is published: reading a PNG takes longer than a frame period.
 AHEAD_BYTES = 1 << 30
+#: Longest gap in seconds between two frames. Time that runs backwards or jumps shows that the recorder's clock was set,
+#: or that nothing was recorded for a while: the gap before takes its place.
+MAX_GAP = 10.0
 #: Seconds between two looks for a subscriber.
 _POLL = 0.05
-#: Seconds that one call of the system may sleep: a recording may state times that are centuries apart.
-_LONGEST_SLEEP = 3600.0
 #: Seconds that the last frames get to reach their subscribers.
 _LINGER = 2.0
 
@@ -42,12 +46,12 @@ class PlayableFrame:
     Attributes:
         time_ns: When it was recorded.
         cdr: Serialized `sensor_msgs/Image`.
-        camera_info: Serialized `sensor_msgs/CameraInfo` that held then; None without one.
+        camera_info: The lens calibration that held then; None without one.
     """
 
     time_ns: int
     cdr: bytes
-    camera_info: Optional[bytes]
+    camera_info: Optional[messages.CameraInfo]
 
 
 def play(
@@ -68,7 +72,8 @@ def play(
         topic: Where to publish; lens calibrations are published on `camera_info` beside it, before their frames and
             with the same stamps.
         source_topic: Topic in the recording; "" for the only one.
-        rate: Frames per second; 0 keeps the recording's own timing (`DEFAULT_RATE` for a folder of pictures).
+        rate: Frames per second; 0 keeps the recording's own timing (`DEFAULT_RATE` for a folder of pictures), in which
+            gaps above `MAX_GAP` are shortened.
         loop: Start again at the end.
         restamp: Stamp every frame with the time at which it is published. Pictures, which have no stamp, always are.
         wait: Seconds to wait for a subscriber before the first frame; 0 does not wait.
@@ -89,7 +94,7 @@ def play(
         node = Node("polar_pipeline_play")
         stack.callback(node.destroy_node)
         publisher = _publisher(node, Image, topic)
-        frames = _frames(_Recording(path, source_topic, rate or DEFAULT_RATE, max_bytes, on_skip), loop)
+        frames = _frames(partial(open_source, path, source_topic, rate or DEFAULT_RATE, max_bytes), loop, on_skip)
         first = list(itertools.islice(frames, 1))  # reads ahead
         has_info = any(frame.camera_info for frame in first)
         infos = _publisher(node, CameraInfo, camera_info_beside(topic)) if has_info else None
@@ -108,71 +113,39 @@ def _publisher(node: Node, kind: Any, topic: str) -> Publisher:
         raise RuntimeError(f"{quoted(topic)} is not a topic's name: {printable(str(err).splitlines()[0])}") from err
 
 
-@dataclass(frozen=True)
-class _Recording:
-    """The recording to play; the attributes are arguments of `play`."""
+def _frames(
+    opened: Callable[[], ContextManager[Source]], loop: bool, on_skip: Callable[[FrameError], None]
+) -> Iterator[PlayableFrame]:
+    """Yield every frame of every round; the beginning of the recording is read ahead and kept for the next round.
 
-    path: Path
-    topic: str
-    rate: float
-    max_bytes: int
-    on_skip: Callable[[FrameError], None]
-
-    @contextmanager
-    def open(self, start: int = 0) -> Iterator[Tuple[int, Iterator[Optional[PlayableFrame]]]]:
-        """Return the number of images, and the images from `start` on; None for one that cannot be published."""
-        with ExitStack() as stack:
-            source = stack.enter_context(open_source(self.path, self.topic, self.rate, self.max_bytes))
-            infos = stack.enter_context(open_camera_infos(self.path, source.topic, self.max_bytes))
-            yield source.total, self._frames(itertools.islice(source.records, start, None), self._readable(infos))
-
-    def _frames(
-        self, images: Iterable[Recorded], infos: Iterator[Tuple[int, bytes]]
-    ) -> Iterator[Optional[PlayableFrame]]:
-        """Yield images with the newest lens calibration before each, or its own; before the first, that one."""
-        coming = next(infos, None)
-        newest = coming and coming[1]
-        for image in images:
-            try:
-                cdr = image.cdr()
-            except FrameError as err:
-                self.on_skip(err)
-                yield None
-                continue
-            stamp = messages.peek_stamp(cdr)
-            while coming and (coming[0] <= image.time_ns or messages.peek_stamp(coming[1]) == stamp):
-                newest, coming = coming[1], next(infos, None)
-            yield PlayableFrame(image.time_ns, cdr, newest)
-
-    def _readable(self, infos: Iterator[Recorded]) -> Iterator[Tuple[int, bytes]]:
-        """Yield the time of recording and the bytes of each lens calibration that can be published."""
-        for record in infos:
-            try:
-                yield record.time_ns, record.cdr()
-            except FrameError as err:  # noqa: PERF203 - the next one may be good
-                self.on_skip(err)
-
-
-def _frames(recording: _Recording, loop: bool) -> Iterator[PlayableFrame]:
-    """Yield every frame of every round; the beginning of the recording is read ahead and kept for the next round."""
+    `opened` opens the recording, and `on_skip` is called with what is wrong with a frame that cannot be published.
+    """
     ahead: List[PlayableFrame] = []
-    taken = 0
-    with recording.open() as (count, frames):
-        size = 0
-        for frame in frames:
-            taken += 1
-            if frame is not None:
+    images_read = size = 0
+    with opened() as source:
+        for image in source.records:
+            images_read += 1
+            for frame in _playable([image], on_skip):
                 ahead.append(frame)
                 size += len(frame.cdr)
             if size >= AHEAD_BYTES:
                 break
         yield from ahead
-        yield from filter(None, frames)
+        yield from _playable(source.records, on_skip)
     while loop and ahead:
         yield from ahead
-        if taken < count:
-            with recording.open(taken) as (_, frames):
-                yield from filter(None, frames)
+        if images_read < source.total:
+            with opened() as source:
+                yield from _playable(itertools.islice(source.records, images_read, None), on_skip)
+
+
+def _playable(images: Iterable[Recorded], on_skip: Callable[[FrameError], None]) -> Iterator[PlayableFrame]:
+    """Yield images, ready to publish, with the lens calibrations that held; those that cannot be read are skipped."""
+    for image in images:
+        try:
+            yield PlayableFrame(image.time_ns, image.cdr(), image.camera_info)
+        except FrameError as err:  # noqa: PERF203 - the next one may be good
+            on_skip(err)
 
 
 def _wait_for_subscriber(publisher: Publisher, seconds: float) -> None:
@@ -181,15 +154,6 @@ def _wait_for_subscriber(publisher: Publisher, seconds: float) -> None:
         if time.monotonic() > deadline:
             raise RuntimeError(f"no subscriber to {publisher.topic_name} within {seconds:g} s")
         time.sleep(_POLL)
-
-
-def _wait_until(due: float) -> float:
-    """Sleep until a time of the monotonic clock; return the seconds by which it had passed already, else 0."""
-    late = time.monotonic() - due
-    while late < 0:
-        time.sleep(min(-late, _LONGEST_SLEEP))
-        late = min(0.0, time.monotonic() - due)
-    return late
 
 
 def _publish(
@@ -201,23 +165,31 @@ def _publish(
     restamp: bool,
 ) -> int:
     """Publish frames when they are due, each after its lens calibration."""
-    count = 0
+    count = jumps = 0
     gap = 0.0  # seconds to the frame before
-    before = None
+    first: Optional[PlayableFrame] = None
+    before: Optional[PlayableFrame] = None
     due = time.monotonic()
     for frame in frames:
         if rate:
             gap = 1 / rate if count else 0.0
-        elif before is not None and frame.time_ns >= before:  # else a new round: keep the last gap
-            gap = (frame.time_ns - before) / 1e9
-        before = frame.time_ns
+        elif before is not None and first is not frame:  # else a new round: keep the last gap
+            step = frame.time_ns - before.time_ns
+            is_jump = not 0 <= step <= MAX_GAP * 1e9
+            gap = (gap or MAX_GAP) if is_jump else step / 1e9
+            jumps += is_jump
+            if is_jump and jumps == 1:
+                text = "a frame was recorded %.6g s after the one before: the gap is shortened, as all such gaps are"
+                _LOG.warning(text, step / 1e9)
+        first, before = first or frame, frame
         due += gap
-        late = _wait_until(due)
+        late = time.monotonic() - due
+        time.sleep(max(0.0, -late))
         if late > gap:
             due += late  # no burst to catch up
         stamp_ns = node.get_clock().now().nanoseconds if restamp else messages.peek_stamp(frame.cdr) or 0
         if infos is not None and frame.camera_info is not None:
-            infos.publish(messages.restamp(frame.camera_info, stamp_ns))
+            infos.publish(bytes(messages.encode_camera_info(frame.camera_info, stamp_ns, frame.camera_info.frame_id)))
         publisher.publish(messages.restamp(frame.cdr, stamp_ns) if restamp else frame.cdr)
         count += 1
     return count

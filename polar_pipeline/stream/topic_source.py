@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Deque, Generator, Iterator
 
 import rclpy
@@ -12,12 +12,15 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
-from sensor_msgs.msg import Image
+from sensor_msgs.msg import CameraInfo, Image
 
+from polar_pipeline import messages
 from polar_pipeline._util.stop_flag import StopFlag
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.messages import IMAGE
 from polar_pipeline.replay.source import Recorded
+from polar_pipeline.sensor.frames import FrameError
+from polar_pipeline.topics import camera_info_beside
 
 #: Images that wait while one is processed; older ones are dropped.
 _WAITING = 2
@@ -27,7 +30,7 @@ _POLL = 0.1
 
 @contextmanager
 def open_topic(topic: str, max_bytes: int, stopped: StopFlag) -> Iterator[Iterator[Recorded]]:
-    """Subscribe to a topic of `sensor_msgs/Image`; the records end when `stopped` is set.
+    """Subscribe to a topic of `sensor_msgs/Image`, and its `camera_info`; the records end when `stopped` is set.
 
     Where images come faster than they are taken, the newest are kept.
 
@@ -55,9 +58,16 @@ def _records(node: Node, topic: str, max_bytes: int, stopped: StopFlag) -> Gener
     def keep(cdr: bytes) -> None:  # rclpy looks at the signature
         waiting.append(cdr)
 
+    infos: Deque[messages.CameraInfo] = deque(maxlen=1)
+
+    def keep_info(cdr: bytes) -> None:
+        with suppress(FrameError):  # the one before may hold still
+            infos.append(messages.decode_camera_info(cdr))
+
     try:
         qos = QoSProfile(depth=_WAITING, reliability=ReliabilityPolicy.BEST_EFFORT)
         node.create_subscription(Image, topic, keep, qos, raw=True)
+        node.create_subscription(CameraInfo, camera_info_beside(topic), keep_info, qos, raw=True)
     except NameValidationException as err:
         raise RuntimeError(f"{quoted(topic)} is not a topic's name: {printable(str(err).splitlines()[0])}") from err
     executor = SingleThreadedExecutor(context=node.context)
@@ -67,6 +77,6 @@ def _records(node: Node, topic: str, max_bytes: int, stopped: StopFlag) -> Gener
             executor.spin_once(timeout_sec=0 if waiting else _POLL)
             if waiting:
                 now = node.get_clock().now().nanoseconds
-                yield Recorded(now, IMAGE, waiting.popleft(), max_bytes=max_bytes)
+                yield Recorded(now, IMAGE, waiting.popleft(), max_bytes, infos[0] if infos else None)
     finally:
         executor.shutdown()

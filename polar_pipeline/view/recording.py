@@ -7,13 +7,12 @@ import os
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator, Sequence
+from typing import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.imports import importing
-from polar_pipeline.pipeline import Result
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.replay.run import ReplayedFrame
 from polar_pipeline.topics import NUMBER_TOPICS, PRODUCT_TOPICS
@@ -63,7 +62,7 @@ class RecordingView:
         self._count = 0
         self._scalar = getattr(rerun, "Scalars", None) or rerun.Scalar  # before 0.23
 
-    def show(self, stamp_ns: int, result: Result, frame: ReplayedFrame) -> None:
+    def show(self, stamp_ns: int, result: Mapping[str, np.ndarray], frame: ReplayedFrame) -> None:
         """Log the products of a frame, the milliseconds of its stages, and its similarity and saturation."""
         for name in result if not self._count else ():
             if PRODUCTS[name].wraps:

@@ -65,23 +65,17 @@ def test_every_worker_has_its_gpu_and_its_threads(client: Client) -> None:
     assert {row["monitors_gpu"] for row in found} == {False}, "with pynvml, workers for these GPUs would not start"
 
 
-def fake_segment(task: Task, span: Any) -> Outcome:
-    return Outcome(task.recording.name, "", "ok", "", span[0])
-
-
-def fake_recording(task: Task, _: Any, __: int, segments: List[Outcome]) -> Outcome:
+def fake_recording(task: Task) -> Outcome:
     name = task.recording.name
     if name == "13":
         raise KeyError("thirteen")
     if name == "killer":
         os._exit(1)
-    frames = sum(outcome.frames for outcome in segments) if segments else 2 * int(name)
-    return Outcome(name, "", "ok", "", frames)
+    return Outcome(name, "", "ok", "", 2 * int(name))
 
 
 @pytest.fixture(autouse=True)
 def _units(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "segment_unit", fake_segment)
     monkeypatch.setattr(run, "recording_unit", fake_recording)
 
 
@@ -89,9 +83,7 @@ def task(name: str) -> Task:
     return Task(BatchSettings({"products": "dolp"}), {}, Recording(name, f"/{name}.mcap", 1, ""), Path("/"), "")
 
 
-@pytest.mark.parametrize("spans", [(), ((0, 1), (1, 2), (2, 3))])
-def test_a_bounded_number_is_in_flight(client: Client, spans: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "divide", lambda _: (spans, 3))
+def test_a_bounded_number_is_in_flight(client: Client) -> None:
     done: Dict[str, Outcome] = {}
     taken = most = 0
 
@@ -104,9 +96,9 @@ def test_a_bounded_number_is_in_flight(client: Client, spans: Any, monkeypatch: 
 
     assert run.process_tasks(client, tasks(), lambda _, outcome: done.update({outcome.name: outcome})) == []
     assert len(done) == 150
-    assert most <= 2 * run.UNITS_PER_THREAD / (len(spans) + 1) + 1
+    assert most <= 2 * run.UNITS_PER_THREAD
     assert done.pop("13").reason == "could not be run: KeyError: 'thirteen'"
-    assert all(outcome.frames == (3 if spans else 2 * int(name)) for name, outcome in done.items())
+    assert all(outcome.frames == 2 * int(name) for name, outcome in done.items())
 
 
 def test_a_unit_that_kills_its_worker_does_not_stop_others(client: Client) -> None:
@@ -127,6 +119,34 @@ def test_a_unit_that_kills_its_worker_does_not_stop_others(client: Client) -> No
 
 def test_a_dashboard_is_named_where_there_is_one(client: Client) -> None:
     assert dashboard_of(client).startswith("http://" if find_spec("bokeh") else "none (")
+
+
+class FakeClient:
+    """A client of a cluster with a dashboard, if its scheduler has bokeh."""
+
+    dashboard_link = "http://10.0.0.1:8787/status"
+
+    def __init__(self, packages: Any) -> None:
+        self.packages = packages
+
+    def run_on_scheduler(self, function: Any, *arguments: Any) -> Any:
+        assert function is find_spec, "what this process has says nothing about the scheduler"
+        return self.packages[arguments[0]]
+
+
+@pytest.mark.parametrize(
+    ("packages", "link", "text"),
+    [
+        ({"bokeh": object()}, FakeClient.dashboard_link, FakeClient.dashboard_link),
+        ({"bokeh": object()}, "", "none (pip install bokeh)"),
+        ({"bokeh": None}, FakeClient.dashboard_link, "none (pip install bokeh)"),
+        ({}, FakeClient.dashboard_link, "unknown"),
+    ],
+)
+def test_the_dashboard_is_that_of_the_scheduler(packages: Any, link: str, text: str) -> None:
+    client: Any = FakeClient(packages)
+    client.dashboard_link = link
+    assert dashboard_of(client) == text
 
 
 def listening() -> List[str]:

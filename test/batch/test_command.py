@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import Any, List
 
+import numpy as np
 import pytest
 
 pytest.importorskip("distributed")
@@ -24,6 +26,7 @@ from support import wait_for
 from polar_pipeline import cli
 from polar_pipeline.batch import cluster
 from polar_pipeline.batch.results import make_folders
+from polar_pipeline.messages import IMAGE, encode_image
 from polar_pipeline.replay.sink import open_sink
 
 #: Of the command, and for each recording of a few seconds of work.
@@ -106,8 +109,8 @@ def test_a_signal_while_workers_start(number: signal.Signals, tmp_path: Path) ->
 def test_a_second_signal_waits_for_nobody(number: signal.Signals, tmp_path: Path) -> None:
     """Not for a worker that does not answer, either: what it was writing is removed."""
     source, out = record(tmp_path / "in" / "a.mcap", LONG, SIDE), tmp_path / "out"
-    with start([source], out, "--jobs", "1", "--split", "5s") as process:
-        wait_for(lambda: list(out.glob("segments/a/.*.part/*")), "segment")
+    with start([source], out, "--jobs", "1") as process:
+        wait_for(lambda: list(out.glob("recordings/.*.part/*")), "recording")
         children = psutil.Process(process.pid).children(recursive=True)
         (worker,) = (child for child in children if "spawn_main" in str(child.cmdline()))
         worker.suspend()
@@ -162,7 +165,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     limited = ["sh", "-c", 'ulimit -f 4096; exec "$@"', "sh", *words]  # 2 MiB
     done = subprocess.run(limited, text=True, capture_output=True, check=False)
     assert done.returncode == 1, done.stderr
-    assert "large: failed: [Errno 27] File too large" in done.stderr
+    assert "large: failed: File too large" in done.stderr
     assert "Traceback" not in done.stderr
     assert completed(out) == ["small"]
     assert partial_files(out) == []
@@ -256,3 +259,28 @@ def test_products_of_a_golden_recording(source: Path, tmp_path: Path) -> None:
         for schema, channel, row in make_reader(stream).iter_messages(log_time_order=False):
             sink.write(f"/front{channel.topic}", schema.name, row.log_time, row.data)
     assert batch(source, tmp_path / "out", "--compare", str(golden)) == found
+
+
+def test_warnings_of_a_batch(tmp_path: Path, capfd: Any) -> None:
+    """A dark recording beside a good one: listed in result, overview and at the end; failed with --strict, and back."""
+    record(tmp_path / "in" / "good.mcap", 3)
+    with open_sink(tmp_path / "in" / "night.mcap", {}) as sink:
+        for stamp in (1, 2, 3):
+            raw = np.random.default_rng(stamp).integers(0, 20, (64, 64)).astype(np.uint8)
+            sink.write("/raw", IMAGE, stamp, encode_image(stamp, "cam", "mono8", raw))
+    out = tmp_path / "out"
+    words = ["batch", str(tmp_path / "in"), "-o", str(out), "--jobs", "1", "--backend", "cpu", "--products", "dolp"]
+    for more, code, line in (
+        ([], 0, "night: dark: nothing is brighter than 7.5% of full scale"),
+        (["--strict"], 1, "night: failed: dark: nothing is brighter than 7.5% of full scale"),
+        ([], 0, "night: dark: nothing is brighter than 7.5% of full scale"),
+    ):
+        assert cli.main([*words, *more]) == code
+        said = capfd.readouterr()
+        assert line in said.err
+        assert sum("dark:" in row for row in said.err.splitlines()) == 1, "workers say nothing themselves"
+        assert f"2 recordings: {2 - code} ok, 0 differ, {code} failed" in said.out
+        assert "nothing is brighter than" in (out / "index.html").read_text()
+        assert (out / "frames" / "recording=night" / "part-0.parquet").exists() == (code == 0)
+    assert json.loads((out / "recordings" / "night" / "result.json").read_text())["warnings"].startswith("dark: ")
+    assert json.loads((out / "recordings" / "good" / "result.json").read_text())["warnings"] == ""

@@ -26,7 +26,7 @@ from polar_pipeline.batch import units
 from polar_pipeline.batch.cluster import check_workers, local_client
 from polar_pipeline.batch.library import process
 from polar_pipeline.batch.recordings import list_recordings
-from polar_pipeline.batch.results import segment_folder
+from polar_pipeline.batch.results import result_folder
 from polar_pipeline.batch.run import Batch
 from polar_pipeline.batch.settings import BatchSettings
 from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts
@@ -89,7 +89,6 @@ def check(sources: List[str], folder: Path, tmp_path: Path) -> None:
         assert table.num_rows == result["frames"] + result["rejected"]
     assert len(list((folder / "recordings").iterdir())) == len(sources)
     assert partial_files(folder) == []
-    assert not (folder / "segments").exists()
 
 
 def test_a_second_run_does_what_is_missing(client: Client, sources: List[str], tmp_path: Path) -> None:
@@ -99,7 +98,7 @@ def test_a_second_run_does_what_is_missing(client: Client, sources: List[str], t
     assert run(client, sources, out).skipped == 2
     assert {path: path.stat().st_mtime_ns for path in times} == times
     (out / "frames" / "recording=r1" / "part-0.parquet").unlink()
-    assert run(client, sources, out, replace(SETTINGS, split_ns=5 * PERIOD)).skipped == 2
+    assert run(client, sources, out).skipped == 2
     check(sources, out, tmp_path)
     record(Path(sources[0]), 9, seed=7)  # another content
     assert run(client, sources, out).skipped == 2
@@ -133,16 +132,13 @@ def test_tables_of_other_settings(client: Client, sources: List[str], tmp_path: 
 
 
 def test_folders_that_are_not_results_stay(client: Client, tmp_path: Path) -> None:
-    """A recording in the place of its own result is not replaced by it; nor are files beside segments removed."""
+    """A recording in the place of its own result is not replaced by it."""
     inside = record(tmp_path / "out" / "recordings" / "r0" / "r0.mcap", 12)
-    beside = record(tmp_path / "out" / "segments" / "r1" / "r1.mcap", 12)
-    contents = inside.read_bytes(), beside.read_bytes()
-    settings = replace(SETTINGS, split_ns=5 * PERIOD)
-    batch = run(client, [str(inside), str(beside)], tmp_path / "out", settings)
-    assert statuses(batch) == ["failed", "ok"]
+    content = inside.read_bytes()
+    batch = run(client, [str(inside)], tmp_path / "out")
+    assert statuses(batch) == ["failed"]
     assert "recordings/r0 is not a result of a batch" in batch.outcomes["r0"].reason
-    assert (inside.read_bytes(), beside.read_bytes()) == contents
-    assert sorted(path.name for path in beside.parent.iterdir()) == ["r1.mcap"]
+    assert inside.read_bytes() == content
 
 
 def test_the_state_of_the_camera_in_a_recording(client: Client, tmp_path: Path) -> None:
@@ -183,32 +179,12 @@ def test_the_state_of_the_camera_beside_frames(client: Client, kind: str, tmp_pa
         assert run(client, [str(source)], out).skipped == 1
 
 
-def test_completed_segments_are_kept(client: Client, sources: List[str], tmp_path: Path) -> None:
-    """Of a recording that cannot be written."""
-    out, settings = tmp_path / "out", replace(SETTINGS, split_ns=5 * PERIOD)
-    blocked = out / "frames" / "recording=r0"
-    blocked.parent.mkdir(parents=True)
-    blocked.write_text("no folder")  # the table cannot be put here
-    batch = run(client, sources[:1], out, settings)
-    assert batch.outcomes["r0"].status == "failed"
-    kept = {path: path.stat().st_ino for path in out.glob("segments/r0/*")}
-    assert len(kept) == 3
-    blocked.unlink()
-    for path in kept:
-        state = json.loads((path / "segment.json").read_text())
-        state["summary"]["device"] = "kept"
-        (path / "segment.json").write_text(json.dumps(state))
-    assert run(client, sources[:1], out, settings).outcomes["r0"].device == "kept"
-    check(sources[:1], out, tmp_path)
-
-
-@pytest.mark.parametrize("split", [0, 5])
 def test_the_results_of_replay_beside_a_corrupt_recording(
-    client: Client, sources: List[str], split: int, tmp_path: Path, capsys: Any
+    client: Client, sources: List[str], tmp_path: Path, capsys: Any
 ) -> None:
     data = Path(sources[1]).read_bytes()
     Path(sources[1]).write_bytes(data[: len(data) // 2])
-    batch = run(client, sources, tmp_path / "out", replace(SETTINGS, split_ns=split * PERIOD))
+    batch = run(client, sources, tmp_path / "out")
     assert statuses(batch) == ["ok", "failed", "ok"]
     assert "cut off" in batch.outcomes["r1"].reason
     check([sources[0], sources[2]], tmp_path / "out", tmp_path)
@@ -225,9 +201,8 @@ def test_the_results_of_replay_beside_a_corrupt_recording(
 
 def test_a_recording_without_usable_frames(client: Client, tmp_path: Path) -> None:
     source = record(tmp_path / "in" / "none.mcap", 4, side=8)
-    for split in (0, PERIOD):
-        batch = run(client, [str(source)], tmp_path / "out", replace(SETTINGS, split_ns=split))
-        assert "none of the 4 frames" in batch.outcomes["none"].reason
+    batch = run(client, [str(source)], tmp_path / "out")
+    assert "none of the 4 frames" in batch.outcomes["none"].reason
 
 
 def test_comparison(client: Client, sources: List[str], tmp_path: Path) -> None:
@@ -241,21 +216,19 @@ def test_comparison(client: Client, sources: List[str], tmp_path: Path) -> None:
     assert statuses(batch) == ["ok", "ok", "failed"]
     assert "no golden recording" in batch.outcomes["r2"].reason
     other = replace(compared, arguments={**ARGUMENTS, "co_sited": False}, compare=flat)
-    for split, skipped in ((5 * PERIOD, 0), (0, 1)):
-        batch = run(client, sources[:1], tmp_path / "other", replace(other, split_ns=split))
+    for skipped in (0, 1):
+        batch = run(client, sources[:1], tmp_path / "other", other)
         assert batch.outcomes["r0"].status == "differs"
-        assert "dolp: error" in batch.outcomes["r0"].reason
+        assert "dolp: frame " in batch.outcomes["r0"].reason  # the worst one, by name
         assert batch.skipped == skipped
 
 
 def test_only_the_table(client: Client, sources: List[str], tmp_path: Path) -> None:
-    for split in (0, 5):
-        out = tmp_path / f"out{split}"
-        settings = replace(SETTINGS, writes_products=False, split_ns=split * PERIOD)
-        assert run(client, sources[:1], out, settings).outcomes["r0"].status == "ok"
-        assert [path.name for path in out.glob("recordings/r0/*")] == ["result.json"]
-        assert json.loads((out / "recordings" / "r0" / "result.json").read_text())["thumbnail"]
-        assert (out / "frames" / "recording=r0" / "part-0.parquet").exists()
+    out, settings = tmp_path / "out", replace(SETTINGS, writes_products=False)
+    assert run(client, sources[:1], out, settings).outcomes["r0"].status == "ok"
+    assert [path.name for path in out.glob("recordings/r0/*")] == ["result.json"]
+    assert json.loads((out / "recordings" / "r0" / "result.json").read_text())["thumbnail"]
+    assert (out / "frames" / "recording=r0" / "part-0.parquet").exists()
 
 
 def test_two_runs_at_once(client: Client, sources: List[str], tmp_path: Path) -> None:
@@ -264,13 +237,13 @@ def test_two_runs_at_once(client: Client, sources: List[str], tmp_path: Path) ->
     def second() -> None:
         try:
             with Client(client.scheduler.address, set_as_default=False) as other:
-                run(other, sources, out, replace(SETTINGS, split_ns=5 * PERIOD))
+                run(other, sources, out)
         except BaseException as err:  # noqa: BLE001 - shown by the test
             errors.append(err)
 
     thread = threading.Thread(target=second)
     thread.start()
-    batch = run(client, sources, out, replace(SETTINGS, split_ns=5 * PERIOD))
+    batch = run(client, sources, out)
     thread.join()
     assert errors == []
     assert {row.status for row in batch.outcomes.values()} == {"ok"}
@@ -278,23 +251,20 @@ def test_two_runs_at_once(client: Client, sources: List[str], tmp_path: Path) ->
     assert run(client, sources, out).skipped == 3
 
 
-def test_a_segment_of_another_run_is_kept(sources: List[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its run may be reading it."""
-    settings = replace(SETTINGS, split_ns=5 * PERIOD)
-    (task,) = Batch(settings, list_recordings(sources[:1]), tmp_path / "out").left
-    (span, *_), _ = units.divide(task)
-    folder = segment_folder(task.folder, "r0", task.unit, span)
-    before: List[int] = []
+def test_a_run_that_is_overtaken(sources: List[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another run completed the same recording while this one was reading it: the result is a complete one."""
+    (task,) = Batch(SETTINGS, list_recordings(sources[:1]), tmp_path / "out").left
 
     def be_overtaken(records: Any, _: int) -> Any:
         monkeypatch.setattr(units, "_until_cancelled", unwatched)
-        assert units.segment_unit(task, span).status == "ok"
-        before.append(folder.stat().st_ino)
+        assert units.recording_unit(task).status == "ok"
         return records
 
     monkeypatch.setattr(units, "_until_cancelled", be_overtaken)
-    assert units.segment_unit(task, span).status == "ok"
-    assert before == [folder.stat().st_ino]
+    assert units.recording_unit(task).status == "ok"
+    names = sorted(path.name for path in result_folder(task.folder, "r0").iterdir())
+    assert names == ["products.mcap", "report.html", "result.json"]
+    assert partial_files(task.folder) == []
 
 
 def test_a_worker_is_killed(client: Client, sources: List[str], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ behind it (Fast DDS pads messages), a string without a terminator or with a zero
 from __future__ import annotations
 
 import struct
-from typing import Any, Dict, NamedTuple
+from typing import Any, Dict, NamedTuple, Tuple
 
 from fuzz.mutate import Writer
 
@@ -74,6 +74,36 @@ def write(kind: str, values: Dict[str, Any], order: str = "<") -> Writer:
         else:
             out.number(form, value)
     return out
+
+
+def write_camera_info(
+    region: Tuple[int, int, int, int] = (0, 0, 0, 0),
+    binning: Tuple[int, int] = (0, 0),
+    size: Tuple[int, int] = (2048, 2448),
+    stamp_ns: int = 0,
+) -> bytes:
+    """A `camera_info` of a region (x, y, width, height) of a camera of (height, width) pixels."""
+    x, y, width, height = region
+    fields = {
+        "sec": stamp_ns // 10**9,
+        "nanosec": stamp_ns % 10**9,
+        "frame_id": b"cam",
+        "height": size[0],
+        "width": size[1],
+        "distortion_model": b"plumb_bob",
+        "d": [0.0] * 5,
+        "k": [1000.0, 0, 1224, 0, 1000, 1024, 0, 0, 1],
+        "r": [1.0, 0, 0, 0, 1, 0, 0, 0, 1],
+        "p": [1000.0, 0, 1224, 0, 0, 1000, 1024, 0, 0, 0, 1, 0],
+        "binning_x": binning[0],
+        "binning_y": binning[1],
+        "x_offset": x,
+        "y_offset": y,
+        "roi_height": height,
+        "roi_width": width,
+        "do_rectify": False,
+    }
+    return bytes(write("camera_info", fields).data)
 
 
 class _Reader:

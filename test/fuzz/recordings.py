@@ -147,7 +147,7 @@ def _compare(path: Path) -> None:
 def _check_compressed(data: bytes) -> str:
     wanted = expanded(data)
     try:
-        image = decompress_raw(data, START, "cam", LIMIT)
+        image = decompress_raw(data, LIMIT)
     except FrameError as err:
         if err.cause == "file" and wanted is not None:
             raise WrongError(f"valid data is refused: {err}") from err

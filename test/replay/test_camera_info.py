@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
@@ -17,9 +19,8 @@ from polar_pipeline.cli.entry import main
 from polar_pipeline.messages import CAMERA_INFO, IMAGE
 from polar_pipeline.replay.job import Job, process_recording
 from polar_pipeline.replay.limits import SourceError
-from polar_pipeline.replay.segment import merge_segments, process_segment, segments
 from polar_pipeline.replay.sink import open_sink
-from polar_pipeline.replay.source import open_source, recorded_camera_info, recorded_lens
+from polar_pipeline.replay.source import open_source, recorded_lens
 
 START, PERIOD, COUNT = 1_700_000_000_000_000_000, 40_000_000, 6
 SHAPE = (32, 48)
@@ -70,13 +71,11 @@ def focal_length(cdr: Any) -> float:
 )
 def test_which_calibration_belongs_to_images(images: str, infos: Dict[str, float], want: Any, tmp_path: Path) -> None:
     path = write(tmp_path / "in.mcap", {topic: [serialized(f=f)] for topic, f in infos.items()}, images)
-    found = recorded_camera_info(path, images)
-    assert (found if found is None else focal_length(found)) == want
     if want is None:
         with pytest.raises(SourceError):
             recorded_lens(path, images)
     else:
-        assert recorded_lens(path, images).k[0] == want
+        assert recorded_lens(path, images).k[0] == recorded_lens(path).k[0] == want
 
 
 def test_calibration_beside_compressed_images(tmp_path: Path) -> None:
@@ -86,9 +85,7 @@ def test_calibration_beside_compressed_images(tmp_path: Path) -> None:
     with open_source(tmp_path / "small.mcap") as source:
         assert source.topic == "/left/image_raw/polar_zstd"
     for topic in ("/left/image_raw/polar_zstd", "/left/image_raw"):
-        found = recorded_camera_info(tmp_path / "small.mcap", topic)
-        assert found is not None
-        assert focal_length(found) == 2.0
+        assert recorded_lens(tmp_path / "small.mcap", topic).k[0] == 2.0
 
 
 def test_calibration_of_ros1(tmp_path: Path) -> None:
@@ -96,9 +93,9 @@ def test_calibration_of_ros1(tmp_path: Path) -> None:
     with rosbag1.Writer(tmp_path / "in.bag") as writer:
         connection = writer.add_connection("/left/camera_info", CAMERA_INFO, typestore=store)
         writer.write(connection, START, store.serialize_ros1(calibration(2.0, store=store), CAMERA_INFO))
-    found = recorded_camera_info(tmp_path / "in.bag", "/left/image_raw")
-    assert found is not None
-    assert focal_length(found) == 2.0
+        connection = writer.add_connection("/left/image_raw", IMAGE, typestore=store)
+        writer.write(connection, START, b"not decoded here")
+    assert recorded_lens(tmp_path / "in.bag").k[0] == 2.0
 
 
 def written(path: Path) -> Dict[str, List[Tuple[int, Any]]]:
@@ -116,11 +113,10 @@ BESIDE = {"/camera_info_out", "/polarization/camera_info", "/quality/camera_info
 
 
 def test_products_have_a_calibration_beside_them(tmp_path: Path) -> None:
-    """The first one that can be read, scaled to the image; the same merged from segments."""
+    """The first one that can be read, scaled to the image."""
     path = write(tmp_path / "in.mcap", {"/left/camera_info": [b"damaged", serialized(), serialized(f=1.0)]})
     pipeline = Pipeline(products=PRODUCTS, backend="cpu", ssim_stride=4)
-    job = Job(path, products=tmp_path / "out.mcap")
-    process_recording(job, pipeline)
+    process_recording(Job(path, products=tmp_path / "out.mcap"), pipeline)
     found = written(tmp_path / "out.mcap")
     assert set(found) == BESIDE
     stamps = [START + k * PERIOD for k in range(COUNT)]
@@ -133,16 +129,6 @@ def test_products_have_a_calibration_beside_them(tmp_path: Path) -> None:
             # the center of the image; (23.5 - 2 + 1/2) / step - 1/2
             np.testing.assert_allclose(info.k, [60 / step, 0, 24 / step - 0.5, 0, 60 / step, 16 / step - 0.5, 0, 0, 1])
             assert info.p[2] == 22 / step - 0.5
-    with open_source(path) as source:
-        spans, total = segments(source, 2 * PERIOD), source.total
-    assert len(spans) > 1
-    fields = vars(job)
-    parts = [
-        process_segment(Job(**{**fields, "products": tmp_path / f"{k}.mcap"}), span, pipeline, lambda rows, _: rows)
-        for k, span in enumerate(spans)
-    ]
-    merge_segments(Job(**{**fields, "products": tmp_path / "merged.mcap"}), parts, total, pipeline.options)
-    assert (tmp_path / "merged.mcap").read_bytes() == (tmp_path / "out.mcap").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -154,3 +140,50 @@ def test_products_without_a_calibration(infos: Dict[str, List[bytes]], products:
     path = write(tmp_path / "in.mcap", infos)
     process_recording(Job(path, products=tmp_path / "out.mcap"), Pipeline(products=products, backend="cpu"))
     assert not written(tmp_path / "out.mcap")
+
+
+def make_mcap(path: Path, rows: List[Tuple[int, str, str, bytes]]) -> Path:
+    with open_sink(path / "in.mcap", {}) as sink:
+        for time_ns, topic, kind, data in rows:
+            sink.write(topic, kind, time_ns, data)
+    return path / "in.mcap"
+
+
+def make_folder(path: Path, rows: List[Tuple[int, str, str, bytes]]) -> Path:
+    """A file ends between an image and its calibration."""
+    (path / "in").mkdir()
+    for k, part in enumerate((rows[:3], rows[3:])):
+        make_mcap(path, part).rename(path / "in" / f"in_{k}.mcap")
+    return path / "in"
+
+
+def make_database(path: Path, rows: List[Tuple[int, str, str, bytes]]) -> Path:
+    numbers = {topic: k for k, (topic, kind) in enumerate(sorted({row[1:3] for row in rows}))}
+    with closing(sqlite3.connect(str(path / "in.db3"))) as base, base:
+        base.execute("CREATE TABLE topics(id INTEGER, name TEXT, type TEXT, serialization_format TEXT)")
+        base.execute("CREATE TABLE messages(topic_id INTEGER, timestamp INTEGER, data BLOB)")
+        for topic, kind in sorted({row[1:3] for row in rows}):
+            base.execute("INSERT INTO topics VALUES (?, ?, ?, 'cdr')", [numbers[topic], topic, kind])
+        for time_ns, topic, _, data in rows:
+            base.execute("INSERT INTO messages VALUES (?, ?, ?)", [numbers[topic], time_ns, data])
+    return path / "in.db3"
+
+
+@pytest.mark.parametrize("make", [make_mcap, make_folder, make_database])
+@pytest.mark.parametrize(
+    ("is_stamped", "lengths"), [(True, [60, 61, 61, 63, 64]), (False, [60, 60, 61, 61, 63])], ids=["stamped", "without"]
+)
+def test_the_calibration_of_each_image(make: Any, is_stamped: bool, lengths: List[float], tmp_path: Path) -> None:
+    """A calibration follows each image but the third: one of its stamp is its own, any other that of later images."""
+    rows = []
+    for k in range(5):
+        stamp = START + k * PERIOD
+        rows.append((stamp, "/left/image_raw", IMAGE, bytes(messages.encode_image(stamp, "cam", "mono8", RAW))))
+        rows.append((stamp + 1, "/right/camera_info", CAMERA_INFO, serialized(f=99.0)))
+        info = messages.decode_camera_info(serialized(f=60.0 + k))
+        data = bytes(messages.encode_camera_info(info, stamp if is_stamped else 0, "cam"))
+        rows += [(stamp + 2, "/left/camera_info", CAMERA_INFO, data)] if k != 2 else []
+    with open_source(make(tmp_path, rows), "/left/image_raw") as source:
+        assert source.camera_info is not None
+        assert focal_length(source.camera_info) == 60
+        assert [record.camera_info and record.camera_info.k[0] for record in source.records] == lengths

@@ -198,7 +198,9 @@ def two_cameras(path: Path) -> Path:
 def test_topics_are_chosen(tmp_path: Path, capsys: Any) -> None:
     source, out = two_cameras(tmp_path), tmp_path / "out.mcap"
     assert cli.main(["compress", str(source), "-o", str(out)]) == 1
-    assert "must hold one topic of images, or --topic say which; it has: /left, /right" in capsys.readouterr().err
+    assert (
+        "or --topic say which; it has: /left (sensor_msgs/msg/Image, mono8), /right (sensor" in capsys.readouterr().err
+    )
     assert cli.main(["compress", str(source), "-o", str(out), "--topic", "/left"]) == 0
     assert [row[0] for row in contents(out)["topics"]] == ["/left/polar_zstd", "/right"]
     both = ["--topic", "/left", "--topic", "/right"]
@@ -245,7 +247,7 @@ def test_what_cannot_be_converted(tmp_path: Path, capsys: Any) -> None:
         (["compress", str(folder)], 1, "pictures is not a ROS 2 recording"),
         (["compress", str(tmp_path / "none.mcap")], 1, "none.mcap does not exist"),
         (["compress", str(tmp_path / "both.mcap")], 1, f"has a topic {NEW} already"),
-        (["compress", str(source), "--topic", "/top"], 1, "has no images on /top; topics with images"),
+        (["compress", str(source), "--topic", "/top"], 1, "has no images on /top; it has: /arena"),
         (["compress", str(cut)], 1, "cut.mcap is damaged"),
         (["compress", str(source), "--max-mb", "1048577"], 2, "expected a whole number from 1 to 1048576"),
         (["decompress", str(source)], 1, "has no images on a topic that ends in /polar_zstd"),
@@ -260,3 +262,24 @@ def test_what_cannot_be_converted(tmp_path: Path, capsys: Any) -> None:
     assert cli.main(["decompress", str(source), "-o", str(tmp_path / "out.db3")]) == 2
     assert "the output is an .mcap file" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == names
+
+
+def test_a_copy_replaces_a_file_only_if_it_may(tmp_path: Path, capsys: Any) -> None:
+    """In Python and on the command line, which also asks for the name of the copy."""
+    source, out = make_mcap(tmp_path), tmp_path / "out.mcap"
+    compress_recording(source, out)
+    before = out.read_bytes()
+    for call, path in ((compress_recording, source), (decompress_recording, out)):
+        (tmp_path / "old.mcap").write_bytes(b"old")
+        with pytest.raises(FileExistsError, match=r"old\.mcap exists already"):
+            call(path, tmp_path / "old.mcap")
+        assert (tmp_path / "old.mcap").read_bytes() == b"old"
+        call(path, tmp_path / "old.mcap", force=True)
+    assert cdrs(tmp_path / "old.mcap") == cdrs(source)
+    compress_recording(source, out, force=True)
+    assert out.read_bytes() == before
+    for command in ("compress", "decompress"):
+        with pytest.raises(SystemExit) as stop:
+            cli.main([command, str(out)])
+        assert stop.value.code == 2
+        assert "required: -o/--output" in capsys.readouterr().err

@@ -7,6 +7,7 @@ import re
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -40,7 +41,7 @@ from polar_pipeline.replay.compare import Comparison, ProductComparison, format_
 from polar_pipeline.replay.job import Job, process_recording
 from polar_pipeline.replay.picture import encode_picture, picture
 from polar_pipeline.replay.report import render
-from polar_pipeline.replay.run import FrameProducts, Summary, replay
+from polar_pipeline.replay.run import FrameProducts, ReplayedFrame, Summary, replay
 from polar_pipeline.replay.sink import open_sink, start_sink
 from polar_pipeline.replay.source import SourceError, open_source
 from polar_pipeline.topics import PRODUCT_TOPICS
@@ -109,9 +110,11 @@ def test_the_topic_must_be_clear(tmp_path: Path) -> None:
     with open_sink(tmp_path / "in.mcap", {}) as sink:
         for topic in ("/left", "/right"):
             sink.write(topic, IMAGE, 1, serialized(0, frames(1)[0]))
-    with pytest.raises(SourceError, match=r"--topic.*/left, /right"), open_source(tmp_path / "in.mcap"):
+    with pytest.raises(SourceError, match=r"--topic.*/left \(sensor_msgs/msg/Image, mono8\), /right \("), open_source(
+        tmp_path / "in.mcap"
+    ):
         pass
-    with pytest.raises(SourceError, match=r"no images on /top.*/left, /right"), open_source(
+    with pytest.raises(SourceError, match=r"no images on /top.*/left \(.*, /right \("), open_source(
         tmp_path / "in.mcap", "/top"
     ):
         pass
@@ -174,12 +177,9 @@ def test_a_recording_whose_recorder_was_killed(tmp_path: Path) -> None:
     with open_source(folder / "drive_3.mcap.zstd") as source:
         assert [record.image().stamp_ns for record in source.records] == [stamp(3)]
     last, whole = folder / "drive_11.mcap", (folder / "drive_11.mcap").read_bytes()
-    last.write_bytes(whole[:-100])
-    with pytest.raises(SourceError, match=r"drive_11\.mcap has no index: .*`mcap recover`"), open_source(folder):
-        pass
     last.write_bytes(whole)
     (folder / "drive_4.mcap.zstd").write_bytes(b"nonsense")
-    with pytest.raises(SourceError, match=f"{folder} cannot be read: ZstdError"), open_source(folder):
+    with pytest.raises(SourceError, match=f"{folder} cannot be read: zstd decompress error"), open_source(folder):
         pass
 
 
@@ -187,7 +187,7 @@ def test_a_recording_that_states_another_number_of_images(tmp_path: Path, caplog
     """As one that was copied in part, or that has two types of images on a topic."""
     folder = make_rosbag2(tmp_path)
     (file,) = folder.glob("*.db3")
-    for text in ("", f"{folder} states 4 images, and has 3"):
+    for text in ("", f"{folder}: metadata.yaml states other numbers of messages than its files have"):
         with Pipeline(products="intensity", backend="cpu") as pipeline:
             process_recording(Job(folder), pipeline)
         assert bool(caplog.records) == bool(text)
@@ -216,7 +216,7 @@ def test_messages_in_the_log_of_a_database(tmp_path: Path) -> None:
     index = killed / f"{file.name}-shm"
     index.unlink()
     index.symlink_to(tmp_path / "absent" / "index")  # it cannot be made, as in a folder that cannot be written
-    with pytest.raises(SourceError, match="its -wal file cannot be read: unable to open"), open_source(killed):
+    with pytest.raises(SourceError, match=r"its -wal file, .* cannot be read: unable to open"), open_source(killed):
         pass
 
 
@@ -283,13 +283,12 @@ def test_a_recording_that_was_cut_off_is_read_to_its_last_complete_chunk(
         complete = sum(end <= kept for end in ends)
         with open_source(path, TOPIC) as source:
             read = [record.cdr() for record in source.records]
-        assert source.is_cut
+        with pytest.raises(SourceError, match="the recording was cut off"), open_source(path, takes_cut=False):
+            pass
         assert source.total == len(read)
         assert read == wanted[: len(read)]
         assert complete <= len(read) <= complete + 1  # a number, and indexes, follow the chunk of a frame
     assert "cut.mcap was cut off" in caplog.text
-    with open_source(path, TOPIC, span=(stamp(2), stamp(4))) as source:
-        assert [record.cdr() for record in source.records] == wanted[2:4]
     damaged = bytearray(whole)
     damaged[ends[2] + 200] ^= 1
     path.write_bytes(damaged)
@@ -707,16 +706,10 @@ def test_pictures(dtype: Any) -> None:
 
 def test_report_holds_everything_and_needs_nothing(mcap: Path) -> None:
     summary = run(mcap, Pipeline(products=tuple(PRODUCTS), backend="cpu"))
+    refused = ReplayedFrame(None, "cdr", "10 bytes & more")
+    summary = replace(summary, frames=[*summary.frames, refused, refused])
     row = ProductComparison("dolp", 4, 1, 0.5, 0.002, "1", 20.0, 0.9, "3 pixels < 4")
-    report = (
-        "Replay of <a>",
-        {"frames": "4"},
-        summary.samples,
-        [(k / 24, value) for k, value in enumerate(summary.ssim)],
-        summary.timings,
-        [("cdr", 2, "10 bytes & more")],
-        [row],
-    )
+    report = "Replay of <a>", {"frames": "4"}, summary, [row]
     text = render(*report)
     assert render(*report) == text
     assert "Replay of &lt;a&gt;" in text
@@ -732,7 +725,8 @@ def test_report_holds_everything_and_needs_nothing(mcap: Path) -> None:
     assert "nan" not in text
     # one frame, whose similarity is not known
     samples = [FrameProducts(1, {"ssim_map": np.full((4, 4), np.nan, np.float32)})]
-    assert render("t", {}, samples, [(0.0, math.nan)], {"a": [0.1]}).count("<svg ") == 1
+    one = replace(summary, samples=samples, frames=[ReplayedFrame(1, timings={"a": 0.1}, ssim=math.nan)])
+    assert render("t", {}, one).count("<svg ") == 1
 
 
 def test_the_report_says_what_is_special(tmp_path: Path) -> None:
