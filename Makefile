@@ -7,9 +7,9 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$python && exit; \
 	done; echo python3)
 VERSION := $(shell $(PYTHON) -c 'import platform; print(platform.python_version())')
-# Processes that run the tests, each file in one of them: one more than cores, as those of ROS mostly wait; at most 8.
+# Processes that run the tests, each file in one of them: two more than cores, as those of ROS mostly wait; at most 8.
 # WORKERS=0: no process but one.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) + 1)' 2>/dev/null || echo auto)
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) + 2)' 2>/dev/null || echo auto)
 RUN := .venv/bin/python -m
 # The tests start some hundred Python processes: compiled once, each takes a third less time.
 unexport PYTHONDONTWRITEBYTECODE

@@ -132,6 +132,12 @@ class Install(install):
         super().initialize_options()
         self.install_scripts = SCRIPTS
 
+    def finalize_options(self):
+        """Keep the folder where Debian's build names the default: bloom writes `--install-scripts $base/bin`."""
+        if self.install_scripts == "$base/bin":
+            self.install_scripts = SCRIPTS
+        super().finalize_options()
+
 
 #: What the CPU kernels are compiled from.
 SOURCES = [*sorted((ROOT / "kernels").glob("*.h")), *sorted((ROOT / "kernels" / "cpu").glob("*"))]

@@ -2,12 +2,14 @@
 
 Records a sample, the real frames of the folder `frames` first, then scenes made with the forward model; starts the
 node; plays the sample into it at the camera's rate; records what it publishes: every number, and the images of each
-frame of the sample once. Writes demo/report.html and demo/contact_sheet.png, and prints the latency per stage.
+frame of the sample once. Writes demo/report.html and demo/contact_sheet.png, and prints the latency per stage. Then it
+compares a short drive with its golden recording, as a CI job would: it has an error, which the JUnit file names.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import random
 import signal
@@ -26,10 +28,11 @@ import numpy as np
 
 from polar_pipeline import __version__, messages
 from polar_pipeline.doctor.checks import transport_environment
+from polar_pipeline.quality.frame_checks import NO_FRAME
 from polar_pipeline.replay.picture import encode_picture, picture
-from polar_pipeline.replay.rawpicture import read_raw
+from polar_pipeline.replay.rawpicture import read_picture
 from polar_pipeline.replay.report import format_timings, render
-from polar_pipeline.replay.run import FrameProducts
+from polar_pipeline.replay.run import FrameProducts, ReplayedFrame, Summary
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
@@ -51,6 +54,8 @@ FRAMES = 240
 MOMENTS = (0.0, 1.0)
 #: Shot and read noise of the synthetic frames, in electrons: those of the IMX250.
 FULL_WELL, READ_NOISE = 10_500.0, 2.4
+#: Frames of the drive, their (height, width), and the frame with an error, from 0.
+DRIVE_FRAMES, DRIVE_SHAPE, WRONG_FRAME = 60, (480, 640), 57
 IMAGES = ("intensity", "dolp", "aolp", "preview", "ssim_map")
 #: (width, height) in pixels of one picture of the contact sheet.
 CELL = (320, 268)
@@ -68,7 +73,7 @@ class DemoError(Exception):
 def sample_frames() -> Iterator[Tuple[str, np.ndarray]]:
     """(name, mosaic) of every frame of the sample, those of a real camera first."""
     for path in sorted(CAMERA_FRAMES.glob("*.png")):
-        yield path.stem, read_raw(path)
+        yield path.stem, messages.to_raw(read_picture(path)).unpack().mosaic
     rng = np.random.default_rng(0)
     for name in SCENES:
         for moment in MOMENTS:
@@ -239,10 +244,44 @@ def main() -> int:
         print(f"playing its {len(names)} frames into the node at {RATE:g} Hz ...", flush=True)
         recorder = run()
         summarize(recorder, names)
+        compare()
     except DemoError as err:
         print(f"demo failed: {err}", file=sys.stderr)
         return 1
     return 0
+
+
+def record_drive(path: Path, wrong: bool) -> None:
+    """Write a camera that pans over a real frame; if `wrong`, some pixels of one frame are too bright."""
+    mosaic = messages.to_raw(read_picture(min(CAMERA_FRAMES.glob("*.png")))).unpack().mosaic
+    with open_sink(path, {}, force=True) as sink:
+        for k in range(DRIVE_FRAMES):
+            raw = mosaic[4 * k : 4 * k + DRIVE_SHAPE[0], 8 * k : 8 * k + DRIVE_SHAPE[1]].copy()
+            if wrong and k == WRONG_FRAME:
+                raw[200:204, 300:304] ^= 64
+            stamp = round((k + 1) * 1e9 / RATE)
+            sink.write("/image_raw", messages.IMAGE, stamp, messages.encode_image(stamp, "drive", "mono8", raw))
+
+
+def compare() -> None:
+    """Compare a drive that has an error with the golden recording of one that has none, and show the JUnit file.
+
+    Raises:
+        DemoError: The comparison does not fail.
+    """
+    results = OUTPUT / "comparison.xml"
+    tool = [sys.executable, "-m", "polar_pipeline", "replay", "drive.mcap", "--force"]
+    outputs = ["--junit", results.name, "--json", "comparison.json", "--report", "comparison.html"]
+    for wrong, words in (
+        (False, ["-o", "golden.mcap", "--report", "-"]),
+        (True, ["--compare", "golden.mcap", *outputs]),
+    ):
+        record_drive(OUTPUT / "drive.mcap", wrong)
+        done = subprocess.run([*tool, *words], cwd=OUTPUT, check=False, capture_output=True, text=True)
+        check(done.returncode == wrong, f"replay ended with exit code {done.returncode}: {done.stderr}")
+    print(done.stdout[done.stdout.index("failed: ") :])
+    print(results.read_text(encoding="utf-8"))
+    print("wrote demo/output/comparison.xml, comparison.json and comparison.html")
 
 
 def describe(status: Any) -> str:
@@ -260,13 +299,12 @@ def summarize(recorder: Recorder, names: List[str]) -> None:
     """
     reports = [message.status for _, message in recorder.numbers("/diagnostics", messages.DIAGNOSTICS)]
     node_says = describe(reports[-1][0]) if reports else "nothing"
-    stamps: List[int] = []
-    timings: Dict[str, List[float]] = {}
+    frames: List[ReplayedFrame] = []
     for _, message in recorder.numbers("latency", messages.DIAGNOSTICS):
-        stamps.append(message.header.stamp.sec * 10**9 + message.header.stamp.nanosec)
-        for pair in message.status[0].values:
-            if pair.value != "n/a":
-                timings.setdefault(pair.key, []).append(float(pair.value) / 1000)
+        timings = {pair.key: float(pair.value) / 1000 for pair in message.status[0].values if pair.value != "n/a"}
+        stamp = message.header.stamp.sec * 10**9 + message.header.stamp.nanosec
+        frames.append(ReplayedFrame(stamp, timings=timings))
+    stamps = [row.stamp_ns or 0 for row in frames]
     check(bool(stamps), f"no frame came through; in its diagnostics the node says: {node_says}")
     missing = [topic for topic in (PRODUCT_TOPICS[name].name for name in IMAGES) if not recorder.counts.get(topic)]
     check(not missing, f"nothing arrived on {', '.join(missing)}; the node says: {node_says}")
@@ -281,13 +319,13 @@ def summarize(recorder: Recorder, names: List[str]) -> None:
         "polar_pipeline": __version__,
     }
     numbers = recorder.numbers(PRODUCT_TOPICS["ssim"].name, messages.FLOAT32)
-    ssim = [(time_ns / 1e9, float(row.data)) for time_ns, row in numbers]
-    points = [(moment - ssim[0][0], value) for moment, value in ssim]
+    frames += [ReplayedFrame(time_ns, ssim=float(row.data)) for time_ns, row in numbers]
     samples = {name: recorder.samples[name] for name in names if name in recorder.samples}
-    report = render("polar_pipeline, live", facts, list(samples.values()), points, timings)
+    summary = Summary(frames, math.inf, list(samples.values()), NO_FRAME.layout, "")
+    report = render("polar_pipeline, live", facts, summary)
     (HERE / "report.html").write_text(report, encoding="utf-8")
     (HERE / "contact_sheet.png").write_bytes(encode_picture(contact_sheet(samples), ".png"))
-    print(format_timings(timings))
+    print(format_timings(summary.timings))
     print(f"{len(stamps)} of {expected} frames came through; the node says: {node_says}")
     print("wrote demo/report.html, demo/contact_sheet.png and demo/output/recording.mcap")
 

@@ -12,8 +12,9 @@ from launch_ros.actions import Node, PushRosNamespace
 from launch_ros.parameter_descriptions import ParameterValue
 
 from launch import LaunchDescription
+from polar_pipeline._util.paths import as_path
 from polar_pipeline.doctor.checks import transport_environment
-from polar_pipeline.live.preset import read_nodes
+from polar_pipeline.live.preset import find_stray
 from polar_pipeline.ros.launch_actions import live_node
 
 CONFIG = Path(__file__).parent.parent / "config"
@@ -40,7 +41,11 @@ def pipeline_node(context):
     names = ("sensor", "source", "params_file")
     sensor, source, params_file = (LaunchConfiguration(name).perform(context) for name in names)
     try:
-        read_nodes(Path(params_file))  # launch would warn of a file that is not there, and start a node with defaults
+        path = as_path(params_file)
+        # ROS would start a node with defaults, by a file that is not there or has parameters of other nodes only
+        stray = find_stray(path, f"{context.launch_configurations.get('ros_namespace', '').rstrip('/')}/polar_pipeline")
+        if stray:
+            raise ValueError(stray)
     except ValueError as err:
         shipped = ", ".join(str(path) for path in sorted(CONFIG.glob("*.yaml")) if path.name != "rig.yaml")
         raise RuntimeError(f"params_file {err}; the package has {shipped}") from err
@@ -50,7 +55,7 @@ def pipeline_node(context):
             "polar_pipeline_node",
             name="polar_pipeline",
             parameters=[
-                params_file,
+                str(path),
                 {"use_sim_time": ParameterValue(LaunchConfiguration("use_sim_time"), value_type=bool)},
                 *([{"sensor": sensor}] if sensor else []),
                 *([{"camera.source": source}] if source else []),

@@ -1,9 +1,11 @@
 """`ros2 bag play` into the live node, on the bag's time, once the node takes frames; ends with the bag.
 
-ros2 launch polar_pipeline replay.launch.py bag:=drive.mcap image_topic:=/arena_camera_node/images
-For replay without ROS, faster than real time and frame by frame, see `polar-pipeline replay`.
+ros2 launch polar_pipeline replay.launch.py bag:=drive.mcap image_topic:=/arena_camera_node/images compare:=golden.mcap
+The exit code is 0 only if every raw image of the bag came out of the node and, with compare:=, the images are equal to
+the golden recording's. For replay without ROS, faster than real time and frame by frame, see `polar-pipeline replay`.
 """
 
+import sys
 from pathlib import Path
 
 from launch.actions import (
@@ -13,44 +15,45 @@ from launch.actions import (
     OpaqueFunction,
     RegisterEventHandler,
     Shutdown,
-    TimerAction,
 )
 from launch.conditions import IfCondition
 from launch.event_handlers import OnProcessExit
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
-from launch_ros.ros_adapters import get_ros_node
 
 from launch import LaunchDescription
 from polar_pipeline.ros import WRONG_USAGE
 
-#: Seconds that the player waits before the first message, in which it and the node find each other.
-DELAY = "2.0"
-#: Seconds between two looks for the node.
-PERIOD = 0.1
 
-
-def player(context):
-    """Wait for the node, then play; end where there will be no node to wait for."""
-    bag, rate, namespace = (LaunchConfiguration(name).perform(context) for name in ("bag", "rate", "namespace"))
+def live_test(context):
+    """Start the process that plays and checks; launch fails if it does, or if the node ends before."""
+    names = ("bag", "rate", "namespace", "image_topic", "compare")
+    bag, rate, namespace, image_topic, golden = (LaunchConfiguration(name).perform(context) for name in names)
     is_looped, is_respawned = (IfCondition(LaunchConfiguration(name)).evaluate(context) for name in ("loop", "respawn"))
-    play = ["ros2", "bag", "play", bag, "--clock", "100", "--rate", rate, "--delay", DELAY]
-    play += ["--loop"] if is_looped else []
-    # the last thing that a node makes, after its subscriptions
-    service = "/".join(["", *filter(None, namespace.split("/")), "polar_pipeline", "snapshot"])
+    if golden and is_looped:
+        raise RuntimeError("loop:=true plays until Ctrl-C, so that compare:= would never be judged")
+    namespace = "".join(f"/{part}" for part in namespace.split("/") if part)
+    topic = image_topic if image_topic.startswith("/") else f"{namespace}/{image_topic}"
+    words = [bag, "--rate", rate, f"--namespace={namespace}", "--image-topic", topic]
+    words += ["--loop"] if is_looped else []
+    words += ["--compare", golden] if golden else []
 
-    def play_when_ready(context):
-        if service in (name for name, _ in get_ros_node(context).get_service_names_and_types()):
-            return [ExecuteProcess(cmd=play, prefix="", output="screen", on_exit=Shutdown())]
-        return [TimerAction(period=PERIOD, actions=[OpaqueFunction(function=play_when_ready)])]
+    def judge(event, launched):
+        if event.returncode and not launched.is_shutdown:
+            raise RuntimeError(f"the replay failed with exit code {event.returncode}: its lines above say why")
+        return [Shutdown(reason="the replay ended")]
 
     def end(event, launched):
         is_node = event.process_name.startswith("polar_pipeline_node") and not launched.is_shutdown
         if is_node and (event.returncode == WRONG_USAGE or not is_respawned):
-            return [Shutdown(reason="the node ended")]
+            raise RuntimeError("the node ended before the replay")
         return []
 
-    return [RegisterEventHandler(OnProcessExit(on_exit=end)), *play_when_ready(context)]
+    command = [sys.executable, "-u", "-m", "polar_pipeline.stream.live_test", *words]
+    return [
+        RegisterEventHandler(OnProcessExit(on_exit=end)),
+        ExecuteProcess(cmd=command, name="replay", prefix="", output="screen", on_exit=judge),
+    ]
 
 
 def generate_launch_description():
@@ -62,7 +65,12 @@ def generate_launch_description():
             ),
             DeclareLaunchArgument("rate", default_value="1.0", description="Speed of the playback."),
             DeclareLaunchArgument("loop", default_value="false", description="Start again at the end of the bag."),
+            DeclareLaunchArgument(
+                "compare",
+                default_value="",
+                description="Golden recording that the node's images must equal, as polar-pipeline replay writes it.",
+            ),
             IncludeLaunchDescription(node, launch_arguments={"use_sim_time": "true"}.items()),
-            OpaqueFunction(function=player),
+            OpaqueFunction(function=live_test),
         ]
     )

@@ -29,7 +29,7 @@ ARGUMENTS = {
 
 def nodes(context):
     path, namespace = (LaunchConfiguration(name).perform(context) for name in ("rig", "namespace"))
-    rig = read_rig(Path(path), namespace)
+    rig = read_rig(path, namespace)
     clock = {"use_sim_time": ParameterValue(LaunchConfiguration("use_sim_time"), value_type=bool)}
     if rig.processes == "one":
         words = [path, "--namespace", namespace]

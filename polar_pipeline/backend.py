@@ -21,7 +21,9 @@ ALIGNMENT = 64
 #: Address of an array's first byte -> the block of memory of `Buffers` that contains it.
 _BLOCKS: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
 
-
+_LONE = [np.empty(1)]
+#: `sys.getrefcount` of a list element without other references; it differs between Python versions.
+_UNSHARED = sys.getrefcount(_LONE[0])
 #: An array of CuPy, which is not imported here and has no types.
 CupyArray = Any
 
@@ -74,10 +76,8 @@ _CUDA_ARRAYS = (2, 13)
 
 def is_on_device(array: object) -> bool:
     """Return whether an array of any library is in device memory."""
-    if hasattr(array, "__cuda_array_interface__"):
-        return True
-    kind = getattr(array, "__dlpack_device__", None)
-    return kind is not None and not isinstance(array, np.ndarray) and int(kind()[0]) in _CUDA_ARRAYS
+    kind = getattr(array, "__dlpack_device__", None)  # first: PyTorch's tensors that need gradients fail on the other
+    return hasattr(array, "__cuda_array_interface__") if kind is None else int(kind()[0]) in _CUDA_ARRAYS
 
 
 def block_pixels(height: int, width: int) -> np.ndarray:
@@ -156,12 +156,3 @@ def prepend_header(header: bytes, array: np.ndarray) -> Optional[memoryview]:
     message = block.data[start - len(header) : start + array.nbytes]
     message[: len(header)] = header
     return message
-
-
-def _unshared_count() -> int:
-    """Return `sys.getrefcount` of a list element without other references; it differs between Python versions."""
-    lone = [np.empty(1)]
-    return sys.getrefcount(lone[0])
-
-
-_UNSHARED = _unshared_count()

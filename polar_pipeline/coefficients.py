@@ -39,6 +39,11 @@ SSIM_C1, SSIM_C2 = 0.01**2, 0.03**2
 #: Full scale of the images that a GPU stores for SSIM as 16-bit integers: 128 a level. Sums of two angles, interpolated
 #: with quarters, sixteenths or not at all, are exact; the sum of two images fits 16 bits.
 SSIM_FULL = 128 * 255
+#: Ordered dither of these integers, sixteenths of a unit: pixel (y, x) is rounded down after entry (y % 4, x % 2) is
+#: added. Without it, a flat dark image of more than 8 bits would be off by up to half a unit, and the similarity by
+#: 0.002. Of all orders of the eight fractions with ``f(x) xor g(y)``, it averages flat images and ramps best, also at
+#: the border, where reflection repeats lines: to a sixth and a quarter of a unit.
+SSIM_DITHER = ((1, 15), (3, 13), (11, 5), (9, 7))
 #: What noise gains of a method in a flat field leave out (`polar_pipeline/noise`), a, b, c, d: with a signal-to-noise
 #: ratio t of (S1, S2), standard deviations are ``a - b/(1 + t^2/c)`` of what gains say; along (S1, S2), ``1 - d p^4``
 #: of that. ADR averages more where it sees no polarization, and restores less of weak angles at high DoLP; simulated.
@@ -93,7 +98,9 @@ def literals() -> Dict[str, str]:
     numbers.update(SIGMA_LENGTH=SIGMA_LENGTH, SIGMA_ANGLE=SIGMA_ANGLE, AOLP_SIGMA_MAX=AOLP_SIGMA_MAX)
     for name, series in (("ATAN", ATAN), ("ATAN_BYTE", ATAN_BYTE)):
         numbers.update({f"{name}_{2 * k + 1}": value for k, value in enumerate(series)})
-    return _written(numbers)
+    units = [16 * place for row in SSIM_DITHER for place in row]
+    dither = {f"SSIM_DITHER_{y}": f"{int.from_bytes(bytes(units[2 * y :][:4]), 'little'):#x}u" for y in (0, 2)}
+    return {**_written(numbers), **dither}
 
 
 def c_float(number: float) -> str:

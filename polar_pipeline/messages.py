@@ -20,8 +20,9 @@ from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.backend import prepend_header
 from polar_pipeline.geometry import CameraNumbers, Geometry, LensCalibration, make_lens, of_the_frame, of_the_output
 from polar_pipeline.options import Options, make_options
-from polar_pipeline.sensor.encodings import get_format
-from polar_pipeline.sensor.frames import Frame, FrameError, RawFrame, checked_step, frame_from_buffer
+from polar_pipeline.sensor.encodings import ENCODINGS, get_format
+from polar_pipeline.sensor.frames import Frame, FrameError, FrameWarning, RawFrame, checked_step, frame_from_buffer
+from polar_pipeline.sensor.mosaic import Sensor
 
 # the names of message types belong to this module's interface too
 from polar_pipeline.topics import CAMERA_INFO as CAMERA_INFO
@@ -40,7 +41,10 @@ _LAST_STAMP = (1 << 31) * 1_000_000_000 - 1
 
 @dataclass(frozen=True)
 class ImageMessage:
-    """A `sensor_msgs/Image`; `data` is a view of the message's bytes."""
+    """A `sensor_msgs/Image`, or a picture as one; `data` is a view of the message's bytes.
+
+    `warnings` tells what looks wrong in a file or a compressed message that the image was decoded from.
+    """
 
     stamp_ns: int
     frame_id: str
@@ -50,6 +54,7 @@ class ImageMessage:
     is_bigendian: bool
     step: int
     data: np.ndarray
+    warnings: Tuple[FrameWarning, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,9 +67,9 @@ class CompressedMessage:
     data: np.ndarray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CameraInfo:
-    """A `sensor_msgs/CameraInfo`.
+    """A `sensor_msgs/CameraInfo`; equal to itself only.
 
     Attributes:
         k: (9,) float64; `d`, `r` and `p` are (n,), (9,) and (12,).
@@ -206,20 +211,30 @@ def decode_compressed(cdr: Cdr) -> CompressedMessage:
     return image
 
 
-def to_raw(message: ImageMessage, options: Optional[Options] = None) -> Frame:
+def to_raw(message: ImageMessage, options: Optional[Options] = None, camera_info: Optional[CameraInfo] = None) -> Frame:
     """Return the mosaic in an image message; see `get_format`, `frame_from_buffer` and `RawFrame.of_angles`.
+
+    What the message and its `sensor_msgs/CameraInfo` state takes the place of options that are not set, and is checked
+    against those that are.
 
     Args:
         message: The message.
         options: How it is processed; None for the defaults.
+        camera_info: The newest one at the time of the message; None without one.
 
     Raises:
-        FrameError: Unknown encoding, impossible size or step, data cut short, or the angles of another sensor.
+        FrameError: Unknown encoding, impossible size or step, data cut short, the angles of another sensor, or an
+            option that contradicts the encoding, the calibration or the region.
     """
     options = options or make_options()
     fmt = get_format(message.encoding, options.bit_depth, options.alignment)
-    frame = frame_from_buffer(message.data, fmt, message.height, message.width, message.step, message.is_bigendian)
+    place = message.height, message.width, message.step, message.is_bigendian
+    frame = frame_from_buffer(message.data, fmt, *place, options.alignment)
+    if isinstance(frame, RawFrame) and (fmt.packing, ENCODINGS[message.encoding].bits) == ("u16", 16):
+        frame = RawFrame(frame.mosaic, options.full_scale_of(frame.mosaic))
     if fmt.channels == 1:
+        if camera_info is not None:
+            check_region(camera_info, options, frame.shape)
         return frame
     angles = frame.unpack().mosaic.reshape(message.height, message.width, fmt.channels)
     return RawFrame.of_angles(angles, options.sensor, frame.full_scale, fmt.bayer)
@@ -363,6 +378,64 @@ def frame_size(info: CameraInfo) -> Tuple[int, int]:
         height, width = info.height, info.width
     binning_x, binning_y = info.binning
     return height // (binning_y or 1), width // (binning_x or 1)
+
+
+def stated_offset(info: CameraInfo, flip: Tuple[bool, bool], sensor: Sensor) -> Optional[Tuple[int, int]]:
+    """Return the (x, y) of a frame's first pixel on the sensor by a `sensor_msgs/CameraInfo`; None if it states none.
+
+    Args:
+        info: The message, which counts in the mirrored picture.
+        flip: (ReverseX, ReverseY).
+        sensor: Has the size of the picture if the message does not.
+    """
+    if info.region in ((0, 0, 0, 0), (0, 0, info.height, info.width)):
+        return None
+    start, (height, width) = info.region[:2], info.region[2:]
+    sizes = (width or info.width, height or info.height)
+    stated = (info.width, info.height), sensor.size[::-1]
+
+    def place(first: int, size: int, whole: int, of_sensor: int) -> int:
+        last = (whole if whole >= first + size else of_sensor) - first - size
+        return last if last >= 0 else last % sensor.period
+
+    x, y = (place(*row) if is_on else row[0] for row, is_on in zip(zip(start, sizes, *stated), flip))
+    return x, y
+
+
+def has_mosaic(encoding: str) -> bool:
+    """Return whether a frame can be a mosaic, in which a region matters: ready angles have named channels."""
+    return encoding not in ENCODINGS or ENCODINGS[encoding].channels == 1
+
+
+def check_region(info: CameraInfo, options: Options, shape: Tuple[int, int], is_exact: bool = False) -> None:
+    """Check the region that a `sensor_msgs/CameraInfo` states against the option `roi_offset`.
+
+    They must agree modulo the mosaic's tile, and exactly with a calibration or if `is_exact` is set.
+
+    Raises:
+        FrameError: They differ, the message is of frames of another size, or pixels are binned (cause `region`).
+    """
+    if max(info.binning) > 1:
+        binning = "x".join(map(str, info.binning))
+        raise FrameError("region", f"camera_info states a binning of {binning}, which mixes polarizers: set it to 1")
+    offset, (height, width), own = stated_offset(info, options.flip, options.sensor), shape, options.roi_offset
+    if offset is None:
+        return
+    of = frame_size(info)
+    if of not in ((0, 0), shape):
+        if not any(info.region[:2]):
+            return  # of other frames: it does not say where this one begins
+        raise FrameError(
+            "region",
+            f"camera_info states a region of {of[1]}x{of[0]} from {info.region[:2]}, the frame has {width}x{height}",
+        )
+    differences = [a - b for a, b in zip(offset, own)]
+    if any(differences if is_exact or options.calibration else (row % options.sensor.period for row in differences)):
+        raise FrameError(
+            "region",
+            f"camera_info states that frames begin at {offset} of the sensor, and raw.roi_offset (--roi-offset) is "
+            f"{own}",
+        )
 
 
 def lens_of(info: CameraInfo) -> LensCalibration:

@@ -13,7 +13,7 @@ from polar_pipeline._util.stop_flag import stop_on_signals
 
 
 def main(args: Optional[List[str]] = None, is_rig: bool = False) -> int:
-    """Run the node until SIGINT or SIGTERM.
+    """Run the node until SIGINT, SIGTERM or SIGHUP.
 
     Args:
         args: Command line, `sys.argv` by default.

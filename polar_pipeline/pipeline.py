@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import textwrap
 import time
+import warnings
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from polar_pipeline._util.use_guard import UseGuard
 from polar_pipeline.backend import Result, is_on_device
 from polar_pipeline.options import OPTIONS, Accepts, Options
 from polar_pipeline.reference_image import check_reference_argument
-from polar_pipeline.sensor.frames import Frame, FrameError, RawFrame, as_frame
+from polar_pipeline.sensor.frames import SIXTEEN_BITS, Frame, FrameError, RawFrame, as_frame, bit_warnings
 
 if TYPE_CHECKING:
     from typing_extensions import Concatenate, ParamSpec
@@ -102,6 +103,7 @@ class Pipeline:
     def __init__(self, *first: Any, **others: Any) -> None:
         self.options = Options(*first, **others)
         self._guard = UseGuard()
+        self._has_warned = False
         self._backend = _make_backend(self.options)
 
     def __enter__(self) -> Pipeline:
@@ -238,7 +240,12 @@ class Pipeline:
         """
         array: Any = raw.mosaic if isinstance(raw, RawFrame) else raw
         if isinstance(array, np.ndarray) or not is_on_device(array):
-            return input_frame(raw, self.options)
+            frame = input_frame(raw, self.options)
+            if not self._has_warned and isinstance(raw, np.ndarray) and raw.dtype == np.uint16:
+                for row in bit_warnings(frame, self.options.bit_depth):
+                    self._has_warned = True
+                    warnings.warn(row.text, stacklevel=4)
+            return frame
         if not hasattr(self._backend, "device_frame"):
             raise FrameError("type", "a frame in device memory needs backend 'cuda'; this pipeline computes on the CPU")
         return self._backend.device_frame(raw)
@@ -279,9 +286,11 @@ class Pipeline:
 
 
 def input_frame(raw: Raw, options: Options) -> Frame:
-    """Validate a raw frame; the option `full_scale` is the value of a saturated pixel in 16-bit arrays."""
+    """Validate a raw frame; `Options.full_scale_of` is the value of a saturated pixel in 16-bit arrays."""
     is_wide = isinstance(raw, np.ndarray) and raw.dtype == np.uint16
-    frame = as_frame(raw, options.full_scale if is_wide else 0)
+    frame = as_frame(raw, SIXTEEN_BITS if is_wide else 0)
+    if is_wide and isinstance(frame, RawFrame):
+        frame = RawFrame(frame.mosaic, options.full_scale_of(frame.mosaic))
     options.for_frame(frame)  # refuses frames that the options exclude
     return frame
 

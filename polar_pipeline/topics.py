@@ -7,7 +7,7 @@ offers; products of light as integers only, by default in 8 bit.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, Tuple
+from typing import Dict, Iterable, Set, Tuple
 
 from polar_pipeline.products import PRODUCTS, Product
 
@@ -120,3 +120,30 @@ def jpeg_format(product: str, is_color: bool) -> str:
     """
     encoding = image_encoding(product, "uint8", is_color)
     return f"{encoding}; jpeg compressed {'bgr8' if encoding == 'rgb8' else ''}"
+
+
+#: Last parts of topics on which image_transport and `compress` send what is on the topic above.
+_TRANSPORTS = ("compressed", "compressedDepth", "polar_zstd", "theora", "zstd")
+
+
+def own_outputs(topics: Iterable[str], is_own: bool = False) -> Set[str]:
+    """Return the topics that are outputs of this package: another of its outputs is in the same namespace.
+
+    A lens calibration beside a topic does not count as another output: drivers publish it beside raw images.
+
+    Args:
+        topics: The topics of a recording.
+        is_own: Whether this package wrote it, so that the name of an output is enough.
+    """
+    places: Dict[str, Tuple[str, str]] = {}
+    names: Dict[str, Set[str]] = {}  # of outputs, by namespace
+    for topic in topics:
+        whole = f"/{topic.lstrip('/')}"
+        above, _, last = whole.rpartition("/")
+        whole = above if last in _TRANSPORTS else whole
+        name = max((name for name in OUTPUT_TOPICS if whole.endswith(f"/{name}")), key=len, default="")
+        if name:
+            namespace = whole[: -len(name)]
+            places[topic] = namespace, name
+            names.setdefault(namespace, set()).update([name] if OUTPUT_TOPICS[name] != CAMERA_INFO else [])
+    return {topic for topic, (namespace, name) in places.items() if is_own or names[namespace] - {name}}

@@ -32,6 +32,8 @@ KERNELS = ROOT / "polar_pipeline" / "cpu" / "kernels_base.so"
 FILES = tuple(f"cpu/test_{name}.py" for name in ("cpu", "calibrated", "library", "geometry", "rectify"))
 #: What is left out: large frames, in which the same code runs longer, and all but one lens; NumPy makes their maps.
 LEFT_OUT = "wider_than_a_tile or more_than_one_strip or equidistant or rational_polynomial"
+#: Of N tests one is run: the compiled kernels differ by instructions alone, and emulation takes long.
+SHARE = 2
 #: Exit status for what cannot be tested here, as in automake.
 SKIPPED = 77
 #: Seconds for a test; the emulator takes some twenty times as long as the processor.
@@ -211,7 +213,8 @@ def main(arguments: Sequence[str]) -> int:
             say(f"skipped, missing: {err}")
             return SKIPPED
     workers = min(4, os.cpu_count() or 1)
-    chosen = arguments or ["-q", f"-n{workers}", "-k", f"not ({LEFT_OUT})", *(f"test/{name}" for name in FILES)]
+    files = [f"test/{name}" for name in FILES]
+    chosen = arguments or ["-q", f"-n{workers}", f"--share={SHARE}", "-k", f"not ({LEFT_OUT})", *files]
     options = ["-p", "no:cacheprovider", f"--timeout={PATIENCE}"]
     try:
         return subprocess.call([str(python), "-m", "pytest", *options, *chosen], cwd=str(ROOT), env=env)

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import zlib
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -23,6 +24,7 @@ from polar_pipeline.doctor.checks import profile_variable
 from polar_pipeline.pipeline import backend_problem
 
 sys.path.append(str(ROOT / "test" / "camera"))  # for `fake_camera` in other folders
+sys.path.append(str(ROOT / "test" / "live"))  # for `test_engine` in other folders
 #: No test depends on what was measured on this machine.
 os.environ["POLAR_PIPELINE_TUNED"] = os.devnull
 #: No test depends on the speed of the machine, nor on chance: the same examples in every run. Others are found with
@@ -40,6 +42,11 @@ def pytest_configure(config: pytest.Config) -> None:
     # a shell has what it starts in the background ignore Ctrl-C, and all that this starts in turn
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add an option for slow runs: under an emulator or a sanitizer, a test takes twenty times as long."""
+    parser.addoption("--share", type=int, default=1, metavar="N", help="run one of N tests, chosen by their names")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -77,12 +84,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item
         except OSError:
             for item in cameras:
                 item.add_marker(pytest.mark.skip(reason="libaravis-0.8.so.0 is not installed"))
-    if IS_EXHAUSTIVE:
-        return
-    left = {item for item in items if item.get_closest_marker("exhaustive")}
-    if left:
-        config.hook.pytest_deselected(items=list(left))
-        items[:] = [item for item in items if item not in left]
+    share = config.getoption("share")
+    left_out = {item for item in items if zlib.crc32(item.nodeid.encode()) % share}
+    if not IS_EXHAUSTIVE:
+        left_out |= {item for item in items if item.get_closest_marker("exhaustive")}
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
 
 #: Files that take longest, which start first: of several processes none is left with one at the end.
@@ -90,7 +98,7 @@ LONGEST_FILES = (
     *("test_kernels.py", "test_drill.py", "test_attack.py", "test_random_pipelines.py", "test_node.py"),
     *("test_lifecycle.py", "test_backend.py", "test_bench.py", "test_start.py", "test_ssim_kernel.py"),
     *("test_cpu.py", "test_drill_gpu.py", "test_command.py", "test_fuzz.py", "test_hostile_recordings.py"),
-    *("test_rig.py", "test_cli.py", "test_remote.py"),
+    *("test_on_bench.py", "test_frame_checks.py", "test_rig.py", "test_cli.py", "test_remote.py"),
 )
 
 

@@ -8,6 +8,7 @@ from typing import List
 import numpy as np
 
 from polar_pipeline import messages
+from polar_pipeline.replay.rawpicture import read_picture
 from polar_pipeline.replay.source import open_source
 
 #: Height and width of `random_frame`.
@@ -28,3 +29,8 @@ def replayed_images(path: Path) -> List[bytes]:
     """The serialized images that a replay of a recording gets."""
     with open_source(path) as source:
         return [record.cdr() for record in source.records]
+
+
+def picture_pixels(path: Path) -> np.ndarray:
+    """The numbers in a picture file, as the package reads them."""
+    return messages.to_raw(read_picture(path)).unpack().mosaic

@@ -229,6 +229,22 @@ def test_package_xml() -> None:
     assert "Apache License\n                           Version 2.0" in (ROOT / "LICENSE").read_text(encoding="utf-8")
 
 
+#: Keys of rosdep's base.yaml and python.yaml -> Ubuntu's packages. A key that rosdep lacks stops `rosdep install`; look
+#: it up with `rosdep resolve KEY` before you add it here.
+ROSDEP_KEYS = {
+    "g++-static": "g++",
+    **{f"python3-{name}": f"python3-{name}" for name in ("jinja2", "numpy", "opencv", "pytest", "yaml")},
+}
+
+
+def test_rosdep_has_every_key() -> None:
+    """Keys of other kinds than packages of ROS, which have underscores or are of its core."""
+    keys = {row.text for row in ET.parse(ROOT / "package.xml").getroot() if row.tag.endswith("depend")}
+    assert len(keys) > 15
+    ros = {"rclpy", "launch", "ros2launch", "ros2bag"}
+    assert {key for key in keys if key not in ros and "_" not in str(key)} == set(ROSDEP_KEYS)
+
+
 # ----------------------------------------------------------------------------------------------------------- documents
 
 
@@ -273,7 +289,11 @@ def test_every_cause_is_documented() -> None:
     causes = {cause for pair in pairs for cause in pair if cause}
     assert len(causes) >= 8, "the search for causes finds too few"
     text = (ROOT / "docs" / "robustness.md").read_text(encoding="utf-8")
-    assert causes == set(re.findall(r"^\| `(\w+)` \|", text.partition("\n## Causes\n")[2], re.MULTILINE))
+    tables, warnings = (text.partition(f"\n## {title}\n")[2].partition("\n## ")[0] for title in ("Causes", "Warnings"))
+    assert causes == set(re.findall(r"^\| `(\w+)` \|", tables, re.MULTILINE))
+    names = set(re.findall(r'FrameWarning\(\s*"([\w ]+)"', code))
+    assert len(names) >= 8, "the search for causes of warnings finds too few"
+    assert names == set(re.findall(r"^\| `(\w+)` \|", warnings, re.MULTILINE))
 
 
 DOCUMENTS = sorted(
@@ -414,10 +434,19 @@ runpy.run_path("setup.py", run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("setup", [["setup.py"], ["-c", WITHOUT_FOLDERS_FROM_FILES]], ids=["venv", "virtualenv"])
-def test_colcon_layout(setup: List[str], source: Path, tmp_path: Path) -> None:
+#: What bloom's `debian/rules` add, as the package has no `setup.cfg` with `install_scripts`.
+BLOOM = ["--install-scripts", "$base/bin"]
+
+
+@pytest.mark.parametrize(
+    ("setup", "more"),
+    [(["setup.py"], []), (["-c", WITHOUT_FOLDERS_FROM_FILES], []), (["setup.py"], BLOOM)],
+    ids=["venv", "virtualenv", "debian"],
+)
+def test_colcon_layout(setup: List[str], more: List[str], source: Path, tmp_path: Path) -> None:
     """What colcon runs for an ament_python package, and what `ros2 run`, `ros2 launch` and `share_path` look for."""
     install = ["install", "--single-version-externally-managed", "--prefix", str(tmp_path), "--record", "record.txt"]
+    install += more
     command = [sys.executable, *setup, "-q", "egg_info", "build", *install]
     done = subprocess.run(command, cwd=source, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     assert done.returncode == 0, done.stdout.decode()

@@ -11,6 +11,7 @@ from calibrations import some_calibration
 from polar_pipeline import PRODUCTS, SENSORS, FrameError, Pipeline, RawFrame, messages
 from polar_pipeline.messages import ImageMessage
 from polar_pipeline.options import make_options
+from polar_pipeline.output_camera_info import encode_camera_infos
 from polar_pipeline.quality.expected import expected_similarity
 from polar_pipeline.replay.run import replay
 from polar_pipeline.replay.source import Recorded
@@ -164,3 +165,16 @@ def test_recordings_of_them_are_replayed() -> None:
     i0, i45, i90, i135 = np.moveaxis(angles / 255, -1, 0)[:, 1:]  # without the dark pixel
     expected = np.hypot(i0 - i90, i45 - i135) / (i0 + i45 + i90 + i135) * 2
     np.testing.assert_allclose(summary.samples[0].products["dolp"][1:], expected, atol=1e-6)
+
+
+def test_the_lens_calibration_of_the_message_is_that_of_the_outputs() -> None:
+    """Its pixels are those of the products, where those of a mosaic are twice as many along each side."""
+    rows = (np.zeros(5), np.array([50.0, 0, 20, 0, 60, 12, 0, 0, 1]), np.eye(3).ravel(), np.eye(3, 4).ravel())
+    info = messages.CameraInfo(0, "", *SIZE, "plumb_bob", *rows)
+    options = make_options(products="dolp")
+    frame = messages.to_raw(encoded(random_angles(255), f"{NAME}Mono8"), options)
+    cdr = messages.encode_camera_info(info, 0, "")
+    (found,) = encode_camera_infos(cdr, options, frame, ["polarization/camera_info"], 5, "camera").values()
+    got = messages.decode_camera_info(found)
+    assert (got.height, got.width, got.stamp_ns, got.frame_id) == (*SIZE, 5, "camera")
+    np.testing.assert_allclose(got.k, rows[1], atol=1e-12)

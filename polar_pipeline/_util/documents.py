@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from polar_pipeline._util.text import printable
+from polar_pipeline._util.text import described, printable
 
 #: Largest size of a file in bytes; those of this package have a few thousand.
 MAX_DOCUMENT_BYTES = 1 << 20
@@ -41,8 +41,7 @@ def read_limited(path: Path) -> bytes:
         if len(data) > MAX_DOCUMENT_BYTES:
             raise ValueError(f"it has more than {MAX_DOCUMENT_BYTES} bytes")
     except (OSError, ValueError) as err:  # ValueError also of a path that no file can have
-        reason = err.strerror if isinstance(err, OSError) else err
-        raise unreadable(path, str(reason)) from err
+        raise unreadable(path, described(err)) from err
     return data
 
 

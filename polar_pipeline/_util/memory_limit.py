@@ -11,13 +11,13 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 @contextmanager
-def limited_memory(share: float = 1.0) -> Iterator[None]:
-    """Let this process, and each process that it starts, take at most a share of the memory that is available now.
+def limited_memory() -> Iterator[None]:
+    """Let this process, and each process that it starts, take at most the memory that is available now.
 
     The limit is `RLIMIT_DATA`, private writable memory; an allocation beyond it fails with an error. `RLIMIT_AS` would
     forbid CUDA, which reserves address space. Nothing is limited on systems without `/proc`. A lower limit stays.
     """
-    limit = memory_limit(share)
+    limit = memory_limit()
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if limit is None or (soft != resource.RLIM_INFINITY and soft <= limit):
         yield
@@ -29,8 +29,8 @@ def limited_memory(share: float = 1.0) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
-def memory_limit(share: float) -> Optional[int]:
-    """Return the bytes that this process has and may take of the available memory, or None if they are unknown."""
+def memory_limit() -> Optional[int]:
+    """Return the bytes that this process has and may still take, or None if they are unknown."""
     try:
         available = _kilobytes(Path("/proc/meminfo"), "MemAvailable") << 10
         taken = _kilobytes(Path("/proc/self/status"), "VmData") << 10
@@ -39,8 +39,8 @@ def memory_limit(share: float) -> Optional[int]:
     try:  # of a container
         most, used = (int((_CGROUP / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current"))
     except (OSError, ValueError):  # "max" is no limit
-        return taken + int(share * available)
-    return taken + int(share * max(0, min(available, most - used)))
+        return taken + available
+    return taken + max(0, min(available, most - used))
 
 
 def _kilobytes(path: Path, name: str) -> int:

@@ -13,6 +13,8 @@ from typing import Iterator, List
 
 from polar_pipeline._util.streams import open_standard_streams
 
+#: Signals that ask a process to end: of Ctrl-C, of a supervisor, and of a terminal that is closed.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Seconds from the first signal until the process is killed.
 GRACE = 10.0
 #: Seconds within which signals count as one: `timeout` and terminals send the same one twice.
@@ -52,7 +54,7 @@ class StoppedError(RuntimeError):
 
 
 def stop_on_signals() -> StopFlag:
-    """Have SIGINT and SIGTERM set `PROCESS_STOP`, which is returned.
+    """Have SIGINT, SIGTERM and SIGHUP set `PROCESS_STOP`, which is returned; `nohup` has SIGHUP ignored.
 
     A second signal kills the process. So does a timer of faulthandler `GRACE` seconds after the first one, even if a
     deadlock holds the interpreter's lock; it first prints what every thread was doing.
@@ -68,20 +70,21 @@ def stop_on_signals() -> StopFlag:
             print(f"process {os.getpid()} is killed: asked a second time to end", file=sys.stderr, flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
+    for number in _SIGNALS:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, stop)
     return PROCESS_STOP
 
 
 @contextmanager
 def signals_held_back() -> Iterator[None]:
-    """Handle SIGINT and SIGTERM after the block, and not in it: for the last steps of outputs that belong together.
+    """Handle signals after the block that would end a process in it: for last steps of outputs that belong together.
 
     Signals interrupt the main thread alone; in other threads there is nothing to hold back.
     """
     received: List[int] = []
     is_main = threading.current_thread() is threading.main_thread()
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)} if is_main else {}
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS} if is_main else {}
     try:
         for number, handler in handlers.items():
             if handler not in (None, signal.SIG_IGN):  # None: not a handler of Python's

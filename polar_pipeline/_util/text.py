@@ -7,10 +7,13 @@ become a log line of 8 MB, and an escape sequence in a topic's name must not rea
 from __future__ import annotations
 
 import reprlib
+import struct
 from array import array
 
 #: Characters of foreign text that are shown.
 SHOWN = 200
+#: Characters of the reason of a failure, which may name files.
+SHOWN_REASON = 1000
 #: Characters of a text of several lines, such as a compiler's messages or a traceback, that are shown.
 SHOWN_LINES = 8000
 
@@ -47,6 +50,28 @@ def _cut(shown: str, limit: int, text: str) -> str:
     """Cut an escaped text after `limit` characters, and append its length if something is missing."""
     is_complete = len(shown) <= limit and len(text) <= limit
     return shown if is_complete else f"{shown[:limit]}... ({len(text)} characters)"
+
+
+#: Errors of Python itself, whose texts are about code: a library that raises one met data that it does not expect.
+_OF_CODE = (AssertionError, AttributeError, LookupError, StopIteration, TypeError, struct.error)
+
+
+def described(err: BaseException) -> str:
+    """Describe an error in short, printable text: its reason, without names of classes and numbers of the system."""
+    if isinstance(err, OSError) and err.strerror:
+        return printable(err.strerror)
+    if isinstance(err, MemoryError):
+        return "it needs more memory than this process may have"
+    if isinstance(err, _OF_CODE):
+        return "its values do not fit together"
+    return printable(str(err)) or type(err).__name__
+
+
+def failure(err: BaseException) -> str:
+    """Describe an error that ended a task: one of the system with its file, an unexpected one with its class."""
+    if isinstance(err, OSError):
+        return printable(": ".join(filter(None, [err.strerror or str(err), str(err.filename or "")])), SHOWN_REASON)
+    return f"{type(err).__name__}: {printable(str(err))}"
 
 
 class _Brief(reprlib.Repr):

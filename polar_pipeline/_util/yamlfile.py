@@ -15,6 +15,8 @@ from polar_pipeline._util.text import printable
 MAX_NODES = 20_000
 #: Levels of nesting.
 MAX_DEPTH = 40
+#: First line of YAML files that OpenCV writes, which is not a directive of YAML.
+_OPENCV = b"%YAML:1.0"
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
@@ -38,6 +40,7 @@ _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in rows if not tag.endswith(":timestamp")]
     for first, rows in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+_Loader.add_constructor("tag:yaml.org,2002:opencv-matrix", yaml.SafeLoader.construct_yaml_map)
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+\Z"), list("-+.0123456789")
 )
@@ -46,13 +49,15 @@ _Loader.add_implicit_resolver(
 def read_yaml(path: Path, max_nodes: int = MAX_NODES) -> Any:
     """Read a YAML file as `yaml.safe_load`, but leave dates as text and read 1e-3 as a number.
 
+    Matrices in files that OpenCV writes are mappings.
+
     Raises:
         ValueError: The file cannot be read, is not one YAML document, names a key twice, or is too large: more than
             `max_nodes` values or `MAX_DEPTH` levels; the message names the file.
     """
     data = read_limited(path)
     try:
-        loader = _Loader(data)
+        loader = _Loader(data[len(_OPENCV) :] if data.startswith(_OPENCV) else data)
         node = loader.get_single_node()
         if node is None:
             return None

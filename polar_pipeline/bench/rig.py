@@ -13,6 +13,7 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
@@ -97,7 +98,8 @@ class BenchRig:
         self._process = subprocess.Popen(
             [*contender.command, "--ros-args", "-r", f"__ns:=/{self._name}"],
             stdout=2,  # the stdout of this process may be for a program
-            preexec_fn=_end_with_parent,  # noqa: PLW1509
+            # Linux sends SIGTERM to the process when its parent ends, even by SIGKILL
+            preexec_fn=partial(_LIBC.prctl, _PR_SET_PDEATHSIG, signal.SIGTERM),  # noqa: PLW1509
         )
 
     def __enter__(self) -> BenchRig:
@@ -282,11 +284,6 @@ def _advice(report: Mapping[str, str]) -> str:
     problems = [check.text for check in transport_checks() if check.state == "problem"]
     profile = ", ".join(f"{name}={value}" for name, value in named_profiles().items())
     return "; " + ("; ".join(problems) or f"Fast DDS's profile ({profile}) may not suit messages of this size")
-
-
-def _end_with_parent() -> None:
-    """Make Linux send SIGTERM to this process when its parent ends, even by SIGKILL."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _process_usage(pid: int) -> Tuple[float, int]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import math
 import re
+from pathlib import Path
 from typing import Tuple
 
+from polar_pipeline._util.paths import as_path
 from polar_pipeline._util.text import quoted
 from polar_pipeline.products import get_products
 from polar_pipeline.sensor.frames import MAX_PIXELS, MAX_SIDE, MIN_SIDE
@@ -53,6 +55,14 @@ def parse_size(text: str) -> Tuple[int, int]:
             f"in all, got {quoted(text)}"
         )
     return width, height
+
+
+def parse_path(text: str) -> Path:
+    """Parse a path or a `file://` URL; `~` stands for the user's home."""
+    try:
+        return as_path(text)
+    except ValueError as err:
+        raise argparse.ArgumentTypeError(str(err)) from err
 
 
 def parse_products(text: str) -> Tuple[str, ...]:

@@ -11,14 +11,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
 
 from polar_pipeline._util.imports import importing
+from polar_pipeline._util.paths import as_path
 from polar_pipeline._util.text import printable
 from polar_pipeline.batch.recordings import Recording, list_recordings, scheme_of
 from polar_pipeline.batch.remote import SPOOL_BYTES
 from polar_pipeline.batch.settings import BatchSettings, golden_of
-from polar_pipeline.cli.argument_types import parse_integer, parse_number
+from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_path
 from polar_pipeline.cli.errors import FailureError, UsageError, show_error
 from polar_pipeline.cli.option_arguments import (
     add_params_argument,
@@ -26,10 +27,14 @@ from polar_pipeline.cli.option_arguments import (
     add_tolerance_argument,
     requested_arguments,
 )
-from polar_pipeline.cli.source_arguments import add_picture_rate_argument, add_size_limit_argument
+from polar_pipeline.cli.source_arguments import (
+    add_picture_rate_argument,
+    add_size_limit_argument,
+    add_strict_argument,
+)
 from polar_pipeline.options import FROM_FRAMES
 from polar_pipeline.products import DEFAULT_PRODUCTS
-from polar_pipeline.replay.compare import golden_products
+from polar_pipeline.replay.compare import check_tolerances, golden_products
 from polar_pipeline.replay.limits import SourceError
 from polar_pipeline.replay.source import DEFAULT_RATE
 
@@ -40,7 +45,7 @@ if TYPE_CHECKING:  # needs the extra `batch`, without which --help works too
 
 #: Workers that may be lost with a unit.
 DEFAULT_RETRIES = 3
-#: Recordings that failed, or differ, of which the reasons are shown.
+#: Recordings that failed or differ, and recordings with warnings, of which the reasons are shown.
 _SHOWN = 50
 #: Seconds that killed workers get to disappear.
 _KILLING_S = 5.0
@@ -57,30 +62,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="recordings, folders that hold some, patterns such as 'drives/**/*.mcap', "
         "@FILE with one source per line, or URLs of these (s3://, gs://, https://)",
     )
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="folder of the results")
+    parser.add_argument("-o", "--output", type=parse_path, required=True, metavar="DIR", help="folder of the results")
     parser.add_argument("--topic", default="", help="topic of the raw images in the recordings (default: the only one)")
     add_picture_rate_argument(parser)
     add_size_limit_argument(parser)
+    add_strict_argument(parser)
     _add_cluster_arguments(parser)
-    parser.add_argument(
-        "--split",
-        type=_parse_seconds,
-        default=0,
-        metavar="SECONDS",
-        help="process recordings in segments, such as 60s, which workers share; the results are the same",
-    )
     parser.add_argument(
         "--no-products", action="store_true", help="write no products and reports: only the table and the overview"
     )
     parser.add_argument(
         "--compare",
-        type=Path,
+        type=parse_path,
         metavar="GOLDEN_DIR",
         help="compare with the results of an earlier batch, or with a folder of NAME.mcap; exit 1 on a difference",
     )
     add_tolerance_argument(parser)
     parser.add_argument(
-        "--reference", type=Path, metavar="DIR", help="like GOLDEN_DIR: the 'intensity' for --ssim-mode reference"
+        "--reference", type=parse_path, metavar="DIR", help="like GOLDEN_DIR: the 'intensity' for --ssim-mode reference"
     )
     add_params_argument(parser)
     add_pipeline_arguments(parser)
@@ -107,7 +106,10 @@ def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
         "has its own setting, distributed.scheduler.allowed-failures)",
     )
     parser.add_argument(
-        "--spool", type=Path, metavar="DIR", help="folder for recordings that are fetched (default: a temporary one)"
+        "--spool",
+        type=parse_path,
+        metavar="DIR",
+        help="folder for recordings that are fetched (default: a temporary one)",
     )
     parser.add_argument(
         "--spool-gb",
@@ -116,11 +118,6 @@ def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="GB",
         help=f"most that fetched recordings take there (default: {SPOOL_BYTES / _GB:g})",
     )
-
-
-def _parse_seconds(text: str) -> int:
-    """Parse nanoseconds from seconds, with or without `s`."""
-    return round(1e9 * parse_number(text[:-1] if text.endswith("s") else text, 1, 1e6))
 
 
 def run(values: argparse.Namespace) -> int:
@@ -137,7 +134,7 @@ def run(values: argparse.Namespace) -> int:
     _check_usage(values)
     recordings = list_recordings(values.sources, [values.output], known_names(values.output))
     settings = _settings(values, recordings)
-    batch = batches.Batch(settings, recordings, values.output)
+    batch = batches.Batch(settings, recordings, values.output, values.strict)
     with _ended_by_signals(values.output) as begin_work, ExitStack() as stack:
         if batch.left:
             stack.callback(clean, values.output)  # of what its workers left when the cluster was closed
@@ -207,8 +204,9 @@ def _check_usage(values: argparse.Namespace) -> None:
     for folder in (values.compare, values.reference):
         if folder is not None and folder.resolve() == values.output.resolve():
             raise UsageError(f"the results would replace those that they are compared with, {folder}")
-    for source in values.sources:
-        if not scheme_of(source) and Path(source).resolve() == values.output.resolve():
+    with suppress(ValueError):  # a path that cannot be understood is refused where recordings are listed
+        local = [as_path(source).resolve() for source in values.sources if scheme_of(source) in ("", "file")]
+        if values.output.resolve() in local:
             raise UsageError(f"{values.output} is an input")
 
 
@@ -225,7 +223,7 @@ def _settings(values: argparse.Namespace, recordings: Sequence[Recording]) -> Ba
             raise UsageError(f"a batch is rectified by one lens calibration: name its YAML file, not {FROM_FRAMES}")
         for name in ("calibration", "rectify"):
             if isinstance(arguments.get(name), str) and arguments[name]:
-                arguments[name] = str(Path(arguments[name]).resolve())
+                arguments[name] = str(as_path(arguments[name]).resolve())
         settings = BatchSettings(
             arguments,
             values.topic,
@@ -235,18 +233,15 @@ def _settings(values: argparse.Namespace, recordings: Sequence[Recording]) -> Ba
             values.compare and values.compare.resolve(),
             dict(values.tolerance),
             values.reference and values.reference.resolve(),
-            values.split,
             values.spool and values.spool.resolve(),
             int(values.spool_gb * _GB),
         )
         options = settings.options()
+        check_tolerances(settings.tolerances, options.products)
     except ValueError as err:
         raise UsageError(str(err)) from err
     if (options.ssim_mode == "reference") != (values.reference is not None):
         raise UsageError("--ssim-mode reference and --reference DIR go together")
-    unknown = [name for name in settings.tolerances if name not in options.products]
-    if unknown:
-        raise UsageError(f"a tolerance is for what is compared, {', '.join(options.products)}; got {unknown[0]!r}")
     return settings
 
 
@@ -285,11 +280,12 @@ def _print_summary(batch: Batch, recordings: Sequence[Recording], folder: Path) 
     """Print what came of the recordings; returns the exit code."""
     outcomes = [batch.outcomes[row.name] for row in recordings]
     bad = [row for row in outcomes if row.status != "ok"]
-    lines: List[str] = [f"{row.name}: {row.status}: {row.reason}" for row in bad[:_SHOWN]]
-    if len(bad) > _SHOWN:
-        lines.append(f"... and {len(bad) - _SHOWN} more")
-    for line in lines:
-        show_error(line)
+    failures = [f"{row.name}: {row.status}: {row.reason}" for row in bad]
+    for lines in (failures, [f"{row.name}: {row.warnings}" for row in outcomes if row.warnings]):
+        for line in lines[:_SHOWN]:
+            show_error(line)
+        if len(lines) > _SHOWN:
+            show_error(f"... and {len(lines) - _SHOWN} more")
     count = {status: sum(row.status == status for row in outcomes) for status in ("ok", "differs", "failed")}
     frames = sum(row.frames for row in outcomes)
     print(

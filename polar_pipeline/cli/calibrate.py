@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, Optional, Tuple
@@ -24,22 +24,23 @@ from polar_pipeline.calibrate.report import is_of_unwritten_calibration, render_
 from polar_pipeline.calibrate.session import SessionFrame, add_frames, open_sessions
 from polar_pipeline.calibrate.sums import SessionSums
 from polar_pipeline.calibration import save_calibration
-from polar_pipeline.camera.recorded import recorded_state
-from polar_pipeline.cli.argument_types import parse_number
-from polar_pipeline.cli.errors import FailureError, UsageError, show_error
+from polar_pipeline.camera.recorded import recorded_region, recorded_state
+from polar_pipeline.cli.argument_types import parse_number, parse_path
+from polar_pipeline.cli.errors import FailureError, UsageError, show_error, value_errors_as
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_options
 from polar_pipeline.cli.outputs import check_output_files, report_path
-from polar_pipeline.cli.source_arguments import add_size_limit_argument
+from polar_pipeline.cli.source_arguments import add_size_limit_argument, add_strict_argument
 from polar_pipeline.options import OPTIONS, Options, make_options
 from polar_pipeline.sensor.frames import FrameError
 
 #: File with the state of a camera -> the (width, height) of frames in it.
 _Sizes = Dict[Path, Tuple[int, int]]
 #: Value of --angles for which names are no angles.
-_UNKNOWN = "unknown"
+_UNKNOWN = Path("unknown")
 #: Arguments of a new calibration alone, and what they are if they are not given.
 _NOT_FOR_CHECK = {
     "force": False,
+    "accept_bad": False,
     "report": None,
     "angle_error": ANGLE_ERROR,
     "polarizer_extinction": math.inf,
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to a parser."""
     parser.add_argument(
         "sources",
-        type=Path,
+        type=parse_path,
         nargs="+",
         metavar="FRAMES",
         help="folders of pictures: dark frames in 'dark', constant light without a polarizer in 'flat', other frames "
@@ -59,27 +60,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "polarizer is turned in steps. All together are one session: its camera and lens do not change",
     )
     output = parser.add_mutually_exclusive_group(required=True)
-    output.add_argument("-o", "--output", type=Path, metavar="FILE.npz", help="calibration to write")
+    output.add_argument("-o", "--output", type=parse_path, metavar="FILE.npz", help="calibration to write")
     output.add_argument(
         "--check",
-        type=Path,
+        type=parse_path,
         metavar="FILE.npz",
         help="calibration to evaluate on these frames, instead of measuring one: exit status 0 if frames are better "
         "with it than without. A folder 'unpolarized' has frames without a polarizer; dark frames are optional",
     )
+    parser.add_argument("--force", action="store_true", help="replace files that exist")
     parser.add_argument(
-        "--force",
-        action="store_true",
-        help="replace files that exist, and write a calibration even if it is worse than none",
+        "--accept-bad", action="store_true", help="write the calibration even if it would make images worse than none"
     )
     parser.add_argument(
         "--report",
-        type=Path,
+        type=parse_path,
         metavar="FILE.html",
         help="report to write (default: FILE.html beside FILE.npz; - for none)",
     )
     parser.add_argument(
         "--angles",
+        type=parse_path,
         metavar="FILE.csv",
         help="table of polarizer angles with the columns file,angle; for a recording first,last,angle (frame numbers) "
         "or start,end,angle (seconds). Angles may be 'dark', 'flat' and 'unknown'. The word 'unknown' instead of a "
@@ -112,6 +113,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gain-db", type=parse_number, metavar="DB", help="gain of the camera, stored in the file")
     parser.add_argument("--topic", default="", help="topic of the raw images in a recording (default: the only one)")
     add_size_limit_argument(parser)
+    add_strict_argument(parser)
     add_pipeline_arguments(parser, ("frame",))
 
 
@@ -121,7 +123,7 @@ def run(values: argparse.Namespace) -> int:
     options = requested_options(values, ("intensity",))
     if values.check is not None:
         return _check(values, options, sizes)
-    if values.output.suffix != ".npz":
+    if values.output.suffix.lower() != ".npz":
         raise UsageError(f"the output is an .npz file, got {values.output}")
     report = report_path(values.report, values.output)
     outputs = [path for path in (values.output, report) if path is not None]
@@ -131,9 +133,13 @@ def run(values: argparse.Namespace) -> int:
         html = None
         if report is not None:
             html = stack.enter_context(replacing(report, values.force or is_of_unwritten_calibration(report)))
-        with _failures():
+        with value_errors_as(FailureError):
             result = _result(values, options, sizes)
-        is_written = values.force or not result.problems
+        doubtful = (row for row in result.advice if row.is_problem and row.option)
+        missing = [row.text for row in doubtful if not hasattr(values, row.option)]
+        if missing:
+            raise UsageError("\n".join(missing))
+        is_written = values.accept_bad or not result.problems
         if html is not None:
             title = ", ".join(path.resolve().name for path in values.sources)
             html.write(render_calibration(result, title, is_written).encode())
@@ -153,7 +159,7 @@ def run(values: argparse.Namespace) -> int:
     if report is not None:
         print(f"wrote {printable(str(report))}")
     if not is_written:
-        raise FailureError("no calibration is written, it would be worse than none; --force writes it")
+        raise FailureError("no calibration is written, it would be worse than none; --accept-bad writes it")
     return 0
 
 
@@ -166,19 +172,19 @@ def _add_captured(values: argparse.Namespace) -> _Sizes:
     Raises:
         UsageError: An argument contradicts it.
     """
-    with _failures():
+    with value_errors_as(FailureError):
         session = captured_state(values.sources)
         states = {path: recorded_state(path) for path in values.sources}
-    known = [(session.file, frame_arguments(session.facts))] if session else []
-    known += [(path, state.options()) for path, state in states.items() if state]
+        statements = [(session.file, frame_arguments(session.facts))] if session else []
+        statements += [(path, state.options()) for path, state in states.items() if state]
+        for path in (path for path, state in states.items() if not state):
+            statements.append((path, recorded_region(vars(values), path, values.topic, values.max_bytes)))
     sizes = {session.file: session.facts.size} if session else {}
     sizes.update({path: state.size for path, state in states.items() if state})
-    for file, name, value in ((file, *item) for file, arguments in known for item in arguments.items()):
+    for file, name, value in ((file, *item) for file, arguments in statements for item in arguments.items()):
         given = getattr(values, name, None)
-        try:
+        with value_errors_as(UsageError):
             is_same = given is None or (OPTIONS[name].is_same if name in OPTIONS else agrees)(given, value)
-        except ValueError as err:
-            raise UsageError(str(err)) from err
         if not is_same:
             raise UsageError(f"--{name.replace('_', '-')} {given} contradicts {file}: {value}")
         if given is None:
@@ -188,18 +194,7 @@ def _add_captured(values: argparse.Namespace) -> _Sizes:
 
 def _table(values: argparse.Namespace) -> Optional[Path]:
     """Return the table of angles that the command line names."""
-    return Path(values.angles) if values.angles not in (None, _UNKNOWN) else None
-
-
-@contextmanager
-def _failures() -> Iterator[None]:
-    """Turn what is wrong with a session into a failure."""
-    try:
-        yield
-    except FrameError:
-        raise
-    except ValueError as err:
-        raise FailureError(str(err)) from err
+    return None if values.angles == _UNKNOWN else values.angles
 
 
 def _sums(frames: Iterable[SessionFrame], total: int, options: Options, sizes: _Sizes) -> SessionSums:
@@ -246,9 +241,10 @@ def _check(values: argparse.Namespace, options: Options, sizes: _Sizes) -> int:
     for name, default in _NOT_FOR_CHECK.items():
         if getattr(values, name) != default:
             raise UsageError(f"--check takes no --{name.replace('_', '-')}")
-    with _failures():
+    with value_errors_as(FailureError):
         checked = make_options(sensor=options.sensor, roi_offset=options.roi_offset, calibration=values.check)
         assert checked.calibration is not None
+        options = options.with_held(calibration=checked.calibration)  # it states how many bits are used
         with open_sessions(values.sources, options, _table(values), False, values.topic, values.max_bytes) as session:
             sums = _sums(in_halves(session.frames), session.total, options, sizes)
         result = check_calibration(checked.calibration, sums, session.angles, options.roi_offset)
@@ -285,5 +281,6 @@ def summary(result: CalibrationResult) -> Iterator[str]:
         aolp = f", of AoLP {row.aolp_before:.2f} -> {row.aolp_error:.2f} degrees" if row.dolp else ""
         yield f"at DoLP {row.dolp:g}: error of DoLP {row.dolp_before:.4f} -> {row.dolp_error:.4f}{aolp}"
     if result.headline is not None:
-        times = result.headline.dolp_before / result.headline.dolp_error
-        yield f"errors of DoLP {result.headline.dolp:g} in uniform light become {times:.1f} times smaller"
+        times = max(result.headline.dolp_before, 1e-6) / result.headline.dolp_error
+        change = f"{times:.1f} times smaller" if times > 1 else f"{1 / times:.1f} times LARGER"
+        yield f"errors of DoLP {result.headline.dolp:g} in uniform light become {change}"

@@ -15,10 +15,10 @@ from polar_pipeline.calibrate.capture import FORMATS, FrameCapture, FrameLight, 
 from polar_pipeline.calibrate.captured import Captured, captured_state, difference
 from polar_pipeline.calibrate.polarizer import MIN_ANGLES
 from polar_pipeline.calibrate.sums import DARK, FLAT
-from polar_pipeline.camera.settings import CameraSettings
-from polar_pipeline.cli.argument_types import parse_integer, parse_number
-from polar_pipeline.cli.errors import FailureError, UsageError, show_error
+from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_path
+from polar_pipeline.cli.errors import FailureError, UsageError, show_error, value_errors_as
 from polar_pipeline.cli.option_arguments import add_camera_arguments, requested_camera
+from polar_pipeline.cli.source_arguments import add_strict_argument
 
 #: Frames of a setting, and how many times as many are dark frames.
 _FRAMES, DARK_FRAMES = 16, 4
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        type=Path,
+        type=parse_path,
         metavar="FOLDER",
         required=True,
         help="folder to write, with camera.yaml, the state of the camera; with --dark, --angle, --flat or --guide the "
@@ -81,6 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=FORMATS[0],
         help="files: pictures, arrays, or one recording with lossless compression (default: %(default)s)",
     )
+    add_strict_argument(parser)
     add_camera_arguments(parser)
 
 
@@ -92,18 +93,23 @@ def run(values: argparse.Namespace) -> int:
     path = folder / _setting(values)
     if path.exists() and not values.guide:
         raise FailureError(f"{path} exists already; remove it to capture it again")
-    try:
+    with value_errors_as(FailureError):
         session = captured_state([folder]) if folder.is_dir() else None
-    except ValueError as err:
-        raise FailureError(str(err)) from err
-    settings = _continued(requested_camera(values), values, session)
+    settings = requested_camera(values)
+    if session is not None:  # it goes on with its settings where the command line has none
+        state = {name: getattr(session.facts, name) for name in ("pixel_format", "exposure_us", "gain_db")}
+        rows = ((name, value) for name, value in state.items() if value is not None and not hasattr(values, name))
+        settings = replace(settings, **dict(rows))
     if values.guide:
         from polar_pipeline.cli.guide import guide
 
         return guide(folder, settings, session, values.angles or 18, values.frames or _FRAMES, values.format)
     count = values.frames or (DARK_FRAMES * _FRAMES if values.dark else _FRAMES)
     with FrameCapture(settings, print) as camera:
-        check_camera(camera, session, is_steady=path != folder)
+        if path != folder:
+            check_camera(camera, session)
+        elif camera.facts.nonlinearity:
+            show_error(f"warning: {camera.facts.nonlinearity}")
         light, lost = capture_folder(camera, path, count, values.format)
     show_captured(path, light, lost, _setting(values))
     return 0
@@ -123,25 +129,20 @@ def angle_name(angle: float) -> str:
     return f"{angle:07.3f}"
 
 
-def _continued(settings: CameraSettings, values: argparse.Namespace, session: Optional[Captured]) -> CameraSettings:
-    """Return the settings with those of the session where the command line has none."""
-    names = ("pixel_format", "exposure_us", "gain_db")
-    known = {name: getattr(session.facts, name) for name in names if not hasattr(values, name)} if session else {}
-    return replace(settings, **known)
-
-
-def check_camera(camera: FrameCapture, session: Optional[Captured], is_steady: bool = True) -> None:
-    """Check that frames of the camera fit a session.
+def check_camera(camera: FrameCapture, session: Optional[Captured], may_choose: bool = False) -> None:
+    """Check that frames of the camera fit a session, and are fit for a calibration.
 
     Args:
         camera: The camera.
         session: State of the camera in the session so far.
-        is_steady: Whether the exposure time must not change.
+        may_choose: Whether the camera may still choose the exposure time by itself.
 
     Raises:
         FailureError: They do not.
     """
-    if is_steady and camera.connection.settings.exposure_auto:
+    if camera.facts.nonlinearity:
+        raise FailureError(camera.facts.nonlinearity)
+    if not may_choose and camera.connection.settings.exposure_auto:
         raise FailureError("the camera chooses the exposure time by itself; frames of a session need --exposure-us")
     differs = difference(session.facts, camera.facts) if session else ""
     if session and differs:

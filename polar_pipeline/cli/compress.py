@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from pathlib import Path
 from typing import Callable, Dict
 
 from polar_pipeline._util.progress import with_bar
 from polar_pipeline._util.text import printable
+from polar_pipeline.cli.argument_types import parse_path
 from polar_pipeline.cli.errors import UsageError
 from polar_pipeline.cli.outputs import check_output_files
 from polar_pipeline.cli.source_arguments import add_size_limit_argument
@@ -19,8 +19,10 @@ from polar_pipeline.replay.source import recording_of
 
 def add_copy_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the recording, its copy and the limit of memory."""
-    parser.add_argument("source", type=Path, help="rosbag2 folder, .mcap or .db3")
-    parser.add_argument("-o", "--output", type=Path, metavar="OUT.mcap", required=True, help="mcap recording to write")
+    parser.add_argument("source", type=parse_path, help="rosbag2 folder, .mcap or .db3")
+    parser.add_argument(
+        "-o", "--output", type=parse_path, metavar="OUT.mcap", required=True, help="mcap recording to write"
+    )
     parser.add_argument("--force", action="store_true", help="replace a file that exists")
     add_size_limit_argument(parser)
 
@@ -31,7 +33,7 @@ def run_copy(values: argparse.Namespace, convert: Callable[..., Dict[str, Conver
     Raises:
         UsageError: The output is not an `.mcap` file, or would replace the recording.
     """
-    if values.output.suffix != ".mcap":
+    if values.output.suffix.lower() != ".mcap":
         raise UsageError(f"the output is an .mcap file, got {values.output}")
     check_output_files([values.output], [recording_of(values.source)])
     watch = partial(with_bar, unit="message")

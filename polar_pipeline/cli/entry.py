@@ -19,8 +19,8 @@ from polar_pipeline import __version__
 from polar_pipeline._util.imports import importing
 from polar_pipeline._util.memory_limit import limited_memory
 from polar_pipeline._util.streams import open_standard_streams
-from polar_pipeline._util.text import printable
-from polar_pipeline.cli.errors import MAX_SHOWN, FailureError, TerminatedError, UsageError, show_error
+from polar_pipeline._util.text import failure, printable
+from polar_pipeline.cli.errors import MAX_SHOWN, FailureError, TerminatedError, UsageError, show_error, shown_warnings
 
 #: Name of the tool.
 _PROGRAM = "polar-pipeline"
@@ -80,7 +80,7 @@ def main(args: Optional[Sequence[str]] = None) -> int:
         return _BROKEN_PIPE
     except OSError as err:  # the disk that the output goes to is full
         _discard_output()
-        show_error(f"{_PROGRAM}: {err}")
+        show_error(f"{_PROGRAM}: {failure(err)}")
         return 1
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -91,7 +91,7 @@ def _run(args: Sequence[str]) -> int:
     chosen = next((word for word in args if not word.startswith("-")), "")
     try:
         values = make_parser(chosen).parse_args(args)
-        with limited_memory():
+        with limited_memory(), shown_warnings(getattr(values, "strict", False)):
             code: int = values.run(values)
         return code
     except BrokenPipeError:
@@ -164,16 +164,19 @@ def _show_failure(err: Exception) -> None:
     """
     import cv2
 
+    from polar_pipeline.cuda.tuned import ScheduleError
     from polar_pipeline.replay.limits import SourceError
     from polar_pipeline.sensor.frames import FrameError
 
     where = Path(traceback.extract_tb(err.__traceback__)[-1].filename)
-    if isinstance(err, (FailureError, OSError, RuntimeError, ImportError, SourceError, FrameError)):
+    if isinstance(err, OSError):
+        show_error(f"{_PROGRAM}: {failure(err)}")
+    elif isinstance(err, (FailureError, RuntimeError, ImportError, SourceError, FrameError, ScheduleError)):
         show_error(f"{_PROGRAM}: {_with_remedy(err)}")
     elif isinstance(err, (cv2.error, OverflowError)) or (
         isinstance(err, AttributeError) and Path(__file__).parents[1] not in where.parents
     ):
-        show_error(f"{_PROGRAM}: {type(err).__name__}: {err}")
+        show_error(f"{_PROGRAM}: a library failed: {err}")
     else:
         show_error(traceback.format_exc(limit=-_TRACE))
         show_error(f"{_PROGRAM}: this is a defect of polar_pipeline {__version__}; please report the lines above")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import sys
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Iterator, Set, Type
 
 from polar_pipeline._util.text import printable, printable_lines
 
 if TYPE_CHECKING:  # `--help` does without them
-    from polar_pipeline.quality.layout import LayoutCheck
     from polar_pipeline.replay.run import Summary
 
 #: Characters of an error of one line that are shown; it may list what is allowed.
@@ -29,19 +30,49 @@ class TerminatedError(BaseException):
     """SIGTERM as an exception, so that no half-written output stays behind; like Ctrl-C, it is no failure to handle."""
 
 
+@contextmanager
+def value_errors_as(kind: Type[Exception]) -> Iterator[None]:
+    """Turn a ValueError in this block into another error with the same text."""
+    try:
+        yield
+    except ValueError as err:
+        raise kind(str(err)) from err
+
+
 def show_error(text: str) -> None:
     """Print an error to stderr, without control characters; one of a single line is cut to `MAX_SHOWN` characters."""
     print(printable_lines(text) if "\n" in text else printable(text, MAX_SHOWN), file=sys.stderr)
 
 
-def show_findings(summary: Summary) -> None:
-    """Print the unusable frames to stderr, and a warning if the parameters do not fit the mosaic."""
+def show_unusable(summary: Summary) -> None:
+    """Print the unusable frames of a recording to stderr."""
     for cause, reasons in summary.rejected.items():
         show_error(f"not usable: {len(reasons)} x {cause}; the first: {reasons[0]}")
-    show_layout(summary.layout)
 
 
-def show_layout(layout: LayoutCheck) -> None:
-    """Print to stderr that the parameters do not fit the mosaic, if a frame shows it."""
-    if layout.fits is False:
-        show_error(f"layout: {layout.text}")
+class _WarningPrinter(logging.Handler):
+    def __init__(self, is_strict: bool) -> None:
+        super().__init__(logging.WARNING)
+        self._is_strict = is_strict
+        self._printed: Set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if self._is_strict:
+            from polar_pipeline.replay.limits import StrictError  # here: `--help` does without NumPy
+
+            raise StrictError(f"{text} (an error with --strict)")
+        if text not in self._printed:
+            show_error(text)
+        self._printed.add(text)
+
+
+@contextmanager
+def shown_warnings(is_strict: bool) -> Iterator[None]:
+    """Print each warning that the package logs in this block to stderr once, or raise the first as `StrictError`."""
+    logger, printer = logging.getLogger("polar_pipeline"), _WarningPrinter(is_strict)
+    logger.addHandler(printer)
+    try:
+        yield
+    finally:
+        logger.removeHandler(printer)

@@ -74,7 +74,7 @@ def guide(
             steps = [step for step in steps if step not in complete]
     if steps:
         with FrameCapture(settings, print) as camera:
-            check_camera(camera, session)
+            check_camera(camera, session, may_choose=session is None)
             print("Let the camera warm up, switch off other lamps, and touch neither lamp nor camera from now on.")
             if session is None:
                 _expose(camera)
@@ -103,6 +103,9 @@ def _ask(text: str, *letters: str) -> str:
 def _expose(camera: FrameCapture) -> None:
     """Lead to an exposure time that fits the light."""
     _ask("Switch on the lamp, and put the polarizer before the lens, without the cap. Enter: check the exposure ")
+    if camera.connection.settings.exposure_auto:
+        camera.expose()
+        print(f"The camera chose {camera.facts.exposure_us:.0f} us by itself; automatic exposure is now off.")
     while True:
         light, exposure = camera.look(), camera.facts.exposure_us
         print(f"At {exposure:.0f} us {describe_light(light)}.")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
+from polar_pipeline import messages
 from polar_pipeline.cli.argument_types import parse_number
 from polar_pipeline.cli.errors import FailureError
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_options
 from polar_pipeline.cli.source_arguments import add_picture_argument, add_size_limit_argument
 from polar_pipeline.pipeline import input_frame
-from polar_pipeline.quality.layout import check_layout, offsets_of_polarizer
-from polar_pipeline.replay.rawpicture import read_raw
+from polar_pipeline.quality.frame_checks import check_frame, log_warnings
+from polar_pipeline.quality.layout import offsets_of_polarizer
+from polar_pipeline.replay.rawpicture import check_not_angle_images, read_picture
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,11 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     options = requested_options(values, ("intensity",), values.image)
-    frame = input_frame(read_raw(values.image, values.max_bytes), options)
-    found = check_layout(frame, options)
-    print(found.text)
+    image = read_picture(values.image, values.max_bytes)
+    check_not_angle_images(values.image, values.max_bytes)
+    frame = input_frame(messages.to_raw(image, options), options)
+    check = check_frame(frame, options, image.warnings)
+    print(check.layout.text)
+    log_warnings(row for row in check.warnings if row.text != check.layout.text)
     if values.polarizer is None:
-        return int(found.fits is False)
+        return int(check.layout.fits is False)
     try:
         readings = offsets_of_polarizer(frame, options, values.polarizer)
     except ValueError as err:
@@ -43,4 +48,4 @@ def run(values: argparse.Namespace) -> int:
     for row in readings:
         fits = f"fits {values.polarizer:g} degrees" if row.fits else "does not fit"
         print(f"--roi-offset {row.offset[0]} {row.offset[1]}: the sheet reads {row.angle:.1f} degrees, {fits}")
-    return int(found.fits is False or not readings[0].fits)
+    return int(check.layout.fits is False or not readings[0].fits)

@@ -7,17 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
+from polar_pipeline._util.paths import as_path
 from polar_pipeline._util.text import quoted
 from polar_pipeline.camera.recorded import OF_THE_CAMERA, Arguments, with_recorded_state
 from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
-from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_products
-from polar_pipeline.cli.errors import UsageError
+from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_path, parse_products
+from polar_pipeline.cli.errors import UsageError, value_errors_as
 from polar_pipeline.live.parameters import make_settings
 from polar_pipeline.live.preset import from_yaml
 from polar_pipeline.options import FROM_FRAMES, OPTIONS, Options
 from polar_pipeline.options.option import Option
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
+from polar_pipeline.replay.limits import MAX_BYTES
 from polar_pipeline.replay.source import recorded_lens
 
 
@@ -37,16 +39,21 @@ def add_params_argument(parser: argparse.ArgumentParser) -> None:
     """Add the file of the live node's parameters, which `requested_arguments` reads."""
     parser.add_argument(
         "--params",
-        type=Path,
+        type=parse_path,
         metavar="FILE.yaml",
         help="parameter file of the live node, such as a snapshot's, for options that are not on the command line",
     )
 
 
 def option_files(values: argparse.Namespace) -> List[Path]:
-    """Return the files that arguments of a pipeline name: parameters, a calibration, a lens."""
+    """Return the files that arguments of a pipeline name: parameters, a calibration, a lens.
+
+    Raises:
+        UsageError: A path cannot be understood (`as_path`).
+    """
     names = (getattr(values, name, None) for name in ("params", "calibration", "rectify"))
-    return [Path(name) for name in names if name]
+    with value_errors_as(UsageError):
+        return [as_path(name) for name in names if name]
 
 
 def _parse_tolerance(text: str) -> Tuple[str, float]:
@@ -126,13 +133,11 @@ def requested_camera(values: argparse.Namespace) -> CameraSettings:
     source = f"aravis:{values.camera}" if values.camera else "aravis"
     given = {name: getattr(values, name) for name in _CAMERA_ARGUMENTS if hasattr(values, name)}
     given = {"pixel_format": CAPTURE_FORMAT, **given, "source": source}
-    try:
+    with value_errors_as(UsageError):
         held: Dict[str, Any] = {
             name: CAMERA_OPTIONS[name].held(value, f"--{'camera' if name == 'source' else name.replace('_', '-')}")
             for name, value in given.items()
         }
-    except ValueError as err:
-        raise UsageError(str(err)) from err
     return CameraSettings(**held)
 
 
@@ -177,13 +182,11 @@ def requested_pipeline(
         UsageError: An option is not allowed.
         SourceError: The recording has no lens calibration that can be used.
     """
-    try:
+    with value_errors_as(UsageError):
         arguments = requested_arguments(values, products, recording)
         if recording is not None and arguments.get("rectify") == FROM_FRAMES:
             arguments["rectify"] = recorded_lens(recording, getattr(values, "topic", ""), values.max_bytes)
         return Pipeline(**arguments)
-    except ValueError as err:
-        raise UsageError(str(err)) from err
 
 
 def requested_options(
@@ -194,10 +197,8 @@ def requested_options(
     Raises:
         UsageError: An option is not allowed.
     """
-    try:
+    with value_errors_as(UsageError):
         return Options(**requested_arguments(values, products, recording))
-    except ValueError as err:
-        raise UsageError(str(err)) from err
 
 
 def requested_arguments(
@@ -225,4 +226,7 @@ def requested_arguments(
     rows = (row for row in OPTIONS.values() if row.group != "library")  # `output` is another argument here
     arguments.update({row.name: getattr(values, row.name) for row in rows if hasattr(values, row.name)})
     arguments["products"] = products
-    return arguments if recording is None else with_recorded_state(arguments, recording)
+    if recording is None:
+        return arguments
+    topic, max_bytes = getattr(values, "topic", ""), getattr(values, "max_bytes", MAX_BYTES)
+    return with_recorded_state(arguments, recording, topic, max_bytes)

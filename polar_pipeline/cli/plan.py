@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from polar_pipeline.cli.errors import FailureError
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_options
 from polar_pipeline.cli.source_arguments import add_frame_size_argument
 from polar_pipeline.cuda.device import DEVICES
 from polar_pipeline.cuda.report import plan_json, plan_report, plan_text
-from polar_pipeline.cuda.tuned import ScheduleError
 from polar_pipeline.cuda.work import CAMERA_FORMATS
 from polar_pipeline.options import Options
-from polar_pipeline.sensor.frames import FrameError
 
 
 def add_frame_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,9 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     options = requested_options(values)
-    try:
-        report = plan_report(options, DEVICES[values.device], requested_raw_format(values, options), values.size)
-    except (FrameError, ScheduleError) as err:
-        raise FailureError(str(err)) from err
+    report = plan_report(options, DEVICES[values.device], requested_raw_format(values, options), values.size)
     print(plan_json(report) if values.json else plan_text(report))
     return 0

@@ -7,17 +7,19 @@ from pathlib import Path
 
 import numpy as np
 
+from polar_pipeline import messages
 from polar_pipeline._util.files import check_absent, replacing
 from polar_pipeline._util.text import printable
-from polar_pipeline.cli.errors import UsageError, show_layout
+from polar_pipeline.cli.argument_types import parse_path
+from polar_pipeline.cli.errors import UsageError
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, option_files, requested_pipeline
 from polar_pipeline.cli.outputs import check_output_files
 from polar_pipeline.cli.source_arguments import add_picture_argument, add_size_limit_argument
 from polar_pipeline.pipeline import input_frame
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.quality.layout import check_layout
+from polar_pipeline.quality.frame_checks import check_frame, log_warnings
 from polar_pipeline.replay.picture import encode_picture, legend
-from polar_pipeline.replay.rawpicture import read_raw
+from polar_pipeline.replay.rawpicture import check_not_angle_images, read_picture
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        type=Path,
+        type=parse_path,
         default=Path(),
         metavar="FOLDER",
         help="folder for the results (default: current folder)",
@@ -62,9 +64,11 @@ def run(values: argparse.Namespace) -> int:
             raise UsageError(f"{values.output} is not a folder")
         for path in outputs:  # before the first is written
             check_absent(path, values.force)
-        frame = input_frame(read_raw(values.image, values.max_bytes), pipeline.options)
+        image = read_picture(values.image, values.max_bytes)
+        check_not_angle_images(values.image, values.max_bytes)
+        frame = input_frame(messages.to_raw(image, pipeline.options), pipeline.options)
+        log_warnings(check_frame(frame, pipeline.options, image.warnings).warnings)
         result = pipeline(frame)
-        show_layout(check_layout(frame, pipeline.options))
     finally:
         pipeline.close()
     values.output.mkdir(parents=True, exist_ok=True)

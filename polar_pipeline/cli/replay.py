@@ -10,7 +10,8 @@ from typing import List, Optional
 from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline._util.progress import with_bar
 from polar_pipeline._util.text import printable
-from polar_pipeline.cli.errors import UsageError, show_findings
+from polar_pipeline.cli.argument_types import parse_path
+from polar_pipeline.cli.errors import UsageError, show_unusable, value_errors_as
 from polar_pipeline.cli.option_arguments import (
     add_params_argument,
     add_pipeline_arguments,
@@ -25,9 +26,8 @@ from polar_pipeline.cli.source_arguments import (
     add_source_arguments,
     open_reference,
 )
-from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.products import DEFAULT_PRODUCTS, get_products
-from polar_pipeline.replay.compare import Golden, ProductComparison, format_rows, open_golden
+from polar_pipeline.replay.compare import Golden, GoldenError, check_tolerances, format_rows, open_golden, verdict
 from polar_pipeline.replay.job import Job, late, process_recording
 from polar_pipeline.replay.report import format_timings
 from polar_pipeline.replay.run import Summary
@@ -38,25 +38,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to a parser."""
     add_source_arguments(parser)
     add_picture_rate_argument(parser)
-    parser.add_argument("-o", "--output", type=Path, metavar="OUT.mcap", help="recording to write")
+    parser.add_argument("-o", "--output", type=parse_path, metavar="OUT.mcap", help="recording to write")
     parser.add_argument("--force", action="store_true", help="replace files that exist")
     parser.add_argument(
-        "--report", type=Path, metavar="FILE.html", help="report to write (default: OUT.html; - for none)"
+        "--report", type=parse_path, metavar="FILE.html", help="report to write (default: OUT.html; - for none)"
     )
     parser.add_argument(
-        "--compare", type=Path, metavar="GOLDEN.mcap", help="compare with a recording; exit 1 on a difference"
+        "--compare", type=parse_path, metavar="GOLDEN.mcap", help="compare with a recording; exit 1 on a difference"
     )
     add_tolerance_argument(parser)
+    parser.add_argument("--json", type=parse_path, metavar="FILE.json", help="result of --compare to write, as JSON")
+    parser.add_argument(
+        "--junit",
+        type=parse_path,
+        metavar="FILE.xml",
+        help="result of --compare to write, as JUnit XML for CI services",
+    )
     add_reference_argument(parser)
     add_params_argument(parser)
     add_pipeline_arguments(parser)
 
 
 def run(values: argparse.Namespace) -> int:
-    """Run the command; returns the exit code."""
+    """Run the command; returns the exit code.
+
+    Raises:
+        UsageError: Arguments do not fit together, or the golden recording is unusable, so that nothing can be compared.
+    """
+    try:
+        return _run(values)
+    except GoldenError as err:
+        raise UsageError(str(err)) from err
+
+
+def _run(values: argparse.Namespace) -> int:
     _check_usage(values)
     report = report_path(values.report, values.output)
-    outputs = [path for path in (values.output, report) if path is not None]
+    outputs = [path for path in (values.output, report, values.json, values.junit) if path is not None]
     check_output_files(outputs, [recording_of(values.source), values.compare, values.reference, *option_files(values)])
     limit = values.max_bytes
     keep_freed_memory()
@@ -66,6 +84,9 @@ def run(values: argparse.Namespace) -> int:
         pipeline = requested_pipeline(values, products, values.source)
         stack.callback(pipeline.close)
         reference = open_reference(values, pipeline, stack)
+        tolerances = dict(values.tolerance)
+        with value_errors_as(UsageError):
+            check_tolerances(tolerances, pipeline.options.products)
         job = Job(
             values.source,
             values.topic,
@@ -73,15 +94,19 @@ def run(values: argparse.Namespace) -> int:
             limit,
             values.output,
             report,
+            values.json,
+            values.junit,
             values.force,
             golden,
             reference,
-            dict(values.tolerance),
+            tolerances,
         )
-        _check_tolerances(job, pipeline)
         summary, rows = process_recording(job, pipeline, with_bar)
-    show_findings(summary)
-    _print_summary(summary, outputs, rows)
+    show_unusable(summary)
+    _print_summary(summary, outputs)
+    if golden is not None:
+        print(verdict(rows, golden.path))
+        print(format_rows(rows))
     return 0 if all(row.passed for row in rows) else 1
 
 
@@ -89,27 +114,19 @@ def _check_usage(values: argparse.Namespace) -> None:
     """Refuse arguments that do not fit together."""
     if values.output is None and values.compare is None:
         raise UsageError("needs -o OUT.mcap, --compare GOLDEN.mcap, or both")
-    if values.output is not None and values.output.suffix != ".mcap":
+    if values.output is not None and values.output.suffix.lower() != ".mcap":
         raise UsageError(f"the output is an .mcap file, got {values.output}")
     if values.tolerance and values.compare is None:
         raise UsageError("--tolerance is for --compare GOLDEN.mcap")
+    if (values.json or values.junit) and values.compare is None:
+        raise UsageError("--json and --junit are for --compare GOLDEN.mcap")
     if values.rate is not None and is_recording(values.source):
         raise UsageError(f"--rate is for pictures; {values.source} has times of its own")
 
 
-def _check_tolerances(job: Job, pipeline: Pipeline) -> None:
-    """Refuse tolerances that are not allowed, before anything is read."""
-    try:
-        job.comparison(pipeline.options)
-    except ValueError as err:
-        raise UsageError(str(err)) from err
-
-
-def _print_summary(summary: Summary, outputs: List[Path], rows: List[ProductComparison]) -> None:
+def _print_summary(summary: Summary, outputs: List[Path]) -> None:
     print(f"{len(summary.stamps)} frames on {summary.device}, {summary.rejected_count} could not be used")
     print(format_timings(summary.timings))
     print(f"late: {late(summary)}")
     for path in outputs:
         print(f"wrote {printable(str(path))}")
-    if rows:
-        print(format_rows(rows))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 from functools import partial
-from pathlib import Path
 from typing import Tuple
 
 import numpy as np
@@ -23,8 +22,8 @@ from polar_pipeline.calibrate.simulation import (
     simulate_sensor,
     synthetic_session,
 )
-from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_size
-from polar_pipeline.cli.errors import FailureError, UsageError
+from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_path, parse_size
+from polar_pipeline.cli.errors import FailureError, UsageError, value_errors_as
 from polar_pipeline.replay.picture import encode_picture
 from polar_pipeline.sensor.mosaic import SENSORS, get_sensor
 
@@ -51,7 +50,7 @@ _ARGUMENTS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to a parser."""
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder to write; must not exist")
+    parser.add_argument("folder", type=parse_path, metavar="FOLDER", help="folder to write; must not exist")
     parser.add_argument(
         "--sensor",
         default="IMX250MZR",
@@ -66,10 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    try:
+    with value_errors_as(UsageError):
         sensor = get_sensor(values.sensor)
-    except ValueError as err:
-        raise UsageError(str(err)) from err
     if values.size[0] * values.size[1] > _MAX_PIXELS:
         raise UsageError(f"a simulated frame has at most {_MAX_PIXELS} pixels, got {values.size[0]}x{values.size[1]}")
     if values.folder.exists():

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Optional
 
-from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_size
+from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_path, parse_size
 from polar_pipeline.cli.errors import UsageError
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.replay.compare import Golden, open_golden
@@ -25,12 +24,13 @@ def add_source_arguments(parser: argparse.ArgumentParser, is_optional: bool = Fa
     """Add the recording that a command reads; if it is optional, it is None if it is not given."""
     parser.add_argument(
         "source",
-        type=Path,
+        type=parse_path,
         nargs="?" if is_optional else None,
         help="rosbag2 folder, .mcap, .db3, ROS 1 .bag, or a folder of raw PNG, TIFF, PGM or NPY files",
     )
     parser.add_argument("--topic", default="", help="topic of the raw images in the recording (default: the only one)")
     add_size_limit_argument(parser)
+    add_strict_argument(parser)
 
 
 def add_picture_rate_argument(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,17 @@ def add_picture_rate_argument(parser: argparse.ArgumentParser) -> None:
 
 def add_picture_argument(parser: argparse.ArgumentParser) -> None:
     """Add the picture that a command reads."""
-    parser.add_argument("image", type=Path, help="raw mosaic: PNG, TIFF, PGM or NPY, 8 or 16 bit")
+    parser.add_argument("image", type=parse_path, help="raw mosaic: PNG, TIFF, PGM or NPY, 8 or 16 bit")
+    add_strict_argument(parser)
+
+
+def add_strict_argument(parser: argparse.ArgumentParser) -> None:
+    """Add that warnings are errors."""
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="end with an error (exit code 1) if something about the frames looks wrong",
+    )
 
 
 def add_frame_size_argument(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +82,7 @@ def add_reference_argument(parser: argparse.ArgumentParser) -> None:
     """Add the recording."""
     parser.add_argument(
         "--reference",
-        type=Path,
+        type=parse_path,
         metavar="FILE.mcap",
         help="recording with the product 'intensity', for --ssim-mode reference",
     )
@@ -83,7 +93,7 @@ def open_reference(values: argparse.Namespace, pipeline: Pipeline, stack: ExitSt
 
     Raises:
         UsageError: A recording is given that is not used, or none for SSIM mode `reference`.
-        SourceError: The recording cannot be read or holds no products.
+        GoldenError: The recording cannot be read or holds no products.
     """
     if (pipeline.options.ssim_mode == "reference") != (values.reference is not None):
         raise UsageError("--ssim-mode reference and --reference FILE.mcap go together")

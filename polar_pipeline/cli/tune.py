@@ -5,12 +5,10 @@ from __future__ import annotations
 import argparse
 
 from polar_pipeline._util.text import printable
-from polar_pipeline.cli.errors import FailureError
 from polar_pipeline.cli.option_arguments import requested_options
 from polar_pipeline.cli.plan import add_frame_arguments, requested_raw_format
 from polar_pipeline.cuda.tune import tune
-from polar_pipeline.cuda.tuned import ScheduleError, tuned_folder
-from polar_pipeline.sensor.frames import FrameError
+from polar_pipeline.cuda.tuned import tuned_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,11 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     options = requested_options(values)
-    try:
-        found = tune(options, values.device, requested_raw_format(values, options), values.size)
-    except (FrameError, ScheduleError) as err:
-        raise FailureError(str(err)) from err
-    for name, best in found.items():
+    schedules = tune(options, values.device, requested_raw_format(values, options), values.size)
+    for name, best in schedules.items():
         print(f"{best.us:.2f} us a frame with {best.schedule}: {name}")
     print(f"wrote {printable(str(tuned_folder() / values.device))}.json")
     return 0

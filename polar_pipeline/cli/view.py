@@ -7,15 +7,14 @@ import signal
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import islice
-from pathlib import Path
-from typing import Any, Iterable, Iterator, Optional
+from typing import Any, ContextManager, Iterator, Sequence
 
 from polar_pipeline._util.imports import importing
 from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline._util.stop_flag import StopFlag
 from polar_pipeline._util.text import printable
-from polar_pipeline.cli.argument_types import parse_integer
-from polar_pipeline.cli.errors import GET_ROS, FailureError, UsageError, show_error, show_findings
+from polar_pipeline.cli.argument_types import parse_integer, parse_path
+from polar_pipeline.cli.errors import GET_ROS, FailureError, UsageError, show_error, show_unusable
 from polar_pipeline.cli.option_arguments import (
     add_params_argument,
     add_pipeline_arguments,
@@ -29,11 +28,15 @@ from polar_pipeline.cli.source_arguments import (
     add_source_arguments,
     open_reference,
 )
+from polar_pipeline.options import OPTIONS
+from polar_pipeline.products import get_products
+from polar_pipeline.quality.frame_checks import log_warnings
+from polar_pipeline.replay.compare import open_golden
 from polar_pipeline.replay.limits import SourceError
 from polar_pipeline.replay.report import format_timings
-from polar_pipeline.replay.run import Summary, replay
-from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, is_recording, open_source, recording_of
-from polar_pipeline.view.recording import load_rerun, open_file, open_viewer
+from polar_pipeline.replay.run import ReplayedFrame, replay
+from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, holds_products, is_recording, open_source, recording_of
+from polar_pipeline.view.recording import RecordingView, load_rerun, open_file, open_viewer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--frames", type=partial(parse_integer, lowest=1), metavar="N", help="end after N frames (default: all)"
     )
-    parser.add_argument("--save", type=Path, metavar="FILE.rrd", help="write a file instead of opening the viewer")
+    parser.add_argument(
+        "--save", type=parse_path, metavar="FILE.rrd", help="write a file instead of opening the viewer"
+    )
     parser.add_argument("--force", action="store_true", help="replace a file that exists")
     add_reference_argument(parser)
     add_params_argument(parser)
@@ -58,23 +63,64 @@ def run(values: argparse.Namespace) -> int:
     except ImportError as err:
         raise FailureError(f"view needs Rerun: {err}") from err
     keep_freed_memory()
+    if values.source is not None and holds_products(values.source, values.max_bytes):
+        _show_products(values, rerun)
+    else:
+        _show_raw(values, rerun)
+    if values.save is not None:
+        print(f"wrote {printable(str(values.save))}")
+    return 0
+
+
+def _show_raw(values: argparse.Namespace, rerun: Any) -> None:
+    """Process raw images and show the products."""
     with ExitStack() as stack:
         pipeline = requested_pipeline(values, recording=values.source)
         stack.callback(pipeline.close)
         reference = open_reference(values, pipeline, stack)
-        records = stack.enter_context(_live(values) if values.source is None else _recorded(values))
+        if values.source is None:
+            records = stack.enter_context(_live(values))
+        else:
+            opened = open_source(values.source, values.topic, values.rate or DEFAULT_RATE, values.max_bytes)
+            records = stack.enter_context(opened).records
         products = pipeline.options.products
-        viewer = stack.enter_context(
-            open_viewer(rerun, products)
-            if values.save is None
-            else open_file(rerun, values.save, products, values.force)
-        )
-        summary = replay(records, 1, pipeline, reference=reference, show=viewer.show)
-        show_findings(summary)
+        viewer = stack.enter_context(_open_view(values, rerun, products))
+        summary = replay(islice(records, values.frames), 1, pipeline, reference=reference, show=viewer.show)
+        show_unusable(summary)
+        log_warnings(summary.warnings)
         if not summary.stamps:
             raise SourceError(f"none of the {summary.rejected_count} frames could be used")
-    _print_summary(summary, values.save)
-    return 0
+    print(f"{len(summary.stamps)} frames on {summary.device}, {summary.rejected_count} could not be used")
+    print(format_timings(summary.timings))
+
+
+def _open_view(values: argparse.Namespace, rerun: Any, products: Sequence[str]) -> ContextManager[RecordingView]:
+    """Open the viewer, or the file that the command line names."""
+    if values.save is None:
+        return open_viewer(rerun, products)
+    return open_file(rerun, values.save, products, values.force)
+
+
+def _show_products(values: argparse.Namespace, rerun: Any) -> None:
+    """Show the products in a recording as `replay` or the live node wrote them.
+
+    Raises:
+        UsageError: An argument is for raw images.
+    """
+    options = [name for name in ("topic", "params", "reference") if getattr(values, name)]
+    options += [name for name in OPTIONS if hasattr(values, name)]
+    if options:
+        text = "holds products of polar_pipeline, which are shown as they are"
+        raise UsageError(f"{values.source} {text}: --{options[0].replace('_', '-')} is for raw images")
+    with ExitStack() as stack:
+        recording = stack.enter_context(open_golden(values.source, values.max_bytes, takes_cut=True))
+        viewer = stack.enter_context(_open_view(values, rerun, get_products(recording.places)))
+        frames = recording.frames()[: values.frames]
+        for stamp_ns, before in frames:
+            loaded = ((name, recording.load(name, stamp_ns, before)) for name in recording.places)
+            arrays = {name: array for name, array in loaded if array is not None}
+            viewer.show(stamp_ns, arrays, ReplayedFrame(stamp_ns))
+    print(f"{len(frames)} frames of products, as they were recorded")
 
 
 def _check_usage(values: argparse.Namespace) -> None:
@@ -87,21 +133,14 @@ def _check_usage(values: argparse.Namespace) -> None:
         if values.force:
             raise UsageError("--force is for --save FILE.rrd")
         return
-    if values.save.suffix != ".rrd":
+    if values.save.suffix.lower() != ".rrd":
         raise UsageError(f"--save writes an .rrd file, got {values.save}")
     source = values.source and recording_of(values.source)
     check_output_files([values.save], [source, values.reference, *option_files(values)])
 
 
 @contextmanager
-def _recorded(values: argparse.Namespace) -> Iterator[Iterable[Recorded]]:
-    """Open the images of a recording or of pictures."""
-    with open_source(values.source, values.topic, values.rate or DEFAULT_RATE, values.max_bytes) as source:
-        yield islice(source.records, values.frames)
-
-
-@contextmanager
-def _live(values: argparse.Namespace) -> Iterator[Iterable[Recorded]]:
+def _live(values: argparse.Namespace) -> Iterator[Iterator[Recorded]]:
     """Open the images of a live topic; the first Ctrl-C ends them with success, a second one with failure."""
     try:
         with importing():
@@ -119,13 +158,6 @@ def _live(values: argparse.Namespace) -> Iterator[Iterable[Recorded]]:
         signal.signal(signal.SIGINT, stop)
         try:
             show_error(f"waits for images on {values.topic}; Ctrl-C ends")
-            yield islice(records, values.frames)
+            yield records
         finally:
             signal.signal(signal.SIGINT, before)
-
-
-def _print_summary(summary: Summary, saved: Optional[Path]) -> None:
-    print(f"{len(summary.stamps)} frames on {summary.device}, {summary.rejected_count} could not be used")
-    print(format_timings(summary.timings))
-    if saved is not None:
-        print(f"wrote {printable(str(saved))}")

@@ -14,12 +14,14 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.logging import get_logger
 from rclpy.parameter import Parameter as RosParameter
 from rclpy.signals import SignalHandlerOptions
-from rclpy.utilities import remove_ros_args
+from rclpy.utilities import get_rmw_implementation_identifier, remove_ros_args
 
 from polar_pipeline._util.imports import importing
 from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline._util.stop_flag import StopFlag
 from polar_pipeline._util.text import printable, printable_lines
+from polar_pipeline.doctor.checks import named_profiles
+from polar_pipeline.doctor.deployment import shared_memory_problem
 from polar_pipeline.live.diagnostics import MAX_REASON
 from polar_pipeline.ros import FAILED, WRONG_USAGE
 from polar_pipeline.ros.node import START_ERRORS, LiveNode, PolarNode
@@ -61,7 +63,7 @@ def run(
 
     Args:
         args: Command line, `sys.argv` by default.
-        stop: Set by the handlers of SIGINT and SIGTERM.
+        stop: Set by the handlers of SIGINT, SIGTERM and SIGHUP.
         cameras: One node for each; by default one node, by the command line.
         node_class: Class of the nodes.
 
@@ -78,6 +80,9 @@ def run(
     package = logging.getLogger("polar_pipeline")
     package.addHandler(_ROS_HANDLER)
     package.setLevel(logging.INFO)
+    lacking = shared_memory_problem() if named_profiles() and "fastrtps" in get_rmw_implementation_identifier() else ""
+    if lacking:  # Fast DDS's own lines do not say that frames will get lost
+        get_logger("polar_pipeline").warning(f"too little shared memory, so that frames get lost: {lacking}")
     # the events executor crashes where a subscription is destroyed of which messages wait, as when one is deactivated
     executor = EventsExecutor() if node_class is PolarNode else SingleThreadedExecutor()
     nodes: List[LiveNode] = []
@@ -155,7 +160,7 @@ def main(args: Optional[List[str]], stop: StopFlag, is_rig: bool) -> int:
 
     Args:
         args: Command line, `sys.argv` by default.
-        stop: Set by the handlers of SIGINT and SIGTERM.
+        stop: Set by the handlers of SIGINT, SIGTERM and SIGHUP.
         is_rig: Whether the command line names a rig.
 
     Returns:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import numpy as np
@@ -19,25 +21,19 @@ from std_srvs.srv import SetBool, Trigger
 
 from polar_pipeline import messages, topics
 from polar_pipeline._util.malloc import release_freed_memory
-from polar_pipeline._util.text import printable
+from polar_pipeline._util.text import failure, printable
 from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.camera.source import Connection
-from polar_pipeline.live.camera import CameraInput
+from polar_pipeline.live.camera import FRAME_ID, CameraInput
 from polar_pipeline.live.frame import ReceivedImage
 from polar_pipeline.live.parameters import PARAMETERS, Settings
 from polar_pipeline.live.processor import FrameProcessor
 from polar_pipeline.live.publisher import FramePublisher
 from polar_pipeline.live.recorder import Recorder
-from polar_pipeline.live.snapshot import Snapshot, write_snapshot
+from polar_pipeline.live.snapshot import Snapshot, save_parameters, write_snapshot
 from polar_pipeline.quality.statistics import Level
-from polar_pipeline.ros.endpoints import (
-    LossCounter,
-    create_input,
-    create_output,
-    find_mismatch,
-    find_namesake,
-)
+from polar_pipeline.ros.endpoints import LossCounter, create_input, create_output, find_mismatch, find_namesake
 from polar_pipeline.ros.parameters import ParameterNode
 from polar_pipeline.ros.transport import DirectInput, MessagePublisher, load_rcl
 
@@ -58,7 +54,7 @@ class LiveNode(ParameterNode):
     `cleanup` undo them. Parameters can be set at any time, and `/diagnostics` reports always.
 
     Callbacks run in the executor's thread. Beside it, a camera's thread calls `receive`, the thread of files changes
-    parameters, which reads `camera`, and the thread of snapshots runs `_write_snapshot`. The processor reads the
+    parameters, which reads `camera`, and the thread of snapshots runs `_written`. The processor reads the
     settings once per frame.
 
     Args:
@@ -91,6 +87,7 @@ class LiveNode(ParameterNode):
         self._activated = ExitStack()  # the same while it is active
         self._losses: Optional[LossCounter] = None
         self._newest: Optional[ReceivedImage] = None
+        self._info_topic = ""
         self._statuses: List[messages.Status] = []  # the newest report, for snapshots
         self._snapshots: Optional[ThreadPoolExecutor] = None
         self._snapshot: Optional[Any] = None  # a future
@@ -168,6 +165,8 @@ class LiveNode(ParameterNode):
         else:
             self._subscribe_frames(processor, stack)
         self._subscribe(stack, topics.IMAGE, topics.REFERENCE_INPUT, self._on_reference)
+        saver = self.create_service(Trigger, "~/save_parameters", self._on_save)
+        stack.callback(self.destroy_service, saver)
         recorder = self.create_service(SetBool, "~/record", self._on_record)
         stack.callback(self.destroy_service, recorder)
         stack.callback(self._end_recording)
@@ -188,13 +187,15 @@ class LiveNode(ParameterNode):
             stack.callback(self._direct_input.close)
         self._losses = LossCounter(self.input)
         stack.callback(self._losses.close)
-        self._subscribe(stack, topics.CAMERA_INFO, topics.CAMERA_INFO_INPUT, self._on_camera_info)
+        infos = self._subscribe(stack, topics.CAMERA_INFO, topics.CAMERA_INFO_INPUT, self._on_camera_info)
+        self._info_topic = infos.topic_name
 
     def _open_camera(self, stack: ExitStack) -> None:
         """Take frames from a camera, and offer to trigger it."""
         sender = MessagePublisher()
         stack.callback(sender.close)
-        camera = CameraInput(self._current_settings, self, self._camera_outputs, sender.send, self._diagnostics)
+        takers = self.message_memory, self.receive
+        camera = CameraInput(self._current_settings, *takers, self._camera_outputs, sender.send, self._diagnostics)
         stack.callback(camera.source.close)
         self.camera = camera
         camera.source.start()
@@ -265,6 +266,8 @@ class LiveNode(ParameterNode):
         self._diagnostics.received(messages.peek_stamp(cdr))
         if camera_info is not None:
             self._on_camera_info(camera_info)
+        elif self._newest is None:
+            processor.expects_camera_info = self.count_publishers(self._info_topic) > 0
         self._newest = image = ReceivedImage(cdr, time.perf_counter(), self.get_clock().now().nanoseconds, camera)
         if recording is not None:
             recording.put(image, processor.camera_info)
@@ -292,10 +295,11 @@ class LiveNode(ParameterNode):
         return camera.source.connection if camera is not None else None
 
     def apply_camera(self, settings: Settings) -> CameraSettings:
-        """Write the settings of the camera to it, show what it has, and return that."""
+        """Write the settings of the camera and its frame_id to it, show what it has, and return that."""
         camera = self.camera
         if camera is None:
             return settings.camera
+        camera.source.rename(settings.frame_id or FRAME_ID)
         actual = camera.source.apply(settings.camera, settings.of_camera)
         connection = self._connection
         if connection is not None:  # ranges change too: of the frame rate with the region
@@ -371,19 +375,29 @@ class LiveNode(ParameterNode):
             snapshot = Snapshot(
                 self._name, cdr, received_ns, parameters, settings, camera_info, reference, self._statuses
             )
-            self._snapshot = self._snapshots.submit(self._write_snapshot, snapshot)
+            self._snapshot = self._snapshots.submit(self._written, "snapshot", partial(write_snapshot, snapshot))
             return self._snapshot
         return response
 
-    def _write_snapshot(self, snapshot: Snapshot) -> Trigger.Response:
-        """Write a snapshot in the thread for snapshots; return the service's response, also after a failure."""
+    def _on_save(self, _: Trigger.Request, response: Trigger.Response) -> Any:
+        """Write the parameters in use to a file; return the response, or a future of it."""
+        if self._snapshots is None:
+            response.message = f"the node is {self.state}"
+            return response
+        overrides = (name for name in getattr(self, "_parameter_overrides", {}) if name.startswith("qos_overrides."))
+        values = {name: self.get_parameter(name).value for name in (*PARAMETERS, *overrides)}
+        folder = self._current_settings().snapshot_folder
+        return self._snapshots.submit(self._written, "file", partial(save_parameters, folder, self._name, values))
+
+    def _written(self, what: str, write: Callable[[], Path]) -> Trigger.Response:
+        """Write something in the thread for snapshots; return the service's response, also after a failure."""
         try:
-            folder = write_snapshot(snapshot)
+            path = write()
         except Exception as err:  # noqa: BLE001
-            reason = printable(f"{type(err).__name__}: {err}")
-            self.get_logger().error(f"no snapshot: {reason}")
+            reason = failure(err)
+            self.get_logger().error(f"no {what}: {reason}")
             return Trigger.Response(success=False, message=reason)
-        return Trigger.Response(success=True, message=printable(str(folder), MAX_PATH))
+        return Trigger.Response(success=True, message=printable(str(path), MAX_PATH))
 
     # ------------------------------------------------------------------------------------------------------ recordings
 
@@ -434,7 +448,7 @@ class LiveNode(ParameterNode):
         """Report frames, latency and pipeline; while the node is active also quality and layout."""
         processor, publisher = self.processor, self.publisher
         if self.settings is None or processor is None or publisher is None:
-            reason = self.problem or find_namesake(self)
+            reason = self.problem or find_namesake(self) or self.contradiction
             level = Level.ERROR if self.problem else Level.WARN if reason else Level.OK
             text = f"{self.state}: {reason}" if reason else self.state
             return [
@@ -455,21 +469,17 @@ class LiveNode(ParameterNode):
         }
         is_deaf = self.input is not None and not self._diagnostics.is_receiving
         mismatch = find_mismatch(self, self.input) if is_deaf else ""
-        problems = "; ".join(filter(None, [find_namesake(self), mismatch, self.fallback.problem(self.settings)]))
+        causes = (find_namesake(self), mismatch, self.fallback.problem(self.settings), self.contradiction)
+        problems = "; ".join(filter(None, causes))
         level, text = (Level.WARN, problems) if problems else (Level.OK, processor.device)
-        return [
+        statuses = [
             *self._diagnostics.statuses(sensor, f"nothing arrives on {self.input_name}"),
             messages.Status(level, f"{self._name}: pipeline", text, sensor, values),
-            *self._camera_statuses(sensor),
-            *publisher.statuses(sensor),
         ]
-
-    def _camera_statuses(self, hardware: str) -> List[messages.Status]:
-        """Report the camera, if the node has one."""
-        if self.camera is None:
-            return []
-        level, text, values = self.camera.source.status()
-        return [messages.Status(level, f"{self._name}: camera", text, hardware, values)]
+        if self.camera is not None:
+            level, text, values = self.camera.source.status()
+            statuses.append(messages.Status(level, f"{self._name}: camera", text, sensor, values))
+        return [*statuses, *publisher.statuses(sensor)]
 
 
 def _record_response(answer: Any) -> Any:

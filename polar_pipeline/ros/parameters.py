@@ -21,12 +21,14 @@ from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
 from polar_pipeline.live.diagnostics import MAX_REASON, Diagnostics
 from polar_pipeline.live.fallback import Fallback
-from polar_pipeline.live.parameters import PARAMETERS, Parameter, Settings, make_settings
-from polar_pipeline.live.preset import is_known, judge_unknown, params_files
+from polar_pipeline.live.parameters import PARAMETERS, ContradictionError, Parameter, Settings, make_settings
+from polar_pipeline.live.preset import find_stray, is_known, judge_unknown, params_files
 from polar_pipeline.pipeline import Pipeline
 
+#: Parameters of a camera that the node reads itself.
+_OF_CAMERA = tuple(row.parameter for row in CAMERA_OPTIONS.values())
 #: Parameters whose change takes time: a file of megabytes is read, or a camera is asked.
-_SLOW = ("calibration", "output.rectify", *(row.parameter for row in CAMERA_OPTIONS.values()))
+_SLOW = ("calibration", "output.rectify", "frame_id", *_OF_CAMERA)
 
 
 def make_descriptor(row: Parameter) -> ParameterDescriptor:
@@ -66,6 +68,7 @@ class ParameterNode(Node):  # type: ignore[misc]
         settings: Values of all parameters, checked against each other; None while the node is not configured. Replaced
             by one assignment, which other threads see between two frames.
         fallback: Settings that hold after a failure of the GPU.
+        contradiction: Changes that were accepted and do not fit the other values yet, and why; "" if there are none.
     """
 
     def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:
@@ -74,6 +77,8 @@ class ParameterNode(Node):  # type: ignore[misc]
         self._changing = threading.RLock()
         self._is_closed = False
         self.settings: Optional[Settings] = None
+        self._held_back: Dict[str, RosParameter] = {}  # changes that contradict other parameters
+        self.contradiction = ""
         self.fallback = Fallback()
         super().__init__("polar_pipeline", **arguments)
         self._argv = [*(sys.argv if argv is None else argv), *(arguments.get("cli_args") or ())]
@@ -111,10 +116,14 @@ class ParameterNode(Node):  # type: ignore[misc]
             RuntimeError: The backend cannot work on this machine.
         """
         # rclpy has no public call for what is given but not declared, other than to declare all of it
-        given = [name for name in getattr(self, "_parameter_overrides", {}) if not is_known(name)]
-        wrong, foreign = judge_unknown(
-            given, self.get_fully_qualified_name(), params_files(self._argv) if given else ()
-        )
+        overrides = getattr(self, "_parameter_overrides", {})
+        name, files = self.get_fully_qualified_name(), params_files(self._argv)
+        for path in files:
+            with suppress(ValueError):  # ROS has read it
+                stray = find_stray(path, name, overrides)
+                if stray:
+                    self.get_logger().warning(f"ignored: {stray}")
+        wrong, foreign = judge_unknown([each for each in overrides if not is_known(each)], name, files)
         if wrong:
             raise ValueError(f"no parameter of this package is called {'; '.join(wrong)}")
         if foreign:
@@ -129,16 +138,25 @@ class ParameterNode(Node):  # type: ignore[misc]
         """Release what the parameters stand for, such as a calibration."""
         with self._changing:
             self.settings = None
+            self._hold_back({})
 
     def _validated(self, changes: Mapping[str, Any]) -> Settings:
         """Build settings with some parameters changed, and check that their pipeline can be built.
 
         Args:
             changes: Name -> value; parameters of rclpy may be among them.
+
+        Raises:
+            ContradictionError: Values do not fit each other.
+            ValueError: A value is not allowed.
+            RuntimeError: The backend cannot work on this machine.
         """
         values = {name: changes.get(name, self.get_parameter(name).value) for name in PARAMETERS}
         settings = make_settings(values)
-        Pipeline(**self.fallback.settings(settings).arguments(settings.options.products)).close()
+        try:
+            Pipeline(**self.fallback.settings(settings).arguments(settings.options.products)).close()
+        except ValueError as err:
+            raise ContradictionError(str(err)) from err
         return settings
 
     def set_parameters(self, parameter_list: List[Any]) -> List[SetParametersResult]:
@@ -148,27 +166,17 @@ class ParameterNode(Node):  # type: ignore[misc]
     def set_parameters_atomically(self, parameter_list: List[Any]) -> SetParametersResult:
         """Set all parameters or none; 2 does for 2.0, and a fixed parameter can be set to its own value.
 
+        Values that do not fit those of other parameters are accepted with the reason and held back: parameters and
+        settings stay as they are until a later change makes all of them fit, in whatever order they come.
+
         An unconfigured node checks each value by itself. Refused changes show in the diagnostics.
         """
         with self._changing:
             try:
                 if self._is_closed:  # each could take seconds
                     raise ValueError("the node ends")
-                changes = list(filter(None, map(self._converted, parameter_list)))
-                values = {change.name: change.value for change in changes}
-                before = self.settings
-                settings = self._validated(values) if values and before is not None else before
-                is_of_camera = settings is not None and before is not None and settings.camera != before.camera
-                if settings is not None and is_of_camera:
-                    settings = replace(settings, camera=self.apply_camera(settings))
-                    changes = self._with_camera(changes, settings.camera)
-                result = super().set_parameters_atomically(changes)
-                if before is not None and is_of_camera and not result.successful:
-                    self.apply_camera(before)
-                if result.successful:
-                    self.settings = settings
-                    for name in values:
-                        self._wrong_values.pop(name, None)  # those given at the start
+                changes = filter(None, map(self._converted, parameter_list))
+                result = self._change({change.name: change for change in changes})
             except (ValueError, RuntimeError, ParameterException) as err:
                 result = SetParametersResult(successful=False, reason=printable(str(err), MAX_REASON))
             except Exception as err:  # noqa: BLE001 - the request must be answered
@@ -177,6 +185,50 @@ class ParameterNode(Node):  # type: ignore[misc]
         if not result.successful:
             self._diagnostics.refuse("parameter", result.reason)
         return result
+
+    def _change(self, changes: Dict[str, RosParameter]) -> SetParametersResult:
+        """Set parameters, with those that were held back before if all fit now, or hold the changes back."""
+        before = self.settings
+        if before is None or not changes:
+            return self._set(changes)
+        pending, failures = {**self._held_back, **changes}, []
+        for fitting in [pending, changes] if self._held_back else [changes]:
+            try:
+                settings = self._validated({name: change.value for name, change in fitting.items()})
+                break
+            except (ValueError, RuntimeError) as err:
+                failures.append(err)
+        else:
+            if not isinstance(failures[-1], ContradictionError):
+                raise failures[-1]
+            self._hold_back(pending, failures[0])
+            return SetParametersResult(successful=True, reason=self.contradiction)
+        later = {name: change for name, change in self._held_back.items() if name not in fitting}
+        is_of_camera = (settings.camera, settings.frame_id) != (before.camera, before.frame_id)
+        if is_of_camera:
+            settings = replace(settings, camera=self.apply_camera(settings))
+            fitting = self._with_camera(fitting, settings.camera)
+        result = self._set(fitting)
+        if result.successful:
+            self.settings = settings
+            self._hold_back(later, *failures)
+        elif is_of_camera:
+            self.apply_camera(before)
+        return result
+
+    def _set(self, changes: Mapping[str, RosParameter]) -> SetParametersResult:
+        """Set parameters of rclpy to values that have been checked."""
+        result = super().set_parameters_atomically(list(changes.values()))
+        if result.successful:
+            for name in changes:
+                self._wrong_values.pop(name, None)  # those given at the start
+        return result
+
+    def _hold_back(self, changes: Dict[str, RosParameter], reason: object = "") -> None:
+        """Keep changes for later, in the place of those that were held back before."""
+        self._held_back = changes
+        values = ", ".join(f"{name}={quoted(change.value)}" for name, change in changes.items())
+        self.contradiction = printable(f"held back until they fit: {values}; {reason}", MAX_REASON) if changes else ""
 
     def apply_camera(self, settings: Settings) -> CameraSettings:
         """Write the settings of the camera to it, and return them as it has them; here there is none.
@@ -187,14 +239,14 @@ class ParameterNode(Node):  # type: ignore[misc]
         """
         return settings.camera
 
-    def _with_camera(self, changes: List[Any], actual: CameraSettings) -> List[Any]:
+    def _with_camera(self, changes: Mapping[str, RosParameter], actual: CameraSettings) -> Dict[str, RosParameter]:
         """Return changes of parameters with those by which all parameters of the camera are as it has them."""
-        chosen = {change.name: change for change in changes}
+        chosen = dict(changes)
         for field, row in CAMERA_OPTIONS.items():
             name, value = row.parameter, getattr(actual, field)
             if name in chosen or PARAMETERS[name].checked(self.get_parameter(name).value) != value:
                 chosen[name] = RosParameter(name, value=value)
-        return list(chosen.values())
+        return chosen
 
     def show_camera(self, actual: CameraSettings, ranges: Mapping[str, Tuple[float, float]]) -> None:
         """Set the parameters of the camera, and the ranges of some by the name of the field, to what it has."""
@@ -204,7 +256,7 @@ class ParameterNode(Node):  # type: ignore[misc]
             descriptor.type = self.describe_parameter(name).type
             value = RosParameter(name, value=getattr(actual, field)).get_parameter_value()
             self.set_descriptor(name, descriptor, value)
-        super().set_parameters_atomically(self._with_camera([], actual))
+        self._set(self._with_camera({}, actual))
         if self.settings is not None:
             self.settings = replace(self.settings, camera=actual)
 
@@ -219,11 +271,14 @@ class ParameterNode(Node):  # type: ignore[misc]
             raise ValueError(f"{printable(name)} is not a parameter of this node")
         if row is not None:
             change = RosParameter(name, value=row.checked(change.value))
-        if not self.describe_parameter(name).read_only:
+        lacks_camera = name in _OF_CAMERA and not self.get_parameter("camera.source").value
+        is_fixed = self.describe_parameter(name).read_only
+        if not (is_fixed or lacks_camera):
             return change
         now = self.get_parameter(name).value
         if now != change.value:
-            raise ValueError(f"{printable(name)} is fixed at start, to {quoted(now)}; got {quoted(change.value)}")
+            when = "at start" if is_fixed else "without a camera of the node's own (camera.source)"
+            raise ValueError(f"{printable(name)} is fixed {when}, to {quoted(now)}; got {quoted(change.value)}")
         return None
 
     def create_subscription(self, msg_type: Any, topic: str, callback: Any, *arguments: Any, **options: Any) -> Any:

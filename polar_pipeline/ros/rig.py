@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from polar_pipeline._util.paths import AnyPath, as_path
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline._util.yamlfile import read_yaml
-from polar_pipeline.live.preset import check_parameters, flatten, read_nodes
+from polar_pipeline.live.preset import check_parameters, find_stray, flatten
 
 #: How cameras are distributed over processes: all in `one`, or `each` in one of its own.
 PROCESSES = ("one", "each")
@@ -61,7 +62,7 @@ class Rig:
     cameras: Tuple[Camera, ...]
 
 
-def read_rig(path: Path, namespace: str = "") -> Rig:
+def read_rig(path: AnyPath, namespace: str = "") -> Rig:
     """Read a rig from a YAML file such as `config/rig.yaml`.
 
     Args:
@@ -72,6 +73,7 @@ def read_rig(path: Path, namespace: str = "") -> Rig:
         ValueError: The file or a `params_file` cannot be read, or does not describe a rig; the message names the file,
             and the camera.
     """
+    path = as_path(path)
     document = read_yaml(path)
     try:
         return _rig(document, path.parent, namespace)
@@ -112,8 +114,6 @@ def _camera(row: Any, folder: Path, namespace: str) -> Camera:
             raise ValueError(f"{name} must be text, got {quoted(value)}")
     values: Dict[str, Any] = dict(row)
     values["namespace"] = "/" + "/".join(filter(None, f"{namespace}/{row.get('namespace', '')}".split("/")))
-    if "params_file" in row:
-        values["params_file"] = _params_file(folder, row["params_file"])
     parameters = row.get("parameters")
     if not isinstance(parameters, (dict, type(None))):
         raise ValueError(f"parameters must be names and values, got {quoted(parameters)}")
@@ -123,22 +123,26 @@ def _camera(row: Any, folder: Path, namespace: str) -> Camera:
     if not is_name(camera.full_name) or "/" in camera.name:
         called = f"namespace {quoted(camera.namespace)} and name {quoted(camera.name)}"
         raise ValueError(f"a node's name needs {RULE}, got {called}")
+    if camera.params_file is not None:
+        camera = replace(camera, params_file=_params_file(folder, row["params_file"], camera.full_name))
     for topic in (camera.image_topic, camera.camera_info_topic):
         if not is_name(expand(topic, camera.full_name)):
             raise ValueError(f"a topic's name needs {RULE}, got {quoted(topic)}")
     return camera
 
 
-def _params_file(folder: Path, name: str) -> Path:
-    """Return the path of a parameter file that a rig in this folder names.
+def _params_file(folder: Path, name: str, node: str) -> Path:
+    """Return the path of a parameter file that a rig in this folder names for a node.
 
     Raises:
-        ValueError: The file cannot be read.
+        ValueError: The file cannot be read, or has nothing for the node.
     """
     try:
-        path = folder / Path(name).expanduser()
-        read_nodes(path)
-    except (RuntimeError, ValueError) as err:  # RuntimeError: no such user's home
+        path = folder / as_path(name)
+        stray = find_stray(path, node)
+        if stray:
+            raise ValueError(stray)
+    except ValueError as err:
         raise ValueError(f"params_file {quoted(name)}: {printable(str(err), 300)}") from err
     return path
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Type
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import numpy as np
 from rclpy.waitable import NumberOfEntities, Waitable
@@ -194,11 +193,9 @@ class DirectInput(Waitable):  # type: ignore[misc]
         self._subscription.handle.__enter__()
         self._uses += 1
 
-    def __exit__(
-        self, kind: Optional[Type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         self._uses -= 1
-        self._subscription.handle.__exit__(kind, value, trace)
+        self._subscription.handle.__exit__(*error)
 
     def get_num_entities(self) -> NumberOfEntities:
         """Return the number of entities that this adds to a wait set."""
@@ -259,19 +256,15 @@ class MessagePublisher:
     def _publish_waiting(self, waiting: Iterator[OutgoingMessage]) -> List[RuntimeError]:
         """Publish the messages that no thread has taken yet; return the failures."""
         failures = []
-        for message in waiting:
+        for topic, cdr in waiting:
             try:
-                self._publish(message)
+                if self._rcl is None:
+                    topic.publish(bytes(cdr))
+                else:
+                    self._rcl.publish(topic, cdr)
             except RuntimeError as err:  # noqa: PERF203 - the others are published all the same
                 failures.append(err)
         return failures
-
-    def _publish(self, message: OutgoingMessage) -> None:
-        topic, cdr = message
-        if self._rcl is None:
-            topic.publish(bytes(cdr))
-        else:
-            self._rcl.publish(topic, cdr)
 
     def close(self) -> None:
         """End the second thread."""

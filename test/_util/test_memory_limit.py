@@ -23,12 +23,13 @@ def used() -> int:
 
 
 def test_memory_beyond_the_limit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    with limited_memory(0.5):
-        half, _ = resource.getrlimit(resource.RLIMIT_DATA)
-        with limited_memory(1.0):  # a lower limit stays
-            assert resource.getrlimit(resource.RLIMIT_DATA)[0] == half
-    assert 0 < half < used() + (1 << 50)
-    monkeypatch.setattr(memory_limit, "memory_limit", lambda _: used() + (64 << 20))
+    with limited_memory():
+        limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+        monkeypatch.setattr(memory_limit, "memory_limit", lambda: limit + 1)
+        with limited_memory():  # a lower limit stays
+            assert resource.getrlimit(resource.RLIMIT_DATA)[0] == limit
+    assert 0 < limit < used() + (1 << 50)
+    monkeypatch.setattr(memory_limit, "memory_limit", lambda: used() + (64 << 20))
     with pytest.raises(MemoryError), limited_memory():
         bytearray(256 << 20)
     assert resource.getrlimit(resource.RLIMIT_DATA) == LIMITS
@@ -37,19 +38,19 @@ def test_memory_beyond_the_limit_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_container_has_less(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(memory_limit, "_CGROUP", tmp_path)
-    complete = memory_limit.memory_limit(1.0)
+    complete = memory_limit.memory_limit()
     (tmp_path / "memory.max").write_text("2000000\n")
     (tmp_path / "memory.current").write_text("500000\n")
-    contained = memory_limit.memory_limit(0.5)
+    contained = memory_limit.memory_limit()
     assert complete is not None
     assert contained is not None
-    assert abs(contained - used() - 750_000) < 64 << 20 < complete - used()
+    assert abs(contained - used() - 1_500_000) < 64 << 20 < complete - used()
 
 
 def test_commands_run_under_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     raw = np.lib.format.open_memmap(str(tmp_path / "raw.npy"), "w+", np.uint16, (14000, 15000))  # takes no disk
     del raw
-    monkeypatch.setattr(memory_limit, "memory_limit", lambda _: used() + (8 << 20))
-    assert cli.main(["layout", str(tmp_path / "raw.npy"), "--sensor", "IMX250MZR"]) == 1
-    assert "more memory than this process may have" in capsys.readouterr().err
+    monkeypatch.setattr(memory_limit, "memory_limit", lambda: used() + (8 << 20))
+    assert cli.main(["process", str(tmp_path / "raw.npy"), "-o", str(tmp_path), "--backend", "cpu"]) == 1
+    assert "polar-pipeline: not enough memory" in capsys.readouterr().err
     assert resource.getrlimit(resource.RLIMIT_DATA) == LIMITS

@@ -61,13 +61,26 @@ def start() -> Iterator[Callable[..., subprocess.Popen]]:
 
 
 @pytest.mark.parametrize("body", [WELL, NESTED])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_has_time_to_finish(start: Callable, body: str, number: signal.Signals) -> None:
     process = start(body)
     process.send_signal(number)
     process.send_signal(number)  # as `timeout` sends it: to the process, and to its group
     out, err = process.communicate(timeout=TIMEOUT)
     assert (process.returncode, out, err) == (0, "done\n", "")
+
+
+def test_nohup_goes_on_without_its_terminal(start: Callable) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` starts a process
+    try:
+        process = start(UNTIL_ASKED + "print('done', flush=True)")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    process.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.5)
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=TIMEOUT)[0] == "done\n"
 
 
 @pytest.mark.parametrize("numbers", [(signal.SIGTERM, signal.SIGTERM), (signal.SIGINT, signal.SIGTERM)])

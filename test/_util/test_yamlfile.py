@@ -175,7 +175,7 @@ def test_what_are_no_parameters(tmp_path: Path, text: str, said: str) -> None:
         ("threads: true", "threads must be a number, got True"),
         ("min_intensity: .nan", "min_intensity must be in [0, 2), the range of S0, got nan"),
         ("resolution: {a: 1}", "no parameter of this package is called resolution.a"),
-        ("frame_id: 5", "frame_id must be text"),
+        ("frame_id: [5]", "frame_id must be text"),
         ('snapshot: {folder: "\\0"}', "without NUL"),
         ("display: {gain: {a: 1}}", "called display.gain.a"),
         ("use_sim_time: 1", "use_sim_time must be true or false, got 1"),
@@ -205,11 +205,11 @@ def test_parameters_that_every_node_has(tmp_path: Path) -> None:
     start_type_description_service: false
     qos_overrides: {/image_raw: {subscription: {depth: 5, reliability: reliable}}}
     min_intensity: 1e-2
-    frame_id: 2020-01-01
+    snapshot: {folder: 2020-01-01}
     display: {gain: 2, white_balance: [1, 2, 3]}
 """
     found = changed(from_yaml(write(tmp_path / "some.yaml", text)))
-    assert found == {"frame_id": "2020-01-01", "display.gain": 2, "display.white_balance": [1, 2, 3]}
+    assert found == {"snapshot.folder": "2020-01-01", "display.gain": 2, "display.white_balance": [1, 2, 3]}
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=300)

@@ -102,11 +102,22 @@ def test_warnings_are_shown(tmp_path: Path, capsys: Any) -> None:
     assert "<li>only 4 settings of the polarizer: take 18" in (tmp_path / "a.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("is_forced", [False, True])
+def simulate_with_texture(folder: Path) -> None:
+    """A session whose lamp has a texture of 10 % with grains of 4 pixels, which calibrations take for gains."""
+    simulate(folder)
+    grains = cv2.GaussianBlur(np.random.default_rng(0).standard_normal((64, 96)), (0, 0), 2)
+    texture = 1 + 0.1 * grains / grains.std()
+    for path in (folder / "light").iterdir():
+        raw = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+        black = 0.008 * 4095
+        cv2.imwrite(str(path), np.clip(np.rint((raw - black) * texture + black), 0, 4095).astype(np.uint16))
+
+
+@pytest.mark.parametrize("more", [[], ["--force"], ["--accept-bad"]], ids=" ".join)
 def test_a_calibration_that_is_worse_than_none(
-    is_forced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    more: List[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    """Frames whose place is not known. The report is written always; what is known of the polarizer is passed on."""
+    """The report is written always; what is known of the polarizer is passed on."""
     given: Dict[str, object] = {}
 
     def estimated(*arguments: Any, **named: Any) -> CalibrationResult:
@@ -114,34 +125,83 @@ def test_a_calibration_that_is_worse_than_none(
         return calibrate_sums(*arguments, **named)
 
     monkeypatch.setattr(command, "calibrate", estimated)
-    simulate(tmp_path / "session")
-    out = tmp_path / "a.npz"
-    known = ["--angle-error", "1.5", "--polarizer-extinction", "400", *(["--force"] if is_forced else [])]
-    words = ["calibrate", str(tmp_path / "session"), "--bit-depth", "12", "-o", str(out), *known]
-    assert cli.main(words) == (0 if is_forced else 1)
+    simulate_with_texture(tmp_path / "session")
+    out, is_accepted = tmp_path / "a.npz", "--accept-bad" in more
+    known = ["--angle-error", "1.5", "--polarizer-extinction", "400", *more]
+    assert calibrate(tmp_path / "session", "-o", str(out), *known) == (0 if is_accepted else 1)
     assert given == {"angle_error": 1.5, "polarizer_extinction": 400.0}
     shown = capsys.readouterr()
-    problem = "the frames have 96x64 pixels, IMX250MZR has 2448x2048: name the place of their first pixel with --roi"
-    assert f"error: {problem}" in shown.err
-    assert f"<li>{problem}" in (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert "error: the error of DoLP is 0.0" in shown.err
+    assert "as gains are in part texture before the camera" in shown.err
+    assert "<li>the error of DoLP is 0.0" in (tmp_path / "a.html").read_text(encoding="utf-8")
     assert f"wrote {tmp_path / 'a.html'}\n" in shown.out
-    assert ("--force writes it" in shown.err) is not is_forced
-    assert set(files(tmp_path)) == ({"a.npz", "a.html"} if is_forced else {"a.html"})
+    assert "times smaller" not in shown.out
+    assert re.search(r"in uniform light become \d+\.\d times LARGER\n", shown.out)
+    assert ("--accept-bad writes it" in shown.err) is not is_accepted
+    assert set(files(tmp_path)) == ({"a.npz", "a.html"} if is_accepted else {"a.html"})
+
+
+def test_force_replaces_no_good_calibration_by_a_bad_one(tmp_path: Path) -> None:
+    simulate(tmp_path / "good")
+    simulate_with_texture(tmp_path / "bad")
+    out = tmp_path / "a.npz"
+    assert calibrate(tmp_path / "good", "-o", str(out)) == 0
+    good = out.read_bytes()
+    assert calibrate(tmp_path / "bad", "-o", str(out), "--force") == 1
+    assert out.read_bytes() == good
+    assert calibrate(tmp_path / "bad", "-o", str(out), "--accept-bad") == 1, "it replaces nothing"
+    assert out.read_bytes() == good
+    assert calibrate(tmp_path / "bad", "-o", str(out), "--force", "--accept-bad") == 0
+    assert out.read_bytes() != good
+
+
+@pytest.mark.parametrize("more", [[], ["--force", "--accept-bad"]], ids=" ".join)
+@pytest.mark.parametrize(
+    ("sensor", "arguments", "said"),
+    [
+        ("IMX250MZR", ["--bit-depth", "12"], ["name the place of their first pixel with --roi-offset X Y"]),
+        ("IMX250MZR", ["--roi-offset", "0", "0"], ["name the camera's number of bits with --bit-depth"]),
+        ("IMX250MZR", [], ["--bit-depth", "--roi-offset"]),
+        ("IMX250MYR", FRAMES, ["name the sensor with --sensor"]),
+    ],
+)
+def test_missing_arguments_are_wrong_usage(
+    sensor: str, arguments: List[str], said: List[str], more: List[str], tmp_path: Path, capsys: Any
+) -> None:
+    """And no calibration that would be worse than none: nothing is written, whatever is accepted."""
+    simulate(tmp_path / "session", "--sensor", sensor)
+    words = ["calibrate", str(tmp_path / "session"), "-o", str(tmp_path / "a.npz"), *arguments, *more]
+    capsys.readouterr()
+    assert cli.main(words) == 2
+    shown = capsys.readouterr().err
+    assert [text for text in said if text not in shown] == []
+    assert "worse than none" not in shown
+    assert not files(tmp_path)
+
+
+def test_arguments_that_seem_wrong_can_be_meant(tmp_path: Path, capsys: Any) -> None:
+    """A number of bits that contradicts the noise is a problem, which can be accepted."""
+    simulate(tmp_path / "session")
+    words = ["calibrate", str(tmp_path / "session"), "-o", str(tmp_path / "a.npz"), "--roi-offset", "0", "0"]
+    assert cli.main([*words, "--bit-depth", "16"]) == 1
+    assert "--accept-bad writes it" in capsys.readouterr().err
+    assert cli.main([*words, "--bit-depth", "16", "--accept-bad"]) == 0
 
 
 def test_the_report_of_a_calibration_that_was_not_written_is_replaced(tmp_path: Path, capsys: Any) -> None:
     """By the next run without --force; the reports of calibrations that were written stay."""
     simulate(tmp_path / "session")
-    without_place = ["calibrate", str(tmp_path / "session"), "--bit-depth", "12", "-o", str(tmp_path / "a.npz")]
+    simulate_with_texture(tmp_path / "bad")
+    bad = ["calibrate", str(tmp_path / "bad"), *FRAMES, "-o", str(tmp_path / "a.npz")]
     report = tmp_path / "a.html"
-    assert cli.main(without_place) == 1
+    assert cli.main(bad) == 1
     assert "No calibration was written" in report.read_text(encoding="utf-8")
-    assert cli.main(without_place) == 1
-    assert "--force writes it" in capsys.readouterr().err
+    assert cli.main(bad) == 1
+    assert "--accept-bad writes it" in capsys.readouterr().err
     assert calibrate(tmp_path / "session", "-o", str(tmp_path / "a.npz")) == 0
     good = report.read_text(encoding="utf-8")
     assert "No calibration was written" not in good
-    assert cli.main([*without_place, "--force"]) == 0
+    assert cli.main([*bad, "--force", "--accept-bad"]) == 0
     forced = report.read_text(encoding="utf-8")
     assert "No calibration was written" not in forced
     (tmp_path / "a.npz").unlink()
@@ -232,6 +292,10 @@ def test_a_file_is_checked_on_new_frames(tmp_path: Path, capsys: Any) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in lines[:3]] == ["000", "120", "unpolarized"]
     assert re.fullmatch(r"with the calibration errors are [1-9]\.\d times smaller than without", lines[-1])
+    assert not any("untested" in line for line in lines)
+    (tmp_path / "same" / "unpolarized_0.png").unlink()
+    assert calibrate(tmp_path / "same", "--check", out) == 0
+    assert "low DoLP is untested" in capsys.readouterr().out
     assert calibrate(tmp_path / "other", "--check", out) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("black level: 0.")
@@ -264,6 +328,7 @@ def test_files_that_exist(tmp_path: Path, capsys: Any) -> None:
         (["calibrate", "session", "--check", "b.npz"], 1, "b.npz"),
         (["calibrate", "session", "--check", "b.npz", "--report", "a.html"], 2, "--check takes no --report"),
         (["calibrate", "session", "--check", "b.npz", "--flat-field"], 2, "--check takes no --flat-field"),
+        (["calibrate", "session", "--check", "b.npz", "--accept-bad"], 2, "--check takes no --accept-bad"),
         (["calibrate", "session", "nothing", "-o", "a.npz"], 1, "nothing does not exist"),
         (["calibrate", "session", "three", "-o", "session/a.npz"], 2, "lies in an input"),
         (

@@ -28,6 +28,8 @@ from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.camera.recorded import save_facts
 from polar_pipeline.cli.option_arguments import requested_options
 from polar_pipeline.cuda.device import DEVICES
+from polar_pipeline.cuda.kernels import Schedule
+from polar_pipeline.cuda.tuned import Measured
 from polar_pipeline.options import make_options
 from polar_pipeline.products import DEFAULT_PRODUCTS
 from polar_pipeline.replay.compare import open_golden
@@ -182,7 +184,6 @@ def test_wrong_usage_returns_2_and_says_what_is_allowed(arguments: List[str], wo
         (["replay", "in.mcap", "-o", "no/where/out.mcap", "--report", "-"], "no/where/out.mcap: there is no folder"),
         (["replay", "in.mcap", "-o", "out.mcap", "--report", ""], ". is a folder, not a file to write"),
         (["replay", "in.mcap", "-o", "out.mcap", "--topic", "/x"], "no images on /x"),
-        (["replay", "in.mcap", "--compare", "in.mcap"], "holds no products"),
         (["process", "none.png"], "none.png"),
     ],
 )
@@ -326,9 +327,9 @@ def test_what_is_no_file_is_not_replaced(pictures: Path, tmp_path: Path, capsys:
     [
         (MemoryError(), "polar-pipeline: not enough memory\n"),
         (RecursionError("too deep"), "polar-pipeline: too deep\n"),
-        (OverflowError("too large"), "polar-pipeline: OverflowError: too large\n"),
+        (OverflowError("too large"), "polar-pipeline: a library failed: too large\n"),
         (RuntimeError(f"{ESCAPE} and more"), "polar-pipeline: \\x1b]0;owned\\x07 and more\n"),
-        (cv2.error("no"), "polar-pipeline: error: no\n"),
+        (cv2.error("no"), "polar-pipeline: a library failed: no\n"),
     ],
 )
 def test_errors_of_libraries_are_one_line(error: Exception, words: str, capsys: Any, monkeypatch: Any) -> None:
@@ -353,7 +354,7 @@ def test_defects_keep_their_traceback(capsys: Any, monkeypatch: Any) -> None:
     assert "Traceback" in capsys.readouterr().err
     monkeypatch.setattr("polar_pipeline.cli.doctor.run_checks", lambda: _raise(AttributeError("7")))
     assert main(["doctor"]) == 1
-    assert capsys.readouterr().err == "polar-pipeline: AttributeError: 7\n"
+    assert capsys.readouterr().err == "polar-pipeline: a library failed: 7\n"
 
 
 def _raise(error: Exception) -> None:
@@ -384,7 +385,7 @@ def test_a_reader_that_went_away_is_no_error(arguments: List[str]) -> None:
 def test_output_onto_a_full_disk_is_an_error() -> None:
     with Path("/dev/full").open("wb") as full:
         done = run_python("-m", "polar_pipeline", "plan", stdout=full)
-    assert (done.returncode, done.stderr) == (1, "polar-pipeline: [Errno 28] No space left on device\n")
+    assert (done.returncode, done.stderr) == (1, "polar-pipeline: No space left on device\n")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -454,9 +455,9 @@ def test_the_state_of_the_camera_beside_captured_pictures(tmp_path: Path, capsys
     want = Pipeline(products="dolp, intensity", backend="cpu", **options)(raw)
     for name, image in want.items():
         np.testing.assert_array_equal(imread(out / f"0_{name}.png"), image)
-        with open_source(recording, topic=f"/{PRODUCT_TOPICS[name].name}") as source:
-            (row,) = source.records
-            np.testing.assert_array_equal(messages.to_array(row.image()), image)
+        with open_golden(recording) as golden:
+            (frame,) = golden.frames()
+            np.testing.assert_array_equal(golden.load(name, *frame), image)
     capsys.readouterr()
     assert main(["process", str(folder / "0.png"), "-o", str(out), *words, "--flip-x"]) == 2
     assert "was recorded with (False, True)" in capsys.readouterr().err
@@ -604,7 +605,7 @@ def test_doctor(capsys: Any) -> None:
     assert f"{__version__} in " in capsys.readouterr().out
     assert main(["doctor", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert {"topic": "numpy", "state": "ok", "text": np.__version__} in rows
+    assert {"topic": "numpy", "state": "ok", "text": np.__version__, "group": "Library"} in rows
 
 
 COMMANDS = (
@@ -681,6 +682,25 @@ def test_tune_says_what_is_missing(capsys: Any, monkeypatch: Any) -> None:
     assert "tune needs a GPU: CuPy cannot be imported" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "raw", "size"),
+    [
+        ("--size 640x480", "u8", (640, 480)),
+        ("--size 64x480 --bit-depth 12", "u16", (64, 480)),
+        ("--raw 12p --bit-depth 12", "12p", (2448, 2048)),
+    ],
+)
+def test_tune_measures_the_frame_that_is_named(words: str, raw: str, size: Any, capsys: Any, monkeypatch: Any) -> None:
+    calls: List[Any] = []
+    best = Measured(Schedule("tile", "", 32, 16), 1.5)
+    monkeypatch.setattr("polar_pipeline.cli.tune.tune", lambda *call: calls.append(call) or {"a work": best})
+    assert main(["tune", "--device", "orin", "--products", "dolp", *words.split()]) == 0
+    ((options, *others),) = calls
+    assert (options.products, options.bit_depth, others) == (("dolp",), 12 * ("12" in words), ["orin", raw, size])
+    out = capsys.readouterr().out
+    assert re.match(r"1\.50 us a frame with .*: a work\nwrote .*/orin\.json\n$", out)
+
+
 def test_play_without_ros_says_so(pictures: Path, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "rclpy", None)
     monkeypatch.delitem(sys.modules, "polar_pipeline.stream.play", raising=False)
@@ -723,3 +743,18 @@ def test_play_publishes_into_ros(kind: str, start: Any, request: Any) -> None:
     else:
         assert stamps == sorted(stamps)
         assert stamps[0] > 10**18  # the clock's
+
+
+@pytest.mark.parametrize("command", ["process", "replay", "layout"])
+def test_strict_makes_a_warning_an_error_and_leaves_no_output(command: str, tmp_path: Path, capsys: Any) -> None:
+    """A color frame taken as mono looks wrong, the same frame as color does not."""
+    light = synthetic("spheres", (512, 512), is_color=True) * np.float32([[0.5], [1], [0.7]])
+    cv2.imwrite(str(tmp_path / "0.png"), expose(light, SENSORS["IMX250MYR"]))
+    out = tmp_path / ("out.mcap" if command == "replay" else "out")
+    outputs = [] if command == "layout" else ["-o", str(out), "--products", "dolp"]
+    arguments = [command, str(tmp_path / "0.png"), "--strict", *outputs]
+    assert main([*arguments, "--sensor", "IMX250MZR"]) == 1
+    said = capsys.readouterr()
+    assert "the frame shows color filters" in said.out + said.err
+    assert not out.exists()
+    assert main([*arguments, "--sensor", "IMX250MYR"]) == 0

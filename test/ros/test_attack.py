@@ -206,7 +206,7 @@ def test_snapshots(node: Any, peer: drill.Peer, tmp_path: Path, monkeypatch: pyt
     assert recording.success == answer.success, recording.message
     assert recording.message.isprintable()
     peer.advance("intensity")
-    peer.says("pipeline", "recording=/" if answer.success else "recording=NotADirectoryError")
+    peer.says("pipeline", "recording=/" if answer.success else "recording=Not a directory")
     assert call(peer, SetBool, "record", SetBool.Request()).success == answer.success
     works(peer)
 

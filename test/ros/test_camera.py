@@ -10,7 +10,7 @@ import time
 from collections import deque
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Callable, Deque, Iterator, List, Tuple
+from typing import Any, Callable, Deque, Iterator, List, Set, Tuple
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ from std_srvs.srv import SetBool, Trigger
 
 from polar_pipeline import Pipeline, cli, messages
 from polar_pipeline.calibration import save_calibration
-from polar_pipeline.replay.source import open_source
+from polar_pipeline.replay.compare import open_golden
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import SENSORS
 
@@ -101,7 +101,7 @@ def test_frames_arrive_bit_exact(
         for frame in frames
     ]
     camera(frames)
-    node(camera__pixel_format=f"'{pixel_format}'")
+    node(camera__pixel_format=pixel_format)  # ROS reads 8 as a number
     raw, info = Topic(peer, "image_raw"), Topic(peer, "camera_info", CameraInfo)
     topics = {"intensity": Topic(peer, "intensity"), "dolp": Topic(peer, "polarization/dolp")}
     sent = raw.wait(15)
@@ -168,6 +168,8 @@ def test_the_lens_calibration_of_the_camera_is_that_of_the_outputs(
 def test_what_contradicts_the_camera_is_named(camera: Any, node: Any, tmp_path: Path) -> None:
     calibration = tmp_path / "color.npz"
     save_calibration(calibration, realistic_calibration(SENSORS["IMX250MYR"], SHAPE))
+    linear = tmp_path / "mono.npz"
+    save_calibration(linear, realistic_calibration(SENSORS["IMX250MZR"], SHAPE))
     camera(random_frames(1), features={"OffsetX": 2, "Width": 96})
     for parameters, words in (
         ({"sensor": "IMX250MYR"}, ("sensor is", "has IMX250MZR")),
@@ -175,6 +177,7 @@ def test_what_contradicts_the_camera_is_named(camera: Any, node: Any, tmp_path: 
         ({"raw.flip": "[true,false]"}, ("raw.flip is (True, False)", "has (False, False)")),
         ({"camera_gain": "6.0"}, ("camera_gain is 6.0", "has 0.0")),
         ({"calibration": str(calibration)}, ("calibration",)),
+        ({"calibration": str(linear), "camera.features": "Gamma=0.8"}, ("calibration needs linear", "gamma 0.8")),
         ({"use_sim_time": "true"}, ("use_sim_time false",)),
         ({"camera.pixel_format": "14p"}, ("camera.pixel_format '14p'", "PolarizeMono8")),
         ({"camera.gain_db": "70.0"}, ("camera.gain_db", "[0, 48]", "got 70")),
@@ -226,15 +229,19 @@ def test_parameters_change_the_camera(camera: Any, node: Any, peer: drill.Peer) 
     wait_for(lambda: raw.wait()[-1].width == 96, "frames of the region")
     assert refusal(camera__frame_rate=300.0) == ""  # which the camera allows for this height only
     assert "must lie within" in refusal(camera__roi=[100, 0, 96, 64])
-    assert "no feature 'Nonsense'" in refusal(camera__features="{Nonsense: 1}")
-    assert refusal(camera__features="{BlackLevel: 7}") == ""
+    assert "no feature 'Nonsense'" in refusal(camera__features="Nonsense=1")
+    assert refusal(camera__features="BlackLevel=7") == ""
     assert round(float(fake.get("BlackLevel"))) == 7
+    assert refusal(camera__pixel_format=8) == ""
+    assert refusal(camera__features="Gamma=0.8, BlackLevel=7") == ""
+    peer.says("camera", "the camera applies gamma 0.8")
+    assert refusal(camera__features="Gamma=1.0") == ""
     assert "sensor is" in refusal(sensor="IMX250MYR")
-    assert "mixes polarizer angles" in refusal(camera__features="{Width: 60, BinningHorizontal: 2}")
+    assert "mixes polarizer angles" in refusal(camera__features="Width=60, BinningHorizontal=2")
     assert (fake.get("BinningHorizontal"), fake.get("Width")) == (1, 96)  # all or nothing
-    assert "RGB8 is not a mosaic" in refusal(camera__features="{PixelFormat: RGB8}")
+    assert "RGB8 is not a mosaic" in refusal(camera__features="PixelFormat=RGB8")
     assert fake.get("PixelFormat") == "PolarizeMono8"
-    assert refusal(camera__features="{PixelFormat: Mono16, TriggerSource: Software, TriggerMode: On}") == ""
+    assert refusal(camera__features="PixelFormat=Mono16, TriggerSource=Software, TriggerMode=On") == ""
     assert parameters_of(peer, "camera.pixel_format", "camera.trigger") == ["Mono16", "software"]
     assert refusal(camera__features="", camera__pixel_format="8", camera__trigger="free") == ""
     raw.wait()
@@ -246,6 +253,32 @@ def test_parameters_change_the_camera(camera: Any, node: Any, peer: drill.Peer) 
     wait_for(lambda: raw.messages, "a frame")
     assert refusal(camera__trigger="free") == ""
     raw.wait(3)
+
+
+def test_a_frame_id_is_that_of_raw_frames_too(camera: Any, node: Any, peer: drill.Peer) -> None:
+    """Also a longer one, whose header needs more space in front of the pixels, and after the camera came back."""
+    frames = random_frames(3)
+    fake = camera(frames)
+    node(frame_id="left")
+    topics = [Topic(peer, "image_raw"), Topic(peer, "camera_info", CameraInfo), Topic(peer, "intensity")]
+
+    def names() -> Set[str]:
+        return {row.frame_id for topic in topics for row in topic.wait(3)}
+
+    assert names() == {"left"}
+    for name in ("a/much/longer/name/of/a/frame", "f", ""):
+        answer = peer.change(frame_id=name)
+        wait_for(answer.done, "the answer")
+        assert answer.result().result.successful, answer.result().result.reason
+        wait_for(lambda name=name: names() == {name or "camera"}, "frames of the new name")
+        for row in topics[0].wait(3):
+            _number(frames, messages.to_raw(row).unpack().mosaic)
+    fake.kill()
+    peer.reports.clear()
+    peer.says("camera", lambda line: "has gone" in line or "is not found" in line)
+    wait_for(peer.change(frame_id="back").done, "the answer")
+    fake.start()
+    wait_for(lambda: names() == {"back"}, "frames of the camera that came back")
 
 
 def test_a_camera_that_goes_comes_back(camera: Any, node: Any, peer: drill.Peer) -> None:
@@ -318,8 +351,8 @@ def test_recordings_have_the_state_of_the_camera(
     assert cli.main([*words, "--roi-offset", "2", "0"]) == 2
     assert "roi_offset is" in capsys.readouterr().err
     assert cli.main(words) == 0
-    with open_source(tmp_path / "again.mcap", topic="/polarization/aolp") as source:
-        turned = np.exp(2j * messages.to_array(next(source.records).image())[2:-2, 2:-2])
+    with open_golden(tmp_path / "again.mcap") as golden:
+        turned = np.exp(2j * golden.load("aolp", *golden.frames()[0])[2:-2, 2:-2])
     assert abs(np.rad2deg(np.angle(turned.mean())) / 2 - 20) < 0.5  # rounded to 8 bits
 
 
@@ -335,9 +368,9 @@ def test_replay_of_a_snapshot_gives_the_products_of_the_node(
     folder, out = Path(answer.message), tmp_path / "again.mcap"
     words = ["replay", str(folder / "raw.mcap"), "--params", str(folder / "parameters.yaml"), "-o", str(out)]
     assert cli.main([*words, "--products", "aolp"]) == 0
-    with open_source(out, topic="/polarization/aolp") as source:
-        (again,) = (record.image() for record in source.records)
-    np.testing.assert_array_equal(messages.to_array(again), messages.to_array(message))
+    with open_golden(out) as golden:
+        (frame,) = golden.frames()
+        np.testing.assert_array_equal(golden.load("aolp", *frame), messages.to_array(message))
 
 
 def test_cameras_of_a_rig_come_by_serial_number(camera: Any, start: Any, peer: drill.Peer, tmp_path: Path) -> None:

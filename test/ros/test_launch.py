@@ -19,10 +19,8 @@ pytest.importorskip("launch_ros")
 from launch.actions import DeclareLaunchArgument, SetEnvironmentVariable
 from launch.launch_description_sources import get_launch_description_from_python_launch_file
 from launch.utilities import perform_substitutions
-from rclpy.qos import QoSProfile
-from sensor_msgs.msg import Image
 from services import change_state, get_parameters
-from support import ROOT, TIMEOUT, wait_for
+from support import ROOT, TIMEOUT, first_of, wait_for
 
 from launch import LaunchContext
 from polar_pipeline import messages
@@ -78,10 +76,16 @@ def environment(tmp_path: Path) -> Dict[str, str]:
     }
 
 
-def start(name: str, environment: Any, *arguments: str) -> subprocess.Popen[str]:
+def start(name: str, environment: Any, *arguments: str, folder: Path = ROOT) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", RUN, str(LAUNCH / name), *arguments]
-    return subprocess.Popen(  # a session of its own: Ctrl-C reaches launch and its children alike
-        command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    return subprocess.Popen(
+        command,
+        env=environment,
+        cwd=folder,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # Ctrl-C reaches launch and its children alike
     )
 
 
@@ -153,11 +157,12 @@ def test_a_launch_prefix_is_the_live_nodes(environment: Any, peer: Any, tmp_path
     (tmp_path / "share/ament_index/resource_index/packages/arena_camera_node").touch()
     write_script(tmp_path / "lib/arena_camera_node/start", f"touch {tmp_path}/driver")
     write_script(tmp_path / "prefix", f'echo "$1" >> {tmp_path}/prefixed', 'exec "$@"')
-    words = ["camera:=true", "bag:=drive.mcap"][: 1 if file.startswith("polar") else 2]
+    record(tmp_path / "drive.mcap", 1)
+    words = ["camera:=true", f"bag:={tmp_path}/drive.mcap", "image_topic:=/robot/image_raw"]
     process = start(file, environment, *words, f"launch-prefix:={tmp_path}/prefix")
     try:
         if file.startswith("polar"):  # replay ends with the bag
-            wait_for(lambda: (tmp_path / "driver").exists() and peer.node.count_subscribers("/image_raw"), "both")
+            wait_for(lambda: (tmp_path / "driver").exists() and peer.node.count_subscribers("/robot/image_raw"), "both")
             os.killpg(process.pid, signal.SIGINT)
     finally:
         output, _ = process.communicate(timeout=TIMEOUT)
@@ -228,6 +233,28 @@ def test_parameters_that_are_nowhere(environment: Any) -> None:
     assert "process started" not in output
 
 
+@pytest.mark.parametrize(
+    ("arguments", "key", "node"),
+    first_of(
+        [
+            (["namespace:=robot"], "/polar_pipeline", "/robot/polar_pipeline"),
+            ([], "/polar_pipline", "/polar_pipeline"),
+            (["namespace:=/a/b"], "/a/*", "/a/b/polar_pipeline"),
+        ]
+    ),
+)
+def test_parameters_of_another_node(
+    environment: Any, tmp_path: Path, arguments: List[str], key: str, node: str
+) -> None:
+    """ROS would ignore the file, and take a color camera for a mono one."""
+    path = tmp_path / "color.yaml"
+    path.write_text(f"{key}: {{ros__parameters: {{sensor: IMX250MYR}}}}\n")
+    process = start("polar_pipeline.launch.py", environment, f"params_file:={path}", *arguments)
+    output, _ = process.communicate(timeout=TIMEOUT)
+    assert f"params_file {path} is for {key}, not for {node} or /**" in output
+    assert "process started" not in output
+
+
 def test_a_killed_node_is_started_again(environment: Any, peer: Any) -> None:
     process = start("polar_pipeline.launch.py", environment, "respawn:=True")
 
@@ -262,38 +289,44 @@ def test_a_node_with_wrong_parameters_is_not_started_again(
     assert "Traceback" not in output
 
 
-def test_replay_plays_every_frame_into_the_node(environment: Any, peer: Any, tmp_path: Path) -> None:
+def record(path: Path, count: int) -> None:
+    """Write a recording of raw images."""
+    raw = np.random.default_rng(3).integers(10, 200, (48, 64)).astype(np.uint8)
+    with open_sink(path, {}) as sink:
+        for stamp in ((100 + number) * 1_000_000_000 for number in range(count)):
+            sink.write("/robot/image_raw", messages.IMAGE, stamp, messages.encode_image(stamp, "", "mono8", raw))
+
+
+def test_replay_is_a_test_with_an_exit_code(environment: Any, tmp_path: Path) -> None:
     """The bag's first frame comes out of the node, too, however long that took to start; launch ends with the bag."""
     path = tmp_path / "lib" / "polar_pipeline" / "polar_pipeline_node"
     write_script(path, "sleep 3", path.read_text().splitlines()[-1])
-    raw = np.random.default_rng(3).integers(10, 200, (48, 64)).astype(np.uint8)
-    stamps = [(100 + number) * 1_000_000_000 for number in range(3)]
-    with open_sink(tmp_path / "drive.mcap", {}) as sink:
-        for stamp in stamps:
-            sink.write("/image_raw", messages.IMAGE, stamp, bytes(messages.encode_image(stamp, "", "mono8", raw)))
-    heard: List[int] = []
-    qos = QoSProfile(depth=10)
-    peer.node.create_subscription(Image, "intensity", lambda image: heard.append(image.header.stamp.sec), qos)
-    # `ros2 bag play` waits as long, by its argument --delay
-    play = f"{sys.executable} -m polar_pipeline play {tmp_path}/drive.mcap --to image_raw --wait {TIMEOUT}"
-    write_script(tmp_path / "play", "sleep 2", play, f"while [ ! -e {tmp_path}/heard ]; do sleep 0.1; done")
-    process = start("replay.launch.py", environment, f"bag:={tmp_path}/drive.mcap", "rate:=2.0")
-    try:
-        wait_for(lambda: len(heard) >= len(stamps), "every frame")
-    finally:
-        (tmp_path / "heard").touch()
-        output, _ = process.communicate(timeout=TIMEOUT)
-    assert heard == [stamp // 1_000_000_000 for stamp in stamps], output
-    assert process.returncode == 0, output
+    record(tmp_path / "drive.mcap", 3)
+    arguments = (f"bag:={tmp_path}/drive.mcap", "rate:=2.0", "namespace:=robot")
+    player = f'exec {sys.executable} {ROOT}/test/ros/bag_player.py "$@"'
+    for skipped, code, said in ((-1, 0, "3 of 3 frames came out"), (1, 1, "2 of 3 frames came out")):
+        write_script(tmp_path / "bin" / "ros2", f'echo "$@" > {tmp_path}/called', f"{player} --skip {skipped}")
+        process = start("replay.launch.py", environment, *arguments)
+        output, _ = process.communicate(timeout=2 * TIMEOUT)
+        assert (process.returncode, said in output) == (code, True), output
     called = (tmp_path / "called").read_text()
     assert called == f"bag play {tmp_path}/drive.mcap --clock 100 --rate 2.0 --delay 2.0\n"
 
 
-@pytest.mark.parametrize("respawn", ["respawn:=false", "respawn:=true"])
-def test_replay_ends_where_the_node_does_not_start(environment: Any, tmp_path: Path, respawn: str) -> None:
-    process = start("replay.launch.py", environment, "bag:=drive.mcap", "sensor:=no sensor", respawn)
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["bag:=none.mcap"], "none.mcap does not exist"),
+        (["bag:=drive.mcap", "compare:=golden.mcap", "loop:=true"], "compare:= would never be judged"),
+        (["bag:=drive.mcap", "sensor:=no sensor", "respawn:=false"], "cannot start"),
+        (["bag:=drive.mcap", "sensor:=no sensor", "respawn:=true"], "cannot start"),
+    ],
+)
+def test_replay_that_cannot_be(environment: Any, tmp_path: Path, arguments: List[str], reason: str) -> None:
+    record(tmp_path / "drive.mcap", 1)
+    process = start("replay.launch.py", environment, "namespace:=robot", *arguments, folder=tmp_path)
     output, _ = process.communicate(timeout=TIMEOUT)
-    assert "cannot start" in output
+    assert (process.returncode, reason in output) == (1, True), output
     assert not (tmp_path / "called").exists()
     assert "Traceback" not in output
 

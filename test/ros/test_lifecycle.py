@@ -318,7 +318,9 @@ def test_parameters_in_every_state(host: Any) -> None:
     made.step("configure")
     assert made.node.settings.frame_id == "unconfigured"
     check("inactive")
-    assert not made.set(**{"quality.ssim_warn": 0.1})
+    assert made.set(**{"quality.ssim_warn": 0.1})  # held back, as it would be below the limit of an error
+    assert made.node.settings.limits.ssim_warn == 0.95
+    assert "quality.ssim_warn=0.1" in made.node._make_statuses()[-1].message
     made.step("activate")
     check("active")
     made.step("deactivate")
@@ -417,6 +419,7 @@ def test_an_executor_that_calls_back_late(host: Any) -> None:
         callback(b"")
     answer = made.node._on_snapshot(Trigger.Request(), Trigger.Response())
     again = made.node._on_record(SetBool.Request(data=True), SetBool.Response())
-    for each in (answer, again):
+    saved = made.node._on_save(Trigger.Request(), Trigger.Response())
+    for each in (answer, again, saved):
         assert (each.success, each.message) == (False, "the node is inactive")
     assert made.node._diagnostics.statuses("", "")[0].values["received"] == "0"

@@ -20,7 +20,7 @@ from services import ask, change_state
 from std_srvs.srv import SetBool
 
 from polar_pipeline import cli, messages
-from polar_pipeline.replay.source import open_source, recorded_camera_info
+from polar_pipeline.replay.source import open_source
 
 pytestmark = pytest.mark.ros
 STAMP = 10**9
@@ -58,9 +58,9 @@ def test_replay_gets_the_very_frames(node: Any, peer: drill.Peer, tmp_path: Path
     peer.send(cdr=random_frame(STAMP + 9, encoding))
     assert sorted((tmp_path / "out").iterdir()) == sorted(set(paths))
     for path in paths:
-        info = recorded_camera_info(path)
-        assert info is not None
-        assert messages.decode_camera_info(info).width == SHAPE[1]
+        with open_source(path) as source:
+            assert source.camera_info is not None
+            assert messages.decode_camera_info(source.camera_info).width == SHAPE[1]
     command = ["replay", str(paths[0]), "-o", str(tmp_path / "again.mcap"), "--products", "dolp"]
     assert cli.main(on_cpu(command)) == 0
 
@@ -112,8 +112,8 @@ def test_the_end_of_the_node_completes_the_file(managed: Any, peer: drill.Peer, 
         assert change_state(peer.node, "/polar_pipeline", "deactivate")
     else:
         process.assert_end(0, signal.SIGTERM)
-    with open_source(path) as source:
-        assert not source.is_cut
+    with open_source(path, takes_cut=False):
+        pass
     read = replayed_images(path)
     assert len(read) > 0
     assert read == [drill.image(messages.peek_stamp(cdr)) for cdr in read]  # type: ignore[arg-type]

@@ -35,6 +35,7 @@ def write(folder: Path, text: str) -> Path:
     (folder / "mono.yaml").write_text(
         "/**:\n  ros__parameters:\n    backend: cpu\n    output_depth: uint8\n    frame_id: mono\n"
     )
+    (folder / "own.yaml").write_text("/front/polar_pipeline: {ros__parameters: {frame_id: own}}")
     (folder / "rig.yaml").write_text(text)
     return folder / "rig.yaml"
 
@@ -82,7 +83,8 @@ def test_shipped_rig() -> None:
         (f"cameras: [{{params_file: {'x' * 5000}}}]", "camera 1: params_file"),
         ("cameras: [{params_file: .}]", "cannot be read: it is not a regular file"),
         ("cameras: [{}, {namespace: a, params_file: rig.yaml}]", "camera 2: .*rig.yaml is not a file of ROS"),
-        ("cameras: [{parameters: {frame_id: 5}}]", "camera 1: frame_id must be text"),
+        ("cameras: [{parameters: {frame_id: 5.5}}]", "camera 1: frame_id must be text"),
+        ("cameras: [{namespace: a, params_file: own.yaml}]", "own.yaml is for /front/polar_pipeline, not for /a/polar"),
         ("cameras: [{name: }]", "camera 1: name must be text, got None"),
         ('cameras: [{namespace: "a\\nb"}]', r"camera 1: a node's name needs letters.* '/a\\nb'"),
         ("cameras: [{image_topic: a b}]", "camera 1: a topic's name needs letters.*, got 'a b'"),

@@ -14,10 +14,11 @@ import pytest
 rclpy = pytest.importorskip("rclpy")
 
 import drill
+from services import get_parameters
 from support import ROOT, TIMEOUT, first_of, wait_for
 
 from polar_pipeline.doctor.checks import profile_variable
-from polar_pipeline.live.preset import judge_unknown, params_files
+from polar_pipeline.live.preset import find_stray, judge_unknown, params_files
 from polar_pipeline.ros import FAILED, WRONG_USAGE
 
 pytestmark = pytest.mark.ros
@@ -59,6 +60,24 @@ def test_env_gives_fast_dds_the_shared_memory_of_large_frames(monkeypatch: pytes
     assert int(done.stdout) > 128 << 20
 
 
+@pytest.mark.parametrize("profile", [True, False])
+def test_too_little_shared_memory_is_named(start: Any, monkeypatch: pytest.MonkeyPatch, profile: bool) -> None:
+    """As in a container of Docker; without the profile, Fast DDS takes little."""
+    if not profile:
+        monkeypatch.delenv(profile_variable())
+    main = (
+        "import shutil, sys\n"
+        "shutil.disk_usage = lambda path: (64 << 20, 0, 64 << 20) if path == '/dev/shm' else 1 / 0\n"
+        "from polar_pipeline.node import main\n"
+        "sys.exit(main())"
+    )
+    process = start("-c", main, "--ros-args", "-p", "backend:=cpu")
+    wait_for(lambda: "waits for frames" in process.text, "the node")
+    lines = [line for line in process.text.splitlines() if "[WARN]" in line and "/dev/shm" in line]
+    assert len(lines) == profile
+    assert all("64 of 64 MiB free" in line and "--shm-size=256m" in line for line in lines)
+
+
 def test_parameters_of_other_nodes(node: Any, peer: drill.Peer, tmp_path: Path) -> None:
     path = tmp_path / "all.yaml"
     path.write_text(
@@ -81,6 +100,35 @@ def test_where_parameters_come_from(tmp_path: Path) -> None:
     assert judge_unknown(["rate", "gain"], "/robot/polar", [path]) == (["gain"], ["rate"])
     assert judge_unknown(["rate", "gain"], "/polar", [path]) == ([], ["rate", "gain"])
     assert judge_unknown(["rate"], "/polar", [tmp_path / "gone.yaml"]) == (["rate"], [])
+
+
+def test_files_for_other_nodes_are_those_that_ros_ignores(tmp_path: Path) -> None:
+    path, context = tmp_path / "file.yaml", rclpy.Context()
+    context.init()
+    fitting = ["/**", "/robot/**", "/robot/*", "/*/polar", "/**/polar", "robot/polar", "/robot/polar", "robot: {polar"]
+    others = ["/*", "polar", "/polar", "/*/robot/polar", "/robot: {pole", "/rob/**"]
+    for key in fitting + others:
+        path.write_text(f"{key}: {{ros__parameters: {{gain: 3}}}}{'}' * key.count('{')}\n")
+        arguments = ["--ros-args", "-r", "__ns:=/robot", "--params-file", str(path)]
+        node = rclpy.create_node("polar", context=context, cli_args=arguments, start_parameter_services=False)
+        is_ignored = node.declare_parameter("gain", 1).value == 1
+        assert bool(find_stray(path, "/robot/polar", node._parameter_overrides)) == is_ignored, key
+        assert bool(find_stray(path, "/robot/polar")) == (key in others), key
+        assert is_ignored or key in fitting
+        node.destroy_node()
+    context.shutdown()
+
+
+def test_a_file_for_another_node_is_named(node: Any, peer: drill.Peer, tmp_path: Path) -> None:
+    path, own = tmp_path / "other.yaml", tmp_path / "own.yaml"
+    path.write_text("/polar_pipeline: {ros__parameters: {min_intensity: 0.2}}\n/other: {ros__parameters: {a: 1}}\n")
+    own.write_text("/front/polar_pipeline: {ros__parameters: {min_intensity: 0.3}}\n")
+    process = node("-r", "__ns:=/front", "--params-file", str(path), "--params-file", str(own))
+    line = f"ignored: {path} is for /polar_pipeline, /other, not for /front/polar_pipeline or /**\n"
+    wait_for(lambda: "waits for frames" in process.text, "the node")
+    assert process.text.count("ignored: ") == 1
+    assert line in process.text
+    assert get_parameters(peer.node, "/front/polar_pipeline", "min_intensity") == [0.3]
 
 
 @pytest.mark.parametrize(

@@ -178,14 +178,13 @@ def test_while_one_is_sent_the_others_go(monkeypatch: pytest.MonkeyPatch, names:
     monkeypatch.setattr(transport, "available_cores", lambda: 2)
     box, done, last = MessagePublisher(), [], threading.Event()
 
-    def send(message: Any) -> None:
-        topic, _ = message
+    def send(topic: Any, _: Any) -> None:
         assert topic != "large" or last.wait(TIMEOUT)
         done.append(topic)
         if topic == "last":
             last.set()
 
-    monkeypatch.setattr(box, "_publish", send)
+    monkeypatch.setattr(box, "_rcl", SimpleNamespace(publish=send))
     box.send([(name, b"") for name in names])
     assert done == ["small", "last", "large"]
     box.close()
