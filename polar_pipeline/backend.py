@@ -1,9 +1,9 @@
-"""Results of the backends, and the reused arrays that hold them."""
+"""The interface of a backend, its results and errors, and the reused arrays that hold results."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Protocol, Tuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -26,6 +26,77 @@ _LONE = [np.empty(1)]
 _UNSHARED = sys.getrefcount(_LONE[0])
 #: An array of CuPy, which is not imported here and has no types.
 CupyArray = Any
+
+
+class CompileError(RuntimeError):
+    """A kernel that could not be compiled; the text holds the compiler's messages."""
+
+
+class ScheduleError(ValueError):
+    """Error for a lack of schedules or a broken file of them; the message gives requirement and limit."""
+
+
+class DeviceError(RuntimeError):
+    """Failed call to the GPU."""
+
+
+class DeviceMemoryError(DeviceError):
+    """Lack of memory on the GPU, or shared with the CPU; a backend that needs less may work."""
+
+
+class DeviceLostError(DeviceError):
+    """Loss of the GPU for this process: its results cannot be trusted or waited for."""
+
+
+class Backend(Protocol):
+    """What computes the frames of a pipeline. Frames are `Frame`s, or what `device_frame` returns."""
+
+    @property
+    def depth(self) -> int:
+        """Frames that can be in flight: submitted, their result not yet taken."""
+
+    @property
+    def device(self) -> str:
+        """Description of the device."""
+
+    def is_ready(self, frame: Any) -> bool:
+        """Return whether a frame of this shape and format needs no preparation."""
+
+    def prepare(self, frame: Any) -> None:
+        """Prepare for frames like this one.
+
+        Raises:
+            CompileError: A kernel does not compile.
+            DeviceError: The device is too small, or stopped working.
+            FrameError: The calibration or the geometry does not fit the frame.
+        """
+
+    def frame_memory(self, size: int) -> Optional[np.ndarray]:
+        """Return (size,) uint8 that saves a copy of frames received there; None if any memory will do."""
+
+    def device_frame(self, raw: Any) -> Any:
+        """Return a frame or batch that is in device memory, without a copy.
+
+        Raises:
+            FrameError: The backend or the options do not accept it.
+        """
+
+    def submit(self, frame: Any, reference: Optional[np.ndarray] = None) -> Callable[[], Result]:
+        """Start computing a frame.
+
+        Args:
+            frame: The mosaic.
+            reference: (h, w) float32 that SSIM compares S0/2 with, in mode `reference`.
+
+        Returns:
+            What waits for the frame, or computes it, and returns its results.
+        """
+
+    def reset(self) -> None:
+        """Forget the previous frame (SSIM mode `temporal`)."""
+
+    def close(self) -> None:
+        """Release everything that is not in use."""
 
 
 class Result(Mapping[str, np.ndarray]):

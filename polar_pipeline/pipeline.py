@@ -29,16 +29,13 @@ import numpy as np
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.use_guard import UseGuard
-from polar_pipeline.backend import Result, is_on_device
+from polar_pipeline.backend import Backend, Result, is_on_device
 from polar_pipeline.options import OPTIONS, Accepts, Options
 from polar_pipeline.reference_image import check_reference_argument
-from polar_pipeline.sensor.frames import SIXTEEN_BITS, Frame, FrameError, RawFrame, as_frame, bit_warnings
+from polar_pipeline.sensor.frames import SIXTEEN_BITS, Frame, RawFrame, as_frame, bit_warnings
 
 if TYPE_CHECKING:
     from typing_extensions import Concatenate, ParamSpec
-
-    from polar_pipeline.cpu.backend import CpuBackend
-    from polar_pipeline.cuda.backend import CudaBackend
 
     _P = ParamSpec("_P")
 
@@ -246,8 +243,6 @@ class Pipeline:
                     self._has_warned = True
                     warnings.warn(row.text, stacklevel=4)
             return frame
-        if not hasattr(self._backend, "device_frame"):
-            raise FrameError("type", "a frame in device memory needs backend 'cuda'; this pipeline computes on the CPU")
         return self._backend.device_frame(raw)
 
     def debug(self, raw: Raw) -> Dict[str, np.ndarray]:
@@ -295,7 +290,7 @@ def input_frame(raw: Raw, options: Options) -> Frame:
     return frame
 
 
-def _make_backend(options: Options) -> Union[CpuBackend, CudaBackend]:
+def _make_backend(options: Options) -> Backend:
     """Create the backend that the options name; for `auto` CUDA if it works here.
 
     Raises:

@@ -164,7 +164,7 @@ def _show_failure(err: Exception) -> None:
     """
     import cv2
 
-    from polar_pipeline.cuda.tuned import ScheduleError
+    from polar_pipeline.backend import ScheduleError
     from polar_pipeline.replay.limits import SourceError
     from polar_pipeline.sensor.frames import FrameError
 

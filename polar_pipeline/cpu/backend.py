@@ -18,7 +18,7 @@ from polar_pipeline.cpu.library import Kernels, KernelsError, load_kernels
 from polar_pipeline.geometry import SamplingMap, make_map
 from polar_pipeline.options import Options
 from polar_pipeline.products import PRODUCTS
-from polar_pipeline.sensor.frames import Frame, RawFrame
+from polar_pipeline.sensor.frames import Frame, FrameError, RawFrame
 
 _LOG = logging.getLogger(__name__)
 #: Bytes that a frame takes beside its arrays, and a thread with its stack.
@@ -76,6 +76,14 @@ class CpuBackend:
     def frame_memory(self, _: int) -> Optional[np.ndarray]:
         """Return None: any memory will do."""
         return None
+
+    def device_frame(self, _: object) -> Frame:
+        """Refuse a frame in device memory.
+
+        Raises:
+            FrameError: Always.
+        """
+        raise FrameError("type", "a frame in device memory needs backend 'cuda'; this pipeline computes on the CPU")
 
     def submit(self, frame: Frame, reference: Optional[np.ndarray] = None) -> Callable[[], Result]:
         """Accept a frame, which is computed when its result is asked for.

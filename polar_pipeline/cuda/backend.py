@@ -12,10 +12,10 @@ import numpy as np
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import whole_number
-from polar_pipeline.backend import Buffers, CupyArray, Result
+from polar_pipeline.backend import Buffers, CupyArray, DeviceLostError, DeviceMemoryError, Result
 from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.device_arrays import DeviceFrame
-from polar_pipeline.cuda.driver import DeviceLostError, DeviceMemoryError, Driver
+from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.memory import SLOTS, FrameMemory
 from polar_pipeline.cuda.prepared import PreparedLaunches
 from polar_pipeline.cuda.solver import make_works

@@ -25,6 +25,7 @@ import numpy as np
 from polar_pipeline._util.imports import importing
 from polar_pipeline._util.stop_flag import PROCESS_STOP, StoppedError
 from polar_pipeline._util.text import printable, printable_lines
+from polar_pipeline.backend import CompileError, DeviceError, DeviceLostError, DeviceMemoryError
 from polar_pipeline.cuda.device import Device, board_model, from_properties
 from polar_pipeline.cuda.source import OPTIONS, source
 from polar_pipeline.sensor.frames import FrameError
@@ -49,22 +50,6 @@ _FIRST = 0
 _FREE_SHARED = 48 * 1024
 #: Seconds above which a kernel was compiled, and not read from disk.
 _LONG_COMPILATION = 0.2
-
-
-class CompileError(RuntimeError):
-    """A kernel that could not be compiled; the text holds the compiler's messages."""
-
-
-class DeviceError(RuntimeError):
-    """Failed call to the GPU."""
-
-
-class DeviceMemoryError(DeviceError):
-    """Lack of memory on the GPU, or shared with the CPU; a backend that needs less may work."""
-
-
-class DeviceLostError(DeviceError):
-    """Loss of the GPU for this process: its results cannot be trusted or waited for."""
 
 
 class _Attribute(ctypes.Structure):

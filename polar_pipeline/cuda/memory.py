@@ -13,8 +13,8 @@ from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 
-from polar_pipeline.backend import Buffers
-from polar_pipeline.cuda.driver import DeviceError, DeviceMemoryError, Driver
+from polar_pipeline.backend import Buffers, DeviceError, DeviceMemoryError
+from polar_pipeline.cuda.driver import Driver
 
 #: Frames that can be in flight: one uploaded, one computed, one downloaded.
 SLOTS = 3

@@ -9,11 +9,11 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline.backend import Buffers, CupyArray, Result
+from polar_pipeline.backend import Buffers, CupyArray, DeviceError, Result
 from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, as_compared, fill_options
 from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.device_arrays import DeviceResult
-from polar_pipeline.cuda.driver import DeviceError, Driver
+from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.launch import UNUSED_COUNTS, ArrayType, SsimLaunch, TransformLaunch, compile_launch
 from polar_pipeline.cuda.memory import SLOTS, Sizes, Slot, device_bytes, make_slots
 from polar_pipeline.cuda.work import CAMERA_FORMATS, OUTPUTS, PAIRS, PolarizationWork, SsimWork, TransformWork, Work

@@ -11,11 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Iterator, List, Optional, Tuple, Union
 
+from polar_pipeline.backend import ScheduleError
 from polar_pipeline.calibration import superpixel_phase
 from polar_pipeline.coefficients import gaussian
 from polar_pipeline.cuda.device import Device, occupancy, resident_blocks
 from polar_pipeline.cuda.kernels import KERNELS, AnyKernel, Schedule, kernels_of, sums_in_integers
-from polar_pipeline.cuda.tuned import ScheduleError, tuned
+from polar_pipeline.cuda.tuned import tuned
 from polar_pipeline.cuda.work import CAMERA_FORMATS, OUTPUTS, PAIRS, PolarizationWork, SsimWork, TransformWork, Work
 from polar_pipeline.noise.model import SHOWS_AOLP, SHOWS_DOLP
 from polar_pipeline.options import Options

@@ -9,11 +9,11 @@ from typing import Dict, List, Mapping, Optional, Tuple
 import numpy as np
 
 from polar_pipeline._util.progress import with_bar
-from polar_pipeline.backend import Buffers
+from polar_pipeline.backend import Buffers, CompileError, DeviceError, DeviceLostError
 from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, SSIM_ARGUMENT, as_compared, fill_options
 from polar_pipeline.cuda.backend import prepare_launches
 from polar_pipeline.cuda.correction import DeviceCorrection
-from polar_pipeline.cuda.driver import CompileError, DeviceError, DeviceLostError, Driver
+from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.kernels import Schedule, kernels_of
 from polar_pipeline.cuda.launch import CompiledLaunch
 from polar_pipeline.cuda.memory import DeviceArray, Sizes, Slot

@@ -14,6 +14,7 @@ from polar_pipeline._util.documents import read_json
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.share import share_path
 from polar_pipeline._util.text import printable
+from polar_pipeline.backend import ScheduleError
 from polar_pipeline.cuda.device import Device
 from polar_pipeline.cuda.kernels import Schedule
 from polar_pipeline.cuda.work import Work
@@ -23,10 +24,6 @@ from polar_pipeline.cuda.work import Work
 TUNED_VARIABLE = "POLAR_PIPELINE_TUNED"
 #: Field of a schedule -> its type.
 _TYPES: Mapping[str, Type[Any]] = get_type_hints(Schedule)
-
-
-class ScheduleError(ValueError):
-    """Error for a lack of schedules or a broken file of them; the message gives requirement and limit."""
 
 
 @dataclass(frozen=True)

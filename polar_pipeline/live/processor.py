@@ -14,8 +14,8 @@ import numpy as np
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import quoted
+from polar_pipeline.backend import DeviceError
 from polar_pipeline.camera.facts import CameraFacts
-from polar_pipeline.cuda.driver import DeviceError
 from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.fallback import Fallback

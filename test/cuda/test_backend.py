@@ -1164,7 +1164,8 @@ ASTRAY = """
 import cupy
 import numpy as np
 from polar_pipeline.cuda.backend import CudaBackend
-from polar_pipeline.cuda.driver import DeviceLostError, Driver
+from polar_pipeline.backend import DeviceLostError
+from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.options import make_options
 from polar_pipeline.sensor.frames import RawFrame
 driver, options = Driver(), make_options(products=("intensity",))

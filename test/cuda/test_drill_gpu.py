@@ -22,9 +22,9 @@ from support import ended_afterwards, wait_for
 from test_backend import HostDriver
 
 from polar_pipeline._util.stop_flag import StopFlag
+from polar_pipeline.backend import DeviceError
 from polar_pipeline.cuda import backend
 from polar_pipeline.cuda.device import DEVICES
-from polar_pipeline.cuda.driver import DeviceError
 from polar_pipeline.options import Options
 from polar_pipeline.ros.main import run
 from polar_pipeline.ros.node import PolarNode

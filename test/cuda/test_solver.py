@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Tuple
 import pytest
 from calibrations import ideal_calibration
 
+from polar_pipeline.backend import ScheduleError
 from polar_pipeline.cuda import launch as launch_module
 from polar_pipeline.cuda.device import DEVICES, Device, from_properties, occupancy, resident_blocks
 from polar_pipeline.cuda.kernels import KERNELS, Schedule, kernels_of, register_bound
@@ -19,7 +20,6 @@ from polar_pipeline.cuda.solver import Launch, launches, requested_works, solve
 from polar_pipeline.cuda.tuned import (
     TUNED_VARIABLE,
     Measured,
-    ScheduleError,
     keep,
     shipped_path,
     tuned,

@@ -12,8 +12,8 @@ import pytest
 from calibrations import mild_calibration
 from test_backend import COPIED, MAPPED, HostDriver, on_gpus, real_driver, stand_in
 
+from polar_pipeline.backend import CompileError, DeviceLostError
 from polar_pipeline.cuda import tune as module
-from polar_pipeline.cuda.driver import CompileError, DeviceLostError
 from polar_pipeline.cuda.kernels import Schedule, kernels_of
 from polar_pipeline.cuda.solver import candidates, requested_works
 from polar_pipeline.cuda.tune import tune

@@ -16,10 +16,9 @@ from stand_in import StandIn
 from support import TIMEOUT, ended_afterwards, wait_for
 
 from polar_pipeline import messages
-from polar_pipeline.backend import ALIGNMENT
+from polar_pipeline.backend import ALIGNMENT, DeviceLostError
 from polar_pipeline.camera.facts import read_facts
 from polar_pipeline.cpu.backend import CpuBackend
-from polar_pipeline.cuda.driver import DeviceLostError
 from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.fallback import Fallback
 from polar_pipeline.live.frame import LiveFrame, ReceivedImage
