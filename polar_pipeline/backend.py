@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Protocol, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Protocol, Tuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -18,7 +18,7 @@ HEADROOM = 512
 #: Alignment in bytes of arrays and of a message's pixels: a cache line, and the widest vector.
 ALIGNMENT = 64
 
-#: Address of an array's first byte -> the block of memory of `Buffers` that contains it.
+#: Address of an array's first byte -> the memory of `Buffers` that contains it.
 _BLOCKS: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
 
 _LONE = [np.empty(1)]
@@ -157,6 +157,13 @@ def block_pixels(height: int, width: int) -> np.ndarray:
     return rows[:, np.newaxis] * columns
 
 
+class _Block(NamedTuple):
+    """Memory of an array of `Buffers`, and the offset at which the array begins."""
+
+    memory: np.ndarray
+    start: int
+
+
 class Buffers:
     """Output arrays, reused once nothing refers to them any more: fresh pages cost more time than the computation.
 
@@ -170,7 +177,7 @@ class Buffers:
 
     def __init__(self, make: Callable[[Tuple[int, ...], str], np.ndarray] = np.empty) -> None:
         self._make = make
-        self._blocks: Dict[Tuple[Tuple[int, ...], str], List[np.ndarray]] = {}
+        self._blocks: Dict[Tuple[Tuple[int, ...], str], List[_Block]] = {}
 
     def get(self, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
         """Return an array of this shape and type with arbitrary content."""
@@ -181,30 +188,24 @@ class Buffers:
             block = known[unused[0]]
             for k in reversed(unused[_KEPT:]):
                 del known[k]
-            return _array(block, shape, dtype)
+            return np.ndarray(shape, dtype, *block)  # its `base` is the block's memory, as of every view of the array
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         # through a memoryview: an array has the innermost array as base, and views of the block must not pass it by
-        block = np.frombuffer(self._make((HEADROOM + size + ALIGNMENT,), "uint8").data, "uint8")
+        memory = np.frombuffer(self._make((HEADROOM + size + ALIGNMENT,), "uint8").data, "uint8")
+        block = _Block(memory, HEADROOM + -(memory.ctypes.data + HEADROOM) % ALIGNMENT)
+        _BLOCKS[memory.ctypes.data + block.start] = memory
         known.append(block)
         while len(self._blocks) > 1 and self._unused_bytes() > _KEPT_BYTES:
             del self._blocks[next(iter(self._blocks))]
-        return _array(block, shape, dtype)
+        return np.ndarray(shape, dtype, *block)
 
     def _unused_bytes(self) -> int:
-        return sum(blocks[k].nbytes for blocks in self._blocks.values() for k in _unused(blocks))
+        return sum(blocks[k].memory.nbytes for blocks in self._blocks.values() for k in _unused(blocks))
 
 
-def _unused(blocks: List[np.ndarray]) -> List[int]:
-    """Return the indices of the blocks without other references."""
-    return [k for k in range(len(blocks)) if sys.getrefcount(blocks[k]) == _UNSHARED]
-
-
-def _array(block: np.ndarray, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
-    """Return the array in a block of memory; its `base` is the block, as of every view of the array."""
-    start = HEADROOM + -(block.ctypes.data + HEADROOM) % ALIGNMENT
-    array: np.ndarray = np.ndarray(shape, dtype, block, start)
-    _BLOCKS[array.ctypes.data] = block
-    return array
+def _unused(blocks: List[_Block]) -> List[int]:
+    """Return the indices of the blocks without references from elsewhere."""
+    return [k for k in range(len(blocks)) if sys.getrefcount(blocks[k].memory) == _UNSHARED]
 
 
 def skip_to_alignment(memory: np.ndarray, header: int) -> np.ndarray:

@@ -234,12 +234,12 @@ class CudaBackend:
         """
         options = self._options
         array = self._driver.as_array(raw.mosaic if isinstance(raw, RawFrame) else raw)
-        if array.dtype not in (np.uint8, np.uint16):
+        if array.dtype.char not in "BH":
             raise FrameError("type", f"raw must be a uint8 or uint16 array, got {array.dtype}")
         if array.ndim not in (2, 3) or 0 in array.shape:
             raise FrameError("size", f"raw must be (H, W), or (N, H, W) for a batch, got shape {quoted(array.shape)}")
         check_size(*array.shape[-2:])
-        limit = int(np.iinfo(array.dtype).max)
+        limit = (1 << 8 * array.itemsize) - 1
         if options.calibrated_bits not in (0, options.bit_depth) and limit > 255 and not isinstance(raw, RawFrame):
             bits, got = options.calibrated_bits, options.bit_depth
             text = (

@@ -72,7 +72,7 @@ class _LaunchConfig(ctypes.Structure):
 
 
 #: CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: may begin before the launch before it in the stream has ended.
-_EARLY = _Attribute(6, 0, 1)
+_EARLY = ctypes.pointer(_Attribute(6, 0, 1))
 
 
 @dataclass(frozen=True)
@@ -252,11 +252,13 @@ class Driver:
         """Fill device memory with zeros, in the stream's order."""
         self._call(self._runtime.memsetAsync, pointer, 0, size, stream)
 
-    def array_at(self, pointer: int, shape: Tuple[int, ...], dtype: str, owner: object) -> Any:
-        """Return a CuPy array of device memory that `owner` keeps."""
-        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        memory = self._cupy.cuda.UnownedMemory(pointer, size, owner, _FIRST)
-        return self._cupy.ndarray(shape, dtype, self._cupy.cuda.MemoryPointer(memory, 0))
+    def memory_at(self, pointer: int, size: int, owner: object) -> Any:
+        """Return device memory that `owner` keeps as CuPy takes it, for `array_in`."""
+        return self._cupy.cuda.MemoryPointer(self._cupy.cuda.UnownedMemory(pointer, size, owner, _FIRST), 0)
+
+    def array_in(self, memory: Any, shape: Tuple[int, ...], dtype: str) -> Any:
+        """Return a CuPy array that begins at `memory_at`."""
+        return self._cupy.ndarray(shape, dtype, memory)
 
     def as_array(self, array: Any) -> Any:
         """Return a CuPy array of an array of any library that is on this GPU, without a copy.
@@ -408,15 +410,24 @@ class Driver:
             stream: The stream.
             argument: The kernel's only argument, a structure passed by value.
         """
-        parameters = np.array([argument.ctypes.data], np.uint64)
+        parameters = ctypes.c_void_p(argument.ctypes.data)
         if self._launch_early is not None:
-            blocks, block = (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(threads, 1, 1)
-            launch = _LaunchConfig(blocks, block, shared, stream, ctypes.pointer(_EARLY), 1)
-            status = self._launch_early(ctypes.byref(launch), kernel.function, parameters.ctypes.data, None)
-            self._call(self._driver.check_status, status)
+            launch = _LaunchConfig(grid, (threads, 1, 1), shared, stream, _EARLY, 1)
+            status = self._launch_early(launch, kernel.function, ctypes.addressof(parameters), None)
+            if status:
+                self._call(self._driver.check_status, status)
             return
         self._call(
-            self._driver.launchKernel, kernel.function, *grid, threads, 1, 1, shared, stream, parameters.ctypes.data, 0
+            self._driver.launchKernel,
+            kernel.function,
+            *grid,
+            threads,
+            1,
+            1,
+            shared,
+            stream,
+            ctypes.addressof(parameters),
+            0,
         )
 
 

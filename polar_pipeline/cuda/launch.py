@@ -156,25 +156,24 @@ class SsimLaunch:
     Args:
         driver: The device.
         work: Work of the launch.
+        compiled: Its kernel.
         outside: (height, width) uint8, not 0 where the images have no values; None if they have values everywhere.
-        frames: In one launch.
 
     Attributes:
         outputs: Type of each array that it fills for the host, by name: `ssim_map` if it is wanted, `ssim`, `blocks`.
         scratch: Bytes of each array that it needs on the device, by name.
-
-    Raises:
-        CompileError: The kernel does not compile.
     """
 
-    def __init__(self, driver: Driver, work: SsimWork, outside: Optional[np.ndarray] = None, frames: int = 1) -> None:
-        self._compiled = compile_launch(driver, work, frames)
+    def __init__(
+        self, driver: Driver, work: SsimWork, compiled: CompiledLaunch, outside: Optional[np.ndarray] = None
+    ) -> None:
+        self._compiled = compiled
         masks = _masks(work, outside) if work.masked else {}
         self._masks = {name: DeviceArray(driver, array) for name, array in masks.items()}
         self.outputs: Dict[str, ArrayType] = {"ssim": ((), "float32"), "blocks": (work.block_size, "float32")}
         if work.map_dtype:
             self.outputs["ssim_map"] = (work.map_size, work.map_dtype)
-        self.scratch = {"pieces": 4 * piece_count(work, self._compiled.schedule), "done": 4}
+        self.scratch = {"pieces": 4 * piece_count(work, compiled.schedule), "done": 4}
 
     def launch(self, stream: int, first: int, second: int, addresses: Mapping[str, int], stride: int = 0) -> None:
         """Compare two images of each frame, in the stream's order.

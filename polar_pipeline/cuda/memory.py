@@ -88,15 +88,31 @@ class FrameMemory:
         return any(at <= begin and begin + array.nbytes <= at + block.nbytes for at, block in given)
 
 
-class DeviceArray:
-    """A copy of an array in device memory, complete before any kernel reads it; freed once nothing refers to it.
+class DeviceMemory:
+    """Device memory, freed once nothing refers to it.
+
+    Args:
+        driver: The device.
+        size: Bytes.
+
+    Attributes:
+        pointer: Its address.
+
+    Raises:
+        DeviceMemoryError: The device is too small.
+    """
+
+    def __init__(self, driver: Driver, size: int) -> None:
+        self.pointer = driver.malloc(size)
+        finalize(self, driver.free, self.pointer).atexit = False  # the end of the process releases everything
+
+
+class DeviceArray(DeviceMemory):
+    """A copy of an array in device memory, complete before any kernel reads it.
 
     Args:
         driver: The device.
         array: Array to copy.
-
-    Attributes:
-        pointer: Address of the copy.
 
     Raises:
         DeviceMemoryError: The device is too small.
@@ -105,8 +121,7 @@ class DeviceArray:
     def __init__(self, driver: Driver, array: np.ndarray) -> None:
         pinned = driver.host_array(array.shape, array.dtype.str)
         np.copyto(pinned, array)
-        self.pointer = driver.malloc(pinned.nbytes)
-        finalize(self, driver.free, self.pointer).atexit = False
+        super().__init__(driver, pinned.nbytes)
         driver.copy(self.pointer, pinned)
 
 
@@ -120,12 +135,13 @@ class Slot:
         driver: The device.
         sizes: Memory of the frame.
         maps_host: Whether kernels work on pinned host memory, rather than on copies in device memory.
-        is_timed: Whether the events of a frame note their times.
+        stays: Whether results stay on the device; then events note no times.
 
     Attributes:
         raw: (raw,) uint8, pinned: the raw bytes of a frame that lies elsewhere.
         raw_pointer: The address that kernels read the frame from.
         outputs: The address that kernels write each output to.
+        memory: The memory of each output as CuPy takes it, where results stay on the device; they may outlive the slot.
         scratch: The address of each array that only kernels use; zeros at first.
         reference: (reference,) uint8, pinned: the image that SSIM compares with.
         reference_pointer: The address that kernels read it from.
@@ -145,12 +161,13 @@ class Slot:
         DeviceMemoryError: The device is too small.
     """
 
-    def __init__(self, driver: Driver, sizes: Sizes, maps_host: bool = False, is_timed: bool = True) -> None:
+    def __init__(self, driver: Driver, sizes: Sizes, maps_host: bool = False, stays: bool = False) -> None:
         self._driver = driver
+        self._memory: List[DeviceMemory] = []
         self.stream = self.own_stream = self._own(driver.make_stream(), driver.free_stream)
         self.marks: List[int] = []
         while len(self.marks) < _MARKS:
-            self.marks.append(self._own(driver.make_event(is_timed), driver.free_event))
+            self.marks.append(self._own(driver.make_event(is_timed=not stays), driver.free_event))
         self.hold: Dict[str, Any] = {}
         self.source: Optional[Any] = None
         self.use = 0
@@ -163,27 +180,31 @@ class Slot:
         self.counts_pointer = self._malloc(self.counts.nbytes)
         self.raw_pointer, self.reference_pointer = self.raw.ctypes.data, self.reference.ctypes.data
         self.outputs: Dict[str, int] = {}
+        self.memory: Dict[str, Any] = {}
         if not maps_host:
             self.raw_pointer = self._malloc(self.raw.nbytes)
             if sizes.reference:
                 self.reference_pointer = self._malloc(sizes.reference)
             for name, size in sizes.outputs.items():
                 self.outputs[name] = self._malloc(size)
+                if stays:
+                    self.memory[name] = driver.memory_at(self.outputs[name], size, self._memory[-1])
         self.scratch: Dict[str, int] = {}
         for name, size in sizes.scratch.items():
             self.scratch[name] = self._malloc(size)
             driver.clear(self.scratch[name], size, self.stream)
 
     def _own(self, handle: int, free: Callable[[int], None]) -> int:
-        """Have a handle released before any array of the slot, which the device may still be filling."""
+        """Have a handle released before any memory of the slot, which the device may still be filling."""
         finalize(self, free, handle).atexit = False  # the end of the process releases everything
         return handle
 
     def _malloc(self, size: int) -> int:
-        return self._own(self._driver.malloc(size), self._driver.free)
+        self._memory.append(DeviceMemory(self._driver, size))
+        return self._memory[-1].pointer
 
 
-def make_slots(driver: Driver, sizes: Sizes, maps_host: bool = False, is_timed: bool = True) -> Deque[Slot]:
+def make_slots(driver: Driver, sizes: Sizes, maps_host: bool = False, stays: bool = False) -> Deque[Slot]:
     """Create slots for frames of one shape and format: upload, kernels and download of neighbors overlap.
 
     Arguments are those of `Slot`.
@@ -192,7 +213,7 @@ def make_slots(driver: Driver, sizes: Sizes, maps_host: bool = False, is_timed: 
         DeviceMemoryError: They do not fit; the message says how much is needed and how much is free.
     """
     try:
-        return deque(Slot(driver, sizes, maps_host, is_timed) for _ in range(SLOTS))
+        return deque(Slot(driver, sizes, maps_host, stays) for _ in range(SLOTS))
     except DeviceMemoryError as err:
         need = device_bytes(sizes, maps_host)
         raise DeviceMemoryError(f"{SLOTS} frames need {need} bytes on the device: {err}") from err

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple
@@ -16,6 +16,7 @@ from polar_pipeline.cuda.device_arrays import DeviceResult
 from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.launch import UNUSED_COUNTS, ArrayType, SsimLaunch, TransformLaunch, compile_launch
 from polar_pipeline.cuda.memory import SLOTS, Sizes, Slot, device_bytes, make_slots
+from polar_pipeline.cuda.staging import stage
 from polar_pipeline.cuda.work import CAMERA_FORMATS, OUTPUTS, PAIRS, PolarizationWork, SsimWork, TransformWork, Work
 from polar_pipeline.options import Options
 from polar_pipeline.products import invalid_level
@@ -59,6 +60,7 @@ class PreparedLaunches:
     ) -> None:
         self._driver = driver
         self._correction = correction
+        self._replaces_defects = correction is not None and correction.has_defects
         self._count = count = max(1, frames)
         self._stays = options.output == "device"
         self.maps_host = maps_host
@@ -78,7 +80,6 @@ class PreparedLaunches:
             for name, dtype in products.outputs
             if name in PAIRS
         }
-        self._polarization = compile_launch(driver, work, count)
         self._ssim: Optional[SsimLaunch] = None
         self._transform: Optional[TransformLaunch] = None
         self._outputs: Dict[str, ArrayType] = {
@@ -86,16 +87,19 @@ class PreparedLaunches:
             for name, dtype in products.outputs
             if name not in PAIRS
         }
-        if transform is not None:
-            self._transform = TransformLaunch(driver, transform, options, work.full_scale, count)
+        with ThreadPoolExecutor() as pool:  # each kernel takes up to a second to compile
+            kernels = [pool.submit(compile_launch, driver, row, count) for row in (work, ssim) if row is not None]
+            if transform is not None:
+                self._transform = TransformLaunch(driver, transform, options, work.full_scale, count)
+        self._polarization = kernels[0].result()
         if ssim is not None:
             outside = None if self._transform is None else self._transform.outside
-            self._ssim = SsimLaunch(driver, ssim, outside, count)
+            self._ssim = SsimLaunch(driver, ssim, kernels[1].result(), outside)
             self._outputs.update(self._ssim.outputs)
         if frames:
             self._outputs = {name: ((frames, *shape), dtype) for name, (shape, dtype) in self._outputs.items()}
         sizes = self._sizes()
-        self._slots = make_slots(driver, sizes, maps_host, is_timed=not self._stays)
+        self._slots = make_slots(driver, sizes, maps_host, self._stays)
         self.memory = device_bytes(sizes, maps_host=False)  # on an integrated GPU, mapped memory is the device's, too
         self._argument = np.zeros((), FRAME_ARGUMENT)
         self._argument["raw_stride"] = work.height * self._row_bytes
@@ -148,33 +152,19 @@ class PreparedLaunches:
         if self._stays:
             self._reuse(slot, rows)
         slot.use += 1
-        start = time.perf_counter()
         slot.source = rows
-        if isinstance(rows, np.ndarray) and (
-            not is_pinned or self._correction is not None or (self.maps_host and rows.ctypes.data % ROW_ALIGNMENT)
-        ):
-            slot.source = slot.raw
-            np.copyto(slot.raw.view(rows.dtype).reshape(rows.shape), rows)  # without padding
-            if self._correction is not None:
-                self._correction.replace_defects(slot.raw, self._work.raw_format)
         is_new = False
         if reference is not None and self._ssim is not None and not np.array_equal(reference, slot.staged):
             is_new, slot.staged = True, reference.copy()
             compared = as_compared(reference, self._reference_type)
             slot.reference.view(compared.dtype).reshape(compared.shape)[...] = compared
-        staging_s = time.perf_counter() - start
-        if self._stays:
-            at = self._driver.array_at
-            slot.hold = {name: at(slot.outputs[name], *array_type, slot) for name, array_type in self._outputs.items()}
-        else:
-            slot.hold = {name: buffers.get(*array_type) for name, array_type in self._outputs.items()}
         try:
-            is_compared = self._enqueue(slot, slot.source, is_new)
+            is_compared = self._enqueue(slot, buffers, is_pinned, is_new)
         except BaseException:
             self._release(slot)
             raise
         collect = self._hand_over if self._stays else self._collect
-        return partial(collect, slot, slot.hold, staging_s, is_compared)
+        return partial(collect, slot, slot.hold, is_compared)
 
     def _reuse(self, slot: Slot, rows: Any) -> None:
         """Choose the stream of a slot's next frame, and have it follow what reads the results of the last one there.
@@ -195,54 +185,74 @@ class PreparedLaunches:
                 driver.follow(stream, slot.read)
         slot.stream, slot.readers = stream, readers
 
+    def _upload(self, slot: Slot, is_pinned: bool) -> int:
+        """Return the address of a slot's frame for kernels, in the order of its stream; copied if it has to be."""
+        rows: Any = slot.source
+        driver, stream = self._driver, slot.stream
+        if not isinstance(rows, np.ndarray):
+            return self._on_device(slot, rows)
+        is_aligned = not (self.maps_host and rows.ctypes.data % ROW_ALIGNMENT)
+        if not is_pinned or self._replaces_defects or not is_aligned:
+            slot.source = slot.raw
+            for first, end in stage(slot.raw, rows):
+                if not (self.maps_host or self._replaces_defects):  # while the next part is copied
+                    driver.upload(slot.raw_pointer + first, slot.raw[first:end], stream)
+            if not self._replaces_defects:
+                return slot.raw_pointer
+            assert self._correction is not None
+            self._correction.replace_defects(slot.raw, self._work.raw_format)
+            rows = slot.raw
+        if self.maps_host:
+            return int(rows.ctypes.data)
+        driver.upload(slot.raw_pointer, rows, stream)
+        return slot.raw_pointer
+
     def _on_device(self, slot: Slot, array: Any) -> int:
-        """Return the address of a frame in device memory, in the order of a slot's stream; copied if it has to be."""
+        """Return the address of a frame in device memory, as `_upload`."""
         driver, correction = self._driver, self._correction
         current = driver.current_stream().ptr
         if current != slot.stream:
             driver.record(slot.read, current)
             driver.follow(slot.stream, slot.read)
-        is_changed = correction is not None and correction.has_defects
-        if array.flags.c_contiguous and not (is_changed or array.data.ptr % ROW_ALIGNMENT):
+        if array.flags.c_contiguous and not (self._replaces_defects or array.data.ptr % ROW_ALIGNMENT):
             return int(array.data.ptr)
         with driver.in_stream(slot.stream):
             slot.source = array if array.flags.c_contiguous else array.copy()
             driver.copy_on_device(slot.raw_pointer, slot.source, slot.stream)
-            if correction is not None and is_changed:
-                copied = driver.array_at(slot.raw_pointer, array.shape, array.dtype.name, slot)
-                correction.replace_on_device(copied)
+            if correction is not None and self._replaces_defects:
+                memory = driver.memory_at(slot.raw_pointer, array.nbytes, slot)
+                correction.replace_on_device(driver.array_in(memory, array.shape, array.dtype.name))
         return slot.raw_pointer
 
-    def _enqueue(self, slot: Slot, source: Any, has_new_reference: bool) -> bool:
+    def _enqueue(self, slot: Slot, buffers: Buffers, is_pinned: bool, has_new_reference: bool) -> bool:
         """Put a frame's copies and launches into its stream; returns whether SSIM compares it with something."""
         driver, stream = self._driver, slot.stream
         start, uploaded, polarized, transformed, computed, done = slot.marks
-        driver.record(start, stream)
-        if not isinstance(source, np.ndarray):
-            raw_pointer = self._on_device(slot, source)
-        else:
-            raw_pointer = source.ctypes.data if self.maps_host else slot.raw_pointer
-            if not self.maps_host:
-                driver.upload(raw_pointer, source, stream)
+        record = _record_nothing if self._stays else driver.record  # such results have no times
+        record(start, stream)
+        self._argument["raw"] = self._upload(slot, is_pinned)
+        if self._stays:
+            slot.hold = {name: driver.array_in(slot.memory[name], *kind) for name, kind in self._outputs.items()}
+        else:  # while the frame is uploaded
+            slot.hold = {name: buffers.get(*kind) for name, kind in self._outputs.items()}
         if has_new_reference and not self.maps_host:
             driver.upload(slot.reference_pointer, slot.reference, stream)
         driver.clear(slot.counts_pointer, slot.counts.nbytes, stream)
-        driver.record(uploaded, stream)
+        record(uploaded, stream)
         if self._previous is not None and self._previous.stream != stream:
             driver.follow(stream, self._previous.marks[_COMPUTED])  # its S0 is read, and what it read is overwritten
         outputs = slot.outputs
         if self.maps_host:
             outputs = {name: array.ctypes.data for name, array in slot.hold.items()}
         addresses = {**outputs, **slot.scratch}
-        self._argument["raw"] = raw_pointer
         self._argument["counts"] = slot.counts_pointer if self._transform is None else addresses[UNUSED_COUNTS]
         for name, place in self._places:
             self._argument["out"][place] = addresses[name]
         self._polarization.launch(stream, self._argument)
-        driver.record(polarized, stream)
+        record(polarized, stream)
         if self._transform is not None:
             self._transform.launch(stream, slot.counts_pointer, addresses)
-            driver.record(transformed, stream)
+            record(transformed, stream)
         is_compared = self._compare(slot, addresses)
         driver.record(computed, stream)
         if self._stays:
@@ -301,13 +311,12 @@ class PreparedLaunches:
         """Whether a frame is in flight here."""
         return any(slot.hold for slot in self._slots)
 
-    def _collect(self, slot: Slot, arrays: Dict[str, np.ndarray], staging_s: float, is_compared: bool) -> Result:
+    def _collect(self, slot: Slot, arrays: Dict[str, np.ndarray], is_compared: bool) -> Result:
         """Wait for a frame.
 
         Args:
             slot: Its place in memory.
             arrays: The arrays being filled, by output.
-            staging_s: Seconds that copying its bytes to pinned memory took.
             is_compared: Whether SSIM has something to compare with.
 
         Raises:
@@ -317,7 +326,7 @@ class PreparedLaunches:
         _check_in_flight(slot, arrays)
         with self._driver.selected():
             self._driver.wait(slot.marks[-1])
-            timings = self._timings(slot, staging_s)
+            timings = self._timings(slot)
         saturated, dark = (int(count) for count in slot.counts)
         slot.hold, slot.source = {}, None  # free for the next frame
         if not is_compared:
@@ -325,11 +334,11 @@ class PreparedLaunches:
         products = {name: arrays[name] for name in self._products}
         return Result(products, timings, (saturated, dark), arrays.get("blocks"))
 
-    def _timings(self, slot: Slot, staging_s: float) -> Dict[str, float]:
+    def _timings(self, slot: Slot) -> Dict[str, float]:
         """Return the seconds per stage of a complete frame."""
         start, uploaded, polarized, transformed, computed, done = slot.marks
         elapsed = self._driver.elapsed
-        timings = {"upload": staging_s + elapsed(start, uploaded), "polarization": elapsed(uploaded, polarized)}
+        timings = {"upload": elapsed(start, uploaded), "polarization": elapsed(uploaded, polarized)}
         if self._transform is not None:
             timings["geometry"] = elapsed(polarized, transformed)
             polarized = transformed
@@ -344,6 +353,10 @@ class PreparedLaunches:
         slot.hold = {}  # `source` stays: the device may still read it
         products = {name: arrays[name] for name in self._products}
         return DeviceResult(self._driver, slot, products, arrays.get("blocks"))
+
+
+def _record_nothing(_event: int, _stream: int) -> None:
+    """Stand in for `Driver.record` where no times are wanted."""
 
 
 def _check_in_flight(slot: Slot, arrays: Dict[str, Any]) -> None:

@@ -434,7 +434,7 @@ def check_array(name: str, array: object) -> None:
         FrameError: The message is something else (cause `type`).
     """
     dtype = array.dtype if isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray) else None
-    if dtype is None or dtype not in (np.uint8, np.uint16):
+    if dtype is None or dtype.char not in "BH" or not dtype.isnative:
         kind = type(array).__name__ if dtype is None else str(dtype)
         raise FrameError(
             "type", f"{name} must be a uint8 or uint16 array in this machine's byte order, got {printable(kind)}"
@@ -464,9 +464,9 @@ def as_frame(raw: Union[np.ndarray, Frame], full_scale: int = 0) -> Frame:
     if raw.ndim != 2:
         raise FrameError("size", f"raw must be (H, W), got shape {quoted(raw.shape)}")
     check_size(*raw.shape)
-    limit = int(np.iinfo(raw.dtype).max)
+    limit = (1 << 8 * raw.itemsize) - 1
     try:
-        full_scale = whole_number(f"full_scale of {raw.dtype}", full_scale, 0, limit)
+        full_scale = whole_number(f"full_scale of uint{8 * raw.itemsize}", full_scale, 0, limit)
     except ValueError as err:
         raise FrameError("size", str(err)) from None
     limit = limit if full_scale or raw.dtype == np.uint8 else full_scale_of_bits(used_bits(raw))
