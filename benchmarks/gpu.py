@@ -5,6 +5,7 @@
 Every case (`gpu_cases.py`) runs on 64 different frames per launch, so that caches do not help; CUDA events, medians.
 Before it is timed, every product is compared with the float64 reference, invalid pixels among them. `share` is the part
 of the copy's bandwidth that is reached, counting each input byte, each byte of a calibration and each output byte once.
+Whole frames, from memory of the host to memory of the host, are measured against their copies (`whole_frames.py`).
 `--candidates` measures every schedule that the solver lists for a case instead of the chosen one.
 """
 
@@ -27,6 +28,7 @@ from gpu_cases import CASES, GEOMETRIES, TWO_LAUNCHES, Case, options_of, works_o
 from npp import find_debayer
 from timed_launch import TimedGeometry, TimedLaunch, TimedSsim, chosen, loaded
 from timing import FRAMES, ROUNDS, SHAPE, cupy, driver, frames, medians
+from whole_frames import WHOLE_FRAMES, whole_frames
 
 from polar_pipeline import Pipeline
 from polar_pipeline.cuda.device import occupancy
@@ -261,6 +263,8 @@ def main() -> None:
         if not values.cases:
             report["with_ssim"] = {name: bench.with_ssim(case) for name, case in TWO_LAUNCHES.items()}
             print("with SSIM:", json.dumps(report["with_ssim"]))
+            report["whole_frames_us"] = {name: whole_frames(name) for name in WHOLE_FRAMES}
+            print("whole frames:", json.dumps(report["whole_frames_us"]))
         report["npp"] = bench.npp()
         report["cpu"] = bench.against_cpu(CASES["mono_half"])
         print(common.table(("case", "us a frame", "of copy", "asked", "registers"), rows))

@@ -8,6 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, Set
 
+import numpy as np
+
 from polar_pipeline._util.text import printable
 from polar_pipeline.cpu.arguments import Frame
 
@@ -53,6 +55,21 @@ class Kernels(NamedTuple):
         if self.library.compute_frame(ctypes.byref(frame), threads):
             raise MemoryError("not enough memory to compute a frame")
 
+    def copy_rows(self, target: np.ndarray, rows: np.ndarray, threads: int) -> None:
+        """Copy a frame for a device to fetch, without the interpreter lock and past the caches.
+
+        Args:
+            target: (N,) uint8, at least the bytes of the frame, which come without the padding of its rows.
+            rows: (H, ...) pixels or packed bytes, contiguous within a row.
+            threads: Most threads to use.
+        """
+        count, step = len(rows), rows.strides[0]
+        self.library.copy_rows(
+            *(ctypes.c_void_p(target.ctypes.data), ctypes.c_void_p(rows.ctypes.data)),
+            *(ctypes.c_int64(number) for number in (count, rows.nbytes // count, step)),
+            threads,
+        )
+
 
 def processor_features() -> Set[str]:
     """Return the features of an x86-64 processor as Linux names them; empty for others, or if unknown.
@@ -88,6 +105,7 @@ def _load(path: Path, level: str) -> Kernels:
     try:
         library = ctypes.CDLL(str(path))
         library.frame_bytes.restype = ctypes.c_int64
+        library.copy_rows.restype = None
         size = library.frame_bytes()
     except (OSError, AttributeError) as err:
         raise KernelsError(f"the CPU kernels cannot be loaded: {printable(str(err))}") from None

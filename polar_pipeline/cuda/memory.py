@@ -13,13 +13,17 @@ from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 
+from polar_pipeline._util.cpus import available_cores
 from polar_pipeline.backend import Buffers, DeviceError, DeviceMemoryError
+from polar_pipeline.cpu.library import KernelsError, load_kernels
 from polar_pipeline.cuda.driver import Driver
 
 #: Frames that can be in flight: one uploaded, one computed, one downloaded.
 SLOTS = 3
 #: Events of a frame.
 _MARKS = 6
+#: Threads that copy a frame: more of them gain nothing.
+_STAGING_THREADS = 4
 #: Counters that a kernel adds to: saturated, dark.
 COUNTERS = 2
 
@@ -86,6 +90,23 @@ class FrameMemory:
         with self._lock:
             given = list(self._given.items())
         return any(at <= begin and begin + array.nbytes <= at + block.nbytes for at, block in given)
+
+
+def stage(target: np.ndarray, rows: np.ndarray) -> None:
+    """Copy a frame into pinned memory, by several threads: one takes longer than the upload.
+
+    Args:
+        target: (N,) uint8, the memory; the rows come without their padding.
+        rows: (H, ...) pixels or packed bytes.
+    """
+    try:
+        kernels = load_kernels()
+    except KernelsError:
+        kernels = None
+    if kernels is None or rows.strides[0] < rows[0].nbytes or not rows[0].flags.c_contiguous:
+        np.copyto(target[: rows.nbytes].view(rows.dtype).reshape(rows.shape), rows)
+    else:
+        kernels.copy_rows(target, rows, min(_STAGING_THREADS, available_cores()))
 
 
 class DeviceMemory:

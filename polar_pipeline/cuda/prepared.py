@@ -15,8 +15,7 @@ from polar_pipeline.cuda.correction import DeviceCorrection
 from polar_pipeline.cuda.device_arrays import DeviceResult
 from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.cuda.launch import UNUSED_COUNTS, ArrayType, SsimLaunch, TransformLaunch, compile_launch
-from polar_pipeline.cuda.memory import SLOTS, Sizes, Slot, device_bytes, make_slots
-from polar_pipeline.cuda.staging import stage
+from polar_pipeline.cuda.memory import SLOTS, Sizes, Slot, device_bytes, make_slots, stage
 from polar_pipeline.cuda.work import CAMERA_FORMATS, OUTPUTS, PAIRS, PolarizationWork, SsimWork, TransformWork, Work
 from polar_pipeline.options import Options
 from polar_pipeline.products import invalid_level
@@ -193,15 +192,10 @@ class PreparedLaunches:
             return self._on_device(slot, rows)
         is_aligned = not (self.maps_host and rows.ctypes.data % ROW_ALIGNMENT)
         if not is_pinned or self._replaces_defects or not is_aligned:
-            slot.source = slot.raw
-            for first, end in stage(slot.raw, rows):
-                if not (self.maps_host or self._replaces_defects):  # while the next part is copied
-                    driver.upload(slot.raw_pointer + first, slot.raw[first:end], stream)
-            if not self._replaces_defects:
-                return slot.raw_pointer
-            assert self._correction is not None
-            self._correction.replace_defects(slot.raw, self._work.raw_format)
-            rows = slot.raw
+            stage(slot.raw, rows)
+            slot.source = rows = slot.raw
+            if self._correction is not None:
+                self._correction.replace_defects(rows, self._work.raw_format)
         if self.maps_host:
             return int(rows.ctypes.data)
         driver.upload(slot.raw_pointer, rows, stream)

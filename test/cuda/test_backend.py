@@ -31,7 +31,7 @@ from polar_pipeline import FrameError, Pipeline, RawFrame, pipeline
 from polar_pipeline._util.stop_flag import PROCESS_STOP, StoppedError
 from polar_pipeline.backend import Buffers
 from polar_pipeline.coefficients import SSIM_FULL
-from polar_pipeline.cuda import backend, staging
+from polar_pipeline.cuda import backend
 from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, as_compared
 from polar_pipeline.cuda.backend import CudaBackend
 from polar_pipeline.cuda.device import DEVICES, Device
@@ -153,9 +153,7 @@ class HostDriver:
         np.copyto(self.held[pointer], array.reshape(-1).view(np.uint8))
 
     def upload(self, pointer: int, array: np.ndarray, stream: int) -> None:
-        begin, memory = next((at, row) for at, row in self.held.items() if at <= pointer < at + max(1, row.nbytes))
-        part = memory[pointer - begin : pointer - begin + array.nbytes]
-        self._enqueue(stream, lambda: np.copyto(part, array.reshape(-1).view(np.uint8)))
+        self._enqueue(stream, lambda: np.copyto(self.held[pointer], array.reshape(-1).view(np.uint8)))
 
     def download(self, array: np.ndarray, pointer: int, stream: int) -> None:
         self._enqueue(stream, lambda: np.copyto(array.reshape(-1).view(np.uint8), self.held[pointer]))
@@ -463,19 +461,6 @@ def test_a_frame_under_way_keeps_its_format_ready(driver: Any, monkeypatch: pyte
 REGION = (SHAPE[0] + 4, SHAPE[1] + 4)
 CALIBRATION = defective_calibration("IMX250MZR", REGION)
 CALIBRATED: Dict[str, Any] = {"calibration": CALIBRATION, "roi_offset": (2, 1), "precision": "fp32"}
-
-
-@pytest.mark.parametrize("name", ["u8 with padded rows", "u16 of 12 bit", "12Packed, padded"])
-def test_frames_are_staged_in_parts(driver: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By several threads, with a part that is uploaded while the next one is copied: the same pixels."""
-    wanted, uploads = expected(FRAMES[name].unpack())["intensity"], Uploads(driver, monkeypatch)
-    monkeypatch.setattr(staging, "_MIN_BYTES", 300)
-    monkeypatch.setattr(staging, "available_cores", lambda: 5)
-    made = make(driver, "intensity")
-    for _ in range(SLOTS + 1):
-        np.testing.assert_allclose(run(made, FRAMES[name])["intensity"], wanted, atol=2e-3)
-    if not driver.device.maps_host:
-        assert len(uploads.addresses) > 2 * (SLOTS + 1)
 
 
 @pytest.mark.parametrize("are_lost", [False, True], ids=["", "lost"])
