@@ -26,6 +26,8 @@ _LONE = [np.empty(1)]
 _UNSHARED = sys.getrefcount(_LONE[0])
 #: An array of CuPy, which is not imported here and has no types.
 CupyArray = Any
+#: A frame that a backend computes: a `Frame`, or what its `device_frame` returns.
+BackendFrame = Any
 
 
 class CompileError(RuntimeError):
@@ -49,7 +51,7 @@ class DeviceLostError(DeviceError):
 
 
 class Backend(Protocol):
-    """What computes the frames of a pipeline. Frames are `Frame`s, or what `device_frame` returns."""
+    """What computes the frames of a pipeline."""
 
     @property
     def depth(self) -> int:
@@ -59,10 +61,10 @@ class Backend(Protocol):
     def device(self) -> str:
         """Description of the device."""
 
-    def is_ready(self, frame: Any) -> bool:
+    def is_ready(self, frame: BackendFrame) -> bool:
         """Return whether a frame of this shape and format needs no preparation."""
 
-    def prepare(self, frame: Any) -> None:
+    def prepare(self, frame: BackendFrame) -> None:
         """Prepare for frames like this one.
 
         Raises:
@@ -74,14 +76,14 @@ class Backend(Protocol):
     def frame_memory(self, size: int) -> Optional[np.ndarray]:
         """Return (size,) uint8 that saves a copy of frames received there; None if any memory will do."""
 
-    def device_frame(self, raw: Any) -> Any:
+    def device_frame(self, raw: CupyArray) -> BackendFrame:
         """Return a frame or batch that is in device memory, without a copy.
 
         Raises:
             FrameError: The backend or the options do not accept it.
         """
 
-    def submit(self, frame: Any, reference: Optional[np.ndarray] = None) -> Callable[[], Result]:
+    def submit(self, frame: BackendFrame, reference: Optional[np.ndarray] = None) -> Callable[[], Result]:
         """Start computing a frame.
 
         Args:

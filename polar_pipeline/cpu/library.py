@@ -105,10 +105,9 @@ def _load(path: Path, level: str) -> Kernels:
     try:
         library = ctypes.CDLL(str(path))
         library.frame_bytes.restype = ctypes.c_int64
-        library.copy_rows.restype = None
         size = library.frame_bytes()
     except (OSError, AttributeError) as err:
         raise KernelsError(f"the CPU kernels cannot be loaded: {printable(str(err))}") from None
-    if size != ctypes.sizeof(Frame):
+    if size != ctypes.sizeof(Frame) or not hasattr(library, "copy_rows"):
         raise KernelsError("the CPU kernels are of another version: install the package again")
     return Kernels(library, level)
