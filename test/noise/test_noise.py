@@ -111,6 +111,34 @@ def test_gains_by_hand() -> None:
     np.testing.assert_array_equal(color[0, 0, :, 0, 0], [0.25**2, 0.5**2 / 4, 0.25**2 / 4])
 
 
+@pytest.mark.parametrize(("sensor", "options"), METHODS, ids=IDS)
+def test_gains_are_those_of_the_kernels(sensor: str, options: Dict[str, Any]) -> None:
+    """The covariances of (S1, S2, S0) that noise of one color and polarizer leaves in what the CPU's kernels compute.
+
+    The gains come from the reference's impulse responses, so the reference cannot test them. The noise is so small that
+    adaptive methods keep their choices; 1,500 pixels or more at each place: five deviations of a variance are 18 %.
+    """
+    mosaic, chance = SENSORS[sensor], np.random.default_rng(0)
+    used = make_options(sensor, backend="cpu", **options)
+    gains = stokes_gains(mosaic, used.resolution == "half", used.co_sited, used.interpolation, used.debayer)
+    n, period = gains.shape[0], mosaic.period
+    with Pipeline(sensor, "stokes", "cpu", **options) as pipeline:
+        for color, polarizer in {(0, 0), (gains.shape[2] - 1, 3), (gains.shape[2] // 2, 1)}:
+            noise = np.zeros((224, 224))
+            for row, column in np.ndindex(period, period):
+                if (mosaic.color_index(row, column), mosaic.angle_index(row, column)) == (color, polarizer):
+                    noise[row::period, column::period] = chance.normal(0, 30, (224 // period, 224 // period))
+            raw = np.rint(20_000 + noise).astype(np.uint16)
+            image = inside(pipeline(RawFrame(raw, 65535))["stokes"]).astype(float)
+            for row, column in np.ndindex(n, n):
+                s0, s1, s2 = image[row::n, column::n].reshape(-1, 3).T
+                covariance = np.cov([s1, s2, s0]) / ((900 + 1 / 12) / 65535**2)
+                wanted = np.zeros((3, 3))
+                for (first, second), gain in zip(TERMS, gains[row, column, color, polarizer]):
+                    wanted[first, second] = wanted[second, first] = gain
+                np.testing.assert_allclose(covariance, wanted, atol=0.18 * wanted.max() + 1e-4)
+
+
 # ----------------------------------------------------------------------------------------------------------- simulation
 
 
