@@ -215,7 +215,7 @@ class Pipeline:
         frame = self._frame(raw)
         check_reference_argument(reference, self.options, self.output_size(frame.shape))
         checked = time.perf_counter()
-        with self._guard.exclusive():
+        with self._guard:
             return Pending(self._backend.submit(frame, reference), checked - start)
 
     def result(self, pending: Pending) -> Result:
@@ -224,7 +224,7 @@ class Pipeline:
         Raises:
             RuntimeError: On a GPU, its result was taken before. Or as for a call.
         """
-        with self._guard.exclusive():
+        with self._guard:
             result = pending.finish()
         result.timings = {"prepare": pending.seconds, **result.timings}
         return result
@@ -264,7 +264,7 @@ class Pipeline:
         Raises:
             RuntimeError: The same causes as for a call.
         """
-        with self._guard.exclusive():
+        with self._guard:
             self._backend.reset()
 
     def close(self) -> None:
@@ -275,7 +275,7 @@ class Pipeline:
         """
         if self._guard.is_closed or self._guard.is_forked:  # a fork has nothing to release
             return
-        with self._guard.exclusive():
+        with self._guard:
             self._backend.close()
             self._guard.is_closed = True
 

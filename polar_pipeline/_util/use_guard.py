@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import contextmanager
-from typing import Iterator
 
 
 class UseGuard:
-    """Guard against uses that would hang, fail without a reason, or mix two streams of frames.
+    """Guard against uses that would hang, fail without a reason, or mix two streams of frames; a context manager.
 
     Attributes:
         is_closed: Whether the pipeline was closed.
@@ -39,8 +37,7 @@ class UseGuard:
         if self.is_closed:
             raise RuntimeError("this pipeline is closed")
 
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def __enter__(self) -> None:
         """Refuse a second thread while the first is inside.
 
         Raises:
@@ -49,7 +46,6 @@ class UseGuard:
         self.check()  # first: after a fork the lock may be held by a thread that no longer exists
         if not self._lock.acquire(blocking=False):
             raise RuntimeError("a pipeline serves one thread at a time: make one for each thread")
-        try:
-            yield
-        finally:
-            self._lock.release()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()

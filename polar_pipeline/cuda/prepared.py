@@ -101,6 +101,7 @@ class PreparedLaunches:
         self._slots = make_slots(driver, sizes, maps_host, self._stays)
         self.memory = device_bytes(sizes, maps_host=False)  # on an integrated GPU, mapped memory is the device's, too
         self._argument = np.zeros((), FRAME_ARGUMENT)
+        self._addresses = self._argument["out"]  # a view
         self._argument["raw_stride"] = work.height * self._row_bytes
         self._argument["width"], self._argument["height"] = work.width, work.height
         self._argument["step"] = self._row_bytes
@@ -241,7 +242,7 @@ class PreparedLaunches:
         addresses = {**outputs, **slot.scratch}
         self._argument["counts"] = slot.counts_pointer if self._transform is None else addresses[UNUSED_COUNTS]
         for name, place in self._places:
-            self._argument["out"][place] = addresses[name]
+            self._addresses[place] = addresses[name]
         self._polarization.launch(stream, self._argument)
         record(polarized, stream)
         if self._transform is not None:
