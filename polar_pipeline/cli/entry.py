@@ -173,6 +173,8 @@ def _show_failure(err: Exception) -> None:
         show_error(f"{_PROGRAM}: {failure(err)}")
     elif isinstance(err, (FailureError, RuntimeError, ImportError, SourceError, FrameError, ScheduleError)):
         show_error(f"{_PROGRAM}: {_with_remedy(err)}")
+    elif getattr(err, "code", None) == cv2.Error.StsNoMem:
+        show_error(f"{_PROGRAM}: not enough memory: {err}")
     elif isinstance(err, (cv2.error, OverflowError)) or (
         isinstance(err, AttributeError) and Path(__file__).parents[1] not in where.parents
     ):
