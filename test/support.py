@@ -25,6 +25,8 @@ from polar_pipeline.live.parameters import PARAMETERS
 ROOT = Path(__file__).resolve().parent.parent
 #: Seconds that a test waits for another thread or process; only how long a failing test takes.
 TIMEOUT = 30.0
+#: Whether the nodes of the tests communicate through Fast DDS, as by default.
+IS_FAST_DDS = "fastrtps" in os.environ.get("RMW_IMPLEMENTATION", "rmw_fastrtps_cpp")
 
 
 #: Raw frames of a real IMX250MZR, 8 bit.

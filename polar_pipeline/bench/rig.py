@@ -31,7 +31,7 @@ from sensor_msgs.msg import Image
 from polar_pipeline import messages
 from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline.bench.figures import FrameBlock
-from polar_pipeline.doctor.checks import named_profiles, transport_checks
+from polar_pipeline.doctor.checks import transport_checks
 from polar_pipeline.ros.endpoints import MESSAGE_CLASSES
 from polar_pipeline.topics import IMAGE_INPUT, LATENCY, PRODUCT_TOPICS, REPORT
 
@@ -282,8 +282,7 @@ def _advice(report: Mapping[str, str]) -> str:
     if not report or drops_of(report):
         return ""
     problems = [check.text for check in transport_checks() if check.state == "problem"]
-    profile = ", ".join(f"{name}={value}" for name, value in named_profiles().items())
-    return "; " + ("; ".join(problems) or f"Fast DDS's profile ({profile}) may not suit messages of this size")
+    return "; " + ("; ".join(problems) or "the middleware may not be set up for large messages (docs/robot.md)")
 
 
 def _process_usage(pid: int) -> Tuple[float, int]:

@@ -55,6 +55,7 @@ class _TakenMessage:
         self._address = None if memory is None else memory.ctypes.data
         size = 0 if memory is None else memory.nbytes
         self.fields = _SerializedMessage(self._address, 0, size, allocator.functions)
+        self.fields.allocator[_STATE] = size
         self._free = free
 
     @property
@@ -71,10 +72,10 @@ class _TakenMessage:
             self._free(ctypes.byref(self.fields))
 
 
-#: allocate(size, state), reallocate(pointer, size, state) of an rcutils_allocator_t, and the place of the latter.
+#: allocate(size, state), reallocate(pointer, size, state) of an rcutils_allocator_t, and the places of two members.
 _ALLOCATE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
-_REPLACE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
-_REALLOCATE = 2
+_REPLACE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
+_REALLOCATE, _STATE = 2, 4
 #: rcl_ret_t: there was no message, and there is no memory for it.
 _TAKE_FAILED, _BAD_ALLOC = 401, 10
 
@@ -103,8 +104,9 @@ class Rcl:
         utilities.rcutils_get_default_allocator.restype = _Allocator
         self._allocator = utilities.rcutils_get_default_allocator()
         # A message that does not fit into the memory given comes into new memory; what was given must not be freed.
+        # CycloneDDS also shrinks the memory to every message. The allocator's state is the size of the memory given.
         allocate = _ALLOCATE(self._allocator.functions[0])
-        self._replace = _REPLACE(lambda _, size, __: allocate(size, None))
+        self._replace = _REPLACE(lambda given, size, given_size: given if size <= given_size else allocate(size, None))
         self._replacing = _Allocator(self._allocator.functions)
         self._replacing.functions[_REALLOCATE] = ctypes.cast(self._replace, ctypes.c_void_p).value
 
@@ -139,12 +141,11 @@ class Rcl:
         message = _TakenMessage(self._allocator if memory is None else self._replacing, self._free, memory)
         with subscription.handle:  # keeps it from being destroyed meanwhile
             failed = self._take(subscription.handle.pointer, ctypes.byref(message.fields), None, None)
-        if not failed and not message.fields.length:
+        length = message.fields.length
+        if not failed and not length:
             return memoryview(b"")
         if not failed:
-            return (
-                np.asarray(message).data if memory is None or message.is_own else memory[: message.fields.length].data
-            )
+            return np.asarray(message).data if memory is None or message.is_own else memory[:length].data
         reason = self._pop_error()
         if failed == _TAKE_FAILED:
             return None

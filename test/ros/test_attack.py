@@ -26,7 +26,7 @@ from rosbags_messages import decode, encode
 from sensor_msgs.msg import CameraInfo, Image
 from services import ask, client_of
 from std_srvs.srv import SetBool, Trigger
-from support import ended_afterwards, first_of, wait_for
+from support import IS_FAST_DDS, ended_afterwards, first_of, wait_for
 
 from polar_pipeline import messages
 
@@ -73,6 +73,7 @@ def report_bytes(peer: drill.Peer) -> int:
     return max(len(serialize_message(report)) for report in list(peer.reports))
 
 
+@pytest.mark.skipif(not IS_FAST_DDS, reason="CycloneDDS loses what follows an empty message, and counts no losses")
 def test_bursts_that_lose_messages(node: Any, peer: drill.Peer) -> None:
     """With QoS event callbacks, rclpy's events executor was deadlocked after some seconds of this."""
     node()

@@ -15,7 +15,7 @@ rclpy = pytest.importorskip("rclpy")
 
 import drill
 from services import get_parameters
-from support import ROOT, TIMEOUT, first_of, wait_for
+from support import IS_FAST_DDS, ROOT, TIMEOUT, first_of, wait_for
 
 from polar_pipeline.doctor.checks import profile_variable
 from polar_pipeline.live.preset import find_stray, judge_unknown, params_files
@@ -47,6 +47,7 @@ def test_log_and_silence(node: Any, peer: drill.Peer) -> None:
     assert process.text.count("first frame") == 1
 
 
+@pytest.mark.skipif(not IS_FAST_DDS, reason="the middleware is not Fast DDS")
 def test_env_gives_fast_dds_the_shared_memory_of_large_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the profile's 128 MB; the installed Fast DDS decides which variable it reads."""
     monkeypatch.delenv(profile_variable())
@@ -60,6 +61,7 @@ def test_env_gives_fast_dds_the_shared_memory_of_large_frames(monkeypatch: pytes
     assert int(done.stdout) > 128 << 20
 
 
+@pytest.mark.skipif(not IS_FAST_DDS, reason="the middleware is not Fast DDS")
 @pytest.mark.parametrize("profile", [True, False])
 def test_too_little_shared_memory_is_named(start: Any, monkeypatch: pytest.MonkeyPatch, profile: bool) -> None:
     """As in a container of Docker; without the profile, Fast DDS takes little."""
