@@ -231,6 +231,22 @@ def kernel_times() -> str:
     return _table(head, rows)
 
 
+def whole_frames() -> str:
+    """One row per case of `benchmarks/whole_frames.py`, in microseconds."""
+    columns = ("pageable", "frame_memory", "stream", "copies", "copies in strips", "cpu")
+    head = (
+        "frame",
+        "ordinary memory",
+        "`frame_memory`",
+        "`stream`",
+        "copies alone",
+        "overlapping copies",
+        "CPU backend",
+    )
+    cases = _results("gpu_nvidia_h200")["whole_frames_us"]
+    return _table(head, [(name, *(f"{case[column]:.0f}" for column in columns)) for name, case in cases.items()])
+
+
 def cpu_times() -> str:
     """One row per work of `benchmarks/cpu.py`: this package's time, and that of the other package."""
     report = _results("cpu_intel_r_xeon_r_processor")
@@ -278,7 +294,7 @@ def node_times() -> str:
 TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
     "docs/ros.md": {"topics": topics, "parameters": parameters},
     "docs/encodings.md": {"accepted": encodings, "refused": refused_encodings},
-    "docs/performance.md": {"h200": kernel_times, "cpu": cpu_times, "node": node_times},
+    "docs/performance.md": {"h200": kernel_times, "frames": whole_frames, "cpu": cpu_times, "node": node_times},
     "config/sros2_policy.xml": {"products": policy},
     "config/polar_pipeline.rviz": {"products": displays},
     "config/foxglove_layout.json": {},
