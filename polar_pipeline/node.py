@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import List, Optional
 
@@ -23,6 +24,7 @@ def main(args: Optional[List[str]] = None, is_rig: bool = False) -> int:
         Exit code: 0, 1 if a node could not start or had to end, 2 for wrong parameters or arguments.
     """
     stop = stop_on_signals()
+    gc.disable()  # until the node runs: a start creates little garbage
     from polar_pipeline.ros import main as ros_main  # slow, so that a signal may arrive meanwhile
 
     return ros_main.main(args, stop, is_rig)

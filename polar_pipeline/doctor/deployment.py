@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import shutil
 from dataclasses import dataclass
-from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, Optional, Tuple
@@ -80,6 +79,8 @@ def read_text(name: str) -> str:
 
 def _version(name: str) -> Optional[str]:
     """Return the version of an installed distribution, or None if it is not installed."""
+    from importlib import metadata  # slow, and the node starts without it
+
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

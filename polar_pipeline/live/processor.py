@@ -26,9 +26,8 @@ from polar_pipeline.live.publisher import FramePublisher
 from polar_pipeline.messages import CameraInfo
 from polar_pipeline.options import FROM_FRAMES
 from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS, full_level
-from polar_pipeline.quality.frame_checks import check_frame
 from polar_pipeline.reference_image import check_reference
-from polar_pipeline.sensor.frames import FrameError, RawFrame
+from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import NUMBER_TOPICS, PRODUCT_OF_TOPIC
 
 T = TypeVar("T")
@@ -123,8 +122,6 @@ class FrameProcessor:
         products = settings.computable(name for name in PRODUCTS if name not in SSIM_PRODUCTS)
         first = small if settings.options.geometry is None else large  # a geometry fits frames of one size
         messages.decode_image(messages.encode_image(0, "", "mono8", small))
-        large[0, 0] = 0  # a frame of one value is not checked further
-        check_frame(RawFrame(large, 255), settings.options)
         try:
             with suppress(FrameError):  # of the geometry, which may fit the camera's frames
                 pipeline, _ = self._pipelines.get(settings, products, first)

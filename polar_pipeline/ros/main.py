@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import sys
 import time
@@ -34,6 +35,9 @@ except ImportError:  # before Jazzy
 
 #: Seconds between two looks at the stop flag: Python runs a signal's handler only between two waits.
 STOP_PERIOD = 0.1
+#: Seconds for which a busy thread of Python keeps the interpreter's lock from threads that wait for it. Python's own
+#: 5 ms would be spent at nearly every step of a frame while the executor's thread checks changes of parameters.
+SWITCH_INTERVAL = 0.0005
 #: What rclpy raises for ROS arguments that no node takes: classes, which are not public, and texts of `RuntimeError`.
 _ARGUMENT_ERRORS = ("RCLInvalidROSArgsError", "UnknownROSArgsError")
 _ARGUMENT_TEXTS = ("failed to initialize rcl:", "Unexpected QoS override")
@@ -72,6 +76,7 @@ def run(
         wrong.
     """
     keep_freed_memory()  # for incoming messages
+    sys.setswitchinterval(SWITCH_INTERVAL)
     try:
         # rclpy's own handlers would raise wherever the main thread happens to be
         rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
@@ -99,6 +104,8 @@ def run(
                 get_logger("polar_pipeline").fatal(printable(f"{who}cannot start: {err}", MAX_REASON))
                 return _exit_code(err)
             executor.add_node(nodes[-1])
+        gc.freeze()  # a later collection would look at every module, for 35 ms
+        gc.enable()
         while not stop.is_set() and not any(node.failure for node in nodes):
             spin_once(executor, nodes)
     finally:

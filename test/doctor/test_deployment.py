@@ -112,7 +112,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, **versions: str) -> None:
         except KeyError:
             raise metadata.PackageNotFoundError(name) from None
 
-    monkeypatch.setattr(deployment.metadata, "version", version)
+    monkeypatch.setattr("importlib.metadata.version", version)
 
 
 # ----------------------------------------------------------------------------------------------------------- libraries

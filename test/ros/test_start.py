@@ -165,6 +165,24 @@ def test_what_may_work_later_has_another_exit_code(node: Any, monkeypatch: pytes
     assert "cannot start" in process.text
 
 
+def test_interpreter_is_set_for_short_waits(start: Any) -> None:
+    """Threads give way sooner than Python's own, and collections of garbage skip what is there since the start."""
+    main = (
+        "import gc, sys\n"
+        "from polar_pipeline import node; from polar_pipeline.ros import main\n"
+        "def look(executor, nodes):\n"
+        "    print(sys.getswitchinterval(), gc.isenabled(), gc.get_freeze_count() > 10_000, flush=True)\n"
+        "    sys.exit(0)\n"
+        "main.spin_once = look\n"
+        "sys.exit(node.main())"
+    )
+    process = start("-c", main, "--ros-args", "-p", "backend:=cpu")
+    process.assert_end(0)
+    interval, *others = process.text.splitlines()[-1].split()
+    assert float(interval) < sys.getswitchinterval()
+    assert others == ["True", "True"]
+
+
 def test_a_node_that_had_to_end_may_work_later(start: Any) -> None:
     """As where the GPU fails and `on_device_error` is `stop`."""
     main = (
