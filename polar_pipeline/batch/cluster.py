@@ -26,6 +26,8 @@ from polar_pipeline.replay.job import metadata
 
 #: Memory in bytes that a worker on this machine has at least; fewer workers are started if it does not suffice.
 WORKER_BYTES = 1 << 30
+#: Workers that share a GPU by default.
+WORKERS_OF_A_GPU = 4
 #: Level of Dask's log in this process: the outcomes report lost workers.
 _LOG_LEVEL = logging.CRITICAL
 #: Dask's settings for workers on this machine. By default, a process samples stacks 100 times a second, and looks at
@@ -64,8 +66,12 @@ def gpu_names(backend: str) -> List[str]:
 
 
 def default_jobs(gpus: List[str]) -> int:
-    """Return the number of workers on this machine: one per GPU, or else one per core as far as memory suffices."""
-    return len(gpus) or max(1, min(available_cores(), int(MEMORY_LIMIT // WORKER_BYTES)))
+    """Return the number of workers on this machine: one per core as far as memory suffices; of GPUs at most a few each.
+
+    A GPU waits for one worker, which reads, decodes and writes, three quarters of the time.
+    """
+    most = max(1, min(available_cores(), int(MEMORY_LIMIT // WORKER_BYTES)))
+    return max(len(gpus), min(most, WORKERS_OF_A_GPU * len(gpus))) if gpus else most
 
 
 def threads_of_each(jobs: int) -> int:

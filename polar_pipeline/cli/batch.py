@@ -90,7 +90,7 @@ def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
         "--jobs",
         type=partial(parse_integer, lowest=1, highest=1024),
         metavar="N",
-        help="worker processes on this machine (default: one per GPU, or core)",
+        help="worker processes on this machine (default: one per core, at most four per GPU)",
     )
     parser.add_argument(
         "--scheduler",

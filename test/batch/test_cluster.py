@@ -161,14 +161,19 @@ def test_processes_listen_on_this_machine_only(client: Client) -> None:
     assert {address for row in addresses for address in row} == {"127.0.0.1"}
 
 
-def test_one_worker_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_share_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "_COUNT_GPUS", "print(2)")
     monkeypatch.setattr(cluster, "find_spec", lambda _: True)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert gpu_names("cuda") == ["0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-5")
     assert gpu_names("auto") == ["3", "GPU-5"]
-    assert default_jobs(gpu_names("cuda")) == 2
+    for cores, jobs in ((1, 2), (6, 6), (32, 8)):
+        monkeypatch.setattr(cluster, "available_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(cluster, "MEMORY_LIMIT", 64 << 30)
+        assert default_jobs(gpu_names("cuda")) == jobs
+    monkeypatch.setattr(cluster, "MEMORY_LIMIT", 5 << 30)
+    assert default_jobs(gpu_names("cuda")) == 5
     assert gpu_names("cpu") == []
     monkeypatch.setattr(cluster, "_COUNT_GPUS", "raise ImportError")
     assert gpu_names("cuda") == []
