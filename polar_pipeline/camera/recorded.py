@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any, Dict, Optional
 
 import yaml
 
 from polar_pipeline._util.documents import unreadable
+from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.yamlfile import read_yaml
 from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts, facts_of
 from polar_pipeline.messages import stated_offset
@@ -34,14 +36,9 @@ def load_facts(path: Path) -> CameraFacts:
     Raises:
         ValueError: The file cannot be read, or has other values; the message names it.
     """
-    return _checked_facts(path, read_yaml(path))
-
-
-def _checked_facts(path: Path, rows: object) -> CameraFacts:
-    try:
+    rows = read_yaml(path)
+    with errors_as(partial(unreadable, path)):
         return facts_of(rows)
-    except ValueError as err:
-        raise unreadable(path, str(err)) from err
 
 
 def recorded_state(recording: Path) -> Optional[CameraFacts]:
@@ -65,8 +62,7 @@ def camera_file(frames: Path) -> Path:
 def _captured_options(frames: Path) -> Dict[str, object]:
     """Return the options that follow from the state of the camera of captured frames."""
     path = camera_file(frames)
-    rows = read_camera_file(path)
-    return _checked_facts(path, rows).picture_options() if rows else {}
+    return load_facts(path).picture_options() if read_camera_file(path) else {}
 
 
 def recorded_region(arguments: Arguments, recording: Path, topic: str, max_bytes: int) -> Arguments:

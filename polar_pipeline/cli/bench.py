@@ -10,7 +10,7 @@ from polar_pipeline import __version__
 from polar_pipeline._util.imports import importing
 from polar_pipeline.bench.figures import format_figures
 from polar_pipeline.cli.argument_types import DAY_S, parse_number, parse_products
-from polar_pipeline.cli.errors import GET_ROS, FailureError, UsageError, show_error, value_errors_as
+from polar_pipeline.cli.errors import GET_ROS, FailureError, UsageError, errors_as, show_error
 from polar_pipeline.cli.source_arguments import add_frame_size_argument, parse_rate
 from polar_pipeline.options import OPTIONS
 from polar_pipeline.products import DEFAULT_PRODUCTS
@@ -53,7 +53,7 @@ def run(values: argparse.Namespace) -> int:
             from polar_pipeline.bench.node import measure
     except ImportError as err:
         raise FailureError(f"bench node needs ROS 2 (rclpy): {err}; {GET_ROS}") from err
-    with value_errors_as(UsageError):
+    with errors_as(UsageError):
         get_sensor(values.sensor)
     loads = measure(
         values.backend, values.sensor, values.size, values.products, values.rate, values.seconds, show_error

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Iterator, Set, Type
+from typing import TYPE_CHECKING, Iterator, Set
 
+from polar_pipeline._util.errors import errors_as as errors_as
 from polar_pipeline._util.text import printable, printable_lines
 
 if TYPE_CHECKING:  # `--help` does without them
@@ -28,15 +29,6 @@ class UsageError(Exception):
 
 class TerminatedError(BaseException):
     """SIGTERM as an exception, so that no half-written output stays behind; like Ctrl-C, it is no failure to handle."""
-
-
-@contextmanager
-def value_errors_as(kind: Type[Exception]) -> Iterator[None]:
-    """Turn a ValueError in this block into another error with the same text."""
-    try:
-        yield
-    except ValueError as err:
-        raise kind(str(err)) from err
 
 
 def show_error(text: str) -> None:

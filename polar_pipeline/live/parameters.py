@@ -14,6 +14,7 @@ from typing import Any, Dict, FrozenSet, Iterable, Mapping, Optional, Tuple, cas
 
 import yaml
 
+from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import matching
 from polar_pipeline.camera.facts import CameraFacts
@@ -321,11 +322,9 @@ def make_settings(values: Mapping[str, object]) -> Settings:
         known = {"sensor": calibration.sensor, "roi_offset": calibration.offset}
         chosen.update({name: value for name, value in known.items() if name not in given})
     products = tuple(name for name in PRODUCTS if name not in NOISE_PRODUCTS)
-    try:
+    with errors_as(ContradictionError):
         options = make_options(products=products, names={row.option: row.name for row in PARAMETERS.values()}, **chosen)
         limits = QualityLimits(**{name: found[row.parameter] for name, row in LIMITS.items()})
-    except ValueError as err:
-        raise ContradictionError(str(err)) from err
     if options.geometry is None:  # a geometry excludes the products of noise
         options = replace(options, products=tuple(PRODUCTS))
     return Settings(

@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 
 from polar_pipeline import messages
+from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.paths import AnyPath, as_path
 from polar_pipeline._util.text import printable
 from polar_pipeline.coefficients import LUMA, SSIM_C1, SSIM_C2, SSIM_SIGMA, SSIM_WINDOW
@@ -83,7 +84,8 @@ class Golden:
         if before >= len(times):
             return None
         time_ns = times[before]
-        with _golden_errors(), reading(self.path, f"is damaged: {name} of stamp {stamp_ns} cannot be read"):
+        state = f"is damaged: {name} of stamp {stamp_ns} cannot be read"
+        with errors_as(GoldenError, SourceError), reading(self.path, state):
             rows = [cdr for stamp, _, cdr in self._messages(name, time_ns) if stamp == stamp_ns]
             cdr = rows[times[:before].count(time_ns)]
             if self._topics[name][1] == FLOAT32:
@@ -103,15 +105,6 @@ class Golden:
             text = f"needs one reference with stamp {stamp_ns} of {size[1]}x{size[0]} pixels, {self.path} has {got}"
             raise FrameError("reference", text)
         return _gray(image)
-
-
-@contextmanager
-def _golden_errors() -> Iterator[None]:
-    """Turn a SourceError in this block into a GoldenError with the same text."""
-    try:
-        yield
-    except SourceError as err:
-        raise GoldenError(str(err)) from err
 
 
 def _product_topics(path: Path, recorded: Topics) -> Dict[str, Tuple[str, str]]:
@@ -158,7 +151,7 @@ def open_golden(path: AnyPath, max_bytes: int = MAX_BYTES, takes_cut: bool = Fal
     """
     path = as_path(path)
     with ExitStack() as stack:
-        with _golden_errors(), reading(path):
+        with errors_as(GoldenError, SourceError), reading(path):
             recording = stack.enter_context(open_recording(path, max_bytes, takes_cut))
             golden = Golden(path, recording)
         yield golden
