@@ -5,25 +5,23 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Callable, ContextManager, Iterable, Iterator, List, Optional
 
-import rclpy
 from rclpy.duration import Duration
 from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import CameraInfo, Image
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.replay.limits import MAX_BYTES
 from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, Source, is_recording, open_source
+from polar_pipeline.ros.client import open_node
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import camera_info_beside
 
@@ -87,12 +85,7 @@ def play(
         SourceError: The recording cannot be read.
         RuntimeError: There is no subscriber within `wait`, or `topic` is not a valid name.
     """
-    # signals stay with the caller, whose exceptions end the loop wherever it is
-    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
-    with ExitStack() as stack:
-        stack.callback(rclpy.shutdown)
-        node = Node("polar_pipeline_play")
-        stack.callback(node.destroy_node)
+    with open_node("polar_pipeline_play") as (node, _):
         publisher = _publisher(node, Image, topic)
         frames = _frames(partial(open_source, path, source_topic, rate or DEFAULT_RATE, max_bytes), loop, on_skip)
         first = list(itertools.islice(frames, 1))  # reads ahead
