@@ -75,8 +75,7 @@ def run(values: argparse.Namespace) -> int:
 def _show_raw(values: argparse.Namespace, rerun: Any) -> None:
     """Process raw images and show the products."""
     with ExitStack() as stack:
-        pipeline = requested_pipeline(values, recording=values.source)
-        stack.callback(pipeline.close)
+        pipeline = stack.enter_context(requested_pipeline(values, recording=values.source))
         reference = open_reference(values, pipeline, stack)
         if values.source is None:
             records = stack.enter_context(_live(values))

@@ -206,8 +206,5 @@ def _compute(snapshot: Snapshot, settings: Settings) -> Dict[str, np.ndarray]:
         settings = settings.rectified_by(messages.lens_of(info))
     options = settings.options
     raw = messages.to_raw(image, options, info)
-    pipeline = Pipeline(**settings.arguments(settings.without_reference(options.products)))
-    try:
+    with Pipeline(**settings.arguments(settings.without_reference(options.products))) as pipeline:
         return {"raw": np.ascontiguousarray(raw.unpack().mosaic), **pipeline(raw)}
-    finally:
-        pipeline.close()
