@@ -59,12 +59,6 @@ def camera_file(frames: Path) -> Path:
     return (frames if frames.is_dir() else frames.parent) / CAMERA_FILE
 
 
-def _captured_options(frames: Path) -> Dict[str, object]:
-    """Return the options that follow from the state of the camera of captured frames."""
-    path = camera_file(frames)
-    return load_facts(path).picture_options() if read_camera_file(path) else {}
-
-
 def recorded_region(arguments: Arguments, recording: Path, topic: str, max_bytes: int) -> Arguments:
     """Return the option `roi_offset` by the first `camera_info` of a recording; nothing if it states no region.
 
@@ -97,12 +91,14 @@ def with_recorded_state(
     Raises:
         ValueError: The state cannot be read, or contradicts an argument; the message names both.
     """
-    state = recorded_state(recording)
-    found = state.options() if state else _captured_options(recording)
-    for name, value in found.items():
+    state, path = recorded_state(recording), camera_file(recording)
+    options: Dict[str, object] = state.options() if state else {}
+    if state is None and read_camera_file(path):
+        options = load_facts(path).picture_options()
+    for name, value in options.items():
         if name in arguments and not OPTIONS[name].is_same(arguments[name], value):
             raise ValueError(f"{name} is {arguments[name]}, and {recording} was recorded with {value}")
-    arguments = {**found, **arguments}
+    arguments = {**options, **arguments}
     if "roi_offset" not in arguments:
         arguments.update(recorded_region(arguments, recording, topic, max_bytes))
     return arguments
