@@ -64,11 +64,6 @@ def completed(folder: Path, name: str, unit: str) -> Optional[Outcome]:
     """Return the complete result of a recording; None if there is none, or one of another unit.
 
     A table that `set_table_aside` moved returns to its place.
-
-    Args:
-        folder: Folder of the batch.
-        name: Name of the recording.
-        unit: Identity of the result.
     """
     path = result_folder(folder, name) / RESULT
     try:

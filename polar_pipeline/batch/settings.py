@@ -74,10 +74,7 @@ def golden_of(folder: Path, name: str) -> Path:
 def unit_of(settings: BatchSettings, described: Mapping[str, str], recording: Recording) -> str:
     """Return the identity of a result, which covers all that the result depends on, as 64 hexadecimal digits.
 
-    Args:
-        settings: Settings of the batch.
-        described: `BatchSettings.described`.
-        recording: The recording.
+    `described` is `BatchSettings.described` of the settings.
 
     Raises:
         SourceError: A golden or reference recording is missing.

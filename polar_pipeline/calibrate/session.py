@@ -153,11 +153,7 @@ def _open_session(
 
 
 def add_frames(frames: Iterable[SessionFrame], options: Options) -> SessionSums:
-    """Sum the frames of a session in the order of the sensor's own readout.
-
-    Args:
-        frames: Frames of the session.
-        options: Sensor, offset and flips of the frames.
+    """Sum the frames of a session in the order of the sensor's own readout, by the options' sensor, offset and flips.
 
     Raises:
         FrameError: A frame does not fit the others, or cannot be read.

@@ -150,11 +150,7 @@ def superpixel_phase(offset: Tuple[int, int], flip: Tuple[bool, bool], shape: Tu
 
 
 def _replacements(is_defect: np.ndarray, sensor: Sensor) -> Tuple[np.ndarray, np.ndarray]:
-    """Find for each defective pixel the nearest good one with the same polarizer and color.
-
-    Args:
-        is_defect: (H, W) bool.
-        sensor: The mosaic as the frame shows it.
+    """Find for each defective pixel the nearest good one with the same polarizer and color, as the frame shows them.
 
     Returns:
         (n, 2) rows and columns of the defective pixels, and of those that replace them: of the defective pixel itself

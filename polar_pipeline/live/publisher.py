@@ -90,8 +90,7 @@ class FramePublisher:
     def statuses(self, hardware: str) -> List[messages.Status]:
         """Report the quality since the last call, whether the parameters fit the mosaic, and what else looks wrong.
 
-        Args:
-            hardware: Description of the camera.
+        `hardware` describes the camera.
         """
         name, check = self._diagnostics.name, self._check
         verdict, figures = self._quality.report()
@@ -240,9 +239,7 @@ def _header(frame: LiveFrame) -> Tuple[int, str]:
 def _as_bytes(name: str, image: np.ndarray) -> np.ndarray:
     """Convert a product to the display encoding: AoLP wraps at pi, all others span [0, 1]; NaN becomes 0.
 
-    Args:
-        name: Name of the product.
-        image: float32 as computed, or levels.
+    The image is float32 as computed, or of levels.
     """
     if image.dtype == np.uint8:
         return image

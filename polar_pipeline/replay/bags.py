@@ -291,10 +291,6 @@ def _check_chunk(path: Path, row: Union[Chunk, ChunkIndex], limit: int) -> None:
 class _Sqlite(Bag):
     """An open `.db3` file.
 
-    Args:
-        path: The file, for errors.
-        base: The open database.
-
     Raises:
         SourceError: The recording has no tables of messages and topics; views may compute without end.
     """
