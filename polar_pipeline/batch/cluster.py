@@ -18,6 +18,7 @@ from distributed.system import MEMORY_LIMIT
 
 from polar_pipeline._util.cpus import available_cores
 from polar_pipeline.batch import worker_setup
+from polar_pipeline.batch.pipelines import Arguments
 from polar_pipeline.batch.settings import BatchSettings
 from polar_pipeline.batch.units import differences
 from polar_pipeline.pipeline import Pipeline
@@ -160,7 +161,7 @@ def check_workers(client: Client, settings: BatchSettings, described: Mapping[st
             raise ClusterError(f"worker {address} differs: {difference}")
 
 
-def _worker_facts(arguments: Mapping[str, Any], folder: Path) -> Optional[Dict[str, str]]:
+def _worker_facts(arguments: Arguments, folder: Path) -> Optional[Dict[str, str]]:
     """Return what `check_workers` compares of a worker; None if it does not see the folder."""
     with Pipeline(**arguments) as pipeline:  # not kept: this runs in the thread of the worker's messages
         return {**metadata(pipeline.options), "Python": _python()} if folder.is_dir() else None

@@ -7,10 +7,12 @@ from typing import Any, Mapping
 
 from polar_pipeline.pipeline import Pipeline
 
+#: Arguments of `Pipeline`, by name.
+Arguments = Mapping[str, Any]
 _KEPT = threading.local()
 
 
-def kept_pipeline(arguments: Mapping[str, Any]) -> Pipeline:
+def kept_pipeline(arguments: Arguments) -> Pipeline:
     """Return this thread's pipeline with these arguments: the pipeline of the last call if its arguments are equal.
 
     The caller must not close it. It remembers the previous frame: call `reset` before another stream of frames.

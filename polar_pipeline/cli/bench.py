@@ -7,10 +7,9 @@ import json
 from functools import partial
 
 from polar_pipeline import __version__
-from polar_pipeline._util.imports import importing
 from polar_pipeline.bench.figures import format_figures
 from polar_pipeline.cli.argument_types import DAY_S, parse_number, parse_products
-from polar_pipeline.cli.errors import GET_ROS, FailureError, UsageError, errors_as, show_error
+from polar_pipeline.cli.errors import UsageError, errors_as, importing_ros, show_error
 from polar_pipeline.cli.source_arguments import add_frame_size_argument, parse_rate
 from polar_pipeline.options import OPTIONS
 from polar_pipeline.products import DEFAULT_PRODUCTS
@@ -48,11 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    try:
-        with importing():
-            from polar_pipeline.bench.node import measure
-    except ImportError as err:
-        raise FailureError(f"bench node needs ROS 2 (rclpy): {err}; {GET_ROS}") from err
+    with importing_ros("bench node"):
+        from polar_pipeline.bench.node import measure
     with errors_as(UsageError):
         get_sensor(values.sensor)
     loads = measure(

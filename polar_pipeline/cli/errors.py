@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Iterator, Set
 
 from polar_pipeline._util.errors import errors_as as errors_as
+from polar_pipeline._util.imports import importing
 from polar_pipeline._util.text import printable, printable_lines
 
 if TYPE_CHECKING:  # `--help` does without them
@@ -15,8 +16,6 @@ if TYPE_CHECKING:  # `--help` does without them
 
 #: Characters of an error of one line that are shown; it may list what is allowed.
 MAX_SHOWN = 1000
-#: What to do where rclpy cannot be imported.
-GET_ROS = "source its setup file, or pip install '/path/to/polar_pipeline[ros]'"
 
 
 class FailureError(Exception):
@@ -29,6 +28,16 @@ class UsageError(Exception):
 
 class TerminatedError(BaseException):
     """SIGTERM as an exception, so that no half-written output stays behind; like Ctrl-C, it is no failure to handle."""
+
+
+@contextmanager
+def importing_ros(what: str) -> Iterator[None]:
+    """Turn every error in a block that imports ROS into a FailureError that says what needs it."""
+    advice = "source its setup file, or pip install '/path/to/polar_pipeline[ros]'"
+    with errors_as(
+        lambda text: FailureError(f"{what} needs ROS 2 (rclpy): {text}; {advice}"), ImportError
+    ), importing():
+        yield
 
 
 def show_error(text: str) -> None:
