@@ -186,7 +186,7 @@ def measure(pipeline: Pipeline, frame: Frame, result: Result) -> FrameQuality:
         known = ~np.isnan(result.blocks)  # of a rectified image, blocks can lie outside the frame
         mean = float(np.average(result.blocks[known], weights=block_pixels(height, width)[known]))
         spot = lowest_block(result.blocks, (height, width), options.ssim_stride)
-    saturated, dark = invalid_ratios(pipeline, frame, result)
+    saturated, dark = (count / (size[0] * size[1]) for count in result.invalid)
     expected = 1.0
     if spot is not None and options.ssim_mode == "consistency":
         x, y = spot.x, spot.y
@@ -194,13 +194,6 @@ def measure(pipeline: Pipeline, frame: Frame, result: Result) -> FrameQuality:
             x, y, _ = map(int, options.geometry.matrix(options.stokes_size(frame.shape)) @ (x, y, 1))
         expected = expected_similarity(options, frame, x, y)
     return FrameQuality(mean, spot, saturated, dark if options.counts_dark else None, fingerprint(frame), expected)
-
-
-def invalid_ratios(pipeline: Pipeline, frame: Frame, result: Result) -> Tuple[float, float]:
-    """Return the ratios of (saturated, dark) output pixels, 0 to 1; the arguments are those of `measure`."""
-    height, width = pipeline.options.output_size(frame.shape)
-    saturated, dark = (count / (height * width) for count in result.invalid)
-    return saturated, dark
 
 
 def mean_value(result: Result, name: str) -> Optional[float]:
