@@ -356,12 +356,12 @@ def _sensor_of_formats(device: CameraDevice, height: int) -> str:
     return f"{_HEIGHTS[height]}{'MYR' if any('Bayer' in name for name in formats) else 'MZR'}"
 
 
-def is_format(name: str, wanted: str) -> bool:
+def is_format(name: str, setting: str) -> bool:
     """Return whether a camera's pixel format is the one of a parameter: that name, or `8` or `12p` for any mosaic."""
-    return name == wanted or re.fullmatch(rf"[A-Za-z]+{re.escape(wanted)}", name) is not None
+    return name == setting or re.fullmatch(rf"[A-Za-z]+{re.escape(setting)}", name) is not None
 
 
-def choose_format(device: CameraDevice, wanted: str) -> str:
+def choose_format(device: CameraDevice, setting: str) -> str:
     """Return the camera's pixel format for a format of a parameter: its own name, or `8` or `12p` for any mosaic.
 
     A camera may offer several names: a color camera's monochrome picture is not a mosaic and comes last, `12Packed`,
@@ -371,15 +371,15 @@ def choose_format(device: CameraDevice, wanted: str) -> str:
         CameraError: The camera has none such.
     """
     names = mosaic_formats(device)
-    if wanted in names:
-        return wanted
+    if setting in names:
+        return setting
     has_color = any("Bayer" in name for name in names)
     choices = [
         (has_color and not ("olariz" in name or "Bayer" in name), rank, "olariz" not in name, "Bayer" not in name, name)
-        for rank, fitting in enumerate(("12p", "12Packed", "12", "16") if wanted == "12p" else (wanted,))
+        for rank, fitting in enumerate(("12p", "12Packed", "12", "16") if setting == "12p" else (setting,))
         for name in names
         if is_format(name, fitting)
     ]
     if not choices:
-        raise CameraError(f"camera.pixel_format {quoted(wanted)} is not among the camera's: {', '.join(names)}")
+        raise CameraError(f"camera.pixel_format {quoted(setting)} is not among the camera's: {', '.join(names)}")
     return min(choices)[-1]

@@ -686,8 +686,8 @@ def find_camera(wanted: str) -> FoundCamera:
         if not found and is_address(wanted) and answers(wanted):  # in another network
             found = [FoundCamera(wanted, "", "", "", wanted)]
     else:  # an unknown model may tell of polarizers by its name
-        known = [row for row in rows if sensor_of_model(row.model)]
-        found = known or [row for row in rows if re.search(r"(?i)polari|POL\b", row.model)]
+        known_models = [row for row in rows if sensor_of_model(row.model)]
+        found = known_models or [row for row in rows if re.search(r"(?i)polari|POL\b", row.model)]
     if not found:
         others = ", ".join(row.describe() for row in rows) or "none"
         raise CameraError(f"{wanted or 'a polarization camera'} is not found; cameras here: {others}")

@@ -55,8 +55,8 @@ def run(values: argparse.Namespace) -> int:
         values.backend, values.sensor, values.size, values.products, values.rate, values.seconds, show_error
     )
     if values.json:
-        given = {name: getattr(values, name) for name in ("backend", "sensor", "size", "products", "rate", "seconds")}
-        print(json.dumps({"version": __version__, **given, "loads": loads}, indent=2))
+        facts = {name: getattr(values, name) for name in ("backend", "sensor", "size", "products", "rate", "seconds")}
+        print(json.dumps({"version": __version__, **facts, "loads": loads}, indent=2))
     else:
         print("\n\n".join(format_figures(name, figures) for name, figures in loads.items()))
     return 0

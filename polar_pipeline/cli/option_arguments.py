@@ -131,14 +131,14 @@ def requested_camera(values: argparse.Namespace) -> CameraSettings:
         UsageError: A setting is not allowed.
     """
     source = f"aravis:{values.camera}" if values.camera else "aravis"
-    given = {name: getattr(values, name) for name in _CAMERA_ARGUMENTS if hasattr(values, name)}
-    given = {"pixel_format": CAPTURE_FORMAT, **given, "source": source}
+    settings = {name: getattr(values, name) for name in _CAMERA_ARGUMENTS if hasattr(values, name)}
+    settings = {"pixel_format": CAPTURE_FORMAT, **settings, "source": source}
     with errors_as(UsageError):
-        held: Dict[str, Any] = {
+        checked: Dict[str, Any] = {
             name: CAMERA_OPTIONS[name].held(value, f"--{'camera' if name == 'source' else name.replace('_', '-')}")
-            for name, value in given.items()
+            for name, value in settings.items()
         }
-    return CameraSettings(**held)
+    return CameraSettings(**checked)
 
 
 def _add_options(into: argparse._ArgumentGroup, rows: Iterable[Option]) -> None:

@@ -199,12 +199,12 @@ class FramePublisher:
 
     def _camera_info_messages(self, frame: LiveFrame) -> List[OutgoingMessage]:
         """Encode the lens calibration, scaled to the outputs and stamped as the frame; nothing if it does not fit."""
-        wanted = tuple(topic for topic in CAMERA_INFO_TOPICS if topic in frame.demand)
-        if not wanted:
+        names = tuple(topic for topic in CAMERA_INFO_TOPICS if topic in frame.demand)
+        if not names:
             return []
         options, raw = frame.settings.options, frame.raw
         try:
-            encoded = encode_camera_infos(self.camera_info, options, raw, wanted, *_header(frame))
+            encoded = encode_camera_infos(self.camera_info, options, raw, names, *_header(frame))
         except FrameError as err:
             self._diagnostics.refuse("camera_info", str(err))
             return []

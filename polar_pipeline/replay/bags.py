@@ -331,9 +331,9 @@ class _Sqlite(Bag):
         channels = {}
         definitions = {row["topic_type"]: row for row in self._table("message_definitions")}  # since ROS 2 Iron
         for row in self._table("topics"):
-            known = definitions.get(row["type"], {"encoding": "", "encoded_message_definition": ""})
+            stored = definitions.get(row["type"], {"encoding": "", "encoded_message_definition": ""})
             values = row["name"], row["type"], row["serialization_format"], row.get("offered_qos_profiles", "")
-            texts = [*values, known["encoding"], known["encoded_message_definition"]]
+            texts = [*values, stored["encoding"], stored["encoded_message_definition"]]
             if not all(isinstance(text, str) for text in texts):
                 raise SourceError(f"{self._path} is damaged: a topic is not described by texts")
             name, kind, encoding, qos, language, definition = texts
@@ -362,9 +362,9 @@ class _Rosbag1(Bag):
             self.topics[row.topic, row.msgtype] += row.msgcount
 
     def messages(self, keys: Collection[Key], time_ns: Optional[int] = None) -> Iterator[TypedMessage]:
-        chosen = [row for row in self._reader.connections if (row.topic, row.msgtype) in keys]
+        connections = [row for row in self._reader.connections if (row.topic, row.msgtype) in keys]
         times = () if time_ns is None else (time_ns, time_ns + 1)
-        for row, row_ns, data in self._reader.messages(chosen, *times):
+        for row, row_ns, data in self._reader.messages(connections, *times):
             yield _typed(row_ns, data, row.msgtype, _ROS1)
 
 

@@ -24,6 +24,7 @@ from typing import (
 )
 
 from polar_pipeline import messages
+from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.imports import importing
 from polar_pipeline._util.paths import AnyPath, as_path, is_hidden, natural_order
 from polar_pipeline._util.text import printable, quoted
@@ -413,7 +414,5 @@ def recorded_lens(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> Le
     with open_source(path, topic, max_bytes=max_bytes) as source:
         if source.camera_info is None:
             raise SourceError(f"{path} must hold one topic of camera_info, or one beside the images: name a YAML file")
-        try:
+        with errors_as(lambda text: SourceError(f"the lens calibration of {path}: {text}"), FrameError):
             return messages.lens_of(messages.decode_camera_info(source.camera_info))
-        except FrameError as err:
-            raise SourceError(f"the lens calibration of {path}: {err}") from err

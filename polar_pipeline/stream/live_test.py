@@ -26,6 +26,7 @@ from rclpy.qos import QoSProfile
 from sensor_msgs.msg import Image
 
 from polar_pipeline import messages
+from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.paths import as_path
 from polar_pipeline._util.text import SHOWN_REASON, failure, printable
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
@@ -108,10 +109,8 @@ def recorded_stamps(bag: Path, topic: str) -> List[int]:
                 raise SourceError(
                     f"{bag} holds compressed images on {topic}: decompress it, or use polar-pipeline play"
                 )
-            try:
+            with errors_as(lambda text: SourceError(f"an image of {bag} cannot be read: {text}"), FrameError):
                 stamps.append(messages.peek_stamp(record.message()) or 0)
-            except FrameError as err:
-                raise SourceError(f"an image of {bag} cannot be read: {err}") from err
     return stamps
 
 
