@@ -9,13 +9,14 @@ from __future__ import annotations
 import struct
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Dict, Iterator, Optional, Sequence, Tuple, cast
 
 import numpy as np
 
 from polar_pipeline._util.cdr import Cdr as Cdr
 from polar_pipeline._util.cdr import CdrReader, CdrWriter
+from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.backend import prepend_header
 from polar_pipeline.geometry import CameraNumbers, Geometry, LensCalibration, make_lens, of_the_frame, of_the_output
@@ -446,10 +447,8 @@ def lens_of(info: CameraInfo) -> LensCalibration:
     """
     numbers = (matrix.reshape(-1) for matrix in camera_numbers(info))
     k, d, r, p = (tuple(map(float, row)) for row in numbers)
-    try:
+    with errors_as(partial(FrameError, "camera_info")):
         return make_lens(frame_size(info), info.distortion_model, d, k, r, p)
-    except ValueError as err:
-        raise FrameError("camera_info", str(err)) from err
 
 
 def transform_camera_info(
@@ -460,8 +459,8 @@ def transform_camera_info(
     Args:
         info: That of the frame; None if `geometry` has the one by which it rectifies.
         geometry: Geometry of the output over the frame.
-        source: The same.
-        stride: The same.
+        source: (height, width) of the Stokes image.
+        stride: Pixels of which the output has means in addition, as similarity maps do.
 
     Raises:
         FrameError: The calibration cannot be rotated (cause `camera_info`), or no output pixel remains (`output`).
@@ -470,12 +469,10 @@ def transform_camera_info(
         model, camera = "plumb_bob", cast("LensCalibration", geometry.lens).numbers()
     else:
         model, camera = info.distortion_model, camera_numbers(info)
-    try:
-        found = of_the_output(camera, model, geometry, source, stride)
-    except ValueError as err:
-        raise FrameError("camera_info", str(err)) from err
+    with errors_as(partial(FrameError, "camera_info")):
+        numbers = of_the_output(camera, model, geometry, source, stride)
     height, width = (side // stride for side in geometry.output_size(source))
-    k, d, r, p = (matrix.reshape(-1) for matrix in found)
+    k, d, r, p = (matrix.reshape(-1) for matrix in numbers)
     return CameraInfo(0, "", height, width, model, d, k, r, p)
 
 

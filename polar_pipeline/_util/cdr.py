@@ -22,9 +22,6 @@ _BYTE_ORDERS = {b"\0\0": ">", b"\0\1": "<"}
 class CdrReader:
     """Reader of the fields of a serialized message, in their order.
 
-    Args:
-        cdr: The message.
-
     Raises:
         ValueError: The message is not CDR. Each method raises it for a message that ends too early.
     """

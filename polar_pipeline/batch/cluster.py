@@ -111,10 +111,7 @@ def local_client(jobs: int, gpus: List[str], retries: int) -> Iterator[Client]:
 
 @contextmanager
 def remote_client(scheduler: str) -> Iterator[Client]:
-    """Provide a client of a cluster that runs already.
-
-    Args:
-        scheduler: Address of its scheduler.
+    """Provide a client of a cluster that runs already, by the address of its scheduler.
 
     Raises:
         ClusterError: The scheduler does not answer, or has no workers.
@@ -153,11 +150,7 @@ def dashboard_of(client: Client) -> str:
 def check_workers(client: Client, settings: BatchSettings, described: Mapping[str, str], folder: Path) -> None:
     """Make sure that every worker has the same version, Python and options as this process, and sees the folder.
 
-    Args:
-        client: Client of the cluster.
-        settings: Settings of the batch.
-        described: `BatchSettings.described` of this process.
-        folder: Folder of the batch.
+    `described` is `BatchSettings.described` of this process.
 
     Raises:
         ClusterError: One does not; the message names it.

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 from urllib.parse import unquote, urlsplit
 
+from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.paths import as_path, is_hidden, natural_order
 from polar_pipeline._util.text import quoted
 from polar_pipeline.replay.limits import SourceError
@@ -142,16 +143,14 @@ def read_list(path: Path) -> List[str]:
     return [line if scheme_of(line) else str(path.parent / _local(line)) for line in lines]
 
 
+@errors_as(StorageError)
 def _local(source: str) -> Path:
     """Return the path that a source on this machine names.
 
     Raises:
         StorageError: It is a URL of another machine, or there is no such home.
     """
-    try:
-        return as_path(source)
-    except ValueError as err:
-        raise StorageError(str(err)) from err
+    return as_path(source)
 
 
 def _listed(source: str, exclude: Sequence[Path] = ()) -> Dict[str, Sequence[File]]:

@@ -7,7 +7,7 @@ import logging
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Optional, get_type_hints
+from typing import Dict, Optional, get_type_hints
 
 from polar_pipeline._util.files import PARTIAL, remove_leftovers
 from polar_pipeline.batch.recordings import is_name
@@ -64,15 +64,13 @@ def completed(folder: Path, name: str, unit: str) -> Optional[Outcome]:
     """Return the complete result of a recording; None if there is none, or one of another unit.
 
     A table that `set_table_aside` moved returns to its place.
-
-    Args:
-        folder: Folder of the batch.
-        name: Name of the recording.
-        unit: Identity of the result.
     """
     path = result_folder(folder, name) / RESULT
     try:
-        outcome = _outcome(json.loads(path.read_text(encoding="utf-8")))
+        outcome = Outcome(**json.loads(path.read_text(encoding="utf-8")))
+        for field, kind in get_type_hints(Outcome).items():
+            if not isinstance(getattr(outcome, field), kind):
+                raise TypeError(f"{field} is not of type {kind.__name__}")
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as err:
@@ -85,14 +83,6 @@ def completed(folder: Path, name: str, unit: str) -> Optional[Outcome]:
         with suppress(OSError):
             (result_folder(folder, name) / TABLE).replace(table)
     return outcome if table.is_file() else None
-
-
-def _outcome(values: Dict[str, Any]) -> Outcome:
-    outcome = Outcome(**values)
-    for name, kind in get_type_hints(Outcome).items():
-        if not isinstance(getattr(outcome, name), kind):
-            raise TypeError(f"{name} is not of type {kind.__name__}")
-    return outcome
 
 
 def set_table_aside(folder: Path, name: str) -> None:

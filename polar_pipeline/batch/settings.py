@@ -74,17 +74,14 @@ def golden_of(folder: Path, name: str) -> Path:
 def unit_of(settings: BatchSettings, described: Mapping[str, str], recording: Recording) -> str:
     """Return the identity of a result, which covers all that the result depends on, as 64 hexadecimal digits.
 
-    Args:
-        settings: Settings of the batch.
-        described: `BatchSettings.described`.
-        recording: The recording.
+    `described` is `BatchSettings.described` of the settings.
 
     Raises:
         SourceError: A golden or reference recording is missing.
         OSError: The state of the camera cannot be read.
     """
     state = camera_file(Path(recording.location))
-    is_known = not scheme_of(recording.location) and state.is_file()
+    has_state = not scheme_of(recording.location) and state.is_file()
     golden = [str(golden_of(folder, recording.name)) for folder in (settings.compare, settings.reference) if folder]
     parts = [
         recording.token,
@@ -93,6 +90,6 @@ def unit_of(settings: BatchSettings, described: Mapping[str, str], recording: Re
         [settings.topic, settings.rate, settings.max_bytes, settings.writes_products],
         sorted(settings.tolerances.items()),
         [list_recordings([path])[0].token for path in golden],
-        hashlib.sha256(state.read_bytes()).hexdigest() if is_known else "",
+        hashlib.sha256(state.read_bytes()).hexdigest() if has_state else "",
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

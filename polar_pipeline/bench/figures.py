@@ -16,6 +16,7 @@ from typing import Any, Dict, List, Optional, Sequence
 import numpy as np
 
 from polar_pipeline import messages
+from polar_pipeline.quality.latency import percentiles
 from polar_pipeline.topics import FLOAT32, PRODUCT_TOPICS
 
 
@@ -87,12 +88,6 @@ class FrameBlock:
         """Return the milliseconds until a product, or the last product, arrived."""
         times = self.complete() if product is None else self.arrived[product]
         return [(end - self.sent[stamp]) / 1e6 for stamp, end in times.items()]
-
-
-def percentiles(values: Sequence[float]) -> Dict[str, float]:
-    """Compute p50, p95, p99 and maximum of latencies in milliseconds, rounded to a microsecond."""
-    names = ("p50", "p95", "p99", "max")
-    return {name: round(float(v), 3) for name, v in zip(names, np.percentile(values, (50, 95, 99, 100)))}
 
 
 def summarize(blocks: Sequence[FrameBlock]) -> Dict[str, Any]:

@@ -12,26 +12,25 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 
-import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.context import Context
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import qos_profile_sensor_data
 from rclpy.serialization import deserialize_message
-from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import Image
 
 from polar_pipeline import messages
 from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline.bench.figures import FrameBlock
 from polar_pipeline.doctor.checks import transport_checks
+from polar_pipeline.ros.client import open_node
 from polar_pipeline.ros.endpoints import MESSAGE_CLASSES
 from polar_pipeline.topics import IMAGE_INPUT, LATENCY, PRODUCT_TOPICS, REPORT
 
@@ -230,10 +229,8 @@ def view(pipe: Connection, topics: Dict[str, str]) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
     keep_freed_memory()
-    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
-    node = Node("viewer")
 
-    def subscribe(topic: str, kind: str) -> None:
+    def subscribe(node: Node, topic: str, kind: str) -> None:
         size = _STAMP_BYTES if kind == messages.IMAGE else None
 
         def arrived(cdr: bytes) -> None:
@@ -241,18 +238,11 @@ def view(pipe: Connection, topics: Dict[str, str]) -> None:
 
         node.create_subscription(MESSAGE_CLASSES[kind], topic, arrived, qos_profile_sensor_data, raw=True)
 
-    for topic, kind in topics.items():
-        subscribe(topic, kind)
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    try:
+    with open_node("viewer") as (node, executor), suppress(OSError):  # closed while sending
+        for topic, kind in topics.items():
+            subscribe(node, topic, kind)
         while not pipe.poll():
             executor.spin_once(timeout_sec=0.1)
-    except OSError:  # closed while sending
-        pass
-    executor.shutdown()
-    node.destroy_node()
-    rclpy.shutdown()
 
 
 def drops_of(report: Mapping[str, str]) -> Dict[str, int]:

@@ -217,9 +217,7 @@ def _fitted(means: np.ndarray, sensor: Sensor, readings: Readings, angles: np.nd
 def _pair_rows(sensor: Sensor, levels: np.ndarray) -> np.ndarray:
     """Return (pairs, J): from the sites' A to the relative differences between orthogonal sites of one color.
 
-    Args:
-        sensor: The mosaic.
-        levels: (J,) A of each site, roughly.
+    `levels` are the sites' A, (J,), roughly.
     """
     nominal = site_angles(sensor)
     colors = color_indices(sensor, (sensor.period, sensor.period)).ravel()

@@ -10,6 +10,7 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequenc
 import numpy as np
 
 from polar_pipeline import messages
+from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.paths import is_hidden, natural_order
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.calibrate.anglefile import FILES, FRAMES, SECONDS, AngleRow, AngleTable, read_angles, setting_of
@@ -153,11 +154,7 @@ def _open_session(
 
 
 def add_frames(frames: Iterable[SessionFrame], options: Options) -> SessionSums:
-    """Sum the frames of a session in the order of the sensor's own readout.
-
-    Args:
-        frames: Frames of the session.
-        options: Sensor, offset and flips of the frames.
+    """Sum the frames of a session in the order of the sensor's own readout, by the options' sensor, offset and flips.
 
     Raises:
         FrameError: A frame does not fit the others, or cannot be read.
@@ -215,19 +212,19 @@ def _named(folder: Path) -> _Pictures:
     Raises:
         SourceError: There are none.
     """
-    found: _Pictures = []
+    pictures: _Pictures = []
     for file in _pictures(folder):
         parts = [part.lower() for part in file.relative_to(folder).parts[:-1]]
         is_dark = DARK in parts or file.stem.lower().startswith(DARK)
         setting = DARK if is_dark else _setting(file, folder)
         angle = _ANGLE.fullmatch(setting)
         if not any(map(is_left_out, parts)):
-            found.append((setting, float(angle.group(1)) if angle else None, file))
-    if not found:
+            pictures.append((setting, float(angle.group(1)) if angle else None, file))
+    if not pictures:
         raise SourceError(
             f"{folder} holds no pictures ({', '.join(SUFFIXES)}), neither in dark nor in folders of angles"
         )
-    return found
+    return pictures
 
 
 def _setting(file: Path, folder: Path) -> str:
@@ -253,7 +250,7 @@ def _listed(folder: Path, table: AngleTable) -> _Pictures:
     """
     if table.columns != FILES:
         raise ValueError("the table of angles of a folder of pictures has columns file and angle")
-    found: _Pictures = []
+    pictures: _Pictures = []
     for row in table.rows:
         path = folder / row.name
         if not path.exists():
@@ -263,10 +260,10 @@ def _listed(folder: Path, table: AngleTable) -> _Pictures:
             raise SourceError(f"{printable(str(path))}, in the table of angles, holds no pictures")
         for file in files:
             own = path.name if path.is_dir() else _setting(file, folder)
-            found.append((setting_of(row, own), row.angle, file))
+            pictures.append((setting_of(row, own), row.angle, file))
     if not any(row.kind == DARK for row in table.rows):
-        found = [(DARK, None, file) for file in _pictures(folder / DARK)] + found
-    return found
+        pictures = [(DARK, None, file) for file in _pictures(folder / DARK)] + pictures
+    return pictures
 
 
 # ---------------------------------------------------------------------------------------------------------- recordings
@@ -285,14 +282,12 @@ def _plateaus(path: Path, source: Source, options: Options) -> AngleTable:
         frame = _mosaic(image, options, record.camera_info)
         light.append(sample_light(frame.mosaic, frame.full_scale))
         times.append(image.stamp_ns / 1e9)
-    try:
-        found = find_plateaus(np.reshape(light, (-1, 2, 2)))
-    except ValueError as err:
-        raise ValueError(f"{path}: {err}, or give a table of its angles, --angles FILE.csv") from err
-    names = [f"{times[one.first] - times[0]:.1f} to {times[one.last] - times[0]:.1f} s" for one in found]
+    with errors_as(lambda text: ValueError(f"{path}: {text}, or give a table of its angles, --angles FILE.csv")):
+        plateaus = find_plateaus(np.reshape(light, (-1, 2, 2)))
+    names = [f"{times[one.first] - times[0]:.1f} to {times[one.last] - times[0]:.1f} s" for one in plateaus]
     if len(set(names)) < len(names):  # without usable stamps
-        names = [f"frames {one.first} to {one.last}" for one in found]
-    return AngleTable(FRAMES, tuple(AngleRow(name, *one, None) for name, one in zip(names, found)))
+        names = [f"frames {one.first} to {one.last}" for one in plateaus]
+    return AngleTable(FRAMES, tuple(AngleRow(name, *one, None) for name, one in zip(names, plateaus)))
 
 
 def _recorded(source: Source, table: AngleTable, options: Options) -> Iterator[SessionFrame]:

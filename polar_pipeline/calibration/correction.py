@@ -99,13 +99,13 @@ def correction_for(
     Raises:
         FrameError: The frame has pixels that the calibration lacks (cause `calibration`).
     """
-    kept, key = calibration.corrections, (offset, flip, shape)
-    found = kept.get(key)
-    if found is None:
-        found = kept[key] = _make_correction(calibration, offset, flip, shape)
-        for oldest in list(kept)[:-_KEPT]:
-            kept.pop(oldest, None)  # another thread may have done so
-    return found
+    corrections, key = calibration.corrections, (offset, flip, shape)
+    correction = corrections.get(key)
+    if correction is None:
+        correction = corrections[key] = _make_correction(calibration, offset, flip, shape)
+        for oldest in list(corrections)[:-_KEPT]:
+            corrections.pop(oldest, None)  # another thread may have done so
+    return correction
 
 
 def _make_correction(
@@ -150,11 +150,7 @@ def superpixel_phase(offset: Tuple[int, int], flip: Tuple[bool, bool], shape: Tu
 
 
 def _replacements(is_defect: np.ndarray, sensor: Sensor) -> Tuple[np.ndarray, np.ndarray]:
-    """Find for each defective pixel the nearest good one with the same polarizer and color.
-
-    Args:
-        is_defect: (H, W) bool.
-        sensor: The mosaic as the frame shows it.
+    """Find for each defective pixel the nearest good one with the same polarizer and color, as the frame shows them.
 
     Returns:
         (n, 2) rows and columns of the defective pixels, and of those that replace them: of the defective pixel itself
@@ -164,12 +160,12 @@ def _replacements(is_defect: np.ndarray, sensor: Sensor) -> Tuple[np.ndarray, np
     colors = np.array(sensor.colors or ((0,) * 4,) * 4)
     own = colors[tuple(defects.T % 4)]
     is_good = np.pad(~is_defect, _NEAR)
-    found, missing = defects.copy(), np.arange(len(defects))
+    sources, missing = defects.copy(), np.arange(len(defects))
     for step in _STEPS:
         near = defects[missing] + step
         fits = is_good[tuple(near.T + _NEAR)] & (colors[tuple(near.T % 4)] == own[missing])
-        found[missing[fits]] = near[fits]
+        sources[missing[fits]] = near[fits]
         missing = missing[~fits]
         if not missing.size:
             break
-    return defects, found
+    return defects, sources

@@ -154,11 +154,11 @@ class _Library:
         Raises:
             CameraError: The function reports an error.
         """
-        given = [value.encode(errors="replace") if isinstance(value, str) else value for value in arguments]
+        values = [value.encode(errors="replace") if isinstance(value, str) else value for value in arguments]
         error = ctypes.POINTER(_GError)()
         if _FUNCTIONS[name].endswith("E"):
-            given.append(ctypes.byref(error))
-        result = self._functions[name](*given)
+            values.append(ctypes.byref(error))
+        result = self._functions[name](*values)
         if error:
             text = printable(error.contents.message.decode(errors="replace"), 300)
             self._functions["g_error_free"](error)
@@ -228,9 +228,9 @@ def list_cameras() -> List[FoundCamera]:
             [library.call(f"arv_get_device_{name}", index) or "" for name in names]
             for index in range(library.call("arv_get_n_devices"))
         ]
-        found = sorted((FoundCamera(*row) for row in rows), key=lambda row: (row.serial, row.device_id))
-        _search[:] = began, found
-        return list(found)
+        cameras = sorted((FoundCamera(*row) for row in rows), key=lambda row: (row.serial, row.device_id))
+        _search[:] = began, cameras
+        return list(cameras)
 
 
 def is_address(text: str) -> bool:
@@ -333,27 +333,24 @@ def _fault(status: int) -> FrameError:
 class CameraDevice:
     """An open camera, which this process controls until `close`.
 
-    Args:
-        found: The camera.
-
     Raises:
         CameraError: The camera cannot be opened, for example because another process controls it. Every method but
             `close` raises it for what the camera refuses, or if it does not answer.
     """
 
-    def __init__(self, found: FoundCamera) -> None:
+    def __init__(self, camera: FoundCamera) -> None:
         self._call = load_aravis().call
-        self._found = found
+        self._found = camera
         self._stream: Optional[int] = None
         self._parser: Optional[int] = None  # of chunks; None if frames have none
         self._chunks: List[str] = []  # of `_CHUNKS`, those that frames have
         self._waiting: Dict[int, np.ndarray] = {}  # memory of each buffer that Aravis has
         self._memory: Callable[[int], np.ndarray] = lambda size: np.empty(size, np.uint8)
         self._size = self._headroom = 0
-        if is_address(found.address):
-            _check_description(found.address)
+        if is_address(camera.address):
+            _check_description(camera.address)
         with _LISTING:
-            self._camera = self._call("arv_camera_new", found.device_id)
+            self._camera = self._call("arv_camera_new", camera.device_id)
         self._device = self._call("arv_camera_get_device", self._camera)
         self.is_gige = bool(self._call("arv_camera_is_gv_device", self._camera))
 
@@ -455,14 +452,14 @@ class CameraDevice:
     def choices(self, feature: str) -> List[str]:
         """List the values of an enumeration that are available now."""
         count = ctypes.c_uint()
-        found = self._call(
+        pointer = self._call(
             "arv_camera_dup_available_enumerations_as_strings", self._camera, feature, ctypes.byref(count)
         )
-        if not found:
+        if not pointer:
             return []
-        texts = ctypes.cast(found, ctypes.POINTER(ctypes.c_char_p))
+        texts = ctypes.cast(pointer, ctypes.POINTER(ctypes.c_char_p))
         names = [(texts[index] or b"").decode(errors="replace") for index in range(count.value)]
-        self._call("g_free", found)
+        self._call("g_free", pointer)
         return names
 
     def set_trigger(self, source: str) -> None:

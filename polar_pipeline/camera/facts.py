@@ -6,13 +6,13 @@ import math
 import re
 import sys
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from polar_pipeline._util.text import printable, quoted
-from polar_pipeline._util.values import number, sequence, truth, whole_number
+from polar_pipeline._util.values import number, several, truth
 from polar_pipeline.camera.aravis import CameraDevice, CameraError
+from polar_pipeline.options.option import pixels
 from polar_pipeline.sensor.encodings import ENCODINGS
-from polar_pipeline.sensor.frames import MAX_SIDE
 from polar_pipeline.sensor.mosaic import FULL_FRAME, LARGE_FRAME
 
 #: Models of polarization cameras -> sensor: monochrome, color. `(?P<color>...)` matches in a color model's name only.
@@ -48,8 +48,6 @@ _SRGB, _LINEAR = 1 / 2.2, 1e-3
 #: Features of the region, (x, y, width, height), and of what it may have: (width, height).
 REGION = ("OffsetX", "OffsetY", "Width", "Height")
 _WHOLE = (("WidthMax", "SensorWidth"), ("HeightMax", "SensorHeight"))
-#: Range of numbers in files: whatever a camera may state that is finite.
-_FINITE = -sys.float_info.max, sys.float_info.max
 #: States of PTP in which the camera's clock is the network's.
 PTP_LOCKED = ("Slave", "Master", "PassiveMaster", "Passive")
 
@@ -97,8 +95,8 @@ class CameraFacts:
 
     def options(self) -> Dict[str, object]:
         """Return the options of a pipeline that follow, by name."""
-        found: Dict[str, object] = {"roi_offset": self.roi_offset, "flip": self.flip}
-        return {"sensor": self.sensor, **found} if self.sensor else found
+        region: Dict[str, object] = {"roi_offset": self.roi_offset, "flip": self.flip}
+        return {"sensor": self.sensor, **region} if self.sensor else region
 
     def picture_options(self) -> Dict[str, object]:
         """Return the options of pictures of its frames: these do not tell how many of 16 bits are used."""
@@ -140,6 +138,23 @@ class CameraFacts:
         return {"exposure [us]": f"{self.exposure_us:.1f}", "gain [dB]": gain}
 
 
+def _finite(name: str, value: object) -> float:
+    return number(name, value, -sys.float_info.max, sys.float_info.max)
+
+
+#: Checks of the fields of `CameraFacts` in a file: of numbers, whatever a camera may state that is finite.
+_CHECKS: Dict[str, Callable[[str, Any], Any]] = {
+    **dict.fromkeys(("vendor", "model", "serial", "sensor", "pixel_format"), lambda _, value: str(value)),
+    **dict.fromkeys(("size", "roi_offset"), several(pixels, 2, "two values")),
+    "flip": several(truth, 2, "two values"),
+    **dict.fromkeys(("exposure_us", "gamma"), _finite),
+    **dict.fromkeys(
+        ("gain_db", "temperature", "black_level"), lambda name, value: None if value is None else _finite(name, value)
+    ),
+    "lut": truth,
+}
+
+
 def facts_of(stated: object) -> CameraFacts:
     """Return the state of a camera from `CameraFacts.rows`, read from a file.
 
@@ -154,26 +169,7 @@ def facts_of(stated: object) -> CameraFacts:
     fmt = ENCODINGS.get(str(rows["pixel_format"]))
     if fmt is None or fmt.bits != rows["bit_depth"]:
         raise ValueError(f"pixel format {quoted(rows['pixel_format'])} has no {quoted(rows['bit_depth'])} bits")
-    pairs = {name: sequence(rows[name], 2) for name in ("size", "roi_offset", "flip")}
-    if not all(pairs.values()):
-        raise ValueError(f"{', '.join(pairs)} must be two values each")
-    size, offset = (tuple(whole_number(k, each, 0, MAX_SIDE) for each in pairs[k]) for k in ("size", "roi_offset"))
-    flip = [truth("flip", each) for each in pairs["flip"]]
-    numbers: Any = {
-        name: None if rows[name] is None else number(name, rows[name], *_FINITE)
-        for name in ("gain_db", "temperature", "black_level")
-    }
-    texts: Any = {name: str(rows[name]) for name in ("vendor", "model", "serial", "sensor", "pixel_format")}
-    return CameraFacts(
-        **texts,
-        **numbers,
-        size=(size[0], size[1]),
-        roi_offset=(offset[0], offset[1]),
-        flip=(flip[0], flip[1]),
-        exposure_us=number("exposure_us", rows["exposure_us"], *_FINITE),
-        gamma=number("gamma", rows["gamma"], *_FINITE),
-        lut=truth("lut", rows["lut"]),
-    )
+    return CameraFacts(**{name: check(name, rows[name]) for name, check in _CHECKS.items()})
 
 
 def sensor_of_model(model: str) -> str:
@@ -360,12 +356,12 @@ def _sensor_of_formats(device: CameraDevice, height: int) -> str:
     return f"{_HEIGHTS[height]}{'MYR' if any('Bayer' in name for name in formats) else 'MZR'}"
 
 
-def is_format(name: str, wanted: str) -> bool:
+def is_format(name: str, setting: str) -> bool:
     """Return whether a camera's pixel format is the one of a parameter: that name, or `8` or `12p` for any mosaic."""
-    return name == wanted or re.fullmatch(rf"[A-Za-z]+{re.escape(wanted)}", name) is not None
+    return name == setting or re.fullmatch(rf"[A-Za-z]+{re.escape(setting)}", name) is not None
 
 
-def choose_format(device: CameraDevice, wanted: str) -> str:
+def choose_format(device: CameraDevice, setting: str) -> str:
     """Return the camera's pixel format for a format of a parameter: its own name, or `8` or `12p` for any mosaic.
 
     A camera may offer several names: a color camera's monochrome picture is not a mosaic and comes last, `12Packed`,
@@ -375,15 +371,15 @@ def choose_format(device: CameraDevice, wanted: str) -> str:
         CameraError: The camera has none such.
     """
     names = mosaic_formats(device)
-    if wanted in names:
-        return wanted
+    if setting in names:
+        return setting
     has_color = any("Bayer" in name for name in names)
     choices = [
         (has_color and not ("olariz" in name or "Bayer" in name), rank, "olariz" not in name, "Bayer" not in name, name)
-        for rank, fitting in enumerate(("12p", "12Packed", "12", "16") if wanted == "12p" else (wanted,))
+        for rank, fitting in enumerate(("12p", "12Packed", "12", "16") if setting == "12p" else (setting,))
         for name in names
         if is_format(name, fitting)
     ]
     if not choices:
-        raise CameraError(f"camera.pixel_format {quoted(wanted)} is not among the camera's: {', '.join(names)}")
+        raise CameraError(f"camera.pixel_format {quoted(setting)} is not among the camera's: {', '.join(names)}")
     return min(choices)[-1]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any, Dict, Optional
 
 import yaml
 
 from polar_pipeline._util.documents import unreadable
+from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.yamlfile import read_yaml
 from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts, facts_of
 from polar_pipeline.messages import stated_offset
@@ -34,14 +36,9 @@ def load_facts(path: Path) -> CameraFacts:
     Raises:
         ValueError: The file cannot be read, or has other values; the message names it.
     """
-    return _checked_facts(path, read_yaml(path))
-
-
-def _checked_facts(path: Path, rows: object) -> CameraFacts:
-    try:
+    rows = read_yaml(path)
+    with errors_as(partial(unreadable, path)):
         return facts_of(rows)
-    except ValueError as err:
-        raise unreadable(path, str(err)) from err
 
 
 def recorded_state(recording: Path) -> Optional[CameraFacts]:
@@ -60,13 +57,6 @@ def recorded_state(recording: Path) -> Optional[CameraFacts]:
 def camera_file(frames: Path) -> Path:
     """Return where the state of the camera of captured frames is: beside a file, or in a folder of pictures."""
     return (frames if frames.is_dir() else frames.parent) / CAMERA_FILE
-
-
-def _captured_options(frames: Path) -> Dict[str, object]:
-    """Return the options that follow from the state of the camera of captured frames."""
-    path = camera_file(frames)
-    rows = read_camera_file(path)
-    return _checked_facts(path, rows).picture_options() if rows else {}
 
 
 def recorded_region(arguments: Arguments, recording: Path, topic: str, max_bytes: int) -> Arguments:
@@ -101,12 +91,14 @@ def with_recorded_state(
     Raises:
         ValueError: The state cannot be read, or contradicts an argument; the message names both.
     """
-    state = recorded_state(recording)
-    found = state.options() if state else _captured_options(recording)
-    for name, value in found.items():
+    state, path = recorded_state(recording), camera_file(recording)
+    options: Dict[str, object] = state.options() if state else {}
+    if state is None and read_camera_file(path):
+        options = load_facts(path).picture_options()
+    for name, value in options.items():
         if name in arguments and not OPTIONS[name].is_same(arguments[name], value):
             raise ValueError(f"{name} is {arguments[name]}, and {recording} was recorded with {value}")
-    arguments = {**found, **arguments}
+    arguments = {**options, **arguments}
     if "roi_offset" not in arguments:
         arguments.update(recorded_region(arguments, recording, topic, max_bytes))
     return arguments

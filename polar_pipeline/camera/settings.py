@@ -326,11 +326,11 @@ def read_features(device: CameraDevice, settings: CameraSettings) -> Dict[str, s
     Raises:
         CameraError: The camera does not answer.
     """
-    found = {}
+    values = {}
     for name in parse_features("camera.features", settings.features):
         with device.tolerating_refusal():
-            found[name] = device.get(name)
-    return found
+            values[name] = device.get(name)
+    return values
 
 
 def read_back(device: CameraDevice, settings: CameraSettings) -> CameraSettings:
@@ -340,24 +340,24 @@ def read_back(device: CameraDevice, settings: CameraSettings) -> CameraSettings:
         CameraError: The camera does not answer.
     """
     numbers = {field: read_number(device, names) for field, names in _NUMBERS.items()}
-    found: Dict[str, Any] = {field: value for field, value in numbers.items() if value is not None}
+    actual: Dict[str, Any] = {field: value for field, value in numbers.items() if value is not None}
     if device.has("ExposureAuto"):
-        found["exposure_auto"] = device.get("ExposureAuto") != "Off"
-    found["roi"] = read_region(device)
+        actual["exposure_auto"] = device.get("ExposureAuto") != "Off"
+    actual["roi"] = read_region(device)
     pixel_format = device.get("PixelFormat")
     if not is_format(pixel_format, settings.pixel_format):  # by `features`
-        found["pixel_format"] = pixel_format
+        actual["pixel_format"] = pixel_format
     if device.has("TriggerMode"):
         source = device.get("TriggerSource") if device.get("TriggerMode") != "Off" else "free"
-        found["trigger"] = "software" if source == "Software" else source
+        actual["trigger"] = "software" if source == "Software" else source
     enable = first_of(device, PTP_ENABLE)
-    found["ptp"] = bool(enable) and device.is_on(enable)
+    actual["ptp"] = bool(enable) and device.is_on(enable)
     if device.is_gige:
-        found["packet_size"], found["packet_delay_ns"] = device.packets()
+        actual["packet_size"], actual["packet_delay_ns"] = device.packets()
     features = read_features(device, settings)
     if features:
-        found["features"] = format_features(features)
-    return replace(settings, **found)
+        actual["features"] = format_features(features)
+    return replace(settings, **actual)
 
 
 def ranges(device: CameraDevice, settings: CameraSettings) -> Dict[str, Tuple[float, float]]:
@@ -368,10 +368,10 @@ def ranges(device: CameraDevice, settings: CameraSettings) -> Dict[str, Tuple[fl
     Raises:
         CameraError: The camera does not answer.
     """
-    found = {}
+    limits = {}
     for field, names in _NUMBERS.items():
         feature = find_number(device, names)
         if feature:
             (low, high), value = map(feature.convert, device.bounds(feature.name)), getattr(settings, field)
-            found[field] = min(value, low), max(value, high)
-    return found
+            limits[field] = min(value, low), max(value, high)
+    return limits

@@ -80,6 +80,8 @@ _REMEDIES = (
     f"larger socket buffers help (sudo sysctl -w net.core.rmem_max={SOCKET_BUFFER}), jumbo frames (sudo ip link set "
     "DEVICE mtu 9000), and with several cameras on one link camera.packet_delay_ns",
 )
+#: Raises a ValueError for a state of the camera that contradicts parameters.
+Check = Callable[[CameraFacts], object]
 
 
 class Client(Protocol):
@@ -209,7 +211,7 @@ class CameraSource:
         if self._thread.ident is not None:
             self._thread.join(_PATIENCE)
 
-    def apply(self, settings: CameraSettings, check: Callable[[CameraFacts], object]) -> CameraSettings:
+    def apply(self, settings: CameraSettings, check: Check) -> CameraSettings:
         """Write settings to the camera, all or none; without a camera they are kept until it is there.
 
         Args:
@@ -371,22 +373,22 @@ class CameraSource:
 
     def _connect(self) -> Optional[CameraDevice]:
         """Open and set up the camera if it is there."""
-        found = self._find()
-        if found is None:
+        camera = self._find()
+        if camera is None:
             return None
-        device = CameraDevice(found)
+        device = CameraDevice(camera)
         try:
             device.require_control()
             write(device, self._settings, [row.name for row in fields(CameraSettings)])
-            self._note(device, self._settings, found, self._client.check)
+            self._note(device, self._settings, camera, self._client.check)
             self._clock, self._ptp, self._resent = DeviceClock(), read_ptp(device), 0
             self._start(device)
         except BaseException:
             self.connection = None
             _close(device)
             raise
-        self._last, self.problem = found, ""
-        self._wanted = self._wanted or found.serial  # settings, region and calibration are those of this camera
+        self._last, self.problem = camera, ""
+        self._wanted = self._wanted or camera.serial  # settings, region and calibration are those of this camera
         self._counts["connections"] += 1
         if self._pause == _LOOK_PERIOD:  # otherwise once its frames match
             self._report_connected()
@@ -396,32 +398,24 @@ class CameraSource:
         self._warned = ""
         self._client.info(f"camera {self._connected().found.describe()} is connected")
 
-    def _note(
-        self,
-        device: CameraDevice,
-        wanted: CameraSettings,
-        found: FoundCamera,
-        check: Callable[[CameraFacts], object] = lambda _: None,
-    ) -> None:
+    def _note(self, device: CameraDevice, settings: CameraSettings, camera: FoundCamera, check: Check) -> None:
         """Read the state of the camera, and check it against the parameters."""
         facts = read_facts(device)
         self._note_exposure(facts.exposure_us)
         self._gain = find_number(device, GAIN)
         check(facts)
-        actual = read_back(device, wanted)
-        if any(wanted.roi) and tuple(wanted.roi) != actual.roi:
+        actual = read_back(device, settings)
+        if any(settings.roi) and tuple(settings.roi) != actual.roi:
             self._client.info(
-                f"camera.roi {list(wanted.roi)} becomes {list(actual.roi)}: numbers are even, so that the mosaic keeps "
-                "its order, and multiples of the camera's steps"
+                f"camera.roi {list(settings.roi)} becomes {list(actual.roi)}: numbers are even, so that the mosaic "
+                "keeps its order, and multiples of the camera's steps"
             )
-        if actual.pixel_format != wanted.pixel_format:
-            self._client.info(f"camera.pixel_format {wanted.pixel_format} becomes {actual.pixel_format}")
-        self.connection = Connection(actual, facts, ranges(device, actual), found)
+        if actual.pixel_format != settings.pixel_format:
+            self._client.info(f"camera.pixel_format {settings.pixel_format} becomes {actual.pixel_format}")
+        self.connection = Connection(actual, facts, ranges(device, actual), camera)
         self._settings = actual
 
-    def _change(
-        self, device: Optional[CameraDevice], new: CameraSettings, check: Callable[[CameraFacts], object]
-    ) -> CameraSettings:
+    def _change(self, device: Optional[CameraDevice], new: CameraSettings, check: Check) -> CameraSettings:
         """Write changed settings, or none if the camera refuses one."""
         old, connection = self._settings, self.connection
         if device is None or connection is None:
@@ -432,24 +426,22 @@ class CameraSource:
         features = read_features(device, new) if "features" in changed else {}
         is_stopped = stops_frames(changed)
         before = read_back(device, old)
-        try:
+
+        def rewrite(step: Callable[[], None], settings: CameraSettings, check: Check) -> None:
             if is_stopped:
                 self._end_frames()
                 device.stop()
-            write(device, new, changed)
-            self._note(device, new, connection.found, check)
+            step()
+            self._note(device, settings, connection.found, check)
             if is_stopped:
                 self._start(device)
+
+        try:
+            rewrite(lambda: write(device, new, changed), new, check)
         except Exception:
             try:
                 self._require_camera(device)
-                if is_stopped:
-                    self._end_frames()
-                    device.stop()
-                undo(device, before, changed, features)
-                self._note(device, old, connection.found)
-                if is_stopped:
-                    self._start(device)
+                rewrite(lambda: undo(device, before, changed, features), old, lambda _: None)
             except Exception as err:  # noqa: BLE001 - the state is unknown: the camera is set up again
                 self._settings, self.connection = old, None
                 self._lose(err)
@@ -694,8 +686,8 @@ def find_camera(wanted: str) -> FoundCamera:
         if not found and is_address(wanted) and answers(wanted):  # in another network
             found = [FoundCamera(wanted, "", "", "", wanted)]
     else:  # an unknown model may tell of polarizers by its name
-        known = [row for row in rows if sensor_of_model(row.model)]
-        found = known or [row for row in rows if re.search(r"(?i)polari|POL\b", row.model)]
+        known_models = [row for row in rows if sensor_of_model(row.model)]
+        found = known_models or [row for row in rows if re.search(r"(?i)polari|POL\b", row.model)]
     if not found:
         others = ", ".join(row.describe() for row in rows) or "none"
         raise CameraError(f"{wanted or 'a polarization camera'} is not found; cameras here: {others}")

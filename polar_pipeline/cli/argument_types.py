@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Tuple
 
+from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.paths import as_path
 from polar_pipeline._util.text import quoted
 from polar_pipeline.products import get_products
@@ -57,17 +58,13 @@ def parse_size(text: str) -> Tuple[int, int]:
     return width, height
 
 
+@errors_as(argparse.ArgumentTypeError)
 def parse_path(text: str) -> Path:
     """Parse a path or a `file://` URL; `~` stands for the user's home."""
-    try:
-        return as_path(text)
-    except ValueError as err:
-        raise argparse.ArgumentTypeError(str(err)) from err
+    return as_path(text)
 
 
+@errors_as(argparse.ArgumentTypeError)
 def parse_products(text: str) -> Tuple[str, ...]:
     """Parse product names, separated by commas."""
-    try:
-        return get_products(text)
-    except ValueError as err:
-        raise argparse.ArgumentTypeError(str(err)) from err
+    return get_products(text)

@@ -20,7 +20,7 @@ from polar_pipeline.batch.recordings import Recording, list_recordings, scheme_o
 from polar_pipeline.batch.remote import SPOOL_BYTES
 from polar_pipeline.batch.settings import BatchSettings, golden_of
 from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_path
-from polar_pipeline.cli.errors import FailureError, UsageError, show_error
+from polar_pipeline.cli.errors import FailureError, UsageError, errors_as, show_error
 from polar_pipeline.cli.option_arguments import (
     add_params_argument,
     add_pipeline_arguments,
@@ -217,7 +217,7 @@ def _settings(values: argparse.Namespace, recordings: Sequence[Recording]) -> Ba
         UsageError: An option is not allowed.
     """
     products = DEFAULT_PRODUCTS if values.compare is None else _golden_products(values, recordings)
-    try:
+    with errors_as(UsageError):
         arguments = requested_arguments(values, products)
         if arguments.get("rectify") == FROM_FRAMES:
             raise UsageError(f"a batch is rectified by one lens calibration: name its YAML file, not {FROM_FRAMES}")
@@ -238,8 +238,6 @@ def _settings(values: argparse.Namespace, recordings: Sequence[Recording]) -> Ba
         )
         options = settings.options()
         check_tolerances(settings.tolerances, options.products)
-    except ValueError as err:
-        raise UsageError(str(err)) from err
     if (options.ssim_mode == "reference") != (values.reference is not None):
         raise UsageError("--ssim-mode reference and --reference DIR go together")
     return settings

@@ -7,10 +7,9 @@ import json
 from functools import partial
 
 from polar_pipeline import __version__
-from polar_pipeline._util.imports import importing
 from polar_pipeline.bench.figures import format_figures
 from polar_pipeline.cli.argument_types import DAY_S, parse_number, parse_products
-from polar_pipeline.cli.errors import GET_ROS, FailureError, UsageError, show_error, value_errors_as
+from polar_pipeline.cli.errors import UsageError, errors_as, importing_ros, show_error
 from polar_pipeline.cli.source_arguments import add_frame_size_argument, parse_rate
 from polar_pipeline.options import OPTIONS
 from polar_pipeline.products import DEFAULT_PRODUCTS
@@ -48,19 +47,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    try:
-        with importing():
-            from polar_pipeline.bench.node import measure
-    except ImportError as err:
-        raise FailureError(f"bench node needs ROS 2 (rclpy): {err}; {GET_ROS}") from err
-    with value_errors_as(UsageError):
+    with importing_ros("bench node"):
+        from polar_pipeline.bench.node import measure
+    with errors_as(UsageError):
         get_sensor(values.sensor)
     loads = measure(
         values.backend, values.sensor, values.size, values.products, values.rate, values.seconds, show_error
     )
     if values.json:
-        given = {name: getattr(values, name) for name in ("backend", "sensor", "size", "products", "rate", "seconds")}
-        print(json.dumps({"version": __version__, **given, "loads": loads}, indent=2))
+        facts = {name: getattr(values, name) for name in ("backend", "sensor", "size", "products", "rate", "seconds")}
+        print(json.dumps({"version": __version__, **facts, "loads": loads}, indent=2))
     else:
         print("\n\n".join(format_figures(name, figures) for name, figures in loads.items()))
     return 0

@@ -26,7 +26,7 @@ from polar_pipeline.calibrate.sums import SessionSums
 from polar_pipeline.calibration import save_calibration
 from polar_pipeline.camera.recorded import recorded_region, recorded_state
 from polar_pipeline.cli.argument_types import parse_number, parse_path
-from polar_pipeline.cli.errors import FailureError, UsageError, show_error, value_errors_as
+from polar_pipeline.cli.errors import FailureError, UsageError, errors_as, show_error
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_options
 from polar_pipeline.cli.outputs import check_output_files, report_path
 from polar_pipeline.cli.source_arguments import add_size_limit_argument, add_strict_argument
@@ -133,7 +133,7 @@ def run(values: argparse.Namespace) -> int:
         html = None
         if report is not None:
             html = stack.enter_context(replacing(report, values.force or is_of_unwritten_calibration(report)))
-        with value_errors_as(FailureError):
+        with errors_as(FailureError):
             result = _result(values, options, sizes)
         doubtful = (row for row in result.advice if row.is_problem and row.option)
         missing = [row.text for row in doubtful if not hasattr(values, row.option)]
@@ -172,7 +172,7 @@ def _add_captured(values: argparse.Namespace) -> _Sizes:
     Raises:
         UsageError: An argument contradicts it.
     """
-    with value_errors_as(FailureError):
+    with errors_as(FailureError):
         session = captured_state(values.sources)
         states = {path: recorded_state(path) for path in values.sources}
         statements = [(session.file, frame_arguments(session.facts))] if session else []
@@ -183,7 +183,7 @@ def _add_captured(values: argparse.Namespace) -> _Sizes:
     sizes.update({path: state.size for path, state in states.items() if state})
     for file, name, value in ((file, *item) for file, arguments in statements for item in arguments.items()):
         given = getattr(values, name, None)
-        with value_errors_as(UsageError):
+        with errors_as(UsageError):
             is_same = given is None or (OPTIONS[name].is_same if name in OPTIONS else agrees)(given, value)
         if not is_same:
             raise UsageError(f"--{name.replace('_', '-')} {given} contradicts {file}: {value}")
@@ -241,7 +241,7 @@ def _check(values: argparse.Namespace, options: Options, sizes: _Sizes) -> int:
     for name, default in _NOT_FOR_CHECK.items():
         if getattr(values, name) != default:
             raise UsageError(f"--check takes no --{name.replace('_', '-')}")
-    with value_errors_as(FailureError):
+    with errors_as(FailureError):
         checked = make_options(sensor=options.sensor, roi_offset=options.roi_offset, calibration=values.check)
         assert checked.calibration is not None
         options = options.with_held(calibration=checked.calibration)  # it states how many bits are used

@@ -16,7 +16,7 @@ from polar_pipeline.calibrate.captured import Captured, captured_state, differen
 from polar_pipeline.calibrate.polarizer import MIN_ANGLES
 from polar_pipeline.calibrate.sums import DARK, FLAT
 from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_path
-from polar_pipeline.cli.errors import FailureError, UsageError, show_error, value_errors_as
+from polar_pipeline.cli.errors import FailureError, UsageError, errors_as, show_error
 from polar_pipeline.cli.option_arguments import add_camera_arguments, requested_camera
 from polar_pipeline.cli.source_arguments import add_strict_argument
 
@@ -93,7 +93,7 @@ def run(values: argparse.Namespace) -> int:
     path = folder / _setting(values)
     if path.exists() and not values.guide:
         raise FailureError(f"{path} exists already; remove it to capture it again")
-    with value_errors_as(FailureError):
+    with errors_as(FailureError):
         session = captured_state([folder]) if folder.is_dir() else None
     settings = requested_camera(values)
     if session is not None:  # it goes on with its settings where the command line has none

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Iterator, Set, Type
+from typing import TYPE_CHECKING, Iterator, Set
 
+from polar_pipeline._util.errors import errors_as as errors_as
+from polar_pipeline._util.imports import importing
 from polar_pipeline._util.text import printable, printable_lines
 
 if TYPE_CHECKING:  # `--help` does without them
@@ -14,8 +16,6 @@ if TYPE_CHECKING:  # `--help` does without them
 
 #: Characters of an error of one line that are shown; it may list what is allowed.
 MAX_SHOWN = 1000
-#: What to do where rclpy cannot be imported.
-GET_ROS = "source its setup file, or pip install '/path/to/polar_pipeline[ros]'"
 
 
 class FailureError(Exception):
@@ -31,12 +31,13 @@ class TerminatedError(BaseException):
 
 
 @contextmanager
-def value_errors_as(kind: Type[Exception]) -> Iterator[None]:
-    """Turn a ValueError in this block into another error with the same text."""
-    try:
+def importing_ros(what: str) -> Iterator[None]:
+    """Turn every error in a block that imports ROS into a FailureError that says what needs it."""
+    advice = "source its setup file, or pip install '/path/to/polar_pipeline[ros]'"
+    with errors_as(
+        lambda text: FailureError(f"{what} needs ROS 2 (rclpy): {text}; {advice}"), ImportError
+    ), importing():
         yield
-    except ValueError as err:
-        raise kind(str(err)) from err
 
 
 def show_error(text: str) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 
 from polar_pipeline import messages
 from polar_pipeline.cli.argument_types import parse_number
-from polar_pipeline.cli.errors import FailureError
+from polar_pipeline.cli.errors import FailureError, errors_as
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_options
 from polar_pipeline.cli.source_arguments import add_picture_argument, add_size_limit_argument
 from polar_pipeline.pipeline import input_frame
@@ -41,10 +41,8 @@ def run(values: argparse.Namespace) -> int:
     log_warnings(row for row in check.warnings if row.text != check.layout.text)
     if values.polarizer is None:
         return int(check.layout.fits is False)
-    try:
+    with errors_as(lambda text: FailureError(f"{values.image}: {text}")):
         readings = offsets_of_polarizer(frame, options, values.polarizer)
-    except ValueError as err:
-        raise FailureError(f"{values.image}: {err}") from err
     for row in readings:
         fits = f"fits {values.polarizer:g} degrees" if row.fits else "does not fit"
         print(f"--roi-offset {row.offset[0]} {row.offset[1]}: the sheet reads {row.angle:.1f} degrees, {fits}")

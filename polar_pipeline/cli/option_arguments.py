@@ -12,7 +12,7 @@ from polar_pipeline._util.text import quoted
 from polar_pipeline.camera.recorded import OF_THE_CAMERA, Arguments, with_recorded_state
 from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
 from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_path, parse_products
-from polar_pipeline.cli.errors import UsageError, value_errors_as
+from polar_pipeline.cli.errors import UsageError, errors_as
 from polar_pipeline.live.parameters import make_settings
 from polar_pipeline.live.preset import from_yaml
 from polar_pipeline.options import FROM_FRAMES, OPTIONS, Options
@@ -52,7 +52,7 @@ def option_files(values: argparse.Namespace) -> List[Path]:
         UsageError: A path cannot be understood (`as_path`).
     """
     names = (getattr(values, name, None) for name in ("params", "calibration", "rectify"))
-    with value_errors_as(UsageError):
+    with errors_as(UsageError):
         return [as_path(name) for name in names if name]
 
 
@@ -131,14 +131,14 @@ def requested_camera(values: argparse.Namespace) -> CameraSettings:
         UsageError: A setting is not allowed.
     """
     source = f"aravis:{values.camera}" if values.camera else "aravis"
-    given = {name: getattr(values, name) for name in _CAMERA_ARGUMENTS if hasattr(values, name)}
-    given = {"pixel_format": CAPTURE_FORMAT, **given, "source": source}
-    with value_errors_as(UsageError):
-        held: Dict[str, Any] = {
+    settings = {name: getattr(values, name) for name in _CAMERA_ARGUMENTS if hasattr(values, name)}
+    settings = {"pixel_format": CAPTURE_FORMAT, **settings, "source": source}
+    with errors_as(UsageError):
+        checked: Dict[str, Any] = {
             name: CAMERA_OPTIONS[name].held(value, f"--{'camera' if name == 'source' else name.replace('_', '-')}")
-            for name, value in given.items()
+            for name, value in settings.items()
         }
-    return CameraSettings(**held)
+    return CameraSettings(**checked)
 
 
 def _add_options(into: argparse._ArgumentGroup, rows: Iterable[Option]) -> None:
@@ -182,7 +182,7 @@ def requested_pipeline(
         UsageError: An option is not allowed.
         SourceError: The recording has no lens calibration that can be used.
     """
-    with value_errors_as(UsageError):
+    with errors_as(UsageError):
         arguments = requested_arguments(values, products, recording)
         if recording is not None and arguments.get("rectify") == FROM_FRAMES:
             arguments["rectify"] = recorded_lens(recording, getattr(values, "topic", ""), values.max_bytes)
@@ -197,7 +197,7 @@ def requested_options(
     Raises:
         UsageError: An option is not allowed.
     """
-    with value_errors_as(UsageError):
+    with errors_as(UsageError):
         return Options(**requested_arguments(values, products, recording))
 
 

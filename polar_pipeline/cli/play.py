@@ -6,10 +6,9 @@ import argparse
 from functools import partial
 from typing import Dict
 
-from polar_pipeline._util.imports import importing
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.argument_types import DAY_S, parse_number
-from polar_pipeline.cli.errors import GET_ROS, FailureError, show_error
+from polar_pipeline.cli.errors import importing_ros, show_error
 from polar_pipeline.cli.source_arguments import add_source_arguments, parse_rate
 from polar_pipeline.replay.source import DEFAULT_RATE
 from polar_pipeline.sensor.frames import FrameError
@@ -43,12 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    try:
-        with importing():
-            from polar_pipeline.stream.play import play
-    except ImportError as err:
-        raise FailureError(f"play needs ROS 2 (rclpy): {err}; {GET_ROS}") from err
-
+    with importing_ros("play"):
+        from polar_pipeline.stream.play import play
     skipped: Dict[str, int] = {}
 
     def warn(err: FrameError) -> None:

@@ -47,8 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    pipeline = requested_pipeline(values, recording=values.image)
-    try:
+    with requested_pipeline(values, recording=values.image) as pipeline:
         paths = {}
         for name in (name for name in pipeline.options.products if not PRODUCTS[name].is_number):
             suffix = f".{values.format}" if pipeline.options.dtype_of(name) == "float32" else ".png"
@@ -69,8 +68,6 @@ def run(values: argparse.Namespace) -> int:
         frame = input_frame(messages.to_raw(image, pipeline.options), pipeline.options)
         log_warnings(check_frame(frame, pipeline.options, image.warnings).warnings)
         result = pipeline(frame)
-    finally:
-        pipeline.close()
     values.output.mkdir(parents=True, exist_ok=True)
     for name, array in result.items():
         if array.ndim == 0:

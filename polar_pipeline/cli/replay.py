@@ -11,7 +11,7 @@ from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline._util.progress import with_bar
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.argument_types import parse_path
-from polar_pipeline.cli.errors import UsageError, show_unusable, value_errors_as
+from polar_pipeline.cli.errors import UsageError, errors_as, show_unusable
 from polar_pipeline.cli.option_arguments import (
     add_params_argument,
     add_pipeline_arguments,
@@ -59,19 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_pipeline_arguments(parser)
 
 
+@errors_as(UsageError, GoldenError)
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code.
 
     Raises:
         UsageError: Arguments do not fit together, or the golden recording is unusable, so that nothing can be compared.
     """
-    try:
-        return _run(values)
-    except GoldenError as err:
-        raise UsageError(str(err)) from err
-
-
-def _run(values: argparse.Namespace) -> int:
     _check_usage(values)
     report = report_path(values.report, values.output)
     outputs = [path for path in (values.output, report, values.json, values.junit) if path is not None]
@@ -81,11 +75,10 @@ def _run(values: argparse.Namespace) -> int:
     with ExitStack() as stack:
         golden: Optional[Golden] = stack.enter_context(open_golden(values.compare, limit)) if values.compare else None
         products = DEFAULT_PRODUCTS if golden is None else get_products(golden.places)
-        pipeline = requested_pipeline(values, products, values.source)
-        stack.callback(pipeline.close)
+        pipeline = stack.enter_context(requested_pipeline(values, products, values.source))
         reference = open_reference(values, pipeline, stack)
         tolerances = dict(values.tolerance)
-        with value_errors_as(UsageError):
+        with errors_as(UsageError):
             check_tolerances(tolerances, pipeline.options.products)
         job = Job(
             values.source,

@@ -23,7 +23,7 @@ from polar_pipeline.calibrate.simulation import (
     synthetic_session,
 )
 from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_path, parse_size
-from polar_pipeline.cli.errors import FailureError, UsageError, value_errors_as
+from polar_pipeline.cli.errors import FailureError, UsageError, errors_as
 from polar_pipeline.replay.picture import encode_picture
 from polar_pipeline.sensor.mosaic import SENSORS, get_sensor
 
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    with value_errors_as(UsageError):
+    with errors_as(UsageError):
         sensor = get_sensor(values.sensor)
     if values.size[0] * values.size[1] > _MAX_PIXELS:
         raise UsageError(f"a simulated frame has at most {_MAX_PIXELS} pixels, got {values.size[0]}x{values.size[1]}")

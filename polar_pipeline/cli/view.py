@@ -9,12 +9,11 @@ from functools import partial
 from itertools import islice
 from typing import Any, ContextManager, Iterator, Sequence
 
-from polar_pipeline._util.imports import importing
 from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline._util.stop_flag import StopFlag
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.argument_types import parse_integer, parse_path
-from polar_pipeline.cli.errors import GET_ROS, FailureError, UsageError, show_error, show_unusable
+from polar_pipeline.cli.errors import FailureError, UsageError, importing_ros, show_error, show_unusable
 from polar_pipeline.cli.option_arguments import (
     add_params_argument,
     add_pipeline_arguments,
@@ -75,8 +74,7 @@ def run(values: argparse.Namespace) -> int:
 def _show_raw(values: argparse.Namespace, rerun: Any) -> None:
     """Process raw images and show the products."""
     with ExitStack() as stack:
-        pipeline = requested_pipeline(values, recording=values.source)
-        stack.callback(pipeline.close)
+        pipeline = stack.enter_context(requested_pipeline(values, recording=values.source))
         reference = open_reference(values, pipeline, stack)
         if values.source is None:
             records = stack.enter_context(_live(values))
@@ -142,11 +140,8 @@ def _check_usage(values: argparse.Namespace) -> None:
 @contextmanager
 def _live(values: argparse.Namespace) -> Iterator[Iterator[Recorded]]:
     """Open the images of a live topic; the first Ctrl-C ends them with success, a second one with failure."""
-    try:
-        with importing():
-            from polar_pipeline.stream.topic_source import open_topic
-    except ImportError as err:
-        raise FailureError(f"a live topic needs ROS 2 (rclpy): {err}; {GET_ROS}") from err
+    with importing_ros("a live topic"):
+        from polar_pipeline.stream.topic_source import open_topic
     stopped = StopFlag()
     before: Any = signal.getsignal(signal.SIGINT)
 

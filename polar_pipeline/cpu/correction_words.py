@@ -63,12 +63,9 @@ _packed: WeakKeyDictionary[Correction, Optional[np.ndarray]] = WeakKeyDictionary
 
 
 def correction_words(correction: Correction) -> Optional[np.ndarray]:
-    """Return a correction as (rows of superpixels, blocks) of `struct WordBlock`, or None if it does not fit.
+    """Return a correction for a mono sensor as (rows of superpixels, blocks) of `struct WordBlock`; None if unfit.
 
     They are made once for each correction: half a second for 5 megapixels, which then take 21 MB.
-
-    Args:
-        correction: Correction of frames of a mono sensor.
     """
     if correction not in _packed:
         _packed[correction] = _pack(correction)

@@ -109,11 +109,10 @@ def _backend(name: str) -> Check:
     if reason:
         return Check(f"backend {name}", "optional", reason)
     try:
-        pipeline = Pipeline(backend=name)
-        pipeline(np.zeros((32, 32), np.uint8))
+        with Pipeline(backend=name) as pipeline:
+            pipeline(np.zeros((32, 32), np.uint8))
     except (ValueError, RuntimeError) as err:
         return Check(f"backend {name}", "problem", str(err))
-    pipeline.close()
     return Check(f"backend {name}", "ok", pipeline.device)
 
 

@@ -8,6 +8,7 @@ from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from polar_pipeline import messages, topics
+from polar_pipeline._util.errors import errors_as
 from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.camera.source import CameraSource
@@ -119,9 +120,7 @@ def _camera_info(settings: CameraSettings) -> Optional[CameraInfo]:
     """
     if not settings.info_file:
         return None
-    try:
+    with errors_as(lambda text: ValueError(f"camera.info_file: {text}")):
         lens = load_lens(settings.info_file)
-    except ValueError as err:
-        raise ValueError(f"camera.info_file: {err}") from err
     d, k, r, p = (np.array(numbers, np.float64) for numbers in (lens.d, lens.k, lens.r, lens.p))
     return CameraInfo(0, "", lens.height, lens.width, lens.model, d, k, r, p)

@@ -34,11 +34,7 @@ def encode_with_opencv(image: np.ndarray, quality: int) -> np.ndarray:
 def _encode_with_nvimagecodec(codec: Any, encoder: Any, image: np.ndarray, quality: int) -> np.ndarray:
     """Encode an image by NVIDIA's nvImageCodec; chroma has half the resolution, as with OpenCV.
 
-    Args:
-        codec: The module `nvidia.nvimgcodec`.
-        encoder: Its encoder.
-        image: As an `Encode` takes it.
-        quality: As an `Encode` takes it.
+    `codec` is the module `nvidia.nvimgcodec`, and `encoder` its encoder; the others are arguments of an `Encode`.
 
     Raises:
         RuntimeError: The encoder cannot encode the image; it has written the reason to stderr.

@@ -14,6 +14,7 @@ from typing import Any, Dict, FrozenSet, Iterable, Mapping, Optional, Tuple, cas
 
 import yaml
 
+from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import matching
 from polar_pipeline.camera.facts import CameraFacts
@@ -228,12 +229,12 @@ class Settings:
             values["camera_gain"] = round(facts.gain_db - (calibration.gain_db if calibration else 0.0), 3)
         changes: Dict[str, Any] = {}
         for name, value in values.items():
-            given = getattr(self.options, name)
+            own = getattr(self.options, name)
             if name not in self.given:
                 changes[name] = value
-            elif not OPTIONS[name].is_same(given, value):
-                shown = given.tile() if isinstance(given, Sensor) else given
-                raise ValueError(f"{OPTIONS[name].parameter} is {shown}, and the camera {facts.name} has {value}")
+            elif not OPTIONS[name].is_same(own, value):
+                text = own.tile() if isinstance(own, Sensor) else own
+                raise ValueError(f"{OPTIONS[name].parameter} is {text}, and the camera {facts.name} has {value}")
         try:
             return replace(self, options=replace(self.options, **changes))
         except ValueError as err:
@@ -311,21 +312,19 @@ def make_settings(values: Mapping[str, object]) -> Settings:
         ContradictionError: Values do not fit each other.
         ValueError: A value is not allowed; the message says what is.
     """
-    found: Dict[str, Any] = {name: row.checked(values.get(name, row.default)) for name, row in PARAMETERS.items()}
+    checked: Dict[str, Any] = {name: row.checked(values.get(name, row.default)) for name, row in PARAMETERS.items()}
     rows = {row.option: name for name, row in PARAMETERS.items() if row.option}
-    given = frozenset(option for option, name in rows.items() if found[name] != OPTIONS[option].default)
-    chosen: Dict[str, Any] = {option: OPTIONS[option].held(found[name], name) for option, name in rows.items()}
-    display = make_display(found["display.gain"], found["display.white_balance"])
-    calibration = chosen["calibration"]
-    if found["camera.source"] and calibration:  # the camera tells the sensor and the offset later
-        known = {"sensor": calibration.sensor, "roi_offset": calibration.offset}
-        chosen.update({name: value for name, value in known.items() if name not in given})
+    given = frozenset(option for option, name in rows.items() if checked[name] != OPTIONS[option].default)
+    by_option: Dict[str, Any] = {row: OPTIONS[row].held(checked[name], name) for row, name in rows.items()}
+    display = make_display(checked["display.gain"], checked["display.white_balance"])
+    calibration = by_option["calibration"]
+    if checked["camera.source"] and calibration:  # the camera tells the sensor and the offset later
+        of_calibration = {"sensor": calibration.sensor, "roi_offset": calibration.offset}
+        by_option.update({name: value for name, value in of_calibration.items() if name not in given})
     products = tuple(name for name in PRODUCTS if name not in NOISE_PRODUCTS)
-    try:
-        options = make_options(products=products, names={row.option: row.name for row in PARAMETERS.values()}, **chosen)
-        limits = QualityLimits(**{name: found[row.parameter] for name, row in LIMITS.items()})
-    except ValueError as err:
-        raise ContradictionError(str(err)) from err
+    with errors_as(ContradictionError):
+        options = make_options(products=products, names=rows, **by_option)
+        limits = QualityLimits(**{name: checked[row.parameter] for name, row in LIMITS.items()})
     if options.geometry is None:  # a geometry excludes the products of noise
         options = replace(options, products=tuple(PRODUCTS))
     return Settings(
@@ -333,6 +332,6 @@ def make_settings(values: Mapping[str, object]) -> Settings:
         given=given,
         limits=limits,
         display=display,
-        camera=CameraSettings(**{name: found[row.parameter] for name, row in CAMERA_OPTIONS.items()}),
-        **{name: found[row.parameter] for name, row in _OWN.items()},
+        camera=CameraSettings(**{name: checked[row.parameter] for name, row in CAMERA_OPTIONS.items()}),
+        **{name: checked[row.parameter] for name, row in _OWN.items()},
     )

@@ -11,6 +11,7 @@ from typing import Any, Container, Dict, Iterable, Iterator, List, Mapping, Opti
 
 import yaml
 
+from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.paths import AnyPath, as_path
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline._util.yamlfile import read_yaml
@@ -76,12 +77,10 @@ def from_yaml(path: Path) -> Dict[str, object]:
     everyone = nodes.pop("/**", {})
     if len(nodes) > 1:
         raise _wrong(path, f"has parameters of several nodes: {', '.join(nodes)}")
-    found = {**everyone, **next(iter(nodes.values()), {})}
-    try:
-        check_parameters(found)
-    except ValueError as err:
-        raise _wrong(path, f"contains invalid parameters: {err}") from err
-    return {name: value for name, value in found.items() if name in PARAMETERS}
+    values = {**everyone, **next(iter(nodes.values()), {})}
+    with errors_as(lambda text: _wrong(path, f"contains invalid parameters: {text}")):
+        check_parameters(values)
+    return {name: value for name, value in values.items() if name in PARAMETERS}
 
 
 def check_parameters(values: Mapping[str, object]) -> None:
@@ -109,14 +108,14 @@ def is_known(name: str) -> bool:
 
 def params_files(argv: Sequence[str]) -> List[Path]:
     """List the files that a command line names with `--params-file` between `--ros-args` and `--`."""
-    found: List[Path] = []
+    paths: List[Path] = []
     is_ros, words = False, iter(argv)
     for word in words:
         if word in ("--ros-args", "--"):
             is_ros = word == "--ros-args"
         elif is_ros and word == "--params-file":
-            found += [Path(path) for path in [next(words, "")] if path]
-    return found
+            paths += [Path(path) for path in [next(words, "")] if path]
+    return paths
 
 
 def judge_unknown(names: Iterable[str], node: str, files: Iterable[Path]) -> Tuple[List[str], List[str]]:
@@ -179,13 +178,11 @@ def read_nodes(path: AnyPath) -> Dict[str, Dict[str, object]]:
     path = as_path(path)
     document = read_yaml(path)
     nodes: Dict[str, Dict[str, object]] = {}
-    try:
+    with errors_as(lambda text: _wrong(path, f"is not a file of ROS parameters: {text}")):
         for name, parameters in _nodes(document):
             if name in nodes:
                 raise ValueError(f"the node {printable(name)} occurs twice")
             nodes[name] = flatten(parameters)
-    except ValueError as err:
-        raise _wrong(path, f"is not a file of ROS parameters: {err}") from err
     return nodes
 
 

@@ -90,8 +90,7 @@ class FramePublisher:
     def statuses(self, hardware: str) -> List[messages.Status]:
         """Report the quality since the last call, whether the parameters fit the mosaic, and what else looks wrong.
 
-        Args:
-            hardware: Description of the camera.
+        `hardware` describes the camera.
         """
         name, check = self._diagnostics.name, self._check
         verdict, figures = self._quality.report()
@@ -200,12 +199,12 @@ class FramePublisher:
 
     def _camera_info_messages(self, frame: LiveFrame) -> List[OutgoingMessage]:
         """Encode the lens calibration, scaled to the outputs and stamped as the frame; nothing if it does not fit."""
-        wanted = tuple(topic for topic in CAMERA_INFO_TOPICS if topic in frame.demand)
-        if not wanted:
+        names = tuple(topic for topic in CAMERA_INFO_TOPICS if topic in frame.demand)
+        if not names:
             return []
         options, raw = frame.settings.options, frame.raw
         try:
-            encoded = encode_camera_infos(self.camera_info, options, raw, wanted, *_header(frame))
+            encoded = encode_camera_infos(self.camera_info, options, raw, names, *_header(frame))
         except FrameError as err:
             self._diagnostics.refuse("camera_info", str(err))
             return []
@@ -240,9 +239,7 @@ def _header(frame: LiveFrame) -> Tuple[int, str]:
 def _as_bytes(name: str, image: np.ndarray) -> np.ndarray:
     """Convert a product to the display encoding: AoLP wraps at pi, all others span [0, 1]; NaN becomes 0.
 
-    Args:
-        name: Name of the product.
-        image: float32 as computed, or levels.
+    The image is float32 as computed, or of levels.
     """
     if image.dtype == np.uint8:
         return image

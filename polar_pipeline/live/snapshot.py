@@ -19,6 +19,7 @@ from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Sequence, T
 import numpy as np
 
 from polar_pipeline import __version__, messages
+from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.files import PARTIAL, remove_leftovers, replacing, replacing_folder
 from polar_pipeline._util.imports import importing
 from polar_pipeline._util.paths import as_path
@@ -68,11 +69,9 @@ def output_folder(name: str, parameter: str) -> Path:
     Raises:
         OSError: The user has no home.
     """
-    try:
-        home = os.environ.get("ROS_HOME") or "~/.ros"
+    home = os.environ.get("ROS_HOME") or "~/.ros"
+    with errors_as(lambda text: FileNotFoundError(f"{text}; name another one as {parameter}")):
         return as_path(name) if name else as_path(home) / "polar_pipeline"
-    except ValueError as err:
-        raise FileNotFoundError(f"{err}; name another one as {parameter}") from None
 
 
 def new_path(folder: Path, node: str, suffix: str = "") -> Path:
@@ -206,8 +205,5 @@ def _compute(snapshot: Snapshot, settings: Settings) -> Dict[str, np.ndarray]:
         settings = settings.rectified_by(messages.lens_of(info))
     options = settings.options
     raw = messages.to_raw(image, options, info)
-    pipeline = Pipeline(**settings.arguments(settings.without_reference(options.products)))
-    try:
+    with Pipeline(**settings.arguments(settings.without_reference(options.products))) as pipeline:
         return {"raw": np.ascontiguousarray(raw.unpack().mosaic), **pipeline(raw)}
-    finally:
-        pipeline.close()

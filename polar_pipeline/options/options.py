@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, Unio
 
 import numpy as np
 
+from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.paths import as_path
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import choice, real, several, truth
@@ -61,10 +62,8 @@ def _from_file(kind: type, load: Callable[[Path], object], words: str, *kept: st
             raise ValueError(f"{name} must be {words} or a {kind.__name__}, got {quoted(value)}")
         if value in kept:
             return str(value)
-        try:
+        with errors_as(lambda text: ValueError(f"{name}: {text}")):
             return load(as_path(value))
-        except ValueError as err:
-            raise ValueError(f"{name}: {err}") from None
 
     return check
 

@@ -41,12 +41,7 @@ _CAUSE = "the network or the driver loses data, or the sensor is damaged"
 
 
 def broken_warnings(sample: Sample, period: int) -> Iterator[FrameWarning]:
-    """Yield what is broken in a frame.
-
-    Args:
-        sample: Sample of the frame.
-        period: Pixels after which the mosaic repeats.
-    """
+    """Yield what is broken in a frame whose mosaic repeats after `period` pixels."""
     samples = {"row": sample.rows, "column": sample.columns}
     disorder, has_block = "", False
     for name, lines in samples.items():

@@ -1,14 +1,22 @@
-"""Missed deadlines: whether frames are done before the next one is due. Nothing here locks."""
+"""Times of frames: percentiles, and whether frames are done before the next one is due. Nothing here locks."""
 
 from __future__ import annotations
 
 import collections
 import math
 import statistics
-from typing import Deque, Optional
+from typing import Deque, Dict, Optional, Sequence, Union
+
+import numpy as np
 
 #: The frame period is the median gap between stamps: number of gaps needed, and number of newest gaps used.
 GAPS = (8, 64)
+
+
+def percentiles(milliseconds: Union[Sequence[float], np.ndarray]) -> Dict[str, float]:
+    """Compute p50, p95, p99 and maximum, rounded to a microsecond."""
+    names, values = ("p50", "p95", "p99", "max"), np.percentile(milliseconds, (50, 95, 99, 100))
+    return {name: round(float(value), 3) for name, value in zip(names, values)}
 
 
 class Deadline:

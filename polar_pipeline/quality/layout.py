@@ -90,33 +90,30 @@ def misfit(means: np.ndarray, colors: Optional[Tile]) -> float:
 def check_layout(frame: Frame, options: Options, sample: Optional[Sample] = None) -> LayoutCheck:
     """Check whether a frame can come from the sensor, offset and flips of the options, and suits their calibration.
 
-    Args:
-        frame: The raw frame.
-        options: The options.
-        sample: Sample of the frame, if there is one already.
+    `sample` is that of the frame, if there is one already.
     """
     sample = sample or take_sample(frame)
     places, means = usable_regions(sample)
     means = means[means.min((1, 2)) > _USABLE[0]]
     if len(means) < _MIN_REGIONS:
         return LayoutCheck(None, "too little in view that is neither dark nor saturated")
-    found = _check_color(means, frame.shape, options) if options.sensor.is_color else _check_mono(means, options)
-    return _check_calibration(sample, places, frame.shape, options, found) if found.fits is not False else found
+    check = _check_color(means, frame.shape, options) if options.sensor.is_color else _check_mono(means, options)
+    return _check_calibration(sample, places, frame.shape, options, check) if check.fits is not False else check
 
 
 def _check_calibration(
-    sample: Sample, places: np.ndarray, shape: Tuple[int, int], options: Options, found: LayoutCheck
+    sample: Sample, places: np.ndarray, shape: Tuple[int, int], options: Options, check: LayoutCheck
 ) -> LayoutCheck:
-    """Return that the calibration does not fit the frame if the frame shows it, and else `found`."""
+    """Return that the calibration does not fit the frame if the frame shows it, and else `check`."""
     try:
         correction = options.correction(shape)
     except FrameError as err:
         return LayoutCheck(False, str(err))
     if correction is None:
-        return found
+        return check
     slope, error = _gain_slope(sample, places, correction, options.sensor.period)
     if not slope + _SIGMAS * error < _MIN_SLOPE:  # NaN too
-        return found
+        return check
     return LayoutCheck(
         False,
         f"the frame shows {max(slope, 0):.0%} of the differences between pixels that the calibration corrects: "

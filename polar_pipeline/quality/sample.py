@@ -74,9 +74,6 @@ def take_sample(frame: Frame) -> Sample:
 
 def _tile_means(squares: np.ndarray) -> np.ndarray:
     """Average each place of a 4x4 tile over squares side by side: (N, `SQUARE`, W) to (N, W / `SQUARE`, 4, 4)."""
-    if squares.shape[2] == 0:
-        return np.empty((len(squares), 0, 4, 4), np.float32)
-    tiles = SQUARE // 4
-    sums = [cv2.reduce(row.reshape(tiles, -1), 0, cv2.REDUCE_SUM, dtype=cv2.CV_32F) for row in squares]
-    columns = np.stack(sums).reshape(-1, SQUARE) @ np.tile(np.eye(4, dtype=np.float32), (tiles, 1)) / tiles**2
-    return columns.reshape(len(squares), 4, -1, 4).transpose(0, 2, 1, 3)
+    (count, _, width), tiles = squares.shape, SQUARE // 4
+    rows: np.ndarray = squares.reshape(count, tiles, 4 * width).mean(1, dtype=np.float32)
+    return rows.reshape(count, 4, width // SQUARE, tiles, 4).mean(3).transpose(0, 2, 1, 3)

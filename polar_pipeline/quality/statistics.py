@@ -183,10 +183,10 @@ def measure(pipeline: Pipeline, frame: Frame, result: Result) -> FrameQuality:
     height, width = size[0] // options.ssim_stride, size[1] // options.ssim_stride
     mean, spot = None, None
     if result.blocks is not None and not np.isnan(result.blocks).all():
-        known = ~np.isnan(result.blocks)  # of a rectified image, blocks can lie outside the frame
-        mean = float(np.average(result.blocks[known], weights=block_pixels(height, width)[known]))
+        is_compared = ~np.isnan(result.blocks)  # of a rectified image, blocks can lie outside the frame
+        mean = float(np.average(result.blocks[is_compared], weights=block_pixels(height, width)[is_compared]))
         spot = lowest_block(result.blocks, (height, width), options.ssim_stride)
-    saturated, dark = invalid_ratios(pipeline, frame, result)
+    saturated, dark = (count / (size[0] * size[1]) for count in result.invalid)
     expected = 1.0
     if spot is not None and options.ssim_mode == "consistency":
         x, y = spot.x, spot.y
@@ -194,13 +194,6 @@ def measure(pipeline: Pipeline, frame: Frame, result: Result) -> FrameQuality:
             x, y, _ = map(int, options.geometry.matrix(options.stokes_size(frame.shape)) @ (x, y, 1))
         expected = expected_similarity(options, frame, x, y)
     return FrameQuality(mean, spot, saturated, dark if options.counts_dark else None, fingerprint(frame), expected)
-
-
-def invalid_ratios(pipeline: Pipeline, frame: Frame, result: Result) -> Tuple[float, float]:
-    """Return the ratios of (saturated, dark) output pixels, 0 to 1; the arguments are those of `measure`."""
-    height, width = pipeline.options.output_size(frame.shape)
-    saturated, dark = (count / (height * width) for count in result.invalid)
-    return saturated, dark
 
 
 def mean_value(result: Result, name: str) -> Optional[float]:
@@ -328,12 +321,12 @@ class Quality:
     def report(self) -> Tuple[Finding, Dict[str, str]]:
         """Return the worst finding since the last report, and the newest frame's figures."""
         with self._lock:
-            findings: List[Finding] = [found for found in self._worst.values() if found.level]
+            findings: List[Finding] = [finding for finding in self._worst.values() if finding.level]
             newest, self._newest, self._worst = self._newest, None, {}
         if newest is None:
             return Finding(Level.OK, "no frame was looked at"), {}
         if not findings:
             text = "good" if newest.ssim is not None else "no similarity is computed"
             return Finding(Level.OK, text), newest.values()
-        text = "; ".join(found.text for found in sorted(findings, key=lambda found: -found.level))
-        return Finding(max(found.level for found in findings), text), newest.values()
+        text = "; ".join(finding.text for finding in sorted(findings, key=lambda finding: -finding.level))
+        return Finding(max(finding.level for finding in findings), text), newest.values()

@@ -29,11 +29,7 @@ _RIDGE = 1e-9
 def superpixel_means(sample: Sample, sensor: Sensor) -> np.ndarray:
     """Return (N, 4) means behind the polarizers at `ANGLES`, as shares of full scale, of squares that are usable.
 
-    Those of a color sensor count once for each color filter.
-
-    Args:
-        sample: Sample of the frame.
-        sensor: Its mosaic, as read out.
+    Those of a color sensor count once for each color filter. `sensor` is the mosaic as read out.
     """
     order = [2 * row + column for row, column in map(sensor.position, ANGLES)]
     quads = sample.tiles.reshape(-1, 2, 2, 2, 2).transpose(0, 1, 3, 2, 4).reshape(-1, 4, 4)[..., order]
@@ -43,13 +39,10 @@ def superpixel_means(sample: Sample, sensor: Sensor) -> np.ndarray:
 
 
 def light_warnings(light: np.ndarray) -> Iterator[FrameWarning]:
-    """Yield what contradicts a linear sensor behind polarizers.
+    """Yield what contradicts a linear sensor behind polarizers in the light of `superpixel_means`.
 
     Behind ideal polarizers I0 + I90 = I45 + I135. Errors of gains and angles add to their relative difference what is
     constant and linear in q = S1/S0 and u = S2/S0; numbers that are a power of the light add a multiple of q² - u².
-
-    Args:
-        light: As from `superpixel_means`.
     """
     if len(light) < _MIN_SQUARES:
         return

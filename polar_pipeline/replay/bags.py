@@ -50,7 +50,7 @@ from polar_pipeline.sensor.frames import FrameError
 
 #: Topic and type, and number of messages by both.
 Key = Tuple[str, str]
-Topics = Dict[Key, int]
+Topics = Counter[Key]
 #: Type of a message, time of recording, and its bytes or why it cannot be read.
 TypedMessage = Tuple[str, int, Union[bytes, memoryview, FrameError]]
 #: A channel and its type, with one of its messages or without; or what else an mcap file holds.
@@ -76,14 +76,6 @@ _TYPE_NAME = re.compile(r"(\w+)(?:::msg::dds_::(\w+)_|(?:/|::)(?:msg(?:/|::))?(\
 _CHUNK_HEAD = struct.Struct("<BQQQQIIQ")
 #: Type of a channel whose messages have none.
 _NO_TYPE = Schema(0, b"", "", "")
-
-
-def _counted(rows: Iterable[Tuple[str, str, int]]) -> Topics:
-    """Add up (topic, type, number of messages), of which a topic may have several."""
-    topics: Topics = {}
-    for topic, kind, count in rows:
-        topics[topic, kind] = topics.get((topic, kind), 0) + count
-    return topics
 
 
 @lru_cache(maxsize=1024)
@@ -192,7 +184,9 @@ class _Mcap(Bag):
         for row in summary.chunk_indexes:
             _check_chunk(path, row, limit)
             self.compression = row.compression
-        self.topics = _counted((*self._key(row), counts.get(row.id, 0)) for row in summary.channels.values())
+        self.topics = Counter()
+        for channel in summary.channels.values():  # several may have one topic and type
+            self.topics[self._key(channel)] += counts.get(channel.id, 0)
         if self.is_cut:
             if not counts:
                 raise CutError(f"{path} was cut off before its first chunk was complete")
@@ -297,10 +291,6 @@ def _check_chunk(path: Path, row: Union[Chunk, ChunkIndex], limit: int) -> None:
 class _Sqlite(Bag):
     """An open `.db3` file.
 
-    Args:
-        path: The file, for errors.
-        base: The open database.
-
     Raises:
         SourceError: The recording has no tables of messages and topics; views may compute without end.
     """
@@ -312,7 +302,9 @@ class _Sqlite(Bag):
         rows = base.execute("SELECT id, name, type, serialization_format FROM topics")
         self._keys = {number: (name, kind_of(kind, encoding)) for number, name, kind, encoding in rows}
         counts = dict(base.execute("SELECT topic_id, count(*) FROM messages GROUP BY topic_id"))
-        self.topics = _counted((*key, counts.get(number, 0)) for number, key in self._keys.items())
+        self.topics = Counter()
+        for number, key in self._keys.items():
+            self.topics[key] += counts.get(number, 0)
 
     def _tables(self) -> Set[str]:
         return {name for (name,) in self._base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -339,9 +331,9 @@ class _Sqlite(Bag):
         channels = {}
         definitions = {row["topic_type"]: row for row in self._table("message_definitions")}  # since ROS 2 Iron
         for row in self._table("topics"):
-            known = definitions.get(row["type"], {"encoding": "", "encoded_message_definition": ""})
+            stored = definitions.get(row["type"], {"encoding": "", "encoded_message_definition": ""})
             values = row["name"], row["type"], row["serialization_format"], row.get("offered_qos_profiles", "")
-            texts = [*values, known["encoding"], known["encoded_message_definition"]]
+            texts = [*values, stored["encoding"], stored["encoded_message_definition"]]
             if not all(isinstance(text, str) for text in texts):
                 raise SourceError(f"{self._path} is damaged: a topic is not described by texts")
             name, kind, encoding, qos, language, definition = texts
@@ -365,12 +357,14 @@ class _Rosbag1(Bag):
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
-        self.topics = _counted((row.topic, row.msgtype, row.msgcount) for row in reader.connections)
+        self.topics = Counter()
+        for row in reader.connections:
+            self.topics[row.topic, row.msgtype] += row.msgcount
 
     def messages(self, keys: Collection[Key], time_ns: Optional[int] = None) -> Iterator[TypedMessage]:
-        chosen = [row for row in self._reader.connections if (row.topic, row.msgtype) in keys]
+        connections = [row for row in self._reader.connections if (row.topic, row.msgtype) in keys]
         times = () if time_ns is None else (time_ns, time_ns + 1)
-        for row, row_ns, data in self._reader.messages(chosen, *times):
+        for row, row_ns, data in self._reader.messages(connections, *times):
             yield _typed(row_ns, data, row.msgtype, _ROS1)
 
 
@@ -493,25 +487,24 @@ class _Folder(Bag):
                 raise SourceError(f"{path} has files of several recordings: name one of them")
             if listed is not None:
                 remarks.append(f"{_METADATA} lists other files than the folder has, which are read")
-        cuts, rows = self._read(own, takes_cut)
+        self.topics = Counter()
+        cuts = self._read(own, takes_cut)
         self.is_cut = bool(cuts)
-        self.topics = _counted(rows)
         remarks += cuts
         counts: Counter[str] = Counter()
-        for topic, _, count in rows:
+        for (topic, _), count in self.topics.items():
             counts[topic] += count
         if listed is not None and not remarks and +stated != +counts:
             remarks.append(f"{_METADATA} states other numbers of messages than its files have")
         self.remark = f"{path}: {'; '.join(remarks)}".replace(f"{path}/", "") if remarks else ""
 
-    def _read(self, files: Sequence[Path], takes_cut: bool) -> Tuple[List[str], List[Tuple[str, str, int]]]:
-        """Open each file once; returns what is cut off, and (topic, type, number of messages) of all files."""
+    def _read(self, files: Sequence[Path], takes_cut: bool) -> List[str]:
+        """Open each file once to count its messages; returns what is cut off."""
         cuts: List[str] = []
-        rows: List[Tuple[str, str, int]] = []
         for file in files:
             try:
                 with open_recording(file, self._limit, takes_cut) as bag:
-                    rows += [(*key, count) for key, count in bag.topics.items()]
+                    self.topics.update(bag.topics)
                     cuts += filter(None, [bag.remark])
                     self.compression = self.compression or ("zstd" if is_zstd(file) else bag.compression)
                 self._files.append(file)
@@ -521,7 +514,7 @@ class _Folder(Bag):
                 cuts.append(str(err))
         if not self._files:
             raise SourceError("; ".join(cuts))
-        return cuts, rows
+        return cuts
 
     def _open(self, file: Path) -> ContextManager[Bag]:
         return open_recording(file, self._limit, self.is_cut)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Counter, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import cv2
 import numpy as np
 
 from polar_pipeline import messages
+from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.paths import AnyPath, as_path
 from polar_pipeline._util.text import printable
 from polar_pipeline.coefficients import LUMA, SSIM_C1, SSIM_C2, SSIM_SIGMA, SSIM_WINDOW
@@ -83,7 +83,8 @@ class Golden:
         if before >= len(times):
             return None
         time_ns = times[before]
-        with _golden_errors(), reading(self.path, f"is damaged: {name} of stamp {stamp_ns} cannot be read"):
+        state = f"is damaged: {name} of stamp {stamp_ns} cannot be read"
+        with errors_as(GoldenError, SourceError), reading(self.path, state):
             rows = [cdr for stamp, _, cdr in self._messages(name, time_ns) if stamp == stamp_ns]
             cdr = rows[times[:before].count(time_ns)]
             if self._topics[name][1] == FLOAT32:
@@ -103,15 +104,6 @@ class Golden:
             text = f"needs one reference with stamp {stamp_ns} of {size[1]}x{size[0]} pixels, {self.path} has {got}"
             raise FrameError("reference", text)
         return _gray(image)
-
-
-@contextmanager
-def _golden_errors() -> Iterator[None]:
-    """Turn a SourceError in this block into a GoldenError with the same text."""
-    try:
-        yield
-    except SourceError as err:
-        raise GoldenError(str(err)) from err
 
 
 def _product_topics(path: Path, recorded: Topics) -> Dict[str, Tuple[str, str]]:
@@ -158,7 +150,7 @@ def open_golden(path: AnyPath, max_bytes: int = MAX_BYTES, takes_cut: bool = Fal
     """
     path = as_path(path)
     with ExitStack() as stack:
-        with _golden_errors(), reading(path):
+        with errors_as(GoldenError, SourceError), reading(path):
             recording = stack.enter_context(open_recording(path, max_bytes, takes_cut))
             golden = Golden(path, recording)
         yield golden
@@ -242,10 +234,12 @@ class ProductComparison:
 
 
 @dataclass
-class Tally:
+class _Tally:
     """The running figures of one product.
 
     Attributes:
+        name: Product.
+        limit: Largest error allowed, in place of the product's own; None for that.
         frames: Frames compared.
         stamps: Stamp -> frames that came with it, compared or not.
         error: Largest error.
@@ -257,8 +251,10 @@ class Tally:
         worst: The frame with the largest error; None if every error is 0.
     """
 
+    name: str
+    limit: Optional[float]
     frames: int = 0
-    stamps: Dict[int, int] = field(default_factory=Counter)
+    stamps: Counter[int] = field(default_factory=Counter)
     error: float = 0.0
     squares: List[float] = field(default_factory=list)
     pixels: int = 0
@@ -267,10 +263,64 @@ class Tally:
     note: str = ""
     worst: Optional[WorstFrame] = None
 
-    def keep_largest(self, error: float, note: str, worst: WorstFrame) -> None:
+    def _keep_largest(self, error: float, note: str, worst: WorstFrame) -> None:
         """Keep the largest error of a frame if it is larger than those of the frames before."""
         if error > self.error:
             self.error, self.note, self.worst = error, note, worst
+
+    @property
+    def tolerance(self) -> float:
+        """Largest error allowed."""
+        product = PRODUCTS[self.name]
+        own = product.tolerance_levels if self.is_byte else product.tolerance
+        return own if self.limit is None else self.limit
+
+    def add(self, got: np.ndarray, golden: Mapping[str, Optional[np.ndarray]], frame: WorstFrame) -> None:
+        """Compare the product of one frame with the golden products of the frame, and add the figures."""
+        expected = golden[self.name]
+        self.stamps[frame.stamp_ns] += 1
+        if expected is None:
+            return
+        self.frames += 1
+        self.is_byte = got.dtype == np.uint8
+        if expected.shape != got.shape or expected.dtype != got.dtype:
+            note = f"{got.dtype} {got.shape}, golden {expected.dtype} {expected.shape}"
+            self._keep_largest(np.inf, note, frame)
+            return
+        images: Tuple[np.ndarray, ...] = expected, got
+        mask = _meaningful(self.name, expected, golden)
+        if got.dtype == np.uint16:
+            got, expected = _physical(self.name, got), _physical(self.name, expected)
+        with np.errstate(all="ignore"):  # the recording may hold any numbers
+            is_finite = np.isfinite(got) & np.isfinite(expected)
+            differing = ~is_finite & ~(np.isnan(got) & np.isnan(expected))
+            error = _errors(self.name, got, expected)
+            self.similarity += [_similarity(self.name, got, expected)] if got.ndim else []
+        squares = np.square(error[mask & is_finite])
+        self.squares.append(float(squares.sum()))
+        self.pixels += squares.size
+        error = np.where(differing, np.inf, np.where(mask & is_finite, error, 0.0))
+        largest = float(error.max(initial=0.0))
+        if got.ndim:
+            row, column = np.unravel_index(error.argmax(), error.shape)[:2]
+            images = (*images, error) if largest > self.tolerance else ()
+            frame = replace(frame, pixel=(int(column), int(row)), images=images)
+        note = ""
+        if np.isinf(largest):
+            note = f"{np.count_nonzero(differing)} pixels are NaN or infinite in one of the two"
+        self._keep_largest(largest, note, frame)
+
+    def row(self, places: Mapping[int, List[int]]) -> ProductComparison:
+        """Return the comparison with the golden recording, of whose frames the product is in these `places`."""
+        product, expected = PRODUCTS[self.name], Counter({stamp_ns: len(times) for stamp_ns, times in places.items()})
+        missing = (expected - self.stamps) + (self.stamps - expected)
+        peak = (128.0 if product.wraps else 255.0) if self.is_byte else 90.0 if product.wraps else 1.0
+        mean = sum(self.squares) / self.pixels if self.pixels else 0.0
+        psnr = 10 * (2 * math.log10(peak) - math.log10(mean)) if mean else math.inf
+        similarity = float(np.mean(self.similarity)) if self.similarity else np.nan
+        unit = "levels" if self.is_byte else "deg" if product.wraps else product.unit
+        figures = self.frames, sum(missing.values()), self.error, self.tolerance, unit, psnr, similarity
+        return ProductComparison(self.name, *figures, self.note, self.worst, min(missing, default=None))
 
 
 def check_tolerances(tolerances: Mapping[str, float], products: Tuple[str, ...]) -> None:
@@ -289,9 +339,6 @@ def check_tolerances(tolerances: Mapping[str, float], products: Tuple[str, ...])
 class Comparison:
     """Comparison of frame after frame with a golden recording.
 
-    Attributes:
-        tallies: Product -> its figures so far.
-
     Args:
         golden: The expected products.
         products: The products to compare.
@@ -305,10 +352,10 @@ class Comparison:
         self, golden: Golden, products: Tuple[str, ...], tolerances: Optional[Mapping[str, float]] = None
     ) -> None:
         self._golden = golden
-        self._tolerances = tolerances or {}
-        check_tolerances(self._tolerances, products)
-        self.tallies = {name: Tally() for name in products}
-        self._known: Dict[int, int] = Counter()  # frames by stamp
+        limits = tolerances or {}
+        check_tolerances(limits, products)
+        self._tallies = {name: _Tally(name, limits.get(name)) for name in products}
+        self._frames: Counter[int] = Counter()  # stamp -> number of frames that were added
 
     def add(self, stamp_ns: int, products: Mapping[str, np.ndarray], index: Optional[int] = None) -> None:
         """Compare the products of one frame; frames of equal stamps are compared in their order.
@@ -318,80 +365,17 @@ class Comparison:
             products: Its products; without one that is compared, the frame is missing there.
             index: Place of the frame in the recording, from 0; by default, the number of frames added before.
         """
-        index = sum(self._known.values()) if index is None else index
-        before = self._known[stamp_ns]
-        self._known[stamp_ns] += 1
-        golden = {name: self._golden.load(name, stamp_ns, before) for name in {*self.tallies, "dolp", "intensity"}}
-        for name, tally in self.tallies.items():
+        index = sum(self._frames.values()) if index is None else index
+        before = self._frames[stamp_ns]
+        self._frames[stamp_ns] += 1
+        golden = {name: self._golden.load(name, stamp_ns, before) for name in {*self._tallies, "dolp", "intensity"}}
+        for name, tally in self._tallies.items():
             if name in products:
-                tolerance = self._tolerance(name, products[name].dtype == np.uint8)
-                _compare(tally, name, products[name], golden, tolerance, WorstFrame(index, stamp_ns))
-
-    def _tolerance(self, name: str, is_byte: bool) -> float:
-        product = PRODUCTS[name]
-        return self._tolerances.get(name, product.tolerance_levels if is_byte else product.tolerance)
+                tally.add(products[name], golden, WorstFrame(index, stamp_ns))
 
     def rows(self) -> List[ProductComparison]:
         """Return one row per product."""
-        return [self._row(name, tally) for name, tally in self.tallies.items()]
-
-    def _row(self, name: str, tally: Tally) -> ProductComparison:
-        expected = {stamp_ns: len(times) for stamp_ns, times in self._golden.places.get(name, {}).items()}
-        differing = {
-            stamp_ns: abs(expected.get(stamp_ns, 0) - tally.stamps[stamp_ns]) for stamp_ns in {*expected, *tally.stamps}
-        }
-        missing, first = sum(differing.values()), min((row for row, count in differing.items() if count), default=None)
-        product = PRODUCTS[name]
-        tolerance = self._tolerance(name, tally.is_byte)
-        peak = (128.0 if product.wraps else 255.0) if tally.is_byte else 90.0 if product.wraps else 1.0
-        mean = sum(tally.squares) / tally.pixels if tally.pixels else 0.0
-        psnr = 10 * (2 * math.log10(peak) - math.log10(mean)) if mean else math.inf
-        similarity = float(np.mean(tally.similarity)) if tally.similarity else np.nan
-        unit = "levels" if tally.is_byte else "deg" if product.wraps else product.unit
-        return ProductComparison(
-            name, tally.frames, missing, tally.error, tolerance, unit, psnr, similarity, tally.note, tally.worst, first
-        )
-
-
-def _compare(
-    tally: Tally,
-    name: str,
-    got: np.ndarray,
-    golden: Mapping[str, Optional[np.ndarray]],
-    tolerance: float,
-    frame: WorstFrame,
-) -> None:
-    """Compare a product of one frame with the golden products of the frame, and add the figures to the tally."""
-    expected = golden[name]
-    tally.stamps[frame.stamp_ns] += 1
-    if expected is None:
-        return
-    tally.frames += 1
-    tally.is_byte = got.dtype == np.uint8
-    if expected.shape != got.shape or expected.dtype != got.dtype:
-        note = f"{got.dtype} {got.shape}, golden {expected.dtype} {expected.shape}"
-        tally.keep_largest(np.inf, note, frame)
-        return
-    images = expected, got
-    mask = _meaningful(name, expected, golden)
-    if got.dtype == np.uint16:
-        got, expected = _physical(name, got), _physical(name, expected)
-    with np.errstate(all="ignore"):  # the recording may hold any numbers
-        known = np.isfinite(got) & np.isfinite(expected)
-        differing = ~known & ~(np.isnan(got) & np.isnan(expected))
-        error = _errors(name, got, expected)
-        tally.similarity += [_similarity(name, got, expected)] if got.ndim else []
-    squares = np.square(error[mask & known])
-    tally.squares.append(float(squares.sum()))
-    tally.pixels += squares.size
-    error = np.where(differing, np.inf, np.where(mask & known, error, 0.0))
-    largest = float(error.max(initial=0.0))
-    if got.ndim:
-        row, column = np.unravel_index(error.argmax(), error.shape)[:2]
-        kept = (*images, error) if largest > tolerance else ()
-        frame = replace(frame, pixel=(int(column), int(row)), images=kept)
-    note = f"{np.count_nonzero(differing)} pixels are NaN or infinite in one of the two" if np.isinf(largest) else ""
-    tally.keep_largest(largest, note, frame)
+        return [tally.row(self._golden.places.get(name, {})) for name, tally in self._tallies.items()]
 
 
 def _physical(name: str, image: np.ndarray) -> np.ndarray:

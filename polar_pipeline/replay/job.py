@@ -170,11 +170,11 @@ def _facts(options: Options, summary: Summary) -> Dict[str, str]:
     }
     if options.geometry is not None:
         facts["geometry"] = options.geometry.describe()
-    known = [value for value in summary.ssim if not np.isnan(value)]  # a first frame has nothing to compare with
-    if known:
+    similarities = [value for value in summary.ssim if not np.isnan(value)]  # a first frame has nothing to compare with
+    if similarities:
         lowest = min((row.lowest for row in summary.quality if row.lowest), key=lambda spot: spot.ssim)
         facts["lowest block"] = f"{lowest.ssim:.4f} in the {lowest.place}, at x {lowest.x}, y {lowest.y}"
-        facts["similarity"] = f"mean {np.mean(known):.4f}, lowest {min(known):.4f} ({options.ssim_mode})"
+        facts["similarity"] = f"mean {np.mean(similarities):.4f}, lowest {min(similarities):.4f} ({options.ssim_mode})"
     if summary.repeats > 1:
         facts["frozen"] = f"{summary.repeats} identical frames in a row"
     if summary.layout.fits:

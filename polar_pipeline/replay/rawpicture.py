@@ -126,20 +126,7 @@ def _read_npy(path: Path, max_bytes: int) -> ImageMessage:
     if not isinstance(mapped, np.ndarray):
         raise FrameError("file", "it is an archive, not an NPY file")
     pixels = mapped[..., 0] if mapped.ndim == 3 and mapped.shape[2] == 1 else mapped
-    return _as_message(_checked(pixels, max_bytes))
-
-
-def _checked(pixels: np.ndarray, max_bytes: int) -> np.ndarray:
-    """Return the pixels in this machine's byte order, if they are a raw mosaic that is not too large."""
-    check_size("a picture", pixels.nbytes, max_bytes)
-    dtype = pixels.dtype.newbyteorder("=")
-    if pixels.ndim != 2 or dtype not in (np.uint8, np.uint16):
-        raise FrameError(
-            "type",
-            f"a raw mosaic has one channel of 8 or 16 bit, got {pixels.dtype} {pixels.shape} (four angle images: "
-            "RawFrame.of_angles)",
-        )
-    return pixels.astype(dtype, copy=False)
+    return _as_message(pixels, max_bytes)
 
 
 def decode_picture(data: Cdr, max_bytes: int = MAX_BYTES) -> ImageMessage:
@@ -168,8 +155,7 @@ def decode_picture(data: Cdr, max_bytes: int = MAX_BYTES) -> ImageMessage:
         raise
     except Exception as err:  # cv2.error, MemoryError, SystemError, struct.error
         raise FrameError("file", f"{len(data)} bytes are not a picture: {described(err)}") from err
-    pixels = _checked(pixels, max_bytes)
-    return _as_message(pixels, maximum if pixels.itemsize == 2 else 0, frame_warnings)
+    return _as_message(pixels, max_bytes, maximum if pixels.itemsize == 2 else 0, frame_warnings)
 
 
 def _decode_pgm(data: bytes, max_bytes: int) -> ImageMessage:
@@ -195,15 +181,25 @@ def _decode_pgm(data: bytes, max_bytes: int) -> ImageMessage:
             f"{width}x{height} pixels of PGM need {size} bytes behind the header, got {len(content)}; only single "
             "pictures are read",
         )
-    return _as_message(_checked(np.frombuffer(content, dtype).reshape(height, width), max_bytes), maximum)
+    return _as_message(np.frombuffer(content, dtype).reshape(height, width), max_bytes, maximum)
 
 
-def _as_message(pixels: np.ndarray, maximum: int = 0, frame_warnings: Tuple[FrameWarning, ...] = ()) -> ImageMessage:
+def _as_message(
+    pixels: np.ndarray, max_bytes: int, maximum: int = 0, frame_warnings: Tuple[FrameWarning, ...] = ()
+) -> ImageMessage:
     """Wrap a raw mosaic in an image message; `maximum` is the stated full scale, or 0.
 
     Raises:
-        FrameError: A number is larger than full scale (cause `type`).
+        FrameError: The pixels are not a raw mosaic, a number is larger than full scale (cause `type`), or they are too
+            large (`size`).
     """
+    check_size("a picture", pixels.nbytes, max_bytes)
+    if pixels.ndim != 2 or pixels.dtype.newbyteorder("=") not in (np.uint8, np.uint16):
+        raise FrameError(
+            "type",
+            f"a raw mosaic has one channel of 8 or 16 bit, got {pixels.dtype} {pixels.shape} (four angle images: "
+            "RawFrame.of_angles)",
+        )
     if maximum and pixels.size and pixels.max() > maximum:
         raise FrameError("type", f"the file states numbers up to {maximum}, and holds {pixels.max()}")
     height, width = pixels.shape

@@ -17,6 +17,7 @@ from polar_pipeline._util.text import SHOWN_REASON, printable
 from polar_pipeline.html import charts
 from polar_pipeline.html.page import GRAYS, PHASE, VIRIDIS, ColorBar, data_url, page_template
 from polar_pipeline.products import PRODUCTS, Product
+from polar_pipeline.quality.latency import percentiles
 from polar_pipeline.replay.compare import ProductComparison
 from polar_pipeline.replay.picture import encode_picture, legend, picture, viridis
 from polar_pipeline.replay.run import Summary
@@ -28,18 +29,12 @@ PICTURE_SIDE = 480
 _GRADIENTS = {"viridis": VIRIDIS, "phase": PHASE, "gray": GRAYS}
 
 
-def percentiles_ms(seconds: Sequence[float]) -> Dict[str, float]:
-    """Compute p50, p95, p99 and max in milliseconds."""
-    values = 1000 * np.asarray(seconds)
-    p50, p95, p99 = np.percentile(values, [50, 95, 99])
-    return {"p50": float(p50), "p95": float(p95), "p99": float(p99), "max": float(values.max())}
-
-
 def format_timings(timings: Mapping[str, Sequence[float]]) -> str:
     """Format the percentiles of every stage as a plain-text table."""
     lines = [f"{'stage [ms]':<12} {'p50':>9} {'p95':>9} {'p99':>9} {'max':>9}"]
     for stage, seconds in timings.items():
-        lines.append(f"{stage:<12} " + " ".join(f"{value:>9.3f}" for value in percentiles_ms(seconds).values()))
+        values = percentiles(1000 * np.asarray(seconds)).values()
+        lines.append(f"{stage:<12} " + " ".join(f"{value:>9.3f}" for value in values))
     return "\n".join(lines)
 
 
@@ -78,12 +73,8 @@ def render(
         ],
         similarity=charts.line_chart(similarity) if similarity else None,
         stages=[
-            {
-                "name": name,
-                "percentiles": percentiles_ms(seconds),
-                "histogram": charts.histogram(1000 * np.asarray(seconds)),
-            }
-            for name, seconds in summary.timings.items()
+            {"name": name, "percentiles": percentiles(times), "histogram": charts.histogram(times)}
+            for name, times in ((name, 1000 * np.asarray(seconds)) for name, seconds in summary.timings.items())
         ],
     )
     return html

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict, Sequence
 from xml.dom import minidom
 from xml.etree import ElementTree as ET
 
@@ -33,24 +33,11 @@ def as_json(source: Path, golden: Path, summary: Summary, rows: Sequence[Product
 def _product(row: ProductComparison) -> Dict[str, Any]:
     worst = row.worst
     x, y = (worst and worst.pixel) or (None, None)
-    return {
-        "name": row.name,
-        "passed": row.passed,
-        "reason": row.reason,
-        "frames": row.frames,
-        "missing": row.missing,
-        "missing_stamp_ns": row.missing_stamp_ns,
-        "error": _number(row.error),
-        "tolerance": _number(row.tolerance),
-        "unit": row.unit,
-        "psnr": _number(row.psnr),
-        "ssim": _number(row.ssim),
-        "worst": worst and {"frame": worst.index, "stamp_ns": worst.stamp_ns, "x": x, "y": y},
-    }
-
-
-def _number(value: float) -> Optional[float]:
-    return value if math.isfinite(value) else None
+    place = worst and {"frame": worst.index, "stamp_ns": worst.stamp_ns, "x": x, "y": y}
+    figures = {"name": row.name, "passed": row.passed, "reason": row.reason, **vars(row), "worst": place}
+    del figures["note"]  # the reason contains it
+    is_defined = {name: not isinstance(value, float) or math.isfinite(value) for name, value in figures.items()}
+    return {name: value if is_defined[name] else None for name, value in figures.items()}
 
 
 def _unusable(summary: Summary) -> Dict[str, str]:

@@ -63,9 +63,6 @@ def numbered(path: Path) -> Tuple[str, int]:
 class RosbagReader:
     """An open mcap file, or a rosbag2 folder of such files; in place of a `Bag`, without `records`.
 
-    Args:
-        path: The file or the folder.
-
     Raises:
         RuntimeError: The recording cannot be read. The methods raise it too.
     """

@@ -20,7 +20,7 @@ from polar_pipeline.pipeline import Pipeline, Result
 from polar_pipeline.quality.frame_checks import CHECK_PERIOD, NO_FRAME, check_frame, first_warnings
 from polar_pipeline.quality.latency import Deadline
 from polar_pipeline.quality.layout import LayoutCheck
-from polar_pipeline.quality.statistics import FrameQuality, invalid_ratios, mean_value, measure
+from polar_pipeline.quality.statistics import FrameQuality, mean_value, measure
 from polar_pipeline.replay.compare import Comparison, Golden
 from polar_pipeline.replay.source import Recorded
 from polar_pipeline.sensor.frames import Frame, FrameError, FrameWarning
@@ -198,11 +198,12 @@ def replay(
         except FrameError as err:
             frames.append(ReplayedFrame(stamp_ns, err.cause, str(err)))
             continue
-        computed = time.perf_counter()
+        quality = measure(pipeline, raw, result)
+        measured = time.perf_counter()
         if sink is not None:
-            _write(sink, image, result, invalid_ratios(pipeline, raw, result)[0])
+            _write(sink, image, result, quality.saturated)
             _write_camera_infos(sink, camera_info, options, image, raw)
-        stages = {"decode": decoded - started, **result.timings, "write": time.perf_counter() - computed}
+        stages = {"decode": decoded - started, **result.timings, "write": time.perf_counter() - measured}
         stages["total"] = sum(stages.values())
         is_late = deadline.missed(stages["total"])
         if comparison is not None:
@@ -217,7 +218,6 @@ def replay(
             samples.append(FrameProducts(stamp_ns, result))
         ssim = float(result["ssim"]) if "ssim" in result else None
         means = {name: mean_value(result, name) for name in ("intensity", "dolp")}
-        quality = measure(pipeline, raw, result)
         frames.append(ReplayedFrame(stamp_ns, "", "", stages, is_late, ssim, quality, warnings=warnings, **means))
         if show is not None:
             show(stamp_ns, result, frames[-1])

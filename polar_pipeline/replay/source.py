@@ -24,6 +24,7 @@ from typing import (
 )
 
 from polar_pipeline import messages
+from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.imports import importing
 from polar_pipeline._util.paths import AnyPath, as_path, is_hidden, natural_order
 from polar_pipeline._util.text import printable, quoted
@@ -206,13 +207,13 @@ def open_source(
         with reading(path):
             if is_recording(path):
                 recording = stack.enter_context(open_recording(path, max_bytes, takes_cut))
-                chosen = choose_topic(path, recording, topic)
-                info = _camera_info_topic(recording, chosen[0])
-                first = _first_camera_info(recording, info, max_bytes)
-                rows = recording.messages([chosen, info] if info else [chosen])
+                key = choose_topic(path, recording, topic)
+                info_key = _camera_info_topic(recording, key[0])
+                first_info = _first_camera_info(recording, info_key, max_bytes)
+                rows = recording.messages([key, info_key] if info_key else [key])
                 recorded = (Recorded(time_ns, kind, data, max_bytes) for kind, time_ns, data in rows)
-                records = _with_camera_infos(recorded, first)
-                source = Source(chosen[0], recording.topics[chosen], records, first)
+                records = _with_camera_infos(recorded, first_info)
+                source = Source(key[0], recording.topics[key], records, first_info)
             else:
                 source = _open_pictures(path, topic, rate, max_bytes)
         with closing(checked(path, source.records)) as records:
@@ -273,25 +274,25 @@ def _images(path: Path, recording: Bag, kinds: Tuple[str, ...] = IMAGES) -> Tupl
     return {topic: kinds[place] for place, topic in sorted(rows, reverse=True) if topic not in outputs}, outputs
 
 
-def choose_topic(path: Path, recording: Bag, wanted: str, kinds: Tuple[str, ...] = IMAGES) -> Key:
+def choose_topic(path: Path, recording: Bag, requested: str, kinds: Tuple[str, ...] = IMAGES) -> Key:
     """Choose the topic of the raw images in a recording; returns it with its type.
 
     Raises:
         SourceError: There is no such topic, it is not clear, or it is an output of this package.
     """
     images, outputs = _images(path, recording, kinds)
-    names = (wanted, f"{wanted}/{TRANSPORT}") if wanted else images if len(images) == 1 else ()
-    chosen = next((topic for topic in names if topic in images), None)
-    if chosen is None:
-        raise SourceError(_not_clear(path, recording, wanted, kinds, images, outputs))
-    if own_outputs([chosen], is_own=True):
-        _LOG.warning("%s of %s has the name of an output of polar_pipeline; is it raw images?", printable(chosen), path)
-    types = [kind for (topic, kind), count in recording.topics.items() if count and topic == chosen]
+    names = (requested, f"{requested}/{TRANSPORT}") if requested else images if len(images) == 1 else ()
+    name = next((topic for topic in names if topic in images), None)
+    if name is None:
+        raise SourceError(_not_clear(path, recording, requested, kinds, images, outputs))
+    if own_outputs([name], is_own=True):
+        _LOG.warning("%s of %s has the name of an output of polar_pipeline; is it raw images?", printable(name), path)
+    types = [kind for (topic, kind), count in recording.topics.items() if count and topic == name]
     if len(types) > 1:
-        types.remove(images[chosen])
+        types.remove(images[name])
         text = "%s has messages of several types on %s: those of %s are read, not %s"
-        _LOG.warning(text, path, printable(chosen), images[chosen], ", ".join(map(printable, types)))
-    return chosen, images[chosen]
+        _LOG.warning(text, path, printable(name), images[name], ", ".join(map(printable, types)))
+    return name, images[name]
 
 
 def holds_products(path: Path, max_bytes: int = MAX_BYTES) -> bool:
@@ -309,21 +310,21 @@ def holds_products(path: Path, max_bytes: int = MAX_BYTES) -> bool:
 
 
 def _not_clear(
-    path: Path, recording: Bag, wanted: str, kinds: Tuple[str, ...], images: Iterable[str], outputs: Set[str]
+    path: Path, recording: Bag, requested: str, kinds: Tuple[str, ...], images: Iterable[str], outputs: Set[str]
 ) -> str:
     """Explain why no topic can be chosen, with the topics that the recording has."""
-    if wanted in outputs or (outputs and not wanted and not images):
+    if requested in outputs or (outputs and not requested and not images):
         names = ", ".join(map(printable, sorted(images)[:_MAX_LISTED]))
         advice = f"name its raw images: {names}" if names else "name the recording of the raw images"
-        return f"{printable(wanted)}{' of ' if wanted else ''}{path} is an output of polar_pipeline; {advice}"
+        return f"{printable(requested)}{' of ' if requested else ''}{path} is an output of polar_pipeline; {advice}"
     rows = sorted((kind not in kinds, topic, kind) for (topic, kind), count in recording.topics.items() if count)
     listed = [_described_topic(recording, topic, kind, topic in outputs) for _, topic, kind in rows[:_MAX_LISTED]]
     foreign = sorted({kind.rpartition(" in ")[2] for _, _, kind in rows if " in " in kind})
     text = f"; it has: {', '.join(listed) or 'no messages'}{', ...' if len(rows) > _MAX_LISTED else ''}"
     if foreign:
         text += f"; messages in {printable(', '.join(foreign))} cannot be read: convert them to those of ROS"
-    if wanted:
-        return f"{path} has no images on {printable(wanted)}{text}"
+    if requested:
+        return f"{path} has no images on {printable(requested)}{text}"
     return f"{path} must hold one topic of images, or --topic say which{text}"
 
 
@@ -341,13 +342,13 @@ def _described_topic(recording: Bag, topic: str, kind: str, is_output: bool) -> 
     return f"{printable(topic)} ({printable(', '.join(details))})"
 
 
-def _open_pictures(path: Path, wanted: str, rate: float, max_bytes: int) -> Source:
+def _open_pictures(path: Path, topic: str, rate: float, max_bytes: int) -> Source:
     """Open a picture, or a folder of pictures."""
     files = _pictures(path) if path.is_dir() else [path] if path.suffix.lower() in SUFFIXES else []
     if not files:
         raise SourceError(f"{path} holds neither a recording nor pictures; expected {EXPECTED}")
-    if wanted:
-        raise SourceError(f"{path} holds pictures, which have no topic; got {printable(wanted)}")
+    if topic:
+        raise SourceError(f"{path} holds pictures, which have no topic; got {printable(topic)}")
     check_not_angle_images(path, max_bytes)
     records = (Recorded(round(number * 1e9 / rate), "", file, max_bytes) for number, file in enumerate(files, 1))
     return Source(str(path), len(files), records)
@@ -413,7 +414,5 @@ def recorded_lens(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> Le
     with open_source(path, topic, max_bytes=max_bytes) as source:
         if source.camera_info is None:
             raise SourceError(f"{path} must hold one topic of camera_info, or one beside the images: name a YAML file")
-        try:
+        with errors_as(lambda text: SourceError(f"the lens calibration of {path}: {text}"), FrameError):
             return messages.lens_of(messages.decode_camera_info(source.camera_info))
-        except FrameError as err:
-            raise SourceError(f"the lens calibration of {path}: {err}") from err

@@ -100,9 +100,6 @@ class LossCounter:
 
     Not counted: what was sent before publisher and subscription found each other, and what a newer message replaced in
     the subscription's own queue.
-
-    Args:
-        subscription: Subscription of rclpy.
     """
 
     def __init__(self, subscription: Any) -> None:

@@ -46,11 +46,8 @@ class ManagedNode(LiveNode, LifecycleNodeMixin):  # type: ignore[misc]
     """A live node that takes frames while a lifecycle manager has it active; see `LiveNode`.
 
     A step that fails because of parameters or the machine leaves the state as it was, with the reason in the log and in
-    `/diagnostics`. After any other error everything is released, and the node is unconfigured.
-
-    Args:
-        argv: Command line, as for `LiveNode`.
-        arguments: Arguments, as for `LiveNode`.
+    `/diagnostics`. After any other error everything is released, and the node is unconfigured. Arguments are those of
+    `LiveNode`.
     """
 
     def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:

@@ -17,6 +17,7 @@ from rclpy.impl.implementation_singleton import rclpy_implementation as _rclpy
 from rclpy.node import Node
 from rclpy.parameter import Parameter as RosParameter
 
+from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
 from polar_pipeline.live.diagnostics import MAX_REASON, Diagnostics
@@ -153,10 +154,8 @@ class ParameterNode(Node):  # type: ignore[misc]
         """
         values = {name: changes.get(name, self.get_parameter(name).value) for name in PARAMETERS}
         settings = make_settings(values)
-        try:
+        with errors_as(ContradictionError):
             Pipeline(**self.fallback.settings(settings).arguments(settings.options.products)).close()
-        except ValueError as err:
-            raise ContradictionError(str(err)) from err
         return settings
 
     def set_parameters(self, parameter_list: List[Any]) -> List[SetParametersResult]:

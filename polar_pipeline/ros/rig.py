@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.paths import AnyPath, as_path
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline._util.yamlfile import read_yaml
@@ -75,10 +76,8 @@ def read_rig(path: AnyPath, namespace: str = "") -> Rig:
     """
     path = as_path(path)
     document = read_yaml(path)
-    try:
+    with errors_as(lambda text: ValueError(f"{printable(str(path))}: {printable(text, 400)}")):
         return _rig(document, path.parent, namespace)
-    except ValueError as err:
-        raise ValueError(f"{printable(str(path))}: {printable(str(err), 400)}") from err
 
 
 def _rig(document: Any, folder: Path, namespace: str) -> Rig:
@@ -137,14 +136,12 @@ def _params_file(folder: Path, name: str, node: str) -> Path:
     Raises:
         ValueError: The file cannot be read, or has nothing for the node.
     """
-    try:
+    with errors_as(lambda text: ValueError(f"params_file {quoted(name)}: {printable(text, 300)}")):
         path = folder / as_path(name)
         stray = find_stray(path, node)
         if stray:
             raise ValueError(stray)
-    except ValueError as err:
-        raise ValueError(f"params_file {quoted(name)}: {printable(str(err), 300)}") from err
-    return path
+        return path
 
 
 def is_name(full: str) -> bool:

@@ -111,11 +111,7 @@ class Rcl:
         self._replacing.functions[_REALLOCATE] = ctypes.cast(self._replace, ctypes.c_void_p).value
 
     def publish(self, publisher: Any, cdr: Cdr) -> None:
-        """Publish serialized bytes; they may change as soon as this returns.
-
-        Args:
-            publisher: `rclpy.publisher.Publisher`.
-            cdr: The message.
+        """Publish serialized bytes by a publisher of rclpy; they may change as soon as this returns.
 
         Raises:
             RuntimeError: The middleware refuses.

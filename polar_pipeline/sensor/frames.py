@@ -324,12 +324,7 @@ def full_scale_of_depth(used: int, bits: int, alignment: str) -> int:
 
 
 def bit_warnings(frame: Frame, bit_depth: int) -> List[FrameWarning]:
-    """Return what looks wrong about the significant bits of a frame's numbers.
-
-    Args:
-        frame: The raw frame.
-        bit_depth: The option.
-    """
+    """Return what looks wrong about the significant bits of a frame's numbers, with the option `bit_depth`."""
     if isinstance(frame, PackedFrame):
         return []
     if frame.mosaic.dtype == np.uint16:

@@ -110,11 +110,7 @@ class Sensor:
 
 
 def readout_order(flip: Tuple[bool, bool]) -> Tuple[slice, slice]:
-    """Return slices of rows and columns from a frame's order to the sensor's own readout, and back.
-
-    Args:
-        flip: (ReverseX, ReverseY) of the frame.
-    """
+    """Return slices of rows and columns from the order of a frame with this flip to the sensor's own, and back."""
     return slice(None, None, -1 if flip[1] else 1), slice(None, None, -1 if flip[0] else 1)
 
 

@@ -12,21 +12,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Counter, Dict, List, Optional, Sequence, Tuple
 
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.srv import ListParameters
+from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
-from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import Image
 
 from polar_pipeline import messages
+from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.paths import as_path
 from polar_pipeline._util.text import SHOWN_REASON, failure, printable
 from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
@@ -34,6 +34,7 @@ from polar_pipeline.replay.compare import Comparison, format_rows, golden_produc
 from polar_pipeline.replay.limits import SourceError
 from polar_pipeline.replay.sink import Sink, open_sink
 from polar_pipeline.replay.source import open_source
+from polar_pipeline.ros.client import open_node
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import IMAGE, PRODUCT_TOPICS, REPORT
 
@@ -108,16 +109,14 @@ def recorded_stamps(bag: Path, topic: str) -> List[int]:
                 raise SourceError(
                     f"{bag} holds compressed images on {topic}: decompress it, or use polar-pipeline play"
                 )
-            try:
+            with errors_as(lambda text: SourceError(f"an image of {bag} cannot be read: {text}"), FrameError):
                 stamps.append(messages.peek_stamp(record.message()) or 0)
-            except FrameError as err:
-                raise SourceError(f"an image of {bag} cannot be read: {err}") from err
     return stamps
 
 
-def _spin_until(node: Node, is_reached: Callable[[], Any]) -> None:
+def _spin_until(executor: SingleThreadedExecutor, is_reached: Callable[[], Any]) -> None:
     while not is_reached():
-        rclpy.spin_once(node, timeout_sec=_POLL)
+        executor.spin_once(timeout_sec=_POLL)
 
 
 def play(values: argparse.Namespace, received: ReceivedImages) -> None:
@@ -128,32 +127,28 @@ def play(values: argparse.Namespace, received: ReceivedImages) -> None:
     """
     command = ["ros2", "bag", "play", str(values.bag), "--clock", "100", "--rate", values.rate, "--delay", DELAY]
     live = f"{values.namespace}/polar_pipeline"
-    rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
-    with ExitStack() as stack:
-        stack.callback(rclpy.shutdown)
-        node = Node("polar_pipeline_replay")
-        stack.callback(node.destroy_node)
-
+    with open_node("polar_pipeline_replay") as (node, executor), ExitStack() as stack:
         # the last that a node makes, after its subscriptions
-        _spin_until(node, lambda: f"{live}/snapshot" in dict(node.get_service_names_and_types()))
+        _spin_until(executor, lambda: f"{live}/snapshot" in dict(node.get_service_names_and_types()))
         client = node.create_client(ListParameters, f"{live}/list_parameters")
         answer = rclpy.Future()
         while not answer.done():  # then the node knows this process, and will soon know its subscriptions
             answer = client.call_async(ListParameters.Request())
-            rclpy.spin_until_future_complete(node, answer, timeout_sec=0.5)
+            executor.spin_until_future_complete(answer, timeout_sec=0.5)
         player = subprocess.Popen([*command, *(["--loop"] if values.loop else [])])
         stack.callback(player.wait)
         stack.callback(player.send_signal, signal.SIGINT)  # does nothing to a process that has ended
         # late enough that the node does not warn of subscribers that get nothing, early enough to be discovered
         due = time.monotonic() + SUBSCRIBED
-        _spin_until(node, lambda: time.monotonic() > due or player.poll() is not None)
+        _spin_until(executor, lambda: time.monotonic() > due or player.poll() is not None)
         received.subscribe(node, values.namespace)
-        _spin_until(node, lambda: player.poll() is not None)
+        _spin_until(executor, lambda: player.poll() is not None)
         if player.returncode:
             raise RuntimeError(f"{' '.join(command[:3])} ended with exit code {player.returncode}")
         ended = time.monotonic()
         _spin_until(
-            node, lambda: not any(received.missing.values()) or time.monotonic() > max(ended, received.newest) + QUIET
+            executor,
+            lambda: not any(received.missing.values()) or time.monotonic() > max(ended, received.newest) + QUIET,
         )
 
 
@@ -164,10 +159,8 @@ def check(values: argparse.Namespace) -> bool:
     products = tuple(name for name in products if not PRODUCTS[name].is_number)  # numbers have no stamp
     with tempfile.TemporaryDirectory() as folder:
         live = Path(folder) / "live.mcap"
-        with ExitStack() as stack:
-            received = ReceivedImages(
-                products, stamps, stack.enter_context(open_sink(live, {})) if values.compare else None
-            )
+        with open_sink(live, {}) if values.compare else nullcontext() as sink:
+            received = ReceivedImages(products, stamps, sink)
             play(values, received)
         missing = max(sum(counts.values()) for counts in received.missing.values())
         is_equal = not values.compare or not received.newest or compare(values.compare, live, stamps, products)
@@ -178,13 +171,13 @@ def check(values: argparse.Namespace) -> bool:
 
 def compare(path: Path, recording: Path, stamps: Sequence[int], products: Tuple[str, ...]) -> bool:
     """Compare the node's images with the golden recording, and print the result."""
-    numbers: Dict[int, int] = Counter()
     with open_golden(path) as golden, open_golden(recording) as live:
         comparison = Comparison(golden, products)
-        for index, stamp_ns in enumerate(stamps):
-            images = {name: live.load(name, stamp_ns, numbers[stamp_ns]) for name in products}
-            comparison.add(stamp_ns, {name: image for name, image in images.items() if image is not None}, index)
-            numbers[stamp_ns] += 1
+        compared: Counter[int] = Counter()
+        for stamp_ns in stamps:
+            images = {name: live.load(name, stamp_ns, compared[stamp_ns]) for name in products}
+            comparison.add(stamp_ns, {name: image for name, image in images.items() if image is not None})
+            compared[stamp_ns] += 1
     rows = comparison.rows()
     print(verdict(rows, path), format_rows(rows), sep="\n")
     return all(row.passed for row in rows)

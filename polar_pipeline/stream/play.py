@@ -5,25 +5,23 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Callable, ContextManager, Iterable, Iterator, List, Optional
 
-import rclpy
 from rclpy.duration import Duration
 from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import CameraInfo, Image
 
 from polar_pipeline import messages
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.replay.limits import MAX_BYTES
 from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, Source, is_recording, open_source
+from polar_pipeline.ros.client import open_node
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import camera_info_beside
 
@@ -37,21 +35,6 @@ MAX_GAP = 10.0
 _POLL = 0.05
 #: Seconds that the last frames get to reach their subscribers.
 _LINGER = 2.0
-
-
-@dataclass(frozen=True)
-class PlayableFrame:
-    """A frame ready to publish.
-
-    Attributes:
-        time_ns: When it was recorded.
-        cdr: Serialized `sensor_msgs/Image`.
-        camera_info: The lens calibration that held then; None without one.
-    """
-
-    time_ns: int
-    cdr: bytes
-    camera_info: Optional[messages.CameraInfo]
 
 
 def play(
@@ -87,12 +70,7 @@ def play(
         SourceError: The recording cannot be read.
         RuntimeError: There is no subscriber within `wait`, or `topic` is not a valid name.
     """
-    # signals stay with the caller, whose exceptions end the loop wherever it is
-    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
-    with ExitStack() as stack:
-        stack.callback(rclpy.shutdown)
-        node = Node("polar_pipeline_play")
-        stack.callback(node.destroy_node)
+    with open_node("polar_pipeline_play") as (node, _):
         publisher = _publisher(node, Image, topic)
         frames = _frames(partial(open_source, path, source_topic, rate or DEFAULT_RATE, max_bytes), loop, on_skip)
         first = list(itertools.islice(frames, 1))  # reads ahead
@@ -115,19 +93,19 @@ def _publisher(node: Node, kind: Any, topic: str) -> Publisher:
 
 def _frames(
     opened: Callable[[], ContextManager[Source]], loop: bool, on_skip: Callable[[FrameError], None]
-) -> Iterator[PlayableFrame]:
+) -> Iterator[Recorded]:
     """Yield every frame of every round; the beginning of the recording is read ahead and kept for the next round.
 
     `opened` opens the recording, and `on_skip` is called with what is wrong with a frame that cannot be published.
     """
-    ahead: List[PlayableFrame] = []
+    ahead: List[Recorded] = []
     images_read = size = 0
     with opened() as source:
         for image in source.records:
             images_read += 1
             for frame in _playable([image], on_skip):
                 ahead.append(frame)
-                size += len(frame.cdr)
+                size += len(frame.message())
             if size >= AHEAD_BYTES:
                 break
         yield from ahead
@@ -139,11 +117,12 @@ def _frames(
                 yield from _playable(itertools.islice(source.records, images_read, None), on_skip)
 
 
-def _playable(images: Iterable[Recorded], on_skip: Callable[[FrameError], None]) -> Iterator[PlayableFrame]:
-    """Yield images, ready to publish, with the lens calibrations that held; those that cannot be read are skipped."""
+def _playable(images: Iterable[Recorded], on_skip: Callable[[FrameError], None]) -> Iterator[Recorded]:
+    """Yield images as uncompressed messages, ready to publish; those that cannot be read are skipped."""
     for image in images:
         try:
-            yield PlayableFrame(image.time_ns, image.cdr(), image.camera_info)
+            cdr = image.cdr()
+            yield replace(image, kind=messages.IMAGE, data=cdr, max_bytes=len(cdr))
         except FrameError as err:  # noqa: PERF203 - the next one may be good
             on_skip(err)
 
@@ -160,15 +139,15 @@ def _publish(
     node: Node,
     publisher: Publisher,
     infos: Optional[Publisher],
-    frames: Iterable[PlayableFrame],
+    frames: Iterable[Recorded],
     rate: float,
     restamp: bool,
 ) -> int:
     """Publish frames when they are due, each after its lens calibration."""
     count = jumps = 0
     gap = 0.0  # seconds to the frame before
-    first: Optional[PlayableFrame] = None
-    before: Optional[PlayableFrame] = None
+    first: Optional[Recorded] = None
+    before: Optional[Recorded] = None
     due = time.monotonic()
     for frame in frames:
         if rate:
@@ -187,9 +166,10 @@ def _publish(
         time.sleep(max(0.0, -late))
         if late > gap:
             due += late  # no burst to catch up
-        stamp_ns = node.get_clock().now().nanoseconds if restamp else messages.peek_stamp(frame.cdr) or 0
+        cdr = frame.message()
+        stamp_ns = node.get_clock().now().nanoseconds if restamp else messages.peek_stamp(cdr) or 0
         if infos is not None and frame.camera_info is not None:
             infos.publish(bytes(messages.encode_camera_info(frame.camera_info, stamp_ns, frame.camera_info.frame_id)))
-        publisher.publish(messages.restamp(frame.cdr, stamp_ns) if restamp else frame.cdr)
+        publisher.publish(messages.restamp(cdr, stamp_ns) if restamp else cdr)
         count += 1
     return count

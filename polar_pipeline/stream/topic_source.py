@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Deque, Generator, Iterator
 
-import rclpy
 from rclpy.exceptions import NameValidationException
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import CameraInfo, Image
 
 from polar_pipeline import messages
@@ -19,6 +17,7 @@ from polar_pipeline._util.stop_flag import StopFlag
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.messages import IMAGE
 from polar_pipeline.replay.source import Recorded
+from polar_pipeline.ros.client import open_node
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import camera_info_beside
 
@@ -42,17 +41,15 @@ def open_topic(topic: str, max_bytes: int, stopped: StopFlag) -> Iterator[Iterat
     Raises:
         RuntimeError: `topic` is not a valid name.
     """
-    context = rclpy.Context()
-    # signals stay with the caller
-    rclpy.init(context=context, signal_handler_options=SignalHandlerOptions.NO)
-    with ExitStack() as stack:
-        stack.callback(context.shutdown)
-        node = Node("polar_pipeline_view", context=context)
-        stack.callback(node.destroy_node)
-        yield stack.enter_context(closing(_records(node, topic, max_bytes, stopped)))
+    with open_node("polar_pipeline_view") as (node, executor), closing(
+        _records(node, executor, topic, max_bytes, stopped)
+    ) as records:
+        yield records
 
 
-def _records(node: Node, topic: str, max_bytes: int, stopped: StopFlag) -> Generator[Recorded, None, None]:
+def _records(
+    node: Node, executor: SingleThreadedExecutor, topic: str, max_bytes: int, stopped: StopFlag
+) -> Generator[Recorded, None, None]:
     waiting: Deque[bytes] = deque(maxlen=_WAITING)
 
     def keep(cdr: bytes) -> None:  # rclpy looks at the signature
@@ -70,13 +67,8 @@ def _records(node: Node, topic: str, max_bytes: int, stopped: StopFlag) -> Gener
         node.create_subscription(CameraInfo, camera_info_beside(topic), keep_info, qos, raw=True)
     except NameValidationException as err:
         raise RuntimeError(f"{quoted(topic)} is not a topic's name: {printable(str(err).splitlines()[0])}") from err
-    executor = SingleThreadedExecutor(context=node.context)
-    executor.add_node(node)
-    try:
-        while not stopped.is_set():
-            executor.spin_once(timeout_sec=0 if waiting else _POLL)
-            if waiting:
-                now = node.get_clock().now().nanoseconds
-                yield Recorded(now, IMAGE, waiting.popleft(), max_bytes, infos[0] if infos else None)
-    finally:
-        executor.shutdown()
+    while not stopped.is_set():
+        executor.spin_once(timeout_sec=0 if waiting else _POLL)
+        if waiting:
+            now = node.get_clock().now().nanoseconds
+            yield Recorded(now, IMAGE, waiting.popleft(), max_bytes, infos[0] if infos else None)

@@ -49,12 +49,7 @@ def load_rerun() -> RerunModule:
 
 
 class RecordingView:
-    """Rerun recording into which `show` logs frame after frame.
-
-    Args:
-        rerun: The module.
-        stream: The recording.
-    """
+    """Rerun recording into which `show` logs frame after frame."""
 
     def __init__(self, rerun: RerunModule, stream: RerunObject) -> None:
         self._rerun = rerun

@@ -26,12 +26,10 @@ def _index(refractive_index: float) -> float:
     return number("refractive_index", refractive_index, 1.01, 10.0)
 
 
-def _zenith(values: object) -> np.ndarray:
-    return checked_array("zenith", np.asarray(values), None, np.pi / 2, "in rad, 0 to pi/2", "iuf")
-
-
-def _inside(zenith: np.ndarray, index: float) -> np.ndarray:
-    return np.arcsin(np.sin(zenith) / index)
+def _angles(zenith: object, refractive_index: float) -> Tuple[np.ndarray, np.ndarray]:
+    """Return the zenith angles outside and inside the material."""
+    outside = checked_array("zenith", np.asarray(zenith), None, np.pi / 2, "in rad, 0 to pi/2", "iuf")
+    return outside, np.arcsin(np.sin(outside) / _index(refractive_index))
 
 
 def diffuse_dolp(zenith: np.ndarray, refractive_index: float = 1.5) -> np.ndarray:
@@ -44,8 +42,8 @@ def diffuse_dolp(zenith: np.ndarray, refractive_index: float = 1.5) -> np.ndarra
     Raises:
         ValueError: The refractive index or a zenith angle is out of range.
     """
-    zenith = _zenith(zenith)
-    square = np.cos(zenith - _inside(zenith, _index(refractive_index))) ** 2
+    outside, inside = _angles(zenith, refractive_index)
+    square = np.cos(outside - inside) ** 2
     return np.asarray((1 - square) / (1 + square))
 
 
@@ -59,9 +57,8 @@ def specular_dolp(zenith: np.ndarray, refractive_index: float = 1.5) -> np.ndarr
     Raises:
         ValueError: The refractive index or a zenith angle is out of range.
     """
-    zenith = _zenith(zenith)
-    inside = _inside(zenith, _index(refractive_index))
-    plus, minus = np.cos(zenith + inside) ** 2, np.cos(zenith - inside) ** 2
+    outside, inside = _angles(zenith, refractive_index)
+    plus, minus = np.cos(outside + inside) ** 2, np.cos(outside - inside) ** 2
     return np.asarray((minus - plus) / (minus + plus))
 
 

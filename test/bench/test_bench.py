@@ -112,7 +112,7 @@ def test_figures_for_people() -> None:
 
 
 def test_without_ros(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    monkeypatch.setitem(sys.modules, "rclpy", None)
+    monkeypatch.setitem(sys.modules, "rclpy.node", None)
     monkeypatch.delitem(sys.modules, "polar_pipeline.bench.node", raising=False)
     assert cli.main(["bench", "node"]) == 1
     assert "bench node needs ROS 2" in capsys.readouterr().err

@@ -702,7 +702,7 @@ def test_tune_measures_the_frame_that_is_named(words: str, raw: str, size: Any, 
 
 
 def test_play_without_ros_says_so(pictures: Path, capsys: Any, monkeypatch: Any) -> None:
-    monkeypatch.setitem(sys.modules, "rclpy", None)
+    monkeypatch.setitem(sys.modules, "rclpy.duration", None)
     monkeypatch.delitem(sys.modules, "polar_pipeline.stream.play", raising=False)
     assert main(["play", str(pictures)]) == 1
     assert "needs ROS 2" in capsys.readouterr().err
