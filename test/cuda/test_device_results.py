@@ -31,9 +31,11 @@ class DeviceDriver(HostDriver):
 
     current = 0
 
-    def array_at(self, pointer: int, shape: Any, dtype: str, _: object) -> np.ndarray:
-        count = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        return self.held[pointer][:count].view(dtype).reshape(shape)
+    def memory_at(self, pointer: int, size: int, _: object) -> np.ndarray:
+        return self.held[pointer][:size]
+
+    def array_in(self, memory: np.ndarray, shape: Any, dtype: str) -> np.ndarray:
+        return memory.view(dtype).reshape(shape)
 
     def in_stream(self, _: int) -> Any:
         return self.selected()
