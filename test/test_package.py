@@ -49,15 +49,22 @@ def name_of(path: Path) -> str:
 @lru_cache(maxsize=None)
 def nodes_of(path: Path) -> List[ast.AST]:
     """What a file is made of that can import something."""
-    kinds = (ast.Import, ast.ImportFrom, ast.Call)
+    kinds = (ast.Import, ast.ImportFrom, ast.Call, ast.If)
     return [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, kinds)]
 
 
+def is_for_types(node: ast.AST) -> bool:
+    """Whether a node is what only type checkers read."""
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
 @lru_cache(maxsize=None)
-def imports_of(path: Path) -> List[str]:
+def imports_of(path: Path, with_types: bool = True) -> List[str]:
     """Every module that a file imports, at its top or later, by its full name."""
     found: List[str] = []
-    for node in nodes_of(path):
+    others = [] if with_types else [node for node in nodes_of(path) if is_for_types(node)]
+    left_out = {id(inner) for node in others for inner in ast.walk(node)}
+    for node in (node for node in nodes_of(path) if id(node) not in left_out):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -153,6 +160,25 @@ def test_what_needs_no_gpu_loads_nothing_of_it(code: str, most: int) -> None:
     unwanted = ("polar_pipeline.cuda", "polar_pipeline.ros", "cupy", "nvidia", "rclpy", "dask", "rerun", "yaml")
     assert [name for name in loaded if name.startswith(unwanted)] == []
     assert len({name for name in loaded if name.startswith("polar_pipeline.")}) <= most
+
+
+@pytest.mark.parametrize("are_folders", [False, True], ids=["files", "folders"])
+def test_no_circle_of_imports(are_folders: bool) -> None:
+    needs: Dict[str, Set[str]] = defaultdict(set)
+    for path in MODULES:
+        own = name_of(path)
+        others = [name.partition(".")[2] for name in imports_of(path, with_types=False) if "polar_pipeline" in name]
+        if are_folders:
+            own, others = own.partition(".")[0], [name.partition(".")[0] for name in others]
+        needs[own].update(name for name in others if name not in ("", own))  # the package has names of others
+    assert len(needs) > 30
+    while True:  # what remains is in a circle, or needs one
+        free = [name for name, others in needs.items() if not others & needs.keys()]
+        if not free:
+            break
+        for name in free:
+            del needs[name]
+    assert not needs, f"a circle, or what needs one: {sorted(needs)}"
 
 
 # ------------------------------------------------------------------------------------------------ classes and functions

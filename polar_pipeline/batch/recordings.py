@@ -11,29 +11,37 @@ import stat
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
-from urllib.parse import unquote, urlsplit
+from typing import Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from urllib.parse import urlsplit
 
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.paths import as_path, is_hidden, natural_order
 from polar_pipeline._util.text import quoted
-from polar_pipeline.replay.limits import SourceError
+from polar_pipeline.batch.files import (
+    BAG_SUFFIX,
+    METADATA,
+    RECORDING_SUFFIX,
+    File,
+    StorageError,
+    has_wildcard,
+    is_part_name,
+    is_web,
+    name_of,
+    parent_of,
+    path_of,
+    scheme_of,
+    shown,
+)
+from polar_pipeline.batch.remote import find_remote
+from polar_pipeline.replay.bag_names import plain_name
 from polar_pipeline.replay.rawpicture import CAMERA_FILE
-from polar_pipeline.replay.rosbag2 import plain_name
 from polar_pipeline.replay.source import EXPECTED, SUFFIXES
 
-METADATA = "metadata.yaml"
 #: Longest name of a recording in characters; file systems allow 255 bytes.
 MAX_NAME = 100
-_BAG = r"\.(?:mcap|db3)(?:\.zstd)?"
-_SUFFIX = re.compile(rf"(?:{_BAG}|\.bag|{'|'.join(map(re.escape, SUFFIXES))})$", re.IGNORECASE)
 #: Local recordings up to this size are identified by all their bytes, larger ones by samples.
 _FULL_BYTES = 4 << 20
 _SAMPLES, _SAMPLE_BYTES = 8, 64 << 10
-
-
-class StorageError(SourceError):
-    """A source without recordings, or a recording that cannot be fetched; the text is one short sentence."""
 
 
 @dataclass(frozen=True)
@@ -55,19 +63,6 @@ class Recording:
     location: str
     size: int
     token: str
-
-
-class File(NamedTuple):
-    """A file: its path or URL, its size in bytes, and for a remote file its version, "" if the server reports none."""
-
-    location: str
-    size: int
-    version: str = ""
-
-    @property
-    def name(self) -> str:
-        """The last part of the path."""
-        return name_of(self.location)
 
 
 def list_recordings(
@@ -172,18 +167,11 @@ def _listed(source: str, exclude: Sequence[Path] = ()) -> Dict[str, Sequence[Fil
 def _find(source: str, exclude: Sequence[Path]) -> Optional[Tuple[List[File], List[File]]]:
     """Find the files that a source names, and the files below the folders that it names; None if it does not exist."""
     if scheme_of(source):
-        from polar_pipeline.batch.remote import find_remote  # which imports this module
-
         return find_remote(source)
     return _find_local(source, exclude)
 
 
 # ------------------------------------------------------------------------------------------- files that form recordings
-
-
-def is_part_name(name: str) -> bool:
-    """Return whether a file of this name belongs to a recording, alone or with others in its folder."""
-    return name in (METADATA, CAMERA_FILE) or _SUFFIX.search(name) is not None
 
 
 def recordings_in(folder: str, names: Iterable[str]) -> List[Tuple[str, List[str]]]:
@@ -200,7 +188,7 @@ def recordings_in(folder: str, names: Iterable[str]) -> List[Tuple[str, List[str
         (name, its files) of each recording, sorted; the name "" stands for the folder.
     """
     names = sorted((name for name in names if not is_hidden(name)), key=natural_order)
-    parts = [name for name in names if re.search(f"{_BAG}$", name, re.IGNORECASE)]
+    parts = [name for name in names if re.search(f"{BAG_SUFFIX}$", name, re.IGNORECASE)]
     pictures = [name for name in names if name.lower().endswith(SUFFIXES)]
     rows = [(name, [name]) for name in names if name.lower().endswith(".bag")]
     if METADATA in names:
@@ -305,43 +293,6 @@ def _sampled(file: File, is_small: bool) -> str:
 # ------------------------------------------------------------------------------------------------------ paths and names
 
 
-def scheme_of(source: str) -> str:
-    """Return the scheme of a URL in lower case; "" for a path."""
-    match = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", source)
-    return match.group(1).lower() if match else ""
-
-
-def is_web(source: str) -> bool:
-    """Return whether a source is on a web server."""
-    return scheme_of(source) in ("http", "https")
-
-
-def has_wildcard(source: str) -> bool:
-    """Return whether a source is a pattern. In URLs of web servers, `?` begins the query."""
-    return any(char in source for char in ("*" if is_web(source) else "*?["))
-
-
-def shown(text: str) -> str:
-    """Return a URL, or a text with URLs, for error messages: short, and without passwords and signatures."""
-    text = re.sub(r"(://[^\s?'\"]*)\?[^\s'\")]+", r"\1?...", re.sub(r"://[^/@\s]+@", "://...@", text))
-    return quoted(text)[1:-1]
-
-
-def path_of(url: str) -> str:
-    """Return the path of a URL, decoded, without the query. In object storage `?` and `%` are plain characters."""
-    return unquote(urlsplit(url).path) if is_web(url) else url.partition("://")[2] if scheme_of(url) else url
-
-
-def parent_of(location: str) -> str:
-    """Return the path or URL of the folder around a file."""
-    return (location.partition("?")[0] if is_web(location) else location).rpartition("/")[0]
-
-
-def name_of(location: str) -> str:
-    """Return the last part of a path or URL."""
-    return path_of(location).rpartition("/")[2]
-
-
 def is_name(text: str) -> bool:
     """Return whether a text can be the name of a recording, as `unique_names` gives them."""
     return len(text) <= MAX_NAME and re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", text) is not None
@@ -377,7 +328,7 @@ def _name(location: str, depth: int) -> str:
     """Join the last `depth` parts of a path or URL; if it has fewer, or the name is long, it ends with a hash."""
     host = urlsplit(location).hostname or "" if is_web(location) else ""
     parts = [part for part in f"{host}/{path_of(location)}".split("/") if part not in ("", ".", "..")] or ["recording"]
-    parts[-1] = _SUFFIX.sub("", parts[-1]) or parts[-1]
+    parts[-1] = RECORDING_SUFFIX.sub("", parts[-1]) or parts[-1]
     name = "_".join(filter(None, (re.sub(r"[^A-Za-z0-9._-]+", "_", part).strip("._-") for part in parts[-depth:])))
     if depth <= len(parts) and len(name) <= MAX_NAME:
         return name or "recording"

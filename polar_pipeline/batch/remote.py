@@ -1,27 +1,19 @@
-"""Recordings in object storage and on web servers, through fsspec: listing, and copies in a bounded folder."""
+"""Files in object storage and on web servers, through fsspec."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import random
 import re
-import tempfile
 import time
-from contextlib import ExitStack, contextmanager
-from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, TypeVar
 
-from polar_pipeline._util.files import remove_leftovers, temporary_folder
-from polar_pipeline.batch import recordings
-from polar_pipeline.batch.recordings import File, Recording, StorageError, is_web, name_of, shown
-from polar_pipeline.replay.limits import described, megabytes
+from polar_pipeline.batch.files import File, StorageError, has_wildcard, is_part_name, is_web, name_of, scheme_of, shown
+from polar_pipeline.replay.limits import described
 
-#: Default limit for the total size of the copies of recordings, in bytes.
-SPOOL_BYTES = 64 << 30
 #: Attempts of every request, and the seconds before the second one; each further one waits twice as long.
 ATTEMPTS = 4
 BACKOFF_S = 0.5
@@ -36,10 +28,6 @@ _VERSIONS = (
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.ENAMETOOLONG)
 #: HTTP states below 500 that pass: timeout, too early, too many requests.
 _PASSING = (408, 425, 429)
-#: Name of a copy's folder, with the size of the copy.
-_COPY = r"polar_pipeline_copy_(\d+)_\w+"
-#: Seconds between two looks at the space in the folder for copies.
-_POLL_S = 0.1
 _ABSENT = "there is nothing of this name"
 Result = TypeVar("Result")
 
@@ -55,13 +43,13 @@ def find_remote(source: str) -> Optional[Tuple[List[File], List[File]]]:
     """
     storage = _storage(source)
     storage.invalidate_cache()  # a worker lives long
-    return _retried(lambda: _find(storage, source), shown(source))
+    return retried(lambda: _find(storage, source), shown(source))
 
 
 def _storage(url: str) -> Any:
     """Return the fsspec file system of a URL. Settings of the user in fsspec's configuration take precedence."""
     fsspec = import_module("fsspec")
-    scheme = recordings.scheme_of(url)
+    scheme = scheme_of(url)
     given: Mapping[str, Any] = fsspec.config.conf.get(scheme, {})
     try:
         settings = {key: {**value, **given.get(key, {})} for key, value in _settings(scheme).items()}
@@ -94,10 +82,10 @@ def _settings(scheme: str) -> Dict[str, Any]:
 
 def _find(storage: Any, source: str) -> Optional[Tuple[List[File], List[File]]]:
     path = storage._strip_protocol(source)
-    if recordings.has_wildcard(source) and (is_web(source) or not storage.exists(path)):
+    if has_wildcard(source) and (is_web(source) or not storage.exists(path)):
         start = len(re.split(r"[*?\[]", path)[0].rpartition("/")[0])
         rows = [row for row in storage.glob(path, detail=True).values() if _is_visible(row["name"][start:])]
-    elif is_web(source) and not recordings.is_part_name(name_of(source)):  # its index is a file like others
+    elif is_web(source) and not is_part_name(name_of(source)):  # its index is a file like others
         rows = [{"name": f"{path.rstrip('/')}/", "type": "directory"}]
     else:
         try:
@@ -123,7 +111,7 @@ def _files(storage: Any, rows: Iterable[Mapping[str, Any]]) -> List[File]:
     for row in rows:
         path = row["name"]
         url = path if is_web(path) else storage.unstrip_protocol(path)
-        if not recordings.is_part_name(name_of(url)):
+        if not is_part_name(name_of(url)):
             continue
         info = storage.info(path) if is_web(url) else row  # the index of a web server has neither sizes nor versions
         if not isinstance(info.get("size"), int):
@@ -134,67 +122,12 @@ def _files(storage: Any, rows: Iterable[Mapping[str, Any]]) -> List[File]:
     return files
 
 
-# -------------------------------------------------------------------------------------------------------------- copies
-
-
-@contextmanager
-def local_copy(recording: Recording, spool: Optional[Path], max_bytes: int) -> Iterator[Path]:
-    """Provide a recording on this machine: its own path, or that of a copy which exists while the block lasts.
-
-    Args:
-        recording: As `list_recordings` returned it.
-        spool: Folder for copies on a local disk, shared by all processes of a machine; None for a temporary one.
-        max_bytes: Largest total size of the copies in the folder. While there is no space, the call waits. Do not
-            request a second copy in the block: two processes that do so could wait for each other.
+def fetch(file: File, target: Path) -> None:
+    """Copy a file to this machine.
 
     Raises:
-        StorageError: The recording changed since it was listed, cannot be fetched, or is larger than `max_bytes`.
+        OSError: More or fewer bytes came than it had when it was listed, or the disk is full.
     """
-    if not recordings.scheme_of(recording.location):
-        recordings.current_files(recording)
-        yield Path(recording.location)
-        return
-    spool = spool or Path(tempfile.gettempdir()) / f"polar_pipeline_spool_{os.getuid()}"
-    with reserved(spool, recording.size, max_bytes, recording.name) as folder:
-        files = recordings.current_files(recording)
-        is_folder = files[0].location != recording.location
-        place = folder / recording.name if is_folder else folder
-        place.mkdir(exist_ok=True)
-        for file in files:
-            _retried(partial(_fetch, file, place / file.name), shown(file.location))
-        recordings.current_files(recording)
-        yield place if is_folder else place / files[0].name
-
-
-@contextmanager
-def reserved(spool: Path, size: int, max_bytes: int, name: str) -> Iterator[Path]:
-    """Provide an empty folder in `spool` for `size` bytes, which is removed at the end, once there is space for it.
-
-    The name of the folder states its size; a folder that a killed process left is removed by the next process
-    (`temporary_folder`). A process that waits for space makes the later ones wait too.
-    """
-    if size > max_bytes:
-        raise StorageError(f"{name} has {megabytes(size)}, and the spool takes {megabytes(max_bytes)}")
-    with ExitStack() as stack:
-        try:
-            spool.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with (spool / ".lock").open("w") as queue:
-                fcntl.flock(queue, fcntl.LOCK_EX)
-                while size + _reserved_bytes(spool) > max_bytes:
-                    time.sleep(_POLL_S)
-                folder = stack.enter_context(temporary_folder(f"copy_{size}", spool))
-        except OSError as err:
-            raise StorageError(f"the spool {spool} cannot be used: {err.strerror}") from err
-        yield folder
-
-
-def _reserved_bytes(spool: Path) -> int:
-    remove_leftovers(spool, _COPY)
-    copies = [re.fullmatch(_COPY, path.name) for path in spool.iterdir()]
-    return sum(int(copy.group(1)) for copy in copies if copy)
-
-
-def _fetch(file: File, target: Path) -> None:
     received = 0
 
     def count(_: Optional[int], value: int, **__: object) -> None:
@@ -213,7 +146,7 @@ def _fetch(file: File, target: Path) -> None:
 # ------------------------------------------------------------------------------------------------------------- retries
 
 
-def _retried(action: Callable[[], Result], what: str) -> Result:
+def retried(action: Callable[[], Result], what: str) -> Result:
     """Return the result of an action, which is tried again while that can help."""
     attempt = 0
     while True:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional
 
-from polar_pipeline.batch.recordings import Recording, list_recordings, scheme_of
-from polar_pipeline.batch.remote import SPOOL_BYTES
+from polar_pipeline.batch.copies import SPOOL_BYTES
+from polar_pipeline.batch.files import scheme_of
+from polar_pipeline.batch.recordings import Recording, list_recordings
 from polar_pipeline.camera.recorded import camera_file
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.replay.job import metadata

@@ -14,10 +14,10 @@ from distributed import get_worker
 from polar_pipeline._util.files import discard_folder, replacing_folder
 from polar_pipeline._util.text import failure
 from polar_pipeline.batch import results
+from polar_pipeline.batch.copies import local_copy
 from polar_pipeline.batch.overview import thumbnail
 from polar_pipeline.batch.pipelines import forget_pipeline, kept_pipeline
 from polar_pipeline.batch.recordings import Recording
-from polar_pipeline.batch.remote import local_copy
 from polar_pipeline.batch.results import Outcome
 from polar_pipeline.batch.settings import BatchSettings, golden_of
 from polar_pipeline.batch.table import frame_table, table_path, write_table

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Seque
 from polar_pipeline._util.imports import importing
 from polar_pipeline._util.paths import as_path
 from polar_pipeline._util.text import printable
-from polar_pipeline.batch.recordings import Recording, list_recordings, scheme_of
-from polar_pipeline.batch.remote import SPOOL_BYTES
+from polar_pipeline.batch.copies import SPOOL_BYTES
+from polar_pipeline.batch.files import scheme_of
+from polar_pipeline.batch.recordings import Recording, list_recordings
 from polar_pipeline.batch.settings import BatchSettings, golden_of
 from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_path
 from polar_pipeline.cli.errors import FailureError, UsageError, errors_as, show_error

@@ -14,7 +14,8 @@ from polar_pipeline.calibrate.report import is_of_unwritten_calibration
 from polar_pipeline.calibrate.sums import DARK
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.cli import calibrate
-from polar_pipeline.cli.capture import (
+from polar_pipeline.cli.errors import FailureError
+from polar_pipeline.cli.session_steps import (
     AIM,
     DARK_FRAMES,
     EXPOSED,
@@ -23,7 +24,6 @@ from polar_pipeline.cli.capture import (
     describe_light,
     show_captured,
 )
-from polar_pipeline.cli.errors import FailureError
 
 #: Longest exposure that is proposed, in microseconds.
 _LONGEST_US = 1e6

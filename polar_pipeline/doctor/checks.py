@@ -18,6 +18,7 @@ import numpy as np
 import polar_pipeline
 from polar_pipeline import __version__
 from polar_pipeline._util.imports import importing
+from polar_pipeline._util.jpeg import make_gpu_encoder
 from polar_pipeline._util.share import share_path
 from polar_pipeline._util.text import printable
 from polar_pipeline.cpu.library import load_kernels
@@ -25,7 +26,6 @@ from polar_pipeline.cuda.driver import cause, import_cupy
 from polar_pipeline.doctor import deployment
 from polar_pipeline.doctor.cameras import camera_checks
 from polar_pipeline.doctor.deployment import Check
-from polar_pipeline.live.jpeg import make_gpu_encoder
 from polar_pipeline.pipeline import Pipeline, backend_problem
 
 #: Environment variables that name Fast DDS's profile. Fast DDS 3, from Kilted on, reads the first, and with a warning

@@ -43,9 +43,9 @@ from polar_pipeline._util.files import temporary_folder
 from polar_pipeline._util.imports import importing
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.yamlfile import read_yaml
+from polar_pipeline.replay.bag_names import bag_files, is_zstd, numbered, plain_name
 from polar_pipeline.replay.definitions import from_ros1
 from polar_pipeline.replay.limits import SourceError, check_size, megabytes, reading
-from polar_pipeline.replay.rosbag2 import bag_files, is_zstd, numbered, plain_name
 from polar_pipeline.sensor.frames import FrameError
 
 #: Topic and type, and number of messages by both.

@@ -14,11 +14,12 @@ from polar_pipeline import messages
 from polar_pipeline._util.paths import AnyPath, as_path
 from polar_pipeline._util.text import printable
 from polar_pipeline.messages import COMPRESSED, IMAGE, Cdr
+from polar_pipeline.replay.bag_names import is_zstd
 from polar_pipeline.replay.bags import Bag, Record, as_cdr, kind_of
 from polar_pipeline.replay.compressed import decompress_image
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, reading
 from polar_pipeline.replay.rawzstd import TRANSPORT, compress_message
-from polar_pipeline.replay.rosbag2 import is_zstd, open_recording
+from polar_pipeline.replay.rosbag2 import open_recording
 from polar_pipeline.replay.sink import open_sink
 from polar_pipeline.replay.source import Recorded, checked, choose_topic, is_recording, recording_of, unwatched
 from polar_pipeline.sensor.frames import FrameError

@@ -31,11 +31,12 @@ from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, IMAGE, CameraInfo, Cdr, ImageMessage
 from polar_pipeline.quality.frame_checks import log_warnings
+from polar_pipeline.replay.bag_names import bag_files, is_bag_file, is_zstd, plain_name
 from polar_pipeline.replay.compressed import ZSTD_MAGIC, decompress_image
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, check_size, described, reading
 from polar_pipeline.replay.rawpicture import check_not_angle_images, read_picture
 from polar_pipeline.replay.rawzstd import TRANSPORT
-from polar_pipeline.replay.rosbag2 import bag_files, is_bag_file, is_zstd, open_recording, plain_name
+from polar_pipeline.replay.rosbag2 import open_recording
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.topics import camera_info_beside, own_outputs
 

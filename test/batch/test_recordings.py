@@ -12,16 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support import ROOT
 
-from polar_pipeline.batch.recordings import (
-    MAX_NAME,
-    StorageError,
-    list_recordings,
-    read_list,
-    recordings_in,
-    shown,
-    unique_names,
-)
-from polar_pipeline.batch.remote import local_copy
+from polar_pipeline.batch.copies import local_copy
+from polar_pipeline.batch.files import StorageError, shown
+from polar_pipeline.batch.recordings import MAX_NAME, list_recordings, read_list, recordings_in, unique_names
 from polar_pipeline.replay.source import open_source
 
 LARGE = (4 << 20) + 1000

@@ -21,9 +21,10 @@ from servers import SLOW_PIECES, SLOW_S, S3Storage, Storage, WebStorage
 from support import wait_for
 
 from polar_pipeline import cli
-from polar_pipeline.batch import remote
-from polar_pipeline.batch.recordings import Recording, StorageError, list_recordings
-from polar_pipeline.batch.remote import local_copy, reserved
+from polar_pipeline.batch import copies, remote
+from polar_pipeline.batch.copies import local_copy, reserved
+from polar_pipeline.batch.files import StorageError
+from polar_pipeline.batch.recordings import Recording, list_recordings
 
 DATA = random.Random(0).randbytes(300_001) if sys.version_info >= (3, 9) else bytes(range(251)) * 1200
 LIMIT = 10 << 20
@@ -212,14 +213,14 @@ def test_changes_while_fetching(storage: Storage, tmp_path: Path, monkeypatch: p
     if sys.version_info < (3, 9) and isinstance(storage, WebStorage):
         pytest.skip("fsspec for Python 3.8 reads neither etag nor date of a web server")
     recording = only(storage.put("x.mcap", DATA))
-    fetch = remote._fetch
+    fetch = copies.fetch
 
     def and_change(*arguments: Any) -> None:
         fetch(*arguments)
         storage.put("x.mcap", DATA[::-1])
         storage.age("x.mcap")
 
-    monkeypatch.setattr(remote, "_fetch", and_change)
+    monkeypatch.setattr(copies, "fetch", and_change)
     assert only(recording.location) == recording
     refuse(recording, tmp_path / "spool", "changed since")
     assert only(recording.location).token != recording.token
