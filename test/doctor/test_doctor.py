@@ -13,10 +13,10 @@ from typing import Iterator
 import pytest
 from support import ROOT, run_python
 
+from polar_pipeline._util.jpeg import encode_with_opencv
 from polar_pipeline.cpu import library as kernels
 from polar_pipeline.cuda.backend import problem
 from polar_pipeline.doctor import checks as doctor
-from polar_pipeline.live.jpeg import encode_with_opencv
 
 
 def states() -> dict:

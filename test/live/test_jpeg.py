@@ -15,9 +15,10 @@ from support import real_frame
 from test_processor import Log
 
 from polar_pipeline import Pipeline
+from polar_pipeline._util import jpeg
+from polar_pipeline._util.jpeg import Encode, encode_with_opencv, make_gpu_encoder
 from polar_pipeline.cuda.backend import problem
-from polar_pipeline.live import jpeg
-from polar_pipeline.live.jpeg import Encode, JpegEncoder, encode_with_opencv, make_gpu_encoder
+from polar_pipeline.live.jpeg import JpegEncoder
 
 
 def pictures(backend: str = "cpu") -> List[np.ndarray]:

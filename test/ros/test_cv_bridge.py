@@ -21,7 +21,7 @@ from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CompressedImage, Image
 
 from polar_pipeline import Pipeline, messages
-from polar_pipeline.live.jpeg import encode_with_opencv
+from polar_pipeline._util.jpeg import encode_with_opencv
 from polar_pipeline.products import PRODUCTS
 from polar_pipeline.topics import PRODUCT_TOPICS, jpeg_format
 
