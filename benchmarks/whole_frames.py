@@ -1,7 +1,7 @@
 """Frames from the caller's memory to arrays of the host, against the copies that they need; part of `gpu.py`.
 
 Each case is measured in turns with two limits: its copies one after the other, from and to pinned memory, and the same
-in four strips, of which one is uploaded while another is downloaded. Wall-clock medians, in microseconds, of different
+in four strips: the next strip is uploaded while one is downloaded. Wall-clock medians, in microseconds, of different
 frames.
 """
 

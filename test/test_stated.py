@@ -282,6 +282,8 @@ class Case(NamedTuple):
 GRAY = image(numbers(8), "mono8")
 TWELVE = numbers(12)
 HIGH = TWELVE << 4
+#: A mosaic that image_transport sent as PNG.
+SENT_AS_PNG = transported("mono8; png compressed mono8", numbers(8))
 MESSAGES = {
     "encoding_of_channels": Case("encoding", message(numbers(8), "mono8"), message(numbers(8), "rgb8")),
     "encoding_of_depth": Case("encoding", message(TWELVE, "Mono12"), message(TWELVE, "Mono14")),
@@ -316,22 +318,22 @@ MESSAGES = {
     "binning_y": Case("binning_x", with_info(binning_x=1, binning_y=1), with_info(height=2 * HEIGHT, binning_y=2)),
     "format_debayered": Case(
         "format",
-        transported("mono8; png compressed mono8", numbers(8)),
+        SENT_AS_PNG,
         transported("bayer_rggb8; jpeg compressed mono8", numbers(8), ".jpg"),
     ),
     "format_computed": Case(
         "format",
-        transported("mono8; png compressed mono8", numbers(8)),
+        SENT_AS_PNG,
         transported("PolarizedAolp_Mono8; png compressed mono8", numbers(8)),
     ),
     "format_of_colors": Case(
         "format",
-        transported("mono8; png compressed mono8", numbers(8)),
+        SENT_AS_PNG,
         transported("rgb8; png compressed bgr8", numbers(8)),
     ),
     "format_jpeg": Case(
         "format",
-        transported("mono8; png compressed mono8", numbers(8)),
+        SENT_AS_PNG,
         transported("mono8; jpeg compressed mono8", numbers(8), ".jpg"),
     ),
     "format_of_depth": Case(

@@ -1,9 +1,17 @@
-"""Errors that are raised again as errors of another kind."""
+"""Kinds of errors: what lacks memory, and errors that are raised again as errors of another kind."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from typing import Callable, Iterator, Type
+
+#: Code of OpenCV's errors that lack memory, `cv2.Error.StsNoMem`.
+_OPENCV_NO_MEMORY = -4
+
+
+def lacks_memory(err: BaseException) -> bool:
+    """Return whether an error of Python or OpenCV says that memory does not suffice."""
+    return isinstance(err, MemoryError) or getattr(err, "code", None) == _OPENCV_NO_MEMORY
 
 
 @contextmanager

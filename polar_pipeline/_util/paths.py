@@ -19,7 +19,7 @@ def as_path(name: AnyPath) -> Path:
     """Return a path, with `~` replaced by a user's home; `name` may also be a URL such as `file:///data/a.mcap`.
 
     Raises:
-        ValueError: The URL names another machine, or there is no such home.
+        ValueError: The URL names another machine, or the user of `~` is unknown.
     """
     url = _FILE_URL.fullmatch(str(name))
     if url is not None:

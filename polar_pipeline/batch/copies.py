@@ -33,7 +33,7 @@ def local_copy(recording: Recording, spool: Optional[Path], max_bytes: int) -> I
     Args:
         recording: As `list_recordings` returned it.
         spool: Folder for copies on a local disk, shared by all processes of a machine; None for a temporary one.
-        max_bytes: Largest total size of the copies in the folder. While there is no space, the call waits. Do not
+        max_bytes: Largest total size of the copies in the folder. The call waits until the copy fits. Do not
             request a second copy in the block: two processes that do so could wait for each other.
 
     Raises:

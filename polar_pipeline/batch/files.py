@@ -7,14 +7,15 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from polar_pipeline._util.text import quoted
+from polar_pipeline.replay.bag_names import BAG_METADATA
 from polar_pipeline.replay.limits import SourceError
 from polar_pipeline.replay.rawpicture import CAMERA_FILE
 from polar_pipeline.replay.source import SUFFIXES
 
-METADATA = "metadata.yaml"
-#: Patterns of the ends of names: of a recorder's files, and of all files of recordings.
-BAG_SUFFIX = r"\.(?:mcap|db3)(?:\.zstd)?"
-RECORDING_SUFFIX = re.compile(rf"(?:{BAG_SUFFIX}|\.bag|{'|'.join(map(re.escape, SUFFIXES))})$", re.IGNORECASE)
+#: Pattern of the end of the name of a file of a recording.
+RECORDING_SUFFIX = re.compile(
+    rf"(?:\.(?:mcap|db3)(?:\.zstd)?|\.bag|{'|'.join(map(re.escape, SUFFIXES))})$", re.IGNORECASE
+)
 
 
 class StorageError(SourceError):
@@ -36,7 +37,7 @@ class File(NamedTuple):
 
 def is_part_name(name: str) -> bool:
     """Return whether a file of this name belongs to a recording, alone or with others in its folder."""
-    return name in (METADATA, CAMERA_FILE) or RECORDING_SUFFIX.search(name) is not None
+    return name in (BAG_METADATA, CAMERA_FILE) or RECORDING_SUFFIX.search(name) is not None
 
 
 def scheme_of(source: str) -> str:

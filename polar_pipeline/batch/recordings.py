@@ -18,8 +18,6 @@ from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.paths import as_path, is_hidden, natural_order
 from polar_pipeline._util.text import quoted
 from polar_pipeline.batch.files import (
-    BAG_SUFFIX,
-    METADATA,
     RECORDING_SUFFIX,
     File,
     StorageError,
@@ -33,7 +31,7 @@ from polar_pipeline.batch.files import (
     shown,
 )
 from polar_pipeline.batch.remote import find_remote
-from polar_pipeline.replay.bag_names import plain_name
+from polar_pipeline.replay.bag_names import BAG_METADATA, is_bag_file, plain_name
 from polar_pipeline.replay.rawpicture import CAMERA_FILE
 from polar_pipeline.replay.source import EXPECTED, SUFFIXES
 
@@ -89,11 +87,11 @@ def list_recordings(
     # a recording with several paths has the first of them
     real = {place if scheme_of(place) else os.path.realpath(place): place for place in sorted(files, reverse=True)}
     # a file that is also part of a folder's recording counts once, as the folder
-    chosen = sorted((place for path, place in real.items() if parent_of(path) not in real), key=natural_order)
-    named = unique_names(chosen, names or {})
+    places = sorted((place for path, place in real.items() if parent_of(path) not in real), key=natural_order)
+    named = unique_names(places, names or {})
     return [
         Recording(named[place], place, sum(file.size for file in files[place]), _token(place, files[place]))
-        for place in chosen
+        for place in places
     ]
 
 
@@ -143,7 +141,7 @@ def _local(source: str) -> Path:
     """Return the path that a source on this machine names.
 
     Raises:
-        StorageError: It is a URL of another machine, or there is no such home.
+        StorageError: The URL names another machine, or the user of `~` is unknown.
     """
     return as_path(source)
 
@@ -157,9 +155,9 @@ def _listed(source: str, exclude: Sequence[Path] = ()) -> Dict[str, Sequence[Fil
     found = _grouped(below)
     for file in named:
         folder = parent_of(file.location)
-        if file.name.lower().endswith((".db3", ".db3.zstd")) and _find(f"{folder}/{METADATA}", ()):
+        if file.name.lower().endswith((".db3", ".db3.zstd")) and _find(f"{folder}/{BAG_METADATA}", ()):
             found.update({place: parts for place, parts in _listed(folder).items() if place == folder})
-        elif file.name not in (METADATA, CAMERA_FILE):
+        elif file.name not in (BAG_METADATA, CAMERA_FILE):
             found[file.location] = [file]
     return found
 
@@ -188,11 +186,11 @@ def recordings_in(folder: str, names: Iterable[str]) -> List[Tuple[str, List[str
         (name, its files) of each recording, sorted; the name "" stands for the folder.
     """
     names = sorted((name for name in names if not is_hidden(name)), key=natural_order)
-    parts = [name for name in names if re.search(f"{BAG_SUFFIX}$", name, re.IGNORECASE)]
+    parts = [name for name in names if is_bag_file(Path(name))]
     pictures = [name for name in names if name.lower().endswith(SUFFIXES)]
     rows = [(name, [name]) for name in names if name.lower().endswith(".bag")]
-    if METADATA in names:
-        rows.append(("", [METADATA, *parts]))
+    if BAG_METADATA in names:
+        rows.append(("", [BAG_METADATA, *parts]))
     elif parts and not pictures and _are_one_recording(folder, parts):
         rows.append(("", parts))
     else:

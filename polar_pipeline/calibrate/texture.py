@@ -28,7 +28,7 @@ class Texture(NamedTuple):
     Attributes:
         correlation: The lower of the correlations of pixels' gains with those two columns beside and two rows below.
         is_visible: Whether the correlation shows texture.
-        error: Error of DoLP by the texture; 0 if there is none.
+        error: Error of DoLP that the texture makes; 0 without texture.
     """
 
     correlation: float

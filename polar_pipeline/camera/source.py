@@ -682,16 +682,16 @@ def find_camera(wanted: str) -> FoundCamera:
     """
     rows = list_cameras()
     if wanted:
-        found = [row for row in rows if wanted in (row.serial, row.address, row.device_id)]
-        if not found and is_address(wanted) and answers(wanted):  # in another network
-            found = [FoundCamera(wanted, "", "", "", wanted)]
+        cameras = [row for row in rows if wanted in (row.serial, row.address, row.device_id)]
+        if not cameras and is_address(wanted) and answers(wanted):  # in another network
+            cameras = [FoundCamera(wanted, "", "", "", wanted)]
     else:  # an unknown model may tell of polarizers by its name
         known_models = [row for row in rows if sensor_of_model(row.model)]
-        found = known_models or [row for row in rows if re.search(r"(?i)polari|POL\b", row.model)]
-    if not found:
+        cameras = known_models or [row for row in rows if re.search(r"(?i)polari|POL\b", row.model)]
+    if not cameras:
         others = ", ".join(row.describe() for row in rows) or "none"
         raise CameraError(f"{wanted or 'a polarization camera'} is not found; cameras here: {others}")
-    return found[0]
+    return cameras[0]
 
 
 def _close(device: CameraDevice) -> None:

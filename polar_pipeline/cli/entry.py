@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Optional, Sequence
 
 from polar_pipeline import __version__
+from polar_pipeline._util.errors import lacks_memory
 from polar_pipeline._util.imports import importing
 from polar_pipeline._util.memory_limit import limited_memory
 from polar_pipeline._util.streams import open_standard_streams
@@ -173,7 +174,7 @@ def _show_failure(err: Exception) -> None:
         show_error(f"{_PROGRAM}: {failure(err)}")
     elif isinstance(err, (FailureError, RuntimeError, ImportError, SourceError, FrameError, ScheduleError)):
         show_error(f"{_PROGRAM}: {_with_remedy(err)}")
-    elif getattr(err, "code", None) == cv2.Error.StsNoMem:
+    elif lacks_memory(err):
         show_error(f"{_PROGRAM}: not enough memory: {err}")
     elif isinstance(err, (cv2.error, OverflowError)) or (
         isinstance(err, AttributeError) and Path(__file__).parents[1] not in where.parents

@@ -9,9 +9,9 @@ import time
 import traceback
 from typing import Callable, Counter, Deque, Dict, List, Mapping, Optional, Protocol, Tuple
 
-import cv2
 import numpy as np
 
+from polar_pipeline._util.errors import lacks_memory
 from polar_pipeline._util.stop_flag import StoppedError
 from polar_pipeline._util.text import printable, printable_lines
 from polar_pipeline.messages import Status
@@ -166,7 +166,7 @@ class Diagnostics:
         if isinstance(err, StoppedError):  # the process is about to end
             return
         reason = f"{type(err).__name__}: {err}"
-        if isinstance(err, MemoryError) or getattr(err, "code", None) == cv2.Error.StsNoMem:
+        if lacks_memory(err):
             self.refuse("memory", reason)
         else:
             self.refuse("internal", reason, traceback.format_exc())

@@ -126,7 +126,7 @@ class Settings:
         limits: Limits of quality.
         display: Gain and white balance of the preview and of compressed light.
         camera: Settings of the camera that the node reads itself.
-        given: Options that do not have their defaults.
+        changed_options: Options that do not have their defaults.
     """
 
     options: Options
@@ -198,7 +198,7 @@ class Settings:
     limits: QualityLimits = QualityLimits()
     display: Display = Display()
     camera: CameraSettings = CameraSettings()
-    given: FrozenSet[str] = frozenset()
+    changed_options: FrozenSet[str] = frozenset()
 
     def computable(self, products: Iterable[str]) -> Tuple[str, ...]:
         """Select the products that can be computed with these settings."""
@@ -230,7 +230,7 @@ class Settings:
         changes: Dict[str, Any] = {}
         for name, value in values.items():
             own = getattr(self.options, name)
-            if name not in self.given:
+            if name not in self.changed_options:
                 changes[name] = value
             elif not OPTIONS[name].is_same(own, value):
                 text = own.tile() if isinstance(own, Sensor) else own
@@ -250,7 +250,7 @@ class Settings:
         Raises:
             ValueError: The offset is not allowed, or the calibration has no pixels there.
         """
-        if info is None or "roi_offset" in self.given or not has_mosaic(encoding):
+        if info is None or "roi_offset" in self.changed_options or not has_mosaic(encoding):
             return self
         offset = stated_offset(info, self.options.flip, self.options.sensor)
         return self if offset is None else replace(self, options=replace(self.options, roi_offset=offset))
@@ -314,13 +314,13 @@ def make_settings(values: Mapping[str, object]) -> Settings:
     """
     checked: Dict[str, Any] = {name: row.checked(values.get(name, row.default)) for name, row in PARAMETERS.items()}
     rows = {row.option: name for name, row in PARAMETERS.items() if row.option}
-    given = frozenset(option for option, name in rows.items() if checked[name] != OPTIONS[option].default)
+    changed_options = frozenset(option for option, name in rows.items() if checked[name] != OPTIONS[option].default)
     by_option: Dict[str, Any] = {row: OPTIONS[row].held(checked[name], name) for row, name in rows.items()}
     display = make_display(checked["display.gain"], checked["display.white_balance"])
     calibration = by_option["calibration"]
     if checked["camera.source"] and calibration:  # the camera tells the sensor and the offset later
         of_calibration = {"sensor": calibration.sensor, "roi_offset": calibration.offset}
-        by_option.update({name: value for name, value in of_calibration.items() if name not in given})
+        by_option.update({name: value for name, value in of_calibration.items() if name not in changed_options})
     products = tuple(name for name in PRODUCTS if name not in NOISE_PRODUCTS)
     with errors_as(ContradictionError):
         options = make_options(products=products, names=rows, **by_option)
@@ -329,7 +329,7 @@ def make_settings(values: Mapping[str, object]) -> Settings:
         options = replace(options, products=tuple(PRODUCTS))
     return Settings(
         options=options,
-        given=given,
+        changed_options=changed_options,
         limits=limits,
         display=display,
         camera=CameraSettings(**{name: checked[row.parameter] for name, row in CAMERA_OPTIONS.items()}),

@@ -26,8 +26,8 @@ _MIN_PIXELS, _DRAWN = 64, 0.45
 _TILES, _TORN = 8, 0.65
 #: Changes of a pattern, relative to what edges of the scene leave, below which edges may explain it.
 _EDGES = 1.5
-#: Change of the pattern beside a tear, relative to that across it, above which it is one of the scene: AoLP that turns
-#: by 45 degrees looks like a shift by a pixel, and does so at many places.
+#: Largest change of the pattern beside a tear, relative to the change across it. Where the pattern changes more, the
+#: scene changes: AoLP that turns by 45 degrees looks like a shift by a pixel, over many tiles.
 _CONFINED = 0.6
 #: Smallest number of pixels of a line that show a pattern: of fewer, noise alone may resemble a shift.
 _MIN_PATTERN_PIXELS = 192

@@ -8,6 +8,8 @@ from typing import List, Tuple
 
 from polar_pipeline._util.paths import is_hidden
 
+#: Name of the description of a folder.
+BAG_METADATA = "metadata.yaml"
 #: Suffixes of a recorder's files, and the one that is added to compressed files.
 SUFFIXES = (".mcap", ".db3")
 ZSTD = ".zstd"
@@ -26,8 +28,8 @@ def bag_files(folder: Path) -> List[Path]:
     not finished it.
     """
     files = {path.name: path for path in folder.iterdir() if is_bag_file(path) and not is_hidden(path)}
-    chosen = [path for name, path in files.items() if not (is_zstd(path) and plain_name(path) in files)]
-    return sorted(chosen, key=lambda path: (numbered(path)[1], path.name))
+    complete = [path for name, path in files.items() if not (is_zstd(path) and plain_name(path) in files)]
+    return sorted(complete, key=lambda path: (numbered(path)[1], path.name))
 
 
 def is_zstd(path: Path) -> bool:

@@ -43,7 +43,7 @@ from polar_pipeline._util.files import temporary_folder
 from polar_pipeline._util.imports import importing
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.yamlfile import read_yaml
-from polar_pipeline.replay.bag_names import bag_files, is_zstd, numbered, plain_name
+from polar_pipeline.replay.bag_names import BAG_METADATA, bag_files, is_zstd, numbered, plain_name
 from polar_pipeline.replay.definitions import from_ros1
 from polar_pipeline.replay.limits import SourceError, check_size, megabytes, reading
 from polar_pipeline.sensor.frames import FrameError
@@ -59,8 +59,6 @@ Record = Union[Tuple[Schema, Channel, Optional[Message]], Attachment, Metadata]
 #: First and last bytes of an mcap file, and compressions of its chunks.
 _MAGIC = b"\x89MCAP0\r\n"
 _COMPRESSIONS = ("", "lz4", "zstd")
-#: Name of the description of a folder.
-_METADATA = "metadata.yaml"
 #: Values that `metadata.yaml` may have: each file and topic takes some ten.
 _MAX_METADATA = 200_000
 #: A compressed file may take this many times the limit on disk when inflated: files of several gigabytes are common.
@@ -470,7 +468,7 @@ class _Folder(Bag):
         files, remarks = bag_files(path), []
         listed: Optional[Set[str]] = None
         stated: Counter[str] = Counter()
-        if (path / _METADATA).exists():
+        if (path / BAG_METADATA).exists():
             try:
                 listed, stated, self.compression = _described(path)
             except ValueError as err:
@@ -480,13 +478,13 @@ class _Folder(Bag):
         series = {numbered(Path(name))[0] for name in listed or ()}
         own = [file for file in files if numbered(file)[0] in series] or files
         if len(own) < len(files):
-            remarks.append(f"files that {_METADATA} does not list are left out")
+            remarks.append(f"files that {BAG_METADATA} does not list are left out")
         if listed != set(map(plain_name, own)):
             names, numbers = (set(parts) for parts in zip(*map(numbered, own)))
             if len(names) > 1 or len(numbers) < len(own):
                 raise SourceError(f"{path} has files of several recordings: name one of them")
             if listed is not None:
-                remarks.append(f"{_METADATA} lists other files than the folder has, which are read")
+                remarks.append(f"{BAG_METADATA} lists other files than the folder has, which are read")
         self.topics = Counter()
         cuts = self._read(own, takes_cut)
         self.is_cut = bool(cuts)
@@ -495,7 +493,7 @@ class _Folder(Bag):
         for (topic, _), count in self.topics.items():
             counts[topic] += count
         if listed is not None and not remarks and +stated != +counts:
-            remarks.append(f"{_METADATA} states other numbers of messages than its files have")
+            remarks.append(f"{BAG_METADATA} states other numbers of messages than its files have")
         self.remark = f"{path}: {'; '.join(remarks)}".replace(f"{path}/", "") if remarks else ""
 
     def _read(self, files: Sequence[Path], takes_cut: bool) -> List[str]:
@@ -537,7 +535,7 @@ def _described(folder: Path) -> Tuple[Set[str], Counter[str], str]:
         ValueError: The folder's `metadata.yaml` does not describe a recording.
         SourceError: The recording is compressed in a way that cannot be read.
     """
-    path = folder / _METADATA
+    path = folder / BAG_METADATA
     document = read_yaml(path, _MAX_METADATA)
     counts: Counter[str] = Counter()
     try:

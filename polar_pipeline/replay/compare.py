@@ -95,7 +95,8 @@ class Golden:
         """Read S0/2 of one frame for SSIM mode `reference`, (h, w) float32 in [0, 1].
 
         Raises:
-            FrameError: There is none of the size (h, w), or there are several of that stamp (cause `reference`).
+            FrameError: No frame of the stamp has the size (h, w), or several frames have the stamp (cause
+                `reference`).
         """
         count = len(self.places.get("intensity", {}).get(stamp_ns, []))
         image = self.load("intensity", stamp_ns) if count == 1 else None

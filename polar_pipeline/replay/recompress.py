@@ -88,8 +88,8 @@ def compress_recording(
     """
 
     def renamed(path: Path, recording: Bag) -> Dict[str, str]:
-        chosen = [choose_topic(path, recording, topic, (IMAGE,)) for topic in topics or ("",)]
-        return {topic: f"{topic}/{TRANSPORT}" for topic, _ in chosen}
+        keys = [choose_topic(path, recording, topic, (IMAGE,)) for topic in topics or ("",)]
+        return {topic: f"{topic}/{TRANSPORT}" for topic, _ in keys}
 
     return _converted(
         source,

@@ -31,7 +31,7 @@ from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, IMAGE, CameraInfo, Cdr, ImageMessage
 from polar_pipeline.quality.frame_checks import log_warnings
-from polar_pipeline.replay.bag_names import bag_files, is_bag_file, is_zstd, plain_name
+from polar_pipeline.replay.bag_names import BAG_METADATA, bag_files, is_bag_file, is_zstd, plain_name
 from polar_pipeline.replay.compressed import ZSTD_MAGIC, decompress_image
 from polar_pipeline.replay.limits import MAX_BYTES, SourceError, check_size, described, reading
 from polar_pipeline.replay.rawpicture import check_not_angle_images, read_picture
@@ -160,7 +160,7 @@ class Source:
 
 def is_recording(path: Path) -> bool:
     """Return whether a source holds messages, which have times and a topic, and not pictures."""
-    if path.suffix.lower() == ".bag" or is_bag_file(path) or (path / "metadata.yaml").exists():
+    if path.suffix.lower() == ".bag" or is_bag_file(path) or (path / BAG_METADATA).exists():
         return True
     return path.is_dir() and not _pictures(path) and bool(bag_files(path))  # left by a recorder that was killed
 
@@ -173,7 +173,7 @@ def _pictures(folder: Path) -> List[Path]:
 
 def recording_of(path: Path) -> Path:
     """Return the rosbag2 folder around a `.db3` file that lies in one, else the path itself."""
-    is_part = plain_name(path).lower().endswith(".db3") and (path.parent / "metadata.yaml").exists()
+    is_part = plain_name(path).lower().endswith(".db3") and (path.parent / BAG_METADATA).exists()
     return path.parent if is_part else path
 
 

@@ -240,12 +240,12 @@ class ParameterNode(Node):  # type: ignore[misc]
 
     def _with_camera(self, changes: Mapping[str, RosParameter], actual: CameraSettings) -> Dict[str, RosParameter]:
         """Return changes of parameters with those by which all parameters of the camera are as it has them."""
-        chosen = dict(changes)
+        all_changes = dict(changes)
         for field, row in CAMERA_OPTIONS.items():
             name, value = row.parameter, getattr(actual, field)
-            if name in chosen or PARAMETERS[name].checked(self.get_parameter(name).value) != value:
-                chosen[name] = RosParameter(name, value=value)
-        return chosen
+            if name in all_changes or PARAMETERS[name].checked(self.get_parameter(name).value) != value:
+                all_changes[name] = RosParameter(name, value=value)
+        return all_changes
 
     def show_camera(self, actual: CameraSettings, ranges: Mapping[str, Tuple[float, float]]) -> None:
         """Set the parameters of the camera, and the ranges of some by the name of the field, to what it has."""
