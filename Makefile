@@ -44,7 +44,7 @@ lint: $(INSTALLED)
 	$(RUN) ruff check .; \
 	$(RUN) mypy; \
 	.venv/bin/vermin -q -t=3.8- --violations --no-tips --eval-annotations --exclude str.decode polar_pipeline launch setup.py; \
-	.venv/bin/clang-format --dry-run --Werror kernels/*.cu kernels/*.cuh kernels/*.h kernels/cpu/* test/host/*; \
+	.venv/bin/clang-format --dry-run --Werror kernels/*.cu kernels/*.cuh kernels/*.h kernels/cpu/* test/helpers/host/*; \
 	echo "lint: passed"; \
 	else echo "lint: skipped on Python $(VERSION); it needs 3.10 or newer"; fi
 
@@ -74,7 +74,7 @@ fuzz: $(INSTALLED) $(KERNELS)
 	FUZZ_SECONDS=$(or $(SECONDS),60) FUZZ_SEED=$(or $(SEED),$$(date +%s)) \
 	    .venv/bin/python -m pytest -q -s -p no:cacheprovider test/test_fuzz.py -k "random_inputs and ($(or $(TARGET),messages or recordings))"
 
-$(KERNELS): $(INSTALLED) polar_pipeline/coefficients.py kernels/formulas.h $(wildcard kernels/cpu/*)
+$(KERNELS): $(INSTALLED) polar_pipeline/polarimetry/coefficients.py kernels/formulas.h $(wildcard kernels/cpu/*)
 	.venv/bin/python setup.py -q build_ext --inplace
 	touch $@
 
@@ -88,5 +88,5 @@ $(INSTALLED): setup.py pyproject.toml
 
 clean:
 	rm -rf .venv .matrix build dist install log site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	rm -rf demo/*.html demo/*.png demo/output polar_pipeline/cpu/*.so
+	rm -rf demo/*.html demo/*.png demo/output polar_pipeline/backends/cpu/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

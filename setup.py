@@ -144,7 +144,7 @@ SOURCES = [*sorted((ROOT / "kernels").glob("*.h")), *sorted((ROOT / "kernels" / 
 #: Square roots are vectorized only if they need not set errno, choices only if comparisons need not trap. NaN and
 #: infinities keep their meaning.
 FLAGS = ("-std=c++14", "-O3", "-g0", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fPIC", "-pthread")
-#: Instruction sets that the kernels are built for, of each processor family; `polar_pipeline/cpu/library.py` chooses.
+#: Instruction sets that the kernels are built for, of each processor family; `backends/cpu/library.py` chooses.
 LEVELS = {
     "x86_64": {
         "sse4": ("-march=x86-64", "-msse4.2", "-mpopcnt"),
@@ -197,7 +197,7 @@ class BuildKernels(build_ext):
     def build_extensions(self):
         """Build the libraries, and forget those that cannot be built."""
         if self.levels:
-            names = [f"{NAME}.cpu.kernels_{level}" for level in self.levels.split(",")]
+            names = [f"{NAME}.backends.cpu.kernels_{level}" for level in self.levels.split(",")]
             self.extensions = [ext for ext in self.extensions if ext.name in names]
         with ThreadPoolExecutor() as pool:
             self.extensions = [ext for ext in self.extensions if self.build_library(ext, pool)]
@@ -215,14 +215,14 @@ class BuildKernels(build_ext):
         """
         library, former = Path(self.get_ext_fullpath(ext.name)), ROOT / self.get_ext_filename(ext.name)
         library.parent.mkdir(parents=True, exist_ok=True)
-        files = [ROOT / "setup.py", ROOT / NAME / "coefficients.py", *SOURCES]
+        files = [ROOT / "setup.py", ROOT / NAME / "polarimetry" / "coefficients.py", *SOURCES]
         if not self.force and former.exists() and former.stat().st_mtime > max(file.stat().st_mtime for file in files):
             shutil.copy2(str(former), str(library))
             return True
         command = compiler()
         if command is None:
             return False
-        constants = runpy.run_path(str(ROOT / NAME / "coefficients.py"))
+        constants = runpy.run_path(str(ROOT / NAME / "polarimetry" / "coefficients.py"))
         numbers = {**constants["literals"](), **constants["ssim_literals"]()}
         flags = [*FLAGS, *ext.extra_compile_args, *(f"-D{name}={value}" for name, value in sorted(numbers.items()))]
         folder = Path(self.build_temp, ext.name)
@@ -263,13 +263,13 @@ setup(
     packages=find_packages(include=[NAME, f"{NAME}.*"]),
     ext_modules=[
         Extension(
-            f"{NAME}.cpu.kernels_{level}",
+            f"{NAME}.backends.cpu.kernels_{level}",
             [str(path.relative_to(ROOT)) for path in SOURCES if path.suffix == ".cpp"],
             extra_compile_args=list(flags),
         )
         for level, flags in levels().items()
     ],
-    package_data={NAME: ["py.typed", "*/templates/*"]},
+    package_data={NAME: ["py.typed", "*/templates/*", "*/*/templates/*"]},
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
         *shared("package.xml", "launch/*.py", "config/*", "config/tuned/*", "kernels/*"),

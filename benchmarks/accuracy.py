@@ -34,7 +34,8 @@ from common import RESULTS, machine, table, write
 from edges import EDGES, edge_pattern
 from scenes import SCENES, behind_polarizers, sample_mosaic, synthetic
 
-from polar_pipeline import Pipeline, reference
+from polar_pipeline import Pipeline
+from polar_pipeline.backends import reference
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS, Sensor
 
 #: Border that is left out, in pixels.

@@ -33,19 +33,20 @@ import cv2
 import numpy as np
 from distributed import Client
 
-from polar_pipeline import Pipeline, messages
+from polar_pipeline import Pipeline
 from polar_pipeline._util.cpus import available_cores
 from polar_pipeline._util.malloc import keep_freed_memory
-from polar_pipeline.batch import run as batch_run
-from polar_pipeline.batch.cluster import gpu_names, local_client
-from polar_pipeline.batch.recordings import Recording, list_recordings
-from polar_pipeline.batch.results import Outcome
-from polar_pipeline.batch.run import Batch, process_tasks
-from polar_pipeline.batch.settings import BatchSettings
-from polar_pipeline.batch.units import Task
-from polar_pipeline.messages import IMAGE
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.messages import IMAGE
+from polar_pipeline.recordings.sink import open_sink
 from polar_pipeline.replay.job import Job, process_recording
-from polar_pipeline.replay.sink import open_sink
+from polar_pipeline.tools.batch import run as batch_run
+from polar_pipeline.tools.batch.cluster import gpu_names, local_client
+from polar_pipeline.tools.batch.recordings import Recording, list_recordings
+from polar_pipeline.tools.batch.results import Outcome
+from polar_pipeline.tools.batch.run import Batch, process_tasks
+from polar_pipeline.tools.batch.settings import BatchSettings
+from polar_pipeline.tools.batch.units import Task
 
 ROOT = Path(__file__).resolve().parent.parent
 RATE = 24

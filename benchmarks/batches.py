@@ -9,13 +9,14 @@ from typing import Any, Dict, Tuple
 import numpy as np
 from timing import cupy, moved, scene
 
-from polar_pipeline import RawFrame, reference
+from polar_pipeline import RawFrame
+from polar_pipeline.backends import reference
+from polar_pipeline.backends.cuda.arguments import FRAME_ARGUMENT
+from polar_pipeline.backends.cuda.correction import fill_argument
+from polar_pipeline.backends.cuda.work import CAMERA_FORMATS, OUTPUTS, PolarizationWork
 from polar_pipeline.calibration import Calibration, PixelParameters
-from polar_pipeline.cuda.arguments import FRAME_ARGUMENT
-from polar_pipeline.cuda.correction import fill_argument
-from polar_pipeline.cuda.work import CAMERA_FORMATS, OUTPUTS, PolarizationWork
 from polar_pipeline.options import Options, make_options
-from polar_pipeline.products import PRODUCTS
+from polar_pipeline.options.products import PRODUCTS
 from polar_pipeline.sensor.frames import pack
 
 #: (height, width) of the corner of a frame that is checked, and pixels at its inner sides that are not: there the

@@ -19,11 +19,17 @@ import cv2
 import numpy as np
 
 from polar_pipeline import Pipeline, RawFrame
-from polar_pipeline.calibrate.estimate import calibrate
-from polar_pipeline.calibrate.simulation import Bench, Deviations, SimulatedSensor, simulate_sensor, synthetic_session
-from polar_pipeline.calibrate.sums import DARK, SessionSums
 from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.sensor.mosaic import SENSORS
+from polar_pipeline.tools.calibrate.estimate import calibrate
+from polar_pipeline.tools.calibrate.simulation import (
+    Bench,
+    Deviations,
+    SimulatedSensor,
+    simulate_sensor,
+    synthetic_session,
+)
+from polar_pipeline.tools.calibrate.sums import DARK, SessionSums
 
 FRAMES = Path(__file__).parent.parent / "frames"
 SENSOR, BITS, SHAPE, BORDER = SENSORS["IMX250MZR"], 12, (512, 608), 8

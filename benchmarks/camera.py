@@ -2,7 +2,7 @@
 
     python benchmarks/camera.py
 
-The camera is the tests' GigE Vision camera on loopback (`test/camera/fake_camera.py`), the viewer of the default
+The camera is the tests' GigE Vision camera on loopback (`test/helpers/fake_camera.py`), the viewer of the default
 products a process of its own. Both ways take turns on the same camera, each time from their start:
 
 - own: the node reads the camera (`camera.source`).
@@ -37,25 +37,26 @@ from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.serialization import deserialize_message
 from rclpy.signals import SignalHandlerOptions
 
-from polar_pipeline import messages, topics
 from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline._util.stop_flag import stop_on_signals
-from polar_pipeline.bench.figures import FrameBlock, summarize
-from polar_pipeline.bench.node import isolate, raw_frames
-from polar_pipeline.bench.rig import START_TIMEOUT_S, view
+from polar_pipeline.backends.cuda.driver import Driver
 from polar_pipeline.camera.aravis import CameraError, load_aravis
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.camera.source import CameraSource
-from polar_pipeline.cuda.driver import Driver
 from polar_pipeline.live.camera import CameraInput
 from polar_pipeline.node import main as run_node
-from polar_pipeline.products import DEFAULT_PRODUCTS
+from polar_pipeline.options import topics
+from polar_pipeline.options.products import DEFAULT_PRODUCTS
+from polar_pipeline.options.topics import PRODUCT_TOPICS
+from polar_pipeline.recordings import messages
 from polar_pipeline.ros.endpoints import create_output
 from polar_pipeline.ros.transport import MessagePublisher
-from polar_pipeline.topics import PRODUCT_TOPICS
+from polar_pipeline.tools.bench.figures import FrameBlock, summarize
+from polar_pipeline.tools.bench.node import isolate, raw_frames
+from polar_pipeline.tools.bench.rig import START_TIMEOUT_S, view
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT / "test" / "camera"))
+sys.path.append(str(ROOT / "test" / "helpers"))
 
 from fake_camera import FakeCamera  # noqa: E402
 

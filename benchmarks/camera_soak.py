@@ -32,12 +32,12 @@ from rclpy.qos import qos_profile_sensor_data
 from sensor_msgs.msg import Image
 from soak import LIMIT, SETTLED, Footprint, footprint, growth
 
-from polar_pipeline import topics
-from polar_pipeline.bench.node import isolate
-from polar_pipeline.bench.rig import START_TIMEOUT_S
-from polar_pipeline.products import DEFAULT_PRODUCTS
+from polar_pipeline.options import topics
+from polar_pipeline.options.products import DEFAULT_PRODUCTS
+from polar_pipeline.options.topics import PRODUCT_TOPICS
 from polar_pipeline.ros.endpoints import MESSAGE_CLASSES
-from polar_pipeline.topics import PRODUCT_TOPICS
+from polar_pipeline.tools.bench.node import isolate
+from polar_pipeline.tools.bench.rig import START_TIMEOUT_S
 
 #: Seconds between two samples, and until two reports of the node have come.
 SAMPLE_PERIOD, REPORTS = 5.0, 2.5

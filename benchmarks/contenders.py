@@ -28,8 +28,8 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import Float32
 
 from polar_pipeline._util.malloc import keep_freed_memory
-from polar_pipeline.products import PRODUCTS
-from polar_pipeline.topics import PRODUCT_TOPICS
+from polar_pipeline.options.products import PRODUCTS
+from polar_pipeline.options.topics import PRODUCT_TOPICS
 
 
 def kind(product: str) -> type:

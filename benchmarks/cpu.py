@@ -22,7 +22,8 @@ from common import RESULTS, cpu_model, machine, slug, table, write
 from scenes import synthetic
 from skimage.metrics import structural_similarity
 
-from polar_pipeline import Pipeline, reference
+from polar_pipeline import Pipeline
+from polar_pipeline.backends import reference
 from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.geometry import make_lens
 from polar_pipeline.sensor.forward import expose

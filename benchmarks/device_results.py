@@ -22,9 +22,9 @@ from timed_launch import TimedLaunch, chosen
 from timing import FRAMES, ROUNDS, cupy, driver, frames, milliseconds
 
 from polar_pipeline import Pipeline
-from polar_pipeline.cuda.arguments import fill_options
-from polar_pipeline.cuda.solver import make_works
-from polar_pipeline.cuda.work import PolarizationWork
+from polar_pipeline.backends.cuda.arguments import fill_options
+from polar_pipeline.backends.cuda.solver import make_works
+from polar_pipeline.backends.cuda.work import PolarizationWork
 from polar_pipeline.options import make_options
 
 try:

@@ -31,10 +31,10 @@ from timing import FRAMES, ROUNDS, SHAPE, cupy, driver, frames, medians
 from whole_frames import WHOLE_FRAMES, whole_frames
 
 from polar_pipeline import Pipeline
-from polar_pipeline.cuda.device import occupancy
-from polar_pipeline.cuda.kernels import kernels_of
-from polar_pipeline.cuda.solver import Launch, candidates
-from polar_pipeline.cuda.work import PolarizationWork
+from polar_pipeline.backends.cuda.device import occupancy
+from polar_pipeline.backends.cuda.kernels import kernels_of
+from polar_pipeline.backends.cuda.solver import Launch, candidates
+from polar_pipeline.backends.cuda.work import PolarizationWork
 from polar_pipeline.options import Options
 
 #: Frames in a launch with a geometry: one, few enough for their planes to stay in the cache of an H200 until the second

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, Mapping, Tuple, Union
 
-from polar_pipeline.cuda.solver import requested_works
-from polar_pipeline.cuda.work import Work
+from polar_pipeline.backends.cuda.solver import requested_works
+from polar_pipeline.backends.cuda.work import Work
 from polar_pipeline.geometry import make_lens
 from polar_pipeline.options import Options, make_options
 

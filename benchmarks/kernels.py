@@ -21,17 +21,17 @@ from nvrtc import compile_kernel, find_library
 from resource_usage import KernelResources, kernel_resources
 
 from polar_pipeline._util.cpus import available_cores
+from polar_pipeline.backends.cuda.device import DEVICES, occupancy
+from polar_pipeline.backends.cuda.kernels import launch_defines
+from polar_pipeline.backends.cuda.launch import MOST_TRIES
+from polar_pipeline.backends.cuda.solver import Launch, requested_works, solve
+from polar_pipeline.backends.cuda.work import Work
 from polar_pipeline.calibration import Calibration, PixelParameters
-from polar_pipeline.cuda.device import DEVICES, occupancy
-from polar_pipeline.cuda.kernels import launch_defines
-from polar_pipeline.cuda.launch import MOST_TRIES
-from polar_pipeline.cuda.solver import Launch, requested_works, solve
-from polar_pipeline.cuda.work import Work
 from polar_pipeline.geometry import make_lens
 from polar_pipeline.options import Options, make_options
-from polar_pipeline.products import DEFAULT_PRODUCTS
+from polar_pipeline.options.products import DEFAULT_PRODUCTS
+from polar_pipeline.options.topics import PRODUCT_TOPICS
 from polar_pipeline.sensor.mosaic import ANGLES, FULL_FRAME, SENSORS
-from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Architecture -> the device whose schedules are compiled.
 ARCHS = {"sm_72": "xavier", "sm_87": "orin", "sm_90": "h200"}

@@ -31,13 +31,13 @@ from typing import Any, Dict, List, Tuple
 import numpy as np
 from common import RESULTS, cpu_model, machine, slug, table, write
 
-from polar_pipeline.bench.figures import FrameBlock, summarize
-from polar_pipeline.bench.node import IN_FLIGHT, isolate, own_node, raw_frames
-from polar_pipeline.bench.rig import BenchRig, CameraLoad, Contender
-from polar_pipeline.cuda.driver import Driver
-from polar_pipeline.messages import product_message
-from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
-from polar_pipeline.topics import PRODUCT_TOPICS
+from polar_pipeline.backends.cuda.driver import Driver
+from polar_pipeline.options.products import DEFAULT_PRODUCTS, PRODUCTS
+from polar_pipeline.options.topics import PRODUCT_TOPICS
+from polar_pipeline.recordings.messages import product_message
+from polar_pipeline.tools.bench.figures import FrameBlock, summarize
+from polar_pipeline.tools.bench.node import IN_FLIGHT, isolate, own_node, raw_frames
+from polar_pipeline.tools.bench.rig import BenchRig, CameraLoad, Contender
 
 #: What is asked for, run by run.
 RUNS = {

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Tuple, Union
 
-from polar_pipeline.cuda.source import OPTIONS, source
+from polar_pipeline.backends.cuda.source import OPTIONS, source
 
 
 class NvrtcError(RuntimeError):

@@ -2,7 +2,7 @@
 
     python benchmarks/raw_compression.py [--repeats N] [--output FILE]
 
-`polar_zstd` is the format of the package (`replay/rawzstd.py`). Each way turns a frame into bytes and back; every
+`polar_zstd` is the format of the package (`recordings/rawzstd.py`). Each way turns a frame into bytes and back; every
 result is compared with the frame before anything is timed. Then all run in turns. Times are CPU seconds of one
 thread, the fastest of the repeats. The frames of `frames/` (mono, 8 bit) are taken as they are, and made up as 12 bit
 in 16 and packed (PFNC 12p), with four random low bits, which no way can compress. Synthetic scenes of the same size,
@@ -24,8 +24,8 @@ import numpy as np
 import zstandard
 from scenes import SCENES, synthetic
 
-from polar_pipeline.messages import ImageMessage
-from polar_pipeline.replay.rawzstd import compress_raw, decompress_raw
+from polar_pipeline.recordings.messages import ImageMessage
+from polar_pipeline.recordings.rawzstd import compress_raw, decompress_raw
 from polar_pipeline.sensor.encodings import get_format
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.frames import FORMATS, pack

@@ -96,8 +96,8 @@ class Viewer:
         from sensor_msgs.msg import Image
         from std_msgs.msg import Float32
 
-        from polar_pipeline.products import PRODUCTS
-        from polar_pipeline.topics import PRODUCT_TOPICS
+        from polar_pipeline.options.products import PRODUCTS
+        from polar_pipeline.options.topics import PRODUCT_TOPICS
 
         self.node = Node("viewer", context=context)
         self.executor = SingleThreadedExecutor(context=context)
@@ -124,7 +124,7 @@ class Viewer:
         Raises:
             RuntimeError: It has ended.
         """
-        from polar_pipeline import messages
+        from polar_pipeline.recordings import messages
 
         sent = 0
         self._stamp += 1_000_000
@@ -176,7 +176,7 @@ def bursts(seconds: float) -> None:
     from rclpy.qos import QoSProfile, ReliabilityPolicy
     from sensor_msgs.msg import Image
 
-    from polar_pipeline import messages
+    from polar_pipeline.recordings import messages
 
     rng = np.random.default_rng(1)
 
@@ -365,8 +365,8 @@ def main() -> int:
     parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--device", default=cpu_model(), help="what to call the machine in the result file's name")
     values = parser.parse_args()
-    from polar_pipeline.bench.node import isolate
-    from polar_pipeline.products import PRODUCTS
+    from polar_pipeline.options.products import PRODUCTS
+    from polar_pipeline.tools.bench.node import isolate
 
     isolate()
     passed = frames(values.frames, {FIRST, *_steps(FIRST, values.frames)}, tuple(PRODUCTS), values.backend)

@@ -27,12 +27,12 @@ from ssim_packages import OTHERS, WANG, Images, Implementation, installed
 from timed_launch import TimedSsim, loaded
 from timing import FRAMES, cupy, driver, frames, medians
 
-from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
-from polar_pipeline.cuda.arguments import as_compared
-from polar_pipeline.cuda.kernels import KERNELS
-from polar_pipeline.cuda.solver import Launch, candidates, solve
-from polar_pipeline.cuda.work import SsimWork
-from polar_pipeline.reference import ssim_map
+from polar_pipeline.backends.cuda.arguments import as_compared
+from polar_pipeline.backends.cuda.kernels import KERNELS
+from polar_pipeline.backends.cuda.solver import Launch, candidates, solve
+from polar_pipeline.backends.cuda.work import SsimWork
+from polar_pipeline.backends.reference import ssim_map
+from polar_pipeline.polarimetry.coefficients import SSIM_SIGMA, SSIM_WINDOW
 
 HEIGHT, WIDTH = SHAPE = (1024, 1224)
 PACKAGES = ("cucim-cu12", "cucim-cu13", "cupy-cuda12x", "cupy-cuda13x", "fused-ssim", "fussim", "scikit-image", "torch")

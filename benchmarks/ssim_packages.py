@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional
 import numpy as np
 from timing import FRAMES
 
-from polar_pipeline.coefficients import SSIM_C1, SSIM_C2, SSIM_WINDOW
+from polar_pipeline.polarimetry.coefficients import SSIM_C1, SSIM_C2, SSIM_WINDOW
 
 
 class Images(NamedTuple):

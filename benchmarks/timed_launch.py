@@ -8,12 +8,12 @@ import numpy as np
 from batches import BatchBuffers
 from timing import FRAMES, cupy, driver
 
-from polar_pipeline.cuda.arguments import SSIM_ARGUMENT, fill_options
-from polar_pipeline.cuda.driver import LoadedKernel
-from polar_pipeline.cuda.kernels import Schedule, launch_defines, piece_count
-from polar_pipeline.cuda.launch import TransformLaunch, compile_launch
-from polar_pipeline.cuda.solver import Launch
-from polar_pipeline.cuda.work import OUTPUTS, PolarizationWork, SsimWork, TransformWork, Work
+from polar_pipeline.backends.cuda.arguments import SSIM_ARGUMENT, fill_options
+from polar_pipeline.backends.cuda.driver import LoadedKernel
+from polar_pipeline.backends.cuda.kernels import Schedule, launch_defines, piece_count
+from polar_pipeline.backends.cuda.launch import TransformLaunch, compile_launch
+from polar_pipeline.backends.cuda.solver import Launch
+from polar_pipeline.backends.cuda.work import OUTPUTS, PolarizationWork, SsimWork, TransformWork, Work
 from polar_pipeline.options import Options
 
 

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Tuple
 import numpy as np
 from scenes import synthetic
 
-from polar_pipeline.cuda.driver import Driver, import_cupy
+from polar_pipeline.backends.cuda.driver import Driver, import_cupy
 from polar_pipeline.options import make_options
 from polar_pipeline.sensor.forward import expose
 

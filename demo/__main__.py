@@ -26,17 +26,18 @@ from typing import Any, Dict, Iterator, List, Tuple
 import cv2
 import numpy as np
 
-from polar_pipeline import __version__, messages
-from polar_pipeline.doctor.checks import transport_environment
+from polar_pipeline import __version__
+from polar_pipeline.options.topics import PRODUCT_TOPICS
 from polar_pipeline.quality.frame_checks import NO_FRAME
-from polar_pipeline.replay.picture import encode_picture, picture
-from polar_pipeline.replay.rawpicture import read_picture
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.picture import encode_picture, picture
+from polar_pipeline.recordings.rawpicture import read_picture
+from polar_pipeline.recordings.sink import open_sink
 from polar_pipeline.replay.report import format_timings, render
 from polar_pipeline.replay.run import FrameProducts, ReplayedFrame, Summary
-from polar_pipeline.replay.sink import open_sink
+from polar_pipeline.ros.fast_dds import transport_environment
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
-from polar_pipeline.topics import PRODUCT_TOPICS
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 from scenes import SCENES, synthetic

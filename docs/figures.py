@@ -14,7 +14,7 @@ from typing import Callable, Dict, List, Tuple
 import cv2
 import numpy as np
 
-from polar_pipeline import reference
+from polar_pipeline.backends import reference
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
 

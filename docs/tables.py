@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Sequence
 
 from polar_pipeline.live.parameters import PARAMETERS, Parameter
-from polar_pipeline.products import PRODUCTS, Product
-from polar_pipeline.sensor.encodings import FAMILIES, REFUSED
-from polar_pipeline.topics import (
+from polar_pipeline.options.products import PRODUCTS, Product
+from polar_pipeline.options.topics import (
     CAMERA_INFO_TOPICS,
     COMPRESSED_TOPICS,
     NUMBER_TOPICS,
@@ -23,6 +22,7 @@ from polar_pipeline.topics import (
     image_encoding,
     jpeg_topics,
 )
+from polar_pipeline.sensor.encodings import FAMILIES, REFUSED
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Products that the table of topics has in one row.

@@ -2,7 +2,7 @@
 // (`pair.cuh`), and for the CPU's loops (`cpu/polarimetry.hpp`), which the compiler vectorizes.
 //
 // Intensities may have any unit; `mean` is S0/2. What processors evaluate in different ways is a primitive, of which
-// each has its own. Numbers of a method come from polar_pipeline/coefficients.py, as definitions.
+// each has its own. Numbers of a method come from polar_pipeline/polarimetry/coefficients.py, as definitions.
 #pragma once
 
 // The components of the light, which `component` computes of each color.
@@ -217,7 +217,7 @@ FORMULA float variance_of(float intensity, float shot, float dark) {
 struct Covariance {
   float v11, v12, v22, v10, v20, v00;
 };
-// What the gains of a method leave out (`NOISE_LINEAR` in polar_pipeline/coefficients.py); share: its inverse.
+// What the gains of a method leave out (`NOISE_LINEAR` in polar_pipeline/polarimetry/coefficients.py); share: its inverse.
 struct NoiseMethod {
   float most, less, share, steep;
 };

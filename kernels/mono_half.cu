@@ -17,7 +17,7 @@
 // ROWS: of superpixels of a thread. BLOCKS: of a multiprocessor, with 96 registers a thread.
 constexpr int BLOCKS = 640 / THREADS;
 static_assert(!COLOR && HALF_RESOLUTION && !CALIBRATED && (!CO_SITED || DEMOSAIC == METHOD_BILINEAR),
-              "see KERNELS in polar_pipeline/cuda/kernels.py");
+              "see KERNELS in polar_pipeline/backends/cuda/kernels.py");
 
 // Interleaved pixels of a warp on a row, on their way from lanes to contiguous pieces.
 constexpr int STAGE_BYTES = 32 * PIXELS * (OUT_STOKES ? 12 : OUT_PREVIEW ? 3 : 0);

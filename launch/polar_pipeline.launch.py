@@ -13,8 +13,8 @@ from launch_ros.parameter_descriptions import ParameterValue
 
 from launch import LaunchDescription
 from polar_pipeline._util.paths import as_path
-from polar_pipeline.doctor.checks import transport_environment
 from polar_pipeline.live.preset import find_stray
+from polar_pipeline.ros.fast_dds import transport_environment
 from polar_pipeline.ros.launch_actions import live_node
 
 CONFIG = Path(__file__).parent.parent / "config"

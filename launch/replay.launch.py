@@ -49,7 +49,7 @@ def live_test(context):
             raise RuntimeError("the node ended before the replay")
         return []
 
-    command = [sys.executable, "-u", "-m", "polar_pipeline.stream.live_test", *words]
+    command = [sys.executable, "-u", "-m", "polar_pipeline.tools.play.live_test", *words]
     return [
         RegisterEventHandler(OnProcessExit(on_exit=end)),
         ExecuteProcess(cmd=command, name="replay", prefix="", output="screen", on_exit=judge),

@@ -10,7 +10,7 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.parameter_descriptions import ParameterValue
 
 from launch import LaunchDescription
-from polar_pipeline.doctor.checks import transport_environment
+from polar_pipeline.ros.fast_dds import transport_environment
 from polar_pipeline.ros.launch_actions import live_node
 from polar_pipeline.ros.rig import read_rig
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+import importlib.abc
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Optional
 
 if TYPE_CHECKING:
-    from polar_pipeline.cuda.device_arrays import DeviceResult
+    from polar_pipeline.backends.cuda.device_arrays import DeviceResult
+    from polar_pipeline.options.products import PRODUCTS
     from polar_pipeline.pipeline import Pipeline, Result
-    from polar_pipeline.products import PRODUCTS
     from polar_pipeline.sensor.frames import FrameError, RawFrame
     from polar_pipeline.sensor.mosaic import SENSORS, Sensor
 
@@ -18,15 +22,47 @@ __all__ = ["PRODUCTS", "SENSORS", "DeviceResult", "FrameError", "Pipeline", "Raw
 
 #: Public name -> the module of this package that defines it.
 _MODULE_OF = {
-    "PRODUCTS": "products",
+    "PRODUCTS": "options.products",
     "SENSORS": "sensor.mosaic",
-    "DeviceResult": "cuda.device_arrays",
+    "DeviceResult": "backends.cuda.device_arrays",
     "FrameError": "sensor.frames",
     "Pipeline": "pipeline",
     "RawFrame": "sensor.frames",
     "Result": "pipeline",
     "Sensor": "sensor.mosaic",
 }
+
+#: Former names of modules that users import -> where they are below this package.
+_MOVED = {
+    "batch": "tools.batch",
+    "products": "options.products",
+    "reference": "backends.reference",
+    "world": "polarimetry.world",
+}
+
+
+class _FormerNames(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports modules by their former names; each stays one module."""
+
+    def find_spec(self, fullname: str, *_: object) -> Optional[ModuleSpec]:
+        """Return how to import a module by its former name, or None for any other name."""
+        top, *rest = fullname.split(".")
+        return ModuleSpec(fullname, self) if top == __name__ and rest and rest[0] in _MOVED else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Import the module by its name of today."""
+        top, dot, rest = spec.name.partition(".")[2].partition(".")
+        module = importlib.import_module(f"{__name__}.{_MOVED[top]}{dot}{rest}")
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give the module back what the import has replaced: it was run before."""
+        former = module.__spec__
+        module.__spec__ = None if former is None else former.loader_state
+
+
+sys.meta_path.insert(0, _FormerNames())
 
 
 def __getattr__(name: str) -> Any:

@@ -29,9 +29,9 @@ import numpy as np
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.use_guard import UseGuard
-from polar_pipeline.backend import Backend, Result, is_on_device
+from polar_pipeline.backends.backend import Backend, Result, is_on_device
+from polar_pipeline.backends.compared_image import check_reference_argument
 from polar_pipeline.options import OPTIONS, Accepts, Options
-from polar_pipeline.reference_image import check_reference_argument
 from polar_pipeline.sensor.frames import SIXTEEN_BITS, Frame, RawFrame, as_frame, bit_warnings
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ class Pipeline:
         Raises:
             ValueError: The options do not use the adaptive demosaic. Frames are refused as by a call.
         """
-        from polar_pipeline.cpu.diagnostics import diagnostics  # here: nothing else in a pipeline needs it
+        from polar_pipeline.backends.cpu.diagnostics import diagnostics  # here: nothing else in a pipeline needs it
 
         self._guard.check()
         return diagnostics(input_frame(raw, self.options).unpack(), self.options)
@@ -302,7 +302,7 @@ def _make_backend(options: Options) -> Backend:
     if reason and options.backend == "cuda":
         raise RuntimeError(f"backend 'cuda' cannot work here: {reason}")
     if not on_cpu and not reason:
-        from polar_pipeline.cuda.backend import CudaBackend  # here: it loads all that a GPU needs
+        from polar_pipeline.backends.cuda.backend import CudaBackend  # here: it loads all that a GPU needs
 
         return CudaBackend(options)
     if options.output == "device":
@@ -312,7 +312,7 @@ def _make_backend(options: Options) -> Backend:
             "precision 'fp16' needs backend 'cuda'; the cpu backend computes in fp32 ('auto' or 'fp32')"
             + (f"; no CUDA here: {reason}" if reason else "")
         )
-    from polar_pipeline.cpu.backend import CpuBackend
+    from polar_pipeline.backends.cpu.backend import CpuBackend
 
     return CpuBackend(options, options.threads)
 
@@ -321,6 +321,6 @@ def backend_problem(name: str) -> Optional[str]:
     """Return why a backend (`auto`, `cpu`, `cuda`) cannot work on this machine, or None if it can."""
     if name != "cuda":
         return None
-    from polar_pipeline.cuda.backend import problem
+    from polar_pipeline.backends.cuda.backend import problem
 
     return problem()

@@ -27,9 +27,9 @@ from typing import Callable, Mapping, Optional, Sequence, Tuple
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".matrix" / "arm64"
 #: The kernels for arm64.
-KERNELS = ROOT / "polar_pipeline" / "cpu" / "kernels_base.so"
+KERNELS = ROOT / "polar_pipeline" / "backends" / "cpu" / "kernels_base.so"
 #: What is run without arguments: the compiled kernels.
-FILES = tuple(f"cpu/test_{name}.py" for name in ("cpu", "calibrated", "library", "geometry", "rectify"))
+FILES = tuple(f"backends/cpu/test_{name}.py" for name in ("cpu", "calibrated", "library", "geometry", "rectify"))
 #: What is left out: large frames, in which the same code runs longer, and all but one lens; NumPy makes their maps.
 LEFT_OUT = "wider_than_a_tile or more_than_one_strip or equidistant or rational_polynomial"
 #: Of N tests one is run: the compiled kernels differ by instructions alone, and emulation takes long.

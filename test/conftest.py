@@ -20,10 +20,9 @@ from harness import CACHE, COMPILER, GPUS, Launch, host, on_gpu, prune_cache
 from hypothesis import HealthCheck, settings
 from support import IS_EXHAUSTIVE, ROOT, ended_afterwards, examples, own_domain
 
-from polar_pipeline.doctor.checks import profile_variable
 from polar_pipeline.pipeline import backend_problem
+from polar_pipeline.ros.fast_dds import profile_variable
 
-sys.path.append(str(ROOT / "test" / "camera"))  # for `fake_camera` in other folders
 sys.path.append(str(ROOT / "test" / "live"))  # for `test_engine` in other folders
 #: No test depends on what was measured on this machine.
 os.environ["POLAR_PIPELINE_TUNED"] = os.devnull
@@ -52,9 +51,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Build the CPU's kernels where they are older than their sources; forget CUDA kernels that were built long ago."""
     kernels = [ROOT / "kernels" / "formulas.h", *(ROOT / "kernels" / "cpu").iterdir()]
-    sources = [ROOT / "setup.py", ROOT / "polar_pipeline" / "coefficients.py", *kernels]
+    sources = [ROOT / "setup.py", ROOT / "polar_pipeline" / "polarimetry" / "coefficients.py", *kernels]
     newest = max(path.stat().st_mtime for path in sources)
-    libraries = [path.stat().st_mtime for path in (ROOT / "polar_pipeline" / "cpu").glob("kernels_*.so")]
+    libraries = [path.stat().st_mtime for path in (ROOT / "polar_pipeline" / "backends" / "cpu").glob("kernels_*.so")]
     is_first = not hasattr(session.config, "workerinput") and find_spec("setuptools") is not None
     if is_first:
         prune_cache()

@@ -46,7 +46,8 @@ _KILTED = (
 )
 #: Files to which Python's version does not matter.
 _OTHER_FILES = (
-    *("cuda/test_*.py", "cpu/test_[cgr][ae]*.py"),  # compiled kernels; `test_cpu.py` and others run them too
+    # compiled kernels; `test_cpu.py` and others run them too
+    *("backends/cuda/test_*.py", "backends/cpu/test_[cgr][ae]*.py"),
     "test_fuzz.py",  # the same code on more inputs
     *("test_package.py", "test_benchmarks.py"),  # sources
     *("test_cluster.py", "test_command.py", "test_overview.py"),  # processes of batches
@@ -252,7 +253,7 @@ def run_nvrtc(package: str, log: Path) -> int:
     check = f"from nvrtc import find_library; assert find_library('sm_72').version == {version}"
     if call([here(), "-c", check], log, PYTHONPATH=path):
         return 1
-    chosen = ["test/cuda/test_compile.py", "-m", "exhaustive", "-k", "fit_the_jetsons"]
+    chosen = ["test/backends/cuda/test_compile.py", "-m", "exhaustive", "-k", "fit_the_jetsons"]
     return tests(here(), log, *chosen, PYTHONPATH=path, POLAR_PIPELINE_MATRIX="1")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from polar_pipeline.display import (
+from polar_pipeline.options.display import (
     AUTO_GAIN,
     GRAY_LEVELS,
     MAX_GAIN,

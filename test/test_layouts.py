@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, Tuple
 from rosbags_messages import typestore
 from support import ROOT
 
-from polar_pipeline import topics
+from polar_pipeline.options import topics
 
 #: Topic -> message type, of all that the node publishes at the root.
 TYPES = {

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from polar_pipeline import Pipeline
-from polar_pipeline.cuda.arguments import FRAME_ARGUMENT, fill_options, work_defines
-from polar_pipeline.cuda.solver import requested_works
+from polar_pipeline.backends.cuda.arguments import FRAME_ARGUMENT, fill_options, work_defines
+from polar_pipeline.backends.cuda.solver import requested_works
 from polar_pipeline.options import make_options
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from rosbags_messages import encode, typestore
 
-from polar_pipeline import PRODUCTS, FrameError, Pipeline, messages
+from polar_pipeline import PRODUCTS, FrameError, Pipeline
+from polar_pipeline.recordings import messages
 from polar_pipeline.sensor.frames import FORMATS, pack
 
 STAMP = 1_700_000_000_123_456_789

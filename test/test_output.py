@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from support import run_python
 
-from polar_pipeline import Pipeline, backend
-from polar_pipeline.backend import _KEPT, HEADROOM, Buffers, prepend_header
+from polar_pipeline import Pipeline
+from polar_pipeline.backends import backend
+from polar_pipeline.backends.backend import _KEPT, HEADROOM, Buffers, prepend_header
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((3, 5), "float32"), ((7, 2, 3), "uint8"), ((), "float32")])

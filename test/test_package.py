@@ -27,11 +27,11 @@ from support import ROOT
 
 import polar_pipeline
 from polar_pipeline._util.share import share_path
-from polar_pipeline.doctor import checks as doctor
+from polar_pipeline.tools.doctor import checks as doctor
 
 PACKAGE = ROOT / "polar_pipeline"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-TEMPLATES = sorted(PACKAGE.glob("*/templates/*"))
+TEMPLATES = sorted(PACKAGE.rglob("templates/*"))
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 #: Modules and subpackages by layer, highest first, as the rows of the document's table: a module imports from its own
 #: layer and from those below it.
@@ -123,21 +123,18 @@ def test_the_doctor_looks_for_everything_that_is_imported() -> None:
 def test_imports_run_downwards(path: Path) -> None:
     """Also by name, as three modules do: the package its public names, the doctor libraries, the tool its commands."""
     own = name_of(path)
-    by_name = [] if not own or own.startswith("doctor.") or own == "cli.entry" else [*named_imports_of(path)]
+    by_name = [] if not own or own.startswith("tools.doctor.") or own == "cli.entry" else [*named_imports_of(path)]
     assert "" not in by_name, f"{own} imports a module whose name is not in the call"
     assert not any(name.startswith("polar_pipeline") for name in by_name), f"{own} hides an import from the layers"
     for imported in (*imports_of(path), *by_name):
         top, _, rest = imported.partition(".")
         if top == "polar_pipeline":
-            if rest.partition(".")[0] == "reference":
-                assert own.startswith(("reference", "cpu.", "noise.")), f"{own} imports the reference"
-            if not own.startswith(("cli", "doctor")):  # these two import from every layer
-                assert layer_of(rest) >= layer_of(own), f"{own} imports {imported}, which lies in a higher layer"
+            if rest.startswith("backends.reference"):
+                assert own.startswith("backends."), f"{own} imports the reference"
+            assert layer_of(rest) >= layer_of(own), f"{own} imports {imported}, which lies in a higher layer"
         else:
-            assert top not in ROS or own.startswith(("ros.", "bench.", "stream.")), (
-                f"{own} imports {top}; only ros/, bench/ and stream/ may"
-            )
-            assert top != "cupy" or own.startswith("cuda."), f"{own} imports cupy; only cuda/ may"
+            assert top not in ROS or own.startswith(("ros.", "tools.")), f"{own} imports {top}; ros/ and tools/ may"
+            assert top != "cupy" or own.startswith("backends.cuda."), f"{own} imports cupy; only backends/cuda/ may"
 
 
 def test_library_needs_no_ros() -> None:
@@ -157,9 +154,25 @@ def test_what_needs_no_gpu_loads_nothing_of_it(code: str, most: int) -> None:
     show = "import sys; print(*(name for name in sys.modules if name.startswith('polar_pipeline.')), *sys.modules)"
     done = subprocess.run([sys.executable, "-c", f"{code}; {show}"], check=True, cwd=ROOT, stdout=subprocess.PIPE)
     loaded = done.stdout.decode().split()
-    unwanted = ("polar_pipeline.cuda", "polar_pipeline.ros", "cupy", "nvidia", "rclpy", "dask", "rerun", "yaml")
+    unwanted = (
+        "polar_pipeline.backends.cuda",
+        "polar_pipeline.ros",
+        "cupy",
+        "nvidia",
+        "rclpy",
+        "dask",
+        "rerun",
+        "yaml",
+    )
     assert [name for name in loaded if name.startswith(unwanted)] == []
     assert len({name for name in loaded if name.startswith("polar_pipeline.")}) <= most
+
+
+def folder_of(module: str) -> str:
+    """The folder of a module: `live`, `tools.batch`."""
+    parts = module.split(".")
+    is_below = len(parts) > 1 and (PACKAGE / parts[0] / parts[1]).is_dir()
+    return ".".join(parts[: 2 if is_below else 1])
 
 
 @pytest.mark.parametrize("are_folders", [False, True], ids=["files", "folders"])
@@ -169,7 +182,7 @@ def test_no_circle_of_imports(are_folders: bool) -> None:
         own = name_of(path)
         others = [name.partition(".")[2] for name in imports_of(path, with_types=False) if "polar_pipeline" in name]
         if are_folders:
-            own, others = own.partition(".")[0], [name.partition(".")[0] for name in others]
+            own, others = folder_of(own), [folder_of(name) for name in others]
         needs[own].update(name for name in others if name not in ("", own))  # the package has names of others
     assert len(needs) > 30
     while True:  # what remains is in a circle, or needs one
@@ -187,7 +200,8 @@ def test_no_circle_of_imports(are_folders: bool) -> None:
 #: Where `Any` may stand in a public signature: messages and nodes of rclpy, values of JSON and YAML files, the node's
 #: arguments of `Pipeline`, buffers that `io` takes, modules of CuPy, and the oracle of the tests.
 UNTYPED = (
-    *("ros/", "bench/", "reference/", "live/parameters.py", "cuda/driver.py", "cuda/device.py"),
+    *("ros/", "tools/bench/", "tools/view/topic_source.py", "live/parameters.py"),
+    *("backends/reference/", "backends/cuda/driver.py", "backends/cuda/device.py"),
     *("_util/documents.py", "_util/files.py", "_util/yamlfile.py"),
 )
 
@@ -397,7 +411,7 @@ def test_install_commands_name_a_path() -> None:
 
 def kernels_of_the_cpu() -> Set[str]:
     """The libraries that were built in the checkout."""
-    return {str(path.relative_to(ROOT)) for path in (PACKAGE / "cpu").glob("kernels_*.so")}
+    return {str(path.relative_to(ROOT)) for path in (PACKAGE / "backends" / "cpu").glob("kernels_*.so")}
 
 
 def build(kind: str, source: Path, folder: Path) -> Path:
@@ -414,7 +428,7 @@ def test_source_distribution(source: Path, tmp_path: Path) -> None:
     with tarfile.open(str(archive)) as packed:
         names = {name.partition("/")[2] for name in packed.getnames()}
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "kernels" / "cpu").iterdir()}
-    assert sources | shared_files() | {"setup.py", "polar_pipeline/coefficients.py"} <= names
+    assert sources | shared_files() | {"setup.py", "polar_pipeline/polarimetry/coefficients.py"} <= names
     assert not {name for name in names if name.endswith(".so")}
 
 
@@ -433,7 +447,7 @@ def test_wheel(source: Path, tmp_path: Path) -> None:
     assert fields["Version"] == polar_pipeline.__version__
     required = {re.split(r"[ <>=;]", line)[0] for line in fields.get_all("Requires-Dist") if "extra ==" not in line}
     templates = {str(path.relative_to(ROOT)) for path in TEMPLATES}
-    assert {path.relative_to(PACKAGE).parts[0] for path in TEMPLATES} == {"batch", "calibrate", "html", "replay"}
+    assert {path.parent.parent.name for path in TEMPLATES} == {"batch", "calibrate", "html", "replay"}
     assert templates <= names
     assert required == {"numpy", "opencv-python-headless", "pyyaml", "jinja2"}
     extras = {"ros", "recordings", "batch", "view", "cuda11", "cuda12", "cuda13", "jpeg-cuda12", "jpeg-cuda13"}

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import multiprocessing
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict
 
 import numpy as np
 import pytest
+from edges import edge_pattern
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from support import ROOT, TIMEOUT
+from support import TIMEOUT
 
-from polar_pipeline import SENSORS, FrameError, Pipeline, RawFrame, reference
-from polar_pipeline.cpu.backend import CpuBackend
+from polar_pipeline import SENSORS, FrameError, Pipeline, RawFrame
+from polar_pipeline.backends import reference
+from polar_pipeline.backends.compared_image import check_reference
+from polar_pipeline.backends.cpu.backend import CpuBackend
 from polar_pipeline.options import make_options
-from polar_pipeline.reference_image import check_reference
 from polar_pipeline.sensor.forward import expose
-
-sys.path.append(str(ROOT / "benchmarks"))
-from edges import edge_pattern
 
 RAW = (np.arange(32 * 40).reshape(32, 40) % 251).astype(np.uint8)
 

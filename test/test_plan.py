@@ -7,8 +7,8 @@ from typing import List
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polar_pipeline.plan import MOSAIC, OPERATORS, make_stages, needed_operators, shared_values
-from polar_pipeline.products import DARK_PRODUCTS, PRODUCTS
+from polar_pipeline.options.plan import MOSAIC, OPERATORS, make_stages, needed_operators, shared_values
+from polar_pipeline.options.products import DARK_PRODUCTS, PRODUCTS
 
 SUBSETS = st.lists(st.sampled_from(list(PRODUCTS)), min_size=1, unique=True)
 

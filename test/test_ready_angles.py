@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from calibrations import some_calibration
 
-from polar_pipeline import PRODUCTS, SENSORS, FrameError, Pipeline, RawFrame, messages
-from polar_pipeline.messages import ImageMessage
+from polar_pipeline import PRODUCTS, SENSORS, FrameError, Pipeline, RawFrame
 from polar_pipeline.options import make_options
-from polar_pipeline.output_camera_info import encode_camera_infos
 from polar_pipeline.quality.expected import expected_similarity
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.messages import ImageMessage
+from polar_pipeline.recordings.output_camera_info import encode_camera_infos
+from polar_pipeline.recordings.source import Recorded
 from polar_pipeline.replay.run import replay
-from polar_pipeline.replay.source import Recorded
 from polar_pipeline.sensor.mosaic import Sensor
 
 NAME = "PolarizedAngles_0d_45d_90d_135d_"

@@ -11,9 +11,9 @@ import pytest
 from scenes import sample_mosaic
 from scipy import ndimage
 
-from polar_pipeline import reference
+from polar_pipeline.backends import reference
 from polar_pipeline.options import make_options
-from polar_pipeline.products import PRODUCTS
+from polar_pipeline.options.products import PRODUCTS
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS, Sensor, parse_tile
 

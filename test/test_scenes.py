@@ -9,7 +9,7 @@ import pytest
 import scenes
 from edges import EDGES, edge_pattern
 
-from polar_pipeline import reference
+from polar_pipeline.backends import reference
 
 
 @pytest.mark.parametrize("name", scenes.SCENES)

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from support import FRAMES, ROOT, run_python
 
-from polar_pipeline import Pipeline, cli, messages
-from polar_pipeline.doctor import checks as doctor
-from polar_pipeline.messages import FLOAT32, IMAGE
-from polar_pipeline.replay import bags
-from polar_pipeline.replay.limits import MAX_BYTES
-from polar_pipeline.replay.rosbag2 import RosbagReader
-from polar_pipeline.replay.sink import open_sink
+from polar_pipeline import Pipeline, cli
+from polar_pipeline.recordings import bags, messages
+from polar_pipeline.recordings.limits import MAX_BYTES
+from polar_pipeline.recordings.messages import FLOAT32, IMAGE
+from polar_pipeline.recordings.rosbag2 import RosbagReader
+from polar_pipeline.recordings.sink import open_sink
+from polar_pipeline.tools.doctor import checks as doctor
 
 #: Refuses modules that `pip install` brings with an extra, and pip's Jinja; then runs what follows.
 WITHOUT = """

@@ -1,5 +1,5 @@
 // A frame that is computed, with all that it is computed from and into: the argument of the library's only function.
-// `polar_pipeline/cpu/arguments.py` has the same structures field by field.
+// `polar_pipeline/backends/cpu/arguments.py` has the same structures field by field.
 #pragma once
 #include "../formulas.h"
 #include <cstdint>
@@ -41,7 +41,7 @@ struct Noise {
   const float *gains;
   int32_t period, channels;
   float shot, floor;    // variance of a raw pixel: over its intensity, and in the dark
-  float method[4];      // what gains leave out (`NOISE_LINEAR` in polar_pipeline/coefficients.py)
+  float method[4];      // what gains leave out (`NOISE_LINEAR` in polar_pipeline/polarimetry/coefficients.py)
   int32_t debiases;     // whether DoLP gets rid of its bias
   float max_aolp_sigma; // in rad; beyond it AoLP is invalid
 };

@@ -13,11 +13,11 @@ from polar_pipeline._util.documents import unreadable
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.yamlfile import read_yaml
 from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts, facts_of
-from polar_pipeline.messages import stated_offset
 from polar_pipeline.options import OPTIONS, Options
-from polar_pipeline.replay.limits import MAX_BYTES
-from polar_pipeline.replay.rawpicture import CAMERA_FILE, read_camera_file
-from polar_pipeline.replay.source import first_camera_info, recorded_metadata
+from polar_pipeline.recordings.limits import MAX_BYTES
+from polar_pipeline.recordings.messages import stated_offset
+from polar_pipeline.recordings.rawpicture import CAMERA_FILE, read_camera_file
+from polar_pipeline.recordings.source import first_camera_info, recorded_metadata
 
 #: Arguments of `Pipeline`, by name.
 Arguments = Dict[str, Any]

@@ -16,9 +16,8 @@ from typing import Any, Callable, Deque, Dict, Optional, Protocol, Tuple
 
 import numpy as np
 
-from polar_pipeline import messages
 from polar_pipeline._util.text import printable
-from polar_pipeline.backend import ALIGNMENT, Buffers, skip_to_alignment
+from polar_pipeline.backends.backend import ALIGNMENT, Buffers, skip_to_alignment
 from polar_pipeline.camera.aravis import (
     SOCKET_BUFFER,
     CameraDevice,
@@ -55,8 +54,9 @@ from polar_pipeline.camera.settings import (
     undo,
     write,
 )
-from polar_pipeline.messages import Cdr
 from polar_pipeline.quality.statistics import Level
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.messages import Cdr
 from polar_pipeline.sensor.encodings import ENCODINGS
 from polar_pipeline.sensor.frames import FrameError, RawFormat
 

@@ -11,7 +11,7 @@ from typing import Tuple
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.paths import as_path
 from polar_pipeline._util.text import quoted
-from polar_pipeline.products import get_products
+from polar_pipeline.options.products import get_products
 from polar_pipeline.sensor.frames import MAX_PIXELS, MAX_SIDE, MIN_SIDE
 
 #: Most seconds of --wait and --seconds: a day. Clocks and timers overflow beyond.

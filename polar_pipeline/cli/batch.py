@@ -16,10 +16,6 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Seque
 from polar_pipeline._util.imports import importing
 from polar_pipeline._util.paths import as_path
 from polar_pipeline._util.text import printable
-from polar_pipeline.batch.copies import SPOOL_BYTES
-from polar_pipeline.batch.files import scheme_of
-from polar_pipeline.batch.recordings import Recording, list_recordings
-from polar_pipeline.batch.settings import BatchSettings, golden_of
 from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_path
 from polar_pipeline.cli.errors import FailureError, UsageError, errors_as, show_error
 from polar_pipeline.cli.option_arguments import (
@@ -28,21 +24,21 @@ from polar_pipeline.cli.option_arguments import (
     add_tolerance_argument,
     requested_arguments,
 )
-from polar_pipeline.cli.source_arguments import (
-    add_picture_rate_argument,
-    add_size_limit_argument,
-    add_strict_argument,
-)
+from polar_pipeline.cli.source_arguments import add_picture_rate_argument, add_size_limit_argument, add_strict_argument
 from polar_pipeline.options import FROM_FRAMES
-from polar_pipeline.products import DEFAULT_PRODUCTS
+from polar_pipeline.options.products import DEFAULT_PRODUCTS
+from polar_pipeline.recordings.limits import SourceError
+from polar_pipeline.recordings.source import DEFAULT_RATE
 from polar_pipeline.replay.compare import check_tolerances, golden_products
-from polar_pipeline.replay.limits import SourceError
-from polar_pipeline.replay.source import DEFAULT_RATE
+from polar_pipeline.tools.batch.copies import SPOOL_BYTES
+from polar_pipeline.tools.batch.files import scheme_of
+from polar_pipeline.tools.batch.recordings import Recording, list_recordings
+from polar_pipeline.tools.batch.settings import BatchSettings, golden_of
 
 if TYPE_CHECKING:  # needs the extra `batch`, without which --help works too
     from distributed import Client
 
-    from polar_pipeline.batch.run import Batch
+    from polar_pipeline.tools.batch.run import Batch
 
 #: Workers that may be lost with a unit.
 DEFAULT_RETRIES = 3
@@ -125,9 +121,9 @@ def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     try:
         with importing():
-            from polar_pipeline.batch import run as batches
-            from polar_pipeline.batch.cluster import dashboard_of
-            from polar_pipeline.batch.results import clean, known_names
+            from polar_pipeline.tools.batch import run as batches
+            from polar_pipeline.tools.batch.cluster import dashboard_of
+            from polar_pipeline.tools.batch.results import clean, known_names
     except ImportError as err:
         raise FailureError(
             f"needs Dask, fsspec and PyArrow ({err}); pip install '/path/to/polar_pipeline[batch]'"
@@ -157,7 +153,7 @@ def _ended_by_signals(folder: Path) -> Iterator[Callable[[], None]]:
     Args:
         folder: Folder of the batch; what the workers left incomplete there is removed.
     """
-    from polar_pipeline.batch.results import clean
+    from polar_pipeline.tools.batch.results import clean
 
     def end(number: int, _: object) -> None:
         try:
@@ -263,7 +259,7 @@ def _open_client(values: argparse.Namespace, settings: BatchSettings, stack: Exi
     """Open the cluster; return it and the CPU threads of each of its workers' pipelines."""
     import dask
 
-    from polar_pipeline.batch import cluster
+    from polar_pipeline.tools.batch import cluster
 
     configured = dask.config.get("scheduler-address", None) if values.jobs is None else None
     scheduler = values.scheduler or configured

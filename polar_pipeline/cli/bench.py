@@ -7,13 +7,13 @@ import json
 from functools import partial
 
 from polar_pipeline import __version__
-from polar_pipeline.bench.figures import format_figures
 from polar_pipeline.cli.argument_types import DAY_S, parse_number, parse_products
 from polar_pipeline.cli.errors import UsageError, errors_as, importing_ros, show_error
 from polar_pipeline.cli.source_arguments import add_frame_size_argument, parse_rate
 from polar_pipeline.options import OPTIONS
-from polar_pipeline.products import DEFAULT_PRODUCTS
+from polar_pipeline.options.products import DEFAULT_PRODUCTS
 from polar_pipeline.sensor.mosaic import get_sensor
+from polar_pipeline.tools.bench.figures import format_figures
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     with importing_ros("bench node"):
-        from polar_pipeline.bench.node import measure
+        from polar_pipeline.tools.bench.node import measure
     with errors_as(UsageError):
         get_sensor(values.sensor)
     loads = measure(

@@ -15,14 +15,6 @@ from polar_pipeline._util.files import check_absent, replacing
 from polar_pipeline._util.progress import with_bar
 from polar_pipeline._util.stop_flag import signals_held_back
 from polar_pipeline._util.text import printable
-from polar_pipeline.calibrate.captured import agrees, captured_state, frame_arguments
-from polar_pipeline.calibrate.check import check_calibration, describe_check, in_halves
-from polar_pipeline.calibrate.defects import CAUSES
-from polar_pipeline.calibrate.estimate import CalibrationResult, calibrate
-from polar_pipeline.calibrate.polarizer import ANGLE_ERROR
-from polar_pipeline.calibrate.report import is_of_unwritten_calibration, render_calibration
-from polar_pipeline.calibrate.session import SessionFrame, add_frames, open_sessions
-from polar_pipeline.calibrate.sums import SessionSums
 from polar_pipeline.calibration import save_calibration
 from polar_pipeline.camera.recorded import recorded_region, recorded_state
 from polar_pipeline.cli.argument_types import parse_number, parse_path
@@ -32,6 +24,14 @@ from polar_pipeline.cli.outputs import check_output_files, report_path
 from polar_pipeline.cli.source_arguments import add_size_limit_argument, add_strict_argument
 from polar_pipeline.options import OPTIONS, Options, make_options
 from polar_pipeline.sensor.frames import FrameError
+from polar_pipeline.tools.calibrate.captured import agrees, captured_state, frame_arguments
+from polar_pipeline.tools.calibrate.check import check_calibration, describe_check, in_halves
+from polar_pipeline.tools.calibrate.defects import CAUSES
+from polar_pipeline.tools.calibrate.estimate import CalibrationResult, calibrate
+from polar_pipeline.tools.calibrate.polarizer import ANGLE_ERROR
+from polar_pipeline.tools.calibrate.report import is_of_unwritten_calibration, render_calibration
+from polar_pipeline.tools.calibrate.session import SessionFrame, add_frames, open_sessions
+from polar_pipeline.tools.calibrate.sums import SessionSums
 
 #: File with the state of a camera -> the (width, height) of frames in it.
 _Sizes = Dict[Path, Tuple[int, int]]

@@ -6,15 +6,15 @@ import argparse
 from dataclasses import replace
 from functools import partial
 
-from polar_pipeline.calibrate.capture import FORMATS, FrameCapture, capture_folder
-from polar_pipeline.calibrate.captured import captured_state
-from polar_pipeline.calibrate.polarizer import MIN_ANGLES
-from polar_pipeline.calibrate.sums import DARK, FLAT
 from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_path
 from polar_pipeline.cli.errors import FailureError, UsageError, errors_as, show_error
 from polar_pipeline.cli.option_arguments import add_camera_arguments, requested_camera
 from polar_pipeline.cli.session_steps import DARK_FRAMES, angle_name, check_camera, show_captured
 from polar_pipeline.cli.source_arguments import add_strict_argument
+from polar_pipeline.tools.calibrate.capture import FORMATS, FrameCapture, capture_folder
+from polar_pipeline.tools.calibrate.captured import captured_state
+from polar_pipeline.tools.calibrate.polarizer import MIN_ANGLES
+from polar_pipeline.tools.calibrate.sums import DARK, FLAT
 
 #: Frames of a setting.
 _FRAMES = 16

@@ -12,9 +12,9 @@ from polar_pipeline.cli.argument_types import parse_path
 from polar_pipeline.cli.errors import UsageError
 from polar_pipeline.cli.outputs import check_output_files
 from polar_pipeline.cli.source_arguments import add_size_limit_argument
-from polar_pipeline.replay.limits import megabytes
-from polar_pipeline.replay.recompress import Conversion, compress_recording
-from polar_pipeline.replay.source import recording_of
+from polar_pipeline.recordings.limits import megabytes
+from polar_pipeline.recordings.recompress import Conversion, compress_recording
+from polar_pipeline.recordings.source import recording_of
 
 
 def add_copy_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ import argparse
 
 from polar_pipeline.cli.compress import add_copy_arguments as add_arguments
 from polar_pipeline.cli.compress import run_copy
-from polar_pipeline.replay.recompress import decompress_recording
+from polar_pipeline.recordings.recompress import decompress_recording
 
 __all__ = ["add_arguments", "run"]
 

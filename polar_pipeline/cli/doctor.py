@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from polar_pipeline.doctor.checks import as_text, run_checks
+from polar_pipeline.tools.doctor.checks import as_text, run_checks
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -150,7 +150,7 @@ def _load(name: str) -> Any:
 
 def _with_remedy(err: Exception) -> str:
     """Return the text of an error, and for a failed import the command that helps."""
-    from polar_pipeline.doctor.deployment import remedy
+    from polar_pipeline._util.machine import remedy
 
     return "; ".join(filter(None, (str(err), remedy(err))))
 
@@ -165,8 +165,8 @@ def _show_failure(err: Exception) -> None:
     """
     import cv2
 
-    from polar_pipeline.backend import ScheduleError
-    from polar_pipeline.replay.limits import SourceError
+    from polar_pipeline.backends.backend import ScheduleError
+    from polar_pipeline.recordings.limits import SourceError
     from polar_pipeline.sensor.frames import FrameError
 
     where = Path(traceback.extract_tb(err.__traceback__)[-1].filename)

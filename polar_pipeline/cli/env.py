@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 
-from polar_pipeline.doctor.checks import named_profiles, transport_environment
+from polar_pipeline.ros.fast_dds import named_profiles, transport_environment
 
 
 def add_arguments(_: argparse.ArgumentParser) -> None:

@@ -60,7 +60,7 @@ class _WarningPrinter(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if self._is_strict:
-            from polar_pipeline.replay.limits import StrictError  # here: `--help` does without NumPy
+            from polar_pipeline.recordings.limits import StrictError  # here: `--help` does without NumPy
 
             raise StrictError(f"{text} (an error with --strict)")
         if text not in self._printed:

@@ -8,10 +8,6 @@ from typing import List, NamedTuple, Optional
 
 import numpy as np
 
-from polar_pipeline.calibrate.capture import FrameCapture, capture_folder
-from polar_pipeline.calibrate.captured import Captured
-from polar_pipeline.calibrate.report import is_of_unwritten_calibration
-from polar_pipeline.calibrate.sums import DARK
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.cli import calibrate
 from polar_pipeline.cli.errors import FailureError
@@ -24,6 +20,10 @@ from polar_pipeline.cli.session_steps import (
     describe_light,
     show_captured,
 )
+from polar_pipeline.tools.calibrate.capture import FrameCapture, capture_folder
+from polar_pipeline.tools.calibrate.captured import Captured
+from polar_pipeline.tools.calibrate.report import is_of_unwritten_calibration
+from polar_pipeline.tools.calibrate.sums import DARK
 
 #: Longest exposure that is proposed, in microseconds.
 _LONGEST_US = 1e6

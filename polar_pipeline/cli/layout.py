@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
-from polar_pipeline import messages
 from polar_pipeline.cli.argument_types import parse_number
 from polar_pipeline.cli.errors import FailureError, errors_as
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_options
@@ -13,7 +12,8 @@ from polar_pipeline.cli.source_arguments import add_picture_argument, add_size_l
 from polar_pipeline.pipeline import input_frame
 from polar_pipeline.quality.frame_checks import check_frame, log_warnings
 from polar_pipeline.quality.layout import offsets_of_polarizer
-from polar_pipeline.replay.rawpicture import check_not_angle_images, read_picture
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.rawpicture import check_not_angle_images, read_picture
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

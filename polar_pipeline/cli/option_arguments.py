@@ -17,10 +17,10 @@ from polar_pipeline.live.parameters import make_settings
 from polar_pipeline.live.preset import from_yaml
 from polar_pipeline.options import FROM_FRAMES, OPTIONS, Options
 from polar_pipeline.options.option import Option
+from polar_pipeline.options.products import DEFAULT_PRODUCTS, PRODUCTS
 from polar_pipeline.pipeline import Pipeline
-from polar_pipeline.products import DEFAULT_PRODUCTS, PRODUCTS
-from polar_pipeline.replay.limits import MAX_BYTES
-from polar_pipeline.replay.source import recorded_lens
+from polar_pipeline.recordings.limits import MAX_BYTES
+from polar_pipeline.recordings.source import recorded_lens
 
 
 def add_tolerance_argument(parser: argparse.ArgumentParser) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+from polar_pipeline.backends.cuda.device import DEVICES
+from polar_pipeline.backends.cuda.report import plan_json, plan_report, plan_text
+from polar_pipeline.backends.cuda.work import CAMERA_FORMATS
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_options
 from polar_pipeline.cli.source_arguments import add_frame_size_argument
-from polar_pipeline.cuda.device import DEVICES
-from polar_pipeline.cuda.report import plan_json, plan_report, plan_text
-from polar_pipeline.cuda.work import CAMERA_FORMATS
 from polar_pipeline.options import Options
 
 

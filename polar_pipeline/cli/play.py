@@ -10,7 +10,7 @@ from polar_pipeline._util.text import printable
 from polar_pipeline.cli.argument_types import DAY_S, parse_number
 from polar_pipeline.cli.errors import importing_ros, show_error
 from polar_pipeline.cli.source_arguments import add_source_arguments, parse_rate
-from polar_pipeline.replay.source import DEFAULT_RATE
+from polar_pipeline.recordings.source import DEFAULT_RATE
 from polar_pipeline.sensor.frames import FrameError
 
 
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     with importing_ros("play"):
-        from polar_pipeline.stream.play import play
+        from polar_pipeline.tools.play.play import play
     skipped: Dict[str, int] = {}
 
     def warn(err: FrameError) -> None:

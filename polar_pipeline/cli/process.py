@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from polar_pipeline import messages
 from polar_pipeline._util.files import check_absent, replacing
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.argument_types import parse_path
@@ -15,11 +14,12 @@ from polar_pipeline.cli.errors import UsageError
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, option_files, requested_pipeline
 from polar_pipeline.cli.outputs import check_output_files
 from polar_pipeline.cli.source_arguments import add_picture_argument, add_size_limit_argument
+from polar_pipeline.options.products import PRODUCTS
 from polar_pipeline.pipeline import input_frame
-from polar_pipeline.products import PRODUCTS
 from polar_pipeline.quality.frame_checks import check_frame, log_warnings
-from polar_pipeline.replay.picture import encode_picture, legend
-from polar_pipeline.replay.rawpicture import check_not_angle_images, read_picture
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.picture import encode_picture, legend
+from polar_pipeline.recordings.rawpicture import check_not_angle_images, read_picture
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -26,12 +26,12 @@ from polar_pipeline.cli.source_arguments import (
     add_source_arguments,
     open_reference,
 )
-from polar_pipeline.products import DEFAULT_PRODUCTS, get_products
+from polar_pipeline.options.products import DEFAULT_PRODUCTS, get_products
+from polar_pipeline.recordings.source import DEFAULT_RATE, is_recording, recording_of
 from polar_pipeline.replay.compare import Golden, GoldenError, check_tolerances, format_rows, open_golden, verdict
 from polar_pipeline.replay.job import Job, late, process_recording
 from polar_pipeline.replay.report import format_timings
 from polar_pipeline.replay.run import Summary
-from polar_pipeline.replay.source import DEFAULT_RATE, is_recording, recording_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,10 +8,10 @@ from typing import Iterator, List, Optional
 import numpy as np
 
 from polar_pipeline._util.text import printable
-from polar_pipeline.calibrate.capture import FrameCapture, FrameLight
-from polar_pipeline.calibrate.captured import Captured, difference
-from polar_pipeline.calibrate.sums import DARK, FLAT
 from polar_pipeline.cli.errors import FailureError, show_error
+from polar_pipeline.tools.calibrate.capture import FrameCapture, FrameLight
+from polar_pipeline.tools.calibrate.captured import Captured, difference
+from polar_pipeline.tools.calibrate.sums import DARK, FLAT
 
 #: How many times as many as frames of a setting are dark frames.
 DARK_FRAMES = 4

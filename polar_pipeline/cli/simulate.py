@@ -12,8 +12,12 @@ import numpy as np
 from polar_pipeline._util.files import replacing_folder
 from polar_pipeline._util.progress import with_bar
 from polar_pipeline._util.text import printable
-from polar_pipeline.calibrate.polarizer import MIN_ANGLES
-from polar_pipeline.calibrate.simulation import (
+from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_path, parse_size
+from polar_pipeline.cli.errors import FailureError, UsageError, errors_as
+from polar_pipeline.recordings.picture import encode_picture
+from polar_pipeline.sensor.mosaic import SENSORS, get_sensor
+from polar_pipeline.tools.calibrate.polarizer import MIN_ANGLES
+from polar_pipeline.tools.calibrate.simulation import (
     TEST_LIGHT,
     Bench,
     Deviations,
@@ -22,10 +26,6 @@ from polar_pipeline.calibrate.simulation import (
     simulate_sensor,
     synthetic_session,
 )
-from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_path, parse_size
-from polar_pipeline.cli.errors import FailureError, UsageError, errors_as
-from polar_pipeline.replay.picture import encode_picture
-from polar_pipeline.sensor.mosaic import SENSORS, get_sensor
 
 #: Most settings and frames that can be asked for.
 _MOST = 1000

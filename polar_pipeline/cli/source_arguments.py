@@ -10,9 +10,9 @@ from typing import Optional
 from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_path, parse_size
 from polar_pipeline.cli.errors import UsageError
 from polar_pipeline.pipeline import Pipeline
+from polar_pipeline.recordings.limits import MAX_BYTES
+from polar_pipeline.recordings.source import DEFAULT_RATE, RATES
 from polar_pipeline.replay.compare import Golden, open_golden
-from polar_pipeline.replay.limits import MAX_BYTES
-from polar_pipeline.replay.source import DEFAULT_RATE, RATES
 
 #: Largest --max-mb.
 _MAX_MB = 1 << 20

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 
 from polar_pipeline._util.text import printable
+from polar_pipeline.backends.cuda.tune import tune
+from polar_pipeline.backends.cuda.tuned import tuned_folder
 from polar_pipeline.cli.option_arguments import requested_options
 from polar_pipeline.cli.plan import add_frame_arguments, requested_raw_format
-from polar_pipeline.cuda.tune import tune
-from polar_pipeline.cuda.tuned import tuned_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -28,14 +28,21 @@ from polar_pipeline.cli.source_arguments import (
     open_reference,
 )
 from polar_pipeline.options import OPTIONS
-from polar_pipeline.products import get_products
+from polar_pipeline.options.products import get_products
 from polar_pipeline.quality.frame_checks import log_warnings
+from polar_pipeline.recordings.limits import SourceError
+from polar_pipeline.recordings.source import (
+    DEFAULT_RATE,
+    Recorded,
+    holds_products,
+    is_recording,
+    open_source,
+    recording_of,
+)
 from polar_pipeline.replay.compare import open_golden
-from polar_pipeline.replay.limits import SourceError
 from polar_pipeline.replay.report import format_timings
 from polar_pipeline.replay.run import ReplayedFrame, replay
-from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, holds_products, is_recording, open_source, recording_of
-from polar_pipeline.view.recording import RecordingView, load_rerun, open_file, open_viewer
+from polar_pipeline.tools.view.recording import RecordingView, load_rerun, open_file, open_viewer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -141,7 +148,7 @@ def _check_usage(values: argparse.Namespace) -> None:
 def _live(values: argparse.Namespace) -> Iterator[Iterator[Recorded]]:
     """Open the images of a live topic; the first Ctrl-C ends them with success, a second one with failure."""
     with importing_ros("a live topic"):
-        from polar_pipeline.stream.topic_source import open_topic
+        from polar_pipeline.tools.view.topic_source import open_topic
     stopped = StopFlag()
     before: Any = signal.getsignal(signal.SIGINT)
 

@@ -7,7 +7,6 @@ from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from polar_pipeline import messages, topics
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.camera.settings import CameraSettings
@@ -16,7 +15,9 @@ from polar_pipeline.geometry.lens import load_lens
 from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.parameters import Settings
 from polar_pipeline.live.publisher import OutgoingMessage, OutputTopic
-from polar_pipeline.messages import CameraInfo, Cdr
+from polar_pipeline.options import topics
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.messages import CameraInfo, Cdr
 
 #: frame_id of the messages if the node's parameter names none.
 FRAME_ID = "camera"

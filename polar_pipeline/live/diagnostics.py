@@ -14,9 +14,9 @@ import numpy as np
 from polar_pipeline._util.errors import lacks_memory
 from polar_pipeline._util.stop_flag import StoppedError
 from polar_pipeline._util.text import printable, printable_lines
-from polar_pipeline.messages import Status
 from polar_pipeline.quality.latency import Deadline
 from polar_pipeline.quality.statistics import Level
+from polar_pipeline.recordings.messages import Status
 
 #: Receipts that the rate is taken over, at most.
 RECEIPTS = 256

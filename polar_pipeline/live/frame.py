@@ -7,8 +7,8 @@ from typing import Dict, FrozenSet, Optional
 
 from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.live.parameters import Settings
-from polar_pipeline.messages import Cdr, ImageMessage
 from polar_pipeline.pipeline import Pending, Pipeline, Result
+from polar_pipeline.recordings.messages import Cdr, ImageMessage
 from polar_pipeline.sensor.frames import Frame
 
 

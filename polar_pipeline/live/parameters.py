@@ -19,14 +19,14 @@ from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import matching
 from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
-from polar_pipeline.display import MAX_GAIN, Display, make_display
 from polar_pipeline.geometry import LensCalibration
-from polar_pipeline.messages import CameraInfo, has_mosaic, stated_offset
 from polar_pipeline.options import OPTIONS, Option, Options, Value, declare, declared, make_options
-from polar_pipeline.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS
+from polar_pipeline.options.display import MAX_GAIN, Display, make_display
+from polar_pipeline.options.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS
+from polar_pipeline.options.topics import PRODUCT_TOPICS
 from polar_pipeline.quality.statistics import LIMITS, QualityLimits
+from polar_pipeline.recordings.messages import CameraInfo, has_mosaic, stated_offset
 from polar_pipeline.sensor.mosaic import Sensor
-from polar_pipeline.topics import PRODUCT_TOPICS
 
 #: Longest text in characters, as long as a path can be.
 MAX_TEXT = 4096

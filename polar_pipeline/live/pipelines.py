@@ -7,11 +7,11 @@ from typing import Any, Callable, Collection, Hashable, List, Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline import messages
 from polar_pipeline._util.malloc import release_freed_memory
-from polar_pipeline.backend import ALIGNMENT, skip_to_alignment
+from polar_pipeline.backends.backend import ALIGNMENT, skip_to_alignment
 from polar_pipeline.live.parameters import Settings
 from polar_pipeline.pipeline import Pipeline, Raw
+from polar_pipeline.recordings import messages
 from polar_pipeline.sensor.frames import FrameError
 
 #: Bytes that the size of memory for messages is a multiple of, so that names of any length in a header find the same.

@@ -12,9 +12,9 @@ from typing import Callable, Deque, FrozenSet, List, Optional, Tuple, TypeVar
 
 import numpy as np
 
-from polar_pipeline import messages
 from polar_pipeline._util.text import quoted
-from polar_pipeline.backend import DeviceError
+from polar_pipeline.backends.backend import DeviceError
+from polar_pipeline.backends.compared_image import check_reference
 from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.live.diagnostics import Diagnostics
@@ -23,12 +23,12 @@ from polar_pipeline.live.frame import LiveFrame, ReceivedImage
 from polar_pipeline.live.parameters import Settings
 from polar_pipeline.live.pipelines import PipelineSwitch, memory_like
 from polar_pipeline.live.publisher import FramePublisher
-from polar_pipeline.messages import CameraInfo
 from polar_pipeline.options import FROM_FRAMES
-from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS, full_level
-from polar_pipeline.reference_image import check_reference
+from polar_pipeline.options.products import PRODUCTS, SSIM_PRODUCTS, full_level
+from polar_pipeline.options.topics import NUMBER_TOPICS, PRODUCT_OF_TOPIC
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.messages import CameraInfo
 from polar_pipeline.sensor.frames import FrameError
-from polar_pipeline.topics import NUMBER_TOPICS, PRODUCT_OF_TOPIC
 
 T = TypeVar("T")
 

@@ -11,19 +11,26 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Prot
 import cv2
 import numpy as np
 
-from polar_pipeline import messages
 from polar_pipeline._util.text import printable
-from polar_pipeline.display import Viewer
 from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.frame import LiveFrame
 from polar_pipeline.live.jpeg import JpegEncoder
-from polar_pipeline.output_camera_info import encode_camera_infos
+from polar_pipeline.options.display import Viewer
+from polar_pipeline.options.products import PRODUCTS, level_scale
+from polar_pipeline.options.topics import (
+    CAMERA_INFO_TOPICS,
+    LATENCY,
+    NUMBER_TOPICS,
+    PRODUCT_TOPICS,
+    jpeg_format,
+    jpeg_topics,
+)
 from polar_pipeline.pipeline import Result
-from polar_pipeline.products import PRODUCTS, level_scale
 from polar_pipeline.quality.frame_checks import CHECK_PERIOD, NO_FRAME, check_frame
 from polar_pipeline.quality.statistics import FrameQuality, Level, Quality, QualityLimits, measure
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.output_camera_info import encode_camera_infos
 from polar_pipeline.sensor.frames import FrameError
-from polar_pipeline.topics import CAMERA_INFO_TOPICS, LATENCY, NUMBER_TOPICS, PRODUCT_TOPICS, jpeg_format, jpeg_topics
 
 
 class OutputTopic(Protocol):

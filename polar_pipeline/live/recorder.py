@@ -15,22 +15,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Optional, Tuple
 
-from polar_pipeline import messages
 from polar_pipeline._util.imports import importing
+from polar_pipeline._util.machine import remedy
 from polar_pipeline._util.text import failure
 from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts
-from polar_pipeline.doctor.deployment import remedy
 from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.frame import ReceivedImage
 from polar_pipeline.live.parameters import Settings
 from polar_pipeline.live.snapshot import NAME, new_path, output_folder, total_size
-from polar_pipeline.messages import CAMERA_INFO, COMPRESSED, DIAGNOSTICS, IMAGE
 from polar_pipeline.quality.statistics import Level
-from polar_pipeline.replay.rawzstd import TRANSPORT, compress_message
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.messages import CAMERA_INFO, COMPRESSED, DIAGNOSTICS, IMAGE
+from polar_pipeline.recordings.rawzstd import TRANSPORT, compress_message
 from polar_pipeline.sensor.frames import FrameError
 
 if TYPE_CHECKING:  # the sink needs the extra `recordings`, and futures of a type Python 3.9
-    from polar_pipeline.replay.sink import Sink
+    from polar_pipeline.recordings.sink import Sink
 
     #: Whether a request succeeded, and the answer.
     Answer = Tuple[bool, str]
@@ -130,7 +130,7 @@ class Recorder:
     def _start(self) -> Answer:
         try:
             with importing():
-                from polar_pipeline.replay import sink  # noqa: F401 - `_begin` needs it, and it needs an extra
+                from polar_pipeline.recordings import sink  # noqa: F401 - `_begin` needs it, and it needs an extra
 
             folder = output_folder(self._settings.record_folder, "record.folder")
             folder.mkdir(parents=True, exist_ok=True)
@@ -167,7 +167,7 @@ class Recorder:
 
     def _begin(self, stream: BinaryIO, camera: Optional[CameraFacts]) -> Sink:
         """Write what holds for all frames, among it the state of the node's camera, by which replay reads them."""
-        from polar_pipeline.replay.sink import start_sink
+        from polar_pipeline.recordings.sink import start_sink
 
         calibration = self._settings.options.calibration
         facts = {"node": self._node, "calibration": calibration.digest if calibration else ""}

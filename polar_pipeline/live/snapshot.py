@@ -9,6 +9,8 @@ import errno
 import os
 import re
 import shutil
+import subprocess
+import sys
 import time
 import traceback
 from contextlib import suppress
@@ -18,19 +20,19 @@ from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Sequence, T
 
 import numpy as np
 
-from polar_pipeline import __version__, messages
+from polar_pipeline import __version__
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.files import PARTIAL, remove_leftovers, replacing, replacing_folder
 from polar_pipeline._util.imports import importing
+from polar_pipeline._util.machine import remedy
 from polar_pipeline._util.paths import as_path
-from polar_pipeline.doctor import checks as doctor
-from polar_pipeline.doctor.deployment import remedy
 from polar_pipeline.live.parameters import Settings
 from polar_pipeline.live.preset import to_yaml
-from polar_pipeline.messages import CAMERA_INFO, IMAGE, Cdr, ImageMessage, Status
 from polar_pipeline.options import FROM_FRAMES
 from polar_pipeline.pipeline import Pipeline
-from polar_pipeline.replay.picture import encode_picture
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.messages import CAMERA_INFO, IMAGE, Cdr, ImageMessage, Status
+from polar_pipeline.recordings.picture import encode_picture
 from polar_pipeline.sensor.frames import FrameError
 
 
@@ -59,6 +61,8 @@ class Snapshot:
     statuses: Sequence[Status]
 
 
+#: Seconds that the checks of the machine may take.
+_DOCTOR_SECONDS = 120
 #: Names of snapshots and recordings: of the node, and when it was taken.
 NAME = re.compile(r".+_(\d{8}_\d{6}_\d{3})")
 
@@ -158,18 +162,37 @@ def _write(path: Path, data: bytes) -> None:
 
 def _texts(snapshot: Snapshot) -> Iterator[Tuple[str, str]]:
     yield "parameters.yaml", to_yaml(snapshot.parameters, f"{snapshot.node}, polar_pipeline {__version__}")
-    yield "doctor.txt", doctor.as_text(doctor.run_checks())
+    yield "doctor.txt", _doctor()
     lines = []
     for status in snapshot.statuses:
         lines += [f"{status.name}: {status.message}", *(f"    {key}: {value}" for key, value in status.values.items())]
     yield "diagnostics.txt", "\n".join(lines) + "\n"
 
 
+def _doctor() -> str:
+    """Return what `polar-pipeline doctor` says, in a process of its own: its checks load what a node has no use for."""
+    command = [sys.executable, "-m", "polar_pipeline", "doctor"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            timeout=_DOCTOR_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as err:  # the frame is worth more than the checks
+        return f"{err}\n"
+    return done.stdout.decode("utf-8", "replace")
+
+
 def _write_frame(folder: Path, snapshot: Snapshot) -> None:
     """Write the frame as it was received, as a picture, and its products."""
     try:
         with importing():
-            from polar_pipeline.replay.sink import open_sink
+            from polar_pipeline.recordings.sink import open_sink
     except ImportError as err:
         raise RuntimeError(f"{err}; {remedy(err)}") from err
     try:

@@ -22,13 +22,13 @@ from polar_pipeline._util.values import choice, real, several, truth
 from polar_pipeline.calibration import Calibration, Correction
 from polar_pipeline.calibration.correction import correction_for
 from polar_pipeline.calibration.file import load_calibration_once
-from polar_pipeline.coefficients import SSIM_SIGMA, SSIM_WINDOW
-from polar_pipeline.colormaps import COLOR_STYLES
 from polar_pipeline.geometry import ROTATIONS, SCALES, Geometry, LensCalibration
 from polar_pipeline.geometry.lens import load_lens
-from polar_pipeline.methods import METHODS
+from polar_pipeline.options.methods import METHODS
 from polar_pipeline.options.option import Accepts, declare, declared, pixels
-from polar_pipeline.products import DARK_PRODUCTS, NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS, get_products
+from polar_pipeline.options.products import DARK_PRODUCTS, NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS, get_products
+from polar_pipeline.polarimetry.coefficients import SSIM_SIGMA, SSIM_WINDOW
+from polar_pipeline.polarimetry.colormaps import COLOR_STYLES
 from polar_pipeline.sensor.frames import (
     ALIGNMENTS,
     MIN_SIDE,

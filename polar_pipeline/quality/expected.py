@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from polar_pipeline.coefficients import SSIM_BLOCK, SSIM_C2, gaussian
-from polar_pipeline.noise.gains import pair_gains
-from polar_pipeline.noise.model import raw_noise
+from polar_pipeline.backends.noise.gains import pair_gains
+from polar_pipeline.backends.noise.model import raw_noise
 from polar_pipeline.options import Options
+from polar_pipeline.polarimetry.coefficients import SSIM_BLOCK, SSIM_C2, gaussian
 from polar_pipeline.sensor.frames import Frame, PackedFrame
 
 

@@ -16,9 +16,9 @@ from typing import List, Optional, Tuple
 
 import numpy as np
 
+from polar_pipeline.backends.noise.model import level_of
 from polar_pipeline.calibration import Correction
 from polar_pipeline.calibration.quantization import dequantize
-from polar_pipeline.noise.model import level_of
 from polar_pipeline.options import Options
 from polar_pipeline.quality.sample import REGION, Sample, take_sample
 from polar_pipeline.sensor.frames import Frame, FrameError

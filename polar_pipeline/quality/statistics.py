@@ -17,11 +17,11 @@ import cv2
 import numpy as np
 
 from polar_pipeline._util.values import whole_number
-from polar_pipeline.backend import block_pixels
-from polar_pipeline.coefficients import SSIM_BLOCK
+from polar_pipeline.backends.backend import block_pixels
 from polar_pipeline.options import declare, declared
+from polar_pipeline.options.products import PRODUCTS, full_level
 from polar_pipeline.pipeline import Pipeline, Result
-from polar_pipeline.products import PRODUCTS, full_level
+from polar_pipeline.polarimetry.coefficients import SSIM_BLOCK
 from polar_pipeline.quality.expected import expected_similarity
 from polar_pipeline.sensor.frames import Frame, PackedFrame
 

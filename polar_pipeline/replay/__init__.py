@@ -1,1 +1,1 @@
-"""Offline: recordings in, recordings and reports out, comparison with a golden recording. Needs no ROS."""
+"""Recordings in, recordings of their products and reports out, comparison with a golden recording. Needs no ROS."""

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Counter, Dict, Iterator, List, Mapping, Option
 import cv2
 import numpy as np
 
-from polar_pipeline import messages
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.paths import AnyPath, as_path
 from polar_pipeline._util.text import printable
-from polar_pipeline.coefficients import LUMA, SSIM_C1, SSIM_C2, SSIM_SIGMA, SSIM_WINDOW
-from polar_pipeline.messages import FLOAT32, IMAGE, Cdr
-from polar_pipeline.products import PRODUCTS, full_level, get_products, level_scale
-from polar_pipeline.replay.limits import MAX_BYTES, SourceError, reading
-from polar_pipeline.replay.rosbag2 import open_recording
-from polar_pipeline.replay.source import Recorded
+from polar_pipeline.options.products import PRODUCTS, full_level, get_products, level_scale
+from polar_pipeline.options.topics import PRODUCT_TOPICS
+from polar_pipeline.polarimetry.coefficients import LUMA, SSIM_C1, SSIM_C2, SSIM_SIGMA, SSIM_WINDOW
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.limits import MAX_BYTES, SourceError, reading
+from polar_pipeline.recordings.messages import FLOAT32, IMAGE, Cdr
+from polar_pipeline.recordings.rosbag2 import open_recording
+from polar_pipeline.recordings.source import Recorded
 from polar_pipeline.sensor.frames import FrameError
-from polar_pipeline.topics import PRODUCT_TOPICS
 
 if TYPE_CHECKING:  # needs the extra `recordings`
-    from polar_pipeline.replay.bags import Bag, Topics
+    from polar_pipeline.recordings.bags import Bag, Topics
 
 #: AoLP is compared where the golden DoLP reaches the first, DoLP and AoLP where the golden intensity reaches the
 #: second: below them is mostly noise.

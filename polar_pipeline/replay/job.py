@@ -19,15 +19,15 @@ from polar_pipeline._util.text import SHOWN_REASON, printable
 from polar_pipeline.options import Options
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.quality.frame_checks import log_warnings
+from polar_pipeline.recordings.limits import MAX_BYTES, SourceError
+from polar_pipeline.recordings.source import DEFAULT_RATE, Recorded, open_source, unwatched
 from polar_pipeline.replay.compare import Comparison, Golden, ProductComparison, verdict
-from polar_pipeline.replay.limits import MAX_BYTES, SourceError
 from polar_pipeline.replay.report import render
 from polar_pipeline.replay.results import as_json, as_junit
 from polar_pipeline.replay.run import Summary, replay
-from polar_pipeline.replay.source import DEFAULT_RATE, Recorded, open_source, unwatched
 
 if TYPE_CHECKING:  # needs the extra `recordings`
-    from polar_pipeline.replay.sink import Sink
+    from polar_pipeline.recordings.sink import Sink
 
 _LOG = logging.getLogger(__name__)
 #: Takes the records and their number, and yields the records: shows how far a replay is.
@@ -84,7 +84,7 @@ class Job:
             sink = None
             if self.products is not None:
                 with importing():
-                    from polar_pipeline.replay.sink import open_sink
+                    from polar_pipeline.recordings.sink import open_sink
 
                 sink = stack.enter_context(open_sink(self.products, metadata(options), self.force))
             yield sink, documents

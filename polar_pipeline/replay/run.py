@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Mapping, Optio
 
 import numpy as np
 
-from polar_pipeline import messages
 from polar_pipeline._util.text import printable
 from polar_pipeline.options import Options
-from polar_pipeline.output_camera_info import encode_camera_infos
+from polar_pipeline.options.topics import IMAGE, NUMBER_TOPICS, OUTPUT_CAMERA_INFO, PRODUCT_TOPICS
 from polar_pipeline.pipeline import Pipeline, Result
 from polar_pipeline.quality.frame_checks import CHECK_PERIOD, NO_FRAME, check_frame, first_warnings
 from polar_pipeline.quality.latency import Deadline
 from polar_pipeline.quality.layout import LayoutCheck
 from polar_pipeline.quality.statistics import FrameQuality, mean_value, measure
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.output_camera_info import encode_camera_infos
+from polar_pipeline.recordings.source import Recorded
 from polar_pipeline.replay.compare import Comparison, Golden
-from polar_pipeline.replay.source import Recorded
 from polar_pipeline.sensor.frames import Frame, FrameError, FrameWarning
-from polar_pipeline.topics import IMAGE, NUMBER_TOPICS, OUTPUT_CAMERA_INFO, PRODUCT_TOPICS
 
 if TYPE_CHECKING:  # needs the extra `recordings`
-    from polar_pipeline.replay.sink import Sink
+    from polar_pipeline.recordings.sink import Sink
 
 #: Frames whose products are kept for the report.
 SAMPLES = 3

@@ -21,10 +21,9 @@ from polar_pipeline._util.imports import importing
 from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline._util.stop_flag import StopFlag
 from polar_pipeline._util.text import printable, printable_lines
-from polar_pipeline.doctor.checks import named_profiles
-from polar_pipeline.doctor.deployment import shared_memory_problem
 from polar_pipeline.live.diagnostics import MAX_REASON
 from polar_pipeline.ros import FAILED, WRONG_USAGE
+from polar_pipeline.ros.fast_dds import named_profiles, shared_memory_problem
 from polar_pipeline.ros.node import START_ERRORS, LiveNode, PolarNode
 from polar_pipeline.ros.rig import Camera, read_rig
 

@@ -19,7 +19,6 @@ from rclpy.exceptions import ParameterException
 from rclpy.publisher import Publisher
 from std_srvs.srv import SetBool, Trigger
 
-from polar_pipeline import messages, topics
 from polar_pipeline._util.malloc import release_freed_memory
 from polar_pipeline._util.text import failure, printable
 from polar_pipeline.camera.facts import CameraFacts
@@ -32,7 +31,9 @@ from polar_pipeline.live.processor import FrameProcessor
 from polar_pipeline.live.publisher import FramePublisher
 from polar_pipeline.live.recorder import Recorder
 from polar_pipeline.live.snapshot import Snapshot, save_parameters, write_snapshot
+from polar_pipeline.options import topics
 from polar_pipeline.quality.statistics import Level
+from polar_pipeline.recordings import messages
 from polar_pipeline.ros.endpoints import LossCounter, create_input, create_output, find_mismatch, find_namesake
 from polar_pipeline.ros.parameters import ParameterNode
 from polar_pipeline.ros.transport import DirectInput, MessagePublisher, load_rcl

@@ -16,7 +16,7 @@ from rclpy.waitable import NumberOfEntities, Waitable
 
 from polar_pipeline._util.cpus import available_cores
 from polar_pipeline.live.publisher import OutgoingMessage
-from polar_pipeline.messages import Cdr
+from polar_pipeline.recordings.messages import Cdr
 
 
 class _SerializedMessage(ctypes.Structure):

@@ -14,16 +14,16 @@ from support import on_cpu
 from polar_pipeline import Pipeline, cli
 from polar_pipeline._util.paths import as_path, natural_order
 from polar_pipeline._util.text import described, failure
-from polar_pipeline.batch.recordings import list_recordings
-from polar_pipeline.calibrate.session import open_sessions
 from polar_pipeline.calibration import Calibration, PixelParameters, load_calibration, save_calibration
 from polar_pipeline.geometry.lens import load_lens
 from polar_pipeline.live.preset import read_nodes
 from polar_pipeline.live.snapshot import output_folder
 from polar_pipeline.options import make_options
-from polar_pipeline.replay.limits import SourceError
-from polar_pipeline.replay.source import is_recording, open_source
+from polar_pipeline.recordings.limits import SourceError
+from polar_pipeline.recordings.source import is_recording, open_source
 from polar_pipeline.sensor.mosaic import get_sensor
+from polar_pipeline.tools.batch.recordings import list_recordings
+from polar_pipeline.tools.calibrate.session import open_sessions
 
 LENS = """{image_width: 64, image_height: 48, distortion_model: plumb_bob,
 camera_matrix: {data: [50, 0, 32, 0, 50, 24, 0, 0, 1]}, distortion_coefficients: {data: [0, 0, 0, 0, 0]},

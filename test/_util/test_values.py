@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from polar_pipeline import Pipeline
-from polar_pipeline.display import make_display
 from polar_pipeline.live.parameters import PARAMETERS, make_settings
 from polar_pipeline.options import OPTIONS, make_options
-from polar_pipeline.products import PRODUCTS, get_products
+from polar_pipeline.options.display import make_display
+from polar_pipeline.options.products import PRODUCTS, get_products
 from polar_pipeline.quality.statistics import LIMITS, QualityLimits
 from polar_pipeline.sensor.encodings import get_format
 from polar_pipeline.sensor.mosaic import get_sensor, parse_tile

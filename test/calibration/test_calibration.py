@@ -21,7 +21,6 @@ from sessions import corrected, superpixels
 from support import examples
 
 from polar_pipeline import Pipeline
-from polar_pipeline.calibrate.simulation import simulate_sensor
 from polar_pipeline.calibration import Calibration, PixelParameters, correction, load_calibration, save_calibration
 from polar_pipeline.calibration.correction import correction_for
 from polar_pipeline.calibration.file import load_calibration_once
@@ -30,6 +29,7 @@ from polar_pipeline.options import make_options
 from polar_pipeline.sensor.forward import nominal_angles
 from polar_pipeline.sensor.frames import FrameError, RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS, Sensor, parse_tile
+from polar_pipeline.tools.calibrate.simulation import simulate_sensor
 
 MONO, COLOR = SENSORS["IMX250MZR"], SENSORS["IMX250MYR"]
 

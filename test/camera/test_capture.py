@@ -25,14 +25,15 @@ from stand_in import StandIn
 from support import wait_for
 from vendors import VENDORS
 
-from polar_pipeline import SENSORS, cli, messages
-from polar_pipeline.calibrate import capture as capturing
-from polar_pipeline.calibrate.simulation import simulate_sensor
+from polar_pipeline import SENSORS, cli
 from polar_pipeline.calibration import load_calibration
 from polar_pipeline.camera import source as source_module
 from polar_pipeline.camera.facts import read_facts
 from polar_pipeline.camera.settings import CameraSettings
-from polar_pipeline.replay.source import open_source
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.source import open_source
+from polar_pipeline.tools.calibrate import capture as capturing
+from polar_pipeline.tools.calibrate.simulation import simulate_sensor
 
 pytestmark = pytest.mark.camera
 #: Frames with 12 bits, all different.

@@ -21,7 +21,6 @@ from chunk_camera import ChunkCamera
 from fake_camera import FakeCamera, loopback_addresses
 from support import wait_for
 
-from polar_pipeline import messages
 from polar_pipeline.camera import aravis
 from polar_pipeline.camera import source as source_module
 from polar_pipeline.camera.aravis import (
@@ -40,6 +39,7 @@ from polar_pipeline.camera.facts import read_number
 from polar_pipeline.camera.settings import KEEP_GAIN, CameraSettings, read_features
 from polar_pipeline.camera.source import CameraSource, _encoding, find_camera
 from polar_pipeline.quality.statistics import Level
+from polar_pipeline.recordings import messages
 from polar_pipeline.sensor.encodings import ENCODINGS
 from polar_pipeline.sensor.frames import FrameError
 

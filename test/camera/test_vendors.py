@@ -12,10 +12,10 @@ from fake_camera import FakeCamera, sent_bytes
 from support import wait_for
 from vendors import VENDORS
 
-from polar_pipeline import messages
 from polar_pipeline.camera import source as source_module
 from polar_pipeline.camera.settings import KEEP_GAIN, CameraSettings
 from polar_pipeline.camera.source import CameraSource
+from polar_pipeline.recordings import messages
 
 PICTURE = np.random.default_rng(42).integers(0, 4096, (64, 96)).astype(np.uint16)
 

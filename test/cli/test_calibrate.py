@@ -15,16 +15,17 @@ import numpy as np
 import pytest
 from sessions import true_parameters
 
-from polar_pipeline import SENSORS, cli, messages
-from polar_pipeline.calibrate.estimate import CalibrationResult
-from polar_pipeline.calibrate.estimate import calibrate as calibrate_sums
-from polar_pipeline.calibrate.simulation import Deviations, simulate_sensor
+from polar_pipeline import SENSORS, cli
 from polar_pipeline.calibration import load_calibration
 from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts
 from polar_pipeline.camera.recorded import save_facts
 from polar_pipeline.cli import calibrate as command
-from polar_pipeline.messages import IMAGE
-from polar_pipeline.replay.sink import open_sink
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.messages import IMAGE
+from polar_pipeline.recordings.sink import open_sink
+from polar_pipeline.tools.calibrate.estimate import CalibrationResult
+from polar_pipeline.tools.calibrate.estimate import calibrate as calibrate_sums
+from polar_pipeline.tools.calibrate.simulation import Deviations, simulate_sensor
 
 FRAMES = ["--bit-depth", "12", "--roi-offset", "0", "0"]
 SESSION = ["calibrate", "session", "-o", "sensor.npz", *FRAMES]

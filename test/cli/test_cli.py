@@ -21,24 +21,25 @@ from scenes import synthetic
 from skimage.io import imread
 from support import ROOT, on_cpu, run_python, wait_for
 
-from polar_pipeline import SENSORS, Pipeline, __version__, cli, messages
+from polar_pipeline import SENSORS, Pipeline, __version__, cli
+from polar_pipeline.backends.cuda.device import DEVICES
+from polar_pipeline.backends.cuda.kernels import Schedule
+from polar_pipeline.backends.cuda.tuned import Measured
 from polar_pipeline.calibration import save_calibration
 from polar_pipeline.camera import aravis
 from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.camera.recorded import save_facts
 from polar_pipeline.cli.option_arguments import requested_options
-from polar_pipeline.cuda.device import DEVICES
-from polar_pipeline.cuda.kernels import Schedule
-from polar_pipeline.cuda.tuned import Measured
 from polar_pipeline.options import make_options
-from polar_pipeline.products import DEFAULT_PRODUCTS
+from polar_pipeline.options.products import DEFAULT_PRODUCTS
+from polar_pipeline.options.topics import PRODUCT_TOPICS
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.picture import legend
+from polar_pipeline.recordings.rawpicture import CAMERA_FILE
+from polar_pipeline.recordings.sink import open_sink
+from polar_pipeline.recordings.source import open_source
 from polar_pipeline.replay.compare import open_golden
-from polar_pipeline.replay.picture import legend
-from polar_pipeline.replay.rawpicture import CAMERA_FILE
-from polar_pipeline.replay.sink import open_sink
-from polar_pipeline.replay.source import open_source
 from polar_pipeline.sensor.forward import expose
-from polar_pipeline.topics import PRODUCT_TOPICS
 
 FRAMES = [np.rint(110 + 80 * np.sin(np.mgrid[:32, :40].sum(0) / 9 + k)).astype(np.uint8) for k in range(3)]
 
@@ -703,7 +704,7 @@ def test_tune_measures_the_frame_that_is_named(words: str, raw: str, size: Any, 
 
 def test_play_without_ros_says_so(pictures: Path, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "rclpy.duration", None)
-    monkeypatch.delitem(sys.modules, "polar_pipeline.stream.play", raising=False)
+    monkeypatch.delitem(sys.modules, "polar_pipeline.tools.play.play", raising=False)
     assert main(["play", str(pictures)]) == 1
     assert "needs ROS 2" in capsys.readouterr().err
 

@@ -12,9 +12,9 @@ from named_encodings import ENCODINGS, row_bytes, unpacked
 from fuzz import cdr
 from fuzz.cases import Case, WrongError, refused, same
 from fuzz.mutate import Writer, mutated, some_bytes, special
-from polar_pipeline import messages
-from polar_pipeline.messages import IMAGE
-from polar_pipeline.replay.definitions import from_ros1
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.definitions import from_ros1
+from polar_pipeline.recordings.messages import IMAGE
 from polar_pipeline.sensor.frames import FrameError
 
 _KINDS = ["image"] * 6 + ["camera_info", "camera_info", "ros1", "ros1"]

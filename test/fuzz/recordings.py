@@ -16,13 +16,14 @@ from fuzz import cdr, containers
 from fuzz.cases import Case, WrongError, refused, same
 from fuzz.messages import image_fields, made
 from fuzz.mutate import Writer, mutated
-from polar_pipeline import Pipeline, messages
-from polar_pipeline.messages import IMAGE
-from polar_pipeline.replay.limits import SourceError
-from polar_pipeline.replay.rawzstd import compress_raw, decompress_raw
-from polar_pipeline.replay.recompress import compress_recording
+from polar_pipeline import Pipeline
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.limits import SourceError
+from polar_pipeline.recordings.messages import IMAGE
+from polar_pipeline.recordings.rawzstd import compress_raw, decompress_raw
+from polar_pipeline.recordings.recompress import compress_recording
+from polar_pipeline.recordings.source import Recorded, open_source
 from polar_pipeline.replay.run import replay
-from polar_pipeline.replay.source import Recorded, open_source
 from polar_pipeline.sensor.frames import FrameError
 
 CORPUS = Path(__file__).resolve().parent.parent / "corpus"

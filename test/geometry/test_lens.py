@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 from calibrations import MODELS, turned
 
-from polar_pipeline import Pipeline, messages
+from polar_pipeline import Pipeline
 from polar_pipeline.geometry import CameraNumbers, Geometry, LensCalibration, make_lens, make_map, of_the_frame
 from polar_pipeline.geometry.lens import load_lens
+from polar_pipeline.recordings import messages
 from polar_pipeline.sensor.frames import FrameError
 
 #: As camera_calibration writes it.

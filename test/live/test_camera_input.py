@@ -14,11 +14,11 @@ pytest.importorskip("rosbags")
 from raw_frames import random_frame
 from rosbags_messages import decode
 
-from polar_pipeline import topics
 from polar_pipeline.camera.facts import read_facts
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.live import camera
 from polar_pipeline.live.camera import CameraInput
+from polar_pipeline.options import topics
 
 #: (width, height) of the lens calibration's frames.
 WHOLE = (160, 128)

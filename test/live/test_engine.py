@@ -19,16 +19,17 @@ from support import REAL_FRAMES, real_frame, wait_for
 from test_processor import RAW, settings
 from test_publisher import Bench, calibration, demand
 
-from polar_pipeline import SENSORS, Pipeline, messages
+from polar_pipeline import SENSORS, Pipeline
+from polar_pipeline.backends.cpu.backend import CpuBackend
+from polar_pipeline.backends.cuda.backend import problem
 from polar_pipeline.calibration import save_calibration
 from polar_pipeline.cli import main
-from polar_pipeline.cpu.backend import CpuBackend
-from polar_pipeline.cuda.backend import problem
 from polar_pipeline.live.fallback import Fallback
 from polar_pipeline.live.frame import ReceivedImage
 from polar_pipeline.live.processor import FrameProcessor
-from polar_pipeline.replay.source import open_source
-from polar_pipeline.topics import LATENCY, PRODUCT_TOPICS
+from polar_pipeline.options.topics import LATENCY, PRODUCT_TOPICS
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.source import open_source
 
 
 class Engine(Bench):

@@ -21,7 +21,7 @@ from support import representative, wait_for
 from test_processor import settings
 from test_publisher import Bench, demand
 
-from polar_pipeline import messages
+from polar_pipeline.recordings import messages
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import get_sensor
 

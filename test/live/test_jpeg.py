@@ -17,7 +17,7 @@ from test_processor import Log
 from polar_pipeline import Pipeline
 from polar_pipeline._util import jpeg
 from polar_pipeline._util.jpeg import Encode, encode_with_opencv, make_gpu_encoder
-from polar_pipeline.cuda.backend import problem
+from polar_pipeline.backends.cuda.backend import problem
 from polar_pipeline.live.jpeg import JpegEncoder
 
 

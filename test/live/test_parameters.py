@@ -18,8 +18,8 @@ from polar_pipeline.live.fallback import RETRY_PERIOD, Fallback
 from polar_pipeline.live.parameters import PARAMETERS, make_settings
 from polar_pipeline.live.preset import read_nodes
 from polar_pipeline.options import OPTIONS, Option, make_options
-from polar_pipeline.plan import needed_operators
-from polar_pipeline.products import PRODUCTS, SSIM_PRODUCTS
+from polar_pipeline.options.plan import needed_operators
+from polar_pipeline.options.products import PRODUCTS, SSIM_PRODUCTS
 from polar_pipeline.quality.statistics import LIMITS, QualityLimits
 
 CONFIGS = sorted(path for path in (ROOT / "config").glob("*.yaml") if path.stem != "rig")

@@ -15,10 +15,9 @@ from fuzz import cdr
 from stand_in import StandIn
 from support import TIMEOUT, ended_afterwards, wait_for
 
-from polar_pipeline import messages
-from polar_pipeline.backend import ALIGNMENT, DeviceLostError
+from polar_pipeline.backends.backend import ALIGNMENT, DeviceLostError
+from polar_pipeline.backends.cpu.backend import CpuBackend
 from polar_pipeline.camera.facts import read_facts
-from polar_pipeline.cpu.backend import CpuBackend
 from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.fallback import Fallback
 from polar_pipeline.live.frame import LiveFrame, ReceivedImage
@@ -31,10 +30,11 @@ from polar_pipeline.live.processor import (
     FrameProcessor,
     decode_reference,
 )
+from polar_pipeline.options.topics import LATENCY, PRODUCT_TOPICS
 from polar_pipeline.pipeline import Pipeline
+from polar_pipeline.recordings import messages
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.sensor.mosaic import FULL_FRAME
-from polar_pipeline.topics import LATENCY, PRODUCT_TOPICS
 
 RAW = np.random.default_rng(0).integers(10, 200, (32, 48)).astype(np.uint8)
 

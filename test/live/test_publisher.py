@@ -13,15 +13,13 @@ from rosbags_messages import decode
 from support import TIMEOUT, wait_for
 from test_processor import Log, settings
 
-from polar_pipeline import SENSORS, Pipeline, messages
+from polar_pipeline import SENSORS, Pipeline
 from polar_pipeline.geometry import make_lens
 from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.frame import LiveFrame, ReceivedImage
 from polar_pipeline.live.parameters import Settings
 from polar_pipeline.live.publisher import FramePublisher, OutgoingMessage
-from polar_pipeline.quality.frame_checks import NO_FRAME, FrameCheck
-from polar_pipeline.sensor.frames import Frame
-from polar_pipeline.topics import (
+from polar_pipeline.options.topics import (
     COMPRESSED_TOPICS,
     LATENCY,
     NUMBER_TOPICS,
@@ -29,6 +27,9 @@ from polar_pipeline.topics import (
     PRODUCT_OF_TOPIC,
     PRODUCT_TOPICS,
 )
+from polar_pipeline.quality.frame_checks import NO_FRAME, FrameCheck
+from polar_pipeline.recordings import messages
+from polar_pipeline.sensor.frames import Frame
 
 RAW = np.random.default_rng(0).integers(10, 200, (32, 48)).astype(np.uint8)
 

@@ -21,14 +21,14 @@ from raw_frames import SHAPE, random_frame, replayed_images
 from stand_in import StandIn
 from test_processor import Log
 
-from polar_pipeline import messages
 from polar_pipeline.camera.facts import facts_of, read_facts
 from polar_pipeline.live import recorder
 from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.frame import ReceivedImage
 from polar_pipeline.live.parameters import make_settings
 from polar_pipeline.live.recorder import Recorder
-from polar_pipeline.replay.source import open_source, recorded_metadata
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.source import open_source, recorded_metadata
 
 STAMP = 1_700_000_000_000_000_000
 

@@ -21,19 +21,27 @@ from mcap.reader import make_reader  # noqa: E402
 from raw_frames import picture_pixels  # noqa: E402
 from support import on_cpu  # noqa: E402
 
-from polar_pipeline import SENSORS, Pipeline, cli, messages  # noqa: E402 - yaml may be missing
+from polar_pipeline import SENSORS, Pipeline, cli  # noqa: E402
 from polar_pipeline.calibration import load_calibration, save_calibration  # noqa: E402
 from polar_pipeline.live import snapshot as snapshots  # noqa: E402
 from polar_pipeline.live.parameters import PARAMETERS, make_settings  # noqa: E402
 from polar_pipeline.live.preset import flatten  # noqa: E402
 from polar_pipeline.live.snapshot import Snapshot, output_folder, write_snapshot  # noqa: E402
-from polar_pipeline.messages import Status  # noqa: E402
-from polar_pipeline.products import PRODUCTS  # noqa: E402
+from polar_pipeline.options.products import PRODUCTS  # noqa: E402
+from polar_pipeline.recordings import messages  # noqa: E402 - yaml may be missing
+from polar_pipeline.recordings.messages import Status  # noqa: E402
+from polar_pipeline.recordings.source import open_source  # noqa: E402
 from polar_pipeline.replay.compare import open_golden  # noqa: E402
-from polar_pipeline.replay.source import open_source  # noqa: E402
 
 STAMP = 1_700_000_000_123_456_789
 DEFAULTS = {name: row.default for name, row in PARAMETERS.items()}
+
+
+@pytest.fixture(autouse=True)
+def checked_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the test of the texts runs the doctor."""
+    if request.function is not test_texts:
+        monkeypatch.setattr(snapshots, "_doctor", lambda: "")
 
 
 def raw(dtype: str = "uint8") -> np.ndarray:

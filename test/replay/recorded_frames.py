@@ -11,9 +11,9 @@ import pytest
 from rosbags import rosbag1, rosbag2
 from rosbags.typesys import Stores, get_typestore
 
-from polar_pipeline import messages
-from polar_pipeline.messages import FLOAT32, IMAGE
-from polar_pipeline.replay.sink import open_sink
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.messages import FLOAT32, IMAGE
+from polar_pipeline.recordings.sink import open_sink
 
 TOPIC = "/arena_camera_node/images"
 START = 1_700_000_000_000_000_000

@@ -14,13 +14,14 @@ from rosbags import rosbag1
 from rosbags.typesys import Stores, get_typestore
 from rosbags_messages import encode, typestore
 
-from polar_pipeline import Pipeline, messages
+from polar_pipeline import Pipeline
 from polar_pipeline.cli.entry import main
-from polar_pipeline.messages import CAMERA_INFO, IMAGE
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.limits import SourceError
+from polar_pipeline.recordings.messages import CAMERA_INFO, IMAGE
+from polar_pipeline.recordings.sink import open_sink
+from polar_pipeline.recordings.source import open_source, recorded_lens
 from polar_pipeline.replay.job import Job, process_recording
-from polar_pipeline.replay.limits import SourceError
-from polar_pipeline.replay.sink import open_sink
-from polar_pipeline.replay.source import open_source, recorded_lens
 
 START, PERIOD, COUNT = 1_700_000_000_000_000_000, 40_000_000, 6
 SHAPE = (32, 48)

@@ -19,11 +19,12 @@ import zstandard
 from recorded_frames import serialized, write
 from support import on_cpu
 
-from polar_pipeline import cli, messages
-from polar_pipeline.messages import COMPRESSED, ImageMessage
-from polar_pipeline.replay.compressed import decompress_image
-from polar_pipeline.replay.rawzstd import compress_message
-from polar_pipeline.replay.source import open_source
+from polar_pipeline import cli
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.compressed import decompress_image
+from polar_pipeline.recordings.messages import COMPRESSED, ImageMessage
+from polar_pipeline.recordings.rawzstd import compress_message
+from polar_pipeline.recordings.source import open_source
 from polar_pipeline.sensor.frames import FrameError
 
 RAW8 = np.random.default_rng(1).integers(1, 256, (32, 40)).astype(np.uint8)

@@ -18,15 +18,16 @@ from mcap.writer import CompressionType, IndexType, Writer
 from recorded_frames import START, TOPIC, Row, frames, make_rosbag1, make_rosbag2, serialized, stamp, write
 from support import ROOT, on_cpu
 
-from polar_pipeline import FrameError, Pipeline, cli, messages
-from polar_pipeline.messages import COMPRESSED, IMAGE
+from polar_pipeline import FrameError, Pipeline, cli
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.limits import SourceError
+from polar_pipeline.recordings.messages import COMPRESSED, IMAGE
+from polar_pipeline.recordings.picture import encode_picture
+from polar_pipeline.recordings.rawpicture import decode_picture, read_picture
+from polar_pipeline.recordings.sink import open_sink
+from polar_pipeline.recordings.source import open_source
 from polar_pipeline.replay.compare import open_golden
-from polar_pipeline.replay.limits import SourceError
-from polar_pipeline.replay.picture import encode_picture
-from polar_pipeline.replay.rawpicture import decode_picture, read_picture
 from polar_pipeline.replay.run import Summary, replay
-from polar_pipeline.replay.sink import open_sink
-from polar_pipeline.replay.source import open_source
 
 CORPUS = ROOT / "test" / "corpus" / "recordings"
 ESCAPE = "\x1b]0;owned\x07"
@@ -257,7 +258,7 @@ def test_bad_pictures_in_a_recording_and_in_a_folder(tmp_path: Path, monkeypatch
     def exhausted(*_: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("polar_pipeline.replay.rawpicture.cv2.imdecode", exhausted)
+    monkeypatch.setattr("polar_pipeline.recordings.rawpicture.cv2.imdecode", exhausted)
     assert "more memory than this process may have" in run(tmp_path / "folder").rejected["file"][0]
 
 
@@ -349,7 +350,7 @@ def test_play_counts_frames_that_cannot_be_read(tmp_path: Path, capsys: Any) -> 
 def test_play_shortens_gaps_where_a_clock_was_set(tmp_path: Path, monkeypatch: Any, caplog: Any) -> None:
     """Forwards by 53 years and backwards by a minute, with 0.1 s between frames; a pause of 9 s is kept."""
     pytest.importorskip("rclpy")
-    from polar_pipeline.stream import play
+    from polar_pipeline.tools.play import play
 
     now = [0.0]
     due: List[float] = []

@@ -16,11 +16,11 @@ from own_mcap import cdr_image, drive, mcap, mosaic, ros1_image, stamp
 from support import on_cpu
 
 from polar_pipeline import Pipeline, cli
-from polar_pipeline.messages import to_raw
+from polar_pipeline.recordings.limits import SourceError
+from polar_pipeline.recordings.messages import to_raw
+from polar_pipeline.recordings.source import open_source
 from polar_pipeline.replay.compare import open_golden
 from polar_pipeline.replay.job import Job, process_recording
-from polar_pipeline.replay.limits import SourceError
-from polar_pipeline.replay.source import open_source
 
 IMAGE, COMPRESSED = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
 #: Each pixel rounds by at most half a level: S1 and S2 err by at most 1 of 100, AoLP by at most atan(1.42 / 100) / 2.

@@ -16,10 +16,10 @@ import pytest
 from support import on_cpu
 
 from polar_pipeline import cli
-from polar_pipeline.messages import to_raw
-from polar_pipeline.replay.limits import SourceError
-from polar_pipeline.replay.rawpicture import check_not_angle_images, decode_picture, read_picture
-from polar_pipeline.replay.source import open_source
+from polar_pipeline.recordings.limits import SourceError
+from polar_pipeline.recordings.messages import to_raw
+from polar_pipeline.recordings.rawpicture import check_not_angle_images, decode_picture, read_picture
+from polar_pipeline.recordings.source import open_source
 from polar_pipeline.sensor.frames import FrameError
 
 #: Tile of an IMX250MZR, in degrees.

@@ -15,8 +15,8 @@ from raw_zstd_decoder import expanded
 from support import ROOT
 
 from polar_pipeline import FrameError
-from polar_pipeline.messages import ImageMessage
-from polar_pipeline.replay.rawzstd import SAMPLES, compress_raw, decompress_raw, is_raw_zstd
+from polar_pipeline.recordings.messages import ImageMessage
+from polar_pipeline.recordings.rawzstd import SAMPLES, compress_raw, decompress_raw, is_raw_zstd
 from polar_pipeline.sensor.encodings import get_format
 from polar_pipeline.sensor.frames import pack
 

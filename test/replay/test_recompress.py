@@ -27,12 +27,13 @@ from recorded_frames import (
 from rosbags_messages import decode, typestore
 from support import on_cpu
 
-from polar_pipeline import cli, messages
-from polar_pipeline.messages import COMPRESSED, IMAGE
-from polar_pipeline.replay.limits import SourceError
-from polar_pipeline.replay.recompress import Conversion, compress_recording, decompress_recording
-from polar_pipeline.replay.sink import open_sink
-from polar_pipeline.replay.source import open_source, recorded_metadata
+from polar_pipeline import cli
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.limits import SourceError
+from polar_pipeline.recordings.messages import COMPRESSED, IMAGE
+from polar_pipeline.recordings.recompress import Conversion, compress_recording, decompress_recording
+from polar_pipeline.recordings.sink import open_sink
+from polar_pipeline.recordings.source import open_source, recorded_metadata
 
 NEW = f"{TOPIC}/polar_zstd"
 QOS = "- history: 1\n  depth: 5\n  reliability: 2"

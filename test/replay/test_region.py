@@ -17,16 +17,16 @@ from fuzz import cdr
 from mcap.reader import make_reader
 from mcap.writer import Writer
 
-from polar_pipeline import messages
-from polar_pipeline.calibrate.session import open_sessions
 from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.calibration.file import save_calibration
 from polar_pipeline.cli.entry import main
 from polar_pipeline.live.camera import CameraInput
 from polar_pipeline.options import make_options
-from polar_pipeline.replay.source import open_source
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.source import open_source
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.sensor.mosaic import SENSORS
+from polar_pipeline.tools.calibrate.session import open_sessions
 
 SHAPE, WHOLE, PERIOD = (48, 64), (2048, 2448), 40_000_000
 START = 1_700_000_000_000_000_000

@@ -34,17 +34,19 @@ from rosbags.typesys import Stores, get_typestore
 from rosbags_messages import decode
 from skimage.metrics import structural_similarity
 
-from polar_pipeline import PRODUCTS, Pipeline, messages, reference
-from polar_pipeline.colormaps import AOLP_MAP, DOLP_MAP
-from polar_pipeline.messages import FLOAT32, IMAGE
+from polar_pipeline import PRODUCTS, Pipeline
+from polar_pipeline.backends import reference
+from polar_pipeline.options.topics import PRODUCT_TOPICS
+from polar_pipeline.polarimetry.colormaps import AOLP_MAP, DOLP_MAP
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.messages import FLOAT32, IMAGE
+from polar_pipeline.recordings.picture import encode_picture, picture
+from polar_pipeline.recordings.sink import open_sink, start_sink
+from polar_pipeline.recordings.source import SourceError, open_source
 from polar_pipeline.replay.compare import Comparison, ProductComparison, format_rows, open_golden
 from polar_pipeline.replay.job import Job, process_recording
-from polar_pipeline.replay.picture import encode_picture, picture
 from polar_pipeline.replay.report import render
 from polar_pipeline.replay.run import FrameProducts, ReplayedFrame, Summary, replay
-from polar_pipeline.replay.sink import open_sink, start_sink
-from polar_pipeline.replay.source import SourceError, open_source
-from polar_pipeline.topics import PRODUCT_TOPICS
 
 
 def run(source: Path, pipeline: Pipeline, out: Optional[Path] = None, **more: Any) -> Summary:

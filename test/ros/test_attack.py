@@ -28,7 +28,7 @@ from services import ask, client_of
 from std_srvs.srv import SetBool, Trigger
 from support import IS_FAST_DDS, ended_afterwards, first_of, wait_for
 
-from polar_pipeline import messages
+from polar_pipeline.recordings import messages
 
 pytestmark = [
     pytest.mark.ros,

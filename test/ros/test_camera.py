@@ -29,8 +29,9 @@ from sensor_msgs.msg import CameraInfo, Image
 from services import ask, get_parameters
 from std_srvs.srv import SetBool, Trigger
 
-from polar_pipeline import Pipeline, cli, messages
+from polar_pipeline import Pipeline, cli
 from polar_pipeline.calibration import save_calibration
+from polar_pipeline.recordings import messages
 from polar_pipeline.replay.compare import open_golden
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import SENSORS

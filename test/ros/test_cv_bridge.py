@@ -20,10 +20,11 @@ from cv_bridge.boost import cv_bridge_boost
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CompressedImage, Image
 
-from polar_pipeline import Pipeline, messages
+from polar_pipeline import Pipeline
 from polar_pipeline._util.jpeg import encode_with_opencv
-from polar_pipeline.products import PRODUCTS
-from polar_pipeline.topics import PRODUCT_TOPICS, jpeg_format
+from polar_pipeline.options.products import PRODUCTS
+from polar_pipeline.options.topics import PRODUCT_TOPICS, jpeg_format
+from polar_pipeline.recordings import messages
 
 pytestmark = pytest.mark.ros
 IMAGES = [name for name in PRODUCTS if name != "ssim"]

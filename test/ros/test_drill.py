@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import random
 import signal
-import sys
 import time
 from collections import deque
 from pathlib import Path
@@ -22,14 +21,12 @@ import pytest
 rclpy = pytest.importorskip("rclpy")
 
 import drill
-from support import IS_EXHAUSTIVE, ROOT, first_of, wait_for
-
-sys.path.append(str(ROOT / "benchmarks"))
 from soak import Footprint, footprint, frames, starts
+from support import IS_EXHAUSTIVE, first_of, wait_for
 
-from polar_pipeline import messages
-from polar_pipeline.products import PRODUCTS
-from polar_pipeline.topics import PRODUCT_TOPICS
+from polar_pipeline.options.products import PRODUCTS
+from polar_pipeline.options.topics import PRODUCT_TOPICS
+from polar_pipeline.recordings import messages
 
 pytestmark = [
     pytest.mark.ros,

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from support import ROOT, TIMEOUT
 
-from polar_pipeline import messages
 from polar_pipeline.cli import main
-from polar_pipeline.replay.sink import open_sink
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.sink import open_sink
 
 EXAMPLES = ROOT / "docs" / "examples"
 #: What `ros2 launch PACKAGE FILE ARGUMENTS` does.

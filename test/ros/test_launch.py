@@ -23,9 +23,9 @@ from services import change_state, get_parameters
 from support import ROOT, TIMEOUT, first_of, wait_for
 
 from launch import LaunchContext
-from polar_pipeline import messages
-from polar_pipeline.doctor.checks import profile_variable
-from polar_pipeline.replay.sink import open_sink
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.sink import open_sink
+from polar_pipeline.ros.fast_dds import profile_variable
 
 pytestmark = pytest.mark.ros
 LAUNCH = ROOT / "launch"

@@ -27,11 +27,12 @@ from services import ask, change_state
 from std_srvs.srv import SetBool, Trigger
 from support import ROOT, ended_afterwards, wait_for
 
-from polar_pipeline import SENSORS, messages
+from polar_pipeline import SENSORS
 from polar_pipeline.calibration import save_calibration
+from polar_pipeline.options.topics import PRODUCT_TOPICS
+from polar_pipeline.recordings import messages
 from polar_pipeline.ros import WRONG_USAGE
 from polar_pipeline.ros.lifecycle import ManagedNode
-from polar_pipeline.topics import PRODUCT_TOPICS
 
 pytestmark = pytest.mark.ros
 #: Topics that rclpy gives every node, the report, and the lifecycle's own.

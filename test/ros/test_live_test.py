@@ -14,9 +14,10 @@ pytest.importorskip("rclpy")
 
 from support import ROOT
 
-from polar_pipeline import Pipeline, messages
-from polar_pipeline.replay.sink import open_sink
-from polar_pipeline.stream import live_test
+from polar_pipeline import Pipeline
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.sink import open_sink
+from polar_pipeline.tools.play import live_test
 
 pytestmark = pytest.mark.ros
 STAMPS = [100_000_000_000 + k * 100_000_000 for k in range(6)]

@@ -36,14 +36,15 @@ from services import ask, client_of
 from std_msgs.msg import Float32
 from std_srvs.srv import Trigger
 
-from polar_pipeline import SENSORS, Pipeline, messages
+from polar_pipeline import SENSORS, Pipeline
 from polar_pipeline.calibration import load_calibration, save_calibration
 from polar_pipeline.live.parameters import PARAMETERS
 from polar_pipeline.live.preset import from_yaml, to_yaml
-from polar_pipeline.products import PRODUCTS
+from polar_pipeline.options.products import PRODUCTS
+from polar_pipeline.options.topics import PRODUCT_TOPICS
+from polar_pipeline.recordings import messages
 from polar_pipeline.ros.main import spin_once
 from polar_pipeline.ros.node import PolarNode
-from polar_pipeline.topics import PRODUCT_TOPICS
 
 pytestmark = pytest.mark.ros
 SHAPE = (48, 64)

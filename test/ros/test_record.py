@@ -19,8 +19,9 @@ from sensor_msgs.msg import CameraInfo
 from services import ask, change_state
 from std_srvs.srv import SetBool
 
-from polar_pipeline import cli, messages
-from polar_pipeline.replay.source import open_source
+from polar_pipeline import cli
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.source import open_source
 
 pytestmark = pytest.mark.ros
 STAMP = 10**9

@@ -15,7 +15,8 @@ import pytest
 yaml = pytest.importorskip("yaml")
 from support import ROOT, first_of, wait_for
 
-from polar_pipeline import Pipeline, messages
+from polar_pipeline import Pipeline
+from polar_pipeline.recordings import messages
 from polar_pipeline.ros.rig import Camera, Rig, expand, read_rig
 
 TWO = """

@@ -24,7 +24,7 @@ from services import ask, change_state
 from std_srvs.srv import SetBool, Trigger
 from support import ROOT, wait_for
 
-from polar_pipeline.topics import PRODUCT_TOPICS
+from polar_pipeline.options.topics import PRODUCT_TOPICS
 
 pytestmark = pytest.mark.ros
 POLICY = ROOT / "config" / "sros2_policy.xml"

@@ -18,7 +18,7 @@ rclpy = pytest.importorskip("rclpy")
 
 from support import ROOT
 
-from polar_pipeline.doctor.checks import profile_variable
+from polar_pipeline.ros.fast_dds import profile_variable
 
 pytestmark = pytest.mark.ros
 UNIT = ROOT / "config" / "polar_pipeline.service"

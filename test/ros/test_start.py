@@ -17,9 +17,9 @@ import drill
 from services import get_parameters
 from support import IS_FAST_DDS, ROOT, TIMEOUT, first_of, wait_for
 
-from polar_pipeline.doctor.checks import profile_variable
 from polar_pipeline.live.preset import find_stray, judge_unknown, params_files
 from polar_pipeline.ros import FAILED, WRONG_USAGE
+from polar_pipeline.ros.fast_dds import profile_variable
 
 pytestmark = pytest.mark.ros
 

@@ -19,9 +19,9 @@ rclpy = pytest.importorskip("rclpy")
 from rclpy.executors import SingleThreadedExecutor
 from sensor_msgs.msg import Image
 
-from polar_pipeline import messages
-from polar_pipeline.backend import Buffers
+from polar_pipeline.backends.backend import Buffers
 from polar_pipeline.live.processor import FrameProcessor
+from polar_pipeline.recordings import messages
 from polar_pipeline.ros import transport
 from polar_pipeline.ros.main import EventsExecutor
 from polar_pipeline.ros.node import PolarNode

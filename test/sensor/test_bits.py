@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 from fuzz import cdr
 
-from polar_pipeline import Pipeline, RawFrame, messages
+from polar_pipeline import Pipeline, RawFrame
 from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.calibration.file import save_calibration
 from polar_pipeline.cli.entry import main
 from polar_pipeline.options import make_options
 from polar_pipeline.quality.frame_checks import check_frame
+from polar_pipeline.recordings import messages
 from polar_pipeline.sensor.frames import FrameError, as_frame, bit_warnings
 from polar_pipeline.sensor.mosaic import SENSORS
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from named_encodings import ENCODINGS as NAMED
 from named_encodings import Named, row_bytes, unpacked
 
-from polar_pipeline import messages
-from polar_pipeline.messages import ImageMessage
 from polar_pipeline.options import make_options
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.messages import ImageMessage
 from polar_pipeline.sensor import encodings
 from polar_pipeline.sensor.encodings import get_format
 from polar_pipeline.sensor.frames import FrameError

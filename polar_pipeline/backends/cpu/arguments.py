@@ -1,0 +1,322 @@
+"""A frame as the CPU kernels take it: the structures of `kernels/cpu/frame.hpp`, field by field, and their content."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any, Dict, List, Optional, Tuple
+
+import numpy as np
+
+from polar_pipeline.backends.backend import Buffers, block_pixels
+from polar_pipeline.backends.cpu.correction_words import WORD_FULL_SCALE, correction_words
+from polar_pipeline.backends.noise.gains import stokes_gains
+from polar_pipeline.backends.noise.model import method_constants, raw_noise, uses_noise
+from polar_pipeline.calibration import Correction
+from polar_pipeline.geometry import SamplingMap
+from polar_pipeline.options import Options
+from polar_pipeline.options.methods import LATTICE_METHODS, METHODS
+from polar_pipeline.options.products import (
+    COMPONENT_PRODUCTS,
+    LIGHT_PRODUCTS,
+    SSIM_PRODUCTS,
+    VALUE_PRODUCTS,
+    invalid_level,
+)
+from polar_pipeline.polarimetry.coefficients import gaussian
+from polar_pipeline.polarimetry.colormaps import AOLP_MAP, DOLP_MAP
+from polar_pipeline.sensor.frames import RawFrame
+from polar_pipeline.sensor.mosaic import ANGLES, Sensor
+
+#: How the angles that a pixel lacks are found, in the order of `enum Method` in `kernels/cpu/mosaic.hpp`.
+DEMOSAICS = ("own_site", *METHODS)
+#: Methods on the color lattice, in the order of `enum Debayer` in `kernels/cpu/debayer.hpp`.
+DEBAYERS = tuple(LATTICE_METHODS)
+#: Where a channel of a pixel comes from, in the order of `enum Source` in `kernels/cpu/debayer.hpp`: its own sample,
+#: green at red or blue, at green the color of its row and that of its column, red at blue and blue at red.
+OWN, GREEN, ROW, COLUMN, ACROSS = range(5)
+#: Products that the kernels compute, SSIM's aside, in the order of `struct Products`.
+KERNEL_PRODUCTS = (
+    *(f"angle_{angle}" for angle in ANGLES),
+    *COMPONENT_PRODUCTS,
+    *VALUE_PRODUCTS,
+    *("intensity", "stokes", "aolp", "preview", "aolp_color", "dolp_color"),
+)
+#: Products whose floats are exact to some 1e-5 of full scale, which a correction in 16-bit integers is not.
+_EXACT = {*LIGHT_PRODUCTS, "stokes"}
+#: Smallest sum of four angles after a geometry: dark pixels were found before it.
+_ANY_SUM = -1e30
+
+_POINTER, _INT, _LONG, _FLOAT = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float
+
+
+class _Count(ctypes.Structure):
+    _fields_ = [("saturated", _LONG), ("dark", _LONG)]
+
+
+class _Mosaic(ctypes.Structure):
+    _fields_ = [
+        *(("raw", _POINTER), ("step", _LONG), ("is_wide", _INT), ("height", _INT), ("width", _INT)),
+        *(("method", _INT), ("half", _INT), ("place", _INT * 4), ("full_scale", _INT), ("next", _INT)),
+        *(("is_color", _INT), ("phase", _INT * 2), ("codes", _POINTER), ("lowest", _FLOAT * 4)),
+        *(("steps", _FLOAT * 4), ("words", _POINTER)),
+    ]
+
+
+class _Color(ctypes.Structure):
+    _fields_ = [("debayer", _INT), ("source", _INT * 48), ("corrected", _POINTER)]
+
+
+class _Noise(ctypes.Structure):
+    _fields_ = [
+        *(("gains", _POINTER), ("period", _INT), ("channels", _INT), ("shot", _FLOAT), ("floor", _FLOAT)),
+        *(("method", _FLOAT * 4), ("debiases", _INT), ("max_aolp_sigma", _FLOAT)),
+    ]
+
+
+class _Image(ctypes.Structure):
+    _fields_ = [("data", _POINTER), ("itemsize", _LONG)]
+
+
+class _Products(ctypes.Structure):
+    _fields_ = [
+        *((name, _Image) for name in KERNEL_PRODUCTS),
+        *(("first", _POINTER), ("second", _POINTER), ("is_uint16", _LONG), ("width", _LONG), ("scale", _FLOAT)),
+        *(("min_total", _FLOAT), ("noise", ctypes.POINTER(_Noise)), ("polarizer_shares", _FLOAT * 2)),
+        *(("fading", _FLOAT * 2), ("maps", _POINTER * 2), ("linear", _POINTER), ("flags", _POINTER)),
+    ]
+
+
+class _Transform(ctypes.Structure):
+    _fields_ = [
+        *((name, _POINTER) for name in ("linear", "flags", "rows", "positions", "turns")),
+        *((name, _LONG) for name in ("source_height", "source_width", "origin", "right", "down")),
+        *((name, _INT) for name in ("channels", "scale", "height", "width")),
+        *(("turn", _FLOAT), ("next", _INT)),
+    ]
+
+
+class _Similarity(ctypes.Structure):
+    _fields_ = [
+        *(("first", _POINTER), ("second", _POINTER), ("outside", _POINTER), ("map", _Image), ("sums", _POINTER)),
+        *(("pixels", _POINTER), ("is_uint16", _INT), ("scale", _FLOAT), ("step", _INT), ("height", _INT)),
+        *(("width", _INT), ("stride", _INT), ("radius", _INT), ("next", _INT), ("taps", _FLOAT * 8)),
+    ]
+
+
+class Frame(ctypes.Structure):
+    """A frame that is computed. `FrameArguments` builds it."""
+
+    _fields_ = [
+        *(("mosaic", _Mosaic), ("color", _Color), ("products", _Products), ("has_geometry", _INT)),
+        *(("is_compared", _INT), ("transform", _Transform), ("transformed", _Products), ("similarity", _Similarity)),
+        *(("invalid", _Count), ("seconds", ctypes.c_double * 2)),
+    ]
+
+
+def _address(array: Optional[np.ndarray]) -> Optional[int]:
+    return None if array is None else array.ctypes.data
+
+
+class FrameArguments:
+    """Argument of the kernels for one frame, and the arrays that they write to.
+
+    Args:
+        raw: The mosaic.
+        options: Options of the pipeline.
+        sampling: The map of the output; None where outputs have the pixels of the Stokes image.
+        buffers: Source of reused arrays.
+
+    Attributes:
+        frame: For `Kernels.compute`, which reads and writes arrays that this object keeps.
+        out: Arrays by product.
+        compared: (h, w) arrays for what SSIM compares: none, S0/2, or both estimates of it, float32 or, as sums of two
+            raw numbers, uint16.
+        sums, pixels: Similarity of each block added up, and the pixels of which.
+    """
+
+    def __init__(self, raw: RawFrame, options: Options, sampling: Optional[SamplingMap], buffers: Buffers) -> None:
+        correction = options.correction(raw.shape)
+        if correction is not None:
+            raw = correction.replace_defects(raw, buffers.get)
+        sensor = options.read_out(raw.shape)
+        self.frame, self._options, self._buffers = Frame(), options, buffers
+        self._kept: List[Any] = [sampling, correction]
+        size = options.stokes_size(raw.shape)
+        output_size = size if sampling is None else sampling.size
+        self.out = {
+            name: buffers.get(options.shape_of(name, output_size), options.dtype_of(name)) for name in options.products
+        }
+        self._fill_mosaic(raw, sensor, correction)
+        scale = self._scale(raw.full_scale, correction)
+        # sums of two angles of an 8-bit frame are integers below 2^13: half the bytes to store and to read
+        has_integers = not sensor.is_color and correction is None and self._is_by_superpixel
+        pairs = (2 if options.ssim_mode == "consistency" else 1) if options.has_ssim else 0
+        is_uint16 = has_integers and pairs == 2 and raw.mosaic.dtype == np.uint8 and sampling is None
+        self.compared = [buffers.get(output_size, "uint16" if is_uint16 else "float32") for _ in range(pairs)]
+        self._compared_scale = scale / 2 if is_uint16 else 1.0
+        min_total = 2 * options.min_intensity / scale if options.counts_dark else 0.0
+        if has_integers:  # and float32 holds them all
+            min_total = math.ceil(min_total)
+        products = self.frame.products if sampling is None else self.frame.transformed
+        products.width = output_size[1]
+        self._fill_products(products, scale, min_total if sampling is None else _ANY_SUM)
+        if uses_noise(options):
+            self._fill_noise(products, scale, sensor, raw.full_scale)
+        if sampling is not None:
+            self._fill_transform(sampling, 3 if sensor.is_color else 1, scale, min_total)
+
+    def _keep(self, array: np.ndarray) -> int:
+        """Keep an array, and return its address."""
+        self._kept.append(array)
+        return array.ctypes.data
+
+    def _fill_mosaic(self, raw: RawFrame, sensor: Sensor, correction: Optional[Correction]) -> None:
+        options, mosaic = self._options, raw.mosaic
+        if mosaic.strides[1] != mosaic.itemsize or not mosaic.flags.aligned:
+            mosaic = mosaic.copy()
+        half = options.resolution == "half"
+        method = "own_site" if half and not options.co_sited else options.interpolation
+        # the samples of a superpixel and beside it suffice, so that nothing is computed at full resolution
+        self._is_by_superpixel = half and method in ("own_site", "bilinear")
+        to = self.frame.mosaic
+        to.raw, to.step, to.is_wide = self._keep(mosaic), mosaic.strides[0], mosaic.itemsize == 2
+        (to.height, to.width), to.method, to.half = mosaic.shape, DEMOSAICS.index(method), half
+        to.place = tuple(2 * row + column for row, column in map(sensor.position, ANGLES))
+        to.full_scale, to.is_color = raw.full_scale, sensor.is_color
+        if correction is not None:
+            to.phase, to.codes = correction.phase, correction.codes.ctypes.data
+            to.lowest, to.steps = zip(*correction.diagonal_scales)
+            words = self._words(raw, correction)
+            to.words = None if words is None else self._keep(words)
+        if sensor.is_color:
+            color = self.frame.color
+            color.debayer, color.source = DEBAYERS.index(options.debayer), color_sources(sensor)
+            if correction is not None:
+                color.corrected = self._keep(self._buffers.get(raw.shape, "float32"))
+
+    def _words(self, raw: RawFrame, correction: Correction) -> Optional[np.ndarray]:
+        """Return the correction in 16-bit integers, or None if its rounding exceeds the error bound of a product."""
+        options = self._options
+        if (
+            correction.sensor.is_color
+            or not self._is_by_superpixel
+            or options.precision == "fp32"
+            or uses_noise(options)
+        ):
+            return None
+        is_exact = any(name in _EXACT and options.dtype_of(name) != "uint8" for name in options.products)
+        if raw.mosaic.dtype != np.uint8 or raw.full_scale != 255 or is_exact:
+            return None
+        return correction_words(correction)
+
+    def _scale(self, full_scale: int, correction: Optional[Correction]) -> float:
+        """Return one unit of an angle's intensity as a share of full scale, in mono frames.
+
+        A raw number at its own site, and a sixteenth of it in means over superpixels; elsewhere, and of corrected
+        pixels, one level of 255 in its place, or a unit of `correction_words`.
+        """
+        mosaic = self.frame.mosaic
+        if mosaic.is_color:
+            return 1.0
+        if not self._is_by_superpixel:
+            return 1 / 255
+        if correction is not None:
+            full_scale = WORD_FULL_SCALE if mosaic.words else 255
+        return 1 / (full_scale * (16 if DEMOSAICS[mosaic.method] == "bilinear" else 1))
+
+    def _fill_products(self, to: _Products, scale: float, min_total: float) -> None:
+        """Fill in the memory of the products.
+
+        Args:
+            to: Structure to fill.
+            scale: One unit of an angle's intensity as a share of full scale.
+            min_total: Smallest sum of the four angles, in such units, that has a polarization.
+        """
+        options = self._options
+        to.scale, to.min_total, to.polarizer_shares, to.fading = scale, min_total, options.polarizer, options.fading
+        to.maps[:] = AOLP_MAP.ctypes.data, DOLP_MAP.ctypes.data
+        for name, array in self.out.items():
+            if name in KERNEL_PRODUCTS:
+                setattr(to, name, _Image(array.ctypes.data, array.itemsize))
+        for field, image in zip(("first", "second"), self.compared):
+            setattr(to, field, image.ctypes.data)
+            to.is_uint16 = image.dtype == np.uint16
+
+    def _fill_noise(self, to: _Products, scale: float, sensor: Sensor, full_scale: int) -> None:
+        """Fill in the noise of the frame, on which a product depends."""
+        options = self._options
+        method = (sensor, options.resolution == "half", options.co_sited, options.interpolation, options.debayer)
+        gains, (shot, floor) = stokes_gains(*method), raw_noise(options, full_scale)
+        period, _, channels, *_ = gains.shape
+        limit = np.deg2rad(options.max_aolp_sigma) if options.max_aolp_sigma else np.pi
+        numbers = (shot / scale, floor / scale**2, (_FLOAT * 4)(*method_constants(*method)), options.debias, limit)
+        to.noise = ctypes.pointer(_Noise(self._keep(gains), period, channels, *numbers))
+
+    def _fill_transform(self, sampling: SamplingMap, channels: int, scale: float, min_total: float) -> None:
+        """Fill in a geometry, for which the mosaic gives linear planes."""
+        height, width = sampling.source
+        linear = self._keep(self._buffers.get((channels, height, width, 4), "float32"))
+        flags = self._keep(self._buffers.get((height, width), "uint8"))
+        of_planes, to = self.frame.products, self.frame.transform
+        of_planes.linear, of_planes.flags, of_planes.width = linear, flags, width
+        of_planes.scale, of_planes.min_total = scale, min_total
+        self.frame.has_geometry = True
+        to.linear, to.rows = linear, self._keep(np.empty(height, np.uint8))
+        to.positions, to.turns = _address(sampling.positions), _address(sampling.turns)
+        to.source_height, to.source_width = height, width
+        to.right, to.down, to.origin = (int(column + width * row) for column, row in sampling.corner.T)
+        to.channels, to.scale, (to.height, to.width), to.turn = channels, sampling.scale, sampling.size, sampling.turn
+
+    def compare(self, other: np.ndarray, outside: Optional[np.ndarray]) -> None:
+        """Compare the first of `compared` with another image.
+
+        Args:
+            other: Array of the same shape and type.
+            outside: (h, w) uint8, not 0 where the images have no values; None if there are none.
+        """
+        options, to = self._options, self.frame.similarity
+        height, width = other.shape
+        stride, radius = options.ssim_stride, options.ssim_window // 2
+        to.height, to.width, to.step, to.stride, to.radius = height // stride, width // stride, width, stride, radius
+        self.sums, self.pixels = (np.empty(block_pixels(to.height, to.width).shape) for _ in range(2))
+        to.sums, to.pixels = self.sums.ctypes.data, self.pixels.ctypes.data
+        to.first, to.second = self.compared[0].ctypes.data, self._keep(other)
+        to.outside = None if outside is None else self._keep(outside)
+        to.is_uint16, to.scale = other.dtype == np.uint16, self._compared_scale
+        to.taps[: radius + 1] = gaussian(options.ssim_window, options.ssim_sigma)[radius:]
+        if "ssim_map" in self.out:
+            to.map = _Image(self.out["ssim_map"].ctypes.data, self.out["ssim_map"].itemsize)
+        self.frame.is_compared = True
+
+    def similarity(self) -> np.ndarray:
+        """Complete SSIM's products of a computed frame: NaN, or 0 in levels, if there was nothing to compare with.
+
+        Returns:
+            The mean of each block (`Result.blocks`).
+        """
+        if not self.frame.is_compared:
+            for name in SSIM_PRODUCTS:
+                if name in self.out:
+                    self.out[name].fill(invalid_level(name, str(self.out[name].dtype)))
+            stride = self._options.ssim_stride
+            height, width = (side // stride for side in self.compared[0].shape)
+            return np.full(block_pixels(height, width).shape, np.nan, np.float32)
+        with np.errstate(invalid="ignore"):  # of blocks that lie outside
+            if "ssim" in self.out:
+                self.out["ssim"][...] = np.sum(self.sums) / np.sum(self.pixels)  # in a fixed order
+            return np.asarray((self.sums / self.pixels).astype(np.float32))
+
+
+def color_sources(sensor: Sensor) -> Tuple[int, ...]:
+    """Return the sources of red, green and blue of a pixel, by channel, row and column modulo 4."""
+    sources: Dict[int, List[int]] = {0: [], 1: [], 2: []}
+    for row in range(4):
+        for column in range(4):
+            own = sensor.color_index(row, column)
+            of_row = own if own != 1 else sensor.color_index(row, column + 2)
+            sources[1].append(OWN if own == 1 else GREEN)
+            for color in (0, 2):
+                missing = ACROSS if own != 1 else ROW if of_row == color else COLUMN
+                sources[color].append(OWN if own == color else missing)
+    return (*sources[0], *sources[1], *sources[2])

@@ -1,0 +1,295 @@
+"""The CUDA backend: at most three launches per frame, compiled for its format and scheduled for the device."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import lru_cache
+from traceback import clear_frames
+from typing import Callable, Dict, List, Optional, Tuple, Union
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from polar_pipeline._util.text import quoted
+from polar_pipeline._util.values import whole_number
+from polar_pipeline.backends.backend import Buffers, CupyArray, DeviceLostError, DeviceMemoryError, Result
+from polar_pipeline.backends.cuda.correction import DeviceCorrection
+from polar_pipeline.backends.cuda.device_arrays import DeviceFrame
+from polar_pipeline.backends.cuda.driver import Driver
+from polar_pipeline.backends.cuda.memory import SLOTS, FrameMemory
+from polar_pipeline.backends.cuda.prepared import PreparedLaunches
+from polar_pipeline.backends.cuda.solver import make_works
+from polar_pipeline.backends.cuda.work import PolarizationWork, Work, noise_frames
+from polar_pipeline.options import Options, make_options
+from polar_pipeline.sensor.frames import Frame, FrameError, PackedFrame, RawFrame, check_size
+
+#: A frame on the host or on the device.
+AnyFrame = Union[Frame, DeviceFrame]
+#: Share of the device's memory that frames of former formats and sizes may keep.
+_KEPT_SHARE = 1 / 8
+#: Frames whose times count where kinds of memory are compared, and frames before them that fill caches.
+_MEASURED_FRAMES, _WARM_UP_FRAMES = 5, 2
+#: (raw format, full scale, shape, whether angles are ready, frames of a batch): what kernels are compiled for.
+_FormatKey = Tuple[str, int, Tuple[int, int], bool, int]
+
+
+def prepare_launches(
+    driver: Driver,
+    works: Tuple[Work, ...],
+    options: Options,
+    buffers: Buffers,
+    correction: Optional[DeviceCorrection] = None,
+    frames: int = 0,
+) -> PreparedLaunches:
+    """Make launches ready for frames of a format; on an integrated GPU with the kind of memory that is measured faster.
+
+    An integrated GPU reads what the CPU wrote without a copy, but does not cache it (NVIDIA, CUDA for Tegra). Which of
+    mapped and copied memory takes less time depends on the device, and on how often kernels read a line again.
+
+    Args:
+        driver: The device.
+        works: Works of the launches, in order.
+        options: Options of the pipeline.
+        buffers: Source of pinned arrays for the outputs.
+        correction: Correction of the frames, with a calibration.
+        frames: Number of frames of a batch; 0 for single frames.
+
+    Raises:
+        CompileError: A kernel does not compile.
+        DeviceError: The device is too small, or stopped working.
+        ScheduleError: No schedule fits the device.
+    """
+    if options.output == "device" or not driver.device.integrated:  # results on the device need its memory
+        maps_host = driver.device.maps_host and options.output == "host"
+        return PreparedLaunches(driver, works, options, maps_host, correction, frames)
+    mapped = PreparedLaunches(driver, works, options, True, correction)
+    seconds = _measure(mapped, works, options, buffers)
+    with suppress(DeviceMemoryError):  # copies need more memory
+        copied = PreparedLaunches(driver, works, options, False, correction)
+        if _measure(copied, works, options, buffers) < seconds:
+            return copied
+    return mapped
+
+
+def _measure(prepared: PreparedLaunches, works: Tuple[Work, ...], options: Options, buffers: Buffers) -> float:
+    """Measure the seconds of a frame of noise from the caller's array to the caller's arrays: a median."""
+    work = works[0]
+    assert isinstance(work, PolarizationWork)
+    (rows,) = noise_frames(work, 1)
+    reference = np.zeros(prepared.output_size, np.float32) if options.ssim_mode == "reference" else None
+    seconds: List[float] = []
+    try:
+        for _ in range(_WARM_UP_FRAMES + _MEASURED_FRAMES):
+            frame = prepared.submit(rows, buffers, reference)()
+            seconds.append(sum(frame.timings.values()))
+    finally:
+        prepared.forget()
+    return float(np.median(seconds[_WARM_UP_FRAMES:]))
+
+
+class CudaBackend:
+    """Backend that computes frames on a GPU.
+
+    Args:
+        options: Options of the pipeline.
+        driver: The GPU; by default the first.
+
+    Raises:
+        RuntimeError: There is no GPU, or no CuPy.
+    """
+
+    #: Frames that can be in flight: submitted, their result not yet taken.
+    depth = SLOTS
+
+    def __init__(self, options: Options, driver: Optional[Driver] = None) -> None:
+        self._options = options
+        self._driver = driver or Driver()
+        self._prepared: Dict[_FormatKey, PreparedLaunches] = {}
+        self._kept = _KEPT_SHARE * self._driver.total_memory()
+        self._corrections: WeakValueDictionary[Tuple[int, int], DeviceCorrection] = WeakValueDictionary()  # by shape
+        self._pinned = Buffers(self._driver.host_array)
+        self._frames = FrameMemory(self._driver)
+        self._latest: Optional[_FormatKey] = None  # of the previous frame
+
+    @property
+    def device(self) -> str:
+        """Description of the GPU; for an integrated one, once measured, with the kind of memory."""
+        facts = [self._driver.name, self._driver.device.arch]
+        if self._driver.device.integrated and self._prepared:
+            latest = list(self._prepared.values())[-1]
+            facts.append("host memory mapped" if latest.maps_host else "copies in device memory")
+        return f"cuda ({', '.join(facts)})"
+
+    def is_ready(self, frame: AnyFrame) -> bool:
+        """Return whether the kernels for frames of this shape and format are compiled and loaded."""
+        return _readable(frame)[1] in self._prepared
+
+    def prepare(self, frame: AnyFrame) -> None:
+        """Compile and load the kernels for frames like this one, and allocate their memory.
+
+        Raises:
+            CompileError: A kernel does not compile.
+            DeviceMemoryError: The device is too small.
+            DeviceLostError: The device stopped working.
+            FrameError: The frame has pixels that the calibration lacks.
+        """
+        with self._driver.selected():
+            self._prepare(*_readable(frame))
+
+    def _prepare(self, frame: AnyFrame, key: _FormatKey) -> PreparedLaunches:
+        known = self._prepared.pop(key, None)
+        if known is not None:
+            self._prepared[key] = known  # last: the others are older
+            return known
+        options = self._options if isinstance(frame, DeviceFrame) else self._options.for_frame(frame)
+        prepared: Optional[PreparedLaunches] = None
+        while prepared is None:
+            try:
+                prepared = self._make_prepared(key, options)
+            except DeviceMemoryError:  # noqa: PERF203 - closing the oldest frees memory
+                if not self._close_oldest():
+                    raise
+        rows = self._prepared.values()
+        while prepared.memory + sum(row.memory for row in rows) > self._kept and self._close_oldest():
+            pass
+        self._prepared[key] = prepared
+        return prepared
+
+    def _close_oldest(self) -> bool:
+        """Close the least recently used launches without a frame in flight; return whether some were closed."""
+        idle = next((key for key, row in self._prepared.items() if not row.is_busy), None)
+        if idle is None:
+            return False
+        del self._prepared[idle]
+        return True
+
+    def _make_prepared(self, key: _FormatKey, options: Options) -> PreparedLaunches:
+        raw_format, full_scale, shape, _, frames = key
+        works = make_works(options, raw_format, full_scale, shape)
+        correction, on_device = options.correction(shape), self._corrections.get(shape)
+        try:
+            if correction is not None and on_device is None:
+                self._corrections[shape] = on_device = DeviceCorrection(self._driver, correction)
+            return prepare_launches(self._driver, works, options, self._pinned, on_device, frames)
+        except BaseException as err:
+            # The frames of the traceback would keep memory of the device in use. Closures stay, as of comprehensions:
+            # no such function that refers to this memory may fail.
+            on_device = None
+            cause: Optional[BaseException] = err
+            while cause is not None:
+                clear_frames(cause.__traceback__)
+                cause = cause.__cause__ or cause.__context__
+            raise
+
+    def frame_memory(self, size: int) -> Optional[np.ndarray]:
+        """Return (size,) uint8 in pinned memory to receive a frame in; None if no memory is left.
+
+        Its content is free once nothing refers to it. May be called from any thread.
+        """
+        return self._frames.get(size)
+
+    def submit(self, frame: AnyFrame, reference: Optional[np.ndarray] = None) -> Callable[[], Result]:
+        """Start computing a frame, without waiting for it; at most `depth` can be in flight.
+
+        Frames come back in the order in which they were submitted.
+
+        Args:
+            frame: The mosaic.
+            reference: (h, w) float32 that SSIM compares S0/2 with, in mode `reference`; uploaded when it changes.
+
+        Returns:
+            What waits for the frame and returns its results. It raises a DeviceLostError if the device stopped working,
+            and a RuntimeError if the results were taken before.
+
+        Raises:
+            CompileError: The kernel does not compile.
+            DeviceMemoryError: The device is too small.
+            DeviceLostError: The device stopped working.
+            FrameError: The frame has pixels that the calibration lacks.
+            RuntimeError: `depth` frames are in flight.
+        """
+        frame, key = _readable(frame)
+        if isinstance(frame, DeviceFrame):
+            rows, is_pinned = frame.array, False
+        else:
+            rows = frame.rows if isinstance(frame, PackedFrame) else frame.mosaic
+            is_pinned = self._frames.holds(rows)
+        with self._driver.selected():
+            prepared = self._prepare(frame, key)
+            if key != self._latest:  # the frame it had last is not the previous frame
+                prepared.forget()
+                self._latest = key
+            return prepared.submit(rows, self._pinned, reference, is_pinned)
+
+    def device_frame(self, raw: Union[CupyArray, RawFrame]) -> DeviceFrame:
+        """Return a frame or batch that is in device memory, without a copy.
+
+        Args:
+            raw: Array of any library, or a `RawFrame` of one.
+
+        Raises:
+            FrameError: Wrong type (`type`), shape, size or full scale (`size`); the options compare a frame with
+                another one; or only the calibration states how many of 16 bits are used (`calibration`).
+            ValueError: It is on another GPU.
+        """
+        options = self._options
+        array = self._driver.as_array(raw.mosaic if isinstance(raw, RawFrame) else raw)
+        if array.dtype.char not in "BH":
+            raise FrameError("type", f"raw must be a uint8 or uint16 array, got {array.dtype}")
+        if array.ndim not in (2, 3) or 0 in array.shape:
+            raise FrameError("size", f"raw must be (H, W), or (N, H, W) for a batch, got shape {quoted(array.shape)}")
+        check_size(*array.shape[-2:])
+        limit = (1 << 8 * array.itemsize) - 1
+        if options.calibrated_bits not in (0, options.bit_depth) and limit > 255 and not isinstance(raw, RawFrame):
+            bits, got = options.calibrated_bits, options.bit_depth
+            text = (
+                f"the calibration is of frames of {bits} bits: set bit_depth to {bits} for frames on the GPU, got {got}"
+            )
+            raise FrameError("calibration", text)
+        full_scale = raw.full_scale if isinstance(raw, RawFrame) else min(options.full_scale, limit)
+        try:
+            frame = DeviceFrame(array, whole_number("full_scale", full_scale, 0, limit) or limit)
+        except ValueError as err:
+            raise FrameError("size", str(err)) from None
+        if frame.frames and (options.output != "device" or (options.has_ssim and options.ssim_mode != "consistency")):
+            raise FrameError("size", "a batch needs output='device', and for SSIM ssim_mode='consistency'")
+        return frame
+
+    def reset(self) -> None:
+        """Forget the previous frame (SSIM mode `temporal`)."""
+        self._latest = None
+
+    def close(self) -> None:
+        """Release everything but what is still in use: results, and frames in flight."""
+        self._prepared.clear()
+        self._latest = None
+
+
+def _readable(frame: AnyFrame) -> Tuple[AnyFrame, _FormatKey]:
+    """Return a frame that kernels can read, with 10-bit packed pixels unpacked, and its format for the compiler."""
+    if isinstance(frame, DeviceFrame):
+        raw_format = {1: "u8", 2: "u16"}[frame.array.itemsize]
+        return frame, (raw_format, frame.full_scale, frame.shape, False, frame.frames)
+    if isinstance(frame, PackedFrame) and frame.fmt.bits != 12:
+        frame = frame.unpack()
+    if isinstance(frame, PackedFrame):
+        raw_format = {"p": "12p", "packed": "12packed"}[frame.fmt.packing]
+    else:
+        raw_format = {1: "u8", 2: "u16"}[frame.mosaic.itemsize]
+    return frame, (raw_format, frame.full_scale, frame.shape, frame.is_split, 0)
+
+
+@lru_cache(maxsize=1)
+def problem() -> Optional[str]:
+    """Return why the backend cannot work on this machine, or None if it computed a small frame.
+
+    A GPU that is full or was lost is no reason: that may pass, and every frame reports it.
+    """
+    try:
+        backend = CudaBackend(make_options(products=("dolp",)))
+        backend.submit(RawFrame(np.zeros((32, 32), np.uint8), 255))()
+    except (DeviceMemoryError, DeviceLostError):
+        return None
+    except (RuntimeError, ValueError, OSError) as err:
+        return str(err)
+    return None

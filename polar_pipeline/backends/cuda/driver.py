@@ -1,0 +1,469 @@
+"""Calls to CUDA, with errors that say what happened. The only module that imports CuPy.
+
+CuPy's own arrays, pools and streams are not used: what is allocated here is freed at a known time, also on a lost
+device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import importlib
+import logging
+import os
+import re
+import sys
+import tempfile
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Iterator, Mapping, Optional, Tuple, Union
+
+import numpy as np
+
+from polar_pipeline._util.imports import importing
+from polar_pipeline._util.stop_flag import PROCESS_STOP, StoppedError
+from polar_pipeline._util.text import printable, printable_lines
+from polar_pipeline.backends.backend import CompileError, DeviceError, DeviceLostError, DeviceMemoryError
+from polar_pipeline.backends.cuda.device import Device, board_model, from_properties
+from polar_pipeline.backends.cuda.source import OPTIONS, source
+from polar_pipeline.sensor.frames import FrameError
+
+_LOG = logging.getLogger(__name__)
+
+#: Status codes after which a CUDA context is of no use any more: the device is gone or busy (46, 100, 101), memory
+#: failed (214, 220), a kernel accessed memory out of bounds or took too long (700, 702, 714 to 719), or the cause is
+#: unknown (999).
+_LOST = (46, 100, 101, 201, 214, 220, 700, 702, 709, 710, *range(714, 720), 999)
+_OUT_OF_MEMORY = 2
+#: What CUDA answers in a process that was forked from one that had started it.
+_NOT_INITIALIZED = 3
+_TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
+_NON_BLOCKING = 1
+_NO_TIMES = 2
+_HOST_MAPPED = 2
+_LOCAL_BYTES, _MAX_DYNAMIC_SHARED = 3, 8
+#: The GPU that is used.
+_FIRST = 0
+#: Dynamic shared memory that a kernel may have without asking.
+_FREE_SHARED = 48 * 1024
+#: Seconds above which a kernel was compiled, and not read from disk.
+_LONG_COMPILATION = 0.2
+
+
+class _Attribute(ctypes.Structure):
+    """Structure CUlaunchAttribute with a number as its value."""
+
+    _fields_ = [("id", ctypes.c_uint), ("_pad", ctypes.c_uint), ("value", ctypes.c_int), ("_room", ctypes.c_char * 60)]
+
+
+class _LaunchConfig(ctypes.Structure):
+    """Structure CUlaunchConfig."""
+
+    _fields_ = [
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", ctypes.c_uint),
+    ]
+
+
+#: CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: may begin before the launch before it in the stream has ended.
+_EARLY = ctypes.pointer(_Attribute(6, 0, 1))
+
+
+@dataclass(frozen=True)
+class LoadedKernel:
+    """A loaded kernel: the driver's handle, and the object of CuPy that keeps it loaded."""
+
+    function: int
+    owner: Any = None
+
+
+def cause(error: Exception) -> str:
+    """Return the cause of a failed import: the last line of its message, since CuPy adds a page of advice."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return next((line for line in reversed(lines) if re.search(r"\w", line)), str(error))
+
+
+def import_cupy() -> Any:
+    """Import CuPy.
+
+    Raises:
+        RuntimeError: CuPy cannot be imported.
+    """
+    if "cupy" not in sys.modules:
+        try:
+            folder = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy" / "kernel_cache")
+            folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(str(folder), os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, "cannot be written", str(folder))
+        except (OSError, RuntimeError) as err:
+            _keep_no_kernels(err)
+    try:
+        with importing():
+            return importlib.import_module("cupy")
+    except ImportError as err:
+        raise RuntimeError(f"CuPy cannot be imported ({cause(err)}); pip extras cuda11, cuda12, cuda13") from err
+
+
+def _keep_no_kernels(reason: Exception) -> None:
+    """Prevent CuPy from reading and writing its folder of compiled kernels."""
+    _LOG.warning("compiled GPU kernels are not kept (%s): set CUPY_CACHE_DIR to a folder of your own", reason)
+    os.environ.update(CUPY_CACHE_IN_MEMORY="1", CUPY_CACHE_DIR=tempfile.gettempdir())
+
+
+def device_count() -> int:
+    """Count the GPUs that this process may see; 0 without CuPy. Starts CUDA in this process."""
+    try:
+        return int(import_cupy().cuda.runtime.getDeviceCount())
+    except RuntimeError:  # CuPy's own errors are such errors too
+        return 0
+
+
+class Driver:
+    """The first GPU of those that this process may see (`CUDA_VISIBLE_DEVICES`).
+
+    Args:
+        device: The device to treat it as, with its schedules and use of host memory; by default the one that it is.
+
+    Attributes:
+        name: The manufacturer's name of the GPU.
+        device: Limits of the GPU.
+
+    Raises:
+        DeviceError: There is no GPU, or no driver for it.
+        RuntimeError: CuPy cannot be imported.
+    """
+
+    def __init__(self, device: Optional[Device] = None) -> None:
+        self._process = os.getpid()
+        self._cupy = import_cupy()
+        self._runtime, self._driver = self._cupy.cuda.runtime, self._cupy.cuda.driver
+        self._errors = (self._runtime.CUDARuntimeError, self._driver.CUDADriverError)
+        try:
+            properties = self._runtime.getDeviceProperties(_FIRST)
+        except self._errors as err:
+            if err.status == _NOT_INITIALIZED:
+                raise DeviceError(
+                    f"CUDA cannot start ({err}), as in a process that was forked from one that used the GPU: start "
+                    "processes with multiprocessing's method 'spawn'"
+                ) from err
+            raise DeviceError(f"no GPU: {err}") from err
+        self.name: str = properties["name"].decode()
+        self.device: Device = device or from_properties(properties, board_model())
+        # CuPy has no call for launches with attributes.
+        self._launch_early: Optional[Any] = None
+        if self.device.overlaps:
+            self._launch_early = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
+            self._launch_early.argtypes = (ctypes.POINTER(_LaunchConfig), *(ctypes.c_void_p,) * 3)
+
+    def _call(self, function: Any, *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except self._errors as err:
+            raise _translate(err) from err
+
+    def _release(self, function: Any, *arguments: Any) -> None:
+        """Free a resource; a lost device has freed it already, and a forked process must not."""
+        if os.getpid() == self._process and not sys.is_finalizing():
+            with self.selected(), suppress(*self._errors):
+                function(*arguments)
+
+    @contextmanager
+    def selected(self) -> Iterator[None]:
+        """Make its GPU the current one of this thread, and restore the previous one afterwards.
+
+        Memory, streams, events and modules belong to the GPU that is current when they are made.
+        """
+        previous = _FIRST
+        with suppress(*self._errors):  # the next call reports what is wrong
+            previous = self._runtime.getDevice()
+            if previous != _FIRST:
+                self._runtime.setDevice(_FIRST)
+        try:
+            yield
+        finally:
+            if previous != _FIRST:
+                with suppress(*self._errors):
+                    self._runtime.setDevice(previous)
+
+    def _allocate(self, where: str, size: int, function: Any, *arguments: Any) -> int:
+        try:
+            pointer: int = function(*arguments)
+        except self._errors as err:
+            if err.status != _OUT_OF_MEMORY:
+                raise _translate(err) from err
+            free, total = self._call(self._runtime.memGetInfo)
+            raise DeviceMemoryError(
+                f"{size} bytes of {where} are not available; {free} of the {total} bytes of {self.name} are free"
+            ) from err
+        return pointer
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    def malloc(self, size: int) -> int:
+        """Allocate device memory.
+
+        Raises:
+            DeviceMemoryError: Not enough is free.
+        """
+        return self._allocate("device memory", size, self._runtime.malloc, size)
+
+    def total_memory(self) -> int:
+        """Return the size of the device memory in bytes."""
+        _, total = self._call(self._runtime.memGetInfo)
+        return int(total)
+
+    def free(self, pointer: int) -> None:
+        """Free device memory."""
+        self._release(self._runtime.free, pointer)
+
+    def host_array(self, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
+        """Allocate an array in pinned host memory, which kernels can access; it is freed like any array.
+
+        Raises:
+            DeviceMemoryError: Not enough is free.
+        """
+        size = max(1, int(np.prod(shape)) * np.dtype(dtype).itemsize)
+        pointer = self._allocate("pinned host memory", size, self._runtime.hostAlloc, size, _HOST_MAPPED)
+        return np.asarray(_HostBlock(self, pointer, shape, dtype))
+
+    def free_host(self, pointer: int) -> None:
+        """Free pinned host memory."""
+        self._release(self._runtime.freeHost, pointer)
+
+    def copy(self, pointer: int, array: np.ndarray) -> None:
+        """Copy a pinned array to the device, and wait until it is there."""
+        self._call(self._runtime.memcpy, pointer, array.ctypes.data, array.nbytes, _TO_DEVICE)
+
+    def upload(self, pointer: int, array: np.ndarray, stream: int) -> None:
+        """Copy a pinned array to the device, in the stream's order."""
+        self._call(self._runtime.memcpyAsync, pointer, array.ctypes.data, array.nbytes, _TO_DEVICE, stream)
+
+    def download(self, array: np.ndarray, pointer: int, stream: int) -> None:
+        """Fill a pinned array from the device, in the stream's order."""
+        self._call(self._runtime.memcpyAsync, array.ctypes.data, pointer, array.nbytes, _TO_HOST, stream)
+
+    def clear(self, pointer: int, size: int, stream: int) -> None:
+        """Fill device memory with zeros, in the stream's order."""
+        self._call(self._runtime.memsetAsync, pointer, 0, size, stream)
+
+    def memory_at(self, pointer: int, size: int, owner: object) -> Any:
+        """Return device memory that `owner` keeps as CuPy takes it, for `array_in`."""
+        return self._cupy.cuda.MemoryPointer(self._cupy.cuda.UnownedMemory(pointer, size, owner, _FIRST), 0)
+
+    def array_in(self, memory: Any, shape: Tuple[int, ...], dtype: str) -> Any:
+        """Return a CuPy array that begins at `memory_at`."""
+        return self._cupy.ndarray(shape, dtype, memory)
+
+    def as_array(self, array: Any) -> Any:
+        """Return a CuPy array of an array of any library that is on this GPU, without a copy.
+
+        What its library's current stream does first, CuPy's current stream waits for.
+
+        Raises:
+            FrameError: Its library does not share the array: PyTorch refuses tensors that require gradients.
+            ValueError: It is on another device.
+        """
+        with self.selected():
+            if not isinstance(array, self._cupy.ndarray):
+                convert = self._cupy.from_dlpack if hasattr(array, "__dlpack__") else self._cupy.asarray
+                try:
+                    array = convert(array)
+                except (BufferError, RuntimeError) as err:
+                    if isinstance(err, self._errors):  # of the device, not of the array
+                        raise
+                    text = f"raw must be a uint8 or uint16 array that its library shares, got a {type(array).__name__}"
+                    raise FrameError("type", f"{text}: {printable(str(err))}") from None
+            if int(array.device.id) != _FIRST:
+                raise ValueError(f"a frame must be on GPU {_FIRST}, got one on GPU {array.device.id}")
+            return array
+
+    def current_stream(self) -> Any:
+        """Return the stream of CuPy (`ptr` is its handle) that gets the work of this thread."""
+        return self._cupy.cuda.get_current_stream()
+
+    @contextmanager
+    def in_stream(self, stream: int) -> Iterator[None]:
+        """Give CuPy's work of this thread to a stream."""
+        cuda = self._cupy.cuda
+        takes_protocol = hasattr(cuda.Stream, "from_external")  # CuPy 14
+        with cuda.Stream.from_external(_Stream(stream)) if takes_protocol else cuda.ExternalStream(stream):
+            yield
+
+    def copy_on_device(self, pointer: int, array: Any, stream: int) -> None:
+        """Copy a CuPy array without gaps to device memory, in the stream's order."""
+        self._call(self._runtime.memcpyAsync, pointer, array.data.ptr, array.nbytes, _ON_DEVICE, stream)
+
+    # -- order -----------------------------------------------------------------------------------------------------
+
+    def make_stream(self) -> int:
+        """Create a stream that runs concurrently with all others."""
+        stream: int = self._call(self._runtime.streamCreateWithFlags, _NON_BLOCKING)
+        return stream
+
+    def free_stream(self, stream: int) -> None:
+        """Destroy a stream."""
+        self._release(self._runtime.streamDestroy, stream)
+
+    def make_event(self, is_timed: bool = False) -> int:
+        """Create an event; one that notes its time for `elapsed` keeps the device busy for a microsecond."""
+        event: int = self._call(self._runtime.eventCreateWithFlags, 0 if is_timed else _NO_TIMES)
+        return event
+
+    def free_event(self, event: int) -> None:
+        """Destroy an event."""
+        self._release(self._runtime.eventDestroy, event)
+
+    def record(self, event: int, stream: int) -> None:
+        """Record an event at the end of a stream."""
+        self._call(self._runtime.eventRecord, event, stream)
+
+    def wait(self, event: int) -> None:
+        """Wait until the device has reached an event."""
+        self._call(self._runtime.eventSynchronize, event)
+
+    def follow(self, stream: int, event: int) -> None:
+        """Make a stream wait, from here on, until the device has reached an event of another stream."""
+        self._call(self._runtime.streamWaitEvent, stream, event)
+
+    def elapsed(self, first: int, second: int) -> float:
+        """Return the seconds between two timed events that the device has reached."""
+        milliseconds: float = self._call(self._runtime.eventElapsedTime, first, second)
+        return milliseconds / 1000
+
+    # -- kernels ---------------------------------------------------------------------------------------------------
+
+    def load(self, name: str, defines: Mapping[str, Union[int, str]], shared: int) -> LoadedKernel:
+        """Compile and load a kernel. CuPy keeps it on disk, and loaded until the process ends.
+
+        Args:
+            name: The kernel's name, and that of its file in `kernels/`.
+            defines: Preprocessor definitions.
+            shared: Dynamic shared memory that launches will ask for, bytes.
+
+        Raises:
+            CompileError: The source does not compile, or there is nothing to compile it with.
+            FileNotFoundError: There is no such kernel.
+            StoppedError: This process was asked to end.
+        """
+        if PROCESS_STOP.is_set():
+            raise StoppedError("asked to end while GPU kernels were compiled")
+        begin = time.monotonic()
+        kernel = self._compile(source(name, defines), name)
+        seconds = time.monotonic() - begin
+        if seconds > _LONG_COMPILATION:
+            _LOG.info("compiled the GPU kernel %s in %.1f s; it stays on disk", name, seconds)
+        if shared > _FREE_SHARED:
+            self._call(self._driver.funcSetAttribute, kernel.function, _MAX_DYNAMIC_SHARED, shared)
+        return kernel
+
+    def _compile(self, text: str, name: str) -> LoadedKernel:
+        """Compile a source for this GPU, and load its kernel."""
+        self._call(self._runtime.free, 0)  # makes the runtime's context this thread's, which loading needs
+        module = self._cupy.RawModule(code=text, options=OPTIONS)
+
+        def load() -> LoadedKernel:
+            kernel = module.get_function(name)
+            return LoadedKernel(kernel.kernel.ptr, kernel)
+
+        try:
+            try:
+                return load()
+            except OSError as err:  # as on a full disk
+                _keep_no_kernels(err)
+                return load()
+        except self._errors as err:
+            raise _translate(err) from err
+        except self._cupy.cuda.compiler.CompileException as err:
+            raise CompileError(f"{name}.cu does not compile\n{printable_lines(err.get_message())}") from None
+        except (RuntimeError, ImportError) as err:  # no compiler, or one that does not know this GPU
+            raise CompileError(f"{name}.cu cannot be compiled: {cause(err)}") from err
+
+    def local_bytes(self, kernel: LoadedKernel) -> int:
+        """Return the bytes of local memory of a thread, for values that registers cannot hold."""
+        return max(0, int(self._call(self._driver.funcGetAttribute, _LOCAL_BYTES, kernel.function)))
+
+    def launch(
+        self,
+        kernel: LoadedKernel,
+        grid: Tuple[int, int, int],
+        threads: int,
+        shared: int,
+        stream: int,
+        argument: np.ndarray,
+    ) -> None:
+        """Start a kernel, in the stream's order.
+
+        From compute capability 9.0 on its first blocks may come before the last ones of the launch before it, with
+        which they share the device; `grid_dependency_wait` in `kernels/cuda.cuh` says when a kernel waits.
+
+        Args:
+            kernel: A loaded kernel.
+            grid: Blocks along x, y, z.
+            threads: Per block.
+            shared: Dynamic shared memory, bytes.
+            stream: The stream.
+            argument: The kernel's only argument, a structure passed by value.
+        """
+        parameters = ctypes.c_void_p(argument.ctypes.data)
+        if self._launch_early is not None:
+            launch = _LaunchConfig(grid, (threads, 1, 1), shared, stream, _EARLY, 1)
+            status = self._launch_early(launch, kernel.function, ctypes.addressof(parameters), None)
+            if status:
+                self._call(self._driver.check_status, status)
+            return
+        self._call(
+            self._driver.launchKernel,
+            kernel.function,
+            *grid,
+            threads,
+            1,
+            1,
+            shared,
+            stream,
+            ctypes.addressof(parameters),
+            0,
+        )
+
+
+def _translate(err: Any) -> DeviceError:
+    """Translate an error of CuPy to one of this module."""
+    if err.status in _LOST:
+        return DeviceLostError(
+            f"the GPU was lost ({err}): close the pipeline and make a new one; after a fault of a kernel that takes a "
+            "new process"
+        )
+    return DeviceError(f"a call to the GPU failed: {err}")
+
+
+class _Stream:
+    """A stream in the protocol by which libraries take streams of each other."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> Tuple[int, int]:
+        """Return the version of the protocol and the handle."""
+        return 0, self._handle
+
+
+class _HostBlock:
+    """Pinned memory with NumPy's array interface; the array made from it keeps it alive."""
+
+    def __init__(self, driver: Driver, pointer: int, shape: Tuple[int, ...], dtype: str) -> None:
+        self._driver = driver
+        self._pointer = pointer
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": shape,
+            "typestr": np.dtype(dtype).str,
+            "data": (pointer, False),
+        }
+
+    def __del__(self) -> None:
+        self._driver.free_host(self._pointer)

@@ -1,0 +1,240 @@
+"""Host and device memory of the frames in flight on the GPU; nothing is allocated per frame once running.
+
+Memory, streams and events are released with the object that has them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional
+from weakref import WeakValueDictionary, finalize
+
+import numpy as np
+
+from polar_pipeline._util.cpus import available_cores
+from polar_pipeline.backends.backend import Buffers, DeviceError, DeviceMemoryError
+from polar_pipeline.backends.cpu.library import KernelsError, load_kernels
+from polar_pipeline.backends.cuda.driver import Driver
+
+#: Frames that can be in flight: one uploaded, one computed, one downloaded.
+SLOTS = 3
+#: Events of a frame.
+_MARKS = 6
+#: Threads that copy a frame: more of them gain nothing.
+_STAGING_THREADS = 4
+#: Counters that a kernel adds to: saturated, dark.
+COUNTERS = 2
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bytes that one frame takes.
+
+    Attributes:
+        raw: Bytes of the raw frame.
+        outputs: Bytes of each output that comes back to the host.
+        scratch: Bytes of each array that stays on the device.
+        reference: Bytes of the image that SSIM compares with; 0 without one.
+        frames: Frames that are computed together; the other sizes are of all of them.
+    """
+
+    raw: int
+    outputs: Mapping[str, int]
+    scratch: Mapping[str, int]
+    reference: int = 0
+    frames: int = 1
+
+
+def device_bytes(sizes: Sizes, maps_host: bool) -> int:
+    """Return the device memory that a ring of slots takes.
+
+    Args:
+        sizes: Memory of one frame.
+        maps_host: Whether kernels work on pinned host memory directly; then the device has no copy of it.
+    """
+    shared = 0 if maps_host else sizes.raw + sizes.reference + sum(sizes.outputs.values())
+    return SLOTS * (shared + sum(sizes.scratch.values()) + sizes.frames * COUNTERS * 4)
+
+
+class FrameMemory:
+    """Pinned memory that frames are received in; any thread may use it.
+
+    Args:
+        driver: The device.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._lock = threading.Lock()
+        self._buffers = Buffers(driver.host_array)
+        self._given: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()  # by address
+
+    def get(self, size: int) -> Optional[np.ndarray]:
+        """Return (size,) uint8 without other references, or None if the device has no more memory."""
+        with self._lock, self._driver.selected():
+            try:
+                memory = self._buffers.get((size,), "uint8")
+            except DeviceError:
+                return None
+            block: Any = memory.base
+            self._given[block.ctypes.data] = block
+            return memory
+
+    def holds(self, array: np.ndarray) -> bool:
+        """Return whether an array without gaps lies in memory of this object."""
+        if not array.flags.c_contiguous:
+            return False
+        begin = array.ctypes.data
+        with self._lock:
+            given = list(self._given.items())
+        return any(at <= begin and begin + array.nbytes <= at + block.nbytes for at, block in given)
+
+
+def stage(target: np.ndarray, rows: np.ndarray) -> None:
+    """Copy a frame into pinned memory, by several threads: one takes longer than the upload.
+
+    Args:
+        target: (N,) uint8, the memory; the rows come without their padding.
+        rows: (H, ...) pixels or packed bytes.
+    """
+    try:
+        kernels = load_kernels()
+    except KernelsError:
+        kernels = None
+    if kernels is None or rows.strides[0] < rows[0].nbytes or not rows[0].flags.c_contiguous:
+        np.copyto(target[: rows.nbytes].view(rows.dtype).reshape(rows.shape), rows)
+    else:
+        kernels.copy_rows(target, rows, min(_STAGING_THREADS, available_cores()))
+
+
+class DeviceMemory:
+    """Device memory, freed once nothing refers to it.
+
+    Args:
+        driver: The device.
+        size: Bytes.
+
+    Attributes:
+        pointer: Its address.
+
+    Raises:
+        DeviceMemoryError: The device is too small.
+    """
+
+    def __init__(self, driver: Driver, size: int) -> None:
+        self.pointer = driver.malloc(size)
+        finalize(self, driver.free, self.pointer).atexit = False  # the end of the process releases everything
+
+
+class DeviceArray(DeviceMemory):
+    """A copy of an array in device memory, complete before any kernel reads it.
+
+    Args:
+        driver: The device.
+        array: Array to copy.
+
+    Raises:
+        DeviceMemoryError: The device is too small.
+    """
+
+    def __init__(self, driver: Driver, array: np.ndarray) -> None:
+        pinned = driver.host_array(array.shape, array.dtype.str)
+        np.copyto(pinned, array)
+        super().__init__(driver, pinned.nbytes)
+        driver.copy(self.pointer, pinned)
+
+
+class Slot:
+    """Memory for one frame: its raw bytes on host and device, its outputs on the device, its own stream and events.
+
+    With mapped host memory, raw bytes and reference exist once, and outputs need no memory here: kernels write directly
+    into the caller's arrays. Everything is released once nothing refers to the slot.
+
+    Args:
+        driver: The device.
+        sizes: Memory of the frame.
+        maps_host: Whether kernels work on pinned host memory, rather than on copies in device memory.
+        stays: Whether results stay on the device; then events note no times.
+
+    Attributes:
+        raw: (raw,) uint8, pinned: the raw bytes of a frame that lies elsewhere.
+        raw_pointer: The address that kernels read the frame from.
+        outputs: The address that kernels write each output to.
+        memory: The memory of each output as CuPy takes it, where results stay on the device; they may outlive the slot.
+        scratch: The address of each array that only kernels use; zeros at first.
+        reference: (reference,) uint8, pinned: the image that SSIM compares with.
+        reference_pointer: The address that kernels read it from.
+        staged: (h, w) float32, the image that `reference` holds; nothing at first.
+        counts: (2 x frames,) uint32, pinned: saturated, dark.
+        counts_pointer: The address that kernels add to.
+        own_stream: The slot's stream.
+        stream: The stream of the last frame: the slot's, or that of the caller.
+        marks: Events at the start, and after upload, polarization launch, geometry launch, SSIM launch and download.
+        hold: The arrays that the frame in flight fills; empty once its result was taken.
+        source: What the frame in flight is read from: `raw`, or the caller's array.
+        use: Number of frames that were computed here; results on the device are of one of them.
+        readers: Streams by handle that the slot's next frame on the device follows, and what keeps them.
+        read: Event at the end of a reader.
+
+    Raises:
+        DeviceMemoryError: The device is too small.
+    """
+
+    def __init__(self, driver: Driver, sizes: Sizes, maps_host: bool = False, stays: bool = False) -> None:
+        self._driver = driver
+        self._memory: List[DeviceMemory] = []
+        self.stream = self.own_stream = self._own(driver.make_stream(), driver.free_stream)
+        self.marks: List[int] = []
+        while len(self.marks) < _MARKS:
+            self.marks.append(self._own(driver.make_event(is_timed=not stays), driver.free_event))
+        self.hold: Dict[str, Any] = {}
+        self.source: Optional[Any] = None
+        self.use = 0
+        self.readers: Dict[int, Any] = {self.stream: None}  # which clears `scratch`
+        self.read = self._own(driver.make_event(), driver.free_event)
+        self.staged = np.empty(0, np.float32)
+        self.raw: np.ndarray = driver.host_array((sizes.raw,), "uint8")
+        self.counts: np.ndarray = driver.host_array((sizes.frames * COUNTERS,), "uint32")
+        self.reference: np.ndarray = driver.host_array((sizes.reference,), "uint8")
+        self.counts_pointer = self._malloc(self.counts.nbytes)
+        self.raw_pointer, self.reference_pointer = self.raw.ctypes.data, self.reference.ctypes.data
+        self.outputs: Dict[str, int] = {}
+        self.memory: Dict[str, Any] = {}
+        if not maps_host:
+            self.raw_pointer = self._malloc(self.raw.nbytes)
+            if sizes.reference:
+                self.reference_pointer = self._malloc(sizes.reference)
+            for name, size in sizes.outputs.items():
+                self.outputs[name] = self._malloc(size)
+                if stays:
+                    self.memory[name] = driver.memory_at(self.outputs[name], size, self._memory[-1])
+        self.scratch: Dict[str, int] = {}
+        for name, size in sizes.scratch.items():
+            self.scratch[name] = self._malloc(size)
+            driver.clear(self.scratch[name], size, self.stream)
+
+    def _own(self, handle: int, free: Callable[[int], None]) -> int:
+        """Have a handle released before any memory of the slot, which the device may still be filling."""
+        finalize(self, free, handle).atexit = False  # the end of the process releases everything
+        return handle
+
+    def _malloc(self, size: int) -> int:
+        self._memory.append(DeviceMemory(self._driver, size))
+        return self._memory[-1].pointer
+
+
+def make_slots(driver: Driver, sizes: Sizes, maps_host: bool = False, stays: bool = False) -> Deque[Slot]:
+    """Create slots for frames of one shape and format: upload, kernels and download of neighbors overlap.
+
+    Arguments are those of `Slot`.
+
+    Raises:
+        DeviceMemoryError: They do not fit; the message says how much is needed and how much is free.
+    """
+    try:
+        return deque(Slot(driver, sizes, maps_host, stays) for _ in range(SLOTS))
+    except DeviceMemoryError as err:
+        need = device_bytes(sizes, maps_host)
+        raise DeviceMemoryError(f"{SLOTS} frames need {need} bytes on the device: {err}") from err

@@ -1,0 +1,163 @@
+"""The noise of the reference: standard deviations of DoLP and AoLP, and DoLP without its bias."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import product
+from typing import NamedTuple, Tuple
+
+import numpy as np
+
+from polar_pipeline.backends.reference.demosaicking import demosaic_by
+from polar_pipeline.options import Options
+from polar_pipeline.polarimetry.coefficients import (
+    AOLP_SIGMA_MAX,
+    LUMA,
+    NOISE_ADAPTIVE,
+    NOISE_LINEAR,
+    NOISE_WEIGHTED,
+    SIGMA_ANGLE,
+    SIGMA_LENGTH,
+)
+from polar_pipeline.sensor.mosaic import ANGLES, CHANNELS, Sensor
+
+#: Distance of impulses in a flat field: each reaches 11 pixels. Their size: sums with weights of whole 2^-n are exact.
+_CELL, _IMPULSE = 32, 2.0**-30
+
+
+class Uncertainty(NamedTuple):
+    """Standard deviations of DoLP and AoLP, images of one size.
+
+    Attributes:
+        component: Standard deviation of DoLP, taken as a component of (S1, S2)/S0 that can be negative.
+        dolp: Standard deviation of DoLP.
+        aolp: Standard deviation of AoLP in rad.
+    """
+
+    component: np.ndarray
+    dolp: np.ndarray
+    aolp: np.ndarray
+
+
+def impulse_responses(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: str, debayer: str) -> np.ndarray:
+    """Compute a method's response to an impulse in a flat field, for an impulse at each place of the mosaic.
+
+    Arguments are those of `demosaic_by`.
+
+    Returns:
+        (n, n, 4, h, w), read-only: by row and column of the impulse, the angle images around it over its size; of a
+        color sensor their luma.
+    """
+    period = sensor.period
+    flat = np.full((period * _CELL, period * _CELL), 0.5)
+    mosaic = flat.copy()
+    for row, column in product(range(period), repeat=2):
+        mosaic[_CELL * row + _CELL // 2 + row, _CELL * column + _CELL // 2 + column] += _IMPULSE
+    angles, level = (demosaic_by(image, sensor, is_half, co_sited, interpolation, debayer) for image in (mosaic, flat))
+    response = (angles - level) / _IMPULSE
+    if sensor.is_color:
+        response = response @ np.array(LUMA)
+    side = response.shape[1] // period
+    cells = response.reshape(len(ANGLES), period, side, period, side).transpose(1, 3, 0, 2, 4)
+    cells.flags.writeable = False
+    return cells
+
+
+@lru_cache(maxsize=16)
+def impulse_gains(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: str, debayer: str) -> np.ndarray:
+    """Compute the gains from the variance of raw pixels to the covariance matrix of S1, S2 and S0.
+
+    Returns:
+        (n, n, channels, 4, 3, 3), read-only: by row and column of the output modulo n, color and polarizer of the raw
+        pixels.
+    """
+    period = sensor.period // 2 if is_half else sensor.period
+    gains = np.zeros((period, period, len(CHANNELS) if sensor.is_color else 1, len(ANGLES), 3, 3))
+    responses = impulse_responses(sensor, is_half, co_sited, interpolation, debayer)
+    for row, column in product(range(sensor.period), repeat=2):
+        i0, i45, i90, i135 = responses[row, column]
+        vector = np.stack([i0 - i90, i45 - i135, (i0 + i45 + i90 + i135) / 2], -1)
+        color = sensor.color_index(row, column)
+        for y, x in product(range(period), repeat=2):
+            seen = vector[y::period, x::period].reshape(-1, 3)
+            gains[y, x, color, sensor.angle_index(row, column)] += seen.T @ seen
+    gains.flags.writeable = False
+    return gains
+
+
+def covariance(angles: np.ndarray, sensor: Sensor, options: Options, full_scale: int) -> np.ndarray:
+    """Convert (4, H, W[, 3]) angle images to (H, W, 3, 3) covariance matrices of S1, S2 and S0 by noise."""
+    full_well, read_noise = sensor.full_well, sensor.read_noise
+    if options.calibration is not None and options.calibration.noise is not None:
+        full_well, read_noise = options.calibration.noise
+    full_well /= 10 ** (options.camera_gain / 20)
+    significant = f"{full_scale:b}".rstrip("0")  # all ones: the rest is how far numbers are shifted
+    level = 1 / (full_scale if "0" in significant else int(significant, 2))
+    is_half = options.resolution == "half"
+    gains = impulse_gains(sensor, is_half, options.co_sited, options.interpolation, options.debayer)
+    colors = angles if sensor.is_color else angles[..., np.newaxis]
+    height, width = angles.shape[1:3]
+    total = np.zeros((height, width, 3, 3))
+    for color in range(colors.shape[-1]):
+        for angle in range(len(ANGLES)):
+            raw = np.maximum(colors[angle, ..., color], 0) / full_well + (read_noise / full_well) ** 2 + level**2 / 12
+            tile = gains[:, :, color, angle]
+            times = (-(-height // len(tile)), -(-width // len(tile)), 1, 1)
+            total += raw[..., np.newaxis, np.newaxis] * np.tile(tile, times)[:height, :width]
+    return total
+
+
+def uncertainty(
+    angles: np.ndarray, vector: np.ndarray, sensor: Sensor, options: Options, full_scale: int
+) -> Uncertainty:
+    """Compute the standard deviations by noise.
+
+    Args:
+        angles: (4, H, W), of a color sensor (4, H, W, 3).
+        vector: (H, W, 3) Stokes vectors.
+        sensor: The mosaic as the frame shows it.
+        options: Options of the pipeline that computed the angles.
+        full_scale: Raw number of a saturated pixel.
+    """
+    matrix = covariance(angles, sensor, options, full_scale)
+    s0, s1, s2 = np.moveaxis(vector, -1, 0)
+    length = np.hypot(s1, s2)
+    total = np.maximum(s0, 1e-12)
+    degree = np.clip(length / np.where(s0 > 0, s0, np.inf), 0, 1)
+    # Where (S1, S2) is less than its noise, its direction means nothing: then it is any direction.
+    plane, polarization = matrix[..., :2, :2], vector[..., 1:]
+    mean = np.trace(plane, axis1=-2, axis2=-1) / 2
+    both = np.einsum("...i,...j", polarization, polarization) + mean[..., np.newaxis, np.newaxis] * np.eye(2) / 2
+    both /= np.trace(both, axis1=-2, axis2=-1)[..., np.newaxis, np.newaxis]
+    turned = np.eye(2) - both
+    slope = degree * s1 / np.maximum(length, 1e-30), degree * s2 / np.maximum(length, 1e-30)
+    along = np.einsum("...ij,...ji", both, plane) + degree**2 * matrix[..., 2, 2]
+    along -= 2 * (slope[0] * matrix[..., 0, 2] + slope[1] * matrix[..., 1, 2])
+    across = np.einsum("...ij,...ji", turned, plane)
+    most, less, share, steep = _constants(options)
+    scale = most - less / (1 + length**2 / across / share)
+    component = np.sqrt(along) * scale * (1 - steep * degree**4) / total
+    ratio = degree / np.maximum(component, 1e-30)
+    dolp = component * (1 - SIGMA_LENGTH / (1 + ratio**4) ** 2)
+    ratio = length / (np.sqrt(across) * scale)
+    with np.errstate(divide="ignore", over="ignore"):
+        aolp = (1 + SIGMA_ANGLE / ratio**4) / (2 * ratio)
+    return Uncertainty(component, np.minimum(dolp, 1), np.minimum(aolp, AOLP_SIGMA_MAX))
+
+
+def _constants(options: Options) -> Tuple[float, float, float, float]:
+    if options.resolution == "half" and not options.co_sited:
+        return NOISE_WEIGHTED if options.sensor.is_color and options.demosaic == "adaptive" else NOISE_LINEAR
+    return NOISE_ADAPTIVE[options.resolution] if options.interpolation == "adaptive" else NOISE_LINEAR
+
+
+def debiased(degree: np.ndarray, component: np.ndarray) -> np.ndarray:
+    """Compute DoLP by the modified asymptotic estimator of Plaszczynski et al. (MNRAS 439, 2014, arXiv 1312.0437).
+
+    Args:
+        degree: DoLP as measured.
+        component: Standard deviation of DoLP (`Uncertainty.component`).
+    """
+    square = (degree / np.maximum(component, 1e-30)) ** 2
+    share = np.where(square > 0, -np.expm1(-square) / np.maximum(2 * square, 1e-300), 0.5)
+    return degree * (1 - share)

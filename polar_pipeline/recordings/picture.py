@@ -1,0 +1,127 @@
+"""Products as pictures to look at: color maps for DoLP, AoLP and similarity."""
+
+from __future__ import annotations
+
+import io
+from typing import Optional, Sequence, Tuple
+
+import cv2
+import numpy as np
+
+from polar_pipeline.options.products import PRODUCTS, invalid_level, level_scale
+from polar_pipeline.polarimetry.colormaps import AOLP_MAP, COLOR_STYLES, DOLP_MAP
+
+#: Diameter of the wheel of AoLP's colors, width of the bar of DoLP's, and space for numbers around them, in pixels.
+WHEEL_SIDE, BAR_WIDTH, LEGEND_MARGIN = 160, 256, 44
+
+
+def picture(name: str, array: np.ndarray, longest: int = 0) -> np.ndarray:
+    """Color a product by the color map and the range of its row; the picture is (h, w, 3) uint8 RGB.
+
+    Stokes vectors take the three color channels. Invalid pixels are black where they are not a valid level too.
+
+    Args:
+        name: Product.
+        array: As `Pipeline` returns it, float32, uint8 or uint16.
+        longest: Side in pixels to which larger pictures shrink; 0 for no limit.
+    """
+    row = PRODUCTS[name]
+    shrink = longest / max(array.shape) if longest and max(array.shape) > longest else 1.0
+    size = (max(1, round(array.shape[1] * shrink)), max(1, round(array.shape[0] * shrink)))
+    if shrink < 1:
+        # angles must not be averaged, so pixels are picked
+        array = cv2.resize(array, size, interpolation=cv2.INTER_NEAREST if row.wraps else cv2.INTER_AREA)
+    dtype = str(array.dtype)
+    has_levels = row.is_invalid_high and dtype != "float32"
+    invalid = array == invalid_level(name, dtype) if has_levels else np.isnan(array)
+    values = np.nan_to_num(array / level_scale(name, dtype)).astype(np.float32)
+    low, high = row.pictured
+    if row.planes:
+        rgb = _bytes(row.planes_of(values))
+    elif values.ndim == 3:
+        rgb = _bytes(values)
+    elif row.wraps:
+        rgb = AOLP_MAP[aolp_indices(values)]
+    else:
+        shares = (values - low) / np.float32(high - low)
+        rgb = viridis(shares) if row.colors == "viridis" else cv2.cvtColor(_bytes(shares), cv2.COLOR_GRAY2RGB)
+    rgb[invalid if invalid.ndim == 2 else invalid.any(-1)] = 0
+    return rgb
+
+
+def aolp_indices(angles: np.ndarray) -> np.ndarray:
+    """Convert AoLP in rad to indices into `AOLP_MAP`; angles that differ by pi have equal indices."""
+    return np.rint(angles * (256 / np.pi)).astype(int) % 256
+
+
+def legend(name: str, style: str = "plain") -> Optional[np.ndarray]:
+    """Draw what the colors of a product mean, (h, w, 3) uint8 RGB; None for a product of numbers or of light.
+
+    A wheel has AoLP as its direction, labeled in degrees, and DoLP as the distance from its center, 1 at the rim; a bar
+    goes from 0 at the left to 1 at the right.
+
+    Args:
+        name: Product.
+        style: The option `color_style`.
+    """
+    row = PRODUCTS[name]
+    if row.unit or not row.legend:
+        return None
+    if row.legend == "bar":
+        bar = np.repeat(DOLP_MAP[np.newaxis], 24, 0)
+        texts = [(f"{k / 4:g}", k * BAR_WIDTH / 4, len(bar) + 14) for k in range(5)]
+        return _labeled(bar, [*texts, ("DoLP", BAR_WIDTH / 2, -14)])
+    x = np.linspace(-1, 1, WHEEL_SIDE)[np.newaxis]
+    radius, angle = np.minimum(np.hypot(x, x.T), 1), np.arctan2(-x.T, x) % np.pi
+    if row.colors == "hsv":
+        hsv = np.stack([angle * (360 / np.pi) % 360, radius, np.ones_like(angle)], -1).astype(np.float32)
+        wheel = _bytes(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB))
+    else:
+        gray, least = COLOR_STYLES[style]
+        wheel = np.rint(gray + np.maximum(radius, least)[..., np.newaxis] * (AOLP_MAP[aolp_indices(angle)] - gray))
+    wheel = np.where(radius[..., np.newaxis] < 1, wheel, 255).astype(np.uint8)
+    middle, reach = WHEEL_SIDE / 2, WHEEL_SIDE / 2 + 16
+    texts = [
+        (str(degrees % 180), middle + reach * np.cos(np.deg2rad(degrees)), middle - reach * np.sin(np.deg2rad(degrees)))
+        for degrees in range(0, 360, 45)
+    ]
+    texts.append(("AoLP in degrees", middle, -34))
+    if row.colors == "hsv" or COLOR_STYLES[style][1] < 1:
+        texts.append(("DoLP: 0 at center, 1 at rim", middle, WHEEL_SIDE + 34))
+    return _labeled(wheel, texts)
+
+
+def _labeled(image: np.ndarray, texts: Sequence[Tuple[str, float, float]]) -> np.ndarray:
+    """Add a white margin, and texts centered at columns and rows of the image, which may be in the margin."""
+    out = np.pad(image, ((LEGEND_MARGIN,) * 2, (LEGEND_MARGIN,) * 2, (0, 0)), constant_values=255)
+    for text, column, row in texts:
+        (width, height), _ = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, 0.4, 1)
+        corner = round(column + LEGEND_MARGIN - width / 2), round(row + LEGEND_MARGIN + height / 2)
+        cv2.putText(out, text, corner, cv2.FONT_HERSHEY_SIMPLEX, 0.4, (0, 0, 0), 1, cv2.LINE_AA)
+    return out
+
+
+def viridis(values: np.ndarray) -> np.ndarray:
+    """Color (h, w) numbers from 0 to 1 by the map viridis, others as the nearer end; returns (h, w, 3) uint8 RGB."""
+    return DOLP_MAP[_bytes(values)]
+
+
+def _bytes(values: np.ndarray) -> np.ndarray:
+    return np.rint(np.clip(values, 0, 1) * 255).astype(np.uint8)
+
+
+def encode_picture(rgb: np.ndarray, suffix: str = ".jpg") -> bytes:
+    """Encode (h, w, 3) RGB or (h, w) gray uint8 as the bytes of a picture file, or any array as `.npy`.
+
+    Raises:
+        ValueError: OpenCV cannot write that format.
+    """
+    if suffix == ".npy":
+        stream = io.BytesIO()  # into a file, NumPy hides the reason of an error
+        np.save(stream, rgb)
+        return stream.getvalue()
+    lossless = [cv2.IMWRITE_TIFF_COMPRESSION, 1] if suffix == ".tiff" else []  # OpenCV 4.2 rounds float TIFF otherwise
+    done, data = cv2.imencode(suffix, cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR) if rgb.ndim == 3 else rgb, lossless)
+    if not done:
+        raise ValueError(f"OpenCV cannot write {rgb.shape} as {suffix}")
+    return bytes(data)

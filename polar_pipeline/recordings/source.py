@@ -1,0 +1,419 @@
+"""Raw images and lens calibrations from recordings: rosbag2, ROS 1 bags, and folders of pictures."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    Generator,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Set,
+    Tuple,
+    TypeVar,
+    Union,
+)
+
+from polar_pipeline._util.errors import errors_as
+from polar_pipeline._util.imports import importing
+from polar_pipeline._util.paths import AnyPath, as_path, is_hidden, natural_order
+from polar_pipeline._util.text import printable, quoted
+from polar_pipeline.geometry import LensCalibration
+from polar_pipeline.options.topics import camera_info_beside, own_outputs
+from polar_pipeline.quality.frame_checks import log_warnings
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.bag_names import BAG_METADATA, bag_files, is_bag_file, is_zstd, plain_name
+from polar_pipeline.recordings.compressed import ZSTD_MAGIC, decompress_image
+from polar_pipeline.recordings.limits import MAX_BYTES, SourceError, check_size, described, reading
+from polar_pipeline.recordings.messages import CAMERA_INFO, COMPRESSED, IMAGE, CameraInfo, Cdr, ImageMessage
+from polar_pipeline.recordings.rawpicture import check_not_angle_images, read_picture
+from polar_pipeline.recordings.rawzstd import TRANSPORT
+from polar_pipeline.recordings.rosbag2 import open_recording
+from polar_pipeline.sensor.frames import FrameError
+
+if TYPE_CHECKING:  # needs the extra `recordings`, without which pictures can be read too
+    from polar_pipeline.recordings.bags import Bag, Key
+
+_LOG = logging.getLogger(__name__)
+#: An item of a recording.
+Item = TypeVar("Item")
+#: Types of the messages that are raw images.
+IMAGES = (IMAGE, COMPRESSED)
+#: Suffixes of the files in a folder that are raw images.
+SUFFIXES = (".png", ".tif", ".tiff", ".pgm", ".npy")
+#: What can be read, for errors.
+EXPECTED = f".mcap, .db3, .bag, a rosbag2 folder, {', '.join(SUFFIXES)}"
+#: Frames per second of a folder unless a rate is given: the camera's.
+DEFAULT_RATE = 24.0
+#: Lowest and highest rate of a folder.
+RATES = (1e-3, 1e6)
+#: End in nanoseconds of the times that a message's stamp can hold, whose seconds are a signed 32-bit integer.
+_STAMP_END_NS = 2**31 * 1_000_000_000
+#: Name of the metadata that this package writes at the beginning of a recording.
+METADATA = "polar_pipeline"
+#: Largest number of topics that an error lists.
+_MAX_LISTED = 20
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One raw image, or lens calibration, as recorded, not decoded yet.
+
+    Attributes:
+        time_ns: Time of recording.
+        kind: Message type, or "" for a file.
+        data: The message in CDR, which may be compressed by zstd; the file; or why it cannot be read.
+        max_bytes: Largest size of the image.
+        camera_info: The lens calibration that was the newest one, or of the same stamp; before the first, the first.
+            None without any.
+    """
+
+    time_ns: int
+    kind: str
+    data: Union[bytes, memoryview, Path, FrameError]
+    max_bytes: int = MAX_BYTES
+    camera_info: Optional[CameraInfo] = None
+
+    def image(self) -> ImageMessage:
+        """Decode the image; its stamp is the recorded time if it has none, or one before 1970.
+
+        Raises:
+            FrameError: The message cannot be decoded (causes `cdr`, `encoding`, `file`, `size`, `type`).
+        """
+        if isinstance(self.data, Path):
+            image = read_picture(self.data, self.max_bytes, self.time_ns)
+        elif self.kind == IMAGE:
+            image = messages.decode_image(self.message())
+        else:
+            image = decompress_image(self.message(), self.max_bytes)
+        if 0 < image.stamp_ns < _STAMP_END_NS:
+            return image
+        if not 0 <= self.time_ns < _STAMP_END_NS:
+            raise FrameError("cdr", f"stamped {image.stamp_ns} ns and recorded at {self.time_ns} ns, neither is a time")
+        return replace(image, stamp_ns=self.time_ns)
+
+    def cdr(self) -> bytes:
+        """Serialize the image as `sensor_msgs/Image`, or return the recorded bytes of an image or a lens calibration.
+
+        What looks wrong in the file or the compressed message is logged.
+
+        Raises:
+            FrameError: The message cannot be decoded.
+        """
+        if self.kind in (IMAGE, CAMERA_INFO):
+            message = self.message()
+            (messages.decode_image if self.kind == IMAGE else messages.decode_camera_info)(message)
+            return bytes(message)
+        image = self.image()
+        log_warnings(image.warnings)
+        return bytes(messages.encode_message(image))
+
+    def message(self) -> Cdr:
+        """Return the message in CDR, uncompressed.
+
+        Raises:
+            FrameError: The message cannot be read (causes `cdr`, `size`).
+        """
+        if isinstance(self.data, FrameError):
+            raise self.data
+        if isinstance(self.data, Path):
+            raise TypeError(f"{self.data} is a file, not a message")
+        check_size("a message", len(self.data), self.max_bytes)
+        if bytes(self.data[:4]) != ZSTD_MAGIC:  # else a recorder compressed it; CDR begins with 0
+            return self.data
+        with importing():
+            import zstandard
+
+        try:
+            check_size("a message", zstandard.frame_content_size(self.data), self.max_bytes)
+            return zstandard.ZstdDecompressor().decompress(self.data, max_output_size=self.max_bytes)
+        except (zstandard.ZstdError, MemoryError) as err:
+            raise FrameError("cdr", f"{len(self.data)} bytes cannot be decompressed: {described(err)}") from err
+
+
+@dataclass(frozen=True)
+class Source:
+    """An open recording.
+
+    Attributes:
+        topic: Topic of the images; the path for a folder.
+        total: Images in it.
+        records: The images in the order of recording; an iterator, which raises `SourceError` where the recording is
+            damaged.
+        camera_info: The first lens calibration that can be decoded, serialized; None without one.
+    """
+
+    topic: str
+    total: int
+    records: Iterator[Recorded]
+    camera_info: Optional[bytes] = None
+
+
+def is_recording(path: Path) -> bool:
+    """Return whether a source holds messages, which have times and a topic, and not pictures."""
+    if path.suffix.lower() == ".bag" or is_bag_file(path) or (path / BAG_METADATA).exists():
+        return True
+    return path.is_dir() and not _pictures(path) and bool(bag_files(path))  # left by a recorder that was killed
+
+
+def _pictures(folder: Path) -> List[Path]:
+    """List the pictures in a folder in the natural order of their names, without hidden files."""
+    paths = (path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and not is_hidden(path))
+    return sorted(paths, key=natural_order)
+
+
+def recording_of(path: Path) -> Path:
+    """Return the rosbag2 folder around a `.db3` file that lies in one, else the path itself."""
+    is_part = plain_name(path).lower().endswith(".db3") and (path.parent / BAG_METADATA).exists()
+    return path.parent if is_part else path
+
+
+@contextmanager
+def open_source(
+    path: AnyPath, topic: str = "", rate: float = DEFAULT_RATE, max_bytes: int = MAX_BYTES, takes_cut: bool = True
+) -> Iterator[Source]:
+    """Open a recording. Its images have the lens calibrations that were recorded with them.
+
+    Lens calibrations that cannot be decoded are logged.
+
+    Args:
+        path: A rosbag2 folder, also one without `metadata.yaml`, as a recorder that was killed leaves it; an `.mcap` or
+            `.db3` file, compressed as `.mcap.zstd` or not; a ROS 1 `.bag`, a picture, or a folder of pictures, which
+            have the natural order of their names (2 before 10).
+        topic: Topic of the raw images, or that of what was compressed from them (`rawzstd`); "" for the only one.
+            Pictures have none.
+        rate: Frames per second of pictures, in `RATES`; the first is stamped one period after 0.
+        max_bytes: Largest size of one frame, and of an uncompressed chunk.
+        takes_cut: Whether files that were cut off are read up to their last complete chunk, or left out.
+
+    Raises:
+        SourceError: There is no such recording, it cannot be read, or the topic is not clear.
+        ValueError: The rate is out of range.
+    """
+    if not RATES[0] <= rate <= RATES[1]:
+        raise ValueError(f"the rate must be in [{RATES[0]:g}, {RATES[1]:g}] Hz, got {quoted(rate)}")
+    path = recording_of(as_path(path))
+    if not path.exists():
+        raise SourceError(f"{path} does not exist")
+    with ExitStack() as stack:
+        with reading(path):
+            if is_recording(path):
+                recording = stack.enter_context(open_recording(path, max_bytes, takes_cut))
+                key = choose_topic(path, recording, topic)
+                info_key = _camera_info_topic(recording, key[0])
+                first_info = _first_camera_info(recording, info_key, max_bytes)
+                rows = recording.messages([key, info_key] if info_key else [key])
+                recorded = (Recorded(time_ns, kind, data, max_bytes) for kind, time_ns, data in rows)
+                records = _with_camera_infos(recorded, first_info)
+                source = Source(key[0], recording.topics[key], records, first_info)
+            else:
+                source = _open_pictures(path, topic, rate, max_bytes)
+        with closing(checked(path, source.records)) as records:
+            yield replace(source, records=records)
+
+
+def checked(path: Path, records: Iterator[Item]) -> Generator[Item, None, None]:
+    """Yield the records of a file, with damage reported as `SourceError`."""
+    with reading(path, "is damaged"):
+        yield from records
+
+
+def _with_camera_infos(records: Iterable[Recorded], first: Optional[bytes]) -> Iterator[Recorded]:
+    """Yield the images among images and lens calibrations, each with its calibration.
+
+    Drivers publish a calibration before or after its image, with the same stamp: an image waits for the next message.
+
+    Args:
+        records: The messages, in the order of recording.
+        first: The first calibration that can be decoded, serialized; None without one.
+    """
+    waiting: Optional[Recorded] = None
+    newest = None if first is None else messages.decode_camera_info(first)
+    for record in records:
+        if record.kind != CAMERA_INFO:
+            if waiting is not None:
+                yield waiting
+            waiting = replace(record, camera_info=newest)
+            continue
+        try:
+            newest = messages.decode_camera_info(record.message())
+        except FrameError as err:
+            _LOG.warning("camera_info: %s", err)
+            continue
+        if waiting is not None and _stamp(waiting) == newest.stamp_ns:
+            waiting = replace(waiting, camera_info=newest)
+    if waiting is not None:
+        yield waiting
+
+
+def _stamp(record: Recorded) -> Optional[int]:
+    """Return the stamp of a message; None if it cannot be read."""
+    with suppress(FrameError):
+        return messages.peek_stamp(record.message())
+    return None
+
+
+def unwatched(records: Iterable[Item], _: int) -> Iterable[Item]:
+    """Return the records; stands for a function that shows progress."""
+    return records
+
+
+def _images(path: Path, recording: Bag, kinds: Tuple[str, ...] = IMAGES) -> Tuple[Dict[str, str], Set[str]]:
+    """Return the topics of raw images in a recording with their types, and the topics that are own outputs."""
+    outputs = own_outputs({topic for topic, _ in recording.topics}, bool(recorded_metadata(path)))
+    rows = [(kinds.index(kind), topic) for (topic, kind), count in recording.topics.items() if count and kind in kinds]
+    # the first type counts where a topic has several
+    return {topic: kinds[place] for place, topic in sorted(rows, reverse=True) if topic not in outputs}, outputs
+
+
+def choose_topic(path: Path, recording: Bag, requested: str, kinds: Tuple[str, ...] = IMAGES) -> Key:
+    """Choose the topic of the raw images in a recording; returns it with its type.
+
+    Raises:
+        SourceError: There is no such topic, it is not clear, or it is an output of this package.
+    """
+    images, outputs = _images(path, recording, kinds)
+    names = (requested, f"{requested}/{TRANSPORT}") if requested else images if len(images) == 1 else ()
+    name = next((topic for topic in names if topic in images), None)
+    if name is None:
+        raise SourceError(_not_clear(path, recording, requested, kinds, images, outputs))
+    if own_outputs([name], is_own=True):
+        _LOG.warning("%s of %s has the name of an output of polar_pipeline; is it raw images?", printable(name), path)
+    types = [kind for (topic, kind), count in recording.topics.items() if count and topic == name]
+    if len(types) > 1:
+        types.remove(images[name])
+        text = "%s has messages of several types on %s: those of %s are read, not %s"
+        _LOG.warning(text, path, printable(name), images[name], ", ".join(map(printable, types)))
+    return name, images[name]
+
+
+def holds_products(path: Path, max_bytes: int = MAX_BYTES) -> bool:
+    """Return whether a recording holds outputs of this package, and no raw images.
+
+    Raises:
+        SourceError: The recording cannot be read.
+    """
+    path = recording_of(path)
+    if not (path.exists() and is_recording(path)):
+        return False
+    with reading(path), open_recording(path, max_bytes, takes_cut=True) as recording:
+        images, outputs = _images(path, recording)
+        return bool(outputs) and not images
+
+
+def _not_clear(
+    path: Path, recording: Bag, requested: str, kinds: Tuple[str, ...], images: Iterable[str], outputs: Set[str]
+) -> str:
+    """Explain why no topic can be chosen, with the topics that the recording has."""
+    if requested in outputs or (outputs and not requested and not images):
+        names = ", ".join(map(printable, sorted(images)[:_MAX_LISTED]))
+        advice = f"name its raw images: {names}" if names else "name the recording of the raw images"
+        return f"{printable(requested)}{' of ' if requested else ''}{path} is an output of polar_pipeline; {advice}"
+    rows = sorted((kind not in kinds, topic, kind) for (topic, kind), count in recording.topics.items() if count)
+    listed = [_described_topic(recording, topic, kind, topic in outputs) for _, topic, kind in rows[:_MAX_LISTED]]
+    foreign = sorted({kind.rpartition(" in ")[2] for _, _, kind in rows if " in " in kind})
+    text = f"; it has: {', '.join(listed) or 'no messages'}{', ...' if len(rows) > _MAX_LISTED else ''}"
+    if foreign:
+        text += f"; messages in {printable(', '.join(foreign))} cannot be read: convert them to those of ROS"
+    if requested:
+        return f"{path} has no images on {printable(requested)}{text}"
+    return f"{path} must hold one topic of images, or --topic say which{text}"
+
+
+def _described_topic(recording: Bag, topic: str, kind: str, is_output: bool) -> str:
+    """Return a topic with its type and, of images, the encoding of the first message."""
+    details = [kind or "no type"]
+    with suppress(Exception):  # a message that cannot be read has no encoding to show
+        if kind in IMAGES:
+            _, _, data = next(recording.messages([(topic, kind)]))
+            message = Recorded(0, kind, data).message()
+            decode = messages.decode_image if kind == IMAGE else messages.decode_compressed
+            image: Any = decode(message)
+            details.append((image.encoding if kind == IMAGE else image.format) or "no encoding")
+    details += ["an output of polar_pipeline"] if is_output else []
+    return f"{printable(topic)} ({printable(', '.join(details))})"
+
+
+def _open_pictures(path: Path, topic: str, rate: float, max_bytes: int) -> Source:
+    """Open a picture, or a folder of pictures."""
+    files = _pictures(path) if path.is_dir() else [path] if path.suffix.lower() in SUFFIXES else []
+    if not files:
+        raise SourceError(f"{path} holds neither a recording nor pictures; expected {EXPECTED}")
+    if topic:
+        raise SourceError(f"{path} holds pictures, which have no topic; got {printable(topic)}")
+    check_not_angle_images(path, max_bytes)
+    records = (Recorded(round(number * 1e9 / rate), "", file, max_bytes) for number, file in enumerate(files, 1))
+    return Source(str(path), len(files), records)
+
+
+# ---------------------------------------------------------------------------------------------------- lens calibrations
+
+
+def _camera_info_topic(recording: Bag, images: str) -> Optional[Key]:
+    """Choose the topic of the lens calibration of images on a topic: beside it, or the only one; None if not clear."""
+    outputs = own_outputs(topic for topic, _ in recording.topics)
+    rows = recording.topics.items()
+    infos = [topic for (topic, kind), count in rows if kind == CAMERA_INFO and count and topic not in outputs]
+    is_transported = (images, COMPRESSED) in recording.topics and (images, IMAGE) not in recording.topics
+    beside = camera_info_beside(images.rpartition("/")[0] if is_transported else images)
+    names = [beside] if beside in infos else infos
+    return (names[0], CAMERA_INFO) if len(names) == 1 else None
+
+
+def _first_camera_info(recording: Bag, key: Optional[Key], max_bytes: int) -> Optional[bytes]:
+    """Return the first message on a topic of lens calibrations that can be decoded; None without one."""
+    for kind, time_ns, data in recording.messages([key]) if key else ():
+        with suppress(FrameError):
+            return Recorded(time_ns, kind, data, max_bytes).cdr()
+    return None
+
+
+def first_camera_info(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> Optional[CameraInfo]:
+    """Return the lens calibration of the first mosaic on a topic; None without one, or if there is no such topic."""
+    if is_recording(path):
+        with suppress(SourceError), open_source(path, topic, max_bytes=max_bytes) as source:
+            for record in source.records:
+                with suppress(FrameError):
+                    return record.camera_info if messages.has_mosaic(record.image().encoding) else None
+    return None
+
+
+def recorded_metadata(path: Path) -> Mapping[str, str]:
+    """Return what this package wrote at the beginning of an mcap file, compressed by zstd or not; else nothing."""
+    if not plain_name(path).lower().endswith(".mcap") or not path.is_file():
+        return {}
+    with suppress(ImportError, SourceError), path.open("rb") as stream:  # reading the frames says what is wrong
+        with importing():
+            import zstandard
+            from mcap.records import Metadata
+            from mcap.stream_reader import StreamReader
+
+        with reading(path):
+            plain = zstandard.ZstdDecompressor().stream_reader(stream) if is_zstd(path) else stream
+            for record in islice(StreamReader(plain, emit_chunks=True, record_size_limit=MAX_BYTES).records, 2):
+                if isinstance(record, Metadata) and record.name == METADATA:
+                    return dict(record.metadata)
+    return {}
+
+
+def recorded_lens(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> LensCalibration:
+    """Read the first lens calibration of the images on a topic of a recording.
+
+    Raises:
+        SourceError: The recording cannot be read, or has no lens calibration, several topics of them, or an unusable
+            one.
+    """
+    with open_source(path, topic, max_bytes=max_bytes) as source:
+        if source.camera_info is None:
+            raise SourceError(f"{path} must hold one topic of camera_info, or one beside the images: name a YAML file")
+        with errors_as(lambda text: SourceError(f"the lens calibration of {path}: {text}"), FrameError):
+            return messages.lens_of(messages.decode_camera_info(source.camera_info))

@@ -1,1 +1,0 @@
-"""Raw images between recordings and ROS topics, for the commands `play` and `view`."""

@@ -1,0 +1,1 @@
+"""Tools around the node, one folder each; nothing that runs live imports them."""

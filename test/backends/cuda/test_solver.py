@@ -1,0 +1,410 @@
+"""From options to launches: works, the kernels that can do them, limits of devices, schedules and their files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+import pytest
+from calibrations import ideal_calibration
+
+from polar_pipeline.backends.backend import ScheduleError
+from polar_pipeline.backends.cuda import launch as launch_module
+from polar_pipeline.backends.cuda.device import DEVICES, Device, from_properties, occupancy, resident_blocks
+from polar_pipeline.backends.cuda.kernels import KERNELS, Schedule, kernels_of, register_bound
+from polar_pipeline.backends.cuda.launch import compile_launch
+from polar_pipeline.backends.cuda.solver import Launch, launches, requested_works, solve
+from polar_pipeline.backends.cuda.tuned import (
+    TUNED_VARIABLE,
+    Measured,
+    keep,
+    shipped_path,
+    tuned,
+    tuned_folder,
+    tuned_path,
+)
+from polar_pipeline.backends.cuda.work import PolarizationWork, SsimWork, TransformWork, Work
+from polar_pipeline.options import make_options
+from polar_pipeline.sensor.mosaic import get_sensor
+
+XAVIER, ORIN, H200 = (DEVICES[name] for name in ("xavier", "orin", "h200"))
+SIZE, SMALL = (2448, 2048), (128, 64)
+MONO, COLOR = "IMX250MZR", "IMX250MYR"
+POLAR = "intensity,dolp,aolp"
+LIVE = f"{POLAR},preview"
+FULL = {"resolution": "full"}
+
+
+def works(
+    products: Any = POLAR, raw_format: str = "u8", size: Tuple[int, int] = SIZE, **options: Any
+) -> Tuple[Work, ...]:
+    """The launches of options, whose products are bytes unless they say otherwise."""
+    return requested_works(make_options(products=products, **{"dtype": "uint8", **options}), raw_format, size)
+
+
+def first(*arguments: Any, **options: Any) -> PolarizationWork:
+    work = works(*arguments, **options)[0]
+    assert isinstance(work, PolarizationWork)
+    return work
+
+
+def compared(products: str = "ssim_map,ssim", **options: Any) -> SsimWork:
+    work = works(products, **options)[-1]
+    assert isinstance(work, SsimWork)
+    return work
+
+
+def names(work: Work) -> List[str]:
+    return [kernel.name for kernel in kernels_of(work)]
+
+
+# ---------------------------------------------------------------------------------------------------------------- works
+
+
+@pytest.mark.parametrize(
+    ("work", "key"),
+    [
+        (first(), "mono half bilinear u8 fp16 intensity:uint8+dolp:uint8+aolp:uint8"),
+        (
+            first("stokes", "12p", sensor=COLOR, co_sited=False, dtype="float32"),
+            "color half own-site mhc 12p fp32 stokes:float32",
+        ),
+        (first("ssim", **FULL), "mono full adaptive u8 fp32 sums:uint16"),
+        (works(rotate=90)[1], "transform mono fp16 float16 by-columns intensity:uint8+dolp:uint8+aolp:uint8"),
+        (compared(), "ssim uint16 to uint8, 11 taps"),
+        (compared("ssim", ssim_stride=2, ssim_window=7), "ssim uint16 to means only, 7 taps, stride 2"),
+    ],
+)
+def test_keys_of_measured_schedules(work: Work, key: str) -> None:
+    """Files of measured schedules name works by them: another key loses what users measured."""
+    assert work.key == key
+
+
+def test_launches_of_a_frame() -> None:
+    assert [type(work) for work in works()] == [PolarizationWork]
+    mosaic, geometry, similarity = works("dolp,ssim", rotate=90, scale=2)
+    assert isinstance(mosaic, PolarizationWork)
+    assert isinstance(geometry, TransformWork)
+    assert isinstance(similarity, SsimWork)
+    assert mosaic.dtypes == {"differences": "float32", "means": "float32", "excesses": "float32"}
+    assert geometry.dtypes == {"dolp": "uint8", "sums": "uint16"}
+    assert (similarity.width, similarity.height) == (512, 612)
+
+
+#: Options, and whether a kernel adds up in integers what SSIM compares; else half precision is not enough.
+PRECISE: Dict[str, Any] = {
+    "co-sited": ({}, True),
+    "own site": ({"co_sited": False}, True),
+    "own site, with images of angles": ({"co_sited": False, "products": ("angle_0", "ssim")}, True),
+    "bilinear": ({**FULL, "demosaic": "bilinear"}, False),
+    "ADR": (FULL, False),
+    "ADR at half resolution": ({"demosaic": "adaptive"}, False),
+    "gradient": ({**FULL, "demosaic": "gradient"}, False),
+    "gradient at half resolution": ({"demosaic": "gradient"}, False),
+    "colors by a map": ({"products": ("dolp_color", "ssim")}, False),
+    "turned": ({"rotate": 90}, False),
+    "corrected": ({"calibration": True}, False),
+    "bilinear, corrected": ({**FULL, "demosaic": "bilinear", "calibration": True}, False),
+}
+WITH_SSIM = ("intensity", "dolp", "ssim")
+
+
+@pytest.mark.parametrize("mode", ["consistency", "temporal", "reference"])
+@pytest.mark.parametrize("sensor", [MONO, COLOR])
+@pytest.mark.parametrize("name", PRECISE)
+def test_half_precision_with_ssim_takes_sums_in_integers(name: str, sensor: str, mode: str) -> None:
+    options, is_enough = PRECISE[name]
+    options = {"products": WITH_SSIM, "size": SMALL, "sensor": sensor, **options}
+    if "calibration" in options:
+        options["calibration"] = ideal_calibration(get_sensor(sensor), SMALL[::-1])
+    assert first(ssim_mode=mode, **options).half_precision == is_enough
+    assert first(ssim_mode=mode, precision="fp16", **options).half_precision  # whether or not it is
+    assert not first(ssim_mode=mode, precision="fp32", **options).half_precision
+    assert first(**{**options, "products": ("intensity", "dolp", "dolp_color")}).half_precision, "without SSIM"
+    assert not first(raw_format="12p", ssim_mode=mode, **options).half_precision
+
+
+def test_bytes_in_words_of_16_bit_are_not_added_up_in_integers_in_color() -> None:
+    assert first(WITH_SSIM, "u16", bit_depth=8, sensor=MONO).half_precision
+    assert not first(WITH_SSIM, "u16", bit_depth=8, sensor=COLOR).half_precision
+
+
+def test_narrow_windows_compare_floats() -> None:
+    """They do not average the rounding of images of 16-bit integers."""
+
+    def compared(**options: Any) -> Tuple[str, bool]:
+        work = first(WITH_SSIM, **options)
+        return work.dtypes["sums"], work.half_precision
+
+    assert compared() == compared(ssim_window=5) == compared(ssim_window=15, ssim_sigma=5) == ("uint16", True)
+    assert compared(ssim_window=3) == compared(ssim_sigma=0.5) == ("float32", False)
+    assert compared(ssim_window=3, precision="fp16") == ("uint16", True)
+
+
+def test_planes_of_a_geometry() -> None:
+    def planes(products: Any = WITH_SSIM, **options: Any) -> set:  # type: ignore[type-arg]
+        return set(first(products, rotate=90, **options).dtypes.values())
+
+    assert planes("intensity,dolp") == {"float16"}
+    assert planes() == planes(ssim_mode="temporal") == {"float32"}
+    assert planes(ssim_mode="temporal", precision="fp16") == {"float16"}
+    assert planes("intensity,dolp", precision="fp32") == {"float32"}
+    assert planes("intensity,dolp", raw_format="12p") == planes("intensity,dolp", raw_format="u16") == {"float32"}
+    assert planes("intensity,dolp", raw_format="12p", precision="fp16") == {"float16"}
+
+
+def test_bytes_of_a_frame() -> None:
+    """By hand: 5 MB of raw bytes; outputs of a quarter of the pixels; a calibration of 4 bytes a pixel."""
+    pixels = 2448 * 2048
+    assert (first().read_bytes, first().written_bytes) == (pixels, 3 * pixels // 4)
+    assert first(raw_format="12p", bit_depth=12).read_bytes == 3 * pixels // 2
+    assert first("stokes", sensor=COLOR, dtype="float32").written_bytes == 3 * 4 * pixels // 4
+    assert replace(first(), calibrated=True).read_bytes == 5 * pixels
+    turned = works(rotate=90)[1]
+    assert isinstance(turned, TransformWork)
+    assert (turned.read_bytes, turned.map_bytes) == (6 * pixels // 4, 0)
+    assert (compared().read_bytes, compared().written_bytes) == (pixels, pixels // 4)
+
+
+# -------------------------------------------------------------------------------------------------------------- kernels
+
+
+def test_kernels_of_shipped_defaults() -> None:
+    assert names(first(LIVE)) == ["mono_half", "tile"]
+    assert names(replace(first(LIVE), calibrated=True)) == ["mono_half_calibrated", "tile"]
+    assert names(first(LIVE, sensor=COLOR)) == names(first(sensor=COLOR, co_sited=False)) == ["color_strip", "tile"]
+    assert names(replace(first(LIVE, sensor=COLOR), calibrated=True)) == ["tile"]
+    assert names(first(**FULL, demosaic="gradient")) == ["mono_full", "tile"]
+    assert names(first(**FULL)) == names(first("dolp_color")) == names(first(debias=True)) == ["tile"]
+    assert names(first(raw_format="u8", sensor=COLOR, size=(2444, 2048))) == ["tile"], "a width of 8 pixels"
+    assert names(works(scale=2)[1]) == ["transform"]
+    assert names(compared()) == ["ssim"]
+
+
+#: The live node's types.
+FLOAT = {"intensity": "uint8", "preview": "uint8", "dolp": "float32", "aolp": "float32", "ssim_map": "float32"}
+DEFAULTS: Dict[str, Tuple[Work, ...]] = {
+    "mono": works(f"{LIVE},ssim_map,ssim", dtype=FLOAT),
+    "mono, bytes": works(f"{LIVE},ssim_map,ssim"),
+    "mono, 12 bit": works(f"{LIVE},ssim_map,ssim", "u16", bit_depth=12, dtype=FLOAT),
+    "color": works(f"{LIVE},ssim_map,ssim", sensor=COLOR, dtype=FLOAT),
+    "color, own site": works("angle_0,angle_45,angle_90,angle_135", sensor=COLOR, co_sited=False),
+    "full": works(**FULL),
+    "full, color": works(sensor=COLOR, **FULL),
+    "bilinear": works(demosaic="bilinear", **FULL),
+    "rectified": (replace(works(scale=2)[1], positions=True, scale=1),),  # type: ignore[call-arg]
+    "calibrated": (replace(first(LIVE), calibrated=True),),
+}
+
+
+@pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_defaults_fit_every_device(name: str, device: Device) -> None:
+    for launch in launches(DEFAULTS[name], device):
+        limit = 48 << 10 if device.capability < 80 else device.shared_per_block
+        assert launch.shared_bytes <= limit
+        assert launch.schedule.threads % 32 == 0
+        is_tensor = launch.schedule.window == "tensor"
+        least = 0.15 if is_tensor else 0.25 if device.capability >= 90 else 0.3
+        assert launch.occupancy >= least, launch.schedule
+        assert launch.memory_us > 0
+
+
+def test_registers_by_hand() -> None:
+    """64 Ki registers of a multiprocessor over the warps of its resident blocks, in steps of 8 a thread."""
+    assert register_bound(128, 640) == 96
+    assert register_bound(64, 1024) == 64
+    assert register_bound(256, 512) == 128
+    assert register_bound(1024, 1) == 64
+    assert resident_blocks(XAVIER, 128, 96, 0) == 5
+    assert resident_blocks(XAVIER, 128, 32, 48 << 10) == 2
+    assert resident_blocks(XAVIER, 128, 32, 64 << 10) == 1
+    assert occupancy(XAVIER, 128, 96, 0) == 20 / 64
+
+
+def test_no_schedule_fits() -> None:
+    tiny = replace(XAVIER, name="tiny", shared_per_block=256)
+    for work, kernel in ((compared(), "ssim"), (first(**FULL), "tile"), (works(scale=2)[1], "transform")):
+        with pytest.raises(
+            ScheduleError, match=rf"^{kernel} on tiny: needs \d+ bytes of shared memory, a block has 256"
+        ):
+            next(solve(work, tiny))
+
+
+@pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
+@pytest.mark.parametrize("window", [3, 11, 15])
+def test_every_size_has_a_schedule_of_ssim(device: Device, window: int) -> None:
+    """The widest sensors have 14192 columns; blocks of more than 352 threads do not fit twice on a multiprocessor."""
+    for width in (16, 48, 1224, 5320, 10880, 10896, 14192, 65520):
+        work = replace(compared("ssim", size=(width, 10640), ssim_window=window, **FULL), source="float32")
+        chosen = next(solve(work, device)).schedule
+        assert chosen.tile_x + window - 1 <= chosen.threads <= 352
+
+
+def test_what_spills_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first schedule that keeps everything in registers; of six that do not, the one that spills least."""
+    loaded: List[Schedule] = []
+
+    class Compiled:
+        def __init__(self, _: Any, launch: Launch, __: int) -> None:
+            loaded.append(launch.schedule)
+            self.schedule = launch.schedule
+            self.spilled_bytes = spills[min(len(loaded), len(spills)) - 1]
+
+    class Card:
+        device = replace(XAVIER, arch="sm_75")  # without shipped schedules
+
+    monkeypatch.setattr(launch_module, "CompiledLaunch", Compiled)
+    offered = [launch.schedule for launch, _ in zip(solve(first(**FULL), Card.device), range(6))]
+    spills = [0]
+    assert compile_launch(Card(), first(**FULL)).schedule == offered[0]  # type: ignore[arg-type]
+    loaded.clear()
+    spills = [16]
+    assert compile_launch(Card(), first(**FULL)).schedule == offered[0]  # type: ignore[arg-type]
+    assert loaded == offered
+
+
+# -------------------------------------------------------------------------------------------------------------- devices
+
+
+def described(name: str, capability: Tuple[int, int], multiprocessors: int, **more: Any) -> Device:
+    """A device by what CUDA says of it."""
+    numbers = {"multiProcessorCount": multiprocessors, "integrated": 1, "memoryBusWidth": 256}
+    limits = {"sharedMemPerBlockOptin": 100, "sharedMemPerMultiprocessor": 200, "regsPerMultiprocessor": 65536}
+    limits.update(maxThreadsPerMultiProcessor=2048, maxBlocksPerMultiProcessor=16)
+    properties = {"name": name.encode(), "major": capability[0], "minor": capability[1], **numbers, **limits, **more}
+    return from_properties(properties, more.get("model", ""))
+
+
+def test_devices_are_recognized() -> None:
+    assert described("Xavier", (7, 2), 8) == XAVIER
+    assert described("Orin", (8, 7), 16) == ORIN
+    assert described("NVIDIA H200", (9, 0), 132, integrated=0) == H200
+    assert described("Orin", (8, 7), 8, model="NVIDIA Jetson Orin NX Developer Kit").name == "orin-nx"
+    assert described("Orin", (8, 7), 8, model="NVIDIA Jetson Orin Nano").name == "orin-nano"
+    assert described("Orin", (8, 7), 8, totalGlobalMem=16e9).name == "orin-nx"
+    assert described("Orin", (8, 7), 8, totalGlobalMem=8e9).name == "orin-nano"
+    other = described("NVIDIA RTX A2000", (8, 6), 26, integrated=0, memoryClockRate=6_000_000, memoryBusWidth=192)
+    assert (other.name, other.arch) == ("nvidia-rtx-a2000-26", "sm_86")
+    assert (other.maps_host, other.bandwidth_gbs) == (False, 288)
+
+
+# --------------------------------------------------------------------------------------------------- measured schedules
+
+
+@pytest.fixture(name="file")
+def fixture_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a device on which nothing was measured, and for which nothing is shipped."""
+    monkeypatch.setenv(TUNED_VARIABLE, str(tmp_path / "tuned"))
+    return tmp_path / "tuned" / "turing.json"
+
+
+TURING = replace(XAVIER, name="turing", arch="sm_75")
+
+
+def last(work: Work, device: Device = TURING) -> Schedule:
+    """What the solver would take last."""
+    *_, launch = solve(work, device)
+    return launch.schedule
+
+
+WORKS = pytest.mark.parametrize("work", [first(), compared()], ids=["polarization", "ssim"])
+
+
+@WORKS
+def test_a_measured_schedule_comes_first_and_that_of_the_nearest_size(file: Path, work: Work) -> None:
+    solved, measured = next(solve(work, TURING)), last(work)
+    assert solved.basis == "solved"
+    assert measured != solved.schedule
+    keep(work, TURING, Measured(measured, 2.5))
+    assert next(solve(work, TURING)) == Launch(work, measured, TURING, "measured", 2.5)
+    smaller = replace(work, height=work.size[1] // 2)  # type: ignore[call-arg]
+    assert next(solve(smaller, TURING)).schedule == measured
+    keep(smaller, TURING, Measured(solved.schedule, 1.5))
+    assert next(solve(smaller, TURING)).schedule == solved.schedule
+    assert next(solve(work, TURING)).schedule == measured
+    keep(work, TURING, Measured(solved.schedule, 2.25))  # another day
+    assert next(solve(work, TURING)).measured_us == 2.25
+    assert len(json.loads(file.read_text(encoding="utf-8"))) == 2
+    assert [path.name for path in file.parent.iterdir()] == [file.name]  # nothing half written is left
+    assert len(set(solve(work, TURING))) == len(list(solve(work, TURING))), "each schedule once"
+
+
+@pytest.mark.parametrize("sizes", [(0, 0, 0, 0), (1 << 20,) * 4, (32, 0, 0, 1), (64, 7, 3, 2)])
+@pytest.mark.parametrize(("kernel", "window"), [("tile", "tile"), ("tile", "no"), ("no", "tile"), ("ssim", "tensor")])
+def test_a_schedule_of_no_sense_is_passed_over(file: Path, kernel: str, window: str, sizes: Tuple[int, ...]) -> None:
+    for work in (first(), first(**FULL), first(sensor=COLOR, **FULL), compared()):
+        keep(work, TURING, Measured(Schedule(kernel, window, *sizes), 1.0))
+        assert next(solve(work, TURING)).basis == "solved"
+    assert file.is_file()
+
+
+def test_what_this_user_measured_comes_before_what_is_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TUNED_VARIABLE, str(tmp_path / "of" / "mine"))
+    shipped = shipped_path(H200).read_text(encoding="utf-8")
+    work = first(LIVE, sensor=COLOR)
+    assert next(solve(work, H200)) == Launch(
+        work, Schedule("color_strip", "strip", 64, 4, rows=16), H200, "shipped", dict(tuned(work, H200))["shipped"].us
+    )
+    other = last(work, H200)
+    assert keep(work, H200, Measured(other, 1.0)) == tmp_path / "of" / "mine" / "h200.json" == tuned_path(H200)
+    assert next(solve(work, H200)).schedule == other
+    assert shipped_path(H200).read_text(encoding="utf-8") == shipped
+    assert len(json.loads(tuned_path(H200).read_text(encoding="utf-8"))) == 1
+
+
+def test_where_measured_schedules_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TUNED_VARIABLE, "")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert tuned_folder() == tmp_path / "polar_pipeline" / "tuned"
+    monkeypatch.setenv("XDG_DATA_HOME", "here")  # relative
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert tuned_folder() == tmp_path / ".local" / "share" / "polar_pipeline" / "tuned"
+    monkeypatch.setenv("HOME", "nowhere")
+    work = first(LIVE, sensor=COLOR)
+    assert next(solve(work, H200)).basis == "shipped"
+    with pytest.raises(FileNotFoundError, match="no home folder; set XDG_DATA_HOME"):
+        keep(work, H200, Measured(last(work, H200), 1.0))
+
+
+def test_shipped_schedules_hold() -> None:
+    """Each names a kernel and a window of today, on the architecture of its file."""
+    for path in shipped_path(XAVIER).parent.glob("*.json"):
+        assert path.stem in {device.arch for device in DEVICES.values()}
+        for row in json.loads(path.read_text(encoding="utf-8")):
+            assert set(row) == {"work", "size", "schedule", "us"}
+            assert KERNELS[row["schedule"]["kernel"]]
+    for device, name in product((XAVIER, ORIN, H200), DEFAULTS):
+        if name != "rectified":
+            assert {launch.basis for launch in launches(DEFAULTS[name], device)} == {"shipped"}, (device.name, name)
+
+
+@pytest.mark.parametrize("changes", [{"work": None}, {"size": [1]}, {"us": "fast"}, {"us": 10**400}, {"schedule": []}])
+def test_a_broken_file_is_an_error_and_stays(file: Path, changes: Dict[str, Any]) -> None:
+    schedule = {"kernel": "tile", "window": "tile", "threads": 64, "tile_x": 8}
+    row = {"work": "x", "size": [1, 2], "schedule": schedule, "us": 1, **changes}
+    text = json.dumps([{name: value for name, value in row.items() if value is not None}])
+    file.parent.mkdir()
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ScheduleError, match=r"turing\.json is not a list of tuned schedules") as caught:
+        next(solve(first(), TURING))
+    assert str(caught.value).isprintable()
+    with pytest.raises(ScheduleError, match=r"turing\.json is not a list of tuned schedules"):
+        keep(first(), TURING, Measured(Schedule("tile", "tile", 128, 16, 16), 1.0))
+    assert file.read_text(encoding="utf-8") == text
+
+
+def test_files_of_former_versions_are_read(file: Path) -> None:
+    """Their schedules had a number of lines, and some named kernels that there are no more."""
+    of_old = {"window": "registers", "threads": 64, "tile_x": 4, "tile_y": 0, "rows": 2, "lines": 0}
+    rows = [
+        {"work": work.key, "size": list(work.size), "schedule": {"kernel": kernel, **of_old}, "us": 2.0}
+        for work, kernel in ((first(), "mono_half"), (first("dolp"), "mono_half_bytes"))
+    ]
+    file.parent.mkdir()
+    file.write_text(json.dumps(rows), encoding="utf-8")
+    assert next(solve(first(), TURING)).schedule == Schedule("mono_half", "registers", 64, 4, rows=2)
+    assert next(solve(first("dolp"), TURING)).basis == "solved"
