@@ -1,5 +1,5 @@
-// The state of a launch, how it fails, and its threads as fibers. For `runner.cpp` alone, which `test/helpers/harness.py`
-// compiles.
+// The state of a launch, how it fails, and its threads as fibers. For `runner.cpp` alone, which
+// `test/helpers/harness.py` compiles.
 #ifndef POLAR_FIBERS_H
 #define POLAR_FIBERS_H
 // Fibers switch by _longjmp from one stack to another. glibc's checked _longjmp knows one stack only and aborts the
