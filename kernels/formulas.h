@@ -217,7 +217,8 @@ FORMULA float variance_of(float intensity, float shot, float dark) {
 struct Covariance {
   float v11, v12, v22, v10, v20, v00;
 };
-// What the gains of a method leave out (`NOISE_LINEAR` in polar_pipeline/polarimetry/coefficients.py); share: its inverse.
+// What the gains of a method leave out (`NOISE_LINEAR` in polar_pipeline/polarimetry/coefficients.py); share: its
+// inverse.
 struct NoiseMethod {
   float most, less, share, steep;
 };

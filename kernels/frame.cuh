@@ -2,12 +2,11 @@
 #pragma once
 #include "cuda.cuh"
 
-// The outputs, in the order of `OUTPUTS` in polar_pipeline/backends/cuda/work.py, which defines their names in capitals as
-// OUTPUT_NAMES, and for each of them OUT_<NAME>: 0 not wanted, 1 uint8 display encoding, 2 float32, 3 uint16: the same
-// with 65535 for 255. SUMS are (I0 + I90)/2 and (I45 + I135)/2 of the luma, S0 is S0/2 of the luma: what SSIM compares,
-// as uint16 with a full scale of SSIM_FULL. DIFFERENCES, MEANS and EXCESSES are S1 and S2, S0/2, and
-// (I0 + I90 - I45 - I135)/4 of each color, in planes of their own: what `transform` interpolates; 3 is float16 for
-// them.
+// The outputs, in the order of `OUTPUTS` in polar_pipeline/backends/cuda/work.py, which defines their names in capitals
+// as OUTPUT_NAMES, and for each of them OUT_<NAME>: 0 not wanted, 1 uint8 display encoding, 2 float32, 3 uint16: the
+// same with 65535 for 255. SUMS are (I0 + I90)/2 and (I45 + I135)/2 of the luma, S0 is S0/2 of the luma: what SSIM
+// compares, as uint16 with a full scale of SSIM_FULL. DIFFERENCES, MEANS and EXCESSES are S1 and S2, S0/2, and (I0 +
+// I90 - I45 - I135)/4 of each color, in planes of their own: what `transform` interpolates; 3 is float16 for them.
 #ifndef OUTPUT_NAMES
 #error "OUTPUT_NAMES and OUT_<NAME> are missing: work.output_defines() makes them"
 #endif
