@@ -73,6 +73,7 @@ _LOOK_PERIOD, _SEARCH_PERIOD = 0.2, 3.0
 _BACKOFF, _LONGEST_PAUSE = (1.0, 30.0), 5.0
 #: Seconds that the start and a change of parameters wait for the camera.
 _PATIENCE = 15.0
+_NO_ANSWER, _CLOSED = f"the camera did not answer within {_PATIENCE:g} s", "the camera is closed"
 #: What helps when packets of USB3 Vision are lost, and of GigE Vision.
 _REMEDIES = (
     "a USB 3 port without other devices helps, and more memory for USB "
@@ -241,35 +242,43 @@ class CameraSource:
         if frame_id != self._frame_id:
             self._ask(change)
 
-    def trigger(self) -> None:
-        """Start a frame by software.
+    def trigger(self) -> Any:
+        """Start a frame by software; return a future.
 
-        Raises:
-            CameraError: The camera is not there, or is not triggered by software.
+        The future has a `CameraError` if the camera is not there, does not answer, or is not triggered by software.
         """
-        self._ask(self._trigger)
+        return self._submit(self._trigger)
 
-    def _ask(self, request: Callable[[Optional[CameraDevice]], Any]) -> Any:
-        """Have the camera's thread run a request, and return its result or raise its error."""
+    def _submit(self, request: Callable[[Optional[CameraDevice]], Any]) -> Any:
+        """Have the camera's thread run a request within `_PATIENCE` seconds; return a future of the result."""
         answer: Any = Future()
+        end = time.monotonic() + _PATIENCE
 
         def run(device: Optional[CameraDevice]) -> None:
             if not answer.set_running_or_notify_cancel():
                 return
             try:
+                if time.monotonic() > end:
+                    raise CameraError(_NO_ANSWER)
                 answer.set_result(request(device))
             except Exception as err:  # noqa: BLE001 - raised where it was asked for
                 answer.set_exception(err)
 
-        self._requests.put(run)
-        self._wake.set()
-        end = time.monotonic() + _PATIENCE
+        if self._thread.is_alive():
+            self._requests.put(run)
+            self._wake.set()
+        else:
+            answer.set_exception(CameraError(_CLOSED))
+        return answer
+
+    def _ask(self, request: Callable[[Optional[CameraDevice]], Any]) -> Any:
+        """Have the camera's thread run a request, and return its result or raise its error."""
+        answer, end = self._submit(request), time.monotonic() + _PATIENCE
         while self._thread.is_alive() and time.monotonic() < end:
             with suppress(FutureTimeoutError):
                 return answer.result(timeout=_LOOK_PERIOD)
         if answer.cancel() or not answer.done():  # it must not happen later
-            reason = f"did not answer within {_PATIENCE:g} s" if self._thread.is_alive() else "is closed"
-            raise CameraError(f"the camera {reason}")
+            raise CameraError(_NO_ANSWER if self._thread.is_alive() else _CLOSED)
         return answer.result()
 
     def status(self) -> Tuple[Level, str, Dict[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -67,6 +68,7 @@ class FrameProcessor:
         diagnostics: Counts frames, and what could not be used; its log has the first frame's format, and why the node
             has to end.
         publisher: Takes finished frames; closed by `close`.
+        background: Executor with one thread, which compiles pipelines ahead (see `PipelineSwitch`).
 
     Attributes:
         reference: Newest message of topic `reference`; None before the first.
@@ -77,7 +79,12 @@ class FrameProcessor:
     """
 
     def __init__(
-        self, settings: Callable[[], Settings], fallback: Fallback, diagnostics: Diagnostics, publisher: FramePublisher
+        self,
+        settings: Callable[[], Settings],
+        fallback: Fallback,
+        diagnostics: Diagnostics,
+        publisher: FramePublisher,
+        background: Executor,
     ) -> None:
         self.reference: Optional[bytes] = None
         self.camera_info: Optional[bytes] = None
@@ -88,7 +95,7 @@ class FrameProcessor:
         self._fallback = fallback
         self._diagnostics = diagnostics
         self._publisher = publisher
-        self._pipelines = PipelineSwitch()
+        self._pipelines = PipelineSwitch(background)
         self._waiting: Deque[ReceivedImage] = deque(maxlen=settings().queue_size)
         self._is_closed = False
         self._change = threading.Condition()  # of the two

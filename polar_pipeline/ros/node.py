@@ -1,7 +1,9 @@
 """The live node: a ROS 2 node around the engine of `live/`.
 
 The executor's thread takes messages, answers services and reports. `FrameProcessor` computes and `FramePublisher`
-publishes, each in a thread of its own.
+publishes, each in a thread of its own. `CameraSource` has two, so that a lost answer of the camera delays no frame. The
+background thread of `ParameterNode` does the rest. Two tasks have their own threads while they run: a recording, which
+would lose frames if it waited, and a snapshot, whose checks of the machine can take minutes.
 """
 
 from __future__ import annotations
@@ -54,8 +56,8 @@ class LiveNode(ParameterNode):
     `configure` checks the parameters and creates the outputs, `activate` starts to take frames; `deactivate` and
     `cleanup` undo them. Parameters can be set at any time, and `/diagnostics` reports always.
 
-    Callbacks run in the executor's thread. Beside it, a camera's thread calls `receive`, the thread of files changes
-    parameters, which reads `camera`, and the thread of snapshots runs `_written`. The processor reads the
+    Callbacks run in the executor's thread. Beside it, a camera's thread calls `receive`, the background thread changes
+    parameters, which reads `camera`, and this thread and that of a snapshot run `_written`. The processor reads the
     settings once per frame.
 
     Args:
@@ -90,8 +92,7 @@ class LiveNode(ParameterNode):
         self._newest: Optional[ReceivedImage] = None
         self._info_topic = ""
         self._statuses: List[messages.Status] = []  # the newest report, for snapshots
-        self._snapshots: Optional[ThreadPoolExecutor] = None
-        self._snapshot: Optional[Any] = None  # a future
+        self._snapshot: Optional[Any] = None  # future of the newest snapshot's response
         self._snapshot_due = 0.0
         self._recording: Optional[Recorder] = None
         self._report = create_output(self, topics.DIAGNOSTICS, topics.REPORT)
@@ -141,12 +142,13 @@ class LiveNode(ParameterNode):
             ValueError: The camera contradicts the parameters.
         """
         settings = self._current_settings()
-        sender = MessagePublisher()
+        sender = MessagePublisher(self._background)
         self.publisher = FramePublisher(self._outputs, sender.send, self._diagnostics)
-        self.processor = FrameProcessor(self._current_settings, self.fallback, self._diagnostics, self.publisher)
+        self.processor = FrameProcessor(
+            self._current_settings, self.fallback, self._diagnostics, self.publisher, self._background
+        )
         with ExitStack() as stack:
             stack.callback(self._forget_frames)
-            stack.callback(sender.close)
             stack.callback(self.processor.close)
             self.processor.warm_up()
             self._connect(self.processor, stack)
@@ -174,8 +176,7 @@ class LiveNode(ParameterNode):
         # the last endpoint: `replay.launch.py` waits for it
         service = self.create_service(Trigger, "~/snapshot", self._on_snapshot)
         stack.callback(self.destroy_service, service)
-        self._snapshots = ThreadPoolExecutor(1, "polar_pipeline_snapshot")
-        stack.callback(self._snapshots.shutdown)
+        stack.callback(self._end_snapshot)
 
     def _subscribe_frames(self, processor: FrameProcessor, stack: ExitStack) -> None:
         """Take frames and lens calibrations from topics."""
@@ -193,10 +194,8 @@ class LiveNode(ParameterNode):
 
     def _open_camera(self, stack: ExitStack) -> None:
         """Take frames from a camera, and offer to trigger it."""
-        sender = MessagePublisher()
-        stack.callback(sender.close)
-        takers = self.message_memory, self.receive
-        camera = CameraInput(self._current_settings, *takers, self._camera_outputs, sender.send, self._diagnostics)
+        takers, send = (self.message_memory, self.receive), MessagePublisher().send
+        camera = CameraInput(self._current_settings, *takers, self._camera_outputs, send, self._diagnostics)
         stack.callback(camera.source.close)
         self.camera = camera
         camera.source.start()
@@ -213,7 +212,7 @@ class LiveNode(ParameterNode):
         """Release what holds frames, when the processor has ended."""
         self._failure = self.failure
         self.processor = self.publisher = self.input = self._losses = self._direct_input = self.camera = None
-        self._newest = self._snapshots = self._snapshot = None
+        self._newest = self._snapshot = None
         self._statuses = []
         release_freed_memory()
 
@@ -231,6 +230,7 @@ class LiveNode(ParameterNode):
 
     def close(self) -> None:
         """Finish the frame and the snapshot at work, end all threads and release the pipelines; safe to call twice."""
+        self._is_closed = True
         self._activated.close()
         super().close()
 
@@ -341,21 +341,18 @@ class LiveNode(ParameterNode):
             response.message = f"the node is {self.state}"
             return response
 
-        def trigger() -> Trigger.Response:
-            try:
-                camera.source.trigger()
-            except RuntimeError as err:
-                return Trigger.Response(success=False, message=printable(str(err)))
-            return Trigger.Response(success=True)
+        def answer(done: Any) -> Trigger.Response:
+            err = done.exception()
+            return Trigger.Response(success=err is None, message=printable(str(err or "")))
 
-        return self._files.submit(trigger)
+        return _response(camera.source.trigger(), answer)
 
     # ------------------------------------------------------------------------------------------------------- snapshots
 
     def _on_snapshot(self, _: Trigger.Request, response: Trigger.Response) -> Any:
         """Write the newest frame for a bug report; return the response, or a future of it."""
         newest = self._newest  # a camera's thread replaces it
-        if self.processor is None or self._snapshots is None:
+        if self.processor is None:
             response.message = f"the node is {self.state}"
         elif newest is None:
             response.message = f"no frame came in on {self.input_name} yet"
@@ -376,22 +373,29 @@ class LiveNode(ParameterNode):
             snapshot = Snapshot(
                 self._name, cdr, received_ns, parameters, settings, camera_info, reference, self._statuses
             )
-            self._snapshot = self._snapshots.submit(self._written, "snapshot", partial(write_snapshot, snapshot))
+            thread = ThreadPoolExecutor(1, "polar_pipeline_snapshot")
+            self._snapshot = thread.submit(self._written, "snapshot", partial(write_snapshot, snapshot))
+            thread.shutdown(wait=False)  # it ends with the snapshot
             return self._snapshot
         return response
 
+    def _end_snapshot(self) -> None:
+        """Wait until the snapshot at work is written, if there is one."""
+        if self._snapshot is not None:
+            self._snapshot.result()
+
     def _on_save(self, _: Trigger.Request, response: Trigger.Response) -> Any:
         """Write the parameters in use to a file; return the response, or a future of it."""
-        if self._snapshots is None:
+        if self.processor is None:
             response.message = f"the node is {self.state}"
             return response
         overrides = (name for name in getattr(self, "_parameter_overrides", {}) if name.startswith("qos_overrides."))
         values = {name: self.get_parameter(name).value for name in (*PARAMETERS, *overrides)}
         folder = self._current_settings().snapshot_folder
-        return self._snapshots.submit(self._written, "file", partial(save_parameters, folder, self._name, values))
+        return self._background.submit(self._written, "file", partial(save_parameters, folder, self._name, values))
 
     def _written(self, what: str, write: Callable[[], Path]) -> Trigger.Response:
-        """Write something in the thread for snapshots; return the service's response, also after a failure."""
+        """Write a file or a folder beside the executor; return the service's response, also after a failure."""
         try:
             path = write()
         except Exception as err:  # noqa: BLE001
@@ -412,11 +416,11 @@ class LiveNode(ParameterNode):
         elif request.data:
             self._end_recording()
             self._recording = Recorder(self._name, self._current_settings(), self._diagnostics)
-            return _record_response(self._recording.started)
+            return _response(self._recording.started, _record_answer)
         elif recording is None:
             response.message = "nothing was recorded"
         else:
-            return _record_response(recording.stop())
+            return _response(recording.stop(), _record_answer)
         return response
 
     def _end_recording(self) -> None:
@@ -483,16 +487,16 @@ class LiveNode(ParameterNode):
         return [*statuses, *publisher.statuses(sensor)]
 
 
-def _record_response(answer: Any) -> Any:
-    """Make a future of the response of `~/record` from one of the answer."""
+def _response(future: Any, answer: Callable[[Any], Any]) -> Any:
+    """Return a future of the response that `answer` makes of another future once it is done."""
     response: Any = Future()
-
-    def respond(done: Any) -> None:
-        is_success, text = done.result()
-        response.set_result(SetBool.Response(success=is_success, message=printable(text, MAX_PATH)))
-
-    answer.add_done_callback(respond)
+    future.add_done_callback(lambda done: response.set_result(answer(done)))
     return response
+
+
+def _record_answer(done: Any) -> SetBool.Response:
+    is_success, text = done.result()
+    return SetBool.Response(success=is_success, message=printable(text, MAX_PATH))
 
 
 class PolarNode(LiveNode):

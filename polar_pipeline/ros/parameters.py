@@ -57,9 +57,8 @@ class ParameterNode(Node):  # type: ignore[misc]
     main loop, and leave undone what else was ready. rclpy's own subscriptions, services and timers are created through
     the methods of this class too.
 
-    A request that names a file of a calibration or of a lens, or a parameter of the camera, is answered in a thread
-    beside the executor, which goes on meanwhile; requests that come in then are answered there too, so that all are
-    answered in their order.
+    A request that names a file of a calibration or of a lens, or a parameter of the camera, is answered by the
+    background thread. Later requests queue behind it, so that all are answered in their order.
 
     Args:
         argv: The command line of this process, `sys.argv` by default: it names the files that parameters come from.
@@ -73,8 +72,10 @@ class ParameterNode(Node):  # type: ignore[misc]
     """
 
     def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:
-        self._files = ThreadPoolExecutor(1, "polar_pipeline_files")  # rclpy creates its services early
-        self._answer: Optional[Any] = None  # a future of the newest answer in that thread
+        # One thread for slow requests, files and compilation ahead; it also helps to publish. No frame waits for it.
+        # Requests and compilation may wait for each other for seconds.
+        self._background = ThreadPoolExecutor(1, "polar_pipeline_background")  # rclpy creates its services early
+        self._answer: Optional[Any] = None  # future of the newest answer of that thread
         self._changing = threading.RLock()
         self._is_closed = False
         self.settings: Optional[Settings] = None
@@ -90,9 +91,9 @@ class ParameterNode(Node):  # type: ignore[misc]
             self._declare(row)
 
     def close(self) -> None:
-        """Finish the change at work, refuse those that wait, and end the thread of files; safe to call twice."""
+        """Finish the change at work, refuse those that wait, and end the background thread; safe to call twice."""
         self._is_closed = True
-        self._files.shutdown()
+        self._background.shutdown()
 
     def refuse_error(self, err: Exception) -> None:
         """Count and log an unexpected error, such as one of a callback; for any thread."""
@@ -334,7 +335,7 @@ class ParameterNode(Node):  # type: ignore[misc]
             is_slow = any(row.name in _SLOW for row in request.parameters)
             if not is_slow and (self._answer is None or self._answer.done()):
                 return callback(request, response)
-            self._answer = self._files.submit(callback, request, response)
+            self._answer = self._background.submit(callback, request, response)
             return self._answer
 
         return answer

@@ -8,7 +8,7 @@ calls work on the message's own memory and leave the lock free. No other module 
 from __future__ import annotations
 
 import ctypes
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import numpy as np
@@ -229,14 +229,15 @@ class MessagePublisher:
     """Publisher of the messages of a frame, two at once.
 
     Fast DDS copies a message into the writer's history, and then, under a lock of the participant, into shared memory.
-    Two threads take turns at that; a third would only delay what is sent first.
+    Two threads take turns at that; a third would only delay what is sent first. One thread at a time calls `send`.
 
-    One thread at a time calls `send`; a second thread, which belongs to this object, publishes beside it.
+    Args:
+        background: Executor whose thread publishes beside the caller if it has nothing else to do.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, background: Optional[Executor] = None) -> None:
         self._rcl = load_rcl()
-        self._helper = ThreadPoolExecutor(1, "polar_pipeline_sender") if available_cores() > 1 else None
+        self._helper = background if available_cores() > 1 else None
 
     def send(self, messages: Sequence[OutgoingMessage]) -> None:
         """Publish messages of different topics, and wait until the middleware has them.
@@ -246,7 +247,9 @@ class MessagePublisher:
         """
         waiting = iter(messages)  # each thread takes the next message
         other = self._helper.submit(self._publish_waiting, waiting) if self._helper and len(messages) > 1 else None
-        failures = self._publish_waiting(waiting) + (other.result() if other else [])
+        failures = self._publish_waiting(waiting)
+        if other is not None and not other.cancel():  # a busy helper has not begun, and nothing waits for it
+            failures += other.result()
         if failures:
             raise failures[0]
 
@@ -262,8 +265,3 @@ class MessagePublisher:
             except RuntimeError as err:  # noqa: PERF203 - the others are published all the same
                 failures.append(err)
         return failures
-
-    def close(self) -> None:
-        """End the second thread."""
-        if self._helper is not None:
-            self._helper.shutdown()

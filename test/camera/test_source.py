@@ -384,10 +384,10 @@ def test_requests_before_and_after_the_thread_are_refused_soon(connect: Any) -> 
     assert any("NONE is not found" in line for line in client.lines)
     assert apply(made, gain_db=3.0).gain_db == 3.0  # kept until it is there
     with pytest.raises(CameraError, match="NONE is not found"):
-        made.trigger()
+        made.trigger().result()
     made.close()
     with pytest.raises(CameraError, match="the camera is closed"):
-        made.trigger()
+        made.trigger().result()
     made.close()
 
 
@@ -712,7 +712,7 @@ def test_a_camera_that_lacks_features(camera: Any, connect: Any) -> None:
         with pytest.raises(CameraError, match=words):
             apply(made, **changes)
     with pytest.raises(CameraError, match=r"camera.trigger is free, not software"):
-        made.trigger()
+        made.trigger().result()
     client.wait()
 
 
@@ -778,7 +778,7 @@ def test_each_software_trigger_starts_a_frame(camera: Any, connect: Any) -> None
     for count in (1, 2):
         time.sleep(0.2)
         assert (fake.sent(), len(client.frames)) == (count - 1, count - 1)
-        made.trigger()
+        made.trigger().result()
         wait_for(lambda number=count: len(client.frames) == number, "a frame")
 
 

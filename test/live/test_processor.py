@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Callable, Collection, Dict, FrozenSet, Iterator, List, Optional, Tuple
@@ -163,7 +164,10 @@ class Bench:
         self.log = Log()
         self.diagnostics = Diagnostics("node", self.log)
         self.output = Output()
-        self.processor = FrameProcessor(lambda: self.settings, self.fallback, self.diagnostics, self.output)
+        self.background = ThreadPoolExecutor(1)
+        self.processor = FrameProcessor(
+            lambda: self.settings, self.fallback, self.diagnostics, self.output, self.background
+        )
         self.processor._pipelines = self.pipelines
         self.processor.start()
 
@@ -179,6 +183,7 @@ class Bench:
     def close(self) -> None:
         self.output.gate.set()
         self.processor.close()
+        self.background.shutdown()
 
 
 @pytest.fixture
@@ -186,9 +191,10 @@ def real() -> Iterator[Callable[..., FrameProcessor]]:
     """Make processors with real pipelines."""
 
     def make(wanted: Any, output: Output, log: Optional[Log] = None) -> FrameProcessor:
-        return FrameProcessor(wanted, Fallback(), Diagnostics("node", log or Log()), output)
+        return FrameProcessor(wanted, Fallback(), Diagnostics("node", log or Log()), output, background)
 
-    yield from ended_afterwards(make, FrameProcessor.close)
+    with ThreadPoolExecutor(1) as background:
+        yield from ended_afterwards(make, FrameProcessor.close)
 
 
 @pytest.fixture
