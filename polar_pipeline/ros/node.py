@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
-import numpy as np
 from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import ParameterException
 from rclpy.publisher import Publisher
@@ -60,15 +59,13 @@ class LiveNode(ParameterNode):
     parameters, which reads `camera`, and this thread and that of a snapshot run `_written`. The processor reads the
     settings once per frame.
 
-    Args:
-        argv: The command line of this process, `sys.argv` by default: it names the files that parameters come from.
-        arguments: Passed to `rclpy.node.Node`, such as `parameter_overrides` or `context`.
+    Arguments are those of `ParameterNode`.
 
     Attributes:
         state: `unconfigured`, `inactive` or `active`.
         problem: Why the last step failed; "" if it did not.
-        input: The subscription of raw frames while the node is active; None otherwise, and with a camera of its own.
-        camera: The camera that the node reads itself while it is active; None otherwise.
+        input: Subscription of raw frames while the node is active without a camera of its own; None otherwise.
+        camera: Camera that the node reads itself while it is active; None otherwise.
         processor: Computes frames while the node is active; None otherwise.
         publisher: Publishes frames while the node is active; None otherwise.
     """
@@ -87,7 +84,7 @@ class LiveNode(ParameterNode):
         self._outputs: Dict[str, Publisher] = {}
         self._camera_outputs: Dict[str, Publisher] = {}
         self._configured = ExitStack()  # releases what the node has while it is configured
-        self._activated = ExitStack()  # the same while it is active
+        self._activated = ExitStack()  # releases what the node has while it is active
         self._losses: Optional[LossCounter] = None
         self._newest: Optional[ReceivedImage] = None
         self._info_topic = ""
@@ -112,12 +109,7 @@ class LiveNode(ParameterNode):
     # ---------------------------------------------------------------------------------------------------------- states
 
     def configure(self) -> None:
-        """Check the parameters against each other and the machine, and create the outputs.
-
-        Raises:
-            ValueError: The parameters do not fit each other, or one is unknown.
-            RuntimeError: The backend cannot work on this machine, or a parameter `qos_overrides.*` is wrong.
-        """
+        """Check the parameters against each other and the machine, and create the outputs; may raise `START_ERRORS`."""
         self.read_settings()
         with ExitStack() as stack:
             stack.callback(self.forget_settings)
@@ -135,12 +127,7 @@ class LiveNode(ParameterNode):
             stack.callback(self.destroy_publisher, outputs[topic])
 
     def activate(self) -> None:
-        """Take frames from now on. A camera that is not there is waited for.
-
-        Raises:
-            RuntimeError: The backend or the library for cameras cannot work on this machine, or the camera refuses.
-            ValueError: The camera contradicts the parameters.
-        """
+        """Take frames from now on, or wait for a missing camera; may raise `START_ERRORS`."""
         settings = self._current_settings()
         sender = MessagePublisher(self._background)
         self.publisher = FramePublisher(self._outputs, sender.send, self._diagnostics)
@@ -149,13 +136,14 @@ class LiveNode(ParameterNode):
         )
         with ExitStack() as stack:
             stack.callback(self._forget_frames)
+            stack.callback(self.end_background)
             stack.callback(self.processor.close)
             self.processor.warm_up()
             self._connect(self.processor, stack)
             self.processor.start()  # last, so that a node that cannot start leaves no thread
             self._activated = stack.pop_all()
         self.state = "active"
-        options = self._shown_settings(settings).options
+        options = self._settings_in_use(settings).options
         self.get_logger().info(
             f"waits for frames on {self.input_name}; sensor {printable(options.sensor.name)}, "
             f"backend {options.backend}, device {printable(self.processor.device or 'unknown')}"
@@ -164,7 +152,7 @@ class LiveNode(ParameterNode):
     def _connect(self, processor: FrameProcessor, stack: ExitStack) -> None:
         """Subscribe and offer the service; from here on callbacks run. `stack` undoes it, the last step first."""
         if self._current_settings().camera.source:
-            self._open_camera(stack)
+            self._open_camera(processor, stack)
         else:
             self._subscribe_frames(processor, stack)
         self._subscribe(stack, topics.IMAGE, topics.REFERENCE_INPUT, self._on_reference)
@@ -192,10 +180,16 @@ class LiveNode(ParameterNode):
         infos = self._subscribe(stack, topics.CAMERA_INFO, topics.CAMERA_INFO_INPUT, self._on_camera_info)
         self._info_topic = infos.topic_name
 
-    def _open_camera(self, stack: ExitStack) -> None:
+    def _open_camera(self, processor: FrameProcessor, stack: ExitStack) -> None:
         """Take frames from a camera, and offer to trigger it."""
-        takers, send = (self.message_memory, self.receive), MessagePublisher().send
-        camera = CameraInput(self._current_settings, *takers, self._camera_outputs, send, self._diagnostics)
+        camera = CameraInput(
+            self._current_settings,
+            processor.message_memory,
+            self.receive,
+            self._camera_outputs,
+            MessagePublisher().send,
+            self._diagnostics,
+        )
         stack.callback(camera.source.close)
         self.camera = camera
         camera.source.start()
@@ -247,19 +241,12 @@ class LiveNode(ParameterNode):
     def _on_image(self, cdr: messages.Cdr) -> None:
         self.receive(cdr)
 
-    def message_memory(self) -> Optional[np.ndarray]:
-        """Return memory for the next message, from which its frame need not be copied; None if any memory does."""
-        return self.processor.message_memory() if self.processor is not None else None
-
     def receive(
         self, cdr: messages.Cdr, camera: Optional[CameraFacts] = None, camera_info: Optional[bytes] = None
     ) -> None:
-        """Take a raw frame: of the topic in the executor's thread, of a camera in the camera's.
+        """Take a raw frame: of the topic in the executor's thread, or of a camera, with its state, in the camera's.
 
-        Args:
-            cdr: The frame.
-            camera: State of the camera that the node reads itself.
-            camera_info: Lens calibration of that camera, which takes the place of the topic.
+        The serialized lens calibration of the camera takes the place of the topic `camera_info`.
         """
         processor, recording = self.processor, self._recording
         if processor is None:
@@ -296,7 +283,7 @@ class LiveNode(ParameterNode):
         return camera.source.connection if camera is not None else None
 
     def apply_camera(self, settings: Settings) -> CameraSettings:
-        """Write the settings of the camera and its frame_id to it, show what it has, and return that."""
+        """Write the settings and the frame_id to the camera; set the parameters to what it has, and return that."""
         camera = self.camera
         if camera is None:
             return settings.camera
@@ -316,7 +303,7 @@ class LiveNode(ParameterNode):
             settings.of_camera(connection.facts)
         return settings
 
-    def _shown_settings(self, settings: Settings) -> Settings:
+    def _settings_in_use(self, settings: Settings) -> Settings:
         """Return the settings in use, for reports; contradictions to the camera are reported elsewhere."""
         connection = self._connection
         with suppress(ValueError):
@@ -369,10 +356,10 @@ class LiveNode(ParameterNode):
                 with suppress(ValueError):
                     settings = settings.of_camera(newest.camera)
                 parameters.update(settings.camera_parameters(newest.camera))
-            cdr, received_ns = newest.cdr, newest.time_ns
             snapshot = Snapshot(
-                self._name, cdr, received_ns, parameters, settings, camera_info, reference, self._statuses
+                self._name, newest.cdr, newest.time_ns, parameters, settings, camera_info, reference, self._statuses
             )
+            # its checks of the machine may take minutes, for which no other request should wait
             thread = ThreadPoolExecutor(1, "polar_pipeline_snapshot")
             self._snapshot = thread.submit(self._written, "snapshot", partial(write_snapshot, snapshot))
             thread.shutdown(wait=False)  # it ends with the snapshot
@@ -433,14 +420,11 @@ class LiveNode(ParameterNode):
 
     def _on_report(self) -> None:
         """Publish the node's report; count lost frames, and log when frames stay away."""
-        is_wanted = False
-        if self.publisher is not None:
-            is_wanted = bool(self.publisher.demand())
-            lost = self._losses.poll() if self._losses is not None else 0
-            if lost:
-                self._diagnostics.dropped("transport", lost)
+        lost = self._losses.poll() if self._losses is not None else 0
+        if lost:
+            self._diagnostics.dropped("transport", lost)
         self._follow_camera()
-        line = self._diagnostics.listened(is_wanted)
+        line = self._diagnostics.listened(self.publisher is not None and bool(self.publisher.demand()))
         if line is not None:
             origin = self.input_name
             publishers = "" if self.camera else f" has {self.count_publishers(origin)} publishers"
@@ -460,7 +444,7 @@ class LiveNode(ParameterNode):
                 *self._diagnostics.statuses("", f"the node is {self.state}"),
                 messages.Status(level, f"{self._name}: pipeline", text, "", {}),
             ]
-        options = self._shown_settings(self.settings).options
+        options = self._settings_in_use(self.settings).options
         sensor = self.camera.name if self.camera else options.sensor.name
         values = {
             "backend": options.backend,
@@ -472,8 +456,8 @@ class LiveNode(ParameterNode):
             "recording": printable(self._recording.describe(), MAX_PATH) if self._recording else "none",
             **publisher.last_frame,
         }
-        is_deaf = self.input is not None and not self._diagnostics.is_receiving
-        mismatch = find_mismatch(self, self.input) if is_deaf else ""
+        receives_nothing = self.input is not None and not self._diagnostics.is_receiving
+        mismatch = find_mismatch(self, self.input) if receives_nothing else ""
         causes = (find_namesake(self), mismatch, self.fallback.problem(self.settings), self.contradiction)
         problems = "; ".join(filter(None, causes))
         level, text = (Level.WARN, problems) if problems else (Level.OK, processor.device)
@@ -500,12 +484,7 @@ def _record_answer(done: Any) -> SetBool.Response:
 
 
 class PolarNode(LiveNode):
-    """A live node that takes frames from its construction on; see `LiveNode`.
-
-    Raises:
-        ValueError: The parameters do not fit each other, or one is unknown.
-        RuntimeError: The backend cannot work on this machine.
-    """
+    """A live node that takes frames from its construction on, which may raise `START_ERRORS`; see `LiveNode`."""
 
     def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:
         super().__init__(argv, **arguments)

@@ -370,7 +370,7 @@ def test_missing_frames_are_counted_over_the_wrap_of_their_numbers() -> None:
 @pytest.mark.camera
 def test_requests_before_and_after_the_thread_are_refused_soon(connect: Any) -> None:
     idle = CameraSource(CameraSettings(source="aravis:NONE"), "camera", Client())
-    for call in (idle.trigger, lambda: apply(idle, gain_db=1.0)):
+    for call in (lambda: idle.trigger().result(), lambda: apply(idle, gain_db=1.0)):
         with pytest.raises(CameraError, match="the camera is closed"):
             call()
     idle.close()
@@ -1186,7 +1186,7 @@ def test_frames_without_a_free_buffer_are_counted_as_such(camera: Any, connect: 
 @pytest.mark.camera
 def test_frames_that_never_match_are_reported_once(connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_module, "_LOOK_PERIOD", 0.01)
-    monkeypatch.setattr(source_module, "_LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(source_module, "_MAX_PAUSE", 0.05)
     with ChunkCamera(FRAMES[0]) as fake:
         fake.missing_columns = 2
         made, client = connect(packet_size=1500)

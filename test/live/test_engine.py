@@ -25,8 +25,8 @@ from polar_pipeline.backends.cpu.backend import CpuBackend
 from polar_pipeline.backends.cuda.backend import problem
 from polar_pipeline.calibration import save_calibration
 from polar_pipeline.cli import main
-from polar_pipeline.live.fallback import Fallback
 from polar_pipeline.live.frame import ReceivedImage
+from polar_pipeline.live.pipelines import Fallback
 from polar_pipeline.live.processor import FrameProcessor
 from polar_pipeline.options.topics import LATENCY, PRODUCT_TOPICS
 from polar_pipeline.recordings import messages

@@ -67,7 +67,7 @@ def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     yield get
     for pipeline in SlowPipeline.made:
         pipeline.compiled.set()
-    held.close()
+    held.clear()
     background.shutdown()
     assert all(pipeline.closed for pipeline in SlowPipeline.made)
 
@@ -160,7 +160,7 @@ def test_settings_for_frames_that_the_former_ones_refuse() -> None:
         former(angles)
     pipeline, _ = switch.get(half, ("dolp",), angles)
     assert pipeline(angles)["dolp"].shape == (32, 48)
-    switch.close()
+    switch.clear()
     background.shutdown()
 
 

@@ -20,10 +20,9 @@ from polar_pipeline.backends.backend import ALIGNMENT, DeviceLostError
 from polar_pipeline.backends.cpu.backend import CpuBackend
 from polar_pipeline.camera.facts import read_facts
 from polar_pipeline.live.diagnostics import Diagnostics
-from polar_pipeline.live.fallback import Fallback
 from polar_pipeline.live.frame import LiveFrame, ReceivedImage
 from polar_pipeline.live.parameters import Settings, make_settings
-from polar_pipeline.live.pipelines import SIZE_STEP
+from polar_pipeline.live.pipelines import SIZE_STEP, Fallback
 from polar_pipeline.live.processor import (
     FRAMES_AT_ONCE,
     IDLE_PERIOD,

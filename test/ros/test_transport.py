@@ -199,7 +199,6 @@ def test_one_that_cannot_be_sent_holds_up_no_other(line: Line, box: MessagePubli
 
 @pytest.mark.parametrize("names", [("large", "small", "last"), ("small", "large", "last")])
 def test_while_one_is_sent_the_others_go(monkeypatch: pytest.MonkeyPatch, names: Tuple[str, ...]) -> None:
-    monkeypatch.setattr(transport, "available_cores", lambda: 2)
     background, done, last = ThreadPoolExecutor(1), [], threading.Event()
     box = MessagePublisher(background)
 
