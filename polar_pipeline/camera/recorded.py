@@ -66,13 +66,8 @@ def with_recorded_state(
 ) -> Arguments:
     """Return arguments of a pipeline with those that follow from the state of the camera, if a recording has one.
 
-    Without one, the region is that of the first `camera_info`. `messages.to_raw` checks each frame against its own one.
-
-    Args:
-        arguments: Arguments that are set.
-        recording: A recording, a picture, or a folder of pictures.
-        topic: Topic of the raw images; "" for the only one.
-        max_bytes: Largest size of one frame.
+    Without one, the region is that of the first `camera_info`. `messages.to_raw` checks each frame against its own
+    `camera_info`. The recording may be a picture or a folder of pictures.
 
     Raises:
         ValueError: The state cannot be read, or contradicts an argument; the message names both.

@@ -62,10 +62,8 @@ def to_yaml(values: Mapping[str, object], title: str) -> str:
 def from_yaml(path: Path) -> Dict[str, object]:
     """Read the parameters of a node of this package from a parameter file.
 
-    The file's values for every node (`/**`) apply first, then those for the one node that it names.
-
-    Raises:
-        ValueError: The file cannot be read, or has unknown parameters or values that are not allowed.
+    The file's values for every node (`/**`) apply first, then those for the one node that it names. Unknown parameters
+    and values that are not allowed raise ValueError.
     """
     nodes = read_nodes(path)
     everyone = nodes.pop("/**", {})

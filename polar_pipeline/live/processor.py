@@ -60,7 +60,7 @@ class FrameProcessor:
     Args:
         settings: Returns the requested settings; read once per frame, so that a frame has one set of settings.
         fallback: Chooses the settings after a failure of the GPU.
-        diagnostics: Counts frames, and what could not be used; its log has the format of the first frame.
+        diagnostics: Counts frames, and messages that could not be used.
         publisher: Takes finished frames; closed by `close`.
         background: Executor with one thread, which compiles pipelines ahead (see `PipelineSwitch`).
 
@@ -110,11 +110,7 @@ class FrameProcessor:
     # ---------------------------------------------------------------------------------------------- the main thread
 
     def warm_up(self) -> None:
-        """Load and compile what the first frame would otherwise wait for: every product but SSIM's.
-
-        Raises:
-            DeviceError: The GPU fails, and `on_device_error` is `stop`.
-        """
+        """Load and compile every product but SSIM's; DeviceError if the GPU fails, and `on_device_error` is `stop`."""
         settings = self._settings()
         height, width = settings.options.largest_frame()
         small, large = np.zeros((min(64, height), min(64, width)), np.uint8), np.full((height, width), 99, np.uint8)
@@ -261,11 +257,7 @@ class FrameProcessor:
             self.failure = reason
 
     def _settings_in_use(self, camera: Optional[CameraFacts], encoding: str) -> Settings:
-        """Return the settings for a frame: with the state of the camera, fallback to the CPU and lens calibration.
-
-        Raises:
-            FrameError: The settings contradict the camera (cause `camera`), or the region does not fit (`region`).
-        """
+        """Return the settings for a frame: with the state of the camera, fallback to the CPU and lens calibration."""
         settings = self._settings()
         rectifies = settings.options.rectify == FROM_FRAMES
         self._read_camera_info(rectifies)

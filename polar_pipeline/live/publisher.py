@@ -59,10 +59,7 @@ class JpegEncoder:
         self._failed = False
 
     def encode(self, image: np.ndarray, quality: int, on_gpu: bool) -> np.ndarray:
-        """Encode a uint8 image, (h, w) gray or (h, w, 3) RGB, as the bytes of a JPEG file.
-
-        `on_gpu` tells whether a GPU computed the image. RuntimeError: OpenCV cannot encode it.
-        """
+        """Encode a uint8 image, (h, w) gray or (h, w, 3) RGB, as JPEG; `on_gpu`: a GPU computed the image."""
         if on_gpu and not self._failed:
             try:
                 if self._gpu is None:

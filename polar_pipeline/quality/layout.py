@@ -212,10 +212,7 @@ class PolarizerReading:
 def offsets_of_polarizer(frame: Frame, options: Options, degrees: float) -> List[PolarizerReading]:
     """Find the parities of the offset that fit a frame mostly filled by a sheet polarizer of known direction.
 
-    Args:
-        frame: The raw frame.
-        options: Sensor, offset and flips as assumed.
-        degrees: Direction of the light that the sheet lets through, counter-clockwise from the camera's x axis.
+    The direction in degrees is that of the light that passes, counter-clockwise from the camera's x axis.
 
     Returns:
         Readings for the offset of the options, and for that offset plus one along x, along y, and along both.

@@ -154,17 +154,9 @@ def _node_arguments(camera: Optional[Camera]) -> Dict[str, Any]:
 
 
 def main(args: Optional[List[str]], stop: StopFlag, is_rig: bool) -> int:
-    """Run the live node, or a node for every camera of a rig, until `stop` is set.
+    """Run the live node, or a node for every camera of a rig, until `stop` is set; return the exit code of `run`.
 
-    Ends the process for wrong arguments.
-
-    Args:
-        args: Command line, `sys.argv` by default.
-        stop: Set by the handlers of SIGINT, SIGTERM and SIGHUP.
-        is_rig: Whether the command line names a rig.
-
-    Returns:
-        Exit code of `run`.
+    The command line is that of `sys.argv` by default. Wrong arguments end the process.
     """
     parser = argparse.ArgumentParser(
         prog="polar_pipeline_rig" if is_rig else "polar_pipeline_node",

@@ -155,11 +155,8 @@ class DirectInput(Waitable):  # type: ignore[misc]
     To the executor it stands for the subscription, which the node has to hide from it: an executor would take the
     messages of a subscription itself, copy them, and hold the interpreter's lock meanwhile.
 
-    Args:
-        node: Node of the subscription.
-        subscription: Subscription of rclpy, with `raw=True` and a callback that raises nothing.
-        rcl: The functions of rcl.
-        memory: Returns memory to take the next message into, or None.
+    The subscription has `raw=True` and a callback that raises nothing. `memory` returns memory to take the next message
+    into, or None.
     """
 
     def __init__(self, node: Any, subscription: Any, rcl: Rcl, memory: Callable[[], Optional[np.ndarray]]) -> None:
@@ -215,10 +212,8 @@ class MessagePublisher:
     """Publisher of the messages of a frame, two at once.
 
     Fast DDS copies a message into the writer's history, and then, under a lock of the participant, into shared memory.
-    Two threads take turns at that; a third would only delay what is sent first. One thread at a time calls `send`.
-
-    Args:
-        background: Executor whose thread publishes beside the caller if it has nothing else to do.
+    Two threads take turns at that; a third would only delay what is sent first. One thread at a time calls `send`; that
+    of `background` publishes beside it if it has nothing else to do.
     """
 
     def __init__(self, background: Optional[Executor] = None) -> None:
