@@ -15,7 +15,7 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
@@ -39,6 +39,7 @@ _TYPES: Dict[str, Any] = {
 }
 #: What functions of C take and return: pointers, texts, numbers, or references to these.
 CValue = Any
+_CNumber = Union[ctypes.c_double, ctypes.c_int64]
 #: Function -> letters of its result and its arguments; `E` is a `GError **`, after which `_Library.call` looks.
 _FUNCTIONS = {
     "arv_update_device_list": "v",
@@ -401,7 +402,7 @@ class CameraDevice:
     def bounds(self, feature: str) -> Tuple[float, float]:
         """Return the lowest and the highest value of a number."""
 
-        def read(name: str, low: Any, high: Any) -> Tuple[float, float]:
+        def read(name: str, low: _CNumber, high: _CNumber) -> Tuple[float, float]:
             self._call(f"arv_camera_get_{name}_bounds", self._camera, feature, ctypes.byref(low), ctypes.byref(high))
             return float(low.value), float(high.value)
 

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from typing import Any, Callable, Deque, Dict, Optional, Protocol, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Optional, Protocol, Tuple
 
 import numpy as np
 
@@ -59,6 +59,9 @@ from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.messages import Cdr
 from polar_pipeline.sensor.encodings import ENCODINGS
 from polar_pipeline.sensor.frames import FrameError, RawFormat
+
+if TYPE_CHECKING:  # futures of a type need Python 3.9
+    FutureResult = Future[None]  # novermin
 
 #: Longest wait in seconds for a frame or a request, and period of reading gain, temperature and PTP.
 _WAIT, _POLL_PERIOD = 0.05, 1.0
@@ -216,7 +219,7 @@ class CameraSource:
         if frame_id != self._frame_id:
             self._ask(change)
 
-    def trigger(self) -> Any:
+    def trigger(self) -> FutureResult:
         """Start a frame by software; return a future, which has a CameraError if the camera cannot."""
         return self._submit(self._trigger)
 
