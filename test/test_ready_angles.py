@@ -10,7 +10,7 @@ from calibrations import some_calibration
 
 from polar_pipeline import PRODUCTS, SENSORS, FrameError, Pipeline, RawFrame
 from polar_pipeline.options import make_options
-from polar_pipeline.quality.expected import expected_similarity
+from polar_pipeline.quality.statistics import expected_similarity
 from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.messages import ImageMessage
 from polar_pipeline.recordings.output_camera_info import encode_camera_infos

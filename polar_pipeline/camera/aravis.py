@@ -15,7 +15,7 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
@@ -39,6 +39,7 @@ _TYPES: Dict[str, Any] = {
 }
 #: What functions of C take and return: pointers, texts, numbers, or references to these.
 CValue = Any
+_CNumber = Union[ctypes.c_double, ctypes.c_int64]
 #: Function -> letters of its result and its arguments; `E` is a `GError **`, after which `_Library.call` looks.
 _FUNCTIONS = {
     "arv_update_device_list": "v",
@@ -115,7 +116,7 @@ _IMAGE, _CHUNK_DATA, _EXTENDED_CHUNK_DATA, _WITHOUT_FLAGS = 1, 4, 5, 0x3FFF
 #: Values of a frame that the camera may send with it as chunks (SFNC): features `Chunk...`, and their types.
 _FLOAT, _INTEGER = ("float", "integer"), ("integer", "float")  # some cameras have the other one
 _CHUNKS = {"ExposureTime": _FLOAT, "Gain": _FLOAT, "Timestamp": _INTEGER, "FrameID": _INTEGER}
-#: Buffers that wait for frames: so many, and in addition those of so many seconds, at most so many bytes.
+#: Buffers that wait for frames: a fixed number, and in addition the frames of some seconds, up to some bytes.
 BUFFERS, BUFFERED_SECONDS, _BUFFERED_BYTES = 10, 0.1, 1 << 28
 #: Bytes of the socket's buffer, of which the system gives at most net.core.rmem_max; Aravis itself asks for none.
 SOCKET_BUFFER = 33554432
@@ -132,12 +133,7 @@ class _GError(ctypes.Structure):
 
 
 class _Library:
-    """The functions of Aravis and GLib in `_FUNCTIONS`.
-
-    Raises:
-        OSError: A library is not installed.
-        AttributeError: The library is too old.
-    """
+    """Functions of Aravis and GLib in `_FUNCTIONS`; OSError without the library, AttributeError if it is too old."""
 
     def __init__(self) -> None:
         library = ctypes.CDLL(_LIBRARY)
@@ -149,11 +145,7 @@ class _Library:
             self._functions[name] = function
 
     def call(self, name: str, *arguments: CValue) -> CValue:
-        """Call a function; a text that it takes or returns is a `str`.
-
-        Raises:
-            CameraError: The function reports an error.
-        """
+        """Call a function, with texts as `str`; raise CameraError if it reports an error."""
         values = [value.encode(errors="replace") if isinstance(value, str) else value for value in arguments]
         error = ctypes.POINTER(_GError)()
         if _FUNCTIONS[name].endswith("E"):
@@ -168,18 +160,11 @@ class _Library:
 
 @lru_cache(maxsize=None)
 def load_aravis() -> _Library:
-    """Load Aravis.
-
-    Raises:
-        CameraError: It is not installed; the message has the command that installs it.
-    """
+    """Load Aravis; without it the `CameraError` has the command that installs it."""
     try:
         return _Library()
     except (OSError, AttributeError) as err:
         raise CameraError(f"cameras need Aravis 0.8 ({printable(str(err))}): {INSTALL}") from err
-
-
-# ----------------------------------------------------------------------------------------------------------- discovery
 
 
 class FoundCamera(NamedTuple):
@@ -187,10 +172,7 @@ class FoundCamera(NamedTuple):
 
     Attributes:
         device_id: Name by which Aravis opens it.
-        vendor: Name of the maker.
-        model: Name of the model.
-        serial: Serial number.
-        address: IP address; of other buses what Aravis shows.
+        address: IP address; for other buses the text that Aravis shows.
     """
 
     device_id: str
@@ -204,19 +186,13 @@ class FoundCamera(NamedTuple):
         return printable(f"{self.vendor} {self.model} {self.serial} at {self.address}", 200)
 
 
-#: Aravis has one list of devices in a process. Time at which the last search began, and the cameras that it found.
+#: Aravis has one list of devices in a process. Time at which the last search began, and its cameras.
 _LISTING = threading.Lock()
 _search: List[Any] = [-math.inf, []]
 
 
 def list_cameras() -> List[FoundCamera]:
-    """Look for cameras, which takes a second; in the order of their serial numbers.
-
-    Threads that wait for each other share a search.
-
-    Raises:
-        CameraError: Aravis is not installed.
-    """
+    """Search for cameras, which takes a second, and sort them by serial number; waiting threads share a search."""
     library, asked = load_aravis(), time.monotonic()
     with _LISTING:
         if _search[0] >= asked:
@@ -267,11 +243,7 @@ def serial_at(address: str) -> Optional[str]:
 
 
 def _check_description(address: str) -> None:
-    """Check where the GigE Vision camera at an IP address says that its description is, before Aravis reads it.
-
-    Raises:
-        CameraError: It is not in the camera's memory, or too large.
-    """
+    """Raise CameraError if a GigE Vision camera's description is not in its own memory, or too large for Aravis."""
     for register in (0x200, 0x400):  # Aravis reads the second place if the first is empty
         answer = _probe(address, _READ_MEMORY + bytes([0, 0, register >> 8, 0, 0, 0, 2, 0]))
         url = answer[12:].partition(b"\0")[0].decode(errors="replace")
@@ -288,9 +260,6 @@ def is_taken(address: str) -> bool:
     answer = _probe(address, _READ_REGISTER + _CONTROL_PRIVILEGE.to_bytes(4, "big"))
     # an exclusive controller has the camera refuse to answer
     return len(answer) >= 2 and (answer[:2] != bytes(2) or any(answer[8:12]))
-
-
-# -------------------------------------------------------------------------------------------------------------- device
 
 
 class Received(NamedTuple):
@@ -340,7 +309,7 @@ class CameraDevice:
 
     def __init__(self, camera: FoundCamera) -> None:
         self._call = load_aravis().call
-        self._found = camera
+        self._place = camera
         self._stream: Optional[int] = None
         self._parser: Optional[int] = None  # of chunks; None if frames have none
         self._chunks: List[str] = []  # of `_CHUNKS`, those that frames have
@@ -362,8 +331,6 @@ class CameraDevice:
             if instance is not None:
                 self._call("g_object_unref", instance)
         self._parser = self._camera = None
-
-    # --------------------------------------------------------------------------------------------------------- features
 
     @contextmanager
     def tolerating_refusal(self) -> Iterator[None]:
@@ -408,10 +375,9 @@ class CameraDevice:
 
     def number(self, feature: str) -> float:
         """Read a feature that is a number, perhaps NaN; as text, a float would have six digits."""
-        try:
+        with suppress(CameraError):  # an integer
             return float(self._call("arv_camera_get_float", self._camera, feature))
-        except CameraError:  # a whole number
-            text = self.get(feature)
+        text = self.get(feature)
         try:
             return float(text)
         except ValueError:
@@ -435,18 +401,17 @@ class CameraDevice:
 
     def bounds(self, feature: str) -> Tuple[float, float]:
         """Return the lowest and the highest value of a number."""
-        try:
-            return self._bounds(feature, "float", ctypes.c_double)
-        except CameraError:  # a whole number
-            return self._bounds(feature, "integer", ctypes.c_int64)
 
-    def _bounds(self, feature: str, name: str, kind: Any) -> Tuple[float, float]:
-        low, high = kind(), kind()
-        self._call(f"arv_camera_get_{name}_bounds", self._camera, feature, ctypes.byref(low), ctypes.byref(high))
-        return float(low.value), float(high.value)
+        def read(name: str, low: _CNumber, high: _CNumber) -> Tuple[float, float]:
+            self._call(f"arv_camera_get_{name}_bounds", self._camera, feature, ctypes.byref(low), ctypes.byref(high))
+            return float(low.value), float(high.value)
+
+        with suppress(CameraError):  # an integer
+            return read("float", ctypes.c_double(), ctypes.c_double())
+        return read("integer", ctypes.c_int64(), ctypes.c_int64())
 
     def increment(self, feature: str) -> int:
-        """Return the step between the values of a whole number."""
+        """Return the step between the values of an integer."""
         return max(1, int(self._call("arv_camera_get_integer_increment", self._camera, feature)))
 
     def choices(self, feature: str) -> List[str]:
@@ -474,12 +439,7 @@ class CameraDevice:
         self._call("arv_camera_software_trigger", self._camera)
 
     def set_packets(self, size: int, delay_ns: int) -> None:
-        """Set the packets of GigE Vision.
-
-        Args:
-            size: Bytes; 0 takes the largest that arrives.
-            delay_ns: Nanoseconds between two packets.
-        """
+        """Set the bytes of a packet of GigE Vision, 0 for the most that arrive, and the time between two packets."""
         if not self.is_gige:
             return
         if size:
@@ -504,12 +464,12 @@ class CameraDevice:
     def require_control(self) -> None:
         """Raise an error if another process got the control of the camera."""
         if not self.is_controller():
-            raise CameraError(f"another process controls {self._found.describe()}")
+            raise CameraError(f"another process controls {self._place.describe()}")
 
     def is_controlled(self) -> bool:
         """Ask the camera whether this process controls it still: not after a restart, or once another process does."""
         # Aravis would wait for 2.5 s; one packet may be lost
-        if self.is_gige and not (answers(self._found.address) or answers(self._found.address)):
+        if self.is_gige and not (answers(self._place.address) or answers(self._place.address)):
             return False
         value = ctypes.c_uint32()
         try:
@@ -520,8 +480,6 @@ class CameraDevice:
             return value.value != 0 and bool(self._call("arv_gv_device_take_control", self._device))
         except CameraError:
             return False
-
-    # ----------------------------------------------------------------------------------------------------------- stream
 
     def start(self, memory: Callable[[int], np.ndarray], headroom: int = 0, rate: float = 0.0) -> None:
         """Begin to receive frames.

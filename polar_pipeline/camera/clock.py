@@ -26,7 +26,7 @@ TAI_MINUS_UTC = 37
 def ptp_stamp(device_ns: int, arrival_ns: int) -> Optional[int]:
     """Convert the time of a device that is locked to PTP, which is UTC or TAI, to the time of this computer (UTC).
 
-    Returns None if neither is within 0.5 s of the arrival: then PTP does not distribute the time of this computer.
+    Return None if neither is within 0.5 s of the arrival: then PTP does not distribute the time of this computer.
     """
     for seconds in (0, TAI_MINUS_UTC):
         stamp = device_ns - seconds * SECOND

@@ -1,4 +1,7 @@
-"""What a camera knows of its frames: model, sensor, region, mirrored readout, gain and exposure time."""
+"""State of a camera that its frames depend on: model, sensor, region, mirrored readout, gain and exposure time.
+
+Functions that read a `CameraDevice` raise `CameraError` if it does not answer.
+"""
 
 from __future__ import annotations
 
@@ -57,9 +60,6 @@ class CameraFacts:
     """State of a camera that its frames depend on.
 
     Attributes:
-        vendor: Name of the maker.
-        model: Name of the model.
-        serial: Serial number.
         sensor: Name of the sensor; "" if the model is unknown and its pixel formats tell nothing.
         pixel_format: GenICam name of the pixel format.
         size: (width, height) of the frames.
@@ -94,7 +94,7 @@ class CameraFacts:
         return printable(f"{self.model} {self.serial}", 100)
 
     def options(self) -> Dict[str, object]:
-        """Return the options of a pipeline that follow, by name."""
+        """Return the options of a pipeline for the camera's frames, by name."""
         region: Dict[str, object] = {"roi_offset": self.roi_offset, "flip": self.flip}
         return {"sensor": self.sensor, **region} if self.sensor else region
 
@@ -156,11 +156,7 @@ _CHECKS: Dict[str, Callable[[str, Any], Any]] = {
 
 
 def facts_of(stated: object) -> CameraFacts:
-    """Return the state of a camera from `CameraFacts.rows`, read from a file.
-
-    Raises:
-        ValueError: A value is missing, unknown or not allowed.
-    """
+    """Return the state of a camera from `CameraFacts.rows` of a file; raise ValueError if a value is not allowed."""
     names = [*CameraFacts.__dataclass_fields__, "bit_depth"]
     older = {"gamma": 1.0, "lut": False, "black_level": None}  # in files of earlier versions, which lack them
     rows: Dict[str, Any] = {**older, **stated} if isinstance(stated, dict) else {}
@@ -202,11 +198,7 @@ class Number(NamedTuple):
 
 
 def find_number(device: CameraDevice, names: Tuple[str, ...]) -> Optional[Number]:
-    """Return the first of some numbers that the camera has; None if it has none, or a gain without a unit.
-
-    Raises:
-        CameraError: The camera does not answer.
-    """
+    """Return the first of some numbers that the camera has; None if it has none, or a gain without a unit."""
     for name in filter(device.has, names):
         if names != GAIN:
             return Number(name)
@@ -220,11 +212,7 @@ def find_number(device: CameraDevice, names: Tuple[str, ...]) -> Optional[Number
 
 
 def read_number(device: CameraDevice, names: Tuple[str, ...]) -> Optional[float]:
-    """Return the first of some numbers that the camera has, a gain in decibels; None if none is readable and finite.
-
-    Raises:
-        CameraError: The camera does not answer.
-    """
+    """Return the first of some numbers that the camera has, a gain in decibels; None if none is readable and finite."""
     feature, value = find_number(device, names), math.nan
     if feature:
         with device.tolerating_refusal():
@@ -246,21 +234,13 @@ def _read_tone(device: CameraDevice) -> Tuple[float, bool]:
 
 
 def read_region(device: CameraDevice) -> Tuple[int, int, int, int]:
-    """Return (x, y, width, height) of the camera's region in its picture.
-
-    Raises:
-        CameraError: The camera does not answer.
-    """
+    """Return (x, y, width, height) of the camera's region in its picture."""
     x, y, width, height = (int(device.number(name)) for name in REGION)
     return x, y, width, height
 
 
 def picture_size(device: CameraDevice) -> Tuple[int, int]:
-    """Return the (width, height) that a region may have.
-
-    Raises:
-        CameraError: The camera does not answer.
-    """
+    """Return the (width, height) that a region may have."""
     width, height = (int(device.number(first_of(device, names))) for names in _WHOLE)
     return width, height
 
@@ -275,21 +255,13 @@ def _is_mosaic(pixel_format: str) -> bool:
 
 
 def mixing_features(device: CameraDevice) -> List[str]:
-    """List the features by which the camera mixes pixels of different polarizers.
-
-    Raises:
-        CameraError: The camera does not answer.
-    """
+    """List the features by which the camera mixes pixels of different polarizers."""
     names = ("BinningHorizontal", "BinningVertical", "DecimationHorizontal", "DecimationVertical")
     return [name for name in names if device.has(name) and device.number(name) != 1]
 
 
 def read_facts(device: CameraDevice) -> CameraFacts:
-    """Read the state of a camera.
-
-    Raises:
-        CameraError: The camera does not answer, averages pixels of different polarizers, or sends no mosaic.
-    """
+    """Read the state of a camera; raise `CameraError` if it mixes pixels of several polarizers or sends no mosaic."""
     for name in mixing_features(device):
         raise CameraError(f"{name} is {device.get(name)}: it mixes polarizer angles; set it to 1")
     x, y, width, height = read_region(device)
@@ -321,11 +293,7 @@ def read_facts(device: CameraDevice) -> CameraFacts:
 
 
 def read_changing(device: CameraDevice, facts: CameraFacts) -> CameraFacts:
-    """Return the state of a camera with what it changes by itself read again: gain, exposure time and temperature.
-
-    Raises:
-        CameraError: The camera does not answer.
-    """
+    """Return the state of a camera with what it changes by itself read again: gain, exposure time and temperature."""
     return replace(
         facts,
         gain_db=read_number(device, GAIN),
@@ -335,11 +303,7 @@ def read_changing(device: CameraDevice, facts: CameraFacts) -> CameraFacts:
 
 
 def read_ptp(device: CameraDevice) -> str:
-    """Read the state of PTP, such as `Slave`; "" if the camera has none or it is off.
-
-    Raises:
-        CameraError: The camera does not answer.
-    """
+    """Read the state of PTP, such as `Slave`; "" if the camera has none or it is off."""
     enable, status, latch = (first_of(device, names) for names in (PTP_ENABLE, PTP_STATUS, _PTP_LATCH))
     if not (enable and status) or not device.is_on(enable):
         return ""
@@ -365,10 +329,7 @@ def choose_format(device: CameraDevice, setting: str) -> str:
     """Return the camera's pixel format for a format of a parameter: its own name, or `8` or `12p` for any mosaic.
 
     A camera may offer several names: a color camera's monochrome picture is not a mosaic and comes last, `12Packed`,
-    `12` and `16` replace a missing `12p`, and that of a polarizer mosaic comes before others.
-
-    Raises:
-        CameraError: The camera has none such.
+    `12` and `16` replace a missing `12p`, and the name of a polarizer mosaic comes before others.
     """
     names = mosaic_formats(device)
     if setting in names:

@@ -31,22 +31,14 @@ def save_facts(path: Path, facts: CameraFacts) -> None:
 
 
 def load_facts(path: Path) -> CameraFacts:
-    """Read the state of a camera from a YAML file.
-
-    Raises:
-        ValueError: The file cannot be read, or has other values; the message names it.
-    """
+    """Read the state of a camera from a YAML file; raise ValueError if the file cannot be read, or has other values."""
     rows = read_yaml(path)
     with errors_as(partial(unreadable, path)):
         return facts_of(rows)
 
 
 def recorded_state(recording: Path) -> Optional[CameraFacts]:
-    """Return the state of the camera in a recording of the live node; None for any other recording.
-
-    Raises:
-        ValueError: The state cannot be read; the message names the recording.
-    """
+    """Return the state of the camera in a recording of the live node, or None; ValueError if it cannot be read."""
     text = recorded_metadata(recording).get(CAMERA_METADATA)
     try:
         return None if text is None else facts_of(json.loads(text))
@@ -60,13 +52,7 @@ def camera_file(frames: Path) -> Path:
 
 
 def recorded_region(arguments: Arguments, recording: Path, topic: str, max_bytes: int) -> Arguments:
-    """Return the option `roi_offset` by the first `camera_info` of a recording; nothing if it states no region.
-
-    The arguments are those of `with_recorded_state`.
-
-    Raises:
-        ValueError: The sensor or the flip is not allowed.
-    """
+    """Return the option `roi_offset` by the first `camera_info` of a recording; nothing if it states no region."""
     info = first_camera_info(recording, topic, max_bytes)
     if info is None:
         return {}
@@ -80,13 +66,8 @@ def with_recorded_state(
 ) -> Arguments:
     """Return arguments of a pipeline with those that follow from the state of the camera, if a recording has one.
 
-    Without one, the region is that of the first `camera_info`. `messages.to_raw` checks each frame against its own one.
-
-    Args:
-        arguments: Arguments that are set.
-        recording: A recording, a picture, or a folder of pictures.
-        topic: Topic of the raw images; "" for the only one.
-        max_bytes: Largest size of one frame.
+    Without one, the region is that of the first `camera_info`. `messages.to_raw` checks each frame against its own
+    `camera_info`. The recording may be a picture or a folder of pictures.
 
     Raises:
         ValueError: The state cannot be read, or contradicts an argument; the message names both.

@@ -1,4 +1,7 @@
-"""Parameters of a camera: their declaration, and how they are written to a camera and read back."""
+"""Parameters of a camera: their declaration, and how they are written to a camera and read back.
+
+Functions that take a `CameraDevice` raise `CameraError` if it does not answer, or refuses a value.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +43,7 @@ KEEP_GAIN = -100.0
 
 
 def parse_features(name: str, value: object) -> Dict[str, str]:
-    """Return the GenICam features in a text such as `BlackLevel=10, GammaEnable=false`, as texts by name.
-
-    Raises:
-        ValueError: The text is not such a list.
-    """
+    """Parse a text such as `BlackLevel=10, GammaEnable=false` to texts by name of the feature, or raise ValueError."""
     text = value.strip() if isinstance(value, str) and len(value) <= _MAX_TEXT else "?"
     text = text[1:-1] if text[:1] + text[-1:] == "{}" else text
     rows = _FEATURE.findall(text)
@@ -146,15 +145,8 @@ CAMERA_OPTIONS = declared(CameraSettings, "camera.")
 _NUMBERS = {"exposure_us": EXPOSURE, "gain_db": GAIN, "frame_rate": RATE}
 
 
-# ------------------------------------------------------------------------------------------------- writing to a camera
-
-
 def _write_number(device: CameraDevice, names: Tuple[str, ...], field: str, value: float) -> None:
-    """Write a number, if the camera allows it.
-
-    Raises:
-        CameraError: The camera has no such feature, or another range; the message names the parameter.
-    """
+    """Write a number; an error names the parameter if the camera has no such feature, or another range."""
     feature = find_number(device, names)
     if feature is None:
         raise CameraError(f"camera.{field} cannot be set: the camera has no {names[0]} in {CAMERA_OPTIONS[field].unit}")
@@ -162,10 +154,6 @@ def _write_number(device: CameraDevice, names: Tuple[str, ...], field: str, valu
     if low <= high and not low <= value <= high:  # a camera whose limits are nonsense checks by itself
         raise CameraError(f"camera.{field} of this camera must be in [{low:g}, {high:g}], got {value:g}")
     device.set(feature.name, feature.invert(value))
-
-
-def _write_format(device: CameraDevice, new: CameraSettings) -> None:
-    device.set("PixelFormat", choose_format(device, new.pixel_format))
 
 
 def _write_exposure(device: CameraDevice, new: CameraSettings) -> None:
@@ -231,10 +219,6 @@ def _write_ptp(device: CameraDevice, new: CameraSettings) -> None:
         raise CameraError("camera.ptp cannot be set: the camera has no PTP")
 
 
-def _write_packets(device: CameraDevice, new: CameraSettings) -> None:
-    device.set_packets(new.packet_size, new.packet_delay_ns)
-
-
 def _write_features(device: CameraDevice, new: CameraSettings) -> None:
     for feature, value in parse_features("camera.features", new.features).items():
         device.set(feature, value)
@@ -242,7 +226,7 @@ def _write_features(device: CameraDevice, new: CameraSettings) -> None:
 
 #: Fields that are written together, how, and whether no frames may come meanwhile; in the order of writing.
 _WRITERS: Tuple[Tuple[Tuple[str, ...], Callable[[CameraDevice, CameraSettings], None], bool], ...] = (
-    (("pixel_format",), _write_format, True),
+    (("pixel_format",), lambda device, new: device.set("PixelFormat", choose_format(device, new.pixel_format)), True),
     (("roi",), _write_region, True),
     (("trigger",), _write_trigger, True),
     (("exposure_us",), _write_exposure, False),
@@ -250,13 +234,17 @@ _WRITERS: Tuple[Tuple[Tuple[str, ...], Callable[[CameraDevice, CameraSettings], 
     (("gain_db",), _write_gain, False),
     (("frame_rate", "trigger"), _write_rate, False),
     (("ptp",), _write_ptp, False),
-    (("packet_size", "packet_delay_ns"), _write_packets, True),
+    (
+        ("packet_size", "packet_delay_ns"),
+        lambda device, new: device.set_packets(new.packet_size, new.packet_delay_ns),
+        True,
+    ),
     (("features",), _write_features, True),
 )
 
 
 def snapped(roi: Tuple[int, ...], picture: Tuple[int, int], steps: Sequence[int]) -> Tuple[int, int, int, int]:
-    """Return the region that a camera can send next to the one asked for: with even numbers and multiples of its steps.
+    """Round a region to even numbers that are multiples of the camera's steps.
 
     Args:
         roi: (x, y, width, height); a width or height of 0 extends to the border.
@@ -289,11 +277,7 @@ def stops_frames(changed: List[str]) -> bool:
 
 
 def write(device: CameraDevice, new: CameraSettings, changed: List[str]) -> None:
-    """Write the changed fields of settings to a camera.
-
-    Raises:
-        CameraError: The camera refuses one; those before it are written.
-    """
+    """Write the changed fields of settings to a camera; fields before a refused one are written."""
     if "exposure_us" in changed and "exposure_auto" not in changed and new.exposure_auto:
         raise CameraError("camera.exposure_us cannot be set while camera.exposure_auto is true")
     for names, writer, _ in _WRITERS:
@@ -302,16 +286,9 @@ def write(device: CameraDevice, new: CameraSettings, changed: List[str]) -> None
 
 
 def undo(device: CameraDevice, old: CameraSettings, changed: List[str], features: Dict[str, str]) -> None:
-    """Write settings back after some fields of others were written, perhaps not all of them.
+    """Restore settings after some of the `changed` fields were written.
 
-    Args:
-        device: The camera.
-        old: Its settings before.
-        changed: Fields that were to be written.
-        features: The values before of the features that were to be written, by name.
-
-    Raises:
-        CameraError: The camera refuses.
+    `features` has the former values of the features that were to be written, by name.
     """
     for name, value in reversed(list(features.items())):  # a region can be written once its binning is as before
         if device.get(name) != value:
@@ -321,11 +298,7 @@ def undo(device: CameraDevice, old: CameraSettings, changed: List[str], features
 
 
 def read_features(device: CameraDevice, settings: CameraSettings) -> Dict[str, str]:
-    """Return what the camera has of the features that settings name; without those that it has not or cannot read.
-
-    Raises:
-        CameraError: The camera does not answer.
-    """
+    """Return the values of the features that settings name, as far as the camera has them and can read them."""
     values = {}
     for name in parse_features("camera.features", settings.features):
         with device.tolerating_refusal():
@@ -334,11 +307,7 @@ def read_features(device: CameraDevice, settings: CameraSettings) -> Dict[str, s
 
 
 def read_back(device: CameraDevice, settings: CameraSettings) -> CameraSettings:
-    """Return settings with the values that the camera has.
-
-    Raises:
-        CameraError: The camera does not answer.
-    """
+    """Return settings with the values that the camera has."""
     numbers = {field: read_number(device, names) for field, names in _NUMBERS.items()}
     actual: Dict[str, Any] = {field: value for field, value in numbers.items() if value is not None}
     if device.has("ExposureAuto"):
@@ -364,9 +333,6 @@ def ranges(device: CameraDevice, settings: CameraSettings) -> Dict[str, Tuple[fl
     """Return the lowest and highest value of each field that is a number of the camera, by the field's name.
 
     A range contains the value in `settings`, which may have been read while the camera had another range.
-
-    Raises:
-        CameraError: The camera does not answer.
     """
     limits = {}
     for field, names in _NUMBERS.items():

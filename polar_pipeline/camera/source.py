@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from typing import Any, Callable, Deque, Dict, Optional, Protocol, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Optional, Protocol, Tuple
 
 import numpy as np
 
@@ -60,9 +60,12 @@ from polar_pipeline.recordings.messages import Cdr
 from polar_pipeline.sensor.encodings import ENCODINGS
 from polar_pipeline.sensor.frames import FrameError, RawFormat
 
+if TYPE_CHECKING:  # futures of a type need Python 3.9
+    FutureResult = Future[None]  # novermin
+
 #: Longest wait in seconds for a frame or a request, and period of reading gain, temperature and PTP.
 _WAIT, _POLL_PERIOD = 0.05, 1.0
-#: Readings of the exposure time, before a frame came and after it, of which the smallest counts for the clock.
+#: Readings of the exposure time before and after a frame; the smallest one counts for the clock.
 _BEFORE, _AFTER = 3, 2
 #: Seconds without a frame after which the camera is asked whether it is still there.
 _QUIET = 0.4
@@ -70,7 +73,7 @@ _QUIET = 0.4
 _LOOK_PERIOD, _SEARCH_PERIOD = 0.2, 3.0
 #: Shortest and longest seconds between two attempts to open a camera that refuses, and longest seconds until a camera
 #: is connected again whose frames do not match.
-_BACKOFF, _LONGEST_PAUSE = (1.0, 30.0), 5.0
+_BACKOFF, _MAX_PAUSE = (1.0, 30.0), 5.0
 #: Seconds that the start and a change of parameters wait for the camera.
 _PATIENCE = 15.0
 #: What helps when packets of USB3 Vision are lost, and of GigE Vision.
@@ -85,7 +88,7 @@ Check = Callable[[CameraFacts], object]
 
 
 class Client(Protocol):
-    """What takes the frames of a camera. Two threads call its methods, which raise nothing: see `CameraSource`."""
+    """Receiver of a camera's frames. Two threads call its methods, which raise nothing: see `CameraSource`."""
 
     def memory(self) -> Optional[np.ndarray]:
         """Return memory for the next message, or None if any will do."""
@@ -94,11 +97,7 @@ class Client(Protocol):
         """Take a frame as serialized `sensor_msgs/Image`."""
 
     def check(self, facts: CameraFacts) -> None:
-        """Check the state of the camera.
-
-        Raises:
-            ValueError: Parameters contradict it.
-        """
+        """Raise ValueError if parameters contradict the state of the camera."""
 
     def dropped(self, cause: str, count: int) -> None:
         """Count frames that were lost."""
@@ -115,40 +114,30 @@ class Client(Protocol):
 
 @dataclass(frozen=True)
 class Connection:
-    """What is known of a connected camera.
+    """State of a connected camera.
 
     Attributes:
         settings: Settings as the camera has them.
-        facts: State of the camera.
         ranges: Lowest and highest value of settings that are numbers, by name.
-        found: Where it is.
     """
 
     settings: CameraSettings
     facts: CameraFacts
     ranges: Dict[str, Tuple[float, float]]
-    found: FoundCamera
+    camera: FoundCamera
 
 
 class CameraSource:
     """A camera by its parameters: connected when it is there, and again when it comes back.
 
     One thread of this object controls the camera: it alone waits for the camera's answers, which may take seconds if
-    one is lost, and calls `check`, `info` and `warning` of the client. While the camera sends, a second one takes
+    one is lost, and calls `check`, `info` and `warning` of the client. While the camera sends, a second thread takes
     frames from Aravis and hands them to the client. Other threads call `start`, `apply`, `trigger`, `status` and
-    `close`, and read `connection`.
-
-    Args:
-        settings: Settings to write to the camera.
-        frame_id: frame_id of the messages.
-        client: Takes the frames.
+    `close`, and read `connection`. Without Aravis the constructor raises CameraError.
 
     Attributes:
         connection: The connected camera; None while no camera is connected.
         problem: Why no camera is connected; "" while one is, and before the first search.
-
-    Raises:
-        CameraError: Aravis is not installed.
     """
 
     def __init__(self, settings: CameraSettings, frame_id: str, client: Client) -> None:
@@ -165,7 +154,7 @@ class CameraSource:
         self._frames_thread: Optional[threading.Thread] = None
         self._takes_frames = False
         self._failure: Optional[Exception] = None  # why the thread for frames has ended by itself
-        self._heard = -math.inf  # when the last frame came, or the camera answered
+        self._last_sign = -math.inf  # when the last frame came, or the camera answered
         self._buffers = Buffers()
         self._clock = DeviceClock()
         self._ptp = ""
@@ -175,8 +164,8 @@ class CameraSource:
         self._unusable = 0  # frames since then that cannot be used
         self._underruns = 0  # packets for which no buffer was free, before the last gap between complete frames
         self._code = 0  # number of the pixel format, as the first complete frame states it
-        self._wanted = settings.source.partition(":")[2]
-        self._last: Optional[FoundCamera] = None  # where it was when it was connected
+        self._identity = settings.source.partition(":")[2]  # serial number or IP address; "" for any camera
+        self._last: Optional[FoundCamera] = None  # the camera that was connected last
         self._searched = -math.inf
         self._counts = {"frames": 0, "incomplete": 0, "missed": 0, "underruns": 0, "connections": 0}
         self._resent = 0
@@ -202,10 +191,7 @@ class CameraSource:
             self._attempted.result(timeout=_PATIENCE)
 
     def close(self) -> None:
-        """Release the camera and end the thread; safe to call twice.
-
-        Calls of Aravis to a camera that has gone are not waited for.
-        """
+        """Release the camera and end the thread, without a wait for a camera that has gone; safe to call twice."""
         self._closing.set()
         self._wake.set()
         if self._thread.ident is not None:
@@ -214,62 +200,59 @@ class CameraSource:
     def apply(self, settings: CameraSettings, check: Check) -> CameraSettings:
         """Write settings to the camera, all or none; without a camera they are kept until it is there.
 
-        Args:
-            settings: Settings to write.
-            check: Raises a ValueError for a state of the camera that contradicts other parameters.
-
         Returns:
             The settings as the camera has them.
 
         Raises:
-            CameraError: The camera refuses a setting; the others are as before.
-            ValueError: By `check`; the settings are as before.
+            CameraError: The camera refuses a setting.
+            ValueError: By `check`: the state of the camera contradicts other parameters.
         """
         return self._ask(lambda device: self._change(device, settings, check))
 
     def rename(self, frame_id: str) -> None:
-        """Give later frames another frame_id; the camera is set up again, as their headers need other space.
-
-        Raises:
-            CameraError: The camera does not answer.
-        """
+        """Give later frames another frame_id; the camera is connected again, as their headers need other space."""
 
         def change(_: Optional[CameraDevice]) -> None:
-            self._end_frames()  # the space in front of their pixels is that of the former header
+            self._end_frames()
             self._frame_id, self.connection = frame_id, None
 
         if frame_id != self._frame_id:
             self._ask(change)
 
-    def trigger(self) -> None:
-        """Start a frame by software.
+    def trigger(self) -> FutureResult:
+        """Start a frame by software; return a future, which has a CameraError if the camera cannot."""
+        return self._submit(self._trigger)
 
-        Raises:
-            CameraError: The camera is not there, or is not triggered by software.
-        """
-        self._ask(self._trigger)
-
-    def _ask(self, request: Callable[[Optional[CameraDevice]], Any]) -> Any:
-        """Have the camera's thread run a request, and return its result or raise its error."""
+    def _submit(self, request: Callable[[Optional[CameraDevice]], Any]) -> Any:
+        """Have the camera's thread run a request within `_PATIENCE` seconds; return a future of the result."""
         answer: Any = Future()
+        end = time.monotonic() + _PATIENCE
 
         def run(device: Optional[CameraDevice]) -> None:
             if not answer.set_running_or_notify_cancel():
                 return
             try:
+                if time.monotonic() > end:
+                    raise _no_answer()
                 answer.set_result(request(device))
             except Exception as err:  # noqa: BLE001 - raised where it was asked for
                 answer.set_exception(err)
 
-        self._requests.put(run)
-        self._wake.set()
-        end = time.monotonic() + _PATIENCE
+        if self._thread.is_alive():
+            self._requests.put(run)
+            self._wake.set()
+        else:
+            answer.set_exception(CameraError("the camera is closed"))
+        return answer
+
+    def _ask(self, request: Callable[[Optional[CameraDevice]], Any]) -> Any:
+        """Have the camera's thread run a request, and return its result or raise its error."""
+        answer, end = self._submit(request), time.monotonic() + _PATIENCE
         while self._thread.is_alive() and time.monotonic() < end:
             with suppress(FutureTimeoutError):
                 return answer.result(timeout=_LOOK_PERIOD)
         if answer.cancel() or not answer.done():  # it must not happen later
-            reason = f"did not answer within {_PATIENCE:g} s" if self._thread.is_alive() else "is closed"
-            raise CameraError(f"the camera {reason}")
+            raise _no_answer() if self._thread.is_alive() else CameraError("the camera is closed")
         return answer.result()
 
     def status(self) -> Tuple[Level, str, Dict[str, str]]:
@@ -282,7 +265,7 @@ class CameraSource:
         offset, drift, jitter = clock.offset_ns, clock.drift_ppm, clock.jitter_ns
         values = {
             **connection.facts.values(),
-            "address": connection.found.address,
+            "address": connection.camera.address,
             "trigger": connection.settings.trigger,
             "packet size": str(connection.settings.packet_size),
             **values,
@@ -292,7 +275,7 @@ class CameraSource:
             "clock jumps": str(clock.jumps),
             "ptp": self._ptp or "off",
         }
-        text, problem = f"{connection.facts.name} at {connection.found.address}", connection.facts.nonlinearity
+        text, problem = f"{connection.facts.name} at {connection.camera.address}", connection.facts.nonlinearity
         return (Level.WARN, f"{text}: {problem}", values) if problem else (Level.OK, text, values)
 
     # --------------------------------------------------------------------------------------------- the control's thread
@@ -303,7 +286,7 @@ class CameraSource:
             try:
                 device = self._connect()
             except Exception as err:  # noqa: BLE001 - the thread goes on
-                self._lose(err)
+                self._record_disconnect(err)
                 self._finish_attempt(err)
                 is_changed = self._idle(backoff)
                 backoff = _BACKOFF[0] if is_changed else min(2 * backoff, _BACKOFF[1])
@@ -316,12 +299,12 @@ class CameraSource:
             try:
                 self._control(device)
             except Exception as err:  # noqa: BLE001 - the thread goes on
-                self._lose(err)
+                self._record_disconnect(err)
             self.connection = None
             self._end_frames()
             _close(device)
             is_useless = self._failure is not None and self._number is None
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE) if is_useless else _LOOK_PERIOD
+            self._pause = min(2 * self._pause, _MAX_PAUSE) if is_useless else _LOOK_PERIOD
             self._idle(self._pause)
         self._finish_attempt()
 
@@ -333,8 +316,8 @@ class CameraSource:
         else:
             self._attempted.set_result(None)
 
-    def _lose(self, err: Exception) -> None:
-        """Note why there is no camera, and log it if it is new."""
+    def _record_disconnect(self, err: Exception) -> None:
+        """Record why no camera is connected, and log a new reason."""
         kind = "" if isinstance(err, (CameraError, ValueError)) else f"{type(err).__name__}: "
         problem = printable(f"{kind}{err}", 500)
         if problem != self._warned:
@@ -364,9 +347,9 @@ class CameraSource:
         if time.monotonic() - self._searched < _SEARCH_PERIOD:
             return None
         try:
-            return find_camera(self._wanted)
+            return find_camera(self._identity)
         except CameraError as err:
-            self._lose(err)
+            self._record_disconnect(err)
             return None
         finally:
             self._searched = time.monotonic()
@@ -388,7 +371,7 @@ class CameraSource:
             _close(device)
             raise
         self._last, self.problem = camera, ""
-        self._wanted = self._wanted or camera.serial  # settings, region and calibration are those of this camera
+        self._identity = self._identity or camera.serial  # settings and calibration are those of this camera
         self._counts["connections"] += 1
         if self._pause == _LOOK_PERIOD:  # otherwise once its frames match
             self._report_connected()
@@ -396,7 +379,7 @@ class CameraSource:
 
     def _report_connected(self) -> None:
         self._warned = ""
-        self._client.info(f"camera {self._connected().found.describe()} is connected")
+        self._client.info(f"camera {self._connected().camera.describe()} is connected")
 
     def _note(self, device: CameraDevice, settings: CameraSettings, camera: FoundCamera, check: Check) -> None:
         """Read the state of the camera, and check it against the parameters."""
@@ -432,7 +415,7 @@ class CameraSource:
                 self._end_frames()
                 device.stop()
             step()
-            self._note(device, settings, connection.found, check)
+            self._note(device, settings, connection.camera, check)
             if is_stopped:
                 self._start(device)
 
@@ -444,7 +427,7 @@ class CameraSource:
                 rewrite(lambda: undo(device, before, changed, features), old, lambda _: None)
             except Exception as err:  # noqa: BLE001 - the state is unknown: the camera is set up again
                 self._settings, self.connection = old, None
-                self._lose(err)
+                self._record_disconnect(err)
             raise
         return self._settings
 
@@ -456,7 +439,7 @@ class CameraSource:
         device.trigger()
 
     def _start(self, device: CameraDevice) -> None:
-        """Begin to receive frames, with the header of their message in front."""
+        """Begin to receive frames, each behind the header of its message."""
         connection = self._connected()
         name, rate = connection.facts.pixel_format, connection.settings.frame_rate
         self._format = ENCODINGS[name]
@@ -473,7 +456,7 @@ class CameraSource:
         device.start(memory, head, rate)
         self._uncertain.clear()
         self._failure, self._takes_frames = None, True
-        self._heard = time.monotonic()
+        self._last_sign = time.monotonic()
         name = "polar_pipeline_frames"
         self._frames_thread = threading.Thread(target=self._take_frames, args=(device,), name=name, daemon=True)
         self._frames_thread.start()
@@ -485,12 +468,8 @@ class CameraSource:
             thread.join()
 
     def _control(self, device: CameraDevice) -> None:
-        """Answer requests and read what changes until the end, or until the camera has gone or its frames do not match.
-
-        Raises:
-            CameraError: The camera does not answer, was restarted, or sends other frames than it was set to.
-        """
-        heard = polled = time.monotonic()
+        """Answer requests and read what changes, until the end or an error of the camera or of its frames."""
+        last_sign = polled = time.monotonic()
         while not self._closing.is_set():
             self._wake.wait(_WAIT)
             self._wake.clear()
@@ -500,19 +479,22 @@ class CameraSource:
                     return
             if self._failure is not None:
                 raise self._failure
-            if time.monotonic() - self._heard > _QUIET:
+            if time.monotonic() - self._last_sign > _QUIET:
                 self._require_camera(device)
-                self._heard = time.monotonic()
+                self._last_sign = time.monotonic()
             if self._number is not None and self._pause != _LOOK_PERIOD:
                 self._pause = _LOOK_PERIOD
                 self._report_connected()
-            if self._heard == heard:  # a camera that has gone would block
+            if self._last_sign == last_sign:  # a camera that has gone would block
                 continue
-            heard = self._heard
+            last_sign = self._last_sign
             try:
-                if heard - polled > _POLL_PERIOD:
-                    polled = heard
-                    self._poll(device)
+                if last_sign - polled > _POLL_PERIOD:
+                    polled = last_sign
+                    self._read_changing(device)
+                    self._is_gain_automatic = device.has("GainAuto") and device.get("GainAuto") != "Off"
+                    self._ptp = read_ptp(device)
+                    self._resent = device.stream_count("n_resent_packets")
                 elif self._is_gain_automatic:
                     self._read_changing(device)
                 elif self._reads_exposure:
@@ -541,13 +523,6 @@ class CameraSource:
             raise CameraError("the camera is not connected")
         return self.connection
 
-    def _poll(self, device: CameraDevice) -> None:
-        """Read what the camera changes by itself."""
-        self._read_changing(device)
-        self._is_gain_automatic = device.has("GainAuto") and device.get("GainAuto") != "Off"
-        self._ptp = read_ptp(device)
-        self._resent = device.stream_count("n_resent_packets")
-
     # ---------------------------------------------------------------------------------------------- the frames' thread
 
     def _take_frames(self, device: CameraDevice) -> None:
@@ -555,18 +530,14 @@ class CameraSource:
         try:
             while self._takes_frames:
                 if self._receive(device):
-                    self._heard = time.monotonic()
+                    self._last_sign = time.monotonic()
                     self._wake.set()
         except Exception as err:  # noqa: BLE001 - the control's thread connects the camera again
             self._failure = err
             self._wake.set()
 
     def _receive(self, device: CameraDevice) -> bool:
-        """Hand over the next frame, or count it if it cannot be used; return whether one came.
-
-        Raises:
-            CameraError: As `_take`.
-        """
+        """Hand over the next frame, or count it if it cannot be used; return whether one came."""
         try:
             frame = device.pop(_WAIT)
         except FrameError as err:
@@ -580,11 +551,7 @@ class CameraSource:
         return frame is not None
 
     def _take(self, frame: Received, underruns: int) -> None:
-        """Hand over a complete frame.
-
-        Raises:
-            CameraError: The frame has another region or pixel format than the camera was set to.
-        """
+        """Hand over a complete frame; CameraError if its region or pixel format is not that of the settings."""
         facts, fmt = self._facts_of(frame), self._format
         width, height = frame.size or facts.size
         self._code = self._code or frame.pixel_format  # a camera's numbers may differ from those of the standard
@@ -646,7 +613,7 @@ class CameraSource:
         return start_ns + (exposure_ns // 2 if self._settings.stamp == "middle" else 0)
 
     def _observe(self, frame: Received, exposure_ns: int) -> None:
-        """Show frames to the model of the clock once their exposure is certain.
+        """Add frames to the model of the clock once their exposure is certain.
 
         The register may have changed before the frame or after it. Too long an exposure would make the frame early,
         which spoils the model, too short a one only makes it late: the smallest of the readings around it counts.
@@ -663,7 +630,7 @@ class CameraSource:
 
 
 def _encoding(pixel_format: str, fmt: RawFormat) -> str:
-    """Return the encoding of messages: a name of ROS where it says all, which viewers know, else the camera's."""
+    """Return the encoding of messages: a name of ROS, which viewers know, if it is exact; otherwise the camera's."""
     if fmt.packing != "u8" and (fmt.packing, fmt.bits) != ("u16", 16):
         return pixel_format
     pattern = re.search("Bayer(RG|BG|GB|GR)", pixel_format)
@@ -671,27 +638,24 @@ def _encoding(pixel_format: str, fmt: RawFormat) -> str:
     return f"bayer_{bayer}{fmt.bits}" if bayer else f"mono{fmt.bits}"
 
 
-def find_camera(wanted: str) -> FoundCamera:
-    """Look for a camera by its serial number, IP address or name in Aravis, or for the first polarization camera.
-
-    Args:
-        wanted: Which camera; "" for the first polarization camera.
-
-    Raises:
-        CameraError: No such camera answers, or Aravis is not installed.
-    """
+def find_camera(identity: str) -> FoundCamera:
+    """Search for a camera by its serial number, IP address or name in Aravis; "" for the first polarization camera."""
     rows = list_cameras()
-    if wanted:
-        cameras = [row for row in rows if wanted in (row.serial, row.address, row.device_id)]
-        if not cameras and is_address(wanted) and answers(wanted):  # in another network
-            cameras = [FoundCamera(wanted, "", "", "", wanted)]
+    if identity:
+        cameras = [row for row in rows if identity in (row.serial, row.address, row.device_id)]
+        if not cameras and is_address(identity) and answers(identity):  # in another network
+            cameras = [FoundCamera(identity, "", "", "", identity)]
     else:  # an unknown model may tell of polarizers by its name
         known_models = [row for row in rows if sensor_of_model(row.model)]
         cameras = known_models or [row for row in rows if re.search(r"(?i)polari|POL\b", row.model)]
     if not cameras:
         others = ", ".join(row.describe() for row in rows) or "none"
-        raise CameraError(f"{wanted or 'a polarization camera'} is not found; cameras here: {others}")
+        raise CameraError(f"{identity or 'a polarization camera'} is not found; cameras here: {others}")
     return cameras[0]
+
+
+def _no_answer() -> CameraError:
+    return CameraError(f"the camera did not answer within {_PATIENCE:g} s")
 
 
 def _close(device: CameraDevice) -> None:

@@ -24,15 +24,10 @@ FRAME_ID = "camera"
 
 
 class CameraInput:
-    """A camera as the input of a node; the client of its `source`, whose counts and log are those of the diagnostics.
+    """A camera as the input of a node; the client of its `source`, with the counts and the log of the diagnostics.
 
-    Args:
-        settings: Returns the settings of the node.
-        memory: Returns memory for the next message, or None if any will do; the thread for frames calls it.
-        receive: Takes a frame, the state of the camera and the serialized lens calibration, in the thread for frames.
-        outputs: Publishers of `CAMERA_TOPICS` by name.
-        send: Publishes messages; only the thread for frames calls it.
-        diagnostics: Counts frames that were lost; its log.
+    The thread for frames calls `memory`, `receive` (with the frame, the state of the camera and the serialized lens
+    calibration) and `send`. `outputs` has publishers of `CAMERA_TOPICS` by name.
 
     Raises:
         CameraError: Aravis is not installed.
@@ -57,7 +52,8 @@ class CameraInput:
         self.dropped, self.refuse = diagnostics.dropped, diagnostics.refuse
         self.info, self.warning = diagnostics.logger.info, diagnostics.logger.warning
         self._info = _camera_info(now.camera)
-        self._encoded: Tuple[Tuple[object, ...], bytes] = (), b""  # of the last frame's region and frame_id
+        # region and frame_id of the last frame, and its serialized lens calibration, which changes only with them
+        self._encoded: Tuple[Tuple[object, ...], bytes] = (), b""
         self.name = f"camera {now.camera.source}"
         self.source = CameraSource(now.camera, self.frame_id, self)
 
@@ -70,7 +66,12 @@ class CameraInput:
 
     def take(self, cdr: Cdr, facts: CameraFacts) -> None:
         """Hand a frame to the node, and publish it if its topics have subscribers."""
-        camera_info = self._encoded_info(messages.peek_stamp(cdr) or 0)
+        connection = self.source.connection
+        region = connection.settings.roi if connection else (0, 0, 0, 0)
+        key = (*region, self.frame_id)
+        if key != self._encoded[0]:
+            self._encoded = key, self._encode_info(*region)
+        camera_info = messages.restamp(self._encoded[1], messages.peek_stamp(cdr) or 0)
         self._receive(cdr, facts, camera_info)
         contents = {topics.IMAGE_INPUT: cdr, topics.CAMERA_INFO_INPUT: camera_info}
         outgoing: List[OutgoingMessage] = [
@@ -83,15 +84,6 @@ class CameraInput:
         except RuntimeError as err:
             self._refuse_error(err)
 
-    def _encoded_info(self, stamp_ns: int) -> bytes:
-        """Serialize the lens calibration of a frame; it changes with the region and the frame_id only."""
-        connection = self.source.connection
-        region = connection.settings.roi if connection else (0, 0, 0, 0)
-        key = (*region, self.frame_id)
-        if key != self._encoded[0]:
-            self._encoded = key, self._encode_info(*region)
-        return messages.restamp(self._encoded[1], stamp_ns)
-
     def _encode_info(self, x: int, y: int, width: int, height: int) -> bytes:
         """Serialize the lens calibration of frames of a region; without a file it has their size only."""
         if self._info is None:
@@ -103,22 +95,14 @@ class CameraInput:
         return bytes(messages.encode_camera_info(info, 0, self.frame_id))
 
     def check(self, facts: CameraFacts) -> None:
-        """Check the state of the camera against the parameters, and warn of pixel values that are not linear.
-
-        Raises:
-            ValueError: They contradict each other.
-        """
+        """Raise ValueError if the camera contradicts the parameters; warn of pixel values that are not linear."""
         self._settings().of_camera(facts)
         if facts.nonlinearity:
             self.warning(f"camera: {facts.nonlinearity}")
 
 
 def _camera_info(settings: CameraSettings) -> Optional[CameraInfo]:
-    """Read the lens calibration that the parameters name.
-
-    Raises:
-        ValueError: The file cannot be read.
-    """
+    """Read the lens calibration that the parameters name; raise ValueError if the file cannot be read."""
     if not settings.info_file:
         return None
     with errors_as(lambda text: ValueError(f"camera.info_file: {text}")):

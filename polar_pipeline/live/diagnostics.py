@@ -67,9 +67,9 @@ class RecentTimes:
         is_recent = self._ends >= now - WINDOW
         percentiles = {}
         for stage, times in self._stages.items():
-            known = np.sort(times[is_recent & ~np.isnan(times)])
-            if known.size:
-                percentiles[stage] = tuple(float(known[int(rank * (known.size - 1))]) for rank in RANKS)
+            recent = np.sort(times[is_recent & ~np.isnan(times)])
+            if recent.size:
+                percentiles[stage] = tuple(float(recent[int(rank * (recent.size - 1))]) for rank in RANKS)
         return percentiles
 
 
@@ -82,28 +82,12 @@ class Logger(Protocol):
     def warning(self, message: str) -> object:
         """Log a line at level WARN."""
 
-    def error(self, message: str) -> object:
-        """Log a line at level ERROR."""
-
     def fatal(self, message: str) -> object:
         """Log a line at level FATAL."""
 
 
 class Diagnostics:
-    """Counts and times of one node; any thread may call it.
-
-    The executor's thread notes receipts and makes reports; the worker and the publisher's thread note frames; all of
-    them note problems.
-
-    Args:
-        name: Name of the node, which starts every status.
-        logger: Takes a line now and then for each cause of a problem.
-        clock: Seconds, never running backwards.
-
-    Attributes:
-        name: Name of the node.
-        logger: The log.
-    """
+    """Counts and times of the node `name`; any thread may call it. Each cause of a problem is logged now and then."""
 
     def __init__(self, name: str, logger: Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self.name = name
@@ -116,9 +100,9 @@ class Diagnostics:
         self._deadline = Deadline()
         self._counts: Counter[str] = collections.Counter()
         self._reported: Counter[str] = collections.Counter()  # `_counts` as they were in the last report
-        self._wanted_since: Optional[float] = None
+        self._subscribed_since: Optional[float] = None
         self._silence_log = -math.inf
-        self._silent = False  # as found by the last `listened`, so that log and report agree
+        self._silent = False  # result of the last `listened`, so that log and report agree
         self._last_log: Dict[str, float] = {}
         self._last_error = ""
 
@@ -145,8 +129,8 @@ class Diagnostics:
         """Count and log a message or a change of parameters that could not be used.
 
         Args:
-            cause: Why, as a key for counting: as a frame that was dropped, or as refused for those of `BESIDE_FRAMES`.
-            reason: Why, in words; it may quote the message.
+            cause: Key for counting: as refused for the causes in `BESIDE_FRAMES`, otherwise as a dropped frame.
+            reason: Text for log and report; it may quote the message.
             detail: More lines for the log.
         """
         reason = printable(reason, MAX_REASON)
@@ -172,11 +156,7 @@ class Diagnostics:
             self.refuse("internal", reason, traceback.format_exc())
 
     def aged(self, age: float) -> Optional[float]:
-        """Note the age of a received frame in seconds of the node's clock.
-
-        Returns:
-            The age, or None if its stamp cannot be of this machine's clock.
-        """
+        """Record the age of a received frame in seconds; return it, or None if the stamp is of another clock."""
         is_plausible = PLAUSIBLE_AGE[0] <= age <= PLAUSIBLE_AGE[1]
         with self._lock:
             self._ages.add(self._clock(), {"age": age if is_plausible else math.inf})
@@ -189,11 +169,7 @@ class Diagnostics:
             self._ages = RecentTimes()
 
     def published(self, timings: Mapping[str, float]) -> bool:
-        """Count a published frame, and note its seconds per stage.
-
-        Returns:
-            Whether the next frame was due before that: `total` is longer than the time from one stamp to the next.
-        """
+        """Count a published frame with its seconds per stage; return whether `total` is longer than a frame period."""
         with self._lock:
             self._counts["published"] += 1
             self._stages.add(self._clock(), timings)
@@ -206,18 +182,14 @@ class Diagnostics:
         with self._lock:
             self._counts["unwanted"] += 1
 
-    def listened(self, is_wanted: bool) -> Optional[str]:
-        """Note whether any output has a subscriber now; to be called about every second.
-
-        Returns:
-            The line to log when frames stay away although there are subscribers, now and then, or None.
-        """
+    def listened(self, has_subscribers: bool) -> Optional[str]:
+        """Note about every second whether any output has a subscriber; return a line to log if no frames come."""
         with self._lock:
             now = self._clock()
-            if not is_wanted:
-                self._wanted_since = None
-            elif self._wanted_since is None:
-                self._wanted_since = now
+            if not has_subscribers:
+                self._subscribed_since = None
+            elif self._subscribed_since is None:
+                self._subscribed_since = now
             was_silent, self._silent = self._silent, self._is_silent(now)
             if not self._silent or (was_silent and now - self._silence_log < SILENCE_LOG_PERIOD):
                 return None
@@ -227,9 +199,9 @@ class Diagnostics:
 
     def _is_silent(self, now: float) -> bool:
         """Return whether subscribers have waited for frames longer than the camera explains."""
-        if self._wanted_since is None:
+        if self._subscribed_since is None:
             return False
-        last = max([self._wanted_since, *list(self._receipts)[-1:]])
+        last = max([self._subscribed_since, *list(self._receipts)[-1:]])
         period = self._deadline.period
         shortest, longest = SILENCE
         allowed = shortest if math.isinf(period) else min(max(shortest, 3 * period), longest)
@@ -238,9 +210,7 @@ class Diagnostics:
     def statuses(self, hardware: str, silence: str) -> List[Status]:
         """Report counts since the start; the level and the message cover the time since the last call.
 
-        Args:
-            hardware: Description of the camera.
-            silence: Meaning of no frame since the last call, in words.
+        `hardware` describes the camera; `silence` says what it means if no frame came.
         """
         with self._lock:
             level, message = self._judge(self._counts - self._reported, silence)
@@ -270,18 +240,14 @@ class Diagnostics:
 
     def _judge(self, counts: Mapping[str, int], silence: str) -> Tuple[Level, str]:
         """Derive level and message from the counts since the last report."""
-        said = []
-        for what in ("dropped", "refused"):
-            causes = [
-                f"{name.partition(': ')[2]} {count}"
-                for name, count in sorted(counts.items())
-                if name.startswith(f"{what}: ")
-            ]
-            said += [f"{what}: {', '.join(causes)}"] if causes else []
-        if said:
+        problems = []
+        for kind in ("dropped: ", "refused: "):
+            causes = [f"{name[len(kind) :]} {count}" for name, count in sorted(counts.items()) if name.startswith(kind)]
+            problems += [kind + ", ".join(causes)] if causes else []
+        if problems:
             is_used = counts.get("published") or counts.get("unwanted")
-            is_bad = said[0].startswith("dropped") and not is_used
-            return (Level.ERROR if is_bad else Level.WARN), "; ".join(said)
+            is_bad = problems[0].startswith("dropped") and not is_used
+            return (Level.ERROR if is_bad else Level.WARN), "; ".join(problems)
         if not counts.get("received"):
             if self._silent:
                 return Level.WARN, f"{silence}, although there are subscribers"

@@ -14,10 +14,9 @@ from polar_pipeline.sensor.frames import Frame
 
 @dataclass(frozen=True)
 class ReceivedImage:
-    """A raw image as it was received.
+    """A serialized `sensor_msgs/Image` as it was received.
 
     Attributes:
-        cdr: Serialized `sensor_msgs/Image`.
         received: Time of receipt in seconds of `time.perf_counter`.
         time_ns: Time of receipt on the node's clock; 0 while a simulated clock has not started.
         camera: State of the camera, if the node reads it itself.
@@ -34,17 +33,13 @@ class LiveFrame:
     """A decoded frame whose products are being computed or published.
 
     Attributes:
-        received: The frame as it was received.
-        image: The decoded message.
-        raw: Its pixels.
-        settings: Settings by which its outputs are made.
-        demand: Topics that had subscribers when it was submitted.
+        demand: Topics that had subscribers when the frame was submitted.
         timings: Stage -> seconds; later stages are added as they end.
-        age: Seconds from its stamp to its receipt; None if the stamp is of another clock.
-        is_restart: Whether its stamp is below that of the frame before.
-        pipeline: Computes its products; None if only lens calibrations or times are to be published.
+        age: Seconds from the frame's stamp to its receipt; None if the stamp is of another clock.
+        is_restart: Whether the stamp is below that of the previous frame.
+        pipeline: Pipeline of the frame; None if only lens calibrations or times are published.
         pending: The frame in the pipeline, until its result is taken.
-        result: Its products, once they are computed.
+        result: Products of the frame, once they are computed.
     """
 
     received: ReceivedImage

@@ -21,7 +21,7 @@ from polar_pipeline.live.parameters import PARAMETERS, is_ros_value
 MAX_NAME = 500
 #: Similarity (difflib's ratio) from which a name counts as a misspelled one of this package.
 _MIN_SIMILARITY = 0.8
-#: Boolean parameters that rclpy gives every node; it also declares parameters below `qos_overrides`.
+#: Boolean parameters that rclpy gives every node; rclpy also declares parameters below `qos_overrides`.
 _SWITCHES = ("use_sim_time", "start_type_description_service")
 _QOS = "qos_overrides."
 
@@ -47,12 +47,7 @@ def _plain(value: object) -> object:
 
 
 def to_yaml(values: Mapping[str, object], title: str) -> str:
-    """Format a parameter file for nodes of any name.
-
-    Args:
-        values: Name, with dots between its parts, -> value, as a node has it.
-        title: Comment in the first line.
-    """
+    """Format a parameter file for nodes of any name; the title is a comment in the first line."""
     tree: Dict[str, Any] = {}
     for name, value in values.items():
         *folders, leaf = name.split(".")
@@ -67,11 +62,8 @@ def to_yaml(values: Mapping[str, object], title: str) -> str:
 def from_yaml(path: Path) -> Dict[str, object]:
     """Read the parameters of a node of this package from a parameter file.
 
-    The file's values for every node (`/**`) apply first, then those for the one node that it names.
-
-    Raises:
-        ValueError: The file cannot be read, is not a parameter file, or has a parameter that this package does not
-            have or a value that is not allowed; the message names the file.
+    The file's values for every node (`/**`) apply first, then those for the one node that it names. Unknown parameters
+    and values that are not allowed raise ValueError.
     """
     nodes = read_nodes(path)
     everyone = nodes.pop("/**", {})
@@ -84,11 +76,7 @@ def from_yaml(path: Path) -> Dict[str, object]:
 
 
 def check_parameters(values: Mapping[str, object]) -> None:
-    """Refuse parameters that a node of this package does not have, and values that are not allowed.
-
-    Raises:
-        ValueError: The message names the parameter.
-    """
+    """Raise ValueError for parameters that a node of this package does not have, and values that are not allowed."""
     foreign = [name for name in values if not is_known(name)]
     if foreign:
         raise ValueError(f"no parameter of this package is called {printable(', '.join(foreign))}")
@@ -124,11 +112,6 @@ def judge_unknown(names: Iterable[str], node: str, files: Iterable[Path]) -> Tup
     A parameter counts as another node's if a file has it below a pattern such as `/**`, not below this node's name,
     and it does not resemble any parameter of this package.
 
-    Args:
-        names: Names of the unknown parameters.
-        node: Name of the node, with its namespace.
-        files: Parameter files that the node was given.
-
     Returns:
         The mistakes, each with the name it was probably meant to be, and the parameters of other nodes.
     """
@@ -155,10 +138,7 @@ def judge_unknown(names: Iterable[str], node: str, files: Iterable[Path]) -> Tup
 def find_stray(path: AnyPath, node: str, applied: Optional[Container[str]] = None) -> str:
     """Describe a parameter file that has nothing for a node, which ROS would ignore without a word; else return "".
 
-    Args:
-        path: The file; errors are those of `read_nodes`.
-        node: Name of the node, from the root.
-        applied: Names of the parameters that the node was given; before Kilted, rclpy knows no pattern but `/**`.
+    `applied` has the names of the parameters that the node was given: before Kilted, rclpy knows no pattern but `/**`.
     """
     nodes = {f"/{name.lstrip('/')}": values for name, values in read_nodes(path).items()}
     for name, values in nodes.items():
@@ -170,11 +150,7 @@ def find_stray(path: AnyPath, node: str, applied: Optional[Container[str]] = Non
 
 
 def read_nodes(path: AnyPath) -> Dict[str, Dict[str, object]]:
-    """Read the parameters of nodes of any package from a file, by the name of the node in the file.
-
-    Raises:
-        ValueError: The file cannot be read, or is not a parameter file; the message names it.
-    """
+    """Read the parameters of nodes of any package from a file, by node; ValueError if it is not a parameter file."""
     path = as_path(path)
     document = read_yaml(path)
     nodes: Dict[str, Dict[str, object]] = {}
@@ -217,8 +193,7 @@ def _wrong(path: Path, reason: str) -> ValueError:
 def flatten(tree: Mapping[object, object], prefix: str = "") -> Dict[str, object]:
     """Flatten nested parameters to names with dots; the inverse of the nesting in `to_yaml`.
 
-    Raises:
-        ValueError: A name is too long, or occurs twice, such as `raw: {flip: ...}` beside `raw.flip: ...`.
+    A name must not occur twice, such as `raw: {flip: ...}` beside `raw.flip: ...`.
     """
     flat: Dict[str, object] = {}
     for key, value in tree.items():

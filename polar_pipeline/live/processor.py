@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -18,10 +19,9 @@ from polar_pipeline.backends.compared_image import check_reference
 from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.live.diagnostics import Diagnostics
-from polar_pipeline.live.fallback import Fallback
 from polar_pipeline.live.frame import LiveFrame, ReceivedImage
 from polar_pipeline.live.parameters import Settings
-from polar_pipeline.live.pipelines import PipelineSwitch, memory_like
+from polar_pipeline.live.pipelines import Fallback, PipelineSwitch, memory_like
 from polar_pipeline.live.publisher import FramePublisher
 from polar_pipeline.options import FROM_FRAMES
 from polar_pipeline.options.products import PRODUCTS, SSIM_PRODUCTS, full_level
@@ -38,13 +38,13 @@ IDLE_PERIOD = 0.2
 GAIN_STEP = 0.1
 #: Frames whose products exist at once: computed, being published, and kept until the next one.
 FRAMES_AT_ONCE = 3
-#: Messages that exist at once for each of them: in queues, and the newest, which a snapshot may want.
+#: Messages that exist at once for each of these frames: in queues, and the newest, which a snapshot may need.
 MESSAGES_A_FRAME = 2
 #: Products that quality is judged by.
 JUDGED_PRODUCTS = ("dolp", "ssim")
-#: The product computed for `quality/saturated` where no other is: it takes the least time, and every one counts.
+#: The product computed for `quality/saturated` if no other is: the fastest one; every product counts saturated pixels.
 COUNTING_PRODUCT = "intensity"
-#: Bytes of a lens calibration in front of what follows its stamp, which differs from message to message.
+#: Offset of the first byte after the stamp of a lens calibration; the stamp differs from message to message.
 _STAMP_END = 12
 #: Seconds that the first frame waits for a lens calibration that is published, as it may state the region.
 INFO_PATIENCE = 1.0
@@ -53,31 +53,32 @@ INFO_PATIENCE = 1.0
 class FrameProcessor:
     """Worker thread that computes the products of each frame that have subscribers.
 
-    Which thread does what:
-        - The executor's thread calls `put` and `message_memory`, and sets `reference`, `camera_info` and
-          `expects_camera_info`.
-        - The worker runs `_work` and what it calls. The pipelines, what was decoded and the stamp of the frame before
-          are used by it alone.
-        - The main thread calls `warm_up` before `start`, and `close` at the end.
-        - `device` and `failure` are written by the worker; any thread may read them.
+    The executor's thread calls `put` and `message_memory`, and sets `reference`, `camera_info` and
+    `expects_camera_info`. The main thread calls `warm_up` before `start`, and `close` at the end. The worker runs
+    `_work`, alone uses the pipelines, and writes `device` and `failure`, which any thread may read.
 
     Args:
-        settings: Gives the settings asked for; read once per frame, so that a frame goes by one set of them.
-        fallback: Which settings hold after a failure of the GPU.
-        diagnostics: Counts frames, and what could not be used; its log has the first frame's format, and why the node
-            has to end.
+        settings: Returns the requested settings; read once per frame, so that a frame has one set of settings.
+        fallback: Chooses the settings after a failure of the GPU.
+        diagnostics: Counts frames, and messages that could not be used.
         publisher: Takes finished frames; closed by `close`.
+        background: Executor with one thread, which compiles pipelines ahead (see `PipelineSwitch`).
 
     Attributes:
         reference: Newest message of topic `reference`; None before the first.
         camera_info: Newest message of topic `camera_info`; None before the first.
         expects_camera_info: Whether the topic `camera_info` has a publisher, before the first frame.
-        device: Device that the last frame was computed on; "" where not known.
+        device: Device that computed the last frame; "" if unknown.
         failure: Why the node has to end; "" while it works.
     """
 
     def __init__(
-        self, settings: Callable[[], Settings], fallback: Fallback, diagnostics: Diagnostics, publisher: FramePublisher
+        self,
+        settings: Callable[[], Settings],
+        fallback: Fallback,
+        diagnostics: Diagnostics,
+        publisher: FramePublisher,
+        background: Executor,
     ) -> None:
         self.reference: Optional[bytes] = None
         self.camera_info: Optional[bytes] = None
@@ -88,34 +89,28 @@ class FrameProcessor:
         self._fallback = fallback
         self._diagnostics = diagnostics
         self._publisher = publisher
-        self._pipelines = PipelineSwitch()
+        self._pipelines = PipelineSwitch(background)
         self._waiting: Deque[ReceivedImage] = deque(maxlen=settings().queue_size)
         self._is_closed = False
-        self._change = threading.Condition()  # of the two
+        self._change = threading.Condition()  # of `_waiting` and `_is_closed`
         self._thread = threading.Thread(target=self._work, name="polar_pipeline_worker")
         self._in_progress: Deque[LiveFrame] = deque()
         self._decoded_reference: Optional[Tuple[bytes, np.ndarray]] = None
-        # the newest lens calibration that was read, from its stamp on, and whether as a lens too
+        # the newest lens calibration without its stamp, and whether it was read as a lens too
         self._info_content: Tuple[bytes, bool] = (b"", False)
-        self._info: Optional[CameraInfo] = None  # the newest one that can be decoded
+        self._info: Optional[CameraInfo] = None  # the newest lens calibration that can be decoded
         self._lens: Optional[LensCalibration] = None
         # frames of one camera, or of one region, have the same settings
         self._of_camera = lru_cache(maxsize=1)(Settings.of_camera)
         self._of_region = lru_cache(maxsize=1)(Settings.of_region)
-        self._gain_db: Optional[float] = None  # that the settings follow
+        self._gain_db: Optional[float] = None  # of the settings in use
         self._last_stamp_ns: Optional[int] = None
         self._memory: Callable[[], Optional[np.ndarray]] = lambda: None
 
     # ---------------------------------------------------------------------------------------------- the main thread
 
     def warm_up(self) -> None:
-        """Load and compile everything that the first frame would otherwise wait 150 ms for.
-
-        Compiles every product but SSIM's for a camera's frame too, which serve until those subscribed to are ready.
-
-        Raises:
-            DeviceError: The GPU fails, and `on_device_error` is `stop`.
-        """
+        """Load and compile every product but SSIM's; DeviceError if the GPU fails, and `on_device_error` is `stop`."""
         settings = self._settings()
         height, width = settings.options.largest_frame()
         small, large = np.zeros((min(64, height), min(64, width)), np.uint8), np.full((height, width), 99, np.uint8)
@@ -139,7 +134,7 @@ class FrameProcessor:
         self._thread.start()
 
     def close(self) -> None:
-        """Finish and publish what is being computed, drop what waits, end the threads and release all memory.
+        """Publish the frames in progress, drop those that wait, end the threads and release all memory.
 
         Safe to call twice, and before `start`.
         """
@@ -150,7 +145,7 @@ class FrameProcessor:
         if self._thread.ident is not None:
             self._thread.join()
         self._publisher.close()
-        self._pipelines.close()
+        self._pipelines.clear()
         self.reference = self._decoded_reference = None
         self._memory = lambda: None
         self._of_camera.cache_clear()
@@ -184,7 +179,9 @@ class FrameProcessor:
         frames = self._in_progress
         while True:
             self._pipelines.release_replaced({frame.pipeline for frame in frames if frame.pipeline})
-            image = self._take(wait=not frames)
+            self._has_input(0 if frames else None)
+            with self._change:
+                image = self._waiting.popleft() if self._waiting else None
             if image is None and not frames:
                 return
             if image is not None and self._attempt(self._submit, image):
@@ -192,15 +189,8 @@ class FrameProcessor:
             if frames:
                 self._attempt(self._finish, frames.popleft())
 
-    def _take(self, wait: bool) -> Optional[ReceivedImage]:
-        """Return the oldest image; None after `close`, or if there is none and `wait` is False."""
-        if not self._has_input(None if wait else 0):
-            return None
-        with self._change:
-            return self._waiting.popleft() if self._waiting else None
-
     def _has_input(self, timeout: Optional[float]) -> bool:
-        """Wait for an image or the end, up to `timeout` seconds if that is not None; return whether there is one."""
+        """Wait for an image or the end, up to `timeout` seconds if that is not None; return whether one came."""
         with self._change:
             return self._change.wait_for(lambda: self._is_closed or bool(self._waiting), timeout)
 
@@ -210,7 +200,7 @@ class FrameProcessor:
         while not self._has_input(IDLE_PERIOD):
             try:
                 settings = self._settings_in_use(None, "mono8")
-            except FrameError:  # frames that come in will show it
+            except FrameError:  # frames that come in will report it
                 continue
             needed = needed_products(self._publisher.demand(), settings)
             products = settings.without_reference(settings.computable(needed))
@@ -221,30 +211,23 @@ class FrameProcessor:
                     continue
             except DeviceError as err:
                 self._on_device_error(str(err))
-            except Exception:  # noqa: BLE001, S110 - frames that come in will show it
+            except Exception:  # noqa: BLE001, S110 - frames that come in will report it
                 pass
             prepared = products
 
     def _compute_blank_frames(self, settings: Settings, products: Tuple[str, ...]) -> bool:
-        """Compute the products of a camera's frame `FRAMES_AT_ONCE` times, unless a frame comes in.
-
-        Otherwise the first frames would wait for memory: on a CPU for fresh pages, on a GPU for pinned ones. Frames of
-        8 bit are taken for granted; the memory of other messages is allocated as they come.
-
-        Returns:
-            Whether the pipeline was ready; if not, it is being compiled.
-        """
+        """Compute blank frames, so that the first frames need not wait for memory; return False while compiling."""
         cdr = messages.encode_image(0, "camera", "mono8", np.full(settings.options.largest_frame(), 99, np.uint8))
         image = messages.decode_image(cdr)
         pipeline, _ = self._pipelines.get(settings, products, messages.to_raw(image))
         if pipeline.options.products != products:
             return False
         memory = memory_like(pipeline, cdr, image.data)
-        held: List[object] = []
+        frames: List[object] = []  # memory of all frames at once
         for _ in range(FRAMES_AT_ONCE):
             if not self._has_input(0):
-                held += [memory() for _ in range(MESSAGES_A_FRAME)]
-                held.append(pipeline(messages.to_raw(image)))
+                frames += [memory() for _ in range(MESSAGES_A_FRAME)]
+                frames.append(pipeline(messages.to_raw(image)))
         pipeline.reset()
         self._pipelines.release_replaced()
         self._memory = memory
@@ -274,11 +257,7 @@ class FrameProcessor:
             self.failure = reason
 
     def _settings_in_use(self, camera: Optional[CameraFacts], encoding: str) -> Settings:
-        """Return the settings for a frame: with the state of the camera, fallback to the CPU and lens calibration.
-
-        Raises:
-            FrameError: The settings contradict the camera (cause `camera`), or the region does not fit (`region`).
-        """
+        """Return the settings for a frame: with the state of the camera, fallback to the CPU and lens calibration."""
         settings = self._settings()
         rectifies = settings.options.rectify == FROM_FRAMES
         self._read_camera_info(rectifies)
@@ -318,7 +297,7 @@ class FrameProcessor:
         self.expects_camera_info = False
 
     def _steady(self, camera: CameraFacts) -> CameraFacts:
-        """Return the state of a camera without what changes from frame to frame; the gain changes by `GAIN_STEP`."""
+        """Return the state of a camera without exposure and temperature; the gain follows in steps of `GAIN_STEP`."""
         gain = camera.gain_db
         if gain is None or self._gain_db is None or abs(gain - self._gain_db) >= GAIN_STEP:
             self._gain_db = gain
@@ -327,8 +306,6 @@ class FrameProcessor:
     def _submit(self, received: ReceivedImage) -> bool:
         """Decode a frame, and start on its products if any of its outputs has a subscriber.
 
-        Where only `latency` or `latency/total_ms` has a subscriber, the frame is decoded and nothing is computed.
-
         Returns:
             Whether another frame can be submitted before this one is finished.
         """
@@ -336,10 +313,14 @@ class FrameProcessor:
         started = time.perf_counter()
         image = messages.decode_image(received.cdr)
         settings = self._settings_in_use(received.camera, image.encoding)
-        is_restart = self._note(image)
+        is_restart = self._check_stamp(image)
         age = self._diagnostics.aged((received.time_ns - image.stamp_ns) / 1e9) if received.time_ns else None
         demand = self._publisher.demand()
-        products = self._computable(needed_products(demand, settings), settings)
+        needed = needed_products(demand, settings)
+        products = settings.computable(needed)
+        if products != needed:
+            left_out = ", ".join(name for name in needed if name not in products)
+            self._diagnostics.refuse("product", f"no {left_out} with output.scale, rotate, roi or rectify")
         if not products and demand <= PRODUCT_OF_TOPIC.keys():
             self._diagnostics.idled()
             return False
@@ -356,8 +337,8 @@ class FrameProcessor:
         self._in_progress.append(frame)
         return pipeline is not None and len(self._in_progress) < pipeline.depth
 
-    def _note(self, image: messages.ImageMessage) -> bool:
-        """Remember the frame's stamp; return whether it is below the stamp of the previous frame."""
+    def _check_stamp(self, image: messages.ImageMessage) -> bool:
+        """Return whether a frame's stamp is below that of the previous frame."""
         last, self._last_stamp_ns = self._last_stamp_ns, image.stamp_ns
         if last is None:
             self._diagnostics.logger.info(f"first frame: {image.width}x{image.height} {quoted(image.encoding)}")
@@ -379,36 +360,27 @@ class FrameProcessor:
         self._publisher.submit(frame)
         return True
 
-    def _computable(self, wanted: Tuple[str, ...], settings: Settings) -> Tuple[str, ...]:
-        """Select the products that the settings allow, and report the other ones."""
-        products = settings.computable(wanted)
-        if products != wanted:
-            left_out = ", ".join(name for name in wanted if name not in products)
-            self._diagnostics.refuse("product", f"no {left_out} with output.scale, rotate, roi or rectify")
-        return products
-
     def _with_reference(
         self, products: Tuple[str, ...], settings: Settings, shape: Tuple[int, int]
     ) -> Tuple[Tuple[str, ...], Optional[np.ndarray]]:
-        """Return the products that can be computed, and the newest image of topic `reference` if SSIM needs one.
+        """Return the products that can be computed, and the reference image, (h, w) float32, if SSIM needs one.
 
-        The image is (h, w) float32, and decoded once. Where it is missing or does not fit, that is reported, and the
-        products of SSIM are left out.
+        If it is missing or does not fit, that is reported, and the products of SSIM are left out.
         """
         others = settings.without_reference(products)
         if products == others:
             return products, None
-        cdr, size, known = self.reference, settings.options.output_size(shape), self._decoded_reference
+        cdr, size, decoded = self.reference, settings.options.output_size(shape), self._decoded_reference
         try:
             if cdr is None:
                 needed = f"ssim_mode 'reference' needs an image of {size[1]}x{size[0]} on 'reference'"
                 raise FrameError("reference", needed)
-            if known is None or known[0] is not cdr or known[1].shape != size:
-                known = self._decoded_reference = (cdr, decode_reference(cdr, size))
+            if decoded is None or decoded[0] is not cdr or decoded[1].shape != size:
+                decoded = self._decoded_reference = (cdr, decode_reference(cdr, size))
         except FrameError as err:
             self._diagnostics.refuse(err.cause, str(err))
             return others, None
-        return products, known[1]
+        return products, decoded[1]
 
 
 def needed_products(demand: FrozenSet[str], settings: Settings) -> Tuple[str, ...]:
@@ -421,11 +393,7 @@ def needed_products(demand: FrozenSet[str], settings: Settings) -> Tuple[str, ..
 
 
 def decode_reference(cdr: bytes, size: Tuple[int, int]) -> np.ndarray:
-    """Decode a serialized mono8, 16UC1 or 32FC1 image of `size` = (height, width) to float32, full scale 1.
-
-    Raises:
-        FrameError: The message cannot be decoded, or is of another encoding or size (cause `reference`).
-    """
+    """Decode a serialized mono8, 16UC1 or 32FC1 image of `size` = (height, width) to float32, full scale 1."""
     try:
         image = messages.decode_image(cdr)
         if image.encoding not in ("mono8", "16UC1", "32FC1"):

@@ -11,10 +11,10 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Prot
 import cv2
 import numpy as np
 
+from polar_pipeline._util.jpeg import Encode, encode_with_opencv, make_gpu_encoder
 from polar_pipeline._util.text import printable
-from polar_pipeline.live.diagnostics import Diagnostics
+from polar_pipeline.live.diagnostics import Diagnostics, Logger
 from polar_pipeline.live.frame import LiveFrame
-from polar_pipeline.live.jpeg import JpegEncoder
 from polar_pipeline.options.display import Viewer
 from polar_pipeline.options.products import PRODUCTS, level_scale
 from polar_pipeline.options.topics import (
@@ -47,20 +47,43 @@ class OutputTopic(Protocol):
 OutgoingMessage = Tuple[OutputTopic, messages.Cdr]
 
 
+class JpegEncoder:
+    """JPEG encoder for images of both backends: on the GPU if it computed them and nvImageCodec works, else on the CPU.
+
+    After the first failure of nvImageCodec, which is logged, OpenCV encodes all images. One thread at a time calls it.
+    """
+
+    def __init__(self, logger: Logger) -> None:
+        self._logger = logger
+        self._gpu: Optional[Encode] = None
+        self._failed = False
+
+    def encode(self, image: np.ndarray, quality: int, on_gpu: bool) -> np.ndarray:
+        """Encode a uint8 image, (h, w) gray or (h, w, 3) RGB, as JPEG; `on_gpu`: a GPU computed the image."""
+        if on_gpu and not self._failed:
+            try:
+                if self._gpu is None:
+                    self._gpu = make_gpu_encoder()
+                    self._logger.info("JPEG is encoded by nvImageCodec on the GPU")
+                return self._gpu(image, quality)
+            except Exception as err:  # noqa: BLE001 - whatever fails in there, OpenCV works
+                self._gpu, self._failed = None, True
+                log = self._logger.info if isinstance(err, ModuleNotFoundError) else self._logger.warning
+                log(f"JPEG is encoded by OpenCV on the CPU: {type(err).__name__}: {printable(str(err))}")
+        return encode_with_opencv(image, quality)
+
+
 class FramePublisher:
     """Publisher of all messages of a frame at once, in a thread of its own if frames come fast.
 
-    A frame that came in after the one before was out is published by the worker itself: there is nothing that the
-    worker could do meanwhile, and a thread that wakes up takes a tenth of a millisecond, and works with cold caches.
+    The worker itself publishes a frame that came in after the previous one was out: it could do nothing else meanwhile,
+    and a thread takes a tenth of a millisecond to wake up, and works with cold caches.
 
-    Which thread does what:
-        - The worker calls `demand` and `submit`, frame after frame.
-        - The worker or the publisher's thread runs `_publish_or_refuse` and what it calls, one frame at a time.
-        - The executor's thread sets `camera_info`, reads `last_frame` and calls `statuses`.
-        - The main thread calls `close`, when the worker has ended.
+    The worker calls `demand` and `submit`; the executor's thread sets `camera_info` and calls `statuses`; the main
+    thread calls `close` when the worker has ended.
 
     Args:
-        topics: Topics to publish on: every topic of `OUTPUT_TOPICS` by name.
+        topics: Every topic of `OUTPUT_TOPICS` by name.
         send: Publishes messages of different topics, and waits until the middleware has them.
         diagnostics: Counts frames and their times, and what could not be published.
 
@@ -87,7 +110,7 @@ class FramePublisher:
         self._check_due = 0.0
         self._logged: Set[str] = set()  # causes of warnings
         self._thread = ThreadPoolExecutor(1, "polar_pipeline_publisher")
-        self._previous: Optional[Any] = None  # a future
+        self._previous: Optional[Any] = None  # future of the frame that the publisher's thread publishes
         self._ended = -math.inf  # when the last frame was out, by `time.perf_counter`
 
     def close(self) -> None:
@@ -95,20 +118,16 @@ class FramePublisher:
         self._thread.shutdown()
 
     def statuses(self, hardware: str) -> List[messages.Status]:
-        """Report the quality since the last call, whether the parameters fit the mosaic, and what else looks wrong.
-
-        `hardware` describes the camera.
-        """
+        """Report the quality since the last call, whether the parameters fit the mosaic, and what else looks wrong."""
         name, check = self._diagnostics.name, self._check
         verdict, figures = self._quality.report()
         bad = Level.ERROR if self._quality.limits.strict else Level.WARN
         others = [row for row in check.warnings if row.cause != "layout"]
         text = "; ".join(row.text for row in others) or "nothing looks wrong"
+        layout_level = bad if check.layout.fits is False else Level.OK
         return [
             messages.Status(verdict.level, f"{name}: quality", verdict.text, hardware, figures),
-            messages.Status(
-                bad if check.layout.fits is False else Level.OK, f"{name}: layout", check.layout.text, hardware, {}
-            ),
+            messages.Status(layout_level, f"{name}: layout", check.layout.text, hardware, {}),
             messages.Status(bad if others else Level.OK, f"{name}: input", text, hardware, {}),
         ]
 

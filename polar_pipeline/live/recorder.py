@@ -49,27 +49,21 @@ _INDEX_BYTES = 16384, 256
 class Recorder:
     """Thread that compresses raw frames and writes them to one file, until `stop`, an error or the quota ends it.
 
-    Any thread may call the methods. After the end `put` ignores frames.
-
-    Args:
-        node: The node's name.
-        settings: Settings of the node; the recording keeps them.
-        diagnostics: Counts frames that were not recorded, and an early end, as `record`.
-
-    Attributes:
-        started: Future of whether the file was opened, and its path or the error.
+    Any thread may call the methods. After the end `put` ignores frames. The recording keeps the settings that it began
+    with. `diagnostics` counts frames that were not recorded, and an early end, as `record`. `started` is a future of
+    whether the file was opened, and its path or the error.
     """
 
     def __init__(self, node: str, settings: Settings, diagnostics: Diagnostics) -> None:
         self._node = node
         self._settings = settings
         self._diagnostics = diagnostics
-        self._lock = threading.Lock()  # of the next four
+        self._lock = threading.Lock()  # of the next four attributes
         self._takes_frames = True
         self._waiting_bytes = 0
         self._dropped = 0
         self._ended: Optional[FutureAnswer] = None
-        # used by the writer's thread, apart from `describe`
+        # only the writer's thread uses the following attributes, apart from `describe`
         self._path = Path()
         self._stream: Optional[BinaryIO] = None
         self._sink: Optional[Sink] = None
@@ -80,6 +74,7 @@ class Recorder:
         self._camera: Optional[CameraFacts] = None  # of the node itself, as it was recorded last
         self._frames = 0
         self._problem = ""
+        # its own thread: behind a compilation of seconds the queue would overflow
         self._thread = ThreadPoolExecutor(1, "polar_pipeline_recording")
         self.started: FutureAnswer = self._thread.submit(self._start)
 
@@ -130,7 +125,7 @@ class Recorder:
     def _start(self) -> Answer:
         try:
             with importing():
-                from polar_pipeline.recordings import sink  # noqa: F401 - `_begin` needs it, and it needs an extra
+                from polar_pipeline.recordings import sink  # noqa: F401 - `_add` needs it, and it needs an extra
 
             folder = output_folder(self._settings.record_folder, "record.folder")
             folder.mkdir(parents=True, exist_ok=True)
@@ -165,16 +160,6 @@ class Recorder:
             with self._lock:
                 self._waiting_bytes -= size
 
-    def _begin(self, stream: BinaryIO, camera: Optional[CameraFacts]) -> Sink:
-        """Write what holds for all frames, among it the state of the node's camera, by which replay reads them."""
-        from polar_pipeline.recordings.sink import start_sink
-
-        calibration = self._settings.options.calibration
-        facts = {"node": self._node, "calibration": calibration.digest if calibration else ""}
-        if camera is not None:
-            facts[CAMERA_METADATA] = json.dumps(camera.rows())
-        return start_sink(stream, facts, chunk_size=_CHUNK_BYTES)
-
     def _flush(self, sink: Sink, stream: BinaryIO) -> None:
         """Complete a chunk that is due, and pass complete chunks to the system."""
         now = time.monotonic()
@@ -198,7 +183,9 @@ class Recorder:
         return "the disk is full" if needed > shutil.disk_usage(folder).free else ""
 
     def _add(self, stream: BinaryIO, image: ReceivedImage, camera_info: Optional[bytes]) -> Sink:
-        """Add an image, at first what holds for all; return the sink."""
+        """Add an image, and before the first one the metadata of all; return the sink."""
+        from polar_pipeline.recordings.sink import start_sink
+
         cdr, time_ns = image.cdr, max(image.time_ns, 0)
         topic, kind = "/image_raw", IMAGE
         if self._settings.record_compress:
@@ -206,7 +193,11 @@ class Recorder:
         else:
             messages.decode_image(cdr)  # raises for what is not an image
         if self._sink is None:
-            self._sink = self._begin(stream, image.camera)
+            calibration = self._settings.options.calibration
+            facts = {"node": self._node, "calibration": calibration.digest if calibration else ""}
+            if image.camera is not None:  # replay needs its state
+                facts[CAMERA_METADATA] = json.dumps(image.camera.rows())
+            self._sink = start_sink(stream, facts, chunk_size=_CHUNK_BYTES)
         sink = self._sink
         if image.camera is not None and image.camera != self._camera:
             status = messages.Status(Level.OK, f"{self._node}: camera", "", image.camera.serial, image.camera.values())
@@ -223,7 +214,7 @@ class Recorder:
         return not self._problem, self.describe()
 
     def _end(self, problem: str, is_sound: bool = False) -> None:
-        """End the file: with an index if it is sound, else behind the last complete chunk; it is removed if empty."""
+        """End the file: with an index if it is sound, else after the last complete chunk; remove it if it is empty."""
         stream, sink, self._stream, self._sink = self._stream, self._sink, None, None
         try:
             if stream is not None and sink is not None and is_sound:

@@ -40,15 +40,8 @@ from polar_pipeline.sensor.frames import FrameError
 class Snapshot:
     """A frame, and the state of the node that computes it.
 
-    Attributes:
-        node: The node's name.
-        cdr: The frame as it came in.
-        received_ns: Time of receipt on the node's clock.
-        parameters: Every parameter's value.
-        settings: Settings that were made of the parameters.
-        camera_info: Newest lens calibration as it came in.
-        reference: Newest reference image as it came in.
-        statuses: Newest diagnostics.
+    Messages are serialized. `received_ns` is the time of receipt on the node's clock; `settings` follow from all
+    `parameters`; `statuses` are the newest diagnostics.
     """
 
     node: str
@@ -68,11 +61,7 @@ NAME = re.compile(r".+_(\d{8}_\d{6}_\d{3})")
 
 
 def output_folder(name: str, parameter: str) -> Path:
-    """Return the folder that a parameter names; if it is empty, a folder in the home of ROS.
-
-    Raises:
-        OSError: The user has no home.
-    """
+    """Return the folder that a parameter names, or one in the home of ROS; OSError if the user has no home."""
     home = os.environ.get("ROS_HOME") or "~/.ros"
     with errors_as(lambda text: FileNotFoundError(f"{text}; name another one as {parameter}")):
         return as_path(name) if name else as_path(home) / "polar_pipeline"
@@ -86,15 +75,12 @@ def new_path(folder: Path, node: str, suffix: str = "") -> Path:
 
 
 def write_snapshot(snapshot: Snapshot) -> Path:
-    """Write a snapshot into a new folder, complete or not at all; the oldest ones are removed to keep the quota.
+    """Write a snapshot into a new folder, complete or not at all; remove the oldest snapshots to keep the quota.
 
-    Products are computed again with the snapshot's settings. Where that fails, `error.txt` says why.
-
-    Returns:
-        The new folder.
+    Products are computed again with the snapshot's settings. If that fails, `error.txt` says why.
 
     Raises:
-        OSError: The file cannot be written, or takes more than the quota alone.
+        OSError: The snapshot cannot be written, or takes more than the quota alone.
     """
     target = new_path(output_folder(snapshot.settings.snapshot_folder, "snapshot.folder"), snapshot.node)
     remove_leftovers(target.parent, rf"\.{NAME.pattern}{PARTIAL}")
@@ -107,11 +93,7 @@ def write_snapshot(snapshot: Snapshot) -> Path:
 
 
 def save_parameters(folder: str, node: str, values: Mapping[str, object]) -> Path:
-    """Write the parameters of a node as a file for `params_file:=`, in the place of the former one; return its path.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Write the parameters of a node as a file for `params_file:=`, which replaces the former one; return its path."""
     path = output_folder(folder, "snapshot.folder") / f"{node.strip('/').replace('/', '_')}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, force=True) as stream:
@@ -119,20 +101,16 @@ def save_parameters(folder: str, node: str, values: Mapping[str, object]) -> Pat
     return path
 
 
-def _make_room(folder: Path, quota: int, wanted: int) -> None:
-    """Remove the oldest snapshots until `wanted` bytes are left of the quota.
-
-    Raises:
-        OSError: The quota is smaller than that.
-    """
-    if wanted > quota:
-        raise OSError(errno.EDQUOT, f"a snapshot of {wanted} bytes is larger than the quota of {quota}", str(folder))
-    found = {path: NAME.fullmatch(path.name) for path in folder.iterdir() if path.is_dir() and not path.is_symlink()}
-    oldest = sorted((match.group(1), path) for path, match in found.items() if match)
+def _make_room(folder: Path, quota: int, needed: int) -> None:
+    """Remove the oldest snapshots until `needed` bytes of the quota are free; OSError if the quota is smaller."""
+    if needed > quota:
+        raise OSError(errno.EDQUOT, f"a snapshot of {needed} bytes is larger than the quota of {quota}", str(folder))
+    names = {path: NAME.fullmatch(path.name) for path in folder.iterdir() if path.is_dir() and not path.is_symlink()}
+    oldest = sorted((match.group(1), path) for path, match in names.items() if match)
     sizes = {path: _folder_size(path) for _, path in oldest}
     used = sum(sizes.values())
     for _, path in oldest:
-        if used + wanted <= quota:
+        if used + needed <= quota:
             return
         shutil.rmtree(path, ignore_errors=True)
         used -= sizes[path]
@@ -170,7 +148,7 @@ def _texts(snapshot: Snapshot) -> Iterator[Tuple[str, str]]:
 
 
 def _doctor() -> str:
-    """Return what `polar-pipeline doctor` says, in a process of its own: its checks load what a node has no use for."""
+    """Return the output of `polar-pipeline doctor`, in a process of its own: it loads what a node has no use for."""
     command = [sys.executable, "-m", "polar_pipeline", "doctor"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
@@ -210,7 +188,7 @@ def _write_frame(folder: Path, snapshot: Snapshot) -> None:
         with open_sink(folder / "reference.mcap", {"node": snapshot.node}) as sink:
             sink.write("/intensity", IMAGE, stamp_ns, messages.restamp(snapshot.reference, stamp_ns))
     try:
-        arrays = _compute(snapshot, snapshot.settings)
+        arrays = _compute(snapshot)
     except Exception:  # noqa: BLE001 - it may be what the report is about
         _write(folder / "error.txt", traceback.format_exc().encode())
         return
@@ -219,11 +197,11 @@ def _write_frame(folder: Path, snapshot: Snapshot) -> None:
         _write(folder / f"{name}{suffix}", encode_picture(array, suffix))
 
 
-def _compute(snapshot: Snapshot, settings: Settings) -> Dict[str, np.ndarray]:
+def _compute(snapshot: Snapshot) -> Dict[str, np.ndarray]:
     """Compute the raw mosaic and its products; those of SSIM only if no reference is needed."""
     info = None if snapshot.camera_info is None else messages.decode_camera_info(snapshot.camera_info)
     image = messages.decode_image(snapshot.cdr)
-    settings = settings.of_region(info, image.encoding)
+    settings = snapshot.settings.of_region(info, image.encoding)
     if info is not None and settings.options.rectify == FROM_FRAMES:
         settings = settings.rectified_by(messages.lens_of(info))
     options = settings.options

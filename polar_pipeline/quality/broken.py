@@ -18,8 +18,8 @@ from polar_pipeline.sensor.frames import FrameWarning
 #: light beside a block and four pixels further, as no lens shows the edge of a dark object so sharply; smallest light
 #: beside it, as a share of full scale.
 _BLOCK, _BORDER, _SHARP, _MIN_LIGHT = 16, 3, 0.7, 0.01
-#: Fewest pixels that show that a line is dead, and share of lines of one value above which the picture is drawn, not of
-#: a camera.
+#: Minimum number of pixels that show that a line is dead, and share of lines of one value above which the picture is
+#: drawn, not of a camera.
 _MIN_PIXELS, _DRAWN = 64, 0.45
 #: Tiles on each side of a tear, and the largest difference of their patterns with a shift, relative to that without
 #: one. Of intact frames, real and synthetic, it is above 0.9; of torn ones 0.1 to 0.75.

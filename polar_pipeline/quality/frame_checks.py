@@ -15,7 +15,7 @@ from polar_pipeline.sensor.frames import Frame, FrameWarning, bit_warnings
 from polar_pipeline.sensor.mosaic import Sensor
 
 _LOG = logging.getLogger(__name__)
-#: Seconds of a stream between two checks: a check takes some milliseconds, and what it finds seldom changes.
+#: Seconds of a stream between two checks: a check takes some milliseconds, and its result seldom changes.
 CHECK_PERIOD = 1.0
 #: Share of full scale below which all of a frame is dark.
 _DARK = 1 / 8
@@ -23,12 +23,7 @@ _DARK = 1 / 8
 
 @dataclass(frozen=True)
 class FrameCheck:
-    """Result of all checks of a frame.
-
-    Attributes:
-        layout: Whether sensor, offset and flips fit.
-        warnings: What looks wrong, with the layout if it does not fit.
-    """
+    """Result of all checks of a frame; the warnings include a layout that does not fit."""
 
     layout: LayoutCheck
     warnings: Tuple[FrameWarning, ...]
@@ -39,13 +34,7 @@ NO_FRAME = FrameCheck(LayoutCheck(None, "no frame was looked at"), ())
 
 
 def check_frame(frame: Frame, options: Options, stated: Iterable[FrameWarning] = ()) -> FrameCheck:
-    """Check a frame.
-
-    Args:
-        frame: The raw frame.
-        options: Options by which it is processed.
-        stated: Warnings about the file or message that the frame was decoded from (`ImageMessage.warnings`).
-    """
+    """Check a raw frame; `stated` has warnings about its file or message (`ImageMessage.warnings`)."""
     sample = take_sample(frame)
     layout = check_layout(frame, options, sample)
     warnings = [*stated, *bit_warnings(frame, options.bit_depth), *_size_warnings(frame, options)]

@@ -24,7 +24,7 @@ from polar_pipeline.quality.sample import REGION, Sample, take_sample
 from polar_pipeline.sensor.frames import Frame, FrameError
 from polar_pipeline.sensor.mosaic import ANGLES, Tile
 
-#: Smallest number of usable regions.
+#: Minimum number of usable regions.
 _MIN_REGIONS = 8
 #: Means of a region, as a ratio of full scale, between which nothing is dark or saturated.
 _USABLE = (0.03, 0.95)
@@ -35,7 +35,7 @@ _MISFIT, _TIMES = 0.012, 1.3
 _TIMES_MONO = 2.0
 #: The same for the pairs of a mono tile, whose gains differ by about 0.01.
 _PAIRS, _TIMES_PAIRS = 0.03, 2.0
-#: Regions that are compared with a calibration, blocks along the side of a region, and the fewest usable blocks.
+#: Regions that are compared with a calibration, blocks along the side of a region, and minimum of usable blocks.
 _PATTERN_REGIONS, _BLOCKS, _MIN_BLOCKS = 32, 4, 32
 #: A calibration does not fit if its slope (`_gain_slope`) is below the limit by this many standard errors. Below 1/2,
 #: the correction adds more differences between pixels than it removes. Of 2,900 simulated frames (gains of 0.4 and 1 %,
@@ -88,10 +88,7 @@ def misfit(means: np.ndarray, colors: Optional[Tile]) -> float:
 
 
 def check_layout(frame: Frame, options: Options, sample: Optional[Sample] = None) -> LayoutCheck:
-    """Check whether a frame can come from the sensor, offset and flips of the options, and suits their calibration.
-
-    `sample` is that of the frame, if there is one already.
-    """
+    """Check whether a frame can come from the sensor, offset and flips of the options, and suits their calibration."""
     sample = sample or take_sample(frame)
     places, means = usable_regions(sample)
     means = means[means.min((1, 2)) > _USABLE[0]]
@@ -126,13 +123,8 @@ def _gain_slope(sample: Sample, places: np.ndarray, correction: Correction, peri
 
     The pattern is the deviation of each pixel from the mean of its four neighbors of the same polarizer and color.
     Blocks of pixels count by the inverse of their variance, so that detail of the scene counts little. Blocks with a
-    saturated pixel, or with too little noise beside the rounding to levels, do not count.
-
-    Args:
-        sample: Sample of the frame.
-        places: (N, 2) band and column of regions.
-        correction: Correction of the frame.
-        period: Pixels after which the mosaic repeats.
+    saturated pixel, or with too little noise beside the rounding to levels, do not count. `places` has band and column
+    of regions, (N, 2).
 
     Returns:
         Slope and its standard error; NaN if too few blocks are usable, or the gains hardly differ.
@@ -220,10 +212,7 @@ class PolarizerReading:
 def offsets_of_polarizer(frame: Frame, options: Options, degrees: float) -> List[PolarizerReading]:
     """Find the parities of the offset that fit a frame mostly filled by a sheet polarizer of known direction.
 
-    Args:
-        frame: The raw frame.
-        options: Sensor, offset and flips as assumed.
-        degrees: Direction of the light that the sheet lets through, counter-clockwise from the camera's x axis.
+    The direction in degrees is that of the light that passes, counter-clockwise from the camera's x axis.
 
     Returns:
         Readings for the offset of the options, and for that offset plus one along x, along y, and along both.

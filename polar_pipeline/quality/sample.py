@@ -10,7 +10,7 @@ import numpy as np
 
 from polar_pipeline.sensor.frames import Frame, PackedFrame
 
-#: Side in pixels of regions and of squares: of both, each place of the tile is averaged, so that detail cancels.
+#: Side in pixels of regions and of squares. In both, each place of the tile is averaged, so that detail cancels.
 REGION, SQUARE = 64, 32
 #: Adjacent pixels of a line that are looked at: two tiles of color sensors; and the places along the line.
 _SIDE, _PLACES = 8, 32

@@ -8,9 +8,10 @@ whether the camera repeats a frame. The effect of each fault on each figure is i
 from __future__ import annotations
 
 import enum
+import math
 import threading
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 import cv2
@@ -18,16 +19,17 @@ import numpy as np
 
 from polar_pipeline._util.values import whole_number
 from polar_pipeline.backends.backend import block_pixels
-from polar_pipeline.options import declare, declared
+from polar_pipeline.backends.noise.gains import pair_gains
+from polar_pipeline.backends.noise.model import raw_noise
+from polar_pipeline.options import Options, declare, declared
 from polar_pipeline.options.products import PRODUCTS, full_level
 from polar_pipeline.pipeline import Pipeline, Result
-from polar_pipeline.polarimetry.coefficients import SSIM_BLOCK
-from polar_pipeline.quality.expected import expected_similarity
+from polar_pipeline.polarimetry.coefficients import SSIM_BLOCK, SSIM_C2, gaussian
 from polar_pipeline.sensor.frames import Frame, PackedFrame
 
 #: Every 16th row goes into a frame's fingerprint; on a working camera, noise makes every row of every frame different.
 FINGERPRINT_ROWS = 16
-#: SSIM mode -> what lowers the similarity.
+#: SSIM mode -> causes of a low similarity.
 CAUSES = {
     "consistency": "noise, defective pixels or too fine detail",
     "temporal": "motion, fog, focus or a change of light",
@@ -56,11 +58,7 @@ def _frozen_frames(name: str, value: object) -> int:
 
 @dataclass(frozen=True)
 class QualityLimits:
-    """Limits beyond which quality is bad. Each value is checked, by itself and beside the others.
-
-    Raises:
-        ValueError: A limit is out of range, or an error would come before its warning.
-    """
+    """Limits beyond which quality is bad; ValueError if one is out of range, or an error would precede its warning."""
 
     ssim_warn: float = _limit(
         0.8, "Warn in /diagnostics if the SSIM of the lowest block is below this; -1: never.", lowest=-1.0
@@ -116,14 +114,7 @@ LIMITS = declared(QualityLimits, "quality.")
 
 @dataclass(frozen=True)
 class Spot:
-    """The block of lowest similarity.
-
-    Attributes:
-        ssim: Its mean.
-        x: Column of its center in pixels of the output.
-        y: Row of its center.
-        place: The same in words, such as `lower left`.
-    """
+    """Block of the lowest mean similarity; `x`, `y` is its center in pixels of the output, `place` says it in words."""
 
     ssim: float
     x: int
@@ -139,10 +130,10 @@ class FrameQuality:
         ssim: Mean similarity; None if nothing was compared.
         lowest: The lowest block; None if nothing was compared.
         saturated: Ratio of the output's pixels that are saturated, 0 to 1.
-        dark: The same for dark ones; None if no product needs them.
-        fingerprint: Equal for equal frames (`fingerprint`).
-        expected: The similarity that noise alone leaves in the lowest block (`expected_similarity`): that of the block
-            is judged relative to it; 1 in other modes than `consistency`.
+        dark: Ratio of the output's pixels that are dark; None if no product needs their number.
+        fingerprint: Checksum, equal for equal frames.
+        expected: Similarity that noise alone leaves in the lowest block (`expected_similarity`), relative to which the
+            block is judged; 1 in other modes than `consistency`.
     """
 
     ssim: Optional[float]
@@ -171,13 +162,7 @@ def _text(value: Optional[float], scale: float, digits: int) -> str:
 
 
 def measure(pipeline: Pipeline, frame: Frame, result: Result) -> FrameQuality:
-    """Measure the quality of a frame.
-
-    Args:
-        pipeline: Pipeline that processed the frame.
-        frame: The raw frame.
-        result: Its products; with `ssim` or `ssim_map` there is a similarity.
-    """
+    """Measure the quality of a frame by its products; with `ssim` or `ssim_map` there is a similarity."""
     options = pipeline.options
     size = options.output_size(frame.shape)
     height, width = size[0] // options.ssim_stride, size[1] // options.ssim_stride
@@ -196,12 +181,37 @@ def measure(pipeline: Pipeline, frame: Frame, result: Result) -> FrameQuality:
     return FrameQuality(mean, spot, saturated, dark if options.counts_dark else None, fingerprint(frame), expected)
 
 
+def expected_similarity(options: Options, frame: Frame, x: int, y: int) -> float:
+    """Compute the similarity that noise alone leaves between I0+I90 and I45+I135 of a block of unpolarized light.
+
+    The flat block, with its center at column x and row y of the Stokes image, is as bright as the raw frame there.
+    """
+    is_half = options.resolution == "half"
+    method = (options.sensor, is_half, options.for_frame(frame).co_sited, options.interpolation, options.debayer)
+    variance, covariance = pair_gains(*method, options.ssim_stride)
+    shot, floor = raw_noise(options, frame.full_scale)
+    raw = shot * _brightness(frame, x, y, options.ssim_stride, 2 if is_half else 1) + floor
+    # a window's own mean is subtracted from its pixels
+    taps = gaussian(options.ssim_window, options.ssim_sigma)
+    seen = raw * (1 - math.fsum(tap**2 for tap in taps) ** 2)
+    return (2 * covariance * seen + SSIM_C2) / (2 * variance * seen + SSIM_C2)
+
+
+def _brightness(frame: Frame, x: int, y: int, stride: int, step: int) -> float:
+    """Compute the mean of a block's raw pixels as a share of full scale."""
+    reach = SSIM_BLOCK * stride * step // 2
+    rows = slice(max(0, step * y - reach), step * y + reach)
+    if isinstance(frame, PackedFrame):
+        frame = replace(frame, rows=frame.rows[rows]).unpack()
+        rows = slice(None)
+    columns = slice(max(0, step * x - reach), step * x + reach)
+    return min(float(np.mean(frame.mosaic[rows, columns])) / frame.full_scale, 1.0)
+
+
 def mean_value(result: Result, name: str) -> Optional[float]:
     """Return the mean of `intensity` or `dolp`, 0 to 1, or None without the product or valid pixels.
 
-    Args:
-        result: The products of a frame.
-        name: The product. Of `dolp`, saturated and dark pixels do not count, which are NaN or level 0.
+    Saturated and dark pixels of `dolp`, which are NaN or level 0, do not count.
     """
     if name not in result:
         return None
@@ -235,17 +245,10 @@ def fingerprint(frame: Frame) -> Optional[int]:
 
 
 def graded(before: Level, value: float, warn: float, error: float, hysteresis: float) -> Level:
-    """Return the level of a value that is bad when low.
+    """Return the level of a value that is bad below the limits `warn` and `error`, by the level `before`.
 
-    It rises as soon as a limit is passed and falls once the value is `hysteresis` above it. A limit of -1, the lowest
-    value there is, is never passed.
-
-    Args:
-        before: The level so far.
-        value: The value to judge.
-        warn: Below is a warning.
-        error: Below is an error.
-        hysteresis: Width of the band in which the level stays.
+    The level rises as soon as a limit is passed and falls once the value is `hysteresis` above it. A limit of -1, the
+    lowest value there is, is never passed.
     """
 
     def is_below(limit: float, level: Level) -> bool:
@@ -267,11 +270,7 @@ _FINE = Finding(Level.OK, "")
 
 
 class Quality:
-    """Judge of every frame; `report` returns the worst findings since the previous report. Thread-safe.
-
-    Args:
-        limits: Limits beyond which quality is bad; may be replaced between two frames.
-    """
+    """Judge of every frame by `limits`, which may be replaced between frames; `report` has the worst. Thread-safe."""
 
     def __init__(self, limits: QualityLimits) -> None:
         self.limits = limits

@@ -10,7 +10,7 @@ from polar_pipeline.quality.sample import Sample
 from polar_pipeline.sensor.frames import FrameWarning
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
-#: Means and highest numbers, as shares of full scale, between which nothing is dark or saturated; fewest squares.
+#: Means and highest numbers, as shares of full scale, between which nothing is dark or saturated; minimum of squares.
 _DARKEST, _BRIGHTEST, _MIN_SQUARES = 0.03, 0.97, 64
 #: Largest median and 95th percentile of the degree of polarization that gradients of a gray picture feign. A tenth and
 #: a fifth limit I0 + I90 against I45 + I135, in which gradients cancel: gains of real sensors make it 0.3 % or more.

@@ -84,8 +84,8 @@ def find_namesake(node: Node) -> str:
 def find_mismatch(node: Node, subscription: Any) -> str:
     """Describe a publisher whose QoS does not fit a subscription's; "" if there is none."""
     for publisher in node.get_publishers_info_by_topic(subscription.topic_name):
-        found, reason = qos_check_compatible(publisher.qos_profile, subscription.qos_profile)
-        if found == QoSCompatibility.ERROR:
+        compatibility, reason = qos_check_compatible(publisher.qos_profile, subscription.qos_profile)
+        if compatibility == QoSCompatibility.ERROR:
             return f"a publisher on {subscription.topic_name} is not heard: {reason}"
     return ""
 
@@ -115,9 +115,9 @@ class LossCounter:
         if self._event is None:
             return 0
         with self._event:
-            lost = int(self._event.take_event().total_count)
-        found, self._reported = lost - self._reported, lost
-        return max(0, found)
+            total = int(self._event.take_event().total_count)
+        lost, self._reported = total - self._reported, total
+        return max(0, lost)
 
     def close(self) -> None:
         """Release the middleware's handle, before that of the subscription."""

@@ -22,8 +22,8 @@ _COMMAND = 'eval "$(ros2 run polar_pipeline polar-pipeline env)"'
 _FAST_DDS = {"libfastdds.so": 3, "libfastrtps.so": 2}
 #: Bytes that `docs/ros.md` recommends for sockets, for frames from or to other machines.
 _SOCKET_BUFFER = 67108864
-#: Fewest processes with a segment in shared memory: a camera driver and the node.
-_SEGMENTS = 2
+#: Minimum number of processes with a segment in shared memory: a camera driver and the node.
+_MIN_SEGMENTS = 2
 _MIB = 1 << 20
 
 
@@ -72,8 +72,8 @@ def profile_checks() -> Iterator[Check]:
     """Check whether Fast DDS carries 5 MB frames between processes; nothing without ROS or with another middleware."""
     if find_spec("rclpy") is None or "fastrtps" not in os.environ.get("RMW_IMPLEMENTATION", "rmw_fastrtps_cpp"):
         return
-    named = named_profiles()
-    if not named:
+    profiles = named_profiles()
+    if not profiles:
         try:
             ((name, value),) = transport_environment().items()
         except FileNotFoundError as err:
@@ -85,7 +85,7 @@ def profile_checks() -> Iterator[Check]:
             f"Fast DDS loses 5 MB frames with its default segment: set {name} to {value}, "
             f"here and for the camera's driver: {_COMMAND} does, and so do the launch files",
         )
-    for name, value in named.items():
+    for name, value in profiles.items():
         if Path(value).is_file():
             yield Check("transport", "ok", f"{name}={value}")
         else:
@@ -119,8 +119,8 @@ def shared_memory_problem() -> str:
     return "".join(check.text for check in _shared_memory(1) if check.state == "problem")
 
 
-def _shared_memory(segments: int = _SEGMENTS) -> Iterator[Check]:
-    """Check that `segments` more segments of Fast DDS fit into shared memory, and its size suffices for `_SEGMENTS`."""
+def _shared_memory(segments: int = _MIN_SEGMENTS) -> Iterator[Check]:
+    """Check that shared memory has room for `segments` more segments of Fast DDS, and for `_MIN_SEGMENTS` in all."""
     try:
         profile = share_path("config", "fastdds_large_frames.xml").read_text(encoding="utf-8")
         total, _, free = shutil.disk_usage(str(machine.ROOT / "dev/shm"))
@@ -129,7 +129,7 @@ def _shared_memory(segments: int = _SEGMENTS) -> Iterator[Check]:
         return
     segment = re.search(r"<segment_size>(\d+)<", profile)
     size = int(segment.group(1)) if segment else 0
-    need = _SEGMENTS * size
+    need = _MIN_SEGMENTS * size
     have = f"{free // _MIB} of {total // _MIB} MiB free in /dev/shm"
     if free >= segments * size and total >= need:
         yield Check("shared memory", "ok", have)

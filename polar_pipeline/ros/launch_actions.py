@@ -20,11 +20,7 @@ RESPAWN_DELAY = 1.0
 def live_node(context: Any, executable: str, words: Sequence[str] = (), **arguments: Any) -> Any:
     """Create the action that starts a node, by the launch arguments `log_level`, `respawn` and `lifecycle`.
 
-    Args:
-        context: Launch's.
-        executable: `polar_pipeline_node` or `polar_pipeline_rig`.
-        words: Command line of the process.
-        arguments: More arguments of `launch_ros.actions.Node`.
+    `words` is the command line; keyword arguments are passed to `launch_ros.actions.Node`.
     """
     is_respawned, is_managed = (
         IfCondition(LaunchConfiguration(name)).evaluate(context) for name in ("respawn", "lifecycle")

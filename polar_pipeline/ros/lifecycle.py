@@ -16,13 +16,7 @@ from polar_pipeline.ros.node import START_ERRORS, LiveNode
 
 
 def _transition(done: str, step: Callable[[Any], None], expected: Tuple[Type[Exception], ...] = ()) -> Any:
-    """Return the callback that rclpy calls for a transition; it returns rclpy's code of success, failure or error.
-
-    Args:
-        done: What the node then is, in words.
-        step: Method of the node.
-        expected: Errors after which the node is as it was before.
-    """
+    """Return the callback of a transition to the state `done`; after `expected` errors the state is as before."""
 
     def take_step(self: ManagedNode, _: Any) -> Any:
         try:

@@ -37,7 +37,7 @@ STOP_PERIOD = 0.1
 #: Seconds for which a busy thread of Python keeps the interpreter's lock from threads that wait for it. Python's own
 #: 5 ms would be spent at nearly every step of a frame while the executor's thread checks changes of parameters.
 SWITCH_INTERVAL = 0.0005
-#: What rclpy raises for ROS arguments that no node takes: classes, which are not public, and texts of `RuntimeError`.
+#: Errors of rclpy for invalid ROS arguments: classes, which are not public, and texts of `RuntimeError`.
 _ARGUMENT_ERRORS = ("RCLInvalidROSArgsError", "UnknownROSArgsError")
 _ARGUMENT_TEXTS = ("failed to initialize rcl:", "Unexpected QoS override")
 
@@ -62,13 +62,7 @@ def run(
     cameras: Sequence[Camera] = (),
     node_class: Type[LiveNode] = PolarNode,
 ) -> int:
-    """Run nodes in one executor until `stop` is set.
-
-    Args:
-        args: Command line, `sys.argv` by default.
-        stop: Set by the handlers of SIGINT, SIGTERM and SIGHUP.
-        cameras: One node for each; by default one node, by the command line.
-        node_class: Class of the nodes.
+    """Run a node for each camera, or one by the command line, in one executor until `stop` is set.
 
     Returns:
         Exit code: 0, `FAILED` if a node could not start or had to end, `WRONG_USAGE` if its parameters or arguments are
@@ -87,7 +81,7 @@ def run(
     lacking = shared_memory_problem() if named_profiles() and "fastrtps" in get_rmw_implementation_identifier() else ""
     if lacking:  # Fast DDS's own lines do not say that frames will get lost
         get_logger("polar_pipeline").warning(f"too little shared memory, so that frames get lost: {lacking}")
-    # the events executor crashes where a subscription is destroyed of which messages wait, as when one is deactivated
+    # the events executor crashes if a subscription with pending messages is destroyed, as by a deactivation
     executor = EventsExecutor() if node_class is PolarNode else SingleThreadedExecutor()
     nodes: List[LiveNode] = []
     try:
@@ -160,17 +154,9 @@ def _node_arguments(camera: Optional[Camera]) -> Dict[str, Any]:
 
 
 def main(args: Optional[List[str]], stop: StopFlag, is_rig: bool) -> int:
-    """Run the live node, or a node for every camera of a rig, until `stop` is set.
+    """Run the live node, or a node for every camera of a rig, until `stop` is set; return the exit code of `run`.
 
-    Ends the process for wrong arguments.
-
-    Args:
-        args: Command line, `sys.argv` by default.
-        stop: Set by the handlers of SIGINT, SIGTERM and SIGHUP.
-        is_rig: Whether the command line names a rig.
-
-    Returns:
-        Exit code: as for `run`; `WRONG_USAGE` too if the rig cannot be read.
+    The command line is that of `sys.argv` by default. Wrong arguments end the process.
     """
     parser = argparse.ArgumentParser(
         prog="polar_pipeline_rig" if is_rig else "polar_pipeline_node",

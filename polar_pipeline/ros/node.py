@@ -1,7 +1,9 @@
 """The live node: a ROS 2 node around the engine of `live/`.
 
 The executor's thread takes messages, answers services and reports. `FrameProcessor` computes and `FramePublisher`
-publishes, each in a thread of its own.
+publishes, each in a thread of its own. `CameraSource` has two, so that a lost answer of the camera delays no frame. The
+background thread of `ParameterNode` does the rest. Two tasks have their own threads while they run: a recording, which
+would lose frames if it waited, and a snapshot, whose checks of the machine can take minutes.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
-import numpy as np
 from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import ParameterException
 from rclpy.publisher import Publisher
@@ -54,19 +55,17 @@ class LiveNode(ParameterNode):
     `configure` checks the parameters and creates the outputs, `activate` starts to take frames; `deactivate` and
     `cleanup` undo them. Parameters can be set at any time, and `/diagnostics` reports always.
 
-    Callbacks run in the executor's thread. Beside it, a camera's thread calls `receive`, the thread of files changes
-    parameters, which reads `camera`, and the thread of snapshots runs `_written`. The processor reads the
+    Callbacks run in the executor's thread. Beside it, a camera's thread calls `receive`, the background thread changes
+    parameters, which reads `camera`, and this thread and that of a snapshot run `_written`. The processor reads the
     settings once per frame.
 
-    Args:
-        argv: The command line of this process, `sys.argv` by default: it names the files that parameters come from.
-        arguments: Passed to `rclpy.node.Node`, such as `parameter_overrides` or `context`.
+    Arguments are those of `ParameterNode`.
 
     Attributes:
         state: `unconfigured`, `inactive` or `active`.
         problem: Why the last step failed; "" if it did not.
-        input: The subscription of raw frames while the node is active; None otherwise, and with a camera of its own.
-        camera: The camera that the node reads itself while it is active; None otherwise.
+        input: Subscription of raw frames while the node is active without a camera of its own; None otherwise.
+        camera: Camera that the node reads itself while it is active; None otherwise.
         processor: Computes frames while the node is active; None otherwise.
         publisher: Publishes frames while the node is active; None otherwise.
     """
@@ -85,13 +84,12 @@ class LiveNode(ParameterNode):
         self._outputs: Dict[str, Publisher] = {}
         self._camera_outputs: Dict[str, Publisher] = {}
         self._configured = ExitStack()  # releases what the node has while it is configured
-        self._activated = ExitStack()  # the same while it is active
+        self._activated = ExitStack()  # releases what the node has while it is active
         self._losses: Optional[LossCounter] = None
         self._newest: Optional[ReceivedImage] = None
         self._info_topic = ""
         self._statuses: List[messages.Status] = []  # the newest report, for snapshots
-        self._snapshots: Optional[ThreadPoolExecutor] = None
-        self._snapshot: Optional[Any] = None  # a future
+        self._snapshot: Optional[Any] = None  # future of the newest snapshot's response
         self._snapshot_due = 0.0
         self._recording: Optional[Recorder] = None
         self._report = create_output(self, topics.DIAGNOSTICS, topics.REPORT)
@@ -111,12 +109,7 @@ class LiveNode(ParameterNode):
     # ---------------------------------------------------------------------------------------------------------- states
 
     def configure(self) -> None:
-        """Check the parameters against each other and the machine, and create the outputs.
-
-        Raises:
-            ValueError: The parameters do not fit each other, or one is unknown.
-            RuntimeError: The backend cannot work on this machine, or a parameter `qos_overrides.*` is wrong.
-        """
+        """Check the parameters against each other and the machine, and create the outputs; may raise `START_ERRORS`."""
         self.read_settings()
         with ExitStack() as stack:
             stack.callback(self.forget_settings)
@@ -134,26 +127,23 @@ class LiveNode(ParameterNode):
             stack.callback(self.destroy_publisher, outputs[topic])
 
     def activate(self) -> None:
-        """Take frames from now on. A camera that is not there is waited for.
-
-        Raises:
-            RuntimeError: The backend or the library for cameras cannot work on this machine, or the camera refuses.
-            ValueError: The camera contradicts the parameters.
-        """
+        """Take frames from now on, or wait for a missing camera; may raise `START_ERRORS`."""
         settings = self._current_settings()
-        sender = MessagePublisher()
+        sender = MessagePublisher(self._background)
         self.publisher = FramePublisher(self._outputs, sender.send, self._diagnostics)
-        self.processor = FrameProcessor(self._current_settings, self.fallback, self._diagnostics, self.publisher)
+        self.processor = FrameProcessor(
+            self._current_settings, self.fallback, self._diagnostics, self.publisher, self._background
+        )
         with ExitStack() as stack:
             stack.callback(self._forget_frames)
-            stack.callback(sender.close)
+            stack.callback(self.end_background)
             stack.callback(self.processor.close)
             self.processor.warm_up()
             self._connect(self.processor, stack)
             self.processor.start()  # last, so that a node that cannot start leaves no thread
             self._activated = stack.pop_all()
         self.state = "active"
-        options = self._shown_settings(settings).options
+        options = self._settings_in_use(settings).options
         self.get_logger().info(
             f"waits for frames on {self.input_name}; sensor {printable(options.sensor.name)}, "
             f"backend {options.backend}, device {printable(self.processor.device or 'unknown')}"
@@ -162,7 +152,7 @@ class LiveNode(ParameterNode):
     def _connect(self, processor: FrameProcessor, stack: ExitStack) -> None:
         """Subscribe and offer the service; from here on callbacks run. `stack` undoes it, the last step first."""
         if self._current_settings().camera.source:
-            self._open_camera(stack)
+            self._open_camera(processor, stack)
         else:
             self._subscribe_frames(processor, stack)
         self._subscribe(stack, topics.IMAGE, topics.REFERENCE_INPUT, self._on_reference)
@@ -174,8 +164,7 @@ class LiveNode(ParameterNode):
         # the last endpoint: `replay.launch.py` waits for it
         service = self.create_service(Trigger, "~/snapshot", self._on_snapshot)
         stack.callback(self.destroy_service, service)
-        self._snapshots = ThreadPoolExecutor(1, "polar_pipeline_snapshot")
-        stack.callback(self._snapshots.shutdown)
+        stack.callback(self._end_snapshot)
 
     def _subscribe_frames(self, processor: FrameProcessor, stack: ExitStack) -> None:
         """Take frames and lens calibrations from topics."""
@@ -191,12 +180,16 @@ class LiveNode(ParameterNode):
         infos = self._subscribe(stack, topics.CAMERA_INFO, topics.CAMERA_INFO_INPUT, self._on_camera_info)
         self._info_topic = infos.topic_name
 
-    def _open_camera(self, stack: ExitStack) -> None:
+    def _open_camera(self, processor: FrameProcessor, stack: ExitStack) -> None:
         """Take frames from a camera, and offer to trigger it."""
-        sender = MessagePublisher()
-        stack.callback(sender.close)
-        takers = self.message_memory, self.receive
-        camera = CameraInput(self._current_settings, *takers, self._camera_outputs, sender.send, self._diagnostics)
+        camera = CameraInput(
+            self._current_settings,
+            processor.message_memory,
+            self.receive,
+            self._camera_outputs,
+            MessagePublisher().send,
+            self._diagnostics,
+        )
         stack.callback(camera.source.close)
         self.camera = camera
         camera.source.start()
@@ -213,7 +206,7 @@ class LiveNode(ParameterNode):
         """Release what holds frames, when the processor has ended."""
         self._failure = self.failure
         self.processor = self.publisher = self.input = self._losses = self._direct_input = self.camera = None
-        self._newest = self._snapshots = self._snapshot = None
+        self._newest = self._snapshot = None
         self._statuses = []
         release_freed_memory()
 
@@ -231,6 +224,7 @@ class LiveNode(ParameterNode):
 
     def close(self) -> None:
         """Finish the frame and the snapshot at work, end all threads and release the pipelines; safe to call twice."""
+        self._is_closed = True
         self._activated.close()
         super().close()
 
@@ -247,19 +241,12 @@ class LiveNode(ParameterNode):
     def _on_image(self, cdr: messages.Cdr) -> None:
         self.receive(cdr)
 
-    def message_memory(self) -> Optional[np.ndarray]:
-        """Return memory for the next message, from which its frame need not be copied; None if any memory does."""
-        return self.processor.message_memory() if self.processor is not None else None
-
     def receive(
         self, cdr: messages.Cdr, camera: Optional[CameraFacts] = None, camera_info: Optional[bytes] = None
     ) -> None:
-        """Take a raw frame: of the topic in the executor's thread, of a camera in the camera's.
+        """Take a raw frame: of the topic in the executor's thread, or of a camera, with its state, in the camera's.
 
-        Args:
-            cdr: The frame.
-            camera: State of the camera that the node reads itself.
-            camera_info: Lens calibration of that camera, which takes the place of the topic.
+        The serialized lens calibration of the camera takes the place of the topic `camera_info`.
         """
         processor, recording = self.processor, self._recording
         if processor is None:
@@ -296,7 +283,7 @@ class LiveNode(ParameterNode):
         return camera.source.connection if camera is not None else None
 
     def apply_camera(self, settings: Settings) -> CameraSettings:
-        """Write the settings of the camera and its frame_id to it, show what it has, and return that."""
+        """Write the settings and the frame_id to the camera; set the parameters to what it has, and return that."""
         camera = self.camera
         if camera is None:
             return settings.camera
@@ -316,7 +303,7 @@ class LiveNode(ParameterNode):
             settings.of_camera(connection.facts)
         return settings
 
-    def _shown_settings(self, settings: Settings) -> Settings:
+    def _settings_in_use(self, settings: Settings) -> Settings:
         """Return the settings in use, for reports; contradictions to the camera are reported elsewhere."""
         connection = self._connection
         with suppress(ValueError):
@@ -341,21 +328,18 @@ class LiveNode(ParameterNode):
             response.message = f"the node is {self.state}"
             return response
 
-        def trigger() -> Trigger.Response:
-            try:
-                camera.source.trigger()
-            except RuntimeError as err:
-                return Trigger.Response(success=False, message=printable(str(err)))
-            return Trigger.Response(success=True)
+        def answer(done: Any) -> Trigger.Response:
+            err = done.exception()
+            return Trigger.Response(success=err is None, message=printable(str(err or "")))
 
-        return self._files.submit(trigger)
+        return _response(camera.source.trigger(), answer)
 
     # ------------------------------------------------------------------------------------------------------- snapshots
 
     def _on_snapshot(self, _: Trigger.Request, response: Trigger.Response) -> Any:
         """Write the newest frame for a bug report; return the response, or a future of it."""
         newest = self._newest  # a camera's thread replaces it
-        if self.processor is None or self._snapshots is None:
+        if self.processor is None:
             response.message = f"the node is {self.state}"
         elif newest is None:
             response.message = f"no frame came in on {self.input_name} yet"
@@ -372,26 +356,33 @@ class LiveNode(ParameterNode):
                 with suppress(ValueError):
                     settings = settings.of_camera(newest.camera)
                 parameters.update(settings.camera_parameters(newest.camera))
-            cdr, received_ns = newest.cdr, newest.time_ns
             snapshot = Snapshot(
-                self._name, cdr, received_ns, parameters, settings, camera_info, reference, self._statuses
+                self._name, newest.cdr, newest.time_ns, parameters, settings, camera_info, reference, self._statuses
             )
-            self._snapshot = self._snapshots.submit(self._written, "snapshot", partial(write_snapshot, snapshot))
+            # its checks of the machine may take minutes, for which no other request should wait
+            thread = ThreadPoolExecutor(1, "polar_pipeline_snapshot")
+            self._snapshot = thread.submit(self._written, "snapshot", partial(write_snapshot, snapshot))
+            thread.shutdown(wait=False)  # it ends with the snapshot
             return self._snapshot
         return response
 
+    def _end_snapshot(self) -> None:
+        """Wait until the snapshot at work is written, if there is one."""
+        if self._snapshot is not None:
+            self._snapshot.result()
+
     def _on_save(self, _: Trigger.Request, response: Trigger.Response) -> Any:
         """Write the parameters in use to a file; return the response, or a future of it."""
-        if self._snapshots is None:
+        if self.processor is None:
             response.message = f"the node is {self.state}"
             return response
         overrides = (name for name in getattr(self, "_parameter_overrides", {}) if name.startswith("qos_overrides."))
         values = {name: self.get_parameter(name).value for name in (*PARAMETERS, *overrides)}
         folder = self._current_settings().snapshot_folder
-        return self._snapshots.submit(self._written, "file", partial(save_parameters, folder, self._name, values))
+        return self._background.submit(self._written, "file", partial(save_parameters, folder, self._name, values))
 
     def _written(self, what: str, write: Callable[[], Path]) -> Trigger.Response:
-        """Write something in the thread for snapshots; return the service's response, also after a failure."""
+        """Write a file or a folder beside the executor; return the service's response, also after a failure."""
         try:
             path = write()
         except Exception as err:  # noqa: BLE001
@@ -412,11 +403,11 @@ class LiveNode(ParameterNode):
         elif request.data:
             self._end_recording()
             self._recording = Recorder(self._name, self._current_settings(), self._diagnostics)
-            return _record_response(self._recording.started)
+            return _response(self._recording.started, _record_answer)
         elif recording is None:
             response.message = "nothing was recorded"
         else:
-            return _record_response(recording.stop())
+            return _response(recording.stop(), _record_answer)
         return response
 
     def _end_recording(self) -> None:
@@ -429,14 +420,11 @@ class LiveNode(ParameterNode):
 
     def _on_report(self) -> None:
         """Publish the node's report; count lost frames, and log when frames stay away."""
-        is_wanted = False
-        if self.publisher is not None:
-            is_wanted = bool(self.publisher.demand())
-            lost = self._losses.poll() if self._losses is not None else 0
-            if lost:
-                self._diagnostics.dropped("transport", lost)
+        lost = self._losses.poll() if self._losses is not None else 0
+        if lost:
+            self._diagnostics.dropped("transport", lost)
         self._follow_camera()
-        line = self._diagnostics.listened(is_wanted)
+        line = self._diagnostics.listened(self.publisher is not None and bool(self.publisher.demand()))
         if line is not None:
             origin = self.input_name
             publishers = "" if self.camera else f" has {self.count_publishers(origin)} publishers"
@@ -456,7 +444,7 @@ class LiveNode(ParameterNode):
                 *self._diagnostics.statuses("", f"the node is {self.state}"),
                 messages.Status(level, f"{self._name}: pipeline", text, "", {}),
             ]
-        options = self._shown_settings(self.settings).options
+        options = self._settings_in_use(self.settings).options
         sensor = self.camera.name if self.camera else options.sensor.name
         values = {
             "backend": options.backend,
@@ -468,8 +456,8 @@ class LiveNode(ParameterNode):
             "recording": printable(self._recording.describe(), MAX_PATH) if self._recording else "none",
             **publisher.last_frame,
         }
-        is_deaf = self.input is not None and not self._diagnostics.is_receiving
-        mismatch = find_mismatch(self, self.input) if is_deaf else ""
+        receives_nothing = self.input is not None and not self._diagnostics.is_receiving
+        mismatch = find_mismatch(self, self.input) if receives_nothing else ""
         causes = (find_namesake(self), mismatch, self.fallback.problem(self.settings), self.contradiction)
         problems = "; ".join(filter(None, causes))
         level, text = (Level.WARN, problems) if problems else (Level.OK, processor.device)
@@ -483,25 +471,20 @@ class LiveNode(ParameterNode):
         return [*statuses, *publisher.statuses(sensor)]
 
 
-def _record_response(answer: Any) -> Any:
-    """Make a future of the response of `~/record` from one of the answer."""
+def _response(future: Any, answer: Callable[[Any], Any]) -> Any:
+    """Return a future of the response that `answer` makes of another future once it is done."""
     response: Any = Future()
-
-    def respond(done: Any) -> None:
-        is_success, text = done.result()
-        response.set_result(SetBool.Response(success=is_success, message=printable(text, MAX_PATH)))
-
-    answer.add_done_callback(respond)
+    future.add_done_callback(lambda done: response.set_result(answer(done)))
     return response
 
 
-class PolarNode(LiveNode):
-    """A live node that takes frames from its construction on; see `LiveNode`.
+def _record_answer(done: Any) -> SetBool.Response:
+    is_success, text = done.result()
+    return SetBool.Response(success=is_success, message=printable(text, MAX_PATH))
 
-    Raises:
-        ValueError: The parameters do not fit each other, or one is unknown.
-        RuntimeError: The backend cannot work on this machine.
-    """
+
+class PolarNode(LiveNode):
+    """A live node that takes frames from its construction on, which may raise `START_ERRORS`; see `LiveNode`."""
 
     def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:
         super().__init__(argv, **arguments)

@@ -21,8 +21,8 @@ from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
 from polar_pipeline.live.diagnostics import MAX_REASON, Diagnostics
-from polar_pipeline.live.fallback import Fallback
 from polar_pipeline.live.parameters import PARAMETERS, ContradictionError, Parameter, Settings, make_settings
+from polar_pipeline.live.pipelines import Fallback
 from polar_pipeline.live.preset import find_stray, is_known, judge_unknown, params_files
 from polar_pipeline.pipeline import Pipeline
 
@@ -57,13 +57,12 @@ class ParameterNode(Node):  # type: ignore[misc]
     main loop, and leave undone what else was ready. rclpy's own subscriptions, services and timers are created through
     the methods of this class too.
 
-    A request that names a file of a calibration or of a lens, or a parameter of the camera, is answered in a thread
-    beside the executor, which goes on meanwhile; requests that come in then are answered there too, so that all are
-    answered in their order.
+    A request that names a file of a calibration or of a lens, or a parameter of the camera, is answered by the
+    background thread. Later requests queue behind it, so that all are answered in their order.
 
     Args:
         argv: The command line of this process, `sys.argv` by default: it names the files that parameters come from.
-        arguments: Passed to `rclpy.node.Node`.
+        arguments: Passed to `rclpy.node.Node`, such as `parameter_overrides` or `context`.
 
     Attributes:
         settings: Values of all parameters, checked against each other; None while the node is not configured. Replaced
@@ -73,8 +72,10 @@ class ParameterNode(Node):  # type: ignore[misc]
     """
 
     def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:
-        self._files = ThreadPoolExecutor(1, "polar_pipeline_files")  # rclpy creates its services early
-        self._answer: Optional[Any] = None  # a future of the newest answer in that thread
+        # One thread for slow requests, files and compilation ahead; it also helps to publish. No frame waits for it.
+        # Requests and compilation may wait for each other for seconds.
+        self._background = ThreadPoolExecutor(1, "polar_pipeline_background")  # rclpy creates its services early
+        self._answer: Optional[Any] = None  # future of the newest answer of that thread
         self._changing = threading.RLock()
         self._is_closed = False
         self.settings: Optional[Settings] = None
@@ -89,10 +90,15 @@ class ParameterNode(Node):  # type: ignore[misc]
         for row in PARAMETERS.values():
             self._declare(row)
 
+    def end_background(self) -> None:
+        """Finish what waits for the background thread, and end the thread until it is needed again."""
+        self._background.shutdown()
+        self._background = ThreadPoolExecutor(1, "polar_pipeline_background")
+
     def close(self) -> None:
-        """Finish the change at work, refuse those that wait, and end the thread of files; safe to call twice."""
+        """Finish the change at work, refuse those that wait, and end the background thread; safe to call twice."""
         self._is_closed = True
-        self._files.shutdown()
+        self._background.shutdown()
 
     def refuse_error(self, err: Exception) -> None:
         """Count and log an unexpected error, such as one of a callback; for any thread."""
@@ -110,12 +116,7 @@ class ParameterNode(Node):  # type: ignore[misc]
         self.declare_parameter(row.name, value, make_descriptor(row), ignore_override=True)
 
     def read_settings(self) -> None:
-        """Make `settings` of the parameters.
-
-        Raises:
-            ValueError: The parameters do not fit each other, or one is unknown or wrong since the start.
-            RuntimeError: The backend cannot work on this machine.
-        """
+        """Make `settings` of the parameters; raises ValueError for unknown ones, and the errors of `_validated`."""
         # rclpy has no public call for what is given but not declared, other than to declare all of it
         overrides = getattr(self, "_parameter_overrides", {})
         name, files = self.get_fully_qualified_name(), params_files(self._argv)
@@ -143,9 +144,6 @@ class ParameterNode(Node):  # type: ignore[misc]
 
     def _validated(self, changes: Mapping[str, Any]) -> Settings:
         """Build settings with some parameters changed, and check that their pipeline can be built.
-
-        Args:
-            changes: Name -> value; parameters of rclpy may be among them.
 
         Raises:
             ContradictionError: Values do not fit each other.
@@ -230,16 +228,11 @@ class ParameterNode(Node):  # type: ignore[misc]
         self.contradiction = printable(f"held back until they fit: {values}; {reason}", MAX_REASON) if changes else ""
 
     def apply_camera(self, settings: Settings) -> CameraSettings:
-        """Write the settings of the camera to it, and return them as it has them; here there is none.
-
-        Raises:
-            RuntimeError: The camera refuses.
-            ValueError: The camera's state would contradict other settings.
-        """
+        """Write the settings of the camera to it, and return them as it has them; `ParameterNode` has no camera."""
         return settings.camera
 
     def _with_camera(self, changes: Mapping[str, RosParameter], actual: CameraSettings) -> Dict[str, RosParameter]:
-        """Return changes of parameters with those by which all parameters of the camera are as it has them."""
+        """Return changes of parameters, and those that set all parameters of the camera to the camera's values."""
         all_changes = dict(changes)
         for field, row in CAMERA_OPTIONS.items():
             name, value = row.parameter, getattr(actual, field)
@@ -260,11 +253,7 @@ class ParameterNode(Node):  # type: ignore[misc]
             self.settings = replace(self.settings, camera=actual)
 
     def _converted(self, change: Any) -> Any:
-        """Convert a change to the type of its parameter; None if the parameter is fixed and keeps its value.
-
-        Raises:
-            ValueError: The value is not allowed.
-        """
+        """Convert a change to the type of its parameter; None if the parameter is fixed and keeps its value."""
         name, row = change.name, PARAMETERS.get(change.name)
         if not self.has_parameter(name):
             raise ValueError(f"{printable(name)} is not a parameter of this node")
@@ -295,9 +284,17 @@ class ParameterNode(Node):  # type: ignore[misc]
         coroutines as callbacks for this, but the events executor of Jazzy does not await them, and that of Kilted
         crashes on what they raise. Every executor passes what the callback returns to the service's `send_response`.
         """
-        callback = self.guarded(callback)
-        if srv_type in (SetParameters, SetParametersAtomically):
-            callback = self.guarded(self._beside_the_executor(callback))
+        respond = self.guarded(callback)
+
+        def set_parameters(request: Any, response: Any) -> Any:
+            is_slow = any(row.name in _SLOW for row in request.parameters)
+            if not is_slow and (self._answer is None or self._answer.done()):
+                return respond(request, response)
+            self._answer = self._background.submit(respond, request, response)
+            return self._answer
+
+        sets_parameters = srv_type in (SetParameters, SetParametersAtomically)
+        callback = self.guarded(set_parameters) if sets_parameters else respond
         service = super().create_service(srv_type, srv_name, callback, *arguments, **options)
         send_now = service.send_response
 
@@ -326,15 +323,3 @@ class ParameterNode(Node):  # type: ignore[misc]
                 return arguments[-1] if arguments else None  # a service's response as it is
 
         return guarded
-
-    def _beside_the_executor(self, callback: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        """Wrap a callback that sets parameters: where a file or a camera takes time, return a future of the answer."""
-
-        def answer(request: Any, response: Any) -> Any:
-            is_slow = any(row.name in _SLOW for row in request.parameters)
-            if not is_slow and (self._answer is None or self._answer.done()):
-                return callback(request, response)
-            self._answer = self._files.submit(callback, request, response)
-            return self._answer
-
-        return answer

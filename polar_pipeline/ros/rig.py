@@ -31,10 +31,10 @@ class Camera:
     Attributes:
         namespace: Namespace of the node and of its topics, from the root: `/front`.
         name: Name of the node.
-        image_topic: Where raw frames come from; relative to the namespace unless it begins with `/`.
-        camera_info_topic: The same for the lens calibration.
+        image_topic: Topic of raw frames; relative to the namespace unless it begins with `/`.
+        camera_info_topic: Topic of the lens calibration, relative like `image_topic`.
         params_file: The node's parameters as a YAML file.
-        parameters: More of them, which override the file's: name with dots -> value.
+        parameters: Parameters that override those of the file: name with dots -> value.
     """
 
     namespace: str
@@ -64,11 +64,7 @@ class Rig:
 
 
 def read_rig(path: AnyPath, namespace: str = "") -> Rig:
-    """Read a rig from a YAML file such as `config/rig.yaml`.
-
-    Args:
-        path: The file.
-        namespace: In front of the cameras' own namespaces.
+    """Read a rig from a YAML file such as `config/rig.yaml`, with a prefix of the cameras' namespaces.
 
     Raises:
         ValueError: The file or a `params_file` cannot be read, or does not describe a rig; the message names the file,
@@ -123,25 +119,16 @@ def _camera(row: Any, folder: Path, namespace: str) -> Camera:
         called = f"namespace {quoted(camera.namespace)} and name {quoted(camera.name)}"
         raise ValueError(f"a node's name needs {RULE}, got {called}")
     if camera.params_file is not None:
-        camera = replace(camera, params_file=_params_file(folder, row["params_file"], camera.full_name))
+        with errors_as(lambda text: ValueError(f"params_file {quoted(row['params_file'])}: {printable(text, 300)}")):
+            path = folder / as_path(row["params_file"])
+            stray = find_stray(path, camera.full_name)
+            if stray:
+                raise ValueError(stray)
+        camera = replace(camera, params_file=path)
     for topic in (camera.image_topic, camera.camera_info_topic):
         if not is_name(expand(topic, camera.full_name)):
             raise ValueError(f"a topic's name needs {RULE}, got {quoted(topic)}")
     return camera
-
-
-def _params_file(folder: Path, name: str, node: str) -> Path:
-    """Return the path of a parameter file that a rig in this folder names for a node.
-
-    Raises:
-        ValueError: The file cannot be read, or has nothing for the node.
-    """
-    with errors_as(lambda text: ValueError(f"params_file {quoted(name)}: {printable(text, 300)}")):
-        path = folder / as_path(name)
-        stray = find_stray(path, node)
-        if stray:
-            raise ValueError(stray)
-        return path
 
 
 def is_name(full: str) -> bool:
@@ -151,12 +138,7 @@ def is_name(full: str) -> bool:
 
 
 def expand(topic: str, node: str) -> str:
-    """Expand a topic's name to its full name from the root.
-
-    Args:
-        topic: Its name for a node: from the root, below the node (`~/`), or else in the node's namespace.
-        node: The node's name from the root.
-    """
+    """Expand a topic's name, from the root, below the node (`~/`) or in the node's namespace, to its full name."""
     if topic.startswith("/"):
         return topic
     folder = node if topic.startswith("~/") else node.rpartition("/")[0]

@@ -8,13 +8,12 @@ calls work on the message's own memory and leave the lock free. No other module 
 from __future__ import annotations
 
 import ctypes
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import numpy as np
 from rclpy.waitable import NumberOfEntities, Waitable
 
-from polar_pipeline._util.cpus import available_cores
 from polar_pipeline.live.publisher import OutgoingMessage
 from polar_pipeline.recordings.messages import Cdr
 
@@ -45,10 +44,7 @@ class _ErrorString(ctypes.Structure):
 class _TakenMessage:
     """A message in memory of the middleware's allocator, for as long as this object or an array of it exists.
 
-    Args:
-        allocator: Allocator of the memory.
-        free: Frees the memory of a message.
-        memory: (N,) uint8 to take the message into if it fits; it is then not this object's.
+    A message that fits into `memory`, (N,) uint8, lies there instead.
     """
 
     def __init__(self, allocator: _Allocator, free: Callable[[Any], int], memory: Optional[np.ndarray]) -> None:
@@ -81,11 +77,7 @@ _TAKE_FAILED, _BAD_ALLOC = 401, 10
 
 
 class Rcl:
-    """The functions of rcl that publish and take.
-
-    Raises:
-        AttributeError, OSError: A library or a function of it cannot be found.
-    """
+    """The functions of rcl that publish and take; AttributeError or OSError if one cannot be loaded."""
 
     def __init__(self) -> None:
         rcl = ctypes.CDLL("librcl.so")
@@ -98,24 +90,20 @@ class Rcl:
         utilities = ctypes.CDLL("librcutils.so")
         self._get_error, self._reset_error = utilities.rcutils_get_error_string, utilities.rcutils_reset_error
         self._get_error.argtypes, self._get_error.restype = (), _ErrorString
-        # Without memory given, rcl allocates by itself. It holds a lock of the subscription meanwhile; a thread that
+        # Without `memory`, rcl allocates by itself. It holds a lock of the subscription meanwhile; a thread that
         # publishes in this process may wait for that lock, and hold the interpreter's lock, which Python would need.
         self._free = utilities.rcutils_uint8_array_fini
         utilities.rcutils_get_default_allocator.restype = _Allocator
         self._allocator = utilities.rcutils_get_default_allocator()
-        # A message that does not fit into the memory given comes into new memory; what was given must not be freed.
-        # CycloneDDS also shrinks the memory to every message. The allocator's state is the size of the memory given.
+        # A message that does not fit into `memory` comes into new memory; `memory` must not be freed. CycloneDDS also
+        # shrinks the memory to every message. The allocator's state is the size of `memory`.
         allocate = _ALLOCATE(self._allocator.functions[0])
-        self._replace = _REPLACE(lambda given, size, given_size: given if size <= given_size else allocate(size, None))
+        self._replace = _REPLACE(lambda memory, size, capacity: memory if size <= capacity else allocate(size, None))
         self._replacing = _Allocator(self._allocator.functions)
         self._replacing.functions[_REALLOCATE] = ctypes.cast(self._replace, ctypes.c_void_p).value
 
     def publish(self, publisher: Any, cdr: Cdr) -> None:
-        """Publish serialized bytes by a publisher of rclpy; they may change as soon as this returns.
-
-        Raises:
-            RuntimeError: The middleware refuses.
-        """
+        """Publish serialized bytes, which may change afterwards; RuntimeError if the middleware refuses."""
         data = np.frombuffer(cdr, np.uint8)
         message = _SerializedMessage(data.ctypes.data, data.size, data.size)
         with publisher.handle:  # keeps it from being destroyed meanwhile
@@ -124,15 +112,13 @@ class Rcl:
             raise RuntimeError(f"{publisher.topic_name} cannot be published: {self._pop_error()} ({failed})")
 
     def take(self, subscription: Any, memory: Optional[np.ndarray] = None) -> Optional[memoryview]:
-        """Take the next message of a subscription, None if there is none.
+        """Take the next message of a subscription with `raw=True`, or return None if there is none.
 
-        Args:
-            subscription: `rclpy.subscription.Subscription`, with `raw=True`.
-            memory: (N,) uint8 to take it into, with `N` of at least 1; what does not fit comes into new memory.
+        A message that fits into `memory`, (N,) uint8 with N above 0, is taken into it.
 
         Raises:
-            MemoryError: There is no memory for it.
-            RuntimeError: The middleware cannot give it.
+            MemoryError: There is no memory for the message.
+            RuntimeError: The middleware cannot deliver it.
         """
         message = _TakenMessage(self._allocator if memory is None else self._replacing, self._free, memory)
         with subscription.handle:  # keeps it from being destroyed meanwhile
@@ -169,11 +155,8 @@ class DirectInput(Waitable):  # type: ignore[misc]
     To the executor it stands for the subscription, which the node has to hide from it: an executor would take the
     messages of a subscription itself, copy them, and hold the interpreter's lock meanwhile.
 
-    Args:
-        node: Node of the subscription.
-        subscription: Subscription of rclpy, with `raw=True` and a callback that raises nothing.
-        rcl: The functions of rcl.
-        memory: Gives memory to take the next message into, or None.
+    The subscription has `raw=True` and a callback that raises nothing. `memory` returns memory to take the next message
+    into, or None.
     """
 
     def __init__(self, node: Any, subscription: Any, rcl: Rcl, memory: Callable[[], Optional[np.ndarray]]) -> None:
@@ -229,24 +212,23 @@ class MessagePublisher:
     """Publisher of the messages of a frame, two at once.
 
     Fast DDS copies a message into the writer's history, and then, under a lock of the participant, into shared memory.
-    Two threads take turns at that; a third would only delay what is sent first.
-
-    One thread at a time calls `send`; a second thread, which belongs to this object, publishes beside it.
+    Two threads take turns at that; a third would only delay what is sent first. One thread at a time calls `send`; that
+    of `background` publishes beside it if it has nothing else to do.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, background: Optional[Executor] = None) -> None:
         self._rcl = load_rcl()
-        self._helper = ThreadPoolExecutor(1, "polar_pipeline_sender") if available_cores() > 1 else None
+        self._background = background
 
     def send(self, messages: Sequence[OutgoingMessage]) -> None:
-        """Publish messages of different topics, and wait until the middleware has them.
-
-        Raises:
-            RuntimeError: The middleware refuses one; the others are published all the same.
-        """
+        """Publish messages of different topics; RuntimeError if the middleware refuses one, after all others."""
         waiting = iter(messages)  # each thread takes the next message
-        other = self._helper.submit(self._publish_waiting, waiting) if self._helper and len(messages) > 1 else None
-        failures = self._publish_waiting(waiting) + (other.result() if other else [])
+        other = None
+        if self._background is not None and len(messages) > 1:
+            other = self._background.submit(self._publish_waiting, waiting)
+        failures = self._publish_waiting(waiting)
+        if other is not None and not other.cancel():  # a busy helper has not begun, and nothing waits for it
+            failures += other.result()
         if failures:
             raise failures[0]
 
@@ -262,8 +244,3 @@ class MessagePublisher:
             except RuntimeError as err:  # noqa: PERF203 - the others are published all the same
                 failures.append(err)
         return failures
-
-    def close(self) -> None:
-        """End the second thread."""
-        if self._helper is not None:
-            self._helper.shutdown()

@@ -370,7 +370,7 @@ def test_missing_frames_are_counted_over_the_wrap_of_their_numbers() -> None:
 @pytest.mark.camera
 def test_requests_before_and_after_the_thread_are_refused_soon(connect: Any) -> None:
     idle = CameraSource(CameraSettings(source="aravis:NONE"), "camera", Client())
-    for call in (idle.trigger, lambda: apply(idle, gain_db=1.0)):
+    for call in (lambda: idle.trigger().result(), lambda: apply(idle, gain_db=1.0)):
         with pytest.raises(CameraError, match="the camera is closed"):
             call()
     idle.close()
@@ -384,10 +384,10 @@ def test_requests_before_and_after_the_thread_are_refused_soon(connect: Any) -> 
     assert any("NONE is not found" in line for line in client.lines)
     assert apply(made, gain_db=3.0).gain_db == 3.0  # kept until it is there
     with pytest.raises(CameraError, match="NONE is not found"):
-        made.trigger()
+        made.trigger().result()
     made.close()
     with pytest.raises(CameraError, match="the camera is closed"):
-        made.trigger()
+        made.trigger().result()
     made.close()
 
 
@@ -712,7 +712,7 @@ def test_a_camera_that_lacks_features(camera: Any, connect: Any) -> None:
         with pytest.raises(CameraError, match=words):
             apply(made, **changes)
     with pytest.raises(CameraError, match=r"camera.trigger is free, not software"):
-        made.trigger()
+        made.trigger().result()
     client.wait()
 
 
@@ -778,7 +778,7 @@ def test_each_software_trigger_starts_a_frame(camera: Any, connect: Any) -> None
     for count in (1, 2):
         time.sleep(0.2)
         assert (fake.sent(), len(client.frames)) == (count - 1, count - 1)
-        made.trigger()
+        made.trigger().result()
         wait_for(lambda number=count: len(client.frames) == number, "a frame")
 
 
@@ -1186,7 +1186,7 @@ def test_frames_without_a_free_buffer_are_counted_as_such(camera: Any, connect: 
 @pytest.mark.camera
 def test_frames_that_never_match_are_reported_once(connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_module, "_LOOK_PERIOD", 0.01)
-    monkeypatch.setattr(source_module, "_LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(source_module, "_MAX_PAUSE", 0.05)
     with ChunkCamera(FRAMES[0]) as fake:
         fake.missing_columns = 2
         made, client = connect(packet_size=1500)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import struct
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +25,8 @@ from polar_pipeline.backends.cpu.backend import CpuBackend
 from polar_pipeline.backends.cuda.backend import problem
 from polar_pipeline.calibration import save_calibration
 from polar_pipeline.cli import main
-from polar_pipeline.live.fallback import Fallback
 from polar_pipeline.live.frame import ReceivedImage
+from polar_pipeline.live.pipelines import Fallback
 from polar_pipeline.live.processor import FrameProcessor
 from polar_pipeline.options.topics import LATENCY, PRODUCT_TOPICS
 from polar_pipeline.recordings import messages
@@ -38,7 +39,10 @@ class Engine(Bench):
     def __init__(self, **values: Any) -> None:
         super().__init__()
         self.settings = settings(queue_size=16, **values)
-        self.processor = FrameProcessor(lambda: self.settings, Fallback(), self.diagnostics, self.publisher)
+        self.background = ThreadPoolExecutor(1)
+        self.processor = FrameProcessor(
+            lambda: self.settings, Fallback(), self.diagnostics, self.publisher, self.background
+        )
         self.processor.warm_up()
         self.processor.start()
 
@@ -68,6 +72,7 @@ def engine() -> Iterator[Engine]:
     made = Engine()
     yield made
     made.processor.close()
+    made.background.shutdown()
 
 
 def test_frames_become_messages(engine: Engine) -> None:

@@ -18,7 +18,7 @@ from polar_pipeline import Pipeline
 from polar_pipeline._util import jpeg
 from polar_pipeline._util.jpeg import Encode, encode_with_opencv, make_gpu_encoder
 from polar_pipeline.backends.cuda.backend import problem
-from polar_pipeline.live.jpeg import JpegEncoder
+from polar_pipeline.live.publisher import JpegEncoder
 
 
 def pictures(backend: str = "cpu") -> List[np.ndarray]:

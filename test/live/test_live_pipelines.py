@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Callable, ClassVar, Dict, Iterator, List, Optional
 
@@ -51,7 +52,8 @@ def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     monkeypatch.setattr("polar_pipeline.live.pipelines.Pipeline", SlowPipeline)
     monkeypatch.setattr(SlowPipeline, "made", [])
     settings = make_settings({})
-    held = PipelineSwitch()
+    background = ThreadPoolExecutor(1)
+    held = PipelineSwitch(background)
 
     def get(*products: str, **changes: Any) -> SlowPipeline:
         options = {name: changes.pop(name) for name in list(changes) if name in OPTIONS}
@@ -65,7 +67,8 @@ def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     yield get
     for pipeline in SlowPipeline.made:
         pipeline.compiled.set()
-    held.close()
+    held.clear()
+    background.shutdown()
     assert all(pipeline.closed for pipeline in SlowPipeline.made)
 
 
@@ -148,7 +151,8 @@ def test_nothing_stands_in_that_reads_frames_otherwise(cache: Any, change: Dict[
 
 def test_settings_for_frames_that_the_former_ones_refuse() -> None:
     """With real pipelines: ready angles need half resolution, to which the node is set when they come in."""
-    switch = PipelineSwitch()
+    background = ThreadPoolExecutor(1)
+    switch = PipelineSwitch(background)
     full, half = (make_settings({"backend": "cpu", "resolution": name}) for name in ("full", "half"))
     former, _ = switch.get(full, ("dolp",), np.zeros((32, 48), np.uint8))
     angles = RawFrame.of_angles(np.zeros((32, 48, 4), np.uint8), full.options.sensor)
@@ -156,7 +160,8 @@ def test_settings_for_frames_that_the_former_ones_refuse() -> None:
         former(angles)
     pipeline, _ = switch.get(half, ("dolp",), angles)
     assert pipeline(angles)["dolp"].shape == (32, 48)
-    switch.close()
+    switch.clear()
+    background.shutdown()
 
 
 def test_many_changes_wait_for_none(cache: Any) -> None:

@@ -14,8 +14,8 @@ from support import ROOT
 
 from polar_pipeline import SENSORS, Pipeline
 from polar_pipeline.calibration import save_calibration
-from polar_pipeline.live.fallback import RETRY_PERIOD, Fallback
 from polar_pipeline.live.parameters import PARAMETERS, make_settings
+from polar_pipeline.live.pipelines import RETRY_PERIOD, Fallback
 from polar_pipeline.live.preset import read_nodes
 from polar_pipeline.options import OPTIONS, Option, make_options
 from polar_pipeline.options.plan import needed_operators

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Callable, Collection, Dict, FrozenSet, Iterator, List, Optional, Tuple
@@ -19,10 +20,9 @@ from polar_pipeline.backends.backend import ALIGNMENT, DeviceLostError
 from polar_pipeline.backends.cpu.backend import CpuBackend
 from polar_pipeline.camera.facts import read_facts
 from polar_pipeline.live.diagnostics import Diagnostics
-from polar_pipeline.live.fallback import Fallback
 from polar_pipeline.live.frame import LiveFrame, ReceivedImage
 from polar_pipeline.live.parameters import Settings, make_settings
-from polar_pipeline.live.pipelines import SIZE_STEP
+from polar_pipeline.live.pipelines import SIZE_STEP, Fallback
 from polar_pipeline.live.processor import (
     FRAMES_AT_ONCE,
     IDLE_PERIOD,
@@ -163,7 +163,10 @@ class Bench:
         self.log = Log()
         self.diagnostics = Diagnostics("node", self.log)
         self.output = Output()
-        self.processor = FrameProcessor(lambda: self.settings, self.fallback, self.diagnostics, self.output)
+        self.background = ThreadPoolExecutor(1)
+        self.processor = FrameProcessor(
+            lambda: self.settings, self.fallback, self.diagnostics, self.output, self.background
+        )
         self.processor._pipelines = self.pipelines
         self.processor.start()
 
@@ -179,6 +182,7 @@ class Bench:
     def close(self) -> None:
         self.output.gate.set()
         self.processor.close()
+        self.background.shutdown()
 
 
 @pytest.fixture
@@ -186,9 +190,10 @@ def real() -> Iterator[Callable[..., FrameProcessor]]:
     """Make processors with real pipelines."""
 
     def make(wanted: Any, output: Output, log: Optional[Log] = None) -> FrameProcessor:
-        return FrameProcessor(wanted, Fallback(), Diagnostics("node", log or Log()), output)
+        return FrameProcessor(wanted, Fallback(), Diagnostics("node", log or Log()), output, background)
 
-    yield from ended_afterwards(make, FrameProcessor.close)
+    with ThreadPoolExecutor(1) as background:
+        yield from ended_afterwards(make, FrameProcessor.close)
 
 
 @pytest.fixture

@@ -407,10 +407,10 @@ def test_changes_that_wait_for_files_at_the_end_are_refused(
     r = rig()
     client = client_of(r.peer, SetParameters, "/polar_pipeline/set_parameters")
     answers = [client.call_async(changing({name: str(path)})) for _ in range(4)]
-    wait_for(lambda: reads and r.node._files._work_queue.qsize() == 3, "three that wait")
+    wait_for(lambda: reads and r.node._background._work_queue.qsize() == 3, "three that wait")
     closing = threading.Thread(target=r.node.close)
     closing.start()
-    wait_for(lambda: r.node._files._shutdown, "the end")
+    wait_for(lambda: r.node._background._shutdown, "the end")
     goes_on.set()
     closing.join(TIMEOUT)
     assert not closing.is_alive()

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import gc
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, Iterator, List, Optional, Tuple
 
@@ -165,11 +166,12 @@ def box(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
     """By the middleware's own function, and as where that is not found."""
     if request.param == "rclpy":
         monkeypatch.setattr(transport.ctypes, "CDLL", lambda _: object())  # a library without the function
-    made = MessagePublisher()
+    background = ThreadPoolExecutor(1)
+    made = MessagePublisher(background)
     assert (made._rcl is None) == (request.param == "rclpy")
     monkeypatch.undo()
     yield made
-    made.close()
+    background.shutdown()
 
 
 def test_every_topic_gets_its_bytes(line: Line, box: MessagePublisher) -> None:
@@ -197,8 +199,8 @@ def test_one_that_cannot_be_sent_holds_up_no_other(line: Line, box: MessagePubli
 
 @pytest.mark.parametrize("names", [("large", "small", "last"), ("small", "large", "last")])
 def test_while_one_is_sent_the_others_go(monkeypatch: pytest.MonkeyPatch, names: Tuple[str, ...]) -> None:
-    monkeypatch.setattr(transport, "available_cores", lambda: 2)
-    box, done, last = MessagePublisher(), [], threading.Event()
+    background, done, last = ThreadPoolExecutor(1), [], threading.Event()
+    box = MessagePublisher(background)
 
     def send(topic: Any, _: Any) -> None:
         assert topic != "large" or last.wait(TIMEOUT)
@@ -209,7 +211,7 @@ def test_while_one_is_sent_the_others_go(monkeypatch: pytest.MonkeyPatch, names:
     monkeypatch.setattr(box, "_rcl", SimpleNamespace(publish=send))
     box.send([(name, b"") for name in names])
     assert done == ["small", "last", "large"]
-    box.close()
+    background.shutdown()
 
 
 class Handle(contextlib.nullcontext):  # type: ignore[type-arg]
@@ -226,7 +228,6 @@ def test_a_refusal_says_why(line: Line) -> None:
             box.send([(unknown, image(0))])
     box.send([(line.publisher, image(0))])
     assert line.taken()
-    box.close()
 
 
 # ------------------------------------------------------------------------------------------------------ in the node

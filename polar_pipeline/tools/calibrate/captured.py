@@ -61,8 +61,9 @@ def captured_state(paths: Sequence[Path]) -> Optional[Captured]:
             raise ValueError(f"{files[0]} and {file} are of different sessions: {differs}")
     if not rows:
         return None
-    warmth = [row.temperature for row in rows if row.temperature is not None]
-    return Captured(replace(rows[0], temperature=sum(warmth) / len(warmth) if warmth else None), files[0])
+    temperatures = [row.temperature for row in rows if row.temperature is not None]
+    mean = sum(temperatures) / len(temperatures) if temperatures else None
+    return Captured(replace(rows[0], temperature=mean), files[0])
 
 
 def is_left_out(folder: str) -> bool:

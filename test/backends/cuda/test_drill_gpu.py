@@ -70,7 +70,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingDriver]:
     monkeypatch.setattr("polar_pipeline.backends.cuda.backend.Driver", lambda: driver)
     # what the node prepares for
     monkeypatch.setattr(Options, "largest_frame", lambda _: drill.VARIANTS[0][1])
-    monkeypatch.setattr("polar_pipeline.live.fallback.RETRY_PERIOD", 0.5)
+    monkeypatch.setattr("polar_pipeline.live.pipelines.RETRY_PERIOD", 0.5)
     backend.problem.cache_clear()
     yield driver
     backend.problem.cache_clear()

@@ -15,8 +15,15 @@ from polar_pipeline.backends.noise.gains import TERMS, pair_gains, stokes_gains
 from polar_pipeline.backends.noise.model import raw_noise, uses_noise
 from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.options import make_options
-from polar_pipeline.quality.expected import expected_similarity
-from polar_pipeline.quality.statistics import FrameQuality, Level, Quality, QualityLimits, Spot, measure
+from polar_pipeline.quality.statistics import (
+    FrameQuality,
+    Level,
+    Quality,
+    QualityLimits,
+    Spot,
+    expected_similarity,
+    measure,
+)
 from polar_pipeline.sensor.forward import analyzed, digitize, expose
 from polar_pipeline.sensor.frames import FORMATS, PackedFrame, pack
 from polar_pipeline.sensor.mosaic import SENSORS, Sensor
