@@ -182,12 +182,12 @@ def _add_captured(values: argparse.Namespace) -> _Sizes:
     sizes = {session.file: session.facts.size} if session else {}
     sizes.update({path: state.size for path, state in states.items() if state})
     for file, name, value in ((file, *item) for file, arguments in statements for item in arguments.items()):
-        given = getattr(values, name, None)
+        argument = getattr(values, name, None)
         with errors_as(UsageError):
-            is_same = given is None or (OPTIONS[name].is_same if name in OPTIONS else agrees)(given, value)
+            is_same = argument is None or (OPTIONS[name].is_same if name in OPTIONS else agrees)(argument, value)
         if not is_same:
-            raise UsageError(f"--{name.replace('_', '-')} {given} contradicts {file}: {value}")
-        if given is None:
+            raise UsageError(f"--{name.replace('_', '-')} {argument} contradicts {file}: {value}")
+        if argument is None:
             setattr(values, name, value)
     return sizes
 

@@ -1,4 +1,4 @@
-"""What a session's result says about the session: warnings, and problems that make it worse than no calibration."""
+"""Advice about a session by its result: warnings, and problems that make it worse than no calibration."""
 
 from __future__ import annotations
 
@@ -75,11 +75,9 @@ def about_frames(sums: SessionSums, black: float, brightest: float, noise: Optio
     light = sums.light
     if len(light) < _FEW_ANGLES:
         yield Advice(f"only {len(light)} settings of the polarizer: take 18, every 10 degrees, for smaller errors")
-    fewest = min(light, key=lambda name: light[name].count)
-    if light[fewest].count < _FEW_FRAMES:
-        yield Advice(
-            f"only {light[fewest].count} frames of setting {fewest}: take 16 of each, which halves the noise of 4"
-        )
+    name = min(light, key=lambda name: light[name].count)
+    if light[name].count < _FEW_FRAMES:
+        yield Advice(f"only {light[name].count} frames of setting {name}: take 16 of each, which halves the noise of 4")
     if noise is None:
         yield Advice("full well and read noise are unknown: take two or more frames of each setting")
     if brightest < _LOW_EXPOSURE and not any(row.is_problem for row in about_dark):
@@ -133,16 +131,12 @@ def about_pixels(
 ) -> Iterator[Advice]:
     """Judge saturation, defects, the evenness of the light, and whether colors look like gains.
 
-    Args:
-        causes: Share of the pixels with each defect.
-        sums: Sums of the session.
-        light: (H, W), the smooth part of the light.
-        gain: (H, W), gain relative to the smooth light.
-        is_flat: Whether the gain includes the unevenness of the light.
+    `causes` are the shares of pixels with each defect. The gain, (H, W), is relative to the smooth part of the light,
+    (H, W). With `is_flat`, the gain of the calibration includes the unevenness of the light.
     """
     sensor = sums.sensor
     if causes["saturated"] > _MANY:
-        share = {name: float(one.saturated.mean()) for name, one in sums.light.items()}
+        share = {name: float(setting.saturated.mean()) for name, setting in sums.light.items()}
         worst = max(share, key=lambda name: share[name])
         yield Advice(
             f"{causes['saturated']:.1%} of the pixels are saturated in some frames, most at setting {worst}: "

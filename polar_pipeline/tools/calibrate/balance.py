@@ -51,9 +51,9 @@ def balance_pairs(
     )
     boost = np.zeros((2, level.shape[1]))
     for _ in range(_STEPS):
-        now, first, second = _boosted(level, cosine, sine, boost)
-        pairs = np.stack([(now[k] - now[k + 2]) / now.mean(0) - target[k] for k in range(2)], -1)
-        slopes = [[(now * s)[k] - (now * s)[k + 2] for s in (first, second)] for k in range(2)] / now.mean(0)
+        gain, first, second = _boosted(level, cosine, sine, boost)
+        pairs = np.stack([(gain[k] - gain[k + 2]) / gain.mean(0) - target[k] for k in range(2)], -1)
+        slopes = [[(gain * s)[k] - (gain * s)[k + 2] for s in (first, second)] for k in range(2)] / gain.mean(0)
         boost -= np.linalg.solve(np.moveaxis(slopes, 2, 0), pairs[..., np.newaxis])[..., 0].T
     places = block_places(used.shape, side)[: keep.shape[0], : keep.shape[1]][keep]
     surfaces = [_shrunk_surface(values, counts[:, keep].sum(0), places, used.shape) for values in boost]

@@ -144,19 +144,19 @@ class FrameCapture:
         try:
             while captured < count:
                 try:
-                    cdr, now = self._queue.get(timeout=patience)
+                    cdr, state = self._queue.get(timeout=patience)
                 except queue.Empty:
                     reason = self._source.problem or self._reason or "the camera sends nothing"
                     raise CameraError(f"no frame came for {patience:.0f} s: {reason}") from None
                 # frames wait in the system if this computer has much to do
-                start_ns = (messages.peek_stamp(cdr) or 0) - int(1000 * now.exposure_us / 2)
+                start_ns = (messages.peek_stamp(cdr) or 0) - int(1000 * state.exposure_us / 2)
                 if skipped < _SKIPPED or (not captured and start_ns < begun_ns):
                     skipped += 1
                     continue
                 if connection.settings.exposure_auto:
-                    now = replace(now, exposure_us=facts.exposure_us)
-                first = first or now  # what frames state may differ from the features by rounding
-                changes = difference(first, now)
+                    state = replace(state, exposure_us=facts.exposure_us)
+                first = first or state  # values in frames may differ from the features by rounding
+                changes = difference(first, state)
                 if changes:
                     raise CameraError(f"the state of the camera changed between frames: {changes}")
                 captured += 1

@@ -1,4 +1,4 @@
-"""What a camera knew of captured frames: the file `camera.yaml` beside them."""
+"""State of the camera in captured frames: the file `camera.yaml` beside them."""
 
 from __future__ import annotations
 

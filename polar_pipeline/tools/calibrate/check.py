@@ -117,11 +117,7 @@ def check_calibration(
 
 
 def _normalized(pixels: np.ndarray, used: np.ndarray, name: str) -> np.ndarray:
-    """Return (2, n): (S1, S2)/S0 of the superpixels that are used, limited to [-2, 2].
-
-    Raises:
-        ValueError: They are dark.
-    """
+    """Return (2, n): (S1, S2)/S0 of the superpixels that are used, limited to [-2, 2]."""
     s0, s1, s2 = (image[used] for image in stokes(pixels))
     if s0.mean() < _MIN_LIGHT:
         raise ValueError(f"the frames of {name} have no light")

@@ -138,7 +138,9 @@ def calibrate(
         )
     early = find_defects(dark_images, {"saturated": saturated}, level) > 0  # means over the sensor leave them out
     means, reacts = site_means(sums, settings, black, ~early)
-    readings, sessions = np.array([angles[name] for name in names], float), np.array(list(map(_session_of, names)))
+    readings = np.array([angles[name] for name in names], float)
+    prefixes = [name.partition("/")[0] if "/" in name else "" for name in names]
+    sessions = np.array([int(prefix) - 1 if prefix.isdigit() else 0 for prefix in prefixes])
     polarizer = fit_polarizer(means, sums.sensor, readings, sessions, angle_error, polarizer_extinction)
     frames = {name: setting.count for name, setting in sums.light.items()}
     by_angle = designs(sums.sensor, polarizer, np.array(list(frames.values())), noise, level)
@@ -215,11 +217,7 @@ def _shares(causes: np.ndarray) -> Dict[str, float]:
 
 
 def _measure_dark(sums: SessionSums) -> Tuple[np.ndarray, np.ndarray]:
-    """Return black level and noise of each pixel in the dark, as shares of full scale.
-
-    Raises:
-        ValueError: There are no dark frames, or the camera cuts them off at 0.
-    """
+    """Return black level and noise of each pixel in the dark, as shares of full scale."""
     black = sums.dark.mean().astype(np.float32)
     cut = float(np.mean(black == 0))
     if cut > MAX_DEFECTS:
@@ -265,9 +263,3 @@ def _without_polarizer(
         points=points,
         advice=advice,
     )
-
-
-def _session_of(name: str) -> int:
-    """Return the session of a setting, from 0: names of the k-th begin with ``k/`` from the second on."""
-    number, slash, _ = name.partition("/")
-    return int(number) - 1 if slash and number.isdigit() else 0

@@ -90,11 +90,7 @@ def light_maps(
 def _changes(sums: np.ndarray, counts: np.ndarray, weights: np.ndarray, basis: np.ndarray) -> Tuple[np.ndarray, float]:
     """Fit the light of each setting in the n blocks in which every site has pixels.
 
-    Args:
-        sums: (J, K, h, w), sums over the pixels of the sites in each block.
-        counts: (J, h, w), numbers of these pixels.
-        weights: (J, K), of the settings.
-        basis: (K, 3), `Polarizer.basis`.
+    Sums, (J, K, h, w), and counts, (J, h, w), are over the pixels of the sites in each block; weights are (J, K).
 
     Returns:
         (K, n) relative light, and the mean square of the relative residuals.

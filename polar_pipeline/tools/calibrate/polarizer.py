@@ -147,9 +147,6 @@ def _align_angles(guess: np.ndarray, readings: np.ndarray, sessions: np.ndarray)
     Returns:
         (K,) angles in rad, and the readings less the quarters by which the camera was turned before sessions after the
         first.
-
-    Raises:
-        ValueError: The readings differ too much.
     """
     has_reading = np.isfinite(readings)
     if not has_reading.any():
@@ -171,11 +168,7 @@ def _align_angles(guess: np.ndarray, readings: np.ndarray, sessions: np.ndarray)
 
 
 def _check_spread(degrees: np.ndarray) -> None:
-    """Check that angles determine the pixels and the lamp.
-
-    Raises:
-        ValueError: They are too few, or too close to each other.
-    """
+    """Check that angles determine the pixels and the lamp."""
     count, angle_range = distinct_angles(degrees), 180 - largest_gap(degrees)
     if count < MIN_ANGLES:
         raise ValueError(
@@ -188,11 +181,7 @@ def _check_spread(degrees: np.ndarray) -> None:
 
 
 def _mean_orientation(terms: np.ndarray, nominal: np.ndarray) -> float:
-    """Return the mean angle of the sites' pixels minus their nominal angle, in degrees.
-
-    Raises:
-        ValueError: A site deviates so much that the mosaic cannot be the right one.
-    """
+    """Return the mean angle of the sites' pixels minus their nominal angle, in degrees."""
     measured = np.arctan2(terms[:, 2], terms[:, 1]) / 2
     turned = np.rad2deg(half_turn(measured - nominal))
     worst = int(np.argmax(np.abs(turned)))

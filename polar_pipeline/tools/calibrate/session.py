@@ -197,11 +197,7 @@ def _read(setting: str, file: Path, options: Options, max_bytes: int) -> Iterato
 
 
 def _named(folder: Path) -> _Pictures:
-    """Return the pictures in a folder, with settings and angles by their names.
-
-    Raises:
-        SourceError: There are none.
-    """
+    """Return the pictures in a folder, with settings and angles by their names."""
     pictures: _Pictures = []
     for file in _pictures(folder):
         parts = [part.lower() for part in file.relative_to(folder).parts[:-1]]
@@ -232,12 +228,7 @@ def _setting(file: Path, folder: Path) -> str:
 
 
 def _listed(folder: Path, table: AngleTable) -> _Pictures:
-    """Return the pictures that a table lists, and those in `dark` if it lists no dark ones.
-
-    Raises:
-        ValueError: The table is one of a recording.
-        SourceError: A file does not exist, or a folder holds no pictures.
-    """
+    """Return the pictures that a table lists, and those in `dark` if it lists no dark ones."""
     if table.columns != FILES:
         raise ValueError("the table of angles of a folder of pictures has columns file and angle")
     pictures: _Pictures = []
@@ -281,12 +272,7 @@ def _plateaus(path: Path, source: Source, options: Options) -> AngleTable:
 
 
 def _recorded(source: Source, table: AngleTable, options: Options) -> Iterator[SessionFrame]:
-    """Yield the frames of a recording that a table gives a setting.
-
-    Raises:
-        FrameError: A frame cannot be used.
-        ValueError: After the last frame: a row of the table has no frames.
-    """
+    """Yield the frames of a recording that a table gives a setting."""
     start_ns: Optional[int] = None
     empty = dict.fromkeys(table.rows)
     for index, record in enumerate(source.records):
@@ -319,11 +305,7 @@ def _checked(
 
 
 def _mosaic(image: ImageMessage, options: Options, camera_info: Optional[CameraInfo] = None) -> RawFrame:
-    """Return the mosaic in a message; full scale is that of the options or the encoding, not what its bits tell.
-
-    Raises:
-        FrameError: The message cannot be used, or holds ready angles.
-    """
+    """Return the mosaic in a message; full scale is that of the options or the encoding, not what its bits tell."""
     frame = messages.to_raw(image, options, camera_info).unpack()
     if frame.is_split:
         raise FrameError("encoding", "a calibration is of a sensor's mosaic; these frames are split into angles")

@@ -37,13 +37,9 @@ def is_flat(setting: str) -> bool:
 
 
 class FrameSums:
-    """Sums over the frames of one setting of the polarizer, or over dark frames.
+    """Sums over the frames of one setting of the polarizer, or over dark frames, whose mosaic repeats after `period`.
 
-    Args:
-        shape: (height, width) of the frames.
-        full_scale: Value of a saturated pixel.
-        period: Pixels after which the mosaic repeats.
-        has_squares: Whether `variance` can be called.
+    `variance` can be called if the sums have squares.
     """
 
     def __init__(self, shape: Tuple[int, int], full_scale: int, period: int, has_squares: bool = False) -> None:
