@@ -8,7 +8,7 @@ import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import cv2
 import numpy as np
@@ -208,7 +208,8 @@ def capture_folder(
         OSError: The folder cannot be written.
     """
     facts = camera.facts
-    options = make_options(**facts.options())  # type: ignore[arg-type]
+    arguments: Dict[str, Any] = facts.options()
+    options = make_options(**arguments)
     light, checks = [], []
     remove_leftovers(path.parent, rf"\.{re.escape(path.name)}{PARTIAL}")
     with ExitStack() as stack:
