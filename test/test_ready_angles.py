@@ -13,7 +13,6 @@ from polar_pipeline.options import make_options
 from polar_pipeline.quality.statistics import expected_similarity
 from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.messages import ImageMessage
-from polar_pipeline.recordings.output_camera_info import encode_camera_infos
 from polar_pipeline.recordings.source import Recorded
 from polar_pipeline.replay.run import replay
 from polar_pipeline.sensor.mosaic import Sensor
@@ -175,7 +174,7 @@ def test_the_lens_calibration_of_the_message_is_that_of_the_outputs() -> None:
     options = make_options(products="dolp")
     frame = messages.to_raw(encoded(random_angles(255), f"{NAME}Mono8"), options)
     cdr = messages.encode_camera_info(info, 0, "")
-    (found,) = encode_camera_infos(cdr, options, frame, ["polarization/camera_info"], 5, "camera").values()
+    (found,) = messages.encode_camera_infos(cdr, options, frame, ["polarization/camera_info"], 5, "camera").values()
     got = messages.decode_camera_info(found)
     assert (got.height, got.width, got.stamp_ns, got.frame_id) == (*SIZE, 5, "camera")
     np.testing.assert_allclose(got.k, rows[1], atol=1e-12)

@@ -182,12 +182,12 @@ def _add_captured(values: argparse.Namespace) -> _Sizes:
     sizes = {session.file: session.facts.size} if session else {}
     sizes.update({path: state.size for path, state in states.items() if state})
     for file, name, value in ((file, *item) for file, arguments in statements for item in arguments.items()):
-        given = getattr(values, name, None)
+        argument = getattr(values, name, None)
         with errors_as(UsageError):
-            is_same = given is None or (OPTIONS[name].is_same if name in OPTIONS else agrees)(given, value)
+            is_same = argument is None or (OPTIONS[name].is_same if name in OPTIONS else agrees)(argument, value)
         if not is_same:
-            raise UsageError(f"--{name.replace('_', '-')} {given} contradicts {file}: {value}")
-        if given is None:
+            raise UsageError(f"--{name.replace('_', '-')} {argument} contradicts {file}: {value}")
+        if argument is None:
             setattr(values, name, value)
     return sizes
 
@@ -258,11 +258,11 @@ def summary(result: CalibrationResult) -> Iterator[str]:
     height, width = result.calibration.shape
     used = result.causes == 0
     yield (
-        f"{len(result.settings)} settings of the polarizer with {sum(result.frames)} frames, {result.dark_frames} dark "
-        f"frames, {width}x{height} pixels, {result.calibration.bit_depth} bit"
+        f"{len(result.frames)} settings of the polarizer with {sum(result.frames.values())} frames, "
+        f"{result.dark_frames} dark frames, {width}x{height} pixels, {result.calibration.bit_depth} bit"
     )
     black = f"black level {np.mean(result.black[used]):.2%} +-{np.std(result.black[used]):.2%} of full scale"
-    if result.settings:
+    if result.polarizer is not None:
         yield (
             f"pixels: gain +-{np.std(result.gain[used]):.2%}, angle {np.mean(result.angle[used]):+.2f} "
             f"+-{np.std(result.angle[used]):.2f} degrees, extinction ratio "
@@ -275,8 +275,8 @@ def summary(result: CalibrationResult) -> Iterator[str]:
     counts = {name: np.count_nonzero(result.causes >> k & 1) for k, name in enumerate(CAUSES)}
     listed = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
     yield f"defective pixels: {np.count_nonzero(~used)}" + (f" ({listed})" if listed else "")
-    if result.settings:
-        yield f"lamp: {min(result.lamp) - 1:+.2%} to {max(result.lamp) - 1:+.2%}"
+    if result.polarizer is not None:
+        yield f"lamp: {result.polarizer.lamp.min() - 1:+.2%} to {result.polarizer.lamp.max() - 1:+.2%}"
     for row in result.errors:
         aolp = f", of AoLP {row.aolp_before:.2f} -> {row.aolp_error:.2f} degrees" if row.dolp else ""
         yield f"at DoLP {row.dolp:g}: error of DoLP {row.dolp_before:.4f} -> {row.dolp_error:.4f}{aolp}"

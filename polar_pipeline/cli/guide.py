@@ -40,18 +40,9 @@ class _Step(NamedTuple):
 def guide(
     folder: Path, settings: CameraSettings, session: Optional[Captured], angles: int, frames: int, kind: str
 ) -> int:
-    """Lead through a session, and calibrate from it.
+    """Lead through a session of some angles over 180 degrees, and calibrate from it; returns the exit code.
 
-    Args:
-        folder: Folder of the session.
-        settings: Settings of the camera.
-        session: State of the camera in what was captured before; None for a new session.
-        angles: Number of angles over 180 degrees.
-        frames: Number of frames at each angle.
-        kind: Format of the files.
-
-    Returns:
-        The exit code.
+    `session` is the state of the camera in earlier captures, None for a new session; `kind` is the format of files.
 
     Raises:
         FailureError: The input ends, or the camera differs from the session.

@@ -28,15 +28,12 @@ def angle_name(angle: float) -> str:
 
 
 def check_camera(camera: FrameCapture, session: Optional[Captured], may_choose: bool = False) -> None:
-    """Check that frames of the camera fit a session, and are fit for a calibration.
+    """Check that frames of the camera fit a session so far, and are fit for a calibration.
 
-    Args:
-        camera: The camera.
-        session: State of the camera in the session so far.
-        may_choose: Whether the camera may still choose the exposure time by itself.
+    With `may_choose`, the camera may still choose the exposure time by itself.
 
     Raises:
-        FailureError: They do not.
+        FailureError: The frames are unfit.
     """
     if camera.facts.nonlinearity:
         raise FailureError(camera.facts.nonlinearity)

@@ -29,7 +29,6 @@ from polar_pipeline.pipeline import Result
 from polar_pipeline.quality.frame_checks import CHECK_PERIOD, NO_FRAME, check_frame
 from polar_pipeline.quality.statistics import FrameQuality, Level, Quality, QualityLimits, measure
 from polar_pipeline.recordings import messages
-from polar_pipeline.recordings.output_camera_info import encode_camera_infos
 from polar_pipeline.sensor.frames import FrameError
 
 
@@ -230,7 +229,7 @@ class FramePublisher:
             return []
         options, raw = frame.settings.options, frame.raw
         try:
-            encoded = encode_camera_infos(self.camera_info, options, raw, names, *_header(frame))
+            encoded = messages.encode_camera_infos(self.camera_info, options, raw, names, *_header(frame))
         except FrameError as err:
             self._diagnostics.refuse("camera_info", str(err))
             return []

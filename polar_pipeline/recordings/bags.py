@@ -11,25 +11,8 @@ import sqlite3
 import struct
 from contextlib import ExitStack, closing, contextmanager
 from functools import lru_cache
-from operator import ge
 from pathlib import Path, PurePath
-from typing import (
-    Any,
-    BinaryIO,
-    Collection,
-    ContextManager,
-    Counter,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Optional,
-    Sequence,
-    Set,
-    Tuple,
-    Union,
-    cast,
-)
+from typing import IO, Any, Collection, Counter, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 import zstandard
 from mcap.exceptions import EndOfFile
@@ -59,7 +42,7 @@ Record = Union[Tuple[Schema, Channel, Optional[Message]], Attachment, Metadata]
 #: First and last bytes of an mcap file, and compressions of its chunks.
 _MAGIC = b"\x89MCAP0\r\n"
 _COMPRESSIONS = ("", "lz4", "zstd")
-#: Values that `metadata.yaml` may have: each file and topic takes some ten.
+#: Maximum number of values in `metadata.yaml`: each file and topic takes some ten.
 _MAX_METADATA = 200_000
 #: A compressed file may take this many times the limit on disk when inflated: files of several gigabytes are common.
 _DISK_FACTOR = 16
@@ -70,7 +53,7 @@ _ROS1 = "ros1"
 _READABLE = ("cdr", "", _ROS1)
 #: Name of a message type as DDS, ROS 1 and ROS 2 write it.
 _TYPE_NAME = re.compile(r"(\w+)(?:::msg::dds_::(\w+)_|(?:/|::)(?:msg(?:/|::))?(\w+))")
-#: A chunk in front of its data, but the name of its compression: opcode, length and six fields.
+#: Fields of a chunk in front of its data, without the name of its compression: opcode, length and six others.
 _CHUNK_HEAD = struct.Struct("<BQQQQIIQ")
 #: Type of a channel whose messages have none.
 _NO_TYPE = Schema(0, b"", "", "")
@@ -89,11 +72,7 @@ def kind_of(name: str, encoding: str) -> str:
 
 
 def as_cdr(data: Union[bytes, memoryview], kind: str, encoding: str) -> Union[bytes, memoryview]:
-    """Return a message of `kind_of` type in CDR.
-
-    Raises:
-        FrameError: The bytes are not such a message (cause `cdr`).
-    """
+    """Return a message of `kind_of` type in CDR; bytes that are not such a message are a FrameError (cause `cdr`)."""
     return from_ros1(data, kind) if encoding == _ROS1 else data
 
 
@@ -109,21 +88,12 @@ class CutError(SourceError):
 
 
 class Bag:
-    """An open recording of messages.
+    """An open recording of messages. Methods raise errors of libraries for damaged bytes; see `limits.reading`."""
 
-    Attributes:
-        topics: Topics with types (`kind_of`); "" for a type that the file does not name.
-        compression: How chunks, or else files or messages are compressed; "" for none.
-        is_cut: Whether a file was cut off; what is missing at its end is not known.
-        remark: A warning about what is wrong with the recording, though it can be read; "" for nothing.
-
-    Methods raise what their libraries make of damaged bytes; see `limits.reading`.
-    """
-
-    topics: Topics
-    compression = ""
-    is_cut = False
-    remark = ""
+    topics: Topics  # topics with types (`kind_of`); "" for a type that the file does not name
+    compression = ""  # of chunks, or else of files or messages; "" for none
+    is_cut = False  # whether a file was cut off, at an unknown place of the recording
+    remark = ""  # a warning about damage of a recording that can be read
 
     def messages(self, keys: Collection[Key], time_ns: Optional[int] = None) -> Iterator[TypedMessage]:
         """Yield the messages of some topics and types in CDR, by time; of a folder file by file.
@@ -133,7 +103,7 @@ class Bag:
         raise NotImplementedError
 
     def records(self) -> Iterator[Record]:
-        """Yield all that the files hold, for a complete copy: every channel before its messages."""
+        """Yield all records of the files, for a complete copy: every channel before its messages."""
         raise NotImplementedError
 
 
@@ -141,7 +111,7 @@ class Bag:
 
 
 class _McapReader(SeekingReader):
-    """Reader of an mcap file by a summary; that of the file, or one made by reading the file."""
+    """Reader of an mcap file by its own summary, or by one that was made by reading the file."""
 
     summary: Optional[Summary] = None
 
@@ -154,20 +124,14 @@ class _Mcap(Bag):
     """An open mcap file. One that was cut off is read up to its last complete chunk.
 
     Messages in chunks come by time, others, as of the recorder's profile `fastwrite`, in the order of the file: to sort
-    them, all of them would have to be in memory.
-
-    Args:
-        path: The file, for errors.
-        stream: The open file.
-        limit: Largest size in bytes of an uncompressed chunk, as the file states it.
-        takes_cut: Whether a file that was cut off is read.
+    them, all of them would have to be in memory. `path` is for errors, `stream` the open file; see `open_recording`.
 
     Raises:
         SourceError: The file is not an mcap file, or was cut off.
         FrameError: A chunk is larger than the limit (cause `size`).
     """
 
-    def __init__(self, path: Path, stream: BinaryIO, limit: int, takes_cut: bool) -> None:
+    def __init__(self, path: Path, stream: IO[bytes], limit: int, takes_cut: bool) -> None:
         self._path, self._stream, self._limit = path, stream, limit
         self.is_cut = not _is_complete(path, stream)
         if self.is_cut and not takes_cut:
@@ -191,7 +155,7 @@ class _Mcap(Bag):
             self.remark = f"{path} was cut off: it is read up to its last complete chunk"
 
     def _scanned(self) -> Tuple[Summary, Dict[int, int]]:
-        """Read the file to make its summary, which it lacks in part or at all, and count the messages per channel."""
+        """Read a file without a complete summary to make its summary, and count the messages per channel."""
         summary, is_loose = Summary(), False
         counts: Dict[int, int] = Counter()
         for record, rows in self._records(self._limit):
@@ -254,9 +218,12 @@ class _Mcap(Bag):
 
 def _describes_all(summary: Summary, row: Statistics) -> bool:
     """Return whether a summary has all records that its statistics count; recorders may leave some out."""
-    totals = row.schema_count, row.channel_count, row.chunk_count, row.message_count
-    counts = len(summary.schemas), len(summary.channels), len(summary.chunk_indexes)
-    return all(map(ge, (*counts, sum(row.channel_message_counts.values())), totals))
+    return (
+        len(summary.schemas) >= row.schema_count
+        and len(summary.channels) >= row.channel_count
+        and len(summary.chunk_indexes) >= row.chunk_count
+        and sum(row.channel_message_counts.values()) >= row.message_count
+    )
 
 
 def _index_of(chunk: Chunk, end: int) -> ChunkIndex:
@@ -266,7 +233,7 @@ def _index_of(chunk: Chunk, end: int) -> ChunkIndex:
     return ChunkIndex(*head, chunk.message_end_time, 0, {}, chunk.message_start_time, chunk.uncompressed_size)
 
 
-def _is_complete(path: Path, stream: BinaryIO) -> bool:
+def _is_complete(path: Path, stream: IO[bytes]) -> bool:
     """Return whether an mcap file was not cut off; raise SourceError for other files."""
     if stream.read(len(_MAGIC)) != _MAGIC:
         raise SourceError(f"{path} is not an mcap file")
@@ -314,10 +281,8 @@ class _Sqlite(Bag):
             condition += f" AND timestamp = {time_ns}"
         return ((self._keys[number][1], row_ns, data) for row_ns, number, data in self._rows(condition, numbers))
 
-    def _rows(
-        self, condition: str = "1", values: Sequence[int] = ()
-    ) -> Iterator[Tuple[int, int, Union[bytes, FrameError]]]:
-        """Yield times, numbers of topics and messages, by time, for which a condition in SQL holds."""
+    def _rows(self, condition: str = "1", values: Sequence[int] = ()) -> Iterator[Tuple[int, int, Any]]:
+        """Yield time, number of the topic, and bytes or `FrameError` of the messages of a condition in SQL, by time."""
         query = f"SELECT timestamp, topic_id, data FROM messages WHERE {condition} ORDER BY timestamp"
         for time_ns, number, data in self._base.execute(query, values):
             if not isinstance(time_ns, int):
@@ -342,7 +307,7 @@ class _Sqlite(Bag):
         for time_ns, number, data in self._rows():
             if time_ns < 0:
                 raise SourceError(f"{self._path} has a message of a time before 1970, which mcap cannot hold")
-            yield (*channels[number], Message(0, time_ns, cast("bytes", data), time_ns, 0))
+            yield (*channels[number], Message(0, time_ns, data, time_ns, 0))
 
     def _table(self, name: str) -> List[Dict[str, Any]]:
         """Read the rows of a table as dictionaries by column; empty without such a table."""
@@ -371,7 +336,7 @@ class _Rosbag1(Bag):
 
 @contextmanager
 def inflated(path: Path, limit: int) -> Iterator[Path]:
-    """Provide a recorder's file, or an inflated copy while the block lasts if its name says that it is compressed.
+    """Provide a recorder's file, or, if its name ends in `.zstd`, an inflated copy while the block lasts.
 
     Raises:
         SourceError: The copy would take more on disk than `_DISK_FACTOR` times the limit.
@@ -380,15 +345,15 @@ def inflated(path: Path, limit: int) -> Iterator[Path]:
     if not is_zstd(path):
         yield path
         return
-    most = _DISK_FACTOR * limit
+    max_bytes = _DISK_FACTOR * limit
     with temporary_folder("inflated") as folder:
         copy = folder / plain_name(path)
         with path.open("rb") as stream, copy.open("wb") as out:
             source = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
             for piece in iter(lambda: source.read(_PIECE_BYTES), b""):
-                if out.tell() + len(piece) > most:
+                if out.tell() + len(piece) > max_bytes:
                     raise SourceError(
-                        f"{path} takes more than {megabytes(most)} on disk, {_DISK_FACTOR} times --max-mb"
+                        f"{path} takes more than {megabytes(max_bytes)} on disk, {_DISK_FACTOR} times --max-mb"
                     )
                 out.write(piece)
         yield copy
@@ -398,11 +363,8 @@ def inflated(path: Path, limit: int) -> Iterator[Path]:
 def open_recording(path: Path, limit: int, takes_cut: bool = False) -> Iterator[Bag]:
     """Open a rosbag2 folder, an `.mcap` or `.db3` file, compressed or not, or a ROS 1 bag.
 
-    Args:
-        path: The recording.
-        limit: Largest size in bytes of an uncompressed chunk.
-        takes_cut: Whether `.mcap` files that were cut off are read up to their last complete chunk, and files of a
-            folder that cannot be read for that reason are left out.
+    `limit` is the largest size in bytes of an uncompressed chunk. With `takes_cut`, `.mcap` files that were cut off are
+    read up to their last complete chunk, and files of a folder that cannot be read for that reason are left out.
 
     Raises:
         SourceError: The recording cannot be read.
@@ -453,11 +415,6 @@ class _Folder(Bag):
     A `metadata.yaml` that states something else about the files is a remark: a recorder that was killed leaves none, or
     an empty or outdated one. Files of other recordings, such as results, may lie beside those that it lists.
 
-    Args:
-        path: The folder.
-        limit: Largest size in bytes of an uncompressed chunk.
-        takes_cut: Whether files that were cut off are read.
-
     Raises:
         SourceError: A file cannot be read, there are none, all are empty, or they are of several recordings.
     """
@@ -476,17 +433,17 @@ class _Folder(Bag):
         if not files:
             raise SourceError("; ".join([f"{path} has no .mcap or .db3 file", *remarks]))
         series = {numbered(Path(name))[0] for name in listed or ()}
-        own = [file for file in files if numbered(file)[0] in series] or files
-        if len(own) < len(files):
+        members = [file for file in files if numbered(file)[0] in series] or files
+        if len(members) < len(files):
             remarks.append(f"files that {BAG_METADATA} does not list are left out")
-        if listed != set(map(plain_name, own)):
-            names, numbers = (set(parts) for parts in zip(*map(numbered, own)))
-            if len(names) > 1 or len(numbers) < len(own):
+        if listed != set(map(plain_name, members)):
+            names, numbers = (set(parts) for parts in zip(*map(numbered, members)))
+            if len(names) > 1 or len(numbers) < len(members):
                 raise SourceError(f"{path} has files of several recordings: name one of them")
             if listed is not None:
                 remarks.append(f"{BAG_METADATA} lists other files than the folder has, which are read")
         self.topics = Counter()
-        cuts = self._read(own, takes_cut)
+        cuts = self._read(members, takes_cut)
         self.is_cut = bool(cuts)
         remarks += cuts
         counts: Counter[str] = Counter()
@@ -497,7 +454,7 @@ class _Folder(Bag):
         self.remark = f"{path}: {'; '.join(remarks)}".replace(f"{path}/", "") if remarks else ""
 
     def _read(self, files: Sequence[Path], takes_cut: bool) -> List[str]:
-        """Open each file once to count its messages; returns what is cut off."""
+        """Open each file once to count its messages; returns remarks about files that were cut off."""
         cuts: List[str] = []
         for file in files:
             try:
@@ -514,27 +471,19 @@ class _Folder(Bag):
             raise SourceError("; ".join(cuts))
         return cuts
 
-    def _open(self, file: Path) -> ContextManager[Bag]:
-        return open_recording(file, self._limit, self.is_cut)
-
     def messages(self, keys: Collection[Key], time_ns: Optional[int] = None) -> Iterator[TypedMessage]:
         for path in self._files:
-            with self._open(path) as file:
+            with open_recording(path, self._limit, self.is_cut) as file:
                 yield from file.messages(keys, time_ns)
 
     def records(self) -> Iterator[Record]:
         for path in self._files:
-            with self._open(path) as file:
+            with open_recording(path, self._limit, self.is_cut) as file:
                 yield from file.records()
 
 
 def _described(folder: Path) -> Tuple[Set[str], Counter[str], str]:
-    """Read the names of files, the number of messages on each topic, and their compression, "zstd" or "".
-
-    Raises:
-        ValueError: The folder's `metadata.yaml` does not describe a recording.
-        SourceError: The recording is compressed in a way that cannot be read.
-    """
+    """Read the names of files, the number of messages on each topic, and their compression, "zstd" or ""."""
     path = folder / BAG_METADATA
     document = read_yaml(path, _MAX_METADATA)
     counts: Counter[str] = Counter()

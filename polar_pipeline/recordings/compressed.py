@@ -19,7 +19,7 @@ from polar_pipeline.recordings.rawzstd import decompress_raw, is_raw_zstd
 from polar_pipeline.sensor.encodings import get_format
 from polar_pipeline.sensor.frames import FrameError, FrameWarning
 
-#: Words of a format that name a codec or a plugin, in lower case; other words are encodings.
+#: Words of a format that name a codec or a plugin, in lower case; all other words are encodings.
 _NO_ENCODINGS = ("jpeg", "jpg", "png", "tiff", "tif", "pgm", "compressed", "compresseddepth")
 #: Formats of image_transport's plugins that deflate an image with all its fields.
 _DEFLATED = ("zstd", "zlib")
@@ -66,33 +66,28 @@ def _decoded(text: str, data: Cdr, max_bytes: int) -> ImageMessage:
     is_depth = "compresseddepth" in kinds
     image = decode_picture(data[_DEPTH_HEADER:] if is_depth else data, max_bytes)
     if is_depth and not image.data.view(f"u{image.step // image.width}").all():
-        image = _warned(image, "pixels are 0, which compressedDepth writes for numbers above depth_max")
+        image = _with_warning(image, "pixels are 0, which compressedDepth writes for numbers above depth_max")
     return _as_stated(image, names) if names else image
 
 
-def _warned(image: ImageMessage, text: str) -> ImageMessage:
+def _with_warning(image: ImageMessage, text: str) -> ImageMessage:
     return replace(image, warnings=(*image.warnings, FrameWarning("encoding", f"{text}: {_ADVICE}")))
 
 
 def _as_stated(image: ImageMessage, names: List[str]) -> ImageMessage:
     """Return a decoded picture under the encoding that the format of its message states.
 
-    Args:
-        image: The picture.
-        names: The encoding of the image that was sent, and the one that it was converted to before compression.
-
-    Raises:
-        FrameError: The conversion lost the mosaic, or the picture has other pixels (cause `encoding`).
+    `names` are the encoding of the image that was sent, and the one that it was converted to before compression.
     """
     first, last = names[0], names[-1]
-    before, after, own = (get_format(name) for name in (first, last, image.encoding))
+    sent, converted, decoded = (get_format(name) for name in (first, last, image.encoding))
     if "bayer" in first.lower() and "bayer" not in last.lower():
         raise FrameError("encoding", f"the mosaic was lost when {first} was converted to {last}: {_ADVICE}")
     is_jpeg = any(row.cause == "jpeg" for row in image.warnings)
-    if own.packing == "u8" != before.packing and (after.packing == "u8" or is_jpeg):
-        return _warned(image, f"{first} was converted to 8 bit, which lost the lower bits")
-    is_equal = (before.packing == "u8") == (own.packing == "u8") and own.bits in (8, 16, before.bits)
-    if before != after or not is_equal or before.channels > 1:
+    if decoded.packing == "u8" != sent.packing and (converted.packing == "u8" or is_jpeg):
+        return _with_warning(image, f"{first} was converted to 8 bit, which lost the lower bits")
+    is_equal = (sent.packing == "u8") == (decoded.packing == "u8") and decoded.bits in (8, 16, sent.bits)
+    if sent != converted or not is_equal or sent.channels > 1:
         raise FrameError("encoding", f"its pixels are {image.encoding}, and it states {' as '.join(names)}")
     return replace(image, encoding=first)
 

@@ -1,4 +1,4 @@
-"""Definitions of ROS messages, from rosbags: what recordings hold beside messages, and how those of ROS 1 are read."""
+"""Definitions of ROS messages, from rosbags: to write them into recordings, and to read messages of ROS 1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rosbags.typesys.store import Typestore
 from polar_pipeline._util.text import printable
 from polar_pipeline.sensor.frames import FrameError
 
-#: What the library raises for malformed bytes; it checks some lengths and trusts others.
+#: Errors of the library for malformed bytes; it checks some lengths and trusts others.
 _MALFORMED = (SerdeError, struct.error, ValueError, IndexError, AssertionError, TypeError, OverflowError, MemoryError)
 
 

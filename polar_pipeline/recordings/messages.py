@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import struct
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Dict, Iterator, Optional, Sequence, Tuple, cast
+from typing import Dict, Iterable, Iterator, Optional, Sequence, Tuple, cast
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.backends.backend import prepend_header
 from polar_pipeline.geometry import CameraNumbers, Geometry, LensCalibration, make_lens, of_the_frame, of_the_output
-from polar_pipeline.options import Options, make_options
+from polar_pipeline.options import FROM_FRAMES, Options, make_options
 
 # the names of message types belong to this module's interface too
 from polar_pipeline.options.topics import CAMERA_INFO as CAMERA_INFO
@@ -33,8 +33,8 @@ from polar_pipeline.sensor.encodings import ENCODINGS, get_format
 from polar_pipeline.sensor.frames import Frame, FrameError, FrameWarning, RawFrame, checked_step, frame_from_buffer
 from polar_pipeline.sensor.mosaic import Sensor
 
-#: Limits: characters of a name in a header or a lens calibration, numbers in a lens calibration, and characters of a
-#: value in a diagnostic. Every output would carry longer ones.
+#: Maximum number of characters of a name in a header or a lens calibration, of numbers in a lens calibration, and of
+#: characters of a value in a diagnostic. Every output would carry longer ones.
 MAX_NAME, MAX_COEFFICIENTS, MAX_VALUE = 1024, 100, 1024
 #: The last stamp that a message's header can hold.
 _LAST_STAMP = (1 << 31) * 1_000_000_000 - 1
@@ -44,7 +44,7 @@ _LAST_STAMP = (1 << 31) * 1_000_000_000 - 1
 class ImageMessage:
     """A `sensor_msgs/Image`, or a picture as one; `data` is a view of the message's bytes.
 
-    `warnings` tells what looks wrong in a file or a compressed message that the image was decoded from.
+    `warnings` are about the file or the compressed message that the image was decoded from.
     """
 
     stamp_ns: int
@@ -70,13 +70,7 @@ class CompressedMessage:
 
 @dataclass(frozen=True, eq=False)
 class CameraInfo:
-    """A `sensor_msgs/CameraInfo`; equal to itself only.
-
-    Attributes:
-        k: (9,) float64; `d`, `r` and `p` are (n,), (9,) and (12,).
-        binning: Along x and y.
-        region: Offset along x and y, height and width of the region of interest; 0 and 0 for the complete frame.
-    """
+    """A `sensor_msgs/CameraInfo`; equal to itself only."""
 
     stamp_ns: int
     frame_id: str
@@ -84,10 +78,11 @@ class CameraInfo:
     width: int
     distortion_model: str
     d: np.ndarray
-    k: np.ndarray
+    k: np.ndarray  # (9,) float64; `d`, `r` and `p` are (n,), (9,) and (12,)
     r: np.ndarray
     p: np.ndarray
-    binning: Tuple[int, int] = (0, 0)
+    binning: Tuple[int, int] = (0, 0)  # along x and y
+    #: Offset along x and y, height and width of the region of interest; 0 and 0 for the complete frame.
     region: Tuple[int, int, int, int] = (0, 0, 0, 0)
     do_rectify: bool = False
 
@@ -123,11 +118,7 @@ def _stamp_layout(cdr: Cdr) -> struct.Struct:
 
 @contextmanager
 def _reading(cdr: Cdr, name: str) -> Iterator[CdrReader]:
-    """Provide a reader of a serialized message, and check that its fields end with the message.
-
-    Raises:
-        FrameError: The bytes are not such a message (cause `cdr`).
-    """
+    """Provide a reader of a serialized message, and check that its fields end with the message."""
     try:
         reader = CdrReader(cdr)
         yield reader
@@ -151,11 +142,7 @@ def _begin(stamp_ns: int, frame_id: str) -> CdrWriter:
 
 
 def _check_header(cdr: Cdr, frame_id: str) -> None:
-    """Refuse a header that cannot be copied into outgoing messages.
-
-    Raises:
-        FrameError: The message's nanoseconds are a second or more, or its frame_id is too long (cause `cdr`).
-    """
+    """Refuse a header that cannot be copied into outgoing messages."""
     _, nanoseconds = _stamp_layout(cdr).unpack_from(cdr, 4)
     if nanoseconds >= 1_000_000_000:
         raise FrameError("cdr", f"nanoseconds of a stamp must be below 1000000000, got {nanoseconds}")
@@ -201,11 +188,7 @@ def decode_image(cdr: Cdr) -> ImageMessage:
 
 
 def decode_compressed(cdr: Cdr) -> CompressedMessage:
-    """Decode a serialized `sensor_msgs/CompressedImage`.
-
-    Raises:
-        FrameError: The bytes are not such a message, or its header is impossible (cause `cdr`).
-    """
+    """Decode a serialized `sensor_msgs/CompressedImage`; errors are those of `decode_image`."""
     with _reading(cdr, COMPRESSED) as reader:
         image = CompressedMessage(*_read_header(reader), format=reader.text(), data=reader.sequence("u1"))
     _check_header(cdr, image.frame_id)
@@ -215,13 +198,8 @@ def decode_compressed(cdr: Cdr) -> CompressedMessage:
 def to_raw(message: ImageMessage, options: Optional[Options] = None, camera_info: Optional[CameraInfo] = None) -> Frame:
     """Return the mosaic in an image message; see `get_format`, `frame_from_buffer` and `RawFrame.of_angles`.
 
-    What the message and its `sensor_msgs/CameraInfo` state takes the place of options that are not set, and is checked
-    against those that are.
-
-    Args:
-        message: The message.
-        options: How it is processed; None for the defaults.
-        camera_info: The newest one at the time of the message; None without one.
+    Options that are set are checked against the message and its `sensor_msgs/CameraInfo`, the newest at its time. Their
+    values take the place of options that are not set.
 
     Raises:
         FrameError: Unknown encoding, impossible size or step, data cut short, the angles of another sensor, or an
@@ -272,8 +250,7 @@ def _write_image_head(image: ImageMessage, nbytes: int) -> bytearray:
 @lru_cache(maxsize=64)
 def image_head(frame_id: str, encoding: str, size: Tuple[int, int], nbytes: int) -> bytes:
     """Serialize an image of (height, width) up to its pixels, `nbytes` in all, with the stamp 0."""
-    step = nbytes // size[0]
-    image = ImageMessage(0, frame_id, *size, encoding, False, step, np.zeros(0, np.uint8))
+    image = ImageMessage(0, frame_id, *size, encoding, False, nbytes // size[0], np.zeros(0, np.uint8))
     return bytes(_write_image_head(image, nbytes))
 
 
@@ -308,11 +285,7 @@ def encode_float32(value: float) -> bytes:
 
 
 def decode_float32(cdr: Cdr) -> np.float32:
-    """Decode the number in a serialized `std_msgs/Float32`.
-
-    Raises:
-        FrameError: The bytes are not such a message (cause `cdr`).
-    """
+    """Decode the number in a serialized `std_msgs/Float32`; other bytes are a FrameError (cause `cdr`)."""
     with _reading(cdr, FLOAT32) as reader:
         (value,) = reader.numbers("f4", 1).astype(np.float32)
     return np.float32(value)
@@ -384,10 +357,8 @@ def frame_size(info: CameraInfo) -> Tuple[int, int]:
 def stated_offset(info: CameraInfo, flip: Tuple[bool, bool], sensor: Sensor) -> Optional[Tuple[int, int]]:
     """Return the (x, y) of a frame's first pixel on the sensor by a `sensor_msgs/CameraInfo`; None if it states none.
 
-    Args:
-        info: The message, which counts in the mirrored picture.
-        flip: (ReverseX, ReverseY).
-        sensor: Has the size of the picture if the message does not.
+    The message counts in the picture mirrored by `flip`, (ReverseX, ReverseY). If the message does not state the
+    size of the picture, it is that of the sensor.
     """
     if info.region in ((0, 0, 0, 0), (0, 0, info.height, info.width)):
         return None
@@ -419,7 +390,7 @@ def check_region(info: CameraInfo, options: Options, shape: Tuple[int, int], is_
     if max(info.binning) > 1:
         binning = "x".join(map(str, info.binning))
         raise FrameError("region", f"camera_info states a binning of {binning}, which mixes polarizers: set it to 1")
-    offset, (height, width), own = stated_offset(info, options.flip, options.sensor), shape, options.roi_offset
+    offset, (height, width) = stated_offset(info, options.flip, options.sensor), shape
     if offset is None:
         return
     of = frame_size(info)
@@ -430,12 +401,12 @@ def check_region(info: CameraInfo, options: Options, shape: Tuple[int, int], is_
             "region",
             f"camera_info states a region of {of[1]}x{of[0]} from {info.region[:2]}, the frame has {width}x{height}",
         )
-    differences = [a - b for a, b in zip(offset, own)]
+    differences = [a - b for a, b in zip(offset, options.roi_offset)]
     if any(differences if is_exact or options.calibration else (row % options.sensor.period for row in differences)):
         raise FrameError(
             "region",
             f"camera_info states that frames begin at {offset} of the sensor, and raw.roi_offset (--roi-offset) is "
-            f"{own}",
+            f"{options.roi_offset}",
         )
 
 
@@ -457,10 +428,10 @@ def transform_camera_info(
     """Return the lens calibration of an output, without binning and region of interest.
 
     Args:
-        info: That of the frame; None if `geometry` has the one by which it rectifies.
+        info: Lens calibration of the frame; None if `geometry` has the one by which it rectifies.
         geometry: Geometry of the output over the frame.
         source: (height, width) of the Stokes image.
-        stride: Pixels of which the output has means in addition, as similarity maps do.
+        stride: Pixels along the blocks whose means are the output, as in similarity maps; 1 for none.
 
     Raises:
         FrameError: The calibration cannot be rotated (cause `camera_info`), or no output pixel remains (`output`).
@@ -474,6 +445,41 @@ def transform_camera_info(
     height, width = (side // stride for side in geometry.output_size(source))
     k, d, r, p = (matrix.reshape(-1) for matrix in numbers)
     return CameraInfo(0, "", height, width, model, d, k, r, p)
+
+
+def encode_camera_infos(
+    cdr: Optional[Cdr], options: Options, frame: Frame, topics: Iterable[str], stamp_ns: int, frame_id: str
+) -> Dict[str, Cdr]:
+    """Serialize the `sensor_msgs/CameraInfo` beside each topic of images; empty without a known calibration.
+
+    `cdr` is the one of the raw frame, None without one. Rectified outputs have that of the option `rectify`. The topics
+    are some of `CAMERA_INFO_TOPICS`.
+
+    Raises:
+        FrameError: The calibration cannot be read, is of frames of another size, or cannot be rotated (causes `cdr`,
+            `camera_info`, `output`).
+    """
+    geometry = options.geometry or Geometry(step=2 if options.resolution == "half" else 1)
+    shape, source = frame.shape, options.stokes_size(frame.shape)
+    lens, info = geometry.lens, None
+    if frame.is_split and lens is None:  # the pixels of the message are those of the Stokes image
+        geometry, shape = replace(geometry, step=1), source
+    if lens is not None:
+        of = (lens.height, lens.width)
+    elif cdr is None or options.rectify == FROM_FRAMES:
+        return {}
+    else:
+        info = decode_camera_info(cdr)
+        of = frame_size(info)
+    if of not in ((0, 0), shape):
+        raise FrameError("camera_info", f"{of[1]}x{of[0]} of a frame of {shape[1]}x{shape[0]} pixels")
+    strides = {topic: options.ssim_stride if topic.startswith("quality/") else 1 for topic in topics}
+    encoded = {
+        stride: encode_camera_info(transform_camera_info(info, geometry, source, stride), stamp_ns, frame_id)
+        for stride in set(strides.values())
+        if stride <= min(geometry.output_size(source))
+    }
+    return {topic: encoded[stride] for topic, stride in strides.items() if stride in encoded}
 
 
 # --------------------------------------------------------------------------------------------------------- diagnostics

@@ -15,18 +15,14 @@ from polar_pipeline.polarimetry.colormaps import AOLP_MAP, COLOR_STYLES, DOLP_MA
 WHEEL_SIDE, BAR_WIDTH, LEGEND_MARGIN = 160, 256, 44
 
 
-def picture(name: str, array: np.ndarray, longest: int = 0) -> np.ndarray:
-    """Color a product by the color map and the range of its row; the picture is (h, w, 3) uint8 RGB.
+def picture(name: str, array: np.ndarray, max_side: int = 0) -> np.ndarray:
+    """Color a product, as `Pipeline` returns it, by the color map and the range of its row as (h, w, 3) uint8 RGB.
 
-    Stokes vectors take the three color channels. Invalid pixels are black where they are not a valid level too.
-
-    Args:
-        name: Product.
-        array: As `Pipeline` returns it, float32, uint8 or uint16.
-        longest: Side in pixels to which larger pictures shrink; 0 for no limit.
+    Stokes vectors take the three color channels. Invalid pixels are black where they are not a valid level too. Larger
+    pictures shrink to `max_side` pixels; 0 is no limit.
     """
     row = PRODUCTS[name]
-    shrink = longest / max(array.shape) if longest and max(array.shape) > longest else 1.0
+    shrink = max_side / max(array.shape) if max_side and max(array.shape) > max_side else 1.0
     size = (max(1, round(array.shape[1] * shrink)), max(1, round(array.shape[0] * shrink)))
     if shrink < 1:
         # angles must not be averaged, so pixels are picked
@@ -55,14 +51,10 @@ def aolp_indices(angles: np.ndarray) -> np.ndarray:
 
 
 def legend(name: str, style: str = "plain") -> Optional[np.ndarray]:
-    """Draw what the colors of a product mean, (h, w, 3) uint8 RGB; None for a product of numbers or of light.
+    """Draw the legend of a product's colors, (h, w, 3) uint8 RGB; None for a product of numbers or of light.
 
     A wheel has AoLP as its direction, labeled in degrees, and DoLP as the distance from its center, 1 at the rim; a bar
-    goes from 0 at the left to 1 at the right.
-
-    Args:
-        name: Product.
-        style: The option `color_style`.
+    goes from 0 at the left to 1 at the right. `style` is the option `color_style`.
     """
     row = PRODUCTS[name]
     if row.unit or not row.legend:
@@ -77,8 +69,8 @@ def legend(name: str, style: str = "plain") -> Optional[np.ndarray]:
         hsv = np.stack([angle * (360 / np.pi) % 360, radius, np.ones_like(angle)], -1).astype(np.float32)
         wheel = _bytes(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB))
     else:
-        gray, least = COLOR_STYLES[style]
-        wheel = np.rint(gray + np.maximum(radius, least)[..., np.newaxis] * (AOLP_MAP[aolp_indices(angle)] - gray))
+        gray, min_share = COLOR_STYLES[style]
+        wheel = np.rint(gray + np.maximum(radius, min_share)[..., np.newaxis] * (AOLP_MAP[aolp_indices(angle)] - gray))
     wheel = np.where(radius[..., np.newaxis] < 1, wheel, 255).astype(np.uint8)
     middle, reach = WHEEL_SIDE / 2, WHEEL_SIDE / 2 + 16
     texts = [

@@ -1,4 +1,4 @@
-"""What PNG, TIFF and JPEG files state about their pixels, which OpenCV applies in part, or not at all."""
+"""Statements of PNG, TIFF and JPEG files about their pixels, which OpenCV applies in part, or not at all."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _TIFF_MAGICS = (b"II*\0", b"MM\0*")
 
 
 def read_tags(data: bytes) -> Tuple[Tuple[FrameWarning, ...], int]:
-    """Read what a PNG, TIFF or JPEG file states.
+    """Read the tags of a PNG, TIFF or JPEG file.
 
     Returns:
-        What looks wrong, and the largest number; 0 if that is not stated.
+        Warnings, and the largest number; 0 if the file does not state it.
 
     Raises:
         FrameError: The file holds several pictures, or pixels that are not those of a mosaic (cause `type`).
-        struct.error: It is damaged.
+        struct.error: The file is damaged.
     """
     is_jpeg = data[:2] == b"\xff\xd8"
     if data[:4] in _TIFF_MAGICS:

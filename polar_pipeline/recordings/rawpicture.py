@@ -39,10 +39,7 @@ _ENCODINGS = {255: "mono8", 1023: "Mono10", 4095: "Mono12", 16383: "Mono14", 655
 def read_picture(path: AnyPath, max_bytes: int = MAX_BYTES, stamp_ns: int = 0) -> ImageMessage:
     """Read a raw image from a PNG, TIFF, PGM, JPEG or NPY file.
 
-    Args:
-        path: The file; its name without suffix becomes the frame_id.
-        max_bytes: Largest size of the file and of the image.
-        stamp_ns: Stamp of the message.
+    The file's name without suffix becomes the frame_id. `max_bytes` limits the file and the image.
 
     Raises:
         FrameError: The file is not a picture (cause `file`), not a raw mosaic (`type`), too large, or not of the size
@@ -67,10 +64,9 @@ def read_picture(path: AnyPath, max_bytes: int = MAX_BYTES, stamp_ns: int = 0) -
 
 
 def read_camera_file(path: Path) -> Dict[str, object]:
-    """Read the state of a camera from the YAML file beside captured frames, as field -> value.
+    """Read the fields of the state of a camera from the YAML file beside captured frames.
 
-    Returns:
-        The fields; empty without a file, or if the file has no `pixel_format`.
+    They are empty without a file, or if the file has no `pixel_format`.
 
     Raises:
         ValueError: The file cannot be read; the message names it.
@@ -90,13 +86,10 @@ def _stated_size(path: Path) -> Tuple[object, ...]:
 
 
 def check_not_angle_images(path: Path, max_bytes: int = MAX_BYTES) -> None:
-    """Refuse pictures that look like four angle images: their names differ in one number alone, 0, 45, 90 and 135.
+    """Refuse four angle images: pictures whose names differ in one number alone, 0, 45, 90 and 135.
 
-    Files with other numbers at that place too are a sequence of frames, or a session for `calibrate`.
-
-    Args:
-        path: A picture, which is looked for among the files of its folder, or a folder of pictures.
-        max_bytes: Largest size of a file.
+    Files with other numbers at that place too are a sequence of frames, or a session for `calibrate`. A folder is
+    checked, or a picture with the other files of its folder.
 
     Raises:
         FrameError: Four such files have one size (cause `type`).
@@ -121,7 +114,7 @@ def check_not_angle_images(path: Path, max_bytes: int = MAX_BYTES) -> None:
 
 
 def _read_npy(path: Path, max_bytes: int) -> ImageMessage:
-    """Read the array in an NPY file; it is mapped first, since `np.load` would allocate what the file states."""
+    """Read the array in an NPY file; it is mapped first, since `np.load` would allocate the size that it states."""
     mapped = np.load(str(path), mmap_mode="r", allow_pickle=False)
     if not isinstance(mapped, np.ndarray):
         raise FrameError("file", "it is an archive, not an NPY file")
@@ -132,9 +125,7 @@ def _read_npy(path: Path, max_bytes: int) -> ImageMessage:
 def decode_picture(data: Cdr, max_bytes: int = MAX_BYTES) -> ImageMessage:
     """Decode the raw mosaic in the bytes of a PNG, TIFF, PGM or JPEG file, as a message without stamp and frame_id.
 
-    Args:
-        data: The bytes.
-        max_bytes: Largest size of the picture; OpenCV decodes up to 2^30 pixels before it is checked.
+    OpenCV decodes up to 2^30 pixels before the size is compared with `max_bytes`.
 
     Raises:
         FrameError: The bytes are not such a picture (cause `file`), not a raw mosaic (`type`), or too large (`size`).
@@ -159,11 +150,7 @@ def decode_picture(data: Cdr, max_bytes: int = MAX_BYTES) -> ImageMessage:
 
 
 def _decode_pgm(data: bytes, max_bytes: int) -> ImageMessage:
-    """Decode a PGM file, whose maxval is full scale.
-
-    Raises:
-        FrameError: It is damaged (cause `file`), has another maxval than cameras (`type`), or is too large (`size`).
-    """
+    """Decode a PGM file, whose maxval is full scale; errors are those of `decode_picture`."""
     head = _PGM.match(data)
     if head is None:
         raise FrameError(
@@ -187,12 +174,7 @@ def _decode_pgm(data: bytes, max_bytes: int) -> ImageMessage:
 def _as_message(
     pixels: np.ndarray, max_bytes: int, maximum: int = 0, frame_warnings: Tuple[FrameWarning, ...] = ()
 ) -> ImageMessage:
-    """Wrap a raw mosaic in an image message; `maximum` is the stated full scale, or 0.
-
-    Raises:
-        FrameError: The pixels are not a raw mosaic, a number is larger than full scale (cause `type`), or they are too
-            large (`size`).
-    """
+    """Wrap a raw mosaic in an image message; `maximum` is the stated full scale, or 0."""
     check_size("a picture", pixels.nbytes, max_bytes)
     if pixels.ndim != 2 or pixels.dtype.newbyteorder("=") not in (np.uint8, np.uint16):
         raise FrameError(

@@ -27,7 +27,7 @@ TRANSPORT = "polar_zstd"
 SAMPLES = ("bytes", "u1", "<u2", ">u2", "10p", "12p", "10Packed", "12Packed")
 #: Packed formats: bytes of a group of pixels, and pixels in it.
 _GROUPS = {"10p": (5, 4), "12p": (3, 2), "10Packed": (3, 2), "12Packed": (3, 2)}
-#: Distances that are tried: of any image, of polarizers, and of polarizers behind a Bayer lattice.
+#: Distances in rows that are tried: of any image, of polarizers, and of polarizers behind a Bayer lattice.
 DISTANCES = (1, 2, 4)
 
 _MAGIC, _VERSION = b"PZRM", 1
@@ -39,7 +39,7 @@ _SAMPLED = 128
 
 
 class _Layout(NamedTuple):
-    """Layout of an image's bytes, as in the header."""
+    """Layout of an image's bytes, as in the header: kind of samples, and bytes of a row and of the image."""
 
     samples: str
     distance: int
@@ -106,9 +106,9 @@ def _residuals(image: ImageMessage, data: np.ndarray) -> Tuple[_Layout, np.ndarr
     """Predict an image; returns its layout, and the bytes of the residuals of its full rows."""
     samples, row = _samples(image, data.size)
     layout = _Layout(samples, 0, row, data.size)
-    rows = data[: layout.rows * row].reshape(-1, row) if row else data[:0]
-    if not rows.size:
-        return _Layout("bytes", 0, 0, data.size), rows.reshape(-1)
+    if not layout.rows:
+        return _Layout("bytes", 0, 0, data.size), data[:0]
+    rows = data[: layout.rows * row].reshape(-1, row)
     if samples in _GROUPS:
         values = unpack_rows(rows, FORMATS[samples], layout.pixels)
         if pack(values, FORMATS[samples]) != rows.tobytes():  # bits that belong to no pixel are not 0
@@ -162,21 +162,16 @@ def _stored(residuals: np.ndarray) -> np.ndarray:
 def decompress_raw(data: Cdr, max_bytes: int = MAX_BYTES) -> ImageMessage:
     """Decompress the image in the data of a compressed message, without the message's stamp and frame_id.
 
-    Args:
-        data: The compressed data.
-        max_bytes: Largest size of the image's data.
-
     Raises:
         FrameError: The data is of another format or damaged (cause `file`), or the image is too large (cause `size`).
     """
     view = memoryview(data)
     layout, fields, place = _read_header(view)
     check_size("an image", layout.size, max_bytes)
-    wanted = layout.residual_bytes + layout.size - layout.rows * layout.row
-    content = _inflated(view[place:], wanted)
+    content = _inflated(view[place:], layout.residual_bytes + layout.size - layout.rows * layout.row)
     pixels = _predicted(layout, content[: layout.residual_bytes])
-    rest = content[layout.residual_bytes :]
-    return ImageMessage(0, "", data=np.concatenate([pixels, rest]) if rest.size else pixels, **fields)
+    tail = content[layout.residual_bytes :]
+    return ImageMessage(0, "", data=np.concatenate([pixels, tail]) if tail.size else pixels, **fields)
 
 
 def _read_header(view: memoryview) -> Tuple[_Layout, Dict[str, Any], int]:

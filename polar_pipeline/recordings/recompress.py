@@ -27,7 +27,7 @@ from polar_pipeline.sensor.frames import FrameError
 #: (records, number of messages) -> the records, to show progress.
 CopyWatch = Callable[[Iterable[Record], int], Iterable[Record]]
 
-#: What a recorder writes about its own file: it lists topics, and would be wrong in a copy that has others.
+#: Metadata of a recorder about its own file: it lists topics, and would be wrong in a copy that has others.
 _RECORDER_METADATA = "rosbag2"
 #: Entry of a channel's metadata: a checksum of its message type.
 _TYPE_HASH = "topic_type_hash"
@@ -35,25 +35,18 @@ _TYPE_HASH = "topic_type_hash"
 
 @dataclass
 class Conversion:
-    """Figures of the converted messages of a topic.
-
-    Attributes:
-        images: Messages that were converted.
-        others: Messages that are not images, and were copied as they are.
-        before: Bytes of all of them before.
-        after: Bytes of all of them in the new recording.
-    """
+    """Number of converted images and of copied other messages of a topic, and bytes of all before and after."""
 
     images: int = 0
     others: int = 0
     before: int = 0
     after: int = 0
 
-    def convert(self, data: Cdr, convert: Callable[[Cdr, int], Cdr], limit: int) -> Cdr:
-        """Convert a message under a largest size in bytes, and count it; one that is not an image stays as it is."""
+    def convert(self, data: Cdr, convert: Callable[[Cdr], Cdr]) -> Cdr:
+        """Convert a message and count it; a message that is not an image stays as it is."""
         self.before += len(data)
         try:
-            data = convert(data, limit)
+            data = convert(data)
             self.images += 1
         except FrameError:
             self.others += 1
@@ -71,67 +64,48 @@ def compress_recording(
 ) -> Dict[str, Conversion]:
     """Copy a recording, with compressed images in place of raw ones, on topics that end in `/polar_zstd`.
 
-    Args:
-        source: A rosbag2 folder, or an `.mcap` or `.db3` file.
-        output: The `.mcap` file to make.
-        topics: Topics of raw images; empty for the only topic of images.
-        force: Whether a file of that name may be replaced.
-        max_bytes: Largest size of one message, and of an uncompressed chunk.
-        watch: Shows progress.
+    `source` is a rosbag2 folder, or an `.mcap` or `.db3` file, and `output` an `.mcap` file. Without topics, the only
+    topic of images is converted. `max_bytes` is the largest size of one message, and of an uncompressed chunk.
 
     Returns:
-        New topic -> what was converted.
+        Figures by new topic.
 
     Raises:
         SourceError: The recording cannot be read, or the topic is not clear.
         OSError: The output cannot be written.
     """
 
-    def renamed(path: Path, recording: Bag) -> Dict[str, str]:
+    def rename(path: Path, recording: Bag) -> Dict[str, str]:
         keys = [choose_topic(path, recording, topic, (IMAGE,)) for topic in topics or ("",)]
         return {topic: f"{topic}/{TRANSPORT}" for topic, _ in keys}
 
-    return _converted(
-        source,
-        output,
-        (IMAGE, COMPRESSED),
-        lambda message, _: compress_message(message),
-        renamed,
-        force,
-        max_bytes,
-        watch,
-    )
+    return _convert(source, output, (IMAGE, COMPRESSED), compress_message, rename, force, max_bytes, watch)
 
 
 def decompress_recording(
-    source: AnyPath,
-    output: AnyPath,
-    force: bool = False,
-    max_bytes: int = MAX_BYTES,
-    watch: CopyWatch = unwatched,
+    source: AnyPath, output: AnyPath, force: bool = False, max_bytes: int = MAX_BYTES, watch: CopyWatch = unwatched
 ) -> Dict[str, Conversion]:
     """Copy a recording, with raw images in place of compressed ones, on every topic that ends in `/polar_zstd`."""
     end = f"/{TRANSPORT}"
 
-    def renamed(path: Path, recording: Bag) -> Dict[str, str]:
+    def expand(message: Cdr) -> Cdr:
+        return messages.encode_message(decompress_image(message, max_bytes))
+
+    def rename(path: Path, recording: Bag) -> Dict[str, str]:
         topics = [topic for (topic, kind), count in recording.topics.items() if kind == COMPRESSED and count]
         new = {topic: topic[: -len(end)] for topic in topics if topic.endswith(end) and topic != end}
         if not new:
             raise SourceError(f"{path} has no images on a topic that ends in {end}")
         return new
 
-    return _converted(source, output, (COMPRESSED, IMAGE), _expand, renamed, force, max_bytes, watch)
+    return _convert(source, output, (COMPRESSED, IMAGE), expand, rename, force, max_bytes, watch)
 
 
-def _expand(message: Cdr, max_bytes: int) -> Cdr:
-    return messages.encode_message(decompress_image(message, max_bytes))
-
-
-def _converted(
+def _convert(
     source: AnyPath,
     output: AnyPath,
     kinds: Tuple[str, str],
-    convert: Callable[[Cdr, int], Cdr],
+    convert: Callable[[Cdr], Cdr],
     rename: Callable[[Path, Bag], Dict[str, str]],
     force: bool,
     max_bytes: int,
@@ -139,8 +113,7 @@ def _converted(
 ) -> Dict[str, Conversion]:
     """Copy a recording, and convert messages from the first to the second of two types, on topics that are renamed.
 
-    `rename` gives the new names of topics, `convert` a message under a largest size in bytes; the other arguments are
-    those of `compress_recording`.
+    `rename` returns the new names of topics; the other arguments are those of `compress_recording`.
     """
     path = recording_of(as_path(source))
     if not path.exists():
@@ -184,7 +157,7 @@ def _converted(
             except FrameError as err:
                 raise SourceError(f"{path}: a message on {printable(channel.topic)} cannot be copied: {err}") from err
             if conversion is not None:
-                data = conversion.convert(data, convert, max_bytes)
+                data = conversion.convert(data, convert)
             times = message.publish_time, message.sequence
             sink.writer.add_message(number, message.log_time, cast("bytes", data), *times)
     return done

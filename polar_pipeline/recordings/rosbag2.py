@@ -1,4 +1,4 @@
-"""Who reads files of a recorder: `bags`, or without the extra `recordings` rosbag2_py, which ROS 2 brings.
+"""Reader of a recorder's files: `bags`, or without the extra `recordings` rosbag2_py, which is part of ROS 2.
 
 The use of rosbag2_py is written from its sources of Humble, Jazzy and Rolling, and tested with a stand-in: no wheel of
 it exists.
@@ -65,7 +65,7 @@ class RosbagReader:
 def open_recording(path: Path, limit: int, takes_cut: bool = False) -> Iterator[Bag]:
     """Open a recording as `bags.open_recording` does, or by rosbag2_py if a library that it needs does not work.
 
-    What is wrong with a recording that can be read is logged.
+    Remarks about a recording that can be read are logged.
 
     Raises:
         ImportError: Neither the extra nor rosbag2_py works, or the recording is not mcap.

@@ -19,9 +19,6 @@ class Sink:
     """Writer of messages to an mcap file; open it with `open_sink`.
 
     The content depends on the messages alone, not on the clock: the same messages make the same file.
-
-    Attributes:
-        writer: Writer of the mcap library, for what `write` does not know.
     """
 
     def __init__(self, writer: Writer) -> None:
@@ -53,18 +50,11 @@ class Sink:
 
 @contextmanager
 def open_sink(
-    path: Path,
-    metadata: Mapping[str, str],
-    force: bool = False,
-    compression: CompressionType = CompressionType.NONE,
+    path: Path, metadata: Mapping[str, str], force: bool = False, compression: CompressionType = CompressionType.NONE
 ) -> Iterator[Sink]:
     """Open a recording for writing; it appears under its name when the block ends without an error.
 
-    Args:
-        path: File to create.
-        metadata: Names and values to store in the file, such as its options; empty for none.
-        force: Whether a file of that name may be replaced.
-        compression: Compression of chunks; float images hardly shrink.
+    The file contains `metadata`, such as options. By default chunks are not compressed: float images hardly shrink.
 
     Raises:
         FileExistsError: The file exists, and `force` is false.

@@ -7,21 +7,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Dict,
-    Generator,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    Optional,
-    Set,
-    Tuple,
-    TypeVar,
-    Union,
-)
+from typing import TYPE_CHECKING, Dict, Generator, Iterable, Iterator, List, Optional, Set, Tuple, TypeVar, Union
 
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.imports import importing
@@ -50,7 +36,7 @@ Item = TypeVar("Item")
 IMAGES = (IMAGE, COMPRESSED)
 #: Suffixes of the files in a folder that are raw images.
 SUFFIXES = (".png", ".tif", ".tiff", ".pgm", ".npy")
-#: What can be read, for errors.
+#: Files that can be read, for errors.
 EXPECTED = f".mcap, .db3, .bag, a rosbag2 folder, {', '.join(SUFFIXES)}"
 #: Frames per second of a folder unless a rate is given: the camera's.
 DEFAULT_RATE = 24.0
@@ -60,27 +46,20 @@ RATES = (1e-3, 1e6)
 _STAMP_END_NS = 2**31 * 1_000_000_000
 #: Name of the metadata that this package writes at the beginning of a recording.
 METADATA = "polar_pipeline"
-#: Largest number of topics that an error lists.
+#: Maximum number of topics that an error lists.
 _MAX_LISTED = 20
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """One raw image, or lens calibration, as recorded, not decoded yet.
+    """One raw image, or lens calibration, as recorded, not decoded yet."""
 
-    Attributes:
-        time_ns: Time of recording.
-        kind: Message type, or "" for a file.
-        data: The message in CDR, which may be compressed by zstd; the file; or why it cannot be read.
-        max_bytes: Largest size of the image.
-        camera_info: The lens calibration that was the newest one, or of the same stamp; before the first, the first.
-            None without any.
-    """
-
-    time_ns: int
-    kind: str
+    time_ns: int  # time of recording
+    kind: str  # message type, or "" for a file
+    #: The message in CDR, which may be compressed by zstd; the file; or why it cannot be read.
     data: Union[bytes, memoryview, Path, FrameError]
-    max_bytes: int = MAX_BYTES
+    max_bytes: int = MAX_BYTES  # largest size of the image
+    #: The newest lens calibration, or the one with the image's stamp; before the first, the first. None without any.
     camera_info: Optional[CameraInfo] = None
 
     def image(self) -> ImageMessage:
@@ -104,10 +83,7 @@ class Recorded:
     def cdr(self) -> bytes:
         """Serialize the image as `sensor_msgs/Image`, or return the recorded bytes of an image or a lens calibration.
 
-        What looks wrong in the file or the compressed message is logged.
-
-        Raises:
-            FrameError: The message cannot be decoded.
+        Warnings about the file or the compressed message are logged; errors are those of `image`.
         """
         if self.kind in (IMAGE, CAMERA_INFO):
             message = self.message()
@@ -142,14 +118,10 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Source:
-    """An open recording.
+    """An open recording, with the topic of its images (the path for a folder) and their number.
 
-    Attributes:
-        topic: Topic of the images; the path for a folder.
-        total: Images in it.
-        records: The images in the order of recording; an iterator, which raises `SourceError` where the recording is
-            damaged.
-        camera_info: The first lens calibration that can be decoded, serialized; None without one.
+    The iterator `records` yields them in the order of recording, and raises `SourceError` where the recording is
+    damaged. `camera_info` is the first lens calibration that can be decoded, serialized; None without one.
     """
 
     topic: str
@@ -159,7 +131,7 @@ class Source:
 
 
 def is_recording(path: Path) -> bool:
-    """Return whether a source holds messages, which have times and a topic, and not pictures."""
+    """Return whether a source holds messages, which have times and a topic, instead of pictures."""
     if path.suffix.lower() == ".bag" or is_bag_file(path) or (path / BAG_METADATA).exists():
         return True
     return path.is_dir() and not _pictures(path) and bool(bag_files(path))  # left by a recorder that was killed
@@ -228,13 +200,9 @@ def checked(path: Path, records: Iterator[Item]) -> Generator[Item, None, None]:
 
 
 def _with_camera_infos(records: Iterable[Recorded], first: Optional[bytes]) -> Iterator[Recorded]:
-    """Yield the images among images and lens calibrations, each with its calibration.
+    """Yield the images among images and lens calibrations, each with its calibration; `first` is `Source.camera_info`.
 
     Drivers publish a calibration before or after its image, with the same stamp: an image waits for the next message.
-
-    Args:
-        records: The messages, in the order of recording.
-        first: The first calibration that can be decoded, serialized; None without one.
     """
     waiting: Optional[Recorded] = None
     newest = None if first is None else messages.decode_camera_info(first)
@@ -263,7 +231,7 @@ def _stamp(record: Recorded) -> Optional[int]:
 
 
 def unwatched(records: Iterable[Item], _: int) -> Iterable[Item]:
-    """Return the records; stands for a function that shows progress."""
+    """Return the records: the default in place of a function that shows progress."""
     return records
 
 
@@ -285,7 +253,7 @@ def choose_topic(path: Path, recording: Bag, requested: str, kinds: Tuple[str, .
     names = (requested, f"{requested}/{TRANSPORT}") if requested else images if len(images) == 1 else ()
     name = next((topic for topic in names if topic in images), None)
     if name is None:
-        raise SourceError(_not_clear(path, recording, requested, kinds, images, outputs))
+        raise SourceError(_explain_topics(path, recording, requested, kinds, images, outputs))
     if own_outputs([name], is_own=True):
         _LOG.warning("%s of %s has the name of an output of polar_pipeline; is it raw images?", printable(name), path)
     types = [kind for (topic, kind), count in recording.topics.items() if count and topic == name]
@@ -310,7 +278,7 @@ def holds_products(path: Path, max_bytes: int = MAX_BYTES) -> bool:
         return bool(outputs) and not images
 
 
-def _not_clear(
+def _explain_topics(
     path: Path, recording: Bag, requested: str, kinds: Tuple[str, ...], images: Iterable[str], outputs: Set[str]
 ) -> str:
     """Explain why no topic can be chosen, with the topics that the recording has."""
@@ -330,15 +298,15 @@ def _not_clear(
 
 
 def _described_topic(recording: Bag, topic: str, kind: str, is_output: bool) -> str:
-    """Return a topic with its type and, of images, the encoding of the first message."""
+    """Return a topic with its type and, for images, the encoding of the first message."""
     details = [kind or "no type"]
     with suppress(Exception):  # a message that cannot be read has no encoding to show
         if kind in IMAGES:
             _, _, data = next(recording.messages([(topic, kind)]))
-            message = Recorded(0, kind, data).message()
-            decode = messages.decode_image if kind == IMAGE else messages.decode_compressed
-            image: Any = decode(message)
-            details.append((image.encoding if kind == IMAGE else image.format) or "no encoding")
+            cdr = Recorded(0, kind, data).message()
+            is_raw = kind == IMAGE
+            encoding = messages.decode_image(cdr).encoding if is_raw else messages.decode_compressed(cdr).format
+            details.append(encoding or "no encoding")
     details += ["an output of polar_pipeline"] if is_output else []
     return f"{printable(topic)} ({printable(', '.join(details))})"
 
@@ -387,8 +355,8 @@ def first_camera_info(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -
     return None
 
 
-def recorded_metadata(path: Path) -> Mapping[str, str]:
-    """Return what this package wrote at the beginning of an mcap file, compressed by zstd or not; else nothing."""
+def recorded_metadata(path: Path) -> Dict[str, str]:
+    """Return the metadata of this package at the beginning of an mcap file, compressed by zstd or not; {} without."""
     if not plain_name(path).lower().endswith(".mcap") or not path.is_file():
         return {}
     with suppress(ImportError, SourceError), path.open("rb") as stream:  # reading the frames says what is wrong
@@ -409,8 +377,7 @@ def recorded_lens(path: Path, topic: str = "", max_bytes: int = MAX_BYTES) -> Le
     """Read the first lens calibration of the images on a topic of a recording.
 
     Raises:
-        SourceError: The recording cannot be read, or has no lens calibration, several topics of them, or an unusable
-            one.
+        SourceError: The recording cannot be read, or has no usable lens calibration, or several topics of them.
     """
     with open_source(path, topic, max_bytes=max_bytes) as source:
         if source.camera_info is None:

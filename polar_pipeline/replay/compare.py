@@ -40,15 +40,12 @@ class GoldenError(SourceError):
 class Golden:
     """The products of a recording, by stamp; open it with `open_golden`.
 
-    A message with a header is found by its stamp; a plain number, which has no header, by its time of recording.
-
-    Attributes:
-        path: The recording.
-        places: Product -> stamp in nanoseconds -> times of recording; several if frames have equal stamps.
+    The stamp of a plain number, which has no header, is its time of recording.
     """
 
     def __init__(self, path: Path, recording: Bag) -> None:
         self.path = path
+        #: Product -> stamp in nanoseconds -> times of recording; several if frames have equal stamps.
         self.places: Dict[str, Dict[int, List[int]]] = {}
         self._recording = recording
         self._topics = _product_topics(path, recording.topics)
@@ -71,10 +68,7 @@ class Golden:
     def load(self, name: str, stamp_ns: int, before: int = 0) -> Optional[np.ndarray]:
         """Read a product of one frame as `Pipeline` returns it, or None if the recording lacks it.
 
-        Args:
-            name: Product.
-            stamp_ns: Stamp ns of the frame.
-            before: How many frames with that stamp came before it.
+        `before` is the number of frames with the same stamp that came before the frame.
 
         Raises:
             GoldenError: The recording is damaged there.
@@ -108,11 +102,7 @@ class Golden:
 
 
 def _product_topics(path: Path, recorded: Topics) -> Dict[str, Tuple[str, str]]:
-    """Find the topic of each product in a recording, with its type.
-
-    Raises:
-        SourceError: There are no products, or one is on several topics.
-    """
+    """Find the topic of each product in a recording, with its type."""
     topics: Dict[str, Tuple[str, str]] = {}
     second = tuple(f"/{row.paired}" for row in PRODUCT_TOPICS.values() if row.paired)
     for topic, kind in recorded:
@@ -139,12 +129,7 @@ def golden_products(path: Path, max_bytes: int = MAX_BYTES) -> Tuple[str, ...]:
 
 @contextmanager
 def open_golden(path: AnyPath, max_bytes: int = MAX_BYTES, takes_cut: bool = False) -> Iterator[Golden]:
-    """Open a recording of products, such as one that replay wrote.
-
-    Args:
-        path: The file.
-        max_bytes: Largest size of an uncompressed chunk.
-        takes_cut: Whether files that were cut off are read up to their last complete chunk or message.
+    """Open a recording of products, such as one that replay wrote; see `bags.open_recording`.
 
     Raises:
         GoldenError: The recording cannot be read, holds no products, or holds one twice.
@@ -159,19 +144,14 @@ def open_golden(path: AnyPath, max_bytes: int = MAX_BYTES, takes_cut: bool = Fal
 
 @dataclass(frozen=True)
 class WorstFrame:
-    """The frame with the largest error of a product.
+    """The frame with the largest error of a product."""
 
-    Attributes:
-        index: Its place in the recording, from 0.
-        stamp_ns: Its stamp in nanoseconds.
-        pixel: (x, y) of the largest error; None for plain numbers, and where types or shapes do not match.
-        images: What was expected, what was computed, and the error in the unit of the comparison, infinite where only
-            one of the two is NaN; empty if the error is within the tolerance.
-    """
-
-    index: int
+    index: int  # its place in the recording, from 0
     stamp_ns: int
+    #: (x, y) of the largest error; None for plain numbers, and where types or shapes do not match.
     pixel: Optional[Tuple[int, int]] = None
+    #: The expected and the computed image, and the error in the unit of the comparison, infinite where only one of them
+    #: is NaN; empty if the error is within the tolerance.
     images: Tuple[np.ndarray, ...] = ()
 
     def __str__(self) -> str:
@@ -187,33 +167,19 @@ def format_stamp(stamp_ns: int) -> str:
 
 @dataclass(frozen=True)
 class ProductComparison:
-    """Comparison of one product with the golden recording.
-
-    Attributes:
-        name: Product.
-        frames: Frames compared.
-        missing: Frames that only one of the two has.
-        missing_stamp_ns: Stamp of the earliest of the missing frames; None if no frame is missing.
-        error: Largest error, in `unit`; infinite where shapes, types or NaNs do not match.
-        tolerance: Largest error allowed.
-        unit: Unit of both.
-        psnr: In dB over all frames; infinite if equal.
-        ssim: Mean over the frames; NaN for plain numbers.
-        note: Description of a mismatch; empty if everything matches.
-        worst: The frame with the largest error; None if every error is 0.
-    """
+    """Comparison of one product with the golden recording."""
 
     name: str
-    frames: int
-    missing: int
-    error: float
-    tolerance: float
-    unit: str
-    psnr: float
-    ssim: float
-    note: str
-    worst: Optional[WorstFrame] = None
-    missing_stamp_ns: Optional[int] = None
+    frames: int  # frames compared
+    missing: int  # frames that only one of the two recordings has
+    error: float  # largest error, in `unit`; infinite where shapes, types or NaNs do not match
+    tolerance: float  # largest error allowed
+    unit: str  # unit of error and tolerance
+    psnr: float  # in dB over all frames; infinite if equal
+    ssim: float  # mean over the frames; NaN for plain numbers
+    note: str  # description of a mismatch; empty if everything matches
+    worst: Optional[WorstFrame] = None  # the frame with the largest error; None if every error is 0
+    missing_stamp_ns: Optional[int] = None  # stamp of the earliest missing frame; None if no frame is missing
 
     @property
     def passed(self) -> bool:
@@ -236,31 +202,17 @@ class ProductComparison:
 
 @dataclass
 class _Tally:
-    """The running figures of one product.
-
-    Attributes:
-        name: Product.
-        limit: Largest error allowed, in place of the product's own; None for that.
-        frames: Frames compared.
-        stamps: Stamp -> frames that came with it, compared or not.
-        error: Largest error.
-        squares: Sum of the squared errors of each frame.
-        pixels: Pixels compared.
-        similarity: Mean SSIM of each frame.
-        is_byte: Whether the newest frame has 8 bits a pixel.
-        note: Description of a mismatch; empty if everything matches.
-        worst: The frame with the largest error; None if every error is 0.
-    """
+    """The running figures of one product; see `ProductComparison`. `limit` takes the place of its own tolerance."""
 
     name: str
     limit: Optional[float]
     frames: int = 0
-    stamps: Counter[int] = field(default_factory=Counter)
+    stamps: Counter[int] = field(default_factory=Counter)  # frames by stamp, compared or not
     error: float = 0.0
-    squares: List[float] = field(default_factory=list)
+    squares: List[float] = field(default_factory=list)  # sum of the squared errors of each frame
     pixels: int = 0
-    similarity: List[float] = field(default_factory=list)
-    is_byte: bool = False
+    similarity: List[float] = field(default_factory=list)  # mean SSIM of each frame
+    is_byte: bool = False  # of the newest frame
     note: str = ""
     worst: Optional[WorstFrame] = None
 
@@ -273,8 +225,8 @@ class _Tally:
     def tolerance(self) -> float:
         """Largest error allowed."""
         product = PRODUCTS[self.name]
-        own = product.tolerance_levels if self.is_byte else product.tolerance
-        return own if self.limit is None else self.limit
+        default = product.tolerance_levels if self.is_byte else product.tolerance
+        return default if self.limit is None else self.limit
 
     def add(self, got: np.ndarray, golden: Mapping[str, Optional[np.ndarray]], frame: WorstFrame) -> None:
         """Compare the product of one frame with the golden products of the frame, and add the figures."""
@@ -338,12 +290,7 @@ def check_tolerances(tolerances: Mapping[str, float], products: Tuple[str, ...])
 
 
 class Comparison:
-    """Comparison of frame after frame with a golden recording.
-
-    Args:
-        golden: The expected products.
-        products: The products to compare.
-        tolerances: Product -> largest error allowed, in place of the one in its row.
+    """Comparison of frame after frame with a golden recording; `tolerances` take the place of those in products' rows.
 
     Raises:
         ValueError: A tolerance is not allowed (`check_tolerances`).
@@ -361,10 +308,8 @@ class Comparison:
     def add(self, stamp_ns: int, products: Mapping[str, np.ndarray], index: Optional[int] = None) -> None:
         """Compare the products of one frame; frames of equal stamps are compared in their order.
 
-        Args:
-            stamp_ns: Stamp of the frame.
-            products: Its products; without one that is compared, the frame is missing there.
-            index: Place of the frame in the recording, from 0; by default, the number of frames added before.
+        The frame counts as missing for a product that it lacks. `index` is its place in the recording, from 0; by
+        default, the number of frames added before.
         """
         index = sum(self._frames.values()) if index is None else index
         before = self._frames[stamp_ns]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 import numpy as np
 
@@ -27,69 +27,30 @@ from polar_pipeline.replay.results import as_json, as_junit
 from polar_pipeline.replay.run import Summary, replay
 
 if TYPE_CHECKING:  # needs the extra `recordings`
-    from polar_pipeline.recordings.sink import Sink
+    pass
 
 _LOG = logging.getLogger(__name__)
-#: Takes the records and their number, and yields the records: shows how far a replay is.
+#: (records, number of records) -> the records, to show progress.
 Watch = Callable[[Iterable[Recorded], int], Iterable[Recorded]]
 
 
 @dataclass(frozen=True)
 class Job:
-    """A recording, and the outputs to make of it.
-
-    Attributes:
-        source: The recording.
-        topic: Topic of the raw images; "" for the only one.
-        rate: Frames per second of pictures.
-        max_bytes: Largest size of one frame, and of an uncompressed chunk.
-        products: The recording to write; None for none.
-        report: The report to write; None for none.
-        json, junit: Results of the comparison to write, as JSON and as JUnit XML; None for none.
-        force: Whether files of these names may be replaced.
-        golden: What the products are compared with; None for nothing.
-        reference: Where SSIM mode `reference` finds its images.
-        tolerances: Product -> largest error, in place of the defaults.
-        takes_cut: Whether a recording that was cut off is processed up to its last complete chunk.
-    """
+    """A recording, and the outputs to make of it."""
 
     source: Path
-    topic: str = ""
-    rate: float = DEFAULT_RATE
-    max_bytes: int = MAX_BYTES
-    products: Optional[Path] = None
-    report: Optional[Path] = None
-    json: Optional[Path] = None
-    junit: Optional[Path] = None
-    force: bool = False
-    golden: Optional[Golden] = None
-    reference: Optional[Golden] = None
-    tolerances: Mapping[str, float] = field(default_factory=dict)
-    takes_cut: bool = True
-
-    @contextmanager
-    def outputs(self, options: Options) -> Iterator[Tuple[Optional[Sink], Dict[str, BinaryIO]]]:
-        """Open the recording, and the documents by format; they are there when the block ends without an error.
-
-        Raises:
-            OSError: An output cannot be written.
-        """
-        with ExitStack() as stack:
-            paths = {"html": self.report, "json": self.json, "junit": self.junit}
-            documents = {
-                name: stack.enter_context(replacing(path, self.force))
-                for name, path in paths.items()
-                if path is not None
-            }
-            sink = None
-            if self.products is not None:
-                with importing():
-                    from polar_pipeline.recordings.sink import open_sink
-
-                sink = stack.enter_context(open_sink(self.products, metadata(options), self.force))
-            yield sink, documents
-            with signals_held_back():  # a signal between two of them would leave a recording without its report
-                stack.close()
+    topic: str = ""  # topic of the raw images; "" for the only one
+    rate: float = DEFAULT_RATE  # frames per second of pictures
+    max_bytes: int = MAX_BYTES  # largest size of one frame, and of an uncompressed chunk
+    products: Optional[Path] = None  # recording to write
+    report: Optional[Path] = None  # report to write
+    json: Optional[Path] = None  # results of the comparison to write as JSON
+    junit: Optional[Path] = None  # results of the comparison to write as JUnit XML
+    force: bool = False  # whether files that exist may be replaced
+    golden: Optional[Golden] = None  # recording to compare the products with
+    reference: Optional[Golden] = None  # recording with the images of SSIM mode `reference`
+    tolerances: Mapping[str, float] = field(default_factory=dict)  # product -> largest error, in place of the defaults
+    takes_cut: bool = True  # whether a recording that was cut off is processed up to its last complete chunk
 
 
 def process_recording(
@@ -109,8 +70,18 @@ def process_recording(
     pipeline.reset()
     options = pipeline.options
     comparison = Comparison(job.golden, options.products, job.tolerances) if job.golden else None
+    paths = {"html": job.report, "json": job.json, "junit": job.junit}
     opened = open_source(job.source, job.topic, job.rate, job.max_bytes, job.takes_cut)
-    with opened as source, job.outputs(options) as (sink, documents):
+    with opened as source, ExitStack() as outputs:
+        documents = {
+            name: outputs.enter_context(replacing(path, job.force)) for name, path in paths.items() if path is not None
+        }
+        sink = None
+        if job.products is not None:
+            with importing():
+                from polar_pipeline.recordings.sink import open_sink
+
+            sink = outputs.enter_context(open_sink(job.products, metadata(options), job.force))
         total = source.total
         records = watch(source.records, total)
         summary = replay(records, total, pipeline, sink, comparison, job.reference, camera_info=source.camera_info)
@@ -123,20 +94,19 @@ def process_recording(
         if count != total:
             _LOG.warning("%s states %d images, and has %d: messages may be missing", job.source, total, count)
         log_warnings(summary.warnings)  # before the outputs are complete: with `--strict` it is an error
-        texts: Dict[str, Callable[[], str]] = {"html": lambda: _report(job, options, summary, rows)}
-        if job.golden is not None:
-            results = job.source, job.golden.path, summary, rows
-            texts.update(json=lambda: as_json(*results), junit=lambda: as_junit(*results))
+        result = verdict(rows, job.golden.path) if job.golden else ""
         for name, stream in documents.items():
-            stream.write(texts[name]().encode())
+            if name == "html":
+                title = f"Replay of {printable(job.source.name)}"
+                text = render(title, _facts(options, summary), summary, rows, options.color_style, result)
+            else:
+                assert job.golden is not None
+                text = (as_json if name == "json" else as_junit)(job.source, job.golden.path, summary, rows)
+            stream.write(text.encode())
             stream.flush()  # a disk that is full leaves no file
+        with signals_held_back():  # a signal between two outputs would leave a recording without its report
+            outputs.close()
     return summary, rows
-
-
-def _report(job: Job, options: Options, summary: Summary, rows: Sequence[ProductComparison]) -> str:
-    title = f"Replay of {printable(job.source.name)}"
-    result = verdict(rows, job.golden.path) if job.golden else ""
-    return render(title, _facts(options, summary), summary, rows, options.color_style, result)
 
 
 def late(summary: Summary) -> str:

@@ -46,15 +46,9 @@ def render(
     color_style: str = "plain",
     verdict: str = "",
 ) -> str:
-    """Render the report as HTML; the same arguments make the same text.
+    """Render the report as HTML, with the facts first; the same arguments make the same text.
 
-    Args:
-        title: Heading.
-        facts: Name -> value, listed first.
-        summary: Results of the run.
-        comparisons: Each product's comparison with a golden recording; empty without one.
-        color_style: Option `color_style`.
-        verdict: Result of the comparison in a sentence; "" without one.
+    Without a golden recording, there are no comparisons and no verdict.
     """
     rejected = [(cause, len(errors), printable(errors[0], SHOWN_REASON)) for cause, errors in summary.rejected.items()]
     rows = [(row.stamp_ns, row.ssim) for row in summary.frames if row.stamp_ns is not None and row.ssim is not None]

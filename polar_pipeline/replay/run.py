@@ -21,7 +21,6 @@ from polar_pipeline.quality.latency import Deadline
 from polar_pipeline.quality.layout import LayoutCheck
 from polar_pipeline.quality.statistics import FrameQuality, mean_value, measure
 from polar_pipeline.recordings import messages
-from polar_pipeline.recordings.output_camera_info import encode_camera_infos
 from polar_pipeline.recordings.source import Recorded
 from polar_pipeline.replay.compare import Comparison, Golden
 from polar_pipeline.sensor.frames import Frame, FrameError, FrameWarning
@@ -43,50 +42,30 @@ class FrameProducts:
 
 @dataclass(frozen=True)
 class ReplayedFrame:
-    """One frame of a recording.
+    """One frame of a recording."""
 
-    Attributes:
-        stamp_ns: Its stamp in nanoseconds; None if it could not be decoded.
-        cause: Why it could not be used, as of `FrameError`; "" if it was processed. If it was not, the rest is empty.
-        reason: The error's message.
-        timings: Stage -> seconds.
-        late: Whether it took longer than the recording's frame period.
-        ssim: The product of that name; None unless asked for.
-        quality: Its quality figures.
-        intensity: Mean of the product, 0 to 1; None unless asked for.
-        dolp: The same, without invalid pixels.
-        warnings: What looks wrong in it, if it was checked.
-    """
-
-    stamp_ns: Optional[int]
+    stamp_ns: Optional[int]  # its stamp in nanoseconds; None if it could not be decoded
+    #: Cause of the `FrameError` of a frame that could not be used, whose figures are empty; "" if processed.
     cause: str = ""
-    reason: str = ""
-    timings: Mapping[str, float] = field(default_factory=dict)
-    late: bool = False
-    ssim: Optional[float] = None
+    reason: str = ""  # message of the error
+    timings: Mapping[str, float] = field(default_factory=dict)  # stage -> seconds
+    late: bool = False  # whether it took longer than the recording's frame period
+    ssim: Optional[float] = None  # the product of that name; None unless requested
     quality: Optional[FrameQuality] = None
-    intensity: Optional[float] = None
-    dolp: Optional[float] = None
-    warnings: Tuple[FrameWarning, ...] = ()
+    intensity: Optional[float] = None  # mean of the product, 0 to 1; None unless requested
+    dolp: Optional[float] = None  # mean of the product without invalid pixels; None unless requested
+    warnings: Tuple[FrameWarning, ...] = ()  # warnings about the frame, if it was checked
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Results of a replay. Figures per frame are those of processed frames, in the recording's order.
+    """Results of a replay. Figures per frame are those of processed frames, in the recording's order."""
 
-    Attributes:
-        frames: Every frame of the recording, in its order.
-        period: Frame period of the recording in seconds; infinite while not known.
-        samples: The products of a few frames, evenly spread.
-        layout: Whether the first frame fits the sensor's parameters; None if undecided.
-        device: Description of the device that computed.
-    """
-
-    frames: List[ReplayedFrame]
-    period: float
-    samples: List[FrameProducts]
-    layout: LayoutCheck
-    device: str
+    frames: List[ReplayedFrame]  # every frame of the recording, in its order
+    period: float  # frame period of the recording in seconds; infinite while not known
+    samples: List[FrameProducts]  # the products of a few frames, evenly spread
+    layout: LayoutCheck  # whether the first frame fits the sensor's parameters; None if undecided
+    device: str  # description of the device
 
     @cached_property
     def stamps(self) -> List[int]:
@@ -104,7 +83,7 @@ class Summary:
 
     @cached_property
     def warnings(self) -> List[FrameWarning]:
-        """What looks wrong in the recording: of each cause the first warning."""
+        """The first warning of each cause."""
         return first_warnings(row.warnings for row in self.frames)
 
     @property
@@ -128,7 +107,7 @@ class Summary:
 
     @property
     def ssim(self) -> List[float]:
-        """Mean similarity per frame; empty unless requested."""
+        """The product of that name per frame; empty unless requested."""
         return [row.ssim for row in self.frames if row.ssim is not None]
 
     @property
@@ -162,15 +141,9 @@ def replay(
 ) -> Summary:
     """Process a recording. A frame that cannot be used is counted, and replay goes on with the next one.
 
-    Args:
-        records: The raw images.
-        count: Number of frames.
-        pipeline: Pipeline that computes the products.
-        sink: Takes every product, with the stamp of its frame.
-        comparison: Compares every product.
-        reference: Where SSIM mode `reference` finds the image of the same stamp.
-        show: Takes stamp, products and figures of every frame; its time is not that of a stage.
-        camera_info: Lens calibration of the raw images, serialized, for the sink; None if it is not known.
+    Products go to `sink` and `comparison`, and with stamp and figures of their frame to `show`, whose time is not part
+    of a stage. `reference` has the images of SSIM mode `reference`. `camera_info` is the lens calibration of the raw
+    images, serialized, for the sink.
     """
     options = pipeline.options
     frames: List[ReplayedFrame] = []
@@ -201,8 +174,7 @@ def replay(
         quality = measure(pipeline, raw, result)
         measured = time.perf_counter()
         if sink is not None:
-            _write(sink, image, result, quality.saturated)
-            _write_camera_infos(sink, camera_info, options, image, raw)
+            _write(sink, options, image, raw, result, quality.saturated, camera_info)
         stages = {"decode": decoded - started, **result.timings, "write": time.perf_counter() - measured}
         stages["total"] = sum(stages.values())
         is_late = deadline.missed(stages["total"])
@@ -224,25 +196,23 @@ def replay(
     return Summary(frames, deadline.period, samples, check.layout, pipeline.device)
 
 
-def _write(sink: Sink, image: messages.ImageMessage, result: Result, saturated: float) -> None:
-    """Write every product of a frame, with the frame's stamp and frame_id, then the ratio of saturated pixels."""
-    frame_id = printable(image.frame_id, messages.MAX_NAME)
-    for name, array in result.items():
-        kind, cdr = messages.product_message(name, array, image.stamp_ns, frame_id)
-        sink.write(f"/{PRODUCT_TOPICS[name].name}", kind, image.stamp_ns, cdr)
-    sink.write(f"/{NUMBER_TOPICS['saturated']}", messages.FLOAT32, image.stamp_ns, messages.encode_float32(saturated))
-
-
-def _write_camera_infos(
+def _write(
     sink: Sink,
-    camera_info: Optional[messages.Cdr],
     options: Options,
     image: messages.ImageMessage,
     raw: Frame,
+    result: Result,
+    saturated: float,
+    camera_info: Optional[messages.Cdr],
 ) -> None:
-    """Write the lens calibrations of a frame's products; none if the calibration of the raw frame does not fit."""
+    """Write products, ratio of saturated pixels, and, if that of the raw frame fits, lens calibrations of a frame."""
+    stamp_ns, frame_id = image.stamp_ns, printable(image.frame_id, messages.MAX_NAME)
+    for name, array in result.items():
+        kind, cdr = messages.product_message(name, array, stamp_ns, frame_id)
+        sink.write(f"/{PRODUCT_TOPICS[name].name}", kind, stamp_ns, cdr)
+    sink.write(f"/{NUMBER_TOPICS['saturated']}", messages.FLOAT32, stamp_ns, messages.encode_float32(saturated))
     topics = {OUTPUT_CAMERA_INFO[name] for name in options.products if PRODUCT_TOPICS[name].message_type == IMAGE}
     with suppress(FrameError):
-        infos = encode_camera_infos(camera_info, options, raw, sorted(topics), image.stamp_ns, image.frame_id)
+        infos = messages.encode_camera_infos(camera_info, options, raw, sorted(topics), stamp_ns, image.frame_id)
         for topic, cdr in infos.items():
-            sink.write(f"/{topic}", messages.CAMERA_INFO, image.stamp_ns, cdr)
+            sink.write(f"/{topic}", messages.CAMERA_INFO, stamp_ns, cdr)

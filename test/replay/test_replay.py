@@ -703,7 +703,7 @@ def test_pictures(dtype: Any) -> None:
     else:
         shown = picture("aolp_sigma", np.array([[0, 0.95 * top / np.pi, top]]).astype(dtype))[0]
         np.testing.assert_allclose(shown, [(0x44, 0x01, 0x54), (0xFD, 0xE7, 0x25), (0, 0, 0)], atol=6)
-    assert picture("intensity", np.zeros((100, 50), dtype), longest=20).shape == (20, 10, 3)
+    assert picture("intensity", np.zeros((100, 50), dtype), max_side=20).shape == (20, 10, 3)
 
 
 def test_report_holds_everything_and_needs_nothing(mcap: Path) -> None:

@@ -63,14 +63,9 @@ def line_chart(points: Points) -> Chart:
 
 
 def plot(axes: Axes, line: Points, ends_of_x: Ends, ends_of_y: Ends, dots: Optional[Points] = None) -> Chart:
-    """Make a chart of a line and dots; dots beyond an end of an axis are drawn at the end.
+    """Make a chart of a line and dots (x, y), at least one of each; points beyond an axis are drawn at its end.
 
-    Args:
-        axes: Labels.
-        line: Points (x, y) of the line, at least one.
-        ends_of_x: Ends of the horizontal axis.
-        ends_of_y: Ends of the vertical axis.
-        dots: Places (x, y) of the dots, at least one; None for the points of a line that has at most `MAX_DOTS`.
+    Without `dots`, there is one at each point of a line that has at most `MAX_DOTS`.
     """
 
     def places(points: Points) -> Points:
@@ -84,13 +79,7 @@ def plot(axes: Axes, line: Points, ends_of_x: Ends, ends_of_y: Ends, dots: Optio
 
 
 def histogram(values: np.ndarray, unit: str = " ms", ends: Optional[Ends] = None) -> Chart:
-    """Make a histogram.
-
-    Args:
-        values: At least one.
-        unit: Follows the labels of the horizontal axis.
-        ends: Ends of the axis; values beyond them are left out. None for the lowest and the highest value.
-    """
+    """Make a histogram of at least one value; values beyond `ends`, by default the extremes, are left out."""
     counts, edges = np.histogram(values, bins=BINS, range=ends)
     x = _scaled(edges, edges[0], edges[-1], MARGIN, _RIGHT)
     y = _scaled(counts, 0, counts.max(), HEIGHT, _TOP)

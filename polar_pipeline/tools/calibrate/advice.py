@@ -1,4 +1,4 @@
-"""What a session's result says about the session: warnings, and problems that make it worse than no calibration."""
+"""Advice about a session by its result: warnings, and problems that make it worse than no calibration."""
 
 from __future__ import annotations
 
@@ -11,14 +11,7 @@ from polar_pipeline.sensor.mosaic import Sensor
 from polar_pipeline.tools.calibrate.errors import HEADLINE, ExpectedError
 from polar_pipeline.tools.calibrate.illumination import LightMaps
 from polar_pipeline.tools.calibrate.noise import Noise
-from polar_pipeline.tools.calibrate.polarizer import (
-    Polarizer,
-    half_turn,
-    harmonic_rows,
-    largest_gap,
-    orientations,
-    pair_differences,
-)
+from polar_pipeline.tools.calibrate.polarizer import Polarizer, half_turn, harmonic_rows, largest_gap
 from polar_pipeline.tools.calibrate.sums import SessionSums
 from polar_pipeline.tools.calibrate.texture import Texture
 
@@ -30,9 +23,9 @@ _GAP = 2.5
 _LOW_EXPOSURE, _DARK_LIMIT = 0.3, 0.1
 #: Light in the dark frames that their noise shows, as a share of full scale.
 _DARK_LIGHT = 0.002
-#: Full well relative to that of the sensor: beyond it frames are means, or the bit depth is wrong, if the brightest
-#: pixels are below this share of full scale.
-_MOST_ELECTRONS, _UNUSED = 2.0, 1 / 8
+#: Maximum full well relative to that of the sensor. Above it frames are means of several, or, if the brightest pixels
+#: are below the second number as a share of full scale, the bit depth is wrong.
+_MAX_FULL_WELL, _UNUSED = 2.0, 1 / 8
 #: Darkest relative to the brightest light on the sensor.
 _UNIFORM = 0.5
 #: Modulation of pixels, (r - 1)/(r + 1) for an extinction ratio r: that of 500, which few sensors exceed, and the
@@ -42,17 +35,17 @@ _BEST, _USUAL, _POSSIBLE = 0.996, 0.998, 1.02
 _UNEVEN = 0.05
 #: Amplitude of the lamp at twice the polarizer's angle, and the difference between the gains of orthogonal polarizers.
 _TURNING, _PAIR = 0.02, 0.005
-#: Amplitude of what is left at 4 times the polarizer's angle, relative to the signal's own, at twice the angle.
+#: Amplitude of the residuals at 4 times the polarizer's angle, relative to the signal's own, at twice the angle.
 _FOURTH, _NOT_LINEAR = 0.003, 0.02
-#: Fewest settings in which waves are looked for.
-_WAVES = 6
+#: Minimum number of settings for harmonic analysis.
+_MIN_SETTINGS = 6
 #: Deviation of an angle, or of the mean of all, as read, in its standard deviations; and mean turn of all pixels in
 #: degrees, of which a sensor has 0.3 at most.
 _READING, _TURNED = 3.0, 0.5
-#: How much smaller the error of DoLP becomes: below the first a warning, below the second a problem.
-_FEW_TIMES, _WORSE = 4.5, 1.25
-#: The same, if all light that the pixels seem to let through is that beside the polarizer.
-_FEWEST_TIMES = 4.0
+#: Factor by which the calibration reduces the error of DoLP: below the first a warning, below the second a problem.
+_MIN_FACTOR, _WORSE = 4.5, 1.25
+#: Minimum factor if all light that the pixels seem to let through passes beside the polarizer.
+_MIN_FACTOR_OF_PIXELS = 4.0
 #: Difference between the four superpixels of a Bayer quad, relative.
 _COLORS = 0.03
 #: Share of the pixels saturated or defective that is worth mentioning.
@@ -60,12 +53,10 @@ _MANY = 1e-3
 
 
 class Advice(NamedTuple):
-    """A text that says what was found and what to do.
+    """A text about the session, and what to do.
 
-    Attributes:
-        text: The text.
-        is_problem: Whether the result is worse than no calibration; else it is less exact than it could be.
-        option: Name of the option whose value is wrong or missing, if that makes the result worse.
+    A problem makes the result worse than no calibration, a warning less exact than it could be. `option` names the
+    option whose value is wrong or missing, if that makes the result worse.
     """
 
     text: str
@@ -76,22 +67,17 @@ class Advice(NamedTuple):
 def about_frames(sums: SessionSums, black: float, brightest: float, noise: Optional[Noise]) -> Iterator[Advice]:
     """Judge numbers of frames, their exposure and their noise.
 
-    Args:
-        sums: Sums of the session.
-        black: Mean black level as a share of full scale.
-        brightest: Value that 1 % of the pixels exceed at their brightest setting, as a share of full scale.
-        noise: Noise of the sensor.
+    `black` is the mean black level, and `brightest` the value that 1 % of the pixels exceed at their brightest setting,
+    as shares of full scale.
     """
     about_dark = list(about_dark_frames(sums, black, noise, brightest))
     yield from about_dark
     light = sums.light
     if len(light) < _FEW_ANGLES:
         yield Advice(f"only {len(light)} settings of the polarizer: take 18, every 10 degrees, for smaller errors")
-    fewest = min(light, key=lambda name: light[name].count)
-    if light[fewest].count < _FEW_FRAMES:
-        yield Advice(
-            f"only {light[fewest].count} frames of setting {fewest}: take 16 of each, which halves the noise of 4"
-        )
+    name = min(light, key=lambda name: light[name].count)
+    if light[name].count < _FEW_FRAMES:
+        yield Advice(f"only {light[name].count} frames of setting {name}: take 16 of each, which halves the noise of 4")
     if noise is None:
         yield Advice("full well and read noise are unknown: take two or more frames of each setting")
     if brightest < _LOW_EXPOSURE and not any(row.is_problem for row in about_dark):
@@ -103,13 +89,13 @@ def about_frames(sums: SessionSums, black: float, brightest: float, noise: Optio
 def about_dark_frames(
     sums: SessionSums, black: float, noise: Optional[Noise], brightest: Optional[float] = None
 ) -> Iterator[Advice]:
-    """Judge the dark frames and the sensor's noise; the arguments are those of `about_frames`."""
+    """Judge the dark frames and the sensor's noise; see `about_frames`."""
     dark, sensor = sums.dark, sums.sensor
     if dark.count < _FEW_DARK:
         yield Advice(f"only {dark.count} dark frames: take 64, black levels are as noisy as their mean")
     if black > _DARK_LIMIT:
         yield Advice(f"dark frames read {black:.1%} of full scale: cover the lens, or lower the camera's black level")
-    if noise is not None and noise.full_well > _MOST_ELECTRONS * sensor.full_well:
+    if noise is not None and noise.full_well > _MAX_FULL_WELL * sensor.full_well:
         is_unused = brightest is not None and brightest < _UNUSED
         yield Advice(
             f"the noise of the frames means {noise.full_well:.0f} electrons at full scale, where {sensor.name} has "
@@ -145,16 +131,12 @@ def about_pixels(
 ) -> Iterator[Advice]:
     """Judge saturation, defects, the evenness of the light, and whether colors look like gains.
 
-    Args:
-        causes: Share of the pixels with each defect.
-        sums: Sums of the session.
-        light: (H, W), the smooth part of the light.
-        gain: (H, W), gain relative to it.
-        is_flat: Whether the gain includes the light's unevenness.
+    `causes` are the shares of pixels with each defect. The gain, (H, W), is relative to the smooth part of the light,
+    (H, W). With `is_flat`, the gain of the calibration includes the unevenness of the light.
     """
     sensor = sums.sensor
     if causes["saturated"] > _MANY:
-        share = {name: float(one.saturated.mean()) for name, one in sums.light.items()}
+        share = {name: float(setting.saturated.mean()) for name, setting in sums.light.items()}
         worst = max(share, key=lambda name: share[name])
         yield Advice(
             f"{causes['saturated']:.1%} of the pixels are saturated in some frames, most at setting {worst}: "
@@ -188,54 +170,25 @@ def about_pixels(
 
 
 def about_polarizer(
-    polarizer: Polarizer,
-    maps: LightMaps,
-    sensor: Sensor,
-    names: Sequence[str],
-    angle_error: float,
+    polarizer: Polarizer, maps: LightMaps, names: Sequence[str], angle_error: float
 ) -> Iterator[Advice]:
-    """Judge the polarizer and the lamp.
-
-    Args:
-        polarizer: The fit.
-        maps: Light of the settings over the sensor.
-        sensor: The mosaic.
-        names: Names of the settings.
-        angle_error: Standard deviation of their angles as read, in degrees.
-    """
+    """Judge the polarizer and the lamp; `angle_error` is the standard deviation of angles as read, in degrees."""
     gap = largest_gap(np.rad2deg(polarizer.angles))
     if gap > _GAP * 180 / len(polarizer.angles):
         yield Advice(f"no polarizer angle within a gap of {gap:.0f} degrees: spread the angles evenly over 180 degrees")
-    read = np.array(polarizer.read, float)
-    given = np.flatnonzero(np.isfinite(read))
-    if given.size:
-        errors = np.rad2deg(half_turn(np.deg2rad(read[given]) - polarizer.angles[given]))
+    has_reading = np.flatnonzero(np.isfinite(polarizer.readings))
+    if has_reading.size:
+        errors = np.rad2deg(half_turn(np.deg2rad(polarizer.readings[has_reading]) - polarizer.angles[has_reading]))
         worst = int(np.argmax(np.abs(errors)))
         if abs(errors[worst]) > _READING * angle_error:
             yield Advice(
-                f"setting {names[given[worst]]} deviates by {errors[worst]:+.1f} degrees from the angle that its "
+                f"setting {names[has_reading[worst]]} deviates by {errors[worst]:+.1f} degrees from the angle that its "
                 f"frames show (root mean square of all {np.sqrt(np.mean(errors**2)):.1f}): the angles of the frames "
                 "are used; check the readings"
             )
-    yield from _about_lamp(polarizer, maps, sensor)
-    fourth = fourth_amplitude(polarizer)
-    if fourth > _FOURTH:
-        yield Advice(
-            f"{fourth:.1%} of the signal follows 4 times the polarizer's angle: the response seems not linear. Turn "
-            "the camera's gamma off, and keep the brightest pixels below 85 % of full scale",
-            fourth > _NOT_LINEAR,
-        )
-    turned = float(np.mean(orientations(polarizer, sensor)))
-    if abs(turned) > max(_TURNED, _READING * angle_error / np.sqrt(max(1, given.size))):
-        yield Advice(
-            f"all pixels are turned by {turned:+.1f} degrees from the polarizer's scale, and so will AoLP be: check "
-            "that the scale is 0 at the camera's x axis, that the mount is centered and turned in one direction "
-            "only, and take angles from 0 to 360 degrees; or take the angles as unknown"
-        )
-
-
-def _about_lamp(polarizer: Polarizer, maps: LightMaps, sensor: Sensor) -> Iterator[Advice]:
-    amplitude, pair = lamp_amplitude(polarizer), max(map(abs, pair_differences(polarizer, sensor)))
+    amplitude, pair, count = 0.0, max(map(abs, polarizer.pair_differences)), len(polarizer.lamp)
+    if count >= _MIN_SETTINGS:
+        amplitude = float(np.hypot(*harmonic_rows(polarizer.angles, np.zeros(count, int)) @ polarizer.lamp))
     signs = [f"the lamp changes by {amplitude:.1%} with twice its angle"] if amplitude > _TURNING else []
     if pair > _PAIR:
         signs.append(f"the gains of orthogonal pixels differ by {pair:.1%} on average")
@@ -248,23 +201,30 @@ def _about_lamp(polarizer: Polarizer, maps: LightMaps, sensor: Sensor) -> Iterat
             "lamp and polarizer, or record a second session with the lamp or the camera turned by 90 degrees, and "
             "calibrate from both"
         )
+    fourth = _fourth_amplitude(polarizer)
+    if fourth > _FOURTH:
+        yield Advice(
+            f"{fourth:.1%} of the signal follows 4 times the polarizer's angle: the response seems not linear. Turn "
+            "the camera's gamma off, and keep the brightest pixels below 85 % of full scale",
+            fourth > _NOT_LINEAR,
+        )
+    if abs(polarizer.turned) > max(_TURNED, _READING * angle_error / np.sqrt(max(1, has_reading.size))):
+        yield Advice(
+            f"all pixels are turned by {polarizer.turned:+.1f} degrees from the polarizer's scale, and so will AoLP "
+            "be: check that the scale is 0 at the camera's x axis, that the mount is centered and turned in one "
+            "direction only, and take angles from 0 to 360 degrees; or take the angles as unknown"
+        )
 
 
 def about_errors(row: ExpectedError, misfit_error: float, texture: Texture) -> Iterator[Advice]:
-    """Judge the expected error.
-
-    Args:
-        row: The expected error at `HEADLINE`.
-        misfit_error: The part of it by what the fit leaves of whole areas.
-        texture: Texture in the gains.
-    """
+    """Judge the expected error at `HEADLINE`; `misfit_error` is its part by residuals of whole areas."""
     if texture.is_visible:
         yield Advice(
             f"the gains of neighboring pixels deviate alike (correlation {texture.correlation:.2f}), as by texture of "
             "the lamp, dirt, or a polarizer that is a wedge: the calibration would add it to images. Bring the lamp "
             "out of focus, clean the polarizer, and turn it over 360 degrees"
         )
-    times = row.dolp_before / row.dolp_error
+    factor = row.dolp_before / row.dolp_error
     text = f"the error of DoLP is {row.dolp_error:.4f}, without calibration {row.dolp_before:.4f}"
     if texture.error > row.dolp_error / 2:
         text += ", as gains are in part texture before the camera"
@@ -275,8 +235,8 @@ def about_errors(row: ExpectedError, misfit_error: float, texture: Texture) -> I
         )
     else:
         text += ": take more frames, and expose longer"
-    if times < _FEW_TIMES:
-        yield Advice(text, times < _WORSE)
+    if factor < _MIN_FACTOR:
+        yield Advice(text, factor < _WORSE)
 
 
 def about_extinction(row: ExpectedError, modulation: float) -> Iterator[Advice]:
@@ -302,28 +262,20 @@ def about_extinction(row: ExpectedError, modulation: float) -> Iterator[Advice]:
         "known one), or its light is of a wavelength that the sensor's polarizers are not for"
     )
     # if the pixels themselves are ideal, or of the best kind
-    for best, times, is_problem in ((1.0, 1.0, True), (_BEST, _FEWEST_TIMES, False)):
+    for best, factor, is_problem in ((1.0, 1.0, True), (_BEST, _MIN_FACTOR_OF_PIXELS, False)):
         lost = HEADLINE * (best / modulation - 1)
-        if lost > row.dolp_error / 2 and before < times * np.hypot(lost, row.dolp_error):
+        if lost > row.dolp_error / 2 and before < factor * np.hypot(lost, row.dolp_error):
             yield Advice(text, is_problem)
             return
 
 
-def lamp_amplitude(polarizer: Polarizer) -> float:
-    """Measure how the lamp factors follow twice the polarizer's angle, relative; a lamp that drifts evenly does not."""
-    count = len(polarizer.lamp)
-    if count < _WAVES:
-        return 0.0
-    return float(np.hypot(*harmonic_rows(polarizer.angles, (0,) * count) @ polarizer.lamp))
-
-
-def fourth_amplitude(polarizer: Polarizer) -> float:
+def _fourth_amplitude(polarizer: Polarizer) -> float:
     """Compute the amplitude of cos 4a and sin 4a in the residuals of the means, relative to the modulation.
 
     A response with a square has it, with another sign for each second polarizer angle, so that no lamp explains it.
     """
     waves = np.stack([np.cos(4 * polarizer.angles), np.sin(4 * polarizer.angles)], 1)
-    if len(waves) < _WAVES:
+    if len(waves) < _MIN_SETTINGS:
         return 0.0
     terms = np.linalg.lstsq(waves, polarizer.residuals.T, rcond=None)[0]
     modulation = np.hypot(polarizer.terms[:, 1], polarizer.terms[:, 2])

@@ -25,14 +25,10 @@ _COLUMNS = (FILES, FRAMES, SECONDS)
 
 
 class AngleRow(NamedTuple):
-    """A row of a table.
+    """A row of a table. Its kind is `DARK`, `FLAT`, or "" for frames behind the polarizer.
 
-    Attributes:
-        name: Name of the picture or folder; of frames, their numbers or times as text.
-        first: Number or second of the first frame; 0 of pictures.
-        last: Number or second of the last frame; 0 of pictures.
-        kind: `DARK`, `FLAT`, or "" of frames behind the polarizer.
-        angle: In degrees; None if it is unknown.
+    The name is that of a picture or folder, or the numbers or times of frames as text. First and last are the number or
+    second of frames, 0 for pictures. The angle is in degrees, None if unknown.
     """
 
     name: str
@@ -40,6 +36,12 @@ class AngleRow(NamedTuple):
     last: float
     kind: str
     angle: Optional[float]
+
+    def setting(self, name: str) -> str:
+        """Return the setting of the frames; `name` is that of frames at an unknown angle."""
+        if self.kind:
+            return DARK if self.kind == DARK else f"{FLAT}/{name}"
+        return name if self.angle is None else f"{self.angle:g}"
 
 
 class AngleTable(NamedTuple):
@@ -87,13 +89,6 @@ def _row(columns: Tuple[str, ...], cells: List[str]) -> AngleRow:
     if columns == FILES:
         return AngleRow(place[0], 0, 0, kind, angle)
     return AngleRow(" to ".join(place), _number(place[0]), _number(place[1]), kind, angle)
-
-
-def setting_of(row: AngleRow, name: str) -> str:
-    """Return the setting of a row's frames; `name` is that of frames at an unknown angle."""
-    if row.kind:
-        return DARK if row.kind == DARK else f"{FLAT}/{name}"
-    return name if row.angle is None else f"{row.angle:g}"
 
 
 def _number(text: str) -> float:

@@ -15,12 +15,18 @@ import numpy as np
 
 from polar_pipeline.sensor.mosaic import Sensor
 from polar_pipeline.tools.calibrate.pixels import PixelFits
-from polar_pipeline.tools.calibrate.reductions import block_side, reduce_blocks, superpixels
-from polar_pipeline.tools.calibrate.surface import Surface, block_places, fit_surface
+from polar_pipeline.tools.calibrate.reductions import (
+    Surface,
+    block_places,
+    block_side,
+    fit_surface,
+    reduce_blocks,
+    superpixels,
+)
 
 #: Blocks along the longer side, and rows that are changed at a time.
 _BLOCKS, _ROWS = 32, 256
-#: Steps of the solution, each of which leaves the square of what was there.
+#: Steps of the solution; each squares the remaining error.
 _STEPS = 3
 
 
@@ -29,12 +35,8 @@ def balance_pairs(
 ) -> None:
     """Change the responses of the pixels in place, so that orthogonal ones have equal gains everywhere.
 
-    Args:
-        fits: Responses of the pixels.
-        light: (H, W), the smooth part of their levels, which changes from pixel to pixel, too.
-        used: (H, W) bool, pixels that count.
-        sensor: The mosaic.
-        target: Differences that remain between the gains of pixels of 0 and 90, and of 45 and 135 degrees, relative.
+    `light` is the smooth part of their levels, (H, W). The relative differences `target` remain between the gains of
+    pixels of 0 and 90, and of 45 and 135 degrees.
     """
     side = block_side(used.shape, sensor.period, _BLOCKS)
     shares = used.astype(np.float32)
@@ -49,21 +51,20 @@ def balance_pairs(
     )
     boost = np.zeros((2, level.shape[1]))
     for _ in range(_STEPS):
-        now, first, second = _boosted(level, cosine, sine, boost)
-        pairs = np.stack([(now[k] - now[k + 2]) / now.mean(0) - target[k] for k in range(2)], -1)
-        slopes = [[(now * one)[k] - (now * one)[k + 2] for one in (first, second)] for k in range(2)] / now.mean(0)
+        gain, first, second = _boosted(level, cosine, sine, boost)
+        pairs = np.stack([(gain[k] - gain[k + 2]) / gain.mean(0) - target[k] for k in range(2)], -1)
+        slopes = [[(gain * s)[k] - (gain * s)[k + 2] for s in (first, second)] for k in range(2)] / gain.mean(0)
         boost -= np.linalg.solve(np.moveaxis(slopes, 2, 0), pairs[..., np.newaxis])[..., 0].T
     places = block_places(used.shape, side)[: keep.shape[0], : keep.shape[1]][keep]
-    surfaces = [_beyond_chance(one, counts[:, keep].sum(0), places, used.shape) for one in boost]
+    surfaces = [_shrunk_surface(values, counts[:, keep].sum(0), places, used.shape) for values in boost]
     for top in range(0, used.shape[0], _ROWS):
         rows = slice(top, top + _ROWS)
+        level, cosine, sine = (image[rows] for image in (fits.level, fits.cosine, fits.sine))
         local = np.stack([surface.values(rows) for surface in surfaces])
-        fits.level[rows], fits.cosine[rows], fits.sine[rows] = _boosted(
-            fits.level[rows], fits.cosine[rows], fits.sine[rows], local
-        )
+        level[:], cosine[:], sine[:] = _boosted(level, cosine, sine, local)
 
 
-def _beyond_chance(values: np.ndarray, counts: np.ndarray, places: np.ndarray, shape: Tuple[int, ...]) -> Surface:
+def _shrunk_surface(values: np.ndarray, counts: np.ndarray, places: np.ndarray, shape: Tuple[int, ...]) -> Surface:
     """Fit a surface, and shrink it by what chance explains, as gains differ from pixel to pixel."""
     surface = fit_surface(values, counts, places, shape)
     smooth = surface.at(places)

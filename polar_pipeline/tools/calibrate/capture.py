@@ -36,24 +36,21 @@ from polar_pipeline.tools.calibrate.session import FRAMES_FILE
 FORMATS = ("png", "npy", "mcap")
 #: Topic of frames in a recording.
 _TOPIC = f"/image_raw/{TRANSPORT}"
-#: Frames that can wait for the writer; others are not needed.
+#: Frames that can wait for the writer.
 _WAITING = 8
-#: Frames that are left out at least: their exposures may have begun before the request, and stamps are not exact.
-_LEFT_OUT = 2
+#: Frames that are skipped at least: their exposures may have begun before the request, and stamps are not exact.
+_SKIPPED = 2
 #: Seconds to wait for a frame, and exposures and periods of frames to wait in addition.
 _PATIENCE, _PERIODS = 5.0, 3
-#: Places along each side by which the light is compared, and the share of superpixels that may be brighter than
-#: the brightest.
+#: Places along each side by which the light is compared, and the share of superpixels above `FrameLight.brightest`.
 _PLACES, _BRIGHTER = 8, 1e-3
 
 
 class FrameLight(NamedTuple):
-    """Light of a frame.
+    """Light of a frame, as readings of pixels when the polarizer is along theirs, in shares of full scale.
 
-    Attributes:
-        brightest: Reading of the brightest pixels when the polarizer is along theirs, as a share of full scale: half
-            the sum of a superpixel, which does not depend on the polarizer's angle. Infinite if pixels are saturated.
-        places: (8, 8), the same by place, on average.
+    The reading is half the sum of a superpixel, which does not depend on the polarizer's angle. `brightest` is that of
+    the brightest pixels, infinite if pixels are saturated; `places` are the means by place, (8, 8).
     """
 
     brightest: float
@@ -61,7 +58,7 @@ class FrameLight(NamedTuple):
 
 
 def measure_light(frame: RawFrame) -> FrameLight:
-    """Measure the light of a frame."""
+    """Measure the light of a frame of the camera."""
     height, width = (side // 2 * 2 for side in frame.shape)
     pixels = frame.mosaic[:height, :width]
     light = pixels.reshape(height // 2, 2, width // 2, 2).sum((1, 3), dtype=np.float32) / (2 * frame.full_scale)
@@ -73,12 +70,7 @@ def measure_light(frame: RawFrame) -> FrameLight:
 class FrameCapture:
     """A connected camera that delivers frames on request; a context manager, and the client of its `CameraSource`.
 
-    Args:
-        settings: Settings to write to the camera.
-        log: Takes lines about the camera.
-
-    Attributes:
-        lost: Frames that were incomplete or missing since the last request.
+    `lost` counts frames that were incomplete or missing since the last request. `log` takes lines about the camera.
 
     Raises:
         CameraError: Aravis is not installed. On entering: no camera is found, or it refuses a setting.
@@ -88,7 +80,7 @@ class FrameCapture:
         self.info = log
         self._source = CameraSource(settings, "camera", self)
         self._queue: Any = queue.Queue(_WAITING)  # of (message, facts)
-        self._is_wanted = False
+        self._is_capturing = False
         self._reason = ""
         self.lost = 0
 
@@ -146,31 +138,31 @@ class FrameCapture:
         with suppress(queue.Empty):
             while True:
                 self._queue.get_nowait()
-        self.lost, self._reason, self._is_wanted = 0, "", True
-        begun_ns, left_out, captured = time.time_ns(), 0, 0
+        self.lost, self._reason, self._is_capturing = 0, "", True
+        begun_ns, skipped, captured = time.time_ns(), 0, 0
         first: Optional[CameraFacts] = None
         try:
             while captured < count:
                 try:
-                    cdr, now = self._queue.get(timeout=patience)
+                    cdr, state = self._queue.get(timeout=patience)
                 except queue.Empty:
                     reason = self._source.problem or self._reason or "the camera sends nothing"
                     raise CameraError(f"no frame came for {patience:.0f} s: {reason}") from None
                 # frames wait in the system if this computer has much to do
-                start_ns = (messages.peek_stamp(cdr) or 0) - int(1000 * now.exposure_us / 2)
-                if left_out < _LEFT_OUT or (not captured and start_ns < begun_ns):
-                    left_out += 1
+                start_ns = (messages.peek_stamp(cdr) or 0) - int(1000 * state.exposure_us / 2)
+                if skipped < _SKIPPED or (not captured and start_ns < begun_ns):
+                    skipped += 1
                     continue
                 if connection.settings.exposure_auto:
-                    now = replace(now, exposure_us=facts.exposure_us)
-                first = first or now  # what frames state may differ from the features by rounding
-                changes = difference(first, now)
+                    state = replace(state, exposure_us=facts.exposure_us)
+                first = first or state  # values in frames may differ from the features by rounding
+                changes = difference(first, state)
                 if changes:
                     raise CameraError(f"the state of the camera changed between frames: {changes}")
                 captured += 1
                 yield cdr
         finally:
-            self._is_wanted = False
+            self._is_capturing = False
 
     # ------------------------------------------------------------------------------------------- the camera's threads
 
@@ -179,8 +171,8 @@ class FrameCapture:
         return None
 
     def take(self, cdr: Cdr, facts: CameraFacts) -> None:
-        """Queue a frame if one is wanted and there is space."""
-        if self._is_wanted:
+        """Queue a frame on request if there is space."""
+        if self._is_capturing:
             with suppress(queue.Full):
                 self._queue.put_nowait((cdr, facts))
 
@@ -205,12 +197,7 @@ def capture_folder(
 ) -> Tuple[List[FrameLight], int]:
     """Capture frames into a new folder, with the state of the camera beside them.
 
-    Args:
-        camera: The camera.
-        path: The folder.
-        count: Number of frames.
-        kind: One of `FORMATS`; pictures are aligned to the least significant bit.
-        force: Whether a folder of that name is replaced.
+    `kind` is one of `FORMATS`; pictures are aligned to the least significant bit.
 
     Returns:
         The light of each frame, and how many other frames were lost.

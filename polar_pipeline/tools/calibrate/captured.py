@@ -1,4 +1,4 @@
-"""What a camera knew of captured frames: the file `camera.yaml` beside them."""
+"""State of the camera in captured frames: the file `camera.yaml` beside them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.camera.recorded import load_facts
 from polar_pipeline.recordings.rawpicture import CAMERA_FILE
 
-#: Where the file is looked for in a session's folder; a folder `test` is not part of a session.
-_PLACES, _LEFT_OUT = (CAMERA_FILE, f"*/{CAMERA_FILE}", f"*/*/{CAMERA_FILE}"), "test"
+#: Patterns of the file's place in a session's folder.
+_PLACES = (CAMERA_FILE, f"*/{CAMERA_FILE}", f"*/*/{CAMERA_FILE}")
 #: Fields that may differ between the settings of a session, and the relative difference of equal numbers.
 _CHANGING, _TOLERANCE = ("vendor", "temperature"), 1e-3
 
@@ -39,12 +39,9 @@ def agrees(first: object, second: object) -> bool:
 
 
 def captured_state(paths: Sequence[Path]) -> Optional[Captured]:
-    """Return the state of the camera in which a session was captured, or None if no file states it.
+    """Return the state of the camera beside folders of pictures and recordings, or None if no file states it.
 
     The temperature is the mean over the files.
-
-    Args:
-        paths: Folders with pictures, and recordings.
 
     Raises:
         ValueError: A file cannot be read, or two of them differ; the message names them.
@@ -68,7 +65,7 @@ def captured_state(paths: Sequence[Path]) -> Optional[Captured]:
 
 def is_left_out(folder: str) -> bool:
     """Return whether a folder of this name is not part of a session: `test`, and those that are not complete."""
-    return folder == _LEFT_OUT or folder.startswith(".")
+    return folder == "test" or folder.startswith(".")
 
 
 def frame_arguments(facts: CameraFacts) -> Dict[str, object]:

@@ -16,38 +16,30 @@ from polar_pipeline.tools.calibrate.reductions import stokes, superpixels
 from polar_pipeline.tools.calibrate.session import SessionFrame
 from polar_pipeline.tools.calibrate.sums import DARK, UNPOLARIZED, SessionSums
 
-#: Light at an unknown angle and of a lower DoLP is taken as unpolarized.
+#: Light at an unknown angle and of a lower DoLP counts as unpolarized.
 _UNPOLARIZED_DOLP = 0.1
 #: If all light has a higher DoLP, errors at low DoLP are not tested.
 _STRONG_DOLP = 0.5
-#: Least S0 as a share of full scale.
-_LEAST_LIGHT = 0.01
+#: Minimum S0 as a share of full scale.
+_MIN_LIGHT = 0.01
 #: Rows and columns of the places by which errors are stated.
 _PLACES = 3
 
 
 class LightErrors(NamedTuple):
-    """Errors in frames of one setting, root mean square over superpixels, without the noise of the frames.
+    """Errors in frames of one setting, root mean square over superpixels, without the noise of the frames."""
 
-    Attributes:
-        dolp: DoLP of the mean over superpixels.
-        aolp: AoLP of the mean in degrees.
-        dolp_error: Error of the DoLP. It should be 0 of unpolarized light, 1 at a given angle, and otherwise the mean.
-        aolp_error: Deviation of the AoLP from its mean in degrees; None of unpolarized light.
-        error: Error of (S1, S2)/S0, which contains both.
-        places: (3, 3), the same by place.
-    """
-
-    dolp: float
-    aolp: float
+    dolp: float  # DoLP of the mean over superpixels
+    aolp: float  # AoLP of the mean in degrees
+    #: Error of the DoLP. It should be 0 of unpolarized light, 1 at a known angle, and otherwise the mean.
     dolp_error: float
-    aolp_error: Optional[float]
-    error: float
-    places: np.ndarray
+    aolp_error: Optional[float]  # deviation of the AoLP from its mean in degrees; None of unpolarized light
+    error: float  # error of (S1, S2)/S0, which contains both
+    places: np.ndarray  # (3, 3), `error` by place
 
 
 class CheckedSetting(NamedTuple):
-    """Errors of one setting: its name, its angle in degrees if given, errors without and with the calibration."""
+    """Errors of one setting without and with the calibration; its angle is in degrees, None if unknown."""
 
     name: str
     angle: Optional[float]
@@ -56,19 +48,13 @@ class CheckedSetting(NamedTuple):
 
 
 class CheckResult(NamedTuple):
-    """Result of a check.
+    """Result of a check."""
 
-    Attributes:
-        settings: The settings.
-        black: Mean black level of the calibration and of the dark frames, as shares of full scale; None without these.
-        places: (2, 3, 3): errors of (S1, S2)/S0 by place over all settings, without and with the calibration.
-        ratio: Error without the calibration over all settings and places, divided by that with it.
-    """
-
-    settings: List[CheckedSetting]
+    settings: List[CheckedSetting]  # errors of each setting
+    #: Mean black level of the calibration and of the dark frames, as shares of full scale; None without these.
     black: Optional[Tuple[float, float]]
-    places: np.ndarray
-    ratio: float
+    places: np.ndarray  # (2, 3, 3): errors of (S1, S2)/S0 by place over all settings, without and with the calibration
+    ratio: float  # error without the calibration over all settings and places, divided by that with it
 
 
 def in_halves(frames: Iterable[SessionFrame]) -> Iterator[SessionFrame]:
@@ -86,13 +72,10 @@ def _half(setting: str, number: int) -> str:
 def check_calibration(
     calibration: Calibration, sums: SessionSums, angles: Mapping[str, Optional[float]], offset: Tuple[int, int] = (0, 0)
 ) -> CheckResult:
-    """Evaluate a calibration.
+    """Evaluate a calibration of the sensor by frames `in_halves`. Dark frames are optional.
 
-    Args:
-        calibration: The calibration, of the sensor of the frames.
-        sums: Sums of the frames `in_halves`, in the order of the sensor's own readout. Dark frames are optional.
-        angles: Angle of each setting in degrees; None if it is unknown.
-        offset: (x, y) of the frames' first pixel in that readout.
+    `angles` has the angle of each setting in degrees, None if unknown, and `offset` is the (x, y) of the frames' first
+    pixel in the sensor's own readout.
 
     Raises:
         FrameError: The calibration lacks pixels of the frames.
@@ -104,7 +87,7 @@ def check_calibration(
     dark = four_of(sums.dark.mean().astype(np.float32)) if DARK in sums.settings else black
     good = np.ones(sums.shape, bool)
     good[correction.defects] = False
-    found = []
+    settings = []
     for name, angle in angles.items():
         keys = [_half(name, number) for number in range(2)]
         halves = [sums.settings[key] for key in keys if key in sums.settings]
@@ -123,26 +106,22 @@ def check_calibration(
             after.append(_normalized(pixels, used, name))
         is_weak = angle is None and np.hypot(*_mean_vector(after)) < _UNPOLARIZED_DOLP
         ideal = 0.0 if is_weak or UNPOLARIZED in name.lower() else None if angle is None else 1.0
-        found.append(CheckedSetting(name, angle, _errors(before, used, ideal), _errors(after, used, ideal)))
-    if not found:
+        settings.append(CheckedSetting(name, angle, _errors(before, used, ideal), _errors(after, used, ideal)))
+    if not settings:
         raise ValueError("a check needs frames of uniform light, best behind a polarizer at several angles")
     whole = four_of(good)
     levels = (float(black[whole].mean()), float(dark[whole].mean())) if DARK in sums.settings else None
-    places = np.sqrt(np.mean([[np.square(one.places) for one in (row.before, row.after)] for row in found], 0))
-    ratio = np.linalg.norm([row.before.error for row in found]) / np.linalg.norm([row.after.error for row in found])
-    return CheckResult(found, levels, places, float(ratio))
+    places = np.sqrt(np.mean(np.square([[row.before.places, row.after.places] for row in settings]), 0))
+    before, after = np.linalg.norm([[row.before.error, row.after.error] for row in settings], axis=0)
+    return CheckResult(settings, levels, places, float(before / after))
 
 
 def _normalized(pixels: np.ndarray, used: np.ndarray, name: str) -> np.ndarray:
-    """Return (2, n): (S1, S2)/S0 of the superpixels that are used, limited to [-2, 2].
-
-    Raises:
-        ValueError: They are dark.
-    """
+    """Return (2, n): (S1, S2)/S0 of the superpixels that are used, limited to [-2, 2]."""
     s0, s1, s2 = (image[used] for image in stokes(pixels))
-    if s0.mean() < _LEAST_LIGHT:
+    if s0.mean() < _MIN_LIGHT:
         raise ValueError(f"the frames of {name} have no light")
-    return np.clip([s1, s2] / np.maximum(s0, _LEAST_LIGHT / 10), -2, 2)
+    return np.clip([s1, s2] / np.maximum(s0, _MIN_LIGHT / 10), -2, 2)
 
 
 def _errors(halves: List[np.ndarray], used: np.ndarray, ideal: Optional[float]) -> LightErrors:
@@ -150,8 +129,8 @@ def _errors(halves: List[np.ndarray], used: np.ndarray, ideal: Optional[float]) 
 
     Args:
         halves: (2, n), `_normalized` of each half.
-        used: (h, w) bool: places of these superpixels.
-        ideal: DoLP that the light has; None if it is that of the mean.
+        used: (h, w) bool: places of the n superpixels.
+        ideal: DoLP of the light; None for that of the mean.
     """
     q, u = _mean_vector(halves)
     dolp, turn = float(np.hypot(q, u)), float(np.arctan2(u, q))
@@ -178,12 +157,8 @@ def _mean_vector(halves: List[np.ndarray]) -> Tuple[float, float]:
 def _root_mean(squares: np.ndarray, used: np.ndarray, count: int = 1) -> np.ndarray:
     """Return (count, count): roots of the means by place, at least of their standard errors: less is not measured.
 
-    In the frames that a calibration was made from, means are negative; their amounts show its noise.
-
-    Args:
-        squares: (h, w), 0 where they do not count.
-        used: (h, w) bool, where they count.
-        count: Number of places along each side.
+    In the frames that a calibration was made from, means are negative; their amounts show its noise. The products
+    `squares`, (h, w), are 0 where they are not `used`.
     """
     mean, square, share = (
         cv2.resize(image, (count, count), interpolation=cv2.INTER_AREA)
@@ -206,9 +181,9 @@ def describe_check(result: CheckResult) -> Iterator[str]:
             text += f"; AoLP {before.aolp:.2f} -> {after.aolp:.2f} degrees, error {before.aolp_error:.2f} -> "
             text += f"{after.aolp_error:.2f}"
         yield text
-    given = [(row.after.aolp, row.angle) for row in result.settings if row.angle is not None]
-    if given:
-        turns = [np.rad2deg(half_turn(np.deg2rad(aolp - angle))) for aolp, angle in given]
+    differences = [row.after.aolp - row.angle for row in result.settings if row.angle is not None]
+    if differences:
+        turns = np.rad2deg(half_turn(np.deg2rad(differences)))
         yield f"AoLP minus the given angle: {np.mean(turns):+.2f} +-{np.std(turns):.2f} degrees"
     yield "error of (S1, S2)/S0 by place, top to bottom:"
     for row in zip(*result.places):

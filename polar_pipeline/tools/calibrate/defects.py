@@ -16,9 +16,9 @@ _DARK = ("black level", "dark noise")
 OUTLIER = 8.0
 #: Lowest extinction ratio that counts as a polarizer's.
 MIN_EXTINCTION = 10.0
-#: Limits that are allowed at least, whatever the spread: black level and dark noise in levels, gain, angle in degrees,
-#: and the fit's residual relative to noise.
-_LEAST = {"black level": 2.5, "dark noise": 2.5, "gain": 0.02, "angle": 2.0, "fit": 3.0}
+#: Minimum distance of the limits from the median: black level and dark noise in levels, gain, angle in degrees, and the
+#: fit's residual relative to noise.
+_MIN_REACH = {"black level": 2.5, "dark noise": 2.5, "gain": 0.02, "angle": 2.0, "fit": 3.0}
 
 
 def find_defects(images: Dict[str, np.ndarray], unusable: Dict[str, np.ndarray], level: float) -> np.ndarray:
@@ -40,20 +40,19 @@ def find_defects(images: Dict[str, np.ndarray], unusable: Dict[str, np.ndarray],
         causes |= mask.astype(np.uint8) << np.uint8(CAUSES.index(name))
     for name, image in images.items():
         if name == "extinction":
-            found = ~(image >= MIN_EXTINCTION)
+            lowest, highest = MIN_EXTINCTION, np.inf
         else:
-            least = _LEAST[name] * (level if name in _DARK else 1.0)
-            lowest, highest = limits(image[~bad], least)
-            found = ~((image >= lowest) & (image <= highest))
+            lowest, highest = limits(image[~bad], _MIN_REACH[name] * (level if name in _DARK else 1.0))
+        outliers = ~((image >= lowest) & (image <= highest))
         if name not in _DARK:
-            found &= ~bad
-        causes |= found.astype(np.uint8) << np.uint8(CAUSES.index(name))
+            outliers &= ~bad
+        causes |= outliers.astype(np.uint8) << np.uint8(CAUSES.index(name))
     return causes
 
 
-def limits(values: np.ndarray, least: float) -> Tuple[float, float]:
-    """Return the limits of inliers: median minus and plus `OUTLIER` robust standard deviations, at least `least`."""
+def limits(values: np.ndarray, min_reach: float) -> Tuple[float, float]:
+    """Return the median minus and plus `OUTLIER` robust standard deviations, or minus and plus at least `min_reach`."""
     values = values[np.isfinite(values)]
     middle = float(np.median(values))
-    reach = max(OUTLIER * robust_deviation(values - middle), least)
+    reach = max(OUTLIER * robust_deviation(values - middle), min_reach)
     return middle - reach, middle + reach

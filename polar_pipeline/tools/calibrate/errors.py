@@ -21,20 +21,16 @@ HEADLINE = 0.1
 _MISFIT, _CHANCE = 0.3, 1.1
 #: Directions of polarization over which errors are averaged.
 _DIRECTIONS = np.deg2rad(np.arange(0, 180, 22.5))
-#: Superpixels that are looked at, at most, and drawn at random.
-_SAMPLE, _DRAWN = 1 << 16, 1 << 14
+#: Maximum number of superpixels that are evaluated, and number of those with random errors.
+_MAX_SAMPLE, _DRAWN = 1 << 16, 1 << 14
 
 
 class ExpectedError(NamedTuple):
     """Errors at one DoLP, root mean square over pixels and directions, in light of half full scale without noise.
 
-    Attributes:
-        dolp: The DoLP.
-        dolp_error: Error of DoLP after the correction: by what the fit leaves of the frames, the rounding of black
-            levels and parameters, and the gains of orthogonal pixels.
-        aolp_error: Error of AoLP in degrees; NaN at DoLP 0.
-        dolp_before: Error of DoLP with nothing but the black levels subtracted.
-        aolp_before: Error of AoLP in degrees; NaN at DoLP 0.
+    After the correction, errors come from residuals of the fit, the rounding of black levels and parameters, and the
+    gains of orthogonal pixels. Before it, only the black levels are subtracted. Errors of AoLP are in degrees, and NaN
+    at DoLP 0.
     """
 
     dolp: float
@@ -45,43 +41,26 @@ class ExpectedError(NamedTuple):
 
 
 def area_error(maps: LightMaps, excess: float, pair_error: float) -> float:
-    """Return the error of DoLP by what all pixels of an area have in common.
+    """Return the error of DoLP that all pixels of an area have in common.
 
-    Args:
-        maps: Light of the settings.
-        excess: Mean square of what the fits of pixels left, relative to their noise.
-        pair_error: `Polarizer.pair_error`.
+    `excess` is the mean square of the residuals of pixels relative to their noise, `pair_error` that of `Polarizer`.
     """
     return float(np.hypot(_MISFIT * np.sqrt(max(maps.left - _CHANCE * excess * maps.chance, 0.0)), pair_error / 2))
 
 
-class Superpixels(NamedTuple):
-    """Some superpixels without defects, (4, n) each, by angle; see `PixelFits`.
-
-    Attributes:
-        gain: Gain relative to the light nearby.
-        cosine: By which S1 is multiplied.
-        sine: By which S2 is multiplied.
-    """
-
-    gain: np.ndarray
-    cosine: np.ndarray
-    sine: np.ndarray
-
-
-def sample_superpixels(sensor: Sensor, gain: np.ndarray, fits: PixelFits, used: np.ndarray) -> Superpixels:
-    """Take superpixels from all over the sensor; `gain` and `used` are (H, W), the latter bool."""
-    step = int(np.ceil(np.sqrt(used.size / 4 / _SAMPLE))) | 1  # odd, so that every color is among them
+def sample_superpixels(sensor: Sensor, gain: np.ndarray, fits: PixelFits, used: np.ndarray) -> np.ndarray:
+    """Return (3, 4, n): gain, cosine and sine (see `PixelFits`) of superpixels without defects all over the sensor."""
+    step = int(np.ceil(np.sqrt(used.size / 4 / _MAX_SAMPLE))) | 1  # odd, so that every color is among them
 
     def sample(image: np.ndarray) -> np.ndarray:
         return superpixels(image, sensor)[:, ::step, ::step]
 
     keep = sample(used).all(0)
-    return Superpixels(*(sample(image)[:, keep] for image in (gain, fits.cosine, fits.sine)))
+    return np.stack([sample(image)[:, keep] for image in (gain, fits.cosine, fits.sine)])
 
 
 def expected_errors(
-    sample: Superpixels,
+    sample: np.ndarray,
     scales: Scales,
     designs: List[Design],
     excess: float,
@@ -92,16 +71,17 @@ def expected_errors(
     """Compute the expected errors at each of `DEGREES` of superpixels with S0 = 1.
 
     Args:
-        sample: Superpixels.
+        sample: (3, 4, n) of `sample_superpixels`.
         scales: Scales by which the parameters were rounded.
-        designs: By which the pixels of each angle were fitted.
-        excess: Mean square of what the fits left, relative to the designs' variance.
+        designs: Least squares of the pixels of each angle.
+        excess: Mean square of the residuals of pixels, relative to the designs' variance.
         black_variance: Variance of the black level of a pixel, in squares of full scale.
         common: Error of DoLP that pixels have in common (`area_error`).
         texture: Error of DoLP by texture (`Texture`), which is in the gains of the sample, but is not the pixels'.
     """
+    gain, cosine, sine = sample
     random = np.random.default_rng(0).standard_normal((len(ANGLES), _DRAWN))
-    found = []
+    errors = []
     for degree in DEGREES:
         squares = []
         for psi in _DIRECTIONS:
@@ -112,7 +92,7 @@ def expected_errors(
                 for design, signal in zip(designs, ideal[:, 0].tolist())
             ]
             after = ideal + np.sqrt(variances)[:, np.newaxis] * random
-            before = sample.gain * (1 + sample.cosine * stokes[1] + sample.sine * stokes[2]) / 2
+            before = gain * (1 + cosine * stokes[1] + sine * stokes[2]) / 2
             squares.append([*_mean_squares(after, degree, psi), *_mean_squares(before, degree, psi)])
         after_dolp, after_aolp, before_dolp, before_aolp = np.mean(squares, 0)
         turn = np.rad2deg(1 / 2 / degree) if degree else np.nan  # error of AoLP by that of DoLP
@@ -121,8 +101,8 @@ def expected_errors(
         before_dolp, before_aolp = max(before_dolp - after_dolp, 0), max(before_aolp - after_aolp, 0)
         after_dolp += common**2
         rows = after_dolp, after_aolp + (turn * common) ** 2, before_dolp, before_aolp
-        found.append(ExpectedError(degree, *np.sqrt(rows).tolist()))
-    return found
+        errors.append(ExpectedError(degree, *np.sqrt(rows).tolist()))
+    return errors
 
 
 def _mean_squares(pixels: np.ndarray, degree: float, psi: float) -> List[float]:
@@ -145,4 +125,5 @@ def _pixel_variance(
     own = 2 * signal - stokes[0]  # light along the pixel's polarizer, which the own term multiplies
     weights = (1.0, signal, own, np.sqrt(max(stokes[1] ** 2 + stokes[2] ** 2 - own**2, 0)))
     rounding = sum((weight * scale.step) ** 2 / 12 for weight, scale in zip(weights, scales))
-    return excess * float(slope @ design.covariance() @ slope) + by_black**2 * black_variance + rounding
+    covariance = (design.solver * design.variance) @ design.solver.T  # of A, B and C by the noise of the frames
+    return excess * float(slope @ covariance @ slope) + by_black**2 * black_variance + rounding

@@ -32,64 +32,39 @@ from polar_pipeline.tools.calibrate.errors import (
 )
 from polar_pipeline.tools.calibrate.illumination import light_maps, smooth_light
 from polar_pipeline.tools.calibrate.noise import Noise, fit_noise
-from polar_pipeline.tools.calibrate.parameters import MAX_EXTINCTION, correction_parameters, interpret
-from polar_pipeline.tools.calibrate.pixels import designs, fit_pixels, site_means
-from polar_pipeline.tools.calibrate.polarizer import (
-    ANGLE_ERROR,
-    Readings,
-    fit_polarizer,
-    orientations,
-    pair_differences,
-    site_angles,
+from polar_pipeline.tools.calibrate.pixels import (
+    MAX_EXTINCTION,
+    correction_parameters,
+    designs,
+    fit_pixels,
+    interpret,
+    site_means,
 )
+from polar_pipeline.tools.calibrate.polarizer import ANGLE_ERROR, Polarizer, fit_polarizer, site_angles
 from polar_pipeline.tools.calibrate.sums import NoisePoint, SessionSums
 from polar_pipeline.tools.calibrate.texture import measure_texture
 
 
 @dataclass(frozen=True, eq=False)
 class CalibrationResult:
-    """A calibration and its diagnostics; images are (H, W) in the order of the sensor's own readout.
-
-    Attributes:
-        calibration: The calibration.
-        gain: Gain of each pixel relative to the light nearby; 1 on average.
-        angle: By how much the polarizer of each pixel is turned from its nominal angle, in degrees.
-        extinction: Extinction ratio, at most 10 000.
-        black: Black level as a share of full scale.
-        light: The smooth part of the signal, as a share of full scale: lamp and lens.
-        causes: uint8, why a pixel is defective: bit k for `defects.CAUSES[k]`; 0 if it is not.
-        excess: Error with which the other settings predict each setting, relative to the noise of the frames (H, W).
-        dark_frames: Number of dark frames.
-        noise: Full well and read noise; None if the frames do not tell.
-        points: Points of the photon transfer curve, which `noise` was fitted to.
-        advice: Warnings, and problems that make the calibration worse than none.
-        settings: Names of the settings of the polarizer, in order; without a polarizer there are none.
-        given: Their angles as read, in degrees, as `Polarizer.read`.
-        angles: Their angles in degrees, estimated.
-        lamp: Their lamp factors, 1 on average.
-        deviations: Root mean square of what the fit leaves of their means over the sensor, as shares of full scale.
-        frames: Number of their frames.
-        errors: Expected errors of DoLP and AoLP; none without a polarizer.
-    """
+    """A calibration and its diagnostics; images are (H, W) in the order of the sensor's own readout."""
 
     calibration: Calibration
-    gain: np.ndarray
-    angle: np.ndarray
-    extinction: np.ndarray
-    black: np.ndarray
-    light: np.ndarray
-    causes: np.ndarray
-    excess: np.ndarray
-    dark_frames: int
-    noise: Optional[Noise]
-    points: Tuple[NoisePoint, ...]
-    advice: Sequence[Advice]
-    settings: Tuple[str, ...] = ()
-    given: Tuple[Optional[float], ...] = ()
-    angles: Tuple[float, ...] = ()
-    lamp: Tuple[float, ...] = ()
-    deviations: Tuple[float, ...] = ()
-    frames: Tuple[int, ...] = ()
+    gain: np.ndarray  # gain of each pixel relative to the light nearby; 1 on average
+    angle: np.ndarray  # angle of each pixel's polarizer minus its nominal angle, in degrees
+    extinction: np.ndarray  # extinction ratio, at most 10 000
+    black: np.ndarray  # black level as a share of full scale
+    light: np.ndarray  # the smooth part of the signal, as a share of full scale: lamp and lens
+    causes: np.ndarray  # uint8, why a pixel is defective: bit k for `defects.CAUSES[k]`; 0 if it is not
+    excess: np.ndarray  # error with which the other settings predict each setting, relative to the noise of the frames
+    dark_frames: int  # number of dark frames
+    noise: Optional[Noise]  # full well and read noise; None if the frames do not tell
+    points: Tuple[NoisePoint, ...]  # points of the photon transfer curve, which `noise` was fitted to
+    advice: Sequence[Advice]  # warnings, and problems that make the calibration worse than none
+    #: Number of frames of each setting of the polarizer, in order.
+    frames: Mapping[str, int] = field(default_factory=dict)
+    polarizer: Optional[Polarizer] = None  # the settings of the polarizer; None without one
+    #: Expected errors of DoLP and AoLP; none without a polarizer.
     errors: List[ExpectedError] = field(default_factory=list)
 
     @property
@@ -130,8 +105,8 @@ def calibrate(
 
     Args:
         sums: Sums of the frames, in the order of the sensor's own readout.
-        angles: Angle of each setting in degrees as read, in the convention of AoLP; None if it is unknown. All are
-            estimated. Settings of the k-th session are named `k/...` from the second on.
+        angles: Angle of each setting in degrees as read, in the convention of AoLP; None if unknown. All are estimated.
+            Settings of the k-th session are named `k/...` from the second on.
         sensor: The mosaic in the sensor's own readout.
         offset: (x, y) of the frames' first pixel in that readout; None if it was not given, which is a problem of
             frames that are smaller than the sensor.
@@ -145,17 +120,17 @@ def calibrate(
             message says what helps.
     """
     level, start = sums.level, offset or (0, 0)
-    black, dark_noise = _dark(sums)
+    black, dark_noise = _measure_dark(sums)
     dark_images = {"black level": black, "dark noise": dark_noise}
-    points = tuple(point for one in sums.settings.values() for point in one.points)
+    points = tuple(point for setting in sums.settings.values() for point in setting.points)
     noise = fit_noise(points, float(black.mean()), level)  # with the same defects as the points' means
     names, settings = list(sums.light), list(sums.light.values())
     facts: Dict[str, Any] = {"settings": len(settings), "dark_frames": sums.dark.count, **(notes or {})}
     if noise is not None:
-        facts["noise"] = noise.facts()
+        facts["noise"] = {"full_well": round(noise.full_well, 1), "read_noise": round(noise.read_noise, 3)}
     if not settings:
         return _without_polarizer(sums, sensor, offset, dark_images, noise, points, facts)
-    saturated = reduce(np.logical_or, (one.saturated for one in sums.settings.values()))
+    saturated = reduce(np.logical_or, (setting.saturated for setting in sums.settings.values()))
     if saturated.mean() > MAX_DEFECTS:
         raise ValueError(
             f"{saturated.mean():.1%} of the pixels are saturated in some frames, at most {MAX_DEFECTS:.0%} are "
@@ -163,50 +138,57 @@ def calibrate(
         )
     early = find_defects(dark_images, {"saturated": saturated}, level) > 0  # means over the sensor leave them out
     means, reacts = site_means(sums, settings, black, ~early)
-    known = tuple(angles[name] for name in names)
-    sessions = tuple(session_of(name) for name in names)
-    readings = Readings(known, angle_error, polarizer_extinction, sessions)
-    polarizer = fit_polarizer(means, sums.sensor, readings)
-    orientations(polarizer, sums.sensor)
-    frames = np.array([one.count for one in settings])
-    by_angle = designs(sums.sensor, polarizer, frames, noise, level)
+    readings = np.array([angles[name] for name in names], float)
+    prefixes = [name.partition("/")[0] if "/" in name else "" for name in names]
+    sessions = np.array([int(prefix) - 1 if prefix.isdigit() else 0 for prefix in prefixes])
+    polarizer = fit_polarizer(means, sums.sensor, readings, sessions, angle_error, polarizer_extinction)
+    frames = {name: setting.count for name, setting in sums.light.items()}
+    by_angle = designs(sums.sensor, polarizer, np.array(list(frames.values())), noise, level)
     by_site = [by_angle[int(np.rint(np.rad2deg(angle) / 45))] for angle in site_angles(sums.sensor)]
     variance = np.stack([design.variance / design.level**2 for design in by_site])
     maps = light_maps(settings, black, reacts, polarizer, variance)
     fits = fit_pixels(sums, settings, black, maps, by_angle)
     light = smooth_light(fits.level, reacts, sums.sensor)
-    balance_pairs(fits, light, reacts, sums.sensor, pair_differences(polarizer, sums.sensor))
+    balance_pairs(fits, light, reacts, sums.sensor, polarizer.pair_differences)
     light = smooth_light(fits.level, reacts, sums.sensor)
     images = interpret(sums.sensor, fits, light)
     unusable = {"saturated": saturated, "no reaction": ~reacts & ~early}
     usual_excess = max(float(np.median(fits.excess[reacts])), 1e-6)  # it may be 0 of frames without noise
-    causes = _defects({**dark_images, "fit": fits.excess / usual_excess, **images}, unusable, level)
+    causes = find_defects({**dark_images, "fit": fits.excess / usual_excess, **images}, unusable, level)
     used = causes == 0
+    if np.mean(~used) > MAX_DEFECTS:
+        listed = ", ".join(f"{name} {share:.1%}" for name, share in _shares(causes).items() if share)
+        raise ValueError(
+            f"{np.mean(~used):.1%} of the pixels cannot be used ({listed}), at most {MAX_DEFECTS:.0%} are allowed: "
+            "check that the light is uniform and that dark frames are dark"
+        )
     facts.update(
-        frames=int(frames.sum()),
+        frames=sum(frames.values()),
         angles=[round(float(angle), 3) for angle in np.rad2deg(polarizer.angles)],
-        angles_known=None not in known,
+        angles_known=not np.isnan(readings).any(),
         lamp=[round(float(factor), 5) for factor in polarizer.lamp],
         flat_field=is_flat_field,
     )
     sample = sample_superpixels(sums.sensor, images["gain"], fits, used)
-    modulation = float(np.median(np.hypot(sample.cosine, sample.sine)))
+    modulation = float(np.median(np.hypot(*sample[1:])))
     level_of = fits.level if is_flat_field else images["gain"]
     phase = superpixel_phase(start, (False, False), sums.shape)
     parameters = correction_parameters(sums.sensor, fits, black, level_of, used, phase)
     calibration = Calibration.from_parameters(parameters, sensor, start, ~used, sums.bit_depth, facts)
     # the value that 1 % of the pixels exceed at their brightest setting
-    brightest = float(np.percentile(np.max([one.mean(slice(None, None, 9)) for one in settings], axis=0), 99))
+    brightest = float(np.percentile(np.max([setting.mean(slice(None, None, 9)) for setting in settings], axis=0), 99))
     excess = float(np.mean(fits.excess[used] ** 2))
     common = area_error(maps, excess, polarizer.pair_error)
-    black_variance = _black_variance(sums, dark_noise)
+    usual_noise = float(np.median(dark_noise)) ** 2
+    rounding = level**2 / 12 if usual_noise < level**2 / 4 else 0.0  # without noise, frames round alike
+    black_variance = usual_noise / sums.dark.count + rounding
     texture = measure_texture(images["gain"], used)
     errors = expected_errors(sample, calibration.scales, by_angle, excess, black_variance, common, texture.error)
     headline = next(row for row in errors if row.dolp == HEADLINE)
     advice = [
         *about_frames(sums, float(np.median(black)), brightest, noise),
         *about_pixels(_shares(causes), sums, light, images["gain"], is_flat_field),
-        *about_polarizer(polarizer, maps, sums.sensor, names, angle_error),
+        *about_polarizer(polarizer, maps, names, angle_error),
         *about_extinction(headline, modulation),
         *about_errors(headline, common, texture),
         *about_place(sums.shape, sensor, offset),
@@ -222,45 +204,20 @@ def calibrate(
         noise=noise,
         points=points,
         advice=advice,
-        settings=tuple(names),
-        given=polarizer.read,
-        angles=tuple(np.rad2deg(polarizer.angles).tolist()),
-        lamp=tuple(polarizer.lamp.tolist()),
-        deviations=tuple(np.sqrt(np.mean(polarizer.residuals**2, 0)).tolist()),
-        frames=tuple(frames.tolist()),
+        frames=frames,
+        polarizer=polarizer,
         errors=errors,
     )
 
 
-def _defects(images: Dict[str, np.ndarray], unusable: Dict[str, np.ndarray], level: float) -> np.ndarray:
-    """Find the defects of each pixel as `find_defects` does.
-
-    Raises:
-        ValueError: Too many pixels have one.
-    """
-    causes = find_defects(images, unusable, level)
-    share = float(np.mean(causes > 0))
-    if share > MAX_DEFECTS:
-        listed = ", ".join(f"{name} {value:.1%}" for name, value in _shares(causes).items() if value)
-        raise ValueError(
-            f"{share:.1%} of the pixels cannot be used ({listed}), at most {MAX_DEFECTS:.0%} are allowed: check that "
-            "the light is uniform and that dark frames are dark"
-        )
-    return causes
-
-
 def _shares(causes: np.ndarray) -> Dict[str, float]:
-    """Return the share of the pixels with each defect, by name; saturated are those that nothing else is wrong with."""
+    """Return the share of the pixels with each defect, by name; `saturated` counts pixels without another defect."""
     shares = {name: float(np.mean(causes >> k & 1)) for k, name in enumerate(CAUSES)}
     return {**shares, "saturated": float(np.mean(causes == 1))}
 
 
-def _dark(sums: SessionSums) -> Tuple[np.ndarray, np.ndarray]:
-    """Return black level and noise of each pixel in the dark, as shares of full scale.
-
-    Raises:
-        ValueError: There are no dark frames, or the camera cuts them off at 0.
-    """
+def _measure_dark(sums: SessionSums) -> Tuple[np.ndarray, np.ndarray]:
+    """Return black level and noise of each pixel in the dark, as shares of full scale."""
     black = sums.dark.mean().astype(np.float32)
     cut = float(np.mean(black == 0))
     if cut > MAX_DEFECTS:
@@ -280,7 +237,7 @@ def _without_polarizer(
     points: Tuple[NoisePoint, ...],
     facts: Dict[str, Any],
 ) -> CalibrationResult:
-    """Return a result with measured black levels, defects in the dark and noise; the rest is that of ideal pixels.
+    """Return a result with measured black levels, defects in the dark and noise; all else is that of ideal pixels.
 
     Raises:
         ValueError: Too many pixels are defective.
@@ -288,7 +245,7 @@ def _without_polarizer(
     black = dark_images["black level"]
     causes = find_defects(dark_images, {"saturated": sums.dark.saturated}, sums.level)
     ones, zeros = np.ones(sums.shape, np.float32), np.zeros(sums.shape, np.float32)
-    flat = list(sums.flat.values())
+    flat = [setting.mean() for setting in sums.flat.values()]
     parameters = PixelParameters(black, ones, zeros, zeros)
     calibration = Calibration.from_parameters(parameters, sensor, offset or (0, 0), causes > 0, sums.bit_depth, facts)
     advice = [*about_dark_frames(sums, float(np.median(black)), noise), *about_place(sums.shape, sensor, offset)]
@@ -298,7 +255,7 @@ def _without_polarizer(
         angle=zeros,
         extinction=np.full(sums.shape, MAX_EXTINCTION, np.float32),
         black=black,
-        light=np.mean([one.mean() for one in flat], 0) if flat else ones,
+        light=np.mean(flat, 0) if flat else ones,
         causes=causes,
         excess=ones,
         dark_frames=sums.dark.count,
@@ -306,17 +263,3 @@ def _without_polarizer(
         points=points,
         advice=advice,
     )
-
-
-def session_of(name: str) -> int:
-    """Return the session of a setting, from 0: names of the k-th begin with ``k/`` from the second on."""
-    number, slash, _ = name.partition("/")
-    return int(number) - 1 if slash and number.isdigit() else 0
-
-
-def _black_variance(sums: SessionSums, dark_noise: np.ndarray) -> float:
-    """Return the variance of the mean black level of a pixel, in squares of full scale."""
-    level = sums.level
-    usual = float(np.median(dark_noise)) ** 2
-    rounding = level**2 / 12 if usual < level**2 / 4 else 0.0  # without noise, frames round alike
-    return usual / sums.dark.count + rounding

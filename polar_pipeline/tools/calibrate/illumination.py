@@ -10,14 +10,13 @@ import numpy as np
 from polar_pipeline.sensor.forward import color_indices
 from polar_pipeline.sensor.mosaic import CHANNELS, Sensor
 from polar_pipeline.tools.calibrate.polarizer import Polarizer
-from polar_pipeline.tools.calibrate.reductions import block_side, reduce_blocks
+from polar_pipeline.tools.calibrate.reductions import Surface, block_places, block_side, fit_surface, reduce_blocks
 from polar_pipeline.tools.calibrate.sums import FrameSums
-from polar_pipeline.tools.calibrate.surface import Surface, block_places, fit_surface
 
 #: Blocks along the longer side, of which the polynomial fits the means.
 _BLOCKS = 64
-#: Blocks along the longer side in which the light of each setting is measured, and the least tiles along one.
-_COARSE, _LEAST_SIDE = 32, 4
+#: Blocks along the longer side in which the light of each setting is measured, and minimum number of tiles along one.
+_COARSE, _MIN_TILES = 32, 4
 #: Blocks along an area that should have no common deviation.
 _JOINED = 4
 #: Standard deviation of a block's light from setting to setting that is expected, relative; and fits of it, since
@@ -31,22 +30,15 @@ class LightMaps(NamedTuple):
     """How the light differs from setting to setting over the sensor, relative to the lamp factors.
 
     A lamp that is polarized unevenly, a gradient that turns with the polarizer, and dust on it do so.
-
-    Attributes:
-        surfaces: Smooth part, by setting.
-        blocks: (K, h, w) float32, what the light of blocks has beyond them.
-        side: Pixels along a block.
-        spread: (K,), root mean square of each map over the sensor.
-        left: Mean square of what neither light nor the pixels' responses explain of the means of blocks, relative.
-        chance: The same as the noise of the pixels makes it.
     """
 
-    surfaces: List[Surface]
-    blocks: np.ndarray
-    side: int
-    spread: np.ndarray
+    surfaces: List[Surface]  # smooth part, by setting
+    blocks: np.ndarray  # (K, h, w) float32, the light of blocks minus the smooth part
+    side: int  # pixels along a block
+    spread: np.ndarray  # (K,), root mean square of each map over the sensor
+    #: Mean square of the relative residuals of blocks, which neither light nor the pixels' responses explain.
     left: float
-    chance: float
+    chance: float  # the part of `left` that the noise of pixels explains
 
     def factor(self, setting: int, rows: slice) -> np.ndarray:
         """Return (h, W) float32: the light of a setting in some rows, 1 on average."""
@@ -67,28 +59,23 @@ def light_maps(
     cos 2a adds cos 4a to what they measure, with another sign behind each second polarizer, and light that changes in
     any other way is even less like the response of a pixel: so their own responses and the light can be told apart.
 
-    Args:
-        settings: Sums of the frames of each setting.
-        black: (H, W), black level.
-        used: (H, W) bool, pixels that count.
-        polarizer: The settings.
-        variance: (J, K), relative variance of a pixel of each site at each setting, by noise.
+    `variance` is the relative variance of a pixel of each site at each setting by noise, (J, K).
     """
     period = round(np.sqrt(len(variance)))
-    side = block_side(used.shape, period, _COARSE, _LEAST_SIDE)
+    side = block_side(used.shape, period, _COARSE, _MIN_TILES)
     height, width = (length // period * period for length in used.shape)  # complete tiles
     tiles = [(slice(r, height, period), slice(c, width, period)) for r in range(period) for c in range(period)]
     counts = np.stack([reduce_blocks(np.add, used[at].astype(np.float32), side // period) for at in tiles])
     sums = np.zeros((len(tiles), len(settings), *counts.shape[1:]))
-    for k, one in enumerate(settings):
-        signal = np.where(used, one.mean() - black, 0)
+    for k, setting in enumerate(settings):
+        signal = np.where(used, setting.mean() - black, 0)
         sums[:, k] = [reduce_blocks(np.add, signal[at], side // period) for at in tiles]
     basis = polarizer.basis
     weights = 1 / np.sqrt(np.maximum(polarizer.terms @ basis.T / polarizer.terms[:, :1], _DARKEST))
     light, _ = _changes(sums, counts, weights, basis)
     keep = (counts > 0).all(0)
     places = block_places(used.shape, side)[: keep.shape[0], : keep.shape[1]]
-    surfaces = [fit_surface(one, counts[:, keep].sum(0), places[keep], used.shape) for one in light]
+    surfaces = [fit_surface(values, counts[:, keep].sum(0), places[keep], used.shape) for values in light]
     smooth = np.stack([surface.at(places[keep]) for surface in surfaces])
     blocks = np.zeros((len(settings), *keep.shape), np.float32)
     blocks[:, keep] = light - smooth
@@ -103,14 +90,10 @@ def light_maps(
 def _changes(sums: np.ndarray, counts: np.ndarray, weights: np.ndarray, basis: np.ndarray) -> Tuple[np.ndarray, float]:
     """Fit the light of each setting in the n blocks in which every site has pixels.
 
-    Args:
-        sums: (J, K, h, w), sums over the pixels of the sites in each block.
-        counts: (J, h, w), numbers of these pixels.
-        weights: (J, K), of the settings.
-        basis: (K, 3), `Polarizer.basis`.
+    Sums, (J, K, h, w), and counts, (J, h, w), are over the pixels of the sites in each block; weights are (J, K).
 
     Returns:
-        (K, n) relative light, and the mean square of what remains, relative.
+        (K, n) relative light, and the mean square of the relative residuals.
     """
     keep, settings = (counts > 0).all(0), len(basis)
     means = sums[:, :, keep] / counts[:, np.newaxis, keep]
@@ -136,16 +119,7 @@ def _changes(sums: np.ndarray, counts: np.ndarray, weights: np.ndarray, basis: n
 
 
 def smooth_light(level: np.ndarray, used: np.ndarray, sensor: Sensor) -> np.ndarray:
-    """Fit a polynomial of degree 4 in x and y to the levels, separately for each color.
-
-    Args:
-        level: (H, W), mean signal of each pixel.
-        used: (H, W) bool, pixels that count.
-        sensor: The mosaic.
-
-    Returns:
-        (H, W), what `level` is without what differs from pixel to pixel.
-    """
+    """Fit a polynomial of degree 4 in x and y to the mean signal `level`, (H, W), separately for each color."""
     colors = color_indices(sensor, level.shape)
     light = np.zeros(level.shape, np.float32)
     # Every block holds complete superpixels, since the levels of the four angles need not be equal.

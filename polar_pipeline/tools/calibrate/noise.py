@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, NamedTuple, Optional, Sequence
+from typing import NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -13,19 +13,14 @@ from polar_pipeline.tools.calibrate.sums import NoisePoint
 _HIGHEST = 0.9
 #: The brightest point must be at least this share of full scale above the black level.
 _BRIGHT = 0.02
-#: Least slope that is noise of electrons: ten million at full scale.
-_LEAST_SLOPE = 1e-7
+#: Minimum slope that is noise of electrons: ten million at full scale.
+_MIN_SLOPE = 1e-7
 #: Iterations of the robust fit, and its limit in standard deviations (Huber).
 _ITERATIONS, _HUBER = 20, 1.5
 
 
 class Noise(NamedTuple):
-    """Noise of every pixel.
-
-    Attributes:
-        full_well: Electrons at full scale.
-        read_noise: Standard deviation in electrons.
-    """
+    """Noise of every pixel: electrons at full scale, and the standard deviation of a reading in electrons."""
 
     full_well: float
     read_noise: float
@@ -35,21 +30,12 @@ class Noise(NamedTuple):
         variance: np.ndarray = np.maximum(signal, 0) / self.full_well + (self.read_noise / self.full_well) ** 2
         return variance
 
-    def facts(self) -> Dict[str, float]:
-        """Return the numbers as a calibration's facts have them."""
-        return {"full_well": round(self.full_well, 1), "read_noise": round(self.read_noise, 3)}
-
 
 def fit_noise(points: Sequence[NoisePoint], black: float, level: float) -> Optional[Noise]:
     """Fit full well and read noise by ``variance = (signal - black) / full_well + (read noise/full_well)^2``.
 
-    Args:
-        points: From pairs of frames, dark ones among them.
-        black: Mean black level as a share of full scale.
-        level: One level as a share of full scale; rounding to it adds 1/12 of its square to the variance.
-
-    Returns:
-        None if the points do not determine a line: no pairs, or no light.
+    Returns None if the points do not determine a line: no pairs, or no light. Mean black level and one level are shares
+    of full scale; rounding to a level adds 1/12 of its square to the variance.
     """
     rounding = level**2 / 12
     dithered = 3 * rounding  # half a level: below it, rounding is no noise of its own
@@ -70,6 +56,6 @@ def fit_noise(points: Sequence[NoisePoint], black: float, level: float) -> Optio
         distance = np.abs((measured - rounding - slope * signal - base) / sigma)
         scale = max(1.0, robust_deviation(distance))
         weights = np.minimum(1, _HUBER * scale / np.maximum(distance, 1e-12))
-    if slope <= _LEAST_SLOPE:
+    if slope <= _MIN_SLOPE:
         return None
     return Noise(float(1 / slope), float(np.sqrt(max(base, 0.0)) / slope))

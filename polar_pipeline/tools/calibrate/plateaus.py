@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import List, NamedTuple, Tuple
 
 import numpy as np
 
 from polar_pipeline.tools.calibrate.sums import DARK, FLAT
 
-#: Fewest frames of a plateau, and its shortest length relative to the upper quartile: shorter ones are pauses in which
-#: a hand takes a new grip.
-_FEWEST, _SHORTEST = 4, 0.25
-#: Most plateaus. Their sums are in memory; a polarizer that turns slowly without a stop has more.
-_MOST = 100
+#: Minimum length of a plateau in frames, and relative to the upper quartile: shorter ones are pauses in which a hand
+#: takes a new grip.
+_MIN_FRAMES, _MIN_LENGTH = 4, 0.25
+#: Maximum number of plateaus. Their sums are in memory; a polarizer that turns slowly without a stop has more.
+_MAX_PLATEAUS = 100
 #: Frames are dark below this share of the brightest one, and below this share of full scale.
 _DARK_SHARE, _DARK_LEVEL = 0.05, 0.02
 #: Light of a lower DoLP has passed no polarizer.
@@ -28,13 +29,7 @@ _TILES = 64
 
 
 class Plateau(NamedTuple):
-    """A run of frames.
-
-    Attributes:
-        first: Number of the first frame.
-        last: Number of the last frame.
-        kind: `DARK`, `FLAT`, or "" if the light has passed a polarizer.
-    """
+    """Numbers of the first and the last frame; the kind is `DARK`, `FLAT`, or "" if the light passed a polarizer."""
 
     first: int
     last: int
@@ -51,10 +46,9 @@ def sample_light(mosaic: np.ndarray, full_scale: int) -> np.ndarray:
 
 
 def find_plateaus(light: np.ndarray) -> List[Plateau]:
-    """Find the plateaus of a recording, in order.
+    """Find the plateaus of a recording, in order, from `sample_light` of each frame, (N, 2, 2).
 
-    Args:
-        light: (N, 2, 2), `sample_light` of each frame. Polarizers on a diagonal are orthogonal.
+    Polarizers on a diagonal of `light` are orthogonal.
 
     Raises:
         ValueError: There are none, or too many.
@@ -67,39 +61,35 @@ def find_plateaus(light: np.ndarray) -> List[Plateau]:
         0.5 * np.stack([light[:, 0, 0] - light[:, 1, 1], light[:, 0, 1] - light[:, 1, 0]], 1) / bright[:, np.newaxis]
     )
     courses = np.column_stack([vector / 2, np.log(bright)])
-    found = []
+    plateaus = []
     for first, last in _runs(courses, ~is_dark, _LIGHT_LIMITS):
         degree = np.hypot(*vector[first : last + 1].mean(0))
-        found.append(Plateau(first, last, FLAT if degree < _POLARIZED else ""))
-    if not (found or is_dark.all()):
+        plateaus.append(Plateau(first, last, FLAT if degree < _POLARIZED else ""))
+    if not (plateaus or is_dark.all()):
         raise ValueError(
-            f"the light is never constant for {_FEWEST} frames: turn the polarizer in steps, and wait at each"
+            f"the light is never constant for {_MIN_FRAMES} frames: turn the polarizer in steps, and wait at each"
         )
-    lengths = [one.last - one.first + 1 for one in found]
-    found = [one for one, length in zip(found, lengths) if length >= _SHORTEST * np.quantile(lengths, 0.75)]
+    lengths = [plateau.last - plateau.first + 1 for plateau in plateaus]
+    is_long = [length >= _MIN_LENGTH * np.quantile(lengths, 0.75) for length in lengths]
+    plateaus = list(itertools.compress(plateaus, is_long))
     dark = _runs(total[:, np.newaxis] / top, is_dark, _DARK_LIMITS)
     levels = [total[first : last + 1].mean() / top for first, last in dark]
     limit = min(levels, default=0) + _DARK_LIMITS[1, 0]  # a hand before the lens is not a cap
-    found += [Plateau(first, last, DARK) for (first, last), level in zip(dark, levels) if level <= limit]
-    if len(found) > _MOST:
+    plateaus += [Plateau(first, last, DARK) for (first, last), level in zip(dark, levels) if level <= limit]
+    if len(plateaus) > _MAX_PLATEAUS:
         raise ValueError(
-            f"the light has {len(found)} constant values, at most {_MOST} are allowed: turn the polarizer in steps"
+            f"the light has {len(plateaus)} constant values, at most {_MAX_PLATEAUS} are allowed: turn the polarizer "
+            "in steps"
         )
-    return sorted(found)
+    return sorted(plateaus)
 
 
 def _runs(courses: np.ndarray, used: np.ndarray, limits: np.ndarray) -> List[Tuple[int, int]]:
-    """Find runs of frames, longest first, within which each course stays in a range; it grows with the noise.
+    """Return the first and the last frame of runs, longest first, within which each of C courses stays in a range.
 
-    Args:
-        courses: (N, C).
-        used: (N,) bool: frames that can be part of a run.
-        limits: (2, C): lowest and highest limit of the ranges.
-
-    Returns:
-        The first and the last frame of each run.
+    The range grows with the noise between two `limits`, (2, C). Of the courses, (N, C), frames of `used`, (N,), count.
     """
-    if np.count_nonzero(used) < _FEWEST:
+    if np.count_nonzero(used) < _MIN_FRAMES:
         return []
     # The quarter of the steps that are smallest is noise, also if the polarizer turns most of the time. Of a normal
     # distribution, a quarter is below 0.319 standard deviations; a step has twice the variance of a frame.
@@ -112,13 +102,13 @@ def _runs(courses: np.ndarray, used: np.ndarray, limits: np.ndarray) -> List[Tup
         while end < len(values) and (np.ptp(values[start : end + 1], 0) <= ranges).all():
             end += 1
         ends[start] = end
-    found, parts = [], [(0, len(values))]
+    runs, parts = [], [(0, len(values))]
     while parts:
         low, high = parts.pop()
         lengths = np.minimum(ends[low:high], high) - np.arange(low, high)
-        if lengths.size and lengths.max() >= _FEWEST:
+        if lengths.size and lengths.max() >= _MIN_FRAMES:
             start = low + int(lengths.argmax())
             end = start + int(lengths.max())
-            found.append((start, end - 1))
+            runs.append((start, end - 1))
             parts += [(low, start), (end, high)]
-    return found
+    return runs

@@ -20,15 +20,15 @@ from polar_pipeline.tools.calibrate.defects import CAUSES
 from polar_pipeline.tools.calibrate.estimate import CalibrationResult
 from polar_pipeline.tools.calibrate.reductions import reduce_blocks
 
-#: Longest side of a map in pixels.
+#: Maximum side of a map in pixels.
 SIDE = 480
 #: Colors of a map of defects: pixels that can be used, and those that cannot.
 GOOD, BAD = (40, 44, 52), (255, 255, 255)
 #: Share of the blocks of a map, and of the pixels of a histogram, that lie beyond each end.
 _MAP_TAIL, _HISTOGRAM_TAIL = 0.01, 0.001
-#: Most dots in the photon transfer curve.
+#: Maximum number of dots in the photon transfer curve.
 _MAX_DOTS = 400
-#: What the vertical axes of the lamp factors and of the settings' residuals show at least, in percent.
+#: Minimum range of the vertical axes of lamp factors and of the settings' residuals, in percent.
 _LAMP_REACH, _RESIDUAL_REACH = 0.1, 0.02
 #: Paragraph in the report of a calibration that was not written, by which the next run knows that it may be replaced.
 _NOT_WRITTEN = '<p class="bad" id="not-written">No calibration was written.</p>'
@@ -37,14 +37,9 @@ _HEAD_BYTES = 1 << 16
 
 
 class _Quantity(NamedTuple):
-    """A number of every pixel.
+    """A number of every pixel, with a heading for which the template has a text, and the decimals of its table.
 
-    Attributes:
-        name: Heading; the template has a text for each.
-        unit: Follows labels.
-        decimals: In the table.
-        image: (H, W) from the result.
-        is_harmonic: Whether the map shows harmonic means.
+    The map shows means, or harmonic means.
     """
 
     name: str
@@ -54,7 +49,7 @@ class _Quantity(NamedTuple):
     is_harmonic: bool = False
 
 
-#: Quantities of every session, and those that take a polarizer.
+#: Quantities of every session, and quantities of sessions with a polarizer.
 _DARK = (_Quantity("black level", " %", 3, lambda result: 100 * result.black),)
 _POLARIZER = (
     _Quantity("gain", " %", 2, lambda result: 100 * (result.gain - 1)),
@@ -81,15 +76,18 @@ def is_of_unwritten_calibration(report: Path) -> bool:
 def render_calibration(result: CalibrationResult, source: str, is_written: bool = True) -> str:
     """Render the report as HTML; the same arguments give the same text.
 
-    Args:
-        result: Result to show.
-        source: Name of the session's folder or recording.
-        is_written: Whether the calibration is written beside the report.
+    `source` names the session's folder or recording. `is_written` tells whether the calibration is written too.
     """
     used = result.causes == 0
-    lamp = [100 * (factor - 1) for factor in result.lamp]
-    residuals = [100 * value for value in result.deviations]
-    quantities = (*_POLARIZER, *_DARK) if result.settings else _DARK
+    settings, polarizer = [], result.polarizer
+    lamp, residuals = np.zeros(0), np.zeros(0)
+    if polarizer is not None:
+        lamp, residuals = 100 * (polarizer.lamp - 1), 100 * np.sqrt(np.mean(polarizer.residuals**2, 0))
+        angles = np.rad2deg(polarizer.angles)
+        errors = (polarizer.readings - angles + 90) % 180 - 90
+        texts = ["" if np.isnan(error) else f"{error:+.2f}" for error in errors.tolist()]
+        names, frames = map(printable, result.frames), result.frames.values()
+        settings = list(zip(names, texts, angles.tolist(), polarizer.lamp.tolist(), residuals.tolist(), frames))
     html: str = page_template(Path(__file__).parent / "templates").render(
         report={
             "title": f"Calibration of {printable(result.calibration.sensor.name)} from {printable(source)}",
@@ -101,45 +99,37 @@ def render_calibration(result: CalibrationResult, source: str, is_written: bool 
         warnings=[printable(text, 2000) for text in result.warnings],
         problems=[printable(text, 2000) for text in result.problems],
         headline=result.headline,
-        figures=[_figure(quantity, result, used) for quantity in quantities],
+        figures=[_figure(quantity, result, used) for quantity in (*(_POLARIZER if polarizer else ()), *_DARK)],
         tail=f"{100 * _HISTOGRAM_TAIL:g}",
         defects=[(name, int(np.count_nonzero(result.causes >> k & 1))) for k, name in enumerate(CAUSES)],
         defect_count=int(np.count_nonzero(~used)),
         defect_url=data_url(encode_picture(defect_picture(result.causes), ".png"), "png"),
-        settings=list(
-            zip(
-                map(printable, result.settings), _readings(result), result.angles, result.lamp, residuals, result.frames
-            )
-        ),
-        lamp=_over_settings(lamp, -_LAMP_REACH, _LAMP_REACH),
-        residuals=_over_settings(residuals, 0.0, _RESIDUAL_REACH),
+        settings=settings,
+        lamp=_over_settings(lamp.tolist(), -_LAMP_REACH, _LAMP_REACH),
+        residuals=_over_settings(residuals.tolist(), 0.0, _RESIDUAL_REACH),
         transfer=_transfer(result),
     )
     return html
 
 
-def _readings(result: CalibrationResult) -> List[str]:
-    """Return the angles as read minus those of the frames in degrees; "" where none was read."""
-    pairs = zip(result.given, result.angles)
-    return ["" if given is None else f"{(given - angle + 90) % 180 - 90:+.2f}" for given, angle in pairs]
-
-
 def _facts(result: CalibrationResult) -> Dict[str, str]:
     calibration, facts = result.calibration, result.calibration.facts
     height, width = calibration.shape
-    found = {
+    is_read = result.polarizer is None or not np.isnan(result.polarizer.readings).any()
+    texts = {
         "sensor": f"{calibration.sensor.name} ({calibration.sensor.tile()})",
         "size": f"{width}x{height} pixels from {calibration.offset} of the sensor's own readout",
         "bit depth": str(calibration.bit_depth),
-        "frames": f"{sum(result.frames)} of {len(result.settings)} polarizer settings, {result.dark_frames} dark",
-        "angles": "estimated from the frames" + ("" if None in result.given else " and the readings"),
+        "frames": f"{sum(result.frames.values())} of {len(result.frames)} polarizer settings, {result.dark_frames} "
+        "dark",
+        "angles": "estimated from the frames" + (" and the readings" if is_read else ""),
         "lens shading": "corrected (--flat-field)" if facts.get("flat_field") else "kept",
     }
     for name, unit in (("temperature", "degrees Celsius"), ("exposure", "ms"), ("gain_db", "dB")):
         if name in facts:
-            found[name] = f"{facts[name]} {unit}"
-    found = {name: printable(text) for name, text in found.items()}
-    return {**found, "sha256": calibration.digest, "polar_pipeline": __version__}
+            texts[name] = f"{facts[name]} {unit}"
+    texts = {name: printable(text) for name, text in texts.items()}
+    return {**texts, "sha256": calibration.digest, "polar_pipeline": __version__}
 
 
 # ----------------------------------------------------------------------------------------------------- maps and charts
@@ -181,11 +171,7 @@ def _ends(values: np.ndarray, share: float) -> Tuple[float, float]:
 
 
 def defect_picture(causes: np.ndarray) -> np.ndarray:
-    """Paint the places of defects as (h, w, 3) uint8 RGB, each at least two pixels wide.
-
-    Args:
-        causes: (H, W), not 0 where a pixel cannot be used.
-    """
+    """Paint the places of defects, where `causes` is not 0, as (h, w, 3) uint8 RGB, each at least two pixels wide."""
     bad = reduce_blocks(np.maximum, (causes > 0).astype(np.uint8), -(-max(causes.shape) // SIDE))
     if max(bad.shape) > SIDE // 2:  # one pixel of the picture may be lost on a screen
         bad = cv2.dilate(bad, np.ones((3, 3), np.uint8))

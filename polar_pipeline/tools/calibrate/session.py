@@ -22,15 +22,7 @@ from polar_pipeline.recordings.source import SUFFIXES, Source, is_recording, ope
 from polar_pipeline.sensor.encodings import ENCODINGS
 from polar_pipeline.sensor.frames import SIXTEEN_BITS, FrameError, FrameWarning, RawFrame
 from polar_pipeline.sensor.mosaic import readout_order
-from polar_pipeline.tools.calibrate.anglefile import (
-    FILES,
-    FRAMES,
-    SECONDS,
-    AngleRow,
-    AngleTable,
-    read_angles,
-    setting_of,
-)
+from polar_pipeline.tools.calibrate.anglefile import FILES, FRAMES, SECONDS, AngleRow, AngleTable, read_angles
 from polar_pipeline.tools.calibrate.captured import is_left_out
 from polar_pipeline.tools.calibrate.plateaus import find_plateaus, sample_light
 from polar_pipeline.tools.calibrate.sums import DARK, FLAT, SessionSums, is_flat
@@ -41,7 +33,7 @@ ANGLE_FILE = "angles.csv"
 FRAMES_FILE = "frames.mcap"
 #: Folders whose names say nothing about the angle.
 _PLAIN = ("light", "frames")
-#: Where pictures of a folder are looked for.
+#: Patterns of the places of pictures in a folder.
 _LEVELS = ("*", "*/*", "*/*/*")
 #: A hyphen after a word separates; before a number alone it is its sign.
 _ANGLE = re.compile(
@@ -52,13 +44,9 @@ _Pictures = List[Tuple[str, Optional[float], Path]]
 
 
 class SessionFrame(NamedTuple):
-    """A frame of a session.
+    """A frame of a session as recorded; its name tells its place in messages.
 
-    Attributes:
-        setting: Setting of the polarizer, `DARK`, or a name that begins with `FLAT`.
-        name: Place of the frame, for messages.
-        frame: The mosaic as recorded.
-        warnings: What looks wrong in it.
+    The setting is one of the polarizer, `DARK`, or a name that begins with `FLAT`.
     """
 
     setting: str
@@ -68,12 +56,9 @@ class SessionFrame(NamedTuple):
 
 
 class Session(NamedTuple):
-    """An open session.
+    """An open session: angles of settings in degrees, None if unknown or without a polarizer, and number of frames.
 
-    Attributes:
-        angles: Angle of each setting in degrees; None if it is unknown, or there is no polarizer.
-        total: Number of frames.
-        frames: The frames; an iterator, which raises `FrameError` and `SourceError` for those that cannot be read.
+    The iterator `frames` raises `FrameError` and `SourceError` for frames that cannot be read.
     """
 
     angles: Dict[str, Optional[float]]
@@ -110,20 +95,18 @@ def open_sessions(
     """
     if table is not None and len(paths) > 1:
         raise ValueError(f"a table of angles is of one folder or recording: put {ANGLE_FILE} into each folder instead")
-    angles: Dict[str, Optional[float]] = {}
-    parts: List[Tuple[int, Session]] = []
+
+    def joined(number: int, setting: str) -> str:
+        return setting if number == 1 or setting == DARK else f"{number}/{setting}"
+
     with ExitStack() as stack:
-        for number, path in enumerate(paths, 1):
-            part = stack.enter_context(_open_session(path, options, table, needs_angles, topic, max_bytes))
-            parts.append((number, part))
-            angles.update({_pooled(number, name): angle for name, angle in part.angles.items()})
-        frames = (row._replace(setting=_pooled(number, row.setting)) for number, part in parts for row in part.frames)
+        parts = [
+            (number, stack.enter_context(_open_session(path, options, table, needs_angles, topic, max_bytes)))
+            for number, path in enumerate(paths, 1)
+        ]
+        angles = {joined(number, name): angle for number, part in parts for name, angle in part.angles.items()}
+        frames = (row._replace(setting=joined(number, row.setting)) for number, part in parts for row in part.frames)
         yield Session(angles, sum(part.total for _, part in parts), frames)
-
-
-def _pooled(number: int, setting: str) -> str:
-    """Return the name of a setting of the session with this number, from 1."""
-    return setting if number == 1 or setting == DARK else f"{number}/{setting}"
 
 
 @contextmanager
@@ -144,7 +127,7 @@ def _open_session(
                 "the table of angles of a recording has columns first, last and angle, or start, end and angle"
             )
         with open_source(path, topic, max_bytes=max_bytes) as source:
-            angles = {setting_of(row, row.name): row.angle for row in spans.rows if row.kind != DARK}
+            angles = {row.setting(row.name): row.angle for row in spans.rows if row.kind != DARK}
             yield Session(angles, source.total, _recorded(source, spans, options))
         return
     if table is None and (path / ANGLE_FILE).exists():
@@ -189,11 +172,10 @@ def add_frames(frames: Iterable[SessionFrame], options: Options) -> SessionSums:
 
 def _pictures(folder: Path) -> List[Path]:
     """List the pictures in a folder and its subfolders in natural order, and recordings of `capture`."""
-    paths = sorted((path for level in _LEVELS for path in folder.glob(level)), key=natural_order)
-    visible = (path for path in paths if not any(map(is_hidden, path.relative_to(folder).parts)))
-    return [
-        path for path in visible if (path.suffix.lower() in SUFFIXES or path.name == FRAMES_FILE) and path.is_file()
-    ]
+    paths = (path for level in _LEVELS for path in folder.glob(level))
+    frames = (path for path in paths if path.suffix.lower() in SUFFIXES or path.name == FRAMES_FILE)
+    visible = (path for path in frames if not any(map(is_hidden, path.relative_to(folder).parts)))
+    return sorted((path for path in visible if path.is_file()), key=natural_order)
 
 
 def _count(file: Path, max_bytes: int) -> int:
@@ -215,11 +197,7 @@ def _read(setting: str, file: Path, options: Options, max_bytes: int) -> Iterato
 
 
 def _named(folder: Path) -> _Pictures:
-    """Return the pictures in a folder, with settings and angles by their names.
-
-    Raises:
-        SourceError: There are none.
-    """
+    """Return the pictures in a folder, with settings and angles by their names."""
     pictures: _Pictures = []
     for file in _pictures(folder):
         parts = [part.lower() for part in file.relative_to(folder).parts[:-1]]
@@ -250,12 +228,7 @@ def _setting(file: Path, folder: Path) -> str:
 
 
 def _listed(folder: Path, table: AngleTable) -> _Pictures:
-    """Return the pictures that a table lists, and those in `dark` if it lists no dark ones.
-
-    Raises:
-        ValueError: The table is one of a recording.
-        SourceError: A file does not exist, or a folder holds no pictures.
-    """
+    """Return the pictures that a table lists, and those in `dark` if it lists no dark ones."""
     if table.columns != FILES:
         raise ValueError("the table of angles of a folder of pictures has columns file and angle")
     pictures: _Pictures = []
@@ -267,8 +240,8 @@ def _listed(folder: Path, table: AngleTable) -> _Pictures:
         if not files:
             raise SourceError(f"{printable(str(path))}, in the table of angles, holds no pictures")
         for file in files:
-            own = path.name if path.is_dir() else _setting(file, folder)
-            pictures.append((setting_of(row, own), row.angle, file))
+            name = path.name if path.is_dir() else _setting(file, folder)
+            pictures.append((row.setting(name), row.angle, file))
     if not any(row.kind == DARK for row in table.rows):
         pictures = [(DARK, None, file) for file in _pictures(folder / DARK)] + pictures
     return pictures
@@ -292,31 +265,27 @@ def _plateaus(path: Path, source: Source, options: Options) -> AngleTable:
         times.append(image.stamp_ns / 1e9)
     with errors_as(lambda text: ValueError(f"{path}: {text}, or give a table of its angles, --angles FILE.csv")):
         plateaus = find_plateaus(np.reshape(light, (-1, 2, 2)))
-    names = [f"{times[one.first] - times[0]:.1f} to {times[one.last] - times[0]:.1f} s" for one in plateaus]
+    names = [f"{times[first] - times[0]:.1f} to {times[last] - times[0]:.1f} s" for first, last, _ in plateaus]
     if len(set(names)) < len(names):  # without usable stamps
-        names = [f"frames {one.first} to {one.last}" for one in plateaus]
-    return AngleTable(FRAMES, tuple(AngleRow(name, *one, None) for name, one in zip(names, plateaus)))
+        names = [f"frames {first} to {last}" for first, last, _ in plateaus]
+    return AngleTable(FRAMES, tuple(AngleRow(name, *plateau, None) for name, plateau in zip(names, plateaus)))
 
 
 def _recorded(source: Source, table: AngleTable, options: Options) -> Iterator[SessionFrame]:
-    """Yield the frames of a recording that a table gives a setting.
-
-    Raises:
-        FrameError: A frame cannot be used.
-        ValueError: After the last frame: a row of the table has no frames.
-    """
-    start: Optional[int] = None
+    """Yield the frames of a recording that a table gives a setting."""
+    start_ns: Optional[int] = None
     empty = dict.fromkeys(table.rows)
     for index, record in enumerate(source.records):
-        image = record.image() if table.columns == SECONDS else None
-        start = image.stamp_ns if start is None and image is not None else start
-        place = (image.stamp_ns - (start or 0)) / 1e9 if image is not None else float(index)
+        place, image = float(index), None
+        if table.columns == SECONDS:
+            image = record.image()
+            start_ns = image.stamp_ns if start_ns is None else start_ns
+            place = (image.stamp_ns - start_ns) / 1e9
         row = next((row for row in table.rows if row.first <= place <= row.last), None)
         if row is not None:
             empty.pop(row, None)
             name = f"frame {index} of {source.topic}"
-            picture = image or record.image()
-            yield _checked(setting_of(row, row.name), name, picture, options, record.camera_info)
+            yield _checked(row.setting(row.name), name, image or record.image(), options, record.camera_info)
     if empty:
         columns, name = ",".join(table.columns[:2]), quoted(next(iter(empty)).name)
         raise ValueError(f"no frame of {source.topic} is from {name} ({columns} in the table of angles)")
@@ -336,11 +305,7 @@ def _checked(
 
 
 def _mosaic(image: ImageMessage, options: Options, camera_info: Optional[CameraInfo] = None) -> RawFrame:
-    """Return the mosaic in a message; full scale is that of the options or the encoding, not what its bits tell.
-
-    Raises:
-        FrameError: The message cannot be used, or holds ready angles.
-    """
+    """Return the mosaic in a message; full scale is that of the options or the encoding, not what its bits tell."""
     frame = messages.to_raw(image, options, camera_info).unpack()
     if frame.is_split:
         raise FrameError("encoding", "a calibration is of a sensor's mosaic; these frames are split into angles")

@@ -11,7 +11,7 @@ from polar_pipeline.sensor.mosaic import Sensor
 
 #: Name of the setting of dark frames, and beginnings of the names of settings with constant light and no polarizer.
 DARK, FLAT, UNPOLARIZED = "dark", "flat", "unpolarized"
-#: Most frames of a setting: their sum fits in 32 bits.
+#: Maximum number of frames of a setting: their sum fits in 32 bits.
 MAX_FRAMES = 1 << 16
 #: Full scale of 16 bits.
 _SIXTEEN_BITS = 0xFFFF
@@ -22,10 +22,8 @@ _CLIP = 6.0
 class NoisePoint(NamedTuple):
     """Noise of the pixels of one polarizer and color in a pair of frames, one point of the photon transfer curve.
 
-    Attributes:
-        signal: Mean value as a share of full scale, black level included.
-        variance: Variance of one frame, in squares of full scale, rounding to levels included.
-        pixels: Number of pixels.
+    The mean signal is a share of full scale and contains the black level. The variance of one frame is in squares of
+    full scale and contains rounding to levels.
     """
 
     signal: float
@@ -39,17 +37,9 @@ def is_flat(setting: str) -> bool:
 
 
 class FrameSums:
-    """Sums over the frames of one setting of the polarizer, or over dark frames.
+    """Sums over the frames of one setting of the polarizer, or over dark frames, whose mosaic repeats after `period`.
 
-    Args:
-        shape: (height, width) of the frames.
-        full_scale: Value of a saturated pixel.
-        period: Pixels after which the mosaic repeats.
-        has_squares: Whether the variance of each pixel is asked for.
-
-    Attributes:
-        count: Number of frames.
-        points: Noise of pairs of frames.
+    `variance` can be called if the sums have squares.
     """
 
     def __init__(self, shape: Tuple[int, int], full_scale: int, period: int, has_squares: bool = False) -> None:
@@ -62,14 +52,7 @@ class FrameSums:
         self._period = period
 
     def add(self, pixels: np.ndarray) -> None:
-        """Add a frame.
-
-        Args:
-            pixels: (H, W) uint8 or uint16, at most full scale.
-
-        Raises:
-            ValueError: There are too many frames.
-        """
+        """Add a frame, (H, W) uint8 or uint16, at most full scale; more than `MAX_FRAMES` are a ValueError."""
         if self.count == MAX_FRAMES:
             raise ValueError(f"a setting has at most {MAX_FRAMES} frames")
         self.count += 1
@@ -120,22 +103,16 @@ class FrameSums:
 class SessionSums:
     """Sums over all frames of a session: dark ones, and those of each setting of the polarizer.
 
-    Args:
-        sensor: The mosaic of the frames' region, in the order of the sensor's own readout.
-
-    Attributes:
-        settings: The sums by setting, in the order of their first frames.
-        shape: (height, width) of the frames.
-        full_scale: Value of a saturated pixel.
+    The mosaic `sensor` of the frames' region is in the order of the sensor's own readout.
     """
 
     def __init__(self, sensor: Sensor) -> None:
         self.sensor = sensor
-        self.settings: Dict[str, FrameSums] = {}
+        self.settings: Dict[str, FrameSums] = {}  # in the order of their first frames
         self.shape: Tuple[int, int] = (0, 0)
-        self.full_scale = 0
+        self.full_scale = 0  # value of a saturated pixel
         self._bits = 0
-        self._waiting: Optional[Tuple[str, np.ndarray]] = None
+        self._unpaired: Optional[Tuple[str, np.ndarray]] = None
 
     def add(self, setting: str, frame: RawFrame) -> None:
         """Add a frame of a setting, or of `DARK`. Frames of one setting that follow each other show the noise in pairs.
@@ -150,30 +127,22 @@ class SessionSums:
         if frame.shape != self.shape:
             (height, width), (rows, columns) = frame.shape, self.shape
             raise ValueError(f"all frames must have {columns}x{rows} pixels, got {width}x{height}")
-        bits = int(np.bitwise_or.reduce(frame.mosaic, axis=None))
-        self._check_largest(int(frame.mosaic.max()), bits)
+        largest, bits = int(frame.mosaic.max()), int(np.bitwise_or.reduce(frame.mosaic, axis=None))
+        if largest > (self.full_scale | (self.full_scale & -self.full_scale) - 1):  # low bits may be set
+            is_high = bits % ((_SIXTEEN_BITS + 1) // (self.full_scale + 1)) == 0
+            depth = (largest.bit_length() + 1) // 2 * 2  # cameras have 8, 10, 12, 14 or 16 bits
+            advice = "--alignment msb" if is_high else f"the camera's --bit-depth, {depth} or more"
+            raise ValueError(f"a pixel reads {largest}, above full scale {self.full_scale}: give {advice}")
         self._bits |= bits
         pixels = np.minimum(frame.mosaic, np.array(frame.full_scale, frame.mosaic.dtype))
         if setting not in self.settings:
             self.settings[setting] = FrameSums(self.shape, self.full_scale, self.sensor.period, setting == DARK)
         sums = self.settings[setting]
         sums.add(pixels)
-        before, self._waiting = self._waiting, (setting, pixels)
+        before, self._unpaired = self._unpaired, (setting, pixels)
         if before is not None and before[0] == setting:
             sums.add_points(before[1], pixels)
-            self._waiting = None
-
-    def _check_largest(self, largest: int, bits: int) -> None:
-        """Refuse a frame with numbers above full scale. If full scale has low bits of 0, these may be set in a frame.
-
-        Raises:
-            ValueError: The largest number is above full scale; the message says which bit depth holds it.
-        """
-        if largest > (self.full_scale | (self.full_scale & -self.full_scale) - 1):
-            is_high = bits % ((_SIXTEEN_BITS + 1) // (self.full_scale + 1)) == 0
-            depth = (largest.bit_length() + 1) // 2 * 2  # cameras have 8, 10, 12, 14 or 16 bits
-            advice = "--alignment msb" if is_high else f"the camera's --bit-depth, {depth} or more"
-            raise ValueError(f"a pixel reads {largest}, above full scale {self.full_scale}: give {advice}")
+            self._unpaired = None
 
     def check_alignment(self) -> None:
         """Check after the last frame that frames of 16 bits use their low bits.

@@ -18,31 +18,22 @@ _SEEN, _MEASURED = (17, 2), (33, 1)
 #: Robust deviations to which pixels are limited; and tiles along a side, of which the median counts, as dust and the
 #: corners of a lens are in few of them.
 _OUTLIER, _TILES = 4.0, 4
-#: Most by which the covariance falls from 2 to 4 pixels; grains of one pixel fall by more, and are hardly visible.
-_STEEPEST = 8.0
+#: Maximum factor by which the covariance falls from 2 to 4 pixels. That of grains of one pixel, which are hardly
+#: visible, falls by more.
+_MAX_FALL = 8.0
 
 
 class Texture(NamedTuple):
-    """Texture in the gains.
+    """Texture in the gains."""
 
-    Attributes:
-        correlation: The lower of the correlations of pixels' gains with those two columns beside and two rows below.
-        is_visible: Whether the correlation shows texture.
-        error: Error of DoLP that the texture makes; 0 without texture.
-    """
-
+    #: The lower of the correlations of pixels' gains with those two columns beside and two rows below.
     correlation: float
-    is_visible: bool
-    error: float
+    is_visible: bool  # whether the correlation shows texture
+    error: float  # error of DoLP that the texture makes; 0 without texture
 
 
 def measure_texture(gain: np.ndarray, used: np.ndarray) -> Texture:
-    """Measure the texture in the gains of pixels, without smooth light, columns and rows.
-
-    Args:
-        gain: (H, W), gain relative to the light nearby.
-        used: (H, W) bool, pixels that count.
-    """
+    """Measure the texture in gains relative to the light nearby, (H, W), without smooth light, columns and rows."""
     correlation = min(_medians(gain, used, *_SEEN)[:2])
     is_visible = correlation >= _CORRELATION
     square = _medians(gain, used, *_MEASURED)[2] if is_visible else 0.0
@@ -71,7 +62,7 @@ def _measure(tile: np.ndarray) -> Tuple[float, float, float]:
     near_x, near_y, far_x, far_y = (_covariance(tile, *step) for step in ((0, 2), (2, 0), (0, 4), (4, 0)))
     near, far, variance = max(near_x + near_y, 0.0) / 2, (far_x + far_y) / 2, max(float(tile.var()), 1e-12)
     # without distance: the covariance of blurred noise follows exp(-distance^2)
-    whole = near * (near / max(far, near / _STEEPEST, 1e-12)) ** (1 / 3)
+    whole = near * (near / max(far, near / _MAX_FALL, 1e-12)) ** (1 / 3)
     orthogonal = (_covariance(tile, 1, 1) + _covariance(tile[:, ::-1], 1, 1)) / 2
     return near_x / variance, near_y / variance, (whole - orthogonal) / 2
 

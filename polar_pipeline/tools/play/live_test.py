@@ -50,23 +50,15 @@ _POLL = 0.1
 
 
 class ReceivedImages:
-    """Images that a node published, and its report about its frames.
+    """Images of some products that a node published, for the stamps of the expected images, and the node's report.
 
-    Attributes:
-        missing: Product -> stamp -> images that have not come.
-        report: Name -> value of what the node last reported about its frames.
-        newest: When the newest image came, in seconds.
-
-    Args:
-        products: Products to record.
-        stamps: Stamps of the expected images.
-        sink: Where images are written; None for nowhere.
+    Images are written to the sink, if any.
     """
 
     def __init__(self, products: Sequence[str], stamps: Sequence[int], sink: Optional[Sink]) -> None:
-        self.missing = {name: Counter(stamps) for name in products}
-        self.report: Dict[str, str] = {}
-        self.newest = 0.0
+        self.missing = {name: Counter(stamps) for name in products}  # by product and stamp
+        self.report: Dict[str, str] = {}  # name -> value of the node's last report about its frames
+        self.newest = 0.0  # time of the newest image in seconds
         self._sink = sink
 
     def subscribe(self, node: Node, namespace: str) -> None:

@@ -28,7 +28,7 @@ from polar_pipeline.sensor.frames import FrameError
 _LOG = logging.getLogger(__name__)
 #: Bytes of frames that are read before the first is published: reading a PNG takes longer than a frame period.
 AHEAD_BYTES = 1 << 30
-#: Longest gap in seconds between two frames. Time that runs backwards or jumps shows that the recorder's clock was set,
+#: Maximum gap in seconds between two frames. Time that runs backwards or jumps shows that the recorder's clock was set,
 #: or that nothing was recorded for a while: the gap before takes its place.
 MAX_GAP = 10.0
 #: Seconds between two looks for a subscriber.
@@ -94,10 +94,7 @@ def _publisher(node: Node, kind: Any, topic: str) -> Publisher:
 def _frames(
     opened: Callable[[], ContextManager[Source]], loop: bool, on_skip: Callable[[FrameError], None]
 ) -> Iterator[Recorded]:
-    """Yield every frame of every round; the beginning of the recording is read ahead and kept for the next round.
-
-    `opened` opens the recording, and `on_skip` is called with what is wrong with a frame that cannot be published.
-    """
+    """Yield every frame of every round; the beginning of the recording is read ahead and kept for the next round."""
     ahead: List[Recorded] = []
     images_read = size = 0
     with opened() as source:
@@ -136,12 +133,7 @@ def _wait_for_subscriber(publisher: Publisher, seconds: float) -> None:
 
 
 def _publish(
-    node: Node,
-    publisher: Publisher,
-    infos: Optional[Publisher],
-    frames: Iterable[Recorded],
-    rate: float,
-    restamp: bool,
+    node: Node, publisher: Publisher, infos: Optional[Publisher], frames: Iterable[Recorded], rate: float, restamp: bool
 ) -> int:
     """Publish frames when they are due, each after its lens calibration."""
     count = jumps = 0

@@ -1,4 +1,4 @@
-"""A Rerun recording: into the viewer, or into a file that is either complete or absent."""
+"""A Rerun recording of products: into the viewer, or into a file that is either complete or absent."""
 
 from __future__ import annotations
 
@@ -7,18 +7,26 @@ import os
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator, Mapping, Sequence
+from typing import Any, Iterator, Mapping, Sequence, Tuple
 
 import numpy as np
 
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.imports import importing
-from polar_pipeline.options.products import PRODUCTS
+from polar_pipeline.options.products import PRODUCTS, level_scale
 from polar_pipeline.options.topics import NUMBER_TOPICS, PRODUCT_TOPICS
+from polar_pipeline.polarimetry.colormaps import AOLP_MAP
+from polar_pipeline.recordings.picture import aolp_indices, picture
 from polar_pipeline.replay.run import ReplayedFrame
-from polar_pipeline.tools.view.images import RerunModule, RerunObject, angle_colors, entities_of, logged
 from polar_pipeline.tools.view.statistics import disable_statistics
 
+#: The module `rerun`, and objects of it: images, layouts, recordings. It is an extra, and its versions differ.
+RerunModule = Any
+RerunObject = Any
+#: Class of pixels without AoLP; the others are the indices of `AOLP_MAP`.
+_NO_ANGLE = 256
+#: Color map of a product -> Rerun's name of it.
+_COLORMAPS = {"gray": "Grayscale", "viridis": "Viridis"}
 #: Name of the application, by which the viewer keeps what a user changed of the layout.
 APPLICATION = "polar_pipeline"
 #: Timelines: the frame's stamp, and its number in the recording, which also orders frames whose stamps begin again.
@@ -48,6 +56,47 @@ def load_rerun() -> RerunModule:
     return rerun
 
 
+def entities_of(name: str) -> Tuple[str, ...]:
+    """Return the paths of the entities of an image: its topic, or one below it for each plane."""
+    path = PRODUCT_TOPICS[name].name
+    return tuple(f"{path}/{plane}" for plane, *_ in PRODUCTS[name].planes) or (path,)
+
+
+def product_entities(rerun: RerunModule, name: str, array: np.ndarray) -> Iterator[Tuple[str, RerunObject]]:
+    """Yield the entities of an image of a product: path, and logged object.
+
+    Numbers stay as they are, so that the viewer shows them. AoLP becomes classes, since Rerun's images of numbers take
+    no map but its own. Colors of other types than 8 bit become 8 bit.
+    """
+    row, paths, scale = PRODUCTS[name], entities_of(name), level_scale(name, str(array.dtype))
+    path, colormap = paths[0], _COLORMAPS.get(row.colors, "")
+    if row.planes:
+        for plane, channel, (_, *span) in zip(paths, range(len(paths)), row.planes):
+            yield plane, _numbers(rerun, array[..., channel], colormap, (span[0], span[1]))
+    elif array.ndim == 3:
+        yield path, rerun.Image(array if array.dtype == np.uint8 else picture(name, array))
+    elif row.wraps:
+        angles = array / scale
+        classes = np.where(np.isnan(angles), _NO_ANGLE, aolp_indices(np.nan_to_num(angles)))
+        yield path, rerun.SegmentationImage(classes.astype(np.uint16))
+    elif row.colors == "gray" and array.dtype == np.uint8:
+        yield path, rerun.Image(array, color_model="L")
+    else:
+        low, high = row.viewed
+        yield path, _numbers(rerun, array, colormap, (low * scale, high * scale))
+
+
+def angle_colors(rerun: RerunModule) -> RerunObject:
+    """Return colors and labels of the classes of AoLP, which are logged once for all frames."""
+    labels = [(k, f"{k * 180 / 256:.1f} deg", tuple(map(int, color))) for k, color in enumerate(AOLP_MAP)]
+    return rerun.AnnotationContext([*labels, (_NO_ANGLE, "invalid", (0, 0, 0))])
+
+
+def _numbers(rerun: RerunModule, array: np.ndarray, colormap: str, span: Tuple[float, float]) -> RerunObject:
+    """Return an image of numbers, with a color map from the first to the last value of a span."""
+    return rerun.DepthImage(np.ascontiguousarray(array), meter=1.0, colormap=colormap, depth_range=list(span))
+
+
 class RecordingView:
     """Rerun recording into which `show` logs frame after frame."""
 
@@ -63,15 +112,20 @@ class RecordingView:
             if PRODUCTS[name].wraps:
                 topic = PRODUCT_TOPICS[name].name
                 self._rerun.log(topic, angle_colors(self._rerun), static=True, recording=self._stream)
-        self._set_time(stamp_ns)
+        if hasattr(self._rerun, "set_time"):
+            self._rerun.set_time(STAMP, timestamp=np.datetime64(stamp_ns, "ns"), recording=self._stream)
+            self._rerun.set_time(FRAME, sequence=self._count, recording=self._stream)
+        else:  # before 0.23
+            self._rerun.set_time_nanos(STAMP, stamp_ns, recording=self._stream)
+            self._rerun.set_time_sequence(FRAME, self._count, recording=self._stream)
         for name, array in result.items():
             if array.ndim:
-                for path, image in logged(self._rerun, name, array):
+                for path, image in product_entities(self._rerun, name, array):
                     self._rerun.log(path, image, recording=self._stream)
             else:
                 self._plot(PRODUCT_TOPICS[name].name, float(array))
         for stage, seconds in frame.timings.items():
-            if stage != "write":  # nothing is
+            if stage != "write":  # no products are written
                 self._plot(f"latency/{stage}_ms", 1000 * seconds)
         if frame.quality is not None:
             self._plot(NUMBER_TOPICS["saturated"], frame.quality.saturated)
@@ -81,14 +135,6 @@ class RecordingView:
 
     def _plot(self, path: str, value: float) -> None:
         self._rerun.log(path, self._scalar(value), recording=self._stream)
-
-    def _set_time(self, stamp_ns: int) -> None:
-        if hasattr(self._rerun, "set_time"):
-            self._rerun.set_time(STAMP, timestamp=np.datetime64(stamp_ns, "ns"), recording=self._stream)
-            self._rerun.set_time(FRAME, sequence=self._count, recording=self._stream)
-        else:  # before 0.23
-            self._rerun.set_time_nanos(STAMP, stamp_ns, recording=self._stream)
-            self._rerun.set_time_sequence(FRAME, self._count, recording=self._stream)
 
 
 def layout(rerun: RerunModule, products: Sequence[str]) -> RerunObject:
@@ -137,16 +183,10 @@ def open_viewer(rerun: RerunModule, products: Sequence[str]) -> Iterator[Recordi
 def open_file(rerun: RerunModule, path: Path, products: Sequence[str], force: bool = False) -> Iterator[RecordingView]:
     """Open an `.rrd` file for writing; it appears under its name when the block ends without an error.
 
-    Rerun writes into a pipe, since it only logs what goes wrong with a file.
-
-    Args:
-        rerun: The module.
-        path: The file to make.
-        products: Products to show.
-        force: Whether a file of that name may be replaced.
+    Rerun writes into a pipe, since it only logs errors of a file.
 
     Raises:
-        FileExistsError: There is one, and `force` is false.
+        FileExistsError: The file exists, and `force` is false.
         OSError: The file cannot be written.
     """
     with replacing(path, force) as file:
@@ -170,6 +210,6 @@ def open_file(rerun: RerunModule, path: Path, products: Sequence[str], force: bo
             yield RecordingView(rerun, stream)
         finally:
             rerun.disconnect(recording=stream)
-            _, said = copier.communicate()
+            _, errors = copier.communicate()
             if copier.returncode:
-                raise OSError(f"cannot write {path}: {said.decode(errors='replace').strip().rpartition(': ')[2]}")
+                raise OSError(f"cannot write {path}: {errors.decode(errors='replace').strip().rpartition(': ')[2]}")

@@ -23,18 +23,20 @@ def settings_file() -> Path:
 
 
 def disable_statistics() -> None:
-    """Turn them off for this user, as `rerun analytics disable` does.
+    """Turn Rerun's usage statistics off for this user, as `rerun analytics disable` does.
 
-    Rerun sends what its commands are used for too, that one included, but nothing in the first session of a user.
-    Where there are settings, they are therefore changed without it.
+    That command sends statistics too, but not in the first session of a user. It runs only if there are no settings.
 
     Raises:
-        RuntimeError: They cannot be turned off.
+        RuntimeError: The statistics cannot be turned off.
     """
     path = settings_file()
     try:
-        if not path.exists():
-            _run_command()
+        if not path.exists():  # the command writes them
+            command = [sys.executable, "-m", "rerun", "analytics", "disable"]
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+            if done.returncode:
+                raise OSError(f"'rerun analytics disable' fails: {done.stderr.decode(errors='replace').strip()}")
         settings = read_json(path)
         if settings[_ENABLED] is not False:
             settings[_ENABLED] = False
@@ -42,15 +44,3 @@ def disable_statistics() -> None:
                 stream.write(json.dumps(settings).encode())
     except (OSError, ValueError, KeyError, TypeError) as err:
         raise RuntimeError(f"Rerun's usage statistics cannot be turned off in {path}: {err}") from err
-
-
-def _run_command() -> None:
-    """Run Rerun's command that disables statistics, which writes its settings.
-
-    Raises:
-        OSError: The command fails.
-    """
-    command = [sys.executable, "-m", "rerun", "analytics", "disable"]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    if done.returncode:
-        raise OSError(f"'rerun analytics disable' fails: {done.stderr.decode(errors='replace').strip()}")

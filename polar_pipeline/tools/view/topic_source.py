@@ -31,12 +31,7 @@ _POLL = 0.1
 def open_topic(topic: str, max_bytes: int, stopped: StopFlag) -> Iterator[Iterator[Recorded]]:
     """Subscribe to a topic of `sensor_msgs/Image`, and its `camera_info`; the records end when `stopped` is set.
 
-    Where images come faster than they are taken, the newest are kept.
-
-    Args:
-        topic: The topic's name.
-        max_bytes: Largest size of an image.
-        stopped: Ends the records.
+    If images come faster than they are processed, the oldest are dropped. `max_bytes` is the largest size of an image.
 
     Raises:
         RuntimeError: `topic` is not a valid name.
@@ -58,7 +53,7 @@ def _records(
     infos: Deque[messages.CameraInfo] = deque(maxlen=1)
 
     def keep_info(cdr: bytes) -> None:
-        with suppress(FrameError):  # the one before may hold still
+        with suppress(FrameError):  # the calibration before it may still be valid
             infos.append(messages.decode_camera_info(cdr))
 
     try:

@@ -17,7 +17,7 @@ from polar_pipeline.tools.calibrate import estimate as estimation
 from polar_pipeline.tools.calibrate.defects import CAUSES
 from polar_pipeline.tools.calibrate.errors import DEGREES, area_error
 from polar_pipeline.tools.calibrate.estimate import CalibrationResult, calibrate
-from polar_pipeline.tools.calibrate.parameters import make_exact_terms
+from polar_pipeline.tools.calibrate.pixels import make_exact_terms
 from polar_pipeline.tools.calibrate.simulation import (
     DEAD,
     LEAKY,
@@ -190,9 +190,10 @@ def test_unknown_angles_are_found() -> None:
     angles = (3.0, 11.0, 29.5, 50.0, 71.0, 85.0, 99.0, 118.0, 133.0, 151.0, 177.0)
     bench = replace(SHORT, angles=angles, drift=0.04)
     result = estimate(camera, bench, angles=dict.fromkeys(range(11)))
-    errors = (np.array(result.angles) - angles + 90) % 180 - 90
+    assert result.polarizer is not None
+    errors = (np.rad2deg(result.polarizer.angles) - angles + 90) % 180 - 90
     assert np.abs(errors).max() < 0.06
-    np.testing.assert_allclose(result.lamp, bench.lamp() / bench.lamp().mean(), rtol=0, atol=2e-3)
+    np.testing.assert_allclose(result.polarizer.lamp, bench.lamp() / bench.lamp().mean(), rtol=0, atol=2e-3)
 
 
 @pytest.mark.parametrize("angle_error", [0.5, 1.0])
@@ -205,7 +206,8 @@ def test_one_known_angle_fixes_the_rotation(angle_error: float) -> None:
     readings = {**{str(k): None for k in range(9)}, "2": 47.0}
     result = calibrate(record(camera, SHORT), readings, MONO, (0, 0), angle_error=angle_error)
     turn = 7 * 3**2 / (3**2 + angle_error**2)
-    errors = (np.array(result.angles) - SHORT.angles - turn + 90) % 180 - 90
+    assert result.polarizer is not None
+    errors = (np.rad2deg(result.polarizer.angles) - SHORT.angles - turn + 90) % 180 - 90
     assert np.abs(errors).max() < 0.06
     assert result.angle.mean() == pytest.approx(turn, abs=0.1)
     assert result.warnings[0].startswith(f"all pixels are turned by {turn:+.1f} degrees")
@@ -359,7 +361,7 @@ def test_without_a_polarizer(levels: Tuple[float, ...]) -> None:
     code = result.calibration.scales[0].step
     assert rms(black - camera.black[~shows]) < 1.1 * np.sqrt((2.5e-4**2 + (1 / 4095) ** 2 / 12) / 64 + code**2 / 12)
     np.testing.assert_array_equal(ideal, np.array([1, 0, 0])[:, np.newaxis] * np.ones_like(black))
-    assert (result.settings, result.errors, result.warnings, result.problems) == ((), [], [], [])
+    assert (result.polarizer, result.errors, result.warnings, result.problems) == (None, [], [], [])
     assert result.calibration.facts["settings"] == 0
     if levels:
         assert result.noise == pytest.approx((10_000, 2.5), rel=0.02)

@@ -128,15 +128,16 @@ def test_a_camera_turned_between_sessions_has_no_misread_setting() -> None:
     session = outcome("lamp polarized by 0.02, camera turned")
     assert not session.warnings
     assert session.result is not None
-    assert np.abs(np.sin(np.deg2rad(np.subtract(session.result.given, session.result.angles)))).max() < 0.01
+    polarizer = session.result.polarizer
+    assert polarizer is not None
+    assert np.abs(np.sin(np.deg2rad(polarizer.readings) - polarizer.angles)).max() < 0.01
 
 
 def test_sessions_are_pooled() -> None:
     """The settings of both sessions count, named by session; the lamp that both share does not bias the result."""
     session = outcome("lamp polarized by 0.02, lamp turned")
     assert session.result is not None
-    assert session.result.settings[0] == "000.0"
-    assert session.result.settings[18] == "2/000.0"
+    assert list(session.result.frames)[::18] == ["000.0", "2/000.0"]
     assert session.judge(0.5).dolp_error < 0.001  # of which noise makes 0.0006
 
 

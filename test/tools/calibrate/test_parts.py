@@ -170,9 +170,9 @@ def test_texture_is_told_from_columns_rows_and_slopes() -> None:
 def test_the_sample_has_superpixels_of_every_color(side: int) -> None:
     """At most 65536 of them, about as many of green as of red and blue."""
     color = color_indices(COLOR, (side, side)).astype(np.float32)
-    sample = sample_superpixels(COLOR, color, PixelFits(color, color, color, color), np.ones(color.shape, bool))
-    assert sample.gain.shape[1] <= 1 << 16
-    np.testing.assert_allclose([np.mean(sample.gain == k) for k in range(3)], [0.25, 0.5, 0.25], atol=0.01)
+    gain, *_ = sample_superpixels(COLOR, color, PixelFits(color, color, color, color), np.ones(color.shape, bool))
+    assert gain.shape[1] <= 1 << 16
+    np.testing.assert_allclose([np.mean(gain == k) for k in range(3)], [0.25, 0.5, 0.25], atol=0.01)
 
 
 @pytest.mark.parametrize(

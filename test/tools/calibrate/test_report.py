@@ -133,21 +133,24 @@ def test_every_cause_of_a_defect_is_counted_and_explained(result: CalibrationRes
 
 def test_settings_are_listed(result: CalibrationResult, page: Page) -> None:
     lamp = 1 - 0.02 * np.linspace(0, 1, 9)
+    polarizer = result.polarizer
+    assert polarizer is not None
     for k, row in enumerate(page.table("setting")[1:]):
-        angle = result.angles[k] % 180
+        angle = np.rad2deg(polarizer.angles[k]) % 180
         assert row[:3] == [str(k), f"{angle:.2f}", f"{20 * k - angle:+.2f}"]
         assert float(row[3]) == pytest.approx(lamp[k] / lamp.mean(), abs=1e-3)  # noise of the lamp, as in test_estimate
-        assert float(row[4]) == pytest.approx(100 * result.deviations[k], abs=5.1e-5)
+        assert float(row[4]) == pytest.approx(100 * np.sqrt(np.mean(polarizer.residuals[:, k] ** 2)), abs=5.1e-5)
         assert row[5] == "8"
     assert len(page.table("setting")) == 10
 
 
 def test_unknown_angles_and_noise_of_a_color_sensor() -> None:
     camera = simulate_sensor(SENSORS["IMX250MYR"], (64, 96), 2)
-    found = estimate(camera, replace(BENCH, frames=1), angles=dict.fromkeys(range(9)))
-    page = Page(render_calibration(found, "s"))
+    result = estimate(camera, replace(BENCH, frames=1), angles=dict.fromkeys(range(9)))
+    assert result.polarizer is not None
+    page = Page(render_calibration(result, "s"))
     assert dict(page.table("sensor"))["angles"] == "estimated from the frames"
-    for row, angle in zip(page.table("setting")[1:], found.angles):
+    for row, angle in zip(page.table("setting")[1:], np.rad2deg(result.polarizer.angles)):
         assert row[1:3] == [f"{angle % 180:.2f}", ""]
     assert "Unknown: it takes two or more frames of each setting" in page.text
     assert page.tags["svg"] == len(QUANTITIES) + 2
@@ -173,8 +176,7 @@ def test_photon_transfer_curve(result: CalibrationResult, page: Page) -> None:
 
 def test_session_without_a_polarizer(result: CalibrationResult) -> None:
     """What was not measured is not shown."""
-    none: Any = dict.fromkeys(("settings", "given", "angles", "lamp", "deviations", "frames", "errors"), ())
-    page = Page(render_calibration(replace(result, **none, noise=None), "s"))
+    page = Page(render_calibration(replace(result, polarizer=None, frames={}, errors=[], noise=None), "s"))
     assert page.headings["h2"] == ["Pixels", "Defective pixels", "Noise"]
     assert page.headings["h3"] == ["Black level"]
     assert dict(page.table("sensor"))["frames"] == "0 of 0 polarizer settings, 16 dark"
@@ -182,13 +184,13 @@ def test_session_without_a_polarizer(result: CalibrationResult) -> None:
 
 def test_hostile_names_are_escaped_and_advice_comes_first(result: CalibrationResult) -> None:
     hostile = "<script>alert('1')</script>\x1b[31m"
-    names = (hostile, '"><img src=x onerror=alert(1)>', *result.settings[2:])
+    names = (hostile, '"><img src=x onerror=alert(1)>', *list(result.frames)[2:])
 
     def rendered(text: str, session: str, **changes: Any) -> Page:
         advice = [Advice(text), Advice(text, is_problem=True)]
         return Page(render_calibration(replace(result, advice=advice, **changes), session))
 
-    page = rendered(hostile, hostile, settings=names)
+    page = rendered(hostile, hostile, frames=dict.fromkeys(names, 8))
     assert page.tags == rendered("w", "s").tags
     shown = hostile.replace("\x1b", "\\x1b")
     assert page.headings["h1"] == [f"Calibration of IMX250MZR from {shown}"]
@@ -233,12 +235,13 @@ def test_a_single_defect_can_be_seen(place: Tuple[int, int]) -> None:
 
 def test_axes_of_charts(result: CalibrationResult) -> None:
     """The lamp's axis has 0 in its middle, the residual's begins at 0, unless values lie beyond the usual ends."""
-    page = render_calibration(replace(result, lamp=np.full(9, 1.0005), deviations=np.full(9, 1e-4)), "s")
-    beyond = render_calibration(replace(result, lamp=np.full(9, 1.004), deviations=np.full(9, 5e-4)), "s")
-    for text, lamp, residual in (
-        (page, ["-0.1 %", "0.1 %"], ["0 %", "0.02 %"]),
-        (beyond, ["-0.1 %", "0.4 %"], ["0 %", "0.05 %"]),
+    assert result.polarizer is not None
+    for factor, deviation, lamp, residual in (
+        (1.0005, 1e-4, ["-0.1 %", "0.1 %"], ["0 %", "0.02 %"]),
+        (1.004, 5e-4, ["-0.1 %", "0.4 %"], ["0 %", "0.05 %"]),
     ):
+        polarizer = replace(result.polarizer, lamp=np.full(9, factor), residuals=np.full((4, 9), deviation))
+        text = render_calibration(replace(result, polarizer=polarizer), "s")
         labels = [re.findall(r"<text [^>]*>([^<]*)</text>", chart) for chart in text.split("<svg ")[1:]]
         assert labels[-3:-1] == [["setting 1", "setting 9", *ends] for ends in (lamp, residual)]
         assert (labels[-1][0], labels[-1][2]) == ("0 %", "0")

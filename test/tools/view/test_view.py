@@ -26,8 +26,7 @@ from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.messages import IMAGE
 from polar_pipeline.recordings.sink import open_sink
 from polar_pipeline.tools.view import statistics
-from polar_pipeline.tools.view.images import angle_colors
-from polar_pipeline.tools.view.recording import RecordingView
+from polar_pipeline.tools.view.recording import RecordingView, angle_colors
 
 START, PERIOD = 1_700_000_000_000_000_001, 40_000_000
 SHAPE = (64, 80)
