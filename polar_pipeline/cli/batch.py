@@ -9,6 +9,7 @@ import signal
 import sys
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from multiprocessing import forkserver
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
@@ -46,6 +47,11 @@ DEFAULT_RETRIES = 3
 _SHOWN = 50
 #: Seconds that killed workers get to disappear.
 _KILLING_S = 5.0
+#: Modules that workers use; PyArrow imports pandas if it is installed.
+_WORKER_MODULES = [
+    *(f"polar_pipeline.{name}" for name in ("tools.batch.units", "recordings.bags", "recordings.sink")),
+    "pandas",
+]
 #: Bytes of a gigabyte in --spool-gb.
 _GB = 1 << 30
 
@@ -119,6 +125,8 @@ def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
+    if values.scheduler is None:
+        _start_fork_server()
     try:
         with importing():
             from polar_pipeline.tools.batch import run as batches
@@ -141,6 +149,16 @@ def run(values: argparse.Namespace) -> int:
             batch.run(client, threads)
     batch.write_overview()
     return _print_summary(batch, recordings, values.output)
+
+
+def _start_fork_server() -> None:
+    """Start the process that workers are forked from: it imports their modules while this process imports its own.
+
+    Libraries of linear algebra start no threads there, which a fork would lose.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    multiprocessing.set_forkserver_preload(_WORKER_MODULES)
+    forkserver.ensure_running()
 
 
 @contextmanager

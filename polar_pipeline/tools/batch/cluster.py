@@ -33,6 +33,7 @@ _LOG_LEVEL = logging.CRITICAL
 #: Dask's settings for workers on this machine. By default, a process samples stacks 100 times a second, and looks at
 #: its event loop 50, at memory 10 and at disks and network 2 times; the scheduler keeps 1000 log entries of each kind.
 _SETTINGS = {
+    "distributed.worker.multiprocessing-method": "forkserver",  # a worker does not import its modules again
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
     "distributed.worker.memory.monitor-interval": "250ms",

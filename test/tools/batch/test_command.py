@@ -58,6 +58,11 @@ def children_of(process: subprocess.Popen[str]) -> List[psutil.Process]:
     return psutil.Process(process.pid).children(recursive=True)
 
 
+def workers_of(process: subprocess.Popen[str]) -> List[psutil.Process]:
+    """Its grandchildren, the children of the fork server."""
+    return [child for child in children_of(process) if child.ppid() != process.pid]
+
+
 def completed(out: Path) -> List[str]:
     return sorted(path.parent.name for path in out.glob("recordings/*/result.json"))
 
@@ -69,7 +74,7 @@ def test_an_interrupted_batch(number: signal.Signals, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with start(sources, out, "--jobs", "1") as process:
         wait_for(lambda: completed(out) == ["first"] and is_writing(out), "second recording")
-        children = psutil.Process(process.pid).children(recursive=True)
+        children = children_of(process)
         assert children
         os.killpg(process.pid, number)
         for child in children if number == signal.SIGKILL else ():
@@ -93,8 +98,7 @@ def test_an_interrupted_batch(number: signal.Signals, tmp_path: Path) -> None:
 def test_a_signal_while_workers_start(number: signal.Signals, tmp_path: Path) -> None:
     source, out = record(tmp_path / "in" / "a.mcap", LONG, SIDE), tmp_path / "out"
     with start([source], out, "--jobs", "2") as process:
-        wait_for(lambda: len(children_of(process)) >= 2, "workers")
-        time.sleep(SAME_SIGNAL)  # they import Dask, or have just begun to work
+        wait_for(lambda: workers_of(process), "workers")
         children = children_of(process)
         process.send_signal(number)
         _, said = process.communicate(timeout=60)
@@ -111,8 +115,7 @@ def test_a_second_signal_waits_for_nobody(number: signal.Signals, tmp_path: Path
     source, out = record(tmp_path / "in" / "a.mcap", LONG, SIDE), tmp_path / "out"
     with start([source], out, "--jobs", "1") as process:
         wait_for(lambda: list(out.glob("recordings/.*.part/*")), "recording")
-        children = psutil.Process(process.pid).children(recursive=True)
-        (worker,) = (child for child in children if "spawn_main" in str(child.cmdline()))
+        (worker,) = workers_of(process)
         worker.suspend()
         before = partial_files(out)
         process.send_signal(number)
