@@ -69,7 +69,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_picture_rate_argument(parser)
     add_size_limit_argument(parser)
     add_strict_argument(parser)
-    _add_cluster_arguments(parser)
     parser.add_argument(
         "--no-products", action="store_true", help="write no products and reports: only the table and the overview"
     )
@@ -83,11 +82,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reference", type=parse_path, metavar="DIR", help="like GOLDEN_DIR: the 'intensity' for --ssim-mode reference"
     )
-    add_params_argument(parser)
-    add_pipeline_arguments(parser)
-
-
-def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs",
         type=partial(parse_integer, lowest=1, highest=1024),
@@ -120,6 +114,8 @@ def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="GB",
         help=f"most that fetched recordings take there (default: {SPOOL_BYTES / _GB:g})",
     )
+    add_params_argument(parser)
+    add_pipeline_arguments(parser)
 
 
 def run(values: argparse.Namespace) -> int:

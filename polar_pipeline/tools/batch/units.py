@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import time
+from concurrent.futures import CancelledError
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -60,10 +61,6 @@ def _threads() -> int:
     return int(os.environ.get(THREADS_VARIABLE, "1"))
 
 
-class CancelledError(Exception):
-    """Request of Dask to cancel the unit that this thread runs."""
-
-
 @dataclass(frozen=True)
 class Task:
     """A recording of a batch.
@@ -94,8 +91,6 @@ def recording_unit(task: Task) -> Outcome:
         return result
     try:
         return _processed(task)
-    except CancelledError:
-        return task.failed("cancelled")
     except Exception as err:  # noqa: BLE001 - the others must go on
         if not isinstance(err, (SourceError, OSError)):
             forget_pipeline()
@@ -109,9 +104,6 @@ def _processed(task: Task) -> Outcome:
     """Process a recording; its results are there when this returns, or not at all.
 
     A folder in the place of the result that is not a result is not replaced: it may be the recording.
-
-    Raises:
-        Exception: Whatever ends the processing of the recording.
     """
     settings, name, started = task.settings, task.recording.name, time.monotonic()
     folder = results.result_folder(task.folder, name)
