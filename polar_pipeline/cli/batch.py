@@ -120,6 +120,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
+    _check_usage(values)
     if values.scheduler is None:
         _start_fork_server()
     try:
@@ -131,7 +132,6 @@ def run(values: argparse.Namespace) -> int:
         raise FailureError(
             f"needs Dask, fsspec and PyArrow ({err}); pip install '/path/to/polar_pipeline[batch]'"
         ) from err
-    _check_usage(values)
     recordings = list_recordings(values.sources, [values.output], recorded_names(values.output))
     settings = _settings(values, recordings)
     batch = Batch(settings, recordings, values.output, values.strict)
