@@ -41,7 +41,7 @@ from polar_pipeline.recordings.messages import IMAGE
 from polar_pipeline.recordings.sink import open_sink
 from polar_pipeline.replay.job import Job, process_recording
 from polar_pipeline.tools.batch import run as batch_run
-from polar_pipeline.tools.batch.cluster import gpu_names, local_client
+from polar_pipeline.tools.batch.cluster import local_client, usable_gpus
 from polar_pipeline.tools.batch.recordings import Recording, list_recordings
 from polar_pipeline.tools.batch.results import Outcome
 from polar_pipeline.tools.batch.run import Batch, process_tasks
@@ -85,13 +85,13 @@ def alternate(runs: Dict[str, Run], rounds: int) -> Costs:
 
     Every other round is in reverse order: on a virtual machine, the first run to touch a page of memory pays for it.
     """
-    found: Costs = {name: [] for name in runs}
+    costs: Costs = {name: [] for name in runs}
     for number in range(rounds + 1):
         for name in list(runs)[:: -1 if number % 2 else 1]:
             cost = runs[name]()
             if number:
-                found[name].append(cost)
-    return found
+                costs[name].append(cost)
+    return costs
 
 
 def cpu_seconds() -> float:
@@ -183,11 +183,10 @@ def scheduling(count: int, jobs: int) -> Dict[str, Any]:
     settings, done = BatchSettings(ARGUMENTS), 0
     described, folder = settings.described(), Path("/data/results")
 
-    def tasks(first: int, last: int) -> Iterator[Task]:
-        for number in range(first, last):
-            name = f"robot7_drive_{number:05d}"
-            recording = Recording(name, f"/data/drives/{name}.mcap", 10**9, f"{number:064x}")
-            yield Task(settings, described, recording, folder, f"{number:064x}")
+    def task(number: int) -> Task:
+        name = f"robot7_drive_{number:05d}"
+        recording = Recording(name, f"/data/drives/{name}.mcap", 10**9, f"{number:064x}")
+        return Task(settings, described, recording, folder, f"{number:064x}")
 
     def ended(_: Task, __: Outcome) -> None:
         nonlocal done
@@ -196,9 +195,9 @@ def scheduling(count: int, jobs: int) -> Dict[str, Any]:
             memory[done] = round(resident_mb(), 1)
 
     with patch.object(batch_run, "recording_unit", stand_in), local_client(jobs, [], 0) as client:
-        process_tasks(client, tasks(count, count + 100), lambda _, __: None)
+        process_tasks(client, [task(number) for number in range(count, count + 100)], lambda _, __: None)
         before, started = cluster_seconds(client), time.perf_counter()
-        process_tasks(client, tasks(0, count), ended)
+        process_tasks(client, [task(number) for number in range(count)], ended)
         wall, cpu = time.perf_counter() - started, cluster_seconds(client) - before
     each = {"wall_ms": round(1000 * wall / count, 3), "cpu_ms": round(1000 * cpu / count, 3)}
     return {"units": count, "workers": jobs, **each, "memory_mb": memory}
@@ -206,7 +205,7 @@ def scheduling(count: int, jobs: int) -> Dict[str, Any]:
 
 def processing(sources: Sequence[str], folder: Path, rounds: int) -> Dict[str, Any]:
     """Workers against processes without Dask, and two of each against one."""
-    cores, gpus = available_cores(), gpu_names("auto")
+    cores, gpus = available_cores(), list(usable_gpus())
     with ExitStack() as stack:
         runs: Dict[str, Run] = {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from contextlib import suppress
 
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3  # malloc.h
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8  # malloc.h
 #: Unused bytes at the end of the heap that are retained, and the size from which a buffer gets a mapping of its own.
 RETAINED_BYTES = 1 << 28
 #: The largest value of that size that glibc before 2.35 (JetPack 5) accepts.
@@ -30,6 +30,12 @@ def keep_freed_memory() -> bool:
         return False
     is_mapped_late = mallopt(_M_MMAP_THRESHOLD, RETAINED_BYTES) or mallopt(_M_MMAP_THRESHOLD, OLD_MMAP_LIMIT_BYTES)
     return bool(is_mapped_late and mallopt(_M_TRIM_THRESHOLD, RETAINED_BYTES) and mallopt(_M_TOP_PAD, GROWTH_BYTES))
+
+
+def use_one_heap() -> None:
+    """Make the threads that start later share one heap, so that all of them reuse the memory that any of them freed."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def release_freed_memory() -> None:

@@ -9,9 +9,9 @@ import signal
 import sys
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from multiprocessing import forkserver
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, ContextManager, Iterator, Optional, Sequence, Tuple
 
 from polar_pipeline._util.imports import importing
 from polar_pipeline._util.paths import as_path
@@ -30,7 +30,7 @@ from polar_pipeline.options.products import DEFAULT_PRODUCTS
 from polar_pipeline.recordings.limits import SourceError
 from polar_pipeline.recordings.source import DEFAULT_RATE
 from polar_pipeline.replay.compare import check_tolerances, golden_products
-from polar_pipeline.tools.batch.copies import SPOOL_BYTES
+from polar_pipeline.tools.batch.copies import SPOOL_BYTES, remove_unused_copies
 from polar_pipeline.tools.batch.files import scheme_of
 from polar_pipeline.tools.batch.recordings import Recording, list_recordings
 from polar_pipeline.tools.batch.settings import BatchSettings, golden_of
@@ -42,10 +42,15 @@ if TYPE_CHECKING:  # needs the extra `batch`, without which --help works too
 
 #: Workers that may be lost with a unit.
 DEFAULT_RETRIES = 3
-#: Recordings that failed or differ, and recordings with warnings, of which the reasons are shown.
-_SHOWN = 50
+#: Recordings that failed or differ, and recordings with warnings, of which the reasons are printed.
+_MAX_REASONS = 50
 #: Seconds that killed workers get to disappear.
 _KILLING_S = 5.0
+#: Modules that workers use; PyArrow imports pandas if it is installed.
+_WORKER_MODULES = [
+    *(f"polar_pipeline.{name}" for name in ("tools.batch.units", "recordings.bags", "recordings.sink")),
+    "pandas",
+]
 #: Bytes of a gigabyte in --spool-gb.
 _GB = 1 << 30
 
@@ -64,7 +69,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_picture_rate_argument(parser)
     add_size_limit_argument(parser)
     add_strict_argument(parser)
-    _add_cluster_arguments(parser)
     parser.add_argument(
         "--no-products", action="store_true", help="write no products and reports: only the table and the overview"
     )
@@ -78,16 +82,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reference", type=parse_path, metavar="DIR", help="like GOLDEN_DIR: the 'intensity' for --ssim-mode reference"
     )
-    add_params_argument(parser)
-    add_pipeline_arguments(parser)
-
-
-def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs",
         type=partial(parse_integer, lowest=1, highest=1024),
         metavar="N",
-        help="worker processes on this machine (default: one per core, at most four per GPU)",
+        help="worker processes on this machine (default: one per core; with --backend cuda, at most eight per GPU)",
     )
     parser.add_argument(
         "--scheduler",
@@ -115,43 +114,57 @@ def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="GB",
         help=f"most that fetched recordings take there (default: {SPOOL_BYTES / _GB:g})",
     )
+    add_params_argument(parser)
+    add_pipeline_arguments(parser)
 
 
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
+    _check_usage(values)
+    if values.scheduler is None:
+        _start_fork_server()
     try:
         with importing():
-            from polar_pipeline.tools.batch import run as batches
             from polar_pipeline.tools.batch.cluster import dashboard_of
-            from polar_pipeline.tools.batch.results import clean, known_names
+            from polar_pipeline.tools.batch.results import clean, recorded_names
+            from polar_pipeline.tools.batch.run import Batch
     except ImportError as err:
         raise FailureError(
             f"needs Dask, fsspec and PyArrow ({err}); pip install '/path/to/polar_pipeline[batch]'"
         ) from err
-    _check_usage(values)
-    recordings = list_recordings(values.sources, [values.output], known_names(values.output))
+    recordings = list_recordings(values.sources, [values.output], recorded_names(values.output))
     settings = _settings(values, recordings)
-    batch = batches.Batch(settings, recordings, values.output, values.strict)
-    with _ended_by_signals(values.output) as begin_work, ExitStack() as stack:
-        if batch.left:
+    batch = Batch(settings, recordings, values.output, values.strict)
+    if batch.left:
+        with _ended_by_signals(values.output, values.spool), ExitStack() as stack:
             stack.callback(clean, values.output)  # of what its workers left when the cluster was closed
-            client, threads = _open_client(values, settings, stack)
-            begin_work()
+            client = stack.enter_context(_client(values, settings, len(batch.left)))
             show_error(f"dashboard: {dashboard_of(client)}")
-            batch.run(client, threads)
+            batch.run(client)
     batch.write_overview()
     return _print_summary(batch, recordings, values.output)
 
 
-@contextmanager
-def _ended_by_signals(folder: Path) -> Iterator[Callable[[], None]]:
-    """Make Ctrl-C or SIGTERM in the block kill the workers on this machine and end this process.
+def _start_fork_server() -> None:
+    """Start the process that workers are forked from: it imports their modules while this process imports its own.
 
-    After a call of the function that the block gets, the first signal closes the cluster, and the second one kills:
-    while it is closed, a cluster of Dask would wait for its own time limits. One that just starts fails to close.
+    Libraries of linear algebra start no threads there, which a fork would lose.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    multiprocessing.set_forkserver_preload(_WORKER_MODULES)
+    forkserver.ensure_running()
+
+
+@contextmanager
+def _ended_by_signals(folder: Path, spool: Optional[Path]) -> Iterator[None]:
+    """Make Ctrl-C or SIGTERM in the block kill the workers on this machine and end this process at once.
+
+    A cluster of Dask would wait for its own time limits while it is closed, and one that just starts fails to close.
+    The scheduler of another cluster cancels what this process has submitted.
 
     Args:
-        folder: Folder of the batch; what the workers left incomplete there is removed.
+        folder: Folder of the batch; incomplete results are removed there.
+        spool: Folder of the copies of remote recordings, which are removed; None for the temporary one.
     """
     from polar_pipeline.tools.batch.results import clean
 
@@ -163,26 +176,17 @@ def _ended_by_signals(folder: Path) -> Iterator[Callable[[], None]]:
             for worker in workers:
                 worker.join(_KILLING_S)
             clean(folder)
+            remove_unused_copies(spool)
             show_error(f"polar-pipeline: {'interrupted' if number == signal.SIGINT else 'terminated'}")
         finally:
             os._exit(128 + number)
 
-    def first(number: int, frame: Optional[FrameType]) -> None:
-        for each in handlers:
-            signal.signal(each, end)
-        handlers[number](number, frame)
-
-    present = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    handlers: Dict[int, Any] = {number: each for number, each in present.items() if callable(each)}  # not those ignored
-
-    def begin_work() -> None:
-        for number in handlers:
-            signal.signal(number, first)
-
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}  # not those ignored
     for number in handlers:
         signal.signal(number, end)
     try:
-        yield begin_work
+        yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -218,6 +222,8 @@ def _settings(values: argparse.Namespace, recordings: Sequence[Recording]) -> Ba
         arguments = requested_arguments(values, products)
         if arguments.get("rectify") == FROM_FRAMES:
             raise UsageError(f"a batch is rectified by one lens calibration: name its YAML file, not {FROM_FRAMES}")
+        if arguments["backend"] == "auto":
+            arguments["backend"] = "cpu"  # the fastest: files bound a batch, and every worker would wait for CUDA
         for name in ("calibration", "rectify"):
             if isinstance(arguments.get(name), str) and arguments[name]:
                 arguments[name] = str(as_path(arguments[name]).resolve())
@@ -255,8 +261,8 @@ def _golden_products(values: argparse.Namespace, recordings: Sequence[Recording]
     return golden_products(path, values.max_bytes)
 
 
-def _open_client(values: argparse.Namespace, settings: BatchSettings, stack: ExitStack) -> Tuple[Client, int]:
-    """Open the cluster; return it and the CPU threads of each of its workers' pipelines."""
+def _client(values: argparse.Namespace, settings: BatchSettings, count: int) -> ContextManager[Client]:
+    """Return the client of the cluster that processes `count` recordings."""
     import dask
 
     from polar_pipeline.tools.batch import cluster
@@ -264,11 +270,10 @@ def _open_client(values: argparse.Namespace, settings: BatchSettings, stack: Exi
     configured = dask.config.get("scheduler-address", None) if values.jobs is None else None
     scheduler = values.scheduler or configured
     if scheduler is not None:
-        return stack.enter_context(cluster.remote_client(scheduler)), 1  # a thread of a Dask worker is a core
-    gpus = cluster.gpu_names(settings.options().backend)
-    jobs = values.jobs or cluster.default_jobs(gpus)
-    retries = DEFAULT_RETRIES if values.retries is None else values.retries
-    return stack.enter_context(cluster.local_client(jobs, gpus, retries)), cluster.threads_of_each(jobs)
+        return cluster.client_of(scheduler)
+    gpus = cluster.usable_gpus() if settings.arguments["backend"] == "cuda" else {}
+    jobs = min(values.jobs or cluster.default_jobs(gpus), count)
+    return cluster.local_client(jobs, gpus, DEFAULT_RETRIES if values.retries is None else values.retries)
 
 
 def _print_summary(batch: Batch, recordings: Sequence[Recording], folder: Path) -> int:
@@ -277,10 +282,10 @@ def _print_summary(batch: Batch, recordings: Sequence[Recording], folder: Path) 
     bad = [row for row in outcomes if row.status != "ok"]
     failures = [f"{row.name}: {row.status}: {row.reason}" for row in bad]
     for lines in (failures, [f"{row.name}: {row.warnings}" for row in outcomes if row.warnings]):
-        for line in lines[:_SHOWN]:
+        for line in lines[:_MAX_REASONS]:
             show_error(line)
-        if len(lines) > _SHOWN:
-            show_error(f"... and {len(lines) - _SHOWN} more")
+        if len(lines) > _MAX_REASONS:
+            show_error(f"... and {len(lines) - _MAX_REASONS} more")
     count = {status: sum(row.status == status for row in outcomes) for status in ("ok", "differs", "failed")}
     frames = sum(row.frames for row in outcomes)
     print(

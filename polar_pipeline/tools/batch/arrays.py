@@ -43,7 +43,7 @@ def map_frames(array: da.Array, product: str = "dolp", **options: Value) -> da.A
         raise ValueError("the array's sizes must be known (compute_chunk_sizes)")
     array = array.rechunk({0: tuple(filter(None, array.chunks[0])) or (0,), 1: -1, 2: -1})
     with Pipeline(**{**arguments, "backend": "cpu", "precision": "fp32"}) as pipeline:
-        made = np.asarray(pipeline(np.zeros(array.shape[1:], array.dtype))[product])
+        example = np.asarray(pipeline(np.zeros(array.shape[1:], array.dtype))[product])
     blocks = array
     if checked.ssim_mode == "temporal" and product in ("ssim", "ssim_map") and len(array):
         blocks = da.overlap.overlap(array, {0: (1, 0)}, {0: "none"})
@@ -51,19 +51,19 @@ def map_frames(array: da.Array, product: str = "dolp", **options: Value) -> da.A
         _products,
         blocks,
         arguments,
-        chunks=(array.chunks[0], *made.shape),
+        chunks=(array.chunks[0], *example.shape),
         drop_axis=[1, 2],
-        new_axis=list(range(1, 1 + made.ndim)),
-        meta=made[np.newaxis][:0],
+        new_axis=list(range(1, 1 + example.ndim)),
+        meta=example[np.newaxis][:0],
     )
 
 
 def _products(block: np.ndarray, arguments: Dict[str, Any], block_info: Any = None) -> np.ndarray:
     """Compute the products of a block of frames; a block may begin with the frame before its first one."""
-    made = block_info[None]
+    output = block_info[None]
     pipeline = kept_pipeline(arguments)
     pipeline.reset()
-    products = np.empty(made["chunk-shape"], made["dtype"])
+    products = np.empty(output["chunk-shape"], output["dtype"])
     before = len(block) - len(products)
     for place, frame in enumerate(block):
         product = pipeline(np.ascontiguousarray(frame))[arguments["products"]]

@@ -14,9 +14,8 @@ from typing import Iterator, Optional
 
 from polar_pipeline._util.files import remove_leftovers, temporary_folder
 from polar_pipeline.recordings.limits import megabytes
-from polar_pipeline.tools.batch.files import StorageError, scheme_of, shown
+from polar_pipeline.tools.batch.files import StorageError, fetch, retried, scheme_of, without_secrets
 from polar_pipeline.tools.batch.recordings import Recording, current_files
-from polar_pipeline.tools.batch.remote import fetch, retried
 
 #: Default limit for the total size of the copies of recordings, in bytes.
 SPOOL_BYTES = 64 << 30
@@ -43,16 +42,24 @@ def local_copy(recording: Recording, spool: Optional[Path], max_bytes: int) -> I
         current_files(recording)
         yield Path(recording.location)
         return
-    spool = spool or Path(tempfile.gettempdir()) / f"polar_pipeline_spool_{os.getuid()}"
-    with reserved(spool, recording.size, max_bytes, recording.name) as folder:
+    with reserved(_folder(spool), recording.size, max_bytes, recording.name) as folder:
         files = current_files(recording)
         is_folder = files[0].location != recording.location
         place = folder / recording.name if is_folder else folder
         place.mkdir(exist_ok=True)
         for file in files:
-            retried(partial(fetch, file, place / file.name), shown(file.location))
+            retried(partial(fetch, file, place / file.name), without_secrets(file.location))
         current_files(recording)
         yield place if is_folder else place / files[0].name
+
+
+def _folder(spool: Optional[Path]) -> Path:
+    return spool or Path(tempfile.gettempdir()) / f"polar_pipeline_spool_{os.getuid()}"
+
+
+def remove_unused_copies(spool: Optional[Path]) -> None:
+    """Remove the copies that killed processes left; `spool` as for `local_copy`."""
+    remove_leftovers(_folder(spool), _COPY)
 
 
 @contextmanager
@@ -78,6 +85,6 @@ def reserved(spool: Path, size: int, max_bytes: int, name: str) -> Iterator[Path
 
 
 def _reserved_bytes(spool: Path) -> int:
-    remove_leftovers(spool, _COPY)
+    remove_unused_copies(spool)
     copies = [re.fullmatch(_COPY, path.name) for path in spool.iterdir()]
     return sum(int(copy.group(1)) for copy in copies if copy)

@@ -32,7 +32,7 @@ THUMBNAIL_SIDE, THUMBNAIL_STEP = 96, 16
 THUMBNAIL_PRODUCTS = ("preview", "intensity", "dolp", "aolp")
 #: Minutes that are listed for each ranking: of all recordings, and of one of them, there and with itself.
 WORST_MINUTES, WORST_OF_RECORDING = 10, 3
-#: Longest reason that is shown, in characters.
+#: Longest reason on the page, in characters.
 _MAX_REASON = 500
 
 
@@ -84,18 +84,10 @@ def thumbnail(summary: Summary) -> str:
 
 
 def write_overview(folder: Path, outcomes: Iterable[Outcome], facts: Mapping[str, str]) -> None:
-    """Write `index.html` of a batch, complete or not at all.
+    """Write `index.html` of a batch, complete or not at all; `facts` are listed after the totals.
 
     The statistics come from the tables, of which one is in memory at any time. A table that cannot be read makes its
     recording one that failed.
-
-    Args:
-        folder: Folder of the batch.
-        outcomes: Its recordings.
-        facts: Name -> value, listed after the totals.
-
-    Raises:
-        OSError: The page cannot be written.
     """
     latency = Latency()
     minutes: Dict[str, List[Minute]] = {ranking: [] for ranking in RANKINGS}
@@ -106,9 +98,8 @@ def write_overview(folder: Path, outcomes: Iterable[Outcome], facts: Mapping[str
         if statistics is None:
             continue
         latency.merge(statistics.latency)
-        for ranking, kept in minutes.items():
-            bad = worst(statistics.minutes, ranking, WORST_OF_RECORDING)
-            minutes[ranking] = worst([*kept, *bad], ranking, WORST_MINUTES)
+        for ranking in RANKINGS:
+            minutes[ranking] += worst(statistics.minutes, ranking, WORST_OF_RECORDING)
     frames, dropped, duration = (sum(row.get(name, 0) for row in rows) for name in ("frames", "dropped", "duration"))
     counts = {status: sum(row["status"] == status for row in rows) for status in STATUSES}
     totals = {
@@ -120,8 +111,8 @@ def write_overview(folder: Path, outcomes: Iterable[Outcome], facts: Mapping[str
         facts={**totals, **facts},
         stages=[(stage, [f"{value:.3f}" for value in row.values()]) for stage, row in latency.percentiles().items()],
         rankings=[
-            {"heading": _HEADINGS[ranking], "minutes": [_minute(minute) for minute in kept]}
-            for ranking, kept in minutes.items()
+            {"heading": heading, "minutes": [_minute(row) for row in worst(minutes[ranking], ranking, WORST_MINUTES)]}
+            for ranking, heading in _HEADINGS.items()
         ],
         most=WORST_OF_RECORDING,
         columns=_COLUMNS,

@@ -20,20 +20,8 @@ from polar_pipeline._util.text import quoted
 from polar_pipeline.recordings.bag_names import BAG_METADATA, is_bag_file, plain_name
 from polar_pipeline.recordings.rawpicture import CAMERA_FILE
 from polar_pipeline.recordings.source import EXPECTED, SUFFIXES
-from polar_pipeline.tools.batch.files import (
-    RECORDING_SUFFIX,
-    File,
-    StorageError,
-    has_wildcard,
-    is_part_name,
-    is_web,
-    name_of,
-    parent_of,
-    path_of,
-    scheme_of,
-    shown,
-)
-from polar_pipeline.tools.batch.remote import find_remote
+from polar_pipeline.tools.batch import files as paths
+from polar_pipeline.tools.batch.files import File, Listing, StorageError, parent_of, scheme_of, without_secrets
 
 #: Longest name of a recording in characters; file systems allow 255 bytes.
 MAX_NAME = 100
@@ -48,7 +36,7 @@ class Recording:
 
     Attributes:
         name: Unique among the recordings listed together, and safe as the name of a folder.
-        location: Absolute path or URL. A URL may contain a signature: `shown` removes it for logs and tables.
+        location: Absolute path or URL. A URL may contain a signature: `without_secrets` removes it for logs and tables.
         size: In bytes.
         token: Identity of the content, 64 hexadecimal digits. For local recordings up to 4 MiB it covers all bytes.
             For larger ones it covers the size, the time of modification, and eight samples of 64 KiB: reading all
@@ -80,9 +68,9 @@ def list_recordings(
     """
     files: Dict[str, Sequence[File]] = {}
     for source in _expanded(sources):
-        recordings = _listed(source, exclude)
+        recordings = _files_of(source, exclude)
         if not recordings:
-            raise StorageError(f"{shown(source)} holds no recording; expected {EXPECTED}")
+            raise StorageError(f"{without_secrets(source)} holds no recording; expected {EXPECTED}")
         files.update(recordings)
     # a recording with several paths has the first of them
     real = {place if scheme_of(place) else os.path.realpath(place): place for place in sorted(files, reverse=True)}
@@ -102,10 +90,13 @@ def current_files(recording: Recording) -> Sequence[File]:
         StorageError: The recording changed since it was listed, or its URL cannot be read.
         OSError: A local file cannot be read.
     """
-    files = _listed(recording.location).get(recording.location)
+    files = _files_of(recording.location).get(recording.location)
     if files is None or _token(recording.location, files) != recording.token:
-        raise StorageError(f"{shown(recording.location)} changed since it was listed; run again")
+        raise StorageError(f"{without_secrets(recording.location)} changed since it was listed; run again")
     return files
+
+
+_local = errors_as(StorageError)(as_path)
 
 
 def _expanded(sources: Iterable[str]) -> Iterator[str]:
@@ -136,37 +127,65 @@ def read_list(path: Path) -> List[str]:
     return [line if scheme_of(line) else str(path.parent / _local(line)) for line in lines]
 
 
-@errors_as(StorageError)
-def _local(source: str) -> Path:
-    """Return the path that a source on this machine names.
-
-    Raises:
-        StorageError: The URL names another machine, or the user of `~` is unknown.
-    """
-    return as_path(source)
-
-
-def _listed(source: str, exclude: Sequence[Path] = ()) -> Dict[str, Sequence[File]]:
+def _files_of(source: str, exclude: Sequence[Path] = ()) -> Dict[str, Sequence[File]]:
     """Return location of a recording -> its files; a `.db3` file stands for the rosbag2 folder that it is in."""
-    files = _find(source, exclude)
-    if files is None:
-        raise StorageError(f"{shown(source)} does not exist")
-    named, below = files
-    found = _grouped(below)
+    listing = _listing(source, exclude)
+    if listing is None:
+        raise StorageError(f"{without_secrets(source)} does not exist")
+    named, below = listing
+    recordings = _grouped(below)
     for file in named:
         folder = parent_of(file.location)
-        if file.name.lower().endswith((".db3", ".db3.zstd")) and _find(f"{folder}/{BAG_METADATA}", ()):
-            found.update({place: parts for place, parts in _listed(folder).items() if place == folder})
+        if file.name.lower().endswith((".db3", ".db3.zstd")) and _listing(f"{folder}/{BAG_METADATA}"):
+            recordings.update({place: parts for place, parts in _files_of(folder).items() if place == folder})
         elif file.name not in (BAG_METADATA, CAMERA_FILE):
-            found[file.location] = [file]
-    return found
+            recordings[file.location] = [file]
+    return recordings
 
 
-def _find(source: str, exclude: Sequence[Path]) -> Optional[Tuple[List[File], List[File]]]:
-    """Find the files that a source names, and the files below the folders that it names; None if it does not exist."""
+def _listing(source: str, exclude: Sequence[Path] = ()) -> Optional[Listing]:
+    """Return the files that a source names, and those below the folders that it names; None if it does not exist."""
     if scheme_of(source):
-        return find_remote(source)
-    return _find_local(source, exclude)
+        return paths.list_remote(source)
+    matches = [source]
+    if not Path(source).exists():
+        if not paths.has_wildcard(source):
+            return None
+        matches = glob.glob(source, recursive=True)  # noqa: PTH207 - Path.glob accepts no absolute patterns
+    entered = {os.path.realpath(str(path)) for path in exclude}
+    named: List[File] = []
+    below: List[File] = []
+    for match in matches:
+        path = Path(match).absolute()
+        path = path.resolve() if ".." in path.parts else path
+        if path.is_dir():
+            below += map(_local_file, _paths_below(path, entered))
+        elif paths.is_part_name(path.name):
+            named.append(_local_file(path))
+    return named, below
+
+
+def _paths_below(folder: Path, entered: Set[str]) -> Iterator[Path]:
+    """Yield the files in and below a folder; links to folders are followed, each folder is entered once."""
+
+    def refuse(err: OSError) -> None:
+        raise err
+
+    for place, folders, names in os.walk(str(folder), onerror=refuse, followlinks=True):
+        real = os.path.realpath(place)
+        if real in entered:
+            folders.clear()
+            continue
+        entered.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (Path(place, name) for name in names if paths.is_part_name(name) and not is_hidden(name))
+
+
+def _local_file(path: Path) -> File:
+    info = path.stat()
+    if not stat.S_ISREG(info.st_mode):  # a FIFO would wait for its writer
+        raise StorageError(f"{quoted(str(path))} is not a regular file")
+    return File(str(path), info.st_size)
 
 
 # ------------------------------------------------------------------------------------------- files that form recordings
@@ -216,53 +235,13 @@ def _grouped(files: Iterable[File]) -> Dict[str, Sequence[File]]:
     return {
         inside[name].location if name else folder: [inside[part] for part in parts]
         for folder, inside in folders.items()
-        for name, parts in recordings_in(name_of(folder if scheme_of(folder) else os.path.realpath(folder)), inside)
+        for name, parts in recordings_in(
+            paths.name_of(folder if scheme_of(folder) else os.path.realpath(folder)), inside
+        )
     }
 
 
-# --------------------------------------------------------------------------------------------------------------- local
-
-
-def _find_local(source: str, exclude: Sequence[Path]) -> Optional[Tuple[List[File], List[File]]]:
-    matches = [source]
-    if not Path(source).exists():
-        if not has_wildcard(source):
-            return None
-        matches = glob.glob(source, recursive=True)  # noqa: PTH207 - Path.glob accepts no absolute patterns
-    entered = {os.path.realpath(str(path)) for path in exclude}
-    named: List[File] = []
-    below: List[File] = []
-    for match in matches:
-        path = Path(match).absolute()
-        path = path.resolve() if ".." in path.parts else path
-        if path.is_dir():
-            below += map(_local_file, _files_below(path, entered))
-        elif is_part_name(path.name):
-            named.append(_local_file(path))
-    return named, below
-
-
-def _files_below(folder: Path, entered: Set[str]) -> Iterator[Path]:
-    """Yield the files in and below a folder; links to folders are followed, each folder is entered once."""
-
-    def refuse(err: OSError) -> None:
-        raise err
-
-    for place, folders, names in os.walk(str(folder), onerror=refuse, followlinks=True):
-        real = os.path.realpath(place)
-        if real in entered:
-            folders.clear()
-            continue
-        entered.add(real)
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (Path(place, name) for name in names if is_part_name(name) and not is_hidden(name))
-
-
-def _local_file(path: Path) -> File:
-    info = path.stat()
-    if not stat.S_ISREG(info.st_mode):  # a FIFO would wait for its writer
-        raise StorageError(f"{quoted(str(path))} is not a regular file")
-    return File(str(path), info.st_size)
+# ------------------------------------------------------------------------------------------------ identities and names
 
 
 def _token(location: str, files: Sequence[File]) -> str:
@@ -288,15 +267,12 @@ def _sampled(file: File, is_small: bool) -> str:
     return digest.hexdigest()
 
 
-# ------------------------------------------------------------------------------------------------------ paths and names
-
-
 def is_name(text: str) -> bool:
     """Return whether a text can be the name of a recording, as `unique_names` gives them."""
     return len(text) <= MAX_NAME and re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", text) is not None
 
 
-def unique_names(locations: Sequence[str], known: Mapping[str, str]) -> Dict[str, str]:
+def unique_names(locations: Sequence[str], earlier: Mapping[str, str]) -> Dict[str, str]:
     """Name each recording so that a folder can have the name: ASCII letters, digits, `.`, `_`, `-`; unique in any case.
 
     The name is the end of the path, with as many folders as make it unique; if all folders are not enough, a hash of
@@ -304,29 +280,31 @@ def unique_names(locations: Sequence[str], known: Mapping[str, str]) -> Dict[str
 
     Args:
         locations: Different paths and URLs.
-        known: Names of an earlier run by location, which are kept, so that results stay where they are.
+        earlier: Names of an earlier run by location, which are kept, so that results stay where they are.
 
     Returns:
         Location -> name.
     """
-    names = {location: known[location] for location in locations if location in known}
-    taken = {name.casefold() for name in known.values()}
+    names = {location: earlier[location] for location in locations if location in earlier}
+    used = {name.casefold() for name in earlier.values()}
     depth = 0
     while len(names) < len(set(locations)):
         depth += 1
         candidates = {location: _name(location, depth) for location in locations if location not in names}
         counts = Counter(name.casefold() for name in candidates.values())
-        free = {name for name, count in counts.items() if count == 1} - taken
+        free = {name for name, count in counts.items() if count == 1} - used
         names.update({location: name for location, name in candidates.items() if name.casefold() in free})
-        taken |= free
+        used |= free
     return names
 
 
 def _name(location: str, depth: int) -> str:
     """Join the last `depth` parts of a path or URL; if it has fewer, or the name is long, it ends with a hash."""
-    host = urlsplit(location).hostname or "" if is_web(location) else ""
-    parts = [part for part in f"{host}/{path_of(location)}".split("/") if part not in ("", ".", "..")] or ["recording"]
-    parts[-1] = RECORDING_SUFFIX.sub("", parts[-1]) or parts[-1]
+    host = urlsplit(location).hostname or "" if paths.is_web(location) else ""
+    parts = [part for part in f"{host}/{paths.path_of(location)}".split("/") if part not in ("", ".", "..")] or [
+        "recording"
+    ]
+    parts[-1] = paths.RECORDING_SUFFIX.sub("", parts[-1]) or parts[-1]
     name = "_".join(filter(None, (re.sub(r"[^A-Za-z0-9._-]+", "_", part).strip("._-") for part in parts[-depth:])))
     if depth <= len(parts) and len(name) <= MAX_NAME:
         return name or "recording"

@@ -26,17 +26,13 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a recording.
+    """Result of a recording, as its `result.json` has it.
 
     Attributes:
         name: Name of the recording.
         unit: Identity of the result (`unit_of`).
-        status: `ok`, `differs` or `failed`.
-        reason: Why it is not `ok`.
-        frames: Frames processed.
-        rejected: Frames that could not be used.
-        device: Device that computed it.
-        seconds: How long it took.
+        status: `ok`, `differs` or `failed`, for the `reason`.
+        frames: Frames processed, without those `rejected`.
         thumbnail: PNG in Base64; may be empty.
         has_products: Whether products and a report were written.
         warnings: What looks wrong about its frames.
@@ -97,7 +93,7 @@ def set_table_aside(folder: Path, name: str) -> None:
             table_path(folder, name).replace(result / TABLE)
 
 
-def known_names(folder: Path) -> Dict[str, str]:
+def recorded_names(folder: Path) -> Dict[str, str]:
     """Return location of a recording -> its name in the last run into a folder; empty if there was none.
 
     Values that are not a name, such as `../elsewhere`, are left out.
@@ -113,7 +109,7 @@ def make_folders(folder: Path) -> None:
     """Make the folders of a batch, and remove incomplete files of killed processes.
 
     Raises:
-        OSError: They cannot be made, or the page would replace one that no batch wrote.
+        OSError: A folder cannot be made, or the page would replace one that no batch wrote.
     """
     if (folder / PAGE).exists() and not (folder / SETTINGS).exists():
         raise FileExistsError(f"{folder} has an {PAGE} that no batch wrote; choose another folder")

@@ -7,34 +7,26 @@ import sys
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
-from typing import Callable, Dict, Iterable, List, Sequence
+from typing import Callable, Dict, List, Sequence
 
 from distributed import Client, Future, KilledWorker, as_completed
 from tqdm import tqdm
 
 from polar_pipeline._util.files import replacing
 from polar_pipeline.recordings.limits import SourceError
+from polar_pipeline.tools.batch import results
 from polar_pipeline.tools.batch.cluster import ClusterError, check_workers
 from polar_pipeline.tools.batch.overview import write_overview
 from polar_pipeline.tools.batch.recordings import Recording
-from polar_pipeline.tools.batch.results import (
-    SETTINGS,
-    Outcome,
-    clean,
-    completed,
-    known_names,
-    make_folders,
-    set_table_aside,
-)
+from polar_pipeline.tools.batch.results import Outcome, clean, completed, set_table_aside
 from polar_pipeline.tools.batch.settings import BatchSettings, unit_of
 from polar_pipeline.tools.batch.units import Task, recording_unit
 
-#: Units in flight per thread of the cluster: one that runs, and the next ones, so that no thread waits.
-UNITS_PER_THREAD = 32
 #: Seconds between two lines of progress without a terminal.
 LINE_S = 60.0
+#: Tasks of one message to the scheduler.
+_MESSAGE_TASKS = 1000
 _KILLED = "could not be run: its workers were killed, as when it needs too much memory"
 
 
@@ -43,7 +35,7 @@ class Batch:
 
     Attributes:
         outcomes: Name of a recording -> its outcome.
-        skipped: Recordings that were complete already.
+        skipped: Number of recordings that were complete already.
         left: Recordings that are to be processed.
 
     Args:
@@ -67,7 +59,7 @@ class Batch:
         self._recordings = recordings
         self._is_strict = is_strict
         self._folder = folder.resolve()
-        make_folders(self._folder)
+        results.make_folders(self._folder)
         self._write_settings()
         for recording in recordings:
             try:
@@ -76,30 +68,23 @@ class Batch:
                 self.outcomes[recording.name] = Outcome(recording.name, "", "failed", str(err))
                 set_table_aside(self._folder, recording.name)
                 continue
-            known = completed(self._folder, recording.name, unit)
-            if known is None:
+            outcome = completed(self._folder, recording.name, unit)
+            if outcome is None:
                 set_table_aside(self._folder, recording.name)
                 self.left.append(Task(settings, self._described, recording, self._folder, unit))
             else:
-                self.outcomes[recording.name] = self._judged(known)
+                self.outcomes[recording.name] = self._judged(outcome)
         self.skipped = sum(outcome.status != "failed" for outcome in self.outcomes.values())
 
-    def run(self, client: Client, threads: int = 1) -> None:
+    def run(self, client: Client) -> None:
         """Process the remaining recordings.
-
-        Args:
-            client: Client of the cluster.
-            threads: CPU threads of each pipeline, if the settings name no number.
 
         Raises:
             ClusterError: A worker differs from this process, or the scheduler no longer answers.
         """
-        arguments = self._settings.arguments
-        settings = replace(self._settings, arguments={**arguments, "threads": arguments.get("threads") or threads})
-        check_workers(client, settings, self._described, self._folder)
-        tasks = [replace(task, settings=settings) for task in self.left]
+        check_workers(client, self._settings, self._described, self._folder)
         is_terminal = sys.stderr.isatty()
-        size = sum(task.recording.size for task in tasks)
+        size = sum(task.recording.size for task in self.left)
         with tqdm(total=size, unit="B", unit_scale=True, mininterval=0.1 if is_terminal else LINE_S) as progress:
 
             def end(task: Task, outcome: Outcome) -> None:
@@ -107,7 +92,7 @@ class Batch:
                 progress.set_postfix_str(f"{len(self.outcomes)} of {len(self._recordings)} recordings", refresh=False)
                 progress.update(task.recording.size)
 
-            for suspect in process_tasks(client, tasks, end):
+            for suspect in process_tasks(client, self.left, end):
                 for task in process_tasks(client, [suspect], end):
                     end(task, task.failed(_KILLED))
         clean(self._folder)
@@ -126,29 +111,20 @@ class Batch:
             "compare": str(self._settings.compare or ""),
             "reference": str(self._settings.reference or ""),
             "tolerances": dict(self._settings.tolerances),
-            "names": {**known_names(self._folder), **{row.location: row.name for row in self._recordings}},
+            "names": {**results.recorded_names(self._folder), **{row.location: row.name for row in self._recordings}},
         }
-        with replacing(self._folder / SETTINGS, force=True) as stream:
+        with replacing(self._folder / results.SETTINGS, force=True) as stream:
             stream.write(json.dumps(settings, indent=1).encode())
 
     def write_overview(self) -> None:
-        """Write the page with all recordings.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """Write the page with all recordings."""
         names = ("version", "sensor", "products", "resolution", "calibration")
         facts = {name: self._described[name] or "none" for name in names}
         write_overview(self._folder, [self.outcomes[row.name] for row in self._recordings], facts)
 
 
-def process_tasks(client: Client, tasks: Iterable[Task], end: Callable[[Task, Outcome], None]) -> List[Task]:
-    """Process recordings on a cluster, with a bounded number of units in flight.
-
-    Args:
-        client: Client of the cluster.
-        tasks: The recordings, taken one by one as places become free.
-        end: Called with every recording and its outcome.
+def process_tasks(client: Client, tasks: Sequence[Task], end: Callable[[Task, Outcome], None]) -> List[Task]:
+    """Process recordings on a cluster; `end` is called with every recording and its outcome.
 
     Returns:
         The recordings that lost too many workers. The loss of a worker counts for all units that waited at it:
@@ -158,36 +134,25 @@ def process_tasks(client: Client, tasks: Iterable[Task], end: Callable[[Task, Ou
         ClusterError: The scheduler no longer answers; units in flight may be complete or not.
     """
     suspects: List[Task] = []
-    waiting = iter(tasks)
     running: Dict[Future, Task] = {}
-    done = as_completed(loop=client.loop)
     try:
-        while True:
-            limit = UNITS_PER_THREAD * max(1, sum(client.nthreads().values()))
-            for task in islice(waiting, limit - len(running)):
-                future = client.submit(recording_unit, task, pure=False)
-                running[future] = task
-                done.add(future)
-            if not running:
-                return suspects
-            batch = done.next_batch()
-            finished = [future for future in batch if future.status == "finished"]
-            outcomes = dict(zip(finished, client.gather(finished)))
-            for future in batch:
-                task = running.pop(future)
-                if future in outcomes:
-                    end(task, outcomes[future])
-                    continue
-                err = future.exception() if future.status == "error" else CancelledError(future.status)
-                if client.status != "running":
-                    raise err
-                if isinstance(err, KilledWorker):
-                    suspects.append(task)
-                else:
-                    end(task, task.failed(f"could not be run: {type(err).__name__}: {err}"))
+        running.update(zip(client.map(recording_unit, tasks, pure=False, batch_size=_MESSAGE_TASKS), tasks))
+        for future, outcome in as_completed([*running], loop=client.loop, with_results=True, raise_errors=False):
+            task = running.pop(future)
+            if future.status == "finished":
+                end(task, outcome)
+                continue
+            err = future.exception() if future.status == "error" else CancelledError(future.status)
+            if client.status != "running":
+                raise err
+            if isinstance(err, KilledWorker):
+                suspects.append(task)
+            else:
+                end(task, task.failed(f"could not be run: {type(err).__name__}: {err}"))
     except BaseException as err:
         if isinstance(err, OSError) or (isinstance(err, Exception) and client.status != "running"):
             raise ClusterError(f"the scheduler {client.scheduler.address} no longer answers") from err
         with suppress(Exception):  # the cause is raised, not what follows from it
-            client.cancel(list(running))
+            client.cancel([*running])
         raise
+    return suspects

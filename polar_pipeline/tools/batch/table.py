@@ -53,14 +53,16 @@ def table_path(folder: Path, recording: str) -> Path:
 
 def frame_table(summary: Summary) -> pa.Table:
     """Return the frames of a replay as a table with `FRAME_SCHEMA`."""
-    columns: Dict[str, List[Any]] = {name: [] for name in _TYPES}
+    rows: List[Dict[str, Any]] = []
     stamp: Optional[int] = None
-    mark: Optional[int] = None
+    previous: Optional[int] = None  # fingerprint of the last frame that was processed
     unstamped = 0
     for index, frame in enumerate(summary.frames):
         lost = _lost(stamp, frame.stamp_ns, summary.period)
+        figures = _figures(frame)
+        fingerprint = figures.get("fingerprint")
         row = {
-            **_figures(frame),
+            **figures,
             "index": index,
             "stamp": frame.stamp_ns,
             "rejected": bool(frame.cause),
@@ -68,15 +70,13 @@ def frame_table(summary: Summary) -> pa.Table:
             "lost": None if lost is None else max(0, lost - unstamped),
             "late": frame.late,
             "layout_fits": summary.layout.fits,
+            "repeated": not frame.cause and previous is not None and fingerprint == previous,
         }
-        row["repeated"] = not frame.cause and mark is not None and row["fingerprint"] == mark
-        for name, values in columns.items():
-            values.append(row.get(name))
-        mark = mark if frame.cause else row["fingerprint"]
+        # NaN, as in a first frame without a previous one, is not a figure
+        rows.append({name: value for name, value in row.items() if value == value})
+        previous = previous if frame.cause else fingerprint
         stamp, unstamped = (stamp, unstamped + 1) if frame.stamp_ns is None else (frame.stamp_ns, 0)
-    # NaN, as in a first frame without a previous one, is not a figure
-    arrays = [pa.array(columns[row.name], row.type, from_pandas=True) for row in FRAME_SCHEMA]
-    return pa.table(arrays, schema=FRAME_SCHEMA)
+    return pa.Table.from_pylist(rows, schema=FRAME_SCHEMA)
 
 
 def write_table(table: pa.Table, path: Path) -> None:

@@ -18,19 +18,17 @@ ACCURACY = 0.0005
 _MEANS = ("ssim", "saturated", "dark", "dolp")
 _PLACE = ["lowest_x", "lowest_y", "lowest_place"]
 _COLUMNS = ["stamp", "layout_fits", "rejected", "lost", "late", "repeated", "lowest", *_MEANS, *_PLACE]
+_COLUMNS += [f"{stage}_ms" for stage in STAGES]
 _MINUTE_NS = 60 * 10**9
 
 
 class Minute(NamedTuple):
-    """A minute of a recording, by the clock of its stamps.
+    """A minute of a recording, by the clock of its stamps, with the means of its frames; None without a value.
 
     Attributes:
-        recording: Name of the recording.
         start_s: Its start in seconds since 1970.
-        frames: Frames in the table, processed or not.
         dropped: Frames that were rejected, and frames that the recording lacks.
-        lowest: Mean similarity of the lowest block; None if nothing was compared.
-        saturated: Mean share of saturated pixels; None if no frame was processed.
+        lowest: Similarity of the lowest block.
         place: The place where the lowest block was most often, by column of the table.
         share: Share of the frames in which it was there: near 1 for dirt, low for motion.
     """
@@ -46,7 +44,7 @@ class Minute(NamedTuple):
 
 
 #: Ranking -> sort key of a minute, the worst first; None for minutes that are not bad in this way.
-RANKINGS: Dict[str, Callable[[Minute], Optional[float]]] = {
+RANKINGS: Dict[str, Callable[[Minute], Any]] = {
     "similarity": lambda minute: minute.lowest,
     "dropped": lambda minute: -minute.dropped or None,
     "saturated": lambda minute: -(minute.saturated or 0.0) or None,
@@ -63,7 +61,7 @@ class Latency:
         self._counts = np.zeros((len(STAGES), 1 << 15), np.int64)
 
     def add(self, stage: str, values: np.ndarray) -> None:
-        """Add the milliseconds of many frames."""
+        """Count the milliseconds of many frames."""
         bins = np.minimum(values, np.finfo(np.float16).max).astype(np.float16).view(np.uint16)
         self._counts[STAGES.index(stage)] += np.bincount(bins, minlength=1 << 15)
 
@@ -102,34 +100,25 @@ class Statistics(NamedTuple):
 def worst(minutes: Iterable[Minute], ranking: str, count: int) -> List[Minute]:
     """Return the worst minutes of a ranking, the worst first."""
     key = RANKINGS[ranking]
-    ranked = [(value, minute) for minute in minutes for value in [key(minute)] if value is not None]
-    return [minute for _, minute in heapq.nsmallest(count, ranked, key=lambda row: row[0])]
+    return heapq.nsmallest(count, (minute for minute in minutes if key(minute) is not None), key=key)
 
 
 def read_statistics(path: Path, recording: str, minutes: int = 3) -> Statistics:
-    """Compute the statistics of a recording.
-
-    Args:
-        path: Its table.
-        recording: Its name.
-        minutes: How many of its worst minutes to keep for each of `RANKINGS`.
+    """Compute the statistics of a recording from its table, with `minutes` of the worst for each of `RANKINGS`.
 
     Raises:
         OSError: The table cannot be read, or is not such a table.
     """
-    times = {stage: f"{stage}_ms" for stage in STAGES}
     try:
         with path.open("rb") as stream:  # PyArrow takes no path that is not UTF-8
-            if times["geometry"] not in pq.read_schema(stream).names:  # of version 1.0
-                del times["geometry"]
-            table = pq.read_table(stream, columns=[*_COLUMNS, *times.values()], partitioning=None)
+            table = pq.read_table(stream, columns=_COLUMNS, partitioning=None)
+        stamps = table["stamp"].cast(pa.int64())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as err:
         raise OSError(f"{path} is not a table of frames: {err}") from err
     latency = Latency()
-    for stage, name in times.items():
-        latency.add(stage, table[name].drop_null().to_numpy())
+    for stage in STAGES:
+        latency.add(stage, table[f"{stage}_ms"].drop_null().to_numpy())
     # a frame without a stamp belongs to the minute of the frame before it
-    stamps = table["stamp"].cast(pa.int64())
     minute = pc.divide(pc.fill_null_backward(pc.fill_null_forward(stamps)), _MINUTE_NS)
     table = table.append_column("minute", minute)
     return Statistics(_figures(table, stamps), latency, _worst_minutes(table, recording, minutes))
@@ -169,8 +158,8 @@ def _worst_minutes(table: pa.Table, recording: str, count: int) -> List[Minute]:
         for row in table.group_by("minute").aggregate(sums).sort_by("minute").to_pylist()
         if row["minute"] is not None
     ]
-    kept = {minute.start_s: minute for ranking in RANKINGS for minute in worst(minutes, ranking, count)}
-    return [_placed(minute, table) for _, minute in sorted(kept.items())]
+    selected = {minute.start_s: minute for ranking in RANKINGS for minute in worst(minutes, ranking, count)}
+    return [_placed(minute, table) for _, minute in sorted(selected.items())]
 
 
 def _placed(minute: Minute, table: pa.Table) -> Minute:

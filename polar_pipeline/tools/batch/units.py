@@ -1,19 +1,29 @@
-"""The units of a batch, as a worker runs them. A unit returns an outcome; it does not raise."""
+"""The units of a batch, as a worker runs them. A unit returns an outcome; it does not raise.
+
+Dask calls `dask_setup` in every worker on this machine, of which this module is the `preload`.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
+import os
+import signal
 import time
+from concurrent.futures import CancelledError
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Iterable, Iterator, Mapping
 
-from distributed import get_worker
+import cv2
+from distributed import Worker, get_worker
 
 from polar_pipeline._util.files import discard_folder, replacing_folder
+from polar_pipeline._util.malloc import keep_freed_memory, use_one_heap
 from polar_pipeline._util.text import failure
 from polar_pipeline.camera.recorded import OF_THE_CAMERA, with_recorded_state
+from polar_pipeline.quality import frame_checks
 from polar_pipeline.recordings.limits import SourceError, described
 from polar_pipeline.recordings.source import Recorded
 from polar_pipeline.replay.compare import open_golden
@@ -27,9 +37,28 @@ from polar_pipeline.tools.batch.results import Outcome
 from polar_pipeline.tools.batch.settings import BatchSettings, golden_of
 from polar_pipeline.tools.batch.table import frame_table, table_path, write_table
 
+#: Environment variables with the number of CPU threads of a worker, and the names of the GPUs that all workers share.
+THREADS_VARIABLE, GPUS_VARIABLE = "POLAR_PIPELINE_THREADS", "POLAR_PIPELINE_GPUS"
 
-class CancelledError(Exception):
-    """Request of Dask to cancel the unit that this thread runs."""
+
+def dask_setup(worker: Worker) -> None:
+    """Set a worker's memory, threads and GPU, and leave Ctrl-C to the process that runs the batch.
+
+    Nothing has used CUDA before, so that the worker sees its GPU alone.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes
+    logging.getLogger(frame_checks.__name__).setLevel(logging.ERROR)  # outcomes have the warnings
+    keep_freed_memory()
+    use_one_heap()
+    cv2.setNumThreads(_threads())
+    gpus = [name for name in os.environ.get(GPUS_VARIABLE, "").split(",") if name]
+    if gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[int(worker.name) % len(gpus)]
+
+
+def _threads() -> int:
+    """Return the CPU threads of a worker; a thread of a worker in a cluster that others started is one core."""
+    return int(os.environ.get(THREADS_VARIABLE, "1"))
 
 
 @dataclass(frozen=True)
@@ -62,8 +91,6 @@ def recording_unit(task: Task) -> Outcome:
         return result
     try:
         return _processed(task)
-    except CancelledError:
-        return task.failed("cancelled")
     except Exception as err:  # noqa: BLE001 - the others must go on
         if not isinstance(err, (SourceError, OSError)):
             forget_pipeline()
@@ -77,9 +104,6 @@ def _processed(task: Task) -> Outcome:
     """Process a recording; its results are there when this returns, or not at all.
 
     A folder in the place of the result that is not a result is not replaced: it may be the recording.
-
-    Raises:
-        Exception: Whatever ends the processing of the recording.
     """
     settings, name, started = task.settings, task.recording.name, time.monotonic()
     folder = results.result_folder(task.folder, name)
@@ -87,7 +111,8 @@ def _processed(task: Task) -> Outcome:
         raise SourceError(f"{folder} is not a result of a batch, and would be replaced; choose another -o DIR")
     with ExitStack() as stack:
         path = stack.enter_context(local_copy(task.recording, settings.spool, settings.spool_bytes))
-        arguments = with_recorded_state(dict(settings.arguments), path, settings.topic, settings.max_bytes)
+        arguments = {**settings.arguments, "threads": settings.arguments.get("threads") or _threads()}
+        arguments = with_recorded_state(arguments, path, settings.topic, settings.max_bytes)
         pipeline = kept_pipeline(arguments)
         of_the_camera = {name: task.described[name] for name in (*OF_THE_CAMERA, "tile")}
         difference = differences(task.described, {**metadata(pipeline.options), **of_the_camera})
@@ -141,7 +166,7 @@ def _until_cancelled(records: Iterable[Recorded], _: int) -> Iterator[Recorded]:
         yield record
 
 
-def differences(expected: Mapping[str, str], got: Mapping[str, str]) -> str:
+def differences(expected: Mapping[str, str], actual: Mapping[str, str]) -> str:
     """Return the options and versions that differ between two machines as text; "" if none does."""
-    names = sorted(name for name in {*expected, *got} if expected.get(name) != got.get(name))
-    return "; ".join(f"{name} is {got.get(name)!r}, not {expected.get(name)!r}" for name in names)
+    names = sorted(name for name in {*expected, *actual} if expected.get(name) != actual.get(name))
+    return "; ".join(f"{name} is {actual.get(name)!r}, not {expected.get(name)!r}" for name in names)

@@ -1,4 +1,4 @@
-"""The workers that a cluster starts, and the runner that keeps a bounded number of units in flight on them."""
+"""The workers that a cluster starts, and the runner of units on them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ import dask
 import psutil
 from distributed import Client
 
+from polar_pipeline._util.cpus import available_cores
 from polar_pipeline.tools.batch import cluster, run
-from polar_pipeline.tools.batch.cluster import dashboard_of, default_jobs, gpu_names, local_client, threads_of_each
+from polar_pipeline.tools.batch.cluster import dashboard_of, default_jobs, local_client, usable_gpus
 from polar_pipeline.tools.batch.recordings import Recording
 from polar_pipeline.tools.batch.results import Outcome
 from polar_pipeline.tools.batch.settings import BatchSettings
@@ -61,7 +62,7 @@ def test_every_worker_has_its_gpu_and_its_threads(client: Client) -> None:
     found = sorted(client.run(facts).values(), key=lambda row: row["gpu"])
     assert [row["gpu"] for row in found] == ["3", "GPU-5"]
     assert [row["files"] for row in found] == [["3"], ["GPU-5"]]
-    assert {row["threads"] for row in found} == {threads_of_each(2)}
+    assert {row["threads"] for row in found} == {max(1, available_cores() // 2)}
     assert {row["monitors_gpu"] for row in found} == {False}, "with pynvml, workers for these GPUs would not start"
 
 
@@ -83,22 +84,13 @@ def task(name: str) -> Task:
     return Task(BatchSettings({"products": "dolp"}), {}, Recording(name, f"/{name}.mcap", 1, ""), Path("/"), "")
 
 
-def test_a_bounded_number_is_in_flight(client: Client) -> None:
-    done: Dict[str, Outcome] = {}
-    taken = most = 0
-
-    def tasks() -> Iterator[Task]:
-        nonlocal taken, most
-        for number in range(150):
-            taken += 1
-            most = max(most, taken - len(done))
-            yield task(str(number))
-
-    assert run.process_tasks(client, tasks(), lambda _, outcome: done.update({outcome.name: outcome})) == []
-    assert len(done) == 150
-    assert most <= 2 * run.UNITS_PER_THREAD
-    assert done.pop("13").reason == "could not be run: KeyError: 'thirteen'"
-    assert all(outcome.frames == 2 * int(name) for name, outcome in done.items())
+def test_outcomes_of_units(client: Client) -> None:
+    outcomes: Dict[str, Outcome] = {}
+    tasks = [task(str(number)) for number in range(150)]
+    assert run.process_tasks(client, tasks, lambda _, outcome: outcomes.update({outcome.name: outcome})) == []
+    assert len(outcomes) == 150
+    assert outcomes.pop("13").reason == "could not be run: KeyError: 'thirteen'"
+    assert all(outcome.frames == 2 * int(name) for name, outcome in outcomes.items())
 
 
 def test_a_unit_that_kills_its_worker_does_not_stop_others(client: Client) -> None:
@@ -109,7 +101,7 @@ def test_a_unit_that_kills_its_worker_does_not_stop_others(client: Client) -> No
     def end(_: Task, outcome: Outcome) -> None:
         done[outcome.name] = outcome.frames
 
-    suspects = run.process_tasks(client, map(task, names), end)
+    suspects = run.process_tasks(client, list(map(task, names)), end)
     assert {*done, *(suspect.recording.name for suspect in suspects)} == set(names)
     lost = [each.recording.name for suspect in suspects for each in run.process_tasks(client, [suspect], end)]
     assert lost == ["killer"]
@@ -162,18 +154,18 @@ def test_processes_listen_on_this_machine_only(client: Client) -> None:
 
 
 def test_workers_share_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "_COUNT_GPUS", "print(2)")
-    monkeypatch.setattr(cluster, "find_spec", lambda _: True)
+    monkeypatch.setattr(cluster, "_LIST_GPUS", f"print({6 << 30}, {80 << 30}, sep='\\n')")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert gpu_names("cuda") == ["0", "1"]
+    assert usable_gpus() == {"0": 6 << 30, "1": 80 << 30}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-5")
-    assert gpu_names("auto") == ["3", "GPU-5"]
-    for cores, jobs in ((1, 2), (6, 6), (32, 8)):
+    gpus = usable_gpus()
+    assert gpus == {"3": 6 << 30, "GPU-5": 80 << 30}
+    monkeypatch.setattr(cluster, "MEMORY_LIMIT", 64 << 30)
+    for cores, jobs in ((1, 1), (12, 12), (32, 6 + 8)):
         monkeypatch.setattr(cluster, "available_cores", lambda cores=cores: cores)
-        monkeypatch.setattr(cluster, "MEMORY_LIMIT", 64 << 30)
-        assert default_jobs(gpu_names("cuda")) == jobs
+        assert default_jobs(gpus) == jobs
+        assert default_jobs({}) == cores
     monkeypatch.setattr(cluster, "MEMORY_LIMIT", 5 << 30)
-    assert default_jobs(gpu_names("cuda")) == 5
-    assert gpu_names("cpu") == []
-    monkeypatch.setattr(cluster, "_COUNT_GPUS", "raise ImportError")
-    assert gpu_names("cuda") == []
+    assert default_jobs(gpus) == 5
+    monkeypatch.setattr(cluster, "_LIST_GPUS", "raise ImportError")
+    assert usable_gpus() == {}

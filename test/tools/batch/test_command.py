@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import Any, List
@@ -40,8 +39,6 @@ with LocalCluster(host="127.0.0.1", processes=False, **options) as cluster:
     print(cluster.scheduler_address, flush=True)
     input()
 """
-#: Seconds between two signals, so that the first is not pending when the second comes.
-SAME_SIGNAL = 0.5
 
 
 def start(sources: List[Path], out: Path, *more: str) -> subprocess.Popen[str]:
@@ -58,6 +55,11 @@ def children_of(process: subprocess.Popen[str]) -> List[psutil.Process]:
     return psutil.Process(process.pid).children(recursive=True)
 
 
+def workers_of(process: subprocess.Popen[str]) -> List[psutil.Process]:
+    """Its grandchildren, the children of the fork server."""
+    return [child for child in children_of(process) if child.ppid() != process.pid]
+
+
 def completed(out: Path) -> List[str]:
     return sorted(path.parent.name for path in out.glob("recordings/*/result.json"))
 
@@ -69,7 +71,7 @@ def test_an_interrupted_batch(number: signal.Signals, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with start(sources, out, "--jobs", "1") as process:
         wait_for(lambda: completed(out) == ["first"] and is_writing(out), "second recording")
-        children = psutil.Process(process.pid).children(recursive=True)
+        children = children_of(process)
         assert children
         os.killpg(process.pid, number)
         for child in children if number == signal.SIGKILL else ():
@@ -93,8 +95,7 @@ def test_an_interrupted_batch(number: signal.Signals, tmp_path: Path) -> None:
 def test_a_signal_while_workers_start(number: signal.Signals, tmp_path: Path) -> None:
     source, out = record(tmp_path / "in" / "a.mcap", LONG, SIDE), tmp_path / "out"
     with start([source], out, "--jobs", "2") as process:
-        wait_for(lambda: len(children_of(process)) >= 2, "workers")
-        time.sleep(SAME_SIGNAL)  # they import Dask, or have just begun to work
+        wait_for(lambda: workers_of(process), "workers")
         children = children_of(process)
         process.send_signal(number)
         _, said = process.communicate(timeout=60)
@@ -106,17 +107,14 @@ def test_a_signal_while_workers_start(number: signal.Signals, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_second_signal_waits_for_nobody(number: signal.Signals, tmp_path: Path) -> None:
-    """Not for a worker that does not answer, either: what it was writing is removed."""
+def test_a_signal_waits_for_nobody(number: signal.Signals, tmp_path: Path) -> None:
+    """Not for a worker that does not answer; what it was writing is removed."""
     source, out = record(tmp_path / "in" / "a.mcap", LONG, SIDE), tmp_path / "out"
     with start([source], out, "--jobs", "1") as process:
         wait_for(lambda: list(out.glob("recordings/.*.part/*")), "recording")
-        children = psutil.Process(process.pid).children(recursive=True)
-        (worker,) = (child for child in children if "spawn_main" in str(child.cmdline()))
+        (worker,) = workers_of(process)
         worker.suspend()
         before = partial_files(out)
-        process.send_signal(number)
-        time.sleep(SAME_SIGNAL)
         process.send_signal(number)
         _, said = process.communicate(timeout=60)
     assert before

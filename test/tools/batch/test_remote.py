@@ -21,7 +21,7 @@ from servers import SLOW_PIECES, SLOW_S, S3Storage, Storage, WebStorage
 from support import wait_for
 
 from polar_pipeline import cli
-from polar_pipeline.tools.batch import copies, remote
+from polar_pipeline.tools.batch import copies, files
 from polar_pipeline.tools.batch.copies import local_copy, reserved
 from polar_pipeline.tools.batch.files import StorageError
 from polar_pipeline.tools.batch.recordings import Recording, list_recordings
@@ -46,7 +46,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
-    monkeypatch.setattr(remote, "BACKOFF_S", 0.001)
+    monkeypatch.setattr(files, "BACKOFF_S", 0.001)
     with ExitStack() as stack:
         if request.param == "s3":
             yield S3Storage(request.getfixturevalue("s3"), monkeypatch, stack)
@@ -175,7 +175,7 @@ def test_faults(
 ) -> None:
     """A fault that passes is survived if another request is made; one that stays is reported."""
     if fault == "stall":
-        monkeypatch.setattr(remote, "STALL_S", 0.5)  # only here: a busy machine may take long for any response
+        monkeypatch.setattr(files, "STALL_S", 0.5)  # only here: a busy machine may take long for any response
     recording = only(storage.put("x.mcap", DATA))
     if requests > 1:
         storage.proxy.faults["GET"].append(fault)
@@ -189,7 +189,7 @@ def test_faults(
 
 def test_slow_responses_are_waited_for(storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They take twice the time after which one without a byte counts as failed."""
-    monkeypatch.setattr(remote, "STALL_S", SLOW_S * SLOW_PIECES / 2)
+    monkeypatch.setattr(files, "STALL_S", SLOW_S * SLOW_PIECES / 2)
     recording = only(storage.put("x.mcap", DATA))
     storage.proxy.always = "slow"
     assert copied(recording, tmp_path / "spool") == {"x.mcap": DATA}

@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow")
 from recordings import record
 
 from polar_pipeline.tools.batch.recordings import Recording
-from polar_pipeline.tools.batch.results import Outcome, completed, known_names, make_folders, result_folder
+from polar_pipeline.tools.batch.results import Outcome, completed, make_folders, recorded_names, result_folder
 from polar_pipeline.tools.batch.settings import BatchSettings, unit_of
 from polar_pipeline.tools.batch.table import table_path
 
@@ -33,7 +33,7 @@ def test_names_of_an_earlier_run_stay_in_the_folder(tmp_path: Path) -> None:
     """Names that no batch gives are not used: their results would be elsewhere."""
     names = {"/a": "drive_a.b-1", "/b": "../../b", "/c": "/c", "/d": "", "/e": ".e", "/f": "f/g", "/h": "x" * 300}
     (tmp_path / "batch.json").write_text(json.dumps({"names": names}))
-    assert known_names(tmp_path) == {"/a": "drive_a.b-1"}
+    assert recorded_names(tmp_path) == {"/a": "drive_a.b-1"}
 
 
 #: Not JSON, with an unknown field, without one, and with a value of another type.

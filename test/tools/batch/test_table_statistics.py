@@ -11,7 +11,6 @@ import pytest
 from batch_samples import PERIOD, START, frame, summary
 
 pytest.importorskip("pyarrow")
-from pyarrow import parquet
 
 from polar_pipeline.replay.run import ReplayedFrame, Summary
 from polar_pipeline.tools.batch.table import frame_table, write_table
@@ -132,13 +131,6 @@ def test_recordings_without_stamps_or_frames(tmp_path: Path) -> None:
 def test_a_folder_whose_name_is_not_utf8(tmp_path: Path) -> None:
     path = save(tmp_path / os.fsdecode(b"\xff"), summary([frame(0)]))
     assert read_statistics(path, "run").figures["frames"] == 1
-
-
-def test_tables_of_version_1_0(tmp_path: Path) -> None:
-    """They have no times of the geometry."""
-    path = save(tmp_path, summary([frame(0)]))
-    write_table(parquet.ParquetFile(str(path)).read().drop(["geometry_ms"]), path)
-    assert "polarization" in read_statistics(path, "run").latency.percentiles()
 
 
 def test_rankings() -> None:

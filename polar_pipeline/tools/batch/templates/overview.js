@@ -90,18 +90,18 @@
   const state = { sort: "", order: "ascending", filter: "", status: "" };
 
   const read = () => {
-    const given = new URLSearchParams(location.hash.slice(1));
-    state.sort = keys.has(given.get("sort")) ? given.get("sort") : "";
-    state.order = given.get("order") === "descending" ? "descending" : "ascending";
-    state.filter = given.get("filter") || "";
-    state.status = data.statuses.includes(given.get("status")) ? given.get("status") : "";
+    const parameters = new URLSearchParams(location.hash.slice(1));
+    state.sort = keys.has(parameters.get("sort")) ? parameters.get("sort") : "";
+    state.order = parameters.get("order") === "descending" ? "descending" : "ascending";
+    state.filter = parameters.get("filter") || "";
+    state.status = data.statuses.includes(parameters.get("status")) ? parameters.get("status") : "";
     [filter.value, status.value] = [state.filter, state.status];
   };
 
   const write = () => {
-    const given = new URLSearchParams();
-    for (const [name, value] of Object.entries(state)) if (value && (name !== "order" || state.sort)) given.set(name, value);
-    history.replaceState(null, "", `#${given}`);
+    const parameters = new URLSearchParams();
+    for (const [name, value] of Object.entries(state)) if (value && (name !== "order" || state.sort)) parameters.set(name, value);
+    history.replaceState(null, "", `#${parameters}`);
   };
 
   const compare = (key, sign) => (a, b) => {
@@ -134,14 +134,14 @@
 
   const show = () => {
     const tests = state.filter.toLowerCase().split(/\s+/).filter(Boolean).map(condition);
-    let shown = 0;
+    let visible = 0;
     for (const row of data.rows) {
-      const isShown = (!state.status || row.status === state.status) && tests.every((test) => test(row));
-      row.line.hidden = !isShown;
-      if (row.details) row.details.hidden = !isShown;
-      shown += isShown;
+      const isVisible = (!state.status || row.status === state.status) && tests.every((test) => test(row));
+      row.line.hidden = !isVisible;
+      if (row.details) row.details.hidden = !isVisible;
+      visible += isVisible;
     }
-    count.textContent = `${shown} of ${data.rows.length} recordings`;
+    count.textContent = `${visible} of ${data.rows.length} recordings`;
   };
 
   const change = (values) => {
