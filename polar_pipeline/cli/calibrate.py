@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, Optional, Tuple
@@ -244,7 +245,7 @@ def _check(values: argparse.Namespace, options: Options, sizes: _Sizes) -> int:
     with errors_as(FailureError):
         checked = make_options(sensor=options.sensor, roi_offset=options.roi_offset, calibration=values.check)
         assert checked.calibration is not None
-        options = options.with_held(calibration=checked.calibration)  # it states how many bits are used
+        options = replace(options, calibration=checked.calibration)  # it states how many bits are used
         with open_sessions(values.sources, options, _table(values), False, values.topic, values.max_bytes) as session:
             sums = _sums(in_halves(session.frames), session.total, options, sizes)
         result = check_calibration(checked.calibration, sums, session.angles, options.roi_offset)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from polar_pipeline._util.paths import as_path
 from polar_pipeline._util.text import quoted
@@ -15,8 +15,7 @@ from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse
 from polar_pipeline.cli.errors import UsageError, errors_as
 from polar_pipeline.live.parameters import make_settings
 from polar_pipeline.live.preset import from_yaml
-from polar_pipeline.options import FROM_FRAMES, OPTIONS, Options
-from polar_pipeline.options.option import Option
+from polar_pipeline.options import FROM_FRAMES, OPTIONS, Option, Options, make_options
 from polar_pipeline.options.products import DEFAULT_PRODUCTS, PRODUCTS
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.recordings.limits import MAX_BYTES
@@ -71,15 +70,31 @@ CAPTURE_FORMAT = "12p"
 #: Settings of a camera that are arguments -> how the argument differs from the node's parameter.
 _CAMERA_ARGUMENTS: Dict[str, Dict[str, Any]] = {
     "pixel_format": {"default": CAPTURE_FORMAT},
-    "exposure_us": {"text": "Exposure time; 0 keeps the camera's.", "metavar": ("US",)},
+    "exposure_us": {"text": "Exposure time; 0 keeps the camera's."},
     "exposure_auto": {"text": "Let the camera choose the exposure time; not for frames of a calibration."},
     "gain_db": {},
     "frame_rate": {},
     "roi": {},
     "packet_size": {},
     "packet_delay_ns": {},
-    "features": {"metavar": ("YAML",), "shown_default": ""},
+    "features": {},
 }
+#: Option -> arguments that set a truth value of it to the opposite of its default, with the first words of their help.
+_FLAGS = {
+    "co_sited": {"--own-site": "Turn co_sited off. co_sited: "},
+    "flip": {"--flip-x": "Turn ReverseX on. ", "--flip-y": "Turn ReverseY on. "},
+}
+#: Option -> what `--help` calls its values, if not by their unit.
+_METAVARS: Dict[str, Tuple[str, ...]] = {
+    "products": ("NAMES",),
+    "calibration": ("FILE",),
+    "rectify": ("FILE",),
+    "features": ("YAML",),
+    "roi_offset": ("X", "Y"),
+    "roi": ("X", "Y", "WIDTH", "HEIGHT"),
+}
+#: Option -> default that `--help` shows, if not the declared one.
+_SHOWN_DEFAULTS = {"dtype": "as the live node publishes them"}
 #: Type of an option, or of its items -> how argparse reads a value.
 _PARSERS: Dict[type, Callable[[str], object]] = {int: parse_integer, float: parse_number, str: str}
 
@@ -108,8 +123,9 @@ def add_pipeline_arguments(
         groups: Groups of the options (`Option.group`).
         without: Names of options that the command does not have.
     """
-    rows = (row for group in groups for row in OPTIONS.values() if row.group == group and row.name not in without)
-    _add_options(parser.add_argument_group("pipeline"), rows)
+    into = parser.add_argument_group("pipeline")
+    for row in (row for group in groups for row in OPTIONS.values() if row.group == group and row.name not in without):
+        _add_option(into, row)
 
 
 def add_camera_arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,7 +137,8 @@ def add_camera_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SERIAL|IP",
         help="serial number or IP address of the camera (default: the first polarization camera)",
     )
-    _add_options(into, (replace(CAMERA_OPTIONS[name], **changes) for name, changes in _CAMERA_ARGUMENTS.items()))
+    for name, changes in _CAMERA_ARGUMENTS.items():
+        _add_option(into, replace(CAMERA_OPTIONS[name], **changes))
 
 
 def requested_camera(values: argparse.Namespace) -> CameraSettings:
@@ -130,42 +147,43 @@ def requested_camera(values: argparse.Namespace) -> CameraSettings:
     Raises:
         UsageError: A setting is not allowed.
     """
-    source = f"aravis:{values.camera}" if values.camera else "aravis"
     settings = {name: getattr(values, name) for name in _CAMERA_ARGUMENTS if hasattr(values, name)}
-    settings = {"pixel_format": CAPTURE_FORMAT, **settings, "source": source}
+    arguments = {name: (_argument(name), value) for name, value in {"pixel_format": CAPTURE_FORMAT, **settings}.items()}
+    arguments["source"] = "--camera", f"aravis:{values.camera}" if values.camera else "aravis"
     with errors_as(UsageError):
-        checked: Dict[str, Any] = {
-            name: CAMERA_OPTIONS[name].held(value, f"--{'camera' if name == 'source' else name.replace('_', '-')}")
-            for name, value in settings.items()
-        }
-    return CameraSettings(**checked)
-
-
-def _add_options(into: argparse._ArgumentGroup, rows: Iterable[Option]) -> None:
-    """Add an argument for each option. Those that the command line does not name are not in its values."""
-    for row in rows:
-        argument = row.name.replace("_", "-")
-        items = row.default if isinstance(row.default, tuple) else (row.default,)
-        unset: Dict[str, Any] = {"dest": row.name, "default": argparse.SUPPRESS}
-        if isinstance(items[0], bool):
-            for k, (flag, does) in enumerate(row.flags or ((argument, ""),)):
-                into.add_argument(
-                    f"--{flag}", action=_SetOpposite, nargs=0, const=(row.default, k), help=does + row.text, **unset
-                )
-            continue
-        names = row.metavar or tuple(filter(None, (row.unit.upper(),)))
-        is_list = items is row.default and isinstance(items[0], str)
-        shown = " ".join(map(str, items)) if row.shown_default is None else row.shown_default
-        allowed = f" Any of {', '.join(PRODUCTS)}." if is_list else ""
-        into.add_argument(
-            f"--{argument}",
-            type=parse_products if is_list else _PARSERS[type(items[0])],
-            choices=row.choices or None,
-            nargs=len(names) if len(names) > 1 else None,
-            metavar=names if len(names) > 1 else next(iter(names), None),
-            help=row.text + allowed + (f" (default: {shown})" if shown else ""),
-            **unset,
+        return CameraSettings(
+            **{name: CAMERA_OPTIONS[name].validate(value, flag) for name, (flag, value) in arguments.items()}
         )
+
+
+def _argument(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _add_option(into: argparse._ArgumentGroup, row: Option) -> None:
+    """Add the argument of an option. If the command line does not have it, it is not in the parsed values."""
+    unset: Dict[str, Any] = {"dest": row.name, "default": argparse.SUPPRESS}
+    items = row.default if isinstance(row.default, tuple) else (row.default,)
+    if isinstance(items[0], bool):
+        for k, (flag, does) in enumerate(_FLAGS.get(row.name, {_argument(row.name): ""}).items()):
+            const = (row.default, k)
+            into.add_argument(flag, action=_SetOpposite, nargs=0, const=const, help=does + row.text, **unset)
+        return
+    names = _METAVARS.get(row.name) or tuple(filter(None, [row.unit.upper()]))
+    is_products = row.name == "products"
+    shown_default = _SHOWN_DEFAULTS.get(row.name, " ".join(map(str, items)))
+    ending = (
+        f" Any of {', '.join(PRODUCTS)}." if is_products else f" (default: {shown_default})" if shown_default else ""
+    )
+    into.add_argument(
+        _argument(row.name),
+        type=parse_products if is_products else _PARSERS[type(items[0])],
+        choices=[word for word in row.choices if isinstance(word, str)] or None,
+        nargs=len(names) if len(names) > 1 else None,
+        metavar=names if len(names) > 1 else next(iter(names), None),
+        help=row.text + ending,
+        **unset,
+    )
 
 
 def requested_pipeline(
@@ -198,7 +216,7 @@ def requested_options(
         UsageError: An option is not allowed.
     """
     with errors_as(UsageError):
-        return Options(**requested_arguments(values, products, recording))
+        return make_options(**requested_arguments(values, products, recording))
 
 
 def requested_arguments(

@@ -18,7 +18,7 @@ import numpy as np
 
 from polar_pipeline._util.values import whole_number
 from polar_pipeline.backends.backend import block_pixels
-from polar_pipeline.options import declare, declared
+from polar_pipeline.options import ContradictionError, declare, declared
 from polar_pipeline.options.products import PRODUCTS, full_level
 from polar_pipeline.pipeline import Pipeline, Result
 from polar_pipeline.polarimetry.coefficients import SSIM_BLOCK
@@ -99,15 +99,17 @@ class QualityLimits:
 
     def __post_init__(self) -> None:
         for name, row in LIMITS.items():
-            object.__setattr__(self, name, row.held(getattr(self, name), row.parameter))
+            object.__setattr__(self, name, row.validate(getattr(self, name), row.parameter))
         if self.ssim_error > self.ssim_warn:
-            raise ValueError(
+            raise ContradictionError(
                 f"quality.ssim_error must be at most quality.ssim_warn, got {self.ssim_error} > {self.ssim_warn}"
             )
         for name in ("saturated", "dark"):
             warn, error = getattr(self, f"{name}_warn"), getattr(self, f"{name}_error")
             if error < warn:
-                raise ValueError(f"quality.{name}_error must be at least quality.{name}_warn, got {error} < {warn}")
+                raise ContradictionError(
+                    f"quality.{name}_error must be at least quality.{name}_warn, got {error} < {warn}"
+                )
 
 
 #: Every limit by name.
