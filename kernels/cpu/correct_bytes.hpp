@@ -1,8 +1,8 @@
 // `correct.hpp` for 8-bit frames, in 16-bit integers: twice as many pixels at a time.
 //
 // A level is 64 units. What the correction adds to a raw number is computed in parts of a unit, as small as its range
-// admits, so that it is rounded to a unit only once; `polar_pipeline/backends/cpu/correction_words.py` chooses them, and makes
-// the words of pixels.
+// admits, so that it is rounded to a unit only once; `polar_pipeline/backends/cpu/correction_words.py` chooses them,
+// and makes the words of pixels.
 #pragma once
 #include "correct.hpp"
 

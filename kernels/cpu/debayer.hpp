@@ -6,7 +6,8 @@
 
 namespace {
 
-// Where a channel of a pixel comes from; the numbers are those of `color_sources` in `polar_pipeline/backends/cpu/arguments.py`.
+// Where a channel of a pixel comes from; the numbers are those of `color_sources` in
+// `polar_pipeline/backends/cpu/arguments.py`.
 enum Source { OWN, GREEN, ROW, COLUMN, ACROSS, SOURCES };
 
 // In the order of `DEBAYERS` in `polar_pipeline/backends/cpu/arguments.py`.

@@ -4,8 +4,8 @@
 
 namespace {
 
-// How the angles that a pixel lacks are found, in the order of `DEMOSAICS` in `polar_pipeline/backends/cpu/arguments.py`;
-// `with_method` has their code.
+// How the angles that a pixel lacks are found, in the order of `DEMOSAICS` in
+// `polar_pipeline/backends/cpu/arguments.py`; `with_method` has their code.
 enum Method { OWN_SITE, BILINEAR, GRADIENT, ADAPTIVE };
 
 // Two raw pixels side by side, at any address; the first one is the low half (little endian).

@@ -44,10 +44,10 @@ def number(name: str, value: object, low: float, high: float) -> float:
     Raises:
         ValueError: The value is not a number, NaN, or out of range.
     """
-    found = real(name, value)
-    if not low <= found <= high:  # NaN is refused too
+    result = real(name, value)
+    if not low <= result <= high:  # NaN is refused too
         raise ValueError(f"{name} must be in [{low}, {high}], got {quoted(value)}")
-    return found
+    return result
 
 
 def whole_number(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> int:
@@ -58,12 +58,12 @@ def whole_number(name: str, value: object, low: float = -math.inf, high: float =
     """
     if type(value) is int and low <= value <= high:  # as of every frame
         return value
-    found = real(name, value)
-    if not (isinstance(value, Integral) or found % 1 == 0):  # of NaN and infinity it is NaN
+    size = real(name, value)
+    if not (isinstance(value, Integral) or size % 1 == 0):  # of NaN and infinity it is NaN
         raise ValueError(f"{name} must be a whole number, got {quoted(value)}")
-    if not low <= found <= high:
+    if not low <= size <= high:
         raise ValueError(f"{name} must be in [{low}, {high}], got {quoted(value)}")
-    return int(value) if isinstance(value, Integral) else int(found)
+    return int(value) if isinstance(value, Integral) else int(size)
 
 
 def truth(name: str, value: object) -> bool:

@@ -8,40 +8,18 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from polar_pipeline._util.paths import as_path
-from polar_pipeline._util.text import quoted
 from polar_pipeline.camera.recorded import OF_THE_CAMERA, Arguments, with_recorded_state
 from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
-from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_path, parse_products
+from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_products
 from polar_pipeline.cli.errors import UsageError, errors_as
 from polar_pipeline.live.parameters import make_settings
 from polar_pipeline.live.preset import from_yaml
 from polar_pipeline.options import FROM_FRAMES, OPTIONS, Option, Options, make_options
+from polar_pipeline.options.option import validate
 from polar_pipeline.options.products import DEFAULT_PRODUCTS, PRODUCTS
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.recordings.limits import MAX_BYTES
 from polar_pipeline.recordings.source import recorded_lens
-
-
-def add_tolerance_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the tolerances of a comparison; parsed, they are pairs of a product and its largest error."""
-    parser.add_argument(
-        "--tolerance",
-        action="append",
-        default=[],
-        type=_parse_tolerance,
-        metavar="PRODUCT=VALUE",
-        help="largest error that --compare allows; AoLP in degrees, 8-bit images in levels",
-    )
-
-
-def add_params_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the file of the live node's parameters, which `requested_arguments` reads."""
-    parser.add_argument(
-        "--params",
-        type=parse_path,
-        metavar="FILE.yaml",
-        help="parameter file of the live node, such as a snapshot's, for options that are not on the command line",
-    )
 
 
 def option_files(values: argparse.Namespace) -> List[Path]:
@@ -53,16 +31,6 @@ def option_files(values: argparse.Namespace) -> List[Path]:
     names = (getattr(values, name, None) for name in ("params", "calibration", "rectify"))
     with errors_as(UsageError):
         return [as_path(name) for name in names if name]
-
-
-def _parse_tolerance(text: str) -> Tuple[str, float]:
-    """Parse a product and its tolerance from `PRODUCT=VALUE`."""
-    name, separator, value = text.partition("=")
-    if not separator or name not in PRODUCTS:
-        raise argparse.ArgumentTypeError(
-            f"expected PRODUCT=VALUE with a product among {', '.join(PRODUCTS)}, got {quoted(text)}"
-        )
-    return name, parse_number(value, 0)
 
 
 #: Pixel format of captured frames: calibrations want the deepest.
@@ -148,11 +116,14 @@ def requested_camera(values: argparse.Namespace) -> CameraSettings:
         UsageError: A setting is not allowed.
     """
     settings = {name: getattr(values, name) for name in _CAMERA_ARGUMENTS if hasattr(values, name)}
-    arguments = {name: (_argument(name), value) for name, value in {"pixel_format": CAPTURE_FORMAT, **settings}.items()}
-    arguments["source"] = "--camera", f"aravis:{values.camera}" if values.camera else "aravis"
+    settings["source"] = f"aravis:{values.camera}" if values.camera else "aravis"
     with errors_as(UsageError):
         return CameraSettings(
-            **{name: CAMERA_OPTIONS[name].validate(value, flag) for name, (flag, value) in arguments.items()}
+            **validate(
+                CAMERA_OPTIONS,
+                {"pixel_format": CAPTURE_FORMAT, **settings},
+                lambda row: "--camera" if row.name == "source" else _argument(row.name),
+            )
         )
 
 
@@ -189,12 +160,7 @@ def _add_option(into: argparse._ArgumentGroup, row: Option) -> None:
 def requested_pipeline(
     values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS, recording: Optional[Path] = None
 ) -> Pipeline:
-    """Create the pipeline that the command line requests.
-
-    Args:
-        values: The command line.
-        products: Those to compute if it names none.
-        recording: Recording or picture that may have a lens calibration and the state of the camera; None for none.
+    """Create the pipeline that the command line requests; the arguments are those of `requested_arguments`.
 
     Raises:
         UsageError: An option is not allowed.
@@ -224,23 +190,21 @@ def requested_arguments(
 ) -> Arguments:
     """Return the arguments of `Pipeline` from the command line, else from --params, else from the recorded camera.
 
-    Options `OF_THE_CAMERA` that have their default are left out unless the command line names them: a recording may
-    tell them.
+    Options `OF_THE_CAMERA` that neither sets are left out: a recording may tell them.
 
     Args:
         values: The command line.
         products: Those to compute if it names none.
-        recording: Recording or picture that may have the state of the camera; None for none.
+        recording: Recording or picture that may have a lens calibration and the state of the camera; None for none.
 
     Raises:
         ValueError: An option is not allowed, or contradicts the state of the camera.
     """
     products = getattr(values, "products", products)
     params = getattr(values, "params", None)
-    arguments = make_settings(from_yaml(params) if params else {}).arguments(products)  # those of a live node
-    for row in (OPTIONS[name] for name in OF_THE_CAMERA):
-        if row.is_same(arguments[row.name], row.default):
-            del arguments[row.name]
+    settings = make_settings(from_yaml(params) if params else {})  # as of a live node
+    unset = {*OF_THE_CAMERA} - settings.changed_options
+    arguments = {name: value for name, value in settings.arguments(products).items() if name not in unset}
     rows = (row for row in OPTIONS.values() if row.group != "library")  # `output` is another argument here
     arguments.update({row.name: getattr(values, row.name) for row in rows if hasattr(values, row.name)})
     arguments["products"] = products

@@ -10,17 +10,20 @@ import re
 from array import array
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Dict, FrozenSet, Iterable, Mapping, Optional, Tuple
+from operator import attrgetter
+from typing import Any, Dict, FrozenSet, Iterable, Mapping, Optional, Tuple, cast
 
 import yaml
 
+from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import MAX_TEXT, is_text, matching, text_value
 from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
 from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.options import OPTIONS, Option, Options, Value, declare, declared, make_options
-from polar_pipeline.options.display import MAX_GAIN, Display, make_display
+from polar_pipeline.options.display import DISPLAY_OPTIONS, Display
+from polar_pipeline.options.option import CheckedValues, validate
 from polar_pipeline.options.options import GEOMETRY_OPTIONS, combine_options
 from polar_pipeline.options.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS
 from polar_pipeline.options.topics import PRODUCT_TOPICS
@@ -192,18 +195,13 @@ class Settings:
         values = facts.options()
         if facts.gain_db is not None:
             values["camera_gain"] = round(facts.gain_db - (calibration.gain_db if calibration else 0.0), 3)
-        changes: Dict[str, Any] = {}
-        for name, value in values.items():
-            own = getattr(self.options, name)
-            if name not in self.changed_options:
-                changes[name] = value
-            elif not OPTIONS[name].is_same(own, value):
+        for name in [name for name in values if name in self.changed_options]:
+            own, value = getattr(self.options, name), values.pop(name)
+            if not OPTIONS[name].is_same(own, value):
                 text = own.tile() if isinstance(own, Sensor) else own
                 raise ValueError(f"{OPTIONS[name].parameter} is {text}, and the camera {facts.name} has {value}")
-        try:
-            return replace(self, options=self.options.changed(**changes))
-        except ValueError as err:
-            raise ValueError(f"the camera {facts.name} does not fit: {err}") from err
+        with errors_as(lambda text: ValueError(f"the camera {facts.name} does not fit: {text}")):
+            return replace(self, options=self.options.changed(**values))
 
     def of_region(self, info: Optional[CameraInfo], encoding: str) -> Settings:
         """Return these settings for frames of the region that their lens calibration states, unless an offset is set.
@@ -239,27 +237,11 @@ class Settings:
         return {**arguments, "products": products, "dtype": dtype}
 
 
-_DISPLAY = {
-    "gain": Option(
-        1.0,
-        f"Brightness of the preview and of JPEGs of light: a factor above 0, at most {MAX_GAIN:g}, or 'auto'.",
-        dynamic=True,
-        check=lambda _, value: make_display(value).gain,
-        parameter="display.gain",
-    ),
-    "balance": Option(
-        "none",
-        "White balance of JPEGs of light of a color sensor: 'none', 'auto', or the factors [red, green, blue].",
-        dynamic=True,
-        check=lambda _, value: make_display(balance=value).balance,
-        parameter="display.white_balance",
-    ),
-}
 _OWN = declared(Settings)
 #: The option that each parameter sets, by the parameter's name.
 PARAMETERS: Dict[str, Option] = {
     row.parameter: row
-    for rows in (OPTIONS, _OWN, LIMITS, _DISPLAY, CAMERA_OPTIONS)
+    for rows in (OPTIONS, _OWN, LIMITS, DISPLAY_OPTIONS, CAMERA_OPTIONS)
     for row in rows.values()
     if row.parameter
 }
@@ -282,8 +264,8 @@ def check_parameter(name: str, value: object) -> Value:
     value = _as_meant(row, value)
     if name in _NAMES_OF_OBJECTS:
         return text_value(name, value)
-    checked: Value = row.validate(value, name)
-    return value if row.dynamic else checked  # type: ignore[return-value]  # `_as_meant` has checked its type
+    checked = row.validate(value, name)
+    return cast(Value, value if row.dynamic else checked)
 
 
 def make_settings(values: Mapping[str, object]) -> Settings:
@@ -297,11 +279,11 @@ def make_settings(values: Mapping[str, object]) -> Settings:
         ValueError: A value is not allowed; the message says what is.
     """
 
-    def meant(row: Option) -> Any:
-        return _as_meant(row, values.get(row.parameter, row.default))
+    def meant(rows: Mapping[str, Option]) -> Dict[str, Any]:
+        return {name: _as_meant(row, values.get(row.parameter, row.default)) for name, row in rows.items()}
 
-    def checked(rows: Mapping[str, Option]) -> Dict[str, Any]:
-        return {name: row.validate(meant(row), row.parameter or name) for name, row in rows.items()}
+    def checked(rows: Mapping[str, Option]) -> CheckedValues:
+        return validate(rows, meant(rows), attrgetter("parameter"))
 
     camera, options = CameraSettings(**checked(CAMERA_OPTIONS)), checked(OPTIONS)
     changed_options = frozenset(
@@ -314,10 +296,10 @@ def make_settings(values: Mapping[str, object]) -> Settings:
     has_geometry = not changed_options.isdisjoint(GEOMETRY_OPTIONS)  # which excludes the products of noise
     options["products"] = tuple(name for name in PRODUCTS if not (has_geometry and name in NOISE_PRODUCTS))
     return Settings(
-        options=combine_options(options, {name: row.parameter for name, row in OPTIONS.items()}),
+        options=combine_options(options, attrgetter("parameter")),
         changed_options=changed_options,
-        limits=QualityLimits(**{name: meant(row) for name, row in LIMITS.items()}),
-        display=Display(**checked(_DISPLAY)),
+        limits=QualityLimits(**meant(LIMITS)),
+        display=Display(**checked(DISPLAY_OPTIONS)),
         camera=camera,
         **checked(_OWN),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Optional, Tuple, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Mapping, Optional, Tuple, TypeVar, Union, cast
 
 from polar_pipeline._util.values import choice, number, text_value, truth, whole_number
 from polar_pipeline.sensor.frames import MAX_SIDE
@@ -66,10 +66,8 @@ class Option:
     group: str = "products"
     name: str = ""
 
-    def validate(self, value: object, name: str = "") -> Any:
+    def validate(self, value: object, name: str = "") -> object:
         """Check a value, and convert it to the type that is stored, which is Python's own.
-
-        Every interface calls this once for each value: the library, the command line, ROS parameters and files.
 
         Args:
             value: Value of any type.
@@ -95,6 +93,26 @@ class Option:
         """
         a, b = self.validate(first), self.validate(second)
         return a == b or (isinstance(a, Sensor) and isinstance(b, Sensor) and a.tile() == b.tile())
+
+
+#: Values of options by name, as `Option.validate` returns them.
+CheckedValues = Dict[str, Any]
+
+
+def validate(
+    rows: Mapping[str, Option], values: Mapping[str, object], name_of: Callable[[Option], str]
+) -> CheckedValues:
+    """Check the values of options, each by itself: for the library, the command line, ROS parameters and files.
+
+    Args:
+        rows: Options by name.
+        values: Values of any type by the name of the option; a missing one has its default.
+        name_of: Returns what users of the caller call an option, for error messages.
+
+    Raises:
+        ValueError: A value is not allowed; the message says what is.
+    """
+    return {name: row.validate(values.get(name, row.default), name_of(row)) for name, row in rows.items()}
 
 
 def declare(default: Value, text: str, **details: object) -> _T:  # type: ignore[type-var]

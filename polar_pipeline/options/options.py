@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, Union
 
 import numpy as np
@@ -24,7 +24,7 @@ from polar_pipeline.calibration.file import load_calibration_once
 from polar_pipeline.geometry import ROTATIONS, SCALES, Geometry, LensCalibration
 from polar_pipeline.geometry.lens import load_lens
 from polar_pipeline.options.methods import METHODS
-from polar_pipeline.options.option import Accepts, declare, declared, pixels
+from polar_pipeline.options.option import Accepts, CheckedValues, Option, declare, declared, pixels, validate
 from polar_pipeline.options.products import DARK_PRODUCTS, NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS, get_products
 from polar_pipeline.polarimetry.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.polarimetry.colormaps import COLOR_STYLES
@@ -461,7 +461,7 @@ class Options:
 OPTIONS = declared(Options)
 
 
-def make_options(*first: Any, **values: Any) -> Options:
+def make_options(*first: object, **values: object) -> Options:
     """Check values of options, and build the options of a pipeline.
 
     Args:
@@ -474,24 +474,20 @@ def make_options(*first: Any, **values: Any) -> Options:
     unknown = [name for name in values if name not in OPTIONS]
     if unknown:
         raise ValueError(f"unknown option {quoted(unknown)}; options are {', '.join(OPTIONS)}")
-    unchecked = vars(Options(*first, **values))
-    return combine_options({name: row.validate(unchecked[name]) for name, row in OPTIONS.items()})
+    unchecked = vars(Options(*first, **values))  # type: ignore[arg-type]
+    return combine_options(validate(OPTIONS, unchecked, attrgetter("name")))
 
 
-def combine_options(checked: Mapping[str, Any], names: Mapping[str, str] = MappingProxyType({})) -> Options:
-    """Build options from values that `Option.validate` returned.
-
-    Args:
-        checked: The values of all options by name.
-        names: What error messages call an option, if not by its name.
+def combine_options(checked: CheckedValues, name_of: Callable[[Option], str] = attrgetter("name")) -> Options:
+    """Build options from the values of all, which `validate` returned; see there for `name_of`.
 
     Raises:
         ContradictionError: Values do not fit each other.
         ValueError: The element type of a product is not allowed.
     """
     options = Options(**{**checked, "dtype": _dtypes(checked["products"], checked["dtype"])})
-    _check_calibration(options, names.get("roi_offset", "roi_offset"))
-    _check_geometry(options, names)
+    _check_calibration(options, name_of(OPTIONS["roi_offset"]))
+    _check_geometry(options, *(name_of(OPTIONS[name]) for name in GEOMETRY_OPTIONS))
     return options
 
 
@@ -509,12 +505,11 @@ def _dtypes(products: Tuple[str, ...], dtype: object) -> Tuple[Tuple[str, str], 
     return tuple((name, PRODUCTS[name].dtype(str(each))) for name, each in types.items())
 
 
-def _check_geometry(options: Options, names: Mapping[str, str]) -> None:
+def _check_geometry(options: Options, scale: str, rotate: str, roi: str, rectify: str) -> None:
     """Refuse what is computed from the noise of raw pixels where outputs are not pixels of the mosaic."""
     conflicts = [name for name in options.products if name in NOISE_PRODUCTS]
     conflicts += [name for name in ("debias", "max_aolp_sigma") if getattr(options, name)]
     if options.geometry is not None and conflicts:
-        scale, rotate, roi, rectify = (names.get(name, name) for name in GEOMETRY_OPTIONS)
         raise ContradictionError(
             f"{', '.join(conflicts)}: the noise of a pixel is known in the mosaic's own geometry only; set {scale}=1, "
             f"{rotate}=0, {roi}=[0, 0, 0, 0] and {rectify}='', or leave them out"

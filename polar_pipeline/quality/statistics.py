@@ -11,6 +11,7 @@ import enum
 import threading
 import zlib
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 import cv2
@@ -19,6 +20,7 @@ import numpy as np
 from polar_pipeline._util.values import whole_number
 from polar_pipeline.backends.backend import block_pixels
 from polar_pipeline.options import ContradictionError, declare, declared
+from polar_pipeline.options.option import validate
 from polar_pipeline.options.products import PRODUCTS, full_level
 from polar_pipeline.pipeline import Pipeline, Result
 from polar_pipeline.polarimetry.coefficients import SSIM_BLOCK
@@ -98,8 +100,8 @@ class QualityLimits:
     )
 
     def __post_init__(self) -> None:
-        for name, row in LIMITS.items():
-            object.__setattr__(self, name, row.validate(getattr(self, name), row.parameter))
+        for name, value in validate(LIMITS, vars(self), attrgetter("parameter")).items():
+            object.__setattr__(self, name, value)
         if self.ssim_error > self.ssim_warn:
             raise ContradictionError(
                 f"quality.ssim_error must be at most quality.ssim_warn, got {self.ssim_error} > {self.ssim_warn}"
