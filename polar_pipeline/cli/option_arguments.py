@@ -61,8 +61,6 @@ _METAVARS: Dict[str, Tuple[str, ...]] = {
     "roi_offset": ("X", "Y"),
     "roi": ("X", "Y", "WIDTH", "HEIGHT"),
 }
-#: Option -> default that `--help` shows, if not the declared one.
-_SHOWN_DEFAULTS = {"dtype": "as the live node publishes them"}
 #: Type of an option, or of its items -> how argparse reads a value.
 _PARSERS: Dict[type, Callable[[str], object]] = {int: parse_integer, float: parse_number, str: str}
 
@@ -142,10 +140,8 @@ def _add_option(into: argparse._ArgumentGroup, row: Option) -> None:
         return
     names = _METAVARS.get(row.name) or tuple(filter(None, [row.unit.upper()]))
     is_products = row.name == "products"
-    shown_default = _SHOWN_DEFAULTS.get(row.name, " ".join(map(str, items)))
-    ending = (
-        f" Any of {', '.join(PRODUCTS)}." if is_products else f" (default: {shown_default})" if shown_default else ""
-    )
+    default = "as the live node publishes them" if row.name == "dtype" else " ".join(map(str, items))
+    ending = f" Any of {', '.join(PRODUCTS)}." if is_products else f" (default: {default})" if default else ""
     into.add_argument(
         _argument(row.name),
         type=parse_products if is_products else _PARSERS[type(items[0])],

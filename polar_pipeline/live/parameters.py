@@ -22,7 +22,7 @@ from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
 from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.options import OPTIONS, Option, Options, Value, declare, declared, make_options
-from polar_pipeline.options.display import DISPLAY_OPTIONS, Display
+from polar_pipeline.options.display import DISPLAY_OPTIONS, Display, make_display
 from polar_pipeline.options.option import CheckedValues, validate
 from polar_pipeline.options.options import GEOMETRY_OPTIONS, combine_options
 from polar_pipeline.options.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS
@@ -35,7 +35,7 @@ from polar_pipeline.sensor.mosaic import Sensor
 MAX_FRAME_ID = 255
 #: Most values in a list; the longest list of this package has four.
 MAX_LIST = 1000
-#: Parameters of options that are stored as something else than text: objects, of which the parameter names one.
+#: Parameters that name a sensor or a file. ROS stores the name; the object is loaded where `Settings` are made.
 _NAMES_OF_OBJECTS = ("sensor", "calibration", "output.rectify")
 
 
@@ -299,7 +299,7 @@ def make_settings(values: Mapping[str, object]) -> Settings:
         options=combine_options(options, attrgetter("parameter")),
         changed_options=changed_options,
         limits=QualityLimits(**meant(LIMITS)),
-        display=Display(**checked(DISPLAY_OPTIONS)),
+        display=make_display(**meant(DISPLAY_OPTIONS)),
         camera=camera,
         **checked(_OWN),
     )

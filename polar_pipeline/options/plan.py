@@ -43,8 +43,6 @@ OPERATORS: Dict[str, Operator] = {
     "ssim_pair": Operator(("sums", "stokes_planes"), "the two images that SSIM compares"),
     **{row.name: Operator(row.needs, row.text) for row in PRODUCTS.values()},
 }
-#: Counted in every frame, whatever the products.
-_ALWAYS = ("saturated",)
 #: The stage between the polarization and SSIM where outputs have a geometry, and the operators before it.
 GEOMETRY = "geometry"
 _BEFORE_GEOMETRY = ("angles", "gray", "sums", "stokes_planes", "saturated", "invalid")
@@ -102,7 +100,7 @@ def make_stages(products: Iterable[str], planes: Iterable[str] = ()) -> Tuple[St
         planes: Where outputs have a geometry, the names of the planes that it interpolates.
     """
     requested = {*products}
-    needed = needed_operators((*requested, *_ALWAYS))
+    needed = needed_operators((*requested, "saturated"))  # which is counted in every frame
     groups = {
         "polarization": tuple(name for name in needed if name not in _SSIM_OPERATORS),
         "ssim": tuple(name for name in needed if name in _SSIM_OPERATORS),
