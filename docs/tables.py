@@ -12,7 +12,8 @@ import re
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Sequence
 
-from polar_pipeline.live.parameters import PARAMETERS, Parameter
+from polar_pipeline.live.parameters import PARAMETERS
+from polar_pipeline.options import Option
 from polar_pipeline.options.products import PRODUCTS, Product
 from polar_pipeline.options.topics import (
     CAMERA_INFO_TOPICS,
@@ -59,9 +60,9 @@ def topics() -> str:
     return _table(("topic", "type (encodings)", "product", "what it is"), rows)
 
 
-def _allowed(row: Parameter) -> str:
-    if row.choices or row.numbers:
-        return ", ".join(f"`{choice}`" for choice in row.choices or row.numbers)
+def _allowed(row: Option) -> str:
+    if row.choices:
+        return ", ".join(f"`{choice}`" for choice in row.choices)
     unit = f" ({row.unit})" if row.unit else ""
     return f"{row.limits[0]} to {row.limits[1]}{unit}" if row.limits else ""
 
@@ -77,12 +78,12 @@ def parameters() -> str:
     """One row per parameter of the node."""
     rows = [
         (
-            f"`{row.name}`",
+            f"`{name}`",
             _default(row.default),
             _allowed(row),
             row.text + (" Fixed at start." if row.read_only else ""),
         )
-        for row in PARAMETERS.values()
+        for name, row in PARAMETERS.items()
     ]
     return _table(("parameter", "default", "allowed", "what it does"), rows)
 

@@ -31,7 +31,7 @@ from polar_pipeline._util.text import quoted
 from polar_pipeline._util.use_guard import UseGuard
 from polar_pipeline.backends.backend import Backend, Result, is_on_device
 from polar_pipeline.backends.compared_image import check_reference_argument
-from polar_pipeline.options import OPTIONS, Accepts, Options
+from polar_pipeline.options import OPTIONS, Accepts, Options, make_options
 from polar_pipeline.sensor.frames import SIXTEEN_BITS, Frame, RawFrame, as_frame, bit_warnings
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Pipeline:
         >>> out = pipeline(raw)  # raw: (H, W) uint8 or uint16
         >>> out["dolp"].shape, out.timings
 
-    Arguments are the fields of `polar_pipeline.options.Options`.
+    Arguments are the options that `polar_pipeline.options.Options` declares.
 
     Raises:
         ValueError: An option that does not exist or is out of range; the message says what is allowed.
@@ -98,7 +98,7 @@ class Pipeline:
 
     @_takes(Options)
     def __init__(self, *first: Any, **others: Any) -> None:
-        self.options = Options(*first, **others)
+        self.options = make_options(*first, **others)
         self._guard = UseGuard()
         self._has_warned = False
         self._backend = _make_backend(self.options)

@@ -43,7 +43,7 @@ import numpy as np
 import rclpy
 from sensor_msgs.msg import CameraInfo, Image
 
-from polar_pipeline import messages
+from polar_pipeline.recordings import messages
 from polar_pipeline.ros.node import PolarNode
 
 rclpy.init()

@@ -9,9 +9,9 @@ namespace {
 // One instruction where a processor has one for two logical operations; a conversion would need two more.
 inline float fraction(uint32_t bits, uint32_t mask) {
   const uint32_t word = (bits & mask) | 0x3f800000;
-  float found;
-  std::memcpy(&found, &word, sizeof found);
-  return found;
+  float number;
+  std::memcpy(&number, &word, sizeof number);
+  return number;
 }
 
 // What the codes of pixels mean, as `polar_pipeline/calibration/quantization.py` has it; and `full`, what full scale

@@ -118,14 +118,14 @@ public:
   explicit CorrectedRows(const Mosaic &frame)
       : frame(frame), superpixels(frame), count(superpixel_columns(frame)), pitch((count + 3 * MARGIN) & ~31),
         lines(16 * (size_t)pitch + 2 * MARGIN), aligned((Value *)(((uintptr_t)lines.data() + 63) & ~(uintptr_t)63)) {
-    for (int k = 0; k < 4; k++) held[k] = -1;
+    for (int k = 0; k < 4; k++) row_of_lines[k] = -1;
   }
 
   // Row `y`, which may lie beyond the border: then mirrored about its last pixel.
   ColumnLines<Value> get(int y) {
     y = mirrored(y, frame.height);
     const int row = (y + frame.phase[0]) >> 1;
-    if (held[row & 3] != row) correct(row);
+    if (row_of_lines[row & 3] != row) correct(row);
     return columns(row, (y + frame.phase[0]) & 1);
   }
 
@@ -135,7 +135,7 @@ private:
   const int count, pitch; // superpixels of a row; values of a line
   std::vector<Value> lines;
   Value *const aligned; // to 64 bytes: the first line
-  int held[4];          // which rows of superpixels
+  int row_of_lines[4];  // the row of superpixels that is in each four lines
 
   Value *line(int row, int place) { return aligned + (size_t)(4 * (row & 3) + place) * pitch + MARGIN; }
 
@@ -147,12 +147,12 @@ private:
   void correct(int row) {
     Value *const to[4] = {line(row, 0), line(row, 1), line(row, 2), line(row, 3)};
     superpixels.get(row, to);
-    held[row & 3] = row;
+    row_of_lines[row & 3] = row;
     const int width = frame.width / 2;
     for (int below = 0; below < 2; below++) {
-      const ColumnLines<Value> found = columns(row, below);
-      const_cast<Value *>(found.odd)[-1] = found.odd[0];
-      if (frame.width % 2 == 0) const_cast<Value *>(found.even)[width] = found.even[width - 1];
+      const ColumnLines<Value> stored = columns(row, below);
+      const_cast<Value *>(stored.odd)[-1] = stored.odd[0];
+      if (frame.width % 2 == 0) const_cast<Value *>(stored.even)[width] = stored.even[width - 1];
     }
   }
 };
@@ -197,9 +197,9 @@ template <class Value> void angle_of(const Samples<Value> &of, bool co_sited, in
 
 // Whether a product needs the angles themselves, not only their sums.
 bool needs_angles(const Products &to) {
-  bool found = to.noise != nullptr;
-  for (const Image &angle : to.angles) found = found || angle.data;
-  return found;
+  bool needs = to.noise != nullptr;
+  for (const Image &angle : to.angles) needs = needs || angle.data;
+  return needs;
 }
 
 // The samples of the angle at a place, from the output pixel `first` of a row on.

@@ -26,12 +26,12 @@ def printable(text: str, limit: int = SHOWN, keep: str = "") -> str:
         limit: Characters that are shown, those of escapes included.
         keep: Control characters that stay as they are.
     """
-    shown = text[:limit]
-    if not shown.isprintable():
-        shown = "".join(
-            char if char.isprintable() or char in keep else char.encode("unicode_escape").decode() for char in shown
+    escaped = text[:limit]
+    if not escaped.isprintable():
+        escaped = "".join(
+            char if char.isprintable() or char in keep else char.encode("unicode_escape").decode() for char in escaped
         )
-    return _cut(shown, limit, text)
+    return _cut(escaped, limit, text)
 
 
 def printable_lines(text: str) -> str:
@@ -46,10 +46,10 @@ def quoted(value: object) -> str:
     return printable(_BRIEF.repr(value.tolist() if isinstance(value, array) else value))
 
 
-def _cut(shown: str, limit: int, text: str) -> str:
+def _cut(escaped: str, limit: int, text: str) -> str:
     """Cut an escaped text after `limit` characters, and append its length if something is missing."""
-    is_complete = len(shown) <= limit and len(text) <= limit
-    return shown if is_complete else f"{shown[:limit]}... ({len(text)} characters)"
+    is_complete = len(escaped) <= limit and len(text) <= limit
+    return escaped if is_complete else f"{escaped[:limit]}... ({len(text)} characters)"
 
 
 #: Errors of Python itself, whose texts are about code: a library that raises one met data that it does not expect.

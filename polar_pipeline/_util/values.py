@@ -9,12 +9,15 @@ import math
 import re
 from array import array
 from numbers import Integral, Real
-from typing import Callable, Tuple
+from typing import Callable, Tuple, TypeVar
 
 import numpy as np
 
 from polar_pipeline._util.text import quoted
 
+_T = TypeVar("_T")
+#: Longest text in characters, as long as a path can be.
+MAX_TEXT = 4096
 #: Types of ordered sequences of values; text, sets and mappings are not among them.
 _SEQUENCES = (list, tuple, array, np.ndarray)
 
@@ -41,10 +44,10 @@ def number(name: str, value: object, low: float, high: float) -> float:
     Raises:
         ValueError: The value is not a number, NaN, or out of range.
     """
-    found = real(name, value)
-    if not low <= found <= high:  # NaN is refused too
+    result = real(name, value)
+    if not low <= result <= high:  # NaN is refused too
         raise ValueError(f"{name} must be in [{low}, {high}], got {quoted(value)}")
-    return found
+    return result
 
 
 def whole_number(name: str, value: object, low: float = -math.inf, high: float = math.inf) -> int:
@@ -55,12 +58,12 @@ def whole_number(name: str, value: object, low: float = -math.inf, high: float =
     """
     if type(value) is int and low <= value <= high:  # as of every frame
         return value
-    found = real(name, value)
-    if not (isinstance(value, Integral) or found % 1 == 0):  # of NaN and infinity it is NaN
+    size = real(name, value)
+    if not (isinstance(value, Integral) or size % 1 == 0):  # of NaN and infinity it is NaN
         raise ValueError(f"{name} must be a whole number, got {quoted(value)}")
-    if not low <= found <= high:
+    if not low <= size <= high:
         raise ValueError(f"{name} must be in [{low}, {high}], got {quoted(value)}")
-    return int(value) if isinstance(value, Integral) else int(found)
+    return int(value) if isinstance(value, Integral) else int(size)
 
 
 def truth(name: str, value: object) -> bool:
@@ -74,14 +77,36 @@ def truth(name: str, value: object) -> bool:
     return bool(value)
 
 
-def choice(name: str, value: object, allowed: Tuple[str, ...]) -> str:
-    """Check that a word is one of the allowed words.
+def choice(name: str, value: object, allowed: Tuple[_T, ...]) -> _T:
+    """Return the allowed word or number that is equal to a value.
 
     Raises:
-        ValueError: The value is not one of them.
+        ValueError: There is none.
     """
-    if not isinstance(value, str) or value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {quoted(value)}")
+    for word in allowed:
+        if isinstance(value, type(word)) and value == word:
+            return word
+    raise ValueError(f"{name} must be one of {', '.join(map(str, allowed))}, got {quoted(value)}")
+
+
+def is_text(value: object) -> bool:
+    """Return whether a value is text that ROS parameters and paths can hold."""
+    return (
+        isinstance(value, str)
+        and len(value) <= MAX_TEXT
+        and "\0" not in value
+        and not any("\ud800" <= char <= "\udfff" for char in value)
+    )
+
+
+def text_value(name: str, value: object) -> str:
+    """Check a text.
+
+    Raises:
+        ValueError: The value is something else, too long, or has a NUL.
+    """
+    if not is_text(value):
+        raise ValueError(f"{name} must be text of at most {MAX_TEXT} characters, without NUL, got {quoted(value)}")
     return str(value)
 
 

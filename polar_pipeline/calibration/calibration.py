@@ -76,10 +76,10 @@ class Calibration:
         self.codes.flags.writeable = self.defects.flags.writeable = False
         if self.digest:
             return
-        found = hashlib.sha256(json.dumps(self.header(), sort_keys=True).encode())
+        digest = hashlib.sha256(json.dumps(self.header(), sort_keys=True).encode())
         for array in (self.codes, self.defects):
-            found.update(np.ascontiguousarray(array).data)
-        object.__setattr__(self, "digest", found.hexdigest())
+            digest.update(np.ascontiguousarray(array).data)
+        object.__setattr__(self, "digest", digest.hexdigest())
 
     def _check(self) -> None:
         """Refuse values that no sensor has.
@@ -164,13 +164,13 @@ class Calibration:
         Raises:
             ValueError: The facts have something else in their place, or values that no sensor has.
         """
-        found = self.facts.get("noise")
-        if found is None:
+        noise = self.facts.get("noise")
+        if noise is None:
             return None
-        if not isinstance(found, Mapping):
-            raise ValueError(f"noise must be a full_well and a read_noise, got {quoted(found)}")
-        full_well = number("full_well", found.get("full_well"), *_FULL_WELL)
-        return full_well, number("read_noise", found.get("read_noise"), 0, full_well)
+        if not isinstance(noise, Mapping):
+            raise ValueError(f"noise must be a full_well and a read_noise, got {quoted(noise)}")
+        full_well = number("full_well", noise.get("full_well"), *_FULL_WELL)
+        return full_well, number("read_noise", noise.get("read_noise"), 0, full_well)
 
     def header(self) -> Dict[str, object]:
         """Return everything but the arrays, in values for JSON."""

@@ -61,8 +61,8 @@ def load_calibration(path: AnyPath) -> Calibration:
     try:
         with zipfile.ZipFile(str(path)) as archive:
             _check_sizes(archive)
-        with np.load(str(path), allow_pickle=False) as found:
-            calibration, version = _decode({name: found[name] for name in _MEMBERS})
+        with np.load(str(path), allow_pickle=False) as members:
+            calibration, version = _decode({name: members[name] for name in _MEMBERS})
     except ValueError as err:
         raise unreadable(path, str(err)) from None
     except Exception as err:  # what NumPy and its libraries raise of a damaged file is not documented
@@ -145,7 +145,7 @@ def _decode(arrays: Dict[str, np.ndarray]) -> Tuple[Calibration, int]:
     scales = tuple(Scale(real("scales", lowest), real("scales", step)) for lowest, step in header["scales"])
     if len(scales) != len(FIELDS):
         raise ValueError(f"scales must be {len(FIELDS)} pairs of numbers, got {len(scales)}")
-    found = Calibration(
+    calibration = Calibration(
         parse_tile(header["tile"], name),
         (x, y),
         codes,
@@ -154,9 +154,9 @@ def _decode(arrays: Dict[str, np.ndarray]) -> Tuple[Calibration, int]:
         whole_number("bit_depth", header["bit_depth"]),
         header["facts"],
     )
-    if found.digest != header["digest"]:
+    if calibration.digest != header["digest"]:
         raise ValueError("it is damaged: its digest does not fit its content")
-    return _converted(found) if version == 1 else found, version
+    return _converted(calibration) if version == 1 else calibration, version
 
 
 def _converted(old: Calibration) -> Calibration:

@@ -56,11 +56,11 @@ def quantize(numbers: Tuple[np.ndarray, ...], used: np.ndarray) -> Tuple[np.ndar
 
 def dequantize(codes: np.ndarray, scales: Scales, dtype: str = "float64") -> Tuple[np.ndarray, ...]:
     """Decode the four numbers of every pixel: images of the codes' shape."""
-    found = []
+    images = []
     for (lowest, step), (first, bits) in zip(scales, FIELDS):
         code = (codes >> np.uint32(first)) & np.uint32((1 << bits) - 1)
-        found.append((lowest + step * code.astype(dtype)).astype(dtype, copy=False))
-    return tuple(found)
+        images.append((lowest + step * code.astype(dtype)).astype(dtype, copy=False))
+    return tuple(images)
 
 
 def turned(x: np.ndarray, y: np.ndarray, sensor: Sensor, sign: int) -> Tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,7 @@ from polar_pipeline._util.documents import unreadable
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.yamlfile import read_yaml
 from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts, facts_of
-from polar_pipeline.options import OPTIONS, Options
+from polar_pipeline.options import OPTIONS, make_options
 from polar_pipeline.recordings.limits import MAX_BYTES
 from polar_pipeline.recordings.messages import stated_offset
 from polar_pipeline.recordings.rawpicture import CAMERA_FILE, read_camera_file
@@ -56,7 +56,7 @@ def recorded_region(arguments: Arguments, recording: Path, topic: str, max_bytes
     info = first_camera_info(recording, topic, max_bytes)
     if info is None:
         return {}
-    options = Options(**{name: arguments[name] for name in ("sensor", "flip") if name in arguments})
+    options = make_options(**{name: arguments[name] for name in ("sensor", "flip") if name in arguments})
     offset = stated_offset(info, options.flip, options.sensor)
     return {} if offset is None else {"roi_offset": offset}
 

@@ -97,7 +97,6 @@ class CameraSettings:
         (0, 0, 0, 0),
         "Region in the camera's picture, (x, y, width, height), rounded to even numbers; zeros keep the camera's.",
         unit="pixels",
-        metavar=("X", "Y", "WIDTH", "HEIGHT"),
         check=several(pixels, 4, "[x, y, width, height]"),
     )
     trigger: str = declare(
@@ -133,7 +132,6 @@ class CameraSettings:
         "",
         "Lens calibration (file of ROS's camera_calibration or OpenCV) that is published as camera_info; '' for none.",
         read_only=True,
-        check=lambda _, value: value,
     )
 
 

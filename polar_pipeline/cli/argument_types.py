@@ -11,7 +11,7 @@ from typing import Tuple
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.paths import as_path
 from polar_pipeline._util.text import quoted
-from polar_pipeline.options.products import get_products
+from polar_pipeline.options.products import PRODUCTS, get_products
 from polar_pipeline.sensor.frames import MAX_PIXELS, MAX_SIDE, MIN_SIDE
 
 #: Most seconds of --wait and --seconds: a day. Clocks and timers overflow beyond.
@@ -68,3 +68,13 @@ def parse_path(text: str) -> Path:
 def parse_products(text: str) -> Tuple[str, ...]:
     """Parse product names, separated by commas."""
     return get_products(text)
+
+
+def parse_tolerance(text: str) -> Tuple[str, float]:
+    """Parse a product and its tolerance from `PRODUCT=VALUE`."""
+    name, separator, value = text.partition("=")
+    if not separator or name not in PRODUCTS:
+        raise argparse.ArgumentTypeError(
+            f"expected PRODUCT=VALUE with a product among {', '.join(PRODUCTS)}, got {quoted(text)}"
+        )
+    return name, parse_number(value, 0)

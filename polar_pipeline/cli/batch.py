@@ -18,13 +18,8 @@ from polar_pipeline._util.paths import as_path
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_path
 from polar_pipeline.cli.errors import FailureError, UsageError, errors_as, show_error
-from polar_pipeline.cli.option_arguments import (
-    add_params_argument,
-    add_pipeline_arguments,
-    add_tolerance_argument,
-    requested_arguments,
-)
-from polar_pipeline.cli.source_arguments import add_picture_rate_argument, add_size_limit_argument, add_strict_argument
+from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_arguments
+from polar_pipeline.cli.shared_arguments import add_shared_arguments
 from polar_pipeline.options import FROM_FRAMES
 from polar_pipeline.options.products import DEFAULT_PRODUCTS
 from polar_pipeline.recordings.limits import SourceError
@@ -65,10 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "@FILE with one source per line, or URLs of these (s3://, gs://, https://)",
     )
     parser.add_argument("-o", "--output", type=parse_path, required=True, metavar="DIR", help="folder of the results")
-    parser.add_argument("--topic", default="", help="topic of the raw images in the recordings (default: the only one)")
-    add_picture_rate_argument(parser)
-    add_size_limit_argument(parser)
-    add_strict_argument(parser)
+    add_shared_arguments(parser, "--topic", "--rate", "--max-mb", "--strict")
+    _add_cluster_arguments(parser)
     parser.add_argument(
         "--no-products", action="store_true", help="write no products and reports: only the table and the overview"
     )
@@ -78,10 +71,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="GOLDEN_DIR",
         help="compare with the results of an earlier batch, or with a folder of NAME.mcap; exit 1 on a difference",
     )
-    add_tolerance_argument(parser)
     parser.add_argument(
         "--reference", type=parse_path, metavar="DIR", help="like GOLDEN_DIR: the 'intensity' for --ssim-mode reference"
     )
+    add_shared_arguments(parser, "--tolerance", "--params")
+    add_pipeline_arguments(parser)
+
+
+def _add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs",
         type=partial(parse_integer, lowest=1, highest=1024),
@@ -114,8 +111,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="GB",
         help=f"most that fetched recordings take there (default: {SPOOL_BYTES / _GB:g})",
     )
-    add_params_argument(parser)
-    add_pipeline_arguments(parser)
 
 
 def run(values: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from functools import partial
 from polar_pipeline import __version__
 from polar_pipeline.cli.argument_types import DAY_S, parse_number, parse_products
 from polar_pipeline.cli.errors import UsageError, errors_as, importing_ros, show_error
-from polar_pipeline.cli.source_arguments import add_frame_size_argument, parse_rate
+from polar_pipeline.cli.shared_arguments import add_shared_arguments, parse_rate
 from polar_pipeline.options import OPTIONS
 from polar_pipeline.options.products import DEFAULT_PRODUCTS
 from polar_pipeline.sensor.mosaic import get_sensor
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rate", type=parse_rate, default=24.0, metavar="HZ", help="frame rate of the camera (default: 24)"
     )
-    add_frame_size_argument(parser)
+    add_shared_arguments(parser, "--size")
     parser.add_argument("--sensor", default="IMX250MZR", help="sensor of the camera (default: %(default)s)")
     row = OPTIONS["backend"]
     parser.add_argument("--backend", choices=row.choices, default="auto", help=f"{row.text} (default: auto)")

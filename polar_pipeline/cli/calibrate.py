@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, Optional, Tuple
@@ -21,7 +22,7 @@ from polar_pipeline.cli.argument_types import parse_number, parse_path
 from polar_pipeline.cli.errors import FailureError, UsageError, errors_as, show_error
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_options
 from polar_pipeline.cli.outputs import check_output_files, report_path
-from polar_pipeline.cli.source_arguments import add_size_limit_argument, add_strict_argument
+from polar_pipeline.cli.shared_arguments import add_shared_arguments
 from polar_pipeline.options import OPTIONS, Options, make_options
 from polar_pipeline.sensor.frames import FrameError
 from polar_pipeline.tools.calibrate.captured import agrees, captured_state, frame_arguments
@@ -68,7 +69,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="calibration to evaluate on these frames, instead of measuring one: exit status 0 if frames are better "
         "with it than without. A folder 'unpolarized' has frames without a polarizer; dark frames are optional",
     )
-    parser.add_argument("--force", action="store_true", help="replace files that exist")
     parser.add_argument(
         "--accept-bad", action="store_true", help="write the calibration even if it would make images worse than none"
     )
@@ -111,9 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--exposure", type=partial(parse_number, lowest=0), metavar="MS", help="exposure time, stored in the file"
     )
     parser.add_argument("--gain-db", type=parse_number, metavar="DB", help="gain of the camera, stored in the file")
-    parser.add_argument("--topic", default="", help="topic of the raw images in a recording (default: the only one)")
-    add_size_limit_argument(parser)
-    add_strict_argument(parser)
+    add_shared_arguments(parser, "--force", "--topic", "--max-mb", "--strict")
     add_pipeline_arguments(parser, ("frame",))
 
 
@@ -183,12 +181,13 @@ def _add_captured(values: argparse.Namespace) -> _Sizes:
     sizes.update({path: state.size for path, state in states.items() if state})
     for file, name, value in ((file, *item) for file, arguments in statements for item in arguments.items()):
         argument = getattr(values, name, None)
-        with errors_as(UsageError):
-            is_same = argument is None or (OPTIONS[name].is_same if name in OPTIONS else agrees)(argument, value)
-        if not is_same:
-            raise UsageError(f"--{name.replace('_', '-')} {argument} contradicts {file}: {value}")
         if argument is None:
             setattr(values, name, value)
+            continue
+        with errors_as(UsageError):
+            is_same = (OPTIONS[name].is_same if name in OPTIONS else agrees)(argument, value)
+        if not is_same:
+            raise UsageError(f"--{name.replace('_', '-')} {argument} contradicts {file}: {value}")
     return sizes
 
 
@@ -244,7 +243,7 @@ def _check(values: argparse.Namespace, options: Options, sizes: _Sizes) -> int:
     with errors_as(FailureError):
         checked = make_options(sensor=options.sensor, roi_offset=options.roi_offset, calibration=values.check)
         assert checked.calibration is not None
-        options = options.with_held(calibration=checked.calibration)  # it states how many bits are used
+        options = replace(options, calibration=checked.calibration)  # it states how many bits are used
         with open_sessions(values.sources, options, _table(values), False, values.topic, values.max_bytes) as session:
             sums = _sums(in_halves(session.frames), session.total, options, sizes)
         result = check_calibration(checked.calibration, sums, session.angles, options.roi_offset)

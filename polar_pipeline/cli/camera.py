@@ -48,13 +48,13 @@ def _list(_: argparse.Namespace) -> None:
 
 
 def _info(values: argparse.Namespace) -> None:
-    found = find_camera(values.camera)
-    with closing(CameraDevice(found)) as device:
+    camera = find_camera(values.camera)
+    with closing(CameraDevice(camera)) as device:
         settings = read_back(device, CameraSettings())
         limits = ranges(device, settings)
         rows = {
             **read_facts(device).values(),
-            "address": found.address,
+            "address": camera.address,
             "frame rate [Hz]": f"{settings.frame_rate:g}",
             "packet size [bytes]": str(settings.packet_size),
             "automatic exposure": "on" if settings.exposure_auto else "off",
@@ -69,13 +69,13 @@ def _info(values: argparse.Namespace) -> None:
 
 
 def _set(values: argparse.Namespace) -> None:
-    words, wanted = values.features, values.camera
-    if "=" in wanted:  # it is the first feature
-        words, wanted = [wanted, *words], ""
+    words, camera = values.features, values.camera
+    if "=" in camera:  # it is the first feature
+        words, camera = [camera, *words], ""
     pairs = [word.partition("=")[::2] for word in words]
     if not all(name and value for name, value in pairs):
         raise UsageError("features are given as FEATURE=VALUE, such as ExposureTime=5000")
-    with closing(CameraDevice(find_camera(wanted))) as device:
+    with closing(CameraDevice(find_camera(camera))) as device:
         device.require_control()
         for name, value in pairs:
             device.set(name, value)

@@ -10,7 +10,7 @@ from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse
 from polar_pipeline.cli.errors import FailureError, UsageError, errors_as, show_error
 from polar_pipeline.cli.option_arguments import add_camera_arguments, requested_camera
 from polar_pipeline.cli.session_steps import DARK_FRAMES, angle_name, check_camera, show_captured
-from polar_pipeline.cli.source_arguments import add_strict_argument
+from polar_pipeline.cli.shared_arguments import add_shared_arguments
 from polar_pipeline.tools.calibrate.capture import FORMATS, FrameCapture, capture_folder
 from polar_pipeline.tools.calibrate.captured import captured_state
 from polar_pipeline.tools.calibrate.polarizer import MIN_ANGLES
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=FORMATS[0],
         help="files: pictures, arrays, or one recording with lossless compression (default: %(default)s)",
     )
-    add_strict_argument(parser)
+    add_shared_arguments(parser, "--strict")
     add_camera_arguments(parser)
 
 

@@ -11,7 +11,7 @@ from polar_pipeline._util.text import printable
 from polar_pipeline.cli.argument_types import parse_path
 from polar_pipeline.cli.errors import UsageError
 from polar_pipeline.cli.outputs import check_output_files
-from polar_pipeline.cli.source_arguments import add_size_limit_argument
+from polar_pipeline.cli.shared_arguments import add_shared_arguments
 from polar_pipeline.recordings.limits import megabytes
 from polar_pipeline.recordings.recompress import Conversion, compress_recording
 from polar_pipeline.recordings.source import recording_of
@@ -23,8 +23,7 @@ def add_copy_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", type=parse_path, metavar="OUT.mcap", required=True, help="mcap recording to write"
     )
-    parser.add_argument("--force", action="store_true", help="replace a file that exists")
-    add_size_limit_argument(parser)
+    add_shared_arguments(parser, "--force", "--max-mb")
 
 
 def run_copy(values: argparse.Namespace, convert: Callable[..., Dict[str, Conversion]]) -> int:
@@ -37,8 +36,8 @@ def run_copy(values: argparse.Namespace, convert: Callable[..., Dict[str, Conver
         raise UsageError(f"the output is an .mcap file, got {values.output}")
     check_output_files([values.output], [recording_of(values.source)])
     watch = partial(with_bar, unit="message")
-    found = convert(values.source, values.output, force=values.force, max_bytes=values.max_bytes, watch=watch)
-    for topic, row in found.items():
+    conversions = convert(values.source, values.output, force=values.force, max_bytes=values.max_bytes, watch=watch)
+    for topic, row in conversions.items():
         share = f" ({100 * row.after / row.before:.1f} %)" if row.before else ""
         sizes = f"{megabytes(row.before)} to {megabytes(row.after)}{share}"
         print(f"{printable(topic)}: {row.images} images, {sizes}")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 
+from polar_pipeline.cli.shared_arguments import add_shared_arguments
 from polar_pipeline.tools.doctor.checks import as_text, run_checks
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to a parser."""
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_shared_arguments(parser, "--json")
 
 
 def run(values: argparse.Namespace) -> int:

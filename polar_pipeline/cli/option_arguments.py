@@ -5,44 +5,21 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from polar_pipeline._util.paths import as_path
-from polar_pipeline._util.text import quoted
 from polar_pipeline.camera.recorded import OF_THE_CAMERA, Arguments, with_recorded_state
 from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
-from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_path, parse_products
+from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_products
 from polar_pipeline.cli.errors import UsageError, errors_as
 from polar_pipeline.live.parameters import make_settings
 from polar_pipeline.live.preset import from_yaml
-from polar_pipeline.options import FROM_FRAMES, OPTIONS, Options
-from polar_pipeline.options.option import Option
+from polar_pipeline.options import FROM_FRAMES, OPTIONS, Option, Options, make_options
+from polar_pipeline.options.option import validate
 from polar_pipeline.options.products import DEFAULT_PRODUCTS, PRODUCTS
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.recordings.limits import MAX_BYTES
 from polar_pipeline.recordings.source import recorded_lens
-
-
-def add_tolerance_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the tolerances of a comparison; parsed, they are pairs of a product and its largest error."""
-    parser.add_argument(
-        "--tolerance",
-        action="append",
-        default=[],
-        type=_parse_tolerance,
-        metavar="PRODUCT=VALUE",
-        help="largest error that --compare allows; AoLP in degrees, 8-bit images in levels",
-    )
-
-
-def add_params_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the file of the live node's parameters, which `requested_arguments` reads."""
-    parser.add_argument(
-        "--params",
-        type=parse_path,
-        metavar="FILE.yaml",
-        help="parameter file of the live node, such as a snapshot's, for options that are not on the command line",
-    )
 
 
 def option_files(values: argparse.Namespace) -> List[Path]:
@@ -56,29 +33,33 @@ def option_files(values: argparse.Namespace) -> List[Path]:
         return [as_path(name) for name in names if name]
 
 
-def _parse_tolerance(text: str) -> Tuple[str, float]:
-    """Parse a product and its tolerance from `PRODUCT=VALUE`."""
-    name, separator, value = text.partition("=")
-    if not separator or name not in PRODUCTS:
-        raise argparse.ArgumentTypeError(
-            f"expected PRODUCT=VALUE with a product among {', '.join(PRODUCTS)}, got {quoted(text)}"
-        )
-    return name, parse_number(value, 0)
-
-
 #: Pixel format of captured frames: calibrations want the deepest.
 CAPTURE_FORMAT = "12p"
 #: Settings of a camera that are arguments -> how the argument differs from the node's parameter.
 _CAMERA_ARGUMENTS: Dict[str, Dict[str, Any]] = {
     "pixel_format": {"default": CAPTURE_FORMAT},
-    "exposure_us": {"text": "Exposure time; 0 keeps the camera's.", "metavar": ("US",)},
+    "exposure_us": {"text": "Exposure time; 0 keeps the camera's."},
     "exposure_auto": {"text": "Let the camera choose the exposure time; not for frames of a calibration."},
     "gain_db": {},
     "frame_rate": {},
     "roi": {},
     "packet_size": {},
     "packet_delay_ns": {},
-    "features": {"metavar": ("YAML",), "shown_default": ""},
+    "features": {},
+}
+#: Option -> arguments that set a truth value of it to the opposite of its default, with the first words of their help.
+_FLAGS = {
+    "co_sited": {"--own-site": "Turn co_sited off. co_sited: "},
+    "flip": {"--flip-x": "Turn ReverseX on. ", "--flip-y": "Turn ReverseY on. "},
+}
+#: Option -> what `--help` calls its values, if not by their unit.
+_METAVARS: Dict[str, Tuple[str, ...]] = {
+    "products": ("NAMES",),
+    "calibration": ("FILE",),
+    "rectify": ("FILE",),
+    "features": ("YAML",),
+    "roi_offset": ("X", "Y"),
+    "roi": ("X", "Y", "WIDTH", "HEIGHT"),
 }
 #: Type of an option, or of its items -> how argparse reads a value.
 _PARSERS: Dict[type, Callable[[str], object]] = {int: parse_integer, float: parse_number, str: str}
@@ -108,8 +89,9 @@ def add_pipeline_arguments(
         groups: Groups of the options (`Option.group`).
         without: Names of options that the command does not have.
     """
-    rows = (row for group in groups for row in OPTIONS.values() if row.group == group and row.name not in without)
-    _add_options(parser.add_argument_group("pipeline"), rows)
+    into = parser.add_argument_group("pipeline")
+    for row in (row for group in groups for row in OPTIONS.values() if row.group == group and row.name not in without):
+        _add_option(into, row)
 
 
 def add_camera_arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,7 +103,8 @@ def add_camera_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SERIAL|IP",
         help="serial number or IP address of the camera (default: the first polarization camera)",
     )
-    _add_options(into, (replace(CAMERA_OPTIONS[name], **changes) for name, changes in _CAMERA_ARGUMENTS.items()))
+    for name, changes in _CAMERA_ARGUMENTS.items():
+        _add_option(into, replace(CAMERA_OPTIONS[name], **changes))
 
 
 def requested_camera(values: argparse.Namespace) -> CameraSettings:
@@ -130,53 +113,50 @@ def requested_camera(values: argparse.Namespace) -> CameraSettings:
     Raises:
         UsageError: A setting is not allowed.
     """
-    source = f"aravis:{values.camera}" if values.camera else "aravis"
     settings = {name: getattr(values, name) for name in _CAMERA_ARGUMENTS if hasattr(values, name)}
-    settings = {"pixel_format": CAPTURE_FORMAT, **settings, "source": source}
+    settings["source"] = f"aravis:{values.camera}" if values.camera else "aravis"
     with errors_as(UsageError):
-        checked: Dict[str, Any] = {
-            name: CAMERA_OPTIONS[name].held(value, f"--{'camera' if name == 'source' else name.replace('_', '-')}")
-            for name, value in settings.items()
-        }
-    return CameraSettings(**checked)
-
-
-def _add_options(into: argparse._ArgumentGroup, rows: Iterable[Option]) -> None:
-    """Add an argument for each option. Those that the command line does not name are not in its values."""
-    for row in rows:
-        argument = row.name.replace("_", "-")
-        items = row.default if isinstance(row.default, tuple) else (row.default,)
-        unset: Dict[str, Any] = {"dest": row.name, "default": argparse.SUPPRESS}
-        if isinstance(items[0], bool):
-            for k, (flag, does) in enumerate(row.flags or ((argument, ""),)):
-                into.add_argument(
-                    f"--{flag}", action=_SetOpposite, nargs=0, const=(row.default, k), help=does + row.text, **unset
-                )
-            continue
-        names = row.metavar or tuple(filter(None, (row.unit.upper(),)))
-        is_list = items is row.default and isinstance(items[0], str)
-        shown = " ".join(map(str, items)) if row.shown_default is None else row.shown_default
-        allowed = f" Any of {', '.join(PRODUCTS)}." if is_list else ""
-        into.add_argument(
-            f"--{argument}",
-            type=parse_products if is_list else _PARSERS[type(items[0])],
-            choices=row.choices or None,
-            nargs=len(names) if len(names) > 1 else None,
-            metavar=names if len(names) > 1 else next(iter(names), None),
-            help=row.text + allowed + (f" (default: {shown})" if shown else ""),
-            **unset,
+        return CameraSettings(
+            **validate(
+                CAMERA_OPTIONS,
+                {"pixel_format": CAPTURE_FORMAT, **settings},
+                lambda row: "--camera" if row.name == "source" else _argument(row.name),
+            )
         )
+
+
+def _argument(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _add_option(into: argparse._ArgumentGroup, row: Option) -> None:
+    """Add the argument of an option. If the command line does not have it, it is not in the parsed values."""
+    unset: Dict[str, Any] = {"dest": row.name, "default": argparse.SUPPRESS}
+    items = row.default if isinstance(row.default, tuple) else (row.default,)
+    if isinstance(items[0], bool):
+        for k, (flag, does) in enumerate(_FLAGS.get(row.name, {_argument(row.name): ""}).items()):
+            const = (row.default, k)
+            into.add_argument(flag, action=_SetOpposite, nargs=0, const=const, help=does + row.text, **unset)
+        return
+    names = _METAVARS.get(row.name) or tuple(filter(None, [row.unit.upper()]))
+    is_products = row.name == "products"
+    default = "as the live node publishes them" if row.name == "dtype" else " ".join(map(str, items))
+    ending = f" Any of {', '.join(PRODUCTS)}." if is_products else f" (default: {default})" if default else ""
+    into.add_argument(
+        _argument(row.name),
+        type=parse_products if is_products else _PARSERS[type(items[0])],
+        choices=[word for word in row.choices if isinstance(word, str)] or None,
+        nargs=len(names) if len(names) > 1 else None,
+        metavar=names if len(names) > 1 else next(iter(names), None),
+        help=row.text + ending,
+        **unset,
+    )
 
 
 def requested_pipeline(
     values: argparse.Namespace, products: Tuple[str, ...] = DEFAULT_PRODUCTS, recording: Optional[Path] = None
 ) -> Pipeline:
-    """Create the pipeline that the command line requests.
-
-    Args:
-        values: The command line.
-        products: Those to compute if it names none.
-        recording: Recording or picture that may have a lens calibration and the state of the camera; None for none.
+    """Create the pipeline that the command line requests; the arguments are those of `requested_arguments`.
 
     Raises:
         UsageError: An option is not allowed.
@@ -198,7 +178,7 @@ def requested_options(
         UsageError: An option is not allowed.
     """
     with errors_as(UsageError):
-        return Options(**requested_arguments(values, products, recording))
+        return make_options(**requested_arguments(values, products, recording))
 
 
 def requested_arguments(
@@ -206,23 +186,21 @@ def requested_arguments(
 ) -> Arguments:
     """Return the arguments of `Pipeline` from the command line, else from --params, else from the recorded camera.
 
-    Options `OF_THE_CAMERA` that have their default are left out unless the command line names them: a recording may
-    tell them.
+    Options `OF_THE_CAMERA` that neither sets are left out: a recording may tell them.
 
     Args:
         values: The command line.
         products: Those to compute if it names none.
-        recording: Recording or picture that may have the state of the camera; None for none.
+        recording: Recording or picture that may have a lens calibration and the state of the camera; None for none.
 
     Raises:
         ValueError: An option is not allowed, or contradicts the state of the camera.
     """
     products = getattr(values, "products", products)
     params = getattr(values, "params", None)
-    arguments = make_settings(from_yaml(params) if params else {}).arguments(products)  # those of a live node
-    for row in (OPTIONS[name] for name in OF_THE_CAMERA):
-        if row.is_same(arguments[row.name], row.default):
-            del arguments[row.name]
+    settings = make_settings(from_yaml(params) if params else {})  # as of a live node
+    unset = {*OF_THE_CAMERA} - settings.changed_options
+    arguments = {name: value for name, value in settings.arguments(products).items() if name not in unset}
     rows = (row for row in OPTIONS.values() if row.group != "library")  # `output` is another argument here
     arguments.update({row.name: getattr(values, row.name) for row in rows if hasattr(values, row.name)})
     arguments["products"] = products

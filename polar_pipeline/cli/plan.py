@@ -8,13 +8,13 @@ from polar_pipeline.backends.cuda.device import DEVICES
 from polar_pipeline.backends.cuda.report import plan_json, plan_report, plan_text
 from polar_pipeline.backends.cuda.work import CAMERA_FORMATS
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_options
-from polar_pipeline.cli.source_arguments import add_frame_size_argument
+from polar_pipeline.cli.shared_arguments import add_shared_arguments
 from polar_pipeline.options import Options
 
 
 def add_frame_arguments(parser: argparse.ArgumentParser) -> None:
     """Add size and format of the frames, and what to compute from them."""
-    add_frame_size_argument(parser)
+    add_shared_arguments(parser, "--size")
     parser.add_argument(
         "--raw",
         choices=tuple(CAMERA_FORMATS),
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device", choices=tuple(DEVICES), default="xavier", help="GPU to plan for (default: %(default)s)"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_shared_arguments(parser, "--json")
     add_frame_arguments(parser)
 
 

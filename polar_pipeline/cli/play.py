@@ -9,14 +9,14 @@ from typing import Dict
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.argument_types import DAY_S, parse_number
 from polar_pipeline.cli.errors import importing_ros, show_error
-from polar_pipeline.cli.source_arguments import add_source_arguments, parse_rate
+from polar_pipeline.cli.shared_arguments import add_shared_arguments, parse_rate
 from polar_pipeline.recordings.source import DEFAULT_RATE
 from polar_pipeline.sensor.frames import FrameError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to a parser."""
-    add_source_arguments(parser)
+    add_shared_arguments(parser, "source", "--topic", "--max-mb", "--strict")
     parser.add_argument(
         "--rate",
         type=parse_rate,

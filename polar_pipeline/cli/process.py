@@ -13,18 +13,15 @@ from polar_pipeline.cli.argument_types import parse_path
 from polar_pipeline.cli.errors import UsageError
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, option_files, requested_pipeline
 from polar_pipeline.cli.outputs import check_output_files
-from polar_pipeline.cli.source_arguments import add_picture_argument, add_size_limit_argument
+from polar_pipeline.cli.shared_arguments import add_shared_arguments, read_frame
 from polar_pipeline.options.products import PRODUCTS
-from polar_pipeline.pipeline import input_frame
-from polar_pipeline.quality.frame_checks import check_frame, log_warnings
-from polar_pipeline.recordings import messages
+from polar_pipeline.quality.frame_checks import log_warnings
 from polar_pipeline.recordings.picture import encode_picture, legend
-from polar_pipeline.recordings.rawpicture import check_not_angle_images, read_picture
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to a parser."""
-    add_picture_argument(parser)
+    add_shared_arguments(parser, "image", "--strict")
     parser.add_argument(
         "-o",
         "--output",
@@ -40,8 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="file format of float products; other products are PNG of 8 or 16 bit. Channels are S0, S1, S2 or red, "
         "green, blue, which cv2.imread returns in reverse order (default: %(default)s)",
     )
-    parser.add_argument("--force", action="store_true", help="replace files that exist")
-    add_size_limit_argument(parser)
+    add_shared_arguments(parser, "--force", "--max-mb")
     add_pipeline_arguments(parser, without=("ssim_mode",))  # there is no frame to compare with
 
 
@@ -63,10 +59,8 @@ def run(values: argparse.Namespace) -> int:
             raise UsageError(f"{values.output} is not a folder")
         for path in outputs:  # before the first is written
             check_absent(path, values.force)
-        image = read_picture(values.image, values.max_bytes)
-        check_not_angle_images(values.image, values.max_bytes)
-        frame = input_frame(messages.to_raw(image, pipeline.options), pipeline.options)
-        log_warnings(check_frame(frame, pipeline.options, image.warnings).warnings)
+        frame, check = read_frame(values, pipeline.options)
+        log_warnings(check.warnings)
         result = pipeline(frame)
     values.output.mkdir(parents=True, exist_ok=True)
     for name, array in result.items():

@@ -12,20 +12,9 @@ from polar_pipeline._util.progress import with_bar
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.argument_types import parse_path
 from polar_pipeline.cli.errors import UsageError, errors_as, show_unusable
-from polar_pipeline.cli.option_arguments import (
-    add_params_argument,
-    add_pipeline_arguments,
-    add_tolerance_argument,
-    option_files,
-    requested_pipeline,
-)
+from polar_pipeline.cli.option_arguments import add_pipeline_arguments, option_files, requested_pipeline
 from polar_pipeline.cli.outputs import check_output_files, report_path
-from polar_pipeline.cli.source_arguments import (
-    add_picture_rate_argument,
-    add_reference_argument,
-    add_source_arguments,
-    open_reference,
-)
+from polar_pipeline.cli.shared_arguments import add_shared_arguments, open_reference
 from polar_pipeline.options.products import DEFAULT_PRODUCTS, get_products
 from polar_pipeline.recordings.source import DEFAULT_RATE, is_recording, recording_of
 from polar_pipeline.replay.compare import Golden, GoldenError, check_tolerances, format_rows, open_golden, verdict
@@ -36,17 +25,14 @@ from polar_pipeline.replay.run import Summary
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to a parser."""
-    add_source_arguments(parser)
-    add_picture_rate_argument(parser)
+    add_shared_arguments(parser, "source", "--topic", "--rate", "--max-mb", "--strict")
     parser.add_argument("-o", "--output", type=parse_path, metavar="OUT.mcap", help="recording to write")
-    parser.add_argument("--force", action="store_true", help="replace files that exist")
     parser.add_argument(
         "--report", type=parse_path, metavar="FILE.html", help="report to write (default: OUT.html; - for none)"
     )
     parser.add_argument(
         "--compare", type=parse_path, metavar="GOLDEN.mcap", help="compare with a recording; exit 1 on a difference"
     )
-    add_tolerance_argument(parser)
     parser.add_argument("--json", type=parse_path, metavar="FILE.json", help="result of --compare to write, as JSON")
     parser.add_argument(
         "--junit",
@@ -54,8 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.xml",
         help="result of --compare to write, as JUnit XML for CI services",
     )
-    add_reference_argument(parser)
-    add_params_argument(parser)
+    add_shared_arguments(parser, "--force", "--tolerance", "--reference", "--params")
     add_pipeline_arguments(parser)
 
 

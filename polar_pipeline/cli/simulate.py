@@ -28,16 +28,16 @@ from polar_pipeline.tools.calibrate.simulation import (
 )
 
 #: Most settings and frames that can be asked for.
-_MOST = 1000
+_MAX_COUNT = 1000
 #: Most pixels of a frame: in memory the simulated sensor takes about 100 bytes for each.
 _MAX_PIXELS = 1 << 24
 #: How much the lamp drifts in the session.
 _LAMP_DRIFT = 0.01
-_COUNT = partial(parse_integer, lowest=1, highest=_MOST)
+_COUNT = partial(parse_integer, lowest=1, highest=_MAX_COUNT)
 _FRACTION = partial(parse_number, lowest=0, highest=0.5)
 #: Names of arguments with their types, defaults, metavars and help texts.
 _ARGUMENTS = (
-    ("--angles", partial(parse_integer, lowest=MIN_ANGLES, highest=_MOST), 18, "N", "number of polarizer angles"),
+    ("--angles", partial(parse_integer, lowest=MIN_ANGLES, highest=_MAX_COUNT), 18, "N", "number of polarizer angles"),
     ("--frames", _COUNT, 16, "N", "number of frames at each angle"),
     ("--dark-frames", _COUNT, 64, "N", "number of dark frames"),
     ("--size", parse_size, "320x256", "WxH", "size of the frames"),

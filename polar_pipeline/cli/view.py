@@ -14,19 +14,9 @@ from polar_pipeline._util.stop_flag import StopFlag
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.argument_types import parse_integer, parse_path
 from polar_pipeline.cli.errors import FailureError, UsageError, importing_ros, show_error, show_unusable
-from polar_pipeline.cli.option_arguments import (
-    add_params_argument,
-    add_pipeline_arguments,
-    option_files,
-    requested_pipeline,
-)
+from polar_pipeline.cli.option_arguments import add_pipeline_arguments, option_files, requested_pipeline
 from polar_pipeline.cli.outputs import check_output_files
-from polar_pipeline.cli.source_arguments import (
-    add_picture_rate_argument,
-    add_reference_argument,
-    add_source_arguments,
-    open_reference,
-)
+from polar_pipeline.cli.shared_arguments import SHARED_ARGUMENTS, add_shared_arguments, open_reference
 from polar_pipeline.options import OPTIONS
 from polar_pipeline.options.products import get_products
 from polar_pipeline.quality.frame_checks import log_warnings
@@ -47,17 +37,15 @@ from polar_pipeline.tools.view.recording import RecordingView, load_rerun, open_
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to a parser."""
-    add_source_arguments(parser, is_optional=True)
-    add_picture_rate_argument(parser)
+    parser.add_argument("source", nargs="?", **SHARED_ARGUMENTS["source"])
+    add_shared_arguments(parser, "--topic", "--rate", "--max-mb", "--strict")
     parser.add_argument(
         "--frames", type=partial(parse_integer, lowest=1), metavar="N", help="end after N frames (default: all)"
     )
     parser.add_argument(
         "--save", type=parse_path, metavar="FILE.rrd", help="write a file instead of opening the viewer"
     )
-    parser.add_argument("--force", action="store_true", help="replace a file that exists")
-    add_reference_argument(parser)
-    add_params_argument(parser)
+    add_shared_arguments(parser, "--force", "--reference", "--params")
     add_pipeline_arguments(parser)
 
 

@@ -10,33 +10,33 @@ import re
 from array import array
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, Dict, FrozenSet, Iterable, Mapping, Optional, Tuple, cast
 
 import yaml
 
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.text import quoted
-from polar_pipeline._util.values import matching
+from polar_pipeline._util.values import MAX_TEXT, is_text, matching, text_value
 from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
 from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.options import OPTIONS, Option, Options, Value, declare, declared, make_options
-from polar_pipeline.options.display import MAX_GAIN, Display, make_display
+from polar_pipeline.options.display import DISPLAY_OPTIONS, Display, make_display
+from polar_pipeline.options.option import CheckedValues, validate
+from polar_pipeline.options.options import GEOMETRY_OPTIONS, combine_options
 from polar_pipeline.options.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS
 from polar_pipeline.options.topics import PRODUCT_TOPICS
 from polar_pipeline.quality.statistics import LIMITS, QualityLimits
 from polar_pipeline.recordings.messages import CameraInfo, has_mosaic, stated_offset
 from polar_pipeline.sensor.mosaic import Sensor
 
-#: Longest text in characters, as long as a path can be.
-MAX_TEXT = 4096
 #: Longest frame_id in characters.
 MAX_FRAME_ID = 255
-#: Most values in a list; the longest list of this package has three.
+#: Most values in a list; the longest list of this package has four.
 MAX_LIST = 1000
-#: Names of types in error messages.
-_TEXT = f"text of at most {MAX_TEXT} characters, without NUL"
-_LIST = "a number, text, or a list of either"
+#: Parameters that name a sensor or a file. ROS stores the name; the object is loaded where `Settings` are made.
+_NAMES_OF_OBJECTS = ("sensor", "calibration", "output.rectify")
 
 
 def is_ros_value(value: object) -> bool:
@@ -44,23 +44,27 @@ def is_ros_value(value: object) -> bool:
     if isinstance(value, tuple):
         is_uniform = len({type(item) for item in value}) == 1 and not isinstance(value[0], tuple)
         return is_uniform and len(value) <= MAX_LIST and all(map(is_ros_value, value))
-    if isinstance(value, str):
-        return len(value) <= MAX_TEXT and "\0" not in value and not any("\ud800" <= char <= "\udfff" for char in value)
-    return isinstance(value, (bool, float)) or (isinstance(value, int) and -(2**63) <= value < 2**63)
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    return isinstance(value, float) or is_text(value)
 
 
-class ContradictionError(ValueError):
-    """Values of parameters, each of which is allowed by itself, that do not fit each other."""
+def _as_meant(row: Option, value: object) -> object:
+    """Undo what `ros2 param` makes of values, which it reads as YAML once more: 8 of the text '8', '1e-05' of 1e-05.
 
-
-def _as_meant(value: object, is_text: bool) -> object:
-    """Undo what `ros2 param` makes of values, which it reads as YAML once more: 8 of the text '8', '1e-05' of 1e-05."""
-    if is_text:
+    Raises:
+        ValueError: A list has items of several types, which ROS cannot store.
+    """
+    if isinstance(row.default, str) and not (row.choices or row.dynamic):
         return str(value) if type(value) is int and is_ros_value(value) else value
     if isinstance(value, str) and len(value) <= MAX_TEXT:
         with suppress(ValueError, RecursionError):
             number = json.loads(value)
-            return number if isinstance(number, (int, float, list)) else value
+            value = number if isinstance(number, (int, float, list)) else value
+    if row.dynamic and isinstance(value, (list, array)):
+        value = tuple(value)
+        if not is_ros_value(value):
+            raise ValueError(f"{row.parameter} must be a number, text, or a list of either, got {quoted(value)}")
     return value
 
 
@@ -75,46 +79,10 @@ def _frame_id(name: str, value: object) -> str:
     """Check a frame_id, which must stay the same text when ROS's parser and `ros2 param` read it as YAML."""
     text = _check_frame_id(name, value)
     with suppress(yaml.YAMLError, ValueError):  # a date of month 13
-        is_text = yaml.safe_load(text) == text and not re.fullmatch(_WORDS, text)
-        if is_text or re.fullmatch(_WHOLE_NUMBER, text):
+        stays_text = yaml.safe_load(text) == text and not re.fullmatch(_WORDS, text)
+        if stays_text or re.fullmatch(_WHOLE_NUMBER, text):
             return text
     raise ValueError(f"{name} must not be what YAML reads as a number, a date or a truth value, got {quoted(text)}")
-
-
-@dataclass(frozen=True)
-class Parameter(Option):
-    """One parameter of the node: an option of the pipeline under its ROS name, or one that only the node has.
-
-    Attributes:
-        option: The option of the pipeline that it sets; "" for none.
-        dynamic: Whether values of other types are allowed too; `check` says which.
-    """
-
-    option: str = ""
-    dynamic: bool = False
-
-    def checked(self, value: object) -> Value:
-        """Check a value by itself, and convert it to the parameter's type: a list to a tuple, 2 to 2.0 or '2'.
-
-        The names of a sensor and of files are checked where `Settings` are made of all values.
-
-        Args:
-            value: Value of any type. ROS hands arrays over as `array.array` or list, and None for what is not set.
-
-        Raises:
-            ValueError: The value is not allowed; the message says what is.
-        """
-        is_text = isinstance(self.default, str) and not (self.choices or self.dynamic)
-        meant = _as_meant(value, is_text)
-        if not (is_text or self.dynamic):
-            return cast(Value, self.held(meant, self.name))
-        entry = tuple(meant) if isinstance(meant, (list, array)) else meant
-        if self.check is not None and not self.option:
-            result = self.check(self.name, entry)
-            entry = entry if self.dynamic else result
-        if not is_ros_value(entry) or not (self.dynamic or isinstance(entry, str)):
-            raise ValueError(f"{self.name} must be {_LIST if self.dynamic else _TEXT}, got {quoted(value)}")
-        return cast(Value, entry)
 
 
 @dataclass(frozen=True)
@@ -212,7 +180,7 @@ class Settings:
 
     def rectified_by(self, lens: LensCalibration) -> Settings:
         """Return these settings with the lens calibration that was received with the frames."""
-        return replace(self, options=self.options.with_held(rectify=lens))
+        return replace(self, options=replace(self.options, rectify=lens))
 
     def of_camera(self, facts: CameraFacts) -> Settings:
         """Return these settings for the frames of a camera: its state replaces options that are not given.
@@ -227,18 +195,13 @@ class Settings:
         values = facts.options()
         if facts.gain_db is not None:
             values["camera_gain"] = round(facts.gain_db - (calibration.gain_db if calibration else 0.0), 3)
-        changes: Dict[str, Any] = {}
-        for name, value in values.items():
-            own = getattr(self.options, name)
-            if name not in self.changed_options:
-                changes[name] = value
-            elif not OPTIONS[name].is_same(own, value):
+        for name in [name for name in values if name in self.changed_options]:
+            own, value = getattr(self.options, name), values.pop(name)
+            if not OPTIONS[name].is_same(own, value):
                 text = own.tile() if isinstance(own, Sensor) else own
                 raise ValueError(f"{OPTIONS[name].parameter} is {text}, and the camera {facts.name} has {value}")
-        try:
-            return replace(self, options=replace(self.options, **changes))
-        except ValueError as err:
-            raise ValueError(f"the camera {facts.name} does not fit: {err}") from err
+        with errors_as(lambda text: ValueError(f"the camera {facts.name} does not fit: {text}")):
+            return replace(self, options=self.options.changed(**values))
 
     def of_region(self, info: Optional[CameraInfo], encoding: str) -> Settings:
         """Return these settings for frames of the region that their lens calibration states, unless an offset is set.
@@ -253,7 +216,7 @@ class Settings:
         if info is None or "roi_offset" in self.changed_options or not has_mosaic(encoding):
             return self
         offset = stated_offset(info, self.options.flip, self.options.sensor)
-        return self if offset is None else replace(self, options=replace(self.options, roi_offset=offset))
+        return self if offset is None else replace(self, options=self.options.changed(roi_offset=offset))
 
     def camera_parameters(self, facts: CameraFacts) -> Dict[str, object]:
         """Return the parameters by which frames of a camera are processed alike without it."""
@@ -263,7 +226,7 @@ class Settings:
     def on_cpu(self) -> Settings:
         """Return these settings for the CPU backend."""
         precision = "auto" if self.options.precision == "fp16" else self.options.precision
-        return replace(self, options=self.options.with_held(backend="cpu", precision=precision))
+        return replace(self, options=replace(self.options, backend="cpu", precision=precision))
 
     def arguments(self, products: Tuple[str, ...]) -> Dict[str, Any]:
         """Return the arguments of a `Pipeline` that computes these products."""
@@ -274,32 +237,35 @@ class Settings:
         return {**arguments, "products": products, "dtype": dtype}
 
 
-_DISPLAY = (
-    Parameter(
-        1.0,
-        f"Brightness of the preview and of JPEGs of light: a factor above 0, at most {MAX_GAIN:g}, or 'auto'.",
-        dynamic=True,
-        check=lambda _, value: make_display(value),
-        parameter="display.gain",
-    ),
-    Parameter(
-        "none",
-        "White balance of JPEGs of light of a color sensor: 'none', 'auto', or the factors [red, green, blue].",
-        dynamic=True,
-        check=lambda _, value: make_display(balance=value),
-        parameter="display.white_balance",
-    ),
-)
 _OWN = declared(Settings)
-#: Every parameter by name.
-PARAMETERS: Dict[str, Parameter] = {
-    row.parameter: Parameter(**{**vars(row), "name": row.parameter, "option": option})
-    for option, row in (
-        *OPTIONS.items(),
-        *(("", row) for row in (*_OWN.values(), *LIMITS.values(), *_DISPLAY, *CAMERA_OPTIONS.values())),
-    )
+#: The option that each parameter sets, by the parameter's name.
+PARAMETERS: Dict[str, Option] = {
+    row.parameter: row
+    for rows in (OPTIONS, _OWN, LIMITS, DISPLAY_OPTIONS, CAMERA_OPTIONS)
+    for row in rows.values()
     if row.parameter
 }
+_DEFAULT_OPTIONS = make_options()
+
+
+def check_parameter(name: str, value: object) -> Value:
+    """Check the value of a parameter by itself, and return it as ROS stores it: a list as a tuple, 2 as 2.0 or '2'.
+
+    The names of a sensor and of files are checked where `Settings` are made of all values.
+
+    Args:
+        name: Name of the parameter.
+        value: Value of any type. ROS hands arrays over as `array.array` or list, and None for what is not set.
+
+    Raises:
+        ValueError: The value is not allowed; the message says what is.
+    """
+    row = PARAMETERS[name]
+    value = _as_meant(row, value)
+    if name in _NAMES_OF_OBJECTS:
+        return text_value(name, value)
+    checked = row.validate(value, name)
+    return cast(Value, value if row.dynamic else checked)
 
 
 def make_settings(values: Mapping[str, object]) -> Settings:
@@ -312,26 +278,28 @@ def make_settings(values: Mapping[str, object]) -> Settings:
         ContradictionError: Values do not fit each other.
         ValueError: A value is not allowed; the message says what is.
     """
-    checked: Dict[str, Any] = {name: row.checked(values.get(name, row.default)) for name, row in PARAMETERS.items()}
-    rows = {row.option: name for name, row in PARAMETERS.items() if row.option}
-    changed_options = frozenset(option for option, name in rows.items() if checked[name] != OPTIONS[option].default)
-    by_option: Dict[str, Any] = {row: OPTIONS[row].held(checked[name], name) for row, name in rows.items()}
-    display = make_display(checked["display.gain"], checked["display.white_balance"])
-    calibration = by_option["calibration"]
-    if checked["camera.source"] and calibration:  # the camera tells the sensor and the offset later
+
+    def meant(rows: Mapping[str, Option]) -> Dict[str, Any]:
+        return {name: _as_meant(row, values.get(row.parameter, row.default)) for name, row in rows.items()}
+
+    def checked(rows: Mapping[str, Option]) -> CheckedValues:
+        return validate(rows, meant(rows), attrgetter("parameter"))
+
+    camera, options = CameraSettings(**checked(CAMERA_OPTIONS)), checked(OPTIONS)
+    changed_options = frozenset(
+        name for name, row in OPTIONS.items() if row.parameter and options[name] != getattr(_DEFAULT_OPTIONS, name)
+    )
+    calibration = options["calibration"]
+    if camera.source and calibration:  # the camera tells the sensor and the offset later
         of_calibration = {"sensor": calibration.sensor, "roi_offset": calibration.offset}
-        by_option.update({name: value for name, value in of_calibration.items() if name not in changed_options})
-    products = tuple(name for name in PRODUCTS if name not in NOISE_PRODUCTS)
-    with errors_as(ContradictionError):
-        options = make_options(products=products, names=rows, **by_option)
-        limits = QualityLimits(**{name: checked[row.parameter] for name, row in LIMITS.items()})
-    if options.geometry is None:  # a geometry excludes the products of noise
-        options = replace(options, products=tuple(PRODUCTS))
+        options.update({name: value for name, value in of_calibration.items() if name not in changed_options})
+    has_geometry = not changed_options.isdisjoint(GEOMETRY_OPTIONS)  # which excludes the products of noise
+    options["products"] = tuple(name for name in PRODUCTS if not (has_geometry and name in NOISE_PRODUCTS))
     return Settings(
-        options=options,
+        options=combine_options(options, attrgetter("parameter")),
         changed_options=changed_options,
-        limits=limits,
-        display=display,
-        camera=CameraSettings(**{name: checked[row.parameter] for name, row in CAMERA_OPTIONS.items()}),
-        **{name: checked[row.parameter] for name, row in _OWN.items()},
+        limits=QualityLimits(**meant(LIMITS)),
+        display=make_display(**meant(DISPLAY_OPTIONS)),
+        camera=camera,
+        **checked(_OWN),
     )

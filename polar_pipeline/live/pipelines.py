@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any, Callable, Collection, Hashable, List, Optional, Tuple
 
 import numpy as np
@@ -89,7 +90,7 @@ class PipelineSwitch:
             RuntimeError: The pipeline cannot be made ready.
         """
         if settings.options.geometry is not None:  # before anything is made for settings that do not fit
-            settings.options.with_held(products=products).output_size(raw.shape)
+            replace(settings.options, products=products).output_size(raw.shape)
         key = (settings.options, settings.output_depth, products)
         if self._active is not None and key == self._active_key:
             self._abandon_next()

@@ -15,7 +15,7 @@ from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.paths import AnyPath, as_path
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline._util.yamlfile import read_yaml
-from polar_pipeline.live.parameters import PARAMETERS, is_ros_value
+from polar_pipeline.live.parameters import PARAMETERS, check_parameter, is_ros_value
 
 #: Longest name of a node or of a parameter in a file, in characters.
 MAX_NAME = 500
@@ -82,7 +82,7 @@ def check_parameters(values: Mapping[str, object]) -> None:
         raise ValueError(f"no parameter of this package is called {printable(', '.join(foreign))}")
     for name, value in values.items():
         if name in PARAMETERS:
-            PARAMETERS[name].checked(value)
+            check_parameter(name, value)
         elif name in _SWITCHES and not isinstance(value, bool):
             raise ValueError(f"{name} must be true or false, got {quoted(value)}")
         elif not is_ros_value(value):

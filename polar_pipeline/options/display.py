@@ -7,7 +7,9 @@ frame, so that pictures do not flicker; a sequence that starts with a reset alwa
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Dict, Optional, Sequence, Tuple
 
 import cv2
@@ -15,6 +17,7 @@ import numpy as np
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import real, sequence
+from polar_pipeline.options.option import Option, validate
 from polar_pipeline.options.products import PRODUCTS
 
 #: Largest gain for brightness, and the range of `auto`, which never darkens, since saturated pixels would turn gray.
@@ -48,38 +51,62 @@ class Display:
     balance: Optional[Tuple[float, ...]] = (1.0, 1.0, 1.0)
 
 
-def make_display(gain: object = 1.0, balance: object = "none") -> Display:
-    """Validate settings.
+def _gain(name: str, value: object) -> Optional[float]:
+    """Check `auto`, or a factor above 0 as a number or as text."""
+    if isinstance(value, str) and value == "auto":
+        return None
+    (factor,) = _factors(f"{name} must be 'auto' or a number", [value], value)
+    return factor
 
-    Args:
-        gain: `auto`, or a factor above 0, as a number or as text.
-        balance: `auto`, `none`, or three factors above 0 of red, green and blue, as numbers or as text.
+
+def _balance(name: str, value: object) -> Optional[Tuple[float, ...]]:
+    """Check `auto`, `none`, or three factors above 0 of red, green and blue, as numbers or as text."""
+    if isinstance(value, str) and value in ("auto", "none"):
+        return None if value == "auto" else (1.0, 1.0, 1.0)
+    channels = sequence(value.split() if isinstance(value, str) else value, 3)
+    return _factors(f"{name} must be 'none', 'auto' or [red, green, blue], each", channels or [None], value)
+
+
+def _factors(allowed: str, items: Sequence[object], value: object) -> Tuple[float, ...]:
+    """Return numbers, or texts of some, as factors; an error says what is `allowed`, and shows the complete value."""
+    factors = []
+    for item in items:
+        factor = 0.0
+        with suppress(ValueError):
+            factor = float(item) if isinstance(item, str) else real("factor", item)
+        if not 0 < factor <= MAX_GAIN:
+            text = quoted(list(value) if isinstance(value, tuple) else value)
+            raise ValueError(f"{allowed} above 0, at most {MAX_GAIN:g}, got {text}")
+        factors.append(factor)
+    return tuple(factors)
+
+
+#: Declarations by the name of the field of `Display`.
+DISPLAY_OPTIONS = {
+    "gain": Option(
+        1.0,
+        f"Brightness of the preview and of JPEGs of light: a factor above 0, at most {MAX_GAIN:g}, or 'auto'.",
+        dynamic=True,
+        check=_gain,
+        parameter="display.gain",
+    ),
+    "balance": Option(
+        "none",
+        "White balance of JPEGs of light of a color sensor: 'none', 'auto', or the factors [red, green, blue].",
+        dynamic=True,
+        check=_balance,
+        parameter="display.white_balance",
+    ),
+}
+
+
+def make_display(gain: object = 1.0, balance: object = "none") -> Display:
+    """Check settings, and build a `Display`.
 
     Raises:
-        ValueError: A value is something else; the message says what is allowed.
+        ValueError: A value is not allowed; the message says what is.
     """
-    factors: Optional[Tuple[float, ...]] = (1.0, 1.0, 1.0)
-    if isinstance(balance, str) and balance == "auto":
-        factors = None
-    elif not (isinstance(balance, str) and balance == "none"):
-        text = "display.white_balance must be 'none', 'auto' or [red, green, blue], each"
-        channels = sequence(balance.split() if isinstance(balance, str) else balance, 3)
-        factors = tuple(_factor(text, channel, balance) for channel in channels or (None,))
-    if isinstance(gain, str) and gain == "auto":
-        return Display(None, factors)
-    return Display(_factor("display.gain must be 'auto' or a number", gain, gain), factors)
-
-
-def _factor(text: str, value: object, given: object) -> float:
-    """Return a number, or text of one, as a factor; an error says what is allowed (`text`) and shows `given`."""
-    try:
-        factor = float(value) if isinstance(value, str) else real("factor", value)
-    except ValueError:
-        factor = 0.0
-    if not 0 < factor <= MAX_GAIN:
-        shown = quoted(list(given) if isinstance(given, tuple) else given)
-        raise ValueError(f"{text} above 0, at most {MAX_GAIN:g}, got {shown}")
-    return factor
+    return Display(**validate(DISPLAY_OPTIONS, {"gain": gain, "balance": balance}, attrgetter("parameter")))
 
 
 def sample_pixels(image: np.ndarray) -> np.ndarray:

@@ -1,31 +1,34 @@
-"""Descriptions of options: their declaration in a class, and the check of a value."""
+"""The declaration of an option, and the check of its values.
+
+Options are declared as fields of a dataclass: those of a pipeline in `Options`, those of the live node in `Settings`,
+those of its camera in `CameraSettings`, and the limits of quality in `QualityLimits`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Optional, Tuple, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Mapping, Optional, Tuple, TypeVar, Union, cast
 
-from polar_pipeline._util.text import quoted
-from polar_pipeline._util.values import choice, number, truth, whole_number
+from polar_pipeline._util.values import choice, number, text_value, truth, whole_number
 from polar_pipeline.sensor.frames import MAX_SIDE
 from polar_pipeline.sensor.mosaic import Sensor
 
 #: What an option can be set to.
 Value = Union[bool, int, float, str, Tuple[bool, ...], Tuple[int, ...], Tuple[float, ...], Tuple[str, ...]]
-_Given = TypeVar("_Given", contravariant=True)
-_Held = TypeVar("_Held", covariant=True)
+_Accepted = TypeVar("_Accepted", contravariant=True)
+_Stored = TypeVar("_Stored", covariant=True)
 _T = TypeVar("_T")
 
 
-class Accepts(Generic[_Given, _Held]):
-    """Annotation of an option that accepts values of other types than it holds: `Accepts[given, held]`."""
+class Accepts(Generic[_Accepted, _Stored]):
+    """Annotation of an option that accepts values of other types than it stores: `Accepts[accepted, stored]`."""
 
     if TYPE_CHECKING:  # type checkers read it as a descriptor; there is none at run time
 
-        def __get__(self, instance: object, owner: type) -> _Held: ...
+        def __get__(self, instance: object, owner: type) -> _Stored: ...
 
-        def __set__(self, instance: object, value: _Given) -> None: ...
+        def __set__(self, instance: object, value: _Accepted) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -33,65 +36,54 @@ class Option:
     """One option, as every interface shows it.
 
     Attributes:
-        default: Value unless one is given; its type is the option's type.
+        default: Value unless another is set; its type is the option's type.
         text: Help text, the same in `help(Pipeline)`, on the command line, in `ros2 param describe` and in the
             documentation.
-        choices: Allowed words; empty where the option is not a choice.
+        choices: Allowed words or whole numbers; empty if any are.
         limits: (lowest, highest) number; None if there is no range.
+        check: Checks and converts a value, where the default's type, choices and limits do not say all: (name in
+            messages, value) -> the value that is stored; it accepts that value too.
         unit: What a number counts or is measured in; "" for a plain number and for everything else.
-        read_only: Whether a node keeps the value it started with; every other option can change between two frames.
-        numbers: Allowed numbers; empty where `limits` says enough.
-        name: Name of the field that declares it.
-        check: Checks a value, where choices, numbers and limits do not say all: (name in messages, value) -> the value
-            that `Options` holds; it takes that value too. None for the check that these say.
         note: What `help(Pipeline)` says beyond `text`.
         parameter: The node's parameter that sets it; "" for none. A declared one has the field's name by default.
+        read_only: Whether a node keeps the value it started with; every other option can change between two frames.
+        dynamic: Whether the node's parameter can change its type; `check` says what is allowed.
         group: `machine` (where to compute), `frame` (what the pixels of a frame are), `products` (what to compute), or
             `library` (not for the command line); some commands have one group only.
-        flags: Of a truth value, or of each of a pair: the argument of the command line that sets it to the opposite of
-            its default, and what `--help` says before `text`. By default the option's name, and nothing.
-        metavar: What `--help` calls the values; by default the unit.
-        shown_default: Default that `--help` shows, "" for none; by default `default`.
+        name: Name of the field that declares it.
     """
 
     default: Value
     text: str
-    choices: Tuple[str, ...] = ()
+    choices: Tuple[Union[str, int], ...] = ()
     limits: Optional[Tuple[float, float]] = None
-    unit: str = ""
-    read_only: bool = False
-    numbers: Tuple[int, ...] = ()
-    name: str = ""
     check: Optional[Callable[[str, Any], Any]] = None
+    unit: str = ""
     note: str = ""
     parameter: str = ""
+    read_only: bool = False
+    dynamic: bool = False
     group: str = "products"
-    flags: Tuple[Tuple[str, str], ...] = ()
-    metavar: Tuple[str, ...] = ()
-    shown_default: Optional[str] = None
+    name: str = ""
 
-    def held(self, value: object, shown: str) -> object:
-        """Convert a value to Python's own type.
+    def validate(self, value: object, name: str = "") -> object:
+        """Check a value, and convert it to the type that is stored, which is Python's own.
 
         Args:
             value: Value of any type.
-            shown: What error messages call the option.
+            name: What the caller's users call the option, for error messages; by default its name.
 
         Raises:
             ValueError: The value is not allowed; the message says what is.
         """
+        name = name or self.name
         if self.check is not None:
-            return self.check(shown, value)
+            return self.check(name, value)
+        if self.limits is not None:
+            return (number if isinstance(self.default, float) else whole_number)(name, value, *self.limits)
         if self.choices:
-            return choice(shown, value, self.choices)
-        if self.numbers:
-            if whole_number(shown, value) not in self.numbers:
-                numbers = ", ".join(map(str, self.numbers))
-                raise ValueError(f"{shown} must be one of {numbers}, got {quoted(value)}")
-            return whole_number(shown, value)
-        if self.limits is None:
-            return truth(shown, value)
-        return (number if isinstance(self.default, float) else whole_number)(shown, value, *self.limits)
+            return choice(name, value if isinstance(self.default, str) else whole_number(name, value), self.choices)
+        return (text_value if isinstance(self.default, str) else truth)(name, value)
 
     def is_same(self, first: object, second: object) -> bool:
         """Return whether two values mean the same; of sensors only the mosaic counts.
@@ -99,8 +91,28 @@ class Option:
         Raises:
             ValueError: A value is not allowed.
         """
-        a, b = self.held(first, self.name), self.held(second, self.name)
+        a, b = self.validate(first), self.validate(second)
         return a == b or (isinstance(a, Sensor) and isinstance(b, Sensor) and a.tile() == b.tile())
+
+
+#: Values of options by name, as `Option.validate` returns them.
+CheckedValues = Dict[str, Any]
+
+
+def validate(
+    rows: Mapping[str, Option], values: Mapping[str, object], name_of: Callable[[Option], str]
+) -> CheckedValues:
+    """Check the values of options, each by itself: for the library, the command line, ROS parameters and files.
+
+    Args:
+        rows: Options by name.
+        values: Values of any type by the name of the option; a missing one has its default.
+        name_of: Returns what users of the caller call an option, for error messages.
+
+    Raises:
+        ValueError: A value is not allowed; the message says what is.
+    """
+    return {name: row.validate(values.get(name, row.default), name_of(row)) for name, row in rows.items()}
 
 
 def declare(default: Value, text: str, **details: object) -> _T:  # type: ignore[type-var]

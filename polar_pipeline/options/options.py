@@ -1,4 +1,4 @@
-"""The options of a pipeline: each is one field of `Options`, from which every interface takes what it shows.
+"""The options of a pipeline: each is declared once, as a field of `Options`, and `make_options` checks its values.
 
 `Pipeline`'s arguments, the command line, the node's parameters and the tables of the documentation follow from here.
 """
@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from copy import copy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, Union
 
 import numpy as np
@@ -25,7 +24,7 @@ from polar_pipeline.calibration.file import load_calibration_once
 from polar_pipeline.geometry import ROTATIONS, SCALES, Geometry, LensCalibration
 from polar_pipeline.geometry.lens import load_lens
 from polar_pipeline.options.methods import METHODS
-from polar_pipeline.options.option import Accepts, declare, declared, pixels
+from polar_pipeline.options.option import Accepts, CheckedValues, Option, declare, declared, pixels, validate
 from polar_pipeline.options.products import DARK_PRODUCTS, NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS, get_products
 from polar_pipeline.polarimetry.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.polarimetry.colormaps import COLOR_STYLES
@@ -45,30 +44,37 @@ from polar_pipeline.sensor.mosaic import SENSORS, Sensor, get_sensor
 FROM_FRAMES = "camera_info"
 
 
+#: Options by which outputs have other pixels than the Stokes image.
+GEOMETRY_OPTIONS = ("scale", "rotate", "roi", "rectify")
+
+
+class ContradictionError(ValueError):
+    """Values that do not fit each other, each of which is allowed by itself."""
+
+
 def _min_intensity(name: str, value: object) -> float:
-    smallest = real(name, value)
-    if not 0 <= smallest < 2:
+    intensity = real(name, value)
+    if not 0 <= intensity < 2:
         raise ValueError(f"{name} must be in [0, 2), the range of S0, got {quoted(value)}")
-    return smallest
+    return intensity
 
 
-def _from_file(kind: type, load: Callable[[Path], object], words: str, *kept: str) -> Callable[[str, Any], object]:
-    """Return a check of a path or of a value that `load` makes; `kept` are texts that are not paths."""
+def _from_file(
+    kind: type, load: Callable[[Path], object], words: str, others: Mapping[Optional[str], object]
+) -> Callable[[str, Any], object]:
+    """Return a check of a path or of a value that `load` makes; `others` are no paths, with what is stored for them."""
 
     def check(name: str, value: object) -> object:
         if isinstance(value, kind):
             return value
+        if isinstance(value, (str, type(None))) and value in others:
+            return others[value]
         if not isinstance(value, (str, Path)):
             raise ValueError(f"{name} must be {words} or a {kind.__name__}, got {quoted(value)}")
-        if value in kept:
-            return str(value)
         with errors_as(lambda text: ValueError(f"{name}: {text}")):
             return load(as_path(value))
 
     return check
-
-
-_calibration = _from_file(Calibration, load_calibration_once, "a path", "")
 
 
 def _only_as(dtype: str) -> str:
@@ -79,13 +85,7 @@ def _only_as(dtype: str) -> str:
 
 @dataclass(frozen=True)
 class Options:
-    """Checked values of all options of a pipeline.
-
-    Arguments are those of `Pipeline`. Each value is checked, by itself and beside the others.
-
-    Raises:
-        ValueError: A value is not allowed; the message says what is.
-    """
+    """Values of all options of a pipeline. Build it with `make_options`, which checks them."""
 
     sensor: Accepts[Union[str, Sensor], Sensor] = declare(
         "IMX250MZR",
@@ -99,8 +99,6 @@ class Options:
         "Names of the products to compute, separated by commas; `polar_pipeline.PRODUCTS` holds them all.",
         note="Or a sequence of names.",
         parameter="",
-        metavar=("NAMES",),
-        shown_default="",
         check=lambda _, value: get_products(value),
     )
     backend: str = declare(
@@ -131,8 +129,7 @@ class Options:
         note=f"Or a mapping product -> type. {_only_as('float32')} are always float32; {_only_as('uint8')} "
         "always uint8.",
         parameter="",
-        shown_default="as the live node publishes them",
-        check=lambda _, value: value,  # beside the products, in `_dtypes`
+        check=lambda _, value: value,  # together with the products, in `_dtypes`
     )
     demosaic: str = declare(
         "auto",
@@ -145,7 +142,6 @@ class Options:
         True,
         "At half resolution, interpolate the four angles to the superpixel's center; otherwise take each at its own "
         "pixel.",
-        flags=(("own-site", "Turn co_sited off. co_sited: "),),
     )
     ssim_mode: str = declare(
         "consistency",
@@ -162,7 +158,7 @@ class Options:
     ssim_window: int = declare(
         SSIM_WINDOW,
         "Taps of SSIM's Gaussian window in each direction, odd, 3 to 15.",
-        numbers=tuple(range(3, 16, 2)),
+        choices=tuple(range(3, 16, 2)),
         unit="taps",
     )
     ssim_sigma: float = declare(
@@ -213,7 +209,7 @@ class Options:
         0,
         "Significant bits of 16-bit pixels, 8 to 16; 0 takes the number that the encoding or the calibration states, "
         "or 16. Larger values are limited to full scale.",
-        numbers=(0, *range(8, 17)),
+        choices=(0, *range(8, 17)),
         unit="bits",
         note="A `RawFrame` brings its own scale.",
         parameter="raw.bit_depth",
@@ -232,7 +228,6 @@ class Options:
         unit="pixels",
         parameter="raw.roi_offset",
         group="frame",
-        metavar=("X", "Y"),
         check=several(pixels, 2, "a pair (x, y)"),
     )
     flip: Tuple[bool, bool] = declare(
@@ -240,7 +235,6 @@ class Options:
         "Mirrored readout: (ReverseX, ReverseY) as set in the camera.",
         parameter="raw.flip",
         group="frame",
-        flags=(("flip-x", "Turn ReverseX on. "), ("flip-y", "Turn ReverseY on. ")),
         check=several(truth, 2, "a pair (x, y)"),
     )
     calibration: Accepts[Union[str, Path, Calibration, None], Optional[Calibration]] = declare(
@@ -248,20 +242,19 @@ class Options:
         "Calibration file of this individual sensor (`polar-pipeline calibrate`), with which every pixel is corrected "
         "first; '' for none.",
         note="Or a `Calibration`.",
-        metavar=("FILE",),
-        check=lambda name, value: None if value is None else _calibration(name, value) or None,
+        check=_from_file(Calibration, load_calibration_once, "a path", {"": None, None: None}),
     )
     scale: int = declare(
         1,
         "Average the Stokes vector over this many pixels in each direction: 1, 2, 4 or 8.",
-        numbers=SCALES,
+        choices=SCALES,
         unit="pixels",
         parameter="output.scale",
     )
     rotate: int = declare(
         0,
         "Rotate outputs counter-clockwise by 0, 90, 180 or 270 degrees, after scale; AoLP turns with the image.",
-        numbers=ROTATIONS,
+        choices=ROTATIONS,
         unit="degrees",
         parameter="output.rotate",
     )
@@ -271,8 +264,6 @@ class Options:
         "extends to the border.",
         unit="pixels",
         parameter="output.roi",
-        metavar=("X", "Y", "WIDTH", "HEIGHT"),
-        shown_default="all",
         check=several(pixels, 4, "(x, y, width, height)"),
     )
     rectify: Accepts[Union[str, Path, LensCalibration], Union[str, LensCalibration]] = declare(
@@ -281,8 +272,7 @@ class Options:
         "'camera_info' for the calibration that is sent or recorded with the frames, or '' for none.",
         note="Or a `LensCalibration`.",
         parameter="output.rectify",
-        metavar=("FILE",),
-        check=_from_file(LensCalibration, load_lens, f"a path, {FROM_FRAMES!r}", "", FROM_FRAMES),
+        check=_from_file(LensCalibration, load_lens, f"a path, {FROM_FRAMES!r}", {"": "", FROM_FRAMES: FROM_FRAMES}),
     )
     output: str = declare(
         "host",
@@ -301,10 +291,6 @@ class Options:
         read_only=True,
         group="machine",
     )
-
-    def __post_init__(self) -> None:
-        for name, value in _held(vars(self), {}).items():
-            object.__setattr__(self, name, value)
 
     @property
     def has_ssim(self) -> bool:
@@ -354,7 +340,7 @@ class Options:
     @property
     def geometry(self) -> Optional[Geometry]:
         """Geometry of the products over the Stokes image, or None if they have its pixels."""
-        if not _has_geometry(vars(self)):
+        if all(getattr(self, name) == OPTIONS[name].default for name in GEOMETRY_OPTIONS):
             return None
         lens = None if isinstance(self.rectify, str) else self.rectify
         step = 2 if self.resolution == "half" else 1
@@ -366,19 +352,17 @@ class Options:
 
     def arguments(self) -> Dict[str, object]:
         """Return the arguments of `Pipeline` that give these options."""
-        return {row.name: getattr(self, row.name) for row in fields(self)}
+        return dict(vars(self))
 
-    def with_held(self, **values: object) -> Options:
-        """Return these options with some values replaced unchecked, which is fast enough for every frame."""
-        made = copy(self)
-        vars(made).update(values)
-        return made
+    def changed(self, **values: object) -> Options:
+        """Return these options with other values for some, checked; `dataclasses.replace` is for checked values."""
+        return make_options(**{**vars(self), **values})
 
     def largest_frame(self) -> Tuple[int, int]:
         """Return (height, width) of the sensor's frame, or of the calibration from the ROI's offset on if less."""
         if self.calibration is None:
             return self.sensor.size
-        height, width = _left(self.calibration, self.roi_offset)
+        height, width = _calibrated_size(self.calibration, self.roi_offset)
         return min(self.sensor.size[0], height), min(self.sensor.size[1], width)
 
     def for_frame(self, frame: Frame) -> Options:
@@ -395,14 +379,14 @@ class Options:
             "flip": self.flip != (False, False),
             "calibration": self.calibration is not None,
         }
-        wanted = [name for name, is_set in excluded.items() if is_set]
-        if wanted:
+        conflicts = [name for name, is_set in excluded.items() if is_set]
+        if conflicts:
             raise FrameError(
                 "encoding",
                 "frames of four ready angles a pixel need resolution='half', and roi_offset, flip and calibration left "
-                f"at their defaults, as these are of the sensor's mosaic; set: {', '.join(wanted)}",
+                f"at their defaults, as these are of the sensor's mosaic; set: {', '.join(conflicts)}",
             )
-        return self.with_held(co_sited=False)
+        return replace(self, co_sited=False)
 
     def read_out(self, shape: Tuple[int, int]) -> Sensor:
         """Return the mosaic as a frame of (height, width) shows it."""
@@ -477,14 +461,34 @@ class Options:
 OPTIONS = declared(Options)
 
 
-def _held(values: Mapping[str, object], names: Mapping[str, str]) -> Dict[str, Any]:
-    """Return the values of all options as `Options` holds them; for arguments and errors see `make_options`."""
-    shown = {name: names.get(name, name) for name in OPTIONS}
-    held: Dict[str, Any] = {name: row.held(values.get(name, row.default), shown[name]) for name, row in OPTIONS.items()}
-    held["dtype"] = _dtypes(held["products"], held["dtype"])
-    _check_calibration(held, shown)
-    _check_geometry(held, shown)
-    return held
+def make_options(*first: object, **values: object) -> Options:
+    """Check values of options, and build the options of a pipeline.
+
+    Args:
+        first: Values of the first options, in their order.
+        values: Other options by name; those left out have their defaults.
+
+    Raises:
+        ValueError: An option does not exist or its value is not allowed; the message says what is.
+    """
+    unknown = [name for name in values if name not in OPTIONS]
+    if unknown:
+        raise ValueError(f"unknown option {quoted(unknown)}; options are {', '.join(OPTIONS)}")
+    unchecked = vars(Options(*first, **values))  # type: ignore[arg-type]
+    return combine_options(validate(OPTIONS, unchecked, attrgetter("name")))
+
+
+def combine_options(checked: CheckedValues, name_of: Callable[[Option], str] = attrgetter("name")) -> Options:
+    """Build options from the values of all, which `validate` returned; see there for `name_of`.
+
+    Raises:
+        ContradictionError: Values do not fit each other.
+        ValueError: The element type of a product is not allowed.
+    """
+    options = Options(**{**checked, "dtype": _dtypes(checked["products"], checked["dtype"])})
+    _check_calibration(options, name_of(OPTIONS["roi_offset"]))
+    _check_geometry(options, *(name_of(OPTIONS[name]) for name in GEOMETRY_OPTIONS))
+    return options
 
 
 def _dtypes(products: Tuple[str, ...], dtype: object) -> Tuple[Tuple[str, str], ...]:
@@ -497,76 +501,41 @@ def _dtypes(products: Tuple[str, ...], dtype: object) -> Tuple[Tuple[str, str], 
     if foreign:
         raise ValueError(f"dtype must be for products among {', '.join(PRODUCTS)}; got {quoted(foreign)}")
     row = OPTIONS["dtype"]
-    wanted = {name: choice(f"dtype of {name}", per_product.get(name, row.default), row.choices) for name in products}
-    return tuple((name, PRODUCTS[name].dtype(each)) for name, each in wanted.items())
+    types = {name: choice(f"dtype of {name}", per_product.get(name, row.default), row.choices) for name in products}
+    return tuple((name, PRODUCTS[name].dtype(str(each))) for name, each in types.items())
 
 
-def _check_geometry(held: Mapping[str, Any], shown: Mapping[str, str]) -> None:
-    """Refuse what is computed from the noise of raw pixels where outputs are not pixels of the mosaic.
-
-    Raises:
-        ValueError: A product or an option needs the noise.
-    """
-    if not _has_geometry(held):
-        return
-    wanted = [name for name in held["products"] if name in NOISE_PRODUCTS]
-    wanted += [name for name in ("debias", "max_aolp_sigma") if held[name]]
-    if wanted:
-        raise ValueError(
-            f"{', '.join(wanted)}: the noise of a pixel is known in the mosaic's own geometry only; set "
-            f"{shown['scale']}=1, {shown['rotate']}=0, {shown['roi']}=[0, 0, 0, 0] and {shown['rectify']}='', or leave "
-            "them out"
+def _check_geometry(options: Options, scale: str, rotate: str, roi: str, rectify: str) -> None:
+    """Refuse what is computed from the noise of raw pixels where outputs are not pixels of the mosaic."""
+    conflicts = [name for name in options.products if name in NOISE_PRODUCTS]
+    conflicts += [name for name in ("debias", "max_aolp_sigma") if getattr(options, name)]
+    if options.geometry is not None and conflicts:
+        raise ContradictionError(
+            f"{', '.join(conflicts)}: the noise of a pixel is known in the mosaic's own geometry only; set {scale}=1, "
+            f"{rotate}=0, {roi}=[0, 0, 0, 0] and {rectify}='', or leave them out"
         )
 
 
-def _has_geometry(held: Mapping[str, Any]) -> bool:
-    """Return whether outputs have other pixels than the Stokes image."""
-    return any(held[name] != OPTIONS[name].default for name in ("scale", "rotate", "roi", "rectify"))
-
-
-def _check_calibration(held: Mapping[str, Any], shown: Mapping[str, str]) -> None:
-    """Refuse the calibration of another sensor, and one that has no pixels of the region of interest.
-
-    Raises:
-        ValueError: The calibration does not fit the sensor or the region.
-    """
-    calibration, sensor, offset = held["calibration"], held["sensor"], held["roi_offset"]
+def _check_calibration(options: Options, offset_name: str) -> None:
+    """Refuse the calibration of another sensor, and one that has no pixels of the region of interest."""
+    calibration, sensor, offset = options.calibration, options.sensor, options.roi_offset
     if calibration is None:
         return
     if calibration.sensor.tile() != sensor.tile():
-        raise ValueError(
+        raise ContradictionError(
             f"calibration is of a {calibration.sensor.name} ({calibration.sensor.tile()}), sensor is {sensor.name} "
             f"({sensor.tile()})"
         )
-    if min(offset[0] - calibration.offset[0], offset[1] - calibration.offset[1]) < 0 or (
-        min(_left(calibration, offset)) < MIN_SIDE
-    ):
+    is_before = offset[0] < calibration.offset[0] or offset[1] < calibration.offset[1]
+    if is_before or min(_calibrated_size(calibration, offset)) < MIN_SIDE:
         height, width = calibration.shape
-        raise ValueError(
-            f"{shown['roi_offset']} {offset} lies outside the calibration, which is of {width}x{height} pixels from "
+        raise ContradictionError(
+            f"{offset_name} {offset} lies outside the calibration, which is of {width}x{height} pixels from "
             f"{calibration.offset}"
         )
 
 
-def _left(calibration: Calibration, offset: Tuple[int, int]) -> Tuple[int, int]:
+def _calibrated_size(calibration: Calibration, offset: Tuple[int, int]) -> Tuple[int, int]:
     """Return the (rows, columns) of a calibration that lie to the right of and below a frame's offset (x, y)."""
     height, width = calibration.shape
     return height + calibration.offset[1] - offset[1], width + calibration.offset[0] - offset[0]
-
-
-def make_options(*first: object, names: Mapping[str, str] = MappingProxyType({}), **values: object) -> Options:
-    """Build options from values by name, such as those of a file.
-
-    Args:
-        first: Values of the first options, in their order.
-        names: What error messages call an option, if not by its name.
-        values: Other options; those left out have their defaults.
-
-    Raises:
-        ValueError: An option does not exist or its value is not allowed; the message says what is.
-    """
-    values.update(zip(OPTIONS, first))
-    unknown = [name for name in values if name not in OPTIONS]
-    if unknown:
-        raise ValueError(f"unknown option {quoted(unknown)}; options are {', '.join(OPTIONS)}")
-    return Options(**_held(values, names))

@@ -34,7 +34,6 @@ class Product:
         unit: Meaning of one float step; "" for colors.
         values: Smallest and largest float; an angle that reaches pi wraps.
         planes: (name, smallest, largest float) of each channel that is a quantity of its own, as of a Stokes vector.
-        window: Whether it looks at neighbors of what it needs, rather than at the same pixel only.
         shrinks: Whether the option `ssim_stride` divides its height and width.
         shows: What a reader sees in it: `dolp` (the option `debias` changes it), `aolp` (`max_aolp_sigma` does).
         is_invalid_high: Whether invalid pixels hold the highest level rather than 0, which would mean the best value.
@@ -57,7 +56,6 @@ class Product:
     unit: str = "1"
     values: Tuple[float, float] = (0.0, 1.0)
     planes: Tuple[Tuple[str, float, float], ...] = ()
-    window: bool = False
     shrinks: bool = False
     shows: Tuple[str, ...] = ()
     is_invalid_high: bool = False
@@ -121,9 +119,9 @@ class Product:
             size = (size[0] // stride, size[1] // stride)
         return () if channels == 0 else size if channels == 1 else (*size, channels)
 
-    def dtype(self, wanted: str) -> str:
+    def dtype(self, requested: str) -> str:
         """Return the element type closest to the requested one."""
-        return wanted if wanted in self.types else self.types[0]
+        return requested if requested in self.types else self.types[0]
 
 
 def _light(name: str, text: str, **more: Any) -> Product:
@@ -232,7 +230,6 @@ _TABLE = (
         "structural similarity per pixel, -1 to 1",
         ("ssim_pair",),
         values=(-1.0, 1.0),
-        window=True,
         shrinks=True,
         is_default=True,
         topic="quality/ssim_map",
@@ -260,11 +257,12 @@ PRODUCTS: Dict[str, Product] = {row.name: row for row in _TABLE}
 
 def _computed_from(*values: str) -> Tuple[str, ...]:
     """Name the products that need one of the values, or a product that does."""
-    found = [*values]
+    needed, products = {*values}, []
     for row in _TABLE:  # needs come first
-        if not {*row.needs}.isdisjoint(found):
-            found.append(row.name)
-    return tuple(found[len(values) :])
+        if not needed.isdisjoint(row.needs):
+            needed.add(row.name)
+            products.append(row.name)
+    return tuple(products)
 
 
 #: Products that are components of the light.

@@ -12,6 +12,7 @@ import math
 import threading
 import zlib
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 import cv2
@@ -21,7 +22,8 @@ from polar_pipeline._util.values import whole_number
 from polar_pipeline.backends.backend import block_pixels
 from polar_pipeline.backends.noise.gains import pair_gains
 from polar_pipeline.backends.noise.model import raw_noise
-from polar_pipeline.options import Options, declare, declared
+from polar_pipeline.options import ContradictionError, Options, declare, declared
+from polar_pipeline.options.option import validate
 from polar_pipeline.options.products import PRODUCTS, full_level
 from polar_pipeline.pipeline import Pipeline, Result
 from polar_pipeline.polarimetry.coefficients import SSIM_BLOCK, SSIM_C2, gaussian
@@ -96,16 +98,18 @@ class QualityLimits:
     )
 
     def __post_init__(self) -> None:
-        for name, row in LIMITS.items():
-            object.__setattr__(self, name, row.held(getattr(self, name), row.parameter))
+        for name, value in validate(LIMITS, vars(self), attrgetter("parameter")).items():
+            object.__setattr__(self, name, value)
         if self.ssim_error > self.ssim_warn:
-            raise ValueError(
+            raise ContradictionError(
                 f"quality.ssim_error must be at most quality.ssim_warn, got {self.ssim_error} > {self.ssim_warn}"
             )
         for name in ("saturated", "dark"):
             warn, error = getattr(self, f"{name}_warn"), getattr(self, f"{name}_error")
             if error < warn:
-                raise ValueError(f"quality.{name}_error must be at least quality.{name}_warn, got {error} < {warn}")
+                raise ContradictionError(
+                    f"quality.{name}_error must be at least quality.{name}_warn, got {error} < {warn}"
+                )
 
 
 #: Every limit by name.

@@ -21,9 +21,10 @@ from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
 from polar_pipeline.live.diagnostics import MAX_REASON, Diagnostics
-from polar_pipeline.live.parameters import PARAMETERS, ContradictionError, Parameter, Settings, make_settings
+from polar_pipeline.live.parameters import PARAMETERS, Settings, check_parameter, make_settings
 from polar_pipeline.live.pipelines import Fallback
 from polar_pipeline.live.preset import find_stray, is_known, judge_unknown, params_files
+from polar_pipeline.options import ContradictionError, Option
 from polar_pipeline.pipeline import Pipeline
 
 #: Parameters of a camera that the node reads itself.
@@ -32,15 +33,16 @@ _OF_CAMERA = tuple(row.parameter for row in CAMERA_OPTIONS.values())
 _SLOW = ("calibration", "output.rectify", "frame_id", *_OF_CAMERA)
 
 
-def make_descriptor(row: Parameter) -> ParameterDescriptor:
+def make_descriptor(row: Option) -> ParameterDescriptor:
     """Build the descriptor of a parameter, which `ros2 param describe` shows."""
     descriptor = ParameterDescriptor(description=row.text, read_only=row.read_only, dynamic_typing=row.dynamic)
-    if row.choices or row.numbers:
-        descriptor.additional_constraints = f"one of: {', '.join(map(str, row.choices or row.numbers))}"
-    if row.numbers:
-        steps = {after - before for before, after in zip(row.numbers, row.numbers[1:])}
+    if row.choices:
+        descriptor.additional_constraints = f"one of: {', '.join(map(str, row.choices))}"
+    numbers = [number for number in row.choices if isinstance(number, int)]
+    if numbers:
+        steps = {after - before for before, after in zip(numbers, numbers[1:])}
         step = steps.pop() if len(steps) == 1 else 1
-        descriptor.integer_range = [IntegerRange(from_value=row.numbers[0], to_value=row.numbers[-1], step=step)]
+        descriptor.integer_range = [IntegerRange(from_value=numbers[0], to_value=numbers[-1], step=step)]
     if row.limits is not None:
         low, high = row.limits
         if isinstance(row.default, float):
@@ -87,8 +89,8 @@ class ParameterNode(Node):  # type: ignore[misc]
         self._name = self.get_fully_qualified_name().lstrip("/")
         self._diagnostics = Diagnostics(self._name, self.get_logger())
         self._wrong_values: Dict[str, str] = {}
-        for row in PARAMETERS.values():
-            self._declare(row)
+        for name, row in PARAMETERS.items():
+            self._declare(name, row)
 
     def end_background(self) -> None:
         """Finish what waits for the background thread, and end the thread until it is needed again."""
@@ -104,16 +106,17 @@ class ParameterNode(Node):  # type: ignore[misc]
         """Count and log an unexpected error, such as one of a callback; for any thread."""
         self._diagnostics.refuse_error(err)
 
-    def _declare(self, row: Parameter) -> None:
+    def _declare(self, name: str, row: Option) -> None:
         """Declare a parameter, with its default where the value given is refused; `configure` then says why."""
         value: Any = row.default
         try:  # of any type at first: a whole number does for a float
-            value = row.checked(self.declare_parameter(row.name, value, ParameterDescriptor(dynamic_typing=True)).value)
+            declared = self.declare_parameter(name, value, ParameterDescriptor(dynamic_typing=True))
+            value = check_parameter(name, declared.value)
         except (ValueError, TypeError, OverflowError, ParameterException) as err:
-            self._wrong_values[row.name] = str(err)
-        if self.has_parameter(row.name):
-            self.undeclare_parameter(row.name)
-        self.declare_parameter(row.name, value, make_descriptor(row), ignore_override=True)
+            self._wrong_values[name] = str(err)
+        if self.has_parameter(name):
+            self.undeclare_parameter(name)
+        self.declare_parameter(name, value, make_descriptor(row), ignore_override=True)
 
     def read_settings(self) -> None:
         """Make `settings` of the parameters; raises ValueError for unknown ones, and the errors of `_validated`."""
@@ -236,7 +239,7 @@ class ParameterNode(Node):  # type: ignore[misc]
         all_changes = dict(changes)
         for field, row in CAMERA_OPTIONS.items():
             name, value = row.parameter, getattr(actual, field)
-            if name in all_changes or PARAMETERS[name].checked(self.get_parameter(name).value) != value:
+            if name in all_changes or check_parameter(name, self.get_parameter(name).value) != value:
                 all_changes[name] = RosParameter(name, value=value)
         return all_changes
 
@@ -254,11 +257,11 @@ class ParameterNode(Node):  # type: ignore[misc]
 
     def _converted(self, change: Any) -> Any:
         """Convert a change to the type of its parameter; None if the parameter is fixed and keeps its value."""
-        name, row = change.name, PARAMETERS.get(change.name)
+        name = change.name
         if not self.has_parameter(name):
             raise ValueError(f"{printable(name)} is not a parameter of this node")
-        if row is not None:
-            change = RosParameter(name, value=row.checked(change.value))
+        if name in PARAMETERS:
+            change = RosParameter(name, value=check_parameter(name, change.value))
         lacks_camera = name in _OF_CAMERA and not self.get_parameter("camera.source").value
         is_fixed = self.describe_parameter(name).read_only
         if not (is_fixed or lacks_camera):

@@ -151,8 +151,8 @@ def test_options_hold_plain_values_whatever_they_came_as() -> None:
 
 
 def test_limits_themselves_are_allowed() -> None:
-    limits = {name: row.limits or row.numbers for name, row in OPTIONS.items()}
-    limits = {name: ends for name, ends in limits.items() if ends}
+    limits = {name: row.limits or row.choices for name, row in OPTIONS.items()}
+    limits = {name: ends for name, ends in limits.items() if ends and name != "dtype"}  # which is stored per product
     assert limits.pop("min_intensity") == (0, 2)  # whose end is excluded
     for name, ends in limits.items():
         for value in ends:

@@ -26,7 +26,7 @@ from polar_pipeline.camera.settings import (
     stops_frames,
     write,
 )
-from polar_pipeline.live.parameters import PARAMETERS
+from polar_pipeline.live.parameters import check_parameter
 
 ALL = [row.name for row in fields(CameraSettings)]
 
@@ -74,14 +74,14 @@ def test_other_features_are_refused(value: object) -> None:
 @pytest.mark.parametrize("name", ["8", "12p", "Mono12Packed"])
 def test_what_ros_makes_of_a_text_is_taken(name: str) -> None:
     """`ros2 param set` and `ros2 param load` read the texts of parameters as YAML."""
-    row = PARAMETERS["camera.pixel_format"]
-    assert row.checked(yaml.safe_load(name)) == row.checked(name) == name
+    parameter = "camera.pixel_format"
+    assert check_parameter(parameter, yaml.safe_load(name)) == check_parameter(parameter, name) == name
     with pytest.raises(ValueError, match="must be 8, 12p or a pixel format of the camera, got True"):
-        row.checked(True)
+        check_parameter(parameter, True)
     for text in ("a", "a: b", "#", "a #b", "- a", "x" * 300, "\u00e9\n:"):
         features = format_features({"BlackLevel": "8", "DeviceUserID": text})
         assert yaml.safe_load(features) == features
-        assert PARAMETERS["camera.features"].checked(features) == features
+        assert check_parameter("camera.features", features) == features
 
 
 @pytest.mark.parametrize(

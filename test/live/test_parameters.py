@@ -41,20 +41,20 @@ def other_value(row: Option) -> Any:
         return [not item if isinstance(item, bool) else 2 for item in row.default]
     if isinstance(row.default, bool):
         return not row.default
-    return [*row.choices, *row.numbers, *(row.limits or ())][-1] if row.name != "min_intensity" else 0.05
+    return [*row.choices, *(row.limits or ())][-1] if row.name != "min_intensity" else 0.05
 
 
 def test_values_reach_the_pipeline() -> None:
     files = ("calibration", "rectify")
-    rows = [row for row in PARAMETERS.values() if row.option and row.option not in files]
-    assert {row.option for row in rows} == {*OPTIONS} - {"products", "dtype", "output", *files}
+    rows = [row for row in OPTIONS.values() if row.parameter and row.name not in files]
+    assert {row.name for row in rows} == {*OPTIONS} - {"products", "dtype", "output", *files}
     for row in rows:
-        value = other_value(OPTIONS[row.option])
-        chosen = settings(**{row.name: value})
+        value = other_value(row)
+        chosen = settings(**{row.parameter: value})
         arguments = chosen.arguments(("dolp", "ssim"))
         for options in (chosen.options, make_options(**arguments)):
-            got = getattr(options, row.option)
-            assert (got.name if row.option == "sensor" else got) == (tuple(value) if isinstance(value, list) else value)
+            got = getattr(options, row.name)
+            assert (got.name if row.name == "sensor" else got) == (tuple(value) if isinstance(value, list) else value)
 
 
 def test_geometry_reaches_the_pipeline() -> None:
@@ -168,7 +168,8 @@ def test_no_reference_without_ssim() -> None:
         ("min_intensity", False, "min_intensity must be a number, got False"),
         ("co_sited", 2, "co_sited must be true or false, got 2"),
         ("frame_id", None, "frame_id must be text of letters, digits and _ - . /, at most 255 characters, got None"),
-        ("sensor", 5.5, "sensor must be text of at most 4096 characters, without NUL, got 5.5"),
+        ("sensor", 5.5, "sensor must be one of IMX250MZR"),
+        ("record.folder", 5.5, "record.folder must be text of at most 4096 characters, without NUL, got 5.5"),
         ("frame_id", "007", "frame_id must not be what YAML reads as a number, a date or a truth value, got '007'"),
         ("frame_id", "2026-13-45", "frame_id must not be what YAML reads"),
         *(

@@ -26,7 +26,7 @@ BLOCK, UNITS = 128, 64
 #: Full scale, as kernels store what they corrected.
 WORD_FULL_SCALE = 255 * UNITS
 #: What a correction adds is computed in up to 2**4 parts of a unit.
-_MOST_BITS = 4
+_MAX_BITS = 4
 #: What stands for 1 in words, and the largest code of a byte that has its negative.
 _ONE, _TOP = 1 << 15, 127
 #: Half the widest ranges of the gain, the black level and the terms in a block whose steps are fine enough: the
@@ -95,16 +95,16 @@ def _numbers(correction: Correction, first: int, shape: Tuple[int, int], columns
     Returns:
         Four (rows, blocks, 4, `BLOCK`) float32.
     """
-    found = [np.empty((*shape, 4, BLOCK), np.float32) for _ in range(4)]
+    images = [np.empty((*shape, 4, BLOCK), np.float32) for _ in range(4)]
     height, width = correction.codes.shape
     for place in range(4):
         y = _inside(2 * np.arange(first, first + shape[0]) - correction.phase[0] + place // 2, height)
         x = 2 * np.minimum(np.arange(shape[1] * BLOCK), columns - 1) - correction.phase[1] + place % 2
         codes = correction.codes[np.ix_(y, _inside(x, width))]
         black, gain, own, other = dequantize(codes, correction.diagonal_scales, "float32")
-        for image, number in zip(found, (gain - 1, black * gain, own, other)):
+        for image, number in zip(images, (gain - 1, black * gain, own, other)):
             image[:, :, place] = number.reshape(*shape, BLOCK)
-    return found
+    return images
 
 
 def _fill(blocks: np.ndarray, numbers: List[np.ndarray]) -> bool:
@@ -113,15 +113,15 @@ def _fill(blocks: np.ndarray, numbers: List[np.ndarray]) -> bool:
     gain, offset, own, other = (_Range((low + high) / 2, (high - low) / 2) for low, high in ends)
     half = np.maximum(own.largest, other.half)
     ranges = (gain, offset, _Range(np.zeros(half.shape), half), _Range(other.middle, half))
-    if any((found.half > widest).any() for found, widest in zip(ranges, _WIDEST)):
+    if any((each.half > widest).any() for each, widest in zip(ranges, _WIDEST)):
         return False
-    fitting = [_fits(*ranges, bits) for bits in range(1, _MOST_BITS + 1)]
+    fitting = [_fits(*ranges, bits) for bits in range(1, _MAX_BITS + 1)]
     if not fitting[0].all():
         return False
     one = np.left_shift(_ONE, np.sum(fitting, 0))  # what stands for 1, more finely than in a word
     units = (one, one // _ONE * WORD_FULL_SCALE, one, one)
-    middles = [np.rint(found.middle * unit) for found, unit in zip(ranges, units)]
-    steps = [np.rint(found.half * unit * (_ONE / 256 / _TOP)) for found, unit in zip(ranges, units)]
+    middles = [np.rint(each.middle * unit) for each, unit in zip(ranges, units)]
+    steps = [np.rint(each.half * unit * (_ONE / 256 / _TOP)) for each, unit in zip(ranges, units)]
     codes = []
     for image, middle, step, unit in zip(numbers, middles, steps, units):
         scale = np.divide(_ONE, step, out=np.zeros(step.shape), where=step != 0)

@@ -47,7 +47,7 @@ def build(folder: Path, compiler: str, *options: str) -> subprocess.CompletedPro
 
 def built(folder: Path) -> Set[str]:
     """The instruction sets of the kernels in a folder."""
-    return {path.stem.partition("_")[2] for path in (folder / "polar_pipeline" / "cpu").glob("*.so")}
+    return {path.stem.partition("_")[2] for path in (folder / "polar_pipeline" / "backends" / "cpu").glob("*.so")}
 
 
 def stand_in(folder: Path, target: str, refuses: str = "nothing") -> str:

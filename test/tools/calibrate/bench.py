@@ -15,7 +15,7 @@ import numpy as np
 
 from polar_pipeline import Pipeline
 from polar_pipeline.calibration import Calibration
-from polar_pipeline.options import Options
+from polar_pipeline.options import make_options
 from polar_pipeline.sensor.frames import FrameError, RawFrame
 from polar_pipeline.sensor.mosaic import SENSORS, Sensor
 from polar_pipeline.tools.calibrate.estimate import CalibrationResult, calibrate
@@ -420,7 +420,7 @@ class Outcome:
 def run_session(case: Case) -> Outcome:
     """Calibrate a camera from its sessions."""
     try:
-        sums = add_frames(case.frames(), Options(sensor=case.sensor))
+        sums = add_frames(case.frames(), make_options(sensor=case.sensor))
         return Outcome(case, calibrate(sums, case.readings(), case.sensor, **case.arguments))
     except ValueError as err:
         return Outcome(case, None, str(err))
