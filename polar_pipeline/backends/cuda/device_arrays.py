@@ -107,7 +107,7 @@ class DeviceResult(Result):
         self.synchronize()
         slot = self._slot
         with self._driver.selected():
-            self._driver.download(slot.counts, slot.counts_pointer, slot.own_stream)
+            self._driver.download(slot.counts, slot.addresses["counts"], slot.own_stream)
             self._driver.record(slot.marks[-1], slot.own_stream)
             self._driver.wait(slot.marks[-1])
         saturated, dark = slot.counts.reshape(-1, 2).sum(0, dtype=np.int64).tolist()

@@ -52,35 +52,29 @@ _FREE_SHARED = 48 * 1024
 _LONG_COMPILATION = 0.2
 
 
-class _Attribute(ctypes.Structure):
-    """Structure CUlaunchAttribute with a number as its value."""
-
-    _fields_ = [("id", ctypes.c_uint), ("_pad", ctypes.c_uint), ("value", ctypes.c_int), ("_room", ctypes.c_char * 60)]
-
-
-class _LaunchConfig(ctypes.Structure):
-    """Structure CUlaunchConfig."""
-
-    _fields_ = [
-        ("grid", ctypes.c_uint * 3),
-        ("block", ctypes.c_uint * 3),
-        ("shared", ctypes.c_uint),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.POINTER(_Attribute)),
-        ("count", ctypes.c_uint),
-    ]
-
-
-#: CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: may begin before the launch before it in the stream has ended.
-_EARLY = ctypes.pointer(_Attribute(6, 0, 1))
-
-
 @dataclass(frozen=True)
 class LoadedKernel:
     """A loaded kernel: the driver's handle, and the object of CuPy that keeps it loaded."""
 
     function: int
     owner: Any = None
+
+
+class Argument:
+    """The argument of a kernel, a structure that is passed by value.
+
+    Args:
+        values: What it holds at first.
+
+    Attributes:
+        values: The structure.
+        parameters: Address of the pointer to it, as the driver wants it.
+    """
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values.copy()
+        self._pointer = ctypes.c_void_p(self.values.ctypes.data)
+        self.parameters = ctypes.addressof(self._pointer)
 
 
 def cause(error: Exception) -> str:
@@ -155,11 +149,6 @@ class Driver:
             raise DeviceError(f"no GPU: {err}") from err
         self.name: str = properties["name"].decode()
         self.device: Device = device or from_properties(properties, board_model())
-        # CuPy has no call for launches with attributes.
-        self._launch_early: Optional[Any] = None
-        if self.device.overlaps:
-            self._launch_early = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
-            self._launch_early.argtypes = (ctypes.POINTER(_LaunchConfig), *(ctypes.c_void_p,) * 3)
 
     def _call(self, function: Any, *arguments: Any) -> Any:
         try:
@@ -395,12 +384,9 @@ class Driver:
         threads: int,
         shared: int,
         stream: int,
-        argument: np.ndarray,
+        argument: Argument,
     ) -> None:
         """Start a kernel, in the stream's order.
-
-        From compute capability 9.0 on its first blocks may come before the last ones of the launch before it, with
-        which they share the device; `grid_dependency_wait` in `kernels/cuda.cuh` says when a kernel waits.
 
         Args:
             kernel: A loaded kernel.
@@ -408,26 +394,10 @@ class Driver:
             threads: Per block.
             shared: Dynamic shared memory, bytes.
             stream: The stream.
-            argument: The kernel's only argument, a structure passed by value.
+            argument: The kernel's only argument.
         """
-        parameters = ctypes.c_void_p(argument.ctypes.data)
-        if self._launch_early is not None:
-            launch = _LaunchConfig(grid, (threads, 1, 1), shared, stream, _EARLY, 1)
-            status = self._launch_early(launch, kernel.function, ctypes.addressof(parameters), None)
-            if status:
-                self._call(self._driver.check_status, status)
-            return
         self._call(
-            self._driver.launchKernel,
-            kernel.function,
-            *grid,
-            threads,
-            1,
-            1,
-            shared,
-            stream,
-            ctypes.addressof(parameters),
-            0,
+            self._driver.launchKernel, kernel.function, *grid, threads, 1, 1, shared, stream, argument.parameters, 0
         )
 
 
