@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, Tuple
 import numpy as np
 
 from polar_pipeline.backends.backend import CupyArray, Result
+from polar_pipeline.backends.cuda.driver import TO_HOST
 
 if TYPE_CHECKING:  # which imports this module
     from polar_pipeline.backends.cuda.driver import Driver
@@ -87,7 +88,7 @@ class DeviceResult(Result):
             given: Any = self._driver.current_stream() if stream is None else stream
             handle = int(getattr(given, "cuda_stream", getattr(given, "ptr", given)))
             if handle != self.stream:
-                self._driver.follow(handle, self._slot.marks[-1])
+                self._driver.follow(handle, self._slot.done)
             self._slot.readers[handle] = given
 
     def synchronize(self) -> None:
@@ -99,7 +100,7 @@ class DeviceResult(Result):
         """
         self._check()
         with self._driver.selected():
-            self._driver.wait(self._slot.marks[-1])
+            self._driver.wait(self._slot.done)
 
     @property
     def invalid(self) -> Tuple[int, int]:  # type: ignore[override]
@@ -107,8 +108,9 @@ class DeviceResult(Result):
         self.synchronize()
         slot = self._slot
         with self._driver.selected():
-            self._driver.download(slot.counts, slot.addresses["counts"], slot.own_stream)
-            self._driver.record(slot.marks[-1], slot.own_stream)
-            self._driver.wait(slot.marks[-1])
+            pointer, counts = slot.addresses["counts"], slot.counts
+            self._driver.copy(counts.ctypes.data, pointer, counts.nbytes, TO_HOST, slot.own_stream)
+            self._driver.record(slot.done, slot.own_stream)
+            self._driver.wait(slot.done)
         saturated, dark = slot.counts.reshape(-1, 2).sum(0, dtype=np.int64).tolist()
         return saturated, dark

@@ -39,7 +39,8 @@ _LOST = (46, 100, 101, 201, 214, 220, 700, 702, 709, 710, *range(714, 720), 999)
 _OUT_OF_MEMORY = 2
 #: What CUDA answers in a process that was forked from one that had started it.
 _NOT_INITIALIZED = 3
-_TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
+#: Directions of copies.
+TO_DEVICE, TO_HOST, ON_DEVICE = 1, 2, 3
 _NON_BLOCKING = 1
 _NO_TIMES = 2
 _HOST_MAPPED = 2
@@ -124,9 +125,19 @@ class Driver:
     Args:
         device: The device to treat it as, with its schedules and use of host memory; by default the one that it is.
 
+    Calls of every frame are CUDA's own, without a layer in between; their errors become those of this package where
+    `selected` ends.
+
     Attributes:
         name: The manufacturer's name of the GPU.
         device: Limits of the GPU.
+        copy_now: `cudaMemcpy(target, source, bytes, TO_DEVICE | TO_HOST | ON_DEVICE)`, of pinned host memory.
+        copy: `cudaMemcpyAsync`, the same with a stream.
+        fill: `cudaMemsetAsync(pointer, byte, bytes, stream)`.
+        record: `cudaEventRecord(event, stream)`.
+        wait: `cudaEventSynchronize(event)`.
+        follow: `cudaStreamWaitEvent(stream, event)`.
+        elapsed: `cudaEventElapsedTime(first, second)`, milliseconds between two timed events.
 
     Raises:
         DeviceError: There is no GPU, or no driver for it.
@@ -147,6 +158,10 @@ class Driver:
                     "processes with multiprocessing's method 'spawn'"
                 ) from err
             raise DeviceError(f"no GPU: {err}") from err
+        runtime = self._runtime
+        self.copy_now, self.copy, self.fill = runtime.memcpy, runtime.memcpyAsync, runtime.memsetAsync
+        self.elapsed = runtime.eventElapsedTime
+        self.record, self.wait, self.follow = runtime.eventRecord, runtime.eventSynchronize, runtime.streamWaitEvent
         self.name: str = properties["name"].decode()
         self.device: Device = device or from_properties(properties, board_model())
 
@@ -159,7 +174,7 @@ class Driver:
     def _release(self, function: Any, *arguments: Any) -> None:
         """Free a resource; a lost device has freed it already, and a forked process must not."""
         if os.getpid() == self._process and not sys.is_finalizing():
-            with self.selected(), suppress(*self._errors):
+            with suppress(DeviceError), self.selected():
                 function(*arguments)
 
     @contextmanager
@@ -167,14 +182,18 @@ class Driver:
         """Make its GPU the current one of this thread, and restore the previous one afterwards.
 
         Memory, streams, events and modules belong to the GPU that is current when they are made.
+
+        Raises:
+            DeviceError: A call to the GPU failed within.
         """
         previous = _FIRST
-        with suppress(*self._errors):  # the next call reports what is wrong
+        try:
             previous = self._runtime.getDevice()
             if previous != _FIRST:
                 self._runtime.setDevice(_FIRST)
-        try:
             yield
+        except self._errors as err:
+            raise _translate(err) from err
         finally:
             if previous != _FIRST:
                 with suppress(*self._errors):
@@ -225,22 +244,6 @@ class Driver:
         """Free pinned host memory."""
         self._release(self._runtime.freeHost, pointer)
 
-    def copy(self, pointer: int, array: np.ndarray) -> None:
-        """Copy a pinned array to the device, and wait until it is there."""
-        self._call(self._runtime.memcpy, pointer, array.ctypes.data, array.nbytes, _TO_DEVICE)
-
-    def upload(self, pointer: int, array: np.ndarray, stream: int) -> None:
-        """Copy a pinned array to the device, in the stream's order."""
-        self._call(self._runtime.memcpyAsync, pointer, array.ctypes.data, array.nbytes, _TO_DEVICE, stream)
-
-    def download(self, array: np.ndarray, pointer: int, stream: int) -> None:
-        """Fill a pinned array from the device, in the stream's order."""
-        self._call(self._runtime.memcpyAsync, array.ctypes.data, pointer, array.nbytes, _TO_HOST, stream)
-
-    def clear(self, pointer: int, size: int, stream: int) -> None:
-        """Fill device memory with zeros, in the stream's order."""
-        self._call(self._runtime.memsetAsync, pointer, 0, size, stream)
-
     def memory_at(self, pointer: int, size: int, owner: object) -> Any:
         """Return device memory that `owner` keeps as CuPy takes it, for `array_in`."""
         return self._cupy.cuda.MemoryPointer(self._cupy.cuda.UnownedMemory(pointer, size, owner, _FIRST), 0)
@@ -284,10 +287,6 @@ class Driver:
         with cuda.Stream.from_external(_Stream(stream)) if takes_protocol else cuda.ExternalStream(stream):
             yield
 
-    def copy_on_device(self, pointer: int, array: Any, stream: int) -> None:
-        """Copy a CuPy array without gaps to device memory, in the stream's order."""
-        self._call(self._runtime.memcpyAsync, pointer, array.data.ptr, array.nbytes, _ON_DEVICE, stream)
-
     # -- order -----------------------------------------------------------------------------------------------------
 
     def make_stream(self) -> int:
@@ -307,23 +306,6 @@ class Driver:
     def free_event(self, event: int) -> None:
         """Destroy an event."""
         self._release(self._runtime.eventDestroy, event)
-
-    def record(self, event: int, stream: int) -> None:
-        """Record an event at the end of a stream."""
-        self._call(self._runtime.eventRecord, event, stream)
-
-    def wait(self, event: int) -> None:
-        """Wait until the device has reached an event."""
-        self._call(self._runtime.eventSynchronize, event)
-
-    def follow(self, stream: int, event: int) -> None:
-        """Make a stream wait, from here on, until the device has reached an event of another stream."""
-        self._call(self._runtime.streamWaitEvent, stream, event)
-
-    def elapsed(self, first: int, second: int) -> float:
-        """Return the seconds between two timed events that the device has reached."""
-        milliseconds: float = self._call(self._runtime.eventElapsedTime, first, second)
-        return milliseconds / 1000
 
     # -- kernels ---------------------------------------------------------------------------------------------------
 
@@ -396,9 +378,7 @@ class Driver:
             stream: The stream.
             argument: The kernel's only argument.
         """
-        self._call(
-            self._driver.launchKernel, kernel.function, *grid, threads, 1, 1, shared, stream, argument.parameters, 0
-        )
+        self._driver.launchKernel(kernel.function, *grid, threads, 1, 1, shared, stream, argument.parameters, 0)
 
 
 def _translate(err: Any) -> DeviceError:

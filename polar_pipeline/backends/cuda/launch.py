@@ -236,9 +236,11 @@ class CompiledLaunch:
         if not self.launch.can_start(slot.addresses):
             return False
         argument = slot.arguments.get(self.stage)
+        is_new = argument is None
         if argument is None:
             argument = slot.arguments[self.stage] = Argument(self._argument)
-        self.launch.fill(argument.values, slot.addresses)
+        if slot.has_moved or is_new:
+            self.launch.fill(argument.values, slot.addresses)
         self._driver.launch(self._kernel, self._grid, self.schedule.threads, self._shared_bytes, slot.stream, argument)
         return True
 

@@ -16,7 +16,7 @@ import numpy as np
 from polar_pipeline._util.cpus import available_cores
 from polar_pipeline.backends.backend import Buffers, DeviceError, DeviceMemoryError
 from polar_pipeline.backends.cpu.library import KernelsError, load_kernels
-from polar_pipeline.backends.cuda.driver import Argument, Driver
+from polar_pipeline.backends.cuda.driver import TO_DEVICE, Argument, Driver
 
 #: Frames that can be in flight: one uploaded, one computed, one downloaded.
 SLOTS = 3
@@ -145,7 +145,7 @@ class DeviceArray(DeviceMemory):
         pinned = driver.host_array(array.shape, array.dtype.str)
         np.copyto(pinned, array)
         super().__init__(driver, pinned.nbytes)
-        driver.copy(self.pointer, pinned)
+        driver.copy_now(self.pointer, pinned.ctypes.data, pinned.nbytes, TO_DEVICE)
 
 
 class Constants:
@@ -186,6 +186,7 @@ class Slot:
     Attributes:
         addresses: Where kernels find each array: `raw`, `counts`, `reference`, outputs, and scratch, zeros at first.
         arguments: Arguments of the launches, by stage.
+        has_moved: Whether `addresses` changed since the arguments were filled.
         raw: (raw,) uint8, pinned: the raw bytes of a frame that lies elsewhere.
         raw_pointer: The address that they are uploaded to.
         memory: The memory of each output as CuPy takes it, where results stay on the device; they may outlive the slot.
@@ -217,6 +218,7 @@ class Slot:
         self.done = self._make_event(not stays)
         self.computed, self.read = self._make_event(), self._make_event()
         self.arguments: Dict[str, Argument] = {}
+        self.has_moved = True
         self.hold: Dict[str, Any] = {}
         self.source: Optional[Any] = None
         self.use = 0
@@ -238,7 +240,12 @@ class Slot:
                     self.memory[name] = driver.memory_at(self.addresses[name], size, self._memory[-1])
         for name, size in sizes.scratch.items():
             self.addresses[name] = self._malloc(size)
-            driver.clear(self.addresses[name], size, self.stream)
+            driver.fill(self.addresses[name], 0, size, self.stream)
+
+    def place(self, name: str, address: int) -> None:
+        """Tell kernels where an array is from now on."""
+        if self.addresses.get(name) != address:
+            self.addresses[name], self.has_moved = address, True
 
     def check_in_flight(self, arrays: Dict[str, Any]) -> None:
         """Refuse to take the results of a frame twice.

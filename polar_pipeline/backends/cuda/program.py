@@ -12,7 +12,7 @@ import numpy as np
 from polar_pipeline.backends.backend import Buffers, CupyArray, DeviceError, Result
 from polar_pipeline.backends.cuda.defects import DefectReplacement
 from polar_pipeline.backends.cuda.device_arrays import DeviceResult
-from polar_pipeline.backends.cuda.driver import Driver
+from polar_pipeline.backends.cuda.driver import ON_DEVICE, TO_DEVICE, TO_HOST, Driver
 from polar_pipeline.backends.cuda.geometry import GeometryLaunch
 from polar_pipeline.backends.cuda.launch import ArrayType, CompiledLaunch, Launch, Schedule, compile_launch
 from polar_pipeline.backends.cuda.memory import SLOTS, Constants, Sizes, Slot, make_slots, stage
@@ -136,7 +136,8 @@ class Program:
         schedules: Optional[Mapping[str, Schedule]] = None,
     ) -> None:
         self._driver, self.maps_host = driver, maps_host
-        self._products, self._mode = options.products, options.ssim_mode
+        self._products, self._mode = options.products, options.ssim_mode if options.has_ssim else ""
+        self._record = driver.record
         count = max(1, frames)
         first = launches[0]
         assert isinstance(first, PolarizationLaunch)
@@ -201,25 +202,26 @@ class Program:
         self._slots.rotate(-1)
         self._choose_stream(slot, rows)
         slot.use += 1
-        slot.source = rows
-        marks = iter(slot.marks)
+        slot.source, stream, record = rows, slot.stream, self._record
+        missing: List[str] = []  # outputs of launches that have nothing to compare the frame with
         try:
-            self._mark(slot, next(marks))
-            slot.addresses["raw"] = self._upload(slot, is_pinned)
+            record(slot.marks[0], stream)
+            slot.place("raw", self._upload(slot, is_pinned))
             slot.hold = self._make_outputs(slot, buffers)  # while the frame is uploaded
             if reference is not None:
                 self._upload_reference(slot, reference)
-            driver.clear(slot.addresses["counts"], slot.counts.nbytes, slot.stream)
-            self._follow_previous(slot)
-            self._mark(slot, next(marks))
-            missing: List[str] = []  # outputs of launches that have nothing to compare the frame with
-            for launch in self._launches:
+            if self._mode == "temporal":
+                self._follow_previous(slot)
+            driver.fill(slot.addresses["counts"], 0, slot.counts.nbytes, stream)
+            record(slot.marks[1], stream)
+            for launch, mark in zip(self._launches, slot.marks[2:]):
                 if not launch.start(slot):
                     missing += launch.outputs
-                self._mark(slot, next(marks))
-            driver.record(slot.computed, slot.stream)
+                record(mark, stream)
+            slot.has_moved = False
+            driver.record(slot.computed, stream)
             self._download(slot, missing)
-            driver.record(slot.done, slot.stream)
+            driver.record(slot.done, stream)
         except BaseException:
             self._release(slot)
             raise
@@ -228,24 +230,20 @@ class Program:
     def _choose_stream(self, slot: Slot, _: CupyArray) -> None:
         """Choose the stream of a slot's next frame."""
 
-    def _mark(self, slot: Slot, event: int) -> None:
-        """Note the time at the end of a slot's stream."""
-        self._driver.record(event, slot.stream)
-
     def _upload(self, slot: Slot, is_pinned: bool) -> int:
         """Return the address of a slot's frame for kernels, in the order of its stream; copied if it has to be."""
         rows: Any = slot.source
         if not isinstance(rows, np.ndarray):
             return self._on_device(slot, rows)
-        is_aligned = not (self.maps_host and rows.ctypes.data % ROW_ALIGNMENT)
-        if not is_pinned or self._defects is not None or not is_aligned:
+        address = rows.ctypes.data
+        if not is_pinned or self._defects is not None or (self.maps_host and address % ROW_ALIGNMENT):
             stage(slot.raw, rows)
-            slot.source = rows = slot.raw
+            slot.source, address = slot.raw, slot.raw.ctypes.data
             if self._defects is not None:
-                self._defects.replace(rows, self._raw_format)
+                self._defects.replace(slot.raw, self._raw_format)
         if self.maps_host:
-            return int(rows.ctypes.data)
-        self._driver.upload(slot.raw_pointer, rows, slot.stream)
+            return int(address)
+        self._driver.copy(slot.raw_pointer, address, rows.nbytes, TO_DEVICE, slot.stream)
         return slot.raw_pointer
 
     def _on_device(self, slot: Slot, array: CupyArray) -> int:
@@ -258,7 +256,7 @@ class Program:
             return int(array.data.ptr)
         with driver.in_stream(slot.stream):
             slot.source = array if array.flags.c_contiguous else array.copy()
-            driver.copy_on_device(slot.raw_pointer, slot.source, slot.stream)
+            driver.copy(slot.raw_pointer, slot.source.data.ptr, array.nbytes, ON_DEVICE, slot.stream)
             if self._defects is not None:
                 memory = driver.memory_at(slot.raw_pointer, array.nbytes, slot)
                 self._defects.replace_on_device(driver.array_in(memory, array.shape, array.dtype.name))
@@ -268,7 +266,8 @@ class Program:
         """Return the arrays that a frame fills, by output."""
         arrays = {name: buffers.get(*kind) for name, kind in self._outputs.items()}
         if self.maps_host:
-            slot.addresses.update((name, array.ctypes.data) for name, array in arrays.items())
+            for name, array in arrays.items():
+                slot.place(name, array.ctypes.data)
         return arrays
 
     def _upload_reference(self, slot: Slot, reference: np.ndarray) -> None:
@@ -279,25 +278,25 @@ class Program:
         compared = as_compared(reference, self._compared)
         slot.reference.view(compared.dtype).reshape(compared.shape)[...] = compared
         if not self.maps_host:
-            self._driver.upload(slot.addresses["reference"], slot.reference, slot.stream)
+            target, source = slot.addresses["reference"], slot.reference
+            self._driver.copy(target, source.ctypes.data, source.nbytes, TO_DEVICE, slot.stream)
 
     def _follow_previous(self, slot: Slot) -> None:
         """Order a frame behind the previous one, whose S0 it is compared with, and whose own comparison it follows."""
-        if self._mode != "temporal" or "s0" not in slot.addresses:
-            return
         previous, self._previous = self._previous, slot
-        slot.addresses["previous"] = 0 if previous is None or self._is_first else previous.addresses["s0"]
+        slot.place("previous", 0 if previous is None or self._is_first else previous.addresses.get("s0", 0))
         if previous is not None and previous.stream != slot.stream:
             self._driver.follow(slot.stream, previous.computed)
         self._is_first = False
 
     def _download(self, slot: Slot, missing: List[str]) -> None:
         """Copy outputs and counters to the host, in the order of the stream."""
+        copy = self._driver.copy
         if not self.maps_host:
             for name, array in slot.hold.items():
                 if name not in missing:
-                    self._driver.download(array, slot.addresses[name], slot.stream)
-        self._driver.download(slot.counts, slot.addresses["counts"], slot.stream)
+                    copy(array.ctypes.data, slot.addresses[name], array.nbytes, TO_HOST, slot.stream)
+        copy(slot.counts.ctypes.data, slot.addresses["counts"], slot.counts.nbytes, TO_HOST, slot.stream)
 
     def _collect(self, slot: Slot, arrays: Dict[str, Any], missing: List[str]) -> Result:
         """Wait for a frame.
@@ -312,11 +311,11 @@ class Program:
             RuntimeError: The frame's result was taken before.
         """
         slot.check_in_flight(arrays)
-        with self._driver.selected():
-            self._driver.wait(slot.done)
-            stages = ["upload", *(launch.stage for launch in self._launches), "download"]
-            marks = [*slot.marks[: len(stages)], slot.done]
-            timings = {name: self._driver.elapsed(*marks[k : k + 2]) for k, name in enumerate(stages)}
+        driver, names = self._driver, ("upload", *(launch.stage for launch in self._launches), "download")
+        with driver.selected():
+            driver.wait(slot.done)
+            marks = [*slot.marks[: len(names)], slot.done]
+            timings = {name: driver.elapsed(*marks[k : k + 2]) / 1000 for k, name in enumerate(names)}
         saturated, dark = (int(count) for count in slot.counts)
         slot.hold, slot.source = {}, None  # free for the next frame
         fill_invalid(arrays, missing)
@@ -325,7 +324,7 @@ class Program:
 
     def _release(self, slot: Slot) -> None:
         """Free the slot of a frame that failed half-way, once the device has finished with it."""
-        with suppress(DeviceError):
+        with suppress(DeviceError), self._driver.selected():
             self._driver.record(slot.done, slot.stream)
             self._driver.wait(slot.done)
         slot.hold, slot.source = {}, None
@@ -347,6 +346,10 @@ class DeviceProgram(Program):
 
     stays = True
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._record = _record_nothing
+
     def _choose_stream(self, slot: Slot, rows: CupyArray) -> None:
         """Choose the stream of a slot's next frame, and have it follow what reads the results of the last one there.
 
@@ -365,9 +368,6 @@ class DeviceProgram(Program):
                 driver.record(slot.read, reader)
                 driver.follow(stream, slot.read)
         slot.stream, slot.readers = stream, readers
-
-    def _mark(self, slot: Slot, event: int) -> None:
-        pass
 
     def _make_outputs(self, slot: Slot, _: Buffers) -> Dict[str, Any]:
         return {name: self._driver.array_in(slot.memory[name], *kind) for name, kind in self._outputs.items()}
@@ -389,3 +389,7 @@ def fill_invalid(arrays: Dict[str, Any], names: List[str]) -> None:
     """Fill outputs of a frame that could not be computed."""
     for name in names:
         arrays[name].fill(invalid_level(name, str(arrays[name].dtype)))
+
+
+def _record_nothing(_event: int, _stream: int) -> None:
+    """Stand in for `Driver.record` where no times are wanted."""
