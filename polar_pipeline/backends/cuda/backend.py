@@ -27,6 +27,8 @@ AnyFrame = Union[Frame, DeviceFrame]
 _KEPT_SHARE = 1 / 8
 #: Frames whose times count where kinds of memory are compared, and frames before them that fill caches.
 _MEASURED_FRAMES, _WARM_UP_FRAMES = 5, 2
+#: Bytes of a pixel -> its raw format.
+_RAW_FORMATS = {1: "u8", 2: "u16"}
 #: (raw format, full scale, shape, whether angles are ready, frames of a batch): what kernels are compiled for.
 _FormatKey = Tuple[str, int, Tuple[int, int], bool, int]
 
@@ -131,8 +133,7 @@ class CudaBackend:
             DeviceLostError: The device stopped working.
             FrameError: The frame has pixels that the calibration lacks.
         """
-        with self._driver.selected():
-            self._prepare(*_readable(frame))
+        self._driver.run(self._prepare, *_readable(frame))
 
     def _prepare(self, frame: AnyFrame, key: _FormatKey) -> Program:
         program = self._programs.pop(key, None)
@@ -202,17 +203,13 @@ class CudaBackend:
             RuntimeError: `depth` frames are in flight.
         """
         frame, key = _readable(frame)
-        if isinstance(frame, DeviceFrame):
-            rows, is_pinned = frame.array, False
-        else:
-            rows = frame.rows if isinstance(frame, PackedFrame) else frame.mosaic
-            is_pinned = self._frames.holds(rows)
-        with self._driver.selected():
-            program = self._prepare(frame, key)
-            if key != self._latest:  # the frame it had last is not the previous frame
-                program.forget()
-                self._latest = key
-            return program.submit(rows, self._pinned, reference, is_pinned)
+        rows = frame.rows if isinstance(frame, PackedFrame) else frame.mosaic
+        if key != self._latest or key not in self._programs:
+            program = self._driver.run(self._prepare, frame, key)
+            program.forget()  # the frame it had last is not the previous frame
+            self._latest = key
+        is_pinned = self._frames.holds(rows)
+        return self._driver.run(self._programs[key].submit, rows, self._pinned, reference, is_pinned)
 
     def device_frame(self, raw: Union[CupyArray, RawFrame]) -> DeviceFrame:
         """Return a frame or batch that is in device memory, without a copy.
@@ -261,15 +258,12 @@ class CudaBackend:
 def _readable(frame: AnyFrame) -> Tuple[AnyFrame, _FormatKey]:
     """Return a frame that kernels can read, with 10-bit packed pixels unpacked, and its format for the compiler."""
     if isinstance(frame, DeviceFrame):
-        raw_format = {1: "u8", 2: "u16"}[frame.array.itemsize]
-        return frame, (raw_format, frame.full_scale, frame.shape, False, frame.frames)
-    if isinstance(frame, PackedFrame) and frame.fmt.bits != 12:
-        frame = frame.unpack()
+        return frame, (_RAW_FORMATS[frame.mosaic.itemsize], frame.full_scale, frame.shape, False, frame.frames)
     if isinstance(frame, PackedFrame):
-        raw_format = {"p": "12p", "packed": "12packed"}[frame.fmt.packing]
-    else:
-        raw_format = {1: "u8", 2: "u16"}[frame.mosaic.itemsize]
-    return frame, (raw_format, frame.full_scale, frame.shape, frame.is_split, 0)
+        if frame.fmt.bits == 12:
+            return frame, (f"12{frame.fmt.packing}", frame.full_scale, frame.shape, False, 0)
+        frame = frame.unpack()
+    return frame, (_RAW_FORMATS[frame.mosaic.itemsize], frame.full_scale, frame.mosaic.shape, frame.is_split, 0)
 
 
 @lru_cache(maxsize=1)

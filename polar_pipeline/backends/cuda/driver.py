@@ -18,7 +18,7 @@ import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterator, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Iterator, Mapping, Optional, Tuple, TypeVar, Union
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from polar_pipeline.backends.cuda.source import OPTIONS, source
 from polar_pipeline.sensor.frames import FrameError
 
 _LOG = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 #: Status codes after which a CUDA context is of no use any more: the device is gone or busy (46, 100, 101), memory
 #: failed (214, 220), a kernel accessed memory out of bounds or took too long (700, 702, 714 to 719), or the cause is
@@ -125,8 +126,7 @@ class Driver:
     Args:
         device: The device to treat it as, with its schedules and use of host memory; by default the one that it is.
 
-    Calls of every frame are CUDA's own, without a layer in between; their errors become those of this package where
-    `selected` ends.
+    Calls of every frame are CUDA's own, without a layer in between; their errors become those of this package in `run`.
 
     Attributes:
         name: The manufacturer's name of the GPU.
@@ -138,6 +138,7 @@ class Driver:
         wait: `cudaEventSynchronize(event)`.
         follow: `cudaStreamWaitEvent(stream, event)`.
         elapsed: `cudaEventElapsedTime(first, second)`, milliseconds between two timed events.
+        launch: `cuLaunchKernel(function, blocks x, y, z, threads x, y, z, shared bytes, stream, parameters, 0)`.
 
     Raises:
         DeviceError: There is no GPU, or no driver for it.
@@ -160,7 +161,7 @@ class Driver:
             raise DeviceError(f"no GPU: {err}") from err
         runtime = self._runtime
         self.copy_now, self.copy, self.fill = runtime.memcpy, runtime.memcpyAsync, runtime.memsetAsync
-        self.elapsed = runtime.eventElapsedTime
+        self.elapsed, self.launch = runtime.eventElapsedTime, self._driver.launchKernel
         self.record, self.wait, self.follow = runtime.eventRecord, runtime.eventSynchronize, runtime.streamWaitEvent
         self.name: str = properties["name"].decode()
         self.device: Device = device or from_properties(properties, board_model())
@@ -174,14 +175,11 @@ class Driver:
     def _release(self, function: Any, *arguments: Any) -> None:
         """Free a resource; a lost device has freed it already, and a forked process must not."""
         if os.getpid() == self._process and not sys.is_finalizing():
-            with suppress(DeviceError), self.selected():
-                function(*arguments)
+            with suppress(DeviceError):
+                self.run(function, *arguments)
 
-    @contextmanager
-    def selected(self) -> Iterator[None]:
-        """Make its GPU the current one of this thread, and restore the previous one afterwards.
-
-        Memory, streams, events and modules belong to the GPU that is current when they are made.
+    def run(self, function: Callable[..., _T], *arguments: Any) -> _T:
+        """Call a function while this GPU is the current one of the thread: what is made belongs to the current GPU.
 
         Raises:
             DeviceError: A call to the GPU failed within.
@@ -191,7 +189,7 @@ class Driver:
             previous = self._runtime.getDevice()
             if previous != _FIRST:
                 self._runtime.setDevice(_FIRST)
-            yield
+            return function(*arguments)
         except self._errors as err:
             raise _translate(err) from err
         finally:
@@ -261,19 +259,21 @@ class Driver:
             FrameError: Its library does not share the array: PyTorch refuses tensors that require gradients.
             ValueError: It is on another device.
         """
-        with self.selected():
-            if not isinstance(array, self._cupy.ndarray):
-                convert = self._cupy.from_dlpack if hasattr(array, "__dlpack__") else self._cupy.asarray
-                try:
-                    array = convert(array)
-                except (BufferError, RuntimeError) as err:
-                    if isinstance(err, self._errors):  # of the device, not of the array
-                        raise
-                    text = f"raw must be a uint8 or uint16 array that its library shares, got a {type(array).__name__}"
-                    raise FrameError("type", f"{text}: {printable(str(err))}") from None
-            if int(array.device.id) != _FIRST:
-                raise ValueError(f"a frame must be on GPU {_FIRST}, got one on GPU {array.device.id}")
-            return array
+        return self.run(self._as_array, array)
+
+    def _as_array(self, array: Any) -> Any:
+        if not isinstance(array, self._cupy.ndarray):
+            convert = self._cupy.from_dlpack if hasattr(array, "__dlpack__") else self._cupy.asarray
+            try:
+                array = convert(array)
+            except (BufferError, RuntimeError) as err:
+                if isinstance(err, self._errors):  # of the device, not of the array
+                    raise
+                text = f"raw must be a uint8 or uint16 array that its library shares, got a {type(array).__name__}"
+                raise FrameError("type", f"{text}: {printable(str(err))}") from None
+        if int(array.device.id) != _FIRST:
+            raise ValueError(f"a frame must be on GPU {_FIRST}, got one on GPU {array.device.id}")
+        return array
 
     def current_stream(self) -> Any:
         """Return the stream of CuPy (`ptr` is its handle) that gets the work of this thread."""
@@ -358,27 +358,6 @@ class Driver:
     def local_bytes(self, kernel: LoadedKernel) -> int:
         """Return the bytes of local memory of a thread, for values that registers cannot hold."""
         return max(0, int(self._call(self._driver.funcGetAttribute, _LOCAL_BYTES, kernel.function)))
-
-    def launch(
-        self,
-        kernel: LoadedKernel,
-        grid: Tuple[int, int, int],
-        threads: int,
-        shared: int,
-        stream: int,
-        argument: Argument,
-    ) -> None:
-        """Start a kernel, in the stream's order.
-
-        Args:
-            kernel: A loaded kernel.
-            grid: Blocks along x, y, z.
-            threads: Per block.
-            shared: Dynamic shared memory, bytes.
-            stream: The stream.
-            argument: The kernel's only argument.
-        """
-        self._driver.launchKernel(kernel.function, *grid, threads, 1, 1, shared, stream, argument.parameters, 0)
 
 
 def _translate(err: Any) -> DeviceError:

@@ -54,6 +54,8 @@ class Launch(ABC):
     stage: ClassVar[str]
     #: The argument of its kernels, as NumPy describes the structure.
     argument_type: ClassVar[np.dtype]
+    #: Name of an array that a frame may lack, without which there is nothing to compute; "" for none.
+    needs = ""
     width: int
     height: int
 
@@ -111,10 +113,6 @@ class Launch(ABC):
     @abstractmethod
     def fill(self, argument: np.ndarray, addresses: Mapping[str, int]) -> None:
         """Fill in the addresses of a frame's arrays: `raw`, `counts`, outputs, scratch."""
-
-    def can_start(self, addresses: Mapping[str, int]) -> bool:
-        """Return whether a frame has what the launch reads."""
-        return bool(addresses)
 
 
 LaunchT = TypeVar("LaunchT", bound=Launch)
@@ -213,9 +211,10 @@ class CompiledLaunch:
         kernel = launch.kernel(schedule)
         self.launch, self.schedule = launch, schedule
         self.stage, self.outputs, self.scratch = launch.stage, launch.outputs, launch.scratch(schedule)
-        self._driver = driver
-        self._grid, self._shared_bytes = kernel.grid(launch, schedule, frames), kernel.shared_bytes(launch, schedule)
-        self._kernel = driver.load(kernel.file, kernel.defines(launch, schedule), self._shared_bytes)
+        grid, shared_bytes = kernel.grid(launch, schedule, frames), kernel.shared_bytes(launch, schedule)
+        self._kernel = driver.load(kernel.file, kernel.defines(launch, schedule), shared_bytes)
+        self._launch, self._needs = driver.launch, launch.needs
+        self._call = self._kernel.function, *grid, schedule.threads, 1, 1, shared_bytes
         self.spilled_bytes = driver.local_bytes(self._kernel)
         self._argument = np.zeros((), launch.argument_type)
         self._constants: List[DeviceArray] = []
@@ -233,7 +232,7 @@ class CompiledLaunch:
 
     def start(self, slot: Slot) -> bool:
         """Start the kernel for the frame of a slot, in the order of its stream; return False if it lacks an input."""
-        if not self.launch.can_start(slot.addresses):
+        if self._needs and not slot.addresses[self._needs]:
             return False
         argument = slot.arguments.get(self.stage)
         is_new = argument is None
@@ -241,7 +240,7 @@ class CompiledLaunch:
             argument = slot.arguments[self.stage] = Argument(self._argument)
         if slot.has_moved or is_new:
             self.launch.fill(argument.values, slot.addresses)
-        self._driver.launch(self._kernel, self._grid, self.schedule.threads, self._shared_bytes, slot.stream, argument)
+        self._launch(*self._call, slot.stream, argument.parameters, 0)
         return True
 
 

@@ -67,27 +67,31 @@ class FrameMemory:
         self._driver = driver
         self._lock = threading.Lock()
         self._buffers = Buffers(driver.host_array)
-        self._given: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()  # by address
+        self._ranges: Dict[int, int] = {}  # of memory that is in use: first address -> the one behind the last
 
     def get(self, size: int) -> Optional[np.ndarray]:
         """Return (size,) uint8 without other references, or None if the device has no more memory."""
-        with self._lock, self._driver.selected():
+        with self._lock:
             try:
-                memory = self._buffers.get((size,), "uint8")
+                memory = self._driver.run(self._buffers.get, (size,), "uint8")
             except DeviceError:
                 return None
             block: Any = memory.base
-            self._given[block.ctypes.data] = block
+            begin = block.ctypes.data
+            if begin not in self._ranges:
+                self._ranges[begin] = begin + block.nbytes
+                finalize(block, self._ranges.pop, begin).atexit = False
             return memory
 
     def holds(self, array: np.ndarray) -> bool:
         """Return whether an array without gaps lies in memory of this object."""
         if not array.flags.c_contiguous:
             return False
-        begin = array.ctypes.data
-        with self._lock:
-            given = list(self._given.items())
-        return any(at <= begin and begin + array.nbytes <= at + block.nbytes for at, block in given)
+        begin = array.__array_interface__["data"][0]
+        for first, end in list(self._ranges.items()):  # noqa: SIM110 - of every frame; a copy: other threads add to it
+            if first <= begin and begin + array.nbytes <= end:
+                return True
+        return False
 
 
 def stage(target: np.ndarray, rows: np.ndarray) -> None:
@@ -188,11 +192,13 @@ class Slot:
         arguments: Arguments of the launches, by stage.
         has_moved: Whether `addresses` changed since the arguments were filled.
         raw: (raw,) uint8, pinned: the raw bytes of a frame that lies elsewhere.
-        raw_pointer: The address that they are uploaded to.
+        staging: Its address.
+        raw_pointer: The address that raw bytes are uploaded to.
         memory: The memory of each output as CuPy takes it, where results stay on the device; they may outlive the slot.
         reference: (reference,) uint8, pinned: the image that SSIM compares with.
         staged: (h, w) float32, the image that `reference` holds; nothing at first.
         counts: (2 x frames,) uint32, pinned: saturated, dark.
+        counts_pointer: Its address.
         own_stream: The slot's stream.
         stream: The stream of the last frame: the slot's, or that of the caller.
         marks: Timed events at the start, after the upload, and after each launch.
@@ -227,8 +233,9 @@ class Slot:
         self.raw: np.ndarray = driver.host_array((sizes.raw,), "uint8")
         self.counts: np.ndarray = driver.host_array((sizes.frames * COUNTERS,), "uint32")
         self.reference: np.ndarray = driver.host_array((sizes.reference,), "uint8")
-        self.addresses = {"counts": self._malloc(self.counts.nbytes), "reference": self.reference.ctypes.data}
-        self.raw_pointer = self.raw.ctypes.data
+        self.addresses = {"raw": 0, "counts": self._malloc(self.counts.nbytes), "reference": self.reference.ctypes.data}
+        self.staging = self.raw_pointer = self.raw.ctypes.data
+        self.counts_pointer = self.counts.ctypes.data
         self.memory: Dict[str, Any] = {}
         if not maps_host:
             self.raw_pointer = self._malloc(self.raw.nbytes)
@@ -246,15 +253,6 @@ class Slot:
         """Tell kernels where an array is from now on."""
         if self.addresses.get(name) != address:
             self.addresses[name], self.has_moved = address, True
-
-    def check_in_flight(self, arrays: Dict[str, Any]) -> None:
-        """Refuse to take the results of a frame twice.
-
-        Raises:
-            RuntimeError: The frame that fills `arrays` is not in flight.
-        """
-        if self.hold is not arrays:
-            raise RuntimeError("the frame is not in flight: its result was taken")
 
     def _own(self, handle: int, free: Callable[[int], None]) -> int:
         """Have a handle released before any memory of the slot, which the device may still be filling."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from ctypes import addressof, c_char
 from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
@@ -29,6 +30,8 @@ from polar_pipeline.geometry import make_map
 from polar_pipeline.options import Options
 from polar_pipeline.options.products import invalid_level
 
+#: What is said where a result is taken twice.
+TAKEN = "the frame is not in flight: its result was taken"
 #: Alignment of the first row that kernels rely on, bytes.
 ROW_ALIGNMENT = 16
 
@@ -153,6 +156,7 @@ class Program:
                     offered = iter([("measured", schedules[launch.stage])])
                 pending.append(pool.submit(compile_launch, driver, launch, offered, count))
         self._launches = [each.result() for each in pending]
+        self._stages = ("upload", *(launch.stage for launch in launches), "download")
         # a geometry and SSIM read the same map, which is kept while it is in use
         sampling = None if options.geometry is None else make_map(options.geometry, first.output_size)
         self._outputs: Dict[str, ArrayType] = {}
@@ -200,13 +204,16 @@ class Program:
         if slot.hold:
             raise RuntimeError(f"{SLOTS} frames are in flight: take a result before the next frame")
         self._slots.rotate(-1)
-        self._choose_stream(slot, rows)
+        if self.stays:
+            self._choose_stream(slot, rows)
         slot.use += 1
         slot.source, stream, record = rows, slot.stream, self._record
         missing: List[str] = []  # outputs of launches that have nothing to compare the frame with
         try:
             record(slot.marks[0], stream)
-            slot.place("raw", self._upload(slot, is_pinned))
+            address = self._upload(slot, is_pinned)
+            if address != slot.addresses["raw"]:
+                slot.place("raw", address)
             slot.hold = self._make_outputs(slot, buffers)  # while the frame is uploaded
             if reference is not None:
                 self._upload_reference(slot, reference)
@@ -227,18 +234,18 @@ class Program:
             raise
         return partial(self._collect, slot, slot.hold, missing)
 
-    def _choose_stream(self, slot: Slot, _: CupyArray) -> None:
-        """Choose the stream of a slot's next frame."""
+    def _choose_stream(self, slot: Slot, rows: CupyArray) -> None:
+        """Choose the stream of a slot's next frame, where results stay on the device."""
 
     def _upload(self, slot: Slot, is_pinned: bool) -> int:
         """Return the address of a slot's frame for kernels, in the order of its stream; copied if it has to be."""
         rows: Any = slot.source
         if not isinstance(rows, np.ndarray):
             return self._on_device(slot, rows)
-        address = rows.ctypes.data
+        address = int(rows.__array_interface__["data"][0])
         if not is_pinned or self._defects is not None or (self.maps_host and address % ROW_ALIGNMENT):
             stage(slot.raw, rows)
-            slot.source, address = slot.raw, slot.raw.ctypes.data
+            slot.source, address = slot.raw, slot.staging
             if self._defects is not None:
                 self._defects.replace(slot.raw, self._raw_format)
         if self.maps_host:
@@ -264,7 +271,7 @@ class Program:
 
     def _make_outputs(self, slot: Slot, buffers: Buffers) -> Dict[str, Any]:
         """Return the arrays that a frame fills, by output."""
-        arrays = {name: buffers.get(*kind) for name, kind in self._outputs.items()}
+        arrays = dict(zip(self._outputs, map(buffers.get, *zip(*self._outputs.values()))))
         if self.maps_host:
             for name, array in arrays.items():
                 slot.place(name, array.ctypes.data)
@@ -295,8 +302,9 @@ class Program:
         if not self.maps_host:
             for name, array in slot.hold.items():
                 if name not in missing:
-                    copy(array.ctypes.data, slot.addresses[name], array.nbytes, TO_HOST, slot.stream)
-        copy(slot.counts.ctypes.data, slot.addresses["counts"], slot.counts.nbytes, TO_HOST, slot.stream)
+                    address = addressof(c_char.from_buffer(array))  # NumPy takes three times as long to tell it
+                    copy(address, slot.addresses[name], array.nbytes, TO_HOST, slot.stream)
+        copy(slot.counts_pointer, slot.addresses["counts"], slot.counts.nbytes, TO_HOST, slot.stream)
 
     def _collect(self, slot: Slot, arrays: Dict[str, Any], missing: List[str]) -> Result:
         """Wait for a frame.
@@ -310,23 +318,24 @@ class Program:
             DeviceLostError: The device stopped working.
             RuntimeError: The frame's result was taken before.
         """
-        slot.check_in_flight(arrays)
-        driver, names = self._driver, ("upload", *(launch.stage for launch in self._launches), "download")
-        with driver.selected():
-            driver.wait(slot.done)
-            marks = [*slot.marks[: len(names)], slot.done]
-            timings = {name: driver.elapsed(*marks[k : k + 2]) / 1000 for k, name in enumerate(names)}
-        saturated, dark = (int(count) for count in slot.counts)
+        if slot.hold is not arrays:
+            raise RuntimeError(TAKEN)
+        self._driver.run(self._driver.wait, slot.done)
+        timings, before = {}, slot.marks[0]
+        for name, mark in zip(self._stages, (*slot.marks[1 : len(self._stages)], slot.done)):
+            timings[name], before = self._driver.elapsed(before, mark) / 1000, mark
+        saturated, dark = slot.counts.tolist()
         slot.hold, slot.source = {}, None  # free for the next frame
-        fill_invalid(arrays, missing)
-        products = {name: arrays[name] for name in self._products}
+        if missing:
+            fill_invalid(arrays, missing)
+        products = dict(zip(self._products, map(arrays.__getitem__, self._products)))
         return Result(products, timings, (saturated, dark), arrays.get("blocks"))
 
     def _release(self, slot: Slot) -> None:
         """Free the slot of a frame that failed half-way, once the device has finished with it."""
-        with suppress(DeviceError), self._driver.selected():
-            self._driver.record(slot.done, slot.stream)
-            self._driver.wait(slot.done)
+        with suppress(DeviceError):
+            self._driver.run(self._driver.record, slot.done, slot.stream)
+            self._driver.run(self._driver.wait, slot.done)
         slot.hold, slot.source = {}, None
         slot.staged = slot.staged[:0]
         self.forget()
@@ -379,7 +388,8 @@ class DeviceProgram(Program):
 
     def _collect(self, slot: Slot, arrays: Dict[str, Any], _: List[str]) -> Result:
         """Return the results of a frame, without waiting for it; errors as those of `Program`."""
-        slot.check_in_flight(arrays)
+        if slot.hold is not arrays:
+            raise RuntimeError(TAKEN)
         slot.hold = {}  # `source` stays: the device may still read it
         products = {name: arrays[name] for name in self._products}
         return DeviceResult(self._driver, slot, products, arrays.get("blocks"))

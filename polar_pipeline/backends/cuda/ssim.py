@@ -137,8 +137,10 @@ class SsimLaunch(Launch):
     def set_up(self, argument: np.ndarray, options: Options, schedule: Schedule) -> Dict[str, np.ndarray]:
         return {} if self.geometry is None else _masks(self, self.geometry)
 
-    def can_start(self, addresses: Mapping[str, int]) -> bool:
-        return self.mode != "temporal" or bool(addresses["previous"])
+    @property
+    def needs(self) -> str:  # type: ignore[override]
+        """Name of the image of the previous frame in mode `temporal`."""
+        return "previous" if self.mode == "temporal" else ""
 
     def fill(self, argument: np.ndarray, addresses: Mapping[str, int]) -> None:
         if self.mode == "consistency":

@@ -16,7 +16,6 @@ import sys
 import tempfile
 import types
 from collections import deque
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Set, Tuple
@@ -37,7 +36,6 @@ from polar_pipeline.backends.cuda.device import DEVICES, Device
 from polar_pipeline.backends.cuda.driver import (
     ON_DEVICE,
     TO_DEVICE,
-    Argument,
     CompileError,
     DeviceError,
     DeviceLostError,
@@ -46,10 +44,11 @@ from polar_pipeline.backends.cuda.driver import (
     LoadedKernel,
     import_cupy,
 )
+from polar_pipeline.backends.cuda.geometry import TRANSFORM_ARGUMENT
 from polar_pipeline.backends.cuda.memory import SLOTS, Sizes, make_slots
 from polar_pipeline.backends.cuda.polarization import FRAME_ARGUMENT
 from polar_pipeline.backends.cuda.source import OPTIONS
-from polar_pipeline.backends.cuda.ssim import as_compared
+from polar_pipeline.backends.cuda.ssim import SSIM_ARGUMENT, as_compared
 from polar_pipeline.options import make_options
 from polar_pipeline.polarimetry.coefficients import SSIM_FULL
 from polar_pipeline.sensor.frames import FORMATS, frame_from_buffer, pack
@@ -97,6 +96,7 @@ class HostDriver:
         self._recorded: Dict[int, int] = {}
         self._set: Dict[int, int] = {}
         self._clock = 0
+        self._kernels: List[Tuple[str, Path]] = []
 
     def _check(self) -> None:
         if self.lost:
@@ -126,9 +126,8 @@ class HostDriver:
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         return self.held[self._hold(size)].view(dtype).reshape(shape)
 
-    @contextmanager
-    def selected(self) -> Iterator[None]:
-        yield
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(*arguments)
 
     def make_stream(self) -> int:
         self._check()
@@ -155,7 +154,7 @@ class HostDriver:
 
     def copy_now(self, target: int, source: int, size: int, kind: int) -> None:
         self._check()
-        assert (target in self.on_device, kind) == (True, TO_DEVICE)
+        assert (target in self.on_device) == (kind == TO_DEVICE)
         ctypes.memmove(target, source, size)
 
     def copy(self, target: int, source: int, size: int, kind: int, stream: int) -> None:
@@ -203,21 +202,19 @@ class HostDriver:
     def load(self, name: str, defines: Mapping[str, Any], shared: int) -> LoadedKernel:
         self._check()
         assert shared <= self.device.shared_per_block
-        return LoadedKernel(0, build(KERNELS / f"{name}.cu", dict(defines)))
+        self._kernels.append((name, build(KERNELS / f"{name}.cu", dict(defines))))
+        return LoadedKernel(len(self._kernels) - 1)
 
     def local_bytes(self, kernel: LoadedKernel) -> int:
         return 0 * kernel.function
 
-    def launch(
-        self,
-        kernel: LoadedKernel,
-        grid: Tuple[int, int, int],
-        threads: int,
-        shared: int,
-        stream: int,
-        argument: Argument,
-    ) -> None:
-        frame = argument.values.copy()
+    def launch(self, function: int, *numbers: int) -> None:
+        grid, threads, (shared, stream, parameters, _) = numbers[:3], numbers[3], numbers[6:]
+        name, library = self._kernels[function]
+        kind = {"ssim": SSIM_ARGUMENT, "transform": TRANSFORM_ARGUMENT}.get(name, FRAME_ARGUMENT)
+        address = ctypes.c_void_p.from_address(parameters).value
+        assert address is not None
+        frame = np.frombuffer(ctypes.string_at(address, kind.itemsize), kind)[0].copy()  # by value
         words = np.frombuffer(frame.tobytes()[: frame.nbytes // 8 * 8], np.uint64)
 
         def start() -> None:
@@ -230,7 +227,7 @@ class HostDriver:
                 "device" if int(frame["raw"]) in self.on_device else "host"
             ):
                 self._clock += 1000
-            launch_on_host(kernel.owner, lambda _: frame, Grid(grid, threads, shared), memory)
+            launch_on_host(library, lambda _: frame, Grid(grid, threads, shared), memory)
 
         self._enqueue(stream, start)
 
@@ -323,10 +320,11 @@ class Uploads:
         self.addresses: List[int] = []
         launch, copy = driver.launch, driver.copy
 
-        def launched(*arguments: Any) -> None:
-            if arguments[-1].values.dtype == FRAME_ARGUMENT:
-                self.addresses.append(int(arguments[-1].values["raw"]))
-            launch(*arguments)
+        def launched(*numbers: int) -> None:
+            address = ctypes.c_void_p.from_address(numbers[-2]).value
+            assert address is not None
+            self.addresses.append(ctypes.c_uint64.from_address(address).value)  # `raw` comes first
+            launch(*numbers)
 
         def copied(target: int, source: int, *others: int) -> None:
             self.addresses.append(source)
@@ -830,7 +828,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
             getDeviceProperties=lambda _: (call(), told)[1],
             getDevice=lambda: 0,
         ),
-        driver=types.SimpleNamespace(CUDADriverError=CudaError),
+        driver=types.SimpleNamespace(CUDADriverError=CudaError, launchKernel=call),
         compiler=types.SimpleNamespace(CompileException=CompilerError),
     )
     monkeypatch.setitem(sys.modules, "cupy", fake)
@@ -851,13 +849,13 @@ def test_errors_of_the_driver_say_what_happened(cupy: types.SimpleNamespace) -> 
         driver.host_array((2, 3), "float32")
     for status in (700, 719, 46):
         cupy.status = status
-        with pytest.raises(DeviceLostError, match=f"cudaError {status}.*new"), driver.selected():
-            driver.wait(1)
+        with pytest.raises(DeviceLostError, match=f"cudaError {status}.*new"):
+            driver.run(driver.wait, 1)
         with pytest.raises(DeviceLostError):
             driver.malloc(1)
     cupy.status = 1  # an invalid value is neither
-    for call in (lambda: driver.wait(1), lambda: driver.malloc(1)):
-        with pytest.raises(DeviceError, match="failed: cudaError 1") as error, driver.selected():
+    for call in (lambda: driver.run(driver.wait, 1), lambda: driver.malloc(1)):
+        with pytest.raises(DeviceError, match="failed: cudaError 1") as error:
             call()
         assert error.type is DeviceError
 
@@ -962,11 +960,10 @@ def test_the_first_gpu_is_current_where_it_is_used_and_another_one_before_and_af
     runtime, chosen = cupy.cuda.runtime, [1]
     runtime.getDevice, runtime.setDevice = lambda: chosen[-1], chosen.append
     driver = Driver()
-    with driver.selected():
-        assert chosen[-1] == 0
+    assert driver.run(lambda: chosen[-1]) == 0
     assert chosen == [1, 0, 1]
-    with pytest.raises(KeyError), driver.selected():
-        raise KeyError
+    with pytest.raises(KeyError):
+        driver.run({}.__getitem__, "no such key")
     assert chosen[-1] == 1
 
 

@@ -38,7 +38,7 @@ class DeviceDriver(HostDriver):
         return memory.view(dtype).reshape(shape)
 
     def in_stream(self, _: int) -> Any:
-        return self.selected()
+        return nullcontext()
 
     def current_stream(self) -> Any:
         return SimpleNamespace(ptr=self.current)
