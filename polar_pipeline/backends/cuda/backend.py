@@ -208,7 +208,7 @@ class CudaBackend:
             program = self._driver.run(self._prepare, frame, key)
             program.forget()  # the frame it had last is not the previous frame
             self._latest = key
-        is_pinned = self._frames.holds(rows)
+        is_pinned = isinstance(rows, np.ndarray) and self._frames.holds(rows)
         return self._driver.run(self._programs[key].submit, rows, self._pinned, reference, is_pinned)
 
     def device_frame(self, raw: Union[CupyArray, RawFrame]) -> DeviceFrame:

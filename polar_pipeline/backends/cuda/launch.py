@@ -213,7 +213,7 @@ class CompiledLaunch:
         self.stage, self.outputs, self.scratch = launch.stage, launch.outputs, launch.scratch(schedule)
         grid, shared_bytes = kernel.grid(launch, schedule, frames), kernel.shared_bytes(launch, schedule)
         self._kernel = driver.load(kernel.file, kernel.defines(launch, schedule), shared_bytes)
-        self._launch, self._needs = driver.launch, launch.needs
+        self._driver, self._needs = driver, launch.needs
         self._call = self._kernel.function, *grid, schedule.threads, 1, 1, shared_bytes
         self.spilled_bytes = driver.local_bytes(self._kernel)
         self._argument = np.zeros((), launch.argument_type)
@@ -240,7 +240,7 @@ class CompiledLaunch:
             argument = slot.arguments[self.stage] = Argument(self._argument)
         if slot.has_moved or is_new:
             self.launch.fill(argument.values, slot.addresses)
-        self._launch(*self._call, slot.stream, argument.parameters, 0)
+        self._driver.launch(*self._call, slot.stream, argument.parameters, 0)
         return True
 
 

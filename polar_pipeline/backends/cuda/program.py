@@ -140,7 +140,6 @@ class Program:
     ) -> None:
         self._driver, self.maps_host = driver, maps_host
         self._products, self._mode = options.products, options.ssim_mode if options.has_ssim else ""
-        self._record = driver.record
         count = max(1, frames)
         first = launches[0]
         assert isinstance(first, PolarizationLaunch)
@@ -207,7 +206,8 @@ class Program:
         if self.stays:
             self._choose_stream(slot, rows)
         slot.use += 1
-        slot.source, stream, record = rows, slot.stream, self._record
+        slot.source, stream = rows, slot.stream
+        record = _record_nothing if self.stays else driver.record  # such results have no times
         missing: List[str] = []  # outputs of launches that have nothing to compare the frame with
         try:
             record(slot.marks[0], stream)
@@ -354,10 +354,6 @@ class DeviceProgram(Program):
     """A program whose results stay on the device, as arrays of CuPy; they have no times."""
 
     stays = True
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._record = _record_nothing
 
     def _choose_stream(self, slot: Slot, rows: CupyArray) -> None:
         """Choose the stream of a slot's next frame, and have it follow what reads the results of the last one there.
