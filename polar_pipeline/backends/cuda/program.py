@@ -215,7 +215,7 @@ class Program:
             if address != slot.addresses["raw"]:
                 slot.place("raw", address)
             slot.hold = self._make_outputs(slot, buffers)  # while the frame is uploaded
-            if reference is not None:
+            if reference is not None and self._mode == "reference":
                 self._upload_reference(slot, reference)
             if self._mode == "temporal":
                 self._follow_previous(slot)
