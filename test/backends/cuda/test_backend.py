@@ -35,6 +35,7 @@ from polar_pipeline.backends.cuda.backend import CudaBackend
 from polar_pipeline.backends.cuda.device import DEVICES, Device
 from polar_pipeline.backends.cuda.driver import ON_DEVICE, TO_DEVICE, Driver, LoadedKernel, import_cupy
 from polar_pipeline.backends.cuda.geometry import TRANSFORM_ARGUMENT
+from polar_pipeline.backends.cuda.launch import CompiledLaunch
 from polar_pipeline.backends.cuda.memory import SLOTS, Sizes, make_slots
 from polar_pipeline.backends.cuda.polarization import FRAME_ARGUMENT
 from polar_pipeline.backends.cuda.source import OPTIONS
@@ -761,18 +762,15 @@ def test_a_frame_that_fails_half_way_leaves_its_place(
     made, alike = (make(driver, "ssim", ssim_mode=mode) for _ in range(2))
     images = np.random.default_rng(8).random((2, 16, 24)).astype(np.float32) if mode == "reference" else (None, None)
     run(made, FRAMES["u8"], images[0])
-    name = "launch" if step == "launch" else "copy"
-    call = getattr(driver, name)
+    copy = driver.copy
 
     def fail(*arguments: Any) -> None:
-        is_upload = name == "copy" and arguments[3] == TO_DEVICE
-        if step == "last copy" and is_upload:
-            call(*arguments)
-            return
-        raise DeviceError("a call to the GPU failed: cudaErrorLaunchOutOfResources")
+        if step != "last copy" or arguments[3] != TO_DEVICE:
+            raise DeviceError("a call to the GPU failed: cudaErrorLaunchOutOfResources")
+        copy(*arguments)
 
     with monkeypatch.context() as broken:
-        broken.setattr(driver, name, fail)
+        broken.setattr(*((CompiledLaunch, "start") if step == "launch" else (driver, "copy")), fail)
         for _ in range(SLOTS + 1):
             with pytest.raises(DeviceError, match="cudaErrorLaunchOutOfResources"):
                 made.submit(FRAMES["u8"], images[1])

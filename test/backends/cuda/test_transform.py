@@ -14,6 +14,7 @@ from test_backend import make, make_driver, on_gpus, run
 from polar_pipeline import FrameError, RawFrame
 from polar_pipeline.backends import reference
 from polar_pipeline.backends.cuda.device import DEVICES
+from polar_pipeline.backends.cuda.driver import TO_DEVICE
 from polar_pipeline.backends.cuda.geometry import GeometryLaunch, pack_map
 from polar_pipeline.backends.cuda.program import requested_launches
 from polar_pipeline.backends.cuda.report import make_plan, plan_text
@@ -131,9 +132,9 @@ def test_maps_are_uploaded_before_frames(monkeypatch: pytest.MonkeyPatch) -> Non
     driver = make_driver("h200")
     copies: List[int] = []
     uploads: List[int] = []
-    copy, upload = driver.copy, driver.upload
-    monkeypatch.setattr(driver, "copy", lambda *given: (copies.append(given[1].nbytes), copy(*given)))
-    monkeypatch.setattr(driver, "upload", lambda *given: (uploads.append(given[1].nbytes), upload(*given)))
+    copy_now, copy = driver.copy_now, driver.copy
+    monkeypatch.setattr(driver, "copy_now", lambda *call: (copies.append(call[2]), copy_now(*call)))
+    monkeypatch.setattr(driver, "copy", lambda *call: (call[3] == TO_DEVICE and uploads.append(call[2]), copy(*call)))
     frame = random_frame()
     made = make(driver, POLAR, dtype="uint8", **RECTIFIED)
     made.prepare(frame)
