@@ -23,7 +23,7 @@ SLOTS = 3
 #: Timed events of a frame at most: at the start, after the upload, and after each of three launches.
 _MARKS = 5
 #: Threads that copy a frame: more of them gain nothing.
-_STAGING_THREADS = 4
+_STAGING_THREADS = 8
 #: Counters that a kernel adds to: saturated, dark.
 COUNTERS = 2
 
