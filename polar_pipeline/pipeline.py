@@ -247,6 +247,7 @@ class Pipeline:
         array: Any = raw.mosaic if isinstance(raw, RawFrame) else raw
         if isinstance(array, np.ndarray) or not is_on_device(array):
             frame = input_frame(raw, self.options)
+            self.output_size(frame.shape)  # refuses frames of which a geometry leaves nothing
             if type(raw) is np.ndarray and raw.dtype == np.uint8:
                 self._valid = (raw.dtype, raw.shape)
             if not self._has_warned and isinstance(raw, np.ndarray) and raw.dtype == np.uint16:
