@@ -16,15 +16,13 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Tuple
 
 import numpy as np
-from batches import BatchBuffers
+from batches import raw_frames
 from common import RESULTS, machine, slug, table, write
-from timed_launch import TimedLaunch, chosen
-from timing import FRAMES, ROUNDS, cupy, driver, frames, milliseconds
+from timed_launch import TimedLaunches
+from timing import FRAMES, ROUNDS, SHAPE, cupy, driver, frames, milliseconds
 
 from polar_pipeline import Pipeline
-from polar_pipeline.backends.cuda.arguments import fill_options
-from polar_pipeline.backends.cuda.solver import make_works
-from polar_pipeline.backends.cuda.work import PolarizationWork
+from polar_pipeline.backends.cuda.program import make_launches
 from polar_pipeline.options import make_options
 
 try:
@@ -57,7 +55,7 @@ def empty_launch() -> float:
     def run() -> None:
         stream = cupy.cuda.get_current_stream().ptr
         for _ in range(20):
-            driver().clear(counts.data.ptr, 8, stream)
+            driver().fill(counts.data.ptr, 0, 8, stream)
             kernel((1,), (32,), ())
 
     return microseconds(run, 20)
@@ -66,12 +64,8 @@ def empty_launch() -> float:
 def kernels_alone(products: Tuple[str, ...], count: int) -> float:
     """Time of the launch of `count` frames, in microseconds."""
     options = make_options(products=products)
-    (work,) = make_works(options, "u8", 255, frames("IMX250MZR").shape[1:])
-    assert isinstance(work, PolarizationWork)
-    buffers, launch = BatchBuffers(work, FRAMES), TimedLaunch(chosen(work))
-    argument = buffers.argument(0)
-    fill_options(argument, options, 255)
-    return microseconds(lambda: launch(argument, count))
+    launches = make_launches(options, "u8", 255, SHAPE)
+    return microseconds(TimedLaunches(launches, options, {"raw": raw_frames(launches[0])}, count))
 
 
 def to_tensors(pipeline: Pipeline, raw: Any, products: Tuple[str, ...]) -> Dict[str, Any]:

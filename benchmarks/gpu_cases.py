@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, Mapping, Tuple, Union
 
-from polar_pipeline.backends.cuda.solver import requested_works
-from polar_pipeline.backends.cuda.work import Work
+from polar_pipeline.backends.cuda.launch import Launch
+from polar_pipeline.backends.cuda.program import requested_launches
 from polar_pipeline.geometry import make_lens
 from polar_pipeline.options import Options, make_options
 
@@ -115,6 +115,6 @@ def options_of(case: Case, **more: Any) -> Options:
     return make_options(case.sensor, case.products, dtype=case.dtype, **{**depth, **case.options, **more})
 
 
-def works_of(options: Options, case: Case, shape: Tuple[int, int]) -> Tuple[Work, ...]:
+def launches_of(options: Options, case: Case, shape: Tuple[int, int]) -> Tuple[Launch, ...]:
     """A case's launches on frames of (height, width), by its options."""
-    return requested_works(options, case.raw_format, (shape[1], shape[0]))
+    return requested_launches(options, case.raw_format, (shape[1], shape[0]))

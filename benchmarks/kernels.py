@@ -22,10 +22,9 @@ from resource_usage import KernelResources, kernel_resources
 
 from polar_pipeline._util.cpus import available_cores
 from polar_pipeline.backends.cuda.device import DEVICES, occupancy
-from polar_pipeline.backends.cuda.kernels import launch_defines
-from polar_pipeline.backends.cuda.launch import MOST_TRIES
-from polar_pipeline.backends.cuda.solver import Launch, requested_works, solve
-from polar_pipeline.backends.cuda.work import Work
+from polar_pipeline.backends.cuda.launch import MAX_TRIES, Launch, Schedule
+from polar_pipeline.backends.cuda.program import requested_launches
+from polar_pipeline.backends.cuda.schedules import choose
 from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.geometry import make_lens
 from polar_pipeline.options import Options, make_options
@@ -99,24 +98,25 @@ def _options(sensor: str, products: Tuple[str, ...], depth: str, changes: Dict[s
     return make_options(sensor, products, dtype=dtypes, **given)
 
 
-def _works(step: int) -> Dict[Work, str]:
+def _launches(step: int) -> Dict[Launch, str]:
     """The launches of every `step`th case, each with the first case that has it."""
-    cases, found = [(kind, name) for kind in _SENSORS for name in _CASES], {}
+    cases = [(kind, name) for kind in _SENSORS for name in _CASES]
+    launches: Dict[Launch, str] = {}
     for kind, name in cases[::step]:
         products, depth, raw_format, changes = _CASES[name]
         options = _options(_SENSORS[kind], products, depth, changes)
-        for work in requested_works(options, raw_format, FULL_FRAME[::-1]):
-            found.setdefault(work, f"{kind}: {name}")
-    return found
+        for launch in requested_launches(options, raw_format, FULL_FRAME[::-1]):
+            launches.setdefault(launch, f"{kind}: {name}")
+    return launches
 
 
-def _compiled(launch: Launch, arch: str) -> KernelResources:
-    defines = launch_defines(launch.work, launch.schedule)
-    return kernel_resources(compile_kernel(launch.schedule.kernel, defines, arch))
+def _compiled(launch: Launch, schedule: Schedule, arch: str) -> KernelResources:
+    kernel = launch.kernel(schedule)
+    return kernel_resources(compile_kernel(kernel.file, kernel.defines(launch, schedule), arch))
 
 
 def usages(arch: str, step: int = 1) -> List[KernelUsage]:
-    """Resources of the kernels by the schedules that the backend takes: the first ones that spill nothing.
+    """Resources of the kernels by the schedules that the backend takes for single frames: those that spill least.
 
     Args:
         arch: A key of `ARCHS`.
@@ -127,21 +127,27 @@ def usages(arch: str, step: int = 1) -> List[KernelUsage]:
     """
     device = DEVICES[ARCHS[arch]]
 
-    def measure(row: Tuple[Work, str]) -> KernelUsage:
-        work, case = row
-        tried = ((launch, _compiled(launch, arch)) for launch in islice(solve(work, device), MOST_TRIES))
-        launch, found = next((pair for pair in tried if not pair[1].spill_bytes), (None, None))
-        if launch is None or found is None:
-            launch = next(solve(work, device))
-            found = _compiled(launch, arch)
-        kernel, threads = launch.schedule.kernel, launch.schedule.threads
-        shared_bytes = found.shared_bytes + launch.shared_bytes
-        share = occupancy(device, threads, found.registers, shared_bytes)
-        return KernelUsage(f"{kernel}, {case}", threads, found.registers, shared_bytes, found.spill_bytes, share)
+    def measure(row: Tuple[Launch, str]) -> KernelUsage:
+        launch, case = row
+        tried: List[Tuple[Schedule, KernelResources]] = []
+        for _, schedule in islice(choose(launch, device), MAX_TRIES):
+            tried.append((schedule, _compiled(launch, schedule, arch)))
+            if not tried[-1][1].spill_bytes:
+                break
+        schedule, resources = min(tried, key=lambda pair: pair[1].spill_bytes)
+        shared_bytes = resources.shared_bytes + launch.kernel(schedule).shared_bytes(launch, schedule)
+        return KernelUsage(
+            f"{schedule.kernel}, {case}",
+            schedule.threads,
+            resources.registers,
+            shared_bytes,
+            resources.spill_bytes,
+            occupancy(device, schedule.threads, resources.registers, shared_bytes),
+        )
 
     find_library(arch)  # once, before all threads look for it
     with ThreadPoolExecutor(available_cores()) as pool:
-        return list(pool.map(measure, _works(step).items()))
+        return list(pool.map(measure, _launches(step).items()))
 
 
 def main() -> int:

@@ -14,24 +14,21 @@ import argparse
 import json
 import statistics
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence
 
 import common
 import numpy as np
 from ssim_packages import OTHERS, WANG, Images, Implementation, installed
-from timed_launch import TimedSsim, loaded
-from timing import FRAMES, cupy, driver, frames, medians
+from timed_launch import TimedLaunches, every_schedule, resources
+from timing import FRAMES, capture, cupy, driver, frames, medians
 
-from polar_pipeline.backends.cuda.arguments import as_compared
-from polar_pipeline.backends.cuda.kernels import KERNELS
-from polar_pipeline.backends.cuda.solver import Launch, candidates, solve
-from polar_pipeline.backends.cuda.work import SsimWork
+from polar_pipeline.backends.cuda.ssim import SsimLaunch, as_compared
 from polar_pipeline.backends.reference import ssim_map
+from polar_pipeline.options import make_options
 from polar_pipeline.polarimetry.coefficients import SSIM_SIGMA, SSIM_WINDOW
 
 HEIGHT, WIDTH = SHAPE = (1024, 1224)
@@ -52,70 +49,52 @@ def make_images() -> Images:
     return Images(x, y, cupy.asarray(x), cupy.asarray(y))
 
 
-def capture(one: Callable[[int], Any]) -> Callable[[], Any]:
-    """A graph of a launch a frame."""
-    stream = cupy.cuda.Stream(non_blocking=True)
-    with stream:
-        stream.begin_capture()
-        for frame in range(FRAMES):
-            one(frame)
-        graph = stream.end_capture()
-    return lambda: graph.launch(cupy.cuda.get_current_stream())
+def _each(one: Callable[[int], Any]) -> None:
+    """Start the launches of every frame, one frame after the other."""
+    for frame in range(FRAMES):
+        one(frame)
 
 
 # ---------------------------------------------------------------------------------------------------------- the product
 
-WORK = SsimWork(HEIGHT, WIDTH, 1, SSIM_WINDOW, SSIM_SIGMA, "uint16", "float32")
+LAUNCH = SsimLaunch(HEIGHT, WIDTH, 1, SSIM_WINDOW, SSIM_SIGMA, "uint16", "float32")
+OPTIONS = make_options(products=("ssim_map", "ssim"))
 
 
-class PackageKernel(TimedSsim):
-    """`kernels/ssim.cu` by one of its schedules; `x`, `y`: (FRAMES, H, W) uint16 on the GPU."""
+def _implementation(batch: TimedLaunches, one: TimedLaunches) -> Implementation:
+    """`kernels/ssim.cu` by a schedule for all frames in a launch, and by one for a frame in a launch."""
 
-    def __init__(self, x: Any, y: Any, launch: Launch) -> None:
-        super().__init__(launch, x.data.ptr, y.data.ptr, x[0].nbytes)
-        facts = {"registers": self.registers, "spill_bytes": self.spill_bytes, "shared_bytes": self.shared_bytes}
-        self.facts = {**facts, "schedule": asdict(launch.schedule)}
+    def map_of(frame: int) -> np.ndarray:
+        batch.arrays["ssim_map"].fill(np.nan)
+        batch()
+        image, mean = batch.arrays["ssim_map"][frame], float(batch.arrays["ssim"][frame])
+        expected = float(image.mean(dtype=np.float64))
+        if not abs(mean - expected) <= 1e-6:
+            raise ValueError(f"the mean is {mean}, that of the map {expected}")
+        return image.get()
 
-    def map_of(self, frame: int) -> np.ndarray:
-        """A map of the batch, computed again."""
-        self.arrays["map"].fill(np.nan)
-        self.compare()
-        return _checked_map(self.arrays["map"][frame], self.arrays["mean"][frame])
-
-
-def _checked_map(image: Any, mean: Any) -> np.ndarray:
-    """A map whose mean must be the mean that was computed with it."""
-    found, wanted = float(mean), float(image.mean(dtype=np.float64))
-    if not abs(found - wanted) <= 1e-6:
-        raise ValueError(f"the mean is {found}, that of the map {wanted}")
-    return image.get()
+    facts = {**resources(LAUNCH, batch.schedules[0]), "schedule_of_one": asdict(one.schedules[0])}
+    return Implementation(batch, one, map_of, recorded=True, facts=facts)
 
 
 def product(images: Images) -> Dict[str, Implementation]:
-    """By the schedules that are fastest here, and by the one that the solver takes."""
-    x, y = (cupy.asarray(as_compared(image.astype(np.float32), WORK.source)) for image in (images.x, images.y))
-    device = driver().device
-    able = [Launch(WORK, schedule, device) for schedule in candidates(KERNELS["ssim"], WORK, device)]
-    with ThreadPoolExecutor() as pool:  # compiled ahead, on every core
-        list(pool.map(loaded, able))
-    every = [PackageKernel(x, y, launch) for launch in able]
-    batch = _times([run.compare for run in every])
-    single = _times([capture(partial(run.compare, count=1)) for run in every])
-    run, run_one = every[batch.index(min(batch))], every[single.index(min(single))]
-    facts = {**run.facts, "schedule_of_one": asdict(run_one.schedule)}
-    solved = PackageKernel(x, y, next(solve(WORK, device)))
+    """By the schedules that the backend chooses, and by those that are the fastest here."""
+    both = (as_compared(image.astype(np.float32), LAUNCH.source) for image in (images.x, images.y))
+    batch = TimedLaunches((LAUNCH,), OPTIONS, {"sums": cupy.asarray(np.stack([*both], 1))})
+    every = list(every_schedule(LAUNCH, OPTIONS, batch.arrays))
+    every_of_one = list(every_schedule(LAUNCH, OPTIONS, batch.arrays, 1))
     return {
-        "product": Implementation(
-            run.compare, partial(run_one.compare, count=1), run.map_of, recorded=True, facts=facts
-        ),
-        "product, as solved": Implementation(
-            solved.compare, partial(solved.compare, count=1), solved.map_of, recorded=True, facts=solved.facts
+        "product": _implementation(batch, TimedLaunches((LAUNCH,), OPTIONS, batch.arrays, 1)),
+        "product, fastest schedules": _implementation(
+            _fastest(every, every), _fastest(every_of_one, [capture(partial(_each, run)) for run in every_of_one])
         ),
     }
 
 
-def _times(runs: Sequence[Callable[[], Any]]) -> List[float]:
-    return list(medians({str(k): run for k, run in enumerate(runs)}, 5).values())
+def _fastest(every: Sequence[TimedLaunches], runs: Sequence[Callable[[], Any]]) -> TimedLaunches:
+    """Return the launches whose run takes the least time."""
+    times = medians({str(k): run for k, run in enumerate(runs)}, 5)
+    return every[int(min(times, key=times.__getitem__))]
 
 
 def scikit_image(images: Images, wanted: Dict[int, np.ndarray]) -> Optional[Dict[str, Any]]:
@@ -162,7 +141,9 @@ def measure(implementations: Dict[str, Implementation], wanted: Dict[int, np.nda
     }
     runs: Dict[str, Dict[str, Callable[[], Any]]] = {
         "us_per_frame": {name: each.batch for name, each in implementations.items()},
-        "us_in_graph_of_64": {name: capture(each.one) for name, each in implementations.items() if each.recorded},
+        "us_in_graph_of_64": {
+            name: capture(partial(_each, each.one)) for name, each in implementations.items() if each.recorded
+        },
         "us_alone": {name: partial(each.one, 0) for name, each in implementations.items()},
     }
     for what, calls in runs.items():

@@ -2,133 +2,121 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Tuple
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from functools import partial
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import numpy as np
-from batches import BatchBuffers
-from timing import FRAMES, cupy, driver
+from timing import FRAMES, capture, cupy, driver
 
-from polar_pipeline.backends.cuda.arguments import SSIM_ARGUMENT, fill_options
-from polar_pipeline.backends.cuda.driver import LoadedKernel
-from polar_pipeline.backends.cuda.kernels import Schedule, launch_defines, piece_count
-from polar_pipeline.backends.cuda.launch import TransformLaunch, compile_launch
-from polar_pipeline.backends.cuda.solver import Launch
-from polar_pipeline.backends.cuda.work import OUTPUTS, PolarizationWork, SsimWork, TransformWork, Work
+from polar_pipeline.backends.cuda.driver import Argument, LoadedKernel
+from polar_pipeline.backends.cuda.launch import Launch, Schedule, compile_launch, round_up
+from polar_pipeline.backends.cuda.memory import COUNTERS, Constants
+from polar_pipeline.backends.cuda.schedules import candidates, choose
 from polar_pipeline.options import Options
 
-
-def chosen(work: Work) -> Launch:
-    """The launch that the backend takes on this GPU."""
-    return Launch(work, compile_launch(driver(), work).schedule, driver().device)
+#: Alignment of an array of a frame, bytes: as a GPU's allocator gives it.
+_ALIGNMENT = 256
 
 
-def loaded(launch: Launch) -> LoadedKernel:
-    """The kernel of a launch."""
-    defines = launch_defines(launch.work, launch.schedule)
-    return driver().load(launch.schedule.kernel, defines, launch.shared_bytes)
+class _Batch:
+    """The memory of some frames, as `CompiledLaunch.start` takes it in place of a slot, in the current stream."""
 
+    has_moved = False
 
-class TimedLaunch:
-    """A compiled launch; calling it starts it once.
-
-    Args:
-        launch: What it does and how.
-
-    Attributes:
-        launch: The same.
-        registers: Of a thread.
-        spill_bytes: Of a thread.
-        shared_bytes: Of a block.
-    """
-
-    def __init__(self, launch: Launch) -> None:
-        self.launch = launch
-        self._kernel = loaded(launch)
-        owner = self._kernel.owner
-        self.registers, self.spill_bytes = owner.num_regs, owner.local_size_bytes
-        self.shared_bytes = owner.shared_size_bytes + launch.shared_bytes
+    def __init__(self, addresses: Dict[str, int]) -> None:
+        self.addresses = addresses
+        self.arguments: Dict[str, Argument] = {}
 
     @property
-    def schedule(self) -> Schedule:
-        """How it does its work."""
-        return self.launch.schedule
-
-    def __call__(self, argument: np.ndarray, frames: int = FRAMES) -> None:
-        launch, stream = self.launch, cupy.cuda.get_current_stream().ptr
-        grid = launch.kernel.grid(launch.work, launch.schedule, frames)
-        driver().launch(self._kernel, grid, launch.schedule.threads, launch.shared_bytes, stream, argument)
+    def stream(self) -> int:
+        return int(cupy.cuda.get_current_stream().ptr)
 
 
-class TimedSsim(TimedLaunch):
-    """An SSIM launch on images in device memory.
+class TimedLaunches:
+    """The launches of `FRAMES` different frames in device memory; calling it starts those of one batch.
 
     Args:
-        launch: What it does and how.
-        first: Address of the first image of frame 0.
-        second: Address of the second image of frame 0.
-        stride: Bytes from one frame to the next.
+        launches: What is computed, in order.
+        options: Options of the frames.
+        arrays: (FRAMES, ...) arrays on the GPU, by name: what the first launch reads (`raw`, or `sums` of SSIM alone);
+            those of outputs are filled again, others are made.
+        count: Frames of a batch, which each launch computes.
+        schedules: Schedules by stage, in place of those that the backend chooses.
+
+    Attributes:
+        arrays: The same with all outputs, `counts` and scratch.
+        schedules: The schedule of each launch.
     """
 
-    def __init__(self, launch: Launch, first: int, second: int, stride: int) -> None:
-        super().__init__(launch)
-        work = launch.work
-        assert isinstance(work, SsimWork)
-        self._first, self._second, self._stride = first, second, stride
-        self.arrays = {
-            "map": cupy.empty((FRAMES, *work.map_size), work.map_dtype or "uint8"),
-            "pieces": cupy.empty((FRAMES, piece_count(work, launch.schedule)), np.float32),
-            "done": cupy.zeros(FRAMES, np.uint32),
-            "blocks": cupy.empty((FRAMES, *work.block_size), np.float32),
-            "mean": cupy.empty(FRAMES, np.float32),
-        }
+    def __init__(
+        self,
+        launches: Sequence[Launch],
+        options: Options,
+        arrays: Mapping[str, Any],
+        count: int = FRAMES,
+        schedules: Optional[Mapping[str, Schedule]] = None,
+    ) -> None:
+        self.arrays: Dict[str, Any] = {"counts": cupy.zeros((FRAMES, COUNTERS), np.uint32), **arrays}
+        self._compiled, constants = [], Constants(driver())
+        for launch in launches:
+            offered = choose(launch, driver().device, count)
+            if schedules is not None:
+                offered = iter([("measured", schedules[launch.stage])])
+            compiled = compile_launch(driver(), launch, offered, count)
+            compiled.set_up(options, constants)
+            self._compiled.append(compiled)
+            for name, (shape, dtype) in compiled.outputs.items():
+                if name not in self.arrays:
+                    self.arrays[name] = cupy.zeros((FRAMES, *shape), dtype)
+            for name, size in compiled.scratch.items():
+                self.arrays[name] = cupy.zeros((FRAMES, round_up(size, _ALIGNMENT)), np.uint8)
+        self.schedules = [compiled.schedule for compiled in self._compiled]
+        self._batches: List[Any] = []
+        for first in range(0, FRAMES, count):
+            addresses = {n: array.data.ptr + first * (array.nbytes // FRAMES) for n, array in self.arrays.items()}
+            self._batches.append(_Batch(addresses))
 
-    def compare(self, frame: int = 0, count: int = FRAMES) -> None:
-        """Compare the images of some frames."""
-        argument = np.zeros((), SSIM_ARGUMENT)
-        argument["first"] = self._first + frame * self._stride
-        argument["second"] = self._second + frame * self._stride
-        argument["first_stride"] = argument["second_stride"] = self._stride
-        for name, array in self.arrays.items():
-            argument[name] = array.data.ptr + frame * array[0].nbytes
-        self(argument, count)
+    def __call__(self, batch: int = 0) -> None:
+        """Start the launches of a batch."""
+        for compiled in self._compiled:
+            compiled.start(self._batches[batch])
+
+    def graph(self) -> Any:
+        """Record the launches of all batches, one after the other, and return what starts them."""
+
+        def start_all() -> None:
+            for batch in range(len(self._batches)):
+                self(batch)
+
+        return capture(start_all)
 
 
-class TimedGeometry:
-    """Both launches of frames with a geometry.
+def every_schedule(
+    launch: Launch, options: Options, arrays: Mapping[str, Any], count: int = FRAMES
+) -> Iterator[TimedLaunches]:
+    """Yield a launch by each schedule that fits the GPU; all of them fill the same outputs."""
+    schedules = candidates(launch, driver().device, count)
+    with ThreadPoolExecutor() as pool:  # compiled ahead, on every core
+        list(pool.map(partial(_load, launch), schedules))
+    for schedule in schedules:
+        timed = TimedLaunches((launch,), options, arrays, count, {launch.stage: schedule})
+        arrays = timed.arrays
+        yield timed
 
-    Args:
-        works: What they do.
-        options: Of the frames.
-    """
 
-    def __init__(self, works: Tuple[Work, ...], options: Options) -> None:
-        mosaic, transform = works[:2]
-        assert isinstance(mosaic, PolarizationWork)
-        assert isinstance(transform, TransformWork)
-        self._transform = TransformLaunch(driver(), transform, options, mosaic.full_scale)
-        self._first, self._last = TimedLaunch(chosen(mosaic)), TimedLaunch(self._transform.chosen)
-        self._buffers = BatchBuffers(mosaic, FRAMES)
-        self._planes = {n: cupy.zeros(FRAMES * size, cupy.uint8) for n, size in transform.plane_bytes.items()}
-        self._counts = cupy.zeros((FRAMES, 2), cupy.uint32)
-        self.out: Dict[str, Any] = {
-            name: cupy.zeros((FRAMES, *options.shape_of(name, transform.output_size)), dtype)
-            for name, dtype in transform.outputs
-        }
-        self.schedules = (self._first.schedule, self._last.schedule)
-        self._arguments = [self._arguments_of(k, options, mosaic.full_scale) for k in range(FRAMES)]
+def _load(launch: Launch, schedule: Schedule) -> LoadedKernel:
+    kernel = launch.kernel(schedule)
+    return driver().load(kernel.file, kernel.defines(launch, schedule), kernel.shared_bytes(launch, schedule))
 
-    def _arguments_of(self, k: int, options: Options, full_scale: int) -> Tuple[np.ndarray, np.ndarray]:
-        """The argument of each launch for the batch that begins at a frame."""
-        frame, last = self._buffers.argument(k), self._transform.argument.copy()
-        fill_options(frame, options, full_scale)
-        for name, plane in self._planes.items():
-            frame["out"][OUTPUTS.index(name)] = last[name] = plane.data.ptr + k * self._buffers.sizes[name]
-        for name, images in self.out.items():
-            last["frame"]["out"][OUTPUTS.index(name)] = images[k].data.ptr
-        last["frame"]["counts"] = self._counts[k].data.ptr
-        return frame, last
 
-    def __call__(self, k: int, count: int) -> None:
-        first, last = self._arguments[k]
-        self._first(first, count)
-        self._last(last, count)
+def resources(launch: Launch, schedule: Schedule) -> Dict[str, Any]:
+    """Return a schedule, the registers and spilled bytes of a thread, and the shared memory of a block."""
+    owner = _load(launch, schedule).owner
+    return {
+        "schedule": asdict(schedule),
+        "registers": owner.num_regs,
+        "spill_bytes": owner.local_size_bytes,
+        "shared_bytes": owner.shared_size_bytes + launch.kernel(schedule).shared_bytes(launch, schedule),
+    }

@@ -199,7 +199,7 @@ def _results(name: str) -> Any:
 def _kernels(schedules: Sequence[Dict[str, Any]]) -> str:
     """Names of the kernels of launches; one that has no source any more was removed after the measurement."""
     names = [schedule["kernel"] for schedule in schedules]
-    exists = {name: (ROOT / "kernels" / f"{name}.cu").is_file() for name in names}
+    exists = {name: any((ROOT / "kernels").glob(f"{name}.cu*")) for name in names}
     return ", ".join(f"`{name}`" + ("" if exists[name] else " (removed)") for name in names)
 
 
@@ -218,10 +218,9 @@ def kernel_times() -> str:
         (case["text"], _kernels(case["schedules"]), "", f"{case['us_in_graph_of_64']:.1f}", "")
         for case in report["with_ssim"].values()
     ]
-    windows = {"tensor": "tensor cores", "registers": "CUDA cores"}
-    for row in {row["schedule"]["window"]: row for row in reversed(list(ssim.values())) if "schedule" in row}.values():
-        text = f"SSIM map and mean of 1224x1024, on {windows[row['schedule']['window']]}"
-        rows.append((text, "`ssim`", f"{row['us_per_frame']:.2f}", f"{row['us_in_graph_of_64']:.1f}", ""))
+    row = ssim["product"]
+    times = f"{row['us_per_frame']:.2f}", f"{row['us_in_graph_of_64']:.1f}", ""
+    rows.append(("SSIM map and mean of 1224x1024", _kernels([row["schedule"]]), *times))
     others = {
         "the same by fused-ssim": ssim.get("fused-ssim", {}).get("us_per_frame"),
         "four color angles, already split, by NPP's bilinear debayer": (report["npp"] or {}).get("npp_us"),
@@ -234,7 +233,7 @@ def kernel_times() -> str:
 
 def whole_frames() -> str:
     """One row per case of `benchmarks/whole_frames.py`, in microseconds."""
-    columns = ("pageable", "frame_memory", "stream", "copies", "copies in strips", "cpu")
+    columns = ("pageable", "frame_memory", "stream", "copies", "copies in strips", "cpu", "submitted on the device")
     head = (
         "frame",
         "ordinary memory",
@@ -243,9 +242,24 @@ def whole_frames() -> str:
         "copies alone",
         "overlapping copies",
         "CPU backend",
+        "on the GPU",
     )
     cases = _results("gpu_nvidia_h200")["whole_frames_us"]
     return _table(head, [(name, *(f"{case[column]:.0f}" for column in columns)) for name, case in cases.items()])
+
+
+def first_frames() -> str:
+    """One row per measurement of `benchmarks/first_frames.py`, in seconds; nothing for results that lack it."""
+    report = _results("gpu_nvidia_h200").get("first_frames")
+    if report is None:
+        return ""
+    sizes = report["sizes"]
+    rows = [
+        ("first frame, no kernels on disk", f"{report['cold_s']:.2f}"),
+        ("first frame, kernels on disk", f"{report['warm_s']:.2f}"),
+        (f"frames of {sizes['count']} sizes, no kernels on disk", f"{sizes['cold_s']:.1f}"),
+    ]
+    return _table(("what", "s"), rows)
 
 
 def cpu_times() -> str:
@@ -295,7 +309,13 @@ def node_times() -> str:
 TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
     "docs/ros.md": {"topics": topics, "parameters": parameters},
     "docs/encodings.md": {"accepted": encodings, "refused": refused_encodings},
-    "docs/performance.md": {"h200": kernel_times, "frames": whole_frames, "cpu": cpu_times, "node": node_times},
+    "docs/performance.md": {
+        "h200": kernel_times,
+        "frames": whole_frames,
+        "first": first_frames,
+        "cpu": cpu_times,
+        "node": node_times,
+    },
     "config/sros2_policy.xml": {"products": policy},
     "config/polar_pipeline.rviz": {"products": displays},
     "config/foxglove_layout.json": {},

@@ -42,7 +42,6 @@ DEVICE void store_stage(const Strip &strip, int step) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_strip(const FrameArguments frame) {
   SHARED_MEMORY(memory);
-  launch_dependents();
   const int warp = threadIdx.x / 32, first_chunk = (blockIdx.x * WARPS + warp) * LANES;
   if (first_chunk >= CHUNKS * STRIPS) return; // all threads of the warp
   WarpShared &shared = ((Shared *)memory)->warp[warp];
@@ -93,5 +92,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_strip(const 
     sync_warp();
   }
   count_invalid(frame, count);
-  grid_dependency_wait_in_one_block();
 }

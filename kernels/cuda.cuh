@@ -122,25 +122,6 @@ DEVICE float load_bypassing_l1(const float* p) { float v; asm volatile("ld.globa
 
 // clang-format on
 
-// ---- programmatic dependent launch, from sm_90 on: a launch may begin while earlier ones in its stream still run
-// (`Driver.launch`). A kernel calls launch_dependents first: blocks of the next launch then start on the resources that
-// its own blocks free. It calls grid_dependency_wait before it reads anything that the launch before may still write. A
-// kernel that reads nothing but raw frames calls it last: a launch that waits for this one must thereby have waited for
-// all earlier ones. For that it suffices that one block waits: with grid_dependency_wait_in_one_block the others free
-// their resources. No earlier launch may still use the memory that such a kernel stores to.
-#if __CUDA_ARCH__ >= 900
-DEVICE void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
-DEVICE void grid_dependency_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-// waits where blockIdx.x is 0; a call, since inlined it makes kernels spill registers
-__device__ __noinline__ void grid_dependency_wait_in_one_block() {
-  if (blockIdx.x == 0) grid_dependency_wait();
-}
-#else
-DEVICE void launch_dependents() {}
-DEVICE void grid_dependency_wait() {}
-DEVICE void grid_dependency_wait_in_one_block() {}
-#endif
-
 // ---- the compiler moves no memory access across compiler_fence: loads that follow do not occupy registers yet, of
 // which sm_72 has too few
 #if __CUDA_ARCH__ >= 800

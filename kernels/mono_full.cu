@@ -174,7 +174,6 @@ DEVICE void store_row(const FrameArguments &frame, const RowBytes &row, const St
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_full(const FrameArguments frame) {
   SHARED_MEMORY(memory);
-  launch_dependents();
   const int across = width_of(frame) / THREAD_PIXELS, lane = threadIdx.x % 32;
   StagedColors &preview = *(StagedColors *)(memory + threadIdx.x / 32 * STAGE_BYTES);
   const u32 id = blockIdx.x * THREADS + threadIdx.x, strip = id / across;
@@ -231,5 +230,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_full(const Fr
     for (int k = 0; k < 4; k++) window[k] = window[k + 1];
   }
   count_invalid(frame, count);
-  grid_dependency_wait();
 }

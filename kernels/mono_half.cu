@@ -112,7 +112,6 @@ DEVICE void replace_invalid(const FrameArguments &frame, u32 id, bool has_bright
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const FrameArguments frame) {
   SHARED_MEMORY(memory);
-  launch_dependents();
   const u32 id = blockIdx.x * THREADS + threadIdx.x;
   const Place place = place_of(id);
   u8 *stage = memory + threadIdx.x / 32 * STAGE_BYTES;
@@ -160,8 +159,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const Fr
   const bool has_bright = bright & BRIGHT, has_low = WANT_DARK && lowest < rare;
   if (any_in_warp(has_bright || has_low)) replace_invalid(frame, id, has_bright, has_low, darkest, count);
   count_invalid(frame, count);
-  if (OUT_SUMS || OUT_S0 || WANT_PLANES)
-    grid_dependency_wait_in_one_block(); // another launch follows, and starts earlier on free resources
-  else
-    grid_dependency_wait();
 }

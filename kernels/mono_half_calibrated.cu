@@ -83,7 +83,6 @@ DEVICE u32 take_row(const FrameArguments &frame, LoadedRow &loaded, CorrectedRow
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half_calibrated(const FrameArguments frame) {
-  launch_dependents();
   const LanePosition at = lane_position();
   InvalidCount count = {0, 0};
   LoadedRow loaded;
@@ -114,5 +113,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half_calibrat
     saturated = saturated_below;
   }
   count_invalid(frame, count);
-  grid_dependency_wait_in_one_block();
 }

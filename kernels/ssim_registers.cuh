@@ -128,8 +128,6 @@ constexpr int RESIDENT_BLOCKS = THREADS / 32 > RESIDENT_WARPS ? 1 : RESIDENT_WAR
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_BLOCKS) ssim(const Comparison task) {
   SHARED_MEMORY(memory);
-  launch_dependents();
-  grid_dependency_wait();
   Shared &s = *(Shared *)memory;
   constexpr int STRIPS = (MAP_WIDTH + TILE_X - 1) / TILE_X;
   const int t = threadIdx.x, strip = blockIdx.x % STRIPS, x0 = strip * TILE_X;

@@ -176,13 +176,11 @@ struct MapWriter {
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_THREADS / THREADS) ssim(const Comparison task) {
   SHARED_MEMORY(memory);
-  launch_dependents();
   constexpr int WARPS = THREADS / 32, ACROSS = (PIECES_X + WARPS - 1) / WARPS;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane >> 2, t = lane & 3;
   const int x0 = TILE_X * ((int)(blockIdx.x % ACROSS) * WARPS + warp), y0 = (int)(blockIdx.x / ACROSS) * ROWS;
   if (x0 < MAP_WIDTH) {
     Strip strip = {make_bands<Window, WIDTH, BLOCKS>(HALF_TAPS, x0, lane, threadIdx.y), 0x6444 + threadIdx.y};
-    grid_dependency_wait();
     const int tiles = (min(ROWS, MAP_HEIGHT - y0) + 7) / 8;
     const u8 *first = task.first + blockIdx.z * task.first_stride;
     const u8 *second = task.second + blockIdx.z * task.second_stride;

@@ -12,7 +12,6 @@
 extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const FrameArguments frame) {
   SHARED_MEMORY(memory);
   Shared &s = *(Shared *)memory;
-  launch_dependents();
   if (threadIdx.x < 2) s.counts[threadIdx.x] = 0;
   const int y0 = blockIdx.y * TILE_Y, x0 = blockIdx.x * TILE_X;
 #if COLOR
@@ -53,5 +52,4 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const FrameArguments f
     store_products(frame, angle, saturated, y, x, count);
   }
   count_invalid_of_block(frame, count, s.counts);
-  grid_dependency_wait_in_one_block();
 }

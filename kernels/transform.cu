@@ -40,7 +40,7 @@ DEVICE void take(const TransformArguments &job, Samples &s, const Target &to, u3
     u32 bits = 0;
 #if POSITIONS && SCALE == 1
     const u32 position = load32(to.positions);
-    const Place place = place_of(position == OUTSIDE ? 0 : position, to.at + c * PLANE);
+    const Place place = place_of(position == OUTSIDE ? 0 : position, to.at + c * PLANE, job.fraction);
     if (position == OUTSIDE) bits = LAST_BITS;
     difference = difference_at(job.differences, place, bits);
     mean = value_at(job.means, place);
@@ -53,7 +53,7 @@ DEVICE void take(const TransformArguments &job, Samples &s, const Target &to, u3
       for (int i = 0; i < SCALE; i++) {
 #if POSITIONS
         const u32 position = load32(to.positions + (j * SCALE + i) * THREADS);
-        const Place place = place_of(position == OUTSIDE ? 0 : position, to.at + c * PLANE);
+        const Place place = place_of(position == OUTSIDE ? 0 : position, to.at + c * PLANE, job.fraction);
         if (position == OUTSIDE) bits = LAST_BITS;
         const Difference sample = difference_at(job.differences, place, bits);
         sum += low(value_at(job.means, place));
@@ -90,7 +90,7 @@ DEVICE void mark(const TransformArguments &job, Samples &s, const Target &to) {
 #if POSITIONS
     const u32 position = load32(to.positions + k * THREADS);
     is_outside |= position == OUTSIDE;
-    if (position != OUTSIDE) found |= last_bits_at(job.differences, place_of(position, to.at));
+    if (position != OUTSIDE) found |= last_bits_at(job.differences, place_of(position, to.at, job.fraction));
 #else
     const u32 pixel = to.at + k / SCALE * SOURCE_WIDTH + k % SCALE;
     found |= last_bits(load_difference(job.differences + (size_t)pixel * DIFFERENCE_BYTES, 0));
@@ -111,11 +111,9 @@ DEVICE void mark(const TransformArguments &job, Samples &s, const Target &to) {
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) transform(const TransformArguments job) {
   SHARED_MEMORY(memory);
   Samples &s = *(Samples *)memory;
-  launch_dependents();
   constexpr u32 ACROSS = (WIDTH + TILE_X - 1) / TILE_X;
   const u32 tile = blockIdx.x, top = tile / ACROSS * TILE_Y, left = tile % ACROSS * TILE_X;
   const Turn by = load_turn(job, tile);
-  grid_dependency_wait(); // for the planes
   u32 origin = blockIdx.z * (CHANNELS * PLANE);
   if (POSITIONS) origin += load32(job.origins + tile);
   const Tile of = {top, left, origin};

@@ -4,8 +4,8 @@
 
 // SOURCE_WIDTH and SOURCE_HEIGHT: of the planes; WIDTH and HEIGHT: of the outputs; PLANES: 2 float32, 3 half;
 // SCALE: samples along each side of an output pixel; POSITIONS 1: they lie where `positions` says, and S1 and S2 turn
-// by `turns`; 0: they are pixels; FRACTION: bits of a position below a pixel; BY_COLUMNS 1: neighboring columns of the
-// output lie in neighboring rows of the planes.
+// by `turns`; 0: they are pixels; BY_COLUMNS 1: neighboring columns of the output lie in neighboring rows of the
+// planes.
 static_assert(!HALF_RESOLUTION, "WIDTH and HEIGHT are those of the outputs");
 static_assert(!HALF_PRECISION || PLANES == 3, "pairs of half interpolate halves");
 
@@ -21,6 +21,7 @@ struct TransformArguments {
   const u8 *turns; // (tiles, threads, 2): cosine and sine of twice the rotation of a thread's four pixels, as PLANES
   int origin, right, down; // without positions: the first pixel of the first square; steps to those of the next column
                            // and row of the output
+  int fraction;            // bits of a position below a pixel
   float turn;              // factor of S1 and S2 where there are no `turns`
 };
 
@@ -63,10 +64,10 @@ DEVICE Place place_between(u32 at, u32 parts) {
   return Place{at, parts, pair(half2_low(places), half2_low(places)), pair(half2_high(places), half2_high(places))};
 #endif
 }
-constexpr u32 BELOW = ((1u << FRACTION) - 1) * 0x10001u;
-DEVICE Place place_of(u32 position, u32 origin) {
-  return place_between(origin + (position >> (16 + FRACTION)) * SOURCE_WIDTH + ((position & 0xffff) >> FRACTION),
-                       (position & BELOW) << (10 - FRACTION));
+DEVICE Place place_of(u32 position, u32 origin, int fraction) {
+  const u32 below = ((1u << fraction) - 1) * 0x10001u;
+  return place_between(origin + (position >> (16 + fraction)) * SOURCE_WIDTH + ((position & 0xffff) >> fraction),
+                       (position & below) << (10 - fraction));
 }
 
 DEVICE Pair between(Pair first, Pair second, Pair share) { return fma(share, sub(second, first), first); }

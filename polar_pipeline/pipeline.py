@@ -8,7 +8,6 @@ import time
 import warnings
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -17,6 +16,7 @@ from typing import (
     Dict,
     Iterable,
     Iterator,
+    NamedTuple,
     Optional,
     Tuple,
     Union,
@@ -41,12 +41,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Pending", "Pipeline", "Raw", "Result", "backend_problem", "input_frame"]
 
+#: Value of a saturated pixel in frames of bytes.
+_BYTE_MAX = 255
 #: A frame as callers give it: (H, W) uint8 or uint16, or a record that brings its own scale or packing.
 Raw = Union[np.ndarray, Frame]
 
 
-@dataclass(frozen=True)
-class Pending:
+class Pending(NamedTuple):
     """A frame that was submitted and whose result was not taken yet.
 
     Attributes:
@@ -101,6 +102,10 @@ class Pipeline:
         self.options = make_options(*first, **others)
         self._guard = UseGuard()
         self._has_warned = False
+        self._takes_reference = self.options.ssim_mode == "reference"
+        self._valid: Optional[Tuple[np.dtype, Tuple[int, ...]]] = (
+            None  # type and shape of frames of bytes that are valid
+        )
         self._backend = _make_backend(self.options)
 
     def __enter__(self) -> Pipeline:
@@ -212,8 +217,12 @@ class Pipeline:
                 a frame when its result is taken, accepts any number. Or as for a call.
         """
         start = time.perf_counter()
-        frame = self._frame(raw)
-        check_reference_argument(reference, self.options, self.output_size(frame.shape))
+        if type(raw) is np.ndarray and (raw.dtype, raw.shape) == self._valid:
+            frame = RawFrame(raw, _BYTE_MAX)
+        else:
+            frame = self._frame(raw)
+        if reference is not None or self._takes_reference:
+            check_reference_argument(reference, self.options, self.output_size(frame.shape))
         checked = time.perf_counter()
         with self._guard:
             return Pending(self._backend.submit(frame, reference), checked - start)
@@ -238,6 +247,9 @@ class Pipeline:
         array: Any = raw.mosaic if isinstance(raw, RawFrame) else raw
         if isinstance(array, np.ndarray) or not is_on_device(array):
             frame = input_frame(raw, self.options)
+            self.output_size(frame.shape)  # refuses frames of which a geometry leaves nothing
+            if type(raw) is np.ndarray and raw.dtype == np.uint8:
+                self._valid = (raw.dtype, raw.shape)
             if not self._has_warned and isinstance(raw, np.ndarray) and raw.dtype == np.uint16:
                 for row in bit_warnings(frame, self.options.bit_depth):
                     self._has_warned = True

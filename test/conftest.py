@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, List
 
 import pytest
-from harness import CACHE, COMPILER, GPUS, Launch, host, on_gpu, prune_cache
+from harness import CACHE, COMPILER, GPUS, Runner, host, on_gpu, prune_cache
 from hypothesis import HealthCheck, settings
 from support import IS_EXHAUSTIVE, ROOT, ended_afterwards, examples, own_domain
 
@@ -175,7 +175,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(params=["host", *(pytest.param(name, marks=pytest.mark.gpu) for name in GPUS)])
-def launch(request: pytest.FixtureRequest) -> Launch:
+def runner(request: pytest.FixtureRequest) -> Runner:
     """Where kernels run: compiled for the CPU; and on a GPU if there is one, also as a Jetson's code."""
     if request.param == "host":
         if COMPILER is None:

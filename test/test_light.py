@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from polar_pipeline import Pipeline
-from polar_pipeline.backends.cuda.arguments import FRAME_ARGUMENT, fill_options, work_defines
-from polar_pipeline.backends.cuda.solver import requested_works
+from polar_pipeline.backends.cuda.launch import Schedule
+from polar_pipeline.backends.cuda.program import requested_launches
 from polar_pipeline.options import make_options
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
@@ -78,14 +78,14 @@ def test_no_light_is_below_0_nor_wraps(backend: str, dtype: str) -> None:
 
 def test_an_angle_can_change_between_frames() -> None:
     """The angle is an argument of the CUDA kernels, not compiled in: it changes without another kernel."""
-    found = []
+    launches = []
     for degrees in (0.0, 30.0):
         options = make_options(products="polarizer", polarizer_angle=degrees)
-        argument = np.zeros((), FRAME_ARGUMENT)
-        fill_options(argument, options, 255)
-        found.append(work_defines(requested_works(options, "u8", (64, 48))[0]))
+        launches.append(requested_launches(options, "u8", (64, 48))[0])
+        argument = np.zeros((), launches[-1].argument_type)
+        launches[-1].set_up(argument, options, Schedule("tile", 128, 32, 16))
         np.testing.assert_allclose(argument["polarizer"], [np.cos(np.pi * degrees / 90), np.sin(np.pi * degrees / 90)])
-    assert found[0] == found[1]
+    assert launches[0] == launches[1]
 
 
 def test_aolp_wraps_at_pi(backend: str) -> None:

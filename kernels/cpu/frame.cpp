@@ -4,10 +4,14 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <csignal>
 #include <cstring>
+#include <mutex>
 #include <new>
-#include <pthread.h>
-#include <sched.h>
+#include <system_error>
+#include <thread>
+#include <unistd.h>
 #include <vector>
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -15,85 +19,115 @@
 
 namespace {
 
-// Attributes of a thread that runs on any processor but the caller's. In a virtual machine, Linux often starts a thread
-// on its creator's processor though another one is idle; there it would wait until its creator has done all the work.
-class Elsewhere {
-public:
-  Elsewhere() {
-    pthread_attr_init(&attributes);
-    cpu_set_t processors;
-    const int here = sched_getcpu();
-    if (here < 0 || here >= CPU_SETSIZE || sched_getaffinity(0, sizeof processors, &processors)) return;
-    CPU_CLR(here, &processors);
-    if (CPU_COUNT(&processors)) pthread_attr_setaffinity_np(&attributes, sizeof processors, &processors);
-  }
-  ~Elsewhere() { pthread_attr_destroy(&attributes); }
-  pthread_attr_t attributes;
-};
-
-// A thread that helps with `work`. If all is done before it begins, on a processor that others use, nothing waits for
-// it: whoever comes second, the thread or its caller, frees this.
-template <class Work> struct Helper {
-  const Work &work;
-  pthread_t thread;
-  Count count;
+// Work that threads share: each calls `run` once, with a count of its own.
+struct Job {
+  void (*run)(const void *work, Count &count);
+  const void *work;
+  int wanted; // helpers that may still come
+  int busy;   // helpers that are at work
   bool failed;
-  std::atomic<bool> is_claimed; // by the thread, to work, or by its caller, to go on without
+  Count count;
 
-  static void *run(void *helper) {
-    Helper *of = (Helper *)helper;
-    if (of->is_claimed.exchange(true))
-      delete of;
-    else
-      of->failed = !safely(of->work, of->count);
-    return nullptr;
-  }
-
-  // Does a part of `work`; returns whether memory sufficed.
-  static bool safely(const Work &work, Count &count) {
+  // Does a part of the work.
+  void help(Count &own, bool &has_failed) const {
     try {
-      work(count);
+      run(work, own);
     } catch (const std::bad_alloc &) {
-      return false;
+      has_failed = true;
     }
-    return true;
   }
 };
 
-// Calls `work` on several threads, which end with it, or at once if they begin later: a process that forks has none,
-// and an idle pipeline none. Each gets a count of its own; returns the sums. With fewer threads than wanted, which a
-// system can limit, the others do all the work.
+// Threads that help callers. They sleep in between and end with the process, since making them for each frame took as
+// long as a third of a copy. A process that was forked has none, and makes its own.
+class Helpers {
+public:
+  static Helpers &get() {
+    static std::atomic<Helpers *> current{nullptr};
+    Helpers *known = current;
+    while (!known || known->process != getpid()) {
+      Helpers *made = new Helpers; // never deleted: its threads use it until the process ends
+      if (current.compare_exchange_strong(known, made)) return *made;
+      delete made;
+    }
+    return *known;
+  }
+
+  // Does a job together with those who come before the caller has finished.
+  void share(Job &job) {
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      while (threads < job.wanted && start()) threads++;
+      jobs.push_back(&job);
+    }
+    for (int k = 0; k < job.wanted; k++) begun.notify_one();
+    Count own = Count();
+    bool has_failed = false;
+    job.help(own, has_failed);
+    std::unique_lock<std::mutex> lock(mutex);
+    const auto place = std::find(jobs.begin(), jobs.end(), &job);
+    if (place != jobs.end()) jobs.erase(place);
+    ended.wait(lock, [&] { return !job.busy; });
+    add(job, own, has_failed);
+  }
+
+private:
+  static void add(Job &job, const Count &own, bool has_failed) {
+    job.count.saturated += own.saturated;
+    job.count.dark += own.dark;
+    job.failed |= has_failed;
+  }
+
+  // Starts a thread, on which no signal is handled; returns whether the system permits it.
+  bool start() {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool is_started = true;
+    try {
+      std::thread([this] { work(); }).detach();
+    } catch (const std::system_error &) {
+      is_started = false;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return is_started;
+  }
+
+  void work() {
+    std::unique_lock<std::mutex> lock(mutex);
+    while (true) {
+      begun.wait(lock, [&] { return !jobs.empty(); });
+      Job &job = *jobs.front();
+      if (!--job.wanted) jobs.erase(jobs.begin());
+      job.busy++;
+      lock.unlock();
+      Count own = Count();
+      bool has_failed = false;
+      job.help(own, has_failed);
+      lock.lock();
+      add(job, own, has_failed);
+      if (!--job.busy) ended.notify_all();
+    }
+  }
+
+  const pid_t process = getpid();
+  std::mutex mutex;
+  std::condition_variable begun, ended;
+  std::vector<Job *> jobs; // that want helpers
+  int threads = 0;
+};
+
+// Calls `work` on several threads, each with a count of its own; returns the sums. With fewer threads than wanted,
+// which a system can limit, the others do all the work.
 template <class Work> Count on_threads(int threads, const Work &work) {
-  std::vector<Helper<Work> *> helpers;
-  helpers.reserve(threads);
-  const Elsewhere elsewhere;
-  while ((int)helpers.size() < threads - 1) {
-    auto *helper = new (std::nothrow) Helper<Work>{work, {}, Count(), false, {false}};
-    const auto start = [&](const pthread_attr_t *attributes) {
-      return !pthread_create(&helper->thread, attributes, Helper<Work>::run, helper);
-    };
-    if (!helper || !(start(&elsewhere.attributes) || start(nullptr))) { // a sandbox may refuse attributes
-      delete helper;
-      break;
-    }
-    helpers.push_back(helper);
-  }
-  Count all = Count();
-  bool failed = !Helper<Work>::safely(work, all);
-  for (Helper<Work> *helper : helpers) {
-    const pthread_t thread = helper->thread;
-    if (!helper->is_claimed.exchange(true)) {
-      pthread_detach(thread);
-      continue;
-    }
-    pthread_join(thread, nullptr);
-    failed |= helper->failed;
-    all.saturated += helper->count.saturated;
-    all.dark += helper->count.dark;
-    delete helper;
-  }
-  if (failed) throw std::bad_alloc();
-  return all;
+  const auto run = [](const void *of, Count &count) { (*(const Work *)of)(count); };
+  Job job = {run, &work, threads - 1, 0, false, Count()};
+  if (threads > 1)
+    Helpers::get().share(job);
+  else
+    job.help(job.count, job.failed);
+  if (job.failed) throw std::bad_alloc();
+  return job.count;
 }
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -167,12 +201,7 @@ __attribute__((visibility("default"))) void copy_rows(char *to, const char *from
       copy_past_caches(to + row * row_bytes + first, from + row * step + first, bytes);
     }
   };
-  try {
-    on_threads((int)std::min<int64_t>(threads, 1 + rows * row_bytes / LEAST_BYTES), work);
-  } catch (const std::bad_alloc &) { // before any part was begun
-    Count count;
-    work(count);
-  }
+  on_threads((int)std::min<int64_t>(threads, 1 + rows * row_bytes / LEAST_BYTES), work);
 }
 
 // Computes a frame with up to `threads` threads; returns 0, or 1 where memory does not suffice. The results have the

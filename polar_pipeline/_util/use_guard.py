@@ -43,7 +43,8 @@ class UseGuard:
         Raises:
             RuntimeError: Another thread uses the pipeline, or see `check`.
         """
-        self.check()  # first: after a fork the lock may be held by a thread that no longer exists
+        if self.is_closed or os.getpid() != self._process:
+            self.check()  # first: after a fork the lock may be held by a thread that no longer exists
         if not self._lock.acquire(blocking=False):
             raise RuntimeError("a pipeline serves one thread at a time: make one for each thread")
 

@@ -185,12 +185,12 @@ class Buffers:
         """Return an array of this shape and type with arbitrary content."""
         known = self._blocks.pop((shape, dtype), [])
         self._blocks[shape, dtype] = known  # last: the others were used longer ago
-        unused = _unused(known)
-        if unused:
-            block = known[unused[0]]
-            for k in reversed(unused[_KEPT:]):
-                del known[k]
-            return np.ndarray(shape, dtype, *block)  # its `base` is the block's memory, as of every view of the array
+        for block in known:
+            if sys.getrefcount(block.memory) == _UNSHARED:
+                if len(known) > _KEPT:
+                    for k in reversed(_unused(known)[_KEPT:]):
+                        del known[k]
+                return np.ndarray(shape, dtype, *block)  # its `base` is the block's memory, as of every view of it
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         # through a memoryview: an array has the innermost array as base, and views of the block must not pass it by
         memory = np.frombuffer(self._make((HEADROOM + size + ALIGNMENT,), "uint8").data, "uint8")

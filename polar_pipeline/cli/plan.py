@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 
 from polar_pipeline.backends.cuda.device import DEVICES
-from polar_pipeline.backends.cuda.report import plan_json, plan_report, plan_text
-from polar_pipeline.backends.cuda.work import CAMERA_FORMATS
+from polar_pipeline.backends.cuda.polarization import CAMERA_FORMATS
+from polar_pipeline.backends.cuda.report import make_plan, plan_text
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_options
 from polar_pipeline.cli.shared_arguments import add_shared_arguments
 from polar_pipeline.options import Options
@@ -40,6 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     options = requested_options(values)
-    report = plan_report(options, DEVICES[values.device], requested_raw_format(values, options), values.size)
-    print(plan_json(report) if values.json else plan_text(report))
+    plan = make_plan(options, DEVICES[values.device], requested_raw_format(values, options), values.size)
+    print(json.dumps(plan, indent=2) if values.json else plan_text(plan))
     return 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from polar_pipeline._util.text import printable
+from polar_pipeline.backends.cuda.schedules import tuned_path
 from polar_pipeline.backends.cuda.tune import tune
-from polar_pipeline.backends.cuda.tuned import tuned_folder
 from polar_pipeline.cli.option_arguments import requested_options
 from polar_pipeline.cli.plan import add_frame_arguments, requested_raw_format
 
@@ -23,5 +23,5 @@ def run(values: argparse.Namespace) -> int:
     schedules = tune(options, values.device, requested_raw_format(values, options), values.size)
     for name, best in schedules.items():
         print(f"{best.us:.2f} us a frame with {best.schedule}: {name}")
-    print(f"wrote {printable(str(tuned_folder() / values.device))}.json")
+    print(f"wrote {printable(str(tuned_path(values.device)))}")
     return 0

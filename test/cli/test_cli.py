@@ -23,8 +23,8 @@ from support import ROOT, on_cpu, run_python, wait_for
 
 from polar_pipeline import SENSORS, Pipeline, __version__, cli
 from polar_pipeline.backends.cuda.device import DEVICES
-from polar_pipeline.backends.cuda.kernels import Schedule
-from polar_pipeline.backends.cuda.tuned import Measured
+from polar_pipeline.backends.cuda.launch import Schedule
+from polar_pipeline.backends.cuda.schedules import Measured
 from polar_pipeline.calibration import save_calibration
 from polar_pipeline.camera import aravis
 from polar_pipeline.camera.facts import CameraFacts
@@ -656,7 +656,7 @@ def test_plan_for_programs_and_people(capsys: Any) -> None:
     assert first["bytes"]["read"] == 2 * 640 * 480
     assert 0 < first["schedule"]["shared_bytes"] <= 163 * 1024
     assert first["memory_us"] == pytest.approx((first["bytes"]["read"] + first["bytes"]["written"]) / 205e3, abs=0.01)
-    assert second["schedule"]["kernel"] == "ssim"
+    assert second["schedule"]["kernel"] == "ssim_tensor"
     assert (
         main(["plan", "--sensor", "IMX250MYR", "--products", "intensity,dolp,preview,ssim", "--device", "xavier"]) == 0
     )
@@ -665,7 +665,7 @@ def test_plan_for_programs_and_people(capsys: Any) -> None:
         r"stokes_planes +S0, S1, S2\n +computed once for dolp, preview, ssim",
         r"mosaic -> intensity, dolp, preview, ssim_pair",
         r"memory +[\d.]+ us at 137 GB/s: no launch is shorter",
-        r"launch ssim\n(.*\n)*.*schedule +ssim, registers: threads \d+",
+        r"launch ssim\n(.*\n)*.*schedule +ssim_registers: threads \d+",
     ):
         assert re.search(words, text), words
 
@@ -693,7 +693,7 @@ def test_tune_says_what_is_missing(capsys: Any, monkeypatch: Any) -> None:
 )
 def test_tune_measures_the_frame_that_is_named(words: str, raw: str, size: Any, capsys: Any, monkeypatch: Any) -> None:
     calls: List[Any] = []
-    best = Measured(Schedule("tile", "", 32, 16), 1.5)
+    best = Measured(Schedule("tile", 32, 16), 1.5)
     monkeypatch.setattr("polar_pipeline.cli.tune.tune", lambda *call: calls.append(call) or {"a work": best})
     assert main(["tune", "--device", "orin", "--products", "dolp", *words.split()]) == 0
     ((options, *others),) = calls

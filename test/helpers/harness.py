@@ -20,15 +20,11 @@ import nvrtc
 from support import ROOT
 
 from polar_pipeline._util.files import replacing
-from polar_pipeline.backends.cuda.arguments import FRAME_ARGUMENT, fill_options
-from polar_pipeline.backends.cuda.correction import fill_argument
 from polar_pipeline.backends.cuda.device import DEVICES, Device
-from polar_pipeline.backends.cuda.driver import Driver, LoadedKernel
-from polar_pipeline.backends.cuda.kernels import KERNELS as REGISTRY
-from polar_pipeline.backends.cuda.kernels import Schedule, launch_defines
+from polar_pipeline.backends.cuda.driver import TO_DEVICE, TO_HOST, Argument, Driver, LoadedKernel
+from polar_pipeline.backends.cuda.launch import Defines, Launch, Schedule
+from polar_pipeline.backends.cuda.polarization import OUTPUTS, PLANES, PolarizationLaunch
 from polar_pipeline.backends.cuda.source import OPTIONS as COMPILER_OPTIONS
-from polar_pipeline.backends.cuda.work import OUTPUTS, PLANES, PolarizationWork, Work
-from polar_pipeline.calibration import Correction
 from polar_pipeline.options import Options
 from polar_pipeline.options.products import PRODUCTS
 
@@ -68,8 +64,8 @@ _CHECKED = (
 VARIANTS = ((False, 0xFF), (True, 0x35))
 
 
-#: From the buffers' addresses to a kernel's argument, of type `FRAME_ARGUMENT`.
-MakeFrame = Callable[[Mapping[str, int]], np.ndarray]
+#: From the buffers' addresses to a kernel's argument.
+MakeArgument = Callable[[Mapping[str, int]], np.ndarray]
 
 
 class KernelError(AssertionError):
@@ -137,7 +133,7 @@ def build(kernel: Path, definitions: Mapping[str, object]) -> Path:
     """The library of one kernel, compiled unless it has been before.
 
     Args:
-        kernel: A `.cu` file with one entry point of its name that takes a `Frame`.
+        kernel: A `.cu` file with one entry point of its name that takes a structure.
         definitions: For the preprocessor.
     """
     options = [f"-D{name}={value}" for name, value in sorted(definitions.items())]
@@ -189,7 +185,7 @@ def _source_lines(library: Path, message: str) -> str:
 
 def launch_on_host(
     library: Path,
-    make_frame: MakeFrame,
+    make_argument: MakeArgument,
     grid: Grid,
     buffers: Mapping[str, np.ndarray],
     reverse: bool = False,
@@ -199,7 +195,7 @@ def launch_on_host(
 
     Args:
         library: From `build`.
-        make_frame: Makes the kernel's argument.
+        make_argument: Makes the kernel's argument.
         grid: Launch parameters.
         buffers: Every memory that the kernel may touch; read-only arrays are inputs, the others change in place.
         reverse: Whether threads and blocks run from the last one to the first.
@@ -208,7 +204,7 @@ def launch_on_host(
     Raises:
         KernelError: Memory out of bounds or misaligned, a race in shared memory, a deadlock, or undefined arithmetic.
     """
-    frame = make_frame({name: array.ctypes.data for name, array in buffers.items()})
+    argument = make_argument({name: array.ctypes.data for name, array in buffers.items()})
     rows = [
         (array.ctypes.data, array.nbytes, int(array.flags.writeable), name.encode()) for name, array in buffers.items()
     ]
@@ -217,8 +213,8 @@ def launch_on_host(
     with _LAUNCH:
         failed = launch(
             kernel,
-            frame.ctypes.data,
-            frame.nbytes,
+            argument.ctypes.data,
+            argument.nbytes,
             (ctypes.c_uint32 * 3)(*grid.blocks),
             grid.threads,
             grid.shared_bytes,
@@ -240,7 +236,7 @@ def aligned(size: int, fill: int = 0, alignment: int = 256) -> np.ndarray:
     return room[start : start + size]
 
 
-# ------------------------------------------------------------------------------------------------------- one whole work
+# ----------------------------------------------------------------------------------------------------- one whole launch
 
 
 class Outputs(NamedTuple):
@@ -255,47 +251,21 @@ class Outputs(NamedTuple):
     counts: np.ndarray
 
 
-class Program(NamedTuple):
-    """A kernel and what it is compiled with.
-
-    Attributes:
-        stem: Of its file, and its entry point.
-        definitions: For the preprocessor.
-    """
-
-    stem: str
-    definitions: Mapping[str, object]
-
-    def library(self) -> Path:
-        """For the CPU."""
-        return build(KERNELS / f"{self.stem}.cu", self.definitions)
-
-
-#: Runs a program once: (program, argument from addresses, grid, buffers, reverse, poison).
-Launch = Callable[[Program, MakeFrame, Grid, Mapping[str, np.ndarray], bool, int], None]
-
-
-def program_of(work: Work, plan: Schedule) -> Program:
-    """What does a work by a schedule."""
-    return Program(plan.kernel, launch_defines(work, plan))
-
-
-def grid_of(work: Work, plan: Schedule, frames: int = 1) -> Grid:
-    """The launch of a work by a schedule."""
-    kernel = REGISTRY[plan.kernel]
-    return Grid(kernel.grid(work, plan, frames), plan.threads, kernel.shared_bytes(work, plan))
+#: Runs a kernel once: (stem of its file, definitions, argument from addresses, grid, buffers, reverse, poison).
+Runner = Callable[[str, Defines, MakeArgument, Grid, Mapping[str, np.ndarray], bool, int], None]
 
 
 def host(
-    program: Program,
-    make_frame: MakeFrame,
+    file: str,
+    definitions: Defines,
+    make_argument: MakeArgument,
     grid: Grid,
     buffers: Mapping[str, np.ndarray],
     reverse: bool,
     poison: int,
 ) -> None:
-    """`Launch` on the CPU."""
-    launch_on_host(program.library(), make_frame, grid, buffers, reverse, poison)
+    """`Runner` on the CPU."""
+    launch_on_host(build(KERNELS / f"{file}.cu", definitions), make_argument, grid, buffers, reverse, poison)
 
 
 #: Bytes around each buffer that show writes beyond it.
@@ -354,8 +324,9 @@ def gpu_driver(name: str = "gpu") -> Driver:
 
 def launch_on_gpu(
     driver: Driver,
-    program: Program,
-    make_frame: MakeFrame,
+    file: str,
+    definitions: Defines,
+    make_argument: MakeArgument,
     grid: Grid,
     buffers: Mapping[str, np.ndarray],
     _: bool,
@@ -365,8 +336,9 @@ def launch_on_gpu(
 
     Args:
         driver: The GPU.
-        program: The kernel.
-        make_frame: Makes the kernel's argument.
+        file: Stem of the kernel's file, and its entry point.
+        definitions: For the preprocessor.
+        make_argument: Makes the kernel's argument.
         grid: Launch parameters.
         buffers: Every memory that the kernel may touch; arrays that can be written change in place.
         poison: Byte around the buffers.
@@ -374,20 +346,15 @@ def launch_on_gpu(
     Raises:
         KernelError: It wrote outside of a buffer.
     """
-    kernel = driver.load(program.stem, dict(program.definitions), grid.shared_bytes)
-    held = {name: np.pad(array.reshape(-1), _MARGIN, constant_values=poison) for name, array in buffers.items()}
-    addresses = {name: driver.malloc(array.nbytes) for name, array in held.items()}
-    for name, array in held.items():
-        driver.upload(addresses[name], array, 0)
-    argument = make_frame({name: address + _MARGIN for name, address in addresses.items()})
-    driver.launch(kernel, grid.blocks, grid.threads, grid.shared_bytes, 0, argument)
-    for name, array in held.items():
-        driver.download(array, addresses[name], 0)
-    done = driver.make_event()
-    driver.record(done, 0)
-    driver.wait(done)
-    driver.free_event(done)
-    for name, array in held.items():
+    kernel = driver.load(file, definitions, grid.shared_bytes)
+    padded = {name: np.pad(array.reshape(-1), _MARGIN, constant_values=poison) for name, array in buffers.items()}
+    addresses = {name: driver.malloc(array.nbytes) for name, array in padded.items()}
+    for name, array in padded.items():
+        driver.copy_now(addresses[name], array.ctypes.data, array.nbytes, TO_DEVICE)
+    argument = Argument(make_argument({name: address + _MARGIN for name, address in addresses.items()}))
+    driver.launch(kernel.function, *grid.blocks, grid.threads, 1, 1, grid.shared_bytes, 0, argument.parameters, 0)
+    for name, array in padded.items():
+        driver.copy_now(array.ctypes.data, addresses[name], array.nbytes, TO_HOST)
         driver.free(addresses[name])
         if np.any(array[:_MARGIN] != poison) or np.any(array[-_MARGIN:] != poison):
             raise KernelError(f"writes outside of {name}")
@@ -395,127 +362,121 @@ def launch_on_gpu(
             buffers[name][...] = array[_MARGIN:-_MARGIN].reshape(buffers[name].shape)
 
 
-def on_gpu(name: str) -> Launch:
-    """`Launch` on the GPU, used as a key of `GPUS` says.
+def on_gpu(name: str) -> Runner:
+    """`Runner` on the GPU, used as a key of `GPUS` says.
 
     Raises:
         RuntimeError: There is none, or no compiler for it.
     """
-    launch: Any = partial(launch_on_gpu, gpu_driver(name))
-    launch.__name__ = name
-    return launch
+    runner: Any = partial(launch_on_gpu, gpu_driver(name))
+    runner.__name__ = name
+    return runner
 
 
 def run_in_every_order(
+    runner: Runner,
     launch: Launch,
-    program: Program,
-    make_frame: MakeFrame,
-    grid: Grid,
+    schedule: Schedule,
+    options: Options,
+    frames: int,
     inputs: Mapping[str, np.ndarray],
     counters: Mapping[str, int],
     outputs: Mapping[str, int],
-    wanted: Sequence[str],
+    required: Sequence[str],
+    **fields: int,
 ) -> Dict[str, np.ndarray]:
-    """Run a program in every order of `VARIANTS`, and return the bytes of its counters and outputs.
+    """Run a launch in every order of `VARIANTS`, and return the bytes of its counters and outputs.
 
     Args:
-        launch: `host`, or what `on_gpu` gives.
-        program: The kernel.
-        make_frame: Makes the kernel's argument.
-        grid: Launch parameters.
-        inputs: Memory that the kernel only reads.
+        runner: `host`, or what `on_gpu` gives.
+        launch: What to do.
+        schedule: How.
+        options: What completes the kernel's argument.
+        frames: In one launch.
+        inputs: Memory that the kernel only reads, beside arrays that are the same for all frames.
         counters: Bytes of memory that is 0 before the launch.
         outputs: Bytes of memory that the kernel may write.
-        wanted: The outputs that it must write; it writes no others.
+        required: The outputs that it must write; it writes no others.
+        fields: Numbers of the argument in place of those that the package sets.
 
     Raises:
         KernelError: A fault, outputs that differ between two orders or that hold what memory held before, or a write to
             an output that is not asked for.
     """
-    given = {name: aligned(array.nbytes) for name, array in inputs.items()}
-    for name, array in inputs.items():
-        given[name][:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        given[name].flags.writeable = False
-    found = []
+    kernel, argument = launch.kernel(schedule), np.zeros((), launch.argument_type)
+    definitions = kernel.defines(launch, schedule)
+    grid = Grid(kernel.grid(launch, schedule, frames), schedule.threads, kernel.shared_bytes(launch, schedule))
+    constants = launch.set_up(argument, options, schedule)
+    for name, number in fields.items():
+        argument[name] = number
+
+    def make_argument(addresses: Mapping[str, int]) -> np.ndarray:
+        launch.fill(argument, addresses)
+        for name in constants:
+            argument[name] = addresses[name]
+        return argument
+
+    read_only = {name: aligned(array.nbytes) for name, array in {**inputs, **constants}.items()}
+    for name, array in {**inputs, **constants}.items():
+        read_only[name][:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        read_only[name].flags.writeable = False
+    runs = []
     for reverse, poison in VARIANTS:
-        buffers = {**given, **{name: aligned(size) for name, size in counters.items()}}
+        buffers = {**read_only, **{name: aligned(size) for name, size in counters.items()}}
         buffers.update((name, aligned(size, poison)) for name, size in outputs.items())
-        launch(program, make_frame, grid, buffers, reverse, poison)
+        runner(kernel.file, definitions, make_argument, grid, buffers, reverse, poison)
         for name in outputs:
-            if name not in wanted and np.any(buffers[name] != poison):
-                raise KernelError(f"{program.stem}: writes {name}, which nobody asked for")
-        found.append(buffers)
-    for name in (*counters, *wanted):
-        differs = np.flatnonzero(found[0][name] != found[1][name])
+            if name not in required and np.any(buffers[name] != poison):
+                raise KernelError(f"{kernel.name}: writes {name}, which nobody asked for")
+        runs.append(buffers)
+    for name in (*counters, *required):
+        differs = np.flatnonzero(runs[0][name] != runs[1][name])
         if len(differs):
             raise KernelError(
-                f"{program.stem}: {name} depends on the order of threads, or holds what memory held before: "
-                f"{len(differs)} bytes of {len(found[0][name])}, the first at {differs[0]}"
+                f"{kernel.name}: {name} depends on the order of threads, or holds what memory held before: "
+                f"{len(differs)} bytes of {len(runs[0][name])}, the first at {differs[0]}"
             )
-    return found[0]
+    return runs[0]
 
 
-def output_shape(work: PolarizationWork, name: str, frames: int) -> Tuple[int, ...]:
+def output_shape(launch: PolarizationLaunch, name: str, frames: int) -> Tuple[int, ...]:
     """Shape of an output of a batch."""
     if name == "sums":
-        return (frames, 2, *work.output_size)
+        return (frames, 2, *launch.output_size)
     if name == "s0":
-        return (frames, *work.output_size)
+        return (frames, *launch.output_size)
     if name in PLANES:
-        return (frames, 3 if work.sensor.is_color else 1, *work.output_size, 2 if name == "differences" else 1)
-    return (frames, *PRODUCTS[name].shape(work.output_size, work.sensor.is_color))
+        return (frames, 3 if launch.sensor.is_color else 1, *launch.output_size, 2 if name == "differences" else 1)
+    return (frames, *PRODUCTS[name].shape(launch.output_size, launch.sensor.is_color))
 
 
 def run(
-    launch: Launch,
-    work: PolarizationWork,
-    plan: Schedule,
-    raws: Sequence[bytes],
-    step: int,
-    min_intensity: float = 0.01,
-    correction: Optional[Correction] = None,
-    options: Optional[Options] = None,
+    runner: Runner, launch: PolarizationLaunch, schedule: Schedule, raws: Sequence[bytes], step: int, options: Options
 ) -> Outputs:
-    """Run a work on frames, in every order of `VARIANTS`.
+    """Run a launch on frames, in every order of `VARIANTS`.
 
     Args:
-        launch: `host`, or what `on_gpu` gives.
-        work: What to do; its size is the frames'.
-        plan: How.
+        runner: `host`, or what `on_gpu` gives.
+        launch: What to do; its size is the frames'.
+        schedule: How.
         raws: The frames, each of `step` bytes a row; the last row may be shorter.
         step: Bytes from one row to the next.
-        min_intensity: Smallest S0 with a polarization.
-        correction: Of the frames, for a calibrated work.
-        options: What says how noisy frames are, for a work that uses noise.
+        options: Of the pipeline.
 
     Raises:
         KernelError: As `run_in_every_order`.
     """
-    frames = len(raws)
-    stride = -(-max(map(len, raws)) // 256) * 256
-    inputs = {"raw": np.frombuffer(b"".join(data.ljust(stride, b"\0") for data in raws[:-1]) + raws[-1], np.uint8)}
-    if correction is not None:
-        inputs["codes"] = correction.codes
-    shapes = {name: output_shape(work, name, frames) for name in OUTPUTS}
-
-    def make_frame(addresses: Mapping[str, int]) -> np.ndarray:
-        frame = np.zeros((), FRAME_ARGUMENT)
-        frame["raw"], frame["counts"] = addresses["raw"], addresses["counts"]
-        frame["out"] = [addresses[name] for name in OUTPUTS]
-        frame["raw_stride"], frame["step"] = stride, step
-        frame["width"], frame["height"] = work.width, work.height
-        frame["full_scale"], frame["min_intensity"] = work.full_scale, min_intensity
-        if correction is not None:
-            fill_argument(frame, correction, addresses["codes"])
-        if options is not None:
-            fill_options(frame, options, work.full_scale)
-        return frame
-
+    frames, stride = len(raws), -(-max(map(len, raws)) // 256) * 256
+    raw = np.frombuffer(b"".join(data.ljust(stride, b"\0") for data in raws[:-1]) + raws[-1], np.uint8)
+    shapes = {name: output_shape(launch, name, frames) for name in OUTPUTS}
     sizes = {
-        name: np.dtype(work.dtypes.get(name, "float32")).itemsize * int(np.prod(shape))
+        name: np.dtype(launch.dtypes.get(name, "float32")).itemsize * int(np.prod(shape))
         for name, shape in shapes.items()
     }
-    program, grid = program_of(work, plan), grid_of(work, plan, frames)
-    found = run_in_every_order(launch, program, make_frame, grid, inputs, {"counts": 8 * frames}, sizes, [*work.dtypes])
-    images = {name: found[name].view(dtype).reshape(shapes[name]) for name, dtype in work.outputs}
-    return Outputs(images, found["counts"].view(np.uint32).reshape(frames, 2))
+    made = run_in_every_order(
+        *(runner, launch, schedule, options, frames, {"raw": raw}, {"counts": 8 * frames}, sizes, [*launch.dtypes]),
+        raw_stride=stride,
+        step=step,
+    )
+    images = {name: made[name].view(dtype).reshape(shapes[name]) for name, dtype in launch.stored}
+    return Outputs(images, made["counts"].view(np.uint32).reshape(frames, 2))

@@ -6,20 +6,18 @@ from contextlib import suppress
 from functools import lru_cache
 from traceback import clear_frames
 from typing import Callable, Dict, List, Optional, Tuple, Union
-from weakref import WeakValueDictionary
 
 import numpy as np
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import whole_number
 from polar_pipeline.backends.backend import Buffers, CupyArray, DeviceLostError, DeviceMemoryError, Result
-from polar_pipeline.backends.cuda.correction import DeviceCorrection
 from polar_pipeline.backends.cuda.device_arrays import DeviceFrame
 from polar_pipeline.backends.cuda.driver import Driver
-from polar_pipeline.backends.cuda.memory import SLOTS, FrameMemory
-from polar_pipeline.backends.cuda.prepared import PreparedLaunches
-from polar_pipeline.backends.cuda.solver import make_works
-from polar_pipeline.backends.cuda.work import PolarizationWork, Work, noise_frames
+from polar_pipeline.backends.cuda.launch import Launch
+from polar_pipeline.backends.cuda.memory import SLOTS, Constants, FrameMemory
+from polar_pipeline.backends.cuda.polarization import noise_frames
+from polar_pipeline.backends.cuda.program import DeviceProgram, Program, make_launches
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.sensor.frames import Frame, FrameError, PackedFrame, RawFrame, check_size
 
@@ -29,29 +27,31 @@ AnyFrame = Union[Frame, DeviceFrame]
 _KEPT_SHARE = 1 / 8
 #: Frames whose times count where kinds of memory are compared, and frames before them that fill caches.
 _MEASURED_FRAMES, _WARM_UP_FRAMES = 5, 2
+#: Bytes of a pixel -> its raw format.
+_RAW_FORMATS = {1: "u8", 2: "u16"}
 #: (raw format, full scale, shape, whether angles are ready, frames of a batch): what kernels are compiled for.
 _FormatKey = Tuple[str, int, Tuple[int, int], bool, int]
 
 
-def prepare_launches(
+def make_program(
     driver: Driver,
-    works: Tuple[Work, ...],
+    launches: Tuple[Launch, ...],
     options: Options,
     buffers: Buffers,
-    correction: Optional[DeviceCorrection] = None,
+    constants: Constants,
     frames: int = 0,
-) -> PreparedLaunches:
-    """Make launches ready for frames of a format; on an integrated GPU with the kind of memory that is measured faster.
+) -> Program:
+    """Make a program for frames of a format; on an integrated GPU with the kind of memory that is measured faster.
 
     An integrated GPU reads what the CPU wrote without a copy, but does not cache it (NVIDIA, CUDA for Tegra). Which of
     mapped and copied memory takes less time depends on the device, and on how often kernels read a line again.
 
     Args:
         driver: The device.
-        works: Works of the launches, in order.
+        launches: The launches, in order.
         options: Options of the pipeline.
         buffers: Source of pinned arrays for the outputs.
-        correction: Correction of the frames, with a calibration.
+        constants: Arrays on the device that programs share.
         frames: Number of frames of a batch; 0 for single frames.
 
     Raises:
@@ -59,31 +59,31 @@ def prepare_launches(
         DeviceError: The device is too small, or stopped working.
         ScheduleError: No schedule fits the device.
     """
-    if options.output == "device" or not driver.device.integrated:  # results on the device need its memory
-        maps_host = driver.device.maps_host and options.output == "host"
-        return PreparedLaunches(driver, works, options, maps_host, correction, frames)
-    mapped = PreparedLaunches(driver, works, options, True, correction)
-    seconds = _measure(mapped, works, options, buffers)
+    if options.output == "device":  # its results need the device's memory
+        return DeviceProgram(driver, launches, options, constants, False, frames)
+    if not driver.device.integrated:
+        return Program(driver, launches, options, constants, driver.device.maps_host)
+    mapped = Program(driver, launches, options, constants, True)
+    seconds = _measure(mapped, launches, options, buffers)
     with suppress(DeviceMemoryError):  # copies need more memory
-        copied = PreparedLaunches(driver, works, options, False, correction)
-        if _measure(copied, works, options, buffers) < seconds:
+        copied = Program(driver, launches, options, constants, False)
+        if _measure(copied, launches, options, buffers) < seconds:
             return copied
     return mapped
 
 
-def _measure(prepared: PreparedLaunches, works: Tuple[Work, ...], options: Options, buffers: Buffers) -> float:
+def _measure(program: Program, launches: Tuple[Launch, ...], options: Options, buffers: Buffers) -> float:
     """Measure the seconds of a frame of noise from the caller's array to the caller's arrays: a median."""
-    work = works[0]
-    assert isinstance(work, PolarizationWork)
-    (rows,) = noise_frames(work, 1)
-    reference = np.zeros(prepared.output_size, np.float32) if options.ssim_mode == "reference" else None
+    (rows,) = noise_frames(launches[0], 1)
+    size = launches[-1].output_size
+    reference = np.zeros(size, np.float32) if options.ssim_mode == "reference" else None
     seconds: List[float] = []
     try:
         for _ in range(_WARM_UP_FRAMES + _MEASURED_FRAMES):
-            frame = prepared.submit(rows, buffers, reference)()
+            frame = program.submit(rows, buffers, reference)()
             seconds.append(sum(frame.timings.values()))
     finally:
-        prepared.forget()
+        program.forget()
     return float(np.median(seconds[_WARM_UP_FRAMES:]))
 
 
@@ -104,9 +104,9 @@ class CudaBackend:
     def __init__(self, options: Options, driver: Optional[Driver] = None) -> None:
         self._options = options
         self._driver = driver or Driver()
-        self._prepared: Dict[_FormatKey, PreparedLaunches] = {}
+        self._programs: Dict[_FormatKey, Program] = {}
         self._kept = _KEPT_SHARE * self._driver.total_memory()
-        self._corrections: WeakValueDictionary[Tuple[int, int], DeviceCorrection] = WeakValueDictionary()  # by shape
+        self._constants = Constants(self._driver)
         self._pinned = Buffers(self._driver.host_array)
         self._frames = FrameMemory(self._driver)
         self._latest: Optional[_FormatKey] = None  # of the previous frame
@@ -115,14 +115,14 @@ class CudaBackend:
     def device(self) -> str:
         """Description of the GPU; for an integrated one, once measured, with the kind of memory."""
         facts = [self._driver.name, self._driver.device.arch]
-        if self._driver.device.integrated and self._prepared:
-            latest = list(self._prepared.values())[-1]
+        if self._driver.device.integrated and self._programs:
+            latest = list(self._programs.values())[-1]
             facts.append("host memory mapped" if latest.maps_host else "copies in device memory")
         return f"cuda ({', '.join(facts)})"
 
     def is_ready(self, frame: AnyFrame) -> bool:
         """Return whether the kernels for frames of this shape and format are compiled and loaded."""
-        return _readable(frame)[1] in self._prepared
+        return _readable(frame)[1] in self._programs
 
     def prepare(self, frame: AnyFrame) -> None:
         """Compile and load the kernels for frames like this one, and allocate their memory.
@@ -133,48 +133,42 @@ class CudaBackend:
             DeviceLostError: The device stopped working.
             FrameError: The frame has pixels that the calibration lacks.
         """
-        with self._driver.selected():
-            self._prepare(*_readable(frame))
+        self._driver.run(self._prepare, *_readable(frame))
 
-    def _prepare(self, frame: AnyFrame, key: _FormatKey) -> PreparedLaunches:
-        known = self._prepared.pop(key, None)
-        if known is not None:
-            self._prepared[key] = known  # last: the others are older
-            return known
+    def _prepare(self, frame: AnyFrame, key: _FormatKey) -> Program:
+        program = self._programs.pop(key, None)
+        if program is not None:
+            self._programs[key] = program  # last: the others are older
+            return program
         options = self._options if isinstance(frame, DeviceFrame) else self._options.for_frame(frame)
-        prepared: Optional[PreparedLaunches] = None
-        while prepared is None:
+        while program is None:
             try:
-                prepared = self._make_prepared(key, options)
+                program = self._make_program(key, options)
             except DeviceMemoryError:  # noqa: PERF203 - closing the oldest frees memory
                 if not self._close_oldest():
                     raise
-        rows = self._prepared.values()
-        while prepared.memory + sum(row.memory for row in rows) > self._kept and self._close_oldest():
+        rows = self._programs.values()
+        while program.memory + sum(row.memory for row in rows) > self._kept and self._close_oldest():
             pass
-        self._prepared[key] = prepared
-        return prepared
+        self._programs[key] = program
+        return program
 
     def _close_oldest(self) -> bool:
         """Close the least recently used launches without a frame in flight; return whether some were closed."""
-        idle = next((key for key, row in self._prepared.items() if not row.is_busy), None)
+        idle = next((key for key, row in self._programs.items() if not row.is_busy), None)
         if idle is None:
             return False
-        del self._prepared[idle]
+        del self._programs[idle]
         return True
 
-    def _make_prepared(self, key: _FormatKey, options: Options) -> PreparedLaunches:
+    def _make_program(self, key: _FormatKey, options: Options) -> Program:
         raw_format, full_scale, shape, _, frames = key
-        works = make_works(options, raw_format, full_scale, shape)
-        correction, on_device = options.correction(shape), self._corrections.get(shape)
+        launches = make_launches(options, raw_format, full_scale, shape)
         try:
-            if correction is not None and on_device is None:
-                self._corrections[shape] = on_device = DeviceCorrection(self._driver, correction)
-            return prepare_launches(self._driver, works, options, self._pinned, on_device, frames)
+            return make_program(self._driver, launches, options, self._pinned, self._constants, frames)
         except BaseException as err:
             # The frames of the traceback would keep memory of the device in use. Closures stay, as of comprehensions:
             # no such function that refers to this memory may fail.
-            on_device = None
             cause: Optional[BaseException] = err
             while cause is not None:
                 clear_frames(cause.__traceback__)
@@ -209,17 +203,13 @@ class CudaBackend:
             RuntimeError: `depth` frames are in flight.
         """
         frame, key = _readable(frame)
-        if isinstance(frame, DeviceFrame):
-            rows, is_pinned = frame.array, False
-        else:
-            rows = frame.rows if isinstance(frame, PackedFrame) else frame.mosaic
-            is_pinned = self._frames.holds(rows)
-        with self._driver.selected():
-            prepared = self._prepare(frame, key)
-            if key != self._latest:  # the frame it had last is not the previous frame
-                prepared.forget()
-                self._latest = key
-            return prepared.submit(rows, self._pinned, reference, is_pinned)
+        rows = frame.rows if isinstance(frame, PackedFrame) else frame.mosaic
+        if key != self._latest or key not in self._programs:
+            program = self._driver.run(self._prepare, frame, key)
+            program.forget()  # the frame it had last is not the previous frame
+            self._latest = key
+        is_pinned = isinstance(rows, np.ndarray) and self._frames.holds(rows)
+        return self._driver.run(self._programs[key].submit, rows, self._pinned, reference, is_pinned)
 
     def device_frame(self, raw: Union[CupyArray, RawFrame]) -> DeviceFrame:
         """Return a frame or batch that is in device memory, without a copy.
@@ -261,22 +251,19 @@ class CudaBackend:
 
     def close(self) -> None:
         """Release everything but what is still in use: results, and frames in flight."""
-        self._prepared.clear()
+        self._programs.clear()
         self._latest = None
 
 
 def _readable(frame: AnyFrame) -> Tuple[AnyFrame, _FormatKey]:
     """Return a frame that kernels can read, with 10-bit packed pixels unpacked, and its format for the compiler."""
     if isinstance(frame, DeviceFrame):
-        raw_format = {1: "u8", 2: "u16"}[frame.array.itemsize]
-        return frame, (raw_format, frame.full_scale, frame.shape, False, frame.frames)
-    if isinstance(frame, PackedFrame) and frame.fmt.bits != 12:
-        frame = frame.unpack()
+        return frame, (_RAW_FORMATS[frame.mosaic.itemsize], frame.full_scale, frame.shape, False, frame.frames)
     if isinstance(frame, PackedFrame):
-        raw_format = {"p": "12p", "packed": "12packed"}[frame.fmt.packing]
-    else:
-        raw_format = {1: "u8", 2: "u16"}[frame.mosaic.itemsize]
-    return frame, (raw_format, frame.full_scale, frame.shape, frame.is_split, 0)
+        if frame.fmt.bits == 12:
+            return frame, (f"12{frame.fmt.packing}", frame.full_scale, frame.shape, False, 0)
+        frame = frame.unpack()
+    return frame, (_RAW_FORMATS[frame.mosaic.itemsize], frame.full_scale, frame.mosaic.shape, frame.is_split, 0)
 
 
 @lru_cache(maxsize=1)

@@ -50,11 +50,6 @@ class Device:
         """Compute capability times ten: 72."""
         return int(self.arch.partition("_")[2])
 
-    @property
-    def overlaps(self) -> bool:
-        """Whether a launch may begin while the one before it in its stream works: kernels know how to wait for it."""
-        return self.capability >= 90
-
 
 _KIB = 1024
 # Limits per compute capability from the CUDA C++ programming guide; bandwidths from NVIDIA's data sheets at the highest

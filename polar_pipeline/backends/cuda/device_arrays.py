@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, Tuple
 import numpy as np
 
 from polar_pipeline.backends.backend import CupyArray, Result
+from polar_pipeline.backends.cuda.driver import TO_HOST
 
 if TYPE_CHECKING:  # which imports this module
     from polar_pipeline.backends.cuda.driver import Driver
@@ -19,24 +20,24 @@ class DeviceFrame:
     """A mosaic in device memory, or a batch of mosaics that are computed together.
 
     Attributes:
-        array: CuPy array, (H, W) or (N, H, W), of uint8 or uint16.
+        mosaic: CuPy array, (H, W) or (N, H, W), of uint8 or uint16.
         full_scale: Value of a saturated pixel.
     """
 
-    array: CupyArray
+    mosaic: CupyArray
     full_scale: int
     is_split: ClassVar[bool] = False
 
     @property
     def shape(self) -> Tuple[int, int]:
         """(height, width) in pixels."""
-        height, width = self.array.shape[-2:]
+        height, width = self.mosaic.shape[-2:]
         return height, width
 
     @property
     def frames(self) -> int:
         """Number of mosaics of a batch; 0 for a single mosaic."""
-        return int(self.array.shape[0]) if self.array.ndim == 3 else 0
+        return int(self.mosaic.shape[0]) if self.mosaic.ndim == 3 else 0
 
 
 class DeviceResult(Result):
@@ -83,12 +84,11 @@ class DeviceResult(Result):
             RuntimeError: The memory was reused for another frame.
         """
         self._check()
-        with self._driver.selected():
-            given: Any = self._driver.current_stream() if stream is None else stream
-            handle = int(getattr(given, "cuda_stream", getattr(given, "ptr", given)))
-            if handle != self.stream:
-                self._driver.follow(handle, self._slot.marks[-1])
-            self._slot.readers[handle] = given
+        reader: Any = self._driver.current_stream() if stream is None else stream
+        handle = int(getattr(reader, "cuda_stream", getattr(reader, "ptr", reader)))
+        if handle != self.stream:
+            self._driver.run(self._driver.follow, handle, self._slot.done)
+        self._slot.readers[handle] = reader
 
     def synchronize(self) -> None:
         """Wait here until the frame is complete.
@@ -98,17 +98,15 @@ class DeviceResult(Result):
             RuntimeError: The memory was reused for another frame.
         """
         self._check()
-        with self._driver.selected():
-            self._driver.wait(self._slot.marks[-1])
+        self._driver.run(self._driver.wait, self._slot.done)
 
     @property
     def invalid(self) -> Tuple[int, int]:  # type: ignore[override]
         """Output pixels that are (saturated, dark), of all frames of a batch; errors are those of `synchronize`."""
         self.synchronize()
-        slot = self._slot
-        with self._driver.selected():
-            self._driver.download(slot.counts, slot.counts_pointer, slot.own_stream)
-            self._driver.record(slot.marks[-1], slot.own_stream)
-            self._driver.wait(slot.marks[-1])
-        saturated, dark = slot.counts.reshape(-1, 2).sum(0, dtype=np.int64).tolist()
+        counts = self._slot.counts
+        self._driver.run(
+            *(self._driver.copy_now, counts.ctypes.data, self._slot.addresses["counts"], counts.nbytes, TO_HOST)
+        )
+        saturated, dark = counts.reshape(-1, 2).sum(0, dtype=np.int64).tolist()
         return saturated, dark

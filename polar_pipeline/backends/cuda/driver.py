@@ -18,7 +18,7 @@ import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterator, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Iterator, Mapping, Optional, Tuple, TypeVar, Union
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from polar_pipeline.backends.cuda.source import OPTIONS, source
 from polar_pipeline.sensor.frames import FrameError
 
 _LOG = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 #: Status codes after which a CUDA context is of no use any more: the device is gone or busy (46, 100, 101), memory
 #: failed (214, 220), a kernel accessed memory out of bounds or took too long (700, 702, 714 to 719), or the cause is
@@ -39,7 +40,8 @@ _LOST = (46, 100, 101, 201, 214, 220, 700, 702, 709, 710, *range(714, 720), 999)
 _OUT_OF_MEMORY = 2
 #: What CUDA answers in a process that was forked from one that had started it.
 _NOT_INITIALIZED = 3
-_TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
+#: Directions of copies.
+TO_DEVICE, TO_HOST, ON_DEVICE = 1, 2, 3
 _NON_BLOCKING = 1
 _NO_TIMES = 2
 _HOST_MAPPED = 2
@@ -52,35 +54,29 @@ _FREE_SHARED = 48 * 1024
 _LONG_COMPILATION = 0.2
 
 
-class _Attribute(ctypes.Structure):
-    """Structure CUlaunchAttribute with a number as its value."""
-
-    _fields_ = [("id", ctypes.c_uint), ("_pad", ctypes.c_uint), ("value", ctypes.c_int), ("_room", ctypes.c_char * 60)]
-
-
-class _LaunchConfig(ctypes.Structure):
-    """Structure CUlaunchConfig."""
-
-    _fields_ = [
-        ("grid", ctypes.c_uint * 3),
-        ("block", ctypes.c_uint * 3),
-        ("shared", ctypes.c_uint),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.POINTER(_Attribute)),
-        ("count", ctypes.c_uint),
-    ]
-
-
-#: CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: may begin before the launch before it in the stream has ended.
-_EARLY = ctypes.pointer(_Attribute(6, 0, 1))
-
-
 @dataclass(frozen=True)
 class LoadedKernel:
     """A loaded kernel: the driver's handle, and the object of CuPy that keeps it loaded."""
 
     function: int
     owner: Any = None
+
+
+class Argument:
+    """The argument of a kernel, a structure that is passed by value.
+
+    Args:
+        values: What it holds at first.
+
+    Attributes:
+        values: The structure.
+        parameters: Address of the pointer to it, as the driver wants it.
+    """
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values.copy()
+        self._pointer = ctypes.c_void_p(self.values.ctypes.data)
+        self.parameters = ctypes.addressof(self._pointer)
 
 
 def cause(error: Exception) -> str:
@@ -130,9 +126,19 @@ class Driver:
     Args:
         device: The device to treat it as, with its schedules and use of host memory; by default the one that it is.
 
+    Calls of every frame are CUDA's own, without a layer in between; their errors become those of this package in `run`.
+
     Attributes:
         name: The manufacturer's name of the GPU.
         device: Limits of the GPU.
+        copy_now: `cudaMemcpy(target, source, bytes, TO_DEVICE | TO_HOST | ON_DEVICE)`, of pinned host memory.
+        copy: `cudaMemcpyAsync`, the same with a stream.
+        fill: `cudaMemsetAsync(pointer, byte, bytes, stream)`.
+        record: `cudaEventRecord(event, stream)`.
+        wait: `cudaEventSynchronize(event)`.
+        follow: `cudaStreamWaitEvent(stream, event)`.
+        elapsed: `cudaEventElapsedTime(first, second)`, milliseconds between two timed events.
+        launch: `cuLaunchKernel(function, blocks x, y, z, threads x, y, z, shared bytes, stream, parameters, 0)`.
 
     Raises:
         DeviceError: There is no GPU, or no driver for it.
@@ -153,13 +159,12 @@ class Driver:
                     "processes with multiprocessing's method 'spawn'"
                 ) from err
             raise DeviceError(f"no GPU: {err}") from err
+        runtime = self._runtime
+        self.copy_now, self.copy, self.fill = runtime.memcpy, runtime.memcpyAsync, runtime.memsetAsync
+        self.elapsed, self.launch = runtime.eventElapsedTime, self._driver.launchKernel
+        self.record, self.wait, self.follow = runtime.eventRecord, runtime.eventSynchronize, runtime.streamWaitEvent
         self.name: str = properties["name"].decode()
         self.device: Device = device or from_properties(properties, board_model())
-        # CuPy has no call for launches with attributes.
-        self._launch_early: Optional[Any] = None
-        if self.device.overlaps:
-            self._launch_early = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
-            self._launch_early.argtypes = (ctypes.POINTER(_LaunchConfig), *(ctypes.c_void_p,) * 3)
 
     def _call(self, function: Any, *arguments: Any) -> Any:
         try:
@@ -170,22 +175,23 @@ class Driver:
     def _release(self, function: Any, *arguments: Any) -> None:
         """Free a resource; a lost device has freed it already, and a forked process must not."""
         if os.getpid() == self._process and not sys.is_finalizing():
-            with self.selected(), suppress(*self._errors):
-                function(*arguments)
+            with suppress(DeviceError):
+                self.run(function, *arguments)
 
-    @contextmanager
-    def selected(self) -> Iterator[None]:
-        """Make its GPU the current one of this thread, and restore the previous one afterwards.
+    def run(self, function: Callable[..., _T], *arguments: Any) -> _T:
+        """Call a function while this GPU is the current one of the thread: what is made belongs to the current GPU.
 
-        Memory, streams, events and modules belong to the GPU that is current when they are made.
+        Raises:
+            DeviceError: A call to the GPU failed within.
         """
         previous = _FIRST
-        with suppress(*self._errors):  # the next call reports what is wrong
+        try:
             previous = self._runtime.getDevice()
             if previous != _FIRST:
                 self._runtime.setDevice(_FIRST)
-        try:
-            yield
+            return function(*arguments)
+        except self._errors as err:
+            raise _translate(err) from err
         finally:
             if previous != _FIRST:
                 with suppress(*self._errors):
@@ -236,22 +242,6 @@ class Driver:
         """Free pinned host memory."""
         self._release(self._runtime.freeHost, pointer)
 
-    def copy(self, pointer: int, array: np.ndarray) -> None:
-        """Copy a pinned array to the device, and wait until it is there."""
-        self._call(self._runtime.memcpy, pointer, array.ctypes.data, array.nbytes, _TO_DEVICE)
-
-    def upload(self, pointer: int, array: np.ndarray, stream: int) -> None:
-        """Copy a pinned array to the device, in the stream's order."""
-        self._call(self._runtime.memcpyAsync, pointer, array.ctypes.data, array.nbytes, _TO_DEVICE, stream)
-
-    def download(self, array: np.ndarray, pointer: int, stream: int) -> None:
-        """Fill a pinned array from the device, in the stream's order."""
-        self._call(self._runtime.memcpyAsync, array.ctypes.data, pointer, array.nbytes, _TO_HOST, stream)
-
-    def clear(self, pointer: int, size: int, stream: int) -> None:
-        """Fill device memory with zeros, in the stream's order."""
-        self._call(self._runtime.memsetAsync, pointer, 0, size, stream)
-
     def memory_at(self, pointer: int, size: int, owner: object) -> Any:
         """Return device memory that `owner` keeps as CuPy takes it, for `array_in`."""
         return self._cupy.cuda.MemoryPointer(self._cupy.cuda.UnownedMemory(pointer, size, owner, _FIRST), 0)
@@ -269,19 +259,21 @@ class Driver:
             FrameError: Its library does not share the array: PyTorch refuses tensors that require gradients.
             ValueError: It is on another device.
         """
-        with self.selected():
-            if not isinstance(array, self._cupy.ndarray):
-                convert = self._cupy.from_dlpack if hasattr(array, "__dlpack__") else self._cupy.asarray
-                try:
-                    array = convert(array)
-                except (BufferError, RuntimeError) as err:
-                    if isinstance(err, self._errors):  # of the device, not of the array
-                        raise
-                    text = f"raw must be a uint8 or uint16 array that its library shares, got a {type(array).__name__}"
-                    raise FrameError("type", f"{text}: {printable(str(err))}") from None
-            if int(array.device.id) != _FIRST:
-                raise ValueError(f"a frame must be on GPU {_FIRST}, got one on GPU {array.device.id}")
-            return array
+        return self.run(self._as_array, array)
+
+    def _as_array(self, array: Any) -> Any:
+        if not isinstance(array, self._cupy.ndarray):
+            convert = self._cupy.from_dlpack if hasattr(array, "__dlpack__") else self._cupy.asarray
+            try:
+                array = convert(array)
+            except (BufferError, RuntimeError) as err:
+                if isinstance(err, self._errors):  # of the device, not of the array
+                    raise
+                text = f"raw must be a uint8 or uint16 array that its library shares, got a {type(array).__name__}"
+                raise FrameError("type", f"{text}: {printable(str(err))}") from None
+        if int(array.device.id) != _FIRST:
+            raise ValueError(f"a frame must be on GPU {_FIRST}, got one on GPU {array.device.id}")
+        return array
 
     def current_stream(self) -> Any:
         """Return the stream of CuPy (`ptr` is its handle) that gets the work of this thread."""
@@ -294,10 +286,6 @@ class Driver:
         takes_protocol = hasattr(cuda.Stream, "from_external")  # CuPy 14
         with cuda.Stream.from_external(_Stream(stream)) if takes_protocol else cuda.ExternalStream(stream):
             yield
-
-    def copy_on_device(self, pointer: int, array: Any, stream: int) -> None:
-        """Copy a CuPy array without gaps to device memory, in the stream's order."""
-        self._call(self._runtime.memcpyAsync, pointer, array.data.ptr, array.nbytes, _ON_DEVICE, stream)
 
     # -- order -----------------------------------------------------------------------------------------------------
 
@@ -318,23 +306,6 @@ class Driver:
     def free_event(self, event: int) -> None:
         """Destroy an event."""
         self._release(self._runtime.eventDestroy, event)
-
-    def record(self, event: int, stream: int) -> None:
-        """Record an event at the end of a stream."""
-        self._call(self._runtime.eventRecord, event, stream)
-
-    def wait(self, event: int) -> None:
-        """Wait until the device has reached an event."""
-        self._call(self._runtime.eventSynchronize, event)
-
-    def follow(self, stream: int, event: int) -> None:
-        """Make a stream wait, from here on, until the device has reached an event of another stream."""
-        self._call(self._runtime.streamWaitEvent, stream, event)
-
-    def elapsed(self, first: int, second: int) -> float:
-        """Return the seconds between two timed events that the device has reached."""
-        milliseconds: float = self._call(self._runtime.eventElapsedTime, first, second)
-        return milliseconds / 1000
 
     # -- kernels ---------------------------------------------------------------------------------------------------
 
@@ -387,48 +358,6 @@ class Driver:
     def local_bytes(self, kernel: LoadedKernel) -> int:
         """Return the bytes of local memory of a thread, for values that registers cannot hold."""
         return max(0, int(self._call(self._driver.funcGetAttribute, _LOCAL_BYTES, kernel.function)))
-
-    def launch(
-        self,
-        kernel: LoadedKernel,
-        grid: Tuple[int, int, int],
-        threads: int,
-        shared: int,
-        stream: int,
-        argument: np.ndarray,
-    ) -> None:
-        """Start a kernel, in the stream's order.
-
-        From compute capability 9.0 on its first blocks may come before the last ones of the launch before it, with
-        which they share the device; `grid_dependency_wait` in `kernels/cuda.cuh` says when a kernel waits.
-
-        Args:
-            kernel: A loaded kernel.
-            grid: Blocks along x, y, z.
-            threads: Per block.
-            shared: Dynamic shared memory, bytes.
-            stream: The stream.
-            argument: The kernel's only argument, a structure passed by value.
-        """
-        parameters = ctypes.c_void_p(argument.ctypes.data)
-        if self._launch_early is not None:
-            launch = _LaunchConfig(grid, (threads, 1, 1), shared, stream, _EARLY, 1)
-            status = self._launch_early(launch, kernel.function, ctypes.addressof(parameters), None)
-            if status:
-                self._call(self._driver.check_status, status)
-            return
-        self._call(
-            self._driver.launchKernel,
-            kernel.function,
-            *grid,
-            threads,
-            1,
-            1,
-            shared,
-            stream,
-            ctypes.addressof(parameters),
-            0,
-        )
 
 
 def _translate(err: Any) -> DeviceError:

@@ -1,75 +1,258 @@
-"""Launches as compiled kernels on the device."""
+"""One launch of a frame: what it computes, the kernels that can, and how one of them runs on a device."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from itertools import islice
-from typing import Dict, Mapping, Optional, Tuple
+from typing import Any, ClassVar, Dict, Generic, Iterable, Iterator, List, Mapping, Optional, Tuple, TypeVar, Union
 
 import numpy as np
 
-from polar_pipeline.backends.cuda.arguments import SSIM_ARGUMENT, TRANSFORM_ARGUMENT, fill_options
-from polar_pipeline.backends.cuda.driver import Driver
-from polar_pipeline.backends.cuda.kernels import launch_defines, piece_count
-from polar_pipeline.backends.cuda.memory import COUNTERS, DeviceArray
-from polar_pipeline.backends.cuda.sampling import pack_map
-from polar_pipeline.backends.cuda.solver import Launch, solve
-from polar_pipeline.backends.cuda.work import OUTPUTS, SsimWork, TransformWork, Work
-from polar_pipeline.geometry import make_map
+from polar_pipeline.backends.cuda.device import WARP, Device
+from polar_pipeline.backends.cuda.driver import Argument, Driver
+from polar_pipeline.backends.cuda.memory import Constants, DeviceArray, Slot
 from polar_pipeline.options import Options
-from polar_pipeline.polarimetry.coefficients import SSIM_BLOCK
 
 _LOG = logging.getLogger(__name__)
+#: Schedules that are compiled at most until one keeps everything in registers.
+MAX_TRIES = 6
+
 #: Shape and element type of an array.
 ArrayType = Tuple[Tuple[int, ...], str]
-#: Counters of the launch before that of a geometry, which counts pixels of the output itself.
-UNUSED_COUNTS = "unused counts"
-#: Schedules that are compiled at most until one keeps everything in registers.
-MOST_TRIES = 6
+#: Preprocessor definitions.
+Defines = Dict[str, Union[int, str]]
+
+
+@dataclass(frozen=True, order=True)
+class Schedule:
+    """How a launch divides its work.
+
+    Attributes:
+        kernel: Name of the kernel (`Kernel.name`).
+        threads: Per block.
+        tile_x: Pixels of the output along x: of a block, of a warp, or of a thread, by kernel.
+        tile_y: Pixels of the output along y of a block; 0 for kernels without tiles.
+        rows: Rows that a thread moves down: of the output, or in the first stage of ADR in a tile; 0 for others.
+    """
+
+    kernel: str
+    threads: int
+    tile_x: int
+    tile_y: int = 0
+    rows: int = 0
+
+
+class Launch(ABC):
+    """What one launch computes: a value, for one size and format of frames; needs no device.
+
+    Subclasses have width and height: of the frame for the first launch, else of what the launch makes.
+    """
+
+    #: Name of the launch in timings.
+    stage: ClassVar[str]
+    #: The argument of its kernels, as NumPy describes the structure.
+    argument_type: ClassVar[np.dtype]
+    #: Name of an array that a frame may lack, without which there is nothing to compute; "" for none.
+    needs = ""
+    width: int
+    height: int
+
+    @property
+    def size(self) -> Tuple[int, int]:
+        """(width, height), under which schedules are kept."""
+        return self.width, self.height
+
+    @property
+    @abstractmethod
+    def output_size(self) -> Tuple[int, int]:
+        """(height, width) of what is stored."""
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """The launch as short text without its size: the key of measured schedules."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> Dict[str, ArrayType]:
+        """Arrays of one frame for the caller, by name."""
+
+    @abstractmethod
+    def scratch(self, schedule: Schedule) -> Dict[str, int]:
+        """Return the bytes of each array of one frame that stays on the device, by name."""
+
+    @property
+    @abstractmethod
+    def read_bytes(self) -> int:
+        """Bytes that the launch reads for one frame, each once."""
+
+    @property
+    @abstractmethod
+    def written_bytes(self) -> int:
+        """Bytes that the launch stores for one frame."""
+
+    @property
+    @abstractmethod
+    def kernels(self) -> Tuple[AnyKernel, ...]:
+        """The kernels that can do it, the preferred one first."""
+
+    def kernel(self, schedule: Schedule) -> AnyKernel:
+        """Return the kernel of a schedule."""
+        return next(kernel for kernel in self.kernels if kernel.name == schedule.kernel)
+
+    @abstractmethod
+    def defines(self) -> Defines:
+        """Return the preprocessor definitions of what is computed."""
+
+    @abstractmethod
+    def set_up(self, argument: np.ndarray, options: Options, schedule: Schedule) -> Dict[str, np.ndarray]:
+        """Fill in what is the same for all frames; return arrays that the kernel reads, by their names there."""
+
+    @abstractmethod
+    def fill(self, argument: np.ndarray, addresses: Mapping[str, int]) -> None:
+        """Fill in the addresses of a frame's arrays: `raw`, `counts`, outputs, scratch."""
+
+
+LaunchT = TypeVar("LaunchT", bound=Launch)
+
+
+@dataclass(frozen=True)
+class Kernel(ABC, Generic[LaunchT]):
+    """A kernel with its schedules and their resources.
+
+    Attributes:
+        name: Name of the kernel, and of its file in `kernels/`.
+    """
+
+    name: str
+    #: What a byte that is loaded again as a halo costs, compared with one from memory: it comes from a cache.
+    halo_cost: ClassVar[float] = 0.5
+
+    @property
+    def file(self) -> str:
+        """Stem of the file, and name of the function in it."""
+        return self.name
+
+    @abstractmethod
+    def schedules(self, launch: LaunchT, device: Device) -> Iterator[Schedule]:
+        """Return the schedules for a launch, whether they fit the device or not."""
+
+    @abstractmethod
+    def shared_bytes(self, launch: LaunchT, schedule: Schedule) -> int:
+        """Return the dynamic shared memory of a block; each kernel asserts that its own structure fits."""
+
+    @abstractmethod
+    def registers(self, launch: LaunchT, schedule: Schedule, device: Device) -> int:
+        """Return the largest number of registers per thread; the compiled kernel has the actual number."""
+
+    @abstractmethod
+    def grid(self, launch: LaunchT, schedule: Schedule, frames: int = 1) -> Tuple[int, int, int]:
+        """Return the number of blocks along x, y and z; z is the frame."""
+
+    @abstractmethod
+    def loads(self, launch: LaunchT, schedule: Schedule) -> float:
+        """Return how often each input pixel is loaded, halos included; at least 1."""
+
+    def defines(self, launch: LaunchT, schedule: Schedule) -> Defines:
+        """Return the preprocessor definitions of a launch and its schedule; tiles count raw pixels there."""
+        sizes = {"TILE_X": schedule.tile_x, "TILE_Y": schedule.tile_y, "ROWS": schedule.rows}
+        return {
+            **launch.defines(),
+            "THREADS": schedule.threads,
+            "SHARED_BYTES": self.shared_bytes(launch, schedule),
+            **{name: size for name, size in sizes.items() if size},
+        }
+
+
+AnyKernel = Kernel[Any]
+
+
+def round_up(number: int, step: int) -> int:
+    """Round a number up to a multiple of `step`."""
+    return -(-number // step) * step
+
+
+def register_bound(threads: int, resident: int) -> int:
+    """Return the registers per thread under a launch bound that keeps a number of threads resident."""
+    blocks = max(1, -(-resident // threads))
+    warps = -(-blocks * (threads // WARP) // 4)
+    return min(255, 16384 // (warps * WARP) // 8 * 8)
+
+
+def resident_threads(device: Device) -> int:
+    """Return `RESIDENT` of `kernels/frame.cuh`."""
+    return 512 if 80 <= device.capability < 90 else 640
 
 
 class CompiledLaunch:
-    """The kernel of a launch, compiled and loaded.
+    """A launch on a device: a compiled kernel, its argument, and the arrays that are the same for all frames.
 
     Args:
         driver: The device.
-        launch: Work and schedule of the kernel.
+        launch: What is computed.
+        schedule: How.
         frames: In one launch.
 
     Attributes:
-        schedule: Schedule of the work.
-        spilled_bytes: Spilled bytes of each thread, what its registers cannot hold.
+        launch: The same.
+        schedule: The same.
+        stage: Name of the launch in timings.
+        outputs: Arrays of one frame for the caller, by name.
+        scratch: Bytes of each array of one frame that stays on the device, by name.
+        spilled_bytes: Bytes of each thread that its registers cannot hold.
 
     Raises:
         CompileError: The kernel does not compile.
     """
 
-    def __init__(self, driver: Driver, launch: Launch, frames: int = 1) -> None:
-        self.schedule = launch.schedule
-        self._driver = driver
-        self._grid = launch.kernel.grid(launch.work, launch.schedule, frames)
-        self._shared_bytes = launch.shared_bytes
-        defines = launch_defines(launch.work, launch.schedule)
-        self._kernel = driver.load(launch.schedule.kernel, defines, self._shared_bytes)
+    def __init__(self, driver: Driver, launch: Launch, schedule: Schedule, frames: int = 1) -> None:
+        kernel = launch.kernel(schedule)
+        self.launch, self.schedule = launch, schedule
+        self.stage, self.outputs, self.scratch = launch.stage, launch.outputs, launch.scratch(schedule)
+        grid, shared_bytes = kernel.grid(launch, schedule, frames), kernel.shared_bytes(launch, schedule)
+        self._kernel = driver.load(kernel.file, kernel.defines(launch, schedule), shared_bytes)
+        self._driver, self._needs = driver, launch.needs
+        self._call = self._kernel.function, *grid, schedule.threads, 1, 1, shared_bytes
         self.spilled_bytes = driver.local_bytes(self._kernel)
+        self._argument = np.zeros((), launch.argument_type)
+        self._constants: List[DeviceArray] = []
 
-    def launch(self, stream: int, argument: np.ndarray) -> None:
-        """Start the kernel, in the stream's order.
+    def set_up(self, options: Options, constants: Constants) -> None:
+        """Complete what is the same for all frames: options, and arrays that kernels read.
 
-        Args:
-            stream: Handle of the stream.
-            argument: The kernel's only argument, a structure passed by value.
+        Raises:
+            DeviceMemoryError: The device is too small.
         """
-        self._driver.launch(self._kernel, self._grid, self.schedule.threads, self._shared_bytes, stream, argument)
+        arrays = self.launch.set_up(self._argument, options, self.schedule)
+        for name, array in arrays.items():
+            self._constants.append(constants.get(array))
+            self._argument[name] = self._constants[-1].pointer
+
+    def start(self, slot: Slot) -> bool:
+        """Start the kernel for the frame of a slot, in the order of its stream; return False if it lacks an input."""
+        if self._needs and not slot.addresses[self._needs]:
+            return False
+        argument = slot.arguments.get(self.stage)
+        is_new = argument is None
+        if argument is None:
+            argument = slot.arguments[self.stage] = Argument(self._argument)
+        if slot.has_moved or is_new:
+            self.launch.fill(argument.values, slot.addresses)
+        self._driver.launch(*self._call, slot.stream, argument.parameters, 0)
+        return True
 
 
-def compile_launch(driver: Driver, work: Work, frames: int = 1) -> CompiledLaunch:
-    """Compile a work by its best schedule: the first that was measured or spills no registers, else that spills least.
+def compile_launch(
+    driver: Driver, launch: Launch, schedules: Iterable[Tuple[str, Schedule]], frames: int = 1
+) -> CompiledLaunch:
+    """Compile a launch by the first schedule that was measured or spills no registers, else by that which spills least.
 
     Args:
         driver: The device.
-        work: Work of the launch.
+        launch: What is computed.
+        schedules: (why, schedule), the best first, at least one.
         frames: In one launch.
 
     Raises:
@@ -77,138 +260,13 @@ def compile_launch(driver: Driver, work: Work, frames: int = 1) -> CompiledLaunc
         ScheduleError: No schedule fits the device.
     """
     best: Optional[CompiledLaunch] = None
-    for launch in islice(solve(work, driver.device), MOST_TRIES):
-        compiled = CompiledLaunch(driver, launch, frames)
-        if best is not None and compiled.spilled_bytes >= best.spilled_bytes:
-            continue
-        best = compiled
-        if not best.spilled_bytes or launch.measured_us is not None:
+    for basis, schedule in islice(schedules, MAX_TRIES):
+        compiled = CompiledLaunch(driver, launch, schedule, frames)
+        if best is None or compiled.spilled_bytes < best.spilled_bytes:
+            best = compiled
+        if not compiled.spilled_bytes or basis != "solved":
             break
     assert best is not None
     if best.spilled_bytes:
-        _LOG.debug("%s spills %d bytes of a thread: %s", best.schedule.kernel, best.spilled_bytes, work.key)
+        _LOG.debug("%s spills %d bytes of a thread: %s", best.schedule.kernel, best.spilled_bytes, launch.key)
     return best
-
-
-class TransformLaunch:
-    """The launch of a geometry, with its map.
-
-    Args:
-        driver: The device.
-        work: Work of the launch.
-        options: Options of the pipeline, with a geometry.
-        full_scale: Raw number of a saturated pixel.
-        frames: In one launch.
-
-    Attributes:
-        chosen: What the kernel does, and how.
-        argument: A `TRANSFORM_ARGUMENT` with all but addresses of planes, outputs and counters.
-        outside: (height, width) uint8, 1 where a sample is outside the Stokes image; None where there are none.
-        scratch: Bytes of each array that it needs on the device, by name: the planes, and counters that are not read.
-
-    Raises:
-        CompileError: The kernel does not compile.
-        DeviceMemoryError: The device is too small.
-        ScheduleError: No schedule fits the device.
-    """
-
-    def __init__(self, driver: Driver, work: TransformWork, options: Options, full_scale: int, frames: int = 1) -> None:
-        assert options.geometry is not None
-        sampling = make_map(options.geometry, work.source)
-        self.outside = sampling.outside
-        self.chosen = next(solve(work, driver.device))
-        self.argument = np.zeros((), TRANSFORM_ARGUMENT)
-        fill_options(self.argument["frame"], options, full_scale)
-        steps = (int(column + sampling.source[1] * row) for column, row in sampling.corner.T)
-        self.argument["right"], self.argument["down"], self.argument["origin"] = steps
-        self.argument["turn"] = sampling.turn
-        self._map: Dict[str, DeviceArray] = {}
-        if sampling.positions is not None:
-            packed = pack_map(sampling, work, self.chosen.schedule)
-            self.chosen = replace(self.chosen, work=replace(work, fraction=packed.fraction))
-            for name in ("positions", "origins", "turns"):
-                self._map[name] = DeviceArray(driver, getattr(packed, name))
-                self.argument[name] = self._map[name].pointer
-        self._compiled = CompiledLaunch(driver, self.chosen, frames)
-        self._outputs, self._planes = work.dtypes, work.plane_names
-        self.scratch = {**work.plane_bytes, UNUSED_COUNTS: 4 * COUNTERS}
-
-    def launch(self, stream: int, counts: int, addresses: Mapping[str, int]) -> None:
-        """Make the products of the planes, in the stream's order.
-
-        Args:
-            stream: Handle of the stream.
-            counts: Address of the counters of saturated and dark pixels.
-            addresses: Address of every plane and output.
-        """
-        frame = self.argument["frame"]
-        frame["counts"] = counts
-        for name in self._outputs:
-            frame["out"][OUTPUTS.index(name)] = addresses[name]
-        for name in self._planes:
-            self.argument[name] = addresses[name]
-        self._compiled.launch(stream, self.argument)
-
-
-class SsimLaunch:
-    """The SSIM launch, with the arrays that it fills.
-
-    Args:
-        driver: The device.
-        work: Work of the launch.
-        compiled: Its kernel.
-        outside: (height, width) uint8, not 0 where the images have no values; None if they have values everywhere.
-
-    Attributes:
-        outputs: Type of each array that it fills for the host, by name: `ssim_map` if it is wanted, `ssim`, `blocks`.
-        scratch: Bytes of each array that it needs on the device, by name.
-    """
-
-    def __init__(
-        self, driver: Driver, work: SsimWork, compiled: CompiledLaunch, outside: Optional[np.ndarray] = None
-    ) -> None:
-        self._compiled = compiled
-        masks = _masks(work, outside) if work.masked else {}
-        self._masks = {name: DeviceArray(driver, array) for name, array in masks.items()}
-        self.outputs: Dict[str, ArrayType] = {"ssim": ((), "float32"), "blocks": (work.block_size, "float32")}
-        if work.map_dtype:
-            self.outputs["ssim_map"] = (work.map_size, work.map_dtype)
-        self.scratch = {"pieces": 4 * piece_count(work, compiled.schedule), "done": 4}
-
-    def launch(self, stream: int, first: int, second: int, addresses: Mapping[str, int], stride: int = 0) -> None:
-        """Compare two images of each frame, in the stream's order.
-
-        Args:
-            stream: Handle of the stream.
-            first: Address of the first image.
-            second: Address of the second one.
-            stride: Bytes from the images of a frame to those of the next one.
-            addresses: Address of every array in `outputs` and `scratch`.
-        """
-        argument = np.zeros((), SSIM_ARGUMENT)
-        argument["first"], argument["second"] = first, second
-        argument["first_stride"] = argument["second_stride"] = stride
-        argument["mean"] = addresses["ssim"]
-        argument["map"] = addresses.get("ssim_map", 0)
-        for name in ("blocks", *self.scratch):
-            argument[name] = addresses[name]
-        for name, array in self._masks.items():
-            argument[name] = array.pointer
-        self._compiled.launch(stream, argument)
-
-
-def _masks(work: SsimWork, outside: Optional[np.ndarray]) -> Dict[str, np.ndarray]:
-    """Return the mask of the map, and the numbers of pixels with a value in its blocks and in all.
-
-    Args:
-        work: Work of the launch.
-        outside: (height, width), not 0 where the images have no values; None if they have values everywhere.
-    """
-    (height, width), stride = work.map_size, work.stride
-    mask = np.zeros((height, width), np.uint8)
-    if outside is not None:
-        cut = outside[: height * stride, : width * stride].reshape(height, stride, width, stride)
-        mask[...] = cut.max((1, 3)) > 0
-    rows, columns = np.arange(0, height, SSIM_BLOCK), np.arange(0, width, SSIM_BLOCK)
-    inside = np.add.reduceat(np.add.reduceat(1 - mask.astype(np.float64), rows, 0), columns, 1).reshape(-1)
-    return {"mask": mask, "inside": np.append(inside, inside.sum()).astype(np.float32)}

@@ -16,14 +16,14 @@ import numpy as np
 from polar_pipeline._util.cpus import available_cores
 from polar_pipeline.backends.backend import Buffers, DeviceError, DeviceMemoryError
 from polar_pipeline.backends.cpu.library import KernelsError, load_kernels
-from polar_pipeline.backends.cuda.driver import Driver
+from polar_pipeline.backends.cuda.driver import TO_DEVICE, Argument, Driver
 
 #: Frames that can be in flight: one uploaded, one computed, one downloaded.
 SLOTS = 3
-#: Events of a frame.
-_MARKS = 6
+#: Timed events of a frame at most: at the start, after the upload, and after each of three launches.
+_MARKS = 5
 #: Threads that copy a frame: more of them gain nothing.
-_STAGING_THREADS = 4
+_STAGING_THREADS = 8
 #: Counters that a kernel adds to: saturated, dark.
 COUNTERS = 2
 
@@ -46,16 +46,14 @@ class Sizes:
     reference: int = 0
     frames: int = 1
 
+    def device_bytes(self, maps_host: bool) -> int:
+        """Return the device memory that a ring of slots takes.
 
-def device_bytes(sizes: Sizes, maps_host: bool) -> int:
-    """Return the device memory that a ring of slots takes.
-
-    Args:
-        sizes: Memory of one frame.
-        maps_host: Whether kernels work on pinned host memory directly; then the device has no copy of it.
-    """
-    shared = 0 if maps_host else sizes.raw + sizes.reference + sum(sizes.outputs.values())
-    return SLOTS * (shared + sum(sizes.scratch.values()) + sizes.frames * COUNTERS * 4)
+        Args:
+            maps_host: Whether kernels work on pinned host memory directly; then the device has no copy of it.
+        """
+        copies = 0 if maps_host else self.raw + self.reference + sum(self.outputs.values())
+        return SLOTS * (copies + sum(self.scratch.values()) + self.frames * COUNTERS * 4)
 
 
 class FrameMemory:
@@ -69,27 +67,31 @@ class FrameMemory:
         self._driver = driver
         self._lock = threading.Lock()
         self._buffers = Buffers(driver.host_array)
-        self._given: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()  # by address
+        self._ranges: Dict[int, int] = {}  # of memory that is in use: first address -> the one behind the last
 
     def get(self, size: int) -> Optional[np.ndarray]:
         """Return (size,) uint8 without other references, or None if the device has no more memory."""
-        with self._lock, self._driver.selected():
+        with self._lock:
             try:
-                memory = self._buffers.get((size,), "uint8")
+                memory = self._driver.run(self._buffers.get, (size,), "uint8")
             except DeviceError:
                 return None
             block: Any = memory.base
-            self._given[block.ctypes.data] = block
+            begin = block.ctypes.data
+            if begin not in self._ranges:
+                self._ranges[begin] = begin + block.nbytes
+                finalize(block, self._ranges.pop, begin).atexit = False
             return memory
 
     def holds(self, array: np.ndarray) -> bool:
         """Return whether an array without gaps lies in memory of this object."""
         if not array.flags.c_contiguous:
             return False
-        begin = array.ctypes.data
-        with self._lock:
-            given = list(self._given.items())
-        return any(at <= begin and begin + array.nbytes <= at + block.nbytes for at, block in given)
+        begin = array.__array_interface__["data"][0]
+        for first, end in list(self._ranges.items()):  # noqa: SIM110 - of every frame; a copy: other threads add to it
+            if first <= begin and begin + array.nbytes <= end:
+                return True
+        return False
 
 
 def stage(target: np.ndarray, rows: np.ndarray) -> None:
@@ -135,19 +137,46 @@ class DeviceArray(DeviceMemory):
         driver: The device.
         array: Array to copy.
 
+    Attributes:
+        source: The same.
+
     Raises:
         DeviceMemoryError: The device is too small.
     """
 
     def __init__(self, driver: Driver, array: np.ndarray) -> None:
+        self.source = array  # whose identity stays its own meanwhile
         pinned = driver.host_array(array.shape, array.dtype.str)
         np.copyto(pinned, array)
         super().__init__(driver, pinned.nbytes)
-        driver.copy(self.pointer, pinned)
+        driver.copy_now(self.pointer, pinned.ctypes.data, pinned.nbytes, TO_DEVICE)
+
+
+class Constants:
+    """Arrays on the device that programs share: each is uploaded once, and freed once no program uses it.
+
+    Args:
+        driver: The device.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._arrays: WeakValueDictionary[int, DeviceArray] = WeakValueDictionary()  # by the array's identity
+
+    def get(self, array: np.ndarray) -> DeviceArray:
+        """Return an array on the device.
+
+        Raises:
+            DeviceMemoryError: The device is too small.
+        """
+        known = self._arrays.get(id(array))
+        if known is None:
+            known = self._arrays[id(array)] = DeviceArray(self._driver, array)
+        return known
 
 
 class Slot:
-    """Memory for one frame: its raw bytes on host and device, its outputs on the device, its own stream and events.
+    """Memory for one frame, its own stream and events.
 
     With mapped host memory, raw bytes and reference exist once, and outputs need no memory here: kernels write directly
     into the caller's arrays. Everything is released once nothing refers to the slot.
@@ -159,19 +188,22 @@ class Slot:
         stays: Whether results stay on the device; then events note no times.
 
     Attributes:
+        addresses: Where kernels find each array: `raw`, `counts`, `reference`, outputs, and scratch, zeros at first.
+        arguments: Arguments of the launches, by stage.
+        has_moved: Whether `addresses` changed since the arguments were filled.
         raw: (raw,) uint8, pinned: the raw bytes of a frame that lies elsewhere.
-        raw_pointer: The address that kernels read the frame from.
-        outputs: The address that kernels write each output to.
+        staging: Its address.
+        raw_pointer: The address that raw bytes are uploaded to.
         memory: The memory of each output as CuPy takes it, where results stay on the device; they may outlive the slot.
-        scratch: The address of each array that only kernels use; zeros at first.
         reference: (reference,) uint8, pinned: the image that SSIM compares with.
-        reference_pointer: The address that kernels read it from.
         staged: (h, w) float32, the image that `reference` holds; nothing at first.
         counts: (2 x frames,) uint32, pinned: saturated, dark.
-        counts_pointer: The address that kernels add to.
+        counts_pointer: Its address.
         own_stream: The slot's stream.
         stream: The stream of the last frame: the slot's, or that of the caller.
-        marks: Events at the start, and after upload, polarization launch, geometry launch, SSIM launch and download.
+        marks: Timed events at the start, after the upload, and after each launch.
+        computed: Event after the last launch.
+        done: Event after the downloads; it notes its time, too.
         hold: The arrays that the frame in flight fills; empty once its result was taken.
         source: What the frame in flight is read from: `raw`, or the caller's array.
         use: Number of frames that were computed here; results on the device are of one of them.
@@ -188,37 +220,47 @@ class Slot:
         self.stream = self.own_stream = self._own(driver.make_stream(), driver.free_stream)
         self.marks: List[int] = []
         while len(self.marks) < _MARKS:
-            self.marks.append(self._own(driver.make_event(is_timed=not stays), driver.free_event))
+            self.marks.append(self._make_event(not stays))
+        self.done = self._make_event(not stays)
+        self.computed, self.read = self._make_event(), self._make_event()
+        self.arguments: Dict[str, Argument] = {}
+        self.has_moved = True
         self.hold: Dict[str, Any] = {}
         self.source: Optional[Any] = None
         self.use = 0
-        self.readers: Dict[int, Any] = {self.stream: None}  # which clears `scratch`
-        self.read = self._own(driver.make_event(), driver.free_event)
+        self.readers: Dict[int, Any] = {self.stream: None}  # which clears scratch
         self.staged = np.empty(0, np.float32)
         self.raw: np.ndarray = driver.host_array((sizes.raw,), "uint8")
         self.counts: np.ndarray = driver.host_array((sizes.frames * COUNTERS,), "uint32")
         self.reference: np.ndarray = driver.host_array((sizes.reference,), "uint8")
-        self.counts_pointer = self._malloc(self.counts.nbytes)
-        self.raw_pointer, self.reference_pointer = self.raw.ctypes.data, self.reference.ctypes.data
-        self.outputs: Dict[str, int] = {}
+        self.addresses = {"raw": 0, "counts": self._malloc(self.counts.nbytes), "reference": self.reference.ctypes.data}
+        self.staging = self.raw_pointer = self.raw.ctypes.data
+        self.counts_pointer = self.counts.ctypes.data
         self.memory: Dict[str, Any] = {}
         if not maps_host:
             self.raw_pointer = self._malloc(self.raw.nbytes)
             if sizes.reference:
-                self.reference_pointer = self._malloc(sizes.reference)
+                self.addresses["reference"] = self._malloc(sizes.reference)
             for name, size in sizes.outputs.items():
-                self.outputs[name] = self._malloc(size)
+                self.addresses[name] = self._malloc(size)
                 if stays:
-                    self.memory[name] = driver.memory_at(self.outputs[name], size, self._memory[-1])
-        self.scratch: Dict[str, int] = {}
+                    self.memory[name] = driver.memory_at(self.addresses[name], size, self._memory[-1])
         for name, size in sizes.scratch.items():
-            self.scratch[name] = self._malloc(size)
-            driver.clear(self.scratch[name], size, self.stream)
+            self.addresses[name] = self._malloc(size)
+            driver.fill(self.addresses[name], 0, size, self.stream)
+
+    def place(self, name: str, address: int) -> None:
+        """Tell kernels where an array is from now on."""
+        if self.addresses.get(name) != address:
+            self.addresses[name], self.has_moved = address, True
 
     def _own(self, handle: int, free: Callable[[int], None]) -> int:
         """Have a handle released before any memory of the slot, which the device may still be filling."""
         finalize(self, free, handle).atexit = False  # the end of the process releases everything
         return handle
+
+    def _make_event(self, is_timed: bool = False) -> int:
+        return self._own(self._driver.make_event(is_timed), self._driver.free_event)
 
     def _malloc(self, size: int) -> int:
         self._memory.append(DeviceMemory(self._driver, size))
@@ -236,5 +278,5 @@ def make_slots(driver: Driver, sizes: Sizes, maps_host: bool = False, stays: boo
     try:
         return deque(Slot(driver, sizes, maps_host, stays) for _ in range(SLOTS))
     except DeviceMemoryError as err:
-        need = device_bytes(sizes, maps_host)
+        need = sizes.device_bytes(maps_host)
         raise DeviceMemoryError(f"{SLOTS} frames need {need} bytes on the device: {err}") from err

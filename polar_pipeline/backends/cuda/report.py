@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Dict, Iterator, Tuple
 
-from polar_pipeline.backends.cuda.device import Device
-from polar_pipeline.backends.cuda.solver import Launch, launches, requested_works
-from polar_pipeline.backends.cuda.work import CORRECTION_BYTES, PolarizationWork, TransformWork
+from polar_pipeline.backends.cuda.device import Device, occupancy
+from polar_pipeline.backends.cuda.geometry import GeometryLaunch
+from polar_pipeline.backends.cuda.launch import Launch
+from polar_pipeline.backends.cuda.polarization import CODE_BYTES, PolarizationLaunch
+from polar_pipeline.backends.cuda.program import requested_launches
+from polar_pipeline.backends.cuda.schedules import choose
 from polar_pipeline.options import Options
-from polar_pipeline.options.plan import GEOMETRY, OPERATORS, Stage, make_stages, shared_values
+from polar_pipeline.options.plan import GEOMETRY, OPERATORS, make_stages, shared_values
+
+#: Why a schedule is the first choice.
+_REASONS = {
+    "measured": "measured on this device",
+    "shipped": "measured on a device of this architecture",
+    "solved": "of least cost: bytes with halos, resident warps, waves of blocks",
+}
 
 
-@dataclass(frozen=True)
-class PlanReport:
-    """Launches of some options on a device.
+def make_plan(options: Options, device: Device, raw_format: str, size: Tuple[int, int]) -> Dict[str, Any]:
+    """Describe the launches of some options on a device, as JSON has it.
 
-    Attributes:
-        device: The GPU.
-        operators: (name, text) of every operator, in order.
-        shared: Operators whose value serves several products -> those products.
-        launches: (what it computes as a stage of the plan, how), in order; a backend takes the next schedule where a
-            compiled kernel spills.
-    """
-
-    device: Device
-    operators: Tuple[Tuple[str, str], ...]
-    shared: Dict[str, Tuple[str, ...]]
-    launches: Tuple[Tuple[Stage, Launch], ...]
-
-
-def plan_report(options: Options, device: Device, raw_format: str, size: Tuple[int, int]) -> PlanReport:
-    """Describe the launches of some options on a device.
+    A backend takes the next schedule where a compiled kernel spills.
 
     Args:
         options: Options of the pipeline.
@@ -44,97 +37,77 @@ def plan_report(options: Options, device: Device, raw_format: str, size: Tuple[i
         FrameError: The frame has pixels that the calibration lacks, or the geometry does not fit it.
         ScheduleError: No schedule fits the device.
     """
-    works = requested_works(options, raw_format, size)
-    planes = [name for work in works if isinstance(work, TransformWork) for name in work.plane_names]
+    launches = requested_launches(options, raw_format, size)
+    planes = [name for launch in launches if isinstance(launch, GeometryLaunch) for name in launch.plane_names]
     stages = make_stages(options.products, planes)
     texts = {name: operator.text for name, operator in OPERATORS.items()}
     if options.geometry is not None:
         texts[GEOMETRY] = options.geometry.describe()
-    names = dict.fromkeys(name for stage in stages for name in stage.operators)
-    operators = tuple((name, texts[name]) for name in names)
-    mosaic = works[0]
-    if isinstance(mosaic, PolarizationWork) and mosaic.calibrated:
-        taken = f"{CORRECTION_BYTES} bytes a pixel, {mosaic.correction_bytes} in all"
-        text = f"every raw pixel as an ideal one would have measured it: {taken}"
-        operators = (("correction", text), *operators)
-    return PlanReport(device, operators, shared_values(options.products), tuple(zip(stages, launches(works, device))))
-
-
-def _choice(launch: Launch) -> str:
-    """Explain the choice of a launch's schedule."""
-    took = "" if launch.measured_us is None else f", {launch.measured_us:.2f} us a frame"
+    operators = {name: texts[name] for stage in stages for name in stage.operators}
+    first = launches[0]
+    if isinstance(first, PolarizationLaunch) and first.calibrated:
+        taken = f"{CODE_BYTES} bytes a pixel, {first.correction_bytes} in all"
+        correction = f"every raw pixel as an ideal one would have measured it: {taken}"
+        operators = {"correction": correction, **operators}
     return {
-        "measured": f"measured on this device{took}",
-        "shipped": f"shipped for {launch.device.arch}{took}",
-        "solved": "fewest bytes with halos, in waves of blocks that fill the device",
-    }[launch.basis]
-
-
-def plan_json(report: PlanReport) -> str:
-    """Format the report as JSON."""
-    shown = {
-        "device": asdict(report.device),
-        "operators": [name for name, _ in report.operators],
-        "shared": {name: list(users) for name, users in report.shared.items()},
-        "launches": [_launch_json(stage, launch) for stage, launch in report.launches],
+        "device": asdict(device),
+        "operators": operators,
+        "shared": {name: list(users) for name, users in shared_values(options.products).items()},
+        "launches": [{**vars(stage), **_describe(launch, device)} for stage, launch in zip(stages, launches)],
     }
-    return json.dumps(shown, indent=2)
 
 
-def _launch_json(stage: Stage, launch: Launch) -> Dict[str, Any]:
+def _describe(launch: Launch, device: Device) -> Dict[str, Any]:
+    """Describe a launch with its first choice of a schedule."""
+    basis, schedule = next(choose(launch, device))
+    kernel = launch.kernel(schedule)
+    shared, registers = kernel.shared_bytes(launch, schedule), kernel.registers(launch, schedule, device)
+    read, written = launch.read_bytes, launch.written_bytes
     return {
-        **vars(stage),
-        "work": launch.work.key,
-        "size": list(launch.work.size),
+        "work": launch.key,
+        "size": list(launch.size),
         "schedule": {
-            **asdict(launch.schedule),
-            "blocks": launch.grid,
-            "shared_bytes": launch.shared_bytes,
-            "registers": launch.registers,
-            "occupancy": round(launch.occupancy, 3),
-            "basis": launch.basis,
-            "measured_us": launch.measured_us,
+            **asdict(schedule),
+            "blocks": kernel.grid(launch, schedule),
+            "shared_bytes": shared,
+            "registers": registers,
+            "occupancy": round(occupancy(device, schedule.threads, registers, shared), 3),
+            "basis": basis,
         },
-        "bytes": {
-            "read": launch.work.read_bytes,
-            "reread": launch.reread_bytes,
-            "written": launch.work.written_bytes,
-        },
-        "memory_us": round(launch.memory_us, 2),
+        "bytes": {"read": read, "reread": round(read * (kernel.loads(launch, schedule) - 1)), "written": written},
+        "memory_us": round((read + written) / device.bandwidth_gbs / 1e3, 2),
     }
 
 
-def plan_text(report: PlanReport) -> str:
-    """Format the report as text."""
-    return "\n".join(_plan_lines(report))
+def plan_text(plan: Dict[str, Any]) -> str:
+    """Format a plan as text."""
+    return "\n".join(_lines(plan))
 
 
-def _plan_lines(report: PlanReport) -> Iterator[str]:
-    device, (_, first) = report.device, report.launches[0]
-    width, height = first.work.size
-    yield first.work.key
-    yield f"{width}x{height} on {device.name} ({device.arch}, {device.multiprocessors} multiprocessors)"
+def _lines(plan: Dict[str, Any]) -> Iterator[str]:
+    device, launches = plan["device"], plan["launches"]
+    yield launches[0]["work"]
+    width, height = launches[0]["size"]
+    yield f"{width}x{height} on {device['name']} ({device['arch']}, {device['multiprocessors']} multiprocessors)"
     yield "\noperators"
-    for name, text in report.operators:
+    for name, text in plan["operators"].items():
         yield f"  {name:<14} {text}"
-        if name in report.shared:
-            yield f"  {'':<14} computed once for {', '.join(report.shared[name])}"
-    for stage, launch in report.launches:
-        yield from _launch_lines(stage, launch)
-
-
-def _launch_lines(stage: Stage, launch: Launch) -> Iterator[str]:
-    schedule, device, grid = launch.schedule, launch.device, " x ".join(map(str, launch.grid))
-    sizes = {name: getattr(schedule, name) for name in ("threads", "tile_x", "tile_y", "rows")}
-    yield f"\nlaunch {stage.name}"
-    yield f"  computes   {', '.join(stage.operators)}"
-    yield f"  together   {stage.reason}"
-    yield f"  from, to   {', '.join(stage.reads)} -> {', '.join(stage.writes)}"
-    yield f"  schedule   {schedule.kernel}, {schedule.window}: {', '.join(f'{k} {n}' for k, n in sizes.items() if n)}"
-    yield f"             {_choice(launch)}"
-    yield f"  blocks     {grid}"
-    yield f"  shared     {launch.shared_bytes} of {device.shared_per_block} bytes a block"
-    yield f"  occupancy  {launch.occupancy:.0%} with at most {launch.registers} registers a thread"
-    yield f"  reads      {launch.work.read_bytes} bytes, and {launch.reread_bytes} again for halos"
-    yield f"  writes     {launch.work.written_bytes} bytes"
-    yield f"  memory     {launch.memory_us:.1f} us at {device.bandwidth_gbs:g} GB/s: no launch is shorter"
+        if name in plan["shared"]:
+            yield f"  {'':<14} computed once for {', '.join(plan['shared'][name])}"
+    for launch in launches:
+        schedule, moved = launch["schedule"], launch["bytes"]
+        sizes = [f"{name} {schedule[name]}" for name in ("threads", "tile_x", "tile_y", "rows") if schedule[name]]
+        yield f"\nlaunch {launch['name']}"
+        yield f"  computes   {', '.join(launch['operators'])}"
+        yield f"  together   {launch['reason']}"
+        yield f"  from, to   {', '.join(launch['reads'])} -> {', '.join(launch['writes'])}"
+        yield f"  schedule   {schedule['kernel']}: {', '.join(sizes)}"
+        yield f"             {_REASONS[schedule['basis']]}"
+        yield f"  blocks     {' x '.join(map(str, schedule['blocks']))}"
+        yield f"  shared     {schedule['shared_bytes']} of {device['shared_per_block']} bytes a block"
+        registers = schedule["registers"]
+        yield f"  occupancy  {schedule['occupancy']:.0%} with at most {registers} registers a thread"
+        yield f"  reads      {moved['read']} bytes, and {moved['reread']} again for halos"
+        yield f"  writes     {moved['written']} bytes"
+        microseconds, speed = launch["memory_us"], device["bandwidth_gbs"]
+        yield f"  memory     {microseconds:.1f} us at {speed:g} GB/s: no launch is shorter"

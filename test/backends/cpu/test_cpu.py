@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
-from contextlib import suppress
+import re
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Set, Tuple
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from calibrations import mild_calibration, some_calibration
 from comparison import compare, random_frame
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import examples, pairs_of, representative, wait_for
+from support import examples, pairs_of, representative, run_python
 
 from polar_pipeline import Pipeline, RawFrame
 from polar_pipeline.backends import reference
@@ -203,40 +204,53 @@ def test_threads_do_not_show_for_any_options(
         assert [name for name in want if got[name] != want[name]] == []
 
 
-def test_threads_exist_only_while_a_frame_is_computed() -> None:
-    """The system may list a thread for a moment after it was joined."""
+def test_threads_are_kept_and_handle_no_signals() -> None:
+    """They wait between frames; a signal goes to the threads of the program."""
 
-    def threads() -> Tuple[int, int]:
-        return len(list(Path("/proc/self/task").iterdir())), threading.active_count()
+    def tasks() -> Set[str]:
+        return {path.name for path in Path("/proc/self/task").iterdir()}
 
-    frame = random_frame((320, 320), 8)
+    frame, before = random_frame((320, 320), 8), tasks()
     with Pipeline(threads=3, backend="cpu") as pipeline:
-        before = threads()
         pipeline(frame)
-        wait_for(lambda: threads() == before, "the end of the threads")
+        kept = tasks()
+        for _ in range(20):
+            pipeline(frame)
+        assert tasks() == kept
+    for task in kept - before:
+        blocked = re.search(r"SigBlk:\s*(\w+)", Path(f"/proc/self/task/{task}/status").read_text(encoding="ascii"))
+        assert blocked is not None
+        assert int(blocked.group(1), 16) >> signal.SIGTERM - 1 & 1
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="has one processor")
-def test_other_threads_run_on_other_processors() -> None:
-    """They may run on all processors that the caller may use but one, on which it was."""
-    allowed, tasks, seen, stop = os.sched_getaffinity(0), Path("/proc/self/task"), set(), threading.Event()
+def test_threads_of_several_callers() -> None:
+    """Pipelines of several threads share those that help, also more than there are."""
+    frames = [random_frame((320, 320), 8, seed) for seed in range(4)]
 
-    def watch() -> None:
-        known = set(tasks.iterdir())
-        while not stop.is_set():
-            for task in set(tasks.iterdir()) - known:
-                with suppress(ProcessLookupError):  # it has ended
-                    seen.add(frozenset(os.sched_getaffinity(int(task.name))))
+    def products(frame: RawFrame) -> List[bytes]:
+        with Pipeline(threads=3, backend="cpu") as pipeline:
+            return [pipeline(frame)["dolp"].tobytes() for _ in range(20)]
 
-    frame, watcher = random_frame((2048, 2448), 8), threading.Thread(target=watch)
-    with Pipeline(threads=3, backend="cpu") as pipeline:
-        watcher.start()
-        try:
-            wait_for(lambda: pipeline(frame) and any(mask < allowed for mask in seen), "a thread elsewhere")
-        finally:
-            stop.set()
-            watcher.join()
-    assert {len(mask) for mask in seen} <= {len(allowed) - 1, len(allowed)}  # of one that is just starting
+    with ThreadPoolExecutor(len(frames)) as pool:
+        found = list(pool.map(products, frames))
+    for frame, rows in zip(frames, found):
+        assert set(rows) == {Pipeline(threads=1, backend="cpu")(frame)["dolp"].tobytes()}
+
+
+def test_a_fork_has_threads_of_its_own() -> None:
+    code = (
+        "import os, numpy as np\n"
+        "from polar_pipeline import Pipeline\n"
+        "raw = np.zeros((320, 320), np.uint8)\n"
+        "Pipeline(threads=3, backend='cpu')(raw)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    Pipeline(threads=3, backend='cpu')(raw)\n"
+        "    os._exit(len(os.listdir('/proc/self/task')))\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if hasattr(os, 'waitstatus_to_exitcode') else 3)\n"
+    )
+    done = run_python("-c", code)
+    assert done.stdout.split() == ["3"], done
 
 
 def test_one_processor_is_enough() -> None:

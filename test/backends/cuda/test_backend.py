@@ -7,6 +7,7 @@ on a GPU.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import itertools
 import os
@@ -15,7 +16,6 @@ import sys
 import tempfile
 import types
 from collections import deque
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Set, Tuple
@@ -29,22 +29,17 @@ from support import representative
 
 from polar_pipeline import FrameError, Pipeline, RawFrame, pipeline
 from polar_pipeline._util.stop_flag import PROCESS_STOP, StoppedError
-from polar_pipeline.backends.backend import Buffers
+from polar_pipeline.backends.backend import Buffers, CompileError, DeviceError, DeviceLostError, DeviceMemoryError
 from polar_pipeline.backends.cuda import backend
-from polar_pipeline.backends.cuda.arguments import FRAME_ARGUMENT, as_compared
 from polar_pipeline.backends.cuda.backend import CudaBackend
 from polar_pipeline.backends.cuda.device import DEVICES, Device
-from polar_pipeline.backends.cuda.driver import (
-    CompileError,
-    DeviceError,
-    DeviceLostError,
-    DeviceMemoryError,
-    Driver,
-    LoadedKernel,
-    import_cupy,
-)
-from polar_pipeline.backends.cuda.memory import SLOTS, Sizes, device_bytes, make_slots
+from polar_pipeline.backends.cuda.driver import ON_DEVICE, TO_DEVICE, Driver, LoadedKernel, import_cupy
+from polar_pipeline.backends.cuda.geometry import TRANSFORM_ARGUMENT
+from polar_pipeline.backends.cuda.launch import CompiledLaunch
+from polar_pipeline.backends.cuda.memory import SLOTS, Sizes, make_slots
+from polar_pipeline.backends.cuda.polarization import FRAME_ARGUMENT
 from polar_pipeline.backends.cuda.source import OPTIONS
+from polar_pipeline.backends.cuda.ssim import SSIM_ARGUMENT, as_compared
 from polar_pipeline.options import make_options
 from polar_pipeline.polarimetry.coefficients import SSIM_FULL
 from polar_pipeline.sensor.frames import FORMATS, frame_from_buffer, pack
@@ -92,6 +87,7 @@ class HostDriver:
         self._recorded: Dict[int, int] = {}
         self._set: Dict[int, int] = {}
         self._clock = 0
+        self._kernels: List[Tuple[str, Path]] = []
 
     def _check(self) -> None:
         if self.lost:
@@ -121,9 +117,8 @@ class HostDriver:
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         return self.held[self._hold(size)].view(dtype).reshape(shape)
 
-    @contextmanager
-    def selected(self) -> Iterator[None]:
-        yield
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(*arguments)
 
     def make_stream(self) -> int:
         self._check()
@@ -148,18 +143,17 @@ class HostDriver:
         self._latest[stream] = self._clock
         self._queues[stream].append((event, action))
 
-    def copy(self, pointer: int, array: np.ndarray) -> None:
+    def copy_now(self, target: int, source: int, size: int, kind: int) -> None:
         self._check()
-        np.copyto(self.held[pointer], array.reshape(-1).view(np.uint8))
+        assert (target in self.on_device) == (kind == TO_DEVICE)
+        ctypes.memmove(target, source, size)
 
-    def upload(self, pointer: int, array: np.ndarray, stream: int) -> None:
-        self._enqueue(stream, lambda: np.copyto(self.held[pointer], array.reshape(-1).view(np.uint8)))
+    def copy(self, target: int, source: int, size: int, kind: int, stream: int) -> None:
+        assert kind == ON_DEVICE or (target in self.on_device) == (kind == TO_DEVICE)
+        self._enqueue(stream, lambda: ctypes.memmove(target, source, size))
 
-    def download(self, array: np.ndarray, pointer: int, stream: int) -> None:
-        self._enqueue(stream, lambda: np.copyto(array.reshape(-1).view(np.uint8), self.held[pointer]))
-
-    def clear(self, pointer: int, size: int, stream: int) -> None:
-        self._enqueue(stream, lambda: self.held[pointer][:size].fill(0))
+    def fill(self, pointer: int, byte: int, size: int, stream: int) -> None:
+        self._enqueue(stream, lambda: self.held[pointer][:size].fill(byte))
 
     def record(self, event: int, stream: int) -> None:
         def now() -> None:
@@ -194,26 +188,24 @@ class HostDriver:
         self._check()
         assert self._timed >= {first, second}
         assert self._passed[second] > self._passed[first]
-        return (self._passed[second] - self._passed[first]) / 1000
+        return self._passed[second] - self._passed[first]
 
     def load(self, name: str, defines: Mapping[str, Any], shared: int) -> LoadedKernel:
         self._check()
         assert shared <= self.device.shared_per_block
-        return LoadedKernel(0, build(KERNELS / f"{name}.cu", dict(defines)))
+        self._kernels.append((name, build(KERNELS / f"{name}.cu", dict(defines))))
+        return LoadedKernel(len(self._kernels) - 1)
 
     def local_bytes(self, kernel: LoadedKernel) -> int:
         return 0 * kernel.function
 
-    def launch(
-        self,
-        kernel: LoadedKernel,
-        grid: Tuple[int, int, int],
-        threads: int,
-        shared: int,
-        stream: int,
-        argument: np.ndarray,
-    ) -> None:
-        frame = argument.copy()  # by value
+    def launch(self, function: int, *numbers: int) -> None:
+        grid, threads, (shared, stream, parameters, _) = numbers[:3], numbers[3], numbers[6:]
+        name, library = self._kernels[function]
+        kind = {"ssim": SSIM_ARGUMENT, "transform": TRANSFORM_ARGUMENT}.get(name, FRAME_ARGUMENT)
+        address = ctypes.c_void_p.from_address(parameters).value
+        assert address is not None
+        frame = np.frombuffer(ctypes.string_at(address, kind.itemsize), kind).copy()  # by value
         words = np.frombuffer(frame.tobytes()[: frame.nbytes // 8 * 8], np.uint64)
 
         def start() -> None:
@@ -223,10 +215,10 @@ class HostDriver:
                 if np.any((words >= begin) & (words < begin + array.nbytes))
             }
             if frame.dtype == FRAME_ARGUMENT and self.slow == (
-                "device" if int(frame["raw"]) in self.on_device else "host"
+                "device" if int(frame["raw"][0]) in self.on_device else "host"
             ):
                 self._clock += 1000
-            launch_on_host(kernel.owner, lambda _: frame, Grid(grid, threads, shared), memory)
+            launch_on_host(library, lambda _: frame, Grid(grid, threads, shared), memory)
 
         self._enqueue(stream, start)
 
@@ -317,19 +309,20 @@ class Uploads:
 
     def __init__(self, driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.addresses: List[int] = []
-        launch, upload = driver.launch, driver.upload
+        launch, copy = driver.launch, driver.copy
 
-        def launched(*arguments: Any) -> None:
-            if arguments[-1].dtype == FRAME_ARGUMENT:
-                self.addresses.append(int(arguments[-1]["raw"]))
-            launch(*arguments)
+        def launched(*numbers: int) -> None:
+            address = ctypes.c_void_p.from_address(numbers[-2]).value
+            assert address is not None
+            self.addresses.append(ctypes.c_uint64.from_address(address).value)  # `raw` comes first
+            launch(*numbers)
 
-        def uploaded(pointer: int, array: np.ndarray, stream: int) -> None:
-            self.addresses.append(array.ctypes.data)
-            upload(pointer, array, stream)
+        def copied(target: int, source: int, *others: int) -> None:
+            self.addresses.append(source)
+            copy(target, source, *others)
 
         monkeypatch.setattr(driver, "launch", launched)
-        monkeypatch.setattr(driver, "upload", uploaded)
+        monkeypatch.setattr(driver, "copy", copied)
 
 
 @pytest.mark.parametrize(("offset", "padding"), [(0, 0), (64, 0), (68, 0), (64, 5)])
@@ -399,16 +392,16 @@ def test_the_formats_used_last_stay_ready(driver: Any, monkeypatch: pytest.Monke
     for frame in FORMATS_APART:
         made.prepare(frame)
     assert all(made.is_ready(frame) for frame in FORMATS_APART)
-    one = max(row.memory for row in made._prepared.values())
+    one = max(row.memory for row in made._programs.values())
     monkeypatch.setattr(made, "_kept", 2 * one)
     made.prepare(FORMATS_APART[1])
     made.prepare(RawFrame(mosaic(6, 4000), 4000))
     assert made.is_ready(FORMATS_APART[1])
     assert not any(made.is_ready(frame) for frame in (FORMATS_APART[0], *FORMATS_APART[2:]))
-    assert sum(row.memory for row in made._prepared.values()) <= 2 * one
+    assert sum(row.memory for row in made._programs.values()) <= 2 * one
     monkeypatch.setattr(made, "_kept", 0)
     made.prepare(FORMATS_APART[0])
-    assert len(made._prepared) == 1
+    assert len(made._programs) == 1
     made.close()
 
 
@@ -501,8 +494,8 @@ def test_frames_of_every_format_are_corrected(
 def test_codes_are_uploaded_once_for_a_shape(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Formats of one shape share them; those of another shape, and another calibration, have their own."""
     sizes: List[int] = []
-    copy = driver.copy
-    monkeypatch.setattr(driver, "copy", lambda *call: (sizes.append(call[1].nbytes), copy(*call)))
+    copy = driver.copy_now
+    monkeypatch.setattr(driver, "copy_now", lambda *call: (sizes.append(call[2]), copy(*call)))
     made = make(driver, "intensity", **CALIBRATED)
     codes = 4 * SHAPE[0] * SHAPE[1]
     for name in ("u8", "12p", "u8"):
@@ -531,7 +524,7 @@ def test_codes_of_a_shape_that_is_no_longer_prepared_are_released(driver: Any, m
     made = make(driver, "intensity", **CALIBRATED)
     monkeypatch.setattr(made, "_kept", 0)
     made.prepare(FRAMES["u8"])
-    (first,) = (each._codes.pointer for each in made._corrections.values())
+    (first,) = (each.pointer for each in made._constants._arrays.values())
     made.prepare(FRAMES["12p"])
     assert first not in freed
     made.prepare(RawFrame(np.zeros((24, 40), np.uint8), 255))
@@ -604,8 +597,13 @@ def test_a_reset_keeps_the_order(driver: Any) -> None:
 
 def test_a_reference_is_uploaded_when_it_changes(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     made, uploads = make(driver, "ssim", ssim_mode="reference"), []
-    upload = driver.upload
-    monkeypatch.setattr(driver, "upload", lambda *call: (uploads.append(call), upload(*call)))
+    copy = driver.copy
+
+    def copied(*call: int) -> None:
+        uploads.extend([call] if call[3] == TO_DEVICE else [])
+        copy(*call)
+
+    monkeypatch.setattr(driver, "copy", copied)
     image = np.random.default_rng(8).random((16, 24)).astype(np.float32)
     wanted = [expected(FRAMES["u8"], "ssim", other, ssim_mode="reference")["ssim"] for other in (image, 1 - image)]
     for turn in range(2):
@@ -659,12 +657,12 @@ def test_memory_is_what_was_planned_and_given_back(maps_host: bool) -> None:
     driver = HostDriver(DEVICES["xavier"])
     of_host = 0 if maps_host else 1000 + 400 + 200
     slots = make_slots(driver, SIZES, maps_host)  # type: ignore[arg-type]
-    assert sum(driver.on_device.values()) == device_bytes(SIZES, maps_host) == SLOTS * (of_host + 304 + 8)
+    assert sum(driver.on_device.values()) == SIZES.device_bytes(maps_host) == SLOTS * (of_host + 304 + 8)
     assert len({slot.raw.ctypes.data for slot in slots}) == SLOTS
     assert len({slot.stream for slot in slots}) == SLOTS
     if maps_host:
         assert all(slot.raw_pointer == slot.raw.ctypes.data for slot in slots)
-        assert all(slot.reference_pointer == slot.reference.ctypes.data for slot in slots)
+        assert all(slot.addresses["reference"] == slot.reference.ctypes.data for slot in slots)
     slots.clear()
     assert not driver.on_device
 
@@ -756,22 +754,23 @@ def test_a_lost_device_is_said_and_a_new_backend_works(driver: HostDriver) -> No
     np.testing.assert_array_equal(run(make(driver, "intensity"), FRAMES["u8"])["intensity"], held)
 
 
-@pytest.mark.parametrize("step", ["upload", "launch", "download"])
+@pytest.mark.parametrize("step", ["first copy", "launch", "last copy"])
 @pytest.mark.parametrize("mode", ["reference", "temporal"])
 def test_a_frame_that_fails_half_way_leaves_its_place(
     driver: Any, monkeypatch: pytest.MonkeyPatch, mode: str, step: str
 ) -> None:
-    if step == "upload" and driver.device.maps_host:
-        step = "clear"  # nothing is uploaded; this is what comes first
     made, alike = (make(driver, "ssim", ssim_mode=mode) for _ in range(2))
     images = np.random.default_rng(8).random((2, 16, 24)).astype(np.float32) if mode == "reference" else (None, None)
     run(made, FRAMES["u8"], images[0])
+    copy = driver.copy
 
-    def fail(*_: Any) -> None:
-        raise DeviceError("a call to the GPU failed: cudaErrorLaunchOutOfResources")
+    def fail(*arguments: Any) -> None:
+        if step != "last copy" or arguments[3] != TO_DEVICE:
+            raise DeviceError("a call to the GPU failed: cudaErrorLaunchOutOfResources")
+        copy(*arguments)
 
     with monkeypatch.context() as broken:
-        broken.setattr(driver, step, fail)
+        broken.setattr(*((CompiledLaunch, "start") if step == "launch" else (driver, "copy")), fail)
         for _ in range(SLOTS + 1):
             with pytest.raises(DeviceError, match="cudaErrorLaunchOutOfResources"):
                 made.submit(FRAMES["u8"], images[1])
@@ -806,8 +805,9 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
             raise CudaError(fake.status)
         return 4096
 
-    names = "malloc free hostAlloc freeHost memcpyAsync memsetAsync streamCreateWithFlags streamDestroy eventCreate"
-    runtime = dict.fromkeys([*names.split(), "eventDestroy", "eventRecord", "eventSynchronize"], call)
+    names = "malloc free hostAlloc freeHost memcpy memcpyAsync memsetAsync streamCreateWithFlags streamDestroy"
+    events = "eventCreate eventDestroy eventRecord eventSynchronize eventElapsedTime streamWaitEvent"
+    runtime = dict.fromkeys(f"{names} {events}".split(), call)
     fake.cuda = types.SimpleNamespace(
         runtime=types.SimpleNamespace(
             **runtime,
@@ -816,7 +816,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
             getDeviceProperties=lambda _: (call(), told)[1],
             getDevice=lambda: 0,
         ),
-        driver=types.SimpleNamespace(CUDADriverError=CudaError),
+        driver=types.SimpleNamespace(CUDADriverError=CudaError, launchKernel=call),
         compiler=types.SimpleNamespace(CompileException=CompilerError),
     )
     monkeypatch.setitem(sys.modules, "cupy", fake)
@@ -838,11 +838,11 @@ def test_errors_of_the_driver_say_what_happened(cupy: types.SimpleNamespace) -> 
     for status in (700, 719, 46):
         cupy.status = status
         with pytest.raises(DeviceLostError, match=f"cudaError {status}.*new"):
-            driver.wait(1)
+            driver.run(driver.wait, 1)
         with pytest.raises(DeviceLostError):
             driver.malloc(1)
     cupy.status = 1  # an invalid value is neither
-    for call in (lambda: driver.wait(1), lambda: driver.malloc(1)):
+    for call in (lambda: driver.run(driver.wait, 1), lambda: driver.malloc(1)):
         with pytest.raises(DeviceError, match="failed: cudaError 1") as error:
             call()
         assert error.type is DeviceError
@@ -948,11 +948,10 @@ def test_the_first_gpu_is_current_where_it_is_used_and_another_one_before_and_af
     runtime, chosen = cupy.cuda.runtime, [1]
     runtime.getDevice, runtime.setDevice = lambda: chosen[-1], chosen.append
     driver = Driver()
-    with driver.selected():
-        assert chosen[-1] == 0
+    assert driver.run(lambda: chosen[-1]) == 0
     assert chosen == [1, 0, 1]
-    with pytest.raises(KeyError), driver.selected():
-        raise KeyError
+    with pytest.raises(KeyError):
+        driver.run({}.__getitem__, "no such key")
     assert chosen[-1] == 1
 
 
@@ -1143,8 +1142,8 @@ def test_gpu_out_of_memory_and_after(real: Driver) -> None:
     made.close()
 
 
-def test_gpu_launches_that_overlap_are_as_single_ones(real: Driver) -> None:
-    """Frames in flight at once, each in two launches, of which the second one begins before the first one has ended."""
+def test_gpu_frames_in_flight_at_once_are_as_single_ones(real: Driver) -> None:
+    """Each in two launches, in a stream of its own."""
     products = ("angle_0", "intensity", "dolp", "ssim_map", "ssim")
     made = make(real, products, sensor="IMX250MYR", dtype="uint8", co_sited=False)
     raws = np.random.default_rng(0).integers(10, 200, (made.depth, 1024, 1232)).astype(np.uint8)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from harness import COMPILER, Grid, KernelError, aligned, build, launch_on_host
 
-from polar_pipeline.backends.cuda.arguments import FRAME_ARGUMENT, output_defines
+from polar_pipeline.backends.cuda.polarization import FRAME_ARGUMENT, output_defines
 from polar_pipeline.polarimetry.coefficients import literals
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler (c++, or what CXX names)")
@@ -25,7 +25,6 @@ extern "C" __global__ void probe(const FrameArguments frame) {
     u32* const out = (u32*)frame.out[0];
     const int t = threadIdx.x;
     switch (frame.height) { %s }
-    grid_dependency_wait();
 }
 """
 FAULTS = [
@@ -45,7 +44,6 @@ FAULTS = [
         "lane 16 does not take part in a product of the whole warp",
     ),
     ("u32 a[4] = {1, 2, 3, 4}; out[t] = a[word(frame, t) & 7];", "probe.cu:9: index outside of the array"),
-    ("return;", "block .0, 0, 0.: ended without grid_dependency_wait or grid_dependency_wait_in_one_block"),
 ]
 
 
@@ -58,7 +56,7 @@ def run(choice: int, folder: Path) -> None:
     raw.view(np.uint32)[:] = np.arange(WORDS)
     raw.flags.writeable = False
 
-    def make_frame(addresses: Dict[str, int]) -> np.ndarray:
+    def make_argument(addresses: Dict[str, int]) -> np.ndarray:
         frame = np.zeros((), FRAME_ARGUMENT)
         frame["raw"], frame["counts"], frame["width"] = addresses["raw"], addresses["counts"], WORDS
         frame["out"][0], frame["height"] = addresses["out"], choice
@@ -66,7 +64,7 @@ def run(choice: int, folder: Path) -> None:
 
     library = build(kernel, {**output_defines({}), **literals()})
     buffers = {"raw": raw, "out": out, "counts": counts}
-    launch_on_host(library, make_frame, Grid((1, 1, 1), WORDS, 4 * WORDS), buffers)
+    launch_on_host(library, make_argument, Grid((1, 1, 1), WORDS, 4 * WORDS), buffers)
 
 
 @pytest.mark.parametrize("number", range(len(FAULTS)), ids=[body for body, _ in FAULTS])

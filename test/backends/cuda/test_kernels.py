@@ -24,16 +24,16 @@ from comparison import (
     random_frame,
     run_reference,
 )
-from harness import Launch, Outputs, host, run
+from harness import Outputs, Runner, host, run
 from scenes import synthetic
 from support import IS_EXHAUSTIVE
 
 from polar_pipeline.backends import reference
 from polar_pipeline.backends.cuda.device import DEVICES
-from polar_pipeline.backends.cuda.kernels import Schedule, kernels_of, sums_in_integers
-from polar_pipeline.backends.cuda.solver import candidates as solved
-from polar_pipeline.backends.cuda.solver import make_works
-from polar_pipeline.backends.cuda.work import PAIRS, PolarizationWork
+from polar_pipeline.backends.cuda.launch import Schedule
+from polar_pipeline.backends.cuda.polarization import PAIRS, PolarizationLaunch
+from polar_pipeline.backends.cuda.program import make_launches
+from polar_pipeline.backends.cuda.schedules import candidates as on_device
 from polar_pipeline.calibration import Calibration
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.options.products import LIGHT_PRODUCTS, NOISE_PRODUCTS, PRODUCTS, VALUE_PRODUCTS
@@ -159,11 +159,11 @@ HALF_PICTURES = (
 )
 
 
-@lru_cache(maxsize=None)  # cases of one work ask alike
-def candidates(work: PolarizationWork) -> Tuple[Schedule, ...]:
-    """Every schedule that the solver can emit for a work on any device, from the smallest tile to the largest."""
-    found = {row for device in MEASURED for kernel in kernels_of(work) for row in solved(kernel, work, device)}
-    return tuple(sorted(found, key=lambda row: (row.tile_x, row.tile_y, row)))
+@lru_cache(maxsize=None)  # cases of one launch ask alike
+def candidates(launch: PolarizationLaunch) -> Tuple[Schedule, ...]:
+    """Every schedule of a launch that fits a device, from the smallest tile to the largest."""
+    fitting = {row for device in MEASURED for row in on_device(launch, device)}
+    return tuple(sorted(fitting, key=lambda row: (row.tile_x, row.tile_y, row)))
 
 
 class Case(NamedTuple):
@@ -185,30 +185,30 @@ class Case(NamedTuple):
     pictures: Sequence[Picture]
     turn: int
 
-    def work(self, shape: Tuple[int, int]) -> PolarizationWork:
-        """The work of a frame of (height, width)."""
-        work, *_ = make_works(self.options, RAW_FORMATS[self.fmt.packing], self.fmt.full_scale, shape)
-        assert isinstance(work, PolarizationWork)
-        return work
+    def launch(self, shape: Tuple[int, int]) -> PolarizationLaunch:
+        """The launch of a frame of (height, width)."""
+        launch, *_ = make_launches(self.options, RAW_FORMATS[self.fmt.packing], self.fmt.full_scale, shape)
+        assert isinstance(launch, PolarizationLaunch)
+        return launch
 
-    def _plans(self) -> List[Schedule]:
-        """Every schedule of the kernel that the solver can emit, from the smallest tile to the largest."""
-        plans = [plan for plan in candidates(self.work(self.pictures[0].shape)) if plan.kernel == self.kernel]
-        assert plans, f"the solver has no schedule for {self.name}"
-        return plans
+    def _candidates(self) -> List[Schedule]:
+        """Every schedule of the kernel that fits a device, from the smallest tile to the largest."""
+        rows = [row for row in candidates(self.launch(self.pictures[0].shape)) if row.kernel == self.kernel]
+        assert rows, f"there is no schedule for {self.name}"
+        return rows
 
     def host_schedule(self) -> Schedule:
         """The smallest schedule; cases of a kernel other than `tile` take the widths of its tiles by turns."""
-        plans = self._plans()
-        widths = sorted({plan.tile_x for plan in plans})
+        rows = self._candidates()
+        widths = sorted({row.tile_x for row in rows})
         width = widths[0 if self.kernel == "tile" else self.turn % len(widths)]
-        return next(plan for plan in plans if plan.tile_x == width)
+        return next(row for row in rows if row.tile_x == width)
 
     def schedules(self, count: int) -> List[Schedule]:
-        """Up to `count` schedules of the kernel that the solver can emit, from the smallest tile to the largest."""
-        plans = self._plans()
-        places = np.linspace(0, len(plans) - 1, min(count, len(plans)))
-        return [plans[int(place)] for place in places]
+        """Up to `count` schedules of the kernel that fit a device, from the smallest tile to the largest."""
+        rows = self._candidates()
+        places = np.linspace(0, len(rows) - 1, min(count, len(rows)))
+        return [rows[int(place)] for place in places]
 
 
 #: Each case of a kernel begins with another one of its pictures.
@@ -266,54 +266,52 @@ def raw_bytes(mosaic: np.ndarray, fmt: RawFormat, padding: int) -> Tuple[bytes, 
 
 
 def check(
-    got: Outputs, k: int, frame: RawFrame, case: Case, work: PolarizationWork, where: str, band: Band = STRICT
+    got: Outputs, k: int, frame: RawFrame, case: Case, launch: PolarizationLaunch, where: str, band: Band = STRICT
 ) -> None:
     """Frame k of a batch lies within the bounds around the reference."""
     options = case.options
-    found = {name: got.images[name][k] for name in work.dtypes if name not in PAIRS}
-    assert problems_of(options, frame, found, band=band) == [], where
+    products = {name: got.images[name][k] for name in launch.dtypes if name not in PAIRS}
+    assert problems_of(options, frame, products, band=band) == [], where
     images = run_reference(frame, as_floats(options, *(f"angle_{degrees}" for degrees in ANGLES)))
     angles = np.stack([images[f"angle_{degrees}"] for degrees in ANGLES])
-    gray = reference.luma(angles) if work.sensor.is_color else angles
-    near_dark = np.abs(2 * gray.mean(0) - options.min_intensity) <= DARK_BAND[work.half_precision]
+    gray = reference.luma(angles) if launch.sensor.is_color else angles
+    near_dark = np.abs(2 * gray.mean(0) - options.min_intensity) <= DARK_BAND[launch.half_precision]
     assert near_dark.mean() < 0.05, where  # the band excuses few pixels
     saturated, dark = run_reference(frame, options)["invalid"]
     assert got.counts[k][0] == saturated, where
     assert abs(int(got.counts[k][1]) - dark) <= near_dark.sum(), where
-    wanted = {"s0": gray.mean(0), "sums": np.stack([(gray[0] + gray[2]) / 2, (gray[1] + gray[3]) / 2])}
-    is_exact = sums_in_integers(work) and next(kernels_of(work)).name == case.kernel and work.raw_format == "u8"
-    bound = INTEGER_BOUND if is_exact else LIGHT_BOUND[work.half_precision] + DITHERED
-    for name in set(PAIRS) & set(work.dtypes):
-        image = got.images[name][k] / (SSIM_FULL if work.dtypes[name] == "uint16" else 1)
-        error = np.abs(image - wanted[name])
+    pairs = {"s0": gray.mean(0), "sums": np.stack([(gray[0] + gray[2]) / 2, (gray[1] + gray[3]) / 2])}
+    is_exact = launch.sums_in_integers and launch.kernels[0].name == case.kernel and launch.raw_format == "u8"
+    bound = INTEGER_BOUND if is_exact else LIGHT_BOUND[launch.half_precision] + DITHERED
+    for name in set(PAIRS) & set(launch.dtypes):
+        image = got.images[name][k] / (SSIM_FULL if launch.dtypes[name] == "uint16" else 1)
+        error = np.abs(image - pairs[name])
         text = f"{where}: {name}: up to {error.max()}, {(error > bound).sum()} of {error.size} beyond {bound}"
-        share, factor = (ADAPTIVE_SHARE, ADAPTIVE_FACTOR) if is_steep(work) else band
+        share, factor = (ADAPTIVE_SHARE, ADAPTIVE_FACTOR) if is_steep(launch) else band
         assert (error > bound).sum() <= share * error.size, text
         assert error.max() <= factor * bound, text
 
 
-def is_steep(work: PolarizationWork) -> bool:
+def is_steep(launch: PolarizationLaunch) -> bool:
     """Whether ADR divides by what is nearly nothing, in half."""
-    return work.half_precision and not work.half and work.demosaic == "adaptive"
+    return launch.half_precision and not launch.half and launch.demosaic == "adaptive"
 
 
-def check_case(case: Case, launch: Launch, plan: Schedule) -> None:
+def check_case(case: Case, runner: Runner, schedule: Schedule) -> None:
     """A kernel on pictures against the reference."""
     for picture in case.pictures:
-        work = case.work(picture.shape)
-        mosaics = make_frames(picture, work.sensor, case.fmt)
+        launch = case.launch(picture.shape)
+        mosaics = make_frames(picture, launch.sensor, case.fmt)
         raws = [raw_bytes(mosaic, case.fmt, picture.padding) for mosaic in mosaics]
-        correction = case.options.correction(picture.shape)
-        frames, limit = [raw for raw, _ in raws], case.options.min_intensity
-        got = run(launch, work, plan, frames, raws[0][1], limit, correction, case.options)
+        got = run(runner, launch, schedule, [raw for raw, _ in raws], raws[0][1], case.options)
         for k, mosaic in enumerate(mosaics):
             where = f"{picture.content.__name__} {picture.shape[1]}x{picture.shape[0]} frame {k}"
-            steep = picture.content in (noise, patches, spots) and work.demosaic == "adaptive"
+            steep = picture.content in (noise, patches, spots) and launch.demosaic == "adaptive"
             frame = RawFrame(np.minimum(mosaic, case.fmt.full_scale).astype(np.uint16), case.fmt.full_scale)
-            band = ROUNDED if steep and work.calibrated else STRICT
-            if case.fmt.packing == "u16" and work.half_precision and work.demosaic == "adaptive":
+            band = ROUNDED if steep and launch.calibrated else STRICT
+            if case.fmt.packing == "u16" and launch.half_precision and launch.demosaic == "adaptive":
                 band = (ADAPTIVE_SHARE, ADAPTIVE_FACTOR)  # single white pixels
-            check(got, k, frame, case, work, where, band)
+            check(got, k, frame, case, launch, where, band)
 
 
 # ---------------------------------------------------------------------------------------------------------------- cases
@@ -470,14 +468,14 @@ def cases(every: Sequence[Case]) -> Any:
 
 
 @cases([*CASES, *CALIBRATED_CASES, *FAST_CASES])
-def test_matches_reference(case: Case, launch: Launch) -> None:
+def test_matches_reference(case: Case, runner: Runner) -> None:
     """Also of 16-bit numbers above full scale, which mean full scale. Cases of a kernel take its pictures by turns."""
     # a GPU compiles in no time, and so it tries the largest tile, too: small frames have one strip then
-    for plan in [case.host_schedule()] if launch is host else case.schedules(2):
-        check_case(case, launch, plan)
+    for schedule in [case.host_schedule()] if runner is host else case.schedules(2):
+        check_case(case, runner, schedule)
 
 
-#: Works whose schedules must not show in the result.
+#: Cases whose schedules must not show in the result.
 SCHEDULED = [
     case(MONO, dtype="uint8"),
     case(MONO, resolution="full", demosaic="bilinear", dtype="uint8"),
@@ -496,18 +494,17 @@ SCHEDULED = [
 
 
 @cases(SCHEDULED)
-def test_schedules_do_not_show(case: Case, launch: Launch) -> None:
+def test_schedules_do_not_show(case: Case, runner: Runner) -> None:
     shape = (38, 139 if case.kernel == "mono_half" else 144)
-    work = case.work(shape)
-    mosaic = make_frames(Picture(noise, shape), work.sensor, case.fmt)[0]  # sums whose order matters
+    launch = case.launch(shape)
+    mosaic = make_frames(Picture(noise, shape), launch.sensor, case.fmt)[0]  # sums whose order matters
     raw, step = raw_bytes(mosaic, case.fmt, 0)
     first, *others = case.schedules(6 if IS_EXHAUSTIVE else 2)
-    correction = case.options.correction(mosaic.shape)
-    want = run(launch, work, first, [raw], step, correction=correction)
+    want = run(runner, launch, first, [raw], step, case.options)
     assert others, "one schedule alone tells nothing"
-    for plan in others:
-        got = run(launch, work, plan, [raw], step, correction=correction)
-        np.testing.assert_array_equal(got.counts, want.counts, err_msg=str(plan))
-        for name in work.dtypes:
-            message = f"{name}: {plan} against {first}"
+    for schedule in others:
+        got = run(runner, launch, schedule, [raw], step, case.options)
+        np.testing.assert_array_equal(got.counts, want.counts, err_msg=str(schedule))
+        for name in launch.dtypes:
+            message = f"{name}: {schedule} against {first}"
             np.testing.assert_array_equal(got.images[name], want.images[name], err_msg=message)

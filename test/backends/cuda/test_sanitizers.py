@@ -64,7 +64,7 @@ def compiler() -> List[str]:
 def build(folder: Path, *flags: str) -> Path:
     """Build the kernels with flags that come last, so that they win; returns the library's folder."""
     source, script = folder / "source", folder / "compiler"
-    (source / "polar_pipeline").mkdir(parents=True)
+    (source / "polar_pipeline" / "polarimetry").mkdir(parents=True)
     for name in ("kernels/cpu", "resource"):
         shutil.copytree(str(ROOT / name), str(source / name))
     for name in ("setup.py", "README.md", "polar_pipeline/__init__.py", "polar_pipeline/polarimetry/coefficients.py"):

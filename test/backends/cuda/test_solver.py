@@ -1,10 +1,10 @@
-"""From options to launches: works, the kernels that can do them, limits of devices, schedules and their files."""
+"""From options to launches: the kernels that can do them, limits of devices, schedules and their files."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from itertools import product
+from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
@@ -14,23 +14,18 @@ from calibrations import ideal_calibration
 from polar_pipeline.backends.backend import ScheduleError
 from polar_pipeline.backends.cuda import launch as launch_module
 from polar_pipeline.backends.cuda.device import DEVICES, Device, from_properties, occupancy, resident_blocks
-from polar_pipeline.backends.cuda.kernels import KERNELS, Schedule, kernels_of, register_bound
-from polar_pipeline.backends.cuda.launch import compile_launch
-from polar_pipeline.backends.cuda.solver import Launch, launches, requested_works, solve
-from polar_pipeline.backends.cuda.tuned import (
-    TUNED_VARIABLE,
-    Measured,
-    keep,
-    shipped_path,
-    tuned,
-    tuned_folder,
-    tuned_path,
-)
-from polar_pipeline.backends.cuda.work import PolarizationWork, SsimWork, TransformWork, Work
+from polar_pipeline.backends.cuda.geometry import GeometryLaunch
+from polar_pipeline.backends.cuda.launch import Launch, Schedule, compile_launch, register_bound
+from polar_pipeline.backends.cuda.polarization import KERNELS, PolarizationLaunch
+from polar_pipeline.backends.cuda.program import requested_launches
+from polar_pipeline.backends.cuda.schedules import TUNED_VARIABLE, Measured, choose, keep, shipped_path, tuned_path
+from polar_pipeline.backends.cuda.ssim import SsimLaunch
 from polar_pipeline.options import make_options
 from polar_pipeline.sensor.mosaic import get_sensor
 
 XAVIER, ORIN, H200 = (DEVICES[name] for name in ("xavier", "orin", "h200"))
+#: For which nothing is shipped.
+TURING = replace(XAVIER, name="turing", arch="sm_75")
 SIZE, SMALL = (2448, 2048), (128, 64)
 MONO, COLOR = "IMX250MZR", "IMX250MYR"
 POLAR = "intensity,dolp,aolp"
@@ -38,34 +33,34 @@ LIVE = f"{POLAR},preview"
 FULL = {"resolution": "full"}
 
 
-def works(
+def launches(
     products: Any = POLAR, raw_format: str = "u8", size: Tuple[int, int] = SIZE, **options: Any
-) -> Tuple[Work, ...]:
+) -> Tuple[Launch, ...]:
     """The launches of options, whose products are bytes unless they say otherwise."""
-    return requested_works(make_options(products=products, **{"dtype": "uint8", **options}), raw_format, size)
+    return requested_launches(make_options(products=products, **{"dtype": "uint8", **options}), raw_format, size)
 
 
-def first(*arguments: Any, **options: Any) -> PolarizationWork:
-    work = works(*arguments, **options)[0]
-    assert isinstance(work, PolarizationWork)
-    return work
+def first(*arguments: Any, **options: Any) -> PolarizationLaunch:
+    launch = launches(*arguments, **options)[0]
+    assert isinstance(launch, PolarizationLaunch)
+    return launch
 
 
-def compared(products: str = "ssim_map,ssim", **options: Any) -> SsimWork:
-    work = works(products, **options)[-1]
-    assert isinstance(work, SsimWork)
-    return work
+def similarity(products: str = "ssim_map,ssim", **options: Any) -> SsimLaunch:
+    launch = launches(products, **options)[-1]
+    assert isinstance(launch, SsimLaunch)
+    return launch
 
 
-def names(work: Work) -> List[str]:
-    return [kernel.name for kernel in kernels_of(work)]
+def names(launch: Launch) -> List[str]:
+    return [kernel.name for kernel in launch.kernels]
 
 
-# ---------------------------------------------------------------------------------------------------------------- works
+# ------------------------------------------------------------------------------------------------------------- launches
 
 
 @pytest.mark.parametrize(
-    ("work", "key"),
+    ("launch", "key"),
     [
         (first(), "mono half bilinear u8 fp16 intensity:uint8+dolp:uint8+aolp:uint8"),
         (
@@ -73,25 +68,25 @@ def names(work: Work) -> List[str]:
             "color half own-site mhc 12p fp32 stokes:float32",
         ),
         (first("ssim", **FULL), "mono full adaptive u8 fp32 sums:uint16"),
-        (works(rotate=90)[1], "transform mono fp16 float16 by-columns intensity:uint8+dolp:uint8+aolp:uint8"),
-        (compared(), "ssim uint16 to uint8, 11 taps"),
-        (compared("ssim", ssim_stride=2, ssim_window=7), "ssim uint16 to means only, 7 taps, stride 2"),
+        (launches(rotate=90)[1], "transform mono fp16 float16 by-columns intensity:uint8+dolp:uint8+aolp:uint8"),
+        (similarity(), "ssim uint16 to uint8, 11 taps"),
+        (similarity("ssim", ssim_stride=2, ssim_window=7), "ssim uint16 to means only, 7 taps, stride 2"),
     ],
 )
-def test_keys_of_measured_schedules(work: Work, key: str) -> None:
-    """Files of measured schedules name works by them: another key loses what users measured."""
-    assert work.key == key
+def test_keys_of_measured_schedules(launch: Launch, key: str) -> None:
+    """Files of measured schedules name launches by them: another key loses what users measured."""
+    assert launch.key == key
 
 
 def test_launches_of_a_frame() -> None:
-    assert [type(work) for work in works()] == [PolarizationWork]
-    mosaic, geometry, similarity = works("dolp,ssim", rotate=90, scale=2)
-    assert isinstance(mosaic, PolarizationWork)
-    assert isinstance(geometry, TransformWork)
-    assert isinstance(similarity, SsimWork)
+    assert [type(launch) for launch in launches()] == [PolarizationLaunch]
+    mosaic, geometry, last = launches("dolp,ssim", rotate=90, scale=2)
+    assert isinstance(mosaic, PolarizationLaunch)
+    assert isinstance(geometry, GeometryLaunch)
+    assert isinstance(last, SsimLaunch)
     assert mosaic.dtypes == {"differences": "float32", "means": "float32", "excesses": "float32"}
     assert geometry.dtypes == {"dolp": "uint8", "sums": "uint16"}
-    assert (similarity.width, similarity.height) == (512, 612)
+    assert (last.width, last.height) == (512, 612)
 
 
 #: Options, and whether a kernel adds up in integers what SSIM compares; else half precision is not enough.
@@ -136,8 +131,8 @@ def test_narrow_windows_compare_floats() -> None:
     """They do not average the rounding of images of 16-bit integers."""
 
     def compared(**options: Any) -> Tuple[str, bool]:
-        work = first(WITH_SSIM, **options)
-        return work.dtypes["sums"], work.half_precision
+        launch = first(WITH_SSIM, **options)
+        return launch.dtypes["sums"], launch.half_precision
 
     assert compared() == compared(ssim_window=5) == compared(ssim_window=15, ssim_sigma=5) == ("uint16", True)
     assert compared(ssim_window=3) == compared(ssim_sigma=0.5) == ("float32", False)
@@ -163,10 +158,10 @@ def test_bytes_of_a_frame() -> None:
     assert first(raw_format="12p", bit_depth=12).read_bytes == 3 * pixels // 2
     assert first("stokes", sensor=COLOR, dtype="float32").written_bytes == 3 * 4 * pixels // 4
     assert replace(first(), calibrated=True).read_bytes == 5 * pixels
-    turned = works(rotate=90)[1]
-    assert isinstance(turned, TransformWork)
+    turned = launches(rotate=90)[1]
+    assert isinstance(turned, GeometryLaunch)
     assert (turned.read_bytes, turned.map_bytes) == (6 * pixels // 4, 0)
-    assert (compared().read_bytes, compared().written_bytes) == (pixels, pixels // 4)
+    assert (similarity().read_bytes, similarity().written_bytes) == (pixels, pixels // 4)
 
 
 # -------------------------------------------------------------------------------------------------------------- kernels
@@ -180,22 +175,22 @@ def test_kernels_of_shipped_defaults() -> None:
     assert names(first(**FULL, demosaic="gradient")) == ["mono_full", "tile"]
     assert names(first(**FULL)) == names(first("dolp_color")) == names(first(debias=True)) == ["tile"]
     assert names(first(raw_format="u8", sensor=COLOR, size=(2444, 2048))) == ["tile"], "a width of 8 pixels"
-    assert names(works(scale=2)[1]) == ["transform"]
-    assert names(compared()) == ["ssim"]
+    assert names(launches(scale=2)[1]) == ["transform"]
+    assert names(similarity()) == ["ssim_tensor", "ssim_registers"]
 
 
 #: The live node's types.
 FLOAT = {"intensity": "uint8", "preview": "uint8", "dolp": "float32", "aolp": "float32", "ssim_map": "float32"}
-DEFAULTS: Dict[str, Tuple[Work, ...]] = {
-    "mono": works(f"{LIVE},ssim_map,ssim", dtype=FLOAT),
-    "mono, bytes": works(f"{LIVE},ssim_map,ssim"),
-    "mono, 12 bit": works(f"{LIVE},ssim_map,ssim", "u16", bit_depth=12, dtype=FLOAT),
-    "color": works(f"{LIVE},ssim_map,ssim", sensor=COLOR, dtype=FLOAT),
-    "color, own site": works("angle_0,angle_45,angle_90,angle_135", sensor=COLOR, co_sited=False),
-    "full": works(**FULL),
-    "full, color": works(sensor=COLOR, **FULL),
-    "bilinear": works(demosaic="bilinear", **FULL),
-    "rectified": (replace(works(scale=2)[1], positions=True, scale=1),),  # type: ignore[call-arg]
+DEFAULTS: Dict[str, Tuple[Launch, ...]] = {
+    "mono": launches(f"{LIVE},ssim_map,ssim", dtype=FLOAT),
+    "mono, bytes": launches(f"{LIVE},ssim_map,ssim"),
+    "mono, 12 bit": launches(f"{LIVE},ssim_map,ssim", "u16", bit_depth=12, dtype=FLOAT),
+    "color": launches(f"{LIVE},ssim_map,ssim", sensor=COLOR, dtype=FLOAT),
+    "color, own site": launches("angle_0,angle_45,angle_90,angle_135", sensor=COLOR, co_sited=False),
+    "full": launches(**FULL),
+    "full, color": launches(sensor=COLOR, **FULL),
+    "bilinear": launches(demosaic="bilinear", **FULL),
+    "rectified": (replace(launches(scale=2)[1], positions=True, scale=1),),  # type: ignore[call-arg]
     "calibrated": (replace(first(LIVE), calibrated=True),),
 }
 
@@ -203,14 +198,14 @@ DEFAULTS: Dict[str, Tuple[Work, ...]] = {
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
 @pytest.mark.parametrize("name", DEFAULTS)
 def test_defaults_fit_every_device(name: str, device: Device) -> None:
-    for launch in launches(DEFAULTS[name], device):
-        limit = 48 << 10 if device.capability < 80 else device.shared_per_block
-        assert launch.shared_bytes <= limit
-        assert launch.schedule.threads % 32 == 0
-        is_tensor = launch.schedule.window == "tensor"
-        least = 0.15 if is_tensor else 0.25 if device.capability >= 90 else 0.3
-        assert launch.occupancy >= least, launch.schedule
-        assert launch.memory_us > 0
+    for launch in DEFAULTS[name]:
+        _, schedule = next(choose(launch, device))
+        kernel = launch.kernel(schedule)
+        shared, registers = kernel.shared_bytes(launch, schedule), kernel.registers(launch, schedule, device)
+        assert shared <= (48 << 10 if device.capability < 80 else device.shared_per_block)
+        assert schedule.threads % 32 == 0
+        least = 0.15 if schedule.kernel == "ssim_tensor" else 0.25 if device.capability >= 90 else 0.3
+        assert occupancy(device, schedule.threads, registers, shared) >= least, schedule
 
 
 def test_registers_by_hand() -> None:
@@ -227,11 +222,12 @@ def test_registers_by_hand() -> None:
 
 def test_no_schedule_fits() -> None:
     tiny = replace(XAVIER, name="tiny", shared_per_block=256)
-    for work, kernel in ((compared(), "ssim"), (first(**FULL), "tile"), (works(scale=2)[1], "transform")):
+    geometry = launches(scale=2)[1]
+    for launch, kernel in ((similarity(), "ssim_registers"), (first(**FULL), "tile"), (geometry, "transform")):
         with pytest.raises(
             ScheduleError, match=rf"^{kernel} on tiny: needs \d+ bytes of shared memory, a block has 256"
         ):
-            next(solve(work, tiny))
+            next(choose(launch, tiny))
 
 
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
@@ -239,32 +235,34 @@ def test_no_schedule_fits() -> None:
 def test_every_size_has_a_schedule_of_ssim(device: Device, window: int) -> None:
     """The widest sensors have 14192 columns; blocks of more than 352 threads do not fit twice on a multiprocessor."""
     for width in (16, 48, 1224, 5320, 10880, 10896, 14192, 65520):
-        work = replace(compared("ssim", size=(width, 10640), ssim_window=window, **FULL), source="float32")
-        chosen = next(solve(work, device)).schedule
+        launch = replace(similarity("ssim", size=(width, 10640), ssim_window=window, **FULL), source="float32")
+        _, chosen = next(choose(launch, device))
         assert chosen.tile_x + window - 1 <= chosen.threads <= 352
 
 
 def test_what_spills_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first schedule that keeps everything in registers; of six that do not, the one that spills least."""
     loaded: List[Schedule] = []
+    offered = list(islice(choose(first(**FULL), TURING), 7))
 
-    class Compiled:
-        def __init__(self, _: Any, launch: Launch, __: int) -> None:
-            loaded.append(launch.schedule)
-            self.schedule = launch.schedule
-            self.spilled_bytes = spills[min(len(loaded), len(spills)) - 1]
+    def compiled(*spills: int) -> int:
+        """Which schedule is taken where these spill so many bytes, and all others as many as the last one."""
 
-    class Card:
-        device = replace(XAVIER, arch="sm_75")  # without shipped schedules
+        class Compiled:
+            def __init__(self, _: Any, __: Launch, schedule: Schedule, ___: int) -> None:
+                loaded.append(schedule)
+                self.schedule, self.spilled_bytes = schedule, spills[min(len(loaded), len(spills)) - 1]
 
-    monkeypatch.setattr(launch_module, "CompiledLaunch", Compiled)
-    offered = [launch.schedule for launch, _ in zip(solve(first(**FULL), Card.device), range(6))]
-    spills = [0]
-    assert compile_launch(Card(), first(**FULL)).schedule == offered[0]  # type: ignore[arg-type]
-    loaded.clear()
-    spills = [16]
-    assert compile_launch(Card(), first(**FULL)).schedule == offered[0]  # type: ignore[arg-type]
-    assert loaded == offered
+        loaded.clear()
+        monkeypatch.setattr(launch_module, "CompiledLaunch", Compiled)
+        made = compile_launch(None, first(**FULL), iter(offered))  # type: ignore[arg-type]
+        return [schedule for _, schedule in offered].index(made.schedule)
+
+    assert (compiled(0), len(loaded)) == (0, 1)
+    assert (compiled(16), len(loaded)) == (0, 6)
+    assert (compiled(16, 8, 12), len(loaded)) == (1, 6)
+    offered[0] = "measured", offered[0][1]
+    assert (compiled(16), len(loaded)) == (0, 1), "what was measured is not passed over"
 
 
 # -------------------------------------------------------------------------------------------------------------- devices
@@ -302,109 +300,112 @@ def fixture_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "tuned" / "turing.json"
 
 
-TURING = replace(XAVIER, name="turing", arch="sm_75")
+def last(launch: Launch, device: Device = TURING) -> Schedule:
+    """What would be taken last."""
+    *_, (_, schedule) = choose(launch, device)
+    return schedule
 
 
-def last(work: Work, device: Device = TURING) -> Schedule:
-    """What the solver would take last."""
-    *_, launch = solve(work, device)
-    return launch.schedule
+LAUNCHES = pytest.mark.parametrize("launch", [first(), similarity()], ids=["polarization", "ssim"])
 
 
-WORKS = pytest.mark.parametrize("work", [first(), compared()], ids=["polarization", "ssim"])
-
-
-@WORKS
-def test_a_measured_schedule_comes_first_and_that_of_the_nearest_size(file: Path, work: Work) -> None:
-    solved, measured = next(solve(work, TURING)), last(work)
-    assert solved.basis == "solved"
-    assert measured != solved.schedule
-    keep(work, TURING, Measured(measured, 2.5))
-    assert next(solve(work, TURING)) == Launch(work, measured, TURING, "measured", 2.5)
-    smaller = replace(work, height=work.size[1] // 2)  # type: ignore[call-arg]
-    assert next(solve(smaller, TURING)).schedule == measured
-    keep(smaller, TURING, Measured(solved.schedule, 1.5))
-    assert next(solve(smaller, TURING)).schedule == solved.schedule
-    assert next(solve(work, TURING)).schedule == measured
-    keep(work, TURING, Measured(solved.schedule, 2.25))  # another day
-    assert next(solve(work, TURING)).measured_us == 2.25
-    assert len(json.loads(file.read_text(encoding="utf-8"))) == 2
+@LAUNCHES
+def test_a_measured_schedule_comes_first_and_that_of_the_nearest_size(file: Path, launch: Launch) -> None:
+    (basis, solved), measured = next(choose(launch, TURING)), last(launch)
+    assert basis == "solved"
+    assert measured != solved
+    keep(launch, TURING, Measured(measured, 2.5))
+    assert next(choose(launch, TURING)) == ("measured", measured)
+    assert next(choose(launch, TURING, 2))[0] == "solved", "of batches, nothing was measured"
+    smaller = replace(launch, height=launch.size[1] // 2)  # type: ignore[type-var]
+    assert next(choose(smaller, TURING))[1] == measured
+    keep(smaller, TURING, Measured(solved, 1.5))
+    assert next(choose(smaller, TURING))[1] == solved
+    assert next(choose(launch, TURING))[1] == measured
+    keep(launch, TURING, Measured(solved, 2.25))  # another day
+    assert [row["us"] for row in json.loads(file.read_text(encoding="utf-8"))] == [1.5, 2.25]
     assert [path.name for path in file.parent.iterdir()] == [file.name]  # nothing half written is left
-    assert len(set(solve(work, TURING))) == len(list(solve(work, TURING))), "each schedule once"
+    schedules = [schedule for _, schedule in choose(launch, TURING)]
+    assert len(set(schedules)) == len(schedules), "each schedule once"
 
 
 @pytest.mark.parametrize("sizes", [(0, 0, 0, 0), (1 << 20,) * 4, (32, 0, 0, 1), (64, 7, 3, 2)])
-@pytest.mark.parametrize(("kernel", "window"), [("tile", "tile"), ("tile", "no"), ("no", "tile"), ("ssim", "tensor")])
-def test_a_schedule_of_no_sense_is_passed_over(file: Path, kernel: str, window: str, sizes: Tuple[int, ...]) -> None:
-    for work in (first(), first(**FULL), first(sensor=COLOR, **FULL), compared()):
-        keep(work, TURING, Measured(Schedule(kernel, window, *sizes), 1.0))
-        assert next(solve(work, TURING)).basis == "solved"
+@pytest.mark.parametrize("kernel", ["tile", "no", "ssim_tensor"])
+def test_a_schedule_of_no_sense_is_passed_over(file: Path, kernel: str, sizes: Tuple[int, ...]) -> None:
+    for launch in (first(), first(**FULL), first(sensor=COLOR, **FULL), similarity()):
+        keep(launch, TURING, Measured(Schedule(kernel, *sizes), 1.0))
+        assert next(choose(launch, TURING))[0] == "solved"
     assert file.is_file()
 
 
+def row_of(launch: Launch, schedule: Schedule, **more: Any) -> Dict[str, Any]:
+    """What a file says of a schedule."""
+    return {"work": launch.key, "size": [*launch.size], "schedule": asdict(schedule), "us": 2.0, **more}
+
+
 def test_what_this_user_measured_comes_before_what_is_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(TUNED_VARIABLE, str(tmp_path / "of" / "mine"))
-    shipped = shipped_path(H200).read_text(encoding="utf-8")
-    work = first(LIVE, sensor=COLOR)
-    assert next(solve(work, H200)) == Launch(
-        work, Schedule("color_strip", "strip", 64, 4, rows=16), H200, "shipped", dict(tuned(work, H200))["shipped"].us
-    )
-    other = last(work, H200)
-    assert keep(work, H200, Measured(other, 1.0)) == tmp_path / "of" / "mine" / "h200.json" == tuned_path(H200)
-    assert next(solve(work, H200)).schedule == other
-    assert shipped_path(H200).read_text(encoding="utf-8") == shipped
-    assert len(json.loads(tuned_path(H200).read_text(encoding="utf-8"))) == 1
+    """What is shipped was measured of batches."""
+    launch, mono = first(LIVE, sensor=COLOR), first(LIVE)
+    other, path = last(launch, H200), tmp_path / "h200.json"
+    assert next(choose(launch, H200, 64)) == ("shipped", Schedule("color_strip", 64, 4, rows=16))
+    assert next(choose(launch, H200))[0] == "solved"
+    path.write_text(json.dumps([row_of(launch, other, frames=64)]), encoding="utf-8")
+    monkeypatch.setenv(TUNED_VARIABLE, str(tmp_path))
+    assert next(choose(launch, H200, 64)) == ("measured", other)
+    assert next(choose(launch, H200))[0] == "solved"
+    assert keep(mono, H200, Measured(last(mono, H200), 1.0)) == tuned_path("h200") == path
+    assert next(choose(launch, H200, 2)) == ("measured", other), "rows of batches stay"
+    assert len(json.loads(path.read_text(encoding="utf-8"))) == 2
 
 
 def test_where_measured_schedules_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TUNED_VARIABLE, "")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert tuned_folder() == tmp_path / "polar_pipeline" / "tuned"
+    assert tuned_path("orin") == tmp_path / "polar_pipeline" / "tuned" / "orin.json"
     monkeypatch.setenv("XDG_DATA_HOME", "here")  # relative
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert tuned_folder() == tmp_path / ".local" / "share" / "polar_pipeline" / "tuned"
+    assert tuned_path("orin") == tmp_path / ".local" / "share" / "polar_pipeline" / "tuned" / "orin.json"
     monkeypatch.setenv("HOME", "nowhere")
-    work = first(LIVE, sensor=COLOR)
-    assert next(solve(work, H200)).basis == "shipped"
+    launch = first(LIVE, sensor=COLOR)
+    assert next(choose(launch, H200, 64))[0] == "shipped"
     with pytest.raises(FileNotFoundError, match="no home folder; set XDG_DATA_HOME"):
-        keep(work, H200, Measured(last(work, H200), 1.0))
+        keep(launch, H200, Measured(last(launch, H200), 1.0))
 
 
 def test_shipped_schedules_hold() -> None:
-    """Each names a kernel and a window of today, on the architecture of its file."""
+    """Each names a kernel of today, on the architecture of its file."""
     for path in shipped_path(XAVIER).parent.glob("*.json"):
         assert path.stem in {device.arch for device in DEVICES.values()}
         for row in json.loads(path.read_text(encoding="utf-8")):
-            assert set(row) == {"work", "size", "schedule", "us"}
-            assert KERNELS[row["schedule"]["kernel"]]
-    for device, name in product((XAVIER, ORIN, H200), DEFAULTS):
+            assert set(row) == {"work", "size", "frames", "schedule", "us"}
+            assert row["schedule"]["kernel"] in {kernel.name for kernel in KERNELS}
+    for name, (launch, *_) in DEFAULTS.items():
         if name != "rectified":
-            assert {launch.basis for launch in launches(DEFAULTS[name], device)} == {"shipped"}, (device.name, name)
+            assert next(choose(launch, H200, 64))[0] == "shipped", name
 
 
 @pytest.mark.parametrize("changes", [{"work": None}, {"size": [1]}, {"us": "fast"}, {"us": 10**400}, {"schedule": []}])
 def test_a_broken_file_is_an_error_and_stays(file: Path, changes: Dict[str, Any]) -> None:
-    schedule = {"kernel": "tile", "window": "tile", "threads": 64, "tile_x": 8}
-    row = {"work": "x", "size": [1, 2], "schedule": schedule, "us": 1, **changes}
+    row = {**row_of(first(), Schedule("tile", 64, 8)), **changes}
     text = json.dumps([{name: value for name, value in row.items() if value is not None}])
     file.parent.mkdir()
     file.write_text(text, encoding="utf-8")
     with pytest.raises(ScheduleError, match=r"turing\.json is not a list of tuned schedules") as caught:
-        next(solve(first(), TURING))
+        next(choose(first(), TURING))
     assert str(caught.value).isprintable()
     with pytest.raises(ScheduleError, match=r"turing\.json is not a list of tuned schedules"):
-        keep(first(), TURING, Measured(Schedule("tile", "tile", 128, 16, 16), 1.0))
+        keep(first(), TURING, Measured(Schedule("tile", 128, 16, 16), 1.0))
     assert file.read_text(encoding="utf-8") == text
 
 
 def test_files_of_former_versions_are_read(file: Path) -> None:
-    """Their schedules had a number of lines, and some named kernels that there are no more."""
+    """Their schedules had a window and a number of lines, and some named kernels that there are no more."""
     of_old = {"window": "registers", "threads": 64, "tile_x": 4, "tile_y": 0, "rows": 2, "lines": 0}
     rows = [
-        {"work": work.key, "size": list(work.size), "schedule": {"kernel": kernel, **of_old}, "us": 2.0}
-        for work, kernel in ((first(), "mono_half"), (first("dolp"), "mono_half_bytes"))
+        {**row_of(launch, Schedule(kernel, 0, 0)), "schedule": {"kernel": kernel, **of_old}}
+        for launch, kernel in ((first(), "mono_half"), (first("dolp"), "mono_half_bytes"), (similarity(), "ssim"))
     ]
     file.parent.mkdir()
     file.write_text(json.dumps(rows), encoding="utf-8")
-    assert next(solve(first(), TURING)).schedule == Schedule("mono_half", "registers", 64, 4, rows=2)
-    assert next(solve(first("dolp"), TURING)).basis == "solved"
+    assert next(choose(first(), TURING)) == ("measured", Schedule("mono_half", 64, 4, rows=2))
+    assert next(choose(first("dolp"), TURING))[0] == next(choose(similarity(), TURING))[0] == "solved"

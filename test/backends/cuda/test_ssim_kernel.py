@@ -7,26 +7,26 @@ reverse, other bytes in memory.
 from __future__ import annotations
 
 from itertools import product
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 import numpy as np
 import pytest
-from harness import GPUS, Launch, grid_of, program_of, run_in_every_order
+from harness import GPUS, Runner, run_in_every_order
 from ssim_pairs import random_pair
 from support import IS_EXHAUSTIVE, representative
 
 from polar_pipeline.backends import reference
-from polar_pipeline.backends.cuda.arguments import SSIM_ARGUMENT, as_compared, half_taps
 from polar_pipeline.backends.cuda.device import DEVICES, Device
-from polar_pipeline.backends.cuda.kernels import KERNELS, Schedule, piece_count
-from polar_pipeline.backends.cuda.solver import candidates
-from polar_pipeline.backends.cuda.work import SsimWork
+from polar_pipeline.backends.cuda.launch import Schedule
+from polar_pipeline.backends.cuda.schedules import candidates
+from polar_pipeline.backends.cuda.ssim import SsimLaunch, as_compared, half_taps
+from polar_pipeline.options import make_options
 from polar_pipeline.polarimetry.coefficients import SSIM_FULL, gaussian
 
 #: Distance to the reference. Registers: squares of up to 1 in float, 6e-8 the last place, in up to 30 sums, against
 #: 2 C2 = 1.8e-3 where variances vanish: 2.2e-4 is the most of 3,000 random pairs, with 15 taps. Tensor cores: taps are
 #: halves, and what is computed with is two halves; the bound of every backend.
-BOUND = {"registers": 3e-4, "tensor": 1e-3}
+BOUND = {"ssim_registers": 3e-4, "ssim_tensor": 1e-3}
 ORIN = DEVICES["orin"]
 
 
@@ -38,68 +38,59 @@ class Found(NamedTuple):
     mean: np.ndarray
 
 
-def plan_of(work: SsimWork, window: str, rows: int = 16, strips: int = 1) -> Schedule:
+def schedule_of(launch: SsimLaunch, kernel: str, rows: int = 16, strips: int = 1) -> Schedule:
     """A schedule with so many strips along x, and a block of two warps for tensor cores."""
-    if window == "tensor":
-        return Schedule("ssim", "tensor", 64, 32, rows=rows)
-    tile_x = -(-work.map_size[1] // (4 * strips)) * 4
-    return Schedule("ssim", "registers", max(64, -(-(tile_x + work.window - 1) // 32) * 32), tile_x, rows=rows)
+    if kernel == "ssim_tensor":
+        return Schedule(kernel, 64, 32, rows=rows)
+    tile_x = -(-launch.map_size[1] // (4 * strips)) * 4
+    return Schedule(kernel, max(64, -(-(tile_x + launch.window - 1) // 32) * 32), tile_x, rows=rows)
 
 
-def has_tensor(work: SsimWork, device: Device) -> bool:
-    """Whether the solver takes tensor cores for a work."""
-    return all(row.window == "tensor" for row in candidates(KERNELS["ssim"], work, device))
+def has_tensor(launch: SsimLaunch, device: Device) -> bool:
+    """Whether a device takes tensor cores for a launch."""
+    return candidates(launch, device)[0].kernel == "ssim_tensor"
 
 
-def check(launch: Launch, work: SsimWork, plan: Schedule, x: np.ndarray, y: np.ndarray) -> Found:
+def check(runner: Runner, launch: SsimLaunch, schedule: Schedule, x: np.ndarray, y: np.ndarray) -> Found:
     """Compare (frames, h, w) images, in every order of `VARIANTS`: the result is what the reference says of them.
 
     Skips what a Jetson cannot do.
     """
-    inputs = {"first": as_compared(x, work.source), "second": as_compared(y, work.source)}
-    device = GPUS.get(launch.__name__)
-    if device is not None and plan.window == "tensor" and not has_tensor(work, device):
-        pytest.skip(f"{launch.__name__} has no tensor cores")
-    frames = len(inputs["first"])
-    map_size = frames * int(np.prod(work.map_size)) * np.dtype(work.map_dtype or "uint8").itemsize
-    sizes = {"map": map_size, "blocks": 4 * frames * int(np.prod(work.block_size)), "mean": 4 * frames}
-    sizes["pieces"] = 4 * frames * piece_count(work, plan)
-
-    def make_frame(addresses: Mapping[str, int]) -> np.ndarray:
-        argument = np.zeros((), SSIM_ARGUMENT)
-        for name, address in addresses.items():
-            argument[name] = address
-        argument["first_stride"] = argument["second_stride"] = inputs["first"][0].nbytes
-        return argument
-
-    program, grid, wanted = program_of(work, plan), grid_of(work, plan, frames), ["blocks", "mean", "pieces"]
-    wanted += ["map"] if work.map_dtype else []
-    found = run_in_every_order(launch, program, make_frame, grid, inputs, {"done": 4 * frames}, sizes, wanted)
-    assert not found["done"].any()
-    image = found["map"].view(work.map_dtype).reshape(frames, *work.map_size) if work.map_dtype else None
-    blocks = found["blocks"].view(np.float32).reshape(frames, *work.block_size)
-    result = Found(image, blocks, found["mean"].view(np.float32))
-    assert_similar(result, work, BOUND[plan.window], seen(x, work), seen(y, work))
+    device = GPUS.get(runner.__name__)
+    if device is not None and schedule.kernel == "ssim_tensor" and not has_tensor(launch, device):
+        pytest.skip(f"{runner.__name__} has no tensor cores")
+    frames, scratch = len(x), launch.scratch(schedule)
+    images = np.stack([as_compared(image, launch.source) for image in (x, y)], 1)
+    types = {"ssim_map": (launch.map_size, "uint8"), **launch.outputs}
+    sizes = {name: frames * int(np.prod(shape)) * np.dtype(dtype).itemsize for name, (shape, dtype) in types.items()}
+    sizes["pieces"], done = frames * scratch["pieces"], {"done": frames * scratch["done"]}
+    required = [*launch.outputs, "pieces"]
+    options = make_options(products="ssim")
+    made = run_in_every_order(runner, launch, schedule, options, frames, {"sums": images}, done, sizes, required)
+    assert not made["done"].any()
+    arrays = {name: made[name].view(dtype).reshape(frames, *shape) for name, (shape, dtype) in launch.outputs.items()}
+    result = Found(arrays.get("ssim_map"), arrays["blocks"], arrays["ssim"])
+    assert_similar(result, launch, BOUND[schedule.kernel], seen(x, launch), seen(y, launch))
     return result
 
 
-def seen(image: np.ndarray, work: SsimWork) -> np.ndarray:
+def seen(image: np.ndarray, launch: SsimLaunch) -> np.ndarray:
     """An image in [0, 1] as the kernel sees it, rounded to what it is stored as."""
-    stored = as_compared(image, work.source)
-    return stored / SSIM_FULL if work.source == "uint16" else stored.astype(float)
+    stored = as_compared(image, launch.source)
+    return stored / SSIM_FULL if launch.source == "uint16" else stored.astype(float)
 
 
-def assert_similar(found: Found, work: SsimWork, bound: float, x: np.ndarray, y: np.ndarray) -> None:
+def assert_similar(found: Found, launch: SsimLaunch, bound: float, x: np.ndarray, y: np.ndarray) -> None:
     """Map, means of blocks and mean are what the reference says of (frames, h, w) images."""
     for k in range(len(x)):
         images = [image[k].astype(np.float64) for image in (x, y)]
-        expected = reference.ssim_map(*images, work.stride, work.window, work.sigma)
-        if found.map is not None and work.map_dtype == "float32":
+        expected = reference.ssim_map(*images, launch.stride, launch.window, launch.sigma)
+        if found.map is not None and launch.map_dtype == "float32":
             assert np.abs(found.map[k] - expected).max() <= bound
         elif found.map is not None:
-            levels = reference.display("ssim_map", expected, work.map_dtype).astype(int)
+            levels = reference.display("ssim_map", expected, launch.map_dtype).astype(int)
             error = np.abs(found.map[k].astype(int) - levels).max()
-            assert error <= (1 if work.map_dtype == "uint8" else 65535 * bound + 1)  # both are rounded
+            assert error <= (1 if launch.map_dtype == "uint8" else 65535 * bound + 1)  # both are rounded
         assert np.abs(found.blocks[k] - reference.block_means(expected)).max() <= bound
         assert abs(found.mean[k] - expected.mean()) <= bound
 
@@ -111,9 +102,9 @@ def texture(height: int, width: int, frames: int = 1, seed: int = 0) -> Tuple[np
     return x, np.clip(x + rng.normal(0, 0.2, x.shape), 0, 1)
 
 
-def work_of(height: int, width: int, dtype: str = "uint16", map_dtype: str = "float32", **more: float) -> SsimWork:
+def launch_of(height: int, width: int, dtype: str = "uint16", map_dtype: str = "float32", **more: float) -> SsimLaunch:
     """Wang's window, unless told otherwise."""
-    return SsimWork(
+    return SsimLaunch(
         height, width, int(more.get("stride", 1)), int(more.get("window", 11)), more.get("sigma", 1.5), dtype, map_dtype
     )
 
@@ -131,34 +122,34 @@ def test_taps_in_half_sum_to_one(window: int, sigma: float) -> None:
 
 
 def test_a_window_that_halves_cannot_hold_stays_off_tensor_cores() -> None:
-    assert has_tensor(work_of(64, 64), ORIN)
-    assert not has_tensor(work_of(64, 64, sigma=0.5), ORIN)
+    assert has_tensor(launch_of(64, 64), ORIN)
+    assert not has_tensor(launch_of(64, 64, sigma=0.5), ORIN)
 
 
 #: The two ways to compute the windows of a map.
-PLANS = ("registers", "tensor")
-#: Kind of windows, (height, width) and options: windows, deviations, sizes around those of blocks, types of the map and
+KERNELS = ("ssim_registers", "ssim_tensor")
+#: Kernel, (height, width) and options: windows, deviations, sizes around those of blocks, types of the map and
 #: no map, strides whose remainder is dropped, and images of floats.
-WORKS = [
-    *((plan, (37, 40), {"window": window}) for plan in PLANS for window in (3, 11, 15)),
-    ("tensor", (37, 40), {"window": 5}),
-    ("registers", (37, 40), {"window": 7}),
-    *((plan, (20, 24), {"sigma": sigma}) for plan in PLANS for sigma in (1.0, 4.0)),
-    *(("registers", size, {}) for size in ((1, 1), (3, 5), (16, 65), (67, 30))),
-    *(("tensor", size, {}) for size in ((1, 8), (5, 16), (16, 72), (67, 32))),
-    *(("registers", (30, 46), {"map_dtype": dtype}) for dtype in ("uint8", "uint16", "")),
-    *(("tensor", (30, 48), {"map_dtype": dtype}) for dtype in ("uint8", "uint16", "")),
-    ("registers", (20, 30), {"dtype": "float32"}),
-    ("registers", (41, 61), {"stride": 2}),
-    ("registers", (62, 91), {"stride": 3, "dtype": "float32"}),
-    ("registers", (167, 244), {"stride": 8}),
+LAUNCHES = [
+    *((kernel, (37, 40), {"window": window}) for kernel in KERNELS for window in (3, 11, 15)),
+    ("ssim_tensor", (37, 40), {"window": 5}),
+    ("ssim_registers", (37, 40), {"window": 7}),
+    *((kernel, (20, 24), {"sigma": sigma}) for kernel in KERNELS for sigma in (1.0, 4.0)),
+    *(("ssim_registers", size, {}) for size in ((1, 1), (3, 5), (16, 65), (67, 30))),
+    *(("ssim_tensor", size, {}) for size in ((1, 8), (5, 16), (16, 72), (67, 32))),
+    *(("ssim_registers", (30, 46), {"map_dtype": dtype}) for dtype in ("uint8", "uint16", "")),
+    *(("ssim_tensor", (30, 48), {"map_dtype": dtype}) for dtype in ("uint8", "uint16", "")),
+    ("ssim_registers", (20, 30), {"dtype": "float32"}),
+    ("ssim_registers", (41, 61), {"stride": 2}),
+    ("ssim_registers", (62, 91), {"stride": 3, "dtype": "float32"}),
+    ("ssim_registers", (167, 244), {"stride": 8}),
 ]
 
 
-@pytest.mark.parametrize(("plan", "size", "options"), WORKS)
-def test_works(launch: Launch, plan: str, size: Tuple[int, int], options: Dict[str, Any]) -> None:
-    work = work_of(*size, **options)
-    check(launch, work, plan_of(work, plan), *texture(*size))
+@pytest.mark.parametrize(("kernel", "size", "options"), LAUNCHES)
+def test_launches(runner: Runner, kernel: str, size: Tuple[int, int], options: Dict[str, Any]) -> None:
+    launch = launch_of(*size, **options)
+    check(runner, launch, schedule_of(launch, kernel), *texture(*size))
 
 
 # --------------------------------------------------------------------------------------------------------- the pictures
@@ -202,58 +193,58 @@ for _contrast in (0.005, 0.02, 0.1):  # a rounded sum shows: two frames, moved b
         PICTURES[f"waves of {_contrast}, noise of {_noise}"] = _waves, _noisy
 
 
-@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("name", PICTURES)
-def test_pictures(launch: Launch, plan: str, name: str) -> None:
+def test_pictures(runner: Runner, kernel: str, name: str) -> None:
     x, y = (image.astype(float) for image in PICTURES[name])
-    work = work_of(*x.shape[1:])
-    found = check(launch, work, plan_of(work, plan), x, y)
+    launch = launch_of(*x.shape[1:])
+    found = check(runner, launch, schedule_of(launch, kernel), x, y)
     if name in ("equal", "black", "white"):
         # Registers: the difference is 0, and what is left is the reciprocal's rounding. Tensor cores: squares and
         # products round apart, 1.2e-7 of up to 2 and 1, against C2 = 9e-4.
-        np.testing.assert_allclose(found.map, 1, rtol=0, atol={"registers": 1e-6, "tensor": 5e-4}[plan])
+        np.testing.assert_allclose(found.map, 1, rtol=0, atol={"ssim_registers": 1e-6, "ssim_tensor": 5e-4}[kernel])
 
 
-#: Kind of windows, taps, deviation and other options: every part of the arithmetic that depends on them.
-LEVEL_WORKS = [
-    *(("tensor", window, sigma, {}) for window, sigma in ((3, 0.8), (5, 1.5), (7, 1.5), (11, 1.5), (15, 5.0))),
-    *(("registers", window, sigma, {}) for window, sigma in ((3, 0.5), (11, 1.5), (15, 3.0))),
-    ("registers", 11, 1.5, {"stride": 2}),
-    ("registers", 7, 1.5, {"stride": 3, "dtype": "float32"}),
-    ("registers", 15, 1.5, {"dtype": "float32"}),
+#: Kernel, taps, deviation and other options: every part of the arithmetic that depends on them.
+OF_LEVELS = [
+    *(("ssim_tensor", window, sigma, {}) for window, sigma in ((3, 0.8), (5, 1.5), (7, 1.5), (11, 1.5), (15, 5.0))),
+    *(("ssim_registers", window, sigma, {}) for window, sigma in ((3, 0.5), (11, 1.5), (15, 3.0))),
+    ("ssim_registers", 11, 1.5, {"stride": 2}),
+    ("ssim_registers", 7, 1.5, {"stride": 3, "dtype": "float32"}),
+    ("ssim_registers", 15, 1.5, {"dtype": "float32"}),
 ]
 
 
-@pytest.mark.parametrize(("plan", "window", "sigma", "options"), LEVEL_WORKS)
+@pytest.mark.parametrize(("kernel", "window", "sigma", "options"), OF_LEVELS)
 def test_images_of_different_levels(
-    launch: Launch, plan: str, window: int, sigma: float, options: Dict[str, Any]
+    runner: Runner, kernel: str, window: int, sigma: float, options: Dict[str, Any]
 ) -> None:
     """A frame after a much brighter or darker one: a difference has as many bits as a sum, and so has its square."""
     stride = options.get("stride", 1)
     pairs = [random_pair(np.random.default_rng((window, k)), 40 * stride, 48 * stride) for k in range(24)]
     x, y = (np.stack(images) for images in zip(*pairs))
-    work = work_of(*x.shape[1:], window=window, sigma=sigma, **options)
-    check(launch, work, plan_of(work, plan), x, y)
+    launch = launch_of(*x.shape[1:], window=window, sigma=sigma, **options)
+    check(runner, launch, schedule_of(launch, kernel), x, y)
 
 
 @pytest.mark.parametrize(
-    ("plan", "rows"),
-    representative(list(product(PLANS, (16, 128, 32, 64))), lambda row: row if row[1] in (16, 128) else ()),
+    ("kernel", "rows"),
+    representative(list(product(KERNELS, (16, 128, 32, 64))), lambda row: row if row[1] in (16, 128) else ()),
 )
-def test_strips_of_any_size_and_batches(launch: Launch, plan: str, rows: int) -> None:
-    work = work_of(141, 136)
-    found = check(launch, work, plan_of(work, plan, rows, strips=3), *texture(141, 136, frames=2))
+def test_strips_of_any_size_and_batches(runner: Runner, kernel: str, rows: int) -> None:
+    launch = launch_of(141, 136)
+    found = check(runner, launch, schedule_of(launch, kernel, rows, strips=3), *texture(141, 136, frames=2))
     assert found.mean[0] != found.mean[1]
 
 
 @pytest.mark.scaled
-def test_blocks_of_any_size_on_tensor_cores(launch: Launch) -> None:
-    work = work_of(20, 200)  # the largest block has 176 columns
+def test_blocks_of_any_size_on_tensor_cores(runner: Runner) -> None:
+    launch = launch_of(20, 200)
     x, y = texture(20, 200)
-    plans = {plan.threads: plan for plan in candidates(KERNELS["ssim"], work, DEVICES["h200"])}
-    assert max(plans) == 352
+    of_sizes = {(row.threads, row.tile_x): row for row in candidates(launch, ORIN) if row.kernel == "ssim_tensor"}
+    sizes = sorted(of_sizes)
     if not IS_EXHAUSTIVE:
-        plans = {threads: plans[threads] for threads in (min(plans), sorted(plans)[len(plans) // 2], max(plans))}
-    first, *others = (check(launch, work, plan, x, y) for plan in plans.values())
+        sizes = [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
+    first, *others = (check(runner, launch, of_sizes[size], x, y) for size in sizes)
     for found in others:
         np.testing.assert_array_equal(found.map, first.map)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Dict, List, Tuple
 
 import comparison
@@ -15,10 +14,11 @@ from test_backend import make, make_driver, on_gpus, run
 from polar_pipeline import FrameError, RawFrame
 from polar_pipeline.backends import reference
 from polar_pipeline.backends.cuda.device import DEVICES
-from polar_pipeline.backends.cuda.report import plan_json, plan_report, plan_text
-from polar_pipeline.backends.cuda.sampling import pack_map
-from polar_pipeline.backends.cuda.solver import requested_works, solve
-from polar_pipeline.backends.cuda.work import TransformWork
+from polar_pipeline.backends.cuda.driver import TO_DEVICE
+from polar_pipeline.backends.cuda.geometry import GeometryLaunch, pack_map
+from polar_pipeline.backends.cuda.program import requested_launches
+from polar_pipeline.backends.cuda.report import make_plan, plan_text
+from polar_pipeline.backends.cuda.schedules import choose
 from polar_pipeline.geometry import make_map
 from polar_pipeline.options import make_options
 from polar_pipeline.options.products import NOISE_PRODUCTS, PRODUCTS
@@ -132,9 +132,9 @@ def test_maps_are_uploaded_before_frames(monkeypatch: pytest.MonkeyPatch) -> Non
     driver = make_driver("h200")
     copies: List[int] = []
     uploads: List[int] = []
-    copy, upload = driver.copy, driver.upload
-    monkeypatch.setattr(driver, "copy", lambda *given: (copies.append(given[1].nbytes), copy(*given)))
-    monkeypatch.setattr(driver, "upload", lambda *given: (uploads.append(given[1].nbytes), upload(*given)))
+    copy_now, copy = driver.copy_now, driver.copy
+    monkeypatch.setattr(driver, "copy_now", lambda *call: (copies.append(call[2]), copy_now(*call)))
+    monkeypatch.setattr(driver, "copy", lambda *call: (call[3] == TO_DEVICE and uploads.append(call[2]), copy(*call)))
     frame = random_frame()
     made = make(driver, POLAR, dtype="uint8", **RECTIFIED)
     made.prepare(frame)
@@ -173,10 +173,10 @@ def test_wide_tiles_have_coarser_positions() -> None:
     shape = (256, 512)
     options = make_options(products=POLAR, rectify=lens(shape, zoom=0.45))
     assert options.geometry is not None
-    _, work = requested_works(options, "u8", (shape[1], shape[0]))
-    assert isinstance(work, TransformWork)
-    schedule = next(solve(work, DEVICES["h200"])).schedule
-    assert pack_map(make_map(options.geometry, work.source), work, schedule).fraction == 9
+    _, launch = requested_launches(options, "u8", (shape[1], shape[0]))
+    assert isinstance(launch, GeometryLaunch)
+    _, schedule = next(choose(launch, DEVICES["h200"]))
+    assert pack_map(make_map(options.geometry, launch.source), launch, schedule).fraction == 9
     compare(make_driver("h200"), random_frame(shape), POLAR, rectify=lens(shape, zoom=0.45))
 
 
@@ -185,11 +185,11 @@ def test_wide_tiles_have_coarser_positions() -> None:
 
 def test_the_plan_shows_its_launch() -> None:
     options = make_options(products=POLAR, dtype="uint8", scale=2, rectify=lens((2048, 2448)))
-    report = plan_report(options, DEVICES["orin"], "u8", (2448, 2048))
-    text, shown = plan_text(report), json.loads(plan_json(report))
+    plan = make_plan(options, DEVICES["orin"], "u8", (2448, 2048))
+    text, operators = plan_text(plan), list(plan["operators"])
     assert "geometry       rectified (plumb_bob, 2448x2048" in text
     assert "from, to   differences, means -> intensity, dolp, aolp" in text
     assert "launch geometry" in text
-    assert shown["launches"][1]["size"] == [612, 512]
-    assert shown["operators"].index("geometry") < shown["operators"].index("polar")
-    assert [stage["name"] for stage in shown["launches"]] == ["polarization", "geometry"]
+    assert plan["launches"][1]["size"] == [612, 512]
+    assert operators.index("geometry") < operators.index("polar")
+    assert [stage["name"] for stage in plan["launches"]] == ["polarization", "geometry"]

@@ -6,7 +6,7 @@ import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Iterator, Optional
 
 import pytest
 from calibrations import mild_calibration
@@ -14,10 +14,10 @@ from test_backend import COPIED, MAPPED, HostDriver, on_gpus, real_driver, stand
 
 from polar_pipeline.backends.backend import CompileError, DeviceLostError
 from polar_pipeline.backends.cuda import tune as module
-from polar_pipeline.backends.cuda.kernels import Schedule, kernels_of
-from polar_pipeline.backends.cuda.solver import candidates, requested_works
+from polar_pipeline.backends.cuda.launch import Schedule
+from polar_pipeline.backends.cuda.program import Program, requested_launches
+from polar_pipeline.backends.cuda.schedules import TUNED_VARIABLE, candidates
 from polar_pipeline.backends.cuda.tune import tune
-from polar_pipeline.backends.cuda.tuned import TUNED_VARIABLE
 from polar_pipeline.options import make_options
 
 SIZE = (128, 64)
@@ -26,7 +26,7 @@ OPTIONS = make_options(products="dolp,ssim_map,ssim", dtype="uint8")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where files of tuned schedules go; two schedules of each kernel are tried, on few frames."""
+    """Where files of tuned schedules go; two schedules of each launch are tried, on few frames."""
     monkeypatch.setenv(TUNED_VARIABLE, str(tmp_path / "tuned"))
     monkeypatch.setattr(module, "_TRIED", 2)
     monkeypatch.setattr(module, "_FRAMES", 2)
@@ -51,19 +51,17 @@ def test_the_fastest_schedule_of_every_launch_is_kept(
     assert {row["work"]: Schedule(**row["schedule"]) for row in rows} == {
         name: best.schedule for name, best in found.items()
     }
-    for work in requested_works(OPTIONS, "u8", SIZE):  # the last one that was tried took least time
-        *_, kernel = kernels_of(work)
-        assert found[work.key].schedule == candidates(kernel, work, driver.device)[:2][-1]
+    for launch in requested_launches(OPTIONS, "u8", SIZE):  # the last one that was tried took least time
+        assert found[launch.key].schedule == candidates(launch, driver.device)[1]
     assert not driver.on_device
 
 
 @pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize("driver", [COPIED], indirect=True)
 def test_calibrated_and_rotated_frames_of_12_bit() -> None:
-    """The launch of a geometry has no schedules to measure."""
     options = make_options(products="dolp,ssim", rotate=90, calibration=mild_calibration((64, 128)), bit_depth=12)
     found = tune(options, "h200", "12p", SIZE)
-    assert [name.split()[0] for name in found] == ["mono", "ssim"]
+    assert [name.split()[0] for name in found] == ["mono", "transform", "ssim"]
 
 
 def test_another_machine_is_refused(driver: HostDriver, folder: Path) -> None:
@@ -72,20 +70,20 @@ def test_another_machine_is_refused(driver: HostDriver, folder: Path) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize("driver", [COPIED], indirect=True)
 def test_what_fails_is_passed_over(
-    driver: HostDriver, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    load, failures = driver.load, itertools.cycle([CompileError("tile.cu(3): error: no"), None])
-    monkeypatch.setattr(module, "prepare_launches", lambda *_: driver.device)  # has `maps_host`
+    failures: Iterator[Optional[Exception]] = itertools.cycle([CompileError("tile.cu(3): error: no"), None])
 
-    def fail(*arguments: Any) -> Any:
+    def fail(*arguments: Any, **more: Any) -> Program:
         failure = next(failures)
         if failure is not None:
             raise failure
-        return load(*arguments)
+        return Program(*arguments, **more)
 
-    monkeypatch.setattr(driver, "load", fail)
+    monkeypatch.setattr(module, "Program", fail)
     assert len(tune(OPTIONS, "h200", "u8", SIZE)) == 2
     assert "tile.cu(3): error: no" in caplog.text
     kept = (folder / "h200.json").read_bytes()
@@ -99,9 +97,8 @@ def test_what_fails_is_passed_over(
 @pytest.mark.parametrize("driver", [COPIED], indirect=True)
 def test_schedules_that_disagree_are_an_error(driver: HostDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one stores nothing."""
-    monkeypatch.setattr(module, "prepare_launches", lambda *_: driver.device)
     launch, turns = driver.launch, itertools.count()
-    of_the_first = 1 + module._ITERATIONS
+    of_the_first = 2 * module._FRAMES
     monkeypatch.setattr(driver, "launch", lambda *call: next(turns) < of_the_first and launch(*call))
     with pytest.raises(RuntimeError, match=r"gives another .* than the first schedule of its kernel"):
         tune(OPTIONS, "h200", "u8", SIZE)
@@ -117,5 +114,5 @@ def test_on_a_gpu(name: str, raw_format: str, maps_host: bool, folder: Path, mon
     monkeypatch.setattr(module, "Driver", lambda: driver)
     found = tune(OPTIONS, device.name, raw_format, SIZE)
     assert len(found) == 2
-    assert all(0 < (best.us or 0) < 1e4 for best in found.values())
+    assert all(0 < best.us < 1e4 for best in found.values())
     assert len(json.loads((folder / f"{device.name}.json").read_text(encoding="utf-8"))) == 2

@@ -69,7 +69,6 @@ struct Launch {
   u32 shuffled[2][MAX_THREADS];
   double gathered[2][MAX_THREADS][12];
   u32 any;
-  bool waited; // whether a thread of the block called grid_dependency_wait or grid_dependency_wait_in_one_block
   int poison;
   int current; // thread that runs, -1: none
   bool failed;

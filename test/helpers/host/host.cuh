@@ -65,7 +65,6 @@ int host_lane();
 void host_async_copy(void *shared, const void *global);
 void host_async_commit();
 void host_async_wait(int groups);
-void host_grid_dependency_wait();
 void host_add(u32 *counter, u32 n);
 }
 #define threadIdx host_thread()
@@ -154,10 +153,6 @@ DEVICE float load_bypassing_l1(const float *p) { return host_load<float>(p); }
 DEVICE void async_copy16(void *shared, const void *global) { host_async_copy(shared, global); }
 DEVICE void async_commit() { host_async_commit(); }
 template <int N> DEVICE void async_wait() { host_async_wait(N); }
-
-DEVICE void launch_dependents() {}
-DEVICE void grid_dependency_wait() { host_grid_dependency_wait(); }
-DEVICE void grid_dependency_wait_in_one_block() { host_grid_dependency_wait(); }
 
 // ---- threads
 DEVICE void compiler_fence() {}
