@@ -201,7 +201,7 @@ def test_no_circle_of_imports(are_folders: bool) -> None:
 #: arguments of `Pipeline`, buffers that `io` takes, modules of CuPy, and the oracle of the tests.
 UNTYPED = (
     *("ros/", "tools/bench/", "tools/view/topic_source.py", "live/parameters.py"),
-    *("backends/reference/", "backends/cuda/driver.py", "backends/cuda/device.py"),
+    *("backends/reference/", "backends/cuda/driver.py", "backends/cuda/device.py", "backends/cuda/report.py"),
     *("_util/documents.py", "_util/files.py", "_util/yamlfile.py"),
 )
 

@@ -327,7 +327,7 @@ class Program:
         saturated, dark = slot.counts.tolist()
         slot.hold, slot.source = {}, None  # free for the next frame
         if missing:
-            fill_invalid(arrays, missing)
+            _fill_invalid(arrays, missing)
         products = dict(zip(self._products, map(arrays.__getitem__, self._products)))
         return Result(products, timings, (saturated, dark), arrays.get("blocks"))
 
@@ -380,7 +380,7 @@ class DeviceProgram(Program):
     def _download(self, slot: Slot, missing: List[str]) -> None:
         if missing:
             with self._driver.in_stream(slot.stream):
-                fill_invalid(slot.hold, missing)
+                _fill_invalid(slot.hold, missing)
 
     def _collect(self, slot: Slot, arrays: Dict[str, Any], _: List[str]) -> Result:
         """Return the results of a frame, without waiting for it; errors as those of `Program`."""
@@ -391,7 +391,7 @@ class DeviceProgram(Program):
         return DeviceResult(self._driver, slot, products, arrays.get("blocks"))
 
 
-def fill_invalid(arrays: Dict[str, Any], names: List[str]) -> None:
+def _fill_invalid(arrays: Dict[str, Any], names: List[str]) -> None:
     """Fill outputs of a frame that could not be computed."""
     for name in names:
         arrays[name].fill(invalid_level(name, str(arrays[name].dtype)))

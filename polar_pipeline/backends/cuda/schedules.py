@@ -78,12 +78,12 @@ def cost(launch: Launch, schedule: Schedule, device: Device, frames: int = 1) ->
 
 
 def candidates(launch: Launch, device: Device, frames: int = 1) -> List[Schedule]:
-    """Return the schedules that fit a device: kernel by kernel, the preferred one first, and each by cost."""
-    found: List[Schedule] = []
+    """Return the schedules that fit a device, of the preferred kernel that has some, by cost."""
     for kernel in launch.kernels:
         able = [row for row in kernel.schedules(launch, device) if limit(launch, row, device) is None]
-        found += sorted(able, key=lambda row: (cost(launch, row, device, frames), row))
-    return found
+        if able:
+            return sorted(able, key=lambda row: (cost(launch, row, device, frames), row))
+    return []
 
 
 def choose(launch: Launch, device: Device, frames: int = 1) -> Iterator[Tuple[str, Schedule]]:
