@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Dict, Mapping, Tuple
 
@@ -76,7 +75,7 @@ def check(arrays: Mapping[str, Any], launch: Launch, options: Options) -> Dict[s
     assert isinstance(launch, PolarizationLaunch)
     worst: Dict[str, float] = {}
     scale = launch.step
-    exact_options = replace(options, products=("stokes",), dtype="float32", min_intensity=0.0)
+    exact_options = options.changed(products=("stokes",), dtype="float32", min_intensity=0.0)
     height, width = (side - _MARGIN for side in _CORNER)
     corner = (slice(0, height // scale), slice(0, width // scale))
     for k in (0, FRAMES - 1):

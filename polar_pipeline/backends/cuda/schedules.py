@@ -78,12 +78,12 @@ def cost(launch: Launch, schedule: Schedule, device: Device, frames: int = 1) ->
 
 
 def candidates(launch: Launch, device: Device, frames: int = 1) -> List[Schedule]:
-    """Return the schedules that fit a device, of the preferred kernel that has some, by cost."""
+    """Return the schedules that fit a device: kernel by kernel, the preferred one first, and each by cost."""
+    schedules: List[Schedule] = []
     for kernel in launch.kernels:
         able = [row for row in kernel.schedules(launch, device) if limit(launch, row, device) is None]
-        if able:
-            return sorted(able, key=lambda row: (cost(launch, row, device, frames), row))
-    return []
+        schedules += sorted(able, key=lambda row: (cost(launch, row, device, frames), row))
+    return schedules
 
 
 def choose(launch: Launch, device: Device, frames: int = 1) -> Iterator[Tuple[str, Schedule]]:
@@ -98,17 +98,18 @@ def choose(launch: Launch, device: Device, frames: int = 1) -> Iterator[Tuple[st
         ScheduleError: No schedule fits the device (the message names need and limit of the kernel's smallest one), or a
             file of measured schedules is broken.
     """
-    able = dict.fromkeys(candidates(launch, device, frames), "solved")
+    rows = candidates(launch, device, frames)
+    able = {row: "solved" for row in rows if row.kernel == rows[0].kernel}  # of the preferred kernel that has some
     if not able:
         kernel = launch.kernels[-1]
         smallest = min(kernel.schedules(launch, device), key=lambda row: kernel.shared_bytes(launch, row))
         raise ScheduleError(f"{kernel.name} on {device.name}: {limit(launch, smallest, device)}")
     width, height = launch.size
     for basis, path in (("measured", tuned_path(device.name)), ("shipped", shipped_path(device))):
-        rows = _read(path).items() if path is not None else ()
+        table = _read(path).items() if path is not None else ()
         same = [
             (abs(x * y - width * height), row)
-            for (key, x, y, is_single), row in rows
+            for (key, x, y, is_single), row in table
             if key == launch.key and is_single == (frames == 1)
         ]
         for _, row in sorted(same, key=lambda pair: pair[0]):  # the nearest size first
