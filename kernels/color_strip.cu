@@ -18,10 +18,10 @@ constexpr int BLOCKS = 512 / THREADS;
 constexpr int BLOCKS = RESIDENT / THREADS;
 #endif
 static_assert(COLOR && HALF_RESOLUTION && DEBAYER == LATTICE_MHC && !CALIBRATED,
-              "see KERNELS in polar_pipeline/backends/cuda/kernels.py");
-static_assert(!CO_SITED || DEMOSAIC == METHOD_BILINEAR, "see KERNELS in polar_pipeline/backends/cuda/kernels.py");
+              "see KERNELS in polar_pipeline/backends/cuda/polarization.py");
+static_assert(!CO_SITED || DEMOSAIC == METHOD_BILINEAR, "see KERNELS in polar_pipeline/backends/cuda/polarization.py");
 static_assert(ROWS % 2 == 0 && (TILE_X == 4 || TILE_X == 2) && WIDTH % 8 == 0,
-              "see KERNELS in polar_pipeline/backends/cuda/kernels.py");
+              "see KERNELS in polar_pipeline/backends/cuda/polarization.py");
 
 #include "color_strip_products.cuh"
 

@@ -122,6 +122,14 @@ DEVICE float load_bypassing_l1(const float* p) { float v; asm volatile("ld.globa
 
 // clang-format on
 
+// ---- from sm_90 on: says at the start of a block that nothing in the stream need wait for its end. No launch here
+// begins early by it, but a batch of the smallest work of `mono_half` takes 2.49 instead of 2.70 us a frame (H200).
+#if __CUDA_ARCH__ >= 900
+DEVICE void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+#else
+DEVICE void launch_dependents() {}
+#endif
+
 // ---- the compiler moves no memory access across compiler_fence: loads that follow do not occupy registers yet, of
 // which sm_72 has too few
 #if __CUDA_ARCH__ >= 800

@@ -2,11 +2,12 @@
 #pragma once
 #include "cuda.cuh"
 
-// The outputs, in the order of `OUTPUTS` in polar_pipeline/backends/cuda/work.py, which defines their names in capitals
-// as OUTPUT_NAMES, and for each of them OUT_<NAME>: 0 not wanted, 1 uint8 display encoding, 2 float32, 3 uint16: the
-// same with 65535 for 255. SUMS are (I0 + I90)/2 and (I45 + I135)/2 of the luma, S0 is S0/2 of the luma: what SSIM
-// compares, as uint16 with a full scale of SSIM_FULL. DIFFERENCES, MEANS and EXCESSES are S1 and S2, S0/2, and (I0 +
-// I90 - I45 - I135)/4 of each color, in planes of their own: what `transform` interpolates; 3 is float16 for them.
+// The outputs, in the order of `OUTPUTS` in polar_pipeline/backends/cuda/polarization.py, which defines their names in
+// capitals as OUTPUT_NAMES, and for each of them OUT_<NAME>: 0 not wanted, 1 uint8 display encoding, 2 float32, 3
+// uint16: the same with 65535 for 255. SUMS are (I0 + I90)/2 and (I45 + I135)/2 of the luma, S0 is S0/2 of the luma:
+// what SSIM compares, as uint16 with a full scale of SSIM_FULL. DIFFERENCES, MEANS and EXCESSES are S1 and S2, S0/2,
+// and (I0 + I90 - I45 - I135)/4 of each color, in planes of their own: what `transform` interpolates; 3 is float16 for
+// them.
 #ifndef OUTPUT_NAMES
 #error "OUTPUT_NAMES and OUT_<NAME> are missing: work.output_defines() makes them"
 #endif
@@ -21,7 +22,7 @@ struct FrameArguments {
   int step;            // bytes from one raw row to the next
   int full_scale;      // raw number of a saturated pixel; larger ones mean this one
   float min_intensity; // smallest S0 (full scale 2) that has a polarization
-  // ---- read with CALIBRATED only (`tile_correct.cuh`); polar_pipeline/backends/cuda/correction.py fills them
+  // ---- read with CALIBRATED only (`tile_correct.cuh`); polar_pipeline/backends/cuda/polarization.py fills them
   int phase_y, phase_x;    // superpixels begin where y + phase_y and x + phase_x are even
   const u32 *codes;        // (height, width): the four numbers by which a pixel is corrected; the same for all frames
   float slope[4], base[4]; // what they mean: minus the black level in raw numbers, the gain to shares, both terms
@@ -38,7 +39,7 @@ struct FrameArguments {
   float fading[2]; // gray level that colors fade to, and the least share of color; else DoLP is the share
 };
 
-// ---- what the kernel is compiled for (polar_pipeline/backends/cuda/arguments.py makes these definitions)
+// ---- what the kernel is compiled for (polar_pipeline/backends/cuda/polarization.py makes these definitions)
 #ifndef COLOR
 #define COLOR 0 // 1: a Bayer lattice on each angle
 #endif

@@ -19,9 +19,9 @@ constexpr int BLOCKS = RESIDENT / THREADS;
 static_assert(ROWS % 2 == 0, "the parity of a row must be known at compile time");
 static_assert(!COLOR && !HALF_RESOLUTION && (DEMOSAIC == METHOD_BILINEAR || IS_GRADIENT) && RAW_FORMAT == RAW_U8 &&
                   HALF_PRECISION && !CALIBRATED,
-              "see KERNELS in polar_pipeline/backends/cuda/kernels.py");
+              "see KERNELS in polar_pipeline/backends/cuda/polarization.py");
 static_assert(!WANT_ANGLES && !OUT_STOKES && !OUT_SUMS && !OUT_S0 && OUT_INTENSITY < 2 && OUT_DOLP < 2 && OUT_AOLP < 2,
-              "see KERNELS in polar_pipeline/backends/cuda/kernels.py");
+              "see KERNELS in polar_pipeline/backends/cuda/polarization.py");
 
 constexpr int STAGE_BYTES = OUT_PREVIEW ? sizeof(StagedColors) : 0; // of a warp
 static_assert(THREADS / 32 * STAGE_BYTES <= SHARED_BYTES, "the schedule reserves too little shared memory");

@@ -17,7 +17,7 @@
 // ROWS: of superpixels of a thread. BLOCKS: of a multiprocessor, with 96 registers a thread.
 constexpr int BLOCKS = 640 / THREADS;
 static_assert(!COLOR && HALF_RESOLUTION && !CALIBRATED && (!CO_SITED || DEMOSAIC == METHOD_BILINEAR),
-              "see KERNELS in polar_pipeline/backends/cuda/kernels.py");
+              "see KERNELS in polar_pipeline/backends/cuda/polarization.py");
 
 // Interleaved pixels of a warp on a row, on their way from lanes to contiguous pieces.
 constexpr int STAGE_BYTES = 32 * PIXELS * (OUT_STOKES ? 12 : OUT_PREVIEW ? 3 : 0);
@@ -112,6 +112,7 @@ DEVICE void replace_invalid(const FrameArguments &frame, u32 id, bool has_bright
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const FrameArguments frame) {
   SHARED_MEMORY(memory);
+  launch_dependents();
   const u32 id = blockIdx.x * THREADS + threadIdx.x;
   const Place place = place_of(id);
   u8 *stage = memory + threadIdx.x / 32 * STAGE_BYTES;

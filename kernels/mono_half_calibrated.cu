@@ -15,7 +15,7 @@
 constexpr int BLOCKS = RESIDENT / THREADS;
 static_assert(!COLOR && HALF_RESOLUTION && CALIBRATED && (!CO_SITED || DEMOSAIC == METHOD_BILINEAR) && PIXELS == 4 &&
                   WIDTH % 8 == 0 && HEIGHT % 2 == 0,
-              "see KERNELS in polar_pipeline/backends/cuda/kernels.py");
+              "see KERNELS in polar_pipeline/backends/cuda/polarization.py");
 
 // Selectors of `permute`: of neighbors in two pairs of half, and where reflection puts a lane's own value there.
 constexpr u32 BESIDE = 0x5432, MIRRORED_LEFT = 0x5454, MIRRORED_RIGHT = 0x3232;

@@ -10,7 +10,7 @@
 // which the last block of a frame adds up, always in the same order.
 #include "convolution.cuh"
 
-// The kernel's argument: `SSIM_ARGUMENT` of polar_pipeline/backends/cuda/arguments.py, field by field.
+// The kernel's argument: `SSIM_ARGUMENT` of polar_pipeline/backends/cuda/ssim.py, field by field.
 struct Comparison {
   const u8 *first;  // (frames, HEIGHT, WIDTH) as INPUT
   const u8 *second; // as the first
@@ -26,7 +26,7 @@ struct Comparison {
   const float *inside; // (BLOCKS_Y * BLOCKS_X + 1): pixels of each block that have one, and of the map
 };
 
-// ---- what the kernel is compiled for (polar_pipeline/backends/cuda/arguments.py makes these definitions, and those of
+// ---- what the kernel is compiled for (polar_pipeline/backends/cuda/ssim.py makes these definitions, and those of
 // the window): WIDTH and HEIGHT of an image; STRIDE: images are averaged over STRIDE x STRIDE pixels, incomplete ones
 // at the right and below are dropped; MASKED; OUT_MAP: 0 not wanted, 1 uint8 display encoding, 2 float32, 3 uint16, the
 // same with 65535 for 255. The schedule: THREADS; TILE_X: pixels of the map along x of a block (registers), a multiple

@@ -9,7 +9,7 @@
 static_assert(!HALF_RESOLUTION, "WIDTH and HEIGHT are those of the outputs");
 static_assert(!HALF_PRECISION || PLANES == 3, "pairs of half interpolate halves");
 
-// polar_pipeline/backends/cuda/arguments.py has the same.
+// polar_pipeline/backends/cuda/geometry.py has the same.
 struct TransformArguments {
   FrameArguments frame;  // `out`, `counts`, `polarizer` and `fading` are read
   const u8 *differences; // (frames, colors, SOURCE_HEIGHT, SOURCE_WIDTH, 2), see `products.cuh`

@@ -155,6 +155,7 @@ DEVICE void async_commit() { host_async_commit(); }
 template <int N> DEVICE void async_wait() { host_async_wait(N); }
 
 // ---- threads
+DEVICE void launch_dependents() {}
 DEVICE void compiler_fence() {}
 DEVICE void sync_block() { host_sync_block(0); }
 DEVICE void sync_warp() { host_sync_warp(); }
