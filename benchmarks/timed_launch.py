@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import numpy as np
 from timing import FRAMES, capture, cupy, driver
@@ -23,7 +23,7 @@ _ALIGNMENT = 256
 class _Batch:
     """The memory of some frames, as `CompiledLaunch.start` takes it in place of a slot, in the current stream."""
 
-    has_moved = False
+    has_moved = False  # nothing moves after the first start
 
     def __init__(self, addresses: Dict[str, int]) -> None:
         self.addresses = addresses
@@ -83,7 +83,7 @@ class TimedLaunches:
         for compiled in self._compiled:
             compiled.start(self._batches[batch])
 
-    def graph(self) -> Any:
+    def graph(self) -> Callable[[], Any]:
         """Record the launches of all batches, one after the other, and return what starts them."""
 
         def start_all() -> None:

@@ -306,10 +306,7 @@ def last(launch: Launch, device: Device = TURING) -> Schedule:
     return schedule
 
 
-LAUNCHES = pytest.mark.parametrize("launch", [first(), similarity()], ids=["polarization", "ssim"])
-
-
-@LAUNCHES
+@pytest.mark.parametrize("launch", [first(), similarity()], ids=["polarization", "ssim"])
 def test_a_measured_schedule_comes_first_and_that_of_the_nearest_size(file: Path, launch: Launch) -> None:
     (basis, solved), measured = next(choose(launch, TURING)), last(launch)
     assert basis == "solved"
