@@ -140,6 +140,8 @@ class CudaBackend:
         if program is not None:
             self._programs[key] = program  # last: the others are older
             return program
+        if self._latest in self._programs:  # which is in use is closed last
+            self._programs[self._latest] = self._programs.pop(self._latest)
         options = self._options if isinstance(frame, DeviceFrame) else self._options.for_frame(frame)
         while program is None:
             try:
