@@ -83,14 +83,18 @@ def _cover(rows: Sequence[Row], features: Callable[[Row], Iterable[Any]]) -> Set
 
     The row with most features that no chosen row has comes next, of several the first.
     """
-    missing: Dict[int, Set[Tuple[int, Any]]] = {index: set(enumerate(features(row))) for index, row in enumerate(rows)}
-    chosen: Set[int] = set()
+    featured = [set(enumerate(features(row))) for row in rows]
+    missing: Dict[Tuple[int, Any], List[int]] = {}
+    for index, own in enumerate(featured):
+        for feature in own:
+            missing.setdefault(feature, []).append(index)
+    counts, chosen = [len(own) for own in featured], set()
     while missing:
-        best = max(missing, key=lambda index: (len(missing[index]), -index))
-        found = missing.pop(best)
-        if found:
-            chosen.add(best)
-        missing = {index: left - found for index, left in missing.items() if not left <= found}
+        best = counts.index(max(counts))
+        chosen.add(best)
+        for feature in featured[best] & missing.keys():
+            for index in missing.pop(feature):
+                counts[index] -= 1
     return chosen
 
 

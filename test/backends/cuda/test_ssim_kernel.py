@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from harness import GPUS, Launch, grid_of, program_of, run_in_every_order
 from ssim_pairs import random_pair
-from support import IS_EXHAUSTIVE, representative
+from support import IS_EXHAUSTIVE, examples, representative
 
 from polar_pipeline.backends import reference
 from polar_pipeline.backends.cuda.arguments import SSIM_ARGUMENT, as_compared, half_taps
@@ -95,7 +95,7 @@ def assert_similar(found: Found, work: SsimWork, bound: float, x: np.ndarray, y:
         images = [image[k].astype(np.float64) for image in (x, y)]
         expected = reference.ssim_map(*images, work.stride, work.window, work.sigma)
         if found.map is not None and work.map_dtype == "float32":
-            assert np.abs(found.map[k] - expected).max() <= bound
+            assert np.abs(found.map[k] - expected).max() <= bound, f"frame {k}"
         elif found.map is not None:
             levels = reference.display("ssim_map", expected, work.map_dtype).astype(int)
             error = np.abs(found.map[k].astype(int) - levels).max()
@@ -203,15 +203,18 @@ for _contrast in (0.005, 0.02, 0.1):  # a rounded sum shows: two frames, moved b
 
 
 @pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("name", PICTURES)
-def test_pictures(launch: Launch, plan: str, name: str) -> None:
-    x, y = (image.astype(float) for image in PICTURES[name])
-    work = work_of(*x.shape[1:])
-    found = check(launch, work, plan_of(work, plan), x, y)
-    if name in ("equal", "black", "white"):
-        # Registers: the difference is 0, and what is left is the reciprocal's rounding. Tensor cores: squares and
-        # products round apart, 1.2e-7 of up to 2 and 1, against C2 = 9e-4.
-        np.testing.assert_allclose(found.map, 1, rtol=0, atol={"registers": 1e-6, "tensor": 5e-4}[plan])
+@pytest.mark.parametrize("size", [(40, 48), (64, 72)])
+def test_pictures(launch: Launch, plan: str, size: Tuple[int, int]) -> None:
+    """The pictures of one size in one batch."""
+    names = [name for name, (image, _) in PICTURES.items() if image.shape[1:] == size]
+    x, y = (np.concatenate(images).astype(float) for images in zip(*(PICTURES[name] for name in names)))
+    work = work_of(*size)
+    result = check(launch, work, plan_of(work, plan), x, y)
+    equal = [k for k, name in enumerate(names) if name in ("equal", "black", "white")]
+    # Registers: the difference is 0, and what is left is the reciprocal's rounding. Tensor cores: squares and products
+    # round apart, 1.2e-7 of up to 2 and 1, against C2 = 9e-4.
+    assert result.map is not None
+    np.testing.assert_allclose(result.map[equal], 1, rtol=0, atol={"registers": 1e-6, "tensor": 5e-4}[plan])
 
 
 #: Kind of windows, taps, deviation and other options: every part of the arithmetic that depends on them.
@@ -224,13 +227,14 @@ LEVEL_WORKS = [
 ]
 
 
+@pytest.mark.scaled
 @pytest.mark.parametrize(("plan", "window", "sigma", "options"), LEVEL_WORKS)
 def test_images_of_different_levels(
     launch: Launch, plan: str, window: int, sigma: float, options: Dict[str, Any]
 ) -> None:
     """A frame after a much brighter or darker one: a difference has as many bits as a sum, and so has its square."""
     stride = options.get("stride", 1)
-    pairs = [random_pair(np.random.default_rng((window, k)), 40 * stride, 48 * stride) for k in range(24)]
+    pairs = [random_pair(np.random.default_rng((window, k)), 40 * stride, 48 * stride) for k in range(examples(24))]
     x, y = (np.stack(images) for images in zip(*pairs))
     work = work_of(*x.shape[1:], window=window, sigma=sigma, **options)
     check(launch, work, plan_of(work, plan), x, y)

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
-from typing import Any, List
+from typing import Any, Iterator, List
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ import dask
 import psutil
 from mcap.reader import make_reader
 from recordings import is_writing, partial_files, record
-from support import wait_for
+from support import first_of, wait_for
 
 from polar_pipeline import cli
 from polar_pipeline.recordings.messages import IMAGE, encode_image
@@ -44,6 +44,13 @@ with LocalCluster(host="127.0.0.1", processes=False, **options) as cluster:
 SAME_SIGNAL = 0.5
 
 
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[str]:
+    """The address of a cluster for tests in which it does not matter who starts the worker."""
+    with cluster.local_client(1, [], 3) as client:
+        yield client.scheduler.address
+
+
 def start(sources: List[Path], out: Path, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*COMMAND, *map(str, sources), "-o", str(out), *more],
@@ -63,7 +70,7 @@ def completed(out: Path) -> List[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_batch(number: signal.Signals, tmp_path: Path) -> None:
+def test_an_interrupted_batch(number: signal.Signals, tmp_path: Path, scheduler: str, capsys: Any) -> None:
     """A signal to every process of the terminal; the next run keeps what is complete, and only that."""
     sources = [record(tmp_path / "in" / "first.mcap", 4), record(tmp_path / "in" / "second.mcap", LONG, SIDE)]
     out = tmp_path / "out"
@@ -81,15 +88,14 @@ def test_an_interrupted_batch(number: signal.Signals, tmp_path: Path) -> None:
     assert completed(out) == ["first"]
     assert bool(partial_files(out)) == (number == signal.SIGKILL)
     before = (out / "recordings" / "first" / "result.json").stat().st_mtime_ns
-    with start(sources, out, "--jobs", "1") as process:
-        printed, _ = process.communicate(timeout=120)
-    assert "2 ok, 0 differ, 0 failed; 1 were complete already" in printed
+    assert cli.main([*COMMAND[3:], *map(str, sources), "-o", str(out), "--scheduler", scheduler]) == 0
+    assert "2 ok, 0 differ, 0 failed; 1 were complete already" in capsys.readouterr().out
     assert (out / "recordings" / "first" / "result.json").stat().st_mtime_ns == before
     assert completed(out) == ["first", "second"]
     assert partial_files(out) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", first_of([signal.SIGTERM, signal.SIGINT]))
 def test_a_signal_while_workers_start(number: signal.Signals, tmp_path: Path) -> None:
     source, out = record(tmp_path / "in" / "a.mcap", LONG, SIDE), tmp_path / "out"
     with start([source], out, "--jobs", "2") as process:
@@ -105,7 +111,7 @@ def test_a_signal_while_workers_start(number: signal.Signals, tmp_path: Path) ->
     assert completed(out) == partial_files(out) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", first_of([signal.SIGINT, signal.SIGTERM]))
 def test_a_second_signal_waits_for_nobody(number: signal.Signals, tmp_path: Path) -> None:
     """Not for a worker that does not answer, either: what it was writing is removed."""
     source, out = record(tmp_path / "in" / "a.mcap", LONG, SIDE), tmp_path / "out"
@@ -154,23 +160,23 @@ def test_no_scheduler(tmp_path: Path, capsys: Any) -> None:
     assert (code, "the scheduler tcp://127.0.0.1:9 does not answer" in capsys.readouterr().err) == (1, True)
 
 
-def test_a_full_disk(tmp_path: Path) -> None:
+def test_a_full_disk(tmp_path: Path, scheduler: str, capsys: Any) -> None:
     """The recording that does not fit is named, the other is complete; with more space only the first is processed.
 
     Files that must not grow fail as writes on a full disk do.
     """
     sources = [record(tmp_path / "in" / "large.mcap", 20, SIDE), record(tmp_path / "in" / "small.mcap", 4)]
     out = tmp_path / "out"
-    words = [*COMMAND, *map(str, sources), "-o", str(out), "--jobs", "1"]
-    limited = ["sh", "-c", 'ulimit -f 4096; exec "$@"', "sh", *words]  # 2 MiB
+    words = [*COMMAND, *map(str, sources), "-o", str(out)]
+    limited = ["sh", "-c", 'ulimit -f 4096; exec "$@"', "sh", *words, "--jobs", "1"]  # 2 MiB
     done = subprocess.run(limited, text=True, capture_output=True, check=False)
     assert done.returncode == 1, done.stderr
     assert "large: failed: File too large" in done.stderr
     assert "Traceback" not in done.stderr
     assert completed(out) == ["small"]
     assert partial_files(out) == []
-    done = subprocess.run(words, text=True, capture_output=True, check=True)
-    assert "2 ok, 0 differ, 0 failed; 1 were complete already" in done.stdout
+    assert cli.main([*words[3:], "--scheduler", scheduler]) == 0
+    assert "2 ok, 0 differ, 0 failed; 1 were complete already" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -213,7 +219,7 @@ def fixture_source(tmp_path: Path) -> Path:
 
 def batch(source: Path, out: Path, *words: str) -> bytes:
     """The products that `batch` makes of a recording."""
-    assert cli.main(["batch", str(source), "-o", str(out), "--jobs", "1", "--backend", "cpu", *words]) == 0
+    assert cli.main(["batch", str(source), "-o", str(out), "--backend", "cpu", *words]) == 0
     return (out / "recordings" / "drive" / "products.mcap").read_bytes()
 
 
@@ -228,7 +234,7 @@ def test_params(source: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.M
     path, out = tmp_path / "params.yaml", tmp_path / "out"
     path.write_text(PARAMS)
     words = ["--products", "dolp,ssim", "--params", str(path)]
-    found = batch(source, out, *words)
+    found = batch(source, out, "--jobs", "1", *words)
     assert found == replayed(source, tmp_path / "same.mcap", *words)
     assert found != replayed(source, tmp_path / "other.mcap", *words[:2])
     (out / "index.html").unlink()
@@ -241,16 +247,16 @@ def test_params(source: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.M
     assert "co_sitted" in capsys.readouterr().err
 
 
-def test_reference(source: Path, tmp_path: Path) -> None:
+def test_reference(source: Path, tmp_path: Path, scheduler: str) -> None:
     """Every recording has the reference of its name, here in the results of an earlier batch."""
-    batch(source, tmp_path / "earlier", "--products", "intensity", "--own-site")
+    batch(source, tmp_path / "earlier", "--scheduler", scheduler, "--products", "intensity", "--own-site")
     words = ["--products", "ssim,ssim_map", "--ssim-mode", "reference", "--reference"]
-    found = batch(source, tmp_path / "out", *words, str(tmp_path / "earlier"))
+    found = batch(source, tmp_path / "out", "--scheduler", scheduler, *words, str(tmp_path / "earlier"))
     reference = tmp_path / "earlier" / "recordings" / "drive" / "products.mcap"
     assert found == replayed(source, tmp_path / "same.mcap", *words, str(reference))
 
 
-def test_products_of_a_golden_recording(source: Path, tmp_path: Path) -> None:
+def test_products_of_a_golden_recording(source: Path, tmp_path: Path, scheduler: str) -> None:
     """Those that are compared are those that it holds, also where it was recorded in a namespace."""
     found = replayed(source, tmp_path / "replayed.mcap", "--products", "dolp")
     golden = tmp_path / "golden"
@@ -258,10 +264,10 @@ def test_products_of_a_golden_recording(source: Path, tmp_path: Path) -> None:
     with (tmp_path / "replayed.mcap").open("rb") as stream, open_sink(golden / "drive.mcap", {}) as sink:
         for schema, channel, row in make_reader(stream).iter_messages(log_time_order=False):
             sink.write(f"/front{channel.topic}", schema.name, row.log_time, row.data)
-    assert batch(source, tmp_path / "out", "--compare", str(golden)) == found
+    assert batch(source, tmp_path / "out", "--scheduler", scheduler, "--compare", str(golden)) == found
 
 
-def test_warnings_of_a_batch(tmp_path: Path, capfd: Any) -> None:
+def test_warnings_of_a_batch(tmp_path: Path, scheduler: str, capfd: Any) -> None:
     """A dark recording beside a good one: listed in result, overview and at the end; failed with --strict, and back."""
     record(tmp_path / "in" / "good.mcap", 3)
     with open_sink(tmp_path / "in" / "night.mcap", {}) as sink:
@@ -269,11 +275,12 @@ def test_warnings_of_a_batch(tmp_path: Path, capfd: Any) -> None:
             raw = np.random.default_rng(stamp).integers(0, 20, (64, 64)).astype(np.uint8)
             sink.write("/raw", IMAGE, stamp, encode_image(stamp, "cam", "mono8", raw))
     out = tmp_path / "out"
-    words = ["batch", str(tmp_path / "in"), "-o", str(out), "--jobs", "1", "--backend", "cpu", "--products", "dolp"]
+    words = ["batch", str(tmp_path / "in"), "-o", str(out), "--backend", "cpu", "--products", "dolp"]
+    running = ["--scheduler", scheduler]
     for more, code, line in (
-        ([], 0, "night: dark: nothing is brighter than 7.5% of full scale"),
-        (["--strict"], 1, "night: failed: dark: nothing is brighter than 7.5% of full scale"),
-        ([], 0, "night: dark: nothing is brighter than 7.5% of full scale"),
+        (["--jobs", "1"], 0, "night: dark: nothing is brighter than 7.5% of full scale"),
+        ([*running, "--strict"], 1, "night: failed: dark: nothing is brighter than 7.5% of full scale"),
+        (running, 0, "night: dark: nothing is brighter than 7.5% of full scale"),
     ):
         assert cli.main([*words, *more]) == code
         said = capfd.readouterr()
