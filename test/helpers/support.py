@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import combinations, product
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar
+from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Set, TypeVar
 
 import cv2
 import numpy as np
@@ -84,23 +84,12 @@ def _cover(rows: Sequence[Row], features: Callable[[Row], Iterable[Any]]) -> Set
     The row with most features that no chosen row has comes next, of several the first.
     """
     featured = [set(enumerate(features(row))) for row in rows]
-    missing: Dict[Tuple[int, Any], List[int]] = {}
-    for index, own in enumerate(featured):
-        for feature in own:
-            missing.setdefault(feature, []).append(index)
-    counts, chosen = [len(own) for own in featured], set()
+    missing, chosen = set().union(*featured), set()
     while missing:
-        best = counts.index(max(counts))
+        best = max(range(len(rows)), key=lambda index: len(featured[index] & missing))
         chosen.add(best)
-        for feature in featured[best] & missing.keys():
-            for index in missing.pop(feature):
-                counts[index] -= 1
+        missing -= featured[best]
     return chosen
-
-
-def pairs(*values: Any) -> List[Tuple[Any, Any]]:
-    """Features of a row: every two of its values together."""
-    return list(combinations(values, 2))
 
 
 def pairs_of(*names: Sequence[Any]) -> List[Any]:

@@ -461,6 +461,7 @@ CALIBRATED_CASES = [
         )
     ),
 ]
+EVERY = [*CASES, *CALIBRATED_CASES, *FAST_CASES]
 
 
 def cases(every: Sequence[Case]) -> Any:
@@ -468,7 +469,7 @@ def cases(every: Sequence[Case]) -> Any:
     return pytest.mark.parametrize("case", every, ids=lambda case: case.name)
 
 
-@cases([*CASES, *CALIBRATED_CASES, *FAST_CASES])
+@cases(EVERY)
 def test_matches_reference(case: Case, launch: Launch) -> None:
     """Also of 16-bit numbers above full scale, which mean full scale. Cases of a kernel take its pictures by turns."""
     # a GPU compiles in no time, and so it tries the largest tile, too: small frames have one strip then
@@ -476,31 +477,32 @@ def test_matches_reference(case: Case, launch: Launch) -> None:
         check_case(case, launch, plan)
 
 
-#: Works whose schedules must not show in the result.
-SCHEDULED = [
-    case(MONO, dtype="uint8"),
-    case(MONO, resolution="full", demosaic="bilinear", dtype="uint8"),
-    case(MONO, resolution="full", dtype="uint8"),
-    case(COLOR, dtype="uint8"),
-    case(COLOR, co_sited=False, dtype="uint8"),
-    case(COLOR, resolution="full", precision="fp32"),
-    calibrated(MONO, dtype="uint8", precision="fp16"),
-    calibrated(MONO, kernel="mono_half_calibrated", dtype="uint8"),
-    case(MONO, "8", _POLAR, "mono_half", demosaic="bilinear", dtype="uint8"),
-    case(MONO, "8", _POLAR, "mono_full", resolution="full", demosaic="bilinear", dtype="uint8"),
-    case(MONO, "8", (*_POLAR, "ssim"), "mono_half", dtype="uint8"),
-    case(MONO, "8", _LIVE, "mono_full", WIDE_PICTURES[:3], resolution="full", demosaic="gradient", dtype="uint8"),
-    case(COLOR, kernel="color_strip", dtype="uint8"),
-]
+#: Cases whose schedules must not show in the result; `test_matches_reference` compiles the first schedule too.
+SCHEDULED = (
+    "tile mono half bilinear True uint8 fp16",
+    "tile mono full bilinear True uint8 fp16",
+    "tile mono full gradient True float32 fp16",
+    "tile color half auto True uint8 fp16",
+    "tile color half adaptive False uint8 fp16",
+    "tile color full gradient True float32 fp32",
+    "tile mono calibrated uint8 fp16",
+    "mono_half_calibrated mono calibrated True uint8 fp16 10",
+    "mono_half mono half bilinear (0, 0) uint8 intensity+dolp+aolp",
+    "mono_full mono full bilinear (0, 0) uint8 intensity+dolp+aolp",
+    "mono_half mono uint8 intensity+dolp+aolp+ssim",
+    "mono_full mono full gradient uint8 intensity+dolp+aolp+preview",
+    "color_strip color uint8",
+)
 
 
-@cases(SCHEDULED)
+@cases([case for case in EVERY if case.name in SCHEDULED])
 def test_schedules_do_not_show(case: Case, launch: Launch) -> None:
     shape = (38, 139 if case.kernel == "mono_half" else 144)
     work = case.work(shape)
     mosaic = make_frames(Picture(noise, shape), work.sensor, case.fmt)[0]  # sums whose order matters
     raw, step = raw_bytes(mosaic, case.fmt, 0)
-    first, *others = case.schedules(6 if IS_EXHAUSTIVE else 2)
+    first, count = case.host_schedule(), 5 if IS_EXHAUSTIVE else 1
+    others = [plan for plan in case.schedules(count + 1) if plan != first][-count:]
     correction = case.options.correction(mosaic.shape)
     want = run(launch, work, first, [raw], step, correction=correction)
     assert others, "one schedule alone tells nothing"

@@ -205,7 +205,6 @@ for _contrast in (0.005, 0.02, 0.1):  # a rounded sum shows: two frames, moved b
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("size", [(40, 48), (64, 72)])
 def test_pictures(launch: Launch, plan: str, size: Tuple[int, int]) -> None:
-    """The pictures of one size in one batch."""
     names = [name for name, (image, _) in PICTURES.items() if image.shape[1:] == size]
     x, y = (np.concatenate(images).astype(float) for images in zip(*(PICTURES[name] for name in names)))
     work = work_of(*size)

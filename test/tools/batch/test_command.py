@@ -69,6 +69,15 @@ def completed(out: Path) -> List[str]:
     return sorted(path.parent.name for path in out.glob("recordings/*/result.json"))
 
 
+def check_end(process: subprocess.Popen[str], code: int, workers: List[psutil.Process]) -> str:
+    """Wait for a command that ends with this code and ends its workers; gives what it said."""
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "Traceback" not in said
+    assert psutil.wait_procs(workers, timeout=10)[1] == []
+    return said
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_batch(number: signal.Signals, tmp_path: Path, scheduler: str, capsys: Any) -> None:
     """A signal to every process of the terminal; the next run keeps what is complete, and only that."""
@@ -81,10 +90,7 @@ def test_an_interrupted_batch(number: signal.Signals, tmp_path: Path, scheduler:
         os.killpg(process.pid, number)
         for child in children if number == signal.SIGKILL else ():
             child.kill()  # one that has a process group of its own
-        _, said = process.communicate(timeout=60)
-    assert process.returncode == (130 if number == signal.SIGINT else -number)
-    assert "Traceback" not in said
-    assert psutil.wait_procs(children, timeout=10)[1] == []
+        check_end(process, 130 if number == signal.SIGINT else -number, children)
     assert completed(out) == ["first"]
     assert bool(partial_files(out)) == (number == signal.SIGKILL)
     before = (out / "recordings" / "first" / "result.json").stat().st_mtime_ns
@@ -103,11 +109,8 @@ def test_a_signal_while_workers_start(number: signal.Signals, tmp_path: Path) ->
         time.sleep(SAME_SIGNAL)  # they import Dask, or have just begun to work
         children = children_of(process)
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
-    assert process.returncode == 128 + number
+        said = check_end(process, 128 + number, children)
     assert f"polar-pipeline: {'interrupted' if number == signal.SIGINT else 'terminated'}" in said.splitlines()
-    assert "Traceback" not in said
-    assert psutil.wait_procs(children, timeout=10)[1] == []
     assert completed(out) == partial_files(out) == []
 
 
@@ -124,11 +127,8 @@ def test_a_second_signal_waits_for_nobody(number: signal.Signals, tmp_path: Path
         process.send_signal(number)
         time.sleep(SAME_SIGNAL)
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+        check_end(process, 128 + number, [worker])
     assert before
-    assert process.returncode == 128 + number
-    assert "Traceback" not in said
-    assert psutil.wait_procs([worker], timeout=10)[1] == []
     assert partial_files(out) == []
 
 
@@ -144,10 +144,7 @@ def test_a_lost_scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         with start(sources, out, "--scheduler", address) as process:
             wait_for(lambda: completed(out) == ["first"] and is_writing(out), "second recording")
             scheduler.kill()
-            _, said = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert f"the scheduler {address} no longer answers" in said
-    assert "Traceback" not in said
+            assert f"the scheduler {address} no longer answers" in check_end(process, 1, [])
     assert "first" in completed(out)
     make_folders(out)  # as the next run does
     assert partial_files(out) == []

@@ -37,8 +37,6 @@ _LEAKAGE = (0.02, 0.3)
 _SPOTS, _SPOT_RADIUS = 8, 0.12
 #: Side of the square of texture, larger than any camera here.
 _GRAINS = 320
-#: Frequencies of that square, in cycles per pixel.
-_DOWN, _RIGHT = np.fft.fftfreq(_GRAINS)[:, np.newaxis], np.fft.fftfreq(_GRAINS)
 #: Index of the setting that is misread grossly; there are as few as four.
 GROSS = 2
 _EVERY_10_DEGREES = tuple(range(0, 180, 10))
@@ -112,17 +110,12 @@ class Camera:
             count: How many frames.
         """
         pixels = _pixels(self)
-        value = np.broadcast_to((light + pixels.black).astype(np.float32), (count, *self.shape))
+        value = np.tile((light + pixels.black).astype(np.float32), (count, 1, 1))
         if rng is not None:
-            deviation = np.sqrt(np.maximum(light, 0) / self.full_well + (self.read_noise / self.full_well) ** 2)
-            noise = rng.standard_normal(value.shape, np.float32)
-            noise *= deviation.astype(np.float32)
-            value = value + noise
-        value = np.clip(value, 0, 1)
+            variance = np.maximum(light, 0) / self.full_well + (self.read_noise / self.full_well) ** 2
+            value += np.sqrt(variance).astype(np.float32) * rng.standard_normal(value.shape, np.float32)
         value[:, pixels.is_stuck] = pixels.leakage[pixels.is_stuck]
-        if self.gamma != 1:
-            value = value**self.gamma
-        value *= (1 << bit_depth) - 1
+        value = np.clip(value, 0, 1) ** self.gamma * ((1 << bit_depth) - 1)
         return np.rint(value, out=value).astype(np.uint8 if bit_depth == 8 else np.uint16)
 
 
@@ -316,19 +309,15 @@ class Bench:
         return light * (1 + self.texture * self._grains(angle)[: y.size, : x.size]) if self.texture else light
 
     def _grains(self, angle: float) -> np.ndarray:
-        """Return the texture of the lamp, shifted by the wedge."""
-        shift = self.wedge * (_RIGHT * np.cos(angle) - _DOWN * np.sin(angle))
-        grains: np.ndarray = np.fft.ifft2(_grain_spectrum(self.seed, self.grain) * np.exp(-2j * np.pi * shift)).real
+        """Return the texture of the lamp, shifted by the wedge: blurred noise with a standard deviation of 1."""
+        spectrum = np.fft.fft2(np.random.default_rng((self.seed, 5)).standard_normal((_GRAINS, _GRAINS)))
+        down, right = np.fft.fftfreq(_GRAINS)[:, np.newaxis], np.fft.fftfreq(_GRAINS)
+        spectrum *= np.exp(-2 * (np.pi * self.grain) ** 2 * (down**2 + right**2))
+        spectrum[0, 0] = 0
+        scale = np.linalg.norm(spectrum) / _GRAINS**2  # by Parseval's theorem
+        shift = self.wedge * (right * np.cos(angle) - down * np.sin(angle))
+        grains: np.ndarray = np.fft.ifft2(spectrum * np.exp(-2j * np.pi * shift)).real / scale
         return grains
-
-
-@lru_cache(maxsize=1)
-def _grain_spectrum(seed: int, grain: float) -> np.ndarray:
-    """Return the spectrum of blurred noise with a standard deviation of 1."""
-    spectrum = np.fft.fft2(np.random.default_rng((seed, 5)).standard_normal((_GRAINS, _GRAINS)))
-    spectrum *= np.exp(-2 * (np.pi * grain) ** 2 * (_DOWN**2 + _RIGHT**2))
-    spectrum[0, 0] = 0
-    return spectrum / np.fft.ifft2(spectrum).real.std()
 
 
 def _turn(azimuth: float, degrees: float) -> np.ndarray:
