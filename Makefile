@@ -7,8 +7,8 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$python && exit; \
 	done; echo python3)
 VERSION := $(shell $(PYTHON) -c 'import platform; print(platform.python_version())')
-# Processes that run the tests, each file in one of them: two more than cores, as those of ROS mostly wait; at most 8.
-# WORKERS=0: no process but one.
+# Processes that run the tests, each file in one of them, and the cameras of all files in one: two more than cores, as
+# those of ROS mostly wait; at most 8. WORKERS=0: no process but one.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) + 2)' 2>/dev/null || echo auto)
 RUN := .venv/bin/python -m
 # The tests start some hundred Python processes: compiled once, each takes a third less time.
@@ -31,7 +31,7 @@ KERNELS := .venv/kernels
 # The linters run beside the tests, on one core for a minute; what they find is shown at the end.
 test: $(INSTALLED)
 	@$(MAKE) --no-print-directory lint >.venv/lint.log 2>&1 & lint=$$!; \
-	$(RUN) pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile $(TESTS); tests=$$?; \
+	$(RUN) pytest -n $(WORKERS) --maxprocesses 8 --dist loadgroup $(TESTS); tests=$$?; \
 	wait $$lint && { grep '^lint: ' .venv/lint.log; exit $$tests; } || { cat .venv/lint.log; exit 1; }
 
 test-matrix: $(INSTALLED)

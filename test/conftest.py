@@ -62,11 +62,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Tests of random examples, of which a part is tried always, count as `scaled`."""
+    """Tests of random examples, of which a part is tried always, count as `scaled`; a fixture's camera needs Aravis."""
+    if "camera" in getattr(item, "fixturenames", ()):
+        item.add_marker("camera")
     if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
         item.add_marker("scaled")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist, which looks at the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item]) -> None:
     """Long files first; a second attempt for tests of processes; whole products of parameters where asked for."""
     order = {name: index for index, name in enumerate(LONGEST_FILES)}
@@ -77,6 +80,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item
         if is_of_processes or item.path.parent.name == "batch":
             item.add_marker(pytest.mark.flaky(reruns=1))
     cameras = [item for item in items if item.get_closest_marker("camera")]
+    for item in items if config.pluginmanager.hasplugin("xdist") else ():
+        # a file in one process; cameras of all files too, as a client that loses its camera finds another one's
+        item.add_marker(pytest.mark.xdist_group("cameras" if item.get_closest_marker("camera") else item.path.stem))
     if cameras:
         try:
             ctypes.CDLL("libaravis-0.8.so.0")
@@ -94,10 +100,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item
 
 #: Files that take longest, which start first: of several processes none is left with one at the end.
 LONGEST_FILES = (
-    *("test_kernels.py", "test_drill.py", "test_attack.py", "test_random_pipelines.py", "test_node.py"),
-    *("test_lifecycle.py", "test_backend.py", "test_bench.py", "test_start.py", "test_ssim_kernel.py"),
-    *("test_cpu.py", "test_drill_gpu.py", "test_command.py", "test_fuzz.py", "test_hostile_recordings.py"),
-    *("test_on_bench.py", "test_frame_checks.py", "test_rig.py", "test_cli.py", "test_remote.py"),
+    *("test_source.py", "test_kernels.py", "test_drill.py", "test_attack.py", "test_random_pipelines.py"),
+    *("test_node.py", "test_lifecycle.py", "test_backend.py", "test_bench.py", "test_start.py", "test_cpu.py"),
+    *("test_ssim_kernel.py", "test_drill_gpu.py", "test_command.py", "test_fuzz.py", "test_on_bench.py"),
+    *("test_hostile_recordings.py", "test_frame_checks.py", "test_rig.py", "test_cli.py", "test_remote.py"),
 )
 
 
@@ -134,6 +140,7 @@ def _ros_domain(request: pytest.FixtureRequest) -> Iterator[None]:
     if not request.node.get_closest_marker("ros"):
         yield
         return
+    pytest.importorskip("rclpy")
     with pytest.MonkeyPatch.context() as environment:  # not the test's own, which it may undo
         environment.setenv("ROS_DOMAIN_ID", own_domain())
         environment.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
@@ -155,7 +162,6 @@ def peer() -> Iterator[Any]:
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Start Python with a command as a `drill.Process`; it is ended afterwards. Needs ROS."""
-    pytest.importorskip("rclpy")
     import drill
 
     folder, numbers = tmp_path / "logs", count()

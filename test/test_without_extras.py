@@ -295,7 +295,6 @@ def test_a_robot_compares_recordings(robot: Path) -> None:
 def test_the_node_works_and_says_what_snapshots_and_recordings_need(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("rclpy")
     monkeypatch.setenv("ROS_HOME", str(tmp_path))
     done = run(NODE)
     assert done.returncode == 0, done.stderr

@@ -367,7 +367,6 @@ def test_missing_frames_are_counted_over_the_wrap_of_their_numbers() -> None:
         assert client.lost == missed, numbers
 
 
-@pytest.mark.camera
 def test_requests_before_and_after_the_thread_are_refused_soon(connect: Any) -> None:
     idle = CameraSource(CameraSettings(source="aravis:NONE"), "camera", Client())
     for call in (lambda: idle.trigger().result(), lambda: apply(idle, gain_db=1.0)):
@@ -477,7 +476,6 @@ def used() -> Tuple[int, int]:
     return threads, files
 
 
-@pytest.mark.camera
 def test_nothing_of_aravis_is_left_behind(camera: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     camera(features={"AcquisitionFrameRate": 200.0})
     living = Living(monkeypatch)
@@ -502,7 +500,6 @@ def test_nothing_of_aravis_is_left_behind(camera: Any, monkeypatch: pytest.Monke
     assert living.made["arv_camera_create_stream"] == 40
 
 
-@pytest.mark.camera
 def test_a_stream_ends_although_the_camera_does_not_answer(camera: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     camera()
     living = Living(monkeypatch)
@@ -525,7 +522,6 @@ def test_a_stream_ends_although_the_camera_does_not_answer(camera: Any, monkeypa
     assert living.counts == dict.fromkeys(Living.MAKERS, 0)
 
 
-@pytest.mark.camera
 def test_memory_is_flat_over_thousands_of_frames(camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     picture = np.random.default_rng(1).integers(0, 256, (256, 256)).astype(np.uint8)
     camera(picture, features={"AcquisitionFrameRate": 200.0, "ExposureTime": 100.0})
@@ -540,7 +536,6 @@ def test_memory_is_flat_over_thousands_of_frames(camera: Any, connect: Any, monk
     assert living.made["arv_buffer_new"] > 1000
 
 
-@pytest.mark.camera
 def test_aravis_never_writes_into_memory_that_was_handed_over(camera: Any) -> None:
     fake = camera(features={"AcquisitionFrameRate": 200.0})
     (found,) = list_cameras()
@@ -575,7 +570,6 @@ def test_aravis_never_writes_into_memory_that_was_handed_over(camera: Any) -> No
     assert all((block == 0xA5).all() for block in handed)
 
 
-@pytest.mark.camera
 def test_what_the_camera_refuses_is_raised(camera: Any, connect: Any) -> None:
     camera(features={"ExposureTime": 100.0})
     device = CameraDevice(list_cameras()[0])
@@ -593,7 +587,6 @@ def test_what_the_camera_refuses_is_raised(camera: Any, connect: Any) -> None:
         connect(gain_db=70.0)
 
 
-@pytest.mark.camera
 def test_the_socket_has_the_largest_buffer(camera: Any) -> None:
     camera()
     device = CameraDevice(list_cameras()[0])
@@ -609,7 +602,6 @@ def test_the_socket_has_the_largest_buffer(camera: Any) -> None:
     assert 2 * min(allowed, SOCKET_BUFFER) in sizes  # the kernel doubles it
 
 
-@pytest.mark.camera
 def test_frames_land_in_the_memory_of_the_client(camera: Any, connect: Any) -> None:
     camera()
     client = Client()
@@ -627,7 +619,6 @@ def test_frames_land_in_the_memory_of_the_client(camera: Any, connect: Any) -> N
 # --------------------------------------------------------------------------------------------------------------- frames
 
 
-@pytest.mark.camera
 @pytest.mark.parametrize(
     ("pixel_format", "width", "encoding"),
     [("12p", WIDTH, "PolarizeMono12p"), ("Mono12Packed", 34, "Mono12Packed"), ("Mono10p", 36, "Mono10p")],
@@ -648,7 +639,6 @@ def test_packed_frames(camera: Any, connect: Any, pixel_format: str, width: int,
         client.wait()
 
 
-@pytest.mark.camera
 def test_a_camera_that_changes_its_pixel_format_by_itself_is_set_up_again(camera: Any, connect: Any) -> None:
     """Smaller frames are complete frames to Aravis, and 12Packed has as many bytes as 12p."""
     fake = camera(DEEP, features=FAST)
@@ -665,7 +655,6 @@ def test_a_camera_that_changes_its_pixel_format_by_itself_is_set_up_again(camera
         assert fake.get("PixelFormat") == "PolarizeMono12p"
 
 
-@pytest.mark.camera
 def test_a_camera_that_another_program_has_binned_gets_its_region_again(camera: Any, connect: Any) -> None:
     """Binned pictures are smaller than the region."""
     fake = camera(features=FAST)
@@ -678,7 +667,6 @@ def test_a_camera_that_another_program_has_binned_gets_its_region_again(camera: 
     assert fake.get("BinningHorizontal") == 1
 
 
-@pytest.mark.camera
 def test_a_color_camera(camera: Any, connect: Any) -> None:
     camera(model="TRI050S-Q", serial="COL1")
     made, client = connect(source="aravis:COL1")
@@ -689,7 +677,6 @@ def test_a_color_camera(camera: Any, connect: Any) -> None:
     assert made.status()[0] == Level.OK
 
 
-@pytest.mark.camera
 def test_a_camera_that_lacks_features(camera: Any, connect: Any) -> None:
     without = (
         *("ReverseX", "ReverseY", "Gain", "GainAuto", "ExposureTime", "ExposureAuto", "PtpEnable", "PtpStatus"),
@@ -716,7 +703,6 @@ def test_a_camera_that_lacks_features(camera: Any, connect: Any) -> None:
     client.wait()
 
 
-@pytest.mark.camera
 def test_lost_packets(camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = camera(features=FAST)
     living = Living(monkeypatch)
@@ -737,7 +723,6 @@ def test_lost_packets(camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
 # ------------------------------------------------------------------------------------------------------------- changes
 
 
-@pytest.mark.camera
 def test_changes_are_all_or_none(camera: Any, connect: Any) -> None:
     fake = camera(features=FAST, offset_increment=4)
     made, client = connect()
@@ -771,7 +756,6 @@ def test_changes_are_all_or_none(camera: Any, connect: Any) -> None:
     assert made._counts["connections"] == 1
 
 
-@pytest.mark.camera
 def test_each_software_trigger_starts_a_frame(camera: Any, connect: Any) -> None:
     fake = camera()
     made, client = connect(trigger="software")
@@ -782,7 +766,6 @@ def test_each_software_trigger_starts_a_frame(camera: Any, connect: Any) -> None
         wait_for(lambda number=count: len(client.frames) == number, "a frame")
 
 
-@pytest.mark.camera
 def test_a_stream_that_cannot_start_again_is_set_up_anew(camera: Any, connect: Any) -> None:
     fake = camera(features=FAST)
     made, client = connect()
@@ -799,7 +782,6 @@ def test_a_stream_that_cannot_start_again_is_set_up_anew(camera: Any, connect: A
     assert made.status()[0] == Level.OK
 
 
-@pytest.mark.camera
 def test_a_camera_that_goes_in_the_middle_of_a_change(camera: Any, connect: Any) -> None:
     fake = camera(features=FAST)
     made, client = connect(gain_db=2.0)
@@ -820,7 +802,6 @@ def test_a_camera_that_goes_in_the_middle_of_a_change(camera: Any, connect: Any)
     device.close()
 
 
-@pytest.mark.camera
 def test_a_change_of_a_camera_that_has_gone_is_refused_soon(
     camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -834,7 +815,6 @@ def test_a_change_of_a_camera_that_has_gone_is_refused_soon(
     assert time.monotonic() - began < 2
 
 
-@pytest.mark.camera
 def test_an_error_of_the_client_does_not_end_the_thread(camera: Any, connect: Any) -> None:
     camera(features=FAST)
     client = Client()
@@ -852,7 +832,6 @@ def test_an_error_of_the_client_does_not_end_the_thread(camera: Any, connect: An
     client.wait()
 
 
-@pytest.mark.camera
 def test_a_camera_that_fails_after_its_stream_has_started_is_released(
     camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -871,7 +850,6 @@ def test_a_camera_that_fails_after_its_stream_has_started_is_released(
     assert not any("another process controls" in line for line in client.lines)
 
 
-@pytest.mark.camera
 def test_a_search_names_another_camera_at_the_address(camera: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With Aravis's own search, whose names of cameras contain their serial numbers."""
     monkeypatch.setattr(source_module, "_SEARCH_PERIOD", 0.2)
@@ -893,7 +871,6 @@ def test_a_search_names_another_camera_at_the_address(camera: Any, monkeypatch: 
         assert not any("not found" in line and "cameras here" not in line for line in client.lines)
 
 
-@pytest.mark.camera
 def test_another_camera_at_the_same_address(camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not replace the camera, also where that was the first one on the network."""
     monkeypatch.setattr(source_module, "_SEARCH_PERIOD", 0.2)
@@ -914,7 +891,6 @@ def test_another_camera_at_the_same_address(camera: Any, connect: Any, monkeypat
     client.wait()
 
 
-@pytest.mark.camera
 def test_it_closes_at_any_moment(camera: Any) -> None:
     camera(features=FAST)
     chance = random.Random(3)
@@ -932,7 +908,6 @@ def test_it_closes_at_any_moment(camera: Any) -> None:
     device.close()
 
 
-@pytest.mark.camera
 def test_a_camera_that_changes_its_region_by_itself_is_set_up_again(camera: Any, connect: Any) -> None:
     fake = camera()
     made, client = connect()
@@ -947,7 +922,6 @@ def test_a_camera_that_changes_its_region_by_itself_is_set_up_again(camera: Any,
     assert any(f"x{height // 2} pixels, " in line for line in client.lines)
 
 
-@pytest.mark.camera
 def test_ten_cameras_in_a_process(camera: Any) -> None:
     with loopback_addresses(10) as addresses:
         pictures = np.random.default_rng(2).integers(0, 256, (10, HEIGHT, WIDTH)).astype(np.uint8)
@@ -1000,7 +974,6 @@ class Stamps:
         monkeypatch.setattr(library, "call", call_and_disable)
 
 
-@pytest.mark.camera
 def test_stamps_with_drift_jitter_and_steps(camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stamps are the camera's times of the frames: 5 ms of jitter do not reach them, nor do 100 ppm of drift."""
     fake = camera(features={"AcquisitionFrameRate": 100.0, "ExposureTime": 2000.0})
@@ -1041,7 +1014,6 @@ def test_stamps_with_drift_jitter_and_steps(camera: Any, connect: Any, monkeypat
     assert 0.0005 < np.median(middle[:, 0]) - np.median(after[:, 0]) < 0.0015
 
 
-@pytest.mark.camera
 def test_the_time_of_ptp_is_taken_as_it_is(camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = camera(features={**FAST, "PtpStatus": "Slave"})
     stamps = Stamps(monkeypatch)
@@ -1134,7 +1106,6 @@ def test_an_exposure_that_is_read_early_or_late_does_not_spoil_the_clock(
     assert -0.5 < min(errors[30:]) <= max(errors[30:]) < 0.5  # in ms: the jitter of the arrivals
 
 
-@pytest.mark.camera
 def test_without_chunks_the_exposure_of_each_frame_is_read(connect: Any) -> None:
     with ChunkCamera(FRAMES[0], has_chunks=False) as fake:
         made, client = connect(packet_size=1500)
@@ -1146,7 +1117,6 @@ def test_without_chunks_the_exposure_of_each_frame_is_read(connect: Any) -> None
         assert made.connection.facts.exposure_us != 500.0  # which is read once a second
 
 
-@pytest.mark.camera
 def test_frames_do_not_wait_for_acknowledgements(connect: Any) -> None:
     """Aravis waits 0.5 s for one: more frames come than buffers wait for."""
     with ChunkCamera(FRAMES[0], has_chunks=False, rate=100.0) as fake:
@@ -1159,7 +1129,6 @@ def test_frames_do_not_wait_for_acknowledgements(connect: Any) -> None:
         assert (counts["missed"], counts["underruns"], counts["incomplete"]) == (0, 0, 0)
 
 
-@pytest.mark.camera
 def test_frames_without_a_free_buffer_are_counted_as_such(camera: Any, connect: Any) -> None:
     fake = camera(features=FAST)
     client, free = Client(), threading.Event()
@@ -1183,7 +1152,6 @@ def test_frames_without_a_free_buffer_are_counted_as_such(camera: Any, connect: 
     assert made.status()[2]["underruns"] == str(made._counts["underruns"])
 
 
-@pytest.mark.camera
 def test_frames_that_never_match_are_reported_once(connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_module, "_LOOK_PERIOD", 0.01)
     monkeypatch.setattr(source_module, "_MAX_PAUSE", 0.05)

@@ -14,6 +14,7 @@ import cv2
 import numpy as np
 import pytest
 from sessions import true_parameters
+from support import first_of
 
 from polar_pipeline import SENSORS, cli
 from polar_pipeline.calibration import load_calibration
@@ -38,6 +39,27 @@ def simulate(folder: Path, *more: str) -> List[str]:
     return command
 
 
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A session that no test changes."""
+    folder = tmp_path_factory.mktemp("simulated") / "session"
+    simulate(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def textured(session: Path) -> Path:
+    """This session, with a texture of 10 % with grains of 4 pixels of the lamp, which calibrations take for gains."""
+    folder = Path(shutil.copytree(session, session.parent / "textured"))
+    grains = cv2.GaussianBlur(np.random.default_rng(0).standard_normal((64, 96)), (0, 0), 2)
+    texture = 1 + 0.1 * grains / grains.std()
+    for path in (folder / "light").iterdir():
+        raw = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+        black = 0.008 * 4095
+        cv2.imwrite(str(path), np.clip(np.rint((raw - black) * texture + black), 0, 4095).astype(np.uint16))
+    return folder
+
+
 def files(folder: Path) -> Dict[str, bytes]:
     """Content of the files in a folder by name; hidden ones, which may be half written, are among them."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
@@ -45,7 +67,7 @@ def files(folder: Path) -> Dict[str, bytes]:
 
 @pytest.mark.parametrize(
     ("sensor", "bits", "unknown"),
-    [(name, *kind) for name, kind in zip(SENSORS, cycle([(8, False), (12, True), (12, False)]))],
+    first_of([(name, *kind) for name, kind in zip(SENSORS, cycle([(8, False), (12, True), (12, False)]))], 3),
 )
 def test_from_a_session_to_a_file(sensor: str, bits: int, unknown: bool, tmp_path: Path, capsys: Any) -> None:
     folder, out = tmp_path / "a session", tmp_path / "sensor.npz"
@@ -73,12 +95,11 @@ def test_from_a_session_to_a_file(sensor: str, bits: int, unknown: bool, tmp_pat
     assert np.sqrt(np.mean(error**2)) < (0.0035 if bits == 12 else 0.0065)
 
 
-def test_the_frames_to_try_it_on(tmp_path: Path) -> None:
-    simulate(tmp_path / "session")
-    names = sorted(path.name for path in (tmp_path / "session" / "test").iterdir())
+def test_the_frames_to_try_it_on(session: Path) -> None:
+    names = sorted(path.name for path in (session / "test").iterdir())
     assert len(names) == 5
     assert "dolp_0.30_aolp_070.png" in names
-    raw = cv2.imread(str(tmp_path / "session" / "test" / "dolp_0.90_aolp_115.png"), cv2.IMREAD_UNCHANGED) / 4095
+    raw = cv2.imread(str(session / "test" / "dolp_0.90_aolp_115.png"), cv2.IMREAD_UNCHANGED) / 4095
     seen = [raw[r::2, c::2].mean() - 0.008 for r, c in ((1, 1), (0, 1), (0, 0), (1, 0))]  # 0, 45, 90, 135 degrees
     s0, s1, s2 = sum(seen) / 2, seen[0] - seen[2], seen[1] - seen[3]
     # means of 1536 pixels of 1 % and 0.5 % noise, and an extinction ratio of 300, which lowers DoLP by 0.7 %
@@ -103,20 +124,9 @@ def test_warnings_are_shown(tmp_path: Path, capsys: Any) -> None:
     assert "<li>only 4 settings of the polarizer: take 18" in (tmp_path / "a.html").read_text(encoding="utf-8")
 
 
-def simulate_with_texture(folder: Path) -> None:
-    """A session whose lamp has a texture of 10 % with grains of 4 pixels, which calibrations take for gains."""
-    simulate(folder)
-    grains = cv2.GaussianBlur(np.random.default_rng(0).standard_normal((64, 96)), (0, 0), 2)
-    texture = 1 + 0.1 * grains / grains.std()
-    for path in (folder / "light").iterdir():
-        raw = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
-        black = 0.008 * 4095
-        cv2.imwrite(str(path), np.clip(np.rint((raw - black) * texture + black), 0, 4095).astype(np.uint16))
-
-
 @pytest.mark.parametrize("more", [[], ["--force"], ["--accept-bad"]], ids=" ".join)
 def test_a_calibration_that_is_worse_than_none(
-    more: List[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    more: List[str], textured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """The report is written always; what is known of the polarizer is passed on."""
     given: Dict[str, object] = {}
@@ -126,10 +136,9 @@ def test_a_calibration_that_is_worse_than_none(
         return calibrate_sums(*arguments, **named)
 
     monkeypatch.setattr(command, "calibrate", estimated)
-    simulate_with_texture(tmp_path / "session")
     out, is_accepted = tmp_path / "a.npz", "--accept-bad" in more
     known = ["--angle-error", "1.5", "--polarizer-extinction", "400", *more]
-    assert calibrate(tmp_path / "session", "-o", str(out), *known) == (0 if is_accepted else 1)
+    assert calibrate(textured, "-o", str(out), *known) == (0 if is_accepted else 1)
     assert given == {"angle_error": 1.5, "polarizer_extinction": 400.0}
     shown = capsys.readouterr()
     assert "error: the error of DoLP is 0.0" in shown.err
@@ -142,21 +151,18 @@ def test_a_calibration_that_is_worse_than_none(
     assert set(files(tmp_path)) == ({"a.npz", "a.html"} if is_accepted else {"a.html"})
 
 
-def test_force_replaces_no_good_calibration_by_a_bad_one(tmp_path: Path) -> None:
-    simulate(tmp_path / "good")
-    simulate_with_texture(tmp_path / "bad")
+def test_force_replaces_no_good_calibration_by_a_bad_one(session: Path, textured: Path, tmp_path: Path) -> None:
     out = tmp_path / "a.npz"
-    assert calibrate(tmp_path / "good", "-o", str(out)) == 0
+    assert calibrate(session, "-o", str(out)) == 0
     good = out.read_bytes()
-    assert calibrate(tmp_path / "bad", "-o", str(out), "--force") == 1
+    assert calibrate(textured, "-o", str(out), "--force") == 1
     assert out.read_bytes() == good
-    assert calibrate(tmp_path / "bad", "-o", str(out), "--accept-bad") == 1, "it replaces nothing"
+    assert calibrate(textured, "-o", str(out), "--accept-bad") == 1, "it replaces nothing"
     assert out.read_bytes() == good
-    assert calibrate(tmp_path / "bad", "-o", str(out), "--force", "--accept-bad") == 0
+    assert calibrate(textured, "-o", str(out), "--force", "--accept-bad") == 0
     assert out.read_bytes() != good
 
 
-@pytest.mark.parametrize("more", [[], ["--force", "--accept-bad"]], ids=" ".join)
 @pytest.mark.parametrize(
     ("sensor", "arguments", "said"),
     [
@@ -167,39 +173,40 @@ def test_force_replaces_no_good_calibration_by_a_bad_one(tmp_path: Path) -> None
     ],
 )
 def test_missing_arguments_are_wrong_usage(
-    sensor: str, arguments: List[str], said: List[str], more: List[str], tmp_path: Path, capsys: Any
+    sensor: str, arguments: List[str], said: List[str], session: Path, tmp_path: Path, capsys: Any
 ) -> None:
     """And no calibration that would be worse than none: nothing is written, whatever is accepted."""
-    simulate(tmp_path / "session", "--sensor", sensor)
-    words = ["calibrate", str(tmp_path / "session"), "-o", str(tmp_path / "a.npz"), *arguments, *more]
-    capsys.readouterr()
-    assert cli.main(words) == 2
-    shown = capsys.readouterr().err
-    assert [text for text in said if text not in shown] == []
-    assert "worse than none" not in shown
-    assert not files(tmp_path)
+    if sensor != "IMX250MZR":
+        session = tmp_path / "session"
+        simulate(session, "--sensor", sensor)
+    for more in ([], ["--force", "--accept-bad"]):
+        capsys.readouterr()
+        assert cli.main(["calibrate", str(session), "-o", str(tmp_path / "a.npz"), *arguments, *more]) == 2
+        shown = capsys.readouterr().err
+        assert [text for text in said if text not in shown] == []
+        assert "worse than none" not in shown
+        assert not files(tmp_path)
 
 
-def test_arguments_that_seem_wrong_can_be_meant(tmp_path: Path, capsys: Any) -> None:
+def test_arguments_that_seem_wrong_can_be_meant(session: Path, tmp_path: Path, capsys: Any) -> None:
     """A number of bits that contradicts the noise is a problem, which can be accepted."""
-    simulate(tmp_path / "session")
-    words = ["calibrate", str(tmp_path / "session"), "-o", str(tmp_path / "a.npz"), "--roi-offset", "0", "0"]
+    words = ["calibrate", str(session), "-o", str(tmp_path / "a.npz"), "--roi-offset", "0", "0"]
     assert cli.main([*words, "--bit-depth", "16"]) == 1
     assert "--accept-bad writes it" in capsys.readouterr().err
     assert cli.main([*words, "--bit-depth", "16", "--accept-bad"]) == 0
 
 
-def test_the_report_of_a_calibration_that_was_not_written_is_replaced(tmp_path: Path, capsys: Any) -> None:
+def test_the_report_of_a_calibration_that_was_not_written_is_replaced(
+    session: Path, textured: Path, tmp_path: Path, capsys: Any
+) -> None:
     """By the next run without --force; the reports of calibrations that were written stay."""
-    simulate(tmp_path / "session")
-    simulate_with_texture(tmp_path / "bad")
-    bad = ["calibrate", str(tmp_path / "bad"), *FRAMES, "-o", str(tmp_path / "a.npz")]
+    bad = ["calibrate", str(textured), *FRAMES, "-o", str(tmp_path / "a.npz")]
     report = tmp_path / "a.html"
     assert cli.main(bad) == 1
     assert "No calibration was written" in report.read_text(encoding="utf-8")
     assert cli.main(bad) == 1
     assert "--accept-bad writes it" in capsys.readouterr().err
-    assert calibrate(tmp_path / "session", "-o", str(tmp_path / "a.npz")) == 0
+    assert calibrate(session, "-o", str(tmp_path / "a.npz")) == 0
     good = report.read_text(encoding="utf-8")
     assert "No calibration was written" not in good
     assert cli.main([*bad, "--force", "--accept-bad"]) == 0
@@ -209,7 +216,7 @@ def test_the_report_of_a_calibration_that_was_not_written_is_replaced(tmp_path: 
     for text in (good, forced):
         report.write_text(text, encoding="utf-8")
         capsys.readouterr()
-        assert calibrate(tmp_path / "session", "-o", str(tmp_path / "a.npz")) == 1
+        assert calibrate(session, "-o", str(tmp_path / "a.npz")) == 1
         assert "a.html exists already; --force replaces it" in capsys.readouterr().err
         assert report.read_text(encoding="utf-8") == text
 
@@ -390,17 +397,16 @@ def calibrate(folder: Path, *more: str) -> int:
     return cli.main(["calibrate", str(folder), *FRAMES, *more])
 
 
-def test_where_the_report_goes(tmp_path: Path, capsys: Any) -> None:
-    simulate(tmp_path / "session")
+def test_where_the_report_goes(session: Path, tmp_path: Path, capsys: Any) -> None:
     out = ["-o", str(tmp_path / "sensor.npz")]
-    assert calibrate(tmp_path / "session", *out) == 0
+    assert calibrate(session, *out) == 0
     assert set(files(tmp_path)) == {"sensor.npz", "sensor.html"}
     assert f"wrote {tmp_path / 'sensor.html'}\n" in capsys.readouterr().out
     text = (tmp_path / "sensor.html").read_text(encoding="utf-8")
     assert "<h1>Calibration of IMX250MZR from session</h1>" in text
     assert load_calibration(tmp_path / "sensor.npz").digest in text
     # the same session makes the same report, under any name
-    assert calibrate(tmp_path / "session", *out, "--force", "--report", str(tmp_path / "other.html")) == 0
+    assert calibrate(session, *out, "--force", "--report", str(tmp_path / "other.html")) == 0
     assert (tmp_path / "other.html").read_text(encoding="utf-8") == text
-    assert calibrate(tmp_path / "session", "-o", str(tmp_path / "alone.npz"), "--report", "-") == 0
+    assert calibrate(session, "-o", str(tmp_path / "alone.npz"), "--report", "-") == 0
     assert not (tmp_path / "alone.html").exists()

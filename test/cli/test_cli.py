@@ -712,7 +712,6 @@ def test_play_without_ros_says_so(pictures: Path, capsys: Any, monkeypatch: Any)
 @pytest.mark.ros
 @pytest.mark.parametrize("topic", ["bad topic", ""])
 def test_play_to_what_is_no_topic(topic: str, pictures: Path, capsys: Any) -> None:
-    pytest.importorskip("rclpy")
     assert main(["play", str(pictures), "--to", topic]) == 1
     assert "is not a topic's name" in capsys.readouterr().err
 
@@ -721,7 +720,6 @@ def test_play_to_what_is_no_topic(topic: str, pictures: Path, capsys: Any) -> No
 @pytest.mark.parametrize("kind", ["bag", "pictures"])
 def test_play_publishes_into_ros(kind: str, start: Any, request: Any) -> None:
     """A player in its own process, a plain subscriber here."""
-    pytest.importorskip("rclpy")
     from sensor_msgs.msg import Image
 
     peer, got = request.getfixturevalue("peer"), []

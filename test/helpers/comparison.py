@@ -15,6 +15,7 @@ from polar_pipeline import Pipeline, RawFrame
 from polar_pipeline.backends import reference
 from polar_pipeline.options import Options
 from polar_pipeline.options.products import NOISE_PRODUCTS, PRODUCTS, VALUE_PRODUCTS, invalid_level, level_scale
+from polar_pipeline.sensor.mosaic import ANGLES
 
 #: Where S0 is this close to `min_intensity`, pixels may count as dark or not: in half, in float.
 DARK_BAND = {True: 1e-3, False: 1e-5}
@@ -54,11 +55,17 @@ def run_reference(frame: Any, options: Options, other: Optional[np.ndarray] = No
     return reference.run(seen, options, other)
 
 
+def run_floats(frame: Any, options: Options, other: Optional[np.ndarray] = None) -> Dict[str, Any]:
+    """What the float64 reference makes of a frame: the products, not rounded to their types, and every angle image."""
+    angles = (f"angle_{degrees}" for degrees in ANGLES)
+    return run_reference(frame, as_floats(options, *dict.fromkeys((*options.products, *angles))), other)
+
+
 def problems_of(
     options: Options,
     frame: Any,
     found: Mapping[str, np.ndarray],
-    other: Optional[np.ndarray] = None,
+    wanted: Mapping[str, Any],
     planes: float = GEOMETRY_BOUND,
     strays: float = 0.01,
     band: Tuple[float, float] = (0.0, 1.0),
@@ -69,7 +76,7 @@ def problems_of(
         options: The pipeline's.
         frame: Its frame.
         found: Its products.
-        other: What SSIM compares with, beside the frame.
+        wanted: What `run_floats` makes of the frame.
         planes: Bound of what a geometry interpolates; 0 where the bounds are those without a geometry.
         strays: With a geometry, the share of pixels that may be invalid on one side only.
         band: Share of the pixels that may exceed a bound, and by which factor.
@@ -84,7 +91,6 @@ def problems_of(
     # saturated pixels have no polarization whatever their light is
     known = ~np.isnan(exact["stokes"][..., 0])
     s0, degree = np.nan_to_num(exact["stokes"][..., 0]), np.nan_to_num(exact["dolp"])
-    wanted = run_reference(frame, as_floats(options, *options.products), other)
     is_steep = half and options.resolution == "full" and options.interpolation == "adaptive"
     decided = known & (np.abs(s0 - options.min_intensity) > DARK_BAND[half] * (3 if has_geometry else 1))
     if options.max_aolp_sigma:
@@ -161,11 +167,11 @@ def compare(frame: RawFrame, products: Sequence[str] = tuple(PRODUCTS), planes: 
         products = tuple(name for name in products if name not in NOISE_PRODUCTS)
     with Pipeline(products=products, **options, backend="cpu") as pipeline:
         out, chosen = pipeline(frame), replace(pipeline.options, precision="fp32")
-    truth = run_reference(frame, chosen)
+    truth = run_floats(frame, chosen)
     assert out.invalid == truth["invalid"]
     np.testing.assert_allclose(out.blocks, truth["blocks"], rtol=0, atol=SSIM_BOUND)
     for name, image in out.items():
         assert image.shape == truth[name].shape, name
         if image.dtype == np.float32:
             np.testing.assert_array_equal(np.isnan(image), np.isnan(truth[name]), err_msg=name)
-    assert problems_of(chosen, frame, out, planes=planes, strays=0) == []
+    assert problems_of(chosen, frame, out, truth, planes=planes, strays=0) == []

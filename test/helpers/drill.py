@@ -12,7 +12,9 @@ python drill.py deaf QUEUE TOPIC...        subscribes reliably, says so, and nev
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -172,6 +174,26 @@ class Process:
         print(f"{self.log.name}, ended with {self._process.returncode}:", self.text, sep="\n")  # for tests that fail
 
 
+#: Starts the node with each of several lists of arguments of `--ros-args`.
+_STARTS = """
+import json, sys
+from polar_pipeline._util.stop_flag import StopFlag
+from polar_pipeline.ros import main
+for words in json.loads(sys.argv[1]):
+    code = main.main(["node", "--ros-args", "-p", "backend:=cpu", *words], StopFlag(), False)
+    print(f"exit code {code}", flush=True)
+"""
+
+
+def failed_starts(start: Any, *lists: List[str]) -> List[Tuple[str, int]]:
+    """Texts and exit codes of nodes that cannot start, one after the other in one process, by lists of arguments."""
+    process = start("-c", _STARTS, json.dumps(lists))
+    process.assert_end(0)
+    *parts, _ = re.split(r"^exit code (\d)\n", process.text, flags=re.MULTILINE)
+    assert len(parts) == 2 * len(lists), process.text
+    return list(zip(parts[::2], map(int, parts[1::2])))
+
+
 class Peer:
     """Camera, viewers and operator in one: a ROS node of the test's; it and others of its context spin in a thread."""
 
@@ -297,7 +319,7 @@ def _camera(first: int) -> None:
     while rclpy.ok():  # until SIGTERM
         stamp += STEP
         publisher.publish(image(stamp + BIG))
-        time.sleep(0.005)
+        time.sleep(0.02)
 
 
 def _deaf(queue: int, topics: List[str]) -> None:

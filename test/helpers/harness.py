@@ -12,6 +12,7 @@ import threading
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -282,12 +283,11 @@ def _as_jetson(name: str) -> Device:
     return replace(device, arch=device.arch.replace("sm_", "compute_"), integrated=False, maps_host=True)
 
 
-#: What the GPU of this machine is used as: itself, with copies in its memory; or a Jetson.
-GPUS: Dict[str, Optional[Device]] = {
-    "gpu": None,
-    "gpu-as-xavier": _as_jetson("xavier"),
-    "gpu-as-orin": _as_jetson("orin"),
-}
+#: What the GPU of this machine is used as: itself, with copies in its memory; or a Jetson. Without CuPy, tests of GPUs
+#: are skipped once each.
+GPUS: Dict[str, Optional[Device]] = {"gpu": None}
+if find_spec("cupy") is not None:
+    GPUS.update((f"gpu-as-{name}", _as_jetson(name)) for name in ("xavier", "orin"))
 
 
 class JetsonDriver(Driver):

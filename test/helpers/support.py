@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import combinations, product
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar
+from typing import Any, Callable, Deque, Dict, Iterable, List, Mapping, Optional, Sequence, Set, TypeVar
 
 import cv2
 import numpy as np
@@ -83,20 +83,13 @@ def _cover(rows: Sequence[Row], features: Callable[[Row], Iterable[Any]]) -> Set
 
     The row with most features that no chosen row has comes next, of several the first.
     """
-    missing: Dict[int, Set[Tuple[int, Any]]] = {index: set(enumerate(features(row))) for index, row in enumerate(rows)}
-    chosen: Set[int] = set()
+    featured = [set(enumerate(features(row))) for row in rows]
+    missing, chosen = set().union(*featured), set()
     while missing:
-        best = max(missing, key=lambda index: (len(missing[index]), -index))
-        found = missing.pop(best)
-        if found:
-            chosen.add(best)
-        missing = {index: left - found for index, left in missing.items() if not left <= found}
+        best = max(range(len(rows)), key=lambda index: len(featured[index] & missing))
+        chosen.add(best)
+        missing -= featured[best]
     return chosen
-
-
-def pairs(*values: Any) -> List[Tuple[Any, Any]]:
-    """Features of a row: every two of its values together."""
-    return list(combinations(values, 2))
 
 
 def pairs_of(*names: Sequence[Any]) -> List[Any]:

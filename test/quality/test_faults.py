@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import product
 from typing import Any, Callable, NamedTuple, Optional, Tuple
 
@@ -9,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 from scenes import SCENES, synthetic
-from support import REAL_FRAMES, real_frame
+from support import REAL_FRAMES, pairs_of, real_frame
 
 from polar_pipeline import SENSORS, Pipeline, RawFrame, Sensor
 from polar_pipeline.calibration import Calibration, PixelParameters
@@ -193,17 +194,25 @@ def recorded(light: np.ndarray, sensor: Sensor, bits: int) -> RawFrame:
     return RawFrame(levels.astype(np.uint8 if bits == 8 else np.uint16), top)
 
 
-@pytest.mark.parametrize("bits", [8, 12])
-@pytest.mark.parametrize(("percentile", "level"), [(50, 0.05), (50, 0.2), (95, 0.8)])
-@pytest.mark.parametrize(("sensor", "scene"), [*product([MONO], [*REAL_FRAMES, *SCENES]), *product([COLOR], SCENES)])
-def test_a_calibration_that_does_not_fit(
-    sensor: Sensor, scene: str, percentile: float, level: float, bits: int
-) -> None:
-    """The percentile of the light has this share of full scale."""
+@lru_cache(maxsize=None)
+def light_of(sensor: Sensor, scene: str) -> np.ndarray:
+    """What the calibrated pixels see of a real frame or a synthetic scene, in any unit."""
     if scene in REAL_FRAMES:
-        light = real_frame(scene)[800 : 800 + WITHIN[0], 600 : 600 + WITHIN[1]] + 0.5
-    else:
-        light = expose(synthetic(scene, WITHIN, is_color=sensor.is_color), sensor, 16) + 0.5
+        return real_frame(scene)[800 : 800 + WITHIN[0], 600 : 600 + WITHIN[1]] + 0.5
+    return expose(synthetic(scene, WITHIN, is_color=sensor.is_color), sensor, 16) + 0.5
+
+
+@pytest.mark.parametrize(
+    ("seen", "brightness", "bits"),
+    pairs_of(
+        [*product([MONO], [*REAL_FRAMES, *SCENES]), *product([COLOR], SCENES)],
+        [(50, 0.05), (50, 0.2), (95, 0.8)],
+        [8, 12],
+    ),
+)
+def test_a_calibration_that_does_not_fit(seen: Tuple[Sensor, str], brightness: Tuple[float, float], bits: int) -> None:
+    """Brightness: a percentile of the light, and the share of full scale that it has."""
+    (sensor, _), light, (percentile, level) = seen, light_of(*seen), brightness
     raw = recorded(np.minimum(light * level / np.percentile(light, percentile), 2), sensor, bits)
     _, _, right = camera(sensor, 0)
     _, _, other = camera(sensor, 1)

@@ -94,8 +94,8 @@ def test_bursts_that_lose_messages(node: Any, peer: drill.Peer) -> None:
     works(peer)
 
 
-def test_endpoints_that_do_not_fit(node: Any, peer: drill.Peer) -> None:
-    """Each of them is a QoS event for the node's topics."""
+def test_endpoints_that_do_not_fit_and_requests_that_nobody_sane_sends(node: Any, peer: drill.Peer) -> None:
+    """Each endpoint is a QoS event for the node's topics."""
     node()
     peer.listen("intensity")
     topics = {"image_raw": Image, "camera_info": CameraInfo, "intensity": Image, "latency": DiagnosticArray}
@@ -107,6 +107,26 @@ def test_endpoints_that_do_not_fit(node: Any, peer: drill.Peer) -> None:
         lenses = [peer.node.create_publisher(kind, topic, lax) for topic, kind in topics.items()]
         peer.destroy(*made, *lenses)
     works(peer)
+    names = ["", "sensor", "resolution", "a" * MB, "\x1b[2J", "qos_overrides./image_raw.subscription.depth", "ünï"]
+    values: List[ParameterValue] = [ParameterValue(type=kind) for kind in (*range(12), 21, 128, 255)]
+    values += [ParameterValue(type=4, string_value="\x1b[2J" + "x" * MB), ParameterValue(type=3, double_value=1e308)]
+    values += [ParameterValue(type=2, integer_value=-(2**63)), ParameterValue(type=9, string_array_value=["y"] * 1000)]
+    client = client_of(peer.node, SetParameters, "/polar_pipeline/set_parameters")
+    for value in values:
+        rows = [Parameter(name=name, value=value) for name in ("sensor", "display.gain", "raw.roi_offset", "")]
+        client.call_async(SetParameters.Request(parameters=rows))
+    for kind, service, request in (
+        (GetParameters, "get_parameters", GetParameters.Request(names=names)),
+        (DescribeParameters, "describe_parameters", DescribeParameters.Request(names=names)),
+        (ListParameters, "list_parameters", ListParameters.Request(prefixes=names, depth=2**63)),
+    ):
+        client_of(peer.node, kind, f"/polar_pipeline/{service}").call_async(request)
+    works(peer)
+    answer = call(peer, GetParameters, "get_parameters", GetParameters.Request(names=["sensor", "resolution"]))
+    assert [value.string_value for value in answer.values] == ["IMX250MZR", "half"]
+    peer.reports.clear()
+    wait_for(lambda: peer.reports, "a report")
+    assert report_bytes(peer) < 20_000
 
 
 def test_a_publisher_that_is_not_heard_is_named(node: Any, peer: drill.Peer) -> None:
@@ -152,31 +172,6 @@ def test_texts_of_megabytes_and_control_characters(node: Any, peer: drill.Peer) 
     assert report_bytes(peer) < 20_000
     works(peer)
     assert all(len(cdr) < 10_000 for cdr in peer.heard["intensity"])
-
-
-def test_requests_that_nobody_sane_sends(node: Any, peer: drill.Peer) -> None:
-    node()
-    peer.listen("intensity")
-    names = ["", "sensor", "resolution", "a" * MB, "\x1b[2J", "qos_overrides./image_raw.subscription.depth", "ünï"]
-    values: List[ParameterValue] = [ParameterValue(type=kind) for kind in (*range(12), 21, 128, 255)]
-    values += [ParameterValue(type=4, string_value="\x1b[2J" + "x" * MB), ParameterValue(type=3, double_value=1e308)]
-    values += [ParameterValue(type=2, integer_value=-(2**63)), ParameterValue(type=9, string_array_value=["y"] * 1000)]
-    client = client_of(peer.node, SetParameters, "/polar_pipeline/set_parameters")
-    for value in values:
-        rows = [Parameter(name=name, value=value) for name in ("sensor", "display.gain", "raw.roi_offset", "")]
-        client.call_async(SetParameters.Request(parameters=rows))
-    for kind, service, request in (
-        (GetParameters, "get_parameters", GetParameters.Request(names=names)),
-        (DescribeParameters, "describe_parameters", DescribeParameters.Request(names=names)),
-        (ListParameters, "list_parameters", ListParameters.Request(prefixes=names, depth=2**63)),
-    ):
-        client_of(peer.node, kind, f"/polar_pipeline/{service}").call_async(request)
-    works(peer)
-    answer = call(peer, GetParameters, "get_parameters", GetParameters.Request(names=["sensor", "resolution"]))
-    assert [value.string_value for value in answer.values] == ["IMX250MZR", "half"]
-    peer.reports.clear()
-    wait_for(lambda: peer.reports, "a report")
-    assert report_bytes(peer) < 20_000
 
 
 @pytest.mark.parametrize("home", first_of([b"home", b"file/folder", b"\xff\xfe"], 2))

@@ -81,7 +81,6 @@ def test_offline(repository: Path) -> None:
 
 @pytest.mark.ros
 def test_live(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("rclpy")
     pytest.importorskip("launch_ros")
     marker = tmp_path / "share/ament_index/resource_index/packages/polar_pipeline"
     node = tmp_path / "lib/polar_pipeline/polar_pipeline_node"

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, List
+from typing import Any
 
 import pytest
 
@@ -15,7 +15,7 @@ rclpy = pytest.importorskip("rclpy")
 
 import drill
 from services import get_parameters
-from support import IS_FAST_DDS, ROOT, TIMEOUT, first_of, wait_for
+from support import IS_FAST_DDS, ROOT, TIMEOUT, wait_for
 
 from polar_pipeline.live.preset import find_stray, judge_unknown, params_files
 from polar_pipeline.ros import FAILED, WRONG_USAGE
@@ -133,29 +133,26 @@ def test_a_file_for_another_node_is_named(node: Any, peer: drill.Peer, tmp_path:
     assert get_parameters(peer.node, "/front/polar_pipeline", "min_intensity") == [0.3]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    first_of(
-        [
-            (["--params-file", "misspelled.yaml"], "no parameter of this package is called sensr (perhaps sensor)\n"),
-            (["-p", "exposure:=3", "-p", "use_sim_time:=false"], "no parameter of this package is called exposure\n"),
-            (["-p", "quality.ssim_warn:=0.1", "-p", "quality.ssim_error:=0.9"], "at most quality.ssim_warn"),
-            (["--params-file", "gone.yaml"], "gone.yaml"),
-            (["-r", "no rule"], "no rule"),
-            (["-p", "qos_overrides./image_raw.subscription.reliability:=maybe"], "maybe"),
-        ],
-        5,
-    ),
-)
 def test_what_can_never_work_has_its_own_exit_code(
-    node: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: List[str], said: str
+    node: Any, start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("misspelled.yaml").write_text("polar_pipeline: {ros__parameters: {sensr: IMX250MYR}}")
-    process = node(*arguments)
+    rows = (
+        (["--params-file", "misspelled.yaml"], "no parameter of this package is called sensr (perhaps sensor)\n"),
+        (["-p", "exposure:=3", "-p", "use_sim_time:=false"], "no parameter of this package is called exposure\n"),
+        (["-p", "quality.ssim_warn:=0.1", "-p", "quality.ssim_error:=0.9"], "at most quality.ssim_warn"),
+        (["--params-file", "gone.yaml"], "gone.yaml"),
+        (["-r", "no rule"], "no rule"),
+        (["-p", "qos_overrides./image_raw.subscription.reliability:=maybe"], "maybe"),
+    )
+    process = node(*rows[0][0])
     process.assert_end(WRONG_USAGE)
-    assert "cannot start" in process.text
-    assert said in process.text
+    results = [(process.text, WRONG_USAGE), *drill.failed_starts(start, *(arguments for arguments, _ in rows[1:]))]
+    for (text, code), (_, part) in zip(results, rows):
+        assert code == WRONG_USAGE, text
+        assert "cannot start" in text
+        assert part in text
 
 
 def test_what_may_work_later_has_another_exit_code(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:

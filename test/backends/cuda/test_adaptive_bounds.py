@@ -41,7 +41,7 @@ def test_white_noise(driver: Any, resolution: str, bits: int) -> None:
     is_full = resolution == "full"
     dim_limit, lit_limit, degree_limit = (10.0, 4.0, 0.03) if is_full else (1.0, 0.75, 0.004)
     for level in (0.02, 0.03, 0.1, 0.3, 1.0):
-        raw = np.random.default_rng(int(1000 * level)).random((96, 128)) * level * top
+        raw = np.random.default_rng(int(1000 * level)).random((64, 96)) * level * top
         frame = RawFrame(np.rint(raw).astype(np.uint8 if bits == 8 else np.uint16), top)
         got, exact = made.submit(frame)(), run_reference(frame, as_floats(options, "stokes", "dolp", "aolp"))
         light, degree = exact["stokes"][..., 0], exact["dolp"]

@@ -23,7 +23,7 @@ from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Set, Tup
 import numpy as np
 import pytest
 from calibrations import defective_calibration
-from comparison import problems_of, run_reference
+from comparison import problems_of, run_floats, run_reference
 from harness import COMPILER, GPUS, KERNELS, Grid, aligned, build, gpu_driver, launch_on_host
 from support import representative
 
@@ -694,7 +694,8 @@ def test_the_memory_that_is_faster_is_used(integrated: HostDriver, slow: str, mo
     if mode == "temporal":
         assert np.isnan(first["ssim"]), "there is no frame before the first"
     else:
-        assert problems_of(make_options(products=products, ssim_mode=mode), FRAMES["u8"], first, other) == []
+        options = make_options(products=products, ssim_mode=mode)
+        assert problems_of(options, FRAMES["u8"], first, run_floats(FRAMES["u8"], options, other)) == []
     for frame in FRAMES.values():
         wanted = expected(frame.unpack(), "intensity")["intensity"]
         np.testing.assert_allclose(run(made, frame, other)["intensity"], wanted, atol=2e-3)

@@ -14,10 +14,10 @@ from typing import Any, Dict, Optional, Tuple
 import numpy as np
 import pytest
 from calibrations import realistic_calibration
-from comparison import GEOMETRY_BOUND, as_floats, problems_of, run_reference
+from comparison import GEOMETRY_BOUND, as_floats, problems_of, run_floats, run_reference
 from harness import gpu_driver
 from scenes import SCENES, synthetic
-from support import real_frame
+from support import examples, first_of, real_frame
 from test_backend import COPIED, MAPPED, STAND_INS, real_driver, stand_in
 
 from polar_pipeline import Pipeline
@@ -34,7 +34,7 @@ COUNT = int(os.environ.get("POLAR_RANDOM_PIPELINES", "60"))
 SEED = int(os.environ.get("POLAR_RANDOM_SEED", "0"))
 #: Pipelines of a test: the GPU tests are spread over processes by number.
 EACH = 20
-HOST_COUNT = 8
+HOST_COUNT = examples(12)
 #: More than one tile, strip or piece of a row, with a last one of few rows or columns, which every ninth pipeline gets.
 LARGE_SHAPES = ((150, 1030), (34, 2049), (66, 515), (660, 1100))
 SENSORS = ("IMX250MZR", "IMX250MYR")
@@ -174,7 +174,8 @@ def check(numbers: range, driver: Any) -> None:
     wrong = []
     for number in numbers:
         case = Case(number)
-        lines = problems_of(case.options, case.frame, run_backend(case, driver), case.compared_with())
+        truth = run_floats(case.frame, case.options, case.compared_with())
+        lines = problems_of(case.options, case.frame, run_backend(case, driver), truth)
         wrong += [f"{number}: {line}" for line in lines]
     assert not wrong, "\n".join(wrong)
 
@@ -196,7 +197,7 @@ def test_a_geometry_keeps_the_precision_of_floats(bits: int) -> None:
         np.testing.assert_allclose(found[name], exact[name], rtol=0, atol=2e-5)
 
 
-@pytest.mark.parametrize("first", range(0, 5 * EACH, EACH))
+@pytest.mark.parametrize("first", first_of(range(0, 5 * EACH, EACH), 2))
 def test_random_pipelines_on_the_cpu(first: int) -> None:
     """Within the bounds of floats."""
     wrong = []
@@ -204,10 +205,10 @@ def test_random_pipelines_on_the_cpu(first: int) -> None:
         case = Case(number)
         options = replace(case.options, precision="fp32")
         out, planes = run_cpu(case), GEOMETRY_BOUND if "rectify" in case.arguments else 0.0
-        lines = problems_of(options, case.frame, out, case.compared_with(), planes, strays=0)
-        saturated_and_dark = run_reference(case.frame, options, case.compared_with())["invalid"]
-        if out.invalid != saturated_and_dark:
-            lines.append(f"{out.invalid} invalid pixels, not {saturated_and_dark}")
+        truth = run_floats(case.frame, options, case.compared_with())
+        lines = problems_of(options, case.frame, out, truth, planes, strays=0)
+        if out.invalid != truth["invalid"]:
+            lines.append(f"{out.invalid} invalid pixels, not {truth['invalid']}")
         wrong += [f"{number}: {line}" for line in lines]
     assert not wrong, "\n".join(wrong)
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from comparison import SSIM_BOUND, run_reference
 from ssim_pairs import random_pair
+from support import examples
 from test_backend import make_driver, on_gpus
 
 from polar_pipeline.backends.cuda.backend import CudaBackend
@@ -43,14 +44,14 @@ class Case:
         stride = STRIDES[turn % len(STRIDES)]
         return {"ssim_mode": MODES[mode], "ssim_window": window, "ssim_sigma": sigma, "ssim_stride": stride}
 
-    def errors(self, driver: Any) -> List[float]:
-        """The largest error of the map of each pair."""
+    def errors(self, driver: Any, count: int) -> List[float]:
+        """The largest error of the map of each of some pairs."""
         rng = np.random.default_rng((49, self.number))
         bits, resolution = int(rng.choice([8, 12, 16])), str(rng.choice(["half", "full"]))
         products = ("ssim", "ssim_map")
         options = make_options(products=products, resolution=resolution, demosaic="bilinear", **self.arguments)
         made, errors = CudaBackend(options, driver), []
-        for _ in range(EACH):
+        for _ in range(count):
             x, y = random_pair(rng, 64, 72)
             first, second = mosaic(x, x, bits), mosaic(y, y, bits)
             other = run_reference(first, options)["value"].clip(0, 1).astype(np.float32)
@@ -75,22 +76,24 @@ def mosaic(sum_of_upright: np.ndarray, sum_of_diagonal: np.ndarray, bits: int) -
     return RawFrame(np.rint(frame * top).astype(np.uint8 if bits == 8 else np.uint16), top)
 
 
-def check(numbers: range, driver: Any) -> None:
+def check(numbers: range, driver: Any, count: int = EACH) -> None:
     beyond = [
         f"{number}: {error:.6f} {Case(number).arguments}"
         for number in numbers
-        for error in Case(number).errors(driver)
+        for error in Case(number).errors(driver, count)
         if error > SSIM_BOUND
     ]
     assert not beyond, "\n".join(beyond)
 
 
+@pytest.mark.scaled
 @pytest.mark.parametrize("device", ["orin", "xavier"])
 def test_frames_of_different_levels_on_stand_ins(device: str) -> None:
     """Every mode of the package's window and of one of three taps; tensor cores on Orin, registers on Xavier."""
-    check(range(2 * len(MODES)), make_driver(device))
+    check(range(2 * len(MODES)), make_driver(device), examples(EACH))
 
 
+@pytest.mark.scaled
 @pytest.mark.parametrize("bits", [8, 12, 16])
 @pytest.mark.parametrize("mode", MODES)
 def test_flat_dark_frames(mode: str, bits: int) -> None:
@@ -98,7 +101,7 @@ def test_flat_dark_frames(mode: str, bits: int) -> None:
     options = make_options(products=("ssim_map",), ssim_mode=mode, ssim_window=15, demosaic="bilinear")
     made = CudaBackend(options, make_driver("orin"))
     black, top = np.zeros((32, 40)), (1 << bits) - 1
-    for level in np.linspace(0.005, 0.03, 24):
+    for level in np.linspace(0.005, 0.03, examples(24)):
         x = np.full(black.shape, round(level * top) / top)
         first, second, other = mosaic(black, black, bits), mosaic(x, x, bits), None
         if mode == "consistency":

@@ -131,7 +131,7 @@ def test_deviations_are_those_of_noise(
     light = sky(view, direction(azimuth, elevation), rotation, cover)
     if not has_sigma:
         monkeypatch.setitem(globals(), "PRODUCTS", "dolp,aolp")
-    found = fits(light, view, rotation, 150, mask=cover[::2, ::2] == 0, elevation=known)
+    found = fits(light, view, rotation, 80, mask=cover[::2, ::2] == 0, elevation=known)
     spread = np.std([off(fit, azimuth) for fit in found])
     assert np.median([np.degrees(fit.azimuth_sigma) for fit in found]) / spread == pytest.approx(1, abs=0.2)
     assert abs(np.mean([off(fit, azimuth) for fit in found])) < 0.5 * spread + 0.005

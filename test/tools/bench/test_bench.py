@@ -133,7 +133,6 @@ def tool(*arguments: str, environment: Optional[Dict[str, str]] = None) -> subpr
 @pytest.mark.ros
 @pytest.mark.exhaustive
 def test_frames_come_into_memory_that_is_there() -> None:
-    pytest.importorskip("rclpy")
     products = "intensity,dolp,aolp,ssim_map,ssim"
     run = tool("--json", "--seconds", "2", "--rate", "10", "--backend", "cpu", "--products", products)
     assert run.returncode == 0, run.stderr
@@ -145,7 +144,6 @@ def test_frames_come_into_memory_that_is_there() -> None:
 @pytest.mark.parametrize("size", first_of(["1224x1024", "2448x2048"]))  # shared memory has 0.5 MB by default
 def test_own_node(size: str) -> None:
     """Frames of megabytes pass, and what is said of them fits together."""
-    pytest.importorskip("rclpy")
     left_out = ("ROS_DISTRO", "RMW_IMPLEMENTATION", fast_dds.profile_variable())
     environment = {name: value for name, value in os.environ.items() if name not in left_out}
     asked = ["--size", size, "--seconds", "1", "--rate", "5", "--backend", "cpu", "--products", "dolp,ssim"]
@@ -167,7 +165,6 @@ def test_own_node(size: str) -> None:
 
 @pytest.mark.ros
 def test_unknown_sensor() -> None:
-    pytest.importorskip("rclpy")
     run = tool("--sensor", "IMX999")
     assert run.returncode == 2
     assert "IMX999" in run.stderr
@@ -176,7 +173,6 @@ def test_unknown_sensor() -> None:
 @pytest.mark.ros
 def test_isolated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the robot's domain nor another machine; the user's own profile stays."""
-    pytest.importorskip("rclpy")
     from rclpy.node import Node
 
     from polar_pipeline.tools.bench.node import DOMAINS, isolate
@@ -203,7 +199,6 @@ def test_isolated(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.ros
 def test_a_node_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """It gives up after a while, and says where frames are lost and what may help, or that a process has ended."""
-    pytest.importorskip("rclpy")
     from polar_pipeline.tools.bench import rig as bench_rig
 
     monkeypatch.setattr(bench_rig, "REPORTED_TIMEOUT_S", 0.1)
@@ -225,7 +220,6 @@ def test_a_node_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.ros
 def test_a_killed_benchmark_leaves_no_process() -> None:
-    pytest.importorskip("rclpy")
     command = [sys.executable, "-m", "polar_pipeline", "bench", "node", "--size", "64x48", "--backend", "cpu"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
 
@@ -243,7 +237,6 @@ def test_a_killed_benchmark_leaves_no_process() -> None:
 
 @pytest.mark.ros
 def test_what_has_no_stamp_cannot_be_timed() -> None:
-    pytest.importorskip("rclpy")
     from polar_pipeline.tools.bench.node import measure
 
     with pytest.raises(RuntimeError, match=r"at least one product must be an image.* got ssim"):

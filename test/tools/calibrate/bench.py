@@ -98,24 +98,25 @@ class Camera:
         passed = s0 + pixels.modulation * (np.cos(2 * pixels.axis) * s1 + np.sin(2 * pixels.axis) * s2)
         return pixels.gain / 2 * np.array(spectrum)[pixels.channel] * passed + pixels.leakage
 
-    def read(self, light: np.ndarray, bit_depth: int, rng: Optional[np.random.Generator] = None) -> np.ndarray:
-        """Return the (H, W) integer mosaic of pixels that collected light, without noise if there is no generator.
+    def read(
+        self, light: np.ndarray, bit_depth: int, rng: Optional[np.random.Generator] = None, count: int = 1
+    ) -> np.ndarray:
+        """Return the (count, H, W) integer mosaics of pixels that collected light.
 
         Args:
             light: As `measure` returns it.
             bit_depth: 8 to 16; the values are aligned to the least significant bit.
-            rng: Source of the noise.
+            rng: Source of the noise; None for none.
+            count: How many frames.
         """
         pixels = _pixels(self)
-        value = light + pixels.black
+        value = np.tile((light + pixels.black).astype(np.float32), (count, 1, 1))
         if rng is not None:
-            deviation = np.sqrt(np.maximum(light, 0) / self.full_well + (self.read_noise / self.full_well) ** 2)
-            value = value + deviation * rng.standard_normal(self.shape, np.float32)
-        value = np.where(pixels.is_stuck, pixels.leakage, value)
-        value = np.clip(value, 0, 1)
-        if self.gamma != 1:
-            value = value**self.gamma
-        return np.rint(value * ((1 << bit_depth) - 1)).astype(np.uint8 if bit_depth == 8 else np.uint16)
+            variance = np.maximum(light, 0) / self.full_well + (self.read_noise / self.full_well) ** 2
+            value += np.sqrt(variance).astype(np.float32) * rng.standard_normal(value.shape, np.float32)
+        value[:, pixels.is_stuck] = pixels.leakage[pixels.is_stuck]
+        value = np.clip(value, 0, 1) ** self.gamma * ((1 << bit_depth) - 1)
+        return np.rint(value, out=value).astype(np.uint8 if bit_depth == 8 else np.uint16)
 
 
 class _Pixels(NamedTuple):
@@ -313,7 +314,7 @@ class Bench:
         down, right = np.fft.fftfreq(_GRAINS)[:, np.newaxis], np.fft.fftfreq(_GRAINS)
         spectrum *= np.exp(-2 * (np.pi * self.grain) ** 2 * (down**2 + right**2))
         spectrum[0, 0] = 0
-        scale = np.fft.ifft2(spectrum).real.std()
+        scale = np.linalg.norm(spectrum) / _GRAINS**2  # by Parseval's theorem
         shift = self.wedge * (right * np.cos(angle) - down * np.sin(angle))
         grains: np.ndarray = np.fft.ifft2(spectrum * np.exp(-2j * np.pi * shift)).real / scale
         return grains
@@ -369,9 +370,9 @@ class Case:
             pictures += [(name, bench.stokes(k, self.camera.shape), bench.frames) for k, name in enumerate(names)]
             for setting, stokes, count in pictures:
                 light = self.camera.measure(stokes, bench.spectrum)
-                for index in range(count):
-                    mosaic = np.ascontiguousarray(self.camera.read(light, bench.bit_depth, rng)[crop])
-                    yield SessionFrame(setting, f"{setting}_{index}", RawFrame(mosaic, full_scale))
+                for index, mosaic in enumerate(self.camera.read(light, bench.bit_depth, rng, count)):
+                    frame = RawFrame(np.ascontiguousarray(mosaic[crop]), full_scale)
+                    yield SessionFrame(setting, f"{setting}_{index}", frame)
 
     def readings(self) -> Dict[str, float]:
         """Return the angles of the settings as read off the scale, in degrees."""
@@ -469,7 +470,7 @@ def judge(camera: Camera, calibration: Calibration, dolp: float, sensor: Sensor,
         for direction in _DIRECTIONS:
             turn = np.deg2rad(2 * direction)
             light = camera.measure((_S0, _S0 * dolp * np.cos(turn), _S0 * dolp * np.sin(turn)))
-            mosaic = np.ascontiguousarray(camera.read(light, 16)[:height, :width])
+            mosaic = np.ascontiguousarray(camera.read(light, 16)[0, :height, :width])
             try:
                 out = pipeline(RawFrame(mosaic, 65535))
             except FrameError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import lru_cache
-from typing import List
+from typing import Any, Iterable, List
 
 import numpy as np
 import pytest
@@ -33,14 +33,17 @@ MILD = {
 }
 
 
+def named(names: Iterable[str]) -> List[Any]:
+    """Parameters for a test of sessions."""
+    return [pytest.param(name, marks=pytest.mark.exhaustive if name in MILD else ()) for name in names]
+
+
 @lru_cache(maxsize=None)
 def outcome(name: str) -> Outcome:
     return run_session(CASES[name])
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.exhaustive if name in MILD else ()) for name in CASES]
-)
+@pytest.mark.parametrize("name", named(CASES))
 def test_what_is_wrong_is_said(name: str) -> None:
     """A warning below a ratio of 4; below 1 an error, with which the command writes no file."""
     session = outcome(name)
@@ -141,12 +144,7 @@ def test_sessions_are_pooled() -> None:
     assert session.judge(0.5).dolp_error < 0.001  # of which noise makes 0.0006
 
 
-TEXTURES = [name for name in CASES if name.startswith(("texture", "wedge"))]
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.exhaustive if name in MILD else ()) for name in TEXTURES]
-)
+@pytest.mark.parametrize("name", named(name for name in CASES if name.startswith(("texture", "wedge"))))
 def test_texture_before_the_camera_is_named_and_no_benefit(name: str) -> None:
     """What remains of the headline is at most 1.5 times the true ratio, or none: then the file is not written."""
     session = outcome(name)

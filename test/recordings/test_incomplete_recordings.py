@@ -352,7 +352,6 @@ def test_own_outputs_are_not_raw_images(tmp_path: Path, capsys: Any) -> None:
 
 @pytest.mark.ros
 def test_play_refuses_own_outputs(tmp_path: Path, capsys: Any) -> None:
-    pytest.importorskip("rclpy")
     assert main("play", written(tmp_path)) == 1
     assert "is an output of polar_pipeline" in capsys.readouterr().err
 

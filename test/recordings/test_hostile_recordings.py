@@ -339,7 +339,6 @@ def broken_rosbag1(path: Path) -> Path:
 @pytest.mark.ros
 def test_play_counts_frames_that_cannot_be_read(tmp_path: Path, capsys: Any) -> None:
     """As replay does."""
-    pytest.importorskip("rclpy")
     summary = run(broken_rosbag1(tmp_path))
     assert (len(summary.stamps), summary.rejected_count) == (2, 2)
     assert main(["play", str(tmp_path / "in.bag"), "--rate", "1000"]) == 0
@@ -349,7 +348,6 @@ def test_play_counts_frames_that_cannot_be_read(tmp_path: Path, capsys: Any) -> 
 @pytest.mark.ros
 def test_play_shortens_gaps_where_a_clock_was_set(tmp_path: Path, monkeypatch: Any, caplog: Any) -> None:
     """Forwards by 53 years and backwards by a minute, with 0.1 s between frames; a pause of 9 s is kept."""
-    pytest.importorskip("rclpy")
     from polar_pipeline.tools.play import play
 
     now = [0.0]

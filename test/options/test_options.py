@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Dict, List, Tuple
 
 import pytest
+from harness import CACHE
 
 from polar_pipeline import Pipeline, cli
 from polar_pipeline.live.parameters import PARAMETERS, make_settings
@@ -101,8 +102,8 @@ Pipeline().options.sensor.nonsense
 def test_type_checkers_see_the_arguments(tmp_path: Path) -> None:
     api = pytest.importorskip("mypy.api")
     (tmp_path / "calls.py").write_text(CALLS)
-    words = ["--config-file=", "--follow-imports=silent", "--cache-dir", str(tmp_path), str(tmp_path / "calls.py")]
-    said, trouble, _ = api.run(words)
+    words = ["--config-file=", "--follow-imports=silent", "--cache-dir", str(CACHE.parent / "mypy")]
+    said, trouble, _ = api.run([*words, str(tmp_path / "calls.py")])
     lines = re.findall(r"calls\.py:(\d+): error", said)
     assert lines == ["4", "5", "6", "7", "8"], said + trouble
 
