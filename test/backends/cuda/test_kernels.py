@@ -19,10 +19,9 @@ from comparison import (
     ADAPTIVE_SHARE,
     DARK_BAND,
     LIGHT_BOUND,
-    as_floats,
     problems_of,
     random_frame,
-    run_reference,
+    run_floats,
 )
 from harness import Outputs, Runner, host, run
 from scenes import synthetic
@@ -271,13 +270,13 @@ def check(
     """Frame k of a batch lies within the bounds around the reference."""
     options = case.options
     products = {name: got.images[name][k] for name in launch.dtypes if name not in PAIRS}
-    assert problems_of(options, frame, products, band=band) == [], where
-    images = run_reference(frame, as_floats(options, *(f"angle_{degrees}" for degrees in ANGLES)))
-    angles = np.stack([images[f"angle_{degrees}"] for degrees in ANGLES])
+    truth = run_floats(frame, options)
+    assert problems_of(options, frame, products, truth, band=band) == [], where
+    angles = np.stack([truth[f"angle_{degrees}"] for degrees in ANGLES])
     gray = reference.luma(angles) if launch.sensor.is_color else angles
     near_dark = np.abs(2 * gray.mean(0) - options.min_intensity) <= DARK_BAND[launch.half_precision]
     assert near_dark.mean() < 0.05, where  # the band excuses few pixels
-    saturated, dark = run_reference(frame, options)["invalid"]
+    saturated, dark = truth["invalid"]
     assert got.counts[k][0] == saturated, where
     assert abs(int(got.counts[k][1]) - dark) <= near_dark.sum(), where
     pairs = {"s0": gray.mean(0), "sums": np.stack([(gray[0] + gray[2]) / 2, (gray[1] + gray[3]) / 2])}
