@@ -35,7 +35,7 @@ settings = make_settings({"snapshot.folder": str(here)})
 snapshot.write_snapshot(snapshot.Snapshot("robot/node", b"", 0, {}, settings, None, None, ()))
 """,
     "inflated": """
-from polar_pipeline.replay import bags
+from polar_pipeline.recordings import bags
 with bags.inflated(here / "bag.mcap.zstd", 1 << 20) as path:
     assert path.read_bytes() == b"bag"
     pause()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from ctypes import addressof, c_char
 from functools import partial
+from itertools import repeat
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from polar_pipeline.backends.cuda.defects import DefectReplacement
 from polar_pipeline.backends.cuda.device_arrays import DeviceResult
 from polar_pipeline.backends.cuda.driver import ON_DEVICE, TO_DEVICE, TO_HOST, Driver
 from polar_pipeline.backends.cuda.geometry import GeometryLaunch
-from polar_pipeline.backends.cuda.launch import ArrayType, CompiledLaunch, Launch, Schedule, compile_launch
+from polar_pipeline.backends.cuda.launch import ArrayType, Launch, Schedule, compile_launch
 from polar_pipeline.backends.cuda.memory import SLOTS, Constants, Sizes, Slot, make_slots, stage
 from polar_pipeline.backends.cuda.polarization import (
     CAMERA_FORMATS,
@@ -147,14 +148,15 @@ class Program:
         correction = options.correction((first.height, first.width))
         has_defects = correction is not None and correction.defects[0].size > 0
         self._defects = DefectReplacement(correction) if correction is not None and has_defects else None
-        pending: List[Future[CompiledLaunch]] = []
+        measured = schedules or {}
+        offers = [
+            iter([("measured", measured[launch.stage])])
+            if launch.stage in measured
+            else choose(launch, driver.device, count)
+            for launch in launches
+        ]
         with ThreadPoolExecutor() as pool:  # each kernel takes up to a second to compile
-            for launch in launches:
-                offered = choose(launch, driver.device, count)
-                if schedules and launch.stage in schedules:
-                    offered = iter([("measured", schedules[launch.stage])])
-                pending.append(pool.submit(compile_launch, driver, launch, offered, count))
-        self._launches = [each.result() for each in pending]
+            self._launches = list(pool.map(compile_launch, repeat(driver), launches, offers, repeat(count)))
         self._stages = ("upload", *(launch.stage for launch in launches), "download")
         # a geometry and SSIM read the same map, which is kept while it is in use
         sampling = None if options.geometry is None else make_map(options.geometry, first.output_size)

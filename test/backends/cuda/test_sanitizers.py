@@ -78,12 +78,12 @@ def build(folder: Path, *flags: str) -> Path:
         env={**os.environ, "CXX": shlex.quote(str(script))},
         check=True,
     )
-    return folder / "polar_pipeline" / "cpu"
+    return folder / "polar_pipeline" / "backends" / "cpu"
 
 
 def run(kernels: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run Python with the kernels of a folder, for whoever imports `checked_kernels`."""
-    path = os.pathsep.join([str(ROOT / "test"), str(ROOT)])
+    path = os.pathsep.join([str(ROOT / "test" / "helpers"), str(ROOT)])
     environment.update({"PYTHONPATH": path, MATRIX_VARIABLE: "", "CHECKED_KERNELS": str(kernels)})
     return run_python(*command, cwd=str(ROOT), env=environment, stderr=subprocess.STDOUT)
 
