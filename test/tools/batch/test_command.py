@@ -44,9 +44,8 @@ with LocalCluster(host="127.0.0.1", processes=False, **options) as cluster:
 SAME_SIGNAL = 0.5
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module")  # for tests in which it does not matter who starts the worker
 def scheduler() -> Iterator[str]:
-    """The address of a cluster for tests in which it does not matter who starts the worker."""
     with cluster.local_client(1, [], 3) as client:
         yield client.scheduler.address
 
