@@ -31,7 +31,7 @@ KERNELS := .venv/kernels
 # The linters run beside the tests, on one core for a minute; what they find is shown at the end.
 test: $(INSTALLED)
 	@$(MAKE) --no-print-directory lint >.venv/lint.log 2>&1 & lint=$$!; \
-	$(RUN) pytest -n $(WORKERS) --maxprocesses 8 --dist loadgroup $(TESTS); tests=$$?; \
+	$(RUN) pytest -n $(WORKERS) --maxprocesses 8 --dist loadfile $(TESTS); tests=$$?; \
 	wait $$lint && { grep '^lint: ' .venv/lint.log; exit $$tests; } || { cat .venv/lint.log; exit 1; }
 
 test-matrix: $(INSTALLED)

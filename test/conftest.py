@@ -69,7 +69,6 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("scaled")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist, which looks at the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item]) -> None:
     """Long files first; a second attempt for tests of processes; whole products of parameters where asked for."""
     order = {name: index for index, name in enumerate(LONGEST_FILES)}
@@ -80,9 +79,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item
         if is_of_processes or item.path.parent.name == "batch":
             item.add_marker(pytest.mark.flaky(reruns=1))
     cameras = [item for item in items if item.get_closest_marker("camera")]
-    for item in items if config.pluginmanager.hasplugin("xdist") else ():
-        # a file in one process; cameras of all files too, as a client that loses its camera finds another one's
-        item.add_marker(pytest.mark.xdist_group("cameras" if item.get_closest_marker("camera") else item.path.stem))
     if cameras:
         try:
             ctypes.CDLL("libaravis-0.8.so.0")
@@ -96,6 +92,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Run all files with cameras in one process: a client that loses its camera would find one of another process."""
+    from xdist.scheduler import LoadFileScheduling
+
+    cameras = {path.name for path in (ROOT / "test").rglob("test_*.py") if "import FakeCamera" in path.read_text()}
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return "cameras" if Path(file).name in cameras else file
+
+    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 #: Files that take longest, which start first: of several processes none is left with one at the end.

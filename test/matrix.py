@@ -198,7 +198,7 @@ def without(*names: str) -> List[str]:
 
 
 #: For tests that mostly wait.
-_TWO_AT_ONCE = ("-n", "2", "--dist", "loadgroup")
+_TWO_AT_ONCE = ("-n", "2", "--dist", "loadfile")
 #: Tests without ROS, GPU and cameras, which have rows of their own: two rows with cameras at once lose frames.
 _PLAIN = "not gpu and not ros and not camera"
 

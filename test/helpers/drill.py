@@ -174,7 +174,6 @@ class Process:
         print(f"{self.log.name}, ended with {self._process.returncode}:", self.text, sep="\n")  # for tests that fail
 
 
-#: Starts the node with each of several lists of arguments of `--ros-args`.
 _STARTS = """
 import json, sys
 from polar_pipeline._util.stop_flag import StopFlag

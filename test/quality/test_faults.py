@@ -196,7 +196,6 @@ def recorded(light: np.ndarray, sensor: Sensor, bits: int) -> RawFrame:
 
 @lru_cache(maxsize=None)
 def light_of(sensor: Sensor, scene: str) -> np.ndarray:
-    """What the calibrated pixels see of a real frame or a synthetic scene, in any unit."""
     if scene in REAL_FRAMES:
         return real_frame(scene)[800 : 800 + WITHIN[0], 600 : 600 + WITHIN[1]] + 0.5
     return expose(synthetic(scene, WITHIN, is_color=sensor.is_color), sensor, 16) + 0.5

@@ -164,13 +164,6 @@ def test_own_node(size: str) -> None:
 
 
 @pytest.mark.ros
-def test_unknown_sensor() -> None:
-    run = tool("--sensor", "IMX999")
-    assert run.returncode == 2
-    assert "IMX999" in run.stderr
-
-
-@pytest.mark.ros
 def test_isolated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the robot's domain nor another machine; the user's own profile stays."""
     from rclpy.node import Node
@@ -236,8 +229,10 @@ def test_a_killed_benchmark_leaves_no_process() -> None:
 
 
 @pytest.mark.ros
-def test_what_has_no_stamp_cannot_be_timed() -> None:
+def test_what_cannot_be_measured(capsys: pytest.CaptureFixture) -> None:
     from polar_pipeline.tools.bench.node import measure
 
     with pytest.raises(RuntimeError, match=r"at least one product must be an image.* got ssim"):
         measure("cpu", "IMX250MZR", (64, 64), ("ssim",), 24.0, 1.0)
+    assert cli.main(["bench", "node", "--sensor", "IMX999"]) == 2
+    assert "IMX999" in capsys.readouterr().err

@@ -34,7 +34,6 @@ MILD = {
 
 
 def named(names: Iterable[str]) -> List[Any]:
-    """Parameters for a test of sessions."""
     return [pytest.param(name, marks=pytest.mark.exhaustive if name in MILD else ()) for name in names]
 
 
