@@ -168,6 +168,17 @@ def test_what_needs_no_gpu_loads_nothing_of_it(code: str, most: int) -> None:
     assert len({name for name in loaded if name.startswith("polar_pipeline.")}) <= most
 
 
+def test_former_names_of_modules_are_the_modules() -> None:
+    """Also of submodules; each stays one module, with its own name and specification."""
+    for former, now in (("world", "polarimetry.world"), ("batch.settings", "tools.batch.settings")):
+        module = importlib.import_module(f"polar_pipeline.{former}")
+        assert module is importlib.import_module(f"polar_pipeline.{now}")
+        assert module.__spec__ is not None
+        assert module.__name__ == module.__spec__.name == f"polar_pipeline.{now}"
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("polar_pipeline.world.nothing")
+
+
 def folder_of(module: str) -> str:
     """The folder of a module: `live`, `tools.batch`."""
     parts = module.split(".")

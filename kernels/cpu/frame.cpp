@@ -7,9 +7,11 @@
 #include <condition_variable>
 #include <csignal>
 #include <cstring>
+#include <exception>
 #include <mutex>
 #include <new>
-#include <system_error>
+#include <pthread.h>
+#include <sched.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -55,12 +57,16 @@ public:
 
   // Does a job together with those who come before the caller has finished.
   void share(Job &job) {
+    const int helpers = job.wanted; // which those who come count down
     {
       std::lock_guard<std::mutex> lock(mutex);
-      while (threads < job.wanted && start()) threads++;
+      const size_t before = threads.size();
+      while ((int)threads.size() < helpers && start()) {
+      }
+      place_elsewhere(threads.size() > before);
       jobs.push_back(&job);
     }
-    for (int k = 0; k < job.wanted; k++) begun.notify_one();
+    for (int k = 0; k < helpers; k++) begun.notify_one();
     Count own = Count();
     bool has_failed = false;
     job.help(own, has_failed);
@@ -85,12 +91,29 @@ private:
     pthread_sigmask(SIG_SETMASK, &all, &before);
     bool is_started = true;
     try {
-      std::thread([this] { work(); }).detach();
-    } catch (const std::system_error &) {
+      threads.reserve(threads.size() + 1);
+      std::thread thread([this] { work(); });
+      threads.push_back(thread.native_handle());
+      thread.detach();
+    } catch (const std::exception &) { // no more threads, or no memory
       is_started = false;
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return is_started;
+  }
+
+  // Has the threads run on any processor but the caller's. In a virtual machine, Linux often wakes a thread on the
+  // processor of the one that wakes it though another one is idle; there it would wait until the caller has done all.
+  void place_elsewhere(bool has_new) {
+    cpu_set_t allowed;
+    const int here = sched_getcpu();
+    if (here < 0 || here >= CPU_SETSIZE || sched_getaffinity(0, sizeof allowed, &allowed)) return;
+    CPU_CLR(here, &allowed);
+    if (!CPU_COUNT(&allowed)) CPU_SET(here, &allowed);
+    if (!has_new && CPU_EQUAL(&allowed, &places)) return;
+    places = allowed;
+    for (const pthread_t thread : threads)
+      pthread_setaffinity_np(thread, sizeof places, &places); // a sandbox may refuse
   }
 
   void work() {
@@ -114,7 +137,8 @@ private:
   std::mutex mutex;
   std::condition_variable begun, ended;
   std::vector<Job *> jobs; // that want helpers
-  int threads = 0;
+  std::vector<pthread_t> threads;
+  cpu_set_t places = {}; // processors that they may use
 };
 
 // Calls `work` on several threads, each with a count of its own; returns the sums. With fewer threads than wanted,
@@ -201,7 +225,12 @@ __attribute__((visibility("default"))) void copy_rows(char *to, const char *from
       copy_past_caches(to + row * row_bytes + first, from + row * step + first, bytes);
     }
   };
-  on_threads((int)std::min<int64_t>(threads, 1 + rows * row_bytes / LEAST_BYTES), work);
+  try {
+    on_threads((int)std::min<int64_t>(threads, 1 + rows * row_bytes / LEAST_BYTES), work);
+  } catch (const std::bad_alloc &) { // before any part was begun
+    Count count;
+    work(count);
+  }
 }
 
 // Computes a frame with up to `threads` threads; returns 0, or 1 where memory does not suffice. The results have the

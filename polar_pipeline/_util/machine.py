@@ -91,9 +91,9 @@ def _installed_cupy() -> Dict[str, str]:
 
 def _older_numpy() -> str:
     """Return the command that installs a NumPy for modules built for NumPy 1, and a CuPy that works with it."""
-    wanted = ["numpy>=1.20,<2"]
-    wanted += [f"{name}<14" for name, version in _installed_cupy().items() if _numbers(version) >= (14,)]
-    return "python3 -m pip install --upgrade " + " ".join(f"'{each}'" for each in wanted)
+    requirements = ["numpy>=1.20,<2"]
+    requirements += [f"{name}<14" for name, version in _installed_cupy().items() if _numbers(version) >= (14,)]
+    return "python3 -m pip install --upgrade " + " ".join(f"'{each}'" for each in requirements)
 
 
 def remedy(error: Exception) -> str:
@@ -121,14 +121,14 @@ def _cuda_command() -> str:
 
 def cupy_checks() -> Iterator[Check]:
     """Check whether CuPy and NumPy work together; nothing without CuPy."""
-    found = _installed_cupy()
-    if len(found) > 1:
-        names = " ".join(found)
+    versions = _installed_cupy()
+    if len(versions) > 1:
+        names = " ".join(versions)
         text = f"several are installed, over each other: python3 -m pip uninstall {names}; then install one again"
         yield Check("cupy's version", "problem", text)
         return
     numpy = _version("numpy")
-    for name, version in found.items():
+    for name, version in versions.items():
         first, below = _NUMPY_OF_CUPY.get(_numbers(version)[0], ((0,), (1000,)))
         if numpy is None or first <= _numbers(numpy) < below:
             yield Check("cupy's version", "ok", f"{name} {version}, for NumPy {numpy}")

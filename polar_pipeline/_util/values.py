@@ -81,7 +81,7 @@ def choice(name: str, value: object, allowed: Tuple[_T, ...]) -> _T:
     """Return the allowed word or number that is equal to a value.
 
     Raises:
-        ValueError: There is none.
+        ValueError: No allowed word or number is equal to it; the message lists them.
     """
     for word in allowed:
         if isinstance(value, type(word)) and value == word:

@@ -20,14 +20,14 @@ def of_the_frame(camera: CameraNumbers, binning: Tuple[int, int], offset: Tuple[
         offset: (x, y) of the region of interest in pixels of the full resolution.
     """
     scale = np.array([[1 / (binning[0] or 1)], [1 / (binning[1] or 1)]])
-    found = []
+    matrices = []
     for matrix in (camera.k, camera.p):
         moved = matrix.copy()
         if moved.any():
             moved[:2, 2] -= offset
             moved[:2] *= scale
-        found.append(moved)
-    return CameraNumbers(found[0], camera.d, camera.r, found[1])
+        matrices.append(moved)
+    return CameraNumbers(matrices[0], camera.d, camera.r, matrices[1])
 
 
 @np.errstate(all="ignore")  # a message may have any numbers

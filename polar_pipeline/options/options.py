@@ -62,7 +62,7 @@ def _min_intensity(name: str, value: object) -> float:
 def _from_file(
     kind: type, load: Callable[[Path], object], words: str, others: Mapping[Optional[str], object]
 ) -> Callable[[str, Any], object]:
-    """Return a check of a path or of a value that `load` makes; `others` are no paths, with what is stored for them."""
+    """Return a check that accepts a path, which `load` reads, or an object; `others` maps further values to objects."""
 
     def check(name: str, value: object) -> object:
         if isinstance(value, kind):

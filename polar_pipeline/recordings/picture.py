@@ -19,7 +19,7 @@ def picture(name: str, array: np.ndarray, max_side: int = 0) -> np.ndarray:
     """Color a product, as `Pipeline` returns it, by the color map and the range of its row as (h, w, 3) uint8 RGB.
 
     Stokes vectors take the three color channels. Invalid pixels are black where they are not a valid level too. Larger
-    pictures shrink to `max_side` pixels; 0 is no limit.
+    pictures shrink to `max_side` pixels, unless it is 0.
     """
     row = PRODUCTS[name]
     shrink = max_side / max(array.shape) if max_side and max(array.shape) > max_side else 1.0

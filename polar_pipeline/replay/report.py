@@ -48,7 +48,7 @@ def render(
 ) -> str:
     """Render the report as HTML, with the facts first; the same arguments make the same text.
 
-    Without a golden recording, there are no comparisons and no verdict.
+    `comparisons` and `verdict` are empty where nothing was compared with a golden recording.
     """
     rejected = [(cause, len(errors), printable(errors[0], SHOWN_REASON)) for cause, errors in summary.rejected.items()]
     rows = [(row.stamp_ns, row.ssim) for row in summary.frames if row.stamp_ns is not None and row.ssim is not None]

@@ -94,7 +94,7 @@ def profile_checks() -> Iterator[Check]:
 
 
 def memory_checks() -> Iterator[Check]:
-    """Check whether sockets and shared memory have room for frames; nothing without ROS."""
+    """Check whether sockets and shared memory have room for frames; yield nothing where ROS is not installed."""
     if find_spec("rclpy") is None:
         return
     small = {}

@@ -110,8 +110,8 @@ class ParameterNode(Node):  # type: ignore[misc]
         """Declare a parameter, with its default where the value given is refused; `configure` then says why."""
         value: Any = row.default
         try:  # of any type at first: a whole number does for a float
-            declared = self.declare_parameter(name, value, ParameterDescriptor(dynamic_typing=True))
-            value = check_parameter(name, declared.value)
+            parameter = self.declare_parameter(name, value, ParameterDescriptor(dynamic_typing=True))
+            value = check_parameter(name, parameter.value)
         except (ValueError, TypeError, OverflowError, ParameterException) as err:
             self._wrong_values[name] = str(err)
         if self.has_parameter(name):

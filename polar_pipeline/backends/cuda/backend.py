@@ -16,8 +16,7 @@ from polar_pipeline.backends.cuda.device_arrays import DeviceFrame
 from polar_pipeline.backends.cuda.driver import Driver
 from polar_pipeline.backends.cuda.launch import Launch
 from polar_pipeline.backends.cuda.memory import SLOTS, Constants, FrameMemory
-from polar_pipeline.backends.cuda.polarization import noise_frames
-from polar_pipeline.backends.cuda.program import DeviceProgram, Program, make_launches
+from polar_pipeline.backends.cuda.program import DeviceProgram, Program, make_launches, noise_frame
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.sensor.frames import Frame, FrameError, PackedFrame, RawFrame, check_size
 
@@ -74,9 +73,7 @@ def make_program(
 
 def _measure(program: Program, launches: Tuple[Launch, ...], options: Options, buffers: Buffers) -> float:
     """Measure the seconds of a frame of noise from the caller's array to the caller's arrays: a median."""
-    (rows,) = noise_frames(launches[0], 1)
-    size = launches[-1].output_size
-    reference = np.zeros(size, np.float32) if options.ssim_mode == "reference" else None
+    rows, reference = noise_frame(launches, options)
     seconds: List[float] = []
     try:
         for _ in range(_WARM_UP_FRAMES + _MEASURED_FRAMES):

@@ -90,11 +90,6 @@ class GeometryLaunch(Launch):
     stored: Tuple[Tuple[str, str], ...]
 
     @property
-    def output_size(self) -> Tuple[int, int]:
-        """(height, width) of the outputs."""
-        return self.height, self.width
-
-    @property
     def dtypes(self) -> Dict[str, str]:
         """Element type of each stored array."""
         return dict(self.stored)

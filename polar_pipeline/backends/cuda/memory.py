@@ -169,10 +169,10 @@ class Constants:
         Raises:
             DeviceMemoryError: The device is too small.
         """
-        known = self._arrays.get(id(array))
-        if known is None:
-            known = self._arrays[id(array)] = DeviceArray(self._driver, array)
-        return known
+        on_device = self._arrays.get(id(array))
+        if on_device is None:
+            on_device = self._arrays[id(array)] = DeviceArray(self._driver, array)
+        return on_device
 
 
 class Slot:

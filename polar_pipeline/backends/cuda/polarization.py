@@ -370,8 +370,9 @@ def polarization_launch(
     """Return the launch that stores some arrays of a frame.
 
     With precision `auto` it computes in pairs of half where pixels have 8 bits: half holds 11 bits, so that samples and
-    their small sums are exact. Where SSIM is a product, it does so only if there is no geometry and the images that
-    SSIM compares are summed in integers (`sums_in_integers`): what half rounds moves the similarity by up to 0.0055.
+    their small sums are exact. With SSIM among the products, it computes in half only without a geometry, and if the
+    images that SSIM compares are summed in integers (`sums_in_integers`): rounding to half changes the similarity by up
+    to 0.0055.
 
     Args:
         options: Options of the pipeline.
@@ -491,7 +492,7 @@ class ColumnKernel(Kernel[PolarizationLaunch]):
         return {**super().defines(launch, schedule), **size}
 
 
-#: Raw pixels of tiles that are no powers of two: one that divides 2448x2048, and those that suit ADR's halo and rows.
+#: Raw pixels of further tiles, which are no powers of two: they suit frames of 2448x2048, and the halo and rows of ADR.
 _MORE_TILES = ((80, 32), (72, 32), (64, 60), (64, 40), (64, 28), (56, 32), (56, 28))
 #: Raw rows of a tile of ADR at least: with fewer, works in float spill on sm_72.
 _ADAPTIVE_ROWS = 8

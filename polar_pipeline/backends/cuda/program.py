@@ -23,10 +23,11 @@ from polar_pipeline.backends.cuda.polarization import (
     OUTPUTS,
     PAIRS,
     PolarizationLaunch,
+    noise_frames,
     polarization_launch,
 )
 from polar_pipeline.backends.cuda.schedules import choose
-from polar_pipeline.backends.cuda.ssim import SsimLaunch, as_compared, compares_floats
+from polar_pipeline.backends.cuda.ssim import SsimLaunch, as_compared, compared_type
 from polar_pipeline.geometry import make_map
 from polar_pipeline.options import Options
 from polar_pipeline.options.products import invalid_level
@@ -51,7 +52,7 @@ def make_launches(options: Options, raw_format: str, full_scale: int, shape: Tup
     """
     geometry, size = options.geometry, options.stokes_size(shape)
     stored = [(name, options.dtype_of(name)) for name in options.products if name in OUTPUTS]
-    compared = "float32" if compares_floats(options) else "uint16"
+    compared = compared_type(options)
     if options.has_ssim:
         stored.append((PAIRS[options.ssim_mode != "consistency"], compared))
     first = polarization_launch(options, raw_format, full_scale, shape, tuple(stored))
@@ -86,6 +87,13 @@ def make_launches(options: Options, raw_format: str, full_scale: int, shape: Tup
         )
         launches.append(similarity)
     return tuple(launches)
+
+
+def noise_frame(launches: Tuple[Launch, ...], options: Options) -> Tuple[np.ndarray, Optional[np.ndarray]]:
+    """Create a frame of noise to measure launches with, and in mode `reference` an image that SSIM compares it with."""
+    (rows,) = noise_frames(launches[0], 1)
+    needs_reference = options.ssim_mode == "reference"
+    return rows, np.zeros(launches[-1].output_size, np.float32) if needs_reference else None
 
 
 def requested_launches(options: Options, raw_format: str, size: Tuple[int, int]) -> Tuple[Launch, ...]:
@@ -146,12 +154,11 @@ class Program:
         assert isinstance(first, PolarizationLaunch)
         self._raw_format = first.raw_format
         correction = options.correction((first.height, first.width))
-        has_defects = correction is not None and correction.defects[0].size > 0
-        self._defects = DefectReplacement(correction) if correction is not None and has_defects else None
-        measured = schedules or {}
+        self._defects = DefectReplacement(correction) if correction and correction.defects[0].size else None
+        forced = schedules or {}
         offers = [
-            iter([("measured", measured[launch.stage])])
-            if launch.stage in measured
+            iter([("measured", forced[launch.stage])])
+            if launch.stage in forced
             else choose(launch, driver.device, count)
             for launch in launches
         ]
@@ -180,7 +187,7 @@ class Program:
         self._slots = make_slots(driver, sizes, maps_host, self.stays)
         self._previous: Optional[Slot] = None  # of the previous frame, with which mode `temporal` compares
         self._is_first = True  # nothing to compare the next frame with
-        self._compared = "float32" if compares_floats(options) else "uint16"
+        self._compared = compared_type(options)
 
     def submit(
         self, rows: CupyArray, buffers: Buffers, reference: Optional[np.ndarray] = None, is_pinned: bool = False
@@ -322,16 +329,21 @@ class Program:
         """
         if slot.hold is not arrays:
             raise RuntimeError(TAKEN)
-        self._driver.run(self._driver.wait, slot.done)
-        timings, before = {}, slot.marks[0]
-        for name, mark in zip(self._stages, (*slot.marks[1 : len(self._stages)], slot.done)):
-            timings[name], before = self._driver.elapsed(before, mark) / 1000, mark
+        timings = self._driver.run(self._wait, slot)
         saturated, dark = slot.counts.tolist()
         slot.hold, slot.source = {}, None  # free for the next frame
         if missing:
             _fill_invalid(arrays, missing)
         products = dict(zip(self._products, map(arrays.__getitem__, self._products)))
         return Result(products, timings, (saturated, dark), arrays.get("blocks"))
+
+    def _wait(self, slot: Slot) -> Dict[str, float]:
+        """Wait until a frame is complete, and return its seconds per stage."""
+        self._driver.wait(slot.done)
+        timings, before = {}, slot.marks[0]
+        for name, mark in zip(self._stages, (*slot.marks[1 : len(self._stages)], slot.done)):
+            timings[name], before = self._driver.elapsed(before, mark) / 1000, mark
+        return timings
 
     def _release(self, slot: Slot) -> None:
         """Free the slot of a frame that failed half-way, once the device has finished with it."""

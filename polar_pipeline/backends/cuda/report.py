@@ -46,8 +46,8 @@ def make_plan(options: Options, device: Device, raw_format: str, size: Tuple[int
     operators = {name: texts[name] for stage in stages for name in stage.operators}
     first = launches[0]
     if isinstance(first, PolarizationLaunch) and first.calibrated:
-        taken = f"{CODE_BYTES} bytes a pixel, {first.correction_bytes} in all"
-        correction = f"every raw pixel as an ideal one would have measured it: {taken}"
+        size_of_codes = f"{CODE_BYTES} bytes a pixel, {first.correction_bytes} in all"
+        correction = f"every raw pixel as an ideal one would have measured it: {size_of_codes}"
         operators = {"correction": correction, **operators}
     return {
         "device": asdict(device),

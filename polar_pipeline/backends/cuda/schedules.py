@@ -7,7 +7,6 @@ spills registers, the next schedule is tried (`compile_launch`).
 from __future__ import annotations
 
 import json
-import logging
 import os
 from contextlib import suppress
 from dataclasses import asdict
@@ -23,7 +22,6 @@ from polar_pipeline.backends.backend import ScheduleError
 from polar_pipeline.backends.cuda.device import Device, occupancy, resident_blocks
 from polar_pipeline.backends.cuda.launch import Launch, Schedule
 
-_LOG = logging.getLogger(__name__)
 #: Environment variable that names the folder of the schedules measured by this user, in place of `tuned` in the user's
 #: data folder.
 TUNED_VARIABLE = "POLAR_PIPELINE_TUNED"
@@ -31,8 +29,6 @@ TUNED_VARIABLE = "POLAR_PIPELINE_TUNED"
 MAX_THREADS = 1024
 #: What the last wave of blocks costs, which does not fill the device, in shares of a full one.
 _LAST_WAVE = 0.2
-#: Schedules of a launch that `tune` measures, those of least cost first; and how often, of which the median counts.
-_TRIED, _ROUNDS = 100, 9
 
 
 class Measured(NamedTuple):
@@ -158,10 +154,10 @@ def _read(path: Path) -> _Table:
 
 def _row(row: Any) -> Tuple[Tuple[str, int, int, bool], Measured]:
     """Return a row of a file; `choose` takes its schedule only if a kernel offers the same one."""
-    (width, height), given = row["size"], row["schedule"]
-    numbers = (int(given[name]) for name in ("threads", "tile_x", "tile_y", "rows"))
+    (width, height), fields = row["size"], row["schedule"]
+    numbers = (int(fields[name]) for name in ("threads", "tile_x", "tile_y", "rows"))
     key = str(row["work"]), int(width), int(height), int(row.get("frames", 1)) == 1
-    return key, Measured(Schedule(str(given["kernel"]), *numbers), float(row["us"]))
+    return key, Measured(Schedule(str(fields["kernel"]), *numbers), float(row["us"]))
 
 
 def keep(launch: Launch, device: Device, best: Measured) -> Path:

@@ -46,10 +46,11 @@ SSIM_ARGUMENT = np.dtype(
 _SOURCES = {"uint16": 0, "float32": 1}
 
 
-def compares_floats(options: Options) -> bool:
-    """Return whether SSIM compares images of float32, rather than of 16-bit integers."""
+def compared_type(options: Options) -> str:
+    """Return the element type of the images that SSIM compares: `uint16`, or `float32`."""
     is_narrow = max(gaussian(options.ssim_window, options.ssim_sigma)) > _NARROW_TAP
-    return options.precision == "fp32" or (options.precision == "auto" and is_narrow)
+    is_float = options.precision == "fp32" or (options.precision == "auto" and is_narrow)
+    return "float32" if is_float else "uint16"
 
 
 @dataclass(frozen=True)
@@ -81,11 +82,6 @@ class SsimLaunch(Launch):
     mode: str = "consistency"
     geometry: Optional[Geometry] = None
     full_size: Tuple[int, int] = (0, 0)
-
-    @property
-    def output_size(self) -> Tuple[int, int]:
-        """(height, width) of the images."""
-        return self.height, self.width
 
     @property
     def map_size(self) -> Tuple[int, int]:
@@ -219,14 +215,14 @@ def half_taps(window: int, sigma: float) -> HalfTaps:
     tails = np.append(np.cumsum(exact[::-1])[::-1][1:], 0.0)  # from k + 1 outwards
     grids = [float(np.spacing(np.float16(tap))) for tap in exact]
     grids[0] /= 2  # both sides of the window are in the center's rest
-    found = []
+    windows = []
     for ups in product((np.floor, np.ceil), repeat=window // 2):
         rounded = np.array([up(tail / grid) * grid for up, tail, grid in zip(ups, tails, grids)] + [0.0])
         taps = np.append(1 - 2 * rounded[0], rounded[:-1] - rounded[1:])
         if np.array_equal(taps, taps.astype(np.float16)) and (taps >= 0).all():
             line, edge = np.abs(taps - exact) / (exact + SSIM_C2) ** 2, np.abs(rounded - tails) / (tails + SSIM_C2) ** 2
-            found.append(HalfTaps(SSIM_C2 * float(max(line.max(), edge.max())), tuple(taps.tolist())))
-    return min(found)
+            windows.append(HalfTaps(SSIM_C2 * float(max(line.max(), edge.max())), tuple(taps.tolist())))
+    return min(windows)
 
 
 # ------------------------------------------------------------------------------------------------------------- kernels

@@ -13,8 +13,7 @@ from polar_pipeline.backends.cuda.backend import make_program
 from polar_pipeline.backends.cuda.driver import Driver
 from polar_pipeline.backends.cuda.launch import Schedule
 from polar_pipeline.backends.cuda.memory import Constants
-from polar_pipeline.backends.cuda.polarization import noise_frames
-from polar_pipeline.backends.cuda.program import Program, requested_launches
+from polar_pipeline.backends.cuda.program import Program, noise_frame, requested_launches
 from polar_pipeline.backends.cuda.schedules import Measured, candidates, keep
 from polar_pipeline.options import Options
 
@@ -54,9 +53,7 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
         raise RuntimeError(f"the GPU of this machine is {driver.device.name}, not {device_name}")
     launches, fastest = requested_launches(options, raw_format, size), {}
     constants, buffers = Constants(driver), Buffers(driver.host_array)
-    (rows,) = noise_frames(launches[0], 1)
-    is_needed = options.ssim_mode == "reference"
-    reference = np.zeros(options.output_size((size[1], size[0])), np.float32) if is_needed else None
+    rows, reference = noise_frame(launches, options)
     maps_host = make_program(driver, launches, options, buffers, constants).maps_host
     for launch in launches:
         timed: List[Tuple[float, Schedule]] = []
@@ -86,12 +83,8 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
 
 def _difference(first: Result, other: Result) -> Optional[str]:
     """Return the name of a product that differs, or None."""
-    tolerance = {"ssim": _MEAN_ERROR}
-    return next(
-        (
-            name
-            for name, array in first.items()
-            if not np.allclose(array, other[name], rtol=0, atol=tolerance.get(name, 0), equal_nan=True)
-        ),
-        None,
-    )
+    for name, array in first.items():
+        tolerance = _MEAN_ERROR if name == "ssim" else 0.0
+        if not np.allclose(array, other[name], rtol=0, atol=tolerance, equal_nan=True):
+            return name
+    return None

@@ -63,7 +63,7 @@ def golden_of(folder: Path, name: str) -> Path:
     """Return the golden recording of a recording: from an earlier batch, or a file of its name.
 
     Raises:
-        SourceError: There is none.
+        SourceError: The folder has no golden recording of that name.
     """
     paths = (folder / "recordings" / name / "products.mcap", folder / f"{name}.mcap")
     for path in paths:

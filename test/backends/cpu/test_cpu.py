@@ -253,6 +253,24 @@ def test_a_fork_has_threads_of_its_own() -> None:
     assert done.stdout.split() == ["3"], done
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="has one processor")
+def test_other_threads_run_on_other_processors() -> None:
+    """They may run on all processors that the caller may use but one, on which it was."""
+    allowed = os.sched_getaffinity(0)
+    code = (
+        "import os\n"
+        "from pathlib import Path\n"
+        "import numpy as np\n"
+        "from polar_pipeline import Pipeline\n"
+        "with Pipeline(threads=3, backend='cpu') as pipeline:\n"
+        "    before = set(Path('/proc/self/task').iterdir())\n"
+        "    pipeline(np.zeros((320, 320), np.uint8))\n"
+        "    threads = set(Path('/proc/self/task').iterdir()) - before\n"
+        "    print(*(len(os.sched_getaffinity(int(thread.name))) for thread in threads))\n"
+    )
+    assert run_python("-c", code).stdout.split() == 2 * [str(len(allowed) - 1)]
+
+
 def test_one_processor_is_enough() -> None:
     allowed, frame = os.sched_getaffinity(0), random_frame((320, 320), 8)
     with Pipeline(threads=3, backend="cpu") as pipeline:
