@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from itertools import islice
-from typing import Any, ClassVar, Dict, Generic, Iterable, Iterator, List, Mapping, Optional, Tuple, TypeVar, Union
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Dict, Generic, Iterable, Iterator, List, Mapping, Optional, Set, Tuple, TypeVar, Union
 
 import numpy as np
 
@@ -244,6 +243,22 @@ class CompiledLaunch:
         return True
 
 
+def tries(launch: Launch, device: Device, schedules: Iterable[Tuple[str, Schedule]]) -> Iterator[Tuple[str, Schedule]]:
+    """Yield the first schedules whose threads differ in what they do or in their registers, `MAX_TRIES` at most.
+
+    Schedules that differ only in the number of threads spill alike: where one does, the others are not worth a try.
+    """
+    tried: Set[Schedule] = set()
+    for basis, schedule in schedules:
+        registers = launch.kernel(schedule).registers(launch, schedule, device)
+        thread = replace(schedule, threads=registers)
+        if thread not in tried:
+            tried.add(thread)
+            yield basis, schedule
+        if len(tried) == MAX_TRIES:
+            return
+
+
 def compile_launch(
     driver: Driver, launch: Launch, schedules: Iterable[Tuple[str, Schedule]], frames: int = 1
 ) -> CompiledLaunch:
@@ -260,7 +275,7 @@ def compile_launch(
         ScheduleError: No schedule fits the device.
     """
     best: Optional[CompiledLaunch] = None
-    for basis, schedule in islice(schedules, MAX_TRIES):
+    for basis, schedule in tries(launch, driver.device, schedules):
         compiled = CompiledLaunch(driver, launch, schedule, frames)
         if best is None or compiled.spilled_bytes < best.spilled_bytes:
             best = compiled

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, Dict, Iterable
 
 import pytest
+from support import ROOT
 
 from polar_pipeline._util import machine
 from polar_pipeline.ros import fast_dds
@@ -153,9 +154,7 @@ def test_the_tool_says_so_where_it_cannot_start(name: str, error: str, tmp_path:
     (tmp_path / f"{name}.py").write_text(f"raise {error}('numpy.core.multiarray failed to import')")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-m", "polar_pipeline", "doctor"]
-    done = subprocess.run(
-        command, cwd=Path(__file__).parents[2], env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("polar-pipeline: ")
     assert "numpy.core.multiarray failed to import; it was built for another" in done.stderr
