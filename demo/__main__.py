@@ -28,9 +28,10 @@ import numpy as np
 
 from polar_pipeline import __version__
 from polar_pipeline.options.topics import PRODUCT_TOPICS
+from polar_pipeline.pictures.colors import picture
+from polar_pipeline.pictures.files import encode_picture
 from polar_pipeline.quality.frame_checks import NO_FRAME
 from polar_pipeline.recordings import messages
-from polar_pipeline.recordings.picture import encode_picture, picture
 from polar_pipeline.recordings.rawpicture import read_picture
 from polar_pipeline.recordings.sink import open_sink
 from polar_pipeline.replay.report import format_timings, render

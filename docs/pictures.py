@@ -16,10 +16,11 @@ from figures import sheet  # beside this file
 
 from polar_pipeline import SENSORS, Pipeline
 from polar_pipeline.geometry import LensCalibration, make_lens
+from polar_pipeline.pictures.colors import legend
+from polar_pipeline.pictures.files import encode_picture
 from polar_pipeline.polarimetry.colormaps import COLOR_STYLES, DOLP_MAP
 from polar_pipeline.polarimetry.world import diffuse_dolp, normal_candidates, sky_compass, specular_dolp, viewing_rays
 from polar_pipeline.polarimetry.world.rays import turned
-from polar_pipeline.recordings.picture import encode_picture, legend
 from polar_pipeline.sensor.forward import expose
 
 FRAMES = Path(__file__).resolve().parent.parent / "frames"

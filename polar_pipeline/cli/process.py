@@ -15,8 +15,9 @@ from polar_pipeline.cli.option_arguments import add_pipeline_arguments, option_f
 from polar_pipeline.cli.outputs import check_output_files
 from polar_pipeline.cli.shared_arguments import add_shared_arguments, read_frame
 from polar_pipeline.options.products import PRODUCTS
+from polar_pipeline.pictures.colors import legend
+from polar_pipeline.pictures.files import encode_picture
 from polar_pipeline.quality.frame_checks import log_warnings
-from polar_pipeline.recordings.picture import encode_picture, legend
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

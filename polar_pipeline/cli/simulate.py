@@ -14,7 +14,7 @@ from polar_pipeline._util.progress import with_bar
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_path, parse_size
 from polar_pipeline.cli.errors import FailureError, UsageError, errors_as
-from polar_pipeline.recordings.picture import encode_picture
+from polar_pipeline.pictures.files import encode_picture
 from polar_pipeline.sensor.mosaic import SENSORS, get_sensor
 from polar_pipeline.tools.calibrate.polarizer import MIN_ANGLES
 from polar_pipeline.tools.calibrate.simulation import (

@@ -29,10 +29,10 @@ from polar_pipeline._util.paths import as_path
 from polar_pipeline.live.parameters import Settings
 from polar_pipeline.live.preset import to_yaml
 from polar_pipeline.options import FROM_FRAMES
+from polar_pipeline.pictures.files import encode_picture
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.messages import CAMERA_INFO, IMAGE, Cdr, ImageMessage, Status
-from polar_pipeline.recordings.picture import encode_picture
 from polar_pipeline.sensor.frames import FrameError
 
 

@@ -15,8 +15,9 @@ import numpy as np
 
 from polar_pipeline._util.text import SHOWN_REASON, printable
 from polar_pipeline.options.products import PRODUCTS, Product
+from polar_pipeline.pictures.colors import legend, picture, viridis
+from polar_pipeline.pictures.files import encode_picture
 from polar_pipeline.quality.latency import percentiles
-from polar_pipeline.recordings.picture import encode_picture, legend, picture, viridis
 from polar_pipeline.replay.compare import ProductComparison
 from polar_pipeline.replay.html import charts
 from polar_pipeline.replay.html.page import GRAYS, PHASE, VIRIDIS, ColorBar, data_url, page_template

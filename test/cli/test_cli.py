@@ -33,8 +33,8 @@ from polar_pipeline.cli.option_arguments import requested_options
 from polar_pipeline.options import make_options
 from polar_pipeline.options.products import DEFAULT_PRODUCTS
 from polar_pipeline.options.topics import PRODUCT_TOPICS
+from polar_pipeline.pictures.colors import legend
 from polar_pipeline.recordings import messages
-from polar_pipeline.recordings.picture import legend
 from polar_pipeline.recordings.rawpicture import CAMERA_FILE
 from polar_pipeline.recordings.sink import open_sink
 from polar_pipeline.recordings.source import open_source

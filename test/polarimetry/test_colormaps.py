@@ -11,8 +11,8 @@ import pytest
 
 from polar_pipeline import Pipeline
 from polar_pipeline.backends import reference
+from polar_pipeline.pictures.colors import legend
 from polar_pipeline.polarimetry.colormaps import AOLP_MAP, COLOR_STYLES, DOLP_MAP, GRAY
-from polar_pipeline.recordings.picture import legend
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
 

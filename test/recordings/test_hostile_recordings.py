@@ -19,10 +19,10 @@ from recorded_frames import START, TOPIC, Row, frames, make_rosbag1, make_rosbag
 from support import ROOT, on_cpu
 
 from polar_pipeline import FrameError, Pipeline, cli
+from polar_pipeline.pictures.files import encode_picture
 from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.limits import SourceError
 from polar_pipeline.recordings.messages import COMPRESSED, IMAGE
-from polar_pipeline.recordings.picture import encode_picture
 from polar_pipeline.recordings.rawpicture import decode_picture, read_picture
 from polar_pipeline.recordings.sink import open_sink
 from polar_pipeline.recordings.source import open_source

@@ -37,10 +37,11 @@ from skimage.metrics import structural_similarity
 from polar_pipeline import PRODUCTS, Pipeline
 from polar_pipeline.backends import reference
 from polar_pipeline.options.topics import PRODUCT_TOPICS
+from polar_pipeline.pictures.colors import picture
+from polar_pipeline.pictures.files import encode_picture
 from polar_pipeline.polarimetry.colormaps import AOLP_MAP, DOLP_MAP
 from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.messages import FLOAT32, IMAGE
-from polar_pipeline.recordings.picture import encode_picture, picture
 from polar_pipeline.recordings.sink import open_sink, start_sink
 from polar_pipeline.recordings.source import SourceError, open_source
 from polar_pipeline.replay.compare import Comparison, ProductComparison, format_rows, open_golden

@@ -17,7 +17,8 @@ import numpy as np
 
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.text import printable
-from polar_pipeline.recordings.picture import encode_picture, picture
+from polar_pipeline.pictures.colors import picture
+from polar_pipeline.pictures.files import encode_picture
 from polar_pipeline.replay.html.page import page_template
 from polar_pipeline.replay.run import Summary
 from polar_pipeline.tools.batch.results import PAGE, RECORDINGS, Outcome

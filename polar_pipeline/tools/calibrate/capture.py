@@ -22,10 +22,10 @@ from polar_pipeline.camera.recorded import save_facts
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.camera.source import CameraSource, Connection
 from polar_pipeline.options import make_options
+from polar_pipeline.pictures.files import encode_picture
 from polar_pipeline.quality.frame_checks import check_frame, first_warnings, log_warnings
 from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.messages import COMPRESSED, Cdr
-from polar_pipeline.recordings.picture import encode_picture
 from polar_pipeline.recordings.rawpicture import CAMERA_FILE
 from polar_pipeline.recordings.rawzstd import TRANSPORT, compress_message
 from polar_pipeline.sensor.frames import RawFrame

@@ -13,7 +13,8 @@ import numpy as np
 
 from polar_pipeline import __version__
 from polar_pipeline._util.text import printable
-from polar_pipeline.recordings.picture import encode_picture, viridis
+from polar_pipeline.pictures.colors import viridis
+from polar_pipeline.pictures.files import encode_picture
 from polar_pipeline.replay.html import charts
 from polar_pipeline.replay.html.page import VIRIDIS, ColorBar, data_url, page_template
 from polar_pipeline.tools.calibrate.defects import CAUSES

@@ -15,8 +15,8 @@ from polar_pipeline._util.files import replacing
 from polar_pipeline._util.imports import importing
 from polar_pipeline.options.products import PRODUCTS, level_scale
 from polar_pipeline.options.topics import NUMBER_TOPICS, PRODUCT_TOPICS
+from polar_pipeline.pictures.colors import aolp_indices, picture
 from polar_pipeline.polarimetry.colormaps import AOLP_MAP
-from polar_pipeline.recordings.picture import aolp_indices, picture
 from polar_pipeline.replay.run import ReplayedFrame
 from polar_pipeline.tools.view.statistics import disable_statistics
 

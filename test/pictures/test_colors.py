@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from polar_pipeline import Pipeline
-from polar_pipeline.recordings.picture import picture
+from polar_pipeline.pictures.colors import picture
 
 
 def labels_of(page: str) -> List[str]:

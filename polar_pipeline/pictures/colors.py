@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Optional, Sequence, Tuple
 
 import cv2
@@ -100,20 +99,3 @@ def viridis(values: np.ndarray) -> np.ndarray:
 
 def _bytes(values: np.ndarray) -> np.ndarray:
     return np.rint(np.clip(values, 0, 1) * 255).astype(np.uint8)
-
-
-def encode_picture(rgb: np.ndarray, suffix: str = ".jpg") -> bytes:
-    """Encode (h, w, 3) RGB or (h, w) gray uint8 as the bytes of a picture file, or any array as `.npy`.
-
-    Raises:
-        ValueError: OpenCV cannot write that format.
-    """
-    if suffix == ".npy":
-        stream = io.BytesIO()  # into a file, NumPy hides the reason of an error
-        np.save(stream, rgb)
-        return stream.getvalue()
-    lossless = [cv2.IMWRITE_TIFF_COMPRESSION, 1] if suffix == ".tiff" else []  # OpenCV 4.2 rounds float TIFF otherwise
-    done, data = cv2.imencode(suffix, cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR) if rgb.ndim == 3 else rgb, lossless)
-    if not done:
-        raise ValueError(f"OpenCV cannot write {rgb.shape} as {suffix}")
-    return bytes(data)

@@ -1,0 +1,1 @@
+"""Products as pictures to look at: colors, legends, and files."""
