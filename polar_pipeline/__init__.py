@@ -13,12 +13,26 @@ if TYPE_CHECKING:
     from polar_pipeline.backends.cuda.device_arrays import DeviceResult
     from polar_pipeline.options.products import PRODUCTS
     from polar_pipeline.pipeline import Pipeline, Result
+    from polar_pipeline.recordings.limits import SourceError
+    from polar_pipeline.recordings.reader import StoredFrame, read_frames
     from polar_pipeline.sensor.frames import FrameError, RawFrame
     from polar_pipeline.sensor.mosaic import SENSORS, Sensor
 
 __version__ = "1.0.0"
 
-__all__ = ["PRODUCTS", "SENSORS", "DeviceResult", "FrameError", "Pipeline", "RawFrame", "Result", "Sensor"]
+__all__ = [
+    "PRODUCTS",
+    "SENSORS",
+    "DeviceResult",
+    "FrameError",
+    "Pipeline",
+    "RawFrame",
+    "Result",
+    "Sensor",
+    "SourceError",
+    "StoredFrame",
+    "read_frames",
+]
 
 #: Public name -> the module of this package that defines it.
 _MODULE_OF = {
@@ -30,6 +44,9 @@ _MODULE_OF = {
     "RawFrame": "sensor.frames",
     "Result": "pipeline",
     "Sensor": "sensor.mosaic",
+    "SourceError": "recordings.limits",
+    "StoredFrame": "recordings.reader",
+    "read_frames": "recordings.reader",
 }
 
 #: Former names of modules that users import -> where they are below this package.

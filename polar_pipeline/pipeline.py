@@ -18,8 +18,10 @@ from typing import (
     Iterator,
     NamedTuple,
     Optional,
+    Protocol,
     Tuple,
     Union,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -43,8 +45,21 @@ __all__ = ["Pending", "Pipeline", "Raw", "Result", "backend_problem", "input_fra
 
 #: Value of a saturated pixel in frames of bytes.
 _BYTE_MAX = 255
-#: A frame as callers give it: (H, W) uint8 or uint16, or a record that brings its own scale or packing.
-Raw = Union[np.ndarray, Frame]
+
+
+class StoredFrame(Protocol):
+    """A frame of a file or recording, as `polar_pipeline.read_frames` yields it."""
+
+    def to_frame(self, options: Options) -> Frame:
+        """Return the frame's numbers with the meaning that the file and the options state.
+
+        Raises:
+            FrameError: The options contradict it.
+        """
+
+
+#: A frame as callers give it: (H, W) uint8 or uint16, or an object that brings its own scale or packing.
+Raw = Union[np.ndarray, Frame, StoredFrame]
 
 
 class Pending(NamedTuple):
@@ -149,7 +164,7 @@ class Pipeline:
         """Process one frame.
 
         Args:
-            raw: (H, W) uint8 or uint16, at least 16x16, or a `RawFrame`, also one of `RawFrame.of_angles`. With backend
+            raw: (H, W) uint8 or uint16, at least 16x16, a frame of `read_frames`, or a `RawFrame`. With backend
                 `cuda` also an array on the GPU of any library (`__dlpack__`, `__cuda_array_interface__`), and with
                 output `device` a batch (N, H, W), whose products have N frames.
             reference: (h, w) float32 of the output's size, S0/2 in [0, 1] (`check_reference`): what SSIM compares with
@@ -244,6 +259,7 @@ class Pipeline:
         Raises:
             FrameError: A frame of the wrong type, shape or size.
         """
+        raw = _numbers(raw, self.options)
         array: Any = raw.mosaic if isinstance(raw, RawFrame) else raw
         if isinstance(array, np.ndarray) or not is_on_device(array):
             frame = input_frame(raw, self.options)
@@ -292,8 +308,15 @@ class Pipeline:
             self._guard.is_closed = True
 
 
+def _numbers(raw: Raw, options: Options) -> Union[np.ndarray, Frame]:
+    """Return the numbers of a frame of a file, or the frame itself."""
+    to_frame: Optional[Callable[[Options], Frame]] = getattr(raw, "to_frame", None)
+    return cast("Union[np.ndarray, Frame]", raw) if to_frame is None else to_frame(options)
+
+
 def input_frame(raw: Raw, options: Options) -> Frame:
     """Validate a raw frame; `Options.full_scale_of` is the value of a saturated pixel in 16-bit arrays."""
+    raw = _numbers(raw, options)
     is_wide = isinstance(raw, np.ndarray) and raw.dtype == np.uint16
     frame = as_frame(raw, SIXTEEN_BITS if is_wide else 0)
     if is_wide and isinstance(frame, RawFrame):

@@ -34,11 +34,13 @@ from polar_pipeline.sensor.frames import (
     SIXTEEN_BITS,
     Frame,
     FrameError,
+    Light,
+    RawFrame,
     full_scale_of_bits,
     full_scale_of_depth,
     used_bits,
 )
-from polar_pipeline.sensor.mosaic import SENSORS, Sensor, get_sensor
+from polar_pipeline.sensor.mosaic import ANGLES, SENSORS, Sensor, get_sensor
 
 #: Value of `rectify` for the lens calibration that comes with the frames.
 FROM_FRAMES = "camera_info"
@@ -386,7 +388,29 @@ class Options:
                 "frames of four ready angles a pixel need resolution='half', and roi_offset, flip and calibration left "
                 f"at their defaults, as these are of the sensor's mosaic; set: {', '.join(conflicts)}",
             )
+        if isinstance(frame, RawFrame) and frame.light is not None:
+            self._check_light(frame.light)
         return replace(self, co_sited=False)
+
+    def _check_light(self, light: Light) -> None:
+        """Refuse products that angle images in color, or Stokes vectors, do not tell.
+
+        Raises:
+            FrameError: There are some (cause `encoding`).
+        """
+        conflicts = [name for name in self.products if name in NOISE_PRODUCTS]
+        conflicts += [name for name in ("debias", "max_aolp_sigma") if getattr(self, name)]
+        if conflicts:
+            text = "the noise of raw pixels is unknown where they were interpolated before"
+            raise FrameError("encoding", f"{', '.join(conflicts)}: {text}: leave out")
+        if not light.is_measured:
+            unknown = {
+                *(f"angle_{angle}" for angle in ANGLES),
+                *(SSIM_PRODUCTS if self.ssim_mode == "consistency" else ()),
+            }
+            conflicts = [name for name in self.products if name in unknown]
+        if conflicts:
+            raise FrameError("encoding", f"{', '.join(conflicts)}: Stokes vectors do not tell: leave out")
 
     def read_out(self, shape: Tuple[int, int]) -> Sensor:
         """Return the mosaic as a frame of (height, width) shows it."""
