@@ -21,7 +21,7 @@ def add_frame_arguments(parser: argparse.ArgumentParser) -> None:
         choices=tuple(CAMERA_FORMATS),
         help="format of raw pixels (default: u8; u16 with a --bit-depth above 8)",
     )
-    add_pipeline_arguments(parser, ("frame", "products"))
+    add_pipeline_arguments(parser, ("frame", "products", "ssim", "geometry"))
 
 
 def requested_raw_format(values: argparse.Namespace, options: Options) -> str:
