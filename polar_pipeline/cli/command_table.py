@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Dict, Optional, Tuple
 
-#: Options of a pipeline in the short help of commands that compute products, and of commands about raw frames only.
-_FOR_PRODUCTS = ("sensor", "bit_depth", "products", "resolution", "dtype", "calibration", "rectify", "backend")
-_FOR_FRAMES = ("sensor", "bit_depth", "roi_offset", "flip")
+#: Options of a pipeline in the short help of commands that compute products, and of those that plan a GPU's work.
+_FOR_PRODUCTS = ("sensor", "bit_depth", "products", "resolution", "calibration")
+_FOR_GPUS = ("sensor", "bit_depth", "products", "resolution", "dtype", "calibration")
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ COMMAND_GROUPS: Dict[str, Dict[str, Command]] = {
                 "polar-pipeline process raw.npy -o out --products all --resolution full",
             ),
             _FOR_PRODUCTS,
-            ("max_bytes",),
+            ("max_bytes", "strict"),
         ),
         "view": Command(
             "Show a recording, pictures or a live topic in Rerun, or write an .rrd file.",
@@ -48,7 +48,7 @@ COMMAND_GROUPS: Dict[str, Dict[str, Command]] = {
                 "polar-pipeline view --topic /camera/image_raw",
             ),
             _FOR_PRODUCTS,
-            ("max_bytes",),
+            ("max_bytes", "strict", "rate", "reference", "params"),
         ),
         "replay": Command(
             "Process a recording offline and deterministically.",
@@ -56,14 +56,14 @@ COMMAND_GROUPS: Dict[str, Dict[str, Command]] = {
                 "polar-pipeline replay drive.mcap -o products.mcap",
                 "polar-pipeline replay drive.mcap --compare trusted.mcap --junit result.xml",
             ),
-            ("sensor", "bit_depth", "products", "resolution", "dtype", "calibration", "backend"),
-            ("max_bytes",),
+            _FOR_PRODUCTS,
+            ("max_bytes", "strict", "rate", "reference", "params", "json", "tolerance"),
         ),
         "batch": Command(
             "Process many recordings on all cores or GPUs, or on a Dask cluster.",
             ("polar-pipeline batch 'drives/**/*.mcap' -o results",),
-            ("sensor", "products", "resolution", "calibration", "backend"),
-            ("max_bytes", "retries", "spool", "spool_gb"),
+            ("sensor", "products", "resolution", "calibration"),
+            ("max_bytes", "strict", "rate", "reference", "params", "tolerance", "retries", "spool", "spool_gb"),
         ),
         "compress": Command(
             "Compress the raw images of a recording without loss; `replay` reads the result.",
@@ -82,11 +82,12 @@ COMMAND_GROUPS: Dict[str, Dict[str, Command]] = {
         "capture": Command(
             "Capture raw frames from a camera, also of a calibration step by step (--guide).",
             ("polar-pipeline capture -o pictures --frames 10", "polar-pipeline capture -o session --guide"),
+            rare=("packet_size", "packet_delay_ns", "features"),
         ),
         "layout": Command(
             "Check whether sensor, ROI offset and flips fit a picture.",
             ("polar-pipeline layout raw.png --sensor IMX250MYR", "polar-pipeline layout sheet.png --polarizer 45"),
-            _FOR_FRAMES,
+            ("sensor", "bit_depth", "roi_offset", "flip"),
         ),
         "calibrate": Command(
             "Measure the calibration of a sensor with a rotated polarizer.",
@@ -95,7 +96,7 @@ COMMAND_GROUPS: Dict[str, Dict[str, Command]] = {
                 "polar-pipeline calibrate other_session --check sensor.npz",
             ),
             ("sensor", "bit_depth"),
-            ("max_bytes", "temperature", "exposure", "gain_db", "topic"),
+            ("max_bytes", "strict", "accept_bad", "temperature", "exposure", "gain_db", "topic"),
         ),
         "simulate": Command(
             "Write a synthetic calibration session, to try calibration without a laboratory.",
@@ -114,12 +115,12 @@ COMMAND_GROUPS: Dict[str, Dict[str, Command]] = {
         "plan": Command(
             "Show the operators, launches and schedules of a GPU, and the bound by its memory.",
             ("polar-pipeline plan --device orin --products intensity dolp aolp",),
-            ("sensor", "bit_depth", "products", "resolution", "precision", "dtype", "demosaic", "calibration"),
+            _FOR_GPUS,
         ),
         "tune": Command(
             "Measure every schedule on this machine's GPU and keep the fastest.",
             ("polar-pipeline tune --device workstation --products intensity dolp aolp",),
-            ("sensor", "bit_depth", "products", "resolution", "precision", "dtype", "demosaic", "calibration"),
+            _FOR_GPUS,
         ),
     },
 }

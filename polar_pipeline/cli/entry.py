@@ -13,7 +13,7 @@ import signal
 import sys
 import traceback
 from pathlib import Path
-from typing import Any, NoReturn, Optional, Sequence, Set
+from typing import Any, Iterable, NoReturn, Optional, Sequence, Set
 
 from polar_pipeline import __version__
 from polar_pipeline._util.errors import lacks_memory
@@ -63,8 +63,9 @@ def main(args: Optional[Sequence[str]] = None) -> int:
 
 def _run(args: Sequence[str]) -> int:
     """Run a command; errors become messages and exit codes."""
-    chosen = next((word for word in args if word in COMMANDS), "")
+    chosen = _command_in(args)
     try:
+        _complete()
         values = make_parser(chosen, "--help-all" in args).parse_args(args)
         with limited_memory(), shown_warnings(getattr(values, "strict", False)):
             code: int = values.run(values)
@@ -88,6 +89,23 @@ def _run(args: Sequence[str]) -> int:
         return 1
 
 
+def _command_in(words: Iterable[str]) -> str:
+    """Return the first word that is a command; "" if none is."""
+    return next((word for word in words if word in COMMANDS), "")
+
+
+def _complete() -> None:
+    """If a shell asks for completions, answer by argcomplete where it is installed, which ends the process."""
+    if "_ARGCOMPLETE" not in os.environ:
+        return
+    try:
+        with importing():
+            import argcomplete
+    except ImportError:
+        return
+    argcomplete.autocomplete(make_parser(_command_in(os.environ["COMP_LINE"].split())))
+
+
 def make_parser(chosen: Optional[str] = None, shows_all: bool = True) -> argparse.ArgumentParser:
     """Create the parser of the command line.
 
@@ -108,7 +126,6 @@ def make_parser(chosen: Optional[str] = None, shows_all: bool = True) -> argpars
         examples = "\n".join(["examples:", *(f"  {line}" for line in row.examples)]) if row.examples else None
         # modules have the names of the commands, and are imported only when they are used
         subparser = commands.add_parser(name, description=row.summary, epilog=examples)
-        parser.commands[name] = subparser
         if chosen in (None, name):
             command = _load(name)
             command.add_arguments(subparser)

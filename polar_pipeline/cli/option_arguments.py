@@ -66,7 +66,7 @@ _GROUPS = {
     "frame": "raw frames",
     "products": "products",
     "ssim": "SSIM",
-    "geometry": "geometry of the products",
+    "geometry": "geometry",
     "machine": "machine",
 }
 #: Type of an option, or of its items -> how argparse reads a value.

@@ -25,14 +25,22 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"formatter_class": argparse.RawDescriptionHelpFormatter, **kwargs})
         self._help_all = self.add_argument("--help-all", action="help", help=argparse.SUPPRESS)
-        self.commands: Dict[str, CommandParser] = {}
+
+    @property
+    def _commands(self) -> Dict[str, CommandParser]:
+        """Parsers of the commands by name; empty if the command line has none at this place."""
+        rows = (action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction))
+        return dict(next(rows, {}))
 
     def hide(self, names: Container[str]) -> None:
         """Leave arguments out of the help, by their names in the parsed values."""
-        for action in self._actions:
-            if action.dest in names:
-                action.help = argparse.SUPPRESS
-                self._help_all.help = "show all arguments and exit"
+        actions = [action for action in self._actions if action.dest in names]
+        for action in actions:
+            action.help = argparse.SUPPRESS
+        groups = (group for group in self._action_groups if {*group._group_actions}.issubset(actions))
+        also = ", ".join(str(group.title) for group in groups if group._group_actions)
+        if actions:
+            self._help_all.help = f"show all arguments{f' (also {also})' if also else ''} and exit"
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and a short message without control characters, and exit with 2."""
@@ -69,23 +77,25 @@ class CommandParser(argparse.ArgumentParser):
 
     def _refuse_unknown_options(self, words: Sequence[str]) -> None:
         """Refuse an option that does not exist, before its value is taken for another argument."""
+        commands = self._commands
         for word in words:
-            if word == "--" or (self.commands and not word.startswith("-")):
+            if word == "--" or (commands and not word.startswith("-")):
                 return  # what follows is not an option, or for the parser of the command
             name = word.partition("=")[0]
             # in a command, a word with one hyphen may be a negative number
-            if not name.startswith("-" if self.commands else "--") or " " in name:
+            if not name.startswith("-" if commands else "--") or " " in name:
                 continue
             if any(option.startswith(name) for option in self._option_string_actions):
                 continue
-            command = next((other for other in words if other in self.commands), "")
+            command = next((other for other in words if other in commands), "")
             if command:
-                self.commands[command].error(f"arguments of {command} follow its name; {name} is before it")
+                commands[command].error(f"arguments of {command} follow its name; {name} is before it")
             self._refuse([name])
 
     def _join_products(self, words: Sequence[str]) -> List[str]:
         """Join the words behind `--products` that are names of products: argparse takes one word for a value."""
-        known, joined = _product_names(), []
+        known = _product_names()
+        joined: List[str] = []
         values = -1  # words of the value so far, -1 in other arguments
         for word in words:
             parts = word.replace(",", " ").split()

@@ -317,7 +317,7 @@ def listed_products(names: Union[str, Iterable[str]]) -> Tuple[str, ...]:
     Raises:
         ValueError: A name is unknown, or none is given.
     """
-    allowed = f"products must be among {', '.join(PRODUCTS)}"
+    allowed = f"products must be among {', '.join(PRODUCTS)}, or {ALL!r} for every image"
     try:
         listed = names.replace(",", " ").split() if isinstance(names, str) else list(names)
     except TypeError:
@@ -326,7 +326,7 @@ def listed_products(names: Union[str, Iterable[str]]) -> Tuple[str, ...]:
     if unknown or not listed:
         wrong = quoted(unknown[0] if len(unknown) == 1 else unknown) if unknown else "none"
         hint = did_you_mean(unknown[0], [*PRODUCTS, ALL]) if unknown else ""
-        raise ValueError(f"{allowed}, or {ALL!r} for every image; got {wrong}{hint}")
+        raise ValueError(f"{allowed}; got {wrong}{hint}")
     return tuple(name for name in (ALL, *PRODUCTS) if name in listed)
 
 
