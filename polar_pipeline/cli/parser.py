@@ -47,8 +47,8 @@ class CommandParser(argparse.ArgumentParser):
         super().error(printable(message, MAX_SHOWN))
 
     def parse_known_args(  # type: ignore[override]
-        self, args: Optional[Sequence[str]] = None, namespace: Any = None
-    ) -> Tuple[Any, List[str]]:
+        self, args: Optional[Sequence[str]] = None, namespace: Optional[argparse.Namespace] = None
+    ) -> Tuple[argparse.Namespace, List[str]]:
         """Parse arguments; unknown ones are an error here, in the parser that meets them."""
         words = list(sys.argv[1:] if args is None else args)
         self._refuse_unknown_options(words)
