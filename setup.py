@@ -47,6 +47,7 @@ TEST += BATCH
 TEST += ["pandas", "duckdb; python_version >= '3.9'"]  # read tables of frames; DuckDB has no wheels for 3.8
 TEST += ["setuptools", "wheel"]  # to build what they check
 TEST += ["pyelftools"]  # reads compiled kernels
+TEST += ["argcomplete>=2"]  # completes the command line in shells
 LINT = ["ruff>=0.9", "mypy>=1.14", "vermin>=1.6"]
 LINT += ["clang-format==19.1.7"]  # each version formats somewhat differently; this one has wheels for Python 3.8
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.7", "mkdocstrings[python]>=1.0"]
