@@ -42,8 +42,9 @@ TEST = [
     "colour-demosaicing",
     "cv-bridge",  # pure Python; reads images as the nodes of others do
 ]
+VIDEO = ["av>=12.3"]  # 12.3 is the last for Python 3.8
 BATCH = [*RECORDINGS, "dask[distributed]>=2023.5", "fsspec[http]>=2023.1", "pyarrow>=10"]
-TEST += BATCH
+TEST += [*BATCH, *VIDEO]
 TEST += ["pandas", "duckdb; python_version >= '3.9'"]  # read tables of frames; DuckDB has no wheels for 3.8
 TEST += ["setuptools", "wheel"]  # to build what they check
 TEST += ["pyelftools"]  # reads compiled kernels
@@ -112,6 +113,8 @@ EXTRAS = {
     "batch": BATCH,
     # Products in the Rerun viewer (`polar-pipeline view`).
     "view": VIEW,
+    # Results as a video.
+    "video": VIDEO,
     # ptxas of the toolkit is the oracle of what a kernel takes of a device
     "dev": [*TEST, *VIEW, f"{NVRTC}; {PC}", f"nvidia-cuda-nvcc-cu12; {PC}"]
     + [f"{NVIMGCODEC}-cu12>=0.9; python_version >= '3.9' and {PC}"]  # encodes without a GPU too

@@ -41,6 +41,7 @@ _LIBRARIES = {
     **dict.fromkeys(("dask", "distributed", "fsspec", "pyarrow"), "no `polar-pipeline batch`"),
     "skimage": "nothing (tests compare with it)",
     "aiohttp": "no recordings from web servers",
+    "av": "no videos",
     "rerun": "no `polar-pipeline view`",
 }
 _ROS = {
