@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import os
 import textwrap
 import time
 import warnings
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -16,9 +18,11 @@ from typing import (
     Dict,
     Iterable,
     Iterator,
+    List,
     NamedTuple,
     Optional,
     Protocol,
+    Sequence,
     Tuple,
     Union,
     cast,
@@ -34,7 +38,7 @@ from polar_pipeline._util.use_guard import UseGuard
 from polar_pipeline.backends.backend import Backend, Result, is_on_device
 from polar_pipeline.backends.compared_image import check_reference_argument
 from polar_pipeline.options import OPTIONS, Accepts, Options, make_options
-from polar_pipeline.sensor.frames import SIXTEEN_BITS, Frame, RawFrame, as_frame, bit_warnings
+from polar_pipeline.sensor.frames import MIN_SIDE, SIXTEEN_BITS, Frame, FrameError, RawFrame, as_frame, bit_warnings
 
 if TYPE_CHECKING:
     from typing_extensions import Concatenate, ParamSpec
@@ -58,7 +62,8 @@ class StoredFrame(Protocol):
         """
 
 
-#: A frame as callers give it: (H, W) uint8 or uint16, or an object that brings its own scale or packing.
+#: A frame as callers give it: (H, W) integers, or an object that brings its own scale or packing; or (N, H, W), a
+#: batch.
 Raw = Union[np.ndarray, Frame, StoredFrame]
 
 
@@ -68,10 +73,12 @@ class Pending(NamedTuple):
     Attributes:
         finish: Waits for the frame on a GPU, or computes it on the CPU, and returns its results.
         seconds: Time spent before it was submitted.
+        process: Number of the process that submitted it.
     """
 
     finish: Callable[[], Result]
     seconds: float
+    process: int
 
 
 def _takes(options: Callable[_P, Options]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, _P], None]]:
@@ -96,8 +103,12 @@ def _takes(options: Callable[_P, Options]) -> Callable[[Callable[..., None]], Ca
 class Pipeline:
     """Pipeline from raw mosaic frames to polarization products.
 
-    One pipeline serves one stream of frames, from one thread at a time and in the process that made it. As a context
-    manager it is closed at the end. A GPU's memory is released once nothing refers to the pipeline, too.
+    One pipeline serves one stream of frames, from one thread at a time. As a context manager it is closed at the end. A
+    GPU's memory is released once nothing refers to the pipeline, too.
+
+    A pipeline is pickled as its options: another process gets a new pipeline with these. A forked process that uses the
+    pipeline computes with threads and memory of its own, without the frames of its parent. CUDA cannot be used in a
+    process that was forked from one that uses it: there `auto` means the CPU.
 
     Example:
         >>> pipeline = Pipeline(sensor="IMX250MZR", products=("intensity", "dolp", "aolp"))
@@ -108,8 +119,8 @@ class Pipeline:
 
     Raises:
         ValueError: An option that does not exist or is out of range; the message says what is allowed.
-        RuntimeError: The backend asked for cannot work on this machine. Frames raise it where the pipeline is in use
-            by another thread, is closed, or was made before a fork of the process.
+        RuntimeError: The backend asked for cannot work on this machine, or in this process after a fork. Frames raise
+            it where the pipeline is in use by another thread, or closed.
     """
 
     @_takes(Options)
@@ -121,7 +132,19 @@ class Pipeline:
         self._valid: Optional[Tuple[np.dtype, Tuple[int, ...]]] = (
             None  # type and shape of frames of bytes that are valid
         )
-        self._backend = _make_backend(self.options)
+        # one for each process, by its number: a fork copies neither threads nor the GPU, and must not release its
+        # parent's memory there
+        self._backends: Dict[int, Backend] = {os.getpid(): _make_backend(self.options)}
+
+    @property
+    def _backend(self) -> Backend:
+        """The backend of this process."""
+        process = os.getpid()
+        return self._backends.get(process) or self._backends.setdefault(process, _make_backend(self.options))
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        arguments: Dict[str, Any] = self.options.arguments()
+        return partial(type(self), **arguments), ()
 
     def __enter__(self) -> Pipeline:
         return self
@@ -130,10 +153,12 @@ class Pipeline:
         self.close()
 
     def __repr__(self) -> str:
-        options = self.options
-        shown = {"sensor": options.sensor.name, "products": options.products, "resolution": options.resolution}
-        values = ", ".join(f"{name}={quoted(value)}" for name, value in {**shown, "device": self.device}.items())
-        return f"<{'closed ' if self._guard.is_closed else ''}Pipeline {values}>"
+        options, backend = self.options, self._backends.get(os.getpid())
+        values = {"sensor": options.sensor.name, "products": options.products, "resolution": options.resolution}
+        if backend is not None:  # not yet in a process that was just forked
+            values["device"] = backend.device
+        text = ", ".join(f"{name}={quoted(value)}" for name, value in values.items())
+        return f"<{'closed ' if self._guard.is_closed else ''}Pipeline {text}>"
 
     @property
     def device(self) -> str:
@@ -146,7 +171,7 @@ class Pipeline:
 
     def is_ready(self, raw: Raw) -> bool:
         """Return whether a frame of this shape and type can be processed without preparation."""
-        return self._backend.is_ready(self._frame(raw))
+        return self._backend.is_ready(self._frames(raw)[0])
 
     def prepare(self, raw: Raw) -> None:
         """Prepare for frames of this one's shape and type: on a GPU, compile and load the kernels.
@@ -158,27 +183,29 @@ class Pipeline:
             RuntimeError: A kernel does not compile, or the device is too small or was lost; or the pipeline is closed.
         """
         self._guard.check()
-        self._backend.prepare(self._frame(raw))
+        self._backend.prepare(self._frames(raw)[0])
 
     def __call__(self, raw: Raw, *, reference: Optional[np.ndarray] = None) -> Result:
-        """Process one frame.
+        """Process one frame, or a batch of frames.
 
         Args:
-            raw: (H, W) uint8 or uint16, at least 16x16, a frame of `read_frames`, or a `RawFrame`. With backend
-                `cuda` also an array on the GPU of any library (`__dlpack__`, `__cuda_array_interface__`), and with
-                output `device` a batch (N, H, W), whose products have N frames.
-            reference: (h, w) float32 of the output's size, S0/2 in [0, 1] (`check_reference`): what SSIM compares with
-                in mode `reference`.
+            raw: (H, W), at least 16x16, of uint8, uint16 or other integers up to 65535 in any byte order; a
+                frame of `read_frames`; or a `RawFrame`. A batch is (N, H, W). With backend `cuda` also a uint8 or
+                uint16 array on the GPU of any library (`__dlpack__`, `__cuda_array_interface__`); a batch there needs
+                output `device`, and the other way round.
+            reference: (h, w) float32 of the output's size, S0/2 in [0, 1] (`check_reference`): what SSIM compares every
+                frame with in mode `reference`.
 
         Returns:
             The products; with output `device` a `DeviceResult`, whose arrays the GPU may still be computing. In SSIM
             mode `temporal` a frame without a predecessor of its size (on a GPU also of its type) has a similarity of
-            NaN.
+            NaN. Products of a batch are those of its frames in order, (N, ...), and so is `blocks`; `timings` and
+            `invalid` are sums over its frames.
 
         Raises:
             FrameError: A frame of the wrong type, shape or size, or a reference beyond [0, 1] (cause `reference`).
             ValueError: A reference is missing, not wanted, or of the wrong type or shape.
-            RuntimeError: Another thread uses the pipeline, it is closed, or it was made before a fork.
+            RuntimeError: Another thread uses the pipeline, it is closed, or its backend cannot work after a fork.
         """
         return self.result(self.submit(raw, reference=reference))
 
@@ -233,45 +260,53 @@ class Pipeline:
         """
         start = time.perf_counter()
         if type(raw) is np.ndarray and (raw.dtype, raw.shape) == self._valid:
-            frame = RawFrame(raw, _BYTE_MAX)
+            frames: List[Any] = [RawFrame(raw, _BYTE_MAX)]
         else:
-            frame = self._frame(raw)
+            frames = self._frames(raw)
         if reference is not None or self._takes_reference:
-            check_reference_argument(reference, self.options, self.output_size(frame.shape))
-        checked = time.perf_counter()
+            check_reference_argument(reference, self.options, self.output_size(frames[0].shape))
+        seconds = time.perf_counter() - start
         with self._guard:
-            return Pending(self._backend.submit(frame, reference), checked - start)
+            if _is_batch(raw):
+                finish: Callable[[], Result] = partial(_compute_batch, self._backend, frames, reference)
+            else:
+                finish = self._backend.submit(frames[0], reference)
+            return Pending(finish, seconds, os.getpid())
 
     def result(self, pending: Pending) -> Result:
         """Return the products of a submitted frame; frames come back in the order of submission.
 
         Raises:
-            RuntimeError: On a GPU, its result was taken before. Or as for a call.
+            RuntimeError: On a GPU, its result was taken before; or it was submitted before a fork. Or as for a call.
         """
+        if pending.process != os.getpid():
+            raise RuntimeError("this frame was submitted before a fork: submit it in the process that takes its result")
         with self._guard:
             result = pending.finish()
         result.timings = {"prepare": pending.seconds, **result.timings}
         return result
 
-    def _frame(self, raw: Raw) -> Any:
-        """Validate a raw frame on the host or on the device.
+    def _frames(self, raw: Raw) -> List[Any]:
+        """Validate a raw frame on the host or on the device, or the frames of a batch on the host.
 
         Raises:
             FrameError: A frame of the wrong type, shape or size.
         """
         raw = _numbers(raw, self.options)
         array: Any = raw.mosaic if isinstance(raw, RawFrame) else raw
-        if isinstance(array, np.ndarray) or not is_on_device(array):
-            frame = input_frame(raw, self.options)
-            self.output_size(frame.shape)  # refuses frames of which a geometry leaves nothing
-            if type(raw) is np.ndarray and raw.dtype == np.uint8:
-                self._valid = (raw.dtype, raw.shape)
-            if not self._has_warned and isinstance(raw, np.ndarray) and raw.dtype == np.uint16:
-                for row in bit_warnings(frame, self.options.bit_depth):
-                    self._has_warned = True
-                    warnings.warn(row.text, stacklevel=4)
-            return frame
-        return self._backend.device_frame(raw)
+        if not isinstance(array, np.ndarray) and is_on_device(array):
+            return [self._backend.device_frame(raw)]
+        mosaics = _mosaics(raw, self.options) if _is_batch(raw) else [raw]
+        frames = [input_frame(mosaic, self.options) for mosaic in mosaics]
+        self.output_size(frames[0].shape)  # refuses frames of which a geometry leaves nothing
+        if type(raw) is np.ndarray and raw.dtype == np.uint8 and raw.ndim == 2:
+            self._valid = (raw.dtype, raw.shape)
+        if not self._has_warned and isinstance(raw, np.ndarray) and raw.dtype != np.uint8:
+            texts = {row.text for frame in frames for row in bit_warnings(frame, self.options.bit_depth)}
+            for text in sorted(texts):
+                self._has_warned = True
+                warnings.warn(text, stacklevel=4)
+        return frames
 
     def debug(self, raw: Raw) -> Dict[str, np.ndarray]:
         """Compute diagnostic images of a frame by name; slow, and the same for every backend.
@@ -301,10 +336,12 @@ class Pipeline:
         Raises:
             RuntimeError: Another thread uses the pipeline.
         """
-        if self._guard.is_closed or self._guard.is_forked:  # a fork has nothing to release
+        if self._guard.is_closed:
             return
         with self._guard:
-            self._backend.close()
+            backend = self._backends.get(os.getpid())
+            if backend is not None:  # a process that was just forked has nothing to release
+                backend.close()
             self._guard.is_closed = True
 
 
@@ -314,10 +351,56 @@ def _numbers(raw: Raw, options: Options) -> Union[np.ndarray, Frame]:
     return cast("Union[np.ndarray, Frame]", raw) if to_frame is None else to_frame(options)
 
 
+def _is_batch(raw: Raw) -> bool:
+    """Return whether a raw array on the host has three axes."""
+    array = raw.mosaic if isinstance(raw, RawFrame) else raw
+    return isinstance(array, np.ndarray) and array.ndim == 3
+
+
+def _mosaics(raw: Raw, options: Options) -> Sequence[Raw]:
+    """Return the mosaics of a batch, (N, H, W). A color picture, (H, W, 3), is not one: its frames are too small.
+
+    Raises:
+        FrameError: There are no frames, they are too small, or their results would be on a GPU (cause `size`).
+    """
+    array: Any = raw.mosaic if isinstance(raw, RawFrame) else raw
+    if not len(array) or min(array.shape[1:]) < MIN_SIDE:
+        raise FrameError(
+            "size",
+            f"raw must be (H, W), or (N, H, W) for a batch of at least one frame of {MIN_SIDE}x{MIN_SIDE} pixels, got "
+            f"shape {array.shape}",
+        )
+    if options.output == "device":
+        raise FrameError("size", "a batch for output='device' must be on the GPU, got a NumPy array")
+    if isinstance(raw, RawFrame):
+        return [RawFrame(mosaic, raw.full_scale, raw.is_split) for mosaic in array]
+    return list(array)
+
+
+def _compute_batch(backend: Backend, frames: Sequence[Frame], reference: Optional[np.ndarray]) -> Result:
+    """Compute frames one after the other, and stack their products."""
+    products: Dict[str, np.ndarray] = {}
+    timings: Dict[str, float] = {}
+    blocks: List[np.ndarray] = []
+    invalid = (0, 0)
+    for index, frame in enumerate(frames):
+        result = backend.submit(frame, reference)()
+        for name, array in result.items():
+            if name not in products:
+                products[name] = np.empty((len(frames), *array.shape), array.dtype)
+            products[name][index] = array
+        for stage, seconds in result.timings.items():
+            timings[stage] = timings.get(stage, 0.0) + seconds
+        invalid = (invalid[0] + result.invalid[0], invalid[1] + result.invalid[1])
+        if result.blocks is not None:
+            blocks.append(result.blocks)
+    return Result(products, timings, invalid, np.stack(blocks) if blocks else None)
+
+
 def input_frame(raw: Raw, options: Options) -> Frame:
-    """Validate a raw frame; `Options.full_scale_of` is the value of a saturated pixel in 16-bit arrays."""
+    """Validate a raw frame; `Options.full_scale_of` is the value of a saturated pixel in arrays of wide integers."""
     raw = _numbers(raw, options)
-    is_wide = isinstance(raw, np.ndarray) and raw.dtype == np.uint16
+    is_wide = isinstance(raw, np.ndarray) and raw.dtype != np.uint8
     frame = as_frame(raw, SIXTEEN_BITS if is_wide else 0)
     if is_wide and isinstance(frame, RawFrame):
         frame = RawFrame(frame.mosaic, options.full_scale_of(frame.mosaic))

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import multiprocessing
+import pickle
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Dict
+from dataclasses import replace
+from typing import Any, Dict, List, Tuple
 
 import numpy as np
 import pytest
+from calibrations import lens, some_calibration
 from edges import edge_pattern
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from support import TIMEOUT
 
-from polar_pipeline import SENSORS, FrameError, Pipeline, RawFrame
+from polar_pipeline import SENSORS, FrameError, Pipeline, RawFrame, Result
 from polar_pipeline.backends import reference
 from polar_pipeline.backends.compared_image import check_reference
 from polar_pipeline.backends.cpu.backend import CpuBackend
 from polar_pipeline.options import make_options
+from polar_pipeline.pipeline import Pending
 from polar_pipeline.sensor.forward import expose
 
 RAW = (np.arange(32 * 40).reshape(32, 40) % 251).astype(np.uint8)
@@ -130,7 +135,9 @@ def vast(*shape: int) -> np.ndarray:
         (RAW.tolist(), "type"),
         (memoryview(RAW), "type"),
         (RAW.astype(bool), "type"),
-        (RAW.astype(">u2"), "type"),
+        (RAW.astype(np.int8), "type"),
+        (RAW.astype(np.int64) - 1, "type"),
+        (RAW.astype(np.int32) + 65500, "type"),
         (RAW.astype(object), "type"),
         (RAW.astype("S1000"), "type"),
         (np.zeros((32, 40), [("a" * 400, "u1"), ("b" * 400, "u1")]), "type"),
@@ -224,31 +231,216 @@ def test_threads_in_turn() -> None:
         np.testing.assert_array_equal(pipeline.result(pending)["dolp"], pipeline(RAW)["dolp"])
 
 
-def _use(pipeline: Pipeline, answers: Any) -> None:
+# ------------------------------------------------------------------------------------------------------- processes
+
+SHAPE = (96, 112)
+#: Frames larger than what one thread computes alone.
+FRAMES = [np.random.default_rng(seed).integers(10, 250, SHAPE).astype(np.uint8) for seed in range(5)]
+#: The pipeline of a worker.
+_OWN: List[Pipeline] = []
+
+
+def with_all_kinds_of_options() -> Pipeline:
+    """A pipeline whose options hold a sensor of the caller's, a calibration and a lens."""
+    sensor = replace(SENSORS["IMX250MZR"], name="mine", full_well=9000.0)
+    pixels = some_calibration(sensor, SHAPE)
+    return Pipeline(
+        sensor, ("intensity", "dolp", "ssim"), "cpu", calibration=pixels, rectify=lens(SHAPE), dtype={"dolp": "uint16"}
+    )
+
+
+def _keep(pipeline: Pipeline) -> None:
+    _OWN[:] = [pipeline]
+
+
+def _compute(raw: np.ndarray) -> Result:
+    return _OWN[0](raw)
+
+
+def assert_same(got: Result, want: Result) -> None:
+    assert list(got) == list(want)
+    assert got.invalid == want.invalid
+    for name, array in want.items():
+        np.testing.assert_array_equal(got[name], array)
+        assert got[name].dtype == array.dtype
+
+
+def test_a_pipeline_is_pickled_by_its_options() -> None:
+    pipeline = with_all_kinds_of_options()
+    want = pipeline(FRAMES[0])
+    other = pickle.loads(pickle.dumps(pipeline))
+    assert other.options == pipeline.options
+    assert other.options.sensor.full_well == 9000.0
+    assert not other.options.calibration.codes.flags.writeable
+    assert_same(other(FRAMES[0]), want)
+    assert len(pickle.dumps(pipeline)) < 8 * FRAMES[0].size, "the correction of a frame is not part of it"
+    pipeline.close()
+    assert_same(pickle.loads(pickle.dumps(pipeline))(FRAMES[0]), want)
+
+
+@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_workers_compute_with_a_pipeline_that_was_made_and_used_before(method: str) -> None:
+    """A fork has none of its parent's threads, for which the kernels of the CPU would wait forever."""
+    with with_all_kinds_of_options() as pipeline:
+        want = [pipeline(raw) for raw in FRAMES]
+        with multiprocessing.get_context(method).Pool(2, _keep, (pipeline,)) as pool:
+            for got, expected in zip(pool.map_async(_compute, FRAMES, chunksize=1).get(TIMEOUT), want):
+                assert_same(got, expected)
+        assert_same(pipeline(FRAMES[0]), want[0])
+
+
+def _use_after_a_fork(pipeline: Pipeline, pending: Pending, answers: Any) -> None:
+    assert repr(pipeline).startswith("<Pipeline sensor=")
     try:
-        pipeline(RAW)
+        pipeline.result(pending)
     except RuntimeError as err:
         answers.put(str(err))
+    answers.put(float(pipeline(RAW)["ssim"]))
+    answers.put(float(pipeline(RAW)["ssim"]))
     pipeline.close()
+    answers.put(repr(pipeline))
 
 
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
-def test_after_a_fork() -> None:
-    """The child waited forever for threads that it has not."""
+def test_a_fork_while_a_thread_uses_the_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child has neither that thread, nor its lock, nor the frames of its parent."""
     fork = multiprocessing.get_context("fork")
-    answers = fork.SimpleQueue()
-    with Pipeline(backend="cpu") as pipeline:
-        pipeline(RAW)
-        child = fork.Process(target=_use, args=(pipeline, answers), daemon=True)
-        child.start()
-        child.join(TIMEOUT)
+    answers = fork.Queue()
+    entered, go_on = threading.Event(), threading.Event()
+
+    class SlowBackend(CpuBackend):
+        def reset(self) -> None:
+            entered.set()
+            assert go_on.wait(TIMEOUT)
+
+    pipeline = Pipeline(products="ssim", backend="cpu", ssim_mode="temporal")
+    pipeline(RAW)
+    pending = pipeline.submit(RAW)
+    monkeypatch.setattr(CpuBackend, "reset", SlowBackend.reset)
+    with ThreadPoolExecutor(1) as other:
+        busy = other.submit(pipeline.reset)
         try:
-            assert child.exitcode == 0
+            assert entered.wait(TIMEOUT)
+            child = fork.Process(target=_use_after_a_fork, args=(pipeline, pending, answers), daemon=True)
+            child.start()
+            said = [answers.get(timeout=TIMEOUT) for _ in range(4)]
+            child.join(TIMEOUT)
         finally:
-            child.kill()
-        assert "method 'spawn'" in answers.get()
-        pipeline(RAW)
+            go_on.set()
+        busy.result()
+    assert child.exitcode == 0
+    assert "submitted before a fork" in said[0]
+    assert np.isnan(said[1]), "the child has no frame before this one"
+    assert said[2] == pytest.approx(1)
+    assert said[3].startswith("<closed Pipeline")
+    assert pipeline.result(pending)["ssim"] == pytest.approx(1), "the parent's pipeline is open, with its frames"
+
+
+class Frames:
+    """A data set of PyTorch, as in `docs/library.md`."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+
+    def __len__(self) -> int:
+        return len(FRAMES)
+
+    def __getitem__(self, index: int) -> Dict[str, np.ndarray]:
+        return dict(self.pipeline(FRAMES[index]))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_data_loader(method: str) -> None:
+    data = pytest.importorskip("torch.utils.data")
+    pipeline = Pipeline(products=("intensity", "dolp", "ssim"), backend="cpu", threads=1)
+    want = [pipeline(raw) for raw in FRAMES]
+    loader = data.DataLoader(Frames(pipeline), batch_size=2, num_workers=2, multiprocessing_context=method)
+    batches = list(loader)
+    assert [len(batch["dolp"]) for batch in batches] == [2, 2, 1]
+    for name in ("intensity", "dolp", "ssim"):
+        got = np.concatenate([batch[name].numpy() for batch in batches])
+        np.testing.assert_array_equal(got, np.stack([result[name] for result in want]))
+
+
+# ------------------------------------------------------------------------------------------- batches and integer types
+
+
+@pytest.mark.parametrize("mode", ["consistency", "temporal", "reference"])
+@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
+def test_a_batch_is_its_frames_one_by_one(backend: str, sensor: str, mode: str) -> None:
+    """Every product, numbers too; 16-bit frames among which one is dark, which would have another scale alone."""
+    frames = np.stack(FRAMES).astype(np.uint16) << 4
+    frames[1] //= 50
+    products = ("intensity", "angle_45", "stokes", "dolp", "aolp", "preview", "ssim_map", "ssim")
+    options: Dict[str, Any] = {"sensor": sensor, "products": products, "ssim_mode": mode, "bit_depth": 12}
+    one, other = (Pipeline(backend=backend, **options) for _ in range(2))
+    more = {"reference": np.full((48, 56), 0.5, np.float32)} if mode == "reference" else {}
+    singles = [one(raw, **more) for raw in frames]
+    batch = other(frames, **more)
+    assert list(batch) == list(products)
+    for name in products:
+        np.testing.assert_array_equal(batch[name], np.stack([single[name] for single in singles]))
+        assert batch[name].dtype == singles[0][name].dtype
+    blocks = [single.blocks for single in singles]
+    np.testing.assert_array_equal(batch.blocks, np.stack(blocks))  # type: ignore[arg-type]
+    assert batch.invalid == tuple(sum(counts) for counts in zip(*(single.invalid for single in singles)))
+    assert list(batch.timings) == list(singles[0].timings)
+    of_a_record = one(RawFrame(frames, 4095), **more)
+    again = other(frames, **more)
+    np.testing.assert_array_equal(of_a_record["stokes"], again["stokes"])
+
+
+@pytest.mark.parametrize(
+    "shape", [(480, 640, 3), (480, 640, 4), (0, 32, 40), (3, 8, 40), (2, 2, 32, 40), (32, 40, 1)], ids=str
+)
+def test_a_color_picture_is_not_a_batch(shape: Tuple[int, ...]) -> None:
+    pipeline = Pipeline(backend="cpu")
+    for raw in (np.zeros(shape, np.uint8), RawFrame(np.zeros(shape, np.uint8), 255)):
+        with pytest.raises(FrameError, match=rf"raw must be \(H, W\).*got shape {re.escape(str(shape))}") as caught:
+            pipeline(raw)
+        assert caught.value.cause == "size"
+
+
+@pytest.mark.filterwarnings("ignore:no 16-bit number is above 4095:UserWarning")
+@pytest.mark.parametrize("dtype", [">u2", "<u2", "<i2", ">i2", "<i4", ">u4", "<i8", ">u8"])
+def test_integers_of_other_types_hold_the_same_numbers(dtype: str) -> None:
+    raw = np.random.default_rng(0).integers(0, 4096, SHAPE)
+    options: Dict[str, Any] = {"products": ("stokes", "ssim"), "backend": "cpu"}
+    for more in ({}, {"bit_depth": 12}):
+        want = Pipeline(**options, **more)(raw.astype(np.uint16))
+        pipeline = Pipeline(**options, **more)
+        assert_same(pipeline(raw.astype(dtype)), want)
+        np.testing.assert_array_equal(pipeline(raw.astype(dtype)[np.newaxis])["stokes"][0], want["stokes"])
+    assert_same(
+        Pipeline(**options)(RawFrame(raw.astype(dtype), 4095)), Pipeline(**options)(RawFrame(raw.astype("u2"), 4095))
+    )
+    angles = np.stack([raw, raw // 2, raw // 3, raw // 4], -1)
+    sensor = SENSORS["IMX250MZR"]
+    want = Pipeline(**options)(RawFrame.of_angles(angles.astype(np.uint16), sensor, 4095))
+    assert_same(Pipeline(**options)(RawFrame.of_angles(angles.astype(dtype), sensor, 4095)), want)
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (RAW.astype(np.int16) - 300, r"integers from 0 to 65535, got -300 \(int16\)"),
+        (RAW.astype(np.int32) + 70000, r"integers from 0 to 65535, got 70250 \(int32\)"),
+        (np.full(RAW.shape, 1 << 63, np.uint64), r"integers from 0 to 65535, got 9223372036854775808 \(uint64\)"),
+        (RAW / 255, r"got float64; for values from 0 to 1, np\.rint\(65535 \* raw\)\.astype\(np\.uint16\)"),
+        (RAW > 100, "other integers from 0 to 65535, got bool$"),
+        (RAW.astype(np.int8), "got int8$"),
+    ],
+    ids=lambda value: value.dtype if isinstance(value, np.ndarray) else "",
+)
+def test_numbers_without_a_scale_are_refused(raw: np.ndarray, words: str) -> None:
+    pipeline = Pipeline(backend="cpu")
+    for frame in (raw, raw[np.newaxis], RawFrame(raw, 255)):
+        with pytest.raises(FrameError, match=words) as caught:
+            pipeline(frame)
+        assert caught.value.cause == "type"
 
 
 def test_after_the_end() -> None:
@@ -276,9 +468,6 @@ def test_a_product_that_was_not_asked_for() -> None:
         result["ssim"]
     assert "ssim" not in result
     assert result.get("ssim") is None
-
-
-SHAPE = (96, 112)
 
 
 def pattern(name: str, sensor: str = "IMX250MZR") -> np.ndarray:

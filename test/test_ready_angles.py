@@ -115,7 +115,7 @@ def test_the_angles_of_another_sensor_are_refused(encoding: str, sensor: str, wo
         (np.zeros((24, 40, 3), np.uint8), "size"),
         (np.zeros((7, 40, 4), np.uint8), "size"),
         (np.zeros((24, 40, 4)), "type"),
-        (np.zeros((24, 40, 4), ">u2"), "type"),
+        (np.zeros((24, 40, 4), np.int8), "type"),
         (np.ma.zeros((24, 40, 4), np.uint8), "type"),
         ([[[0] * 4] * 40] * 24, "type"),
     ],

@@ -103,6 +103,11 @@ class Calibration:
         gain = self.facts.get("gain_db")
         return float(gain) if isinstance(gain, (int, float)) else 0.0
 
+    def __reduce__(self) -> Tuple[Any, ...]:
+        """Pickle without the corrections in use; arrays are read-only again in the copy."""
+        rows = (self.sensor, self.offset, self.codes, self.scales, self.defects, self.bit_depth, self.facts)
+        return Calibration, (*rows, self.digest)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Calibration) and self.digest == other.digest
 

@@ -90,7 +90,8 @@ class RawFrame:
         """Make a frame of (H, W, 4) ready angles, as cameras that split superpixels send them: a (2H, 2W) mosaic.
 
         Args:
-            angles: (H, W, 4) uint8 or uint16, behind the polarizers at 0, 45, 90 and 135 degrees.
+            angles: (H, W, 4) uint8, uint16 or other integers up to 65535, behind the polarizers at 0, 45, 90 and 135
+                degrees.
             sensor: Its mosaic.
             full_scale: Value of a saturated pixel; 0 as for `as_frame`.
             bayer: Colors of four neighboring pixels, row by row, such as `RGGB`; "" for a monochrome sensor, None for
@@ -462,29 +463,53 @@ def pack(mosaic: np.ndarray, fmt: RawFormat, big_endian: bool = False) -> bytes:
 def check_array(name: str, array: object) -> None:
     """Refuse what is not an array of raw numbers; masked ones too, since no product can leave pixels out.
 
+    Arrays of uint8, and of integers of at least 16 bits in any byte order, are accepted; `native_numbers` converts
+    them.
+
     Raises:
-        FrameError: The message is something else (cause `type`).
+        FrameError: It is something else (cause `type`).
     """
     dtype = array.dtype if isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray) else None
-    if dtype is None or dtype.char not in "BH" or not dtype.isnative:
+    if dtype is None or not (dtype == np.uint8 or (dtype.kind in "iu" and dtype.itemsize > 1)):
         kind = type(array).__name__ if dtype is None else str(dtype)
-        raise FrameError(
-            "type", f"{name} must be a uint8 or uint16 array in this machine's byte order, got {printable(kind)}"
+        is_float = dtype is not None and dtype.kind == "f"
+        advice = (
+            f"; for values from 0 to 1, np.rint(65535 * {name}).astype(np.uint16) converts them" if is_float else ""
         )
+        raise FrameError(
+            "type",
+            f"{name} must be a uint8 or uint16 array, or one of other integers from 0 to {SIXTEEN_BITS}, got "
+            f"{printable(kind)}{advice}",
+        )
+
+
+def native_numbers(name: str, array: np.ndarray) -> np.ndarray:
+    """Return an array that `check_array` accepts as uint8, or as uint16 in this machine's byte order.
+
+    Raises:
+        FrameError: A number needs more than 16 bits, or is negative (cause `type`).
+    """
+    if array.dtype.char in "BH" and array.dtype.isnative:
+        return array
+    low, high = int(array.min()), int(array.max())
+    if low < 0 or high > SIXTEEN_BITS:
+        number = low if low < 0 else high
+        raise FrameError("type", f"{name} must hold integers from 0 to {SIXTEEN_BITS}, got {number} ({array.dtype})")
+    return array.astype(np.uint16)
 
 
 def as_frame(raw: Union[np.ndarray, Frame], full_scale: int = 0) -> Frame:
     """Validate a mosaic given as an array.
 
     Args:
-        raw: (H, W) uint8 or native-endian uint16 of any strides, a `RawFrame`, or a `PackedFrame` from
-            `frame_from_buffer`, which is valid.
+        raw: (H, W) uint8, uint16 or other integers up to 65535, of any strides and byte order; a `RawFrame`; or a
+            `PackedFrame` from `frame_from_buffer`, which is valid.
         full_scale: Value of a saturated pixel of an array; 0 takes the type's maximum, or that of the high bits if a
             16-bit array uses no others (`full_scale_of_bits`).
 
     Raises:
-        FrameError: Wrong type (`type`), shape, size or full scale (`size`). Arrays of the other byte order are of the
-            wrong type, and so are masked ones, since no product can leave pixels out.
+        FrameError: Wrong type (`type`), as `check_array` and `native_numbers`; wrong shape, size or full scale
+            (`size`).
     """
     if isinstance(raw, PackedFrame):
         return raw
@@ -496,6 +521,7 @@ def as_frame(raw: Union[np.ndarray, Frame], full_scale: int = 0) -> Frame:
     if raw.ndim != 2:
         raise FrameError("size", f"raw must be (H, W), got shape {quoted(raw.shape)}")
     check_size(*raw.shape)
+    raw = native_numbers("raw", raw)
     limit = (1 << 8 * raw.itemsize) - 1
     try:
         full_scale = whole_number(f"full_scale of uint{8 * raw.itemsize}", full_scale, 0, limit)

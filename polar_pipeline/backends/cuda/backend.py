@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from functools import lru_cache
 from traceback import clear_frames
@@ -270,7 +271,7 @@ def _readable(frame: AnyFrame) -> Tuple[AnyFrame, _FormatKey]:
     return frame, (_RAW_FORMATS[frame.mosaic.itemsize], frame.full_scale, frame.mosaic.shape, frame.is_split, 0)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=1)  # of each process: see below
 def problem() -> Optional[str]:
     """Return why the backend cannot work on this machine, or None if it computed a small frame.
 
@@ -284,3 +285,7 @@ def problem() -> Optional[str]:
     except (RuntimeError, ValueError, OSError) as err:
         return str(err)
     return None
+
+
+#: A process that was forked from one that uses the GPU cannot use it.
+os.register_at_fork(after_in_child=problem.cache_clear)

@@ -972,16 +972,24 @@ def test_a_fork_is_named_on_a_gpu() -> None:
         "import os, numpy as np\n"
         "from polar_pipeline import Pipeline\n"
         "raw = np.zeros((32, 32), np.uint8)\n"
-        "Pipeline(backend='cuda')(raw)\n"
+        "used, auto = Pipeline(backend='cuda'), Pipeline()\n"
+        "used(raw), auto(raw)\n"
+        "print(auto.device, flush=True)\n"
         "if os.fork() == 0:\n"
-        "    try: Pipeline(backend='cuda')(raw)\n"
-        "    except RuntimeError as err: print(err, flush=True)\n"
+        "    for use in (lambda: Pipeline(backend='cuda')(raw), lambda: used(raw)):\n"
+        "        try: use()\n"
+        "        except RuntimeError as err: print(err, flush=True)\n"
+        "    auto(raw), used.close(), auto.close()\n"
+        "    print(auto.device, flush=True)\n"
         "    os._exit(0)\n"
-        "os.wait()\n"
+        "os.wait(), used(raw), auto(raw)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
-    assert "forked" in done.stdout, done
-    assert "spawn" in done.stdout, done
+    before, new, old, after = done.stdout.splitlines()
+    assert (before[:5], after[:4]) == ("cuda ", "cpu "), "a pipeline of backend `auto` moves to the CPU"
+    for text in (new, old):
+        assert "forked" in text, done
+        assert "spawn" in text, done
 
 
 # -------------------------------------------------------------------------------------------------------------- choice
