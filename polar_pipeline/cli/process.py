@@ -259,7 +259,8 @@ def _export_products(values: argparse.Namespace) -> int:
     Raises:
         UsageError: An argument is for raw frames.
     """
-    raw = [name for name in OPTIONS if hasattr(values, name) and name != "products"]
+    options = [name for name, row in OPTIONS.items() if row.group != "library" and name != "products"]
+    raw = [name for name in options if hasattr(values, name)]
     if raw:
         raise UsageError(f"--{raw[0].replace('_', '-')} is for raw frames; the input holds products")
     count = 0
