@@ -60,7 +60,7 @@ __all__ = ["Pending", "Pipeline", "Raw", "Result", "backend_problem", "input_fra
 _BYTE_MAX = 255
 
 
-class StoredFrame(Protocol):
+class SupportsFrame(Protocol):
     """A frame of a file or recording, as `polar_pipeline.read_frames` yields it."""
 
     def to_frame(self, options: Options) -> Frame:
@@ -73,7 +73,7 @@ class StoredFrame(Protocol):
 
 #: A frame as callers give it: (H, W) integers, or an object that brings its own scale or packing; or (N, H, W), a
 #: batch.
-Raw = Union[np.ndarray, Frame, StoredFrame]
+Raw = Union[np.ndarray, Frame, SupportsFrame]
 
 
 class Pending(NamedTuple):

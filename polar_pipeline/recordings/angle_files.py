@@ -26,7 +26,7 @@ _JOINTS = re.compile(r"(?i)(?:[_\-. ]*(?:angle|pol|deg|degrees|i|p|d))?[_\-. ]*$
 
 
 #: Suffixes of pictures, of arrays, and of video.
-PICTURES = (".png", ".tif", ".tiff", ".pgm", ".bmp")
+PICTURES = (".png", ".tif", ".tiff", ".pgm", ".bmp", ".jpg", ".jpeg")
 ARRAYS = (".npy", ".npz", ".mat")
 VIDEOS = (".mkv", ".avi", ".mov", ".mp4")
 #: Suffixes of the files that hold frames without times.

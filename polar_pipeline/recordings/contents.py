@@ -109,7 +109,7 @@ def split_frames(array: np.ndarray, stated: Stated = NOTHING_STATED) -> Frames:
 
     Raises:
         FrameError: It holds no frames, or several readings are possible (cause `type`), or the angles contradict their
-            order (`mosaic`).
+            order (`type`).
     """
     if array.dtype.kind not in "iuf":
         raise FrameError("type", f"raw pixels are integers, or floats from 0 to 1; got {array.dtype}")
@@ -140,7 +140,7 @@ def stacked_angles(images: Sequence[np.ndarray], order: Tuple[int, ...]) -> Fram
 
     Raises:
         FrameError: They differ in size or type (cause `size`), are no single pictures (`type`), or contradict their
-            order (`mosaic`).
+            order (`type`).
     """
     images = [_without_plain_channels(image) for image in images]
     if len({(image.shape, image.dtype) for image in images}) > 1:
@@ -403,20 +403,20 @@ def _in_order(frames: Frames, order: Tuple[int, ...]) -> Frames:
     """Sort planes by angle, in the order that is stated or the usual one, which the light must not contradict.
 
     Raises:
-        FrameError: I0 + I90 and I45 + I135 differ, and would not in another order (cause `mosaic`).
+        FrameError: I0 + I90 and I45 + I135 differ, and would not in another order (cause `type`).
     """
     pairs = _perpendicular(_crops(frames.array[0]), _LIKELY if frames.content == "tiles" and not order else _CLEAR)
     usual = _TILES if frames.content == "tiles" else (ANGLES,)
     chosen = order or next((each for each in usual if pairs == _pairs_of(each)), () if pairs else usual[0])
     if frames.content == "tiles" and not order and not pairs:
         listed = " or ".join(",".join(map(str, each)) for each in usual)
-        raise FrameError("mosaic", f"the tiles can be {listed}, row by row: say which by --angle-order")
+        raise FrameError("type", f"the tiles can be {listed}, row by row: say which by --angle-order")
     if pairs is not None and pairs != _pairs_of(chosen or usual[0]):
         fitting = ",".join(map(str, _ORDERS[pairs]))
         stated = ",".join(map(str, order or usual[0]))
         text = f"in the order {stated} of angles, I0 + I90 differs from I45 + I135; the order {fitting} fits"
         if not order:
-            raise FrameError("mosaic", f"{text}: say which by --angle-order")
+            raise FrameError("type", f"{text}: say which by --angle-order")
         frames = frames._replace(warnings=(FrameWarning("mosaic", text),))
     places = [(chosen or usual[0]).index(angle) for angle in ANGLES]
     return frames if places == [0, 1, 2, 3] else frames._replace(array=frames.array[:, places])

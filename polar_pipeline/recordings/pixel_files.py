@@ -9,7 +9,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 import cv2
 import numpy as np
@@ -85,7 +85,7 @@ class FrameSource:
         except Exception:  # noqa: BLE001 - reported with the frame
             return 1
 
-    def messages(self) -> Iterator[Any]:
+    def messages(self) -> Iterator[Union[ImageMessage, FrameError]]:
         """Yield each frame as an `ImageMessage`, or the `FrameError` that says why it cannot be read."""
         try:
             yield from self._messages()

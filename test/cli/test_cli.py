@@ -304,7 +304,7 @@ def test_process_writes_all_of_its_files_or_none(pictures: Path, tmp_path: Path,
     out = tmp_path / "out"
     out.mkdir()
     (out / "0_dolp.tiff").touch()
-    arguments = ["process", str(pictures / "0.png"), "--products", "intensity,dolp,ssim", "-o"]
+    arguments = ["process", str(pictures / "0.png"), "--products", "intensity,dolp,ssim", "--format", "tiff", "-o"]
     assert main([*arguments, str(out)]) == 1
     assert "0_dolp.tiff exists already; --force replaces it" in capsys.readouterr().err
     assert names(out) == ["0_dolp.tiff"]
@@ -419,10 +419,10 @@ def test_an_interrupted_replay_leaves_nothing(number: signal.Signals, code: int,
 
 def test_process_one_picture(pictures: Path, tmp_path: Path, capsys: Any) -> None:
     raw, out = pictures / "0.png", tmp_path / "out"
-    everything = ["--products", "intensity,stokes,dolp,preview,ssim"]
+    everything = ["--products", "intensity,stokes,dolp,preview,ssim", "--format", "tiff"]
     assert main(["process", str(raw), "-o", str(out), *everything]) == 0
     assert "ssim 0." in capsys.readouterr().out
-    assert names(out) == ["0_dolp.tiff", "0_intensity.png", "0_preview.png", "0_preview_legend.png", "0_stokes.tiff"]
+    assert names(out) == ["0_dolp.tiff", "0_intensity.png", "0_preview.png", "0_stokes.tiff", "preview_legend.png"]
     want = Pipeline(products="intensity, dolp, stokes, preview", dtype={"intensity": "uint8"}, backend="cpu")(FRAMES[0])
     for name in ("dolp.tiff", "intensity.png"):
         got = cv2.imread(str(out / f"0_{name}"), cv2.IMREAD_UNCHANGED)
@@ -433,7 +433,7 @@ def test_process_one_picture(pictures: Path, tmp_path: Path, capsys: Any) -> Non
         np.testing.assert_array_equal(cv2.imread(str(out / f"0_{name}"), cv2.IMREAD_UNCHANGED), got[..., ::-1])
     words = ["--products", "dolp,preview", "--dtype", "uint16"]
     assert main(["process", str(raw), "-o", str(tmp_path / "words"), *words]) == 0
-    assert names(tmp_path / "words") == ["0_dolp.png", "0_preview.png", "0_preview_legend.png"]
+    assert names(tmp_path / "words") == ["0_dolp.png", "0_preview.png", "preview_legend.png"]
     got = cv2.imread(str(tmp_path / "words" / "0_dolp.png"), cv2.IMREAD_UNCHANGED)
     np.testing.assert_array_equal(got, Pipeline(products="dolp", dtype="uint16", backend="cpu")(FRAMES[0])["dolp"])
     assert main(["process", str(raw), "-o", str(out), *everything]) == 1
@@ -531,10 +531,10 @@ def test_captured_pictures_of_another_size(suffix: str, tmp_path: Path, capsys: 
 def test_colors_come_with_legends(pictures: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     products = ["--products", "aolp_color,dolp_color,polarizer,preview"]
-    products += ["--polarizer-angle", "30", "--color-style", "light"]
+    products += ["--polarizer-angle", "30", "--color-style", "light", "--dtype", "uint8"]
     assert main(["process", str(pictures / "0.png"), "-o", str(out), *products, "--backend", "cpu"]) == 0
     colored = ("aolp_color", "dolp_color", "preview")
-    legends = [f"0_{name}_legend.png" for name in colored]
+    legends = [f"{name}_legend.png" for name in colored]
     assert names(out) == sorted([*(f"0_{name}.png" for name in (*colored, "polarizer")), *legends])
     for name, path in zip(colored, legends):
         np.testing.assert_array_equal(imread(out / path), legend(name, "light"))

@@ -36,7 +36,14 @@ def decoded(image: ImageMessage, named: Named) -> np.ndarray:
 
 def test_the_tables_agree_with_the_list_by_hand() -> None:
     found = {name: (fmt.bits, fmt.packing, fmt.channels, fmt.bayer) for name, fmt in encodings.ENCODINGS.items()}
+    of_files = {name: found.pop(name) for name in [*found] if name.startswith(("Angles", "Stokes"))}
     assert found == {name: tuple(row) for name, row in NAMED.items()}
+    assert {name: row[2:] for name, row in of_files.items()} == {
+        **{f"Angles{bits}": (4, None) for bits in (8, 10, 12, 14, 16)},
+        **{f"AnglesRGB{bits}": (12, None) for bits in (8, 10, 12, 14, 16)},
+        "Stokes32F": (3, None),
+    }
+    found.update(of_files)
     assert sum(len(family.members()) for family in encodings.FAMILIES) == len(found)  # none is named twice
 
 

@@ -42,6 +42,7 @@ _LIBRARIES = {
     "skimage": "nothing (tests compare with it)",
     "aiohttp": "no recordings from web servers",
     "av": "no videos",
+    "scipy": "MAT files are not read",
     "rerun": "no `polar-pipeline view`",
 }
 _ROS = {
