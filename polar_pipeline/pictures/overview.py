@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import List, Mapping, Optional, Sequence, Tuple
+from typing import Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from polar_pipeline.options.display import brighten, exposure, sample_pixels
 from polar_pipeline.options.products import PRODUCTS
 from polar_pipeline.pictures.brightness import display_gain, for_display, white_balance
-from polar_pipeline.pictures.colors import bar_colors, fades, picture, shrunk, wheel
-from polar_pipeline.pictures.text import draw_text, shorten, wrap
+from polar_pipeline.pictures.colors import bar_colors, fades, picture, pictured_range, shrunk, wheel
+from polar_pipeline.pictures.text import BACK, SOFT, draw_text, shorten, wrap
 
 #: Longest side of an overview by default, in pixels: its text can be read down to a width of 800 pixels.
 MAX_SIDE = 1200
@@ -21,7 +21,6 @@ PANELS = (("intensity",), ("dolp", "dolp_color"), ("aolp", "aolp_color"), ("prev
 _COLUMNS = {1: 1, 2: 2, 4: 2}
 #: Smallest and largest height of a panel's picture as a share of its width; other shapes have bars beside the picture.
 _ASPECTS = (0.2, 1.25)
-_BACK, _FORE, _SOFT = (21, 24, 29), (235, 237, 240), (176, 184, 194)
 #: Lengths in thousandths of the overview's width: space between parts, lines of text, bars, wheels and their numbers.
 _GAP, _TITLE, _HEADING, _LINE, _BAR, _WHEEL, _NUMBERS = 14, 32, 28, 20, 14, 112, 24
 #: Sizes of the font in the same unit.
@@ -111,18 +110,19 @@ def _settings(
 def _drawn(images: Mapping[str, np.ndarray], title: str, width: int, settings: _Settings) -> np.ndarray:
     """Draw an overview of this width; all lengths in it are proportional to the width."""
     unit = width / 1000
-    gap, columns = round(_GAP * unit), _COLUMNS.get(len(images), 3)
+    gap, columns = round(_GAP * unit), _COLUMNS.get(len(_planes_of(images)), 3)
     side = (width - gap) // columns - gap
     first = next(iter(images.values()))
     height = side * min(max(first.shape[0] / first.shape[1], _ASPECTS[0]), _ASPECTS[1])
-    panels = [_panel(name, array, (side, round(height)), unit, settings) for name, array in images.items()]
+    box = (side, round(height))
+    panels = [_panel(name, plane, images[name], box, unit, settings) for name, plane in _planes_of(images)]
     top = round(_TITLE * unit) if title else 0
     rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
     heights = [max(map(len, row)) + gap for row in rows]
-    out = np.full((gap + top + sum(heights), width, 3), _BACK, np.uint8)
+    out = np.full((gap + top + sum(heights), width, 3), BACK, np.uint8)
     if title:
         text = shorten(title, _LARGE * unit, width - 2 * gap)
-        draw_text(out, text, (gap, gap + top / 3), _LARGE * unit, _FORE, 0)
+        draw_text(out, text, (gap, gap + top / 3), _LARGE * unit, 0)
     y = gap + top
     for row, row_height in zip(rows, heights):
         for column, panel in enumerate(row):
@@ -132,23 +132,33 @@ def _drawn(images: Mapping[str, np.ndarray], title: str, width: int, settings: _
     return out
 
 
-def _panel(name: str, array: np.ndarray, box: Tuple[int, int], unit: float, settings: _Settings) -> np.ndarray:
+def _planes_of(names: Iterable[str]) -> List[Tuple[str, int]]:
+    """List what has a panel: products, and each of the planes of a product that has planes, by their numbers."""
+    return [(name, plane) for name in names for plane in range(max(1, len(PRODUCTS[name].planes)))]
+
+
+def _panel(
+    name: str, plane: int, array: np.ndarray, box: Tuple[int, int], unit: float, settings: _Settings
+) -> np.ndarray:
     """Draw a heading, the picture in a box of (width, height), and the legend; all are as wide as the box."""
-    heading = np.full((round(_HEADING * unit), box[0], 3), _BACK, np.uint8)
-    draw_text(heading, _HEADINGS.get(name, name), (0, len(heading) / 2 - unit), _LARGE * unit, _FORE, 0)
-    image = _fitted(name, array, box, settings)
+    heading = np.full((round(_HEADING * unit), box[0], 3), BACK, np.uint8)
+    row = PRODUCTS[name]
+    text = _HEADINGS.get(name, f"{name} in degrees" if row.unit == "rad" else name)
+    text = f"{name} {row.planes[plane][0]}" if row.planes else text
+    draw_text(heading, text, (0, len(heading) / 2 - unit), _LARGE * unit, 0)
+    image = _fitted(name, plane, array, box, settings)
     left, top = ((size - side) // 2 for size, side in zip(box, image.shape[1::-1]))
-    framed = np.full((box[1], box[0], 3), _BACK, np.uint8)
+    framed = np.full((box[1], box[0], 3), BACK, np.uint8)
     framed[top : top + image.shape[0], left : left + image.shape[1]] = image
-    return np.vstack([heading, framed, _legend(name, _notes(name, array, settings), box[0], unit, settings)])
+    return np.vstack([heading, framed, _legend(name, plane, _notes(name, array, settings), box[0], unit, settings)])
 
 
-def _fitted(name: str, array: np.ndarray, box: Tuple[int, int], settings: _Settings) -> np.ndarray:
+def _fitted(name: str, plane: int, array: np.ndarray, box: Tuple[int, int], settings: _Settings) -> np.ndarray:
     """Color a product, smaller or enlarged by a whole factor, so that it fits into a box of (width, height)."""
     factor = min(size / side for size, side in zip(box, array.shape[1::-1]))
     array = shrunk(name, array, max(1, int(factor * max(array.shape[:2])))) if factor < 1 else array
     is_light = PRODUCTS[name].is_light
-    image = for_display(array, settings.gain, settings.balance) if is_light else picture(name, array)
+    image = for_display(array, settings.gain, settings.balance) if is_light else picture(name, array, plane=plane)
     if name == "preview":
         image = brighten(image, settings.gain)
     whole = max(1, int(factor))
@@ -190,10 +200,10 @@ def _is_wheel(name: str) -> bool:
     return PRODUCTS[name].wraps or PRODUCTS[name].legend == "wheel"
 
 
-def _legend(name: str, notes: Sequence[str], width: int, unit: float, settings: _Settings) -> np.ndarray:
+def _legend(name: str, plane: int, notes: Sequence[str], width: int, unit: float, settings: _Settings) -> np.ndarray:
     """Draw the wheel or the bar of a product with its numbers, and the notes beside the wheel or below the bar."""
     size, line, top = _SMALL * unit, _LINE * unit, round(_GAP * unit / 2)
-    colors = bar_colors(name)
+    colors = bar_colors(name, plane)
     is_wheel = _is_wheel(name)
     side, numbers = (round(_WHEEL * unit), round(_NUMBERS * unit)) if is_wheel else (0, 0)
     bar = round(_BAR * unit) if len(colors) and not is_wheel else 0
@@ -205,16 +215,16 @@ def _legend(name: str, notes: Sequence[str], width: int, unit: float, settings: 
     else:
         height = bar + line * (len(lines) + bool(bar))
         y = top + bar + line * (bool(bar) + 0.5)
-    out = np.full((round(height) + 2 * top, width, 3), _BACK, np.uint8)
+    out = np.full((round(height) + 2 * top, width, 3), BACK, np.uint8)
     if is_wheel:
         _draw_wheel(out, name, settings, (round(1.4 * numbers), top + numbers), unit)
     elif bar:
         out[top : top + bar] = colors[np.arange(width) * len(colors) // width]
-        for k, text in enumerate(_labels(name, settings)):
+        for k, text in enumerate(_labels(name, plane, settings)):
             align = {0: 0.0, _TICKS - 1: 1.0}.get(k, 0.5)
-            draw_text(out, text, (k * (width - 1) / (_TICKS - 1), top + bar + line / 2), size, _FORE, align)
+            draw_text(out, text, (k * (width - 1) / (_TICKS - 1), top + bar + line / 2), size, align)
     for k, text in enumerate(lines):
-        draw_text(out, text, (left, y + k * line), size, _SOFT, 0)
+        draw_text(out, text, (left, y + k * line), size, 0, SOFT)
     return out
 
 
@@ -227,13 +237,13 @@ def _draw_wheel(out: np.ndarray, name: str, settings: _Settings, at: Tuple[int, 
     for degrees in range(0, 360, 45):
         turn = np.deg2rad(degrees)
         place = (x + side / 2 + 1.1 * reach * np.cos(turn), y + side / 2 - reach * np.sin(turn))
-        draw_text(out, str(degrees % 180), place, _SMALL * unit, _FORE)
+        draw_text(out, str(degrees % 180), place, _SMALL * unit)
 
 
-def _labels(name: str, settings: _Settings) -> List[str]:
+def _labels(name: str, plane: int, settings: _Settings) -> List[str]:
     """Return the numbers at a bar: percent of full scale, degrees, or the unit of the product."""
     row = PRODUCTS[name]
-    (low, high), factor = row.pictured, 180 / np.pi if row.unit == "rad" else 1.0
+    (low, high), factor = pictured_range(name, plane), 180 / np.pi if row.unit == "rad" else 1.0
     if row.is_light:
         factor = 100 / settings.gain
     return [f"{factor * (low + (high - low) * k / (_TICKS - 1)):.3g}" for k in range(_TICKS)]
