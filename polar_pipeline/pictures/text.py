@@ -1,4 +1,4 @@
-"""Text in pictures, in a font of OpenCV whose zero has no slash."""
+"""Text in annotated pictures, in a font of OpenCV whose zero has no slash, and the colors of text and background."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 
 from polar_pipeline._util.text import SHOWN
 
+#: Background of annotated pictures, text, and text of less weight: they suit light and dark pages.
+BACK, FORE, SOFT = (21, 24, 29), (235, 237, 240), (176, 184, 194)
 #: Height of capitals as a share of a font's size.
 _CAPITALS = 0.72
 #: Size in pixels of OpenCV's own font at a scale of 1.
@@ -34,7 +36,12 @@ def text_width(text: str, size: float) -> int:
 
 
 def draw_text(
-    image: np.ndarray, text: str, at: Tuple[float, float], size: float, color: Tuple[int, int, int], align: float = 0.5
+    image: np.ndarray,
+    text: str,
+    at: Tuple[float, float],
+    size: float,
+    align: float = 0.5,
+    color: Tuple[int, int, int] = FORE,
 ) -> None:
     """Draw a line of text into an (h, w, 3) uint8 picture; characters that the font does not have become `?`.
 
@@ -43,8 +50,8 @@ def draw_text(
         text: A line of text.
         at: (x, y) of a point on the line through the middle of the capitals.
         size: Size of the font in pixels.
-        color: Red, green and blue.
         align: Share of the text's width that is left of the point: 0 left-aligned, 0.5 centered.
+        color: Red, green and blue.
     """
     corner = round(at[0] - align * text_width(text, size)), round(at[1] + size * _CAPITALS / 2)
     if _FONT is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from fractions import Fraction
 from pathlib import Path
 from typing import List
@@ -92,3 +93,17 @@ def test_a_video_replaces_a_file_only_if_told_to(tmp_path: Path) -> None:
     with open_video(path, SIZE, 24, force=True) as video:
         video.add(frames()[0])
     assert path.stat().st_size > 100
+
+
+@pytest.mark.parametrize("suffix", [".webm", ".mp4"])
+def test_a_full_disk(suffix: str, tmp_path: Path) -> None:
+    """A file must not grow beyond a limit, which fails as a write does on a full disk."""
+    noise = list(np.random.default_rng(0).integers(0, 255, (20, *SIZE, 3)).astype(np.uint8))
+    path, before = tmp_path / f"a{suffix}", resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        with pytest.raises(OSError, match=f"File too large: '{path}'"), open_video(path, SIZE, 24) as video:
+            list(map(video.add, noise))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
