@@ -16,6 +16,9 @@ from harness import CACHE
 from polar_pipeline import Pipeline, cli
 from polar_pipeline.live.parameters import PARAMETERS, make_settings
 from polar_pipeline.options import OPTIONS, Option, make_options
+from polar_pipeline.options.methods import METHODS
+from polar_pipeline.options.products import PRODUCTS
+from polar_pipeline.polarimetry.colormaps import COLOR_STYLES
 
 #: Options whose command line arguments have other names.
 ARGUMENTS: Dict[str, Tuple[str, ...]] = {"co_sited": ("--own-site",), "flip": ("--flip-x", "--flip-y")}
@@ -96,6 +99,10 @@ Pipeline(co_sited="yes")
 Pipeline(roi=(1, 2))
 Pipeline(nonsense=1)
 Pipeline().options.sensor.nonsense
+Pipeline(resolution="ful")
+Pipeline(scale=3)
+Pipeline(dtype={"dolp": "int8"})
+Pipeline(resolution="full", scale=4, bit_depth=12, dtype=Pipeline().options.dtype)
 """
 
 
@@ -105,7 +112,30 @@ def test_type_checkers_see_the_arguments(tmp_path: Path) -> None:
     words = ["--config-file=", "--follow-imports=silent", "--cache-dir", str(CACHE.parent / "mypy")]
     said, trouble, _ = api.run([*words, str(tmp_path / "calls.py")])
     lines = re.findall(r"calls\.py:(\d+): error", said)
-    assert lines == ["4", "5", "6", "7", "8"], said + trouble
+    assert lines == ["4", "5", "6", "7", "8", "9", "10", "11"], said + trouble
+
+
+def test_choices_are_those_of_the_tables() -> None:
+    """Annotations, which type checkers read, cannot be computed from a table."""
+    assert OPTIONS["demosaic"].choices == ("auto", *METHODS)
+    assert OPTIONS["color_style"].choices == tuple(COLOR_STYLES)
+    assert {*OPTIONS["dtype"].choices} == {kind for row in PRODUCTS.values() for kind in row.types}
+    assert OPTIONS["ssim_window"].choices == tuple(range(3, 16, 2))
+    assert not OPTIONS["sensor"].choices
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"product": "dolp"}, r"unknown option 'product': did you mean products\?$"),
+        ({"dtypes": "uint8"}, r"'dtypes': did you mean dtype\?$"),
+        ({"roi_ofset": (2, 2)}, r"'roi_ofset': did you mean roi_offset\?$"),
+        ({"xyz": 1}, "unknown option 'xyz': options are sensor, products, .*threads$"),
+    ],
+)
+def test_an_unknown_option_names_the_one_that_is_meant(values: Dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Pipeline(**values)  # type: ignore[arg-type]
 
 
 def test_help_of_the_library() -> None:
