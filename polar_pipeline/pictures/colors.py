@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 
 from polar_pipeline.options.products import PRODUCTS, invalid_level, level_scale
+from polar_pipeline.pictures.text import draw_text
 from polar_pipeline.polarimetry.colormaps import AOLP_MAP, COLOR_STYLES, DOLP_MAP
 
 #: Diameter of the wheel of AoLP's colors, width of the bar of DoLP's, and space for numbers around them, in pixels.
@@ -21,12 +22,8 @@ def picture(name: str, array: np.ndarray, max_side: int = 0) -> np.ndarray:
     pictures shrink to `max_side` pixels, unless it is 0.
     """
     row = PRODUCTS[name]
-    shrink = max_side / max(array.shape) if max_side and max(array.shape) > max_side else 1.0
-    size = (max(1, round(array.shape[1] * shrink)), max(1, round(array.shape[0] * shrink)))
-    if shrink < 1:
-        # angles must not be averaged, so pixels are picked
-        array = cv2.resize(array, size, interpolation=cv2.INTER_NEAREST if row.wraps else cv2.INTER_AREA)
     dtype = str(array.dtype)
+    array = shrunk(name, array, max_side)
     has_levels = row.is_invalid_high and dtype != "float32"
     invalid = array == invalid_level(name, dtype) if has_levels else np.isnan(array)
     values = np.nan_to_num(array / level_scale(name, dtype)).astype(np.float32)
@@ -42,6 +39,28 @@ def picture(name: str, array: np.ndarray, max_side: int = 0) -> np.ndarray:
         rgb = viridis(shares) if row.colors == "viridis" else cv2.cvtColor(_bytes(shares), cv2.COLOR_GRAY2RGB)
     rgb[invalid if invalid.ndim == 2 else invalid.any(-1)] = 0
     return rgb
+
+
+def shrunk(name: str, array: np.ndarray, max_side: int) -> np.ndarray:
+    """Shrink a product to a longest side of `max_side` pixels, unless it is 0 or the product is not larger.
+
+    Angles must not be averaged: a pixel of them is picked. Means are those of the valid pixels, and invalid where less
+    than half of the pixels are valid. An element type in which 0 is both a value and invalid is averaged with its 0.
+    """
+    if not max_side or max(array.shape[:2]) <= max_side:
+        return array
+    shrink = max_side / max(array.shape[:2])
+    size = (max(1, round(array.shape[1] * shrink)), max(1, round(array.shape[0] * shrink)))
+    if PRODUCTS[name].wraps:
+        return cv2.resize(array, size, interpolation=cv2.INTER_NEAREST)
+    dtype, is_high = str(array.dtype), PRODUCTS[name].is_invalid_high
+    if dtype != "float32" and not is_high:
+        return cv2.resize(array, size, interpolation=cv2.INTER_AREA)
+    invalid = np.isnan(array) if dtype == "float32" else array == invalid_level(name, dtype)
+    sums = cv2.resize(np.where(invalid, 0, array).astype(np.float32), size, interpolation=cv2.INTER_AREA)
+    shares = cv2.resize((~invalid).astype(np.float32), size, interpolation=cv2.INTER_AREA)
+    means = np.where(shares < 0.5, invalid_level(name, dtype), sums / np.maximum(shares, 0.5))
+    return means.astype(array.dtype) if dtype == "float32" else np.rint(means).astype(array.dtype)
 
 
 def aolp_indices(angles: np.ndarray) -> np.ndarray:
@@ -62,33 +81,50 @@ def legend(name: str, style: str = "plain") -> Optional[np.ndarray]:
         bar = np.repeat(DOLP_MAP[np.newaxis], 24, 0)
         texts = [(f"{k / 4:g}", k * BAR_WIDTH / 4, len(bar) + 14) for k in range(5)]
         return _labeled(bar, [*texts, ("DoLP", BAR_WIDTH / 2, -14)])
-    x = np.linspace(-1, 1, WHEEL_SIDE)[np.newaxis]
-    radius, angle = np.minimum(np.hypot(x, x.T), 1), np.arctan2(-x.T, x) % np.pi
-    if row.colors == "hsv":
-        hsv = np.stack([angle * (360 / np.pi) % 360, radius, np.ones_like(angle)], -1).astype(np.float32)
-        wheel = _bytes(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB))
-    else:
-        gray, min_share = COLOR_STYLES[style]
-        wheel = np.rint(gray + np.maximum(radius, min_share)[..., np.newaxis] * (AOLP_MAP[aolp_indices(angle)] - gray))
-    wheel = np.where(radius[..., np.newaxis] < 1, wheel, 255).astype(np.uint8)
+    rgb, inside = wheel(name, style, WHEEL_SIDE)
+    rgb[~inside] = 255
     middle, reach = WHEEL_SIDE / 2, WHEEL_SIDE / 2 + 16
     texts = [
         (str(degrees % 180), middle + reach * np.cos(np.deg2rad(degrees)), middle - reach * np.sin(np.deg2rad(degrees)))
         for degrees in range(0, 360, 45)
     ]
     texts.append(("AoLP in degrees", middle, -34))
-    if row.colors == "hsv" or COLOR_STYLES[style][1] < 1:
+    if fades(name, style):
         texts.append(("DoLP: 0 at center, 1 at rim", middle, WHEEL_SIDE + 34))
-    return _labeled(wheel, texts)
+    return _labeled(rgb, texts)
+
+
+def bar_colors(name: str) -> np.ndarray:
+    """Return the (n, 3) uint8 colors of a product's bar, from the lowest to the highest value; none without a bar."""
+    row = PRODUCTS[name]
+    if row.legend != "bar" and not row.is_light:
+        return np.zeros((0, 3), np.uint8)
+    return DOLP_MAP if row.colors == "viridis" else np.repeat(np.arange(256, dtype=np.uint8)[:, np.newaxis], 3, 1)
+
+
+def fades(name: str, style: str = "plain") -> bool:
+    """Whether the colors of a product with a wheel depend on DoLP too."""
+    return PRODUCTS[name].colors == "hsv" or COLOR_STYLES[style][1] < 1
+
+
+def wheel(name: str, style: str, side: int) -> Tuple[np.ndarray, np.ndarray]:
+    """Draw the wheel of a product of AoLP: (side, side, 3) uint8 RGB, and the (side, side) pixels that are in it."""
+    x = np.linspace(-1, 1, side)[np.newaxis]
+    radius, angle = np.hypot(x, x.T), np.arctan2(-x.T, x) % np.pi
+    inside, radius = radius < 1, np.minimum(radius, 1)
+    if PRODUCTS[name].colors == "hsv":
+        hsv = np.stack([angle * (360 / np.pi) % 360, radius, np.ones_like(angle)], -1).astype(np.float32)
+        return _bytes(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB)), inside
+    gray, min_share = COLOR_STYLES[style]
+    colors = gray + np.maximum(radius, min_share)[..., np.newaxis] * (AOLP_MAP[aolp_indices(angle)] - gray)
+    return np.rint(colors).astype(np.uint8), inside
 
 
 def _labeled(image: np.ndarray, texts: Sequence[Tuple[str, float, float]]) -> np.ndarray:
     """Add a white margin, and texts centered at columns and rows of the image, which may be in the margin."""
     out = np.pad(image, ((LEGEND_MARGIN,) * 2, (LEGEND_MARGIN,) * 2, (0, 0)), constant_values=255)
     for text, column, row in texts:
-        (width, height), _ = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, 0.4, 1)
-        corner = round(column + LEGEND_MARGIN - width / 2), round(row + LEGEND_MARGIN + height / 2)
-        cv2.putText(out, text, corner, cv2.FONT_HERSHEY_SIMPLEX, 0.4, (0, 0, 0), 1, cv2.LINE_AA)
+        draw_text(out, text, (column + LEGEND_MARGIN, row + LEGEND_MARGIN), 12, (0, 0, 0))
     return out
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from polar_pipeline import Pipeline
 from polar_pipeline.pictures.colors import picture
+from polar_pipeline.polarimetry.colormaps import AOLP_MAP, DOLP_MAP
 
 
 def labels_of(page: str) -> List[str]:
@@ -22,6 +23,22 @@ def test_a_picture_of_stokes_vectors_has_a_color_for_each_parameter() -> None:
     """S0 from 0 to 2, S1 and S2 from -1 to 1."""
     stokes = np.array([[[2, 1, -1], [0, -1, 1], [1, 0, 0.5], [0.5, -0.5, np.nan]]], np.float32)
     assert picture("stokes", stokes).tolist() == [[[255, 255, 0], [0, 0, 255], [128, 128, 191], [0, 0, 0]]]
+
+
+def test_pictures_shrink_without_mixing_angles_or_invalid_pixels() -> None:
+    angles = np.tile(np.deg2rad(np.array([[1, 179, 179, 1]], np.float32)), (32, 8))
+    assert {tuple(color) for color in picture("aolp", angles, 8).reshape(-1, 3)} <= {
+        tuple(AOLP_MAP[k]) for k in (1, 255)
+    }
+    # blocks of 2x2 pixels with none to four invalid ones: the mean of the valid pixels, if there are at least two
+    degrees = np.full((2, 10), 0.5, np.float32)
+    degrees[:, :2] = [[0.2, 0.4], [0.4, 0.6]]
+    for block in range(1, 5):
+        degrees[:, 2 * block : 2 * block + 2] = np.where(np.arange(4).reshape(2, 2) < block, np.nan, 0.5)
+    assert picture("dolp", degrees, 5).tolist() == [[*DOLP_MAP[[102, 128, 128]].tolist(), [0, 0, 0], [0, 0, 0]]]
+    deviations = np.where(np.isnan(degrees), 255, np.rint(255 * 0.1 * degrees)).astype(np.uint8)
+    assert picture("dolp_sigma", deviations, 5)[0, 3:].tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert picture("dolp_sigma", deviations, 5)[0, 1:3].tolist() == 2 * [DOLP_MAP[130].tolist()], "13 levels of 25.5"
 
 
 def test_stokes_vectors_are_compared_in_their_ranges() -> None:
