@@ -16,10 +16,22 @@ if TYPE_CHECKING:
     from polar_pipeline.pipeline import Pipeline, Result
     from polar_pipeline.sensor.frames import FrameError, RawFrame
     from polar_pipeline.sensor.mosaic import SENSORS, Sensor
+    from polar_pipeline.tools.calibrate.make import make_calibration
 
 __version__ = "1.0.0"
 
-__all__ = ["PRODUCTS", "SENSORS", "DeviceResult", "FrameError", "Pipeline", "RawFrame", "Result", "Sensor", "stokes"]
+__all__ = [
+    "PRODUCTS",
+    "SENSORS",
+    "DeviceResult",
+    "FrameError",
+    "Pipeline",
+    "RawFrame",
+    "Result",
+    "Sensor",
+    "make_calibration",
+    "stokes",
+]
 
 #: Public name -> the module of this package that defines it, or that it is.
 _MODULE_OF = {
@@ -31,6 +43,7 @@ _MODULE_OF = {
     "RawFrame": "sensor.frames",
     "Result": "pipeline",
     "Sensor": "sensor.mosaic",
+    "make_calibration": "tools.calibrate.make",
     "stokes": "stokes",
 }
 

@@ -221,7 +221,7 @@ def test_arrays_of_cupy() -> None:
 
 def test_public_names() -> None:
     """Also the module, as an attribute of the package that was not imported before."""
-    assert {"Pipeline", "Result", "stokes", "__version__"} <= {*dir(polar_pipeline)}
+    assert {"Pipeline", "Result", "make_calibration", "stokes", "__version__"} <= {*dir(polar_pipeline)}
     assert not [name for name in dir(polar_pipeline) if name.startswith("_") and not name.startswith("__")]
     assert "importlib" not in dir(polar_pipeline)
     for name in polar_pipeline.__all__:
