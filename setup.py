@@ -42,11 +42,13 @@ TEST = [
     "colour-demosaicing",
     "cv-bridge",  # pure Python; reads images as the nodes of others do
 ]
+VIDEO = ["av>=12.3"]  # 12.3 is the last for Python 3.8
 BATCH = [*RECORDINGS, "dask[distributed]>=2023.5", "fsspec[http]>=2023.1", "pyarrow>=10"]
-TEST += BATCH
+TEST += [*BATCH, *VIDEO]
 TEST += ["pandas", "duckdb; python_version >= '3.9'"]  # read tables of frames; DuckDB has no wheels for 3.8
 TEST += ["setuptools", "wheel"]  # to build what they check
 TEST += ["pyelftools"]  # reads compiled kernels
+TEST += ["argcomplete>=2"]  # completes the command line in shells
 LINT = ["ruff>=0.9", "mypy>=1.14", "vermin>=1.6"]
 LINT += ["clang-format==19.1.7"]  # each version formats somewhat differently; this one has wheels for Python 3.8
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.7", "mkdocstrings[python]>=1.0"]
@@ -111,6 +113,8 @@ EXTRAS = {
     "batch": BATCH,
     # Products in the Rerun viewer (`polar-pipeline view`).
     "view": VIEW,
+    # Results as a video.
+    "video": VIDEO,
     # ptxas of the toolkit is the oracle of what a kernel takes of a device
     "dev": [*TEST, *VIEW, f"{NVRTC}; {PC}", f"nvidia-cuda-nvcc-cu12; {PC}"]
     + [f"{NVIMGCODEC}-cu12>=0.9; python_version >= '3.9' and {PC}"]  # encodes without a GPU too

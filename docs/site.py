@@ -124,14 +124,14 @@ def listed(text: str) -> List[str]:
 
 
 def help_of(*command: str) -> str:
-    """What `polar-pipeline COMMAND --help` prints.
+    """What `polar-pipeline COMMAND --help-all` prints.
 
     Raises:
         PluginError: It fails.
     """
-    words = [sys.executable, "-m", "polar_pipeline", *command, "--help"]
+    words = [sys.executable, "-m", "polar_pipeline", *command, "--help-all"]
     environment = {**os.environ, "COLUMNS": "100"}
     done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise PluginError(f"polar-pipeline {' '.join(command)} --help failed: {done.stderr.strip()}")
+        raise PluginError(f"polar-pipeline {' '.join(command)} --help-all failed: {done.stderr.strip()}")
     return done.stdout.strip()

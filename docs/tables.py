@@ -24,6 +24,7 @@ from polar_pipeline.options.topics import (
     jpeg_topics,
 )
 from polar_pipeline.sensor.encodings import FAMILIES, REFUSED
+from polar_pipeline.sensor.mosaic import CAMERA_MODELS, SENSORS
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Products that the table of topics has in one row.
@@ -102,6 +103,15 @@ def refused_encodings() -> str:
     """One row per family of known names that are refused."""
     rows = [(re.sub(r"([^, ()]+)(?=,|$| \()", r"`\1`", row.names) or "(empty)", row.reason) for row in REFUSED]
     return _table(("encoding", "why it is refused"), rows)
+
+
+def sensors() -> str:
+    """One row per sensor: size of its frames, and the models of cameras that have it."""
+    rows = []
+    for name, row in SENSORS.items():
+        models = [model for model, sensor in CAMERA_MODELS.items() if sensor == name]
+        rows.append((f"`{name}`", "color" if row.is_color else "mono", "{1} x {0}".format(*row.size), _quoted(models)))
+    return _table(("sensor", "pixels", "frame", "models of cameras"), rows)
 
 
 def policy() -> str:
@@ -307,6 +317,7 @@ def node_times() -> str:
 
 #: File -> what it has between two comments of a name, by that name.
 TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
+    "docs/cli.md": {"sensors": sensors},
     "docs/ros.md": {"topics": topics, "parameters": parameters},
     "docs/encodings.md": {"accepted": encodings, "refused": refused_encodings},
     "docs/performance.md": {

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from polar_pipeline.backends.cuda.device_arrays import DeviceResult
     from polar_pipeline.options.products import PRODUCTS
     from polar_pipeline.pipeline import Pipeline, Result
+    from polar_pipeline.recordings.limits import SourceError
+    from polar_pipeline.recordings.reader import StoredFrame, read_frames
     from polar_pipeline.sensor.frames import FrameError, RawFrame
     from polar_pipeline.sensor.mosaic import SENSORS, Sensor
     from polar_pipeline.tools.calibrate.make import make_calibration
@@ -29,7 +31,10 @@ __all__ = [
     "RawFrame",
     "Result",
     "Sensor",
+    "SourceError",
+    "StoredFrame",
     "make_calibration",
+    "read_frames",
     "stokes",
 ]
 
@@ -43,7 +48,10 @@ _MODULE_OF = {
     "RawFrame": "sensor.frames",
     "Result": "pipeline",
     "Sensor": "sensor.mosaic",
+    "SourceError": "recordings.limits",
+    "StoredFrame": "recordings.reader",
     "make_calibration": "tools.calibrate.make",
+    "read_frames": "recordings.reader",
     "stokes": "stokes",
 }
 

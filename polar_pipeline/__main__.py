@@ -1,4 +1,4 @@
-"""`python -m polar_pipeline`: the tool `polar-pipeline`."""
+"""`python -m polar_pipeline`: the tool `polar-pipeline`. Shells complete it by argcomplete: PYTHON_ARGCOMPLETE_OK."""
 
 from __future__ import annotations
 

@@ -21,9 +21,11 @@ from typing import (
     List,
     NamedTuple,
     Optional,
+    Protocol,
     Sequence,
     Tuple,
     Union,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -48,8 +50,22 @@ __all__ = ["Pending", "Pipeline", "Raw", "Result", "backend_problem", "input_fra
 
 #: Value of a saturated pixel in frames of bytes.
 _BYTE_MAX = 255
-#: A frame as callers give it: (H, W) integers, or a record that brings its own scale or packing; or (N, H, W), a batch.
-Raw = Union[np.ndarray, Frame]
+
+
+class StoredFrame(Protocol):
+    """A frame of a file or recording, as `polar_pipeline.read_frames` yields it."""
+
+    def to_frame(self, options: Options) -> Frame:
+        """Return the frame's numbers with the meaning that the file and the options state.
+
+        Raises:
+            FrameError: The options contradict it.
+        """
+
+
+#: A frame as callers give it: (H, W) integers, or an object that brings its own scale or packing; or (N, H, W), a
+#: batch.
+Raw = Union[np.ndarray, Frame, StoredFrame]
 
 
 class Pending(NamedTuple):
@@ -174,8 +190,8 @@ class Pipeline:
         """Process one frame, or a batch of frames.
 
         Args:
-            raw: (H, W), at least 16x16, of uint8, uint16 or other integers up to 65535 in any byte order; or a
-                `RawFrame`, also one of `RawFrame.of_angles`. A batch is (N, H, W). With backend `cuda` also a uint8 or
+            raw: (H, W), at least 16x16, of uint8, uint16 or other integers up to 65535 in any byte order; a
+                frame of `read_frames`; or a `RawFrame`. A batch is (N, H, W). With backend `cuda` also a uint8 or
                 uint16 array on the GPU of any library (`__dlpack__`, `__cuda_array_interface__`); a batch there needs
                 output `device`, and the other way round.
             reference: (h, w) float32 of the output's size, S0/2 in [0, 1] (`check_reference`): what SSIM compares every
@@ -277,6 +293,7 @@ class Pipeline:
         Raises:
             FrameError: A frame of the wrong type, shape or size.
         """
+        raw = _numbers(raw, self.options)
         array: Any = raw.mosaic if isinstance(raw, RawFrame) else raw
         if not isinstance(array, np.ndarray) and is_on_device(array):
             return [self._backend.device_frame(raw)]
@@ -329,6 +346,12 @@ class Pipeline:
             self._guard.is_closed = True
 
 
+def _numbers(raw: Raw, options: Options) -> Union[np.ndarray, Frame]:
+    """Return the numbers of a frame of a file, or the frame itself."""
+    to_frame: Optional[Callable[[Options], Frame]] = getattr(raw, "to_frame", None)
+    return cast("Union[np.ndarray, Frame]", raw) if to_frame is None else to_frame(options)
+
+
 def _is_batch(raw: Raw) -> bool:
     """Return whether a raw array on the host has three axes."""
     array = raw.mosaic if isinstance(raw, RawFrame) else raw
@@ -377,6 +400,7 @@ def _compute_batch(backend: Backend, frames: Sequence[Frame], reference: Optiona
 
 def input_frame(raw: Raw, options: Options) -> Frame:
     """Validate a raw frame; `Options.full_scale_of` is the value of a saturated pixel in arrays of wide integers."""
+    raw = _numbers(raw, options)
     is_wide = isinstance(raw, np.ndarray) and raw.dtype != np.uint8
     frame = as_frame(raw, SIXTEEN_BITS if is_wide else 0)
     if is_wide and isinstance(frame, RawFrame):

@@ -460,7 +460,7 @@ def test_wheel(source: Path, tmp_path: Path) -> None:
     assert {path.parent.parent.name for path in TEMPLATES} == {"batch", "calibrate", "html", "replay"}
     assert templates <= names
     assert required == {"numpy", "opencv-python-headless", "pyyaml", "jinja2"}
-    extras = {"ros", "recordings", "batch", "view", "cuda11", "cuda12", "cuda13", "jpeg-cuda12", "jpeg-cuda13"}
+    extras = {"ros", "recordings", "batch", "view", "video", "cuda11", "cuda12", "cuda13", "jpeg-cuda12", "jpeg-cuda13"}
     assert extras | {"dev", "docs"} == set(fields.get_all("Provides-Extra"))
     assert all(name in scripts for name in ("polar_pipeline_node", "polar_pipeline_rig", "polar-pipeline"))
 

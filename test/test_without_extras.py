@@ -25,7 +25,7 @@ import importlib.abc
 import sys
 
 EXTRAS = {"rosbags", "mcap", "lz4", "zstandard", "ruamel", "tqdm", "jinja2", "dask", "distributed", "fsspec"}
-EXTRAS |= {"pyarrow", "rerun", "aiohttp", "skimage", "cupy", "elftools"}
+EXTRAS |= {"pyarrow", "rerun", "aiohttp", "skimage", "cupy", "elftools", "av"}
 
 
 class Refused(importlib.abc.MetaPathFinder):
@@ -178,6 +178,7 @@ def test_the_doctor_names_the_extras() -> None:
     for module, packages in (
         ("mcap", "rosbags mcap lz4 zstandard tqdm"),
         ("dask", "'/path/to/polar_pipeline[batch]'"),
+        ("av", "'/path/to/polar_pipeline[video]'"),
         ("rerun", "'/path/to/polar_pipeline[view]'"),
     ):
         assert lines[module].startswith("optional")

@@ -26,6 +26,7 @@ _NUMPY_OF_CUPY = {12: ((1, 20), (1, 27)), 13: ((1, 22), (3, 0)), 14: ((2, 0), (3
 _EXTRAS = {
     ("mcap", "rosbags", "lz4", "zstandard", "tqdm"): "rosbags mcap lz4 zstandard tqdm",
     ("dask", "distributed", "fsspec", "pyarrow"): "'/path/to/polar_pipeline[batch]'",
+    ("av",): "'/path/to/polar_pipeline[video]'",
     ("rerun",): "'/path/to/polar_pipeline[view]'",
     ("numpy",): "numpy",
     ("cv2",): "opencv-python-headless",

@@ -6,14 +6,18 @@ become a log line of 8 MB, and an escape sequence in a topic's name must not rea
 
 from __future__ import annotations
 
+import difflib
 import reprlib
 import struct
 from array import array
+from typing import Iterable
 
 #: Characters of foreign text that are shown.
 SHOWN = 200
 #: Characters of the reason of a failure, which may name files.
 SHOWN_REASON = 1000
+#: Characters of the longest word that is compared with others, which takes time of the square of its length.
+_LONGEST_WORD = 64
 #: Characters of a text of several lines, such as a compiler's messages or a traceback, that are shown.
 SHOWN_LINES = 8000
 
@@ -44,6 +48,20 @@ def quoted(value: object) -> str:
     if isinstance(value, str):
         return _cut(repr(value[: SHOWN + 1]), SHOWN + 2, value)
     return printable(_BRIEF.repr(value.tolist() if isinstance(value, array) else value))
+
+
+def did_you_mean(value: object, allowed: Iterable[str]) -> str:
+    """Return the end of an error message that names the allowed words most like a rejected one; "" if none is like it.
+
+    Args:
+        value: Value of any type; only a word of usual length is compared, whatever the case of its letters.
+        allowed: Words that are allowed; the message has at most two.
+    """
+    if not isinstance(value, str) or len(value) > _LONGEST_WORD:
+        return ""
+    words = {word.lower(): word for word in allowed}
+    similar = difflib.get_close_matches(value.lower(), words, n=2)
+    return f"; did you mean {' or '.join(words[name] for name in similar)}?" if similar else ""
 
 
 def _cut(escaped: str, limit: int, text: str) -> str:

@@ -13,7 +13,7 @@ from typing import Callable, Tuple, TypeVar
 
 import numpy as np
 
-from polar_pipeline._util.text import quoted
+from polar_pipeline._util.text import did_you_mean, quoted
 
 _T = TypeVar("_T")
 #: Longest text in characters, as long as a path can be.
@@ -86,7 +86,8 @@ def choice(name: str, value: object, allowed: Tuple[_T, ...]) -> _T:
     for word in allowed:
         if isinstance(value, type(word)) and value == word:
             return word
-    raise ValueError(f"{name} must be one of {', '.join(map(str, allowed))}, got {quoted(value)}")
+    words = list(map(str, allowed))
+    raise ValueError(f"{name} must be one of {', '.join(words)}, got {quoted(value)}{did_you_mean(value, words)}")
 
 
 def is_text(value: object) -> bool:

@@ -16,19 +16,8 @@ from polar_pipeline._util.values import number, several, truth
 from polar_pipeline.camera.aravis import CameraDevice, CameraError
 from polar_pipeline.options.option import pixels
 from polar_pipeline.sensor.encodings import ENCODINGS
-from polar_pipeline.sensor.mosaic import FULL_FRAME, LARGE_FRAME
+from polar_pipeline.sensor.mosaic import FULL_FRAME, LARGE_FRAME, sensor_of_model
 
-#: Models of polarization cameras -> sensor: monochrome, color. `(?P<color>...)` matches in a color model's name only.
-#: Source: the makers' lists of models and manuals, and names that users' programs compare.
-_MODELS = (
-    (r"(TRI|PHX)050S-(P|(?P<color>Q))C?", "IMX250"),  # LUCID Triton, Phoenix; C: lens mount
-    (r"(TRI|PHX)050S1-(P|(?P<color>Q))C?", "IMX264"),
-    (r"(Blackfly S )?BFS-(U3|PGE)-51S5P(?P<color>C)?(-C)?", "IMX250"),  # FLIR; -C: lens mount
-    (r"(Blackfly S )?BFS-PGE-123S6P(-C)?", "IMX253"),
-    (r"D(Z|(?P<color>Y))K 33[GU]X250", "IMX250"),  # The Imaging Source
-    (r"VCX[GU]-50MP", "IMX250"),  # Baumer
-    (r"GO-5100MP-(PGE|USB)", "IMX250"),  # JAI
-)
 #: Height of a frame -> sensor, for models that are known by their pixel formats only.
 _HEIGHTS = {FULL_FRAME[0]: "IMX250", 2056: "IMX250", LARGE_FRAME[0]: "IMX253", 3008: "IMX253"}
 #: Name of the state of a camera, as JSON, in the metadata of a recording.
@@ -166,15 +155,6 @@ def facts_of(stated: object) -> CameraFacts:
     if fmt is None or fmt.bits != rows["bit_depth"]:
         raise ValueError(f"pixel format {quoted(rows['pixel_format'])} has no {quoted(rows['bit_depth'])} bits")
     return CameraFacts(**{name: check(name, rows[name]) for name, check in _CHECKS.items()})
-
-
-def sensor_of_model(model: str) -> str:
-    """Return the sensor of a known model of a polarization camera; "" for all others."""
-    for pattern, sensor in _MODELS:
-        match = re.fullmatch(pattern, model)
-        if match:
-            return f"{sensor}{'MYR' if match.groupdict().get('color') else 'MZR'}"
-    return ""
 
 
 def first_of(device: CameraDevice, names: Tuple[str, ...]) -> str:

@@ -42,7 +42,6 @@ from polar_pipeline.camera.facts import (
     read_facts,
     read_number,
     read_ptp,
-    sensor_of_model,
 )
 from polar_pipeline.camera.settings import (
     CameraSettings,
@@ -59,6 +58,7 @@ from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.messages import Cdr
 from polar_pipeline.sensor.encodings import ENCODINGS
 from polar_pipeline.sensor.frames import FrameError, RawFormat
+from polar_pipeline.sensor.mosaic import sensor_of_model
 
 if TYPE_CHECKING:  # futures of a type need Python 3.9
     FutureResult = Future[None]  # novermin

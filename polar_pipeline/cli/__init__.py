@@ -1,4 +1,7 @@
-"""The tool `polar-pipeline`: one module per command; `entry` finds and runs them."""
+"""The tool `polar-pipeline`: one module per command; `entry` finds and runs them.
+
+Shells complete its command line by argcomplete, which looks here for PYTHON_ARGCOMPLETE_OK.
+"""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from typing import Tuple
 
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.paths import as_path
-from polar_pipeline._util.text import quoted
-from polar_pipeline.options.products import PRODUCTS, get_products
+from polar_pipeline._util.text import did_you_mean, quoted
+from polar_pipeline.options.products import PRODUCTS, listed_products
 from polar_pipeline.sensor.frames import MAX_PIXELS, MAX_SIDE, MIN_SIDE
 
 #: Most seconds of --wait and --seconds: a day. Clocks and timers overflow beyond.
@@ -66,8 +66,8 @@ def parse_path(text: str) -> Path:
 
 @errors_as(argparse.ArgumentTypeError)
 def parse_products(text: str) -> Tuple[str, ...]:
-    """Parse product names, separated by commas."""
-    return get_products(text)
+    """Parse product names, separated by commas or spaces; `all` stays a name (`listed_products`)."""
+    return listed_products(text)
 
 
 def parse_tolerance(text: str) -> Tuple[str, float]:
@@ -76,5 +76,6 @@ def parse_tolerance(text: str) -> Tuple[str, float]:
     if not separator or name not in PRODUCTS:
         raise argparse.ArgumentTypeError(
             f"expected PRODUCT=VALUE with a product among {', '.join(PRODUCTS)}, got {quoted(text)}"
+            f"{did_you_mean(name, PRODUCTS)}"
         )
     return name, parse_number(value, 0)

@@ -11,7 +11,7 @@ from polar_pipeline.cli.argument_types import DAY_S, parse_number, parse_product
 from polar_pipeline.cli.errors import UsageError, errors_as, importing_ros, show_error
 from polar_pipeline.cli.shared_arguments import add_shared_arguments, parse_rate
 from polar_pipeline.options import OPTIONS
-from polar_pipeline.options.products import DEFAULT_PRODUCTS
+from polar_pipeline.options.products import DEFAULT_PRODUCTS, get_products
 from polar_pipeline.sensor.mosaic import get_sensor
 from polar_pipeline.tools.bench.figures import format_figures
 
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=parse_products,
         default=DEFAULT_PRODUCTS,
         metavar="NAMES",
-        help="products to subscribe to, separated by commas",
+        help="products to subscribe to, separated by commas or spaces",
     )
 
 
@@ -51,6 +51,7 @@ def run(values: argparse.Namespace) -> int:
         from polar_pipeline.tools.bench.node import measure
     with errors_as(UsageError):
         get_sensor(values.sensor)
+    values.products = get_products(values.products)
     loads = measure(
         values.backend, values.sensor, values.size, values.products, values.rate, values.seconds, show_error
     )

@@ -7,10 +7,11 @@ from contextlib import closing
 
 from polar_pipeline._util.text import printable
 from polar_pipeline.camera.aravis import CameraDevice, list_cameras
-from polar_pipeline.camera.facts import mosaic_formats, read_facts, read_ptp, sensor_of_model
+from polar_pipeline.camera.facts import mosaic_formats, read_facts, read_ptp
 from polar_pipeline.camera.settings import CameraSettings, ranges, read_back
 from polar_pipeline.camera.source import find_camera
 from polar_pipeline.cli.errors import FailureError, UsageError
+from polar_pipeline.sensor.mosaic import sensor_of_model
 
 _CAMERA = "serial number or IP address (default: the first polarization camera)"
 

@@ -13,15 +13,17 @@ import signal
 import sys
 import traceback
 from pathlib import Path
-from typing import Any, NoReturn, Optional, Sequence
+from typing import Any, Iterable, NoReturn, Optional, Sequence, Set
 
 from polar_pipeline import __version__
 from polar_pipeline._util.errors import lacks_memory
 from polar_pipeline._util.imports import importing
 from polar_pipeline._util.memory_limit import limited_memory
 from polar_pipeline._util.streams import open_standard_streams
-from polar_pipeline._util.text import failure, printable
-from polar_pipeline.cli.errors import MAX_SHOWN, FailureError, TerminatedError, UsageError, show_error, shown_warnings
+from polar_pipeline._util.text import failure
+from polar_pipeline.cli.command_table import COMMAND_GROUPS, COMMANDS, Command
+from polar_pipeline.cli.errors import FailureError, TerminatedError, UsageError, show_error, shown_warnings
+from polar_pipeline.cli.parser import CommandParser
 
 #: Name of the tool.
 _PROGRAM = "polar-pipeline"
@@ -29,34 +31,6 @@ _PROGRAM = "polar-pipeline"
 _TRACE = 20
 #: Exit code of a command whose reader closed the pipe, as of one that SIGPIPE ended.
 _BROKEN_PIPE = 128 + signal.SIGPIPE
-
-#: Command -> one line for `--help`. Modules have the names of the commands, and are imported only when they are used.
-_COMMANDS = {
-    "replay": "Process a recording offline and deterministically.",
-    "batch": "Process many recordings on all cores or GPUs, or on a Dask cluster.",
-    "compress": "Compress the raw images of a recording without loss; `replay` reads the result.",
-    "decompress": "Restore the raw images of a recording that `compress` wrote.",
-    "play": "Publish a recording into ROS.",
-    "view": "Show a recording, pictures or a live topic in the Rerun viewer, or write an .rrd file.",
-    "process": "Process one picture.",
-    "camera": "List cameras, show what one is set to, and set its GenICam features.",
-    "capture": "Capture raw frames from a camera, such as those of a calibration, step by step with --guide.",
-    "calibrate": "Measure the calibration of a sensor with a rotated polarizer.",
-    "simulate": "Write a synthetic calibration session, to try calibration without a laboratory.",
-    "layout": "Check whether sensor, ROI offset and flips fit a picture.",
-    "plan": "Show the operators, launches and schedules of a GPU, and the bound by its memory.",
-    "tune": "Measure every schedule on this machine's GPU and keep the fastest.",
-    "bench": "Measure the speed of this machine.",
-    "env": 'Print the environment variable that large frames need in ROS: eval "$(polar-pipeline env)".',
-    "doctor": "Show which libraries and backends work on this machine, and how to fix the others.",
-}
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors show arguments without control characters, and short."""
-
-    def error(self, message: str) -> NoReturn:
-        super().error(printable(message, MAX_SHOWN))
 
 
 def main(args: Optional[Sequence[str]] = None) -> int:
@@ -89,9 +63,10 @@ def main(args: Optional[Sequence[str]] = None) -> int:
 
 def _run(args: Sequence[str]) -> int:
     """Run a command; errors become messages and exit codes."""
-    chosen = next((word for word in args if not word.startswith("-")), "")
+    chosen = _command_in(args)
     try:
-        values = make_parser(chosen).parse_args(args)
+        _complete()
+        values = make_parser(chosen, "--help-all" in args).parse_args(args)
         with limited_memory(), shown_warnings(getattr(values, "strict", False)):
             code: int = values.run(values)
         return code
@@ -114,25 +89,69 @@ def _run(args: Sequence[str]) -> int:
         return 1
 
 
-def make_parser(chosen: Optional[str] = None) -> argparse.ArgumentParser:
+def _command_in(words: Iterable[str]) -> str:
+    """Return the first word that is a command; "" if none is."""
+    return next((word for word in words if word in COMMANDS), "")
+
+
+def _complete() -> None:
+    """If a shell asks for completions, answer by argcomplete where it is installed, which ends the process."""
+    if "_ARGCOMPLETE" not in os.environ:
+        return
+    try:
+        with importing():
+            import argcomplete
+    except ImportError:
+        return
+    argcomplete.autocomplete(make_parser(_command_in(os.environ["COMP_LINE"].split())))
+
+
+def make_parser(chosen: Optional[str] = None, shows_all: bool = True) -> argparse.ArgumentParser:
     """Create the parser of the command line.
 
     Args:
         chosen: The only command that gets its arguments, since they need its module; by default all get theirs.
+        shows_all: Whether `--help` shows the arguments that are rarely used too.
     """
-    parser = _Parser(
-        prog=_PROGRAM, description="Compute polarization images from the raw mosaics of polarization cameras."
+    parser = CommandParser(
+        prog=_PROGRAM,
+        usage=f"{_PROGRAM} [-h] [--version] COMMAND ...",
+        description=f"Compute polarization images from the raw mosaics of polarization cameras.\n\n{_list_commands()}",
+        epilog=f"{_PROGRAM} COMMAND --help shows the arguments of a command, and examples.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", prog=_PROGRAM, help=argparse.SUPPRESS)
     commands.required = True
-    for name, summary in _COMMANDS.items():
-        subparser = commands.add_parser(name, help=summary, description=summary)
+    for name, row in COMMANDS.items():
+        examples = "\n".join(["examples:", *(f"  {line}" for line in row.examples)]) if row.examples else None
+        # modules have the names of the commands, and are imported only when they are used
+        subparser = commands.add_parser(name, description=row.summary, epilog=examples)
         if chosen in (None, name):
             command = _load(name)
             command.add_arguments(subparser)
             subparser.set_defaults(run=command.run)
+            if not shows_all:
+                subparser.hide(_rare_arguments(row))
     return parser
+
+
+def _list_commands() -> str:
+    """List the commands in their groups, a line for each."""
+    groups = (
+        "\n".join([f"{title}:", *(f"    {name:10}  {row.summary}" for name, row in rows.items())])
+        for title, rows in COMMAND_GROUPS.items()
+    )
+    return "\n\n".join(groups)
+
+
+def _rare_arguments(command: Command) -> Set[str]:
+    """Return the arguments that the short help of a command leaves out."""
+    if command.options is None:
+        return {*command.rare}
+    from polar_pipeline.options import OPTIONS  # here: the list of commands does without NumPy
+
+    of_pipeline = {name for name, row in OPTIONS.items() if row.group != "library"}
+    return {*command.rare, *of_pipeline.difference(command.options)}
 
 
 def _load(name: str) -> Any:

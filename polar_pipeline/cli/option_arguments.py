@@ -16,7 +16,7 @@ from polar_pipeline.live.parameters import make_settings
 from polar_pipeline.live.preset import from_yaml
 from polar_pipeline.options import FROM_FRAMES, OPTIONS, Option, Options, make_options
 from polar_pipeline.options.option import validate
-from polar_pipeline.options.products import DEFAULT_PRODUCTS, PRODUCTS
+from polar_pipeline.options.products import DEFAULT_PRODUCTS, PRODUCTS, get_products
 from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.recordings.limits import MAX_BYTES
 from polar_pipeline.recordings.source import recorded_lens
@@ -61,6 +61,14 @@ _METAVARS: Dict[str, Tuple[str, ...]] = {
     "roi_offset": ("X", "Y"),
     "roi": ("X", "Y", "WIDTH", "HEIGHT"),
 }
+#: Group of options (`Option.group`) -> its heading in the help, in the order of the help.
+_GROUPS = {
+    "frame": "raw frames",
+    "products": "products",
+    "ssim": "SSIM",
+    "geometry": "geometry",
+    "machine": "machine",
+}
 #: Type of an option, or of its items -> how argparse reads a value.
 _PARSERS: Dict[type, Callable[[str], object]] = {int: parse_integer, float: parse_number, str: str}
 
@@ -79,7 +87,7 @@ class _SetOpposite(argparse.Action):
 
 def add_pipeline_arguments(
     parser: argparse.ArgumentParser,
-    groups: Tuple[str, ...] = ("machine", "frame", "products"),
+    groups: Tuple[str, ...] = tuple(_GROUPS),
     without: Tuple[str, ...] = (),
 ) -> None:
     """Add the options of `Pipeline`. Those that the command line does not name are not in its values.
@@ -89,9 +97,10 @@ def add_pipeline_arguments(
         groups: Groups of the options (`Option.group`).
         without: Names of options that the command does not have.
     """
-    into = parser.add_argument_group("pipeline")
-    for row in (row for group in groups for row in OPTIONS.values() if row.group == group and row.name not in without):
-        _add_option(into, row)
+    for group in groups:
+        into = parser.add_argument_group(_GROUPS[group])
+        for row in (row for row in OPTIONS.values() if row.group == group and row.name not in without):
+            _add_option(into, row)
 
 
 def add_camera_arguments(parser: argparse.ArgumentParser) -> None:
@@ -200,7 +209,7 @@ def requested_arguments(
     params = getattr(values, "params", None)
     settings = make_settings(from_yaml(params) if params else {})  # as of a live node
     unset = {*OF_THE_CAMERA} - settings.changed_options
-    arguments = {name: value for name, value in settings.arguments(products).items() if name not in unset}
+    arguments = {name: value for name, value in settings.arguments(get_products(products)).items() if name not in unset}
     rows = (row for row in OPTIONS.values() if row.group != "library")  # `output` is another argument here
     arguments.update({row.name: getattr(values, row.name) for row in rows if hasattr(values, row.name)})
     arguments["products"] = products

@@ -21,7 +21,7 @@ def add_frame_arguments(parser: argparse.ArgumentParser) -> None:
         choices=tuple(CAMERA_FORMATS),
         help="format of raw pixels (default: u8; u16 with a --bit-depth above 8)",
     )
-    add_pipeline_arguments(parser, ("frame", "products"))
+    add_pipeline_arguments(parser, ("frame", "products", "ssim", "geometry"))
 
 
 def requested_raw_format(values: argparse.Namespace, options: Options) -> str:
@@ -32,7 +32,11 @@ def requested_raw_format(values: argparse.Namespace, options: Options) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to a parser."""
     parser.add_argument(
-        "--device", choices=tuple(DEVICES), default="xavier", help="GPU to plan for (default: %(default)s)"
+        "--device",
+        choices=tuple(DEVICES),
+        default="xavier",
+        metavar="NAME",
+        help=f"GPU to plan for: {', '.join(DEVICES)} (default: %(default)s)",
     )
     add_shared_arguments(parser, "--json")
     add_frame_arguments(parser)

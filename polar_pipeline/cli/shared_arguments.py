@@ -14,7 +14,7 @@ from polar_pipeline.pipeline import Pipeline, input_frame
 from polar_pipeline.quality.frame_checks import FrameCheck, check_frame
 from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.limits import MAX_BYTES
-from polar_pipeline.recordings.rawpicture import check_not_angle_images, read_picture
+from polar_pipeline.recordings.rawpicture import read_picture
 from polar_pipeline.recordings.source import DEFAULT_RATE, RATES
 from polar_pipeline.replay.compare import Golden, open_golden
 from polar_pipeline.sensor.frames import Frame
@@ -89,7 +89,6 @@ def read_frame(values: argparse.Namespace, options: Options) -> Tuple[Frame, Fra
         FrameError: The frame does not fit the options.
     """
     image = read_picture(values.image, values.max_bytes)
-    check_not_angle_images(values.image, values.max_bytes)
     frame = input_frame(messages.to_raw(image, options), options)
     return frame, check_frame(frame, options, image.warnings)
 

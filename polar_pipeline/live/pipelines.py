@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from concurrent.futures import Executor
 from dataclasses import replace
-from typing import Any, Callable, Collection, Hashable, List, Optional, Tuple
+from typing import Any, Callable, Collection, Hashable, List, Optional, Tuple, Union
 
 import numpy as np
 
 from polar_pipeline._util.malloc import release_freed_memory
 from polar_pipeline.backends.backend import ALIGNMENT, skip_to_alignment
 from polar_pipeline.live.parameters import Settings
-from polar_pipeline.pipeline import Pipeline, Raw
+from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.recordings import messages
-from polar_pipeline.sensor.frames import FrameError
+from polar_pipeline.sensor.frames import Frame, FrameError
 
 #: Granularity in bytes of memory for messages, so that headers with names of any length get memory of one size.
 SIZE_STEP = 1 << 16
@@ -80,7 +80,9 @@ class PipelineSwitch:
         self._preparation: Any = None  # future of the next pipeline's preparation, once it was needed
         self._replaced: List[Pipeline] = []
 
-    def get(self, settings: Settings, products: Tuple[str, ...], raw: Raw) -> Tuple[Pipeline, Settings]:
+    def get(
+        self, settings: Settings, products: Tuple[str, ...], raw: Union[np.ndarray, Frame]
+    ) -> Tuple[Pipeline, Settings]:
         """Return the pipeline for these settings and products, or the one in use until the new one is ready for `raw`.
 
         Also return the settings by which its outputs are made.
@@ -109,7 +111,7 @@ class PipelineSwitch:
         self._next = self._next_key = None
         return self._active
 
-    def _is_ready(self, pipeline: Pipeline, raw: Raw) -> bool:
+    def _is_ready(self, pipeline: Pipeline, raw: Union[np.ndarray, Frame]) -> bool:
         """Return whether the next pipeline can process a frame like `raw`; start its preparation if it cannot."""
         if self._preparation is not None and not self._preparation.done():
             return False
@@ -164,7 +166,7 @@ class PipelineSwitch:
         self.release_replaced()
 
 
-def _can_stand_in(active: Pipeline, pipeline: Pipeline, raw: Raw) -> bool:
+def _can_stand_in(active: Pipeline, pipeline: Pipeline, raw: Union[np.ndarray, Frame]) -> bool:
     """Return whether `active` is ready for a frame, and reads and compares frames in the same way as `pipeline`."""
     alike = (getattr(active.options, name) == getattr(pipeline.options, name) for name in (*_READING, "ssim_mode"))
     try:

@@ -64,8 +64,9 @@ class Option:
         parameter: The node's parameter that sets it; "" for none. A declared one has the field's name by default.
         read_only: Whether a node keeps the value it started with; every other option can change between two frames.
         dynamic: Whether the node's parameter can change its type; `check` says what is allowed.
-        group: `machine` (where to compute), `frame` (what the pixels of a frame are), `products` (what to compute), or
-            `library` (not for the command line); some commands have one group only.
+        group: `frame` (what the pixels of a frame are), `products` (what to compute), `ssim`, `geometry` (pixels of the
+            outputs), `machine` (where to compute), or `library` (not for the command line); some commands have one
+            group only.
         name: Name of the field that declares it.
     """
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Literal, Mapping, Optional, Tuple, Union
@@ -17,7 +16,7 @@ import numpy as np
 
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.paths import as_path
-from polar_pipeline._util.text import printable, quoted
+from polar_pipeline._util.text import did_you_mean, quoted
 from polar_pipeline._util.values import choice, real, several, truth
 from polar_pipeline.calibration import Calibration, Correction
 from polar_pipeline.calibration.correction import correction_for
@@ -26,7 +25,14 @@ from polar_pipeline.geometry import Geometry, LensCalibration
 from polar_pipeline.geometry.lens import load_lens
 from polar_pipeline.options.methods import METHODS
 from polar_pipeline.options.option import Accepts, CheckedValues, Option, declare, declared, pixels, validate
-from polar_pipeline.options.products import DARK_PRODUCTS, NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS, get_products
+from polar_pipeline.options.products import (
+    DARK_PRODUCTS,
+    NOISE_PRODUCTS,
+    PRODUCTS,
+    SSIM_PRODUCTS,
+    get_products,
+    listed_products,
+)
 from polar_pipeline.polarimetry.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.polarimetry.colormaps import COLOR_STYLES
 from polar_pipeline.sensor.frames import (
@@ -34,11 +40,13 @@ from polar_pipeline.sensor.frames import (
     SIXTEEN_BITS,
     Frame,
     FrameError,
+    Light,
+    RawFrame,
     full_scale_of_bits,
     full_scale_of_depth,
     used_bits,
 )
-from polar_pipeline.sensor.mosaic import SENSORS, Sensor, get_sensor
+from polar_pipeline.sensor.mosaic import ANGLES, SENSORS, Sensor, get_sensor
 
 #: Element type of a product.
 ElementType = Literal["float32", "uint8", "uint16"]
@@ -91,17 +99,19 @@ class Options:
 
     sensor: Accepts[Union[str, Sensor], Sensor] = declare(
         "IMX250MZR",
-        f"Mosaic of the sensor: {', '.join(SENSORS)}, or a tile such as '90 45 / 135 0'.",
+        f"Mosaic of the sensor: {', '.join(SENSORS)}, the model of a camera such as TRI050S-P, or a tile such as "
+        "'90 45 / 135 0'.",
         note="Or a `Sensor`.",
         group="frame",
         check=lambda _, value: get_sensor(value),
     )
     products: Accepts[Union[str, Iterable[str]], Tuple[str, ...]] = declare(
         ("intensity", "dolp", "aolp"),
-        "Names of the products to compute, separated by commas; `polar_pipeline.PRODUCTS` holds them all.",
-        note="Or a sequence of names.",
+        "Names of the products to compute, separated by commas or spaces, or 'all' for every image.",
+        note="Or a sequence of names; `polar_pipeline.PRODUCTS` holds them all. With a geometry (scale, rotate, roi, "
+        "rectify), 'all' is without the products of noise, which is not known there.",
         parameter="",
-        check=lambda _, value: get_products(value),
+        check=lambda _, value: listed_products(value),  # `combine_options` replaces 'all'
     )
     backend: Literal["auto", "cpu", "cuda"] = declare(
         "auto",
@@ -146,23 +156,27 @@ class Options:
         "consistency",
         "What SSIM compares. 'consistency': I0+I90 with I45+I135. 'temporal': S0 with the previous frame. 'reference': "
         "S0/2 with a reference image (the node's topic 'reference', replay's --reference, or the argument of a call).",
+        group="ssim",
     )
     ssim_stride: int = declare(
         1,
         "Average images over this many pixels in each direction before SSIM, 1 to 8: larger is cheaper and coarser.",
         limits=(1, 8),
         unit="pixels",
+        group="ssim",
     )
     ssim_window: Literal[3, 5, 7, 9, 11, 13, 15] = declare(
         SSIM_WINDOW,
         "Taps of SSIM's Gaussian window in each direction, odd, 3 to 15.",
         unit="taps",
+        group="ssim",
     )
     ssim_sigma: float = declare(
         SSIM_SIGMA,
         "Standard deviation of SSIM's Gaussian window in (averaged) pixels, 0.5 to 5.",
         limits=(0.5, 5.0),
         unit="pixels",
+        group="ssim",
     )
     min_intensity: float = declare(
         0.01,
@@ -243,12 +257,14 @@ class Options:
         "Average the Stokes vector over this many pixels in each direction: 1, 2, 4 or 8.",
         unit="pixels",
         parameter="output.scale",
+        group="geometry",
     )
     rotate: Literal[0, 90, 180, 270] = declare(
         0,
         "Rotate outputs counter-clockwise by 0, 90, 180 or 270 degrees, after scale; AoLP turns with the image.",
         unit="degrees",
         parameter="output.rotate",
+        group="geometry",
     )
     roi: Tuple[int, int, int, int] = declare(
         (0, 0, 0, 0),
@@ -257,6 +273,7 @@ class Options:
         unit="pixels",
         parameter="output.roi",
         check=several(pixels, 4, "(x, y, width, height)"),
+        group="geometry",
     )
     rectify: Accepts[Union[str, Path, LensCalibration], Union[str, LensCalibration]] = declare(
         "",
@@ -265,6 +282,7 @@ class Options:
         note="Or a `LensCalibration`.",
         parameter="output.rectify",
         check=_from_file(LensCalibration, load_lens, f"a path, {FROM_FRAMES!r}", {"": "", FROM_FRAMES: FROM_FRAMES}),
+        group="geometry",
     )
     output: Literal["host", "device"] = declare(
         "host",
@@ -377,7 +395,29 @@ class Options:
                 "frames of four ready angles a pixel need resolution='half', and roi_offset, flip and calibration left "
                 f"at their defaults, as these are of the sensor's mosaic; set: {', '.join(conflicts)}",
             )
+        if isinstance(frame, RawFrame) and frame.light is not None:
+            self._check_light(frame.light)
         return replace(self, co_sited=False)
+
+    def _check_light(self, light: Light) -> None:
+        """Refuse products that angle images in color, or Stokes vectors, do not tell.
+
+        Raises:
+            FrameError: There are some (cause `encoding`).
+        """
+        conflicts = [name for name in self.products if name in NOISE_PRODUCTS]
+        conflicts += [name for name in ("debias", "max_aolp_sigma") if getattr(self, name)]
+        if conflicts:
+            text = "the noise of raw pixels is unknown where they were interpolated before"
+            raise FrameError("encoding", f"{', '.join(conflicts)}: {text}: leave out")
+        if not light.is_measured:
+            unknown = {
+                *(f"angle_{angle}" for angle in ANGLES),
+                *(SSIM_PRODUCTS if self.ssim_mode == "consistency" else ()),
+            }
+            conflicts = [name for name in self.products if name in unknown]
+        if conflicts:
+            raise FrameError("encoding", f"{', '.join(conflicts)}: Stokes vectors do not tell: leave out")
 
     def read_out(self, shape: Tuple[int, int]) -> Sensor:
         """Return the mosaic as a frame of (height, width) shows it."""
@@ -464,10 +504,8 @@ def make_options(*first: object, **values: object) -> Options:
     """
     unknown = [name for name in values if name not in OPTIONS]
     if unknown:
-        name = printable(unknown[0], 80)
-        similar = get_close_matches(name, OPTIONS, n=1)
-        hint = f"did you mean {similar[0]}?" if similar else f"options are {', '.join(OPTIONS)}"
-        raise ValueError(f"unknown option '{name}': {hint}")
+        hint = did_you_mean(unknown[0], OPTIONS)
+        raise ValueError(f"unknown option {quoted(unknown)}; options are {', '.join(OPTIONS)}{hint}")
     unchecked = vars(Options(*first, **values))  # type: ignore[arg-type]
     return combine_options(validate(OPTIONS, unchecked, attrgetter("name")))
 
@@ -479,7 +517,8 @@ def combine_options(checked: CheckedValues, name_of: Callable[[Option], str] = a
         ContradictionError: Values do not fit each other.
         ValueError: The element type of a product is not allowed.
     """
-    options = Options(**{**checked, "dtype": _dtypes(checked["products"], checked["dtype"])})
+    products = get_products(checked["products"], has_geometry=Options(**checked).geometry is not None)
+    options = Options(**{**checked, "products": products, "dtype": _dtypes(products, checked["dtype"])})
     _check_calibration(options, name_of(OPTIONS["roi_offset"]))
     _check_geometry(options, *(name_of(OPTIONS[name]) for name in GEOMETRY_OPTIONS))
     return options
@@ -493,7 +532,8 @@ def _dtypes(products: Tuple[str, ...], dtype: object) -> Tuple[Tuple[str, str], 
             per_product = dict(dtype)
     foreign = [name for name in per_product if name not in PRODUCTS]
     if foreign:
-        raise ValueError(f"dtype must be for products among {', '.join(PRODUCTS)}; got {quoted(foreign)}")
+        hint = did_you_mean(foreign[0], PRODUCTS)
+        raise ValueError(f"dtype must be for products among {', '.join(PRODUCTS)}; got {quoted(foreign)}{hint}")
     row = OPTIONS["dtype"]
     types = {name: choice(f"dtype of {name}", per_product.get(name, row.default), row.choices) for name in products}
     return tuple((name, PRODUCTS[name].dtype(str(each))) for name, each in types.items())

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterable, Optional, Tuple, Union
 
 import numpy as np
 
-from polar_pipeline._util.text import quoted
+from polar_pipeline._util.text import did_you_mean, quoted
 from polar_pipeline.polarimetry.coefficients import AOLP_SIGMA_MAX
 from polar_pipeline.sensor.mosaic import ANGLES
 
@@ -304,18 +304,45 @@ def invalid_level(product: str, dtype: str) -> float:
     return full_level(dtype) if PRODUCTS[product].is_invalid_high else 0
 
 
-def get_products(names: Union[str, Iterable[str]]) -> Tuple[str, ...]:
-    """Validate product names and order them as the table, without repeats; a string may hold several with commas.
+#: Name that stands for every product that is an image.
+ALL = "all"
+
+
+def listed_products(names: Union[str, Iterable[str]]) -> Tuple[str, ...]:
+    """Validate product names and order them as the table, without repeats; `ALL` stays a name, and comes first.
+
+    Args:
+        names: A sequence of names, or text with names that are separated by commas, spaces or both.
 
     Raises:
         ValueError: A name is unknown, or none is given.
     """
-    allowed = f"products must be among {', '.join(PRODUCTS)}"
+    allowed = f"products must be among {', '.join(PRODUCTS)}, or {ALL!r} for every image"
     try:
-        listed = [part.strip() for part in names.split(",")] if isinstance(names, str) else list(names)
+        listed = names.replace(",", " ").split() if isinstance(names, str) else list(names)
     except TypeError:
         raise ValueError(f"{allowed}; got {quoted(names)}") from None
-    unknown = [name for name in listed if not isinstance(name, str) or name not in PRODUCTS]
+    unknown = [name for name in listed if not isinstance(name, str) or (name not in PRODUCTS and name != ALL)]
     if unknown or not listed:
-        raise ValueError(f"{allowed}; got {quoted(unknown) if unknown else 'none'}")
-    return tuple(name for name in PRODUCTS if name in listed)
+        wrong = quoted(unknown[0] if len(unknown) == 1 else unknown) if unknown else "none"
+        hint = did_you_mean(unknown[0], [*PRODUCTS, ALL]) if unknown else ""
+        raise ValueError(f"{allowed}; got {wrong}{hint}")
+    return tuple(name for name in (ALL, *PRODUCTS) if name in listed)
+
+
+def get_products(names: Union[str, Iterable[str]], has_geometry: bool = False) -> Tuple[str, ...]:
+    """Validate product names as `listed_products`, with the products in place of `ALL`.
+
+    Args:
+        names: As for `listed_products`.
+        has_geometry: Whether outputs have other pixels than the Stokes image, where noise is not known: `ALL` then
+            stands for every image but the `NOISE_PRODUCTS`.
+
+    Raises:
+        ValueError: A name is unknown, or none is given.
+    """
+    listed = listed_products(names)
+    images = [name for name, row in PRODUCTS.items() if not row.is_number] if ALL in listed else []
+    if has_geometry:
+        images = [name for name in images if name not in NOISE_PRODUCTS]
+    return tuple(name for name in PRODUCTS if name in listed or name in images)

@@ -12,7 +12,7 @@ from polar_pipeline._util.text import SHOWN
 #: Height of capitals as a share of a font's size.
 _CAPITALS = 0.72
 #: Size in pixels of OpenCV's own font at a scale of 1.
-_HERSHEY_SIZE = 30
+_HERSHEY_SIZE = 35
 
 
 def _font() -> Any:

@@ -30,8 +30,16 @@ from polar_pipeline.options.topics import FLOAT32 as FLOAT32
 from polar_pipeline.options.topics import IMAGE as IMAGE
 from polar_pipeline.options.topics import image_encoding
 from polar_pipeline.sensor.encodings import ENCODINGS, get_format
-from polar_pipeline.sensor.frames import Frame, FrameError, FrameWarning, RawFrame, checked_step, frame_from_buffer
-from polar_pipeline.sensor.mosaic import Sensor
+from polar_pipeline.sensor.frames import (
+    Frame,
+    FrameError,
+    FrameWarning,
+    Light,
+    RawFrame,
+    checked_step,
+    frame_from_buffer,
+)
+from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
 #: Maximum number of characters of a name in a header or a lens calibration, of numbers in a lens calibration, and of
 #: characters of a value in a diagnostic. Every output would carry longer ones.
@@ -207,6 +215,8 @@ def to_raw(message: ImageMessage, options: Optional[Options] = None, camera_info
     """
     options = options or make_options()
     fmt = get_format(message.encoding, options.bit_depth, options.alignment)
+    if fmt.packing == "float":
+        return RawFrame.of_light(_stokes_light(message), options.sensor)
     place = message.height, message.width, message.step, message.is_bigendian
     frame = frame_from_buffer(message.data, fmt, *place, options.alignment)
     if isinstance(frame, RawFrame) and (fmt.packing, ENCODINGS[message.encoding].bits) == ("u16", 16):
@@ -216,7 +226,22 @@ def to_raw(message: ImageMessage, options: Optional[Options] = None, camera_info
             check_region(camera_info, options, frame.shape)
         return frame
     angles = frame.unpack().mosaic.reshape(message.height, message.width, fmt.channels)
+    if fmt.channels > len(ANGLES):
+        colors = angles.reshape(message.height, message.width, len(ANGLES), 3).astype(np.float32)
+        return RawFrame.of_light(Light(np.moveaxis(colors / frame.full_scale, 2, 0)), options.sensor)
     return RawFrame.of_angles(angles, options.sensor, frame.full_scale, fmt.bayer)
+
+
+def _stokes_light(message: ImageMessage) -> Light:
+    """Return the light behind polarizers of an image of Stokes vectors.
+
+    Raises:
+        FrameError: Bytes are missing or left (causes `step`, `truncated`).
+    """
+    height, width = message.height, message.width
+    checked_step(message.data.size, height, width, 12 * width, message.step, message.encoding)
+    s0, s1, s2 = np.moveaxis(message.data.view("<f4").reshape(height, width, 3), -1, 0)
+    return Light(np.stack([s0 + s1, s0 + s2, s0 - s1, s0 - s2]) / 2, is_measured=False)
 
 
 def to_array(message: ImageMessage) -> np.ndarray:

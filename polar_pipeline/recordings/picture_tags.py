@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import Dict, Iterable, Optional, Tuple
+from typing import Dict, Iterable, NamedTuple, Optional, Tuple
 
 from polar_pipeline.sensor.frames import FrameError, FrameWarning
 
@@ -16,15 +16,17 @@ _JPEG = FrameWarning(
 _COMPRESSION, _ORIENTATION, _MAXIMUM = 259, 274, 281
 #: Tags that decide what pixels are: tag -> (name, number without the tag, numbers that are read).
 _DECISIVE = {
-    258: ("bits", 1, (8, 16)),
-    262: ("photometric interpretation", 1, (1,)),
+    258: ("bits", 1, (8, 16, 32, 64)),
+    262: ("photometric interpretation", 1, (1, 2)),
     266: ("fill order", 1, (1,)),
     _ORIENTATION: ("orientation", 1, (1,)),
-    277: ("samples per pixel", 1, (1,)),
-    339: ("sample format", 1, (1, 4)),
+    277: ("samples per pixel", 1, (1, 3, 4)),
+    339: ("sample format", 1, (1, 3, 4)),
 }
 #: Types of numbers -> their layout for `struct`.
 _LAYOUTS = {1: "B", 3: "H", 4: "I"}
+#: Channels of a pixel, each of which has numbers of its own, and pages of a file, at most.
+_MAX_CHANNELS, _MAX_PAGES = 4, 100_000
 #: Compressions that lose details: JPEG in two forms, JPEG 2000, and lossy DNG.
 _LOSSY = (6, 7, 34712, 34892)
 #: Descriptions by which ImageJ and tifffile state pictures behind the first page without pages of their own.
@@ -33,32 +35,46 @@ _STACK = re.compile(rb'ImageJ=[^\0]{0,200}?\nimages=(?!1\n)|\{"shape": \[[0-9]+,
 _TIFF_MAGICS = (b"II*\0", b"MM\0*")
 
 
-def read_tags(data: bytes) -> Tuple[Tuple[FrameWarning, ...], int]:
-    """Read the tags of a PNG, TIFF or JPEG file.
+class Tags(NamedTuple):
+    """What a file states: warnings about it, its largest number (0 if it does not say), and its number of pictures."""
 
-    Returns:
-        Warnings, and the largest number; 0 if the file does not state it.
+    warnings: Tuple[FrameWarning, ...] = ()
+    maximum: int = 0
+    pages: int = 1
+
+
+def read_tags(data: bytes) -> Tags:
+    """Read the tags of a PNG, TIFF, BMP or JPEG file.
 
     Raises:
-        FrameError: The file holds several pictures, or pixels that are not those of a mosaic (cause `type`).
+        FrameError: The file states pixels that are not those of a mosaic or angle image as it was read out, or several
+            pictures of which OpenCV would read the first (cause `type`).
         struct.error: The file is damaged.
     """
     is_jpeg = data[:2] == b"\xff\xd8"
+    pages = 1
     if data[:4] in _TIFF_MAGICS:
-        tags, has_more = _read_page(data)
+        tags, place = _read_page(data, _first_page(data))
         _check(tags, _DECISIVE)
-        has_more |= _STACK.search(data) is not None
+        while place:
+            more, place = _read_page(data, place)
+            _check(more, _DECISIVE)
+            pages += 1
+            if pages > _MAX_PAGES:
+                raise FrameError("type", f"more than {_MAX_PAGES} pages in a file")
+        has_hidden = pages == 1 and _STACK.search(data) is not None
     else:
         exif = data.partition(b"Exif\0\0" if is_jpeg else b"eXIf")[2]
-        _check(_read_page(exif)[0] if exif[:4] in _TIFF_MAGICS else {}, (_ORIENTATION,))
-        tags, has_more = {}, not is_jpeg and b"acTL" in data[: data.find(b"IDAT")]  # of an animation
-    if has_more:
+        _check(_read_page(exif, _first_page(exif))[0] if exif[:4] in _TIFF_MAGICS else {}, (_ORIENTATION,))
+        tags, has_hidden = {}, not is_jpeg and b"acTL" in data[: data.find(b"IDAT")]  # of an animation
+    if has_hidden:
         raise FrameError(
             "type",
-            "a file of several pictures, of which OpenCV would read the first. Save each mosaic as a file; pass four "
-            "angle images to RawFrame.of_angles",
+            "a file of several pictures, of which OpenCV would read the first: save them as pages of a TIFF file, or "
+            "each as a file",
         )
-    return ((_JPEG,) if is_jpeg or tags.get(_COMPRESSION) in _LOSSY else ()), tags.get(_MAXIMUM) or 0
+    is_lossy = is_jpeg or tags.get(_COMPRESSION) in _LOSSY
+    return Tags((_JPEG,) if is_lossy else (), tags.get(_MAXIMUM) or 0, pages)
 
 
 def _check(tags: Dict[int, Optional[int]], decisive: Iterable[int]) -> None:
@@ -75,15 +91,26 @@ def _check(tags: Dict[int, Optional[int]], decisive: Iterable[int]) -> None:
             )
 
 
-def _read_page(data: bytes) -> Tuple[Dict[int, Optional[int]], bool]:
-    """Return the numbers of the tags of the first page of a TIFF file, None for several, and whether more follow."""
+def _first_page(data: bytes) -> int:
+    """Return the offset of the first page of a TIFF file."""
+    place: int = struct.unpack_from(f"{'<' if data[:2] == b'II' else '>'}I", data, 4)[0]
+    return place
+
+
+def _read_page(data: bytes, start: int) -> Tuple[Dict[int, Optional[int]], int]:
+    """Return the numbers of the tags of a page of a TIFF file, None for different ones, and the offset of the next."""
     order = "<" if data[:2] == b"II" else ">"
-    (start,) = struct.unpack_from(f"{order}I", data, 4)
     (count,) = struct.unpack_from(f"{order}H", data, start)
     end = start + 2 + 12 * count
     tags: Dict[int, Optional[int]] = {}
     for at in range(start + 2, end, 12):
         tag, kind, number = struct.unpack_from(f"{order}HHI", data, at)
-        is_one = number == 1 and kind in _LAYOUTS
-        tags[tag] = struct.unpack_from(order + _LAYOUTS[kind], data, at + 8)[0] if is_one else None
-    return tags, struct.unpack_from(f"{order}I", data, end) != (0,)
+        numbers: Tuple[int, ...] = ()
+        if kind in _LAYOUTS and 1 <= number <= _MAX_CHANNELS:
+            layout = f"{order}{number}{_LAYOUTS[kind]}"
+            is_inside = struct.calcsize(layout) <= 4
+            numbers = struct.unpack_from(
+                layout, data, at + 8 if is_inside else struct.unpack_from(f"{order}I", data, at + 8)[0]
+            )
+        tags[tag] = numbers[0] if len(set(numbers)) == 1 else None  # one number for all channels
+    return tags, int(struct.unpack_from(f"{order}I", data, end)[0])

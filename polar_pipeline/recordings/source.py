@@ -1,27 +1,43 @@
-"""Raw images and lens calibrations from recordings: rosbag2, ROS 1 bags, and folders of pictures."""
+"""Raw images and lens calibrations from recordings: rosbag2, ROS 1 bags, and files of pixels."""
 
 from __future__ import annotations
 
 import logging
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, Generator, Iterable, Iterator, List, Optional, Set, Tuple, TypeVar, Union
+from typing import (
+    TYPE_CHECKING,
+    Callable,
+    Dict,
+    Generator,
+    Iterable,
+    Iterator,
+    Optional,
+    Set,
+    Tuple,
+    TypeVar,
+    Union,
+)
 
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.imports import importing
-from polar_pipeline._util.paths import AnyPath, as_path, is_hidden, natural_order
+from polar_pipeline._util.paths import AnyPath, as_path
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.options.topics import camera_info_beside, own_outputs
 from polar_pipeline.quality.frame_checks import log_warnings
 from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.angle_files import frame_files, is_pattern, pictures_in
 from polar_pipeline.recordings.bag_names import BAG_METADATA, bag_files, is_bag_file, is_zstd, plain_name
 from polar_pipeline.recordings.compressed import ZSTD_MAGIC, decompress_image
+from polar_pipeline.recordings.contents import NOTHING_STATED, Stated
 from polar_pipeline.recordings.limits import MAX_BYTES, SourceError, check_size, described, reading
 from polar_pipeline.recordings.messages import CAMERA_INFO, COMPRESSED, IMAGE, CameraInfo, Cdr, ImageMessage
-from polar_pipeline.recordings.rawpicture import check_not_angle_images, read_picture
+from polar_pipeline.recordings.pixel_files import FrameSource
+from polar_pipeline.recordings.rawpicture import checked_picture
 from polar_pipeline.recordings.rawzstd import TRANSPORT
 from polar_pipeline.recordings.rosbag2 import open_recording
 from polar_pipeline.sensor.frames import FrameError
@@ -34,10 +50,6 @@ _LOG = logging.getLogger(__name__)
 Item = TypeVar("Item")
 #: Types of the messages that are raw images.
 IMAGES = (IMAGE, COMPRESSED)
-#: Suffixes of the files in a folder that are raw images.
-SUFFIXES = (".png", ".tif", ".tiff", ".pgm", ".npy")
-#: Files that can be read, for errors.
-EXPECTED = f".mcap, .db3, .bag, a rosbag2 folder, {', '.join(SUFFIXES)}"
 #: Frames per second of a folder unless a rate is given: the camera's.
 DEFAULT_RATE = 24.0
 #: Lowest and highest rate of a folder.
@@ -56,8 +68,8 @@ class Recorded:
 
     time_ns: int  # time of recording
     kind: str  # message type, or "" for a file
-    #: The message in CDR, which may be compressed by zstd; the file; or why it cannot be read.
-    data: Union[bytes, memoryview, Path, FrameError]
+    #: The message in CDR, which may be compressed by zstd; what reads a file; or why it cannot be read.
+    data: Union[bytes, memoryview, Callable[[], ImageMessage], FrameError]
     max_bytes: int = MAX_BYTES  # largest size of the image
     #: The newest lens calibration, or the one with the image's stamp; before the first, the first. None without any.
     camera_info: Optional[CameraInfo] = None
@@ -68,8 +80,8 @@ class Recorded:
         Raises:
             FrameError: The message cannot be decoded (causes `cdr`, `encoding`, `file`, `size`, `type`).
         """
-        if isinstance(self.data, Path):
-            image = read_picture(self.data, self.max_bytes, self.time_ns)
+        if callable(self.data):
+            image = self.data()
         elif self.kind == IMAGE:
             image = messages.decode_image(self.message())
         else:
@@ -101,8 +113,8 @@ class Recorded:
         """
         if isinstance(self.data, FrameError):
             raise self.data
-        if isinstance(self.data, Path):
-            raise TypeError(f"{self.data} is a file, not a message")
+        if callable(self.data):
+            raise TypeError("a file is not a message")
         check_size("a message", len(self.data), self.max_bytes)
         if bytes(self.data[:4]) != ZSTD_MAGIC:  # else a recorder compressed it; CDR begins with 0
             return self.data
@@ -134,13 +146,7 @@ def is_recording(path: Path) -> bool:
     """Return whether a source holds messages, which have times and a topic, instead of pictures."""
     if path.suffix.lower() == ".bag" or is_bag_file(path) or (path / BAG_METADATA).exists():
         return True
-    return path.is_dir() and not _pictures(path) and bool(bag_files(path))  # left by a recorder that was killed
-
-
-def _pictures(folder: Path) -> List[Path]:
-    """List the pictures in a folder in the natural order of their names, without hidden files."""
-    paths = (path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and not is_hidden(path))
-    return sorted(paths, key=natural_order)
+    return path.is_dir() and not pictures_in(path) and bool(bag_files(path))  # left by a recorder that was killed
 
 
 def recording_of(path: Path) -> Path:
@@ -151,7 +157,12 @@ def recording_of(path: Path) -> Path:
 
 @contextmanager
 def open_source(
-    path: AnyPath, topic: str = "", rate: float = DEFAULT_RATE, max_bytes: int = MAX_BYTES, takes_cut: bool = True
+    path: AnyPath,
+    topic: str = "",
+    rate: float = DEFAULT_RATE,
+    max_bytes: int = MAX_BYTES,
+    takes_cut: bool = True,
+    stated: Stated = NOTHING_STATED,
 ) -> Iterator[Source]:
     """Open a recording. Its images have the lens calibrations that were recorded with them.
 
@@ -159,13 +170,15 @@ def open_source(
 
     Args:
         path: A rosbag2 folder, also one without `metadata.yaml`, as a recorder that was killed leaves it; an `.mcap` or
-            `.db3` file, compressed as `.mcap.zstd` or not; a ROS 1 `.bag`, a picture, or a folder of pictures, which
-            have the natural order of their names (2 before 10).
+            `.db3` file, compressed as `.mcap.zstd` or not; a ROS 1 `.bag`; a file with frames (`SUFFIXES`), `-` for one
+            from the standard input, a folder of files, which have the natural order of their names (2 before 10), or a
+            pattern (`files_of_pattern`).
         topic: Topic of the raw images, or that of what was compressed from them (`rawzstd`); "" for the only one.
             Pictures have none.
         rate: Frames per second of pictures, in `RATES`; the first is stamped one period after 0.
         max_bytes: Largest size of one frame, and of an uncompressed chunk.
         takes_cut: Whether files that were cut off are read up to their last complete chunk, or left out.
+        stated: How to read files that do not state it themselves.
 
     Raises:
         SourceError: There is no such recording, it cannot be read, or the topic is not clear.
@@ -174,7 +187,7 @@ def open_source(
     if not RATES[0] <= rate <= RATES[1]:
         raise ValueError(f"the rate must be in [{RATES[0]:g}, {RATES[1]:g}] Hz, got {quoted(rate)}")
     path = recording_of(as_path(path))
-    if not path.exists():
+    if not path.exists() and str(path) != "-" and not is_pattern(str(path)):
         raise SourceError(f"{path} does not exist")
     with ExitStack() as stack:
         with reading(path):
@@ -188,7 +201,7 @@ def open_source(
                 records = _with_camera_infos(recorded, first_info)
                 source = Source(key[0], recording.topics[key], records, first_info)
             else:
-                source = _open_pictures(path, topic, rate, max_bytes)
+                source = _open_pictures(path, topic, rate, max_bytes, stated)
         with closing(checked(path, source.records)) as records:
             yield replace(source, records=records)
 
@@ -311,16 +324,23 @@ def _described_topic(recording: Bag, topic: str, kind: str, is_output: bool) -> 
     return f"{printable(topic)} ({printable(', '.join(details))})"
 
 
-def _open_pictures(path: Path, topic: str, rate: float, max_bytes: int) -> Source:
-    """Open a picture, or a folder of pictures."""
-    files = _pictures(path) if path.is_dir() else [path] if path.suffix.lower() in SUFFIXES else []
-    if not files:
-        raise SourceError(f"{path} holds neither a recording nor pictures; expected {EXPECTED}")
+def _open_pictures(path: Path, topic: str, rate: float, max_bytes: int, stated: Stated) -> Source:
+    """Open a picture, a folder of pictures, or the files of a pattern."""
+    files, is_named = frame_files(path, stated)
     if topic:
         raise SourceError(f"{path} holds pictures, which have no topic; got {printable(topic)}")
-    check_not_angle_images(path, max_bytes)
-    records = (Recorded(round(number * 1e9 / rate), "", file, max_bytes) for number, file in enumerate(files, 1))
-    return Source(str(path), len(files), records)
+    sources = [FrameSource(each, stated, max_bytes, is_named and len(each.files) > 1) for each in files]
+    numbered = enumerate((load for source in sources for load in _loads(source)), 1)
+    records = (Recorded(round(number * 1e9 / rate), "", load, max_bytes) for number, load in numbered)
+    return Source(str(path), sum(map(len, sources)), records)
+
+
+def _loads(source: FrameSource) -> Iterator[Callable[[], ImageMessage]]:
+    """Yield what reads each frame of a file: a single one when it is asked for, those of a stack before."""
+    if len(source) == 1:
+        yield lambda: checked_picture(next(source.messages()), source.path)
+    else:
+        yield from (partial(checked_picture, image, source.path) for image in source.messages())
 
 
 # ---------------------------------------------------------------------------------------------------- lens calibrations

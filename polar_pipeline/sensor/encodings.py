@@ -24,6 +24,7 @@ class EncodingFamily:
         bayer: What `{bayer}` can be.
         sensor: Kind of sensor that the names tell of: `mono`, `color`, or `any`. The mosaic is the option's anyway.
         channels: Numbers a pixel.
+        states_colors: Whether the names tell whether the sensor has colors; if not, those of the option are taken.
     """
 
     origin: str
@@ -32,13 +33,16 @@ class EncodingFamily:
     bayer: Tuple[str, ...] = ("",)
     sensor: str = "any"
     channels: int = 1
+    states_colors: bool = True
 
     def members(self) -> Dict[str, RawFormat]:
         """Return each name and its format."""
         patterns = {"BG": "BGGR", "RG": "RGGB"} if self.channels > 1 else {}
         return {
             self.name.format(bayer=bayer, format=key): replace(
-                FORMATS[key], channels=self.channels, bayer=patterns.get(bayer.upper(), "")
+                FORMATS[key],
+                channels=self.channels,
+                bayer=patterns.get(bayer.upper(), "") if self.states_colors else None,
             )
             for bayer in self.bayer
             for key in self.formats
@@ -51,6 +55,7 @@ _PFNC = ("8", "10", "12", "14", "16", "10p", "12p", "10Packed", "12Packed")
 _FLIR = ("8", "10p", "12p", "16")
 _TIS = ("8", "12p", "12Packed", "16")
 _SPLIT = ("8", "12p", "16")
+_FILES = ("8", "10", "12", "14", "16")
 #: The names that are taken. `10Packed` and `12Packed` are GigE Vision's.
 FAMILIES = (
     EncodingFamily("sensor_msgs", "mono{format}", _ROS),
@@ -72,6 +77,9 @@ FAMILIES = (
     ),
     EncodingFamily("The Imaging Source", "PolarizedQuadMono{format}", _ROS, sensor="mono", channels=4),
     EncodingFamily("The Imaging Source", "PolarizedQuad{bayer}{format}", _ROS, ("BG",), "color", 4),
+    EncodingFamily("polar_pipeline, of files", "Angles{format}", _FILES, channels=4, states_colors=False),
+    EncodingFamily("polar_pipeline, of files", "AnglesRGB{format}", _FILES, channels=12, states_colors=False),
+    EncodingFamily("polar_pipeline, of files", "Stokes{format}", ("32F",), channels=3, states_colors=False),
 )
 #: Every name that is taken, and how its pixels lie.
 ENCODINGS: Dict[str, RawFormat] = {name: fmt for family in FAMILIES for name, fmt in family.members().items()}

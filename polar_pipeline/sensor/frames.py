@@ -7,7 +7,7 @@ format naming convention (PFNC 2.4) and of GigE Vision.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Dict, List, Tuple, Union
+from typing import ClassVar, Dict, List, Optional, Tuple, Union
 
 import numpy as np
 
@@ -53,6 +53,20 @@ class FrameWarning:
 
 
 @dataclass(frozen=True)
+class Light:
+    """Light of a frame that no mosaic can hold: angle images in color, or Stokes vectors.
+
+    Attributes:
+        angles: (4, H, W), in color (4, H, W, 3), float32, full scale 1: what polarizers at `ANGLES` let through. NaN
+            where it is unknown.
+        is_measured: Whether the angles were measured; otherwise they were computed from Stokes vectors.
+    """
+
+    angles: np.ndarray
+    is_measured: bool = True
+
+
+@dataclass(frozen=True)
 class RawFrame:
     """A mosaic as numbers.
 
@@ -63,14 +77,16 @@ class RawFrame:
         mosaic: (H, W) uint8 or native-endian uint16.
         full_scale: The value of a saturated pixel; larger ones in `mosaic` count as this one.
         is_split: Whether the camera split it into four angles a pixel (`of_angles`), which are not interpolated.
+        light: Light from which products are computed in place of the mosaic, which holds its gray values (`of_light`).
     """
 
     mosaic: np.ndarray
     full_scale: int
     is_split: bool = False
+    light: Optional[Light] = None
 
     @classmethod
-    def of_angles(cls, angles: np.ndarray, sensor: Sensor, full_scale: int = 0, bayer: str = "") -> RawFrame:
+    def of_angles(cls, angles: np.ndarray, sensor: Sensor, full_scale: int = 0, bayer: Optional[str] = "") -> RawFrame:
         """Make a frame of (H, W, 4) ready angles, as cameras that split superpixels send them: a (2H, 2W) mosaic.
 
         Args:
@@ -78,14 +94,15 @@ class RawFrame:
                 degrees.
             sensor: Its mosaic.
             full_scale: Value of a saturated pixel; 0 as for `as_frame`.
-            bayer: Colors of four neighboring pixels, row by row, such as `RGGB`; "" for a monochrome sensor.
+            bayer: Colors of four neighboring pixels, row by row, such as `RGGB`; "" for a monochrome sensor, None for
+                those of the sensor.
 
         Raises:
             FrameError: Wrong type or shape (as `as_frame`), or the sensor has other colors (cause `encoding`).
         """
         quad = [(row, column) for row in (0, 2) for column in (0, 2)]
         own = "".join(CHANNELS[sensor.color_index(*place)] for place in quad) if sensor.is_color else ""
-        if own != bayer:
+        if bayer is not None and own != bayer:
             raise FrameError(
                 "encoding",
                 f"the angles are {bayer or 'monochrome'}, those of sensor {sensor.name} are {own or 'monochrome'}: set "
@@ -100,6 +117,24 @@ class RawFrame:
             mosaic[row::2, column::2] = angles[..., index]
         frame = as_frame(mosaic, full_scale)
         return cls(frame.unpack().mosaic, frame.full_scale, is_split=True)
+
+    @classmethod
+    def of_light(cls, light: Light, sensor: Sensor) -> RawFrame:
+        """Make a frame of angle images in color or Stokes vectors, with a mosaic of their gray values for checks.
+
+        Raises:
+            FrameError: Wrong shape (cause `size`).
+        """
+        angles = light.angles
+        if angles.ndim not in (3, 4) or len(angles) != len(ANGLES) or angles.shape[3:] not in ((), (3,)):
+            raise FrameError("size", f"light must be (4, H, W) or (4, H, W, 3), got shape {quoted(angles.shape)}")
+        gray = angles.mean(-1) if angles.ndim == 4 else angles
+        mosaic = np.zeros((2 * gray.shape[1], 2 * gray.shape[2]), np.uint16)
+        check_size(*mosaic.shape)
+        for angle, image in zip(ANGLES, gray):
+            row, column = sensor.position(angle)
+            mosaic[row::2, column::2] = np.rint(np.clip(np.nan_to_num(image), 0, 1) * SIXTEEN_BITS)
+        return cls(mosaic, SIXTEEN_BITS, is_split=True, light=light)
 
     @property
     def shape(self) -> Tuple[int, int]:
@@ -118,19 +153,20 @@ class RawFormat:
 
     Attributes:
         bits: Significant bits per pixel.
-        packing: `"u8"`, `"u16"`, `"p"` (PFNC `p`: a little-endian bit stream) or `"packed"` (GigE Vision: two pixels in
-            three bytes).
+        packing: `"u8"`, `"u16"`, `"p"` (PFNC `p`: a little-endian bit stream), `"packed"` (GigE Vision: two pixels in
+            three bytes) or `"float"` (little-endian, full scale 1; only Stokes vectors).
         shift: Left shift of the significant bits within 16 (0: LSB aligned, 16 - bits: MSB aligned). Bits below them
             count as the fraction of a level that they stand for.
-        channels: Numbers a pixel, side by side: 1 for a mosaic, 4 for ready angles (`RawFrame.of_angles`).
-        bayer: Colors of ready angles, as in `RawFrame.of_angles`.
+        channels: Numbers a pixel, side by side: 1 for a mosaic, 4 for ready angles (`RawFrame.of_angles`), 12 for those
+            in color, 3 for Stokes vectors (`RawFrame.of_light`).
+        bayer: Colors of ready angles, as in `RawFrame.of_angles`; None if they are not stated.
     """
 
     bits: int
     packing: str
     shift: int = 0
     channels: int = 1
-    bayer: str = ""
+    bayer: Optional[str] = ""
 
     @property
     def full_scale(self) -> int:
@@ -142,7 +178,7 @@ class RawFormat:
         width *= self.channels
         if self.packing == "packed":
             return (width + 1) // 2 * 3
-        return (width * {"u8": 8, "u16": 16, "p": self.bits}[self.packing] + 7) // 8
+        return (width * {"u8": 8, "u16": 16, "p": self.bits, "float": 32}[self.packing] + 7) // 8
 
 
 @dataclass(frozen=True)
@@ -190,6 +226,7 @@ FORMATS: Dict[str, RawFormat] = {
     "12p": RawFormat(12, "p"),
     "10Packed": RawFormat(10, "packed"),
     "12Packed": RawFormat(12, "packed"),
+    "32F": RawFormat(32, "float"),
 }
 
 
@@ -476,9 +513,9 @@ def as_frame(raw: Union[np.ndarray, Frame], full_scale: int = 0) -> Frame:
     """
     if isinstance(raw, PackedFrame):
         return raw
-    is_split = False
+    is_split, light = False, None
     if isinstance(raw, RawFrame):
-        full_scale, is_split = raw.full_scale, raw.is_split
+        full_scale, is_split, light = raw.full_scale, raw.is_split, raw.light
         raw = raw.mosaic
     check_array("raw", raw)
     if raw.ndim != 2:
@@ -491,4 +528,4 @@ def as_frame(raw: Union[np.ndarray, Frame], full_scale: int = 0) -> Frame:
     except ValueError as err:
         raise FrameError("size", str(err)) from None
     limit = limit if full_scale or raw.dtype == np.uint8 else full_scale_of_bits(used_bits(raw))
-    return RawFrame(np.asarray(raw), full_scale or limit, is_split)
+    return RawFrame(np.asarray(raw), full_scale or limit, is_split, light)

@@ -1,7 +1,7 @@
 """Mosaics of polarization sensors: which polarizer angle and which color covers each pixel.
 
-A new sensor is one row in :data:`SENSORS`. Source: tiles of Sony's IMX250, IMX253 and IMX264 as printed in the camera
-makers' manuals.
+A new sensor is one row in :data:`SENSORS`, a new camera is one name in :data:`CAMERA_MODELS`. Source: tiles of Sony's
+IMX250, IMX253 and IMX264 as printed in the camera makers' manuals.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Dict, Optional, Tuple, Union
 
-from polar_pipeline._util.text import quoted
+from polar_pipeline._util.text import did_you_mean, quoted
 
 #: Polarizer angles in degrees, in the order of every four-angle axis of this package.
 ANGLES = (0, 45, 90, 135)
@@ -170,17 +170,55 @@ SENSORS: Dict[str, Sensor] = {
 }
 
 
+#: Models of polarization cameras by sensor, and the endings of their names that state the lens mount. Source: the
+#: makers' lists of models and manuals, and names that users' programs compare.
+_MODELS = (
+    ("IMX250MZR", ("PHX050S-P", "TRI050S-P"), ("", "C")),  # LUCID Phoenix, Triton
+    ("IMX250MYR", ("PHX050S-Q", "TRI050S-Q"), ("", "C")),
+    ("IMX264MZR", ("PHX050S1-P", "TRI050S1-P"), ("", "C")),
+    ("IMX264MYR", ("PHX050S1-Q", "TRI050S1-Q"), ("", "C")),
+    ("IMX250MZR", ("BFS-U3-51S5P", "BFS-PGE-51S5P"), ("", "-C")),  # FLIR Blackfly S
+    ("IMX250MYR", ("BFS-U3-51S5PC", "BFS-PGE-51S5PC"), ("", "-C")),
+    ("IMX253MZR", ("BFS-PGE-123S6P",), ("", "-C")),
+    ("IMX250MZR", ("DZK 33GX250", "DZK 33UX250"), ("",)),  # The Imaging Source
+    ("IMX250MYR", ("DYK 33GX250", "DYK 33UX250"), ("",)),
+    ("IMX250MZR", ("VCXG-50MP", "VCXU-50MP"), ("",)),  # Baumer
+    ("IMX250MZR", ("GO-5100MP", "GO-5100MP-PGE", "GO-5100MP-USB"), ("",)),  # JAI
+    ("IMX250MZR", ("Mako G-508B POL",), ("",)),  # Allied Vision
+    ("IMX250MZR", ("XCG-CP510",), ("",)),  # Sony
+    ("IMX250MZR", ("PL-D755MU-POL",), ("",)),  # Pixelink
+)
+#: Model of a camera -> name of its sensor.
+CAMERA_MODELS: Dict[str, str] = {
+    f"{model}{mount}": sensor for sensor, models, mounts in _MODELS for model in models for mount in mounts
+}
+#: What some cameras state before the name of their model.
+_SERIES = "blackfly s "
+
+
+def sensor_of_model(model: str) -> str:
+    """Return the name of the sensor of a known model of a polarization camera; "" for all other models."""
+    name = model.lower()
+    name = name[len(_SERIES) :] if name.startswith(_SERIES) else name
+    return next((sensor for row, sensor in CAMERA_MODELS.items() if row.lower() == name), "")
+
+
 def get_sensor(sensor: Union[str, Sensor]) -> Sensor:
-    """Return a sensor from its name in `SENSORS` or its tile (see `parse_tile`).
+    """Return a sensor from its name, a camera's model in `CAMERA_MODELS` (capitals or not), or its tile (`parse_tile`).
 
     Raises:
-        ValueError: Neither a known name nor a tile.
+        ValueError: The text is neither a known name nor a tile.
     """
     if isinstance(sensor, Sensor):
         return sensor
-    if isinstance(sensor, str) and sensor in SENSORS:
-        return SENSORS[sensor]
+    if isinstance(sensor, str):
+        name = next((name for name in SENSORS if name.lower() == sensor.lower()), "") or sensor_of_model(sensor)
+        if name:
+            return SENSORS[name]
     try:
         return parse_tile(sensor)
     except ValueError as err:
-        raise ValueError(f"sensor must be one of {', '.join(SENSORS)} or a tile: {err}") from err
+        raise ValueError(
+            f"sensor must be one of {', '.join(SENSORS)} or a tile, or the model of a camera such as "
+            f"{next(iter(CAMERA_MODELS))}: {err}{did_you_mean(sensor, [*SENSORS, *CAMERA_MODELS])}"
+        ) from err

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polar_pipeline._util.text import SHOWN, printable, printable_lines, quoted
+from polar_pipeline._util.text import SHOWN, did_you_mean, printable, printable_lines, quoted
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,16 @@ def test_quoted_values() -> None:
     for value in (bomb, 10**6000, b"\0" * 10**6, {"a" * 1000: "b" * 1000}, ["\x1b[2J"]):
         assert len(quoted(value)) <= SHOWN + 40
         assert quoted(value).isprintable()
+
+
+def test_similar_words() -> None:
+    products = ["dolp", "aolp", "Intensity", "ssim_map"]
+    assert did_you_mean("alop", products) == "; did you mean aolp?"
+    assert did_you_mean("INTENSTY", products) == "; did you mean Intensity?"
+    assert did_you_mean("IMX250", ["IMX250MZR", "IMX250MYR", "other"]) in (
+        "; did you mean IMX250MZR or IMX250MYR?",
+        "; did you mean IMX250MYR or IMX250MZR?",
+    )
+    for value in ("nothing", "", 5, None, ["dolp"], b"dolp", "dolp" * 1_000_000):
+        assert did_you_mean(value, products) == ""
+    assert did_you_mean("dolp", []) == ""

@@ -167,6 +167,6 @@ def test_products_of_any_kind() -> None:
     assert get_products({"dolp": 1}) == ("dolp",)
     assert get_products(np.array(["dolp"])) == ("dolp",)
     for wrong in (None, 5, [["dolp"]], [None], [{}], b"dolp", [b"dolp"], "x" * 10**6, itertools.repeat(0, 1000)):
-        with pytest.raises(ValueError, match=f"products must be among {', '.join(PRODUCTS)}; got") as caught:
+        with pytest.raises(ValueError, match=f"products must be among {', '.join(PRODUCTS)}, or 'all'") as caught:
             get_products(wrong)  # type: ignore[arg-type]
         assert len(str(caught.value)) < LONGEST

@@ -15,37 +15,8 @@ from stand_in import StandIn
 from polar_pipeline import SENSORS
 from polar_pipeline.calibration import save_calibration
 from polar_pipeline.camera.aravis import CameraError
-from polar_pipeline.camera.facts import choose_format, facts_of, read_facts, read_ptp, sensor_of_model
+from polar_pipeline.camera.facts import choose_format, facts_of, read_facts, read_ptp
 from polar_pipeline.live.parameters import make_settings
-
-
-@pytest.mark.parametrize(
-    ("model", "sensor"),
-    [
-        ("TRI050S-P", "IMX250MZR"),
-        ("TRI050S-Q", "IMX250MYR"),
-        ("PHX050S-QC", "IMX250MYR"),
-        ("PHX050S1-P", "IMX264MZR"),
-        ("TRI050S1-QC", "IMX264MYR"),
-        ("TRI050S-C", ""),
-        ("TRI050S-PX", ""),
-        ("Blackfly S BFS-U3-51S5P", "IMX250MZR"),
-        ("BFS-PGE-51S5P-C", "IMX250MZR"),
-        ("Blackfly S BFS-U3-51S5PC", "IMX250MYR"),
-        ("Blackfly S BFS-PGE-123S6P", "IMX253MZR"),
-        ("Blackfly S BFS-U3-51S5M", ""),
-        ("DZK 33UX250", "IMX250MZR"),
-        ("DYK 33GX250", "IMX250MYR"),
-        ("DMK 33UX250", ""),
-        ("VCXU-50MP", "IMX250MZR"),
-        ("VCXU-50M", ""),
-        ("GO-5100MP-PGE", "IMX250MZR"),
-        ("GO-5100M-PGE", ""),
-        ("", ""),
-    ],
-)
-def test_sensor_of_model(model: str, sensor: str) -> None:
-    assert sensor_of_model(model) == sensor
 
 
 @pytest.mark.parametrize(

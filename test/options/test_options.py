@@ -8,14 +8,15 @@ import io
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Dict, List, Tuple
+from typing import Any, Dict, List, Tuple
 
+import numpy as np
 import pytest
 from harness import CACHE
 
 from polar_pipeline import Pipeline, cli
 from polar_pipeline.live.parameters import PARAMETERS, make_settings
-from polar_pipeline.options import OPTIONS, Option, make_options
+from polar_pipeline.options import OPTIONS, ContradictionError, Option, make_options
 from polar_pipeline.options.methods import METHODS
 from polar_pipeline.options.products import PRODUCTS
 from polar_pipeline.polarimetry.colormaps import COLOR_STYLES
@@ -40,9 +41,9 @@ def of_the_library() -> Dict[str, str]:
 
 
 def of_the_command_line(*command: str) -> Dict[str, str]:
-    """Argument -> what `--help` says of it."""
+    """Argument -> what `--help-all` says of it."""
     with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit):
-        cli.main([*command, "--help"])
+        cli.main([*command, "--help-all"])
     text = out.getvalue()
     parts = re.split(r"^  (?:-\w [\w.{},]+, )?(--[\w-]+)", text[text.index("show this help") :], flags=re.MULTILINE)[1:]
     return {name: joined(said) for name, said in zip(parts[::2], parts[1::2])}
@@ -124,20 +125,6 @@ def test_choices_are_those_of_the_tables() -> None:
     assert not OPTIONS["sensor"].choices
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"product": "dolp"}, r"unknown option 'product': did you mean products\?$"),
-        ({"dtypes": "uint8"}, r"'dtypes': did you mean dtype\?$"),
-        ({"roi_ofset": (2, 2)}, r"'roi_ofset': did you mean roi_offset\?$"),
-        ({"xyz": 1}, "unknown option 'xyz': options are sensor, products, .*threads$"),
-    ],
-)
-def test_an_unknown_option_names_the_one_that_is_meant(values: Dict[str, object], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        Pipeline(**values)  # type: ignore[arg-type]
-
-
 def test_help_of_the_library() -> None:
     said = of_the_library()
     assert list(said) == list(OPTIONS)
@@ -183,3 +170,65 @@ def test_ranges_are_in_the_texts() -> None:
             assert f"{low:g} to {high:g}" in row.text
         for word in row.choices:
             assert isinstance(word, int) or f"'{word}'" in row.text, name
+
+
+# ------------------------------------------------------------------------------------------------- names of products
+
+
+@pytest.mark.parametrize(
+    "names",
+    ["aolp,dolp", "aolp dolp", " aolp ,  dolp, ", "dolp\taolp\naolp", ["aolp", "dolp"], ("dolp", "aolp", "dolp")],
+)
+def test_products_are_separated_by_commas_or_spaces(names: Any) -> None:
+    assert make_options(products=names).products == ("dolp", "aolp")
+
+
+IMAGES = tuple(name for name in PRODUCTS if name != "ssim")
+
+
+@pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
+@pytest.mark.parametrize("changes", [{}, {"resolution": "full"}, {"dtype": "uint8", "debias": True}, {"scale": 2}])
+def test_all_products_are_the_images_that_can_be_computed(sensor: str, changes: Dict[str, Any]) -> None:
+    raw = np.random.default_rng(0).integers(30, 220, (48, 64), np.uint8)
+    expected = [name for name in IMAGES if not (changes == {"scale": 2} and name.endswith("_sigma"))]
+    with Pipeline(sensor, "all", "cpu", **changes) as pipeline:
+        result = pipeline(raw)
+    assert list(result) == list(pipeline.options.products) == expected
+    assert all(array.ndim >= 2 for array in result.values())
+
+
+def test_all_products_and_others() -> None:
+    noise = {"dolp_sigma", "aolp_sigma"}
+    assert make_options(products="all, ssim").products == tuple(PRODUCTS)
+    assert make_options(products=["dolp", "all"]).products == IMAGES
+    for geometry in ({"scale": 2}, {"rotate": 90}, {"roi": (0, 0, 8, 8)}, {"rectify": "camera_info"}):
+        products = make_options(products="all", dtype="uint8", **geometry).products
+        assert products == tuple(name for name in IMAGES if name not in noise)
+        with pytest.raises(ContradictionError, match="dolp_sigma: the noise of a pixel is known"):
+            make_options(products="all,dolp_sigma", **geometry)
+    assert make_options(**make_options(products="all").arguments()).products == IMAGES
+
+
+# --------------------------------------------------------------------------------------------------------- misspelled
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"sensr": "IMX250MZR"}, "did you mean sensor"),
+        ({"product": "dolp"}, "unknown option .'product'.*; did you mean products[?]$"),
+        ({"roi_ofset": (2, 2)}, "did you mean roi_offset[?]$"),
+        ({"products": "dolp alop"}, "got 'alop'; did you mean aolp"),
+        ({"products": "al"}, "got 'al'; did you mean all"),
+        ({"products": ["Intensity"]}, "got 'Intensity'; did you mean intensity"),
+        ({"dtype": {"dolb": "uint8"}}, "did you mean dolp"),
+        ({"dtype": "unit8"}, "dtype of intensity must be .*; did you mean uint8"),
+        ({"resolution": "ful"}, "resolution must be one of half, full, got 'ful'; did you mean full[?]"),
+        ({"demosaic": "adaptiv"}, "did you mean adaptive"),
+        ({"resolution": "nothing like it"}, "got 'nothing like it'$"),
+        ({"bit_depth": 7}, "got 7$"),
+    ],
+)
+def test_misspelled_names_and_values_are_answered_with_similar_ones(values: Dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        make_options(**values)

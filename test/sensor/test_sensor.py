@@ -14,7 +14,16 @@ from polar_pipeline.options import make_options
 from polar_pipeline.sensor.encodings import get_format
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.frames import FORMATS, RawFormat, as_frame, frame_from_buffer, pack
-from polar_pipeline.sensor.mosaic import ANGLES, CHANNELS, SENSORS, Sensor, get_sensor, parse_tile
+from polar_pipeline.sensor.mosaic import (
+    ANGLES,
+    CAMERA_MODELS,
+    CHANNELS,
+    SENSORS,
+    Sensor,
+    get_sensor,
+    parse_tile,
+    sensor_of_model,
+)
 
 MONO, COLOR = SENSORS["IMX250MZR"], SENSORS["IMX250MYR"]
 #: The eight valid 2x2 tiles: an angle, its row neighbor, and below them what is orthogonal to their diagonals.
@@ -112,8 +121,58 @@ def test_a_tile_is_a_sensor(text: str) -> None:
 def test_wrong_tiles_are_refused_with_the_reason(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         parse_tile(text)
-    with pytest.raises(ValueError, match="IMX250MZR, IMX250MYR, IMX264MZR, IMX264MYR, IMX253MZR, IMX253MYR or a tile"):
+    with pytest.raises(ValueError, match=f"{', '.join(SENSORS)} or a tile"):
         get_sensor(text)
+
+
+@pytest.mark.parametrize(
+    ("model", "sensor"),
+    [
+        ("TRI050S-P", "IMX250MZR"),
+        ("TRI050S-Q", "IMX250MYR"),
+        ("PHX050S-QC", "IMX250MYR"),
+        ("PHX050S1-P", "IMX264MZR"),
+        ("TRI050S1-QC", "IMX264MYR"),
+        ("TRI050S-C", ""),
+        ("TRI050S-PX", ""),
+        ("Blackfly S BFS-U3-51S5P", "IMX250MZR"),
+        ("BFS-PGE-51S5P-C", "IMX250MZR"),
+        ("Blackfly S BFS-U3-51S5PC", "IMX250MYR"),
+        ("BFS-U3-51S5PC-C", "IMX250MYR"),
+        ("Blackfly S BFS-PGE-123S6P", "IMX253MZR"),
+        ("Blackfly S BFS-U3-51S5M", ""),
+        ("DZK 33UX250", "IMX250MZR"),
+        ("DYK 33GX250", "IMX250MYR"),
+        ("DMK 33UX250", ""),
+        ("VCXU-50MP", "IMX250MZR"),
+        ("VCXU-50M", ""),
+        ("GO-5100MP-PGE", "IMX250MZR"),
+        ("GO-5100M-PGE", ""),
+        ("Mako G-508B POL", "IMX250MZR"),
+        ("Mako G-508B", ""),
+        ("XCG-CP510", "IMX250MZR"),
+        ("XCG-CG510", ""),
+        ("PL-D755MU-POL", "IMX250MZR"),
+        ("", ""),
+    ],
+)
+def test_a_model_of_a_camera_names_its_sensor(model: str, sensor: str) -> None:
+    """A model with a wrong or without a sensor of polarizers is refused: it is neither guessed nor corrected."""
+    assert sensor_of_model(model) == sensor_of_model(model.upper()) == sensor
+    if sensor:
+        assert get_sensor(model) is get_sensor(model.lower()) is SENSORS[sensor]
+    else:
+        with pytest.raises(ValueError, match="or the model of a camera such as"):
+            get_sensor(model)
+
+
+def test_sensors_are_named_in_any_case_and_corrected_if_misspelled() -> None:
+    assert set(CAMERA_MODELS.values()) <= set(SENSORS)
+    for name, sensor in SENSORS.items():
+        assert get_sensor(name) is get_sensor(name.lower()) is get_sensor(name.title()) is sensor
+    for word, meant in (("imx250mrz", "IMX250MZR"), ("IMX250", "IMX250MZR or IMX250MYR"), ("tri050-p", "TRI050S-P")):
+        with pytest.raises(ValueError, match=f"did you mean .*{meant}"):
+            get_sensor(word)
 
 
 # --------------------------------------------------------------------------------------------------------- pixel names

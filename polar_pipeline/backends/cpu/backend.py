@@ -1,4 +1,7 @@
-"""The CPU backend: one call of the compiled kernels for a frame; without them, the float64 reference."""
+"""The CPU backend: one call of the compiled kernels for a frame.
+
+The float64 reference computes where there are no kernels, and frames of light without a mosaic (`RawFrame.light`).
+"""
 
 from __future__ import annotations
 
@@ -106,7 +109,7 @@ class CpuBackend:
             needed = self._threads * _THREAD if self._kernels else raw.mosaic.size * _REFERENCE_BYTES
             require_address_space(_SPARE + needed, "a frame of this size")
         other = self._previous if options.ssim_mode == "temporal" else reference
-        if self._kernels is None:
+        if self._kernels is None or raw.light is not None:
             result = self._compute_by_reference(raw, options, other)
         else:
             result = self._compute_by_kernels(self._kernels, raw, options, other)
@@ -133,7 +136,7 @@ class CpuBackend:
         return Result(job.out, timings, invalid, job.similarity() if job.compared else None)
 
     def _compute_by_reference(self, raw: RawFrame, options: Options, other: Optional[np.ndarray]) -> Result:
-        from polar_pipeline.backends.reference.operators import run  # here: only machines without a compiler need it
+        from polar_pipeline.backends.reference.operators import run  # here: few frames need it
 
         start = time.perf_counter()
         correction = options.correction(raw.shape)
@@ -146,11 +149,11 @@ class CpuBackend:
         self._previous = found["value"] if options.ssim_mode == "temporal" else None
         out = {}
         for name in options.products:
-            out[name] = self._buffers.get(options.shape_of(name, size), options.dtype_of(name))
+            out[name] = self._buffers.get(found[name].shape, options.dtype_of(name))
             out[name][...] = found[name]
             if PRODUCTS[name].wraps and out[name].dtype == np.float32:
                 out[name][out[name] >= np.float32(np.pi)] = 0  # rounded up from just below pi
-        if not CpuBackend._has_warned:
+        if self._kernels is None and not CpuBackend._has_warned:
             CpuBackend._has_warned = True
             shape, seconds = f"{raw.shape[1]}x{raw.shape[0]}", time.perf_counter() - start
             _LOG.warning(

@@ -264,6 +264,11 @@ def _readable(frame: AnyFrame) -> Tuple[AnyFrame, _FormatKey]:
         if frame.fmt.bits == 12:
             return frame, (f"12{frame.fmt.packing}", frame.full_scale, frame.shape, False, 0)
         frame = frame.unpack()
+    if frame.light is not None:
+        raise FrameError(
+            "type",
+            "angle images in color and Stokes vectors are computed on the CPU: set --backend cpu (backend='cpu')",
+        )
     return frame, (_RAW_FORMATS[frame.mosaic.itemsize], frame.full_scale, frame.mosaic.shape, frame.is_split, 0)
 
 

@@ -210,7 +210,7 @@ def run(frame: RawFrame, options: Options, other: Optional[np.ndarray] = None) -
     """Compute every product of the options from one frame.
 
     Args:
-        frame: The mosaic, with its defective pixels replaced (`Correction.replace_defects`).
+        frame: The mosaic, with its defective pixels replaced (`Correction.replace_defects`); or its `light`.
         options: Options of the pipeline.
         other: Image to compare with in the SSIM modes `temporal` and `reference`: S0/2, luma.
 
@@ -218,16 +218,20 @@ def run(frame: RawFrame, options: Options, other: Optional[np.ndarray] = None) -
         Product name -> array, `"invalid"` -> (saturated, dark) pixel counts, `"blocks"` -> mean similarity of blocks,
         None if no product compares, `"value"` -> (h, w) S0/2 of luma, and `"seconds"` -> time of later stages.
     """
-    z, sensor = normalize(frame), options.read_out(frame.shape)
-    correction = options.correction(frame.shape)
-    if correction is not None:
-        z = correct(z, correction)
-    angles = demosaic(z, sensor, options)
-    gray = luma(angles) if sensor.is_color else angles
+    sensor = options.read_out(frame.shape)
+    if frame.light is None:
+        correction = options.correction(frame.shape)
+        z = normalize(frame) if correction is None else correct(normalize(frame), correction)
+        angles = demosaic(z, sensor, options)
+        too_bright = saturated(frame, options.resolution == "half")
+    else:
+        angles = frame.light.angles.astype(np.float64)
+        too_bright = np.asarray((angles >= 1).any((0, *range(3, angles.ndim))) & frame.light.is_measured)
+    is_color = angles.ndim == 4
+    gray = luma(angles) if is_color else angles
     vector = stokes(gray)
     value = intensity(gray)
-    too_bright = saturated(frame, options.resolution == "half")
-    dark = ~too_bright & (vector[..., 0] < options.min_intensity)
+    dark = ~too_bright & ~(vector[..., 0] >= options.min_intensity)  # NaN too
     bad = too_bright | dark
     seconds: Dict[str, float] = {}
     if options.geometry is not None:
@@ -235,7 +239,7 @@ def run(frame: RawFrame, options: Options, other: Optional[np.ndarray] = None) -
         if not options.counts_dark:
             dark = np.zeros_like(dark)
         angles, too_bright, dark, outside = transform(angles, too_bright, dark, options.geometry)
-        gray = luma(angles) if sensor.is_color else angles
+        gray = luma(angles) if is_color else angles
         vector, value, bad = stokes(gray), intensity(gray), too_bright | dark | outside
         seconds["geometry"] = time.perf_counter() - start
     found = polarization(angles, vector, bad, sensor, options, frame.full_scale)

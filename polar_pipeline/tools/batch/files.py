@@ -13,10 +13,10 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Opt
 from urllib.parse import unquote, urlsplit
 
 from polar_pipeline._util.text import quoted
+from polar_pipeline.recordings.angle_files import SUFFIXES
 from polar_pipeline.recordings.bag_names import BAG_METADATA
 from polar_pipeline.recordings.limits import SourceError, described
 from polar_pipeline.recordings.rawpicture import CAMERA_FILE
-from polar_pipeline.recordings.source import SUFFIXES
 
 #: Pattern of the end of the name of a file of a recording.
 RECORDING_SUFFIX = re.compile(

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.paths import as_path, is_hidden, natural_order
 from polar_pipeline._util.text import quoted
+from polar_pipeline.recordings.angle_files import EXPECTED, SUFFIXES
 from polar_pipeline.recordings.bag_names import BAG_METADATA, is_bag_file, plain_name
 from polar_pipeline.recordings.rawpicture import CAMERA_FILE
-from polar_pipeline.recordings.source import EXPECTED, SUFFIXES
 from polar_pipeline.tools.batch import files as paths
 from polar_pipeline.tools.batch.files import File, Listing, StorageError, parent_of, scheme_of, without_secrets
 

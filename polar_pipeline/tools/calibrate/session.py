@@ -15,10 +15,11 @@ from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.options import Options
 from polar_pipeline.quality.frame_checks import check_frame, first_warnings, log_warnings
 from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.angle_files import SUFFIXES
 from polar_pipeline.recordings.limits import MAX_BYTES, SourceError
 from polar_pipeline.recordings.messages import CameraInfo, ImageMessage
 from polar_pipeline.recordings.rawpicture import read_picture
-from polar_pipeline.recordings.source import SUFFIXES, Source, is_recording, open_source
+from polar_pipeline.recordings.source import Source, is_recording, open_source
 from polar_pipeline.sensor.encodings import ENCODINGS
 from polar_pipeline.sensor.frames import SIXTEEN_BITS, FrameError, FrameWarning, RawFrame
 from polar_pipeline.sensor.mosaic import readout_order

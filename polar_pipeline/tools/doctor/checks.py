@@ -37,9 +37,11 @@ _LIBRARIES = {
         "recordings are only read, MCAP by ROS 2's rosbag2_py; no snapshots and recordings of the node",
     ),
     "tqdm": "no progress bars",
+    "argcomplete": "shells do not complete the arguments of `polar-pipeline`",
     **dict.fromkeys(("dask", "distributed", "fsspec", "pyarrow"), "no `polar-pipeline batch`"),
     "skimage": "nothing (tests compare with it)",
     "aiohttp": "no recordings from web servers",
+    "av": "no videos",
     "rerun": "no `polar-pipeline view`",
 }
 _ROS = {

@@ -1,0 +1,125 @@
+"""`read_frames`: the frames of pictures, folders, patterns, arrays, recordings and files without a header, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable, Iterator, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from polar_pipeline._util.paths import AnyPath, as_path
+from polar_pipeline.options import Options, make_options
+from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.contents import Stated
+from polar_pipeline.recordings.limits import MAX_BYTES
+from polar_pipeline.recordings.messages import CameraInfo, ImageMessage
+from polar_pipeline.recordings.source import Recorded, Source, is_recording, open_source
+from polar_pipeline.sensor.frames import Frame, FrameError, FrameWarning
+
+
+@dataclass(frozen=True)
+class StoredFrame:
+    """A frame of a file or recording; `Pipeline` takes it as it is.
+
+    Attributes:
+        name: Name of the file without suffix, or what the files of four angle images have in common; for several frames
+            in a file or recording also their number, from 0 on.
+        stamp_ns: Time stamp in nanoseconds; None for files, which have none.
+        image: Pixels and encoding, as a message.
+        camera_info: The lens calibration that was recorded with it; None without one.
+    """
+
+    name: str
+    stamp_ns: Optional[int]
+    image: ImageMessage
+    camera_info: Optional[CameraInfo] = None
+
+    @property
+    def warnings(self) -> Tuple[FrameWarning, ...]:
+        """What looks wrong about the file."""
+        return self.image.warnings
+
+    @property
+    def encoding(self) -> str:
+        """The stated pixel format: a name of `docs/encodings.md`, such as `mono8`, `Mono12p` or `Angles8`."""
+        return self.image.encoding
+
+    @property
+    def array(self) -> np.ndarray:
+        """The numbers: (H, W) of a mosaic; (4, H, W) angle images, in color (4, H, W, 3) as shares of full scale."""
+        frame = self.to_frame(make_options()).unpack()
+        if frame.light is not None:
+            return frame.light.angles
+        if not frame.is_split:
+            return frame.mosaic
+        sensor = make_options().sensor
+        places = map(sensor.position, (0, 45, 90, 135))
+        return np.stack([frame.mosaic[row::2, column::2] for row, column in places])
+
+    def to_frame(self, options: Options) -> Frame:
+        """Return the frame's numbers with the meaning that the file and the options state.
+
+        Raises:
+            FrameError: They contradict each other.
+        """
+        return messages.to_raw(self.image, options, self.camera_info)
+
+
+def read_frames(
+    source: Union[AnyPath, Sequence[AnyPath]],
+    *,
+    topic: str = "",
+    content: str = "auto",
+    order: Sequence[int] = (),
+    array: str = "",
+    raw: str = "",
+    max_bytes: int = MAX_BYTES,
+    on_error: Optional[Callable[[FrameError], None]] = None,
+) -> Iterator[StoredFrame]:
+    """Read frames, one after the other, in the natural order of their names (2 before 10) or of recording.
+
+    Args:
+        source: One or several of: a picture (PNG, TIFF with pages, PGM, BMP), an array (NPY, NPZ, MAT), a lossless gray
+            video, a folder of them, `-` for a picture from the standard input, a pattern such as `*.png` or
+            `scene_{000,045,090,135}.png` (`docs/files.md`), or a recording: a rosbag2 folder, `.mcap`, `.db3`, `.bag`.
+        topic: Topic of the raw images of a recording; "" for the only one.
+        content: What files hold: `mosaics`, `angles` (four angle images), `tiles` (the same as tiles of a picture) or
+            `stokes` (S0, S1, S2); `auto` decides by names, shapes and numbers, and refuses what is not clear.
+        order: Angles of planes, pages, channels or tiles, in their order; () for the usual one, which is checked.
+        array: Name of the array in an archive (NPZ, MAT).
+        raw: Size and encoding of files without a header, such as `2448x2048:Mono12p`.
+        max_bytes: Largest size of a frame.
+        on_error: Called with the error of a frame that cannot be read, which is then left out; None raises it.
+
+    Raises:
+        SourceError: There is no such source, or it is not clear what its files are.
+        FrameError: A frame cannot be read.
+        ValueError: An argument is not allowed.
+    """
+    stated = Stated(content, tuple(order), array, raw)
+    sources = [source] if isinstance(source, (str, Path)) else source
+    for each in sources:
+        with open_source(each, topic, max_bytes=max_bytes, stated=stated) as opened:
+            for index, record in enumerate(opened.records):
+                try:
+                    frame = stored_frame(each, opened, index, record)
+                except FrameError as err:  # noqa: PERF203 - of this frame only
+                    if on_error is None:
+                        raise
+                    on_error(err)
+                else:
+                    yield frame
+
+
+def stored_frame(source: AnyPath, opened: Source, index: int, record: Recorded) -> StoredFrame:
+    """Decode a frame of an open source, and name it.
+
+    Raises:
+        FrameError: It cannot be decoded.
+    """
+    image = record.image()
+    if not is_recording(as_path(source)):
+        return StoredFrame(image.frame_id, None, image)
+    name = f"{as_path(source).stem}_{index:0{max(4, len(str(opened.total - 1)))}d}"
+    return StoredFrame(name, image.stamp_ns, image, record.camera_info)
