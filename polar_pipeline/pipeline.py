@@ -39,7 +39,16 @@ from polar_pipeline.backends.backend import Backend, is_on_device
 from polar_pipeline.backends.compared_image import check_reference_argument
 from polar_pipeline.backends.result import Result
 from polar_pipeline.options import OPTIONS, Accepts, Options, make_options
-from polar_pipeline.sensor.frames import MIN_SIDE, SIXTEEN_BITS, Frame, FrameError, RawFrame, as_frame, bit_warnings
+from polar_pipeline.sensor.frames import (
+    MIN_SIDE,
+    SIXTEEN_BITS,
+    Frame,
+    FrameError,
+    FrameWarning,
+    RawFrame,
+    as_frame,
+    bit_warnings,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Concatenate, ParamSpec
@@ -293,6 +302,8 @@ class Pipeline:
         Raises:
             FrameError: A frame of the wrong type, shape or size.
         """
+        stated: Iterable[FrameWarning] = getattr(raw, "warnings", ())  # of a file
+        has_stated = hasattr(raw, "to_frame")
         raw = _numbers(raw, self.options)
         array: Any = raw.mosaic if isinstance(raw, RawFrame) else raw
         if not isinstance(array, np.ndarray) and is_on_device(array):
@@ -302,8 +313,9 @@ class Pipeline:
         self.output_size(frames[0].shape)  # refuses frames of which a geometry leaves nothing
         if type(raw) is np.ndarray and raw.dtype == np.uint8 and raw.ndim == 2:
             self._valid = (raw.dtype, raw.shape)
-        if not self._has_warned and isinstance(raw, np.ndarray) and raw.dtype != np.uint8:
-            texts = {row.text for frame in frames for row in bit_warnings(frame, self.options.bit_depth)}
+        if not self._has_warned and (has_stated or (isinstance(raw, np.ndarray) and raw.dtype != np.uint8)):
+            rows = [row for frame in frames for row in bit_warnings(frame, self.options.bit_depth)]
+            texts = {row.text for row in (*stated, *rows)}
             for text in sorted(texts):
                 self._has_warned = True
                 warnings.warn(text, stacklevel=4)

@@ -70,6 +70,11 @@ def parse_products(text: str) -> Tuple[str, ...]:
     return listed_products(text)
 
 
+def parse_angle_order(text: str) -> Tuple[int, ...]:
+    """Parse angles in degrees, separated by commas; whether all four are there is checked with the file."""
+    return tuple(parse_integer(part, 0, 135) for part in text.split(","))
+
+
 def parse_tolerance(text: str) -> Tuple[str, float]:
     """Parse a product and its tolerance from `PRODUCT=VALUE`."""
     name, separator, value = text.partition("=")

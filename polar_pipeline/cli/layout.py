@@ -8,14 +8,14 @@ from functools import partial
 from polar_pipeline.cli.argument_types import parse_number
 from polar_pipeline.cli.errors import FailureError, errors_as
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, requested_options
-from polar_pipeline.cli.shared_arguments import add_shared_arguments, read_frame
+from polar_pipeline.cli.shared_arguments import STATED_ARGUMENTS, add_shared_arguments, read_frame
 from polar_pipeline.quality.frame_checks import log_warnings
 from polar_pipeline.quality.layout import offsets_of_polarizer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to a parser."""
-    add_shared_arguments(parser, "image", "--strict", "--max-mb")
+    add_shared_arguments(parser, "image", *STATED_ARGUMENTS, "--strict", "--max-mb")
     parser.add_argument(
         "--polarizer",
         type=partial(parse_number, lowest=-360, highest=360),

@@ -9,14 +9,14 @@ from typing import Dict
 from polar_pipeline._util.text import printable
 from polar_pipeline.cli.argument_types import DAY_S, parse_number
 from polar_pipeline.cli.errors import importing_ros, show_error
-from polar_pipeline.cli.shared_arguments import add_shared_arguments, parse_rate
+from polar_pipeline.cli.shared_arguments import STATED_ARGUMENTS, add_shared_arguments, parse_rate, stated_contents
 from polar_pipeline.recordings.source import DEFAULT_RATE
 from polar_pipeline.sensor.frames import FrameError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to a parser."""
-    add_shared_arguments(parser, "source", "--topic", "--max-mb", "--strict")
+    add_shared_arguments(parser, "source", "--topic", *STATED_ARGUMENTS, "--max-mb", "--strict")
     parser.add_argument(
         "--rate",
         type=parse_rate,
@@ -61,6 +61,7 @@ def run(values: argparse.Namespace) -> int:
         values.wait,
         warn,
         values.max_bytes,
+        stated_contents(values),
     )
     causes = "".join(f", skipped {number} x {cause}" for cause, number in skipped.items())
     print(f"published {count} frames on {printable(values.to)}{causes}")

@@ -1,28 +1,70 @@
-"""`polar-pipeline process`: the products of one picture, as files."""
+"""`polar-pipeline process`: frames of any source in, pictures, arrays or a video out."""
 
 from __future__ import annotations
 
 import argparse
+from collections import Counter, deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import Callable, Deque, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, TypeVar
 
 import numpy as np
 
-from polar_pipeline._util.files import check_absent, replacing
+from polar_pipeline._util.cpus import available_cores
+from polar_pipeline._util.progress import with_bar
 from polar_pipeline._util.text import printable
-from polar_pipeline.cli.argument_types import parse_path
-from polar_pipeline.cli.errors import UsageError
-from polar_pipeline.cli.option_arguments import add_pipeline_arguments, option_files, requested_pipeline
-from polar_pipeline.cli.outputs import check_output_files
-from polar_pipeline.cli.shared_arguments import add_shared_arguments, read_frame
-from polar_pipeline.options.products import PRODUCTS
-from polar_pipeline.pictures.colors import legend
-from polar_pipeline.pictures.files import encode_picture
-from polar_pipeline.quality.frame_checks import log_warnings
+from polar_pipeline.cli.argument_types import parse_number, parse_path
+from polar_pipeline.cli.errors import UsageError, errors_as, show_error
+from polar_pipeline.cli.option_arguments import (
+    add_pipeline_arguments,
+    option_files,
+    requested_arguments,
+    requested_pipeline,
+)
+from polar_pipeline.cli.shared_arguments import STATED_ARGUMENTS, add_shared_arguments, stated_contents
+from polar_pipeline.options import OPTIONS, Options
+from polar_pipeline.options.products import PRODUCTS, get_products
+from polar_pipeline.pictures.export import FORMATS, Brightness, Exporter
+from polar_pipeline.pictures.video import CODECS, VideoWriter, open_video
+from polar_pipeline.pipeline import Pipeline, Result, input_frame
+from polar_pipeline.quality.frame_checks import check_frame, first_warnings, log_warnings
+from polar_pipeline.recordings.angle_files import frame_files
+from polar_pipeline.recordings.contents import Stated
+from polar_pipeline.recordings.limits import SourceError
+from polar_pipeline.recordings.reader import StoredFrame, stored_frame
+from polar_pipeline.recordings.source import DEFAULT_RATE, Recorded, Source, holds_products, open_source
+from polar_pipeline.replay.compare import Golden, open_golden
+from polar_pipeline.sensor.frames import Frame, FrameError, FrameWarning
+
+#: Products that are written by default: pictures for people.
+_PICTURES = ("intensity", "dolp_color", "aolp_color", "preview")
+#: Frames that are read ahead, and frames that wait to be written, for each thread.
+_AHEAD = 2
+_Item = TypeVar("_Item")
+_Value = TypeVar("_Value")
+
+
+class _Loaded(NamedTuple):
+    """A frame that was read and checked, or why it cannot be used."""
+
+    name: str
+    frame: Optional[Frame] = None
+    warnings: Tuple[FrameWarning, ...] = ()
+    error: Optional[FrameError] = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to a parser."""
-    add_shared_arguments(parser, "image", "--strict")
+    parser.add_argument(
+        "inputs",
+        nargs="+",
+        type=parse_path,
+        metavar="INPUT",
+        help="pictures, arrays (NPY, NPZ, MAT), folders, recordings, patterns such as 'scene_{000,045,090,135}.png', "
+        "or - for a picture from the standard input",
+    )
     parser.add_argument(
         "-o",
         "--output",
@@ -33,49 +75,260 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=("tiff", "npy"),
-        default="tiff",
-        help="file format of float products; other products are PNG of 8 or 16 bit. Channels are S0, S1, S2 or red, "
-        "green, blue, which cv2.imread returns in reverse order (default: %(default)s)",
+        choices=FORMATS,
+        default="png",
+        help="png: pictures to look at; tiff: numbers, floats as TIFF and others as PNG; npy: an array per product; "
+        "npz: an archive per frame. Channels are S0, S1, S2 or red, green, blue, which cv2.imread returns in reverse "
+        "order (default: %(default)s)",
     )
-    add_shared_arguments(parser, "--force", "--max-mb")
-    add_pipeline_arguments(parser, without=("ssim_mode",))  # there is no frame to compare with
+    parser.add_argument(
+        "--video",
+        type=parse_path,
+        metavar="FILE",
+        help=f"also write a video ({', '.join(CODECS)}) of the product that --products names, else of the overview",
+    )
+    parser.add_argument(
+        "--overview",
+        choices=("auto", "yes", "no"),
+        default="auto",
+        help="whether an annotated picture of each frame is written; auto: unless --products names others "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--gain",
+        type=_parse_gain,
+        metavar="FACTOR|auto",
+        help="brightness of light in pictures and videos; auto: by the first frame (default: auto)",
+    )
+    add_shared_arguments(parser, "--topic", *STATED_ARGUMENTS, "--rate", "--strict", "--force", "--max-mb")
+    add_pipeline_arguments(parser, without=("ssim_mode",))  # there is no image to compare with
+
+
+def _parse_gain(text: str) -> Optional[float]:
+    return None if text == "auto" else parse_number(text, lowest=1e-3, highest=1e3)
 
 
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    with requested_pipeline(values, recording=values.image) as pipeline:
-        paths = {}
-        for name in (name for name in pipeline.options.products if not PRODUCTS[name].is_number):
-            suffix = f".{values.format}" if pipeline.options.dtype_of(name) == "float32" else ".png"
-            paths[name] = values.output / f"{values.image.stem}_{name}{suffix}"
-        legends = {
-            values.output / f"{values.image.stem}_{name}_legend.png": picture
-            for name, picture in ((name, legend(name, pipeline.options.color_style)) for name in paths)
-            if picture is not None
-        }
-        outputs = [*paths.values(), *legends]
-        check_output_files(outputs, [values.image, *option_files(values)])
-        if values.output.exists() and not values.output.is_dir():
-            raise UsageError(f"{values.output} is not a folder")
-        for path in outputs:  # before the first is written
-            check_absent(path, values.force)
-        frame, check = read_frame(values, pipeline.options)
-        log_warnings(check.warnings)
-        result = pipeline(frame)
+    stated = stated_contents(values)
+    _check_usage(values, stated)
     values.output.mkdir(parents=True, exist_ok=True)
-    for name, array in result.items():
-        if array.ndim == 0:
-            print(f"{name} {float(array):.6f}")
-            continue
-        _write(paths[name], array, values.force)
-    for path, picture in legends.items():
-        _write(path, picture, values.force)
-    print(f"{result.invalid[0]} pixels saturated, {result.invalid[1]} dark")
+    kinds = {path: str(path) != "-" and holds_products(path, values.max_bytes) for path in values.inputs}
+    if any(kinds.values()):
+        if not all(kinds.values()):
+            raise UsageError("recordings of products and raw frames are processed one by one")
+        return _export_products(values)
+    return _process(values, stated)
+
+
+def _check_usage(values: argparse.Namespace, stated: Stated) -> None:
+    """Refuse outputs that would be inputs of the next run, and a video of several products."""
+    if values.output.exists() and not values.output.is_dir():
+        raise UsageError(f"{values.output} is not a folder")
+    inputs = [path for path in values.inputs if str(path) != "-"]
+    folder = values.output.resolve()
+    for path in inputs:
+        many = path.is_dir() or not path.exists()
+        parents = {path.resolve()} if path.is_dir() else set()
+        if not path.exists():
+            with errors_as(UsageError, SourceError):
+                parents |= {file.parent.resolve() for row in frame_files(path, stated)[0] for file in row.files}
+        if many and (folder in parents or any(parent in folder.parents for parent in parents)):
+            raise UsageError(f"{values.output} lies in an input, the folder {path}: name another one by -o")
+    for path in (*option_files(values), *inputs):
+        if values.video is not None and path.exists() and values.video.resolve() == path.resolve():
+            raise UsageError(f"{values.video} would replace an input")
+    if values.video is not None and values.video.suffix.lower() not in CODECS:
+        raise UsageError(f"--video writes {' or '.join(CODECS)}, got {values.video}")
+
+
+def _has_overview(values: argparse.Namespace) -> bool:
+    return bool(values.overview == "yes" or (values.overview == "auto" and not hasattr(values, "products")))
+
+
+# ------------------------------------------------------------------------------------------------------- raw frames
+
+
+def _process(values: argparse.Namespace, stated: Stated) -> int:
+    """Process raw frames."""
+    with ExitStack() as stack:
+        if not hasattr(values, "color_style") and not hasattr(values, "params"):
+            values.color_style = "faded"
+        pipeline = stack.enter_context(_pipeline(values, stated))
+        options = pipeline.options
+        exporter = _exporter(values, options.color_style)
+        sources = [
+            (path, stack.enter_context(open_source(path, values.topic, max_bytes=values.max_bytes, stated=stated)))
+            for path in values.inputs
+        ]
+        records = ((path, source, k, record) for path, source in sources for k, record in enumerate(source.records))
+        total = sum(source.total for _, source in sources)
+        readers = stack.enter_context(ThreadPoolExecutor(available_cores()))
+        loaded = _ahead(readers, partial(_load, options), records, _AHEAD * available_cores())
+        names: Counter[str] = Counter()
+        unusable: List[_Loaded] = []
+        warnings: List[Tuple[FrameWarning, ...]] = []
+        invalid = np.zeros(2, np.int64)
+
+        def results() -> Iterator[Tuple[str, Result]]:
+            for row in with_bar(loaded, total):
+                try:
+                    if row.error is not None or row.frame is None:
+                        raise row.error or FrameError("file", "no frame")
+                    result = pipeline(row.frame)
+                except FrameError as err:
+                    unusable.append(row._replace(error=err))
+                    continue
+                warnings.append(row.warnings)
+                invalid[:] += result.invalid
+                names[row.name] += 1
+                yield (row.name if names[row.name] == 1 else f"{row.name}_{names[row.name]}"), result
+
+        count = _export(values, exporter, results(), options.products)
+        log_warnings(first_warnings(warnings))
+        _show_unusable(unusable)
+        if not count:
+            raise SourceError(f"none of the {len(unusable)} frames could be used; nothing written")
+    print(f"{count} frames on {pipeline.device}, {len(unusable)} could not be used")
+    print(f"{invalid[0]} pixels saturated, {invalid[1]} dark")
     return 0
 
 
-def _write(path: Path, picture: np.ndarray, force: bool) -> None:
-    with replacing(path, force) as stream:
-        stream.write(encode_picture(picture, path.suffix))
-    print(f"wrote {printable(str(path))}")
+def _pipeline(values: argparse.Namespace, stated: Stated) -> Pipeline:
+    """Create the pipeline; the state of the camera beside all inputs must be one.
+
+    Raises:
+        UsageError: An option is not allowed, or inputs state different cameras.
+    """
+    places = [_place(path, stated) for path in values.inputs]
+    with errors_as(UsageError):
+        rows = [requested_arguments(values, _PICTURES, place) for place in dict.fromkeys(places)]
+    if any(str(row) != str(rows[0]) for row in rows[1:]):
+        raise UsageError("the inputs were taken with different settings of the camera: process them one by one")
+    return requested_pipeline(values, _PICTURES, places[0])
+
+
+def _place(path: Path, stated: Stated) -> Path:
+    """Return where the state of the camera of an input is looked for: a path, or the first file of a pattern."""
+    return path if path.exists() or str(path) == "-" else frame_files(path, stated)[0][0].files[0]
+
+
+def _load(options: Options, row: Tuple[Path, Source, int, Recorded]) -> _Loaded:
+    """Read and check a frame, in a thread."""
+    path, source, index, record = row
+    name = path.stem
+    try:
+        stored: StoredFrame = stored_frame(path, source, index, record)
+        name = printable(stored.name) or name
+        frame = input_frame(stored.to_frame(options), options)
+    except FrameError as err:
+        return _Loaded(name, error=err)
+    warnings = check_frame(frame, options, stored.warnings).warnings
+    return _Loaded(name, frame, tuple(FrameWarning(row.cause, f"{name}: {row.text}") for row in warnings))
+
+
+def _ahead(
+    pool: ThreadPoolExecutor, call: Callable[[_Item], _Value], items: Iterable[_Item], depth: int
+) -> Iterator[_Value]:
+    """Yield the results of calls in their order, with up to `depth` of them under way."""
+    waiting: Deque[Future[_Value]] = deque()
+    for item in items:
+        waiting.append(pool.submit(call, item))
+        if len(waiting) >= depth:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def _show_unusable(rows: List[_Loaded]) -> None:
+    """Print the frames that could not be used, the first of each cause."""
+    causes: Dict[str, List[_Loaded]] = {}
+    for row in rows:
+        assert row.error is not None
+        causes.setdefault(row.error.cause, []).append(row)
+    for cause, same in causes.items():
+        show_error(f"not usable: {len(same)} x {cause}; the first: {same[0].error}")
+
+
+# --------------------------------------------------------------------------------------------------------- products
+
+
+def _export_products(values: argparse.Namespace) -> int:
+    """Export recordings of this package's products as they are.
+
+    Raises:
+        UsageError: An argument is for raw frames.
+    """
+    options = [name for name, row in OPTIONS.items() if row.group != "library" and name != "products"]
+    raw = [name for name in options if hasattr(values, name)]
+    if raw:
+        raise UsageError(f"--{raw[0].replace('_', '-')} is for raw frames; the input holds products")
+    count = 0
+    for path in values.inputs:
+        with open_golden(path, values.max_bytes, takes_cut=True) as recording:
+            there = get_products(recording.places)
+            products = [name for name in getattr(values, "products", there) if name in there]
+            if not products:
+                raise SourceError(f"{path} has none of these products; it has {', '.join(there)}")
+            count += _export(values, _exporter(values, "plain"), _recorded_results(path, recording, products), products)
+    print(f"{count} frames of products, as they were recorded")
+    return 0
+
+
+def _recorded_results(
+    path: Path, recording: Golden, products: List[str]
+) -> Iterator[Tuple[str, Dict[str, np.ndarray]]]:
+    """Yield the products of each frame of a recording, under the recording's name and the number of the frame."""
+    frames = recording.frames()
+    digits = max(4, len(str(len(frames) - 1)))
+    for k, frame in enumerate(with_bar(frames, len(frames))):
+        loaded = ((name, recording.load(name, *frame)) for name in products)
+        yield f"{path.stem}_{k:0{digits}d}", {name: array for name, array in loaded if array is not None}
+
+
+def _exporter(values: argparse.Namespace, color_style: str) -> Exporter:
+    brightness = Brightness(values.gain)
+    return Exporter(values.output, values.format, _has_overview(values), values.force, color_style, brightness)
+
+
+def _export(
+    values: argparse.Namespace,
+    exporter: Exporter,
+    results: Iterable[Tuple[str, Mapping[str, np.ndarray]]],
+    products: Iterable[str],
+) -> int:
+    """Write the products of frames, and return the number of frames; threads write while the next are computed."""
+    shown = [name for name in getattr(values, "products", ()) if not PRODUCTS[name].is_number]
+    count = 0
+    with ExitStack() as stack:
+        writers = stack.enter_context(ThreadPoolExecutor(available_cores()))
+        video: Optional[VideoWriter] = None
+        written: Deque[Future[List[Path]]] = deque()
+        for name, result in results:
+            if not count:
+                exporter.brightness.set_by(result)
+            exporter.check(name, result)
+            for number, value in result.items():
+                if not value.ndim:
+                    print(f"{name} {number} {float(value):.6f}")
+            written.append(writers.submit(exporter.write, name, dict(result)))
+            if values.video is not None:
+                rgb = (
+                    exporter.overview(name, result) if len(shown) != 1 else exporter.picture(shown[0], result[shown[0]])
+                )
+                if video is None:
+                    rate = values.rate or DEFAULT_RATE
+                    video = stack.enter_context(open_video(values.video, rgb.shape[:2], rate, values.force))
+                video.add(rgb)
+            count += 1
+            while len(written) > _AHEAD * available_cores():
+                written.popleft().result()
+        for future in written:
+            future.result()
+        if count:
+            exporter.write_legends(list(products))
+    if count:
+        print(f"wrote {printable(str(exporter.folder))}")
+    if count and values.video is not None:
+        print(f"wrote {printable(str(values.video))}")
+    return count

@@ -14,7 +14,7 @@ from polar_pipeline.cli.argument_types import parse_path
 from polar_pipeline.cli.errors import UsageError, errors_as, show_unusable
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, option_files, requested_pipeline
 from polar_pipeline.cli.outputs import check_output_files, report_path
-from polar_pipeline.cli.shared_arguments import add_shared_arguments, open_reference
+from polar_pipeline.cli.shared_arguments import STATED_ARGUMENTS, add_shared_arguments, open_reference, stated_contents
 from polar_pipeline.options.products import DEFAULT_PRODUCTS, get_products
 from polar_pipeline.recordings.source import DEFAULT_RATE, is_recording, recording_of
 from polar_pipeline.replay.compare import Golden, GoldenError, check_tolerances, format_rows, open_golden, verdict
@@ -25,7 +25,7 @@ from polar_pipeline.replay.run import Summary
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to a parser."""
-    add_shared_arguments(parser, "source", "--topic", "--rate", "--max-mb", "--strict")
+    add_shared_arguments(parser, "source", "--topic", *STATED_ARGUMENTS, "--rate", "--max-mb", "--strict")
     parser.add_argument("-o", "--output", type=parse_path, metavar="OUT.mcap", help="recording to write")
     parser.add_argument(
         "--report", type=parse_path, metavar="FILE.html", help="report to write (default: OUT.html; - for none)"
@@ -78,6 +78,7 @@ def run(values: argparse.Namespace) -> int:
             golden,
             reference,
             tolerances,
+            stated=stated_contents(values),
         )
         summary, rows = process_recording(job, pipeline, with_bar)
     show_unusable(summary)

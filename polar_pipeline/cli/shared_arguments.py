@@ -5,17 +5,25 @@ from __future__ import annotations
 import argparse
 from contextlib import ExitStack
 from functools import partial
+from itertools import islice
 from typing import Any, Dict, Optional, Tuple
 
-from polar_pipeline.cli.argument_types import parse_integer, parse_number, parse_path, parse_size, parse_tolerance
-from polar_pipeline.cli.errors import UsageError
+from polar_pipeline.cli.argument_types import (
+    parse_angle_order,
+    parse_integer,
+    parse_number,
+    parse_path,
+    parse_size,
+    parse_tolerance,
+)
+from polar_pipeline.cli.errors import UsageError, errors_as
 from polar_pipeline.options import Options
 from polar_pipeline.pipeline import Pipeline, input_frame
 from polar_pipeline.quality.frame_checks import FrameCheck, check_frame
-from polar_pipeline.recordings import messages
-from polar_pipeline.recordings.limits import MAX_BYTES
-from polar_pipeline.recordings.rawpicture import read_picture
-from polar_pipeline.recordings.source import DEFAULT_RATE, RATES
+from polar_pipeline.recordings.contents import CONTENTS, Stated
+from polar_pipeline.recordings.limits import MAX_BYTES, SourceError
+from polar_pipeline.recordings.reader import stored_frame
+from polar_pipeline.recordings.source import DEFAULT_RATE, RATES, open_source
 from polar_pipeline.replay.compare import Golden, open_golden
 from polar_pipeline.sensor.frames import Frame
 
@@ -27,9 +35,28 @@ parse_rate = partial(parse_number, lowest=RATES[0], highest=RATES[1])
 SHARED_ARGUMENTS: Dict[str, Dict[str, Any]] = {
     "source": {
         "type": parse_path,
-        "help": "rosbag2 folder, .mcap, .db3, ROS 1 .bag, or a folder of raw PNG, TIFF, PGM or NPY files",
+        "help": "rosbag2 folder, .mcap, .db3, ROS 1 .bag, a picture, an array, a folder of them, or a pattern such as "
+        "'scene_{000,045,090,135}.png'",
     },
-    "image": {"type": parse_path, "help": "raw mosaic: PNG, TIFF, PGM or NPY, 8 or 16 bit"},
+    "image": {"type": parse_path, "help": "picture or array with one frame, or a pattern of four angle images"},
+    "--content": {
+        "choices": CONTENTS,
+        "default": "auto",
+        "help": "what files hold: mosaics, four angle images, the same as tiles of one picture, or Stokes vectors; "
+        "auto: as names, shapes and numbers tell (default: %(default)s)",
+    },
+    "--angle-order": {
+        "type": parse_angle_order,
+        "default": (),
+        "metavar": "A,B,C,D",
+        "help": "angles of planes, pages, channels, tiles or files in their order (default: 0,45,90,135, checked)",
+    },
+    "--array": {"default": "", "metavar": "NAME", "help": "name of the array in an NPZ or MAT file"},
+    "--raw": {
+        "default": "",
+        "metavar": "WxH:FORMAT",
+        "help": "size and pixel format of files without a header, such as 2448x2048:Mono12p",
+    },
     "--topic": {"default": "", "help": "topic of the raw images in the recording (default: the only one)"},
     "--rate": {
         "type": parse_rate,
@@ -81,16 +108,33 @@ def add_shared_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
         parser.add_argument(name, **SHARED_ARGUMENTS[name])
 
 
-def read_frame(values: argparse.Namespace, options: Options) -> Tuple[Frame, FrameCheck]:
-    """Read the frame of the picture `image`, and check whether options fit it.
+#: Arguments that say how files are read.
+STATED_ARGUMENTS = ("--content", "--angle-order", "--array", "--raw")
+
+
+def stated_contents(values: argparse.Namespace) -> Stated:
+    """Return what `STATED_ARGUMENTS` say of files.
 
     Raises:
-        SourceError: The picture cannot be read, or is one of the four images of a frame.
+        UsageError: A value is not allowed.
+    """
+    with errors_as(UsageError):
+        return Stated(values.content, values.angle_order, values.array, values.raw)
+
+
+def read_frame(values: argparse.Namespace, options: Options) -> Tuple[Frame, FrameCheck]:
+    """Read the only frame of the source `image`, and check whether options fit it.
+
+    Raises:
+        SourceError: The source cannot be read, or has several frames.
         FrameError: The frame does not fit the options.
     """
-    image = read_picture(values.image, values.max_bytes)
-    frame = input_frame(messages.to_raw(image, options), options)
-    return frame, check_frame(frame, options, image.warnings)
+    with open_source(values.image, max_bytes=values.max_bytes, stated=stated_contents(values)) as source:
+        stored = [stored_frame(values.image, source, k, record) for k, record in enumerate(islice(source.records, 2))]
+    if len(stored) != 1:
+        raise SourceError(f"{values.image} must hold one frame, got {source.total}")
+    frame = input_frame(stored[0], options)
+    return frame, check_frame(frame, options, stored[0].warnings)
 
 
 def open_reference(values: argparse.Namespace, pipeline: Pipeline, stack: ExitStack) -> Optional[Golden]:

@@ -16,7 +16,13 @@ from polar_pipeline.cli.argument_types import parse_integer, parse_path
 from polar_pipeline.cli.errors import FailureError, UsageError, importing_ros, show_error, show_unusable
 from polar_pipeline.cli.option_arguments import add_pipeline_arguments, option_files, requested_pipeline
 from polar_pipeline.cli.outputs import check_output_files
-from polar_pipeline.cli.shared_arguments import SHARED_ARGUMENTS, add_shared_arguments, open_reference
+from polar_pipeline.cli.shared_arguments import (
+    SHARED_ARGUMENTS,
+    STATED_ARGUMENTS,
+    add_shared_arguments,
+    open_reference,
+    stated_contents,
+)
 from polar_pipeline.options import OPTIONS
 from polar_pipeline.options.products import get_products
 from polar_pipeline.quality.frame_checks import log_warnings
@@ -38,7 +44,7 @@ from polar_pipeline.tools.view.recording import RecordingView, load_rerun, open_
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to a parser."""
     parser.add_argument("source", nargs="?", **SHARED_ARGUMENTS["source"])
-    add_shared_arguments(parser, "--topic", "--rate", "--max-mb", "--strict")
+    add_shared_arguments(parser, "--topic", *STATED_ARGUMENTS, "--rate", "--max-mb", "--strict")
     parser.add_argument(
         "--frames", type=partial(parse_integer, lowest=1), metavar="N", help="end after N frames (default: all)"
     )
@@ -74,7 +80,9 @@ def _show_raw(values: argparse.Namespace, rerun: Any) -> None:
         if values.source is None:
             records = stack.enter_context(_live(values))
         else:
-            opened = open_source(values.source, values.topic, values.rate or DEFAULT_RATE, values.max_bytes)
+            stated = stated_contents(values)
+            rate = values.rate or DEFAULT_RATE
+            opened = open_source(values.source, values.topic, rate, values.max_bytes, stated=stated)
             records = stack.enter_context(opened).records
         products = pipeline.options.products
         viewer = stack.enter_context(_open_view(values, rerun, products))

@@ -217,7 +217,7 @@ def _from_archive(path: Path, name: str, max_bytes: int) -> np.ndarray:
     check_size("a file", regular_status(path).st_size, max_bytes)
     if path.suffix.lower() == ".mat":
         with importing():
-            from scipy.io import loadmat  # type: ignore[import-untyped]
+            from scipy.io import loadmat
         try:
             arrays: Dict[str, Any] = loadmat(str(path))
         except NotImplementedError as err:

@@ -20,6 +20,7 @@ from sensor_msgs.msg import CameraInfo, Image
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline.options.topics import camera_info_beside
 from polar_pipeline.recordings import messages
+from polar_pipeline.recordings.contents import NOTHING_STATED, Stated
 from polar_pipeline.recordings.limits import MAX_BYTES
 from polar_pipeline.recordings.source import DEFAULT_RATE, Recorded, Source, is_recording, open_source
 from polar_pipeline.ros.client import open_node
@@ -47,6 +48,7 @@ def play(
     wait: float = 0.0,
     on_skip: Callable[[FrameError], None] = lambda _: None,
     max_bytes: int = MAX_BYTES,
+    stated: Stated = NOTHING_STATED,
 ) -> int:
     """Publish a recording until its end, or in a loop.
 
@@ -62,6 +64,7 @@ def play(
         wait: Seconds to wait for a subscriber before the first frame; 0 does not wait.
         on_skip: Called with what is wrong with a frame that cannot be published.
         max_bytes: Largest size of one frame, and of an uncompressed chunk; see `open_source`.
+        stated: How to read files that do not state it themselves.
 
     Returns:
         The number of frames published.
@@ -72,7 +75,9 @@ def play(
     """
     with open_node("polar_pipeline_play") as (node, _):
         publisher = _publisher(node, Image, topic)
-        frames = _frames(partial(open_source, path, source_topic, rate or DEFAULT_RATE, max_bytes), loop, on_skip)
+        frames = _frames(
+            partial(open_source, path, source_topic, rate or DEFAULT_RATE, max_bytes, stated=stated), loop, on_skip
+        )
         first = list(itertools.islice(frames, 1))  # reads ahead
         has_info = any(frame.camera_info for frame in first)
         infos = _publisher(node, CameraInfo, camera_info_beside(topic)) if has_info else None

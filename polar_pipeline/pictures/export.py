@@ -1,0 +1,141 @@
+"""Products as files: pictures to look at, exact numbers, or archives of arrays."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+import numpy as np
+
+from polar_pipeline._util.files import check_absent, replacing
+from polar_pipeline.options.display import brighten
+from polar_pipeline.options.products import PRODUCTS
+from polar_pipeline.pictures.brightness import display_gain, for_display, white_balance
+from polar_pipeline.pictures.colors import legend, picture
+from polar_pipeline.pictures.files import encode_picture
+from polar_pipeline.pictures.overview import overview
+
+#: Formats of files: pictures for people; TIFF of floats, others as PNG of 8 or 16 bit; arrays; one archive per frame.
+FORMATS = ("png", "tiff", "npy", "npz")
+#: Name of the annotated picture among those of products.
+OVERVIEW = "overview"
+
+
+@dataclass
+class Brightness:
+    """Display gain and white balance; those that are None follow from the first image of light, and then stay."""
+
+    gain: Optional[float] = None
+    balance: Optional[Sequence[float]] = None
+
+    def set_by(self, products: Mapping[str, np.ndarray]) -> None:
+        """Choose what is not chosen by the first image of light of a frame."""
+        light = next((row for name, row in products.items() if PRODUCTS[name].is_light), None)
+        if self.balance is None:
+            self.balance = (1.0,) if light is None else white_balance(light)
+        if self.gain is None:
+            self.gain = 1.0 if light is None else display_gain(light, self.balance)
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """Writes the products of frames as files, which are complete or absent.
+
+    Attributes:
+        folder: Where they go; it exists.
+        format: One of `FORMATS`.
+        has_overview: Whether an annotated picture is written too.
+        force: Whether files that exist may be replaced.
+        color_style: The option by which `aolp_color` was computed.
+        brightness: Of images of light in pictures.
+    """
+
+    folder: Path
+    format: str
+    has_overview: bool
+    force: bool
+    color_style: str
+    brightness: Brightness
+
+    def paths(self, frame: str, products: Mapping[str, np.ndarray]) -> Dict[str, Path]:
+        """Return the files of a frame by product; an archive of all has the name ""."""
+        paths = {"": self.folder / f"{frame}.npz"} if self.format == "npz" else {}
+        for name, array in products.items():
+            if self.format != "npz" and array.ndim:
+                is_png = self.format == "tiff" and array.dtype != np.float32
+                paths[name] = self.folder / f"{frame}_{name}.{'png' if is_png else self.format}"
+        if self.has_overview:
+            paths[OVERVIEW] = self.folder / f"{frame}_{OVERVIEW}.png"
+        return paths
+
+    def check(self, frame: str, products: Mapping[str, np.ndarray]) -> None:
+        """Refuse to replace files of a frame.
+
+        Raises:
+            FileExistsError: A file exists, and `force` is false.
+        """
+        for path in self.paths(frame, products).values():
+            check_absent(path, self.force)
+
+    def write(self, frame: str, products: Mapping[str, np.ndarray]) -> List[Path]:
+        """Write the files of a frame; numbers go into archives only.
+
+        Raises:
+            OSError: A file exists, or cannot be written.
+        """
+        paths = self.paths(frame, products)
+        for name, path in paths.items():
+            if name == "":
+                data = _archive(products)
+            elif name == OVERVIEW:
+                data = encode_picture(self.overview(frame, products), path.suffix)
+            else:
+                data = encode_picture(self._stored(name, products[name]), path.suffix)
+            with replacing(path, self.force) as stream:
+                stream.write(data)
+        return list(paths.values())
+
+    def write_legends(self, products: Sequence[str]) -> List[Path]:
+        """Write the legends of the colors in pictures of products.
+
+        Raises:
+            OSError: A file exists, or cannot be written.
+        """
+        legends = {name: legend(name, self.color_style) for name in products if self.format in ("png", "tiff")}
+        written = []
+        for name, rgb in legends.items():
+            if rgb is not None:
+                written.append(self.folder / f"{name}_legend.png")
+                with replacing(written[-1], True) as stream:  # the same for all frames and runs
+                    stream.write(encode_picture(rgb, ".png"))
+        return written
+
+    def overview(self, frame: str, products: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Draw the annotated picture of a frame, (h, w, 3) uint8 RGB."""
+        shown = self.brightness
+        return overview(products, frame, gain=shown.gain, balance=shown.balance, color_style=self.color_style)
+
+    def picture(self, name: str, array: np.ndarray) -> np.ndarray:
+        """Return a product as a picture to look at, (h, w, 3) uint8 RGB."""
+        gain, balance = self.brightness.gain or 1.0, self.brightness.balance or (1.0,)
+        if PRODUCTS[name].is_light:
+            return for_display(array, gain, balance)
+        if name == "preview":
+            return brighten(array, gain)
+        return array if array.dtype == np.uint8 and array.ndim == 3 else picture(name, array)
+
+    def _stored(self, name: str, array: np.ndarray) -> np.ndarray:
+        """Return what the file of a product holds: its numbers, or a picture of floats; light of one color is gray."""
+        if self.format != "png" or (array.dtype != np.float32 and name != "preview"):
+            return array
+        rgb = self.picture(name, array)
+        return rgb[..., 0] if PRODUCTS[name].is_light and array.ndim == 2 else rgb
+
+
+def _archive(products: Mapping[str, np.ndarray]) -> bytes:
+    stream = io.BytesIO()
+    arrays: Dict[str, Any] = {name: np.asarray(array) for name, array in products.items()}
+    np.savez(stream, **arrays)
+    return stream.getvalue()
