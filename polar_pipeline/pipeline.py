@@ -35,8 +35,9 @@ import numpy as np
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.use_guard import UseGuard
-from polar_pipeline.backends.backend import Backend, Result, is_on_device
+from polar_pipeline.backends.backend import Backend, is_on_device
 from polar_pipeline.backends.compared_image import check_reference_argument
+from polar_pipeline.backends.result import Result
 from polar_pipeline.options import OPTIONS, Accepts, Options, make_options
 from polar_pipeline.sensor.frames import (
     MIN_SIDE,
@@ -406,7 +407,7 @@ def _compute_batch(backend: Backend, frames: Sequence[Frame], reference: Optiona
         invalid = (invalid[0] + result.invalid[0], invalid[1] + result.invalid[1])
         if result.blocks is not None:
             blocks.append(result.blocks)
-    return Result(products, timings, invalid, np.stack(blocks) if blocks else None)
+    return Result(products, timings, invalid, np.stack(blocks) if blocks else None, len(frames))
 
 
 def input_frame(raw: Raw, options: Options) -> Frame:
