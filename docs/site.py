@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, List
 
-import notebook  # beside this file, as is `pictures`
+import tutorial  # beside this file, as is `pictures`
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 from pictures import PICTURES, painted
@@ -62,7 +62,7 @@ def on_files(files: Any, config: Any) -> Any:
     outside = {path for page in pages for path in linked_files(page) if not path.startswith("docs/")}
     for path in sorted({*PAGES, *outside}):
         files.append(File.generated(config, site_path(path), abs_src_path=str(ROOT / path)))
-    page, shown = notebook.markdown()
+    page, shown = tutorial.markdown()
     files.append(File.generated(config, "tutorial.md", content=page))
     for name, data in {**painted(), **shown}.items():
         files.append(File.generated(config, f"{_IMAGES}/{name}", content=data))

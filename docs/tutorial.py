@@ -1,4 +1,4 @@
-"""Runs docs/tutorial.ipynb without Jupyter, and stores what its cells show: `python docs/notebook.py`.
+"""Runs docs/tutorial.ipynb without Jupyter, and stores what its cells show: `python docs/tutorial.py`.
 
 The site's page of the tutorial is made from the notebook (`markdown`), with the stored outputs.
 """
