@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import List
+from typing import List, Sequence
 
 import cv2
 import numpy as np
@@ -25,11 +25,11 @@ ANGLES, DURATION = range(0, 180, 5), 90
 GAIN, LEVELS = 1.5, 36
 
 
-def turning() -> List[np.ndarray]:
-    """Paint the polarizer at every angle, as (512, 612) uint8 levels of gray below `LEVELS`."""
+def turning(angles: Sequence[int] = ANGLES) -> List[np.ndarray]:
+    """Paint the polarizer at angles in degrees, each as (512, 612) uint8 levels of gray below `LEVELS`."""
     frame = next(read_frames(FRAME))
     painted = []
-    for angle in ANGLES:
+    for angle in angles:
         with Pipeline(products="polarizer", polarizer_angle=float(angle), scale=2, backend="cpu") as pipeline:
             image = np.rint(255 * np.clip(GAIN * pipeline(frame)["polarizer"], 0, 1)).astype(np.uint8)
         painted.append(np.rint(dial(image, angle) * ((LEVELS - 1) / 255)).astype(np.uint8))

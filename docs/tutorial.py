@@ -54,7 +54,10 @@ def _output(value: Any, number: int) -> Dict[str, Any]:
     """Return a shown value in the notebook's format."""
     data: Dict[str, Any] = {"text/plain": [repr(value)]}
     if isinstance(value, Image):
-        data = {"image/jpeg": base64.b64encode(value.data).decode(), "text/plain": ["<IPython.core.display.Image object>"]}
+        data = {
+            "image/jpeg": base64.b64encode(value.data).decode(),
+            "text/plain": ["<IPython.core.display.Image object>"],
+        }
     return {"output_type": "execute_result", "execution_count": number, "metadata": {}, "data": data}
 
 
