@@ -13,6 +13,7 @@ import os
 import re
 from base64 import b64decode
 from pathlib import Path
+from typing import Dict
 
 import cv2
 import numpy as np
@@ -35,6 +36,12 @@ OPTIONAL = {"torch": "torch", "av": r"open_video|--video", "rosbags": r"\.bag", 
 #: Commands that are quick, need no camera, and open no window.
 COMMANDS = re.compile(r"polar-pipeline (?:process|replay|layout|calibrate|view(?=.* --save)) ")
 _BLOCK = re.compile(r"^(<!-- not run: .+ -->\n+)?```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def importing(folder: str) -> Dict[str, str]:
+    """Return the environment of a Python that imports the modules of a folder of the repository too."""
+    paths = [str(ROOT), str(ROOT / folder), os.environ.get("PYTHONPATH", "")]
+    return {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def lacks(code: str) -> bool:
@@ -106,16 +113,14 @@ def test_blocks_run_as_written(page: str, folder: Path, tmp_path: Path) -> None:
     assert script.count("\n") == (ROOT / page).read_text(encoding="utf-8").count("\n"), "lines have moved"
     assert re.search(r"^run\(|^from polar_pipeline", script, re.MULTILINE), "nothing runs"
     (tmp_path / "page.py").write_text(script, encoding="utf-8")
-    done = run_python(
-        "page.py", cwd=tmp_path, env={"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "test/helpers")])}
-    )
+    done = run_python("page.py", cwd=tmp_path, env=importing("test/helpers"))
     assert done.returncode == 0, f"{page} (lines as in the page):\n{done.stdout}\n{done.stderr}"
 
 
 def test_the_tutorial_shows_what_it_stores() -> None:
     """Numbers within 5 %, pictures by their pixels; its links lead to files."""
     code = "import json, tutorial; document = tutorial.load(); tutorial.execute(document); print(json.dumps(document))"
-    done = run_python("-c", code, env={"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "docs")])})
+    done = run_python("-c", code, env=importing("docs"))
     assert done.returncode == 0, done.stderr
     stored, computed = (
         [cell.get("outputs", []) for cell in document["cells"]]
