@@ -65,7 +65,7 @@ def render(
         failures=[(row, _worst_pictures(row)) for row in comparisons if not row.passed],
         frames=[
             {
-                "seconds": sample.stamp_ns / 1e9,
+                "title": f"stamp {sample.stamp_ns / 1e9:.6f} s" if summary.has_times else sample.name,
                 "pictures": [
                     _picture(name, plane, array, color_style)
                     for name, array in sample.products.items()
