@@ -149,3 +149,10 @@ def test_other_names_are_refused_with_the_reason(encoding: str) -> None:
     reason = str(error.value).rpartition("got ")[2]
     assert REFUSED[encoding] in reason
     assert (": " in reason) == bool(REFUSED[encoding])
+    assert not (REFUSED[encoding] and "did you mean" in reason)
+
+
+def test_a_misspelled_name_is_answered_with_similar_ones() -> None:
+    for encoding, similar in (("mono12", "Mono12"), ("BayerRG12Pakced", "BayerRG12Packed"), ("Mono12pp", "Mono12p")):
+        with pytest.raises(FrameError, match=f"got '{encoding}'; did you mean .*{similar}"):
+            get_format(encoding)
