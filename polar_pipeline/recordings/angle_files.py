@@ -11,7 +11,7 @@ from collections import Counter
 from glob import escape, glob, has_magic
 from itertools import takewhile
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, Match, NamedTuple, Sequence, Tuple
+from typing import Dict, Iterator, List, Match, NamedTuple, Sequence, Tuple
 
 from polar_pipeline._util.paths import is_hidden, natural_order
 from polar_pipeline._util.text import printable, quoted
@@ -249,10 +249,10 @@ def angle_groups(paths: Sequence[Path], takes_parts: bool = False) -> List[Frame
         if takes_parts or grouped.issuperset(files) or len(angles) < 2 or not (is_turned or len(angles) == len(row)):
             continue
         if len(row) > len(ANGLES):
-            listed = ", ".join(map(str, sorted(row)[:8]))
+            listed = ", ".join([*map(str, sorted(row)[:8]), *(["..."] if len(row) > 8 else [])])
             raise SourceError(
-                f"{printable(str(files[0].parent))} holds files that differ in {listed}{', ...' if len(row) > 8 else ''}, "
-                "which can be angles of a polarizer: name those at 0, 45, 90 and 135 degrees by a pattern such as "
+                f"{printable(str(files[0].parent))} holds files that differ in {listed}; "
+                "these can be angles of a polarizer: name those at 0, 45, 90 and 135 degrees by a pattern such as "
                 "'name_{0,45,90,135}.png', or say --content mosaics"
             )
         _complete({ANGLES.index(number): row[number] for number in row}, "", str(files[0].parent))
@@ -260,14 +260,14 @@ def angle_groups(paths: Sequence[Path], takes_parts: bool = False) -> List[Frame
 
 
 def _angle_places(path: Path) -> Iterator[Tuple[Tuple[str, ...], int]]:
-    """Yield the numbers in a path, each with the text around it; and around all of its places, if it has several."""
+    """Yield the numbers in a path, each with the text around it; one with several places also with that around them."""
     text = str(path.with_suffix(""))
     numbers = list(re.finditer("[0-9]+", text))
     by_number: Dict[int, List[Match[str]]] = {}
     for match in numbers:
         by_number.setdefault(int(match.group()), []).append(match)
     for number, matches in by_number.items():
-        for some in [[match] for match in matches] + ([matches] if len(matches) > 1 else []):
+        for some in [[match] for match in matches] + [matches[-count:] for count in range(2, len(matches) + 1)]:
             ends = [0, *(match.end() for match in some)]
             starts = [*(match.start() for match in some), len(text)]
             yield (*(text[end:start] for end, start in zip(ends, starts)), path.suffix.lower()), number
