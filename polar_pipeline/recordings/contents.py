@@ -27,7 +27,7 @@ LAYOUTS: Dict[str, Tuple[str, ...]] = {
         *("ahw", "hwa", "nahw", "nhwa"),
         *("ahwc", "hwac", "hwca", "achw", "cahw", "nahwc", "nhwac", "nhwca"),
     ),
-    "tiles": ("hw", "nhw"),
+    "tiles": ("hw", "nhw", "hwc", "nhwc"),
     "stokes": ("hws", "nhws"),
 }
 _SIZES = {"a": len(ANGLES), "c": 3, "s": 3}
@@ -49,9 +49,9 @@ _Pairs = Tuple[Tuple[int, int], Tuple[int, int]]
 #: The pairs of planes that are perpendicular -> the usual orders of angles with them. The last ones are those of the
 #: pixels of a sensor's tile, and clockwise in a picture of tiles.
 _ORDERS: Dict[_Pairs, str] = {
-    ((0, 2), (1, 3)): "0,45,90,135",
-    ((0, 1), (2, 3)): "0,90,45,135",
-    ((0, 3), (1, 2)): "90,45,135,0 or 0,45,135,90",
+    ((0, 2), (1, 3)): "the order 0,45,90,135",
+    ((0, 1), (2, 3)): "the order 0,90,45,135",
+    ((0, 3), (1, 2)): "90,45,135,0 (a sensor's tile) or 0,45,135,90",
 }
 #: Correlation of images of one scene, and deviation of its light as a share of the mean, both beyond those of a lamp.
 _ALIKE, _DETAIL = 0.9, 0.02
@@ -293,11 +293,12 @@ def _sizes(array: np.ndarray, layout: str) -> List[int]:
 
 
 def _quarters(array: np.ndarray) -> np.ndarray:
-    """Convert (N, 2H, 2W) to (N, 4, H, W), row by row; an odd size gives an empty array."""
-    height, width = (size // 2 for size in array.shape[1:])
+    """Convert (N, 2H, 2W, ...) to (N, 4, H, W, ...), row by row; an odd size gives an empty array."""
+    count, (height, width), colors = len(array), (size // 2 for size in array.shape[1:3]), array.shape[3:]
     if array.shape[1] % 2 or array.shape[2] % 2 or min(height, width) < MIN_SIDE // 2:
         return array[:0]
-    return array.reshape(len(array), 2, height, 2, width).transpose(0, 1, 3, 2, 4).reshape(-1, 4, height, width)
+    rows = array.reshape(count, 2, height, 2, width, *colors).swapaxes(2, 3)
+    return rows.reshape(count, len(ANGLES), height, width, *colors)
 
 
 # --------------------------------------------------------------------------------------------------------- readings
@@ -452,7 +453,8 @@ def _has_seams(tiles: np.ndarray) -> bool:
 
     Squares of 2x2 pixels are compared, since neighboring pixels differ behind a color filter array too.
     """
-    upper_left, upper_right, lower_left, _ = tiles.astype(np.float64)
+    gray = tiles.astype(np.float64) if tiles.ndim == 3 else tiles.mean(-1)
+    upper_left, upper_right, lower_left, _ = gray
     for before, after in ((upper_left.T, upper_right.T), (upper_left, lower_left)):
         length = before.shape[1] // 2 * 2
         lines = np.concatenate([before[-4:, :length], after[:4, :length]]).reshape(4, 2, -1, 2).mean((1, 3))
@@ -503,7 +505,7 @@ def _in_order(frames: Frames, stated: Stated) -> Frames:
         needs = "content" if stated.content == "auto" else ""
     elif pairs is not None and pairs != _pairs_of(order):
         text = (
-            f"in the order {','.join(map(str, order))} of angles, I0 + I90 differs from I45 + I135; the order "
+            f"in the order {','.join(map(str, order))} of angles, I0 + I90 differs from I45 + I135; "
             f"{_ORDERS[pairs]} fits"
         )
     elif is_guess and pairs is None:
