@@ -113,6 +113,8 @@ EXTRAS = {
     "batch": BATCH,
     # Products in the Rerun viewer (`polar-pipeline view`).
     "view": VIEW,
+    # MAT files of MATLAB.
+    "matlab": ["scipy>=1.3"],
     # Results as a video.
     "video": VIDEO,
     # ptxas of the toolkit is the oracle of what a kernel takes of a device

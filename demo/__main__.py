@@ -19,17 +19,15 @@ import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Tuple
 
-import cv2
 import numpy as np
 
 from polar_pipeline import __version__
 from polar_pipeline.options.topics import PRODUCT_TOPICS
-from polar_pipeline.pictures.colors import picture
 from polar_pipeline.pictures.files import encode_picture
+from polar_pipeline.pictures.overview import overview
 from polar_pipeline.quality.frame_checks import NO_FRAME
 from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.rawpicture import read_picture
@@ -48,6 +46,7 @@ OUTPUT = HERE / "output"
 #: Raw frames of an IMX250MZR.
 CAMERA_FRAMES = HERE.parent / "frames"
 SAMPLE, RECORDING = OUTPUT / "sample.mcap", OUTPUT / "recording.mcap"
+PLAYER_ERRORS = OUTPUT / "player.log"
 #: The camera: frames per second, and (height, width).
 RATE, SHAPE = 24.0, (2048, 2448)
 #: Frames to see through the node: ten seconds.
@@ -59,8 +58,8 @@ FULL_WELL, READ_NOISE = 10_500.0, 2.4
 #: Frames of the drive, their (height, width), and the frame with an error, from 0.
 DRIVE_FRAMES, DRIVE_SHAPE, WRONG_FRAME = 60, (480, 640), 57
 IMAGES = ("intensity", "dolp", "aolp", "preview", "ssim_map")
-#: (width, height) in pixels of one picture of the contact sheet.
-CELL = (320, 268)
+#: Products in the contact sheet, side by side.
+SHOWN = ("intensity", "dolp", "aolp")
 #: Seconds that a process gets to start, or to stop.
 TIMEOUT_S = 30.0
 
@@ -99,9 +98,9 @@ def record_sample() -> List[str]:
 
 
 @contextmanager
-def running(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A Python module as a process, ended as Ctrl-C would end it."""
-    process = subprocess.Popen([sys.executable, "-m", *arguments])
+def running(*arguments: str, errors: Optional[BinaryIO] = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A Python module as a process, ended as Ctrl-C would end it; a file may take its errors."""
+    process = subprocess.Popen([sys.executable, "-m", *arguments], stderr=errors)
     try:
         yield process
     finally:
@@ -200,12 +199,15 @@ def run() -> Recorder:
             check(node.poll() is None, f"the node ended with exit code {node.poll()}")
             check(time.monotonic() < deadline, f"the node did not start within {TIMEOUT_S:g} s")
         play = ("play", str(SAMPLE), "--rate", f"{RATE:g}", "--loop", "--restamp", "--wait", f"{TIMEOUT_S:g}")
-        player = stack.enter_context(running("polar_pipeline", *play))
+        # at the end it is interrupted, and says so
+        errors = stack.enter_context(PLAYER_ERRORS.open("wb"))
+        player = stack.enter_context(running("polar_pipeline", *play, errors=errors))
         deadline = time.monotonic() + FRAMES / RATE + TIMEOUT_S
         while recorder.counts.get("latency", 0) < FRAMES and time.monotonic() < deadline:
             rclpy.spin_once(listener, timeout_sec=0.1)
             for name, process in (("node", node), ("player", player)):
-                check(process.poll() is None, f"the {name} ended with exit code {process.poll()}")
+                said = PLAYER_ERRORS.read_text(encoding="utf-8") if process is player else ""
+                check(process.poll() is None, f"the {name} ended with exit code {process.poll()}: {said}")
     return recorder
 
 
@@ -219,20 +221,9 @@ def check(condition: bool, reason: str) -> None:
 
 
 def contact_sheet(samples: Dict[str, FrameProducts]) -> np.ndarray:
-    """One row per frame, one column per product, as RGB."""
-    rows = []
-    for title, sample in samples.items():
-        cells = []
-        for name in IMAGES:
-            cell = cv2.resize(picture(name, sample.products[name], max(CELL)), CELL, interpolation=cv2.INTER_NEAREST)
-            label = f"{name}  {title}" if name == IMAGES[0] else name
-            # a black rim by shifts: with another thickness, OpenCV 5 also spaces the letters otherwise
-            for x, y in [*product((5, 6, 7), (15, 16, 17)), (6, 16)]:
-                color = (255 if (x, y) == (6, 16) else 0,) * 3
-                cv2.putText(cell, label, (x, y), cv2.FONT_HERSHEY_SIMPLEX, 0.42, color, 1, cv2.LINE_AA)
-            cells.append(cell)
-        rows.append(np.hstack(cells))
-    return np.vstack(rows)
+    """The overviews of all frames, one below the other, as RGB; those of the camera are the picture in the README."""
+    rows = ((title, {name: sample.products[name] for name in SHOWN}) for title, sample in samples.items())
+    return np.vstack([overview(products, title) for title, products in rows])
 
 
 def main() -> int:

@@ -15,6 +15,7 @@ import cv2
 import numpy as np
 
 from polar_pipeline.backends import reference
+from polar_pipeline.pictures.text import BACK, draw_text
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
 
@@ -49,9 +50,9 @@ def sheet(rows: List[List[Cell]], scale: int) -> np.ndarray:
         cells = []
         for label, image in row:
             large = np.repeat(np.repeat(image, scale, 0), scale, 1)
-            framed = np.full((large.shape[0] + LABEL + GAP, large.shape[1] + 2 * GAP, 3), 255, np.uint8)
+            framed = np.full((large.shape[0] + LABEL + GAP, large.shape[1] + 2 * GAP, 3), BACK, np.uint8)
             framed[LABEL:-GAP, GAP:-GAP] = large
-            cv2.putText(framed, label, (GAP, LABEL - 7), cv2.FONT_HERSHEY_SIMPLEX, 0.45, (0, 0, 0), 1, cv2.LINE_AA)
+            draw_text(framed, label, (GAP, LABEL / 2), 14, 0)
             cells.append(framed)
         painted.append(np.hstack(cells))
     return np.vstack(painted)

@@ -18,6 +18,7 @@ from polar_pipeline import SENSORS, Pipeline
 from polar_pipeline.geometry import LensCalibration, make_lens
 from polar_pipeline.pictures.colors import legend
 from polar_pipeline.pictures.files import encode_picture
+from polar_pipeline.pictures.text import BACK
 from polar_pipeline.polarimetry.colormaps import COLOR_STYLES, DOLP_MAP
 from polar_pipeline.polarimetry.world import diffuse_dolp, normal_candidates, sky_compass, specular_dolp, viewing_rays
 from polar_pipeline.polarimetry.world.rays import turned
@@ -73,7 +74,7 @@ def aolp_maps() -> np.ndarray:
     for style in COLOR_STYLES:
         image = products("camera", "aolp_color", color_style=style, scale=4)["aolp_color"]
         wheel = legend("aolp_color", style)
-        side = np.full((len(image), wheel.shape[1] + 16, 3), 255, np.uint8)
+        side = np.full((len(image), wheel.shape[1] + 16, 3), BACK, np.uint8)
         side[: len(wheel), 8:-8] = wheel
         cells.append((style, np.hstack([image, side])))
     return sheet([cells[:2], cells[2:]], 1)

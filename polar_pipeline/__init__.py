@@ -7,9 +7,10 @@ import importlib.abc
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, List, Optional
 
 if TYPE_CHECKING:
+    from polar_pipeline import stokes
     from polar_pipeline.backends.cuda.device_arrays import DeviceResult
     from polar_pipeline.options.products import PRODUCTS
     from polar_pipeline.pipeline import Pipeline, Result
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from polar_pipeline.recordings.reader import StoredFrame, read_frames
     from polar_pipeline.sensor.frames import FrameError, RawFrame
     from polar_pipeline.sensor.mosaic import SENSORS, Sensor
+    from polar_pipeline.tools.calibrate.make import make_calibration
 
 __version__ = "1.0.0"
 
@@ -31,10 +33,12 @@ __all__ = [
     "Sensor",
     "SourceError",
     "StoredFrame",
+    "make_calibration",
     "read_frames",
+    "stokes",
 ]
 
-#: Public name -> the module of this package that defines it.
+#: Public name -> the module of this package that defines it, or that it is.
 _MODULE_OF = {
     "PRODUCTS": "options.products",
     "SENSORS": "sensor.mosaic",
@@ -46,7 +50,9 @@ _MODULE_OF = {
     "Sensor": "sensor.mosaic",
     "SourceError": "recordings.limits",
     "StoredFrame": "recordings.reader",
+    "make_calibration": "tools.calibrate.make",
     "read_frames": "recordings.reader",
+    "stokes": "stokes",
 }
 
 #: Former names of modules that users import -> where they are below this package.
@@ -86,4 +92,10 @@ def __getattr__(name: str) -> Any:
     """Load the public names on first use: the node must handle signals before NumPy and OpenCV are imported."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    module = importlib.import_module(f"{__name__}.{_MODULE_OF[name]}")
+    return module if name == _MODULE_OF[name] else getattr(module, name)
+
+
+def __dir__() -> List[str]:
+    """List the public names, which are not loaded yet, and not what this module imports."""
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]

@@ -35,8 +35,9 @@ import numpy as np
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.use_guard import UseGuard
-from polar_pipeline.backends.backend import Backend, Result, is_on_device
+from polar_pipeline.backends.backend import Backend, is_on_device
 from polar_pipeline.backends.compared_image import check_reference_argument
+from polar_pipeline.backends.result import Result
 from polar_pipeline.options import OPTIONS, Accepts, Options, make_options
 from polar_pipeline.sensor.frames import (
     MIN_SIDE,
@@ -60,7 +61,7 @@ __all__ = ["Pending", "Pipeline", "Raw", "Result", "backend_problem", "input_fra
 _BYTE_MAX = 255
 
 
-class StoredFrame(Protocol):
+class SupportsFrame(Protocol):
     """A frame of a file or recording, as `polar_pipeline.read_frames` yields it."""
 
     def to_frame(self, options: Options) -> Frame:
@@ -73,7 +74,7 @@ class StoredFrame(Protocol):
 
 #: A frame as callers give it: (H, W) integers, or an object that brings its own scale or packing; or (N, H, W), a
 #: batch.
-Raw = Union[np.ndarray, Frame, StoredFrame]
+Raw = Union[np.ndarray, Frame, SupportsFrame]
 
 
 class Pending(NamedTuple):
@@ -406,7 +407,7 @@ def _compute_batch(backend: Backend, frames: Sequence[Frame], reference: Optiona
         invalid = (invalid[0] + result.invalid[0], invalid[1] + result.invalid[1])
         if result.blocks is not None:
             blocks.append(result.blocks)
-    return Result(products, timings, invalid, np.stack(blocks) if blocks else None)
+    return Result(products, timings, invalid, np.stack(blocks) if blocks else None, len(frames))
 
 
 def input_frame(raw: Raw, options: Options) -> Frame:

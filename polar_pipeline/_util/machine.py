@@ -27,6 +27,7 @@ _EXTRAS = {
     ("mcap", "rosbags", "lz4", "zstandard", "tqdm"): "rosbags mcap lz4 zstandard tqdm",
     ("dask", "distributed", "fsspec", "pyarrow"): "'/path/to/polar_pipeline[batch]'",
     ("av",): "'/path/to/polar_pipeline[video]'",
+    ("scipy",): "scipy",
     ("rerun",): "'/path/to/polar_pipeline[view]'",
     ("numpy",): "numpy",
     ("cv2",): "opencv-python-headless",

@@ -1,14 +1,14 @@
-"""The interface of a backend, its results and errors, and the reused arrays that hold results."""
+"""The interface of a backend, its errors, and the reused arrays that hold results."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Protocol, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Tuple
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from polar_pipeline._util.text import quoted
+from polar_pipeline.backends.result import Result
 from polar_pipeline.polarimetry.coefficients import SSIM_BLOCK
 
 #: Unused arrays that are kept per shape and type, and bytes of all from which those of former shapes are released.
@@ -99,48 +99,6 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Release everything that is not in use."""
-
-
-class Result(Mapping[str, np.ndarray]):
-    """The products of one frame: a mapping from product name to array.
-
-    Attributes:
-        timings: Seconds per stage, in order: `prepare`, `polarization`, `geometry` where there is one, and `ssim`; on a
-            GPU also `upload` and `download`.
-        invalid: Output pixels that are (saturated, dark): NaN in float polarization images, 0 in 8-bit ones, 255 in
-            those of standard deviations. Dark ones are counted only with a product whose row needs `invalid`.
-        blocks: (rows, columns) float32, mean similarity of the map's blocks of `SSIM_BLOCK` x `SSIM_BLOCK` pixels,
-            those at the right and at the bottom partial; NaN with nothing to compare with; None unless `ssim` or
-            `ssim_map` is a product.
-    """
-
-    def __init__(
-        self,
-        products: Dict[str, np.ndarray],
-        timings: Dict[str, float],
-        invalid: Tuple[int, int],
-        blocks: Optional[np.ndarray] = None,
-    ) -> None:
-        self._products = products
-        self.timings = timings
-        self.invalid = invalid
-        self.blocks = blocks
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        try:
-            return self._products[name]
-        except KeyError:
-            raise KeyError(f"{quoted(name)} was not asked for; this result has {', '.join(self)}") from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._products)
-
-    def __len__(self) -> int:
-        return len(self._products)
-
-    def __repr__(self) -> str:
-        shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in self.items())
-        return f"Result({shapes})"
 
 
 #: Device types of DLPack: CUDA, and host memory that CUDA manages.

@@ -7,6 +7,8 @@ from typing import Dict, Optional, Tuple
 
 #: Options of a pipeline in the short help of commands that compute products, and of those that plan a GPU's work.
 _FOR_PRODUCTS = ("sensor", "bit_depth", "products", "resolution", "calibration")
+#: Arguments that say how files are read.
+_FILES = ("content", "angle_order", "array", "raw")
 _FOR_GPUS = ("sensor", "bit_depth", "products", "resolution", "dtype", "calibration")
 
 
@@ -31,14 +33,14 @@ class Command:
 COMMAND_GROUPS: Dict[str, Dict[str, Command]] = {
     "pictures and recordings": {
         "process": Command(
-            "Process one picture.",
+            "Turn pictures, arrays, folders or recordings into pictures, arrays or a video.",
             (
                 "polar-pipeline process raw.png -o out",
-                "polar-pipeline process raw.tiff -o out --products dolp aolp --sensor TRI050S-P",
-                "polar-pipeline process raw.npy -o out --products all --resolution full",
+                "polar-pipeline process 'scene_{000,045,090,135}.png' -o out",
+                "polar-pipeline process drive.mcap -o out --format npz --products stokes",
             ),
-            _FOR_PRODUCTS,
-            ("max_bytes", "strict"),
+            ("sensor", "bit_depth", "products", "resolution"),
+            ("max_bytes", "strict", "content", "angle_order", "array", "raw", "rate", "topic", "gain", "overview"),
         ),
         "view": Command(
             "Show a recording, pictures or a live topic in Rerun, or write an .rrd file.",
@@ -48,7 +50,7 @@ COMMAND_GROUPS: Dict[str, Dict[str, Command]] = {
                 "polar-pipeline view --topic /camera/image_raw",
             ),
             _FOR_PRODUCTS,
-            ("max_bytes", "strict", "rate", "reference", "params"),
+            (*_FILES, "max_bytes", "strict", "rate", "reference", "params"),
         ),
         "replay": Command(
             "Process a recording offline and deterministically.",
@@ -57,7 +59,7 @@ COMMAND_GROUPS: Dict[str, Dict[str, Command]] = {
                 "polar-pipeline replay drive.mcap --compare trusted.mcap --junit result.xml",
             ),
             _FOR_PRODUCTS,
-            ("max_bytes", "strict", "rate", "reference", "params", "json", "tolerance"),
+            (*_FILES, "max_bytes", "strict", "rate", "reference", "params", "json", "tolerance"),
         ),
         "batch": Command(
             "Process many recordings on all cores or GPUs, or on a Dask cluster.",

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import argparse
-from collections import Counter, deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Callable, Deque, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, TypeVar
+from typing import (
+    Any,
+    Callable,
+    Counter,
+    Deque,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+    TypeVar,
+)
 
 import numpy as np
 
@@ -29,8 +45,8 @@ from polar_pipeline.options.products import PRODUCTS, get_products
 from polar_pipeline.pictures.export import FORMATS, Brightness, Exporter
 from polar_pipeline.pictures.video import CODECS, VideoWriter, open_video
 from polar_pipeline.pipeline import Pipeline, Result, input_frame
-from polar_pipeline.quality.frame_checks import check_frame, first_warnings, log_warnings
-from polar_pipeline.recordings.angle_files import frame_files
+from polar_pipeline.quality.frame_checks import check_frame, log_warnings
+from polar_pipeline.recordings.angle_files import frame_files, is_pattern
 from polar_pipeline.recordings.contents import Stated
 from polar_pipeline.recordings.limits import SourceError
 from polar_pipeline.recordings.reader import StoredFrame, stored_frame
@@ -111,8 +127,7 @@ def _parse_gain(text: str) -> Optional[float]:
 def run(values: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     stated = stated_contents(values)
-    _check_usage(values, stated)
-    values.output.mkdir(parents=True, exist_ok=True)
+    values.inodes = _check_usage(values, stated)
     kinds = {path: str(path) != "-" and holds_products(path, values.max_bytes) for path in values.inputs}
     if any(kinds.values()):
         if not all(kinds.values()):
@@ -121,25 +136,36 @@ def run(values: argparse.Namespace) -> int:
     return _process(values, stated)
 
 
-def _check_usage(values: argparse.Namespace, stated: Stated) -> None:
-    """Refuse outputs that would be inputs of the next run, and a video of several products."""
+def _check_usage(values: argparse.Namespace, stated: Stated) -> Set[Tuple[int, int]]:
+    """Refuse outputs that would be inputs of the next run, and videos that cannot be written.
+
+    Returns:
+        Device and number of the inode of every input file, none of which may be replaced.
+    """
     if values.output.exists() and not values.output.is_dir():
         raise UsageError(f"{values.output} is not a folder")
-    inputs = [path for path in values.inputs if str(path) != "-"]
-    folder = values.output.resolve()
-    for path in inputs:
-        many = path.is_dir() or not path.exists()
-        parents = {path.resolve()} if path.is_dir() else set()
-        if not path.exists():
-            with errors_as(UsageError, SourceError):
-                parents |= {file.parent.resolve() for row in frame_files(path, stated)[0] for file in row.files}
-        if many and (folder in parents or any(parent in folder.parents for parent in parents)):
-            raise UsageError(f"{values.output} lies in an input, the folder {path}: name another one by -o")
-    for path in (*option_files(values), *inputs):
-        if values.video is not None and path.exists() and values.video.resolve() == path.resolve():
-            raise UsageError(f"{values.video} would replace an input")
     if values.video is not None and values.video.suffix.lower() not in CODECS:
         raise UsageError(f"--video writes {' or '.join(CODECS)}, got {values.video}")
+    inodes: Set[Tuple[int, int]] = set()
+    for path in (*option_files(values), *(path for path in values.inputs if str(path) != "-")):
+        if is_pattern(str(path)):
+            with errors_as(UsageError, SourceError):
+                files = [file for row in frame_files(path, stated)[0] for file in row.files]
+            folders = {file.parent.resolve() for file in files}
+        else:
+            files, folders = ([*path.iterdir()], {path.resolve()}) if path.is_dir() else ([path], set())
+        place = values.output.resolve()
+        if place in folders or not folders.isdisjoint(place.parents):
+            raise UsageError(f"{values.output} lies in an input, the folder of {path}: name another one by -o")
+        inodes |= {_inode(file) for file in files if file.exists()}
+    if values.video is not None and values.video.exists() and _inode(values.video) in inodes:
+        raise UsageError(f"{values.video} would replace an input")
+    return inodes
+
+
+def _inode(path: Path) -> Tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino
 
 
 def _has_overview(values: argparse.Namespace) -> bool:
@@ -164,10 +190,10 @@ def _process(values: argparse.Namespace, stated: Stated) -> int:
         records = ((path, source, k, record) for path, source in sources for k, record in enumerate(source.records))
         total = sum(source.total for _, source in sources)
         readers = stack.enter_context(ThreadPoolExecutor(available_cores()))
-        loaded = _ahead(readers, partial(_load, options), records, _AHEAD * available_cores())
+        loaded = _ahead(readers, partial(_load, options, total > 1), records, _AHEAD * available_cores())
         names: Counter[str] = Counter()
         unusable: List[_Loaded] = []
-        warnings: List[Tuple[FrameWarning, ...]] = []
+        warned: Counter[str] = Counter()
         invalid = np.zeros(2, np.int64)
 
         def results() -> Iterator[Tuple[str, Result]]:
@@ -175,21 +201,24 @@ def _process(values: argparse.Namespace, stated: Stated) -> int:
                 try:
                     if row.error is not None or row.frame is None:
                         raise row.error or FrameError("file", "no frame")
+                    log_warnings(warning for warning in row.warnings if not warned[warning.cause])
+                    warned.update(warning.cause for warning in row.warnings)
                     result = pipeline(row.frame)
                 except FrameError as err:
                     unusable.append(row._replace(error=err))
                     continue
-                warnings.append(row.warnings)
                 invalid[:] += result.invalid
                 names[row.name] += 1
                 yield (row.name if names[row.name] == 1 else f"{row.name}_{names[row.name]}"), result
 
         count = _export(values, exporter, results(), options.products)
-        log_warnings(first_warnings(warnings))
         _show_unusable(unusable)
         if not count:
             raise SourceError(f"none of the {len(unusable)} frames could be used; nothing written")
     print(f"{count} frames on {pipeline.device}, {len(unusable)} could not be used")
+    for cause, number in warned.items():
+        if number > 1:
+            print(f"{number} frames with the warning {cause}")
     print(f"{invalid[0]} pixels saturated, {invalid[1]} dark")
     return 0
 
@@ -210,11 +239,11 @@ def _pipeline(values: argparse.Namespace, stated: Stated) -> Pipeline:
 
 def _place(path: Path, stated: Stated) -> Path:
     """Return where the state of the camera of an input is looked for: a path, or the first file of a pattern."""
-    return path if path.exists() or str(path) == "-" else frame_files(path, stated)[0][0].files[0]
+    return frame_files(path, stated)[0][0].files[0] if is_pattern(str(path)) else path
 
 
-def _load(options: Options, row: Tuple[Path, Source, int, Recorded]) -> _Loaded:
-    """Read and check a frame, in a thread."""
+def _load(options: Options, is_one_of_many: bool, row: Tuple[Path, Source, int, Recorded]) -> _Loaded:
+    """Read and check a frame, in a thread; warnings about one of many begin with its name."""
     path, source, index, record = row
     name = path.stem
     try:
@@ -224,14 +253,16 @@ def _load(options: Options, row: Tuple[Path, Source, int, Recorded]) -> _Loaded:
     except FrameError as err:
         return _Loaded(name, error=err)
     warnings = check_frame(frame, options, stored.warnings).warnings
-    return _Loaded(name, frame, tuple(FrameWarning(row.cause, f"{name}: {row.text}") for row in warnings))
+    if is_one_of_many:
+        warnings = tuple(FrameWarning(row.cause, f"{name}: {row.text}") for row in warnings)
+    return _Loaded(name, frame, warnings)
 
 
 def _ahead(
     pool: ThreadPoolExecutor, call: Callable[[_Item], _Value], items: Iterable[_Item], depth: int
 ) -> Iterator[_Value]:
     """Yield the results of calls in their order, with up to `depth` of them under way."""
-    waiting: Deque[Future[_Value]] = deque()
+    waiting: Deque[Any] = deque()
     for item in items:
         waiting.append(pool.submit(call, item))
         if len(waiting) >= depth:
@@ -287,26 +318,34 @@ def _recorded_results(
 
 
 def _exporter(values: argparse.Namespace, color_style: str) -> Exporter:
+    is_exact = hasattr(values, "dtype")
     brightness = Brightness(values.gain)
-    return Exporter(values.output, values.format, _has_overview(values), values.force, color_style, brightness)
+    return Exporter(
+        values.output, values.format, _has_overview(values), values.force, color_style, is_exact, brightness
+    )
 
 
 def _export(
     values: argparse.Namespace,
     exporter: Exporter,
     results: Iterable[Tuple[str, Mapping[str, np.ndarray]]],
-    products: Iterable[str],
+    products: Sequence[str],
 ) -> int:
     """Write the products of frames, and return the number of frames; threads write while the next are computed."""
-    shown = [name for name in getattr(values, "products", ()) if not PRODUCTS[name].is_number]
+    shown = [name for name in products if hasattr(values, "products") and not PRODUCTS[name].is_number]
     count = 0
     with ExitStack() as stack:
         writers = stack.enter_context(ThreadPoolExecutor(available_cores()))
         video: Optional[VideoWriter] = None
-        written: Deque[Future[List[Path]]] = deque()
+        written: Deque[Any] = deque()
         for name, result in results:
             if not count:
                 exporter.brightness.set_by(result)
+                exporter.folder.mkdir(parents=True, exist_ok=True)
+            paths = exporter.paths(name, result).values()
+            replaced = next((path for path in paths if path.exists() and _inode(path) in values.inodes), None)
+            if replaced is not None:
+                raise UsageError(f"{replaced} would replace an input")
             exporter.check(name, result)
             for number, value in result.items():
                 if not value.ndim:
@@ -326,7 +365,7 @@ def _export(
         for future in written:
             future.result()
         if count:
-            exporter.write_legends(list(products))
+            exporter.write_legends(products)
     if count:
         print(f"wrote {printable(str(exporter.folder))}")
     if count and values.video is not None:

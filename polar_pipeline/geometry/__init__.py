@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from polar_pipeline.geometry.camera import of_the_frame, of_the_output
 from polar_pipeline.geometry.lens import CameraNumbers, LensCalibration, make_lens
-from polar_pipeline.geometry.output import ROTATIONS, SCALES, Geometry
+from polar_pipeline.geometry.output import Geometry
 from polar_pipeline.geometry.sampling import SamplingMap, make_map
 
 __all__ = [
-    "ROTATIONS",
-    "SCALES",
     "CameraNumbers",
     "Geometry",
     "LensCalibration",

@@ -10,20 +10,15 @@ import numpy as np
 from polar_pipeline.geometry.lens import LensCalibration
 from polar_pipeline.sensor.frames import FrameError
 
-#: What an output pixel can be the mean of, in pixels along each side.
-SCALES = (1, 2, 4, 8)
-#: Degrees by which an output can be rotated, counter-clockwise.
-ROTATIONS = (0, 90, 180, 270)
-
 
 @dataclass(frozen=True)
 class Geometry:
     """Geometry of outputs over the Stokes image: rectified, then scaled, then rotated, then cut.
 
     Attributes:
-        scale: Of `SCALES`: side of the squares of which means are taken; what is left at the right and at the bottom is
-            dropped.
-        rotate: One of `ROTATIONS`.
+        scale: Side of the squares of which means are taken, 1, 2, 4 or 8 pixels; what is left at the right and at the
+            bottom is dropped.
+        rotate: 0, 90, 180 or 270 degrees, counter-clockwise.
         roi: (x, y, width, height) in pixels of the output; a width or height of 0 reaches to its border.
         lens: Calibration of the lens by which images are rectified; None to leave them as they are.
         step: Raw pixels per pixel of the Stokes image: 2 at half resolution.

@@ -8,7 +8,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Mapping, Optional, Tuple, TypeVar, Union, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Generic,
+    Literal,
+    Mapping,
+    Optional,
+    Tuple,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from polar_pipeline._util.values import choice, number, text_value, truth, whole_number
 from polar_pipeline.sensor.frames import MAX_SIDE
@@ -39,7 +55,7 @@ class Option:
         default: Value unless another is set; its type is the option's type.
         text: Help text, the same in `help(Pipeline)`, on the command line, in `ros2 param describe` and in the
             documentation.
-        choices: Allowed words or whole numbers; empty if any are.
+        choices: Allowed words or whole numbers; empty if any are. By default those of a field annotated as `Literal`.
         limits: (lowest, highest) number; None if there is no range.
         check: Checks and converts a value, where the default's type, choices and limits do not say all: (name in
             messages, value) -> the value that is stored; it accepts that value too.
@@ -123,8 +139,20 @@ def declare(default: Value, text: str, **details: object) -> _T:  # type: ignore
 
 def declared(cls: type, prefix: str = "") -> Dict[str, Option]:
     """Return the options that a dataclass declares, by name; `prefix` is the first part of their parameters' names."""
+    hints = get_type_hints(cls)
     rows = {row.name: row.metadata["option"] for row in fields(cls) if "option" in row.metadata}
-    return {name: Option(**{"parameter": prefix + name, **row, "name": name}) for name, row in rows.items()}
+    return {
+        name: Option(**{"parameter": prefix + name, "choices": _literals(hints[name]), **row, "name": name})
+        for name, row in rows.items()
+    }
+
+
+def _literals(hint: object) -> Tuple[Union[str, int], ...]:
+    """Return the values of a `Literal`, also as one of the types of a `Union` that an option accepts."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    accepted = {Accepts: get_args(hint)[:1], Union: get_args(hint)}.get(get_origin(hint), ())
+    return tuple(value for each in accepted for value in _literals(each))
 
 
 #: Check of a number of pixels along a side of a frame.

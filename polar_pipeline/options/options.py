@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Literal, Mapping, Optional, Tuple, Union
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from polar_pipeline._util.values import choice, real, several, truth
 from polar_pipeline.calibration import Calibration, Correction
 from polar_pipeline.calibration.correction import correction_for
 from polar_pipeline.calibration.file import load_calibration_once
-from polar_pipeline.geometry import ROTATIONS, SCALES, Geometry, LensCalibration
+from polar_pipeline.geometry import Geometry, LensCalibration
 from polar_pipeline.geometry.lens import load_lens
 from polar_pipeline.options.methods import METHODS
 from polar_pipeline.options.option import Accepts, CheckedValues, Option, declare, declared, pixels, validate
@@ -36,7 +36,6 @@ from polar_pipeline.options.products import (
 from polar_pipeline.polarimetry.coefficients import SSIM_SIGMA, SSIM_WINDOW
 from polar_pipeline.polarimetry.colormaps import COLOR_STYLES
 from polar_pipeline.sensor.frames import (
-    ALIGNMENTS,
     MIN_SIDE,
     SIXTEEN_BITS,
     Frame,
@@ -49,6 +48,8 @@ from polar_pipeline.sensor.frames import (
 )
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS, Sensor, get_sensor
 
+#: Element type of a product.
+ElementType = Literal["float32", "uint8", "uint16"]
 #: Value of `rectify` for the lens calibration that comes with the frames.
 FROM_FRAMES = "camera_info"
 
@@ -112,53 +113,49 @@ class Options:
         parameter="",
         check=lambda _, value: listed_products(value),  # `combine_options` replaces 'all'
     )
-    backend: str = declare(
+    backend: Literal["auto", "cpu", "cuda"] = declare(
         "auto",
         "Backend: 'cpu', 'cuda', or 'auto' for the fastest one that works on this machine.",
-        choices=("auto", "cpu", "cuda"),
         note="A GPU that is full or lost for the moment counts as one that works: frames then raise a `RuntimeError` "
         "that says so.",
         group="machine",
     )
-    resolution: str = declare(
+    resolution: Literal["half", "full"] = declare(
         "half",
         "'half': one output pixel per 2x2 superpixel. 'full': one per raw pixel.",
-        choices=("half", "full"),
     )
-    precision: str = declare(
+    precision: Literal["auto", "fp32", "fp16"] = declare(
         "auto",
         "Arithmetic: 'fp32' (single precision), 'fp16' (half precision, CUDA backend only), or 'auto': half precision "
         "for 8-bit frames on a GPU unless SSIM needs single precision, 16-bit integers where a CPU corrects 8-bit "
         "frames by a calibration at half resolution, and single precision otherwise.",
-        choices=("auto", "fp32", "fp16"),
     )
-    dtype: Accepts[Union[str, Mapping[str, str]], Tuple[Tuple[str, str], ...]] = declare(
+    dtype: Accepts[
+        Union[ElementType, Mapping[str, ElementType], Tuple[Tuple[str, str], ...]], Tuple[Tuple[str, str], ...]
+    ] = declare(
         "float32",
         "Element type of the products that offer a choice: 'float32' (physical values), 'uint8' (display encoding) or "
         "'uint16' (like 'uint8' with 256 times finer levels).",
-        choices=("float32", "uint8", "uint16"),
         note=f"Or a mapping product -> type. {_only_as('float32')} are always float32; {_only_as('uint8')} "
         "always uint8.",
         parameter="",
         check=lambda _, value: value,  # together with the products, in `_dtypes`
     )
-    demosaic: str = declare(
+    demosaic: Literal["auto", "bilinear", "gradient", "adaptive"] = declare(
         "auto",
         f"Interpolation: {', '.join(map(repr, METHODS))}, or 'auto', which is bilinear (with Malvar-He-Cutler on a "
         "color lattice) at half resolution and adaptive at full. On a CPU adaptive takes longer than a camera's frame "
         "period at full size; gradient is several times faster.",
-        choices=("auto", *METHODS),
     )
     co_sited: bool = declare(
         True,
         "At half resolution, interpolate the four angles to the superpixel's center; otherwise take each at its own "
         "pixel.",
     )
-    ssim_mode: str = declare(
+    ssim_mode: Literal["consistency", "temporal", "reference"] = declare(
         "consistency",
         "What SSIM compares. 'consistency': I0+I90 with I45+I135. 'temporal': S0 with the previous frame. 'reference': "
         "S0/2 with a reference image (the node's topic 'reference', replay's --reference, or the argument of a call).",
-        choices=("consistency", "temporal", "reference"),
         group="ssim",
     )
     ssim_stride: int = declare(
@@ -168,10 +165,9 @@ class Options:
         unit="pixels",
         group="ssim",
     )
-    ssim_window: int = declare(
+    ssim_window: Literal[3, 5, 7, 9, 11, 13, 15] = declare(
         SSIM_WINDOW,
         "Taps of SSIM's Gaussian window in each direction, odd, 3 to 15.",
-        choices=tuple(range(3, 16, 2)),
         unit="taps",
         group="ssim",
     )
@@ -214,26 +210,23 @@ class Options:
         limits=(0.0, 180.0),
         unit="degrees",
     )
-    color_style: str = declare(
+    color_style: Literal["plain", "light", "dark", "faded"] = declare(
         "plain",
         "Colors of the product `aolp_color`: 'plain', or fading as DoLP decreases to white ('light'), to black "
         "('dark'), or to gray of the colors' brightness ('faded').",
-        choices=tuple(COLOR_STYLES),
     )
-    bit_depth: int = declare(
+    bit_depth: Literal[0, 8, 9, 10, 11, 12, 13, 14, 15, 16] = declare(
         0,
         "Significant bits of 16-bit pixels, 8 to 16; 0 takes the number that the encoding or the calibration states, "
         "or 16. Larger values are limited to full scale.",
-        choices=(0, *range(8, 17)),
         unit="bits",
         note="A `RawFrame` brings its own scale.",
         parameter="raw.bit_depth",
         group="frame",
     )
-    alignment: str = declare(
+    alignment: Literal["lsb", "msb"] = declare(
         "lsb",
         "Position of the significant bits in 16-bit pixels: 'lsb' or 'msb'.",
-        choices=ALIGNMENTS,
         parameter="raw.alignment",
         group="frame",
     )
@@ -259,18 +252,16 @@ class Options:
         note="Or a `Calibration`.",
         check=_from_file(Calibration, load_calibration_once, "a path", {"": None, None: None}),
     )
-    scale: int = declare(
+    scale: Literal[1, 2, 4, 8] = declare(
         1,
         "Average the Stokes vector over this many pixels in each direction: 1, 2, 4 or 8.",
-        choices=SCALES,
         unit="pixels",
         parameter="output.scale",
         group="geometry",
     )
-    rotate: int = declare(
+    rotate: Literal[0, 90, 180, 270] = declare(
         0,
         "Rotate outputs counter-clockwise by 0, 90, 180 or 270 degrees, after scale; AoLP turns with the image.",
-        choices=ROTATIONS,
         unit="degrees",
         parameter="output.rotate",
         group="geometry",
@@ -293,11 +284,10 @@ class Options:
         check=_from_file(LensCalibration, load_lens, f"a path, {FROM_FRAMES!r}", {"": "", FROM_FRAMES: FROM_FRAMES}),
         group="geometry",
     )
-    output: str = declare(
+    output: Literal["host", "device"] = declare(
         "host",
         "Where results are: 'host' (NumPy arrays) or 'device' (CuPy arrays in a ring of the pipeline's, CUDA backend "
         "only).",
-        choices=("host", "device"),
         note="See `polar_pipeline.DeviceResult`.",
         parameter="",
         group="library",

@@ -8,18 +8,24 @@ import cv2
 import numpy as np
 
 from polar_pipeline.options.products import PRODUCTS, invalid_level, level_scale
-from polar_pipeline.pictures.text import draw_text
-from polar_pipeline.polarimetry.colormaps import AOLP_MAP, COLOR_STYLES, DOLP_MAP
+from polar_pipeline.pictures.text import BACK, draw_text
+from polar_pipeline.polarimetry.colormaps import AOLP_MAP, COLOR_STYLES, DIVERGING_MAP, DOLP_MAP
 
 #: Diameter of the wheel of AoLP's colors, width of the bar of DoLP's, and space for numbers around them, in pixels.
 WHEEL_SIDE, BAR_WIDTH, LEGEND_MARGIN = 160, 256, 44
 
 
-def picture(name: str, array: np.ndarray, max_side: int = 0) -> np.ndarray:
+def picture(name: str, array: np.ndarray, max_side: int = 0, plane: int = 0) -> np.ndarray:
     """Color a product, as `Pipeline` returns it, by the color map and the range of its row as (h, w, 3) uint8 RGB.
 
-    Stokes vectors take the three color channels. Invalid pixels are black where they are not a valid level too. Larger
-    pictures shrink to `max_side` pixels, unless it is 0.
+    Invalid pixels are black where they are not a valid level too.
+
+    Args:
+        name: The product.
+        array: Its image.
+        max_side: Larger pictures shrink to this longest side in pixels, unless it is 0.
+        plane: Which channel is pictured of a product whose channels are quantities of their own (`planes`), such as the
+            Stokes vector; one with values of both signs is white at 0, blue below and orange above.
     """
     row = PRODUCTS[name]
     dtype = str(array.dtype)
@@ -27,9 +33,11 @@ def picture(name: str, array: np.ndarray, max_side: int = 0) -> np.ndarray:
     has_levels = row.is_invalid_high and dtype != "float32"
     invalid = array == invalid_level(name, dtype) if has_levels else np.isnan(array)
     values = np.nan_to_num(array / level_scale(name, dtype)).astype(np.float32)
-    low, high = row.pictured
+    low, high = pictured_range(name, plane)
     if row.planes:
-        rgb = _bytes(row.planes_of(values))
+        values, invalid = values[..., plane], invalid.any(-1)
+    if low == -high:
+        rgb = diverging(values / np.float32(high))
     elif values.ndim == 3:
         rgb = _bytes(values)
     elif row.wraps:
@@ -82,7 +90,7 @@ def legend(name: str, style: str = "plain") -> Optional[np.ndarray]:
         texts = [(f"{k / 4:g}", k * BAR_WIDTH / 4, len(bar) + 14) for k in range(5)]
         return _labeled(bar, [*texts, ("DoLP", BAR_WIDTH / 2, -14)])
     rgb, inside = wheel(name, style, WHEEL_SIDE)
-    rgb[~inside] = 255
+    rgb[~inside] = BACK
     middle, reach = WHEEL_SIDE / 2, WHEEL_SIDE / 2 + 16
     texts = [
         (str(degrees % 180), middle + reach * np.cos(np.deg2rad(degrees)), middle - reach * np.sin(np.deg2rad(degrees)))
@@ -94,10 +102,14 @@ def legend(name: str, style: str = "plain") -> Optional[np.ndarray]:
     return _labeled(rgb, texts)
 
 
-def bar_colors(name: str) -> np.ndarray:
+def bar_colors(name: str, plane: int = 0) -> np.ndarray:
     """Return the (n, 3) uint8 colors of a product's bar, from the lowest to the highest value; none without a bar."""
     row = PRODUCTS[name]
-    if row.legend != "bar" and not row.is_light:
+    if row.planes and pictured_range(name, plane)[0] < 0:
+        return DIVERGING_MAP[1:]
+    if row.wraps:
+        return np.vstack([AOLP_MAP, AOLP_MAP[:1]])
+    if row.legend != "bar" and not row.is_light and not row.planes:
         return np.zeros((0, 3), np.uint8)
     return DOLP_MAP if row.colors == "viridis" else np.repeat(np.arange(256, dtype=np.uint8)[:, np.newaxis], 3, 1)
 
@@ -121,11 +133,29 @@ def wheel(name: str, style: str, side: int) -> Tuple[np.ndarray, np.ndarray]:
 
 
 def _labeled(image: np.ndarray, texts: Sequence[Tuple[str, float, float]]) -> np.ndarray:
-    """Add a white margin, and texts centered at columns and rows of the image, which may be in the margin."""
-    out = np.pad(image, ((LEGEND_MARGIN,) * 2, (LEGEND_MARGIN,) * 2, (0, 0)), constant_values=255)
+    """Add a margin, and texts centered at columns and rows of the image, which may be in the margin."""
+    out = np.full((image.shape[0] + 2 * LEGEND_MARGIN, image.shape[1] + 2 * LEGEND_MARGIN, 3), BACK, np.uint8)
+    out[LEGEND_MARGIN:-LEGEND_MARGIN, LEGEND_MARGIN:-LEGEND_MARGIN] = image
     for text, column, row in texts:
-        draw_text(out, text, (column + LEGEND_MARGIN, row + LEGEND_MARGIN), 12, (0, 0, 0))
+        draw_text(out, text, (column + LEGEND_MARGIN, row + LEGEND_MARGIN), 12)
     return out
+
+
+def pictured_range(name: str, plane: int = 0) -> Tuple[float, float]:
+    """Return the values with the first and the last color in pictures; beyond them colors stay the same.
+
+    A plane with values of both signs ends at a quarter of its largest value: few scenes are polarized more.
+    """
+    row = PRODUCTS[name]
+    if not row.planes:
+        return row.pictured
+    _, low, high = row.planes[plane]
+    return (low / 4, high / 4) if low == -high else (low, high)
+
+
+def diverging(values: np.ndarray) -> np.ndarray:
+    """Color (h, w) numbers from -1 to 1, others as the nearer end, white at 0; returns (h, w, 3) uint8 RGB."""
+    return DIVERGING_MAP[128 + np.rint(np.clip(values, -1, 1) * 127).astype(int)]
 
 
 def viridis(values: np.ndarray) -> np.ndarray:

@@ -49,6 +49,7 @@ class Exporter:
         has_overview: Whether an annotated picture is written too.
         force: Whether files that exist may be replaced.
         color_style: The option by which `aolp_color` was computed.
+        is_exact: Whether PNG holds levels of 8 and 16 bit as they are; otherwise brightness applies to them.
         brightness: Of images of light in pictures.
     """
 
@@ -57,6 +58,7 @@ class Exporter:
     has_overview: bool
     force: bool
     color_style: str
+    is_exact: bool
     brightness: Brightness
 
     def paths(self, frame: str, products: Mapping[str, np.ndarray]) -> Dict[str, Path]:
@@ -128,7 +130,7 @@ class Exporter:
 
     def _stored(self, name: str, array: np.ndarray) -> np.ndarray:
         """Return what the file of a product holds: its numbers, or a picture of floats; light of one color is gray."""
-        if self.format != "png" or (array.dtype != np.float32 and name != "preview"):
+        if self.format != "png" or (self.is_exact and array.dtype != np.float32):
             return array
         rgb = self.picture(name, array)
         return rgb[..., 0] if PRODUCTS[name].is_light and array.ndim == 2 else rgb

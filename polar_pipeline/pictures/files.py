@@ -9,7 +9,7 @@ import numpy as np
 
 
 def encode_picture(rgb: np.ndarray, suffix: str = ".jpg") -> bytes:
-    """Encode (h, w, 3) RGB or (h, w) gray uint8 as the bytes of a picture file, or any array as `.npy`.
+    """Encode (h, w, 3) RGB, (h, w, 4) RGBA or (h, w) gray uint8 as a picture file's bytes, or any array as `.npy`.
 
     Raises:
         ValueError: OpenCV cannot write that format.
@@ -19,7 +19,8 @@ def encode_picture(rgb: np.ndarray, suffix: str = ".jpg") -> bytes:
         np.save(stream, rgb)
         return stream.getvalue()
     lossless = [cv2.IMWRITE_TIFF_COMPRESSION, 1] if suffix == ".tiff" else []  # OpenCV 4.2 rounds float TIFF otherwise
-    done, data = cv2.imencode(suffix, cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR) if rgb.ndim == 3 else rgb, lossless)
+    swapped = {3: cv2.COLOR_RGB2BGR, 4: cv2.COLOR_RGBA2BGRA}
+    done, data = cv2.imencode(suffix, cv2.cvtColor(rgb, swapped[rgb.shape[2]]) if rgb.ndim == 3 else rgb, lossless)
     if not done:
         raise ValueError(f"OpenCV cannot write {rgb.shape} as {suffix}")
     return bytes(data)

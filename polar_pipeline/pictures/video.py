@@ -86,19 +86,27 @@ def open_video(path: Path, size: Tuple[int, int], rate: float, force: bool = Fal
     av = _load_av()
     if codec.name not in av.codecs_available:
         raise ValueError(f"PyAV has no encoder {codec.name} here, which {path.suffix} needs")
-    with replacing(path, force) as file, av.open(file, "w", format=path.suffix.lower()[1:]) as container:
-        stream = container.add_stream(codec.name, rate=Fraction(rate).limit_denominator(1001))
-        height, width = size
-        stream.height, stream.width, stream.pix_fmt = height + height % 2, width + width % 2, "yuv420p"
-        stream.options = codec.options
-        context = stream.codec_context
-        context.colorspace = context.color_primaries = context.color_trc = _BT709
-        context.color_range = _LIMITED
-        writer = VideoWriter(av, container, stream, size)
-        yield writer
-        if not writer.frames:
-            raise ValueError("a video needs at least one frame")
-        container.mux(stream.encode(None))
+    with replacing(path, force) as file:
+        # by its path, as FFmpeg's errors are lost on the way through a Python file
+        target = f"/dev/fd/{file.fileno()}"
+        try:
+            with av.open(target, "w", format=path.suffix.lower()[1:]) as container:
+                stream = container.add_stream(codec.name, rate=Fraction(rate).limit_denominator(1001))
+                height, width = size
+                stream.height, stream.width, stream.pix_fmt = height + height % 2, width + width % 2, "yuv420p"
+                stream.options = codec.options
+                context = stream.codec_context
+                context.colorspace = context.color_primaries = context.color_trc = _BT709
+                context.color_range = _LIMITED
+                writer = VideoWriter(av, container, stream, size)
+                yield writer
+                if not writer.frames:
+                    raise ValueError("a video needs at least one frame")
+                container.mux(stream.encode(None))
+        except OSError as err:
+            if err.filename != target:
+                raise
+            raise OSError(err.errno, err.strerror, str(path)) from err
 
 
 def _load_av() -> Any:

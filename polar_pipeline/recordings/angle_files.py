@@ -11,7 +11,7 @@ from collections import Counter
 from glob import escape, glob, has_magic
 from itertools import takewhile
 from pathlib import Path
-from typing import Dict, Iterator, List, Match, NamedTuple, Sequence, Tuple
+from typing import Dict, Iterator, List, Match, NamedTuple, Sequence, Set, Tuple
 
 from polar_pipeline._util.paths import is_hidden, natural_order
 from polar_pipeline._util.text import printable, quoted
@@ -27,10 +27,8 @@ _NUMBER = re.compile(r"(?<![0-9.])(0*(?:0|45|90|135))(?![0-9.]*[0-9])")
 _JOINTS = re.compile(r"(?i)(?:[_\-. ]*(?:angle|pol|deg|degrees|i|p|d))?[_\-. ]*$|^[_\-. ]+")
 
 
-#: Suffixes of pictures, of those that lose details and are read only if a path or pattern names them, of arrays, and of
-#: video.
-PICTURES = (".png", ".tif", ".tiff", ".pgm", ".bmp")
-JPEG = (".jpg", ".jpeg")
+#: Suffixes of pictures, of arrays, and of video.
+PICTURES = (".png", ".tif", ".tiff", ".pgm", ".bmp", ".jpg", ".jpeg")
 ARRAYS = (".npy", ".npz", ".mat")
 VIDEOS = (".mkv", ".avi", ".mov", ".mp4")
 #: Suffixes of the files that hold frames without times.
@@ -58,8 +56,8 @@ def pictures_in(folder: Path, suffixes: Tuple[str, ...] = SUFFIXES) -> List[Path
     return sorted(paths, key=natural_order)
 
 
-def frame_files(path: Path, stated: Stated) -> Tuple[List[FrameFiles], bool]:
-    """List the frames of a picture, a folder or a pattern; and whether names alone say that four files are one frame.
+def frame_files(path: Path, stated: Stated) -> Tuple[List[FrameFiles], Set[Path]]:
+    """List the frames of a picture, a folder or a pattern; and the files that are angle images by their names alone.
 
     Raises:
         SourceError: There are none, or it is not clear which files are a frame.
@@ -67,14 +65,14 @@ def frame_files(path: Path, stated: Stated) -> Tuple[List[FrameFiles], bool]:
     if str(path) == "-":
         if stated.raw:
             raise SourceError("- is a picture from the standard input; pixels without a header are read from files")
-        return [FrameFiles("stdin", (path,))], False
+        return [FrameFiles("stdin", (path,))], set()
     suffixes = RAW if stated.raw else SUFFIXES
     singly = stated.content in ("mosaics", "tiles", "stokes") or bool(stated.raw)
     folders: List[Path] = []
     if is_pattern(str(path)):
-        frames = files_of_pattern(str(path), () if stated.raw else (*SUFFIXES, *JPEG), bool(stated.order))
+        frames = files_of_pattern(str(path), () if stated.raw else SUFFIXES, bool(stated.order))
         if singly or len(frames[0].files) > 1:
-            return frames, False
+            return frames, set()
         files = [frame.files[0] for frame in frames]
     elif path.is_dir():
         files, folders = pictures_in(path, suffixes), [] if singly else _angle_folders(path)
@@ -86,14 +84,14 @@ def frame_files(path: Path, stated: Stated) -> Tuple[List[FrameFiles], bool]:
             )
         files = files or [file for folder in folders for file in pictures_in(folder, suffixes)]
     else:
-        if not stated.raw and path.suffix.lower() not in (*SUFFIXES, *RAW, *JPEG):
+        if not stated.raw and path.suffix.lower() not in (*SUFFIXES, *RAW):
             raise SourceError(f"{path} holds neither a recording nor pictures; expected {EXPECTED}")
         if not singly:
             _check_is_whole(path)
-        return [FrameFiles(path.stem, (path,))], False
+        return [FrameFiles(path.stem, (path,))], set()
     if not files:
         raise SourceError(f"{path} holds neither a recording nor pictures; expected {EXPECTED}")
-    groups = [] if singly else angle_groups(files)
+    groups, named = ([], set()) if singly else angle_groups(files)
     grouped = Counter(file for group in groups for file in group.files)
     unclear = next((file for file in files if grouped[file] != 1), None)
     if unclear is not None and (groups or folders):
@@ -102,12 +100,12 @@ def frame_files(path: Path, stated: Stated) -> Tuple[List[FrameFiles], bool]:
             f"{path} has four angle images by its names, and it is not clear what {printable(unclear.name)} is: name "
             f"the angle images by a pattern such as {quoted(pattern)}, or say --content mosaics"
         )
-    return groups or [FrameFiles(file.stem, (file,)) for file in files], bool(groups)
+    return groups or [FrameFiles(file.stem, (file,)) for file in files], named
 
 
 def _check_is_whole(path: Path) -> None:
     """Refuse a file that is one of four angle images by its name."""
-    groups = angle_groups(pictures_in(path.parent, (path.suffix.lower(),)), takes_parts=True)
+    groups, _ = angle_groups(pictures_in(path.parent, (path.suffix.lower(),)), takes_parts=True)
     group = next((row for row in groups if path in row.files), None)
     if group is not None:
         listed = ", ".join(printable(file.name) for file in group.files)
@@ -221,42 +219,40 @@ def _name_of(parts: Sequence[str], text: str) -> str:
     return name or _JOINTS.sub("", Path(text.partition("{")[0] + "x").name[:-1]) or "frame"
 
 
-def angle_groups(paths: Sequence[Path], takes_parts: bool = False) -> List[FrameFiles]:
-    """Group files whose paths differ in one angle alone; others are left out.
+def angle_groups(paths: Sequence[Path], takes_parts: bool = False) -> Tuple[List[FrameFiles], Set[Path]]:
+    """Group files whose paths differ in one angle alone; and list all files that are angle images by their names.
 
-    A place at which other numbers occur too counts frames. The angle may stand in a path more than once.
+    A place at which other numbers occur too counts frames, or steps of a polarizer. An angle may stand in a path more
+    than once.
 
     Args:
         paths: The files.
-        takes_parts: Whether files that only look like a part of a group are left out, instead of being an error.
+        takes_parts: Whether three of four angle images are no error.
 
     Raises:
-        SourceError: Files have some of the four angles, or more than these, in their names.
+        SourceError: A frame has three of the four angles, or several files of one.
     """
     places: Dict[Tuple[str, ...], Dict[int, List[Path]]] = {}
     for path in paths:
         for key, number in _angle_places(path):
             places.setdefault(key, {}).setdefault(number, []).append(path)
-    whole = [row for row in places.values() if {number: len(row[number]) for number in row} == dict.fromkeys(ANGLES, 1)]
-    sets = [tuple(row[angle][0] for angle in ANGLES) for row in whole]
+    whole = dict.fromkeys(ANGLES, 1)
+    rows = [row for row in places.values() if {number: len(row[number]) for number in row} == whole]
+    sets = [tuple(row[angle][0] for angle in ANGLES) for row in rows]
     frames = {files: FrameFiles(_common_name(files), files) for files in sets}
     grouped = {path for files in frames for path in files}
+    named = set(grouped)
     for row in places.values():
-        files = [path for number in sorted(row) for path in row[number]]
+        files = [path for number in row for path in row[number]]
         angles = [number for number in row if number in ANGLES]
-        # steps of five degrees are those of a polarizer in front of the camera, not a number of frames
+        # steps of five degrees are those of a polarizer, not a number of frames
         is_turned = len(angles) == len(ANGLES) and all(number % 5 == 0 and number <= 360 for number in row)
-        if takes_parts or grouped.issuperset(files) or len(angles) < 2 or not (is_turned or len(angles) == len(row)):
+        if len(angles) < 2 or grouped.issuperset(files) or not (is_turned or len(angles) == len(row)):
             continue
-        if len(row) > len(ANGLES):
-            listed = ", ".join([*map(str, sorted(row)[:8]), *(["..."] if len(row) > 8 else [])])
-            raise SourceError(
-                f"{printable(str(files[0].parent))} holds files that differ in {listed}; "
-                "these can be angles of a polarizer: name those at 0, 45, 90 and 135 degrees by a pattern such as "
-                "'name_{0,45,90,135}.png', or say --content mosaics"
-            )
-        _complete({ANGLES.index(number): row[number] for number in row}, "", str(files[0].parent))
-    return sorted(frames.values(), key=lambda frame: natural_order(frame.files[0]))
+        named.update(files)
+        if len(row) == len(angles) > 2 and not takes_parts:
+            _complete({ANGLES.index(number): row[number] for number in row}, "", str(files[0].parent))
+    return sorted(frames.values(), key=lambda frame: natural_order(frame.files[0])), named
 
 
 def _angle_places(path: Path) -> Iterator[Tuple[Tuple[str, ...], int]]:

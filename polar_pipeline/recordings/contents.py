@@ -119,7 +119,7 @@ def split_frames(array: np.ndarray, stated: Stated = NOTHING_STATED) -> Frames:
 
     Raises:
         FrameError: It holds no frames, or several readings are possible (cause `type`), or the angles contradict their
-            order (`mosaic`).
+            order (`type`).
     """
     if array.dtype.kind not in "iuf":
         raise FrameError("type", f"raw pixels are integers, or floats from 0 to 1; got {array.dtype}")
@@ -152,7 +152,7 @@ def stacked_angles(images: Sequence[np.ndarray], stated: Stated) -> Frames:
 
     Raises:
         FrameError: They differ in size or type (cause `size`), are no single pictures (`type`), or contradict their
-            order (`mosaic`).
+            order (`type`).
     """
     if len({(image.shape, image.dtype) for image in images}) > 1:
         sizes = ", ".join(f"{image.dtype} {image.shape}" for image in images)
@@ -164,7 +164,7 @@ def stacked_angles(images: Sequence[np.ndarray], stated: Stated) -> Frames:
 
 
 def is_rough(planes: np.ndarray) -> bool:
-    """Return whether the neighbors in all gray images (4, H, W) differ as those of mosaics."""
+    """Return whether the neighbors in all gray images (N, H, W) differ as those of mosaics."""
     return planes.ndim == 3 and min(map(_roughness, planes)) > _ROUGH
 
 
@@ -494,26 +494,23 @@ def _in_order(frames: Frames, stated: Stated) -> Frames:
 
     Raises:
         FrameError: I0 + I90 and I45 + I135 differ, and the user does not say that these are angle images, or in which
-            order; or tiles have an order that their light does not show (cause `mosaic`).
+            order; or tiles have an order that their light does not show (cause `type`).
     """
-    light, usual = _compared(frames.array[0]), ",".join(map(str, ANGLES))
+    light, order = _compared(frames.array[0]), stated.order or ANGLES
     is_guess = frames.content == "tiles" and not stated.order
-    pairs, order = _perpendicular(light, _LIKELY if is_guess else _CLEAR), stated.order or ANGLES
-    text, needs = "", "order"
+    pairs = _perpendicular(light, _LIKELY if is_guess else _CLEAR)
+    text, option, listed = "", "", ",".join(map(str, order))
     if _disagreement(light) > _DIFFERENT:
         text = f"I0 + I90 and I45 + I135 differ by {_disagreement(light):.0%}, so these are not images of one scene"
-        needs = "content" if stated.content == "auto" else ""
+        option = "" if stated.content != "auto" else "; if they are, --content angles"
     elif pairs is not None and pairs != _pairs_of(order):
-        text = (
-            f"in the order {','.join(map(str, order))} of angles, I0 + I90 differs from I45 + I135; "
-            f"{_ORDERS[pairs]} fits"
-        )
+        text = f"in the order {listed} of angles, I0 + I90 differs from I45 + I135; {_ORDERS[pairs]} fits"
+        option = ": say which by --angle-order"
     elif is_guess and pairs is None:
-        text = f"the order of the tiles is not clear, {usual} row by row or another one"
-    if text and needs == "content" and not stated.order:
-        raise FrameError("mosaic", f"{text}; if they are, --content angles")
-    if text and needs == "order" and not stated.order:
-        raise FrameError("mosaic", f"{text}: say which by --angle-order")
+        text = f"the order of the tiles is not clear, {listed} row by row or another one"
+        option = ": say which by --angle-order"
+    if option and not stated.order:
+        raise FrameError("type", f"{text}{option}")
     if text:
         frames = frames._replace(warnings=(FrameWarning("mosaic", text),))
     places = [order.index(angle) for angle in ANGLES]

@@ -21,6 +21,7 @@ _DECISIVE = {
     262: ("photometric interpretation", 1, (1, 2)),
     266: ("fill order", 1, (1,)),
     _ORIENTATION: ("orientation", 1, (1,)),
+    254: ("kind of page, a preview or mask", 0, (0, 2)),
     _SAMPLES: ("samples per pixel", 1, (1, 3)),  # OpenCV reads one of four, or multiplies three by the fourth
     339: ("sample format", 1, (1, 3, 4)),
 }

@@ -9,7 +9,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 import cv2
 import numpy as np
@@ -58,7 +58,7 @@ class FrameSource:
         files: The files.
         stated: How to read what they do not state.
         max_bytes: Largest size of a file that is read at once, and of a frame.
-        is_named: Whether only the names of four files say that they belong together.
+        is_named: Whether names alone say that files are angle images.
 
     Attributes:
         name: Name of the frame, or of the stack of frames.
@@ -85,7 +85,7 @@ class FrameSource:
         except Exception:  # noqa: BLE001 - reported with the frame
             return 1
 
-    def messages(self) -> Iterator[Any]:
+    def messages(self) -> Iterator[Union[ImageMessage, FrameError]]:
         """Yield each frame as an `ImageMessage`, or the `FrameError` that says why it cannot be read."""
         try:
             yield from self._messages()
@@ -116,7 +116,15 @@ class FrameSource:
     def _load(self) -> Tuple[Pixels, Frames]:
         if len(self._paths) == 1:
             pixels = self._pixels(self._paths[0])
-            return pixels, split_frames(pixels.array, self._stated)
+            frames = split_frames(pixels.array, self._stated)
+            is_doubtful = self._is_named and self._stated.content == "auto" and frames.content == "mosaics"
+            if is_doubtful and not is_rough(frames.array[:1]):
+                raise FrameError(
+                    "type",
+                    "can be a mosaic (--content mosaics), or an angle image, as its name says and neighboring pixels "
+                    "are alike: name four of these by a pattern such as 'name_{0,45,90,135}.png'",
+                )
+            return pixels, frames
         images = [self._pixels(path) for path in self._paths]
         frames = stacked_angles([image.array for image in images], self._stated)
         if self._is_named and self._stated.content == "auto" and is_rough(frames.array[0]):

@@ -20,10 +20,10 @@ from polar_pipeline import SENSORS, cli
 from polar_pipeline.calibration import load_calibration
 from polar_pipeline.camera.facts import CAMERA_METADATA, CameraFacts
 from polar_pipeline.camera.recorded import save_facts
-from polar_pipeline.cli import calibrate as command
 from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.messages import IMAGE
 from polar_pipeline.recordings.sink import open_sink
+from polar_pipeline.tools.calibrate import make
 from polar_pipeline.tools.calibrate.estimate import CalibrationResult
 from polar_pipeline.tools.calibrate.estimate import calibrate as calibrate_sums
 from polar_pipeline.tools.calibrate.simulation import Deviations, simulate_sensor
@@ -135,7 +135,7 @@ def test_a_calibration_that_is_worse_than_none(
         given.update(named)
         return calibrate_sums(*arguments, **named)
 
-    monkeypatch.setattr(command, "calibrate", estimated)
+    monkeypatch.setattr(make, "calibrate", estimated)
     out, is_accepted = tmp_path / "a.npz", "--accept-bad" in more
     known = ["--angle-error", "1.5", "--polarizer-extinction", "400", *more]
     assert calibrate(textured, "-o", str(out), *known) == (0 if is_accepted else 1)

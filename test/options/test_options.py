@@ -17,10 +17,12 @@ from harness import CACHE
 from polar_pipeline import Pipeline, cli
 from polar_pipeline.live.parameters import PARAMETERS, make_settings
 from polar_pipeline.options import OPTIONS, ContradictionError, Option, make_options
+from polar_pipeline.options.methods import METHODS
 from polar_pipeline.options.products import PRODUCTS
+from polar_pipeline.polarimetry.colormaps import COLOR_STYLES
 
 #: Options whose command line arguments have other names.
-ARGUMENTS: Dict[str, Tuple[str, ...]] = {"co_sited": ("--own-site",), "flip": ("--flip-x", "--flip-y")}
+ARGUMENTS: Dict[str, Tuple[str, ...]] = {"co_sited": ("--no-co-sited",), "flip": ("--flip-x", "--flip-y")}
 #: Options of a frame that `polar-pipeline plan` and `tune` have no use for.
 OF_A_MACHINE = ("backend", "threads")
 
@@ -98,6 +100,10 @@ Pipeline(co_sited="yes")
 Pipeline(roi=(1, 2))
 Pipeline(nonsense=1)
 Pipeline().options.sensor.nonsense
+Pipeline(resolution="ful")
+Pipeline(scale=3)
+Pipeline(dtype={"dolp": "int8"})
+Pipeline(resolution="full", scale=4, bit_depth=12, dtype=Pipeline().options.dtype)
 """
 
 
@@ -107,7 +113,16 @@ def test_type_checkers_see_the_arguments(tmp_path: Path) -> None:
     words = ["--config-file=", "--follow-imports=silent", "--cache-dir", str(CACHE.parent / "mypy")]
     said, trouble, _ = api.run([*words, str(tmp_path / "calls.py")])
     lines = re.findall(r"calls\.py:(\d+): error", said)
-    assert lines == ["4", "5", "6", "7", "8"], said + trouble
+    assert lines == ["4", "5", "6", "7", "8", "9", "10", "11"], said + trouble
+
+
+def test_choices_are_those_of_the_tables() -> None:
+    """Annotations, which type checkers read, cannot be computed from a table."""
+    assert OPTIONS["demosaic"].choices == ("auto", *METHODS)
+    assert OPTIONS["color_style"].choices == tuple(COLOR_STYLES)
+    assert {*OPTIONS["dtype"].choices} == {kind for row in PRODUCTS.values() for kind in row.types}
+    assert OPTIONS["ssim_window"].choices == tuple(range(3, 16, 2))
+    assert not OPTIONS["sensor"].choices
 
 
 def test_help_of_the_library() -> None:
@@ -137,7 +152,7 @@ def test_help_of_the_command_line(command: str, monkeypatch: pytest.MonkeyPatch)
             else:
                 assert row.text in said[argument], name
     if "co_sited" not in left_out:
-        assert said["--own-site"].startswith("Turn co_sited off. co_sited: At half resolution, interpolate")
+        assert said["--no-co-sited"].startswith("Turn co_sited off. co_sited: At half resolution, interpolate")
 
 
 def test_parameters_of_the_node() -> None:
@@ -201,6 +216,8 @@ def test_all_products_and_others() -> None:
     ("values", "said"),
     [
         ({"sensr": "IMX250MZR"}, "did you mean sensor"),
+        ({"product": "dolp"}, "unknown option .'product'.*; did you mean products[?]$"),
+        ({"roi_ofset": (2, 2)}, "did you mean roi_offset[?]$"),
         ({"products": "dolp alop"}, "got 'alop'; did you mean aolp"),
         ({"products": "al"}, "got 'al'; did you mean all"),
         ({"products": ["Intensity"]}, "got 'Intensity'; did you mean intensity"),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from pathlib import Path
 from typing import List
 
+import cv2
 import numpy as np
 import pytest
 
 from polar_pipeline import Pipeline
+from polar_pipeline.options.products import PRODUCTS
 from polar_pipeline.pictures.colors import picture
-from polar_pipeline.polarimetry.colormaps import AOLP_MAP, DOLP_MAP
+from polar_pipeline.polarimetry.colormaps import AOLP_MAP, DIVERGING_MAP, DOLP_MAP
 
 
 def labels_of(page: str) -> List[str]:
@@ -19,10 +22,14 @@ def labels_of(page: str) -> List[str]:
     return re.findall(r"<text [^>]*>([^<]*)</text>", page)
 
 
-def test_a_picture_of_stokes_vectors_has_a_color_for_each_parameter() -> None:
-    """S0 from 0 to 2, S1 and S2 from -1 to 1."""
-    stokes = np.array([[[2, 1, -1], [0, -1, 1], [1, 0, 0.5], [0.5, -0.5, np.nan]]], np.float32)
-    assert picture("stokes", stokes).tolist() == [[[255, 255, 0], [0, 0, 255], [128, 128, 191], [0, 0, 0]]]
+def test_planes_of_both_signs_diverge_around_0() -> None:
+    """S0 is gray from 0 to 2; S1 and S2 are blue to orange from -1/4 to 1/4."""
+    stokes = np.array([[[2, 0.25, -0.25], [0, -1, 1], [1, 0, 0.125], [0.5, -0.5, np.nan]]], np.float32)
+    s0, s1, s2 = (picture("stokes", stokes, plane=plane)[0].tolist() for plane in range(3))
+    assert s0 == [[255] * 3, [0] * 3, [128] * 3, [0] * 3]
+    low, zero, half, high = DIVERGING_MAP[[1, 128, 192, 255]].tolist()
+    assert s1 == [high, low, zero, [0] * 3]
+    assert s2 == [low, high, half, [0] * 3]
 
 
 def test_pictures_shrink_without_mixing_angles_or_invalid_pixels() -> None:
@@ -50,6 +57,40 @@ def test_stokes_vectors_are_compared_in_their_ranges() -> None:
     means = ((0.5, 0.5), (0.75, 0.5), (0.25, 0.5))
     expected = np.mean([(2 * m * n + 1e-4) / (m * m + n * n + 1e-4) for m, n in means])
     assert _similarity("stokes", first, second) == pytest.approx(expected, abs=1e-5)  # float32
+
+
+def test_legends_of_a_report() -> None:
+    """Bars with their numbers, angles in degrees, and wheels that take the colors of the page."""
+    pytest.importorskip("jinja2")
+    from polar_pipeline.quality.frame_checks import NO_FRAME
+    from polar_pipeline.replay.report import render
+    from polar_pipeline.replay.run import FrameProducts, Summary
+
+    names = ("intensity", "stokes", "dolp", "aolp", "dolp_sigma", "preview", "aolp_color")
+    arrays = {name: np.zeros(PRODUCTS[name].shape((8, 8), is_color=False), np.float32) for name in names}
+    page = render("t", {}, Summary([], 1.0, [FrameProducts(0, arrays)], NO_FRAME.layout, ""), color_style="faded")
+    figures = {name: text for text, name in re.findall(r"<figcaption>(.*?)<b>(.*?)</b>", page, re.DOTALL)}
+    ends = {
+        name: re.findall(r'</div>(.*?) <span style="float:right">(.*?)</span>', text) for name, text in figures.items()
+    }
+    assert ends == {
+        "intensity": [("0", "100 % of full scale")],
+        "stokes s0": [("0", "200 % of full scale")],
+        "stokes s1": [("≤ -25", "≥ 25 % of full scale")],
+        "stokes s2": [("≤ -25", "≥ 25 % of full scale")],
+        "dolp": [("0", "1")],
+        "aolp": [("0", "180 degrees")],
+        "dolp_sigma": [("0", "≥ 0.1")],
+        "preview": [],
+        "aolp_color": [],
+    }
+    for name in ("preview", "aolp_color"):
+        assert labels_of(figures[name]) == ["0", "45", "90", "135"] * 2
+        assert "DoLP: 0 at the center, 1 at the rim" in figures[name]
+        (address,) = re.findall(r'<image href="data:image/png;base64,(.*?)"', figures[name])
+        wheel = cv2.imdecode(np.frombuffer(base64.b64decode(address), np.uint8), cv2.IMREAD_UNCHANGED)
+        assert wheel[0, 0, 3] == 0, "transparent around it"
+        assert (wheel[len(wheel) // 2, :, 3] == 255).mean() > 0.95
 
 
 def test_the_time_of_a_report_begins_with_the_first_frame() -> None:

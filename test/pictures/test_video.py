@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import List
@@ -84,6 +86,12 @@ def test_other_names_and_rates_are_refused(name: str, rate: float, tmp_path: Pat
         pass
 
 
+def test_the_extra_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(ImportError, match=r"polar_pipeline\[video\]"), open_video(tmp_path / "a.mp4", SIZE, 24):
+        pass
+
+
 def test_a_video_replaces_a_file_only_if_told_to(tmp_path: Path) -> None:
     path = tmp_path / "a.webm"
     path.write_text("before", encoding="utf-8")
@@ -92,3 +100,17 @@ def test_a_video_replaces_a_file_only_if_told_to(tmp_path: Path) -> None:
     with open_video(path, SIZE, 24, force=True) as video:
         video.add(frames()[0])
     assert path.stat().st_size > 100
+
+
+@pytest.mark.parametrize("suffix", [".webm", ".mp4"])
+def test_a_full_disk(suffix: str, tmp_path: Path) -> None:
+    """A file must not grow beyond a limit, which fails as a write does on a full disk."""
+    noise = list(np.random.default_rng(0).integers(0, 255, (20, *SIZE, 3)).astype(np.uint8))
+    path, before = tmp_path / f"a{suffix}", resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        with pytest.raises(OSError, match=f"File too large: '{path}'"), open_video(path, SIZE, 24) as video:
+            list(map(video.add, noise))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []

@@ -719,8 +719,8 @@ def test_report_holds_everything_and_needs_nothing(mcap: Path) -> None:
     assert "10 bytes &amp; more" in text
     # beside the product, where a phone shows it
     assert re.search(r'<td>dolp</td>\s*<td class="text"><b class="bad">failed</b> 3 pixels &lt; 4</td>', text)
-    assert text.count("<img ") == 3 * (len(PRODUCTS) + 1)  # but `ssim`, and two wheels of the colors of AoLP
-    assert text.count("<svg ") == 1 + len(summary.timings)
+    assert text.count("<img ") == 3 * (len(PRODUCTS) + 1)  # but `ssim`, and three planes of the Stokes vector
+    assert text.count("<svg ") == 1 + len(summary.timings) + 3 * 2, "charts, and two wheels of AoLP"
     assert "http" not in text.replace("data:image", "")
     assert "0 to pi" in text
     assert "°" not in text  # the scale has the unit of its caption

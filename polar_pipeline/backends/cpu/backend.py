@@ -15,9 +15,10 @@ import numpy as np
 
 from polar_pipeline._util.cpus import available_cores
 from polar_pipeline._util.memory_limit import require_address_space
-from polar_pipeline.backends.backend import Buffers, Result
+from polar_pipeline.backends.backend import Buffers
 from polar_pipeline.backends.cpu.arguments import FrameArguments
 from polar_pipeline.backends.cpu.library import Kernels, KernelsError, load_kernels
+from polar_pipeline.backends.result import Result
 from polar_pipeline.geometry import SamplingMap, make_map
 from polar_pipeline.options import Options
 from polar_pipeline.options.products import PRODUCTS

@@ -12,12 +12,13 @@ import numpy as np
 
 from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import whole_number
-from polar_pipeline.backends.backend import Buffers, CupyArray, DeviceLostError, DeviceMemoryError, Result
+from polar_pipeline.backends.backend import Buffers, CupyArray, DeviceLostError, DeviceMemoryError
 from polar_pipeline.backends.cuda.device_arrays import DeviceFrame
 from polar_pipeline.backends.cuda.driver import Driver
 from polar_pipeline.backends.cuda.launch import Launch
 from polar_pipeline.backends.cuda.memory import SLOTS, Constants, FrameMemory
 from polar_pipeline.backends.cuda.program import DeviceProgram, Program, make_launches, noise_frame
+from polar_pipeline.backends.result import Result
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.sensor.frames import Frame, FrameError, PackedFrame, RawFrame, check_size
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, Tuple
 
 import numpy as np
 
-from polar_pipeline.backends.backend import CupyArray, Result
+from polar_pipeline.backends.backend import CupyArray
 from polar_pipeline.backends.cuda.driver import TO_HOST
+from polar_pipeline.backends.result import Result
 
 if TYPE_CHECKING:  # which imports this module
     from polar_pipeline.backends.cuda.driver import Driver
@@ -55,14 +56,16 @@ class DeviceResult(Result):
         slot: Memory of the frame.
         products: Arrays by product.
         blocks: Mean similarities of blocks; None without SSIM.
+        frames: Number of frames of a batch; 0 for a single frame.
 
     Attributes:
         stream: Handle of the stream that computes the frame: of a frame on the device the one that was CuPy's current
             one when it was submitted.
     """
 
-    def __init__(self, driver: Driver, slot: Slot, products: Dict[str, Any], blocks: Any) -> None:
+    def __init__(self, driver: Driver, slot: Slot, products: Dict[str, Any], blocks: Any, frames: int) -> None:
         self._products = products
+        self.frames = frames
         self.timings = {}
         self.blocks = blocks
         self.stream = slot.stream
@@ -99,6 +102,15 @@ class DeviceResult(Result):
         """
         self._check()
         self._driver.run(self._driver.wait, self._slot.done)
+
+    def host_arrays(self) -> Dict[str, np.ndarray]:
+        """Return copies of the products as arrays of NumPy; errors are those of `synchronize`."""
+        self.synchronize()
+        copies = {name: np.empty(array.shape, array.dtype) for name, array in self.items()}
+        for name, copy in copies.items():
+            address = self._slot.addresses[name]
+            self._driver.run(self._driver.copy_now, copy.ctypes.data, address, copy.nbytes, TO_HOST)
+        return copies
 
     @property
     def invalid(self) -> Tuple[int, int]:  # type: ignore[override]

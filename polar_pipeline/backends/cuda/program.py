@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
 
-from polar_pipeline.backends.backend import Buffers, CupyArray, DeviceError, Result
+from polar_pipeline.backends.backend import Buffers, CupyArray, DeviceError
 from polar_pipeline.backends.cuda.defects import DefectReplacement
 from polar_pipeline.backends.cuda.device_arrays import DeviceResult
 from polar_pipeline.backends.cuda.driver import ON_DEVICE, TO_DEVICE, TO_HOST, Driver
@@ -28,6 +28,7 @@ from polar_pipeline.backends.cuda.polarization import (
 )
 from polar_pipeline.backends.cuda.schedules import choose
 from polar_pipeline.backends.cuda.ssim import SsimLaunch, as_compared, compared_type
+from polar_pipeline.backends.result import Result
 from polar_pipeline.geometry import make_map
 from polar_pipeline.options import Options
 from polar_pipeline.options.products import invalid_level
@@ -149,7 +150,7 @@ class Program:
     ) -> None:
         self._driver, self.maps_host = driver, maps_host
         self._products, self._mode = options.products, options.ssim_mode if options.has_ssim else ""
-        count = max(1, frames)
+        self._frames, count = frames, max(1, frames)
         first = launches[0]
         assert isinstance(first, PolarizationLaunch)
         self._raw_format = first.raw_format
@@ -402,7 +403,7 @@ class DeviceProgram(Program):
             raise RuntimeError(TAKEN)
         slot.hold = {}  # `source` stays: the device may still read it
         products = {name: arrays[name] for name in self._products}
-        return DeviceResult(self._driver, slot, products, arrays.get("blocks"))
+        return DeviceResult(self._driver, slot, products, arrays.get("blocks"), self._frames)
 
 
 def _fill_invalid(arrays: Dict[str, Any], names: List[str]) -> None:

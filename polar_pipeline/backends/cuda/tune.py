@@ -8,13 +8,14 @@ from typing import Dict, List, Optional, Tuple
 import numpy as np
 
 from polar_pipeline._util.progress import with_bar
-from polar_pipeline.backends.backend import Buffers, CompileError, DeviceError, DeviceLostError, Result
+from polar_pipeline.backends.backend import Buffers, CompileError, DeviceError, DeviceLostError
 from polar_pipeline.backends.cuda.backend import make_program
 from polar_pipeline.backends.cuda.driver import Driver
 from polar_pipeline.backends.cuda.launch import Schedule
 from polar_pipeline.backends.cuda.memory import Constants
 from polar_pipeline.backends.cuda.program import Program, noise_frame, requested_launches
 from polar_pipeline.backends.cuda.schedules import Measured, candidates, keep
+from polar_pipeline.backends.result import Result
 from polar_pipeline.options import Options
 
 _LOG = logging.getLogger(__name__)

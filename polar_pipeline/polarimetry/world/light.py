@@ -7,6 +7,7 @@ from typing import Mapping, NamedTuple, Optional, Tuple, Union
 import numpy as np
 
 from polar_pipeline._util.text import quoted
+from polar_pipeline.stokes import aolp, dolp
 
 #: A `Result` or another mapping of product names to float images, or a Stokes image (H, W, 3).
 Images = Union[np.ndarray, Mapping[str, np.ndarray]]
@@ -53,9 +54,7 @@ def measured_light(images: Images) -> MeasuredLight:
         vector = arrays.pop("stokes")
         if vector.ndim != 3 or vector.shape[2] != 3:
             raise ValueError(f"stokes must have the shape (H, W, 3), got {vector.shape}")
-        s0, s1, s2 = np.moveaxis(vector, -1, 0)
-        s0 = np.where(s0 > 0, s0, np.nan)
-        arrays["dolp"], arrays["aolp"] = np.minimum(np.hypot(s1, s2) / s0, 1), np.arctan2(s2, s1 + 0 * s0) / 2 % np.pi
+        arrays["dolp"], arrays["aolp"] = dolp(vector), aolp(vector)
     shapes = {name: image.shape for name, image in arrays.items()}
     if len(set(shapes.values())) > 1 or arrays["dolp"].ndim != 2:
         raise ValueError(f"images must have one shape (H, W), got {shapes}")

@@ -10,6 +10,7 @@ from polar_pipeline._util.text import quoted
 from polar_pipeline._util.values import several, whole_number
 from polar_pipeline.geometry import Geometry, LensCalibration
 from polar_pipeline.polarimetry.world.light import ROUNDING, Images, checked_array, measured_light
+from polar_pipeline.stokes import angle_difference
 
 #: Angles from the optical axis at which a lens is tabulated; corrections of the tangential distortion at most, and the
 #: distance at a focal length of 1, between a pixel and the image of its ray, from which these have converged.
@@ -142,8 +143,7 @@ def horizon_angle(images: Images, attitude: np.ndarray, rays: Optional[np.ndarra
     directions = checked_rays(rays, aolp.shape)
     level = np.cross(directions, upward(attitude))
     level = turned(level, directions * np.array([-1.0, -1.0, 1.0]))  # back onto the optical axis
-    angle = aolp - np.arctan2(-level[..., 1], level[..., 0])
-    angle = (angle + np.pi / 2) % np.pi - np.pi / 2
+    angle = angle_difference(aolp, np.arctan2(-level[..., 1], level[..., 0]))
     return np.where(np.hypot(level[..., 0], level[..., 1]) > 1e-9, angle, np.nan)
 
 

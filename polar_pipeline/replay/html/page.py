@@ -6,13 +6,14 @@ Jinja escapes every text that goes into a page.
 from __future__ import annotations
 
 import base64
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import jinja2
+import numpy as np
 
-from polar_pipeline.polarimetry.colormaps import AOLP_MAP
 from polar_pipeline.replay.html import charts
 
 
@@ -25,10 +26,25 @@ class ColorBar:
     high: str
 
 
-#: Gradients of color bars, from the left end to the right one.
-VIRIDIS = "linear-gradient(90deg,#440154,#3b528b,#21918c,#5ec962,#fde725)"
-PHASE = f"linear-gradient(90deg,{','.join('#' + AOLP_MAP[k % 256].tobytes().hex() for k in range(0, 257, 16))})"
-GRAYS = "linear-gradient(90deg,#000,#fff)"
+@dataclass(frozen=True)
+class Wheel:
+    """The legend of angles below a picture: a picture of the colors as an address, and a sentence about DoLP, or ""."""
+
+    url: str
+    text: str
+
+
+#: Numbers around a wheel of radius 100, as (degrees, x, y) from its center; y downwards.
+WHEEL_NUMBERS = tuple(
+    (degrees % 180, 125 * math.cos(math.radians(degrees)), -120 * math.sin(math.radians(degrees)))
+    for degrees in range(0, 360, 45)
+)
+
+
+def gradient(colors: np.ndarray) -> str:
+    """Return (n, 3) uint8 colors as a CSS gradient from left to right, by at most 17 of them."""
+    places = np.unique(np.linspace(0, len(colors) - 1, 17).astype(int))
+    return f"linear-gradient(90deg,{','.join('#' + colors[k].tobytes().hex() for k in places)})"
 
 
 @lru_cache(maxsize=4)
@@ -44,7 +60,9 @@ def page_template(folder: Path, name: str = "report.html.j2") -> jinja2.Template
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals.update(width=charts.WIDTH, height=charts.HEIGHT, margin=charts.MARGIN)
+    environment.globals.update(
+        width=charts.WIDTH, height=charts.HEIGHT, margin=charts.MARGIN, wheel_numbers=WHEEL_NUMBERS
+    )
     return environment.get_template(name)
 
 

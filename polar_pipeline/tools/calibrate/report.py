@@ -13,10 +13,11 @@ import numpy as np
 
 from polar_pipeline import __version__
 from polar_pipeline._util.text import printable
-from polar_pipeline.pictures.colors import viridis
+from polar_pipeline.pictures.colors import diverging, viridis
 from polar_pipeline.pictures.files import encode_picture
+from polar_pipeline.polarimetry.colormaps import DIVERGING_MAP, DOLP_MAP
 from polar_pipeline.replay.html import charts
-from polar_pipeline.replay.html.page import VIRIDIS, ColorBar, data_url, page_template
+from polar_pipeline.replay.html.page import ColorBar, data_url, gradient, page_template
 from polar_pipeline.tools.calibrate.defects import CAUSES
 from polar_pipeline.tools.calibrate.estimate import CalibrationResult
 from polar_pipeline.tools.calibrate.reductions import reduce_blocks
@@ -40,7 +41,7 @@ _HEAD_BYTES = 1 << 16
 class _Quantity(NamedTuple):
     """A number of every pixel, with a heading for which the template has a text, and the decimals of its table.
 
-    The map shows means, or harmonic means.
+    The map shows means, or harmonic means. A signed quantity is a difference, whose colors diverge around 0.
     """
 
     name: str
@@ -48,13 +49,14 @@ class _Quantity(NamedTuple):
     decimals: int
     image: Callable[[CalibrationResult], np.ndarray]
     is_harmonic: bool = False
+    is_signed: bool = False
 
 
 #: Quantities of every session, and quantities of sessions with a polarizer.
 _DARK = (_Quantity("black level", " %", 3, lambda result: 100 * result.black),)
 _POLARIZER = (
-    _Quantity("gain", " %", 2, lambda result: 100 * (result.gain - 1)),
-    _Quantity("angle deviation", " degrees", 2, lambda result: result.angle),
+    _Quantity("gain", " %", 2, lambda result: 100 * (result.gain - 1), is_signed=True),
+    _Quantity("angle deviation", " degrees", 2, lambda result: result.angle, is_signed=True),
     _Quantity("extinction ratio", ":1", 0, lambda result: result.extinction, is_harmonic=True),
     _Quantity("residual", " x noise", 2, lambda result: result.excess),
     _Quantity("expected error", "", 4, CalibrationResult.error_map),
@@ -142,15 +144,19 @@ def _figure(quantity: _Quantity, result: CalibrationResult, used: np.ndarray) ->
     side = -(-max(image.shape) // (SIDE * period)) * period  # of blocks of complete superpixels
     means = 1 / block_means(1 / image, used, side) if quantity.is_harmonic else block_means(image, used, side)
     low, high = _ends(means, _MAP_TAIL)
+    if quantity.is_signed:
+        high = max(-low, high)
+        low, picture, colors = -high, diverging(np.nan_to_num(means / (high or 1))), DIVERGING_MAP[1:]
+    else:
+        picture, colors = viridis(np.nan_to_num((means - low) / ((high - low) or 1))), DOLP_MAP
+    picture[np.isnan(means)] = 0
     values = image[used]
     ends = _ends(values, _HISTOGRAM_TAIL)
     numbers = (np.mean(values), np.std(values), ends[0], np.median(values), ends[1])
-    picture = viridis(np.nan_to_num((means - low) / ((high - low) or 1)))
-    picture[np.isnan(means)] = 0
     return {
         "name": quantity.name,
         "url": data_url(encode_picture(_enlarged(picture))),
-        "bar": ColorBar(VIRIDIS, charts.label(low, quantity.unit), charts.label(high, quantity.unit)),
+        "bar": ColorBar(gradient(colors), charts.label(low, quantity.unit), charts.label(high, quantity.unit)),
         "block": side,
         "histogram": charts.histogram(values, quantity.unit, ends),
         "unit": quantity.unit.strip(),

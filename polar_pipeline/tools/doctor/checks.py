@@ -11,7 +11,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
-from typing import Callable, Dict, Iterable, Iterator, List, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Literal, Tuple
 
 import numpy as np
 
@@ -42,6 +42,7 @@ _LIBRARIES = {
     "skimage": "nothing (tests compare with it)",
     "aiohttp": "no recordings from web servers",
     "av": "no videos",
+    "scipy": "MAT files are not read",
     "rerun": "no `polar-pipeline view`",
 }
 _ROS = {
@@ -97,7 +98,7 @@ def _libraries() -> Iterator[Check]:
         yield _import(name, lost)
 
 
-def _backend(name: str) -> Check:
+def _backend(name: Literal["cpu", "cuda"]) -> Check:
     """Check whether a backend computes a frame."""
     reason = backend_problem(name)
     if reason:

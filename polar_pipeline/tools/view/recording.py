@@ -27,6 +27,8 @@ RerunObject = Any
 _NO_ANGLE = 256
 #: Color map of a product -> Rerun's name of it.
 _COLORMAPS = {"gray": "Grayscale", "viridis": "Viridis"}
+#: Rerun's diverging color map, for planes of both signs: black at 0, and the only one that all versions have.
+_DIVERGING = "CyanToYellow"
 #: Name of the application, by which the viewer keeps what a user changed of the layout.
 APPLICATION = "polar_pipeline"
 #: Timelines: the frame's stamp, and its number in the recording, which also orders frames whose stamps begin again.
@@ -72,7 +74,8 @@ def product_entities(rerun: RerunModule, name: str, array: np.ndarray) -> Iterat
     path, colormap = paths[0], _COLORMAPS.get(row.colors, "")
     if row.planes:
         for plane, channel, (_, *span) in zip(paths, range(len(paths)), row.planes):
-            yield plane, _numbers(rerun, array[..., channel], colormap, (span[0], span[1]))
+            low, high = span
+            yield plane, _numbers(rerun, array[..., channel], _DIVERGING if low == -high else colormap, (low, high))
     elif array.ndim == 3:
         yield path, rerun.Image(array if array.dtype == np.uint8 else picture(name, array))
     elif row.wraps:
@@ -98,7 +101,13 @@ def _numbers(rerun: RerunModule, array: np.ndarray, colormap: str, span: Tuple[f
 
 
 class RecordingView:
-    """Rerun recording into which `show` logs frame after frame."""
+    """Rerun recording into which `show` logs frame after frame.
+
+    Attributes:
+        has_times: Whether stamps mean something (`Source.has_times`).
+    """
+
+    has_times = True
 
     def __init__(self, rerun: RerunModule, stream: RerunObject) -> None:
         self._rerun = rerun
@@ -113,10 +122,12 @@ class RecordingView:
                 topic = PRODUCT_TOPICS[name].name
                 self._rerun.log(topic, angle_colors(self._rerun), static=True, recording=self._stream)
         if hasattr(self._rerun, "set_time"):
-            self._rerun.set_time(STAMP, timestamp=np.datetime64(stamp_ns, "ns"), recording=self._stream)
+            if self.has_times:
+                self._rerun.set_time(STAMP, timestamp=np.datetime64(stamp_ns, "ns"), recording=self._stream)
             self._rerun.set_time(FRAME, sequence=self._count, recording=self._stream)
         else:  # before 0.23
-            self._rerun.set_time_nanos(STAMP, stamp_ns, recording=self._stream)
+            if self.has_times:
+                self._rerun.set_time_nanos(STAMP, stamp_ns, recording=self._stream)
             self._rerun.set_time_sequence(FRAME, self._count, recording=self._stream)
         for name, array in result.items():
             if array.ndim:

@@ -75,8 +75,9 @@ def test_arrays_are_those_of_host_results(driver: Any) -> None:
         wanted, got = host.submit(frame)(), device.submit(frame)()
         assert isinstance(got, DeviceResult)
         same(on_host(got), wanted)
+        same(got.host_arrays(), wanted)
         assert got.invalid == wanted.invalid
-        assert got.timings == {}
+        assert (got.timings, got.frames) == ({}, 0)
         blocks = got.blocks if isinstance(got.blocks, np.ndarray) else got.blocks.get()
         np.testing.assert_array_equal(blocks, wanted.blocks)
 
@@ -255,6 +256,7 @@ def test_batches_are_as_single_frames(cupy: Any, sensor: str) -> None:
     frames = np.stack([mosaic(seed) for seed in range(5)])
     result = device(cupy.asarray(frames))
     got, wanted = on_host(result), [host(frame) for frame in frames]
+    assert result.frames == len(frames)
     for name, array in got.items():
         np.testing.assert_array_equal(array, np.stack([one[name] for one in wanted]), name)
     assert result.invalid == tuple(np.sum([one.invalid for one in wanted], 0))

@@ -108,7 +108,9 @@ def test_what_is_shown_is_the_pipelines(sensor: str, resolution: str, recording:
         assert {"/latency/decode_ms", "/latency/polarization_ms", "/latency/ssim_ms"} <= set(stages)
         assert "/latency/write_ms" not in stages
         assert 0 < sum(stages.values()) <= total
-    assert {row["colormap"] for row in rows["/polarization/dolp"]} == {rerun.components.Colormap.Viridis.value}
+    maps = rerun.components.Colormap
+    for entity, colors in (("dolp", maps.Viridis), ("stokes/s0", maps.Grayscale), ("stokes/s1", maps.CyanToYellow)):
+        assert {row["colormap"] for row in rows[f"/polarization/{entity}"]} == {colors.value}, entity
     done = run_python("-m", "rerun", "rrd", "verify", str(out), env={"HOME": str(tmp_path)})
     assert done.returncode == 0, done.stderr
 
