@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from glob import escape, glob, has_magic
-from itertools import takewhile
+from itertools import combinations, takewhile
 from pathlib import Path
 from typing import Dict, Iterator, List, Match, NamedTuple, Sequence, Set, Tuple
 
@@ -256,16 +256,15 @@ def angle_groups(paths: Sequence[Path], takes_parts: bool = False) -> Tuple[List
 
 
 def _angle_places(path: Path) -> Iterator[Tuple[Tuple[str, ...], int]]:
-    """Yield the numbers in a path, each with the text around it; one with several places also with that around them."""
+    """Yield the numbers in a path with the text around them: around one of their places, or several in a row."""
     text = str(path.with_suffix(""))
-    numbers = list(re.finditer("[0-9]+", text))
     by_number: Dict[int, List[Match[str]]] = {}
-    for match in numbers:
+    for match in re.finditer("[0-9]+", text):
         by_number.setdefault(int(match.group()), []).append(match)
     for number, matches in by_number.items():
-        for some in [[match] for match in matches] + [matches[-count:] for count in range(2, len(matches) + 1)]:
-            ends = [0, *(match.end() for match in some)]
-            starts = [*(match.start() for match in some), len(text)]
+        for first, last in combinations(range(len(matches) + 1), 2):
+            ends = [0, *(match.end() for match in matches[first:last])]
+            starts = [*(match.start() for match in matches[first:last]), len(text)]
             yield (*(text[end:start] for end, start in zip(ends, starts)), path.suffix.lower()), number
 
 

@@ -33,8 +33,11 @@ LAYOUTS: Dict[str, Tuple[str, ...]] = {
 _SIZES = {"a": len(ANGLES), "c": 3, "s": 3}
 #: Largest number that a file states -> ending of the encoding.
 _ENDINGS = {255: "8", 1023: "10", 4095: "12", 16383: "14", 65535: "16"}
-#: Pixels of a side at most that are looked at, and of the squares whose means are compared: a quarter of the noise.
-_CROP, _SQUARE = 512, 4
+#: Pixels of a side of the blocks that are looked at, and most blocks in a row and in a column; and pixels of a side of
+#: the squares in them whose means are compared, with a quarter of the noise.
+_BLOCK, _BLOCKS, _SQUARE = 16, 16, 4
+#: Distance of the rows by which most color pictures are told from gray ones.
+_SAMPLED = 64
 #: Ratio of differences of neighbors to those of pixels two apart above which pixels are of a mosaic.
 _ROUGH = 1.1
 #: Factors by which I0 + I90 = I45 + I135 holds better for some pairs of planes than for all others: where this makes
@@ -131,13 +134,14 @@ def split_frames(array: np.ndarray, stated: Stated = NOTHING_STATED) -> Frames:
         for layout in layouts
         if _fits(variant.shape, layout) and stated.content in ("auto", content)
     ]
-    readings = [row._replace(array=_quarters(row.array)) if row.content == "tiles" else row for row in readings]
-    readings = [row for row in readings if row.content != "tiles" or row.array.size]
+    readings = [row for row in readings if row.content != "tiles" or _has_quarters(row.array.shape)]
     if not readings:
         raise FrameError("type", _refusal(array, stated.content))
     if stated.content == "auto" or len(readings) > 1:
         readings = _likely(array, readings)
     (frames,) = readings
+    if frames.content == "tiles":
+        frames = frames._replace(array=_quarters(frames.array))
     if frames.content == "stokes":
         _check_stokes(frames.array[0])
     return _in_order(frames, stated) if frames.content in ("angles", "tiles") else frames
@@ -252,7 +256,9 @@ def _without_plain_channels(array: np.ndarray) -> np.ndarray:
         opaque = np.iinfo(array.dtype).max
         if (array[..., -1] == opaque).all() and not (array[..., 0] == opaque).all():
             return _without_plain_channels(array[..., :-1])
-    is_gray = channels == 3 and array.dtype.kind in "iu" and not (array != array[..., :1]).any()
+    is_gray = channels == 3 and array.dtype.kind in "iu"
+    for part in (array[..., ::_SAMPLED, :, :], array):  # most color pictures show their colors soon
+        is_gray = is_gray and not (part != part[..., :1]).any()
     return array[..., 0] if is_gray else array
 
 
@@ -292,13 +298,16 @@ def _sizes(array: np.ndarray, layout: str) -> List[int]:
     return [array.shape[axis] for axis in _axes(layout)]
 
 
+def _has_quarters(shape: Tuple[int, ...]) -> bool:
+    """Return whether frames (N, 2H, 2W, ...) can be four tiles."""
+    return all(size % 2 == 0 and size >= MIN_SIDE for size in shape[1:3])
+
+
 def _quarters(array: np.ndarray) -> np.ndarray:
-    """Convert (N, 2H, 2W, ...) to (N, 4, H, W, ...), row by row; an odd size gives an empty array."""
-    count, (height, width), colors = len(array), (size // 2 for size in array.shape[1:3]), array.shape[3:]
-    if array.shape[1] % 2 or array.shape[2] % 2 or min(height, width) < MIN_SIDE // 2:
-        return array[:0]
-    rows = array.reshape(count, 2, height, 2, width, *colors).swapaxes(2, 3)
-    return rows.reshape(count, len(ANGLES), height, width, *colors)
+    """Convert (N, 2H, 2W, ...) to (N, 4, H, W, ...), row by row."""
+    count, height, width = len(array), array.shape[1] // 2, array.shape[2] // 2
+    rows = array.reshape(count, 2, height, 2, width, *array.shape[3:]).swapaxes(2, 3)
+    return rows.reshape(count, len(ANGLES), height, width, *array.shape[3:])
 
 
 # --------------------------------------------------------------------------------------------------------- readings
@@ -337,7 +346,7 @@ def _evidence(frames: Frames) -> int:
     """Return whether the numbers of the first frame speak for a reading (1), against it (-1), or neither."""
     first = frames.array[0]
     if frames.content == "stokes":
-        return 1 if _are_stokes(first) and first[..., 1:].min() < 0 else -1
+        return 1 if _are_stokes(first) and (first[..., 1:] < 0).any() else -1
     if frames.content == "mosaics":
         # a tenth of all scenes have little polarization, so smooth pixels say nothing against a mosaic; three smooth
         # images can be red, green and blue, or S0, S1 and S2
@@ -351,48 +360,64 @@ def _evidence(frames: Frames) -> int:
     return 1 if is_usual or (len(frames.array) == 1 and _perpendicular(lights[0], _CLEAR)) else 0
 
 
-def _tile_evidence(tiles: np.ndarray) -> int:
-    """Return whether (4, H, W) quarters of a picture are images of one scene, as `_evidence` does.
+def _tile_evidence(image: np.ndarray) -> int:
+    """Return whether the quarters of a picture are images of one scene, as `_evidence` does.
 
     The picture breaks where they meet, and I0 + I90 = I45 + I135. Before a dark background it does not break there.
     """
-    light = _compared(tiles)
-    if _has_seams(tiles) and _disagreement(light) < _DIFFERENT / 2:
-        return 1 if _perpendicular(light, _LIKELY) else 0
-    return 0 if _are_alike(_compared(tiles, with_saturated=True)) else -1
+    height, width = (size // 2 for size in image.shape[:2])
+    tiles = [image[y : y + height, x : x + width] for y in (0, height) for x in (0, width)]
+    if _has_seams(tiles):
+        light = _compared(tiles)
+        if _disagreement(light) < _DIFFERENT / 2:
+            return 1 if _perpendicular(light, _LIKELY) else 0
+    is_mosaic = image.ndim == 2 and _roughness(image) > _ROUGH
+    return 0 if not is_mosaic and _are_alike(tiles) else -1
 
 
-def _are_alike(light: np.ndarray) -> bool:
-    """Return whether (4, h, w) images show the same scene, and more than the light of a lamp."""
-    y, x = np.mgrid[-1 : 1 : light.shape[1] * 1j, -1 : 1 : light.shape[2] * 1j]
-    lamp = np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], -1).reshape(-1, 6)
-    values = light.reshape(len(ANGLES), -1).T
+def _are_alike(images: Sequence[np.ndarray]) -> bool:
+    """Return whether four images show the same scene, and more than the light of a lamp."""
+    sizes = images[0].shape[:2]
+    grid = np.broadcast_arrays(*np.ogrid[-1 : 1 : sizes[0] * 1j, -1 : 1 : sizes[1] * 1j])
+    y, x = (_means(axis).ravel() for axis in grid)
+    lamp = np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], -1)
+    values = np.stack([_means(image).mean(-1).ravel() for image in images], -1)
     details = values - lamp @ np.linalg.lstsq(lamp, values, rcond=None)[0]
     has_details = len(values) >= _MIN_SQUARES and (details.std(0) > _DETAIL * values.mean(0)).all()
     return bool(has_details and np.corrcoef(details.T).min() > _ALIKE)
 
 
-def _crop(image: np.ndarray) -> np.ndarray:
-    """Return the middle of an image as floats."""
-    tops = [max(0, (size - _CROP) // 2) for size in image.shape[:2]]
-    return image[tops[0] : tops[0] + _CROP, tops[1] : tops[1] + _CROP].astype(np.float64)
+def _blocks(image: np.ndarray) -> np.ndarray:
+    """Return blocks of (H, W) or (H, W, C) from everywhere in an image as floats (A, side, B, side, C), 0 for NaN."""
+    side = _BLOCK if min(image.shape[:2]) >= _BLOCK else _BLOCK // 2
+    rows, columns = (size // side for size in image.shape[:2])
+    split = image[: rows * side, : columns * side].reshape(rows, side, columns, side, -1)
+    chosen = split[:: -(-rows // _BLOCKS), :, :: -(-columns // _BLOCKS)]
+    return np.nan_to_num(chosen.astype(np.float64))
 
 
-def _compared(angles: np.ndarray, with_saturated: bool = False) -> np.ndarray:
-    """Return the means of squares in the middle of (4, H, W) or (4, H, W, 3) images.
+def _squares(image: np.ndarray) -> np.ndarray:
+    """Return the squares in the `_blocks` of an image, (S, pixels, C)."""
+    blocks = _blocks(image)
+    rows, side, columns, _, channels = blocks.shape
+    size = _SQUARE if side == _BLOCK else _SQUARE // 2
+    split = blocks.reshape(rows, side // size, size, columns, side // size, size, channels)
+    return split.transpose(0, 1, 3, 4, 2, 5, 6).reshape(-1, size * size, channels)
 
-    They are (4, h, w), or (4, N) of the N that hold no saturated pixel: saturated ones break I0 + I90 = I45 + I135.
+
+def _means(image: np.ndarray) -> np.ndarray:
+    """Return the means of the `_squares` of an image, (S, C)."""
+    return _squares(image).mean(1)
+
+
+def _compared(images: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the means of squares in four images, (4, N), without those that hold a saturated pixel in any image.
+
+    Saturated pixels break I0 + I90 = I45 + I135.
     """
-    planes = np.stack([_crop(plane) for plane in angles])
-    side = _SQUARE if min(planes.shape[1:3]) >= _SQUARE * _SQUARE else 2
-    height, width = (size // side for size in planes.shape[1:3])
-    squares = planes[:, : side * height, : side * width].reshape(len(planes), height, side, width, side, -1)
-    means = squares.mean((2, 4))
-    if with_saturated:
-        return means.mean(-1)
-    top = float(planes.max())
-    is_full = squares.max((0, 2, 4)) >= 0.98 * _full_scale(top)
-    return means[:, ~is_full]
+    squares = np.stack([_squares(image) for image in images])
+    usable = squares.max((0, 2, 3)) < 0.98 * _full_scale(float(squares.max()))
+    return squares.mean(2)[:, usable].reshape(len(squares), -1)
 
 
 def _full_scale(top: float) -> float:
@@ -407,9 +432,9 @@ def _full_scale(top: float) -> float:
 
 def _roughness(image: np.ndarray) -> float:
     """Return the mean difference of neighbors over that of pixels two apart: below 1 for images, above for mosaics."""
-    crop = _crop(image)
-    near = np.abs(np.diff(crop, axis=0)).mean() + np.abs(np.diff(crop, axis=1)).mean()
-    far = np.abs(crop[2:] - crop[:-2]).mean() + np.abs(crop[:, 2:] - crop[:, :-2]).mean()
+    blocks = _blocks(image)
+    near = np.abs(np.diff(blocks, axis=1)).mean() + np.abs(np.diff(blocks, axis=3)).mean()
+    far = np.abs(blocks[:, 2:] - blocks[:, :-2]).mean() + np.abs(blocks[..., 2:, :] - blocks[..., :-2, :]).mean()
     return float(near / far) if far else (np.inf if near else 1.0)
 
 
@@ -448,16 +473,16 @@ def _misfit(frames: Frames) -> float:
     return rests[_pairs_of(ANGLES)] / (sum(rests.values()) or 1.0)
 
 
-def _has_seams(tiles: np.ndarray) -> bool:
-    """Return whether a picture breaks where its quarters (4, H, W) meet, to the right or below.
+def _has_seams(tiles: Sequence[np.ndarray]) -> bool:
+    """Return whether a picture breaks where its quarters meet, to the right or below.
 
     Squares of 2x2 pixels are compared, since neighboring pixels differ behind a color filter array too.
     """
-    gray = tiles.astype(np.float64) if tiles.ndim == 3 else tiles.mean(-1)
-    upper_left, upper_right, lower_left, _ = gray
-    for before, after in ((upper_left.T, upper_right.T), (upper_left, lower_left)):
+    upper_left, upper_right, lower_left, _ = tiles
+    for before, after in ((upper_left.swapaxes(0, 1), upper_right.swapaxes(0, 1)), (upper_left, lower_left)):
         length = before.shape[1] // 2 * 2
-        lines = np.concatenate([before[-4:, :length], after[:4, :length]]).reshape(4, 2, -1, 2).mean((1, 3))
+        lines = np.concatenate([before[-4:, :length], after[:4, :length]]).astype(np.float64)
+        lines = lines.reshape(4, 2, length // 2, -1).mean((1, 3))
         near, across, far = np.median(np.abs(np.diff(lines, axis=0)), axis=1)
         if across > max(_SEAM / 2 * (near + far), _DETAIL * lines.mean()):
             return True
@@ -468,9 +493,8 @@ def _are_stokes(array: np.ndarray) -> bool:
     """Return whether (H, W, 3) are floats that can be S0, S1, S2 of light: DoLP hardly above 1."""
     if array.dtype.kind != "f":
         return False
-    s0, s1, s2 = np.moveaxis(_crop(array), -1, 0)
-    known = ~np.isnan(s0 + s1 + s2)
-    return bool(known.any() and (np.hypot(s1, s2)[known] <= 1.05 * s0[known] + 1e-6).mean() > 0.9)
+    s0, s1, s2 = np.moveaxis(_blocks(array), -1, 0)
+    return bool((np.hypot(s1, s2) <= 1.05 * s0 + 1e-6).mean() > 0.9)
 
 
 def _check_stokes(array: np.ndarray) -> None:
