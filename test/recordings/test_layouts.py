@@ -553,8 +553,8 @@ def converted(folder: Path) -> None:
     named_arrays = {"s0": s0, "dolp": np.hypot(s1, s2) / s0, "aolp": np.degrees(np.arctan2(s2, s1) / 2)}
     for name, value in named_arrays.items():
         np.save(folder / f"{name}.npy", value)
-    (program,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
-    exec(program, {})
+    programs = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+    exec(next(program for program in programs if "angle_images" in program), {})
 
 
 GUIDE = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
@@ -676,6 +676,20 @@ def test_every_command_of_the_guide_is_run() -> None:
     commands = re.findall(r"\| `polar-pipeline process ([^`]*)`", GUIDE)
     assert {command.replace(" -o out", "") for command in commands} == set(COMMANDS)
     assert len(commands) == len(COMMANDS)
+
+
+def test_the_program_of_the_guide(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    scenes(tmp_path, "scenes/s{}_{}.png", A, B)
+    exec(
+        next(program for program in re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL) if "read_frames" in program),
+        {},
+    )
+    with np.load("s1.npz") as result:
+        s0, s1, s2 = np.moveaxis(stokes(B), 2, 0)
+        known = ~np.isnan(result["dolp"]) & (s0 > 0.2)
+        error = np.abs(result["dolp"] - np.hypot(s1, s2) / s0)[known]
+    assert error.max() < 4 * TOLERANCES[8] / 0.2  # rounding of S0, S1 and S2, over S0
 
 
 @pytest.mark.parametrize("command", COMMANDS)
