@@ -329,10 +329,10 @@ def _described_topic(recording: Bag, topic: str, kind: str, is_output: bool) -> 
 
 def _open_pictures(path: Path, topic: str, rate: Optional[float], max_bytes: int, stated: Stated) -> Source:
     """Open a picture, a folder of pictures, or the files of a pattern."""
-    files, is_named = frame_files(path, stated)
+    files, named = frame_files(path, stated)
     if topic:
         raise SourceError(f"{path} holds pictures, which have no topic; got {printable(topic)}")
-    sources = [FrameSource(each, stated, max_bytes, is_named and len(each.files) > 1) for each in files]
+    sources = [FrameSource(each, stated, max_bytes, each.files[0] in named) for each in files]
     numbered = enumerate((load for source in sources for load in _loads(source)), 1)
     records = (Recorded(round(number * 1e9 / (rate or DEFAULT_RATE)), "", load, max_bytes) for number, load in numbered)
     return Source(str(path), sum(map(len, sources)), records, has_times=rate is not None)
