@@ -1,7 +1,8 @@
 """MkDocs hook: documents from outside `docs/`, the help of the command line and pictures, on the site (`make docs`).
 
 The site has the folders of the repository, except that the files of `docs/` are at the top, and `README.md` is the
-start page. Links in the documents are those of the repository; this hook rewrites them for the site.
+start page. Links in the documents are those of the repository; this hook rewrites them for the site, where the page
+of a notebook is made from its cells.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import sys
 from pathlib import Path
 from typing import Any, List
 
+import tutorial  # beside this file, as is `pictures`
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
-from pictures import PICTURES, painted  # beside this file
+from pictures import PICTURES, painted
 
 from polar_pipeline.options import OPTIONS
 
@@ -35,6 +37,7 @@ def site_path(path: str) -> str:
     """Where a file of the repository is in the site; both relative, with slashes."""
     if path == "README.md":
         return "index.md"
+    path = path.replace(".ipynb", ".md")
     return path[len("docs/") :] if path.startswith("docs/") else path
 
 
@@ -54,12 +57,14 @@ def linked_files(page: str) -> List[str]:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages from outside `docs/`, the files outside it that pages link to, and the painted pictures."""
+    """Add the pages from outside `docs/`, the files outside it that pages link to, the tutorial, and the pictures."""
     pages = [*PAGES, *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
     outside = {path for page in pages for path in linked_files(page) if not path.startswith("docs/")}
     for path in sorted({*PAGES, *outside}):
         files.append(File.generated(config, site_path(path), abs_src_path=str(ROOT / path)))
-    for name, data in painted().items():
+    page, shown = tutorial.markdown()
+    files.append(File.generated(config, "tutorial.md", content=page))
+    for name, data in {**painted(), **shown}.items():
         files.append(File.generated(config, f"{_IMAGES}/{name}", content=data))
     return files
 

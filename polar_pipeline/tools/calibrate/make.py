@@ -124,7 +124,7 @@ def make_calibration(
 
     Args:
         session: Folder of pictures, or recording, in which the polarizer is turned in steps; or several, which are one
-            session. `docs/calibration.md` says what they hold.
+            session. `docs/calibration_sessions.md` says what they hold.
         sensor: Mosaic of the sensor. It and the next four arguments are options of `Pipeline`. By default they are
             those that the frames were recorded with, if a file states it, else the option's default.
         bit_depth: Significant bits of 16-bit pixels.
