@@ -85,7 +85,7 @@ def wrap(angle: Numbers) -> np.ndarray:
         ValueError: The values are levels of an integer product, or not real numbers.
     """
     (angle,) = _angles(angle)
-    wrapped = np.mod(angle.astype(np.float64), np.pi).astype(angle.dtype)
+    wrapped = _modulo_pi(angle.astype(np.float64)).astype(angle.dtype)
     return np.where(wrapped >= np.pi, 0, wrapped).astype(angle.dtype)[()]  # rounded up from just below pi
 
 
@@ -126,8 +126,13 @@ def angle_difference(first: Numbers, second: Numbers) -> np.ndarray:
     """
     first, second = _angles(first, second)
     half, dtype = np.pi / 2, first.dtype
-    turned = (np.mod(first.astype(np.float64) - second + half, np.pi) - half).astype(dtype)
+    turned = (_modulo_pi(first.astype(np.float64) - second + half) - half).astype(dtype)
     return np.where(turned >= half, -half, turned).astype(dtype)[()]  # rounded up from just below pi/2
+
+
+def _modulo_pi(angle: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):  # older versions of NumPy warn of NaN
+        return np.mod(angle, np.pi)
 
 
 def _as_floats(*arrays: Numbers) -> List[np.ndarray]:

@@ -301,7 +301,9 @@ def test_rosdep_has_every_key() -> None:
 def test_tables_are_up_to_date() -> None:
     tables = runpy.run_path(str(ROOT / "docs" / "tables.py"))
     for name in tables["TABLES"]:
-        assert tables["fill"](name) == (ROOT / name).read_text(encoding="utf-8"), "run `python docs/tables.py`"
+        assert tables["fill"](name) == (ROOT / name).read_text(encoding="utf-8"), (
+            "run `.venv/bin/python docs/tables.py`"
+        )
 
 
 def test_pictures_are_up_to_date() -> None:

@@ -55,12 +55,13 @@ def did_you_mean(value: object, allowed: Iterable[str]) -> str:
 
     Args:
         value: Value of any type; only a word of usual length is compared, whatever the case of its letters.
-        allowed: Words that are allowed; the message has at most two.
+        allowed: Words that are allowed; the message has the best one, or two that are both very similar.
     """
     if not isinstance(value, str) or len(value) > _LONGEST_WORD:
         return ""
     words = {word.lower(): word for word in allowed}
-    similar = difflib.get_close_matches(value.lower(), words, n=2)
+    word = value.lower()
+    similar = difflib.get_close_matches(word, words, n=2, cutoff=0.8) or difflib.get_close_matches(word, words, n=1)
     return f"; did you mean {' or '.join(words[name] for name in similar)}?" if similar else ""
 
 

@@ -23,7 +23,6 @@ from polar_pipeline.cli.shared_arguments import add_shared_arguments
 from polar_pipeline.options import FROM_FRAMES
 from polar_pipeline.options.products import DEFAULT_PRODUCTS
 from polar_pipeline.recordings.limits import SourceError
-from polar_pipeline.recordings.source import DEFAULT_RATE
 from polar_pipeline.replay.compare import check_tolerances, golden_products
 from polar_pipeline.tools.batch.copies import SPOOL_BYTES, remove_unused_copies
 from polar_pipeline.tools.batch.files import scheme_of
@@ -225,7 +224,7 @@ def _settings(values: argparse.Namespace, recordings: Sequence[Recording]) -> Ba
         settings = BatchSettings(
             arguments,
             values.topic,
-            values.rate or DEFAULT_RATE,
+            values.rate,
             values.max_bytes,
             not values.no_products,
             values.compare and values.compare.resolve(),

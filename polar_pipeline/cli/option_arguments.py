@@ -47,11 +47,10 @@ _CAMERA_ARGUMENTS: Dict[str, Dict[str, Any]] = {
     "packet_delay_ns": {},
     "features": {},
 }
-#: Option -> arguments that set a truth value of it to the opposite of its default, with the first words of their help.
-_FLAGS = {
-    "co_sited": {"--own-site": "Turn co_sited off. co_sited: "},
-    "flip": {"--flip-x": "Turn ReverseX on. ", "--flip-y": "Turn ReverseY on. "},
-}
+#: Option that is a pair of truth values -> the argument that inverts each, with the first words of its help.
+_FLAGS = {"flip": {"--flip-x": "Turn ReverseX on. ", "--flip-y": "Turn ReverseY on. "}}
+#: Argument -> its former name, which is still taken.
+_FORMER_NAMES = {"--no-co-sited": "--own-site"}
 #: Option -> what `--help` calls its values, if not by their unit.
 _METAVARS: Dict[str, Tuple[str, ...]] = {
     "products": ("NAMES",),
@@ -143,9 +142,15 @@ def _add_option(into: argparse._ArgumentGroup, row: Option) -> None:
     unset: Dict[str, Any] = {"dest": row.name, "default": argparse.SUPPRESS}
     items = row.default if isinstance(row.default, tuple) else (row.default,)
     if isinstance(items[0], bool):
-        for k, (flag, does) in enumerate(_FLAGS.get(row.name, {_argument(row.name): ""}).items()):
+        off = {_argument(f"no_{row.name}"): f"Turn {row.name} off. {row.name}: "}
+        for k, (flag, does) in enumerate(
+            _FLAGS.get(row.name, off if row.default else {_argument(row.name): ""}).items()
+        ):
             const = (row.default, k)
             into.add_argument(flag, action=_SetOpposite, nargs=0, const=const, help=does + row.text, **unset)
+            if flag in _FORMER_NAMES:
+                former = _FORMER_NAMES[flag]
+                into.add_argument(former, action=_SetOpposite, nargs=0, const=const, help=argparse.SUPPRESS, **unset)
         return
     names = _METAVARS.get(row.name) or tuple(filter(None, [row.unit.upper()]))
     is_products = row.name == "products"

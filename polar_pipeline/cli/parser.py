@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any, Container, Dict, List, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Container, Dict, List, NoReturn, Optional, Sequence, Set, Tuple
 
 from polar_pipeline._util.text import did_you_mean, printable
 from polar_pipeline.cli.errors import MAX_SHOWN
@@ -69,7 +69,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def _refuse(self, unknown: Sequence[str]) -> NoReturn:
         """Refuse arguments that do not exist."""
-        words: List[str] = [*self._option_string_actions]
+        words = {*self._option_string_actions}
         if _PRODUCTS in words and not unknown[0].startswith("-"):
             words = _product_names()
         name = unknown[0].partition("=")[0]
@@ -96,21 +96,23 @@ class CommandParser(argparse.ArgumentParser):
         """Join the words behind `--products` that are names of products: argparse takes one word for a value."""
         known = _product_names()
         joined: List[str] = []
-        values = -1  # words of the value so far, -1 in other arguments
+        takes_value = takes_more = False  # whether the next word is the value, or may belong to it
         for word in words:
-            parts = word.replace(",", " ").split()
-            if values > 0 and word and all(part in known for part in parts):
-                if Path(word).exists():
+            if takes_more and word and known.issuperset(word.replace(",", " ").split()):
+                if word in known and Path(word).exists():
                     self.error(f"{word} is a product and a path here: write {joined[-1]},{word} or ./{word}")
                 joined[-1] += f",{word}"
                 continue
-            values = 1 if values == 0 or word.startswith(f"{_PRODUCTS}=") else 0 if word == _PRODUCTS else -1
             joined.append(word)
+            name, equals, _ = word.partition("=")
+            options = [row for row in self._option_string_actions if name.startswith("--") and row.startswith(name)]
+            is_products = options == [_PRODUCTS]  # or an abbreviation
+            takes_value, takes_more = is_products and not equals, takes_value or (is_products and bool(equals))
         return joined
 
 
-def _product_names() -> List[str]:
+def _product_names() -> Set[str]:
     """Return the words that `--products` takes."""
     from polar_pipeline.options.products import ALL, PRODUCTS  # here: the list of commands does without NumPy
 
-    return [*PRODUCTS, ALL]
+    return {*PRODUCTS, ALL}

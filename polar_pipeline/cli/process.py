@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections import Counter, deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import (
+    Any,
     Callable,
+    Counter,
     Deque,
     Dict,
     Iterable,
@@ -261,7 +263,7 @@ def _ahead(
     pool: ThreadPoolExecutor, call: Callable[[_Item], _Value], items: Iterable[_Item], depth: int
 ) -> Iterator[_Value]:
     """Yield the results of calls in their order, with up to `depth` of them under way."""
-    waiting: Deque[Future[_Value]] = deque()
+    waiting: Deque[Any] = deque()
     for item in items:
         waiting.append(pool.submit(call, item))
         if len(waiting) >= depth:
@@ -336,7 +338,7 @@ def _export(
     with ExitStack() as stack:
         writers = stack.enter_context(ThreadPoolExecutor(available_cores()))
         video: Optional[VideoWriter] = None
-        written: Deque[Future[List[Path]]] = deque()
+        written: Deque[Any] = deque()
         for name, result in results:
             if not count:
                 exporter.brightness.set_by(result)

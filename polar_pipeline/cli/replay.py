@@ -16,7 +16,7 @@ from polar_pipeline.cli.option_arguments import add_pipeline_arguments, option_f
 from polar_pipeline.cli.outputs import check_output_files, report_path
 from polar_pipeline.cli.shared_arguments import STATED_ARGUMENTS, add_shared_arguments, open_reference, stated_contents
 from polar_pipeline.options.products import DEFAULT_PRODUCTS, get_products
-from polar_pipeline.recordings.source import DEFAULT_RATE, is_recording, recording_of
+from polar_pipeline.recordings.source import is_recording, recording_of
 from polar_pipeline.replay.compare import Golden, GoldenError, check_tolerances, format_rows, open_golden, verdict
 from polar_pipeline.replay.job import Job, late, process_recording
 from polar_pipeline.replay.report import format_timings
@@ -68,7 +68,7 @@ def run(values: argparse.Namespace) -> int:
         job = Job(
             values.source,
             values.topic,
-            values.rate or DEFAULT_RATE,
+            values.rate,
             limit,
             values.output,
             report,
@@ -106,6 +106,7 @@ def _check_usage(values: argparse.Namespace) -> None:
 def _print_summary(summary: Summary, outputs: List[Path]) -> None:
     print(f"{len(summary.stamps)} frames on {summary.device}, {summary.rejected_count} could not be used")
     print(format_timings(summary.timings))
-    print(f"late: {late(summary)}")
+    if summary.has_times:
+        print(f"late: {late(summary)}")
     for path in outputs:
         print(f"wrote {printable(str(path))}")

@@ -28,7 +28,6 @@ from polar_pipeline.options.products import get_products
 from polar_pipeline.quality.frame_checks import log_warnings
 from polar_pipeline.recordings.limits import SourceError
 from polar_pipeline.recordings.source import (
-    DEFAULT_RATE,
     Recorded,
     holds_products,
     is_recording,
@@ -77,15 +76,17 @@ def _show_raw(values: argparse.Namespace, rerun: Any) -> None:
     with ExitStack() as stack:
         pipeline = stack.enter_context(requested_pipeline(values, recording=values.source))
         reference = open_reference(values, pipeline, stack)
+        has_times = True
         if values.source is None:
             records = stack.enter_context(_live(values))
         else:
             stated = stated_contents(values)
-            rate = values.rate or DEFAULT_RATE
-            opened = open_source(values.source, values.topic, rate, values.max_bytes, stated=stated)
-            records = stack.enter_context(opened).records
+            opened = open_source(values.source, values.topic, values.rate, values.max_bytes, stated=stated)
+            source = stack.enter_context(opened)
+            records, has_times = source.records, source.has_times
         products = pipeline.options.products
         viewer = stack.enter_context(_open_view(values, rerun, products))
+        viewer.has_times = has_times
         summary = replay(islice(records, values.frames), 1, pipeline, reference=reference, show=viewer.show)
         show_unusable(summary)
         log_warnings(summary.warnings)

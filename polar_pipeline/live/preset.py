@@ -13,7 +13,7 @@ import yaml
 
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.paths import AnyPath, as_path
-from polar_pipeline._util.text import printable, quoted
+from polar_pipeline._util.text import did_you_mean, printable, quoted
 from polar_pipeline._util.yamlfile import read_yaml
 from polar_pipeline.live.parameters import PARAMETERS, check_parameter, is_ros_value
 
@@ -79,7 +79,8 @@ def check_parameters(values: Mapping[str, object]) -> None:
     """Raise ValueError for parameters that a node of this package does not have, and values that are not allowed."""
     foreign = [name for name in values if not is_known(name)]
     if foreign:
-        raise ValueError(f"no parameter of this package is called {printable(', '.join(foreign))}")
+        hint = did_you_mean(foreign[0], PARAMETERS)
+        raise ValueError(f"no parameter of this package is called {printable(', '.join(foreign))}{hint}")
     for name, value in values.items():
         if name in PARAMETERS:
             check_parameter(name, value)

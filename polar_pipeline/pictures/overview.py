@@ -59,7 +59,8 @@ class _PanelGrid:
     """Where everything is in an overview; all lengths are proportional to its width.
 
     Attributes:
-        width: The width in pixels, and `unit` is a thousandth of it.
+        width: The width in pixels.
+        unit: A thousandth of the width.
         box: (width, height) of the place of each picture.
         columns: Panels side by side.
         rows: Upper end of every row of panels, and of what would follow.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, List, Tuple
 
 import cv2
@@ -17,19 +18,28 @@ _CAPITALS = 0.72
 _HERSHEY_SIZE = 35
 
 
+#: The font of each thread: OpenCV draws wrong letters if two threads use one at a time.
+_FONTS = threading.local()
+#: Held while a font is loaded.
+_LOADING = threading.Lock()
+
+
 def _font() -> Any:
     """Return the font `uni` of OpenCV 5, whose default font has zeros with a slash; None where `uni` is missing."""
-    face = cv2.FontFace("uni") if hasattr(cv2, "FontFace") else None
-    return face if face is not None and face.getName() else None
-
-
-_FONT = _font()
+    if not hasattr(cv2, "FontFace"):
+        return None
+    if not hasattr(_FONTS, "face"):
+        with _LOADING:
+            face = cv2.FontFace("uni")
+        _FONTS.face = face if face.getName() else None
+    return _FONTS.face
 
 
 def text_width(text: str, size: float) -> int:
     """Return the width in pixels of a line of text whose font has a `size` in pixels."""
-    if _FONT is not None:
-        width = cv2.getTextSize((0, 0), text, (0, 0), _FONT, max(1, round(size)))[2]
+    font = _font()
+    if font is not None:
+        width = cv2.getTextSize((0, 0), text, (0, 0), font, max(1, round(size)))[2]
     else:
         width = cv2.getTextSize(_ascii(text), cv2.FONT_HERSHEY_SIMPLEX, size / _HERSHEY_SIZE, 1)[0][0]
     return int(width)
@@ -54,8 +64,9 @@ def draw_text(
         color: Red, green and blue.
     """
     corner = round(at[0] - align * text_width(text, size)), round(at[1] + size * _CAPITALS / 2)
-    if _FONT is not None:
-        cv2.putText(image, text, corner, color, _FONT, max(1, round(size)), 400, wrap=(corner[0], 1 << 20))
+    font = _font()
+    if font is not None:
+        cv2.putText(image, text, corner, color, font, max(1, round(size)), 400, wrap=(corner[0], 1 << 20))
     else:
         scale = size / _HERSHEY_SIZE
         cv2.putText(image, _ascii(text), corner, cv2.FONT_HERSHEY_SIMPLEX, scale, color, 1, cv2.LINE_AA)

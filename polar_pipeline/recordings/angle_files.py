@@ -7,9 +7,11 @@ differ in the angle alone do, or four folders that are named by angles.
 from __future__ import annotations
 
 import re
-from glob import glob, has_magic
+from collections import Counter
+from glob import escape, glob, has_magic
+from itertools import combinations, takewhile
 from pathlib import Path
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Match, NamedTuple, Sequence, Set, Tuple
 
 from polar_pipeline._util.paths import is_hidden, natural_order
 from polar_pipeline._util.text import printable, quoted
@@ -54,58 +56,79 @@ def pictures_in(folder: Path, suffixes: Tuple[str, ...] = SUFFIXES) -> List[Path
     return sorted(paths, key=natural_order)
 
 
-def frame_files(path: Path, stated: Stated) -> Tuple[List[FrameFiles], bool]:
-    """List the frames of a picture, a folder or a pattern; and whether names alone say that four files are one frame.
+def frame_files(path: Path, stated: Stated) -> Tuple[List[FrameFiles], Set[Path]]:
+    """List the frames of a picture, a folder or a pattern; and the files that are angle images by their names alone.
 
     Raises:
         SourceError: There are none, or it is not clear which files are a frame.
     """
-    suffixes = (*SUFFIXES, *RAW) if stated.raw else SUFFIXES
     if str(path) == "-":
-        return [FrameFiles("stdin", (path,))], False
-    if is_pattern(str(path)):
-        return files_of_pattern(str(path)), False
+        if stated.raw:
+            raise SourceError("- is a picture from the standard input; pixels without a header are read from files")
+        return [FrameFiles("stdin", (path,))], set()
+    suffixes = RAW if stated.raw else SUFFIXES
     singly = stated.content in ("mosaics", "tiles", "stokes") or bool(stated.raw)
-    if not path.is_dir():
-        if path.suffix.lower() not in (*suffixes, *RAW) and not stated.raw:
-            raise SourceError(f"{path} holds neither a recording nor pictures; expected {EXPECTED}")
-        group = next(
-            (row for row in ([] if singly else angle_groups(pictures_in(path.parent))) if path in row.files), None
-        )
-        if group is not None:
-            listed = ", ".join(printable(file.name) for file in group.files)
+    folders: List[Path] = []
+    if is_pattern(str(path)):
+        frames = files_of_pattern(str(path), () if stated.raw else SUFFIXES, bool(stated.order))
+        if singly or len(frames[0].files) > 1:
+            return frames, set()
+        files = [frame.files[0] for frame in frames]
+    elif path.is_dir():
+        files, folders = pictures_in(path, suffixes), [] if singly else _angle_folders(path)
+        if files and folders:
+            words = ",".join(printable(folder.name) for folder in folders)
             raise SourceError(
-                f"{path} is one of four angle images by its name, {listed}: name the folder or a pattern such as "
-                f"{quoted(_pattern_of(group))}, or say --content mosaics"
+                f"{path} holds pictures and the folders {words}, which are angles by their names: name these by a "
+                f"pattern such as {quoted(f'{path}/{{{words}}}/*')}, or say --content mosaics"
             )
-        return [FrameFiles(path.stem, (path,))], False
-    files = pictures_in(path, suffixes)
-    if not files:
-        folders = angle_folders(path, suffixes)
-        if folders is None:
+        files = files or [file for folder in folders for file in pictures_in(folder, suffixes)]
+    else:
+        if not stated.raw and path.suffix.lower() not in (*SUFFIXES, *RAW):
             raise SourceError(f"{path} holds neither a recording nor pictures; expected {EXPECTED}")
-        return folders, True
-    groups = [] if singly else angle_groups(files)
-    if not groups:
-        return [FrameFiles(file.stem, (file,)) for file in files], False
-    grouped = [file for group in groups for file in group.files]
-    others = [file for file in files if file not in grouped]
-    if others or len(set(grouped)) < len(grouped):
-        which = others[0] if others else next(file for file in grouped if grouped.count(file) > 1)
+        if not singly:
+            _check_is_whole(path)
+        return [FrameFiles(path.stem, (path,))], set()
+    if not files:
+        raise SourceError(f"{path} holds neither a recording nor pictures; expected {EXPECTED}")
+    groups, named = ([], set()) if singly else angle_groups(files)
+    grouped = Counter(file for group in groups for file in group.files)
+    unclear = next((file for file in files if grouped[file] != 1), None)
+    if unclear is not None and (groups or folders):
+        pattern = _pattern_of(groups[0]) if groups else f"{path}/{{angle}}/{{frame}}.png"
         raise SourceError(
-            f"{path} has four angle images by their names, such as {printable(groups[0].files[1].name)}, and it is not "
-            f"clear what {printable(which.name)} is: name the angle images by a pattern such as "
-            f"{quoted(_pattern_of(groups[0]))}, or say --content mosaics"
+            f"{path} has four angle images by its names, and it is not clear what {printable(unclear.name)} is: name "
+            f"the angle images by a pattern such as {quoted(pattern)}, or say --content mosaics"
         )
-    return groups, True
+    return groups or [FrameFiles(file.stem, (file,)) for file in files], named
+
+
+def _check_is_whole(path: Path) -> None:
+    """Refuse a file that is one of four angle images by its name."""
+    groups, _ = angle_groups(pictures_in(path.parent, (path.suffix.lower(),)), takes_parts=True)
+    group = next((row for row in groups if path in row.files), None)
+    if group is not None:
+        listed = ", ".join(printable(file.name) for file in group.files)
+        raise SourceError(
+            f"{path} is one of four angle images by its name, {listed}: name the folder or a pattern such as "
+            f"{quoted(_pattern_of(group))}, or say --content mosaics"
+        )
 
 
 def _pattern_of(group: FrameFiles) -> str:
     """Return a pattern of the names of a group: the angles in braces, and what is before and behind them."""
-    split = [re.fullmatch(rf"(.*?)(0*{angle})(\D.*)", file.name) for angle, file in zip(ANGLES, group.files)]
-    words = ",".join(match.group(2) for match in split if match)
-    first = split[1]
-    return f"{group.files[0].parent}/{first.group(1)}{{{words}}}{first.group(3)}" if first else str(group.files[0])
+    texts = list(map(str, group.files))
+    before, behind = _around(texts)
+    words = ",".join(text[len(before) : len(text) - len(behind)] for text in texts)
+    return f"{before}{{{words}}}{behind}"
+
+
+def _around(texts: Sequence[str]) -> Tuple[str, str]:
+    """Return what texts have in common at their beginnings and ends."""
+    starts = takewhile(lambda column: len(set(column)) == 1, zip(*texts))
+    before = "".join(column[0] for column in starts)
+    ends = takewhile(lambda column: len(set(column)) == 1, zip(*(text[len(before) :][::-1] for text in texts)))
+    return before, "".join(column[0] for column in ends)[::-1]
 
 
 def is_pattern(text: str) -> bool:
@@ -113,76 +136,81 @@ def is_pattern(text: str) -> bool:
     return (has_magic(text) or _PARTS.search(text) is not None) and not Path(text).exists()
 
 
-def files_of_pattern(text: str) -> List[FrameFiles]:
+def files_of_pattern(text: str, suffixes: Tuple[str, ...], is_ordered: bool = False) -> List[FrameFiles]:
     """Find the files of a pattern in natural order.
 
     Args:
         text: A path with wildcards (`*`, `?`, `**/`) and, for four angle images, one set of four alternatives
             (`{000,045,090,135}`) or `{angle}`; other names in braces (`{scene}`) stand for any text. Alternatives
             that are not angles have the order of angles.
+        suffixes: Those of the files; () for all.
+        is_ordered: Whether the user states the angles of the alternatives, whatever numbers are in them.
 
     Raises:
-        SourceError: There are no such files, or a frame has not all four angles.
+        SourceError: There are no such files, or a frame has not all four angles, or several files of one.
     """
     alternatives = [match.group(1).split(",") for match in _PARTS.finditer(text) if match.group(1)]
     has_angles = bool(alternatives) or "{angle}" in text
-    if any(len(row) != len(ANGLES) or row != alternatives[0] for row in alternatives):
+    words = alternatives[0] if alternatives else []
+    if any(len(row) != len(ANGLES) or row != words for row in alternatives) or len(set(words)) < len(words):
         raise SourceError(
             f"{printable(text)} must have the same four alternatives in all braces, in the order of angles"
         )
     regex, wild, end, groups = "", "", 0, 0
     for match in _PARTS.finditer(text):
         fixed = text[end : match.start()]
-        regex, wild, end = regex + re.escape(fixed), wild + fixed, match.end()
+        regex, wild, end = regex + re.escape(fixed), wild + escape(fixed), match.end()
         listed, name, wildcard = match.groups()
         if listed or name == "angle":
-            words = alternatives[0] if listed else None
-            options = "|".join(map(re.escape, words)) if words else "0*(?:0|45|90|135)"
+            options = "|".join(map(re.escape, words)) if listed else "0*(?:0|45|90|135)"
             regex += "(?P=angle)" if "(?P<angle>" in regex else f"(?P<angle>{options})"
             wild += "*"
         else:
             groups += 1
             any_text = {"**/": "(?:.*/)?", "?": "[^/]"}.get(wildcard or "", "[^/]*?" if name else "[^/]*")
             regex, wild = f"{regex}(?P<g{groups}>{any_text})", wild + (wildcard or "*")
-    regex, wild = regex + re.escape(text[end:]), wild + text[end:]
-    frames: Dict[Tuple[str, ...], Dict[int, Path]] = {}
+    regex, wild = regex + re.escape(text[end:]), wild + escape(text[end:])
+    frames: Dict[Tuple[str, ...], Dict[int, List[Path]]] = {}
     single: List[FrameFiles] = []
     for path in sorted(map(Path, glob(wild, recursive=True)), key=natural_order):  # noqa: PTH207 - of any root
         parts = re.fullmatch(regex, str(path))
-        if parts is None or is_hidden(path):
+        if parts is None or is_hidden(path) or (suffixes and path.suffix.lower() not in suffixes):
             continue
-        if not has_angles:
+        if has_angles:
+            place = _place_of(parts.group("angle"), words, is_ordered)
+            key = tuple(parts.group(f"g{k}") or "" for k in range(1, groups + 1))
+            frames.setdefault(key, {}).setdefault(place, []).append(path)
+        else:
             single.append(FrameFiles(path.stem, (path,)))
-            continue
-        place = _place_of(parts.group("angle"), alternatives[0] if alternatives else [])
-        key = tuple(parts.group(f"g{k}") or "" for k in range(1, groups + 1))
-        frames.setdefault(key, {})[place] = path
     if not frames and not single:
-        raise SourceError(f"no file matches {quoted(text)}")
+        raise SourceError(f"no picture, array or video matches {quoted(text)}; recordings are named without a pattern")
     return single or [_complete(frame, _name_of(key, text), text) for key, frame in frames.items()]
 
 
-def _place_of(word: str, alternatives: Sequence[str]) -> int:
+def _place_of(word: str, words: Sequence[str], is_ordered: bool) -> int:
     """Return the place of a part of a name among the angles: by the number in it, else as it is listed."""
-    numbers = [_NUMBER.search(each) for each in alternatives or [word]]
-    stated = [int(number.group(1)) for number in numbers if number]
-    if not alternatives:
-        return ANGLES.index(stated[0])
-    place = list(alternatives).index(word)
-    return ANGLES.index(stated[place]) if sorted(stated) == list(ANGLES) else place
+    numbers = [_NUMBER.search(each) for each in words or [word]]
+    angles = [int(number.group(1)) for number in numbers if number]
+    if not words:
+        return ANGLES.index(angles[0])
+    place = list(words).index(word)
+    return ANGLES.index(angles[place]) if sorted(angles) == list(ANGLES) and not is_ordered else place
 
 
-def _complete(frame: Dict[int, Path], name: str, what: str) -> FrameFiles:
+def _complete(frame: Dict[int, List[Path]], name: str, what: str) -> FrameFiles:
     """Return the four files of a frame, by their places.
 
     Raises:
-        SourceError: Some are missing.
+        SourceError: One is missing, or there are several of one angle.
     """
-    missing = ", ".join(str(angle) for place, angle in enumerate(ANGLES) if place not in frame)
-    if missing:
-        there = ", ".join(printable(path.name) for path in frame.values())
-        raise SourceError(f"{printable(what)}: beside {there} there is no image at {missing} degrees")
-    return FrameFiles(name, tuple(frame[place] for place in range(len(ANGLES))))
+    for place, angle in enumerate(ANGLES):
+        if len(frame.get(place, ())) != 1:
+            listed = ", ".join(printable(path.name) for paths in frame.values() for path in paths)
+            raise SourceError(
+                f"{printable(what)}: {listed} have angles of a frame in their names, with "
+                f"{len(frame.get(place, ())) or 'no'} images at {angle} degrees (mosaics: --content mosaics)"
+            )
+    return FrameFiles(name, tuple(frame[place][0] for place in range(len(ANGLES))))
 
 
 def _name_of(parts: Sequence[str], text: str) -> str:
@@ -191,61 +219,71 @@ def _name_of(parts: Sequence[str], text: str) -> str:
     return name or _JOINTS.sub("", Path(text.partition("{")[0] + "x").name[:-1]) or "frame"
 
 
-def angle_groups(paths: Iterable[Path]) -> List[FrameFiles]:
-    """Group files whose names differ in one angle alone; others are left out.
+def angle_groups(paths: Sequence[Path], takes_parts: bool = False) -> Tuple[List[FrameFiles], Set[Path]]:
+    """Group files whose paths differ in one angle alone; and list all files that are angle images by their names.
 
-    A place at which other numbers occur too counts frames, or settings of a calibration.
+    A place at which other numbers occur too counts frames, or steps of a polarizer. An angle may stand in a path more
+    than once.
+
+    Args:
+        paths: The files.
+        takes_parts: Whether three of four angle images are no error.
 
     Raises:
-        SourceError: Three files are such a group, and the fourth is missing.
+        SourceError: A frame has three of the four angles, or several files of one.
     """
-    groups: Dict[Tuple[Path, str, str, str], Dict[str, Path]] = {}
+    places: Dict[Tuple[str, ...], Dict[int, List[Path]]] = {}
     for path in paths:
-        for match in re.finditer("[0-9]+", path.stem):
-            key = path.parent, path.stem[: match.start()], path.stem[match.end() :], path.suffix
-            groups.setdefault(key, {})[match.group()] = path
-    frames = []
-    for (folder, before, after, _), members in groups.items():
-        places = {ANGLES.index(int(number)): path for number, path in members.items() if int(number) in ANGLES}
-        if len(places) == len(members) and len(places) >= len(ANGLES) - 1:
-            name = _JOINTS.sub("", _JOINTS.sub("", before) + _BEHIND.sub("", after))
-            frames.append(_complete(places, name or folder.name, "--content mosaics, or"))
-    return sorted(frames, key=lambda frame: natural_order(frame.files[0]))
+        for key, number in _angle_places(path):
+            places.setdefault(key, {}).setdefault(number, []).append(path)
+    whole = dict.fromkeys(ANGLES, 1)
+    rows = [row for row in places.values() if {number: len(row[number]) for number in row} == whole]
+    sets = [tuple(row[angle][0] for angle in ANGLES) for row in rows]
+    frames = {files: FrameFiles(_common_name(files), files) for files in sets}
+    grouped = {path for files in frames for path in files}
+    named = set(grouped)
+    for row in places.values():
+        files = [path for number in row for path in row[number]]
+        angles = [number for number in row if number in ANGLES]
+        # steps of five degrees are those of a polarizer, not a number of frames
+        is_turned = len(angles) == len(ANGLES) and all(number % 5 == 0 and number <= 360 for number in row)
+        if len(angles) < 2 or grouped.issuperset(files) or not (is_turned or len(angles) == len(row)):
+            continue
+        named.update(files)
+        if len(row) == len(angles) > 2 and not takes_parts:
+            _complete({ANGLES.index(number): row[number] for number in row}, "", str(files[0].parent))
+    return sorted(frames.values(), key=lambda frame: natural_order(frame.files[0])), named
 
 
-def angle_folders(folder: Path, suffixes: Tuple[str, ...]) -> Optional[List[FrameFiles]]:
-    """Group the files in four folders named by angles, one for each; None if a folder has no such folders.
+def _angle_places(path: Path) -> Iterator[Tuple[Tuple[str, ...], int]]:
+    """Yield the numbers in a path with the text around them: around one of their places, or several in a row."""
+    text = str(path.with_suffix(""))
+    by_number: Dict[int, List[Match[str]]] = {}
+    for match in re.finditer("[0-9]+", text):
+        by_number.setdefault(int(match.group()), []).append(match)
+    for number, matches in by_number.items():
+        for first, last in combinations(range(len(matches) + 1), 2):
+            ends = [0, *(match.end() for match in matches[first:last])]
+            starts = [*(match.start() for match in matches[first:last]), len(text)]
+            yield (*(text[end:start] for end, start in zip(ends, starts)), path.suffix.lower()), number
 
-    Raises:
-        SourceError: A file has not all four angles.
-    """
-    named: Dict[int, Path] = {}
+
+def _common_name(files: Sequence[Path]) -> str:
+    """Return the name of a frame: what the names of its files have in common, without the unit of the angle."""
+    stems = [file.stem for file in files]
+    if len(set(stems)) == 1:
+        return stems[0]
+    before, after = _around(stems)
+    name = _JOINTS.sub("", _JOINTS.sub("", before) + _BEHIND.sub("", after))
+    return name or files[0].parent.name
+
+
+def _angle_folders(folder: Path) -> List[Path]:
+    """Return the four folders in a folder that are named by angles, one for each, in their order; [] without these."""
+    named: Dict[int, List[Path]] = {}
     for path in (path for path in folder.iterdir() if path.is_dir() and not is_hidden(path)):
         number = _NUMBER.search(path.name)
-        if number is None or int(number.group(1)) in named:
-            return None
-        named[int(number.group(1))] = path
-    if set(named) != set(ANGLES):
-        return None
-    files = {
-        angle: [path for path in place.iterdir() if path.suffix.lower() in suffixes and not is_hidden(path)]
-        for angle, place in named.items()
-    }
-    for name_of in (_plain_name, _name_without_angle):  # the angle may be in the names of files, too
-        frames: Dict[str, Dict[int, Path]] = {}
-        for place, angle in enumerate(ANGLES):
-            for path in files[angle]:
-                frames.setdefault(name_of(path.stem, angle), {})[place] = path
-        if all(len(frame) == len(ANGLES) for frame in frames.values()) and len(frames) == len(files[0]):
-            break
-    if not frames:
-        return None
-    return [_complete(frames[name], name or folder.name, str(folder)) for name in sorted(frames, key=natural_order)]
-
-
-def _plain_name(stem: str, _: int) -> str:
-    return stem
-
-
-def _name_without_angle(stem: str, angle: int) -> str:
-    return _JOINTS.sub("", re.sub(rf"(?<![0-9])0*{angle}(?![0-9])", "", stem, count=1))
+        if number is not None:
+            named.setdefault(int(number.group(1)), []).append(path)
+    is_whole = all(len(named.get(angle, ())) == 1 for angle in ANGLES)
+    return [named[angle][0] for angle in ANGLES] if is_whole else []

@@ -27,33 +27,41 @@ LAYOUTS: Dict[str, Tuple[str, ...]] = {
         *("ahw", "hwa", "nahw", "nhwa"),
         *("ahwc", "hwac", "hwca", "achw", "cahw", "nahwc", "nhwac", "nhwca"),
     ),
-    "tiles": ("hw", "nhw"),
+    "tiles": ("hw", "nhw", "hwc", "nhwc"),
     "stokes": ("hws", "nhws"),
 }
 _SIZES = {"a": len(ANGLES), "c": 3, "s": 3}
 #: Largest number that a file states -> ending of the encoding.
 _ENDINGS = {255: "8", 1023: "10", 4095: "12", 16383: "14", 65535: "16"}
-#: Pixels of a side at most that are looked at.
-_CROP = 512
+#: Pixels of a side of the blocks that are looked at, and most blocks in a row and in a column; and pixels of a side of
+#: the squares in them whose means are compared, with a quarter of the noise.
+_BLOCK, _BLOCKS, _SQUARE = 16, 16, 4
+#: Distance of the rows by which most color pictures are told from gray ones.
+_SAMPLED = 64
 #: Ratio of differences of neighbors to those of pixels two apart above which pixels are of a mosaic.
 _ROUGH = 1.1
 #: Factors by which I0 + I90 = I45 + I135 holds better for some pairs of planes than for all others: where this makes
-#: four angle images likely, and where it contradicts an order. Gains of real sensors differ by a percent.
+#: four angle images likely, and where it contradicts an order.
 _LIKELY, _CLEAR = 1.4, 3.0
+#: Share by which the gains of pairs of planes differ at most; two percent in real sensors.
+_GAIN = 0.03
+#: Share of the light by which I0 + I90 and I45 + I135 differ at most in four images of one scene. A gamma makes it 4 %.
+_DIFFERENT = 0.1
 #: Two pairs of planes.
 _Pairs = Tuple[Tuple[int, int], Tuple[int, int]]
-#: The pairs of planes that are perpendicular -> the usual order of angles with them.
-_ORDERS: Dict[_Pairs, Tuple[int, ...]] = {
-    ((0, 2), (1, 3)): (0, 45, 90, 135),
-    ((0, 1), (2, 3)): (0, 90, 45, 135),
-    ((0, 3), (1, 2)): (0, 45, 135, 90),
+#: The pairs of planes that are perpendicular -> the usual orders of angles with them. The last ones are those of the
+#: pixels of a sensor's tile, and clockwise in a picture of tiles.
+_ORDERS: Dict[_Pairs, str] = {
+    ((0, 2), (1, 3)): "the order 0,45,90,135",
+    ((0, 1), (2, 3)): "the order 0,90,45,135",
+    ((0, 3), (1, 2)): "90,45,135,0 (a sensor's tile) or 0,45,135,90",
 }
-#: The orders of tiles in use, row by row: ascending, and as the pixels of the sensor's tile.
-_TILES = ((0, 45, 90, 135), (90, 45, 135, 0))
+#: Correlation of images of one scene, and deviation of its light as a share of the mean, both beyond those of a lamp.
+_ALIKE, _DETAIL = 0.9, 0.02
 #: Factor by which neighbors across the borders of tiles differ more than others.
-_SEAM = 4.0
-#: Least number of pixels that are compared.
-_MIN_PIXELS = 16
+_SEAM = 3.0
+#: Least number of squares that are compared.
+_MIN_SQUARES = 16
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,11 @@ class Stated:
             raise ValueError(f"content must be one of {', '.join(CONTENTS)}, got {quoted(self.content)}")
         if self.order and sorted(self.order) != list(ANGLES):
             raise ValueError(f"the order of angles must hold 0, 45, 90 and 135 once each, got {quoted(self.order)}")
+        if self.raw and self.content not in ("auto", "mosaics"):
+            raise ValueError(
+                f"files without a header hold mosaics, got content {self.content}: four numbers a pixel, one for each "
+                "angle, are a raw format such as 1224x1024:Angles8"
+            )
 
 
 #: For files that state all.
@@ -121,38 +134,41 @@ def split_frames(array: np.ndarray, stated: Stated = NOTHING_STATED) -> Frames:
         for layout in layouts
         if _fits(variant.shape, layout) and stated.content in ("auto", content)
     ]
-    readings = [row._replace(array=_quarters(row.array)) if row.content == "tiles" else row for row in readings]
-    readings = [row for row in readings if row.content != "tiles" or row.array.size]
+    readings = [row for row in readings if row.content != "tiles" or _has_quarters(row.array.shape)]
     if not readings:
         raise FrameError("type", _refusal(array, stated.content))
     if stated.content == "auto" or len(readings) > 1:
         readings = _likely(array, readings)
     (frames,) = readings
-    return _in_order(frames, stated.order) if frames.content in ("angles", "tiles") else frames
+    if frames.content == "tiles":
+        frames = frames._replace(array=_quarters(frames.array))
+    if frames.content == "stokes":
+        _check_stokes(frames.array[0])
+    return _in_order(frames, stated) if frames.content in ("angles", "tiles") else frames
 
 
-def stacked_angles(images: Sequence[np.ndarray], order: Tuple[int, ...]) -> Frames:
+def stacked_angles(images: Sequence[np.ndarray], stated: Stated) -> Frames:
     """Put the images behind four polarizers together; gray, Bayer or color.
 
     Args:
-        images: In the order of their angles.
-        order: The angles; () for that of `ANGLES`.
+        images: In the order of `ANGLES`, or of the angles that are stated.
+        stated: What the user says of them.
 
     Raises:
         FrameError: They differ in size or type (cause `size`), are no single pictures (`type`), or contradict their
             order (`type`).
     """
-    images = [_without_plain_channels(image) for image in images]
     if len({(image.shape, image.dtype) for image in images}) > 1:
         sizes = ", ".join(f"{image.dtype} {image.shape}" for image in images)
         raise FrameError("size", f"four angle images must have one size and type, got {sizes}")
-    if not (_fits(images[0].shape, "hw") or _fits(images[0].shape, "hws")):
+    planes = _without_plain_channels(np.stack(images))
+    if not (_fits(planes.shape, "ahw") or _fits(planes.shape, "ahwc")):
         raise FrameError("type", f"an angle image is (H, W) or (H, W, 3), got {images[0].dtype} {images[0].shape}")
-    return _in_order(Frames("angles", np.stack(images)[np.newaxis]), order)
+    return _in_order(Frames("angles", planes[np.newaxis]), stated)
 
 
 def is_rough(planes: np.ndarray) -> bool:
-    """Return whether the neighbors in all gray images (4, H, W) differ as those of mosaics."""
+    """Return whether the neighbors in all gray images (N, H, W) differ as those of mosaics."""
     return planes.ndim == 3 and min(map(_roughness, planes)) > _ROUGH
 
 
@@ -210,6 +226,8 @@ def to_unsigned(array: np.ndarray) -> np.ndarray:
         low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
         if low < 0 or high > SIXTEEN_BITS:
             raise FrameError("type", f"raw pixels are integers from 0 to {SIXTEEN_BITS}, got {low} to {high}")
+        if high <= 255:
+            raise FrameError("type", f"{array.dtype} up to {high} can be of 8 or more bits: save uint8 or uint16")
     return array.astype("<u2", copy=False)
 
 
@@ -221,7 +239,7 @@ def _quantized(array: np.ndarray) -> np.ndarray:
             "type",
             f"raw pixels in float must be shares of full scale, 0 to 1, got {low:.6g} to {high:.6g}: divide by it",
         )
-    return np.rint(array * SIXTEEN_BITS).astype("<u2")
+    return np.rint(array.astype(np.float64) * SIXTEEN_BITS).astype("<u2")  # float16 has no 65535
 
 
 # ----------------------------------------------------------------------------------------------------------- shapes
@@ -234,21 +252,25 @@ def _without_plain_channels(array: np.ndarray) -> np.ndarray:
     channels = array.shape[-1]
     if channels == 1:
         return array[..., 0]
-    if array.ndim == 3 and channels in (2, 4) and array.dtype.kind == "u":
+    if channels in (2, 4) and array.dtype.kind == "u" and array.size:
         opaque = np.iinfo(array.dtype).max
         if (array[..., -1] == opaque).all() and not (array[..., 0] == opaque).all():
             return _without_plain_channels(array[..., :-1])
-    is_gray = channels == 3 and array.dtype.kind in "iu" and not (array != array[..., :1]).any()
+    is_gray = channels == 3 and array.dtype.kind in "iu"
+    for part in (array[..., ::_SAMPLED, :, :], array):  # most color pictures show their colors soon
+        is_gray = is_gray and not (part != part[..., :1]).any()
     return array[..., 0] if is_gray else array
 
 
 def _variants(array: np.ndarray) -> List[np.ndarray]:
-    """Return an array, with 12 channels split into angles and colors in both ways."""
-    shape = array.shape
+    """Return an array, with 12 channels split into angles and colors in both ways, and 4 N images into N frames."""
+    shape, angles = array.shape, len(ANGLES)
     if array.ndim >= 3 and shape[-1] == 12:
-        return [array.reshape(*shape[:-1], 4, 3), array.reshape(*shape[:-1], 3, 4)]
+        return [array.reshape(*shape[:-1], angles, 3), array.reshape(*shape[:-1], 3, angles)]
     if array.ndim == 3 and shape[0] == 12:
-        return [array, array.reshape(4, 3, *shape[1:]), array.reshape(3, 4, *shape[1:])]
+        return [array, array.reshape(angles, 3, *shape[1:]), array.reshape(3, angles, *shape[1:])]
+    if array.ndim == 3 and shape[0] > angles and shape[0] % angles == 0 and min(shape) >= MIN_SIDE // 2:
+        return [array, array.reshape(-1, angles, *shape[1:])]
     return [array]
 
 
@@ -276,12 +298,16 @@ def _sizes(array: np.ndarray, layout: str) -> List[int]:
     return [array.shape[axis] for axis in _axes(layout)]
 
 
+def _has_quarters(shape: Tuple[int, ...]) -> bool:
+    """Return whether frames (N, 2H, 2W, ...) can be four tiles."""
+    return all(size % 2 == 0 and size >= MIN_SIDE for size in shape[1:3])
+
+
 def _quarters(array: np.ndarray) -> np.ndarray:
-    """Convert (N, 2H, 2W) to (N, 4, H, W), row by row; an odd size gives an empty array."""
-    height, width = (size // 2 for size in array.shape[1:])
-    if array.shape[1] % 2 or array.shape[2] % 2 or min(height, width) < MIN_SIDE // 2:
-        return array[:0]
-    return array.reshape(len(array), 2, height, 2, width).transpose(0, 1, 3, 2, 4).reshape(-1, 4, height, width)
+    """Convert (N, 2H, 2W, ...) to (N, 4, H, W, ...), row by row."""
+    count, height, width = len(array), array.shape[1] // 2, array.shape[2] // 2
+    rows = array.reshape(count, 2, height, 2, width, *array.shape[3:]).swapaxes(2, 3)
+    return rows.reshape(count, len(ANGLES), height, width, *array.shape[3:])
 
 
 # --------------------------------------------------------------------------------------------------------- readings
@@ -318,107 +344,200 @@ def _likely(array: np.ndarray, readings: Sequence[Frames]) -> List[Frames]:
 
 def _evidence(frames: Frames) -> int:
     """Return whether the numbers of the first frame speak for a reading (1), against it (-1), or neither."""
-    if not frames.array.size:
-        return -1
-    if frames.content == "stokes":
-        return 1 if _are_stokes(frames.array[0]) else -1
     first = frames.array[0]
+    if frames.content == "stokes":
+        return 1 if _are_stokes(first) and (first[..., 1:] < 0).any() else -1
     if frames.content == "mosaics":
-        # a tenth of all scenes have little polarization, so smooth pixels say nothing against a mosaic
-        return 1 if _roughness(first) > _ROUGH else 0
-    planes = _crops(first)
-    if max(map(_roughness, planes)) > _ROUGH:
-        return -1
+        # a tenth of all scenes have little polarization, so smooth pixels say nothing against a mosaic; three smooth
+        # images can be red, green and blue, or S0, S1 and S2
+        return 1 if _roughness(first) > _ROUGH else 0 if len(frames.array) != 3 else -1
     if frames.content == "tiles":
-        pairs = _perpendicular(planes, _LIKELY)
-        return 1 if pairs in [_pairs_of(order) for order in _TILES] and _has_seams(planes) else -1
-    return 1 if _perpendicular(planes, _LIKELY) == _pairs_of(ANGLES) or _perpendicular(planes, _CLEAR) else 0
+        return _tile_evidence(first)
+    lights = [_compared(frame) for frame in (first, frames.array[-1])]
+    if max(map(_disagreement, lights)) > _DIFFERENT:
+        return -1
+    is_usual = all(_perpendicular(light, _LIKELY) == _pairs_of(ANGLES) for light in lights)
+    return 1 if is_usual or (len(frames.array) == 1 and _perpendicular(lights[0], _CLEAR)) else 0
 
 
-def _crop(image: np.ndarray) -> np.ndarray:
-    """Return the middle of an image as floats."""
-    tops = [max(0, (size - _CROP) // 2) for size in image.shape[:2]]
-    return image[tops[0] : tops[0] + _CROP, tops[1] : tops[1] + _CROP].astype(np.float64)
+def _tile_evidence(image: np.ndarray) -> int:
+    """Return whether the quarters of a picture are images of one scene, as `_evidence` does.
+
+    The picture breaks where they meet, and I0 + I90 = I45 + I135. Before a dark background it does not break there.
+    """
+    height, width = (size // 2 for size in image.shape[:2])
+    tiles = [image[y : y + height, x : x + width] for y in (0, height) for x in (0, width)]
+    if _has_seams(tiles):
+        light = _compared(tiles)
+        if _disagreement(light) < _DIFFERENT / 2:
+            return 1 if _perpendicular(light, _LIKELY) else 0
+    is_mosaic = image.ndim == 2 and _roughness(image) > _ROUGH
+    return 0 if not is_mosaic and _are_alike(tiles) else -1
 
 
-def _crops(angles: np.ndarray) -> List[np.ndarray]:
-    """Return the middle of (4, H, W) or (4, H, W, 3) angle images as floats."""
-    return [_crop(plane) for plane in angles]
+def _are_alike(images: Sequence[np.ndarray]) -> bool:
+    """Return whether four images show the same scene, and more than the light of a lamp."""
+    sizes = images[0].shape[:2]
+    grid = np.broadcast_arrays(*np.ogrid[-1 : 1 : sizes[0] * 1j, -1 : 1 : sizes[1] * 1j])
+    y, x = (_means(axis).ravel() for axis in grid)
+    lamp = np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], -1)
+    values = np.stack([_means(image).mean(-1).ravel() for image in images], -1)
+    details = values - lamp @ np.linalg.lstsq(lamp, values, rcond=None)[0]
+    has_details = len(values) >= _MIN_SQUARES and (details.std(0) > _DETAIL * values.mean(0)).all()
+    return bool(has_details and np.corrcoef(details.T).min() > _ALIKE)
+
+
+def _blocks(image: np.ndarray) -> np.ndarray:
+    """Return blocks of (H, W) or (H, W, C) from everywhere in an image as floats (A, side, B, side, C), 0 for NaN."""
+    side = _BLOCK if min(image.shape[:2]) >= _BLOCK else _BLOCK // 2
+    rows, columns = (size // side for size in image.shape[:2])
+    split = image[: rows * side, : columns * side].reshape(rows, side, columns, side, -1)
+    chosen = split[:: -(-rows // _BLOCKS), :, :: -(-columns // _BLOCKS)]
+    return np.nan_to_num(chosen.astype(np.float64))
+
+
+def _squares(image: np.ndarray) -> np.ndarray:
+    """Return the squares in the `_blocks` of an image, (S, pixels, C)."""
+    blocks = _blocks(image)
+    rows, side, columns, _, channels = blocks.shape
+    size = _SQUARE if side == _BLOCK else _SQUARE // 2
+    split = blocks.reshape(rows, side // size, size, columns, side // size, size, channels)
+    return split.transpose(0, 1, 3, 4, 2, 5, 6).reshape(-1, size * size, channels)
+
+
+def _means(image: np.ndarray) -> np.ndarray:
+    """Return the means of the `_squares` of an image, (S, C)."""
+    return _squares(image).mean(1)
+
+
+def _compared(images: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the means of squares in four images, (4, N), without those that hold a saturated pixel in any image.
+
+    Saturated pixels break I0 + I90 = I45 + I135.
+    """
+    squares = np.stack([_squares(image) for image in images])
+    usable = squares.max((0, 2, 3)) < 0.98 * _full_scale(float(squares.max()))
+    return squares.mean(2)[:, usable].reshape(len(squares), -1)
+
+
+def _full_scale(top: float) -> float:
+    """Return the largest number if it can be that of saturated pixels, in any number of high or low bits; else inf."""
+    if top == 1:
+        return top
+    number = int(top)
+    while number and not number % 2:
+        number //= 2
+    return top if number >= 255 and number & (number + 1) == 0 else np.inf
 
 
 def _roughness(image: np.ndarray) -> float:
     """Return the mean difference of neighbors over that of pixels two apart: below 1 for images, above for mosaics."""
-    crop = _crop(image)
-    near = np.abs(np.diff(crop, axis=0)).mean() + np.abs(np.diff(crop, axis=1)).mean()
-    far = np.abs(crop[2:] - crop[:-2]).mean() + np.abs(crop[:, 2:] - crop[:, :-2]).mean()
+    blocks = _blocks(image)
+    near = np.abs(np.diff(blocks, axis=1)).mean() + np.abs(np.diff(blocks, axis=3)).mean()
+    far = np.abs(blocks[:, 2:] - blocks[:, :-2]).mean() + np.abs(blocks[..., 2:, :] - blocks[..., :-2, :]).mean()
     return float(near / far) if far else (np.inf if near else 1.0)
 
 
-def _perpendicular(planes: Sequence[np.ndarray], factor: float) -> Optional[_Pairs]:
+def _perpendicular(light: np.ndarray, factor: float) -> Optional[_Pairs]:
     """Find the pairs of planes whose sums are equal, as those of perpendicular polarizers; None if it is not clear."""
-    rests = _differences(planes)
+    rests = _differences(light)
     best, second = sorted(rests, key=rests.__getitem__)[:2]
-    rounding = 1.0 if max(float(plane.max()) for plane in planes) > 1 else 1e-3
+    rounding = 0.5 if light.size and light.max() > 1 else 5e-4
     return best if rests[second] > factor * rests[best] + rounding else None
 
 
-def _differences(planes: Sequence[np.ndarray]) -> Dict[_Pairs, float]:
-    """Return the mean difference between the sums of each two pairs of planes."""
-    top = max(float(plane.max()) for plane in planes)
-    is_full = top == 1 or (top >= 255 and int(top) & (int(top) + 1) == 0)  # saturated pixels break the rule
-    usable = np.all([plane < 0.98 * top for plane in planes], axis=0) | (not is_full)
-    a, b, c, d = (plane[usable] for plane in planes)
+def _differences(light: np.ndarray) -> Dict[_Pairs, float]:
+    """Return the mean difference between the sums of each two pairs of planes, by the means of squares (4, N).
+
+    What different gains of the planes explain does not count.
+    """
+    if light.shape[1] < _MIN_SQUARES:
+        return dict.fromkeys(_ORDERS, 0.0)
+    a, b, c, d = light
     sums = {((0, 2), (1, 3)): a + c - b - d, ((0, 1), (2, 3)): a + b - c - d, ((0, 3), (1, 2)): a + d - b - c}
-    is_enough = usable.sum() >= _MIN_PIXELS
-    return {pairs: float(np.abs(row).mean()) if is_enough else 0.0 for pairs, row in sums.items()}
+    total = light.sum(0) / 2
+    gains = {pairs: float(row @ total / (total @ total or 1.0)) for pairs, row in sums.items()}
+    return {
+        pairs: float(np.abs(row - np.clip(gains[pairs], -_GAIN, _GAIN) * total).mean()) for pairs, row in sums.items()
+    }
+
+
+def _disagreement(light: np.ndarray) -> float:
+    """Return the share of the light by which the sums of pairs of planes differ at least."""
+    return min(_differences(light).values()) / (2 * float(np.abs(light).mean()) or 1.0) if light.size else 0.0
 
 
 def _misfit(frames: Frames) -> float:
     """Return the share of polarization by which I0 + I90 and I45 + I135 differ in the first frame."""
-    rests = _differences(_crops(frames.array[0]))
+    rests = _differences(_compared(frames.array[0]))
     return rests[_pairs_of(ANGLES)] / (sum(rests.values()) or 1.0)
 
 
-def _has_seams(planes: Sequence[np.ndarray]) -> bool:
-    """Return whether an image breaks where tiles meet, to the right or below."""
-    upper_left, upper_right, lower_left, _ = planes
-    usual = np.median(np.abs(np.diff(upper_left, axis=1))) + np.median(np.abs(np.diff(upper_left, axis=0)))
-    across = np.median(np.abs(upper_left[:, -1] - upper_right[:, 0]))
-    down = np.median(np.abs(upper_left[-1] - lower_left[0]))
-    return bool(max(across, down) > _SEAM / 2 * usual)
+def _has_seams(tiles: Sequence[np.ndarray]) -> bool:
+    """Return whether a picture breaks where its quarters meet, to the right or below.
+
+    Squares of 2x2 pixels are compared, since neighboring pixels differ behind a color filter array too.
+    """
+    upper_left, upper_right, lower_left, _ = tiles
+    for before, after in ((upper_left.swapaxes(0, 1), upper_right.swapaxes(0, 1)), (upper_left, lower_left)):
+        length = before.shape[1] // 2 * 2
+        lines = np.concatenate([before[-4:, :length], after[:4, :length]]).astype(np.float64)
+        lines = lines.reshape(4, 2, length // 2, -1).mean((1, 3))
+        near, across, far = np.median(np.abs(np.diff(lines, axis=0)), axis=1)
+        if across > max(_SEAM / 2 * (near + far), _DETAIL * lines.mean()):
+            return True
+    return False
 
 
 def _are_stokes(array: np.ndarray) -> bool:
-    """Return whether (H, W, 3) are floats S0, S1, S2 of light: S1 or S2 below 0 somewhere, and DoLP hardly above 1."""
+    """Return whether (H, W, 3) are floats that can be S0, S1, S2 of light: DoLP hardly above 1."""
     if array.dtype.kind != "f":
         return False
-    s0, s1, s2 = np.moveaxis(_crop(array), -1, 0)
-    known = ~np.isnan(s0 + s1 + s2)
-    if not known.any() or min(s1[known].min(), s2[known].min()) >= 0:
-        return False
-    return bool(s0[known].min() >= 0 and (np.hypot(s1, s2)[known] <= 1.05 * s0[known] + 1e-6).mean() > 0.98)
+    s0, s1, s2 = np.moveaxis(_blocks(array), -1, 0)
+    return bool((np.hypot(s1, s2) <= 1.05 * s0 + 1e-6).mean() > 0.9)
 
 
-def _in_order(frames: Frames, order: Tuple[int, ...]) -> Frames:
+def _check_stokes(array: np.ndarray) -> None:
+    """Refuse (H, W, 3) that are not S0, S1, S2 as shares of full scale (cause `type`)."""
+    if not _are_stokes(array):
+        raise FrameError(
+            "type",
+            "S1² + S2² is above S0², so the channels are not S0, S1, S2 of light, in this order, as floats; "
+            "cv2.imwrite reverses their order in a TIFF file",
+        )
+    brightest = float(np.nanmax(array[..., 0]))
+    if brightest > 2.05:  # rounding and noise
+        raise FrameError(
+            "type",
+            f"S0 = I0 + I90 is at most 2 at full scale 1, got {brightest:.6g}: divide S0, S1 and S2 by full scale",
+        )
+
+
+def _in_order(frames: Frames, stated: Stated) -> Frames:
     """Sort planes by angle, in the order that is stated or the usual one, which the light must not contradict.
 
     Raises:
-        FrameError: I0 + I90 and I45 + I135 differ, and would not in another order (cause `type`).
+        FrameError: I0 + I90 and I45 + I135 differ, and the user does not say that these are angle images, or in which
+            order; or tiles have an order that their light does not show (cause `type`).
     """
-    pairs = _perpendicular(_crops(frames.array[0]), _LIKELY if frames.content == "tiles" and not order else _CLEAR)
-    usual = _TILES if frames.content == "tiles" else (ANGLES,)
-    chosen = order or next((each for each in usual if pairs == _pairs_of(each)), () if pairs else usual[0])
-    if frames.content == "tiles" and not order and not pairs:
-        listed = " or ".join(",".join(map(str, each)) for each in usual)
-        raise FrameError("type", f"the tiles can be {listed}, row by row: say which by --angle-order")
-    if pairs is not None and pairs != _pairs_of(chosen or usual[0]):
-        fitting = ",".join(map(str, _ORDERS[pairs]))
-        stated = ",".join(map(str, order or usual[0]))
-        text = f"in the order {stated} of angles, I0 + I90 differs from I45 + I135; the order {fitting} fits"
-        if not order:
-            raise FrameError("type", f"{text}: say which by --angle-order")
+    light, order = _compared(frames.array[0]), stated.order or ANGLES
+    is_guess = frames.content == "tiles" and not stated.order
+    pairs = _perpendicular(light, _LIKELY if is_guess else _CLEAR)
+    text, option, listed = "", "", ",".join(map(str, order))
+    if _disagreement(light) > _DIFFERENT:
+        text = f"I0 + I90 and I45 + I135 differ by {_disagreement(light):.0%}, so these are not images of one scene"
+        option = "" if stated.content != "auto" else "; if they are, --content angles"
+    elif pairs is not None and pairs != _pairs_of(order):
+        text = f"in the order {listed} of angles, I0 + I90 differs from I45 + I135; {_ORDERS[pairs]} fits"
+        option = ": say which by --angle-order"
+    elif is_guess and pairs is None:
+        text = f"the order of the tiles is not clear, {listed} row by row or another one"
+        option = ": say which by --angle-order"
+    if option and not stated.order:
+        raise FrameError("type", f"{text}{option}")
+    if text:
         frames = frames._replace(warnings=(FrameWarning("mosaic", text),))
-    places = [(chosen or usual[0]).index(angle) for angle in ANGLES]
+    places = [order.index(angle) for angle in ANGLES]
     return frames if places == [0, 1, 2, 3] else frames._replace(array=frames.array[:, places])
 
 
@@ -445,6 +564,8 @@ def _refusal(array: np.ndarray, content: str) -> str:
             f"a color picture is not a mosaic, {got}: save the mosaic as gray; four color pictures of a frame are read "
             "together ('scene_{000,045,090,135}.png'), Stokes vectors S0, S1, S2 by --content stokes"
         )
+    if array.ndim == 3 and len(array) == 3 and content == "auto":
+        return f"three smooth images can be colors or Stokes vectors, {got}: mosaics are read by --content mosaics"
     what = (
         "a mosaic (H, W), four angle images (4, H, W) or (H, W, 4), or a stack of them"
         if content == "auto"

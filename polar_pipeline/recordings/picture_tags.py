@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from math import prod
 from typing import Dict, Iterable, NamedTuple, Optional, Tuple
 
 from polar_pipeline.sensor.frames import FrameError, FrameWarning
@@ -13,7 +14,7 @@ _JPEG = FrameWarning(
     "JPEG destroys the polarization of a mosaic, as it mixes neighboring pixels: save PNG or TIFF; record the raw "
     "topic, or image_transport's zstd or png, and make recordings smaller by 'polar-pipeline compress'",
 )
-_COMPRESSION, _ORIENTATION, _MAXIMUM = 259, 274, 281
+_WIDTH, _HEIGHT, _COMPRESSION, _ORIENTATION, _SAMPLES, _MAXIMUM = 256, 257, 259, 274, 277, 281
 #: Tags that decide what pixels are: tag -> (name, number without the tag, numbers that are read).
 _DECISIVE = {
     258: ("bits", 1, (8, 16, 32, 64)),
@@ -21,7 +22,7 @@ _DECISIVE = {
     266: ("fill order", 1, (1,)),
     _ORIENTATION: ("orientation", 1, (1,)),
     254: ("kind of page, a preview or mask", 0, (0, 2)),
-    277: ("samples per pixel", 1, (1, 3, 4)),
+    _SAMPLES: ("samples per pixel", 1, (1, 3)),  # OpenCV reads one of four, or multiplies three by the fourth
     339: ("sample format", 1, (1, 3, 4)),
 }
 #: Types of numbers -> their layout for `struct`.
@@ -31,7 +32,7 @@ _MAX_CHANNELS, _MAX_PAGES = 4, 100_000
 #: Compressions that lose details: JPEG in two forms, JPEG 2000, and lossy DNG.
 _LOSSY = (6, 7, 34712, 34892)
 #: Descriptions by which ImageJ and tifffile state pictures behind the first page without pages of their own.
-_STACK = re.compile(rb'ImageJ=[^\0]{0,200}?\nimages=(?!1\n)|\{"shape": \[[0-9]+, [0-9]+, [0-9]+')
+_STACK = re.compile(rb'ImageJ=[^\0]{0,200}?\nimages=(?!1\n)|\{"shape": \[([0-9, ]+)\]')
 #: How TIFF files begin, and Exif data in PNG and JPEG, which are built like them.
 _TIFF_MAGICS = (b"II*\0", b"MM\0*")
 
@@ -63,7 +64,7 @@ def read_tags(data: bytes) -> Tags:
             pages += 1
             if pages > _MAX_PAGES:
                 raise FrameError("type", f"more than {_MAX_PAGES} pages in a file")
-        has_hidden = pages == 1 and _STACK.search(data) is not None
+        has_hidden = pages == 1 and _has_stack(data, tags)
     else:
         exif = data.partition(b"Exif\0\0" if is_jpeg else b"eXIf")[2]
         _check(_read_page(exif, _first_page(exif))[0] if exif[:4] in _TIFF_MAGICS else {}, (_ORIENTATION,))
@@ -78,6 +79,15 @@ def read_tags(data: bytes) -> Tags:
     return Tags((_JPEG,) if is_lossy else (), tags.get(_MAXIMUM) or 0, pages)
 
 
+def _has_stack(data: bytes, tags: Dict[int, Optional[int]]) -> bool:
+    """Return whether a TIFF file of one page describes more pixels than those of the page."""
+    described = _STACK.search(data)
+    if described is None or described.group(1) is None:
+        return described is not None
+    pixels = prod(int(size) for size in described.group(1).split(b",") if size.strip())
+    return pixels != prod(tags.get(tag) or 1 for tag in (_WIDTH, _HEIGHT, _SAMPLES))
+
+
 def _check(tags: Dict[int, Optional[int]], decisive: Iterable[int]) -> None:
     """Refuse pixels that are not those of a mosaic as it was read out."""
     for tag in decisive:
@@ -88,7 +98,7 @@ def _check(tags: Dict[int, Optional[int]], decisive: Iterable[int]) -> None:
             raise FrameError(
                 "type",
                 f"{name} (tag {tag}) must be {expected}, got {got}: save the mosaic as it was read out, not turned, in "
-                "gray of 8 or 16 bit",
+                "gray of 8 or 16 bit; four angle images as pages",
             )
 
 

@@ -58,7 +58,7 @@ class FrameSource:
         files: The files.
         stated: How to read what they do not state.
         max_bytes: Largest size of a file that is read at once, and of a frame.
-        is_named: Whether only the names of four files say that they belong together.
+        is_named: Whether names alone say that files are angle images.
 
     Attributes:
         name: Name of the frame, or of the stack of frames.
@@ -116,9 +116,17 @@ class FrameSource:
     def _load(self) -> Tuple[Pixels, Frames]:
         if len(self._paths) == 1:
             pixels = self._pixels(self._paths[0])
-            return pixels, split_frames(pixels.array, self._stated)
+            frames = split_frames(pixels.array, self._stated)
+            is_doubtful = self._is_named and self._stated.content == "auto" and frames.content == "mosaics"
+            if is_doubtful and not is_rough(frames.array[:1]):
+                raise FrameError(
+                    "type",
+                    "can be a mosaic (--content mosaics), or an angle image, as its name says and neighboring pixels "
+                    "are alike: name four of these by a pattern such as 'name_{0,45,90,135}.png'",
+                )
+            return pixels, frames
         images = [self._pixels(path) for path in self._paths]
-        frames = stacked_angles([image.array for image in images], self._stated.order)
+        frames = stacked_angles([image.array for image in images], self._stated)
         if self._is_named and self._stated.content == "auto" and is_rough(frames.array[0]):
             raise FrameError(
                 "type",
@@ -172,17 +180,18 @@ class FrameSource:
             yield ImageMessage(0, name, height, width, encoding, False, size // height, pixels)
 
     def _video_messages(self) -> Iterator[ImageMessage]:
-        video, k = _open_video(self._paths[0]), 0
+        video, stated, k = _open_video(self._paths[0]), self._stated, 0
         while True:
             is_frame, image = video.read()
             if not is_frame:
                 break
-            pixels = Pixels(image)
-            frames = split_frames(image, replace(self._stated, content="mosaics"))
-            yield replace(to_message(frames, 0, pixels, self._max_bytes), frame_id=f"{self.name}_{k:04d}")
+            frames = split_frames(image, stated)
+            stated = replace(stated, content=frames.content)  # of the first frame
+            yield replace(to_message(frames, 0, Pixels(image), self._max_bytes), frame_id=f"{self.name}_{k:04d}")
             k += 1
-        if not k:
-            raise FrameError("file", "a video without frames that OpenCV can decode")
+        count = int(video.get(cv2.CAP_PROP_FRAME_COUNT))
+        if not k or k < count:
+            raise FrameError("file", f"a damaged video: OpenCV decodes {k} of {count} frames")
 
 
 def _open_video(path: Path) -> Any:
@@ -219,18 +228,18 @@ def _from_archive(path: Path, name: str, max_bytes: int) -> np.ndarray:
         with importing():
             from scipy.io import loadmat
         try:
-            arrays: Dict[str, Any] = loadmat(str(path))
+            arrays: Dict[str, Any] = loadmat(str(path), variable_names=[name] if name else None)
         except NotImplementedError as err:
             raise FrameError("file", "a MAT file of version 7.3 is not read: save it with -v7, or as NPY") from err
     else:
         with np.load(str(path), allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in archive.files}
+            arrays = {key: archive[key] for key in archive.files if name in ("", key)}
     images = {
         key: row for key, row in arrays.items() if isinstance(row, np.ndarray) and row.ndim >= 2 and row.size > 64
     }
     if name:
         if name not in images:
-            raise FrameError("file", f"no array {quoted(name)}; it has {', '.join(map(printable, images)) or 'none'}")
+            raise FrameError("file", f"no array of pixels is named {quoted(name)}: leave out --array for a list")
         return np.asarray(images[name])
     if len(images) == 1:
         return np.asarray(next(iter(images.values())))
@@ -249,7 +258,8 @@ def _named_angles(images: Dict[str, np.ndarray]) -> Optional[np.ndarray]:
         if number is None:
             return None
         named[int(number.group(1))] = row
-    if sorted(named) != [0, 45, 90, 135] or len({(row.shape, row.dtype) for row in named.values()}) > 1:
+    is_one_of_each = sorted(named) == [0, 45, 90, 135] and len(images) == len(named)
+    if not is_one_of_each or len({(row.shape, row.dtype) for row in named.values()}) > 1:
         return None
     return np.stack([named[angle] for angle in sorted(named)])
 

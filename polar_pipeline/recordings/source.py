@@ -133,13 +133,15 @@ class Source:
     """An open recording, with the topic of its images (the path for a folder) and their number.
 
     The iterator `records` yields them in the order of recording, and raises `SourceError` where the recording is
-    damaged. `camera_info` is the first lens calibration that can be decoded, serialized; None without one.
+    damaged. `camera_info` is the first lens calibration that can be decoded, serialized; None without one. `has_times`
+    is whether stamps mean something: those of files without a rate do not.
     """
 
     topic: str
     total: int
     records: Iterator[Recorded]
     camera_info: Optional[bytes] = None
+    has_times: bool = True
 
 
 def is_recording(path: Path) -> bool:
@@ -159,7 +161,7 @@ def recording_of(path: Path) -> Path:
 def open_source(
     path: AnyPath,
     topic: str = "",
-    rate: float = DEFAULT_RATE,
+    rate: Optional[float] = None,
     max_bytes: int = MAX_BYTES,
     takes_cut: bool = True,
     stated: Stated = NOTHING_STATED,
@@ -175,7 +177,8 @@ def open_source(
             pattern (`files_of_pattern`).
         topic: Topic of the raw images, or that of what was compressed from them (`rawzstd`); "" for the only one.
             Pictures have none.
-        rate: Frames per second of pictures, in `RATES`; the first is stamped one period after 0.
+        rate: Frames per second of files, in `RATES`; the first is stamped one period after 0. None: they have no times,
+            and stamps as of `DEFAULT_RATE`.
         max_bytes: Largest size of one frame, and of an uncompressed chunk.
         takes_cut: Whether files that were cut off are read up to their last complete chunk, or left out.
         stated: How to read files that do not state it themselves.
@@ -184,7 +187,7 @@ def open_source(
         SourceError: There is no such recording, it cannot be read, or the topic is not clear.
         ValueError: The rate is out of range.
     """
-    if not RATES[0] <= rate <= RATES[1]:
+    if rate is not None and not RATES[0] <= rate <= RATES[1]:
         raise ValueError(f"the rate must be in [{RATES[0]:g}, {RATES[1]:g}] Hz, got {quoted(rate)}")
     path = recording_of(as_path(path))
     if not path.exists() and str(path) != "-" and not is_pattern(str(path)):
@@ -324,15 +327,15 @@ def _described_topic(recording: Bag, topic: str, kind: str, is_output: bool) -> 
     return f"{printable(topic)} ({printable(', '.join(details))})"
 
 
-def _open_pictures(path: Path, topic: str, rate: float, max_bytes: int, stated: Stated) -> Source:
+def _open_pictures(path: Path, topic: str, rate: Optional[float], max_bytes: int, stated: Stated) -> Source:
     """Open a picture, a folder of pictures, or the files of a pattern."""
-    files, is_named = frame_files(path, stated)
+    files, named = frame_files(path, stated)
     if topic:
         raise SourceError(f"{path} holds pictures, which have no topic; got {printable(topic)}")
-    sources = [FrameSource(each, stated, max_bytes, is_named and len(each.files) > 1) for each in files]
+    sources = [FrameSource(each, stated, max_bytes, each.files[0] in named) for each in files]
     numbered = enumerate((load for source in sources for load in _loads(source)), 1)
-    records = (Recorded(round(number * 1e9 / rate), "", load, max_bytes) for number, load in numbered)
-    return Source(str(path), sum(map(len, sources)), records)
+    records = (Recorded(round(number * 1e9 / (rate or DEFAULT_RATE)), "", load, max_bytes) for number, load in numbered)
+    return Source(str(path), sum(map(len, sources)), records, has_times=rate is not None)
 
 
 def _loads(source: FrameSource) -> Iterator[Callable[[], ImageMessage]]:

@@ -21,7 +21,7 @@ from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.quality.frame_checks import log_warnings
 from polar_pipeline.recordings.contents import NOTHING_STATED, Stated
 from polar_pipeline.recordings.limits import MAX_BYTES, SourceError
-from polar_pipeline.recordings.source import DEFAULT_RATE, Recorded, open_source, unwatched
+from polar_pipeline.recordings.source import Recorded, open_source, unwatched
 from polar_pipeline.replay.compare import Comparison, Golden, ProductComparison, verdict
 from polar_pipeline.replay.report import render
 from polar_pipeline.replay.results import as_json, as_junit
@@ -41,7 +41,7 @@ class Job:
 
     source: Path
     topic: str = ""  # topic of the raw images; "" for the only one
-    rate: float = DEFAULT_RATE  # frames per second of pictures
+    rate: Optional[float] = None  # frames per second of pictures; None: they have no times
     max_bytes: int = MAX_BYTES  # largest size of one frame, and of an uncompressed chunk
     products: Optional[Path] = None  # recording to write
     report: Optional[Path] = None  # report to write
@@ -86,7 +86,16 @@ def process_recording(
             sink = outputs.enter_context(open_sink(job.products, metadata(options), job.force))
         total = source.total
         records = watch(source.records, total)
-        summary = replay(records, total, pipeline, sink, comparison, job.reference, camera_info=source.camera_info)
+        summary = replay(
+            records,
+            total,
+            pipeline,
+            sink,
+            comparison,
+            job.reference,
+            camera_info=source.camera_info,
+            has_times=source.has_times,
+        )
         rows = comparison.rows() if comparison else []
         if not summary.stamps:
             causes = [f"{len(errors)} x {cause}, the first: {errors[0]}" for cause, errors in summary.rejected.items()]
@@ -136,7 +145,7 @@ def _facts(options: Options, summary: Summary) -> Dict[str, str]:
         "calibration": options.calibration.describe() if options.calibration else "none",
         "products": ", ".join(options.products),
         "computed on": summary.device,
-        "late": late(summary),
+        **({"late": late(summary)} if summary.has_times else {}),
         "saturated, dark": f"{100 * saturated:.2f} %, {100 * dark:.2f} % of the pixels",
         "polar_pipeline": __version__,
     }

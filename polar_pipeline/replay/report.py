@@ -65,7 +65,7 @@ def render(
         failures=[(row, _worst_pictures(row)) for row in comparisons if not row.passed],
         frames=[
             {
-                "seconds": sample.stamp_ns / 1e9,
+                "title": f"stamp {sample.stamp_ns / 1e9:.6f} s" if summary.has_times else sample.name,
                 "pictures": [
                     _picture(name, plane, array, color_style)
                     for name, array in sample.products.items()
@@ -137,6 +137,8 @@ def _color_bar(name: str, plane: int) -> Optional[ColorBar]:
     if not len(colors):
         return None
     (low, high), values = pictured_range(name, plane), row.planes[plane][1:] if row.planes else row.values
-    factor, unit = {"rad": (180 / math.pi, " degrees"), "full scale": (1.0, " of full scale")}.get(row.unit, (1.0, ""))
+    factor, unit = {"rad": (180 / math.pi, " degrees"), "full scale": (100.0, " % of full scale")}.get(
+        row.unit, (1.0, "")
+    )
     below, above = "≤ " if low > values[0] else "", "≥ " if high < values[1] else ""
     return ColorBar(gradient(colors), f"{below}{factor * low:.3g}", f"{above}{factor * high:.3g}{unit}")

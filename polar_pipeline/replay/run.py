@@ -38,6 +38,7 @@ class FrameProducts:
 
     stamp_ns: int
     products: Mapping[str, np.ndarray]
+    name: str = ""  # of the file, or frame_id
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Summary:
     samples: List[FrameProducts]  # the products of a few frames, evenly spread
     layout: LayoutCheck  # whether the first frame fits the sensor's parameters; None if undecided
     device: str  # description of the device
+    has_times: bool = True  # whether stamps mean something (`Source.has_times`)
 
     @cached_property
     def stamps(self) -> List[int]:
@@ -138,12 +140,14 @@ def replay(
     reference: Optional[Golden] = None,
     show: Optional[Callable[[int, Result, ReplayedFrame], None]] = None,
     camera_info: Optional[messages.Cdr] = None,
+    has_times: bool = True,
 ) -> Summary:
     """Process a recording. A frame that cannot be used is counted, and replay goes on with the next one.
 
     Products go to `sink` and `comparison`, and with stamp and figures of their frame to `show`, whose time is not part
     of a stage. `reference` has the images of SSIM mode `reference`. `camera_info` is the lens calibration of the raw
-    images, serialized, for the sink.
+    images, serialized, for the sink. `has_times` is whether stamps mean something (`Source.has_times`); without them no
+    frame is late.
     """
     options = pipeline.options
     frames: List[ReplayedFrame] = []
@@ -177,7 +181,7 @@ def replay(
             _write(sink, options, image, raw, result, quality.saturated, camera_info)
         stages = {"decode": decoded - started, **result.timings, "write": time.perf_counter() - measured}
         stages["total"] = sum(stages.values())
-        is_late = deadline.missed(stages["total"])
+        is_late = deadline.missed(stages["total"]) and has_times
         if comparison is not None:
             comparison.add(stamp_ns, result, len(frames))
         warnings: Tuple[FrameWarning, ...] = ()
@@ -187,13 +191,13 @@ def replay(
             warnings = frame_check.warnings
         newest = stamp_ns
         if len(frames) in places:
-            samples.append(FrameProducts(stamp_ns, result))
+            samples.append(FrameProducts(stamp_ns, result, printable(image.frame_id, messages.MAX_NAME)))
         ssim = float(result["ssim"]) if "ssim" in result else None
         means = {name: mean_value(result, name) for name in ("intensity", "dolp")}
         frames.append(ReplayedFrame(stamp_ns, "", "", stages, is_late, ssim, quality, warnings=warnings, **means))
         if show is not None:
             show(stamp_ns, result, frames[-1])
-    return Summary(frames, deadline.period, samples, check.layout, pipeline.device)
+    return Summary(frames, deadline.period, samples, check.layout, pipeline.device, has_times)
 
 
 def _write(

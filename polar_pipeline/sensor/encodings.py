@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Dict, Tuple
 
-from polar_pipeline._util.text import quoted
+from polar_pipeline._util.text import did_you_mean, quoted
 from polar_pipeline.sensor.frames import FORMATS, FrameError, RawFormat
 
 
@@ -166,5 +166,5 @@ def _refusal(encoding: object) -> str:
         "encoding must be mono8, mono16, bayer_*8, bayer_*16, 8UC1, 16UC1 or a name of a camera's pixel format such as "
         f"PolarizeMono8, Polarized12p or BayerRG12Packed, got {quoted(encoding)}"
     )
-    reasons = (row.reason for row in REFUSED if isinstance(encoding, str) and re.fullmatch(row.pattern, encoding))
-    return ": ".join((text, *reasons))
+    reasons = [row.reason for row in REFUSED if isinstance(encoding, str) and re.fullmatch(row.pattern, encoding)]
+    return ": ".join((text, *reasons)) if reasons else text + did_you_mean(encoding, ENCODINGS)

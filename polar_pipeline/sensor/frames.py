@@ -213,8 +213,6 @@ class PackedFrame:
 
 #: A mosaic in either form.
 Frame = Union[RawFrame, PackedFrame]
-#: Where the significant bits of 16-bit pixels can lie: at the low end or at the high end.
-ALIGNMENTS = ("lsb", "msb")
 #: Pixel formats by bit depth and packing; the keys are what names of pixel formats end in.
 FORMATS: Dict[str, RawFormat] = {
     "8": RawFormat(8, "u8"),

@@ -1,6 +1,6 @@
 """Mosaics of polarization sensors: which polarizer angle and which color covers each pixel.
 
-A new sensor is one row in :data:`SENSORS`, a new camera is one name in :data:`CAMERA_MODELS`. Source: tiles of Sony's
+A new sensor is one row in :data:`SENSORS`, a new camera is one name in `_MODELS`. Source: tiles of Sony's
 IMX250, IMX253 and IMX264 as printed in the camera makers' manuals.
 """
 
@@ -156,20 +156,18 @@ def parse_tile(text: str, name: str = "custom") -> Sensor:
 
 _MZR = "90 45 / 135 0"
 _MYR = "R90 R45 G90 G45 / R135 R0 G135 G0 / G90 G45 B90 B45 / G135 G0 B135 B0"
-#: The sensors known by name.
+#: The sensors known by name: tile, size, and the noise of a pixel.
 SENSORS: Dict[str, Sensor] = {
-    name: replace(parse_tile(tile, name), size=size)
-    for name, tile, size in (
-        ("IMX250MZR", _MZR, FULL_FRAME),
-        ("IMX250MYR", _MYR, FULL_FRAME),
-        ("IMX264MZR", _MZR, FULL_FRAME),
-        ("IMX264MYR", _MYR, FULL_FRAME),
-        ("IMX253MZR", _MZR, LARGE_FRAME),
-        ("IMX253MYR", _MYR, LARGE_FRAME),
+    name: replace(parse_tile(tile, name), size=size, full_well=noise[0], read_noise=noise[1])
+    for name, tile, size, noise in (
+        ("IMX250MZR", _MZR, FULL_FRAME, PIXEL_NOISE),
+        ("IMX250MYR", _MYR, FULL_FRAME, PIXEL_NOISE),
+        ("IMX264MZR", _MZR, FULL_FRAME, PIXEL_NOISE),
+        ("IMX264MYR", _MYR, FULL_FRAME, PIXEL_NOISE),
+        ("IMX253MZR", _MZR, LARGE_FRAME, PIXEL_NOISE),
+        ("IMX253MYR", _MYR, LARGE_FRAME, PIXEL_NOISE),
     )
 }
-
-
 #: Models of polarization cameras by sensor, and the endings of their names that state the lens mount. Source: the
 #: makers' lists of models and manuals, and names that users' programs compare.
 _MODELS = (

@@ -106,7 +106,7 @@ def test_commands_take_every_spelling(home: Path, capsys: Any) -> None:
     for image, folder, lens, params in given:
         words = ["process", image, "-o", folder, "--products", "dolp", "--rectify", lens, "--force"]
         assert cli.main(on_cpu(words)) == 0
-        assert (out / "raw_dolp.tiff").exists()
+        assert (out / "raw_dolp.png").exists()
         shutil.rmtree(str(out))
         words = ["replay", image, "-o", f"{folder}.MCAP", "--params", params, "--products", "dolp"]
         assert cli.main(on_cpu(words)) == 0

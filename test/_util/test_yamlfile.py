@@ -175,6 +175,7 @@ def test_what_are_no_parameters(tmp_path: Path, text: str, said: str) -> None:
         ("threads: true", "threads must be a number, got True"),
         ("min_intensity: .nan", "min_intensity must be in [0, 2), the range of S0, got nan"),
         ("resolution: {a: 1}", "no parameter of this package is called resolution.a"),
+        ("resolutoin: full", "no parameter of this package is called resolutoin; did you mean resolution"),
         ("frame_id: [5]", "frame_id must be text"),
         ('snapshot: {folder: "\\0"}', "without NUL"),
         ("display: {gain: {a: 1}}", "called display.gain.a"),

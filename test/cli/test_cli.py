@@ -108,10 +108,10 @@ def test_replay_compares_in_one_line(bag: Path, tmp_path: Path, capsys: Any) -> 
     assert [line.split()[0] for line in table.splitlines()[-2:]] == ["intensity", "dolp"]
     assert "FAILED" not in table
     # the superpixels' own places instead of their common center: other values
-    assert main(["replay", str(bag), "--compare", golden, "--own-site"]) == 1
+    assert main(["replay", str(bag), "--compare", golden, "--no-co-sited"]) == 1
     assert "FAILED" in capsys.readouterr().out
     loose = ["--tolerance", "dolp=1", "--tolerance", "intensity=255"]
-    assert main(["replay", str(bag), "--compare", golden, "--own-site", *loose]) == 0
+    assert main(["replay", str(bag), "--compare", golden, "--no-co-sited", *loose]) == 0
     assert main(["replay", str(bag), "--compare", golden, "--tolerance", "aolp=1"]) == 2
     assert "a tolerance is for what is compared, intensity, dolp; got 'aolp'" in capsys.readouterr().err
 
@@ -150,7 +150,7 @@ def test_replay_shows_frames_that_cannot_be_used(bag: Path, tmp_path: Path, caps
         (["process", "raw.png", "--ssim-mode", "temporal"], "unrecognized arguments: --ssim-mode"),
         (["layout", "raw.png", "--polarizer", "361"], "expected a number from -360 to 360, got '361'"),
         (["layout", "raw.png", "--products", "dolp"], "unrecognized arguments: --products"),
-        (["layout", "raw.png", "--resolution", "full", "--own-site"], "unrecognized arguments: --resolution"),
+        (["layout", "raw.png", "--resolution", "full", "--no-co-sited"], "unrecognized arguments: --resolution"),
         (["process", "raw.png", "--backend", "opencl"], "invalid choice: 'opencl'"),
         (["plan", "--device", "tx2"], "xavier.*h200"),
         (["plan", "--size", "12x2048"], "at least 16x16, .*got '12x2048'"),
@@ -601,7 +601,8 @@ def test_layout_of_a_picture(tmp_path: Path, capsys: Any) -> None:
     [
         ([], {}),
         (["--flip-x"], {"flip": (True, False)}),
-        (["--own-site"], {"co_sited": False}),
+        (["--no-co-sited"], {"co_sited": False}),
+        (["--own-site"], {"co_sited": False}),  # the former name
         (["--roi-offset", "3", "2"], {"roi_offset": (3, 2)}),
         (["--bit-depth", "12", "--alignment", "msb"], {"bit_depth": 12, "alignment": "msb"}),
         (["--sensor", "IMX250MYR"], {"sensor": "IMX250MYR"}),
@@ -637,7 +638,7 @@ def test_the_list_of_commands_comes_without_loading_them() -> None:
 
 
 def test_plan_for_programs_and_people(capsys: Any) -> None:
-    assert main(["plan", "--json", "--device", "orin", "--bit-depth", "12", "--size", "640x480", "--own-site"]) == 0
+    assert main(["plan", "--json", "--device", "orin", "--bit-depth", "12", "--size", "640x480", "--no-co-sited"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["device"]["arch"] == "sm_87"
     first, second = shown["launches"]

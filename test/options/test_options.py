@@ -22,7 +22,7 @@ from polar_pipeline.options.products import PRODUCTS
 from polar_pipeline.polarimetry.colormaps import COLOR_STYLES
 
 #: Options whose command line arguments have other names.
-ARGUMENTS: Dict[str, Tuple[str, ...]] = {"co_sited": ("--own-site",), "flip": ("--flip-x", "--flip-y")}
+ARGUMENTS: Dict[str, Tuple[str, ...]] = {"co_sited": ("--no-co-sited",), "flip": ("--flip-x", "--flip-y")}
 #: Options of a frame that `polar-pipeline plan` and `tune` have no use for.
 OF_A_MACHINE = ("backend", "threads")
 
@@ -152,7 +152,7 @@ def test_help_of_the_command_line(command: str, monkeypatch: pytest.MonkeyPatch)
             else:
                 assert row.text in said[argument], name
     if "co_sited" not in left_out:
-        assert said["--own-site"].startswith("Turn co_sited off. co_sited: At half resolution, interpolate")
+        assert said["--no-co-sited"].startswith("Turn co_sited off. co_sited: At half resolution, interpolate")
 
 
 def test_parameters_of_the_node() -> None:

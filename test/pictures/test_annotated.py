@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Dict
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from polar_pipeline.options.products import PRODUCTS, level_scale
 from polar_pipeline.pictures.brightness import display_gain, for_display, white_balance
 from polar_pipeline.pictures.overview import MAX_SIDE, overview
+from polar_pipeline.pictures.text import draw_text
 from polar_pipeline.polarimetry.colormaps import AOLP_MAP, DOLP_MAP
 
 
@@ -88,6 +90,20 @@ def test_titles() -> None:
     assert long.shape == titled.shape
     assert (long[:60, -14:] == long[0, 0]).all(), "a margin"
     assert (long[:60, -60:] != long[0, 0]).any(), "text up to the margin"
+
+
+def test_threads_draw_the_same_text() -> None:
+    """OpenCV 5 draws wrong letters for some of a thousand texts if threads use one font at a time."""
+
+    def drawn(k: int) -> np.ndarray:
+        image = np.zeros((40, 400, 3), np.uint8)
+        draw_text(image, f"text {k % 100} abc 0.25 Degrees", (200, 20), 10 + k % 14)
+        return image
+
+    expected = [drawn(k) for k in range(700)]  # of every text in every size
+    with ThreadPoolExecutor(8) as pool:
+        images = pool.map(lambda k: drawn(k % 700), range(7000))
+        assert all(np.array_equal(image, expected[k % 700]) for k, image in enumerate(images))
 
 
 def test_results_without_the_usual_products_show_what_they_have() -> None:

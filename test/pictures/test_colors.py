@@ -74,10 +74,10 @@ def test_legends_of_a_report() -> None:
         name: re.findall(r'</div>(.*?) <span style="float:right">(.*?)</span>', text) for name, text in figures.items()
     }
     assert ends == {
-        "intensity": [("0", "1 of full scale")],
-        "stokes s0": [("0", "2 of full scale")],
-        "stokes s1": [("≤ -0.25", "≥ 0.25 of full scale")],
-        "stokes s2": [("≤ -0.25", "≥ 0.25 of full scale")],
+        "intensity": [("0", "100 % of full scale")],
+        "stokes s0": [("0", "200 % of full scale")],
+        "stokes s1": [("≤ -25", "≥ 25 % of full scale")],
+        "stokes s2": [("≤ -25", "≥ 25 % of full scale")],
         "dolp": [("0", "1")],
         "aolp": [("0", "180 degrees")],
         "dolp_sigma": [("0", "≥ 0.1")],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import List
@@ -82,6 +83,12 @@ def test_a_video_with_an_error_is_absent(suffix: str, frame: np.ndarray, message
 @pytest.mark.parametrize(("name", "rate"), [("a.avi", 24), ("a.webm", 0), ("a.webm", float("nan")), ("a.mp4", 1e6)])
 def test_other_names_and_rates_are_refused(name: str, rate: float, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="must"), open_video(tmp_path / name, SIZE, rate):
+        pass
+
+
+def test_the_extra_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(ImportError, match=r"polar_pipeline\[video\]"), open_video(tmp_path / "a.mp4", SIZE, 24):
         pass
 
 

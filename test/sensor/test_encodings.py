@@ -47,7 +47,11 @@ def test_the_tables_agree_with_the_list_by_hand() -> None:
     assert sum(len(family.members()) for family in encodings.FAMILIES) == len(found)  # none is named twice
 
 
-@given(st.sampled_from(sorted(NAMED)), st.integers(16, 20), st.integers(16, 70), st.integers(1, 8), st.integers(0))
+#: One name of each kind of pixels: all names of a kind have one format.
+KINDS = sorted({named: name for name, named in NAMED.items()}.values())
+
+
+@given(st.sampled_from(KINDS), st.integers(16, 20), st.integers(16, 70), st.integers(1, 8), st.integers(0))
 def test_pixels_are_those_of_the_list(name: str, height: int, width: int, power: int, seed: int) -> None:
     """Random bytes in rows without padding, and in rows that are rounded up."""
     size = row_bytes(name, width)
@@ -152,3 +156,10 @@ def test_other_names_are_refused_with_the_reason(encoding: str) -> None:
     reason = str(error.value).rpartition("got ")[2]
     assert REFUSED[encoding] in reason
     assert (": " in reason) == bool(REFUSED[encoding])
+    assert not (REFUSED[encoding] and "did you mean" in reason)
+
+
+def test_a_misspelled_name_is_answered_with_similar_ones() -> None:
+    for encoding, similar in (("mono12", "Mono12"), ("BayerRG12Pakced", "BayerRG12Packed"), ("Mono12pp", "Mono12p")):
+        with pytest.raises(FrameError, match=f"got '{encoding}'; did you mean .*{similar}"):
+            get_format(encoding)

@@ -46,23 +46,29 @@ def labels(sensor: Sensor, shape: Tuple[int, int]) -> np.ndarray:
 # --------------------------------------------------------------------------------------------------------------- tiles
 
 
-def test_known_sensors_have_the_tiles_of_the_manuals() -> None:
-    assert labels(MONO, (2, 4)).tolist() == [[90, 45, 90, 45], [135, 0, 135, 0]]
-    assert labels(COLOR, (4, 4)).tolist() == [
-        [90, 45, 1090, 1045],
-        [135, 0, 1135, 1000],
-        [1090, 1045, 2090, 2045],
-        [1135, 1000, 2135, 2000],
-    ]
-    assert (MONO.period, COLOR.period) == (2, 4)
+_MZR = [[90, 45], [135, 0]]
+#: Numbers of `labels`: red, 1000 for green, 2000 for blue.
+_MYR = [[90, 45, 1090, 1045], [135, 0, 1135, 1000], [1090, 1045, 2090, 2045], [1135, 1000, 2135, 2000]]
+#: Every sensor: its tile and the size of its frames in the manuals, electrons at full scale and read noise.
+MANUALS = {
+    "IMX250MZR": (_MZR, (2048, 2448), 10_500, 2.4),
+    "IMX250MYR": (_MYR, (2048, 2448), 10_500, 2.4),
+    "IMX264MZR": (_MZR, (2048, 2448), 10_500, 2.4),
+    "IMX264MYR": (_MYR, (2048, 2448), 10_500, 2.4),
+    "IMX253MZR": (_MZR, (3000, 4096), 10_500, 2.4),
+    "IMX253MYR": (_MYR, (3000, 4096), 10_500, 2.4),
+}
+
+
+def test_known_sensors_are_those_of_the_manuals() -> None:
+    assert set(SENSORS) == set(MANUALS)
+    for name, (tile, size, full_well, read_noise) in MANUALS.items():
+        sensor = SENSORS[name]
+        assert (sensor.name, sensor.period) == (name, len(tile))
+        assert labels(sensor, (len(tile), len(tile))).tolist() == tile
+        assert sensor.size == make_options(name).largest_frame() == size
+        assert (sensor.full_well, sensor.read_noise) == (full_well, read_noise)
     assert [MONO.position(angle) for angle in ANGLES] == [(1, 1), (0, 1), (0, 0), (1, 0)]
-    sizes = {"IMX250": (2048, 2448), "IMX264": (2048, 2448), "IMX253": (3000, 4096)}
-    assert set(SENSORS) == {name + kind for name in sizes for kind in ("MZR", "MYR")}
-    for name, sensor in SENSORS.items():
-        same = COLOR if name.endswith("MYR") else MONO
-        assert (sensor.name, sensor.tile(), sensor.size) == (name, same.tile(), sizes[name[:6]])
-        assert make_options(name).largest_frame() == sizes[name[:6]]
-        assert (sensor.full_well, sensor.read_noise) == (10_500, 2.4)
 
 
 @given(

@@ -11,7 +11,6 @@ from typing import Any, Dict, Mapping, Optional
 from polar_pipeline.camera.recorded import camera_file
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.recordings.limits import MAX_BYTES, SourceError
-from polar_pipeline.recordings.source import DEFAULT_RATE
 from polar_pipeline.replay.job import metadata
 from polar_pipeline.tools.batch.copies import SPOOL_BYTES
 from polar_pipeline.tools.batch.files import scheme_of
@@ -37,7 +36,7 @@ class BatchSettings:
 
     arguments: Mapping[str, Any] = field(default_factory=dict)
     topic: str = ""
-    rate: float = DEFAULT_RATE
+    rate: Optional[float] = None
     max_bytes: int = MAX_BYTES
     writes_products: bool = True
     compare: Optional[Path] = None

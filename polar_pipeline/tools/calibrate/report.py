@@ -146,14 +146,13 @@ def _figure(quantity: _Quantity, result: CalibrationResult, used: np.ndarray) ->
     low, high = _ends(means, _MAP_TAIL)
     if quantity.is_signed:
         high = max(-low, high)
-        low = -high
+        low, picture, colors = -high, diverging(np.nan_to_num(means / (high or 1))), DIVERGING_MAP[1:]
+    else:
+        picture, colors = viridis(np.nan_to_num((means - low) / ((high - low) or 1))), DOLP_MAP
+    picture[np.isnan(means)] = 0
     values = image[used]
     ends = _ends(values, _HISTOGRAM_TAIL)
     numbers = (np.mean(values), np.std(values), ends[0], np.median(values), ends[1])
-    shares = np.nan_to_num((means - low) / ((high - low) or 1))
-    picture = diverging(2 * shares - 1) if quantity.is_signed else viridis(shares)
-    picture[np.isnan(means)] = 0
-    colors = DIVERGING_MAP[1:] if quantity.is_signed else DOLP_MAP
     return {
         "name": quantity.name,
         "url": data_url(encode_picture(_enlarged(picture))),

@@ -101,7 +101,13 @@ def _numbers(rerun: RerunModule, array: np.ndarray, colormap: str, span: Tuple[f
 
 
 class RecordingView:
-    """Rerun recording into which `show` logs frame after frame."""
+    """Rerun recording into which `show` logs frame after frame.
+
+    Attributes:
+        has_times: Whether stamps mean something (`Source.has_times`).
+    """
+
+    has_times = True
 
     def __init__(self, rerun: RerunModule, stream: RerunObject) -> None:
         self._rerun = rerun
@@ -116,10 +122,12 @@ class RecordingView:
                 topic = PRODUCT_TOPICS[name].name
                 self._rerun.log(topic, angle_colors(self._rerun), static=True, recording=self._stream)
         if hasattr(self._rerun, "set_time"):
-            self._rerun.set_time(STAMP, timestamp=np.datetime64(stamp_ns, "ns"), recording=self._stream)
+            if self.has_times:
+                self._rerun.set_time(STAMP, timestamp=np.datetime64(stamp_ns, "ns"), recording=self._stream)
             self._rerun.set_time(FRAME, sequence=self._count, recording=self._stream)
         else:  # before 0.23
-            self._rerun.set_time_nanos(STAMP, stamp_ns, recording=self._stream)
+            if self.has_times:
+                self._rerun.set_time_nanos(STAMP, stamp_ns, recording=self._stream)
             self._rerun.set_time_sequence(FRAME, self._count, recording=self._stream)
         for name, array in result.items():
             if array.ndim:

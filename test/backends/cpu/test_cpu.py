@@ -20,12 +20,13 @@ from support import examples, pairs_of, representative, run_python
 
 from polar_pipeline import Pipeline, RawFrame
 from polar_pipeline.backends import reference
+from polar_pipeline.options.methods import METHODS
 from polar_pipeline.options.products import PRODUCTS
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import SENSORS
 
 #: Resolution and demosaic of the ways that a frame can take.
-WAYS = tuple(itertools.product(("half", "full"), ("bilinear", "gradient", "adaptive")))
+WAYS = tuple(itertools.product(("half", "full"), METHODS))
 
 
 #: The smallest; odd ones; rows of several pieces, and several tiles, with a last one of few rows or columns.
@@ -179,7 +180,7 @@ def results(frames: Sequence[RawFrame], threads: int, **options: Any) -> List[Di
         {
             "sensor": st.sampled_from(["IMX250MZR", "IMX250MYR"]),
             "resolution": st.sampled_from(["half", "full"]),
-            "demosaic": st.sampled_from(["bilinear", "gradient", "adaptive"]),
+            "demosaic": st.sampled_from([*METHODS]),
             "co_sited": st.booleans(),
             "dtype": st.sampled_from(["float32", "uint8", "uint16"]),
             "flip": st.tuples(st.booleans(), st.booleans()),

@@ -256,6 +256,7 @@ def test_batches_are_as_single_frames(cupy: Any, sensor: str) -> None:
     frames = np.stack([mosaic(seed) for seed in range(5)])
     result = device(cupy.asarray(frames))
     got, wanted = on_host(result), [host(frame) for frame in frames]
+    assert result.frames == len(frames)
     for name, array in got.items():
         np.testing.assert_array_equal(array, np.stack([one[name] for one in wanted]), name)
     assert result.invalid == tuple(np.sum([one.invalid for one in wanted], 0))

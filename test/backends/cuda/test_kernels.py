@@ -35,6 +35,7 @@ from polar_pipeline.backends.cuda.program import make_launches
 from polar_pipeline.backends.cuda.schedules import candidates as on_device
 from polar_pipeline.calibration import Calibration
 from polar_pipeline.options import Options, make_options
+from polar_pipeline.options.methods import METHODS
 from polar_pipeline.options.products import LIGHT_PRODUCTS, NOISE_PRODUCTS, PRODUCTS, VALUE_PRODUCTS
 from polar_pipeline.polarimetry.coefficients import SSIM_FULL
 from polar_pipeline.sensor.forward import expose
@@ -317,9 +318,9 @@ def check_case(case: Case, runner: Runner, schedule: Schedule) -> None:
 
 #: Every way from mosaic to angle images: (resolution, demosaic, co_sited).
 WAYS = (
-    *(("half", method, True) for method in ("auto", "bilinear", "gradient", "adaptive")),
+    *(("half", method, True) for method in ("auto", *METHODS)),
     *(("half", method, False) for method in ("auto", "bilinear", "adaptive")),
-    *(("full", method, True) for method in ("bilinear", "gradient", "adaptive")),
+    *(("full", method, True) for method in METHODS),
 )
 #: Type of the products and precision of the kernel, by turns.
 TURNS = (("float32", "fp32"), ("uint8", "fp16"), ("float32", "fp16"))

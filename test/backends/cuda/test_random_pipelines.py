@@ -25,6 +25,7 @@ from polar_pipeline.backends.cuda.backend import CudaBackend
 from polar_pipeline.backends.cuda.device import Device
 from polar_pipeline.geometry import LensCalibration, make_lens
 from polar_pipeline.options import Options, make_options
+from polar_pipeline.options.methods import METHODS
 from polar_pipeline.options.products import NOISE_PRODUCTS, PRODUCTS
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.frames import FORMATS, RawFrame, frame_from_buffer, pack
@@ -66,7 +67,7 @@ class Case:
         found: Dict[str, Any] = {
             "resolution": str(rng.choice(["half", "half", "full"])),
             "precision": str(rng.choice(["auto", "auto", "auto", "fp32", "fp16"])),
-            "demosaic": str(rng.choice(["auto", "auto", "bilinear", "gradient", "adaptive"])),
+            "demosaic": str(rng.choice(["auto", "auto", *METHODS])),
             "co_sited": not self._maybe(),
             "ssim_mode": str(rng.choice(["consistency", "temporal", "reference"])),
             "min_intensity": float(rng.choice([0.0, 0.01, 0.05])),

@@ -35,6 +35,7 @@ import numpy as np
 from calibrations import lens
 from polar_pipeline import Pipeline
 from polar_pipeline.geometry import make_lens
+from polar_pipeline.options.methods import METHODS
 from polar_pipeline.options.products import NOISE_PRODUCTS, PRODUCTS
 
 SHAPE = (38, 1030)
@@ -45,8 +46,7 @@ geometries = itertools.cycle([
     {"scale": 4}, {"rectify": identity}, {"rotate": 90, "roi": (3, 5, 16, 507)}, {"scale": 2, "rotate": 180},
     {"rectify": lens(SHAPE)}, {"rectify": lens(SHAPE), "scale": 2},
 ])
-methods = ("bilinear", "gradient", "adaptive")
-ways = [*itertools.product(("half", "full"), methods, (True,)), ("half", "bilinear", False)]
+ways = [*itertools.product(("half", "full"), METHODS, (True,)), ("half", "bilinear", False)]
 for sensor, (resolution, demosaic, co_sited) in itertools.product(("IMX250MZR", "IMX250MYR"), ways):
     options = dict(sensor=sensor, resolution=resolution, demosaic=demosaic, co_sited=co_sited, backend="cpu")
     Pipeline(products=tuple(PRODUCTS), **options)(raw)

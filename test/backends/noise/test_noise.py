@@ -15,6 +15,7 @@ from polar_pipeline.backends.noise.gains import TERMS, pair_gains, stokes_gains
 from polar_pipeline.backends.noise.model import raw_noise, uses_noise
 from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.options import make_options
+from polar_pipeline.options.methods import METHODS
 from polar_pipeline.quality.statistics import (
     FrameQuality,
     Level,
@@ -29,8 +30,8 @@ from polar_pipeline.sensor.frames import FORMATS, PackedFrame, pack
 from polar_pipeline.sensor.mosaic import SENSORS, Sensor
 
 MONO, COLOR = "IMX250MZR", "IMX250MYR"
-#: Every method: sensor and options.
-METHODS: Tuple[Tuple[str, Dict[str, Any]], ...] = (
+#: Every method of every sensor: sensor and options.
+CASES: Tuple[Tuple[str, Dict[str, Any]], ...] = (
     (MONO, {"co_sited": False, "demosaic": "auto"}),
     *((COLOR, {"co_sited": False, "demosaic": method}) for method in ("auto", "bilinear", "adaptive")),
     (COLOR, {"resolution": "half", "demosaic": "auto"}),  # on a mono sensor that is bilinear
@@ -38,10 +39,10 @@ METHODS: Tuple[Tuple[str, Dict[str, Any]], ...] = (
         (sensor, {"resolution": resolution, "demosaic": method})
         for sensor in (MONO, COLOR)
         for resolution in ("half", "full")
-        for method in ("bilinear", "gradient", "adaptive")
+        for method in METHODS
     ),
 )
-IDS = [" ".join([sensor, *map(str, options.values())]) for sensor, options in METHODS]
+IDS = [" ".join([sensor, *map(str, options.values())]) for sensor, options in CASES]
 #: One standard deviation of a normal distribution.
 SIGMA = 0.6827
 #: Read noise in electrons.
@@ -118,7 +119,7 @@ def test_gains_by_hand() -> None:
     np.testing.assert_array_equal(color[0, 0, :, 0, 0], [0.25**2, 0.5**2 / 4, 0.25**2 / 4])
 
 
-@pytest.mark.parametrize(("sensor", "options"), METHODS, ids=IDS)
+@pytest.mark.parametrize(("sensor", "options"), CASES, ids=IDS)
 def test_gains_are_those_of_the_kernels(sensor: str, options: Dict[str, Any]) -> None:
     """The covariances of (S1, S2, S0) that noise of one color and polarizer leaves in what the CPU's kernels compute.
 
@@ -150,7 +151,7 @@ def test_gains_are_those_of_the_kernels(sensor: str, options: Dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("full_well", [10_000.0, 1000.0])
-@pytest.mark.parametrize(("sensor", "options"), METHODS, ids=IDS)
+@pytest.mark.parametrize(("sensor", "options"), CASES, ids=IDS)
 def test_two_thirds_of_the_errors_lie_within_a_standard_deviation(
     sensor: str, options: Dict[str, Any], full_well: float
 ) -> None:
@@ -174,7 +175,7 @@ def test_two_thirds_of_the_errors_lie_within_a_standard_deviation(
     assert all(abs(errors.bias) < 0.1 for errors in every if errors.ratio >= 2)
 
 
-@pytest.mark.parametrize(("sensor", "options"), METHODS[::4], ids=IDS[::4])
+@pytest.mark.parametrize(("sensor", "options"), CASES[::4], ids=IDS[::4])
 def test_rounding_to_8_bits_is_noise(sensor: str, options: Dict[str, Any]) -> None:
     """At 10 000 electrons a level is 39 of them, and rounding has 11: a seventh of the variance of a dark pixel."""
     errors = Errors(sensor, options, 10_000.0, 0.3, 0.7, bits=8)
@@ -194,7 +195,7 @@ def root_mean_square(values: np.ndarray) -> float:
     return float(np.sqrt(np.nanmean(values**2)))
 
 
-@pytest.mark.parametrize(("sensor", "options"), METHODS, ids=IDS)
+@pytest.mark.parametrize(("sensor", "options"), CASES, ids=IDS)
 def test_the_two_outermost_pixels_differ(sensor: str, options: Dict[str, Any]) -> None:
     """1.0 to 1.2 times the stated deviation in the outermost row, 0.87 to 1.1 in the next; +-0.06 are two errors."""
     raw = RawFrame(flat_field(sensor, 10_000.0, 0.3, 0.6), 4095)

@@ -13,12 +13,12 @@ from scipy import ndimage
 
 from polar_pipeline.backends import reference
 from polar_pipeline.options import make_options
+from polar_pipeline.options.methods import METHODS
 from polar_pipeline.options.products import PRODUCTS
 from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS, Sensor, parse_tile
 
 MONO, COLOR = SENSORS["IMX250MZR"], SENSORS["IMX250MYR"]
-METHODS = ("bilinear", "gradient", "adaptive")
 #: Sums of a few dozen float64 terms of size 1.
 EXACT = 1e-13
 

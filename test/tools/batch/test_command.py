@@ -241,7 +241,7 @@ def test_params(source: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.M
 
 def test_reference(source: Path, tmp_path: Path) -> None:
     """Every recording has the reference of its name, here in the results of an earlier batch."""
-    batch(source, tmp_path / "earlier", "--products", "intensity", "--own-site")
+    batch(source, tmp_path / "earlier", "--products", "intensity", "--no-co-sited")
     words = ["--products", "ssim,ssim_map", "--ssim-mode", "reference", "--reference"]
     found = batch(source, tmp_path / "out", *words, str(tmp_path / "earlier"))
     reference = tmp_path / "earlier" / "recordings" / "drive" / "products.mcap"

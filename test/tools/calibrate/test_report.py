@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections import Counter
 from dataclasses import replace
 from typing import Any, List, Tuple
 from xml.etree import ElementTree as ET
 
+import cv2
 import numpy as np
 import pytest
 from sessions import estimate
 
 import polar_pipeline
 from polar_pipeline.calibration import Calibration
+from polar_pipeline.polarimetry.colormaps import DIVERGING_MAP
 from polar_pipeline.sensor.mosaic import SENSORS
 from polar_pipeline.tools.calibrate.advice import Advice
 from polar_pipeline.tools.calibrate.defects import CAUSES
@@ -209,6 +212,21 @@ def test_values_of_defective_pixels_do_not_show(result: CalibrationResult) -> No
         others[name] = np.where(bad, 1e6, getattr(result, name))
         others[name][tuple(np.argwhere(bad)[0])] = np.nan
     assert render_calibration(replace(result, **others), "s") == render_calibration(result, "s")
+
+
+def test_maps_of_differences_are_white_at_0_and_as_far_in_both_directions(result: CalibrationResult) -> None:
+    """The left half is 2 % more sensitive than the right: the map is orange and white, or blue and white."""
+    half = np.where(np.arange(result.gain.shape[1]) < result.gain.shape[1] // 2, 1.02, 1.0)
+    for sign, end in ((1, DIVERGING_MAP[255]), (-1, DIVERGING_MAP[1])):
+        changed = replace(result, gain=np.broadcast_to(1 + sign * (half - 1), result.gain.shape))
+        text = render_calibration(changed, "s")
+        picture = re.search(r'alt="Map: gain" src="data:image/jpeg;base64,(.*?)"', text)
+        assert picture is not None
+        rgb = cv2.imdecode(np.frombuffer(base64.b64decode(picture[1]), np.uint8), cv2.IMREAD_COLOR)[..., ::-1]
+        for column, color in ((0.25, end), (0.75, DIVERGING_MAP[128])):
+            shown = np.median(rgb[:, round(column * rgb.shape[1])], 0)  # without defects
+            np.testing.assert_allclose(shown, color, atol=4)  # JPEG
+        assert re.search(r'</div>-2 % <span style="float:right">2 %</span>', text)
 
 
 def test_means_of_blocks() -> None:
