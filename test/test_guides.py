@@ -52,8 +52,7 @@ def lacks(code: str) -> bool:
 def script_of(page: str) -> str:
     """Return the blocks of a page as one script, whose lines have the numbers that they have in the page.
 
-    A block that needs a module that is not installed is left out, as is a command of `files.md` whose input the folder
-    of the tests lacks.
+    Code that needs a module that is not installed is left out.
     """
     text = (ROOT / page).read_text(encoding="utf-8")
     lines = [""] * text.count("\n")
@@ -105,7 +104,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if (ROOT / page).exists()])
+@pytest.mark.parametrize("page", PAGES)
 def test_blocks_run_as_written(page: str, folder: Path, tmp_path: Path) -> None:
     for entry in folder.iterdir():
         (tmp_path / entry.name).symlink_to(entry)
