@@ -26,13 +26,17 @@ from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.sink import open_sink
 from polar_pipeline.sensor.forward import expose
 
-#: Pages whose blocks run; `files` is there where somebody has written it.
-PAGES = (
-    "README.md",
-    *(f"docs/{name}.md" for name in ("library", "files", "troubleshooting", "calibration", "gallery")),
-)
+#: Pages whose blocks run. `test_layouts.py` tests those of docs/files.md.
+NAMES = ("library", "troubleshooting", "calibration", "calibration_sessions", "gallery", "noise", "view", "cli")
+PAGES = ("README.md", *(f"docs/{name}.md" for name in NAMES))
 #: What a page needs of modules that a machine may lack -> how a block shows it.
-OPTIONAL = {"torch": "torch", "av": r"open_video|--video", "rosbags": r"\.bag", "scipy": r"\.mat\b"}
+OPTIONAL = {
+    "torch": "torch",
+    "av": r"open_video|--video",
+    "rosbags": r"\.bag",
+    "scipy": r"\.mat\b",
+    "rerun": "^polar-pipeline view",
+}
 #: Commands that are quick, need no camera, and open no window.
 COMMANDS = re.compile(r"polar-pipeline (?:process|replay|layout|calibrate|view(?=.* --save)) ")
 _BLOCK = re.compile(r"^(<!-- not run: .+ -->\n+)?```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -88,6 +92,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (made / name).mkdir()
     files = {f"frames/{name}": real_frame(name)[:1216, :1408] for name in REAL_FRAMES}
     files["raw.png"] = raw = mosaic(1408, 1216, 0.2)
+    files["frame.png"] = raw
     files["raw12.png"] = raw.astype(np.uint16) * 16
     files.update({f"pictures/{k:03d}.png": raw for k in range(8)})
     files.update({"scene_000.png": raw[1::2, 1::2], "scene_045.png": raw[::2, 1::2]})
