@@ -28,6 +28,8 @@ _SCRIPT = re.compile(r'<script src="([^"]+)"')
 _PICTURE = re.compile(r"^<!-- picture: (\S+) -->$", re.MULTILINE)
 #: Folder of the site that painted pictures are in.
 _IMAGES = "images"
+#: Inline code, by its text; code blocks start with an empty element.
+_CODE = re.compile(r"(?<!<span></span>)<code>([^<\n]{1,40})</code>")
 _COMMAND = re.compile(r"^ {4}([a-z]+)(?: |$)", re.MULTILINE)
 
 
@@ -87,6 +89,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return f"![{PICTURES[name].alt}]({path})\n\n*{PICTURES[name].caption}*"
 
     return _PICTURE.sub(shown, _LINK.sub(rewritten, markdown))
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Mark inline code that is narrower than the page of a phone as `short`: site.css keeps it in one line."""
+    return _CODE.sub(r'<code class="short">\1</code>', html)
 
 
 def on_post_build(config: Any) -> None:
