@@ -22,11 +22,11 @@ from polar_pipeline.pictures.text import BACK, draw_text
 from polar_pipeline.sensor.forward import expose
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "benchmarks"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from edges import edge_pattern
 from scenes import behind_polarizers
 
+ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
 SENSOR = SENSORS["IMX250MZR"]
 #: (height, width) of the patterns in pixels, and the spread of the lens, as in benchmarks/accuracy.py.
@@ -101,7 +101,7 @@ def edges() -> np.ndarray:
 
 
 #: Width of the chart, of the bars' labels and of the longest bar; height of a title and of a bar's line; all in pixels.
-CHART, LABELS, LONGEST, TITLE, LINE = 600, 165, 330, 44, 28
+CHART, LABELS, LONGEST, TITLE, LINE = 480, 150, 230, 44, 28
 #: Colors in light and in dark mode, which the page selects by its `color-scheme`.
 STYLE = """<style>
     text { font: 15px system-ui, "DejaVu Sans", sans-serif; fill: #1c2630 }
@@ -133,9 +133,7 @@ def measured() -> Dict[str, List[Bar]]:
 
     nodes = {"relay": "relay (copies only)", "ours": "polar_pipeline", "usual": "usual node"}
     latencies = {label: node[name]["latency_ms"]["frame"]["p50"] for name, label in nodes.items()}
-    missed = {
-        label: (node[name]["NUM_MISSED_FRAMES"], node[name]["NUM_FRAMES_SENT"]) for name, label in nodes.items()
-    }
+    missed = {label: (node[name]["NUM_MISSED_FRAMES"], node[name]["NUM_FRAMES_SENT"]) for name, label in nodes.items()}
     return {
         "CPU: Stokes vector, DoLP and AoLP of a frame": times("polarimetry", "polar_pipeline", "polanalyser"),
         "CPU: four RGB angle images, bilinear": times("color", "polar_pipeline bilinear", "polanalyser"),

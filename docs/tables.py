@@ -1,8 +1,8 @@
 """Writes what is made from the code's tables: `python docs/tables.py`.
 
-These are the topics and parameters in docs/ros.md, the names of pixel formats in docs/encodings.md, the products in docs/api/products.md, the topics that
-config/sros2_policy.xml allows the node to publish, the images in the layouts for RViz and Foxglove, and the times in
-docs/performance.md, from the result files of the benchmarks.
+These are the topics and parameters in docs/ros.md, the names of pixel formats in docs/encodings.md, the products in
+docs/api/products.md, the topics that config/sros2_policy.xml allows the node to publish, the images in the layouts for
+RViz and Foxglove, and the times in docs/performance.md, from the result files of the benchmarks.
 """
 
 from __future__ import annotations
