@@ -13,6 +13,7 @@ import os
 import re
 from base64 import b64decode
 from pathlib import Path
+from typing import Dict
 
 import cv2
 import numpy as np
@@ -25,16 +26,26 @@ from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.sink import open_sink
 from polar_pipeline.sensor.forward import expose
 
-#: Pages whose blocks run; `files` is there where somebody has written it.
-PAGES = (
-    "README.md",
-    *(f"docs/{name}.md" for name in ("library", "files", "troubleshooting", "calibration", "gallery")),
-)
+#: Pages whose blocks run. `test_layouts.py` tests those of docs/files.md.
+NAMES = ("library", "troubleshooting", "calibration", "calibration_sessions", "gallery", "noise", "view", "cli")
+PAGES = ("README.md", *(f"docs/{name}.md" for name in NAMES))
 #: What a page needs of modules that a machine may lack -> how a block shows it.
-OPTIONAL = {"torch": "torch", "av": r"open_video|--video", "rosbags": r"\.bag", "scipy": r"\.mat\b"}
+OPTIONAL = {
+    "torch": "torch",
+    "av": r"open_video|--video",
+    "rosbags": r"\.bag",
+    "scipy": r"\.mat\b",
+    "rerun": "^polar-pipeline view",
+}
 #: Commands that are quick, need no camera, and open no window.
 COMMANDS = re.compile(r"polar-pipeline (?:process|replay|layout|calibrate|view(?=.* --save)) ")
 _BLOCK = re.compile(r"^(<!-- not run: .+ -->\n+)?```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def importing(folder: str) -> Dict[str, str]:
+    """Return the environment of a Python that imports the modules of a folder of the repository too."""
+    paths = [str(ROOT), str(ROOT / folder), os.environ.get("PYTHONPATH", "")]
+    return {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def lacks(code: str) -> bool:
@@ -45,8 +56,7 @@ def lacks(code: str) -> bool:
 def script_of(page: str) -> str:
     """Return the blocks of a page as one script, whose lines have the numbers that they have in the page.
 
-    A block that needs a module that is not installed is left out, as is a command of `files.md` whose input the folder
-    of the tests lacks.
+    Code that needs a module that is not installed is left out.
     """
     text = (ROOT / page).read_text(encoding="utf-8")
     lines = [""] * text.count("\n")
@@ -82,6 +92,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (made / name).mkdir()
     files = {f"frames/{name}": real_frame(name)[:1216, :1408] for name in REAL_FRAMES}
     files["raw.png"] = raw = mosaic(1408, 1216, 0.2)
+    files["frame.png"] = raw
     files["raw12.png"] = raw.astype(np.uint16) * 16
     files.update({f"pictures/{k:03d}.png": raw for k in range(8)})
     files.update({"scene_000.png": raw[1::2, 1::2], "scene_045.png": raw[::2, 1::2]})
@@ -98,7 +109,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if (ROOT / page).exists()])
+@pytest.mark.parametrize("page", PAGES)
 def test_blocks_run_as_written(page: str, folder: Path, tmp_path: Path) -> None:
     for entry in folder.iterdir():
         (tmp_path / entry.name).symlink_to(entry)
@@ -106,16 +117,14 @@ def test_blocks_run_as_written(page: str, folder: Path, tmp_path: Path) -> None:
     assert script.count("\n") == (ROOT / page).read_text(encoding="utf-8").count("\n"), "lines have moved"
     assert re.search(r"^run\(|^from polar_pipeline", script, re.MULTILINE), "nothing runs"
     (tmp_path / "page.py").write_text(script, encoding="utf-8")
-    done = run_python(
-        "page.py", cwd=tmp_path, env={"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "test/helpers")])}
-    )
+    done = run_python("page.py", cwd=tmp_path, env=importing("test/helpers"))
     assert done.returncode == 0, f"{page} (lines as in the page):\n{done.stdout}\n{done.stderr}"
 
 
 def test_the_tutorial_shows_what_it_stores() -> None:
     """Numbers within 5 %, pictures by their pixels; its links lead to files."""
     code = "import json, tutorial; document = tutorial.load(); tutorial.execute(document); print(json.dumps(document))"
-    done = run_python("-c", code, env={"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "docs")])})
+    done = run_python("-c", code, env=importing("docs"))
     assert done.returncode == 0, done.stderr
     stored, computed = (
         [cell.get("outputs", []) for cell in document["cells"]]
