@@ -12,6 +12,7 @@ import posixpath
 import re
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
 from typing import Any, List
 
@@ -30,6 +31,11 @@ _SCRIPT = re.compile(r'<script src="([^"]+)"')
 _PICTURE = re.compile(r"^<!-- picture: (\S+) -->$", re.MULTILINE)
 #: Folder of the site that painted pictures are in.
 _IMAGES = "images"
+#: Inline code; code blocks start with an empty element.
+_CODE = re.compile(r"(?<!<span></span>)<code>([^<\n]+)</code>")
+#: Longest inline code that stays in one line: it fits the page of a phone.
+_SHORT = 40
+_MARK = re.compile(r"(?<=[/.=])(?=\w)")
 _COMMAND = re.compile(r"^ {4}([a-z]+)(?: |$)", re.MULTILINE)
 
 
@@ -92,6 +98,18 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return f"![{PICTURES[name].alt}]({path})\n\n*{PICTURES[name].caption}*"
 
     return _PICTURE.sub(shown, _LINK.sub(rewritten, markdown))
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Mark short inline code, which site.css keeps in one line; let paths and names in longer code break at marks."""
+
+    def breakable(match: Any) -> str:
+        text = match.group(1)
+        if len(unescape(text)) <= _SHORT:
+            return f'<code class="short">{text}</code>'
+        return f"<code>{_MARK.sub('<wbr>', text)}</code>"
+
+    return _CODE.sub(breakable, html)
 
 
 def on_post_build(config: Any) -> None:

@@ -120,7 +120,7 @@ class Pipeline:
     pipeline computes with threads and memory of its own, without the frames of its parent. CUDA cannot be used in a
     process that was forked from one that uses it: there `auto` means the CPU.
 
-    Example:
+    Examples:
         >>> pipeline = Pipeline(sensor="IMX250MZR", products=("intensity", "dolp", "aolp"))
         >>> out = pipeline(raw)  # raw: (H, W) uint8 or uint16
         >>> out["dolp"].shape, out.timings

@@ -215,7 +215,7 @@ def test_files_are_replaced_only_by_force(folder: Path, tmp_path: Path, capsys: 
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["nothing*.png"], 2, "no file matches 'nothing"),
+        (["nothing*.png"], 2, "no picture, array or video matches 'nothing"),
         (["missing.png"], 1, "missing.png does not exist"),
         (["in", "--video", "out.gif"], 2, "--video writes .webm or .mp4"),
         (["in", "--angle-order", "0,45,90"], 2, "must hold 0, 45, 90 and 135 once each"),

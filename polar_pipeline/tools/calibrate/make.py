@@ -117,7 +117,7 @@ def make_calibration(
 ) -> Tuple[Calibration, CalibrationReport]:
     """Calibrate a sensor from frames of a rotated polarizer, as `polar-pipeline calibrate` does.
 
-    Example:
+    Examples:
         >>> calibration, report = make_calibration("session", bit_depth=12, roi_offset=(0, 0))
         >>> print(report)
         >>> pipeline = Pipeline(calibration=calibration)
