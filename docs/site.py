@@ -35,7 +35,11 @@ _IMAGES = "images"
 _CODE = re.compile(r"(?<!<span></span>)<code>([^<\n]+)</code>")
 #: Longest inline code that stays in one line: it fits the page of a phone.
 _SHORT = 40
+#: Place in longer inline code where a line may end.
 _MARK = re.compile(r"(?<=[/.=])(?=\w)")
+_BLOCK = re.compile(r"<pre>.*?</pre>", re.DOTALL)
+#: A word with a hyphen in the text of a code block, as `--products`; browsers break lines after hyphens.
+_HYPHENATED = re.compile(rf"(?<![\w-])(?=[\w-]{{1,{_SHORT}}}(?![\w-]))[\w-]*-[\w-]+(?=[^<>]*<)")
 _COMMAND = re.compile(r"^ {4}([a-z]+)(?: |$)", re.MULTILINE)
 
 
@@ -101,7 +105,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Mark short inline code, which site.css keeps in one line; let paths and names in longer code break at marks."""
+    """Let code break lines only at good places.
+
+    Short inline code and hyphenated words of code blocks become `short`, which site.css keeps in one line. Longer
+    inline code may break after slashes, dots and equals signs.
+    """
 
     def breakable(match: Any) -> str:
         text = match.group(1)
@@ -109,7 +117,10 @@ def on_page_content(html: str, **_: Any) -> str:
             return f'<code class="short">{text}</code>'
         return f"<code>{_MARK.sub('<wbr>', text)}</code>"
 
-    return _CODE.sub(breakable, html)
+    def unbroken(block: Any) -> str:
+        return _HYPHENATED.sub(r'<span class="short">\g<0></span>', block.group(0))
+
+    return _BLOCK.sub(unbroken, _CODE.sub(breakable, html))
 
 
 def on_post_build(config: Any) -> None:

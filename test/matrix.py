@@ -241,6 +241,15 @@ def run_s3(log: Path) -> int:
     return tests(python, log, "-k", "s3 and not missing_packages", *files("test_remote.py"))
 
 
+def run_site(log: Path) -> int:
+    """The documentation site: links, pictures, examples; and the guides, whose blocks run as written."""
+    code = r"from importlib.metadata import requires; print(*requires('polar_pipeline'), sep='\n')"
+    lines = subprocess.run([str(here()), "-c", code], cwd=str(ROOT), stdout=subprocess.PIPE, text=True, check=True)
+    docs = [line.partition(";")[0].strip() for line in lines.stdout.splitlines() if line.endswith('"docs"')]
+    python = environment("site", "3.12", log, *docs)
+    return tests(python, log, *files("test_site.py", "test_guides.py"))
+
+
 def run_nvrtc(package: str, log: Path) -> int:
     """What `benchmarks/kernels.py` compiles for both Jetsons, by one version of NVIDIA's compiler."""
     folder = FOLDER / log.stem
@@ -292,6 +301,7 @@ LEGS: Dict[str, Tuple[str, Callable[[Path], int]]] = {
     "python3.10": ("a fifth of the tests of library and tool (JetPack 6)", partial(run_library, "3.10")),
     "nvrtc-11.7": (_SHIPPED, partial(run_nvrtc, "nvidia-cuda-nvrtc-cu11==11.7.99")),
     "nvrtc-12.9": (_SHIPPED, partial(run_nvrtc, "nvidia-cuda-nvrtc-cu12==12.9.86")),
+    "site": ("the documentation site, and its guides as written, Python 3.12", run_site),
     "s3": ("batches of recordings in storages of S3 (moto)", run_s3),
 }
 

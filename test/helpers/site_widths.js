@@ -1,15 +1,18 @@
 // Loads every page of the documentation site in frames of several widths, and writes what does not fit into the page.
 // `PAGES` and `WIDTHS` are defined before.
 const WORD = /[\p{L}\p{N}_]+/gu;
+const ARGUMENT = /(?<!\S)[\w-]+(?!\S)/g;
 
-// Words of running text and tables that are broken over lines; hyphens and slashes may end a line.
+// Words of running text, tables and commands that are broken over lines. Slashes may end a line, in running text hyphens
+// too.
 function* brokenWords(page) {
   const texts = page.createTreeWalker(page.querySelector("article"), NodeFilter.SHOW_TEXT);
   const range = page.createRange();
   while (texts.nextNode()) {
     const text = texts.currentNode;
-    if (text.parentElement.closest("pre, svg, script, style")) continue;
-    for (const { 0: word, index } of text.data.matchAll(WORD)) {
+    const isCommand = text.parentElement.closest(".language-sh pre");
+    if (!isCommand && text.parentElement.closest("pre, svg, script, style")) continue;
+    for (const { 0: word, index } of text.data.matchAll(isCommand ? ARGUMENT : WORD)) {
       range.setStart(text, index);
       range.setEnd(text, index + word.length);
       const tops = [...range.getClientRects()].map((box) => Math.round(box.top));
