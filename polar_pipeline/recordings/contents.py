@@ -39,7 +39,7 @@ _BLOCK, _BLOCKS, _SQUARE = 16, 10, 4
 #: Distance of the rows by which most color pictures are told from gray ones.
 _SAMPLED = 64
 #: Pixels of a side of the largest tile of a mosaic, a color sensor's; and ratio of the variance between the pixels of a
-#: tile and that within each, in a quarter of the blocks, above which an image is a mosaic. Images of scenes and of noise
+#: tile and that within each, in a quarter of the blocks, above which an image is a mosaic. Images of scenes and noise
 #: have 1 to 3, rounded slopes up to 5.5; mosaics 17 and more where light is polarized by three percent.
 _TILE, _LATTICE = 4, 6.0
 #: Ratio of differences of neighbors to those of pixels two apart below which an image is of a scene without much noise.
@@ -130,7 +130,7 @@ def split_frames(array: np.ndarray, stated: Stated = NOTHING_STATED) -> Frames:
     """
     if array.dtype.kind not in "iuf":
         raise FrameError("type", f"raw pixels are integers, or floats from 0 to 1; got {array.dtype}")
-    array = _without_plain_channels(array)
+    array = without_plain_channels(array)
     readings = [
         Frames(content, variant.transpose(*_axes(layout)).reshape(*_leading(layout), *_sizes(variant, layout)))
         for variant in _variants(array)
@@ -165,7 +165,7 @@ def stacked_angles(images: Sequence[np.ndarray], stated: Stated) -> Frames:
     if len({(image.shape, image.dtype) for image in images}) > 1:
         sizes = ", ".join(f"{image.dtype} {image.shape}" for image in images)
         raise FrameError("size", f"four angle images must have one size and type, got {sizes}")
-    planes = _without_plain_channels(np.stack(images))
+    planes = without_plain_channels(np.stack(images))
     if not (_fits(planes.shape, "ahw") or _fits(planes.shape, "ahwc")):
         raise FrameError("type", f"an angle image is (H, W) or (H, W, 3), got {images[0].dtype} {images[0].shape}")
     return _in_order(Frames("angles", planes[np.newaxis]), stated)
@@ -277,7 +277,7 @@ def _quantized(array: np.ndarray) -> np.ndarray:
 # ----------------------------------------------------------------------------------------------------------- shapes
 
 
-def _without_plain_channels(array: np.ndarray) -> np.ndarray:
+def without_plain_channels(array: np.ndarray) -> np.ndarray:
     """Drop what adds nothing to gray pixels: channels that are equal, and an alpha channel that is full everywhere."""
     if array.ndim < 3:
         return array
@@ -287,7 +287,7 @@ def _without_plain_channels(array: np.ndarray) -> np.ndarray:
     if channels in (2, 4) and array.dtype.kind == "u" and array.size:
         opaque = np.iinfo(array.dtype).max
         if (array[..., -1] == opaque).all() and not (array[..., 0] == opaque).all():
-            return _without_plain_channels(array[..., :-1])
+            return without_plain_channels(array[..., :-1])
     is_gray = channels == 3 and array.dtype.kind in "iu"
     for part in (array[..., ::_SAMPLED, :, :], array):  # most color pictures show their colors soon
         is_gray = is_gray and not (part != part[..., :1]).any()
@@ -550,7 +550,7 @@ def _in_order(frames: Frames, stated: Stated) -> Frames:
     text, option, listed = "", "", ",".join(map(str, order))
     if _disagreement(light) > _DIFFERENT:
         text = f"I0 + I90 and I45 + I135 differ by {_disagreement(light):.0%}, so these are not images of one scene"
-        option = "" if stated.content != "auto" else "; if they are, --content angles"
+        option = "" if stated.content != "auto" else ": --content angles if they are, or mosaics"
     elif pairs is not None and pairs != _pairs_of(order):
         text = f"in the order {listed} of angles, I0 + I90 differs from I45 + I135; {_ORDERS[pairs]} fits"
         option = ": say which by --angle-order"

@@ -27,12 +27,13 @@ from polar_pipeline.recordings.contents import (
     split_frames,
     stacked_angles,
     to_message,
+    without_plain_channels,
 )
 from polar_pipeline.recordings.limits import check_size, described
 from polar_pipeline.recordings.messages import Cdr, ImageMessage
 from polar_pipeline.recordings.picture_tags import read_tags
 from polar_pipeline.sensor.encodings import get_format
-from polar_pipeline.sensor.frames import FrameError
+from polar_pipeline.sensor.frames import MIN_SIDE, FrameError
 
 #: Suffixes of files that may hold several frames.
 STACKS = (".tif", ".tiff", *ARRAYS, *VIDEOS)
@@ -127,13 +128,14 @@ class FrameSource:
                 )
             return pixels, frames
         images = [self._pixels(path) for path in self._paths]
-        frames = stacked_angles([image.array for image in images], self._stated)
-        if self._is_named and self._stated.content == "auto" and all(map(_is_mosaic, frames.array[0])):
+        arrays = [image.array for image in images]
+        if self._is_named and self._stated.content == "auto" and all(map(_is_mosaic, arrays)):
             raise FrameError(
                 "type",
                 "can be four angle images (--content angles; of a color sensor with --sensor), as their names say, or "
                 "four mosaics (--content mosaics), as neighboring pixels differ: say which",
             )
+        frames = stacked_angles(arrays, self._stated)
         maxima = {image.maximum for image in images}
         if len(maxima) > 1:
             raise FrameError("type", f"angle images of one frame state different full scales: {sorted(maxima)}")
@@ -196,7 +198,8 @@ class FrameSource:
 
 
 def _is_mosaic(image: np.ndarray) -> bool:
-    return image.ndim == 2 and has_lattice(image)
+    image = without_plain_channels(image)
+    return image.ndim == 2 and min(image.shape) >= MIN_SIDE and has_lattice(image)
 
 
 def _open_video(path: Path) -> Any:

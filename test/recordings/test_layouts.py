@@ -448,7 +448,7 @@ REFUSED: Dict[str, Tuple[Layout, str]] = {
         layout(lambda f: [save(f / f"{'adhv'[k]}.png", levels(A)[k]) for k in range(4)] and f),
         r"one of several angle images.*'name_\{a,b,c,d\}\.png'",
     ),
-    "four different pictures": (layout(unlike), "not images of one scene; if they are, --content angles"),
+    "four different pictures": (layout(unlike), "not images of one scene: --content angles if they are, or mosaics"),
     "files of different sizes": (
         layout(lambda f: save(save_angles(f, "I{}.png", levels(A)) / "I90.png", levels(A)[0, 2:]).parent),
         "must have one size and type",
