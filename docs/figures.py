@@ -1,15 +1,18 @@
-"""Writes the pictures of docs/adaptive_demosaic.md into docs/images: `python docs/figures.py`.
+"""Writes the pictures of docs/adaptive_demosaic.md and docs/performance.md into docs/images: `python docs/figures.py`.
 
-Run it by hand when the adaptive method changes. Everything is computed by the float64 reference from the patterns of
-`benchmarks/edges.py`, 8 bit, point spread function of 0.6 pixels, so the pictures show what the tables measure.
-Cutouts are enlarged without interpolation: one square is one pixel of the sensor.
+Run it by hand when the adaptive method or the results of the benchmarks change. The pictures of the adaptive method are
+computed by the float64 reference from the patterns of `benchmarks/edges.py`, 8 bit, point spread function of 0.6
+pixels, so they show what the tables measure. Cutouts are enlarged without interpolation: one square is one pixel of the
+sensor.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
-from typing import Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Tuple
+from xml.sax.saxutils import escape
 
 import cv2
 import numpy as np
@@ -23,7 +26,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from edges import edge_pattern
 from scenes import behind_polarizers
 
-IMAGES = Path(__file__).resolve().parent / "images"
+ROOT = Path(__file__).resolve().parent.parent
+IMAGES = ROOT / "docs" / "images"
 SENSOR = SENSORS["IMX250MZR"]
 #: (height, width) of the patterns in pixels, and the spread of the lens, as in benchmarks/accuracy.py.
 SIZE, SPREAD = (256, 320), 0.6
@@ -96,9 +100,79 @@ def edges() -> np.ndarray:
     return sheet(rows, 7)
 
 
+#: Width of the chart, of the bars' labels and of the longest bar; height of a title and of a bar's line; all in pixels.
+CHART, LABELS, LONGEST, TITLE, LINE = 480, 150, 230, 44, 28
+#: Colors in light and in dark mode, which the page selects by its `color-scheme`.
+STYLE = """<style>
+    text { font: 15px system-ui, "DejaVu Sans", sans-serif; fill: #1c2630 }
+    .title { font-weight: bold }
+    rect { fill: #a3aeb8 }
+    .ours { fill: #00796b }
+    @media (prefers-color-scheme: dark) {
+      text { fill: #e4e7ea }
+      rect { fill: #66727d }
+      .ours { fill: #4db6ac }
+    }
+  </style>"""
+
+#: Label of a bar, its value, and the text of the value.
+Bar = Tuple[str, float, str]
+
+
+def measured() -> Dict[str, List[Bar]]:
+    """The bars of each part of the chart, by its title, from the results of the benchmarks."""
+
+    def results(name: str) -> Any:
+        return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+
+    cpu, node = results("cpu_intel_r_xeon_r_processor"), results("node_amd_epyc")["runs"]["with SSIM"]["camera"]
+
+    def times(part: str, ours: str, other: str) -> List[Bar]:
+        rows = (("polar_pipeline", ours), (other, other))
+        return [(label, cpu[part][name]["median_ms"], f"{cpu[part][name]['median_ms']:.1f} ms") for label, name in rows]
+
+    nodes = {"relay": "relay (copies only)", "ours": "polar_pipeline", "usual": "usual node"}
+    latencies = {label: node[name]["latency_ms"]["frame"]["p50"] for name, label in nodes.items()}
+    missed = {label: (node[name]["NUM_MISSED_FRAMES"], node[name]["NUM_FRAMES_SENT"]) for name, label in nodes.items()}
+    return {
+        "CPU: Stokes vector, DoLP and AoLP of a frame": times("polarimetry", "polar_pipeline", "polanalyser"),
+        "CPU: four RGB angle images, bilinear": times("color", "polar_pipeline bilinear", "polanalyser"),
+        "CPU: SSIM map and mean": times("similarity", "polar_pipeline", "scikit-image"),
+        "Live node at 24 Hz: latency": [(label, time, f"{time:.1f} ms") for label, time in latencies.items()],
+        "Live node at 24 Hz: missed frames": [
+            (label, count, f"{count} of {sent}") for label, (count, sent) in missed.items()
+        ],
+    }
+
+
+def performance() -> str:
+    """The chart of docs/performance.md as SVG: parts of bars, each part to its own scale."""
+    lines, y = [], 0
+    for title, bars in measured().items():
+        y += TITLE
+        lines.append(f'<text class="title" x="0" y="{y - 12}">{escape(title)}</text>')
+        longest = max(value for _, value, _ in bars)
+        for label, value, text in bars:
+            width = LONGEST * value / longest
+            kind = ' class="ours"' if label == "polar_pipeline" else ""
+            lines += [
+                f'<text x="0" y="{y + 15}">{escape(label)}</text>',
+                f'<rect{kind} x="{LABELS}" y="{y}" width="{width:.1f}" height="{LINE - 8}"/>',
+                f'<text x="{LABELS + width + 6:.1f}" y="{y + 15}">{text}</text>',
+            ]
+            y += LINE
+    body = "\n  ".join(["<title>Times and missed frames of polar_pipeline and others</title>", STYLE, *lines])
+    size = f'width="{CHART}" height="{y}" viewBox="0 0 {CHART} {y}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>\n  {body}\n</svg>\n'
+
+
 #: File in docs/images -> what paints it, as RGB.
 PICTURES: Dict[str, Callable[[], np.ndarray]] = {"adaptive_switch.png": switches, "adaptive_edges.png": edges}
+#: File in docs/images -> what draws it, as SVG.
+CHARTS: Dict[str, Callable[[], str]] = {"performance.svg": performance}
 
 if __name__ == "__main__":
     for file, paint in PICTURES.items():
         cv2.imwrite(str(IMAGES / file), paint()[..., ::-1], [cv2.IMWRITE_PNG_COMPRESSION, 9])
+    for file, draw in CHARTS.items():
+        (IMAGES / file).write_text(draw(), encoding="utf-8")

@@ -7,6 +7,7 @@ at them without the site: `python docs/pictures.py FOLDER`.
 from __future__ import annotations
 
 import sys
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
@@ -14,10 +15,12 @@ import cv2
 import numpy as np
 from figures import sheet  # beside this file
 
-from polar_pipeline import SENSORS, Pipeline
+from polar_pipeline import SENSORS, Pipeline, StoredFrame, read_frames
 from polar_pipeline.geometry import LensCalibration, make_lens
-from polar_pipeline.pictures.colors import legend
+from polar_pipeline.pictures.colors import legend, picture
+from polar_pipeline.pictures.export import Brightness, Exporter
 from polar_pipeline.pictures.files import encode_picture
+from polar_pipeline.pictures.overview import overview
 from polar_pipeline.pictures.text import BACK
 from polar_pipeline.polarimetry.colormaps import COLOR_STYLES, DOLP_MAP
 from polar_pipeline.polarimetry.world import diffuse_dolp, normal_candidates, sky_compass, specular_dolp, viewing_rays
@@ -31,6 +34,8 @@ GAIN = 1.4
 REFLECTIONS = (280, 20, 320, 440)
 #: A lens for wide angles, made up: the lens of the example frames is not known, and hardly distorts.
 CAMERA, DISTORTION = np.array([[1500.0, 0, 1224], [0, 1500, 1024], [0, 0, 1]]), (-0.25, 0.05, 0.0, 0.0, 0.0)
+#: Width of deviations in the gallery, in pixels: their noise makes large files.
+SIGMA_WIDTH = 480
 #: Lines of the grid in the rectified picture in each direction, and points on each.
 LINES, POINTS = 13, 200
 
@@ -175,6 +180,59 @@ def sun() -> np.ndarray:
     return sheet([list(zip(labels, (images["aolp_color"], images["dolp_color"], left)))], 1)
 
 
+@lru_cache(maxsize=None)
+def example(frame: str) -> StoredFrame:
+    """The stored example frame."""
+    return next(read_frames(FRAMES / f"imx250mzr_{frame}.png"))
+
+
+def as_exported(frame: str, names: str, **options: Any) -> Dict[str, np.ndarray]:
+    """Products of an example frame as `polar-pipeline process` writes them into PNG files, one picture a plane."""
+    with Pipeline(products=names, resolution="half", backend="cpu", **options) as pipeline:
+        out = pipeline(example(frame))
+    exporter = Exporter(FRAMES, "png", False, False, "faded", False, Brightness())
+    exporter.brightness.set_by(out)
+    images = {}
+    for name in names.split(","):
+        if name == "stokes":
+            images.update({f"stokes: S{plane}": picture(name, out[name], plane=plane) for plane in range(3)})
+        else:
+            images[name] = exporter.picture(name, out[name])
+            if name.endswith("_sigma"):  # without `scale`
+                images[name] = picture(name, out[name], SIGMA_WIDTH)
+    return images
+
+
+def gallery(names: str, **options: Any) -> np.ndarray:
+    """Products of both example frames: side by side, or if there are several, a row for each frame."""
+    many = "," in names or names == "stokes"
+    options = {"scale": 4 if many else 2, **options}
+    rows = [list(as_exported(frame, names, **options).items()) for frame in ("fruits", "camera")]
+    return sheet(rows if many else [rows[0] + rows[1]], 1)
+
+
+def overviews() -> np.ndarray:
+    """The annotated picture of a frame."""
+    with Pipeline(products="intensity,dolp_color,aolp_color,preview", color_style="faded", backend="cpu") as pipeline:
+        return overview(pipeline(example("fruits")), "imx250mzr_fruits", 1080, color_style="faded")
+
+
+#: Product, or several in one picture -> what the picture shows, for those who do not see it; options of the pipeline.
+GALLERY: Dict[str, Tuple[str, Dict[str, Any]]] = {
+    "intensity": ("Fruits, and a camera on a mat, in grays.", {}),
+    "angle_0,angle_45,angle_90,angle_135": ("Both frames behind polarizers at four angles.", {}),
+    "unpolarized": ("Both frames without reflections.", {}),
+    "polarized": ("The reflections alone, on black.", {}),
+    "polarizer": ("Both frames behind a vertical polarizer.", {"polarizer_angle": 90.0}),
+    "stokes": ("S0 of both frames in grays, S1 and S2 in blue and orange.", {}),
+    "dolp_color": ("Reflections in bright colors on dark blue.", {}),
+    "aolp_color": ("Angles as colors, which fade where light is hardly polarized.", {"color_style": "faded"}),
+    "preview": ("Both frames with the hues of the angle of polarization where light is polarized.", {}),
+    "dolp_sigma": ("The uncertainty of the degree of polarization: high where the frame is dark.", {"scale": 1}),
+    "aolp_sigma": ("The uncertainty of the angle: high where light is hardly polarized.", {"scale": 1}),
+    "ssim_map": ("White areas with gray grain at edges and in dark parts.", {}),
+}
+
 #: Name of a file -> the picture.
 PICTURES: Dict[str, Picture] = {
     "glare.jpg": Picture(
@@ -211,6 +269,19 @@ PICTURES: Dict[str, Picture] = {
         "`dolp_color`, and the angles between measured AoLP and that of the fitted sun (ring); black pixels, which "
         "the fit rejects by their low DoLP, are clouds and the sky near the sun.",
     ),
+    "overview.jpg": Picture(
+        overviews,
+        "The fruits four times: gray, with a bar; degree of polarization; angle, with a wheel; preview.",
+        "The overview that `polar-pipeline process` writes of every frame unless `--products` names others.",
+    ),
+    **{
+        f"gallery_{names.partition(',')[0]}.jpg": Picture(
+            partial(gallery, names, **options),
+            alt,
+            f"{', '.join(f'`{name}`' for name in names.split(','))} of the two example frames.",
+        )
+        for names, (alt, options) in GALLERY.items()
+    },
 }
 
 

@@ -1,7 +1,8 @@
 """MkDocs hook: documents from outside `docs/`, the help of the command line and pictures, on the site (`make docs`).
 
 The site has the folders of the repository, except that the files of `docs/` are at the top, and `README.md` is the
-start page. Links in the documents are those of the repository; this hook rewrites them for the site.
+start page. Links in the documents are those of the repository; this hook rewrites them for the site, where the page
+of a notebook is made from its cells.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import posixpath
 import re
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
 from typing import Any, List
 
+import tutorial  # beside this file, as is `pictures`
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
-from pictures import PICTURES, painted  # beside this file
+from pictures import PICTURES, painted
 
 from polar_pipeline.options import OPTIONS
 
@@ -28,6 +31,15 @@ _SCRIPT = re.compile(r'<script src="([^"]+)"')
 _PICTURE = re.compile(r"^<!-- picture: (\S+) -->$", re.MULTILINE)
 #: Folder of the site that painted pictures are in.
 _IMAGES = "images"
+#: Inline code; code blocks start with an empty element.
+_CODE = re.compile(r"(?<!<span></span>)<code>([^<\n]+)</code>")
+#: Longest inline code that stays in one line: it fits the page of a phone.
+_SHORT = 40
+#: Place in longer inline code where a line may end.
+_MARK = re.compile(r"(?<=[/.=])(?=\w)")
+_BLOCK = re.compile(r"<pre>.*?</pre>", re.DOTALL)
+#: A word with a hyphen in the text of a code block, as `--products`; browsers break lines after hyphens.
+_HYPHENATED = re.compile(rf"(?<![\w-])(?=[\w-]{{1,{_SHORT}}}(?![\w-]))[\w-]*-[\w-]+(?=[^<>]*<)")
 _COMMAND = re.compile(r"^ {4}([a-z]+)(?: |$)", re.MULTILINE)
 
 
@@ -35,6 +47,7 @@ def site_path(path: str) -> str:
     """Where a file of the repository is in the site; both relative, with slashes."""
     if path == "README.md":
         return "index.md"
+    path = path.replace(".ipynb", ".md")
     return path[len("docs/") :] if path.startswith("docs/") else path
 
 
@@ -54,12 +67,14 @@ def linked_files(page: str) -> List[str]:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages from outside `docs/`, the files outside it that pages link to, and the painted pictures."""
+    """Add the pages from outside `docs/`, the files outside it that pages link to, the tutorial, and the pictures."""
     pages = [*PAGES, *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
     outside = {path for page in pages for path in linked_files(page) if not path.startswith("docs/")}
     for path in sorted({*PAGES, *outside}):
         files.append(File.generated(config, site_path(path), abs_src_path=str(ROOT / path)))
-    for name, data in painted().items():
+    page, shown = tutorial.markdown()
+    files.append(File.generated(config, "tutorial.md", content=page))
+    for name, data in {**painted(), **shown}.items():
         files.append(File.generated(config, f"{_IMAGES}/{name}", content=data))
     return files
 
@@ -87,6 +102,25 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return f"![{PICTURES[name].alt}]({path})\n\n*{PICTURES[name].caption}*"
 
     return _PICTURE.sub(shown, _LINK.sub(rewritten, markdown))
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Let code break lines only at good places.
+
+    Short inline code and hyphenated words of code blocks become `short`, which site.css keeps in one line. Longer
+    inline code may break after slashes, dots and equals signs.
+    """
+
+    def breakable(match: Any) -> str:
+        text = match.group(1)
+        if len(unescape(text)) <= _SHORT:
+            return f'<code class="short">{text}</code>'
+        return f"<code>{_MARK.sub('<wbr>', text)}</code>"
+
+    def unbroken(block: Any) -> str:
+        return _HYPHENATED.sub(r'<span class="short">\g<0></span>', block.group(0))
+
+    return _BLOCK.sub(unbroken, _CODE.sub(breakable, html))
 
 
 def on_post_build(config: Any) -> None:

@@ -1,8 +1,8 @@
 """Writes what is made from the code's tables: `python docs/tables.py`.
 
-These are the topics and parameters in docs/ros.md, the names of pixel formats in docs/encodings.md, the topics that
-config/sros2_policy.xml allows the node to publish, the images in the layouts for RViz and Foxglove, and the times in
-docs/performance.md, from the result files of the benchmarks.
+These are the topics and parameters in docs/ros.md, the names of pixel formats in docs/encodings.md, the products in
+docs/api/products.md, the topics that config/sros2_policy.xml allows the node to publish, the images in the layouts for
+RViz and Foxglove, and the times in docs/performance.md, from the result files of the benchmarks.
 """
 
 from __future__ import annotations
@@ -59,6 +59,30 @@ def topics() -> str:
         else:
             rows.append((_quoted(topic.names), kind, f"`{row.name}`", row.text + unit))
     return _table(("topic", "type (encodings)", "product", "what it is"), rows)
+
+
+def _range(row: Product) -> str:
+    """Smallest and largest value of the default type, with the unit."""
+    if not row.unit:
+        return "0 to 255"
+    unit = "" if row.unit == "1" else f" {row.unit}" if row.unit == "rad" else f" of {row.unit}"
+    planes = [f"{name.upper()}: {low:g} to {high:g}" for name, low, high in row.planes]
+    low, high = row.values
+    return (", ".join(planes) or f"{low:g} to {'π' if row.wraps else f'{high:.4g}'}") + unit
+
+
+def products() -> str:
+    """One row per product as an array of the library: name, shape, element types, range, meaning."""
+    rows = []
+    for row in PRODUCTS.values():
+        size = "h, w" if row.shrinks else "H, W"
+        shapes = [
+            f"`({size}, {channels})`" if channels > 1 else f"`({size})`" if channels else "`()`"
+            for channels in row.channels
+        ]
+        shape = ", color ".join(dict.fromkeys(shapes))
+        rows.append((f"`{row.name}`", shape, ", ".join(row.types), _range(row), row.text))
+    return _table(("product", "shape", "types", "range", "meaning"), rows)
 
 
 def _allowed(row: Option) -> str:
@@ -319,6 +343,7 @@ def node_times() -> str:
 TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
     "docs/cli.md": {"sensors": sensors},
     "docs/ros.md": {"topics": topics, "parameters": parameters},
+    "docs/api/products.md": {"products": products},
     "docs/encodings.md": {"accepted": encodings, "refused": refused_encodings},
     "docs/performance.md": {
         "h200": kernel_times,

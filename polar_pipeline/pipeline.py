@@ -19,6 +19,7 @@ from typing import (
     Iterable,
     Iterator,
     List,
+    MutableSet,
     NamedTuple,
     Optional,
     Protocol,
@@ -30,6 +31,7 @@ from typing import (
     get_origin,
     get_type_hints,
 )
+from weakref import WeakSet
 
 import numpy as np
 
@@ -77,6 +79,10 @@ class SupportsFrame(Protocol):
 Raw = Union[np.ndarray, Frame, SupportsFrame]
 
 
+#: The pipelines of this process.
+_PIPELINES: MutableSet[Pipeline] = WeakSet()
+
+
 class Pending(NamedTuple):
     """A frame that was submitted and whose result was not taken yet.
 
@@ -120,7 +126,7 @@ class Pipeline:
     pipeline computes with threads and memory of its own, without the frames of its parent. CUDA cannot be used in a
     process that was forked from one that uses it: there `auto` means the CPU.
 
-    Example:
+    Examples:
         >>> pipeline = Pipeline(sensor="IMX250MZR", products=("intensity", "dolp", "aolp"))
         >>> out = pipeline(raw)  # raw: (H, W) uint8 or uint16
         >>> out["dolp"].shape, out.timings
@@ -142,15 +148,23 @@ class Pipeline:
         self._valid: Optional[Tuple[np.dtype, Tuple[int, ...]]] = (
             None  # type and shape of frames of bytes that are valid
         )
-        # one for each process, by its number: a fork copies neither threads nor the GPU, and must not release its
-        # parent's memory there
-        self._backends: Dict[int, Backend] = {os.getpid(): _make_backend(self.options)}
+        self._backend = _make_backend(self.options)
+        _PIPELINES.add(self)
 
-    @property
-    def _backend(self) -> Backend:
-        """The backend of this process."""
-        process = os.getpid()
-        return self._backends.get(process) or self._backends.setdefault(process, _make_backend(self.options))
+    def __getattr__(self, name: str) -> Any:
+        """Make the backend of a process that was just forked, when it is first needed."""
+        if name != "_backend":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self._backend = _make_backend(self.options)
+        return self._backend
+
+    def _begin_after_fork(self) -> None:
+        """Forget the lock and the backend of the parent, whose threads and GPU a fork does not have.
+
+        The backend is kept: releasing it would release the parent's memory on the GPU.
+        """
+        self._guard = UseGuard(self._guard.is_closed)
+        self._of_parent = self.__dict__.pop("_backend", None)
 
     def __reduce__(self) -> Tuple[Any, ...]:
         arguments: Dict[str, Any] = self.options.arguments()
@@ -163,7 +177,7 @@ class Pipeline:
         self.close()
 
     def __repr__(self) -> str:
-        options, backend = self.options, self._backends.get(os.getpid())
+        options, backend = self.options, self.__dict__.get("_backend")
         values = {"sensor": options.sensor.name, "products": options.products, "resolution": options.resolution}
         if backend is not None:  # not yet in a process that was just forked
             values["device"] = backend.device
@@ -271,13 +285,15 @@ class Pipeline:
         start = time.perf_counter()
         if type(raw) is np.ndarray and (raw.dtype, raw.shape) == self._valid:
             frames: List[Any] = [RawFrame(raw, _BYTE_MAX)]
+            is_batch = False
         else:
             frames = self._frames(raw)
+            is_batch = _is_batch(raw)
         if reference is not None or self._takes_reference:
             check_reference_argument(reference, self.options, self.output_size(frames[0].shape))
         seconds = time.perf_counter() - start
         with self._guard:
-            if _is_batch(raw):
+            if is_batch:
                 finish: Callable[[], Result] = partial(_compute_batch, self._backend, frames, reference)
             else:
                 finish = self._backend.submit(frames[0], reference)
@@ -352,10 +368,18 @@ class Pipeline:
         if self._guard.is_closed:
             return
         with self._guard:
-            backend = self._backends.get(os.getpid())
+            backend = self.__dict__.get("_backend")
             if backend is not None:  # a process that was just forked has nothing to release
                 backend.close()
             self._guard.is_closed = True
+
+
+def _begin_after_fork() -> None:
+    for pipeline in list(_PIPELINES):
+        pipeline._begin_after_fork()
+
+
+os.register_at_fork(after_in_child=_begin_after_fork)
 
 
 def _numbers(raw: Raw, options: Options) -> Union[np.ndarray, Frame]:

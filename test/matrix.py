@@ -215,9 +215,10 @@ def run_library(version: str, log: Path) -> int:
     if version == "3.8":
         # batches do not run on robots, and the last fsspec for 3.8 does not know what changed on a web server. The
         # simulated sessions of calibration take long, and call what test_estimate.py calls
-        return tests(python, log, "-m", _PLAIN, *without(*_OTHER_FILES, "batch/test_*.py", "test_on_bench.py"))
-    # a third: Python 3.8 and `make test` run all, with the oldest and the newest NumPy and OpenCV
-    return tests(python, log, "-m", _PLAIN, "--share=3", *without(*_OTHER_FILES))
+        others = (*_OTHER_FILES, "batch/test_*.py", "test_on_bench.py")
+        return tests(python, log, "-m", _PLAIN, "--share=2", *without(*others))
+    # few: Python 3.8 and `make test` run more, with the oldest and the newest NumPy and OpenCV
+    return tests(python, log, "-m", _PLAIN, "--share=5", *without(*_OTHER_FILES))
 
 
 def run_jazzy(log: Path) -> int:
@@ -227,9 +228,9 @@ def run_jazzy(log: Path) -> int:
 
 
 def run_kilted(log: Path) -> int:
-    """The tests with ROS on the newest Python, without the long ones: `make test` runs all of them with Kilted."""
+    """Half of the tests with ROS on the newest Python, without the long ones: `make test` runs all with Kilted."""
     python = environment(log.stem, "3.13", log, *_KILTED)
-    return tests(python, log, *_TWO_AT_ONCE, "-m", "ros and not gpu", *without(*_LONG_FILES))
+    return tests(python, log, *_TWO_AT_ONCE, "-m", "ros and not gpu", "--share=2", *without(*_LONG_FILES))
 
 
 def run_s3(log: Path) -> int:
@@ -238,6 +239,15 @@ def run_s3(log: Path) -> int:
     if call([python, "-c", "import moto.server, s3fs"], log):  # without which the tests are skipped
         return 1
     return tests(python, log, "-k", "s3 and not missing_packages", *files("test_remote.py"))
+
+
+def run_site(log: Path) -> int:
+    """The documentation site: links, pictures, examples; and the guides, whose blocks run as written."""
+    code = r"from importlib.metadata import requires; print(*requires('polar_pipeline'), sep='\n')"
+    lines = subprocess.run([str(here()), "-c", code], cwd=str(ROOT), stdout=subprocess.PIPE, text=True, check=True)
+    docs = [line.partition(";")[0].strip() for line in lines.stdout.splitlines() if line.endswith('"docs"')]
+    python = environment("site", "3.12", log, *docs)
+    return tests(python, log, *files("test_site.py", "test_guides.py"))
 
 
 def run_nvrtc(package: str, log: Path) -> int:
@@ -286,11 +296,12 @@ LEGS: Dict[str, Tuple[str, Callable[[Path], int]]] = {
     "jazzy": ("ROS 2 Jazzy, Python 3.12: every ROS test", run_jazzy),
     "exhaustive": ("more of large products of parameters; pip on JetPack 5, 6, 7", run_exhaustive),
     "kilted": ("ROS 2 Kilted, Python 3.13: node, rig, streams", run_kilted),
-    "python3.8": ("library and tool (JetPack 5)", partial(run_library, "3.8")),
+    "python3.8": ("half of the tests of library and tool (JetPack 5)", partial(run_library, "3.8")),
     "camera": ("Aravis: cameras on loopback, and the node on ROS 2 Kilted", run_camera),
-    "python3.10": ("a third of the tests of library and tool (JetPack 6)", partial(run_library, "3.10")),
+    "python3.10": ("a fifth of the tests of library and tool (JetPack 6)", partial(run_library, "3.10")),
     "nvrtc-11.7": (_SHIPPED, partial(run_nvrtc, "nvidia-cuda-nvrtc-cu11==11.7.99")),
     "nvrtc-12.9": (_SHIPPED, partial(run_nvrtc, "nvidia-cuda-nvrtc-cu12==12.9.86")),
+    "site": ("the documentation site, and its guides as written, Python 3.12", run_site),
     "s3": ("batches of recordings in storages of S3 (moto)", run_s3),
 }
 

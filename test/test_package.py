@@ -315,6 +315,8 @@ def test_pictures_are_up_to_date() -> None:
         if int(cv2.__version__.split(".")[0]) >= 5:
             difference = np.abs(painted - stored)
             assert (difference > 1).mean() < 0.05, f"{name}: run `python docs/figures.py`"
+    for name, draw in figures["CHARTS"].items():
+        assert draw() == (figures["IMAGES"] / name).read_text(encoding="utf-8"), f"{name}: run `python docs/figures.py`"
 
 
 def test_the_site_gets_the_pictures_that_its_pages_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def tool(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
 def test_pictures_are_processed(tmp_path: Path) -> None:
     done = tool("process", str(FRAMES / "imx250mzr_fruits.png"), "-o", str(tmp_path), "--products", "dolp")
     assert done.returncode == 0, done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["imx250mzr_fruits_dolp.tiff"]
+    assert [path.name for path in tmp_path.iterdir()] == ["imx250mzr_fruits_dolp.png"]
 
 
 @pytest.mark.parametrize("command", ["layout", "simulate", "plan", "env"])
@@ -168,7 +168,7 @@ def test_pictures_are_processed_where_optional_libraries_are_broken(tmp_path: Pa
     picture = str(FRAMES / "imx250mzr_fruits.png")
     done = broken("SyntaxError()", "process", picture, "-o", "out", "--products", "dolp", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["imx250mzr_fruits_dolp.tiff"]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["imx250mzr_fruits_dolp.png"]
 
 
 def test_the_doctor_names_the_extras() -> None:

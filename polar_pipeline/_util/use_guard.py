@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from typing import Dict
 
 
 class UseGuard:
     """Guard against uses that would hang, fail without a reason, or mix two streams of frames; a context manager.
 
-    It has a lock for each process: after a fork, a thread that does not exist in the child may hold the parent's.
-
     Attributes:
         is_closed: Whether the pipeline was closed.
     """
 
-    def __init__(self) -> None:
-        self._locks: Dict[int, threading.Lock] = {}
-        self.is_closed = False
+    def __init__(self, is_closed: bool = False) -> None:
+        self._lock = threading.Lock()
+        self.is_closed = is_closed
 
     def check(self) -> None:
         """Refuse use after closing.
@@ -35,14 +31,10 @@ class UseGuard:
         Raises:
             RuntimeError: Another thread uses the pipeline, or it is closed.
         """
-        self.check()
-        if not self._lock().acquire(blocking=False):
+        if self.is_closed:
+            self.check()
+        if not self._lock.acquire(False):
             raise RuntimeError("a pipeline serves one thread at a time: make one for each thread")
 
     def __exit__(self, *_: object) -> None:
-        self._lock().release()
-
-    def _lock(self) -> threading.Lock:
-        """Return the lock of this process; `setdefault` is atomic."""
-        process = os.getpid()
-        return self._locks.get(process) or self._locks.setdefault(process, threading.Lock())
+        self._lock.release()

@@ -151,11 +151,12 @@ def _check_usage(values: argparse.Namespace, stated: Stated) -> Set[Tuple[int, i
         if is_pattern(str(path)):
             with errors_as(UsageError, SourceError):
                 files = [file for row in frame_files(path, stated)[0] for file in row.files]
-            folders = {file.parent.resolve() for file in files}
+            is_input = values.output.resolve() in {file.parent.resolve() for file in files}  # a folder below is not
         else:
-            files, folders = ([*path.iterdir()], {path.resolve()}) if path.is_dir() else ([path], set())
-        place = values.output.resolve()
-        if place in folders or not folders.isdisjoint(place.parents):
+            files = [*path.iterdir()] if path.is_dir() else [path]
+            place = values.output.resolve()
+            is_input = path.is_dir() and path.resolve() in (place, *place.parents)
+        if is_input:
             raise UsageError(f"{values.output} lies in an input, the folder of {path}: name another one by -o")
         inodes |= {_inode(file) for file in files if file.exists()}
     if values.video is not None and values.video.exists() and _inode(values.video) in inodes:

@@ -30,6 +30,8 @@ def picture(name: str, array: np.ndarray, max_side: int = 0, plane: int = 0) -> 
     row = PRODUCTS[name]
     dtype = str(array.dtype)
     array = shrunk(name, array, max_side)
+    if array.dtype == np.uint8 and array.ndim == 3:
+        return array.copy()  # colors of 8 bit are a picture already
     has_levels = row.is_invalid_high and dtype != "float32"
     invalid = array == invalid_level(name, dtype) if has_levels else np.isnan(array)
     values = np.nan_to_num(array / level_scale(name, dtype)).astype(np.float32)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, Dict, Iterator, NamedTuple, Tuple
 
 import numpy as np
 
 from polar_pipeline._util.files import replacing
 from polar_pipeline._util.imports import importing
+from polar_pipeline._util.paths import AnyPath, as_path
 
 
 class _Codec(NamedTuple):
@@ -61,7 +61,7 @@ class VideoWriter:
 
 
 @contextmanager
-def open_video(path: Path, size: Tuple[int, int], rate: float, force: bool = False) -> Iterator[VideoWriter]:
+def open_video(path: AnyPath, size: Tuple[int, int], rate: float, force: bool = False) -> Iterator[VideoWriter]:
     """Open a video file for writing; it appears under its name when the block ends without an error.
 
     Its colors are BT.709 with one color value for 2x2 pixels (`yuv420p`), which all browsers play. It is lossy.
@@ -78,6 +78,7 @@ def open_video(path: Path, size: Tuple[int, int], rate: float, force: bool = Fal
         FileExistsError: The file exists, and `force` is false.
         OSError: The file cannot be written.
     """
+    path = as_path(path)
     codec = CODECS.get(path.suffix.lower())
     if codec is None:
         raise ValueError(f"the name of a video must end with {' or '.join(CODECS)}, got {path.name}")

@@ -106,7 +106,7 @@ def test_commands_take_every_spelling(home: Path, capsys: Any) -> None:
     for image, folder, lens, params in given:
         words = ["process", image, "-o", folder, "--products", "dolp", "--rectify", lens, "--force"]
         assert cli.main(on_cpu(words)) == 0
-        assert (out / "raw_dolp.tiff").exists()
+        assert (out / "raw_dolp.png").exists()
         shutil.rmtree(str(out))
         words = ["replay", image, "-o", f"{folder}.MCAP", "--params", params, "--products", "dolp"]
         assert cli.main(on_cpu(words)) == 0
@@ -114,7 +114,7 @@ def test_commands_take_every_spelling(home: Path, capsys: Any) -> None:
         (home / "out.html").unlink()
     with pytest.raises(SystemExit):
         cli.main(["process", "file://elsewhere/raw.png"])
-    assert "argument image: a URL of a file on this machine is written file:///data/a.mcap" in capsys.readouterr().err
+    assert "argument INPUT: a URL of a file on this machine is written file:///data/a.mcap" in capsys.readouterr().err
     for words in (
         ["process", str(raw), "--calibration", "~nobody_here/x.npz"],
         ["replay", str(raw), "-o", f"{out}.mcap", "--rectify", "file://elsewhere/lens.yaml"],

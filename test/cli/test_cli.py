@@ -288,6 +288,20 @@ def test_replay_does_not_write_into_what_it_reads(pictures: Path, tmp_path: Path
     assert names(pictures) == before
 
 
+def test_results_of_a_pattern_go_into_a_folder_below_its_files_but_not_beside_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Beside them, the next run could take them for frames."""
+    monkeypatch.chdir(tmp_path)
+    for angle in (0, 45, 90, 135):
+        cv2.imwrite(f"scene_{angle:03d}.png", np.full((32, 40), 100, np.uint8))
+    arguments = ["process", "scene_{000,045,090,135}.png", "--products", "intensity"]
+    assert main([*arguments, "-o", "."]) == 2
+    assert "lies in an input, the folder of scene_" in capsys.readouterr().err
+    assert main([*arguments, "-o", "out"]) == 0
+    assert names(tmp_path / "out") == ["scene_intensity.png"]
+
+
 def test_process_does_not_write_over_its_picture(pictures: Path, capsys: Any) -> None:
     raw = pictures / "0.png"
     before = raw.read_bytes()

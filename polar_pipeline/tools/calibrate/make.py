@@ -117,14 +117,14 @@ def make_calibration(
 ) -> Tuple[Calibration, CalibrationReport]:
     """Calibrate a sensor from frames of a rotated polarizer, as `polar-pipeline calibrate` does.
 
-    Example:
+    Examples:
         >>> calibration, report = make_calibration("session", bit_depth=12, roi_offset=(0, 0))
         >>> print(report)
         >>> pipeline = Pipeline(calibration=calibration)
 
     Args:
         session: Folder of pictures, or recording, in which the polarizer is turned in steps; or several, which are one
-            session. `docs/calibration.md` says what they hold.
+            session. `docs/calibration_sessions.md` says what they hold.
         sensor: Mosaic of the sensor. It and the next four arguments are options of `Pipeline`. By default they are
             those that the frames were recorded with, if a file states it, else the option's default.
         bit_depth: Significant bits of 16-bit pixels.

@@ -1,0 +1,270 @@
+"""`polar-pipeline process`: any source in, pictures, arrays and videos out; and what is refused."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from typing import Any, List, Sequence, Tuple
+
+import cv2
+import numpy as np
+import pytest
+from support import on_cpu
+
+from polar_pipeline import Pipeline, cli, read_frames
+from polar_pipeline.pictures.brightness import display_gain, for_display
+from polar_pipeline.pictures.colors import picture
+from polar_pipeline.pictures.overview import overview
+
+HEIGHT, WIDTH = 48, 64
+ANGLES = (0, 45, 90, 135)
+
+
+def light(angle: float, step: int = 0) -> np.ndarray:
+    """The image behind a polarizer, of a ramp along x with a DoLP of 0.4 and an AoLP of 20 + 10 `step` degrees."""
+    s0 = np.linspace(0.2, 0.8, WIDTH) * np.ones((HEIGHT, 1)) + 0.05 * np.sin(np.arange(HEIGHT) / 2)[:, np.newaxis]
+    return s0 / 2 * (1 + 0.4 * np.cos(2 * np.radians(angle - 20 - 10 * step)))
+
+
+def mosaic(step: int = 0) -> np.ndarray:
+    """A frame of an IMX250MZR of 8 bit."""
+    raw = np.zeros((HEIGHT, WIDTH), np.uint8)
+    for (row, column), angle in {(0, 0): 90, (0, 1): 45, (1, 0): 135, (1, 1): 0}.items():
+        raw[row::2, column::2] = np.rint(255 * light(angle, step))[row::2, column::2]
+    return raw
+
+
+@pytest.fixture(name="folder")
+def fixture_folder(tmp_path: Path) -> Path:
+    """Three mosaics."""
+    (tmp_path / "in").mkdir()
+    for step in range(3):
+        cv2.imwrite(str(tmp_path / "in" / f"f_{step}.png"), mosaic(step))
+    return tmp_path / "in"
+
+
+def process(*words: object) -> int:
+    return cli.main(on_cpu(["process", *map(str, words)]))
+
+
+def names(folder: Path) -> List[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def imread(path: Path) -> np.ndarray:
+    image = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+    return image if image.ndim == 2 else image[..., ::-1]
+
+
+def test_pictures_for_people_by_default(folder: Path, tmp_path: Path) -> None:
+    """Four pictures and an overview of each frame; the brightness of all is that of the first frame."""
+    out = tmp_path / "out"
+    assert process(folder, "-o", out) == 0
+    pictures = ("intensity", "dolp_color", "aolp_color", "preview")
+    legends = [f"{name}_legend.png" for name in pictures[1:]]
+    expected = [f"f_{step}_{name}.png" for step in range(3) for name in (*pictures, "overview")]
+    assert names(out) == sorted([*expected, *legends])
+    types = {"intensity": "uint8"}
+    with Pipeline(products=pictures, color_style="faded", dtype=types, backend="cpu") as pipeline:
+        results = [pipeline(mosaic(step)) for step in range(3)]
+    gain = display_gain(results[0]["intensity"])
+    assert gain > 1.5
+    for step, result in enumerate(results):
+        np.testing.assert_array_equal(
+            imread(out / f"f_{step}_intensity.png"), for_display(result["intensity"], gain)[..., 0]
+        )
+        for name in pictures[1:3]:
+            np.testing.assert_array_equal(imread(out / f"f_{step}_{name}.png"), result[name])
+        shown = overview(result, f"f_{step}", gain=gain, balance=(1.0,), color_style="faded")
+        np.testing.assert_array_equal(imread(out / f"f_{step}_overview.png"), shown)
+
+
+def test_exact_numbers(folder: Path, tmp_path: Path) -> None:
+    """As the library computes them: TIFF, NPY, archives, and levels of 8 bit where the type is named."""
+    with Pipeline(products="intensity, dolp, ssim", dtype={"intensity": "uint8"}, backend="cpu") as pipeline:
+        want = pipeline(mosaic(1))
+    words = [folder / "f_1.png", "--products", "intensity,dolp,ssim"]
+    assert process(*words, "-o", tmp_path / "tiff", "--format", "tiff") == 0
+    assert names(tmp_path / "tiff") == ["f_1_dolp.tiff", "f_1_intensity.png"]
+    np.testing.assert_array_equal(imread(tmp_path / "tiff" / "f_1_dolp.tiff"), want["dolp"])
+    np.testing.assert_array_equal(imread(tmp_path / "tiff" / "f_1_intensity.png"), want["intensity"])
+    assert process(*words, "-o", tmp_path / "npz", "--format", "npz") == 0
+    with np.load(tmp_path / "npz" / "f_1.npz") as archive:
+        assert set(archive.files) == {"intensity", "dolp", "ssim"}
+        for name in archive.files:
+            np.testing.assert_array_equal(archive[name], want[name])
+    assert process(folder / "f_1.png", "--products", "dolp", "--dtype", "uint16", "-o", tmp_path / "levels") == 0
+    with Pipeline(products="dolp", dtype="uint16", backend="cpu") as pipeline:
+        np.testing.assert_array_equal(imread(tmp_path / "levels" / "f_1_dolp.png"), pipeline(mosaic(1))["dolp"])
+    assert process(folder / "f_1.png", "--products", "dolp", "-o", tmp_path / "png") == 0
+    np.testing.assert_array_equal(imread(tmp_path / "png" / "f_1_dolp.png"), picture("dolp", want["dolp"]))
+
+
+@pytest.mark.parametrize("gain", ["auto", "1", "2.5"])
+def test_gain(gain: str, folder: Path, tmp_path: Path) -> None:
+    assert process(folder / "f_0.png", "--products", "intensity", "--gain", gain, "-o", tmp_path / "out") == 0
+    with Pipeline(products="intensity", dtype="uint8", backend="cpu") as pipeline:
+        levels = pipeline(mosaic())["intensity"]
+    factor = display_gain(levels) if gain == "auto" else float(gain)
+    np.testing.assert_array_equal(
+        imread(tmp_path / "out" / "f_0_intensity.png"), np.rint(np.minimum(np.float32(factor) * levels, 255))
+    )
+
+
+def test_four_angle_images_and_other_files_at_once(folder: Path, tmp_path: Path) -> None:
+    """Names of frames that several inputs have get a number."""
+    (tmp_path / "angles").mkdir()
+    for angle in ANGLES:
+        cv2.imwrite(str(tmp_path / "angles" / f"f_0_{angle:03d}.png"), np.rint(255 * light(angle)).astype(np.uint8))
+    np.save(tmp_path / "stack.npy", np.stack([mosaic(step) for step in range(3)]))
+    inputs = [tmp_path / "angles", folder / "f_0.png", tmp_path / "stack.npy"]
+    assert process(*inputs, "-o", tmp_path / "out", "--format", "npy", "--products", "stokes") == 0
+    expected = ["f_0", "f_0_2", "stack_0000", "stack_0001", "stack_0002"]
+    assert names(tmp_path / "out") == sorted(f"{name}_stokes.npy" for name in expected)
+    stokes = np.load(tmp_path / "out" / "f_0_stokes.npy")
+    i0, i45, i90, i135 = (light(angle) for angle in ANGLES)
+    exact = np.stack([(i0 + i45 + i90 + i135) / 2, i0 - i90, i45 - i135], -1)
+    np.testing.assert_allclose(stokes, exact, atol=2.5 / 255)  # two roundings to 8 bit, and float32
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "out" / "f_0_2_stokes.npy"), np.load(tmp_path / "out" / "stack_0000_stokes.npy")
+    )
+
+
+def test_a_picture_from_the_standard_input(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = io.TextIOWrapper(io.BytesIO((folder / "f_2.png").read_bytes()))
+    monkeypatch.setattr(sys, "stdin", data)
+    assert process("-", "-o", tmp_path / "out", "--products", "intensity") == 0
+    assert names(tmp_path / "out") == ["stdin_intensity.png"]
+
+
+def test_frames_without_a_header(tmp_path: Path) -> None:
+    (tmp_path / "dump.raw").write_bytes(b"".join(mosaic(step).tobytes() for step in range(2)))
+    words = ["--raw", f"{WIDTH}x{HEIGHT}:Mono8", "--products", "intensity"]
+    assert process(tmp_path / "dump.raw", "-o", tmp_path / "out", *words) == 0
+    assert names(tmp_path / "out") == ["dump_0000_intensity.png", "dump_0001_intensity.png"]
+
+
+def test_recordings_of_products_are_exported(folder: Path, tmp_path: Path, capsys: Any) -> None:
+    pytest.importorskip("mcap")
+    recording, out = tmp_path / "products.mcap", tmp_path / "out"
+    products = ["--products", "intensity,dolp,aolp"]
+    assert cli.main(on_cpu(["replay", str(folder), "-o", str(recording), "--report", "-", *products])) == 0
+    assert process(recording, "-o", out, "--format", "npy") == 2  # `on_cpu` names a backend
+    assert "--backend is for raw frames" in capsys.readouterr().err
+    assert cli.main(["process", str(recording), "-o", str(out), "--format", "npy"]) == 0
+    kinds = ("aolp", "dolp", "intensity")
+    arrays = [f"products_{k:04d}_{name}.npy" for k in range(3) for name in kinds]
+    assert names(out) == sorted([*arrays, *(f"products_{k:04d}_overview.png" for k in range(3))])
+    with Pipeline(products="dolp", backend="cpu") as pipeline:
+        np.testing.assert_array_equal(np.load(out / "products_0002_dolp.npy"), pipeline(mosaic(2))["dolp"])
+
+
+def test_a_frame_that_cannot_be_used_is_counted(folder: Path, tmp_path: Path, capsys: Any) -> None:
+    (folder / "f_1.png").write_bytes(b"nonsense")
+    assert process(folder, "-o", tmp_path / "out", "--products", "intensity") == 0
+    said = capsys.readouterr()
+    assert "2 frames on cpu" in said.out
+    assert "not usable: 1 x file; the first: " in said.err
+    assert names(tmp_path / "out") == ["f_0_intensity.png", "f_2_intensity.png"]
+    for path in folder.iterdir():
+        path.write_bytes(b"nonsense")
+    assert process(folder, "-o", tmp_path / "none", "--products", "intensity") == 1
+    assert not (tmp_path / "none").exists()
+
+
+def test_each_warning_is_said_once_and_counted(tmp_path: Path, capsys: Any) -> None:
+    """Gray pictures, whose neighbors are alike."""
+    (tmp_path / "in").mkdir()
+    rng = np.random.default_rng(0)
+    for k in range(3):
+        noise = cv2.resize(rng.integers(40, 200, (64, 64), np.uint8), (512, 512), interpolation=cv2.INTER_CUBIC)
+        cv2.imwrite(str(tmp_path / "in" / f"{k}.png"), noise)
+    assert process(tmp_path / "in", "-o", tmp_path / "out", "--products", "intensity") == 0
+    said = capsys.readouterr()
+    assert said.err.count("neighbors are alike") == 1
+    assert "mosaic: 0: neighbors" in said.err
+    assert "3 frames with the warning mosaic" in said.out
+    assert process(tmp_path / "in", "-o", tmp_path / "strict", "--products", "intensity", "--strict") == 1
+    assert not (tmp_path / "strict").exists()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "out"),
+    [(["in"], "in"), (["in"], "in/out"), (["in/*.png"], "in"), (["in/f_0.png", "in/f_{0,1,2,3}.png"], "in")],
+)
+def test_results_do_not_lie_among_inputs(
+    inputs: Sequence[str], out: str, folder: Path, tmp_path: Path, capsys: Any
+) -> None:
+    """The next run would take them for frames."""
+    cv2.imwrite(str(folder / "f_3.png"), mosaic())
+    assert process(*(tmp_path / name for name in inputs), "-o", tmp_path / out) == 2
+    assert "lies in an input" in capsys.readouterr().err
+    assert len(names(folder)) == 4
+
+
+def test_files_are_replaced_only_by_force(folder: Path, tmp_path: Path, capsys: Any) -> None:
+    words = [folder, "-o", tmp_path / "out", "--products", "intensity"]
+    assert process(*words) == 0
+    (tmp_path / "out" / "f_0_intensity.png").unlink()
+    assert process(*words) == 1
+    assert "f_1_intensity.png exists already; --force replaces it" in capsys.readouterr().err
+    assert process(*words, "--force") == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["nothing*.png"], 2, "no picture, array or video matches 'nothing"),
+        (["missing.png"], 1, "missing.png does not exist"),
+        (["in", "--video", "out.gif"], 2, "--video writes .webm or .mp4"),
+        (["in", "--angle-order", "0,45,90"], 2, "must hold 0, 45, 90 and 135 once each"),
+        (["in", "--gain", "0"], 2, "gain"),
+    ],
+)
+def test_what_is_refused(
+    words: Sequence[str],
+    code: int,
+    message: str,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert folder.exists()
+    try:
+        status = process(*words, "-o", tmp_path / "out")
+    except SystemExit as err:  # of the parser
+        status = int(err.code or 0)
+    assert status == code
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("products", [[], ["--products", "aolp_color"]])
+def test_video(products: List[str], folder: Path, tmp_path: Path) -> None:
+    """Of the overview, or of the only product; colors within the rounding of a lossy codec."""
+    av: Any = pytest.importorskip("av")
+    out = tmp_path / "out"
+    assert process(folder, "-o", out, "--video", tmp_path / "v.webm", *products) == 0
+    with av.open(str(tmp_path / "v.webm")) as video:
+        frames = [frame.to_ndarray(format="rgb24") for frame in video.decode(video=0)]
+    assert len(frames) == 3
+    name = "aolp_color" if products else "overview"
+    shown = imread(out / f"f_0_{name}.png")
+    difference = frames[0][: shown.shape[0], : shown.shape[1]].astype(int) - shown
+    assert np.abs(difference).mean() < 6
+
+
+def test_the_library_reads_the_same(folder: Path, tmp_path: Path) -> None:
+    """`read_frames` in a loop, as the guide shows it."""
+    assert process(folder, "-o", tmp_path / "out", "--products", "stokes", "--format", "npy") == 0
+    rows: List[Tuple[str, np.ndarray]] = []
+    with Pipeline(products="stokes", backend="cpu") as pipeline:
+        for frame in read_frames(folder):
+            assert frame.stamp_ns is None
+            rows.append((frame.name, pipeline(frame)["stokes"].copy()))
+    assert [name for name, _ in rows] == ["f_0", "f_1", "f_2"]
+    for name, stokes in rows:
+        np.testing.assert_array_equal(np.load(tmp_path / "out" / f"{name}_stokes.npy"), stokes)
