@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from glob import escape, glob, has_magic
-from itertools import combinations, takewhile
+from itertools import combinations, repeat, takewhile
 from pathlib import Path
 from typing import Dict, Iterator, List, Match, NamedTuple, Sequence, Set, Tuple
 
@@ -57,7 +57,7 @@ def pictures_in(folder: Path, suffixes: Tuple[str, ...] = SUFFIXES) -> List[Path
 
 
 def frame_files(path: Path, stated: Stated) -> Tuple[List[FrameFiles], Set[Path]]:
-    """List the frames of a picture, a folder or a pattern; and the files that are angle images by their names alone.
+    """List the frames of a picture, a folder or a pattern; and the files that can be angle images by their names.
 
     Raises:
         SourceError: There are none, or it is not clear which files are a frame.
@@ -92,6 +92,7 @@ def frame_files(path: Path, stated: Stated) -> Tuple[List[FrameFiles], Set[Path]
     if not files:
         raise SourceError(f"{path} holds neither a recording nor pictures; expected {EXPECTED}")
     groups, named = ([], set()) if singly else angle_groups(files)
+    named.update(files if len(files) == len(ANGLES) and not singly else ())
     grouped = Counter(file for group in groups for file in group.files)
     unclear = next((file for file in files if grouped[file] != 1), None)
     if unclear is not None and (groups or folders):
@@ -105,6 +106,8 @@ def frame_files(path: Path, stated: Stated) -> Tuple[List[FrameFiles], Set[Path]
 
 def _check_is_whole(path: Path) -> None:
     """Refuse a file that is one of four angle images by its name."""
+    if not any(map(_has_siblings, re.finditer("[0-9]+", path.name), repeat(path))):
+        return  # without a look at all files of the folder
     groups, _ = angle_groups(pictures_in(path.parent, (path.suffix.lower(),)), takes_parts=True)
     group = next((row for row in groups if path in row.files), None)
     if group is not None:
@@ -113,6 +116,15 @@ def _check_is_whole(path: Path) -> None:
             f"{path} is one of four angle images by its name, {listed}: name the folder or a pattern such as "
             f"{quoted(_pattern_of(group))}, or say --content mosaics"
         )
+
+
+def _has_siblings(number: Match[str], path: Path) -> bool:
+    """Return whether there are files with each angle in the place of a number in a file's name."""
+    names = [
+        [f"{path.name[: number.start()]}{angle:0{width}d}{path.name[number.end() :]}" for angle in ANGLES]
+        for width in {1, len(number.group())}
+    ]
+    return any(all(path.with_name(name).exists() for name in row) for row in names)
 
 
 def _pattern_of(group: FrameFiles) -> str:
@@ -220,7 +232,7 @@ def _name_of(parts: Sequence[str], text: str) -> str:
 
 
 def angle_groups(paths: Sequence[Path], takes_parts: bool = False) -> Tuple[List[FrameFiles], Set[Path]]:
-    """Group files whose paths differ in one angle alone; and list all files that are angle images by their names.
+    """Group files whose paths differ in one angle alone; and list all files that can be angle images by their names.
 
     A place at which other numbers occur too counts frames, or steps of a polarizer. An angle may stand in a path more
     than once.
@@ -245,9 +257,11 @@ def angle_groups(paths: Sequence[Path], takes_parts: bool = False) -> Tuple[List
     for row in places.values():
         files = [path for number in row for path in row[number]]
         angles = [number for number in row if number in ANGLES]
-        # steps of five degrees are those of a polarizer, not a number of frames
-        is_turned = len(angles) == len(ANGLES) and all(number % 5 == 0 and number <= 360 for number in row)
-        if len(angles) < 2 or grouped.issuperset(files) or not (is_turned or len(angles) == len(row)):
+        # steps of five degrees from 0 on are those of a polarizer, not a number of frames
+        is_turned = min(row) == 0 and 90 <= max(row) <= 360 and all(number % 5 == 0 for number in row)
+        is_numbered = sorted(row) in ([0, 1, 2, 3], [1, 2, 3, 4])
+        is_doubtful = is_turned or is_numbered or len(angles) == len(row)
+        if len(row) < 2 or grouped.issuperset(files) or not is_doubtful:
             continue
         named.update(files)
         if len(row) == len(angles) > 2 and not takes_parts:

@@ -35,11 +35,15 @@ _SIZES = {"a": len(ANGLES), "c": 3, "s": 3}
 _ENDINGS = {255: "8", 1023: "10", 4095: "12", 16383: "14", 65535: "16"}
 #: Pixels of a side of the blocks that are looked at, and most blocks in a row and in a column; and pixels of a side of
 #: the squares in them whose means are compared, with a quarter of the noise.
-_BLOCK, _BLOCKS, _SQUARE = 16, 16, 4
+_BLOCK, _BLOCKS, _SQUARE = 16, 10, 4
 #: Distance of the rows by which most color pictures are told from gray ones.
 _SAMPLED = 64
-#: Ratio of differences of neighbors to those of pixels two apart above which pixels are of a mosaic.
-_ROUGH = 1.1
+#: Pixels of a side of the largest tile of a mosaic, a color sensor's; and ratio of the variance between the pixels of a
+#: tile and that within each, in a quarter of the blocks, above which an image is a mosaic. Images of scenes and noise
+#: have 1 to 3, rounded slopes up to 5.5; mosaics 17 and more where light is polarized by three percent.
+_TILE, _LATTICE = 4, 6.0
+#: Ratio of differences of neighbors to those of pixels two apart below which an image is of a scene without much noise.
+_SMOOTH = 0.9
 #: Factors by which I0 + I90 = I45 + I135 holds better for some pairs of planes than for all others: where this makes
 #: four angle images likely, and where it contradicts an order.
 _LIKELY, _CLEAR = 1.4, 3.0
@@ -126,7 +130,7 @@ def split_frames(array: np.ndarray, stated: Stated = NOTHING_STATED) -> Frames:
     """
     if array.dtype.kind not in "iuf":
         raise FrameError("type", f"raw pixels are integers, or floats from 0 to 1; got {array.dtype}")
-    array = _without_plain_channels(array)
+    array = without_plain_channels(array)
     readings = [
         Frames(content, variant.transpose(*_axes(layout)).reshape(*_leading(layout), *_sizes(variant, layout)))
         for variant in _variants(array)
@@ -161,15 +165,43 @@ def stacked_angles(images: Sequence[np.ndarray], stated: Stated) -> Frames:
     if len({(image.shape, image.dtype) for image in images}) > 1:
         sizes = ", ".join(f"{image.dtype} {image.shape}" for image in images)
         raise FrameError("size", f"four angle images must have one size and type, got {sizes}")
-    planes = _without_plain_channels(np.stack(images))
+    planes = without_plain_channels(np.stack(images))
     if not (_fits(planes.shape, "ahw") or _fits(planes.shape, "ahwc")):
         raise FrameError("type", f"an angle image is (H, W) or (H, W, 3), got {images[0].dtype} {images[0].shape}")
     return _in_order(Frames("angles", planes[np.newaxis]), stated)
 
 
-def is_rough(planes: np.ndarray) -> bool:
-    """Return whether the neighbors in all gray images (N, H, W) differ as those of mosaics."""
-    return planes.ndim == 3 and min(map(_roughness, planes)) > _ROUGH
+def has_lattice(image: np.ndarray) -> bool:
+    """Return whether neighbors in a gray image differ in the same way in all tiles, as those of mosaics do.
+
+    Second differences are compared, which are 0 on slopes, by an analysis of variance of each block.
+    """
+    blocks = _blocks(image)[..., 0].swapaxes(1, 2)
+    steps = np.abs(np.diff(blocks, axis=3))
+    rounding = steps.min(initial=np.inf, where=steps > 0) ** 2 / 2 if steps.any() else 1.0  # its variance
+    return max(_variance_ratio(np.diff(blocks, 2, axis), rounding) for axis in (2, 3)) > _LATTICE
+
+
+def _variance_ratio(blocks: np.ndarray, rounding: float) -> float:
+    """Return how much more the pixels of a tile differ than by chance, by the third quartile of blocks (A, B, h, w)."""
+    rows, columns = (size // _TILE for size in blocks.shape[2:])
+    count = rows * columns
+    places = blocks[:, :, : rows * _TILE, : columns * _TILE].reshape(-1, rows, _TILE, columns, _TILE)
+    middles = np.median(places, (1, 3), keepdims=True)  # an edge in a scene crosses few tiles
+    between = count * middles.var((1, 2, 3, 4)) * _TILE**2 / (_TILE**2 - 1)
+    within = ((places - middles) ** 2).sum((1, 2, 3, 4)) / (_TILE**2 * (count - 1))
+    return float(np.percentile(between / (within + rounding), 75))
+
+
+def is_smooth(image: np.ndarray) -> bool:
+    """Return whether the neighbors in a gray image are alike, as in images of scenes."""
+    blocks = _blocks(image)
+    near, far = (
+        np.abs(blocks[:, step:] - blocks[:, :-step]).mean()
+        + np.abs(blocks[:, :, :, step:] - blocks[:, :, :, :-step]).mean()
+        for step in (1, 2)
+    )
+    return bool(near < _SMOOTH * far)
 
 
 def to_message(frames: Frames, index: int, pixels: Pixels, max_bytes: int) -> ImageMessage:
@@ -245,7 +277,7 @@ def _quantized(array: np.ndarray) -> np.ndarray:
 # ----------------------------------------------------------------------------------------------------------- shapes
 
 
-def _without_plain_channels(array: np.ndarray) -> np.ndarray:
+def without_plain_channels(array: np.ndarray) -> np.ndarray:
     """Drop what adds nothing to gray pixels: channels that are equal, and an alpha channel that is full everywhere."""
     if array.ndim < 3:
         return array
@@ -255,7 +287,7 @@ def _without_plain_channels(array: np.ndarray) -> np.ndarray:
     if channels in (2, 4) and array.dtype.kind == "u" and array.size:
         opaque = np.iinfo(array.dtype).max
         if (array[..., -1] == opaque).all() and not (array[..., 0] == opaque).all():
-            return _without_plain_channels(array[..., :-1])
+            return without_plain_channels(array[..., :-1])
     is_gray = channels == 3 and array.dtype.kind in "iu"
     for part in (array[..., ::_SAMPLED, :, :], array):  # most color pictures show their colors soon
         is_gray = is_gray and not (part != part[..., :1]).any()
@@ -350,7 +382,7 @@ def _evidence(frames: Frames) -> int:
     if frames.content == "mosaics":
         # a tenth of all scenes have little polarization, so smooth pixels say nothing against a mosaic; three smooth
         # images can be red, green and blue, or S0, S1 and S2
-        return 1 if _roughness(first) > _ROUGH else 0 if len(frames.array) != 3 else -1
+        return 1 if has_lattice(first) else 0 if len(frames.array) != 3 else -1
     if frames.content == "tiles":
         return _tile_evidence(first)
     lights = [_compared(frame) for frame in (first, frames.array[-1])]
@@ -371,7 +403,7 @@ def _tile_evidence(image: np.ndarray) -> int:
         light = _compared(tiles)
         if _disagreement(light) < _DIFFERENT / 2:
             return 1 if _perpendicular(light, _LIKELY) else 0
-    is_mosaic = image.ndim == 2 and _roughness(image) > _ROUGH
+    is_mosaic = image.ndim == 2 and has_lattice(image)
     return 0 if not is_mosaic and _are_alike(tiles) else -1
 
 
@@ -428,14 +460,6 @@ def _full_scale(top: float) -> float:
     while number and not number % 2:
         number //= 2
     return top if number >= 255 and number & (number + 1) == 0 else np.inf
-
-
-def _roughness(image: np.ndarray) -> float:
-    """Return the mean difference of neighbors over that of pixels two apart: below 1 for images, above for mosaics."""
-    blocks = _blocks(image)
-    near = np.abs(np.diff(blocks, axis=1)).mean() + np.abs(np.diff(blocks, axis=3)).mean()
-    far = np.abs(blocks[:, 2:] - blocks[:, :-2]).mean() + np.abs(blocks[..., 2:, :] - blocks[..., :-2, :]).mean()
-    return float(near / far) if far else (np.inf if near else 1.0)
 
 
 def _perpendicular(light: np.ndarray, factor: float) -> Optional[_Pairs]:
@@ -526,7 +550,7 @@ def _in_order(frames: Frames, stated: Stated) -> Frames:
     text, option, listed = "", "", ",".join(map(str, order))
     if _disagreement(light) > _DIFFERENT:
         text = f"I0 + I90 and I45 + I135 differ by {_disagreement(light):.0%}, so these are not images of one scene"
-        option = "" if stated.content != "auto" else "; if they are, --content angles"
+        option = "" if stated.content != "auto" else ": --content angles if they are, or mosaics"
     elif pairs is not None and pairs != _pairs_of(order):
         text = f"in the order {listed} of angles, I0 + I90 differs from I45 + I135; {_ORDERS[pairs]} fits"
         option = ": say which by --angle-order"

@@ -22,16 +22,18 @@ from polar_pipeline.recordings.contents import (
     Frames,
     Pixels,
     Stated,
-    is_rough,
+    has_lattice,
+    is_smooth,
     split_frames,
     stacked_angles,
     to_message,
+    without_plain_channels,
 )
 from polar_pipeline.recordings.limits import check_size, described
 from polar_pipeline.recordings.messages import Cdr, ImageMessage
 from polar_pipeline.recordings.picture_tags import read_tags
 from polar_pipeline.sensor.encodings import get_format
-from polar_pipeline.sensor.frames import FrameError
+from polar_pipeline.sensor.frames import MIN_SIDE, FrameError
 
 #: Suffixes of files that may hold several frames.
 STACKS = (".tif", ".tiff", *ARRAYS, *VIDEOS)
@@ -118,21 +120,22 @@ class FrameSource:
             pixels = self._pixels(self._paths[0])
             frames = split_frames(pixels.array, self._stated)
             is_doubtful = self._is_named and self._stated.content == "auto" and frames.content == "mosaics"
-            if is_doubtful and not is_rough(frames.array[:1]):
+            if is_doubtful and is_smooth(frames.array[0]) and not has_lattice(frames.array[0]):
                 raise FrameError(
                     "type",
-                    "can be a mosaic (--content mosaics), or an angle image, as its name says and neighboring pixels "
-                    "are alike: name four of these by a pattern such as 'name_{0,45,90,135}.png'",
+                    "can be a mosaic (--content mosaics), or one of several angle images by the names of the files, as "
+                    "neighboring pixels are alike: name four of these by a pattern such as 'name_{a,b,c,d}.png'",
                 )
             return pixels, frames
         images = [self._pixels(path) for path in self._paths]
-        frames = stacked_angles([image.array for image in images], self._stated)
-        if self._is_named and self._stated.content == "auto" and is_rough(frames.array[0]):
+        arrays = [image.array for image in images]
+        if self._is_named and self._stated.content == "auto" and all(map(_is_mosaic, arrays)):
             raise FrameError(
                 "type",
                 "can be four angle images (--content angles; of a color sensor with --sensor), as their names say, or "
                 "four mosaics (--content mosaics), as neighboring pixels differ: say which",
             )
+        frames = stacked_angles(arrays, self._stated)
         maxima = {image.maximum for image in images}
         if len(maxima) > 1:
             raise FrameError("type", f"angle images of one frame state different full scales: {sorted(maxima)}")
@@ -192,6 +195,11 @@ class FrameSource:
         count = int(video.get(cv2.CAP_PROP_FRAME_COUNT))
         if not k or k < count:
             raise FrameError("file", f"a damaged video: OpenCV decodes {k} of {count} frames")
+
+
+def _is_mosaic(image: np.ndarray) -> bool:
+    image = without_plain_channels(image)
+    return image.ndim == 2 and min(image.shape) >= MIN_SIDE and has_lattice(image)
 
 
 def _open_video(path: Path) -> Any:

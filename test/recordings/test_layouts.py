@@ -106,6 +106,8 @@ A, B, C, SMOOTH, WEAK = scene(), scene(1), color(), smooth(), smooth(0.01)
 #: One color and polarization everywhere: what interpolation between colors leaves as it is.
 PLAIN = malus(*(value * np.ones((HEIGHT, WIDTH)) for value in (0.8, 0.4, 0.5)))
 PLAIN_COLOR = PLAIN[..., np.newaxis] * np.array([0.9, 0.6, 0.3])
+#: Four frames of a color sensor behind a polarizer that was turned.
+TURNED = [malus(A[0], 0.9 + 0 * A[0], np.radians(angle))[..., np.newaxis] * C[0] for angle in DEGREES]
 
 
 # ------------------------------------------------------------------------------------------------------------ the files
@@ -420,14 +422,33 @@ REFUSED: Dict[str, Tuple[Layout, str]] = {
     "an angle that is missing": (layout(missing), r"no images at 90 degrees \(mosaics: --content mosaics\)"),
     "two files of an angle": (layout(two_of), "2 images at 45 degrees"),
     "another file beside four": (layout(partial(with_others, "other.png")), "not clear what other.png is.*--content"),
-    "five angles": (layout(partial(with_others, "I180.png")), r"can be a mosaic \(--content mosaics\), or an angle"),
+    "five angles": (
+        layout(partial(with_others, "I180.png")),
+        r"can be a mosaic \(--content mosaics\), or one of several angle images",
+    ),
     "a picture beside folders of angles": (layout(beside_folders), r"the folders 0,45,90,135.*\{0,45,90,135\}/\*"),
     "folders of different names": (layout(other_names), r"not clear what t7\.png is.*--content mosaics"),
     "four mosaics named by angles": (
         layout(lambda f: save_angles(f, "f{}.png", np.stack([mosaic(levels(SMOOTH))] * 4))),
         "--content angles.*--content mosaics",
     ),
-    "four different pictures": (layout(unlike), "not images of one scene; if they are, --content angles"),
+    "four mosaics of a color sensor named by angles": (
+        layout(lambda f: save_angles(f, "f{}.png", np.stack([mosaic(levels(lattice(x))) for x in TURNED]))),
+        "--content angles.*--content mosaics",
+    ),
+    "polarizers at 0, 60 and 120 degrees": (
+        layout(lambda f: [save(f / f"{60 * k}.png", levels(A)[k]) for k in range(3)] and f),
+        "can be a mosaic .*or one of several angle images",
+    ),
+    "four files with numbers": (
+        layout(lambda f: [save(f / f"x_p{k}.png", levels(x)[k - 1]) for x in (A, B) for k in (1, 2, 3, 4)] and f),
+        r"one of several angle images.*'name_\{a,b,c,d\}\.png'",
+    ),
+    "four files with letters": (
+        layout(lambda f: [save(f / f"{'adhv'[k]}.png", levels(A)[k]) for k in range(4)] and f),
+        r"one of several angle images.*'name_\{a,b,c,d\}\.png'",
+    ),
+    "four different pictures": (layout(unlike), "not images of one scene: --content angles if they are, or mosaics"),
     "files of different sizes": (
         layout(lambda f: save(save_angles(f, "I{}.png", levels(A)) / "I90.png", levels(A)[0, 2:]).parent),
         "must have one size and type",
@@ -509,11 +530,16 @@ def test_real_frames_as_angle_images(name: str, tmp_path: Path) -> None:
     images = np.stack([raw[1::2, 1::2], raw[::2, 1::2], raw[::2, ::2], raw[1::2, ::2]])
     light = images / 255
     for path in (
+        save(tmp_path / "raw.png", raw),
         save(tmp_path / "tiles.png", tiles(images)),
         save_array(tmp_path / "last.npy", np.moveaxis(images, 0, 2)),
         save_angles(tmp_path / "files", "I{}.png", images),
     ):
         check(read(path), [light], 1e-5)
+    stack = np.stack([raw, raw[:, ::-1], raw[::-1], raw[::-1, ::-1]])
+    assert len(list(read_frames(save_array(tmp_path / "four.npy", stack)))) == 4
+    with pytest.raises(FrameError, match="--content mosaics"):
+        read(save_angles(tmp_path / "session", "{}.png", stack))
     for order in ((0, 2, 1, 3), (0, 1, 3, 2), TILE):
         wrong = images[list(order)]
         for path in (save_array(tmp_path / "wrong.npy", wrong), save(tmp_path / "wrong.png", tiles(wrong))):
