@@ -25,7 +25,7 @@ from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.sink import open_sink
 from polar_pipeline.sensor.forward import expose
 
-#: Pages whose blocks run. `test_layouts.py` tests those of docs/files.md.
+#: Pages whose blocks run. `test_file_layouts.py` tests those of docs/files.md.
 NAMES = ("library", "troubleshooting", "calibration", "calibration_sessions", "gallery", "noise", "view", "cli")
 PAGES = ("README.md", *(f"docs/{name}.md" for name in NAMES))
 #: What a page needs of modules that a machine may lack -> how a block shows it.

@@ -115,7 +115,7 @@ class Options:
     )
     backend: Literal["auto", "cpu", "cuda"] = declare(
         "auto",
-        "Backend: 'cpu', 'cuda', or 'auto' for the fastest one that works on this machine.",
+        "Backend: 'cpu', 'cuda', or 'auto' for CUDA where it works and the CPU elsewhere; nothing is measured.",
         note="A GPU that is full or lost for the moment counts as one that works: frames then raise a `RuntimeError` "
         "that says so.",
         group="machine",
