@@ -420,12 +420,18 @@ def _are_alike(images: Sequence[np.ndarray]) -> bool:
 
 
 def _blocks(image: np.ndarray) -> np.ndarray:
-    """Return blocks of (H, W) or (H, W, C) from everywhere in an image as floats (A, side, B, side, C), 0 for NaN."""
+    """Return blocks of (H, W) or (H, W, C) from everywhere in an image as floats, (A, side, B, side, C)."""
     side = _BLOCK if min(image.shape[:2]) >= _BLOCK else _BLOCK // 2
     rows, columns = (size // side for size in image.shape[:2])
     split = image[: rows * side, : columns * side].reshape(rows, side, columns, side, -1)
     chosen = split[:: -(-rows // _BLOCKS), :, :: -(-columns // _BLOCKS)]
-    return np.nan_to_num(chosen.astype(np.float64))
+    return _finite(chosen)
+
+
+def _finite(array: np.ndarray) -> np.ndarray:
+    """Return an array as float64, with 0 for NaN and infinity."""
+    numbers = array.astype(np.float64)
+    return np.where(np.isfinite(numbers), numbers, 0)
 
 
 def _squares(image: np.ndarray) -> np.ndarray:
@@ -505,7 +511,7 @@ def _has_seams(tiles: Sequence[np.ndarray]) -> bool:
     upper_left, upper_right, lower_left, _ = tiles
     for before, after in ((upper_left.swapaxes(0, 1), upper_right.swapaxes(0, 1)), (upper_left, lower_left)):
         length = before.shape[1] // 2 * 2
-        lines = np.concatenate([before[-4:, :length], after[:4, :length]]).astype(np.float64)
+        lines = _finite(np.concatenate([before[-4:, :length], after[:4, :length]]))
         lines = lines.reshape(4, 2, length // 2, -1).mean((1, 3))
         near, across, far = np.median(np.abs(np.diff(lines, axis=0)), axis=1)
         if across > max(_SEAM / 2 * (near + far), _DETAIL * lines.mean()):
