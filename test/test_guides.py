@@ -13,7 +13,6 @@ import os
 import re
 from base64 import b64decode
 from pathlib import Path
-from typing import Dict
 
 import cv2
 import numpy as np
@@ -40,12 +39,6 @@ OPTIONAL = {
 #: Commands that are quick, need no camera, and open no window.
 COMMANDS = re.compile(r"polar-pipeline (?:process|replay|layout|calibrate|view(?=.* --save)) ")
 _BLOCK = re.compile(r"^(<!-- not run: .+ -->\n+)?```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-def importing(folder: str) -> Dict[str, str]:
-    """Return the environment of a Python that imports the modules of a folder of the repository too."""
-    paths = [str(ROOT), str(ROOT / folder), os.environ.get("PYTHONPATH", "")]
-    return {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def lacks(code: str) -> bool:
@@ -116,15 +109,19 @@ def test_blocks_run_as_written(page: str, folder: Path, tmp_path: Path) -> None:
     script = script_of(page)
     assert script.count("\n") == (ROOT / page).read_text(encoding="utf-8").count("\n"), "lines have moved"
     assert re.search(r"^run\(|^from polar_pipeline", script, re.MULTILINE), "nothing runs"
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "test/helpers"), os.environ.get("PYTHONPATH", "")])
     (tmp_path / "page.py").write_text(script, encoding="utf-8")
-    done = run_python("page.py", cwd=tmp_path, env=importing("test/helpers"))
+    done = run_python("page.py", cwd=tmp_path, env={"PYTHONPATH": paths})
     assert done.returncode == 0, f"{page} (lines as in the page):\n{done.stdout}\n{done.stderr}"
 
 
 def test_the_tutorial_shows_what_it_stores() -> None:
     """Numbers within 5 %, pictures by their pixels; its links lead to files."""
-    code = "import json, tutorial; document = tutorial.load(); tutorial.execute(document); print(json.dumps(document))"
-    done = run_python("-c", code, env=importing("docs"))
+    code = (
+        f"import json, sys; sys.path.insert(0, {str(ROOT / 'docs')!r}); import tutorial; "
+        "document = tutorial.load(); tutorial.execute(document); print(json.dumps(document))"
+    )  # not by PYTHONPATH: docs/site.py would hide Python's module of this name
+    done = run_python("-c", code)
     assert done.returncode == 0, done.stderr
     stored, computed = (
         [cell.get("outputs", []) for cell in document["cells"]]
