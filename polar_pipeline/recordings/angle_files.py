@@ -249,10 +249,13 @@ def angle_groups(paths: Sequence[Path], takes_parts: bool = False) -> Tuple[List
         for key, number in _angle_places(path):
             places.setdefault(key, {}).setdefault(number, []).append(path)
     whole = dict.fromkeys(ANGLES, 1)
-    rows = [row for row in places.values() if {number: len(row[number]) for number in row} == whole]
-    sets = [tuple(row[angle][0] for angle in ANGLES) for row in rows]
-    frames = {files: FrameFiles(_common_name(files), files) for files in sets}
-    grouped = {path for files in frames for path in files}
+    frames: Dict[Tuple[Path, ...], FrameFiles] = {}
+    grouped: Set[Path] = set()
+    for count in sorted({len(key) for key in places}):  # scene 45 at 45 degrees may have the number in two places
+        rows = [row for key, row in places.items() if len(key) == count]
+        sets = [tuple(row[k][0] for k in ANGLES) for row in rows if {k: len(row[k]) for k in row} == whole]
+        frames.update({files: FrameFiles(_common_name(files), files) for files in sets if grouped.isdisjoint(files)})
+        grouped = {path for files in frames for path in files}
     named = set(grouped)
     for row in places.values():
         files = [path for number in row for path in row[number]]

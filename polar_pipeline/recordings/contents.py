@@ -179,7 +179,7 @@ def has_lattice(image: np.ndarray) -> bool:
     blocks = _blocks(image)[..., 0].swapaxes(1, 2)
     steps = np.abs(np.diff(blocks, axis=3))
     rounding = steps.min(initial=np.inf, where=steps > 0) ** 2 / 2 if steps.any() else 1.0  # its variance
-    return max(_variance_ratio(np.diff(blocks, 2, axis), rounding) for axis in (2, 3)) > _LATTICE
+    return any(_variance_ratio(np.diff(blocks, 2, axis), rounding) > _LATTICE for axis in (2, 3))
 
 
 def _variance_ratio(blocks: np.ndarray, rounding: float) -> float:
@@ -351,7 +351,9 @@ def _likely(array: np.ndarray, readings: Sequence[Frames]) -> List[Frames]:
     Raises:
         FrameError: There are none or several (cause `type`); the message names them with their options.
     """
-    plausible = [(row, _evidence(row)) for row in readings]
+    plausible: List[Tuple[Frames, int]] = []
+    for row in readings:  # mosaics come first
+        plausible.append((row, _evidence(row, any(evidence > 0 for _, evidence in plausible))))
     sure = [row for row, evidence in plausible if evidence > 0]
     if len(sure) == 1:
         return sure
@@ -374,8 +376,11 @@ def _likely(array: np.ndarray, readings: Sequence[Frames]) -> List[Frames]:
     raise FrameError("type", f"{array.dtype} {array.shape} can be {listed}: say which")
 
 
-def _evidence(frames: Frames) -> int:
-    """Return whether the numbers of the first frame speak for a reading (1), against it (-1), or neither."""
+def _evidence(frames: Frames, is_sure: bool) -> int:
+    """Return whether the numbers of the first frame speak for a reading (1), against it (-1), or neither.
+
+    `is_sure` says whether they speak for another reading.
+    """
     first = frames.array[0]
     if frames.content == "stokes":
         return 1 if _are_stokes(first) and (first[..., 1:] < 0).any() else -1
@@ -384,7 +389,7 @@ def _evidence(frames: Frames) -> int:
         # images can be red, green and blue, or S0, S1 and S2
         return 1 if has_lattice(first) else 0 if len(frames.array) != 3 else -1
     if frames.content == "tiles":
-        return _tile_evidence(first)
+        return _tile_evidence(first, is_sure)
     lights = [_compared(frame) for frame in (first, frames.array[-1])]
     if max(map(_disagreement, lights)) > _DIFFERENT:
         return -1
@@ -392,7 +397,7 @@ def _evidence(frames: Frames) -> int:
     return 1 if is_usual or (len(frames.array) == 1 and _perpendicular(lights[0], _CLEAR)) else 0
 
 
-def _tile_evidence(image: np.ndarray) -> int:
+def _tile_evidence(image: np.ndarray, is_sure: bool) -> int:
     """Return whether the quarters of a picture are images of one scene, as `_evidence` does.
 
     The picture breaks where they meet, and I0 + I90 = I45 + I135. Before a dark background it does not break there.
@@ -403,8 +408,7 @@ def _tile_evidence(image: np.ndarray) -> int:
         light = _compared(tiles)
         if _disagreement(light) < _DIFFERENT / 2:
             return 1 if _perpendicular(light, _LIKELY) else 0
-    is_mosaic = image.ndim == 2 and has_lattice(image)
-    return 0 if not is_mosaic and _are_alike(tiles) else -1
+    return 0 if not is_sure and _are_alike(tiles) else -1
 
 
 def _are_alike(images: Sequence[np.ndarray]) -> bool:
@@ -420,12 +424,18 @@ def _are_alike(images: Sequence[np.ndarray]) -> bool:
 
 
 def _blocks(image: np.ndarray) -> np.ndarray:
-    """Return blocks of (H, W) or (H, W, C) from everywhere in an image as floats (A, side, B, side, C), 0 for NaN."""
+    """Return blocks of (H, W) or (H, W, C) from everywhere in an image as floats, (A, side, B, side, C)."""
     side = _BLOCK if min(image.shape[:2]) >= _BLOCK else _BLOCK // 2
     rows, columns = (size // side for size in image.shape[:2])
     split = image[: rows * side, : columns * side].reshape(rows, side, columns, side, -1)
     chosen = split[:: -(-rows // _BLOCKS), :, :: -(-columns // _BLOCKS)]
-    return np.nan_to_num(chosen.astype(np.float64))
+    return _finite(chosen)
+
+
+def _finite(array: np.ndarray) -> np.ndarray:
+    """Return an array as float64, with 0 for NaN and infinity."""
+    numbers = array.astype(np.float64)
+    return np.where(np.isfinite(numbers), numbers, 0)
 
 
 def _squares(image: np.ndarray) -> np.ndarray:
@@ -505,7 +515,7 @@ def _has_seams(tiles: Sequence[np.ndarray]) -> bool:
     upper_left, upper_right, lower_left, _ = tiles
     for before, after in ((upper_left.swapaxes(0, 1), upper_right.swapaxes(0, 1)), (upper_left, lower_left)):
         length = before.shape[1] // 2 * 2
-        lines = np.concatenate([before[-4:, :length], after[:4, :length]]).astype(np.float64)
+        lines = _finite(np.concatenate([before[-4:, :length], after[:4, :length]]))
         lines = lines.reshape(4, 2, length // 2, -1).mean((1, 3))
         near, across, far = np.median(np.abs(np.diff(lines, axis=0)), axis=1)
         if across > max(_SEAM / 2 * (near + far), _DETAIL * lines.mean()):

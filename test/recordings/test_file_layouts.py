@@ -253,6 +253,9 @@ READ: Dict[str, Layout] = {
         )
     },
     "several scenes": layout(several, A, B),
+    "scenes whose numbers are angles too": layout(
+        lambda f: [scenes(f, f"{k:03d}_{{1:03d}}.png", A) for k in (0, 1, 45, 90, 135)] and f, A, A, A, A, A
+    ),
     "colors in 16 bit": named("s_{}.png", C, bits=16),
     "colors in 12 of 16 bit": layout(lambda f: save_angles(f, "s_{}.png", levels(C, 12)), C, bits=12, depth=12),
     "colors with opaque alpha": layout(
