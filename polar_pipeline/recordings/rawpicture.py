@@ -20,17 +20,20 @@ from polar_pipeline.sensor.frames import FrameError
 CAMERA_FILE = "camera.yaml"
 
 
-def read_picture(path: AnyPath, max_bytes: int = MAX_BYTES, stamp_ns: int = 0) -> ImageMessage:
+def read_picture(
+    path: AnyPath, max_bytes: int = MAX_BYTES, stamp_ns: int = 0, stated: Stated = NOTHING_STATED
+) -> ImageMessage:
     """Read the only frame in a file.
 
-    The file's name without suffix becomes the frame_id. `max_bytes` limits the file and the image.
+    The file's name without suffix becomes the frame_id. `max_bytes` limits the file and the image. `stated` is how to
+    read a file that does not state it itself.
 
     Raises:
         FrameError: The file is not a picture (cause `file`), holds no frame or several (`type`), is too large, or not
             of the size that `CAMERA_FILE` beside it states (`size`).
     """
     path = as_path(path)
-    source = FrameSource(FrameFiles(path.stem, (path,)), NOTHING_STATED, max_bytes)
+    source = FrameSource(FrameFiles(path.stem, (path,)), stated, max_bytes)
     if len(source) > 1:
         raise FrameError("type", f"{path}: {len(source)} frames, where one is expected")
     return replace(checked_picture(next(source.messages()), path), stamp_ns=stamp_ns)

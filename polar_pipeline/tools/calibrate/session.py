@@ -16,6 +16,7 @@ from polar_pipeline.options import Options
 from polar_pipeline.quality.frame_checks import check_frame, first_warnings, log_warnings
 from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.angle_files import SUFFIXES
+from polar_pipeline.recordings.contents import Stated
 from polar_pipeline.recordings.limits import MAX_BYTES, SourceError
 from polar_pipeline.recordings.messages import CameraInfo, ImageMessage
 from polar_pipeline.recordings.rawpicture import read_picture
@@ -28,6 +29,8 @@ from polar_pipeline.tools.calibrate.captured import is_left_out
 from polar_pipeline.tools.calibrate.plateaus import find_plateaus, sample_light
 from polar_pipeline.tools.calibrate.sums import DARK, FLAT, SessionSums, is_flat
 
+#: What the pictures of a session hold: frames of a flat field can look like anything.
+_MOSAICS = Stated("mosaics")
 #: Name of the table of angles in a folder of pictures.
 ANGLE_FILE = "angles.csv"
 #: Name of the recording in a folder of `capture`; all its frames have one setting.
@@ -190,7 +193,7 @@ def _count(file: Path, max_bytes: int) -> int:
 def _read(setting: str, file: Path, options: Options, max_bytes: int) -> Iterator[SessionFrame]:
     """Yield the frames in a picture or a recording of `capture`."""
     if file.name != FRAMES_FILE:
-        yield _checked(setting, str(file), read_picture(file, max_bytes), options)
+        yield _checked(setting, str(file), read_picture(file, max_bytes, stated=_MOSAICS), options)
         return
     with open_source(file, max_bytes=max_bytes) as source:
         for index, record in enumerate(source.records):

@@ -440,7 +440,7 @@ def test_sessions_that_are_none_are_refused(tmp_path: Path) -> None:
     [
         (np.zeros((32, 40), np.uint16), r"b\.png: all frames must have 48x32 pixels, got 40x32"),
         (np.zeros(SHAPE, np.uint8), r"b\.png: all frames must have full scale 4095, got 255"),
-        (np.arange(3, dtype=np.uint8) + np.zeros((*SHAPE, 3), np.uint8), r"b\.png: a color picture is not a mosaic"),
+        (np.arange(3, dtype=np.uint8) + np.zeros((*SHAPE, 3), np.uint8), r"b\.png: pixels must be mosaics"),
     ],
 )
 def test_frames_that_do_not_fit_are_refused(second: np.ndarray, message: str, tmp_path: Path) -> None:
