@@ -17,8 +17,8 @@ BLOCK, _LEAST_BLOCKS = 16, 12
 #: which pixels are rejected.
 _STEPS, _CONVERGED, _REJECTED = 12, 1e-7, 4.0
 #: Axis of the term of multiple scattering: its angle from the zenith, away from the sun, is this share of the sun's
-#: elevation, with its deviation. It is 0.4 for air without aerosol (computed), 1 with neutral points at equal distances
-#: from the sun. AoLP cannot tell it, as for every axis there is an elevation that fits alike.
+#: elevation, with its deviation. It is 0.4 for air without aerosol (fitted to skies that the tests compute), 1 with
+#: neutral points at equal distances from the sun. AoLP cannot tell it: for every axis some elevation fits alike.
 _TILT, _TILT_SIGMA = 0.7, 0.3
 #: Deviation of the term from 0 before it is measured: neutral points of clear skies are up to some 45 degrees apart,
 #: which is a term of 0.2. Deviation of what is held fixed.
@@ -131,7 +131,8 @@ def sky_compass(
     else:
         starts = (_Pattern(azimuth + turn, elevation, 0.0) for turn in (0, np.pi))
         single = min((_fit(sky, start, elevation, has_term=False)[0] for start in starts), key=sky.misfit)
-        pattern, covariance = _fit(sky, single, elevation)
+        # Without a term the elevation would be held from the start, even where the term is then wrong.
+        pattern, covariance = _fit(sky, single._replace(term=_TERM_SIGMA), elevation)
         opposite, elevation_sigma = pattern.elevation, 0.0
     residual = sky.misfit(pattern)
     if residual > _NO_SKY:
