@@ -100,6 +100,86 @@ def rayleigh(rays: np.ndarray, sun: np.ndarray, highest: float, rotation: np.nda
     return light / light[..., :1]
 
 
+def singular(
+    rays: np.ndarray, sun: Tuple[float, float], split: float, highest: float, rotation: np.ndarray
+) -> np.ndarray:
+    """Stokes vectors of S0 1 of a sky with four neutral points.
+
+    Berry, Dennis and Lee: Polarization singularities in the clear sky, New Journal of Physics 6, 162, 2004: in
+    stereographic coordinates z = tan(zenith angle / 2) exp(i azimuth) the field is a product with a zero at each
+    neutral point, scaled to 1 at 90 degrees from the sun. Half its phase is the direction of E in these coordinates,
+    which keep angles.
+
+    Args:
+        rays: (..., 3) viewing rays in the camera's axes.
+        sun: Azimuth and elevation in degrees.
+        split: Degrees between the neutral points above and below the sun; as many are between those of the antisun.
+        highest: DoLP where the field is 1.
+        rotation: (3, 3) from the camera's axes to level axes.
+    """
+    azimuth, elevation = np.radians(sun)
+    x, y, up = np.moveaxis(rays @ rotation.T, -1, 0)
+    z = (x + 1j * y) / (1 + up)
+    babinet, brewster = (
+        np.tan((np.pi / 2 - elevation - half) / 2) * np.exp(1j * azimuth)
+        for half in (np.radians(split) / 2, -np.radians(split) / 2)
+    )
+    fourth, arago = -1 / np.conj(babinet), -1 / np.conj(brewster)
+    field = -4 * (z - babinet) * (z - brewster) * (z - arago) * (z - fourth) * np.exp(-2j * azimuth)
+    field /= (1 + np.abs(z) ** 2) ** 2 * np.abs(babinet - fourth) * np.abs(brewster - arago)
+    degree = highest * np.abs(field) / (2 - np.abs(field))
+    # A step along exp(i phase / 2) from each ray, in the coordinates, gives E on the sphere.
+    step = 1e-6 * (1 + np.abs(z) ** 2) * np.exp(0.5j * np.angle(field))
+    ends = [np.stack([2 * end.real, 2 * end.imag, 1 - np.abs(end) ** 2], -1) for end in (z - step, z + step)]
+    start, end = (point / np.linalg.norm(point, axis=-1, keepdims=True) for point in ends)
+    electric = (end - start) @ rotation
+    electric /= np.linalg.norm(electric, axis=-1, keepdims=True)
+    flat = np.eye(3) - outer(rays)
+    degree = degree[..., np.newaxis, np.newaxis]
+    return seen(degree * outer(electric) + (1 - degree) / 2 * flat, rays)
+
+
+def molecular(rays: np.ndarray, sun: np.ndarray, thickness: float, rotation: np.ndarray) -> np.ndarray:
+    """Stokes vectors of S0 1 of air without aerosol above black ground, with all orders of scattering.
+
+    Every molecule is driven by the coherency of all light at its height, and sends what is across the direction.
+
+    Args:
+        rays: (..., 3) viewing rays in the camera's axes, above the horizon.
+        sun: (3,) its direction in level axes.
+        thickness: Optical thickness of the air: 0.1 for red, 0.24 for blue light.
+        rotation: (3, 3) from the camera's axes to level axes.
+    """
+    layers, (nodes, shares) = 20, np.polynomial.legendre.leggauss(16)
+    edges = np.linspace(0, thickness, layers + 1)
+    depth = (edges[:-1] + edges[1:]) / 2
+    cosines, shares, turns = (nodes + 1) / 2, shares / 2, 2 * np.pi * np.arange(16) / 16
+    direct = 3 / (8 * np.pi) * np.exp(-depth / sun[2])[:, np.newaxis, np.newaxis] * (np.eye(3) - outer(sun))
+    exchange = []  # (layers to, layers from), and (16, 3, 3) projections along rays, for each slant
+    for cosine, share in zip(cosines, shares):
+        # Transmittance from both edges of the layer where light comes from; a layer sees half of itself either way.
+        paths = np.exp(-np.abs(depth[:, np.newaxis] - edges) / cosine)
+        passed = np.abs(np.diff(paths))
+        np.fill_diagonal(passed, 1 - paths.diagonal())
+        sine = np.sqrt(1 - cosine**2)
+        for sign, above in ((1, np.tri(layers)), (-1, np.tri(layers).T)):
+            around = np.stack([sine * np.cos(turns), sine * np.sin(turns), 0 * turns + sign * cosine], -1)
+            exchange.append((3 / 4 * share * passed * above, np.eye(3) - outer(around)))
+    dipoles = direct
+    for _ in range(20):  # orders of scattering: each is weaker than the one before by a factor of 3 or more
+        light = direct.copy()
+        for passed, flat in exchange:
+            sent = np.einsum("pab,jbc,pcd->jad", flat, dipoles, flat, optimize=True) / len(turns)
+            light += np.einsum("ij,jab->iab", passed, sent)
+        dipoles = light
+    up = (rays @ rotation.T)[..., 2, np.newaxis]
+    weights = np.diff(np.exp((edges - thickness) / up), axis=-1)
+    coherency = rotation.T @ np.einsum("...j,jab->...ab", weights, dipoles) @ rotation
+    flat = np.eye(3) - outer(rays)
+    light = seen(flat @ coherency @ flat, rays)
+    return light / light[..., :1]
+
+
 def sphere(size: int, radius: float) -> np.ndarray:
     """(size, size, 3) normals toward the camera of a sphere seen along the optical axis; NaN outside."""
     y, x = (np.mgrid[:size, :size] - (size - 1) / 2) / (radius * size / 2)

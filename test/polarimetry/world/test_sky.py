@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rendering import rayleigh
+from rendering import molecular, rayleigh, singular
 
 from polar_pipeline import Pipeline
 from polar_pipeline.geometry import LensCalibration, make_lens
@@ -138,6 +138,69 @@ def test_deviations_are_those_of_noise(
     if not is_known:
         spread = np.std([np.degrees(fit.elevation) for fit in found])
         assert np.median([np.degrees(fit.elevation_sigma) for fit in found]) / spread == pytest.approx(1, abs=0.2)
+
+
+def test_the_oracles_meet() -> None:
+    """Neutral points that merge give Rayleigh's sky; thin air does nearly, and other air splits them above the sun."""
+    rotation, sun = tilted(15, 70), (40.0, 35.0)
+    single = rayleigh(RAYS, direction(*sun), 1.0, rotation)
+    np.testing.assert_allclose(singular(RAYS, sun, 0, 1.0, rotation), single, atol=1e-8)
+    np.testing.assert_allclose(molecular(RAYS, direction(*sun), 1e-4, rotation), single, atol=2e-3)
+    for babinet in (sun[1] + 15, sun[1] - 15):
+        neutral = direction(sun[0], babinet) @ rotation
+        assert np.abs(singular(neutral, sun, 30, 1.0, rotation)[1:]).max() < 1e-6
+    over = np.stack([direction(40, height) for height in np.arange(10, 80, 0.25)])
+    polarized = molecular(over, direction(*sun), 0.1, np.eye(3))[:, 1:]
+    least = np.sort(np.arange(10, 80, 0.25)[np.argsort(np.hypot(*polarized.T))][:8])
+    assert least[0] < 22 < 45 < least[-1], "on both sides of the sun"
+
+
+@pytest.mark.parametrize(
+    ("view", "elevation", "split", "light", "is_known", "error"),
+    [
+        (40, 50, 45, 1.0, False, 0.45),
+        (40, 30, 45, 1.0, True, 0.05),
+        (110, 30, 30, 1.0, False, 0.02),
+        (15, 30, 30, 0.05, False, 0.25),
+        (15, 30, 30, 0.05, True, 0.25),
+    ],
+)
+def test_deviations_hold_where_neutral_points_are_apart(
+    view: float, elevation: float, split: float, light: float, is_known: bool, error: float
+) -> None:
+    """Azimuths spread by their deviation, in bright and dim light, and have no bias; elevations have a stated one.
+
+    The spread of 40 frames is known to 11 %.
+    """
+    azimuth, rotation = 40.0, tilted(25, 85)
+    rays = viewing_rays(lens_of(view), (SIDE, SIDE))
+    stokes = 0.7 * light * singular(rays, (azimuth, elevation), split, 0.7, rotation)
+    known, min_dolp = np.radians(elevation) if is_known else None, 0.2 if light == 1 else 0.1
+    results = fits(stokes, view, rotation, 40, elevation=known, min_dolp=min_dolp)
+    spread = np.sqrt(np.mean([off(fit, azimuth) ** 2 for fit in results]))
+    assert spread < error
+    assert np.median([np.degrees(fit.azimuth_sigma) for fit in results]) / spread == pytest.approx(1, abs=0.3)
+    if is_known:
+        assert {(fit.elevation, fit.elevation_sigma) for fit in results} == {(known, 0.0)}
+    else:
+        heights = [(fit.elevation - np.radians(elevation)) / fit.elevation_sigma for fit in results]
+        assert 0.5 < np.sqrt(np.mean(np.square(heights))) < 1.2
+
+
+@pytest.mark.parametrize(
+    ("view", "elevation", "thickness"), [(40, 10, 0.1), (40, 30, 0.3), (40, 50, 0.3), (110, 30, 0.3), (110, 60, 0.1)]
+)
+def test_air_that_scatters_several_times(view: float, elevation: float, thickness: float) -> None:
+    """Computed from molecules; with known elevation, Rayleigh's sky alone would give azimuths off by a degree."""
+    rays, rotation = viewing_rays(lens_of(view), (SIDE // 2, SIDE // 2), 2)[::2, ::2], tilted(25, 85)
+    is_high = rays @ rotation[2] > np.sin(np.radians(5))
+    rays[~is_high] = np.nan
+    light = np.zeros_like(rays)
+    light[is_high] = molecular(rays[is_high], direction(40, elevation), thickness, rotation)
+    free, known = (sky_compass(light, rays, rotation, elevation=given) for given in (None, np.radians(elevation)))
+    assert abs(off(free, 40)) < 0.05
+    assert abs(off(known, 40)) < 0.05
+    assert free.elevation == pytest.approx(np.radians(elevation), abs=1.5 * free.elevation_sigma)
 
 
 def test_pixels_without_polarization_do_not_count() -> None:
