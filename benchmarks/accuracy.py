@@ -60,6 +60,7 @@ OURS: Dict[str, Dict[str, Any]] = {
     "bilinear": {"resolution": "full", "demosaic": "bilinear"},
     "gradient": {"resolution": "full", "demosaic": "gradient"},
     "adaptive": {"resolution": "full", "demosaic": "adaptive"},
+    "half, auto": {"resolution": "half", "demosaic": "auto"},
     "half, bilinear": {"resolution": "half", "demosaic": "bilinear"},
     "half, gradient": {"resolution": "half", "demosaic": "gradient"},
     "half, adaptive": {"resolution": "half", "demosaic": "adaptive"},

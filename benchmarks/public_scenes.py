@@ -41,7 +41,7 @@ PUBLIC = (
         "pjlapray/Polarimetric_Spectral_Database",
         "d7a0e0006997867aed65a505282887a83605485e",
         "{scene}/Raw/NIR_filtre_nir_{angle}_aligned.tif",
-        "Lapray et al. 2018, near infrared, 12 bit, turned polarizer; without `food`, whose images are not aligned",
+        "Lapray et al. 2018, near infrared, 12 bit; without `food`, whose images are not aligned",
         without=("food",),
     ),
     PublicScenes(

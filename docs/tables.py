@@ -35,6 +35,7 @@ DEMOSAIC = {
     "gradient": "gradient",
     "adaptive": "ADR",
     "EARI": "EARI",
+    "half, auto": "default",
     "half, bilinear": "bilinear",
     "half, gradient": "gradient",
     "half, adaptive": "ADR",
