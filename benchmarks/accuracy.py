@@ -34,13 +34,13 @@ from edges import EDGES, edge_pattern
 from public_scenes import PUBLIC
 from scenes import SCENES, behind_polarizers, sample_mosaic, synthetic
 
-from polar_pipeline import FrameError, Pipeline, SourceError, read_frames
+from polar_pipeline import Pipeline, SourceError, read_frames
 from polar_pipeline.backends import reference
 from polar_pipeline.sensor.forward import digitize
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS, Sensor
 
-#: Border that is left out, in pixels.
-CROP = 8
+#: Border that is left out, and smallest height and width of a scene, in pixels.
+CROP, MIN_SIZE = 8, 64
 #: Name of each figure and its unit; DoLP has none.
 FIGURES = {"I": "dB", "S0": "dB", "S1": "dB", "S2": "dB", "DoLP": "", "AoLP": "deg"}
 #: Figures of patterns.
@@ -84,8 +84,14 @@ class Scene(NamedTuple):
 
 
 def make_scene(name: str, source: str, angles: np.ndarray, size: Optional[Sequence[int]] = None) -> Scene:
-    """Scale angle images, and cut their middle, to `size` at most and whole 4x4 tiles, so that mosaics are alike."""
+    """Scale angle images, and cut their middle, to `size` at most and whole 4x4 tiles, so that mosaics are alike.
+
+    Raises:
+        ValueError: They are too small.
+    """
     height, width = (min(sides) // 4 * 4 for sides in zip(angles.shape[1:3], size or angles.shape[1:3]))
+    if min(height, width) < MIN_SIZE:
+        raise ValueError(f"scenes must have at least {MIN_SIZE}x{MIN_SIZE} pixels, {name} would have {height}x{width}")
     top, left = (angles.shape[1] - height) // 2, (angles.shape[2] - width) // 2
     angles = angles[:, top : top + height, left : left + width].astype(np.float32)
     return Scene(name, source, np.clip(angles / max(np.percentile(angles, 99.9), 1e-6), 0, 1))
@@ -104,6 +110,7 @@ def stored_scenes(data: str, source: str, content: str, size: Sequence[int]) -> 
     Raises:
         SourceError: There are none, or it is not clear what the files are.
         FrameError: A file cannot be read.
+        ValueError: `content` is not known, or a scene is too small.
     """
     names = tuple(f"angle_{angle}" for angle in ANGLES)
     for frame in read_frames(data, content=content):
@@ -292,7 +299,7 @@ def main() -> int:
             ]
         else:
             scenes = list(synthetic_scenes(size))
-    except (SourceError, FrameError) as err:
+    except (SourceError, ValueError) as err:
         parser.error(str(err))
     report: Dict[str, Any] = {
         "sources": [row._asdict() for row in PUBLIC]

@@ -94,21 +94,24 @@ def test_scenes_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 
 def test_mosaics_become_angle_images_of_a_quarter(tmp_path: Path) -> None:
     """A mosaic of even light gives its angles; 0.002: half a step of 8 bits."""
-    truth = np.repeat(np.repeat(light(0.9, 0.5, 30), 2, 1), 2, 2)
+    truth = np.repeat(np.repeat(light(0.9, 0.5, 30), 6, 1), 6, 2)
     cv2.imwrite(str(tmp_path / "a.png"), sample_mosaic(np.rint(255 * truth).astype(np.uint8), SENSORS["IMX250MZR"]))
     scene = next(accuracy.stored_scenes(str(tmp_path / "a.png"), "source", "mosaics", (1024, 1024)))
     assert scene.name == "a"
-    assert scene.angles.shape == (4, 24, 32)
+    assert scene.angles.shape == (4, 72, 96)
     assert np.abs(scene.angles[:, 0, 0] - truth[:, 0, 0] / truth.max()).max() < 0.002 / truth.max()
 
 
 def test_scenes_that_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "notes.txt").touch()
     output = tmp_path / "out.json"
-    monkeypatch.setattr("sys.argv", ["accuracy.py", "--data", str(tmp_path), "--output", str(output)])
-    with pytest.raises(SystemExit, match="2"):
-        accuracy.main()
-    assert str(tmp_path) in capsys.readouterr().err
+    for angles, reason in ((light(1, 0.5, 30), "would have 48x64"), (np.ones((0, 1, 1)), str(tmp_path))):
+        for path in tmp_path.glob("*.png"):
+            path.unlink()
+        store(tmp_path, "small", angles)
+        monkeypatch.setattr("sys.argv", ["accuracy.py", "--data", str(tmp_path), "--output", str(output)])
+        with pytest.raises(SystemExit, match="2"):
+            accuracy.main()
+        assert reason in capsys.readouterr().err
     assert not output.exists()
