@@ -2,15 +2,17 @@
 
 These are the topics and parameters in docs/ros.md, the names of pixel formats in docs/encodings.md, the products in
 docs/api/products.md, the topics that config/sros2_policy.xml allows the node to publish, the images in the layouts for
-RViz and Foxglove, and the times in docs/performance.md, from the result files of the benchmarks.
+RViz and Foxglove, and, from the result files of the benchmarks, the times in docs/performance.md and the figures in
+docs/accuracy.md and docs/adaptive_demosaic.md.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Sequence
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
 
 from polar_pipeline.live.parameters import PARAMETERS
 from polar_pipeline.options import Option
@@ -27,6 +29,17 @@ from polar_pipeline.sensor.encodings import FAMILIES, REFUSED
 from polar_pipeline.sensor.mosaic import CAMERA_MODELS, SENSORS
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Methods of `benchmarks/accuracy.py` that differ from each other -> names in tables. polanalyser's is bilinear.
+DEMOSAIC = {
+    "bilinear": "bilinear",
+    "gradient": "gradient",
+    "adaptive": "ADR",
+    "EARI": "EARI",
+    "half, auto": "default",
+    "half, bilinear": "bilinear",
+    "half, gradient": "gradient",
+    "half, adaptive": "ADR",
+}
 #: Products that the table of topics has in one row.
 ANGLE_IMAGES = ("angle_0", "angle_45", "angle_90", "angle_135")
 
@@ -339,6 +352,59 @@ def node_times() -> str:
     return _table(("relay / this node / usual", "one frame at a time", "at full speed", "24 Hz"), rows)
 
 
+def sources() -> str:
+    """One row per repository of `benchmarks/public_scenes.py`: how many scenes, what they are, the license."""
+    report = _results("accuracy_scenes")
+    rows = []
+    for source in report["sources"]:
+        name = source["repository"]
+        count = sum(scene[0] == name for scene in report["mono"]["scenes"])
+        link = f"[{name}](https://github.com/{name}), `{source['commit'][:7]}`"
+        rows.append((link, str(count), source["about"], source["license"] or "not stated"))
+    return _table(("repository, commit", "scenes", "what", "license"), rows)
+
+
+def _figures(row: Dict[str, Optional[float]], names: Iterable[str]) -> List[str]:
+    """Figures of `benchmarks/accuracy.py` as cells."""
+    formats = {"DoLP": "{:.4f}", "AoLP": "{:.2f}°"}
+    return ["" if row[name] is None else formats.get(name, "{:.2f}").format(row[name]) for name in names]
+
+
+def accuracy(kind: str, resolution: str) -> str:
+    """One row per exposure and method, means over the public scenes of a kind."""
+    names = ("I", "S0", "S1", "S2", "DoLP", "AoLP")
+    rows = []
+    for exposure, methods in _results("accuracy_scenes")[kind]["exposures"].items():
+        for method, row in methods.items():
+            if method.startswith("half, ") == (resolution == "half"):
+                label = DEMOSAIC.get(method, method)
+                rows.append((exposure, label, *_figures(row["mean"], names)))
+    return _table(("exposure", "method", *names), rows)
+
+
+def synthetic_accuracy() -> str:
+    """One row per method at full resolution, means over the synthetic scenes without noise."""
+    names = ("I", "S0", "DoLP", "AoLP")
+    report = _results("accuracy")
+    rows = [
+        (f"{kind}, {label}", *_figures(report[kind]["exposures"]["none"][method]["mean"], names))
+        for kind in ("mono", "color")
+        for method, label in DEMOSAIC.items()
+        if not method.startswith("half, ")
+    ]
+    return _table(("", *names), rows)
+
+
+def edge_accuracy() -> str:
+    """One row per pattern: I and AoLP of the methods at full resolution."""
+    names = [name for name in DEMOSAIC if not name.startswith("half, ")]
+    rows = [
+        (pattern, *("; ".join(_figures(methods[name], ("I", "AoLP"))) for name in names))
+        for pattern, methods in _results("accuracy")["patterns"]["0.6 px"].items()
+    ]
+    return _table(("", *(DEMOSAIC[name] for name in names)), rows)
+
+
 #: File -> what it has between two comments of a name, by that name.
 TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
     "docs/cli.md": {"sensors": sensors},
@@ -352,6 +418,14 @@ TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
         "cpu": cpu_times,
         "node": node_times,
     },
+    "docs/accuracy.md": {
+        "sources": sources,
+        "mono": partial(accuracy, "mono", "full"),
+        "color": partial(accuracy, "color", "full"),
+        "mono half": partial(accuracy, "mono", "half"),
+        "color half": partial(accuracy, "color", "half"),
+    },
+    "docs/adaptive_demosaic.md": {"synthetic": synthetic_accuracy, "edges": edge_accuracy},
     "config/sros2_policy.xml": {"products": policy},
     "config/polar_pipeline.rviz": {"products": displays},
     "config/foxglove_layout.json": {},

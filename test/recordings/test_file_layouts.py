@@ -669,7 +669,11 @@ COMMANDS: Dict[str, Tuple[Callable[[Path], Any], Tuple[np.ndarray, ...], int]] =
         (C,),
         16,
     ),
-    "'lapray/{band}_{angle}.png'": (lambda f: scenes(f, "lapray/band{}_{}.png", A, B), (A, B), 8),
+    "'lapray/{scene}/Raw/NIR_filtre_nir_{angle}_aligned.tif' --content angles": (
+        lambda f: scenes(f, "lapray/scene{}/Raw/NIR_filtre_nir_{}_aligned.tif", A, B),
+        (A, B),
+        8,
+    ),
     "'sattar/{band}_{angle}.tif'": (lambda f: scenes(f, "sattar/b{}_{:03d}.tif", A, B), (A, B), 8),
     "housecat6d/pol/ --content tiles": (
         lambda f: save(f / "housecat6d" / "pol" / "000000.png", tiles(levels(C))),
