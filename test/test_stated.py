@@ -238,7 +238,8 @@ def by_view(source: Path, folder: Path, *options: str) -> Optional[np.ndarray]:
     if cli.main(on_cpu(["view", str(source), "--save", str(out), "--products", "stokes", *options])):
         return None
     planes = [row for name, row in sorted(rrd.read(out).items()) if name.startswith("/polarization/stokes/")]
-    return np.stack([rrd.image(rows[0]) for rows in planes], -1)
+    frames = [np.stack([rrd.image(rows[k]) for rows in planes], -1) for k in range(len(planes[0]))]
+    return np.asarray(frames[0] if len(frames) == 1 else frames)
 
 
 WAYS = {"replay": by_replay, "process": by_process, "view": by_view}

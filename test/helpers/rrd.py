@@ -15,7 +15,8 @@ chunks = pytest.importorskip("rerun.chunk", reason="this Rerun cannot read what 
 
 #: Rerun's numbers of element types -> NumPy's.
 DTYPES = {6: np.uint8, 8: np.uint16, 33: np.float16, 34: np.float32}
-#: Of an entity at a time: the components that were logged, by name, and the timelines `stamp` and `frame`.
+#: Of an entity at a time: the components that were logged, by name, and the timelines `frame` and, of frames
+#: with times, `stamp`.
 Row = Dict[str, Any]
 
 
@@ -24,7 +25,7 @@ def read(path: Path) -> Dict[str, List[Row]]:
     found: Dict[str, List[Row]] = {}
     for chunk in chunks.RrdReader(path).stream():
         batch = chunk.to_record_batch()
-        for index in range(batch.num_rows if "stamp" in batch.schema.names else 0):
+        for index in range(batch.num_rows if "frame" in batch.schema.names else 0):
             row: Row = {}
             for name in batch.schema.names:
                 value = batch.column(name)[index]
