@@ -234,6 +234,24 @@ def test_a_picture_and_frames_that_cannot_be_used(tmp_path: Path, capsys: Any) -
 # ------------------------------------------------------------------------------------------------------------- the file
 
 
+@pytest.mark.parametrize(("rate", "stamps"), [([], []), (["--rate", "10"], [100_000_000, 200_000_000])])
+def test_pictures_have_times_by_a_rate_only(rate: List[str], stamps: List[int], tmp_path: Path, capsys: Any) -> None:
+    """In the viewer, in the report and in what `replay` prints; without times, frames have names."""
+    (tmp_path / "in").mkdir()
+    for k, raw in enumerate(frames(2)):
+        cv2.imwrite(str(tmp_path / "in" / f"shot_{k}.png"), raw)
+    assert view(tmp_path / "in", "--save", tmp_path / "x.rrd", "--products", "intensity", *rate) == 0
+    rows = read(tmp_path / "x.rrd")["/intensity"]
+    assert [row["stamp"] for row in rows if "stamp" in row] == stamps
+    assert [row["frame"] for row in rows] == [0, 1]
+    capsys.readouterr()
+    words = ["-o", str(tmp_path / "x.mcap"), "--products", "intensity", "--backend", "cpu", *rate]
+    assert main(["replay", str(tmp_path / "in"), *words]) == 0
+    assert ("late: " in capsys.readouterr().out) == bool(rate)
+    report = (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert ("shot_0" in report, "stamp 0.100000 s" in report) == (not rate, bool(rate))
+
+
 def listed(folder: Path) -> Dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
