@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Callable, Iterator, Optional, Sequence, Tuple, Union
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from polar_pipeline._util.paths import AnyPath, as_path
 from polar_pipeline.options import Options, make_options
+from polar_pipeline.quality.frame_checks import check_frame
 from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.contents import Stated
 from polar_pipeline.recordings.limits import MAX_BYTES
@@ -28,12 +30,15 @@ class StoredFrame:
         stamp_ns: Time stamp in nanoseconds; None for files, which have none.
         image: Pixels and encoding, as a message.
         camera_info: The lens calibration that was recorded with it; None without one.
+        is_checked: Whether `to_frame` warns of what looks wrong in the pixels. `read_frames` sets it for the first
+            frame of a source: a check takes some milliseconds.
     """
 
     name: str
     stamp_ns: Optional[int]
     image: ImageMessage
     camera_info: Optional[CameraInfo] = None
+    is_checked: bool = False
 
     @property
     def warnings(self) -> Tuple[FrameWarning, ...]:
@@ -48,7 +53,7 @@ class StoredFrame:
     @property
     def array(self) -> np.ndarray:
         """The numbers: (H, W) of a mosaic; (4, H, W) angle images, in color (4, H, W, 3) as shares of full scale."""
-        frame = self.to_frame(make_options()).unpack()
+        frame = messages.to_raw(self.image, make_options(), self.camera_info).unpack()
         if frame.light is not None:
             return frame.light.angles
         if not frame.is_split:
@@ -63,7 +68,12 @@ class StoredFrame:
         Raises:
             FrameError: They contradict each other.
         """
-        return messages.to_raw(self.image, options, self.camera_info)
+        frame = messages.to_raw(self.image, options, self.camera_info)
+        if self.is_checked:
+            for row in check_frame(frame, options).warnings:
+                if row.cause != "bits":  # which `Pipeline` warns of
+                    warnings.warn(f"{self.name}: {row.text}", stacklevel=2)
+        return frame
 
 
 def read_frames(
@@ -109,7 +119,7 @@ def read_frames(
                         raise
                     on_error(err)
                 else:
-                    yield frame
+                    yield replace(frame, is_checked=not index)
 
 
 def stored_frame(source: AnyPath, opened: Source, index: int, record: Recorded) -> StoredFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import warnings
 from pathlib import Path
 from typing import Any, List, Sequence, Tuple
 
@@ -268,3 +269,20 @@ def test_the_library_reads_the_same(folder: Path, tmp_path: Path) -> None:
     assert [name for name, _ in rows] == ["f_0", "f_1", "f_2"]
     for name, stokes in rows:
         np.testing.assert_array_equal(np.load(tmp_path / "out" / f"{name}_stokes.npy"), stokes)
+
+
+def test_the_library_warns_of_what_is_not_a_mosaic(tmp_path: Path) -> None:
+    """Of the first picture, whose neighbors are alike; `array` alone says nothing."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "in").mkdir()
+    for k in range(2):
+        noise = cv2.resize(rng.integers(40, 200, (64, 64), np.uint8), (512, 512), interpolation=cv2.INTER_CUBIC)
+        cv2.imwrite(str(tmp_path / "in" / f"{k}.png"), noise)
+    frames = list(read_frames(tmp_path / "in"))
+    assert {frame.array.shape for frame in frames} == {(512, 512)}
+    with Pipeline(products="intensity", backend="cpu") as pipeline:
+        with pytest.warns(UserWarning, match="^0: neighbors are alike"):
+            pipeline(frames[0])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            pipeline(frames[1])
