@@ -141,11 +141,16 @@ def install(python: Path, log: Path, *arguments: str) -> None:
         raise SkipError(f"pip cannot install {' '.join(arguments)} (see {log.relative_to(ROOT)})")
 
 
-def requirements() -> List[str]:
-    """What the package and its extra `dev` need, but for compilers and linters, as pip takes it."""
+def stated_requirements() -> List[str]:
+    """What the package and its extras need, as its metadata state it."""
     code = r"from importlib.metadata import requires; print(*requires('polar_pipeline'), sep='\n')"
     lines = subprocess.run([str(here()), "-c", code], cwd=str(ROOT), stdout=subprocess.PIPE, text=True, check=True)
-    wanted = [line for line in lines.stdout.splitlines() if " extra == " not in line or line.endswith('"dev"')]
+    return lines.stdout.splitlines()
+
+
+def requirements() -> List[str]:
+    """What the package and its extra `dev` need, but for compilers and linters, as pip takes it."""
+    wanted = [line for line in stated_requirements() if " extra == " not in line or line.endswith('"dev"')]
     plain = [re.sub(r"(;| and) extra == .*", "", line) for line in wanted]
     return [line for line in plain if not line.startswith(_LEFT_OUT)]
 
@@ -243,9 +248,7 @@ def run_s3(log: Path) -> int:
 
 def run_site(log: Path) -> int:
     """The documentation site: links, pictures, examples; and the guides, whose blocks run as written."""
-    code = r"from importlib.metadata import requires; print(*requires('polar_pipeline'), sep='\n')"
-    lines = subprocess.run([str(here()), "-c", code], cwd=str(ROOT), stdout=subprocess.PIPE, text=True, check=True)
-    docs = [line.partition(";")[0].strip() for line in lines.stdout.splitlines() if line.endswith('"docs"')]
+    docs = [line.partition(";")[0].strip() for line in stated_requirements() if line.endswith('"docs"')]
     python = environment("site", "3.12", log, *docs)
     return tests(python, log, *files("test_site.py", "test_guides.py"))
 

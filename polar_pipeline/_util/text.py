@@ -65,6 +65,11 @@ def did_you_mean(value: object, allowed: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(words[name] for name in similar)}?" if similar else ""
 
 
+def numbered(name: str, number: int, count: int = 1) -> str:
+    """Return the name of one of several frames: its number, from 0 on, has at least 4 digits, and those of `count`."""
+    return f"{name}_{number:0{max(4, len(str(count - 1)))}d}"
+
+
 def _cut(escaped: str, limit: int, text: str) -> str:
     """Cut an escaped text after `limit` characters, and append its length if something is missing."""
     is_complete = len(escaped) <= limit and len(text) <= limit

@@ -63,17 +63,17 @@ def main(args: Optional[Sequence[str]] = None) -> int:
 
 def _run(args: Sequence[str]) -> int:
     """Run a command; errors become messages and exit codes."""
-    chosen = _command_in(args)
+    command = _command_in(args)
     try:
         _complete()
-        values = make_parser(chosen, "--help-all" in args).parse_args(args)
+        values = make_parser(command, "--help-all" in args).parse_args(args)
         with limited_memory(), shown_warnings(getattr(values, "strict", False)):
             code: int = values.run(values)
         return code
     except BrokenPipeError:
         raise
     except UsageError as err:
-        show_error(f"{_PROGRAM} {chosen}: {err}")
+        show_error(f"{_PROGRAM} {command}: {err}")
         return 2
     except KeyboardInterrupt:
         show_error(f"{_PROGRAM}: interrupted")

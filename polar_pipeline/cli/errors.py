@@ -5,14 +5,11 @@ from __future__ import annotations
 import logging
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Iterator, Set
+from typing import Iterator, Mapping, Sequence, Set
 
 from polar_pipeline._util.errors import errors_as as errors_as
 from polar_pipeline._util.imports import importing
 from polar_pipeline._util.text import printable, printable_lines
-
-if TYPE_CHECKING:  # `--help` does without them
-    from polar_pipeline.replay.run import Summary
 
 #: Characters of an error of one line that are shown; it may list what is allowed.
 MAX_SHOWN = 1000
@@ -45,9 +42,9 @@ def show_error(text: str) -> None:
     print(printable_lines(text) if "\n" in text else printable(text, MAX_SHOWN), file=sys.stderr)
 
 
-def show_unusable(summary: Summary) -> None:
-    """Print the unusable frames of a recording to stderr."""
-    for cause, reasons in summary.rejected.items():
+def show_unusable(rejected: Mapping[str, Sequence[str]]) -> None:
+    """Print how many frames could not be used, by cause, and the first reason of each, to stderr."""
+    for cause, reasons in rejected.items():
         show_error(f"not usable: {len(reasons)} x {cause}; the first: {reasons[0]}")
 
 

@@ -94,12 +94,12 @@ class CommandParser(argparse.ArgumentParser):
 
     def _join_products(self, words: Sequence[str]) -> List[str]:
         """Join the words behind `--products` that are names of products: argparse takes one word for a value."""
-        known = _product_names()
+        products = _product_names()
         joined: List[str] = []
         takes_value = takes_more = False  # whether the next word is the value, or may belong to it
         for word in words:
-            if takes_more and word and known.issuperset(word.replace(",", " ").split()):
-                if word in known and Path(word).exists():
+            if takes_more and word and products.issuperset(word.replace(",", " ").split()):
+                if word in products and Path(word).exists():
                     self.error(f"{word} is a product and a path here: write {joined[-1]},{word} or ./{word}")
                 joined[-1] += f",{word}"
                 continue

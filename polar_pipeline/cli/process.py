@@ -12,6 +12,7 @@ from typing import (
     Any,
     Callable,
     Counter,
+    DefaultDict,
     Deque,
     Dict,
     Iterable,
@@ -30,9 +31,9 @@ import numpy as np
 
 from polar_pipeline._util.cpus import available_cores
 from polar_pipeline._util.progress import with_bar
-from polar_pipeline._util.text import printable
+from polar_pipeline._util.text import numbered, printable
 from polar_pipeline.cli.argument_types import parse_number, parse_path
-from polar_pipeline.cli.errors import UsageError, errors_as, show_error
+from polar_pipeline.cli.errors import UsageError, errors_as, show_unusable
 from polar_pipeline.cli.option_arguments import (
     add_pipeline_arguments,
     option_files,
@@ -54,7 +55,7 @@ from polar_pipeline.recordings.source import DEFAULT_RATE, Recorded, Source, hol
 from polar_pipeline.replay.compare import Golden, open_golden
 from polar_pipeline.sensor.frames import Frame, FrameError, FrameWarning
 
-#: Products that are written by default: pictures for people.
+#: Products that are written by default: pictures to look at.
 _PICTURES = ("intensity", "dolp_color", "aolp_color", "preview")
 #: Frames that are read ahead, and frames that wait to be written, for each thread.
 _AHEAD = 2
@@ -117,7 +118,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="brightness of light in pictures and videos; auto: by the first frame (default: auto)",
     )
     add_shared_arguments(parser, "--topic", *STATED_ARGUMENTS, "--rate", "--strict", "--force", "--max-mb")
-    add_pipeline_arguments(parser, without=("ssim_mode",))  # there is no image to compare with
+    add_pipeline_arguments(parser, without=("ssim_mode",))  # each frame stands alone: SSIM has no second image
 
 
 def _parse_gain(text: str) -> Optional[float]:
@@ -191,14 +192,14 @@ def _process(values: argparse.Namespace, stated: Stated) -> int:
         records = ((path, source, k, record) for path, source in sources for k, record in enumerate(source.records))
         total = sum(source.total for _, source in sources)
         readers = stack.enter_context(ThreadPoolExecutor(available_cores()))
-        loaded = _ahead(readers, partial(_load, options, total > 1), records, _AHEAD * available_cores())
+        frames = _ahead(readers, partial(_load, options, total > 1), records, _AHEAD * available_cores())
         names: Counter[str] = Counter()
-        unusable: List[_Loaded] = []
+        unusable: DefaultDict[str, List[str]] = DefaultDict(list)
         warned: Counter[str] = Counter()
         invalid = np.zeros(2, np.int64)
 
         def results() -> Iterator[Tuple[str, Result]]:
-            for row in with_bar(loaded, total):
+            for row in with_bar(frames, total):
                 try:
                     if row.error is not None or row.frame is None:
                         raise row.error or FrameError("file", "no frame")
@@ -206,17 +207,18 @@ def _process(values: argparse.Namespace, stated: Stated) -> int:
                     warned.update(warning.cause for warning in row.warnings)
                     result = pipeline(row.frame)
                 except FrameError as err:
-                    unusable.append(row._replace(error=err))
+                    unusable[err.cause].append(str(err))
                     continue
                 invalid[:] += result.invalid
                 names[row.name] += 1
                 yield (row.name if names[row.name] == 1 else f"{row.name}_{names[row.name]}"), result
 
         count = _export(values, exporter, results(), options.products)
-        _show_unusable(unusable)
+        show_unusable(unusable)
+        unusable_count = sum(map(len, unusable.values()))
         if not count:
-            raise SourceError(f"none of the {len(unusable)} frames could be used; nothing written")
-    print(f"{count} frames on {pipeline.device}, {len(unusable)} could not be used")
+            raise SourceError(f"none of the {unusable_count} frames could be used; nothing written")
+    print(f"{count} frames on {pipeline.device}, {unusable_count} could not be used")
     for cause, number in warned.items():
         if number > 1:
             print(f"{number} frames with the warning {cause}")
@@ -262,7 +264,7 @@ def _load(options: Options, is_one_of_many: bool, row: Tuple[Path, Source, int, 
 def _ahead(
     pool: ThreadPoolExecutor, call: Callable[[_Item], _Value], items: Iterable[_Item], depth: int
 ) -> Iterator[_Value]:
-    """Yield the results of calls in their order, with up to `depth` of them under way."""
+    """Yield the results of calls in their order, with up to `depth` of them in progress."""
     waiting: Deque[Any] = deque()
     for item in items:
         waiting.append(pool.submit(call, item))
@@ -270,16 +272,6 @@ def _ahead(
             yield waiting.popleft().result()
     while waiting:
         yield waiting.popleft().result()
-
-
-def _show_unusable(rows: List[_Loaded]) -> None:
-    """Print the frames that could not be used, the first of each cause."""
-    causes: Dict[str, List[_Loaded]] = {}
-    for row in rows:
-        assert row.error is not None
-        causes.setdefault(row.error.cause, []).append(row)
-    for cause, same in causes.items():
-        show_error(f"not usable: {len(same)} x {cause}; the first: {same[0].error}")
 
 
 # --------------------------------------------------------------------------------------------------------- products
@@ -312,10 +304,9 @@ def _recorded_results(
 ) -> Iterator[Tuple[str, Dict[str, np.ndarray]]]:
     """Yield the products of each frame of a recording, under the recording's name and the number of the frame."""
     frames = recording.frames()
-    digits = max(4, len(str(len(frames) - 1)))
     for k, frame in enumerate(with_bar(frames, len(frames))):
-        loaded = ((name, recording.load(name, *frame)) for name in products)
-        yield f"{path.stem}_{k:0{digits}d}", {name: array for name, array in loaded if array is not None}
+        images = ((name, recording.load(name, *frame)) for name in products)
+        yield numbered(path.stem, k, len(frames)), {name: array for name, array in images if array is not None}
 
 
 def _exporter(values: argparse.Namespace, color_style: str) -> Exporter:
@@ -333,12 +324,12 @@ def _export(
     products: Sequence[str],
 ) -> int:
     """Write the products of frames, and return the number of frames; threads write while the next are computed."""
-    shown = [name for name in products if hasattr(values, "products") and not PRODUCTS[name].is_number]
+    images = [name for name in products if hasattr(values, "products") and not PRODUCTS[name].is_number]
     count = 0
     with ExitStack() as stack:
         writers = stack.enter_context(ThreadPoolExecutor(available_cores()))
         video: Optional[VideoWriter] = None
-        written: Deque[Any] = deque()
+        writes: Deque[Any] = deque()
         for name, result in results:
             if not count:
                 exporter.brightness.set_by(result)
@@ -351,19 +342,18 @@ def _export(
             for number, value in result.items():
                 if not value.ndim:
                     print(f"{name} {number} {float(value):.6f}")
-            written.append(writers.submit(exporter.write, name, dict(result)))
+            writes.append(writers.submit(exporter.write, name, dict(result)))
             if values.video is not None:
-                rgb = (
-                    exporter.overview(name, result) if len(shown) != 1 else exporter.picture(shown[0], result[shown[0]])
-                )
+                is_single = len(images) == 1
+                rgb = exporter.picture(images[0], result[images[0]]) if is_single else exporter.overview(name, result)
                 if video is None:
                     rate = values.rate or DEFAULT_RATE
                     video = stack.enter_context(open_video(values.video, rgb.shape[:2], rate, values.force))
                 video.add(rgb)
             count += 1
-            while len(written) > _AHEAD * available_cores():
-                written.popleft().result()
-        for future in written:
+            while len(writes) > _AHEAD * available_cores():
+                writes.popleft().result()
+        for future in writes:
             future.result()
         if count:
             exporter.write_legends(products)

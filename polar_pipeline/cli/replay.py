@@ -81,7 +81,7 @@ def run(values: argparse.Namespace) -> int:
             stated=stated_contents(values),
         )
         summary, rows = process_recording(job, pipeline, with_bar)
-    show_unusable(summary)
+    show_unusable(summary.rejected)
     _print_summary(summary, outputs)
     if golden is not None:
         print(verdict(rows, golden.path))

@@ -88,7 +88,7 @@ def _show_raw(values: argparse.Namespace, rerun: Any) -> None:
         viewer = stack.enter_context(_open_view(values, rerun, products))
         viewer.has_times = has_times
         summary = replay(islice(records, values.frames), 1, pipeline, reference=reference, show=viewer.show)
-        show_unusable(summary)
+        show_unusable(summary.rejected)
         log_warnings(summary.warnings)
         if not summary.stamps:
             raise SourceError(f"none of the {summary.rejected_count} frames could be used")

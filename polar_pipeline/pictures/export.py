@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from polar_pipeline.pictures.colors import legend, picture
 from polar_pipeline.pictures.files import encode_picture
 from polar_pipeline.pictures.overview import overview
 
-#: Formats of files: pictures for people; TIFF of floats, others as PNG of 8 or 16 bit; arrays; one archive per frame.
+#: Formats of files: pictures to look at; TIFF of floats, others as PNG of 8 or 16 bit; arrays; one archive per frame.
 FORMATS = ("png", "tiff", "npy", "npz")
 #: Name of the annotated picture among those of products.
 OVERVIEW = "overview"
@@ -81,43 +80,37 @@ class Exporter:
         for path in self.paths(frame, products).values():
             check_absent(path, self.force)
 
-    def write(self, frame: str, products: Mapping[str, np.ndarray]) -> List[Path]:
+    def write(self, frame: str, products: Mapping[str, np.ndarray]) -> None:
         """Write the files of a frame; numbers go into archives only.
 
         Raises:
             OSError: A file exists, or cannot be written.
         """
-        paths = self.paths(frame, products)
-        for name, path in paths.items():
-            if name == "":
-                data = _archive(products)
-            elif name == OVERVIEW:
-                data = encode_picture(self.overview(frame, products), path.suffix)
-            else:
-                data = encode_picture(self._stored(name, products[name]), path.suffix)
+        for name, path in self.paths(frame, products).items():
             with replacing(path, self.force) as stream:
-                stream.write(data)
-        return list(paths.values())
+                if name == "":
+                    members: Dict[str, Any] = dict(products)
+                    np.savez(stream, **members)
+                else:
+                    array = self.overview(frame, products) if name == OVERVIEW else self._stored(name, products[name])
+                    stream.write(encode_picture(array, path.suffix))
 
-    def write_legends(self, products: Sequence[str]) -> List[Path]:
+    def write_legends(self, products: Sequence[str]) -> None:
         """Write the legends of the colors in pictures of products.
 
         Raises:
             OSError: A file exists, or cannot be written.
         """
         legends = {name: legend(name, self.color_style) for name in products if self.format in ("png", "tiff")}
-        written = []
         for name, rgb in legends.items():
             if rgb is not None:
-                written.append(self.folder / f"{name}_legend.png")
-                with replacing(written[-1], True) as stream:  # the same for all frames and runs
+                with replacing(self.folder / f"{name}_legend.png", True) as stream:  # the same for all frames and runs
                     stream.write(encode_picture(rgb, ".png"))
-        return written
 
     def overview(self, frame: str, products: Mapping[str, np.ndarray]) -> np.ndarray:
         """Draw the annotated picture of a frame, (h, w, 3) uint8 RGB."""
-        shown = self.brightness
-        return overview(products, frame, gain=shown.gain, balance=shown.balance, color_style=self.color_style)
+        gain, balance = self.brightness.gain, self.brightness.balance
+        return overview(products, frame, gain=gain, balance=balance, color_style=self.color_style)
 
     def picture(self, name: str, array: np.ndarray) -> np.ndarray:
         """Return a product as a picture to look at, (h, w, 3) uint8 RGB."""
@@ -126,7 +119,7 @@ class Exporter:
             return for_display(array, gain, balance)
         if name == "preview":
             return brighten(array, gain)
-        return array if array.dtype == np.uint8 and array.ndim == 3 else picture(name, array)
+        return picture(name, array)
 
     def _stored(self, name: str, array: np.ndarray) -> np.ndarray:
         """Return what the file of a product holds: its numbers, or a picture of floats; light of one color is gray."""
@@ -134,10 +127,3 @@ class Exporter:
             return array
         rgb = self.picture(name, array)
         return rgb[..., 0] if PRODUCTS[name].is_light and array.ndim == 2 else rgb
-
-
-def _archive(products: Mapping[str, np.ndarray]) -> bytes:
-    stream = io.BytesIO()
-    arrays: Dict[str, Any] = {name: np.asarray(array) for name, array in products.items()}
-    np.savez(stream, **arrays)
-    return stream.getvalue()

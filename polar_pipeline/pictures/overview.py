@@ -105,8 +105,8 @@ def overview(
         ValueError: There is no image among the products.
     """
     images = {name: array for name, array in products.items() if name in PRODUCTS and array.ndim}
-    chosen = [next((name for name in names if name in images), "") for names in PANELS]
-    names = [name for name in chosen if name] or list(images)
+    panel_names = [next((name for name in names if name in images), "") for names in PANELS]
+    names = [name for name in panel_names if name] or list(images)
     if not names:
         raise ValueError(f"an overview needs an image, got {', '.join(products) or 'no products'}")
     images = {name: images[name] for name in names}

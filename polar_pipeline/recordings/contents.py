@@ -32,7 +32,7 @@ LAYOUTS: Dict[str, Tuple[str, ...]] = {
 }
 _SIZES = {"a": len(ANGLES), "c": 3, "s": 3}
 #: Largest number that a file states -> ending of the encoding.
-_ENDINGS = {255: "8", 1023: "10", 4095: "12", 16383: "14", 65535: "16"}
+ENDINGS = {255: "8", 1023: "10", 4095: "12", 16383: "14", 65535: "16"}
 #: Pixels of a side of the blocks that are looked at, and most blocks in a row and in a column; and pixels of a side of
 #: the squares in them whose means are compared, with a quarter of the noise.
 _BLOCK, _BLOCKS, _SQUARE = 16, 10, 4
@@ -226,7 +226,7 @@ def to_message(frames: Frames, index: int, pixels: Pixels, max_bytes: int) -> Im
     array = to_unsigned(array)
     if maximum and array.size and array.max() > maximum:
         raise FrameError("type", f"the file states numbers up to {maximum}, and holds {array.max()}")
-    ending = _ENDINGS.get(maximum, str(8 * array.itemsize))
+    ending = ENDINGS.get(maximum, str(8 * array.itemsize))
     if array.itemsize == 1:
         ending = "8"
     return _message(

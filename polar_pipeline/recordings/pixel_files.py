@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
@@ -16,9 +17,10 @@ import numpy as np
 
 from polar_pipeline._util.documents import regular_status
 from polar_pipeline._util.imports import importing
-from polar_pipeline._util.text import printable, quoted
+from polar_pipeline._util.text import numbered, printable, quoted
 from polar_pipeline.recordings.angle_files import ARRAYS, RAW, VIDEOS, FrameFiles
 from polar_pipeline.recordings.contents import (
+    ENDINGS,
     Frames,
     Pixels,
     Stated,
@@ -40,13 +42,10 @@ STACKS = (".tif", ".tiff", *ARRAYS, *VIDEOS)
 #: How PNG, TIFF, binary PGM, JPEG and BMP files begin. OpenCV reads other formats too, by libraries that are rarely
 #: checked.
 _MAGICS = (b"\x89PNG", b"II*\0", b"MM\0*", b"P5", b"\xff\xd8", b"BM")
-_TIFF = (b"II*\0", b"MM\0*")
 #: Header of a PGM file: width, height and maxval, between them white space and comments.
 _PGM = re.compile(
     rb"P5%b([1-9][0-9]{0,8})%b([1-9][0-9]{0,8})%b([0-9]{1,9})(?:\r\n|\s)" % ((rb"(?:\s|#[^\n]*\n)+",) * 3)
 )
-#: Values of maxval that are read.
-_MAXIMA = (255, 1023, 4095, 16383, 65535)
 #: Codecs of video that lose nothing, as OpenCV names them, and pixel formats of one channel of 8 bit.
 _LOSSLESS, _GRAY = ("ffv1", "hfyu", "ffvh", "dib ", "y800", "grey", "rawv", "\0\0\0\0"), ("y800", "grey", "y8  ")
 #: The format of a file without a header.
@@ -72,6 +71,10 @@ class FrameSource:
         self._stated, self._max_bytes, self._is_named = stated, max_bytes, is_named
 
     def __len__(self) -> int:
+        return self._count
+
+    @cached_property
+    def _count(self) -> int:
         """Number of frames; 1 for a file that cannot be read, whose frame says why."""
         path = self._paths[0]
         try:
@@ -112,7 +115,7 @@ class FrameSource:
             pixels, frames = self._load()
             count = len(frames.array)
             for k in range(count):
-                name = self.name if count == 1 else f"{self.name}_{k:0{max(4, len(str(count - 1)))}d}"
+                name = self.name if count == 1 else numbered(self.name, k, count)
                 yield replace(to_message(frames, k, pixels, self._max_bytes), frame_id=name)
 
     def _load(self) -> Tuple[Pixels, Frames]:
@@ -178,7 +181,7 @@ class FrameSource:
         check_size("a frame", size, self._max_bytes)
         data = np.memmap(str(path), np.uint8, "r")
         for k in range(total // size):
-            name = self.name if total == size else f"{self.name}_{k:04d}"
+            name = self.name if total == size else numbered(self.name, k)
             pixels = data[k * size : (k + 1) * size]
             yield ImageMessage(0, name, height, width, encoding, False, size // height, pixels)
 
@@ -190,7 +193,7 @@ class FrameSource:
                 break
             frames = split_frames(image, stated)
             stated = replace(stated, content=frames.content)  # of the first frame
-            yield replace(to_message(frames, 0, Pixels(image), self._max_bytes), frame_id=f"{self.name}_{k:04d}")
+            yield replace(to_message(frames, 0, Pixels(image), self._max_bytes), frame_id=numbered(self.name, k))
             k += 1
         count = int(video.get(cv2.CAP_PROP_FRAME_COUNT))
         if not k or k < count:
@@ -335,8 +338,8 @@ def _decode_pgm(data: bytes, max_bytes: int) -> Pixels:
             "file", f"{len(data)} bytes are not a picture: a PGM file begins with P5, width, height and maxval"
         )
     width, height, maximum = map(int, head.groups())
-    if maximum not in _MAXIMA:
-        raise FrameError("type", f"maxval of a PGM file must be {', '.join(map(str, _MAXIMA))}, got {maximum}")
+    if maximum not in ENDINGS:
+        raise FrameError("type", f"maxval of a PGM file must be {', '.join(map(str, ENDINGS))}, got {maximum}")
     dtype = np.dtype("u1" if maximum < 256 else ">u2")
     size, content = height * width * dtype.itemsize, data[head.end() :]
     check_size("a picture", size, max_bytes)

@@ -10,14 +10,16 @@ from typing import Callable, Iterator, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from polar_pipeline._util.paths import AnyPath, as_path
+from polar_pipeline._util.text import numbered
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.quality.frame_checks import check_frame
 from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.contents import Stated
 from polar_pipeline.recordings.limits import MAX_BYTES
 from polar_pipeline.recordings.messages import CameraInfo, ImageMessage
-from polar_pipeline.recordings.source import Recorded, Source, is_recording, open_source
+from polar_pipeline.recordings.source import Recorded, Source, open_source
 from polar_pipeline.sensor.frames import Frame, FrameError, FrameWarning
+from polar_pipeline.sensor.mosaic import ANGLES
 
 
 @dataclass(frozen=True)
@@ -53,13 +55,13 @@ class StoredFrame:
     @property
     def array(self) -> np.ndarray:
         """The numbers: (H, W) of a mosaic; (4, H, W) angle images, in color (4, H, W, 3) as shares of full scale."""
-        frame = messages.to_raw(self.image, make_options(), self.camera_info).unpack()
+        options = make_options()
+        frame = messages.to_raw(self.image, options, self.camera_info).unpack()
         if frame.light is not None:
             return frame.light.angles
         if not frame.is_split:
             return frame.mosaic
-        sensor = make_options().sensor
-        places = map(sensor.position, (0, 45, 90, 135))
+        places = map(options.sensor.position, ANGLES)
         return np.stack([frame.mosaic[row::2, column::2] for row, column in places])
 
     def to_frame(self, options: Options) -> Frame:
@@ -129,7 +131,7 @@ def stored_frame(source: AnyPath, opened: Source, index: int, record: Recorded) 
         FrameError: It cannot be decoded.
     """
     image = record.image()
-    if not is_recording(as_path(source)):
+    if not record.kind:  # of a file
         return StoredFrame(image.frame_id, None, image)
-    name = f"{as_path(source).stem}_{index:0{max(4, len(str(opened.total - 1)))}d}"
+    name = numbered(as_path(source).stem, index, opened.total)
     return StoredFrame(name, image.stamp_ns, image, record.camera_info)

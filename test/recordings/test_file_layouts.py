@@ -742,3 +742,29 @@ def test_the_commands_of_the_guide(command: str, tmp_path: Path, monkeypatch: An
     (result,) = results  # behind a Bayer lattice, whose colors are interpolated except at the borders
     truth = np.median(stokes(PLAIN_COLOR), (0, 1))
     np.testing.assert_allclose(np.median(result, (0, 1)), truth, 0, 2 * TOLERANCES[bits])
+
+
+def test_a_folder_is_not_listed_for_every_frame(tmp_path: Path, monkeypatch: Any) -> None:
+    counts: List[int] = []
+    for number in (2, 7):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for k in range(number):
+            cv2.imwrite(str(folder / f"{k}.png"), np.full((32, 32), 9, np.uint8))
+        listings: List[Path] = []
+        iterdir = Path.iterdir
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "iterdir", lambda path: (listings.append(path), iterdir(path))[1])  # noqa: B023
+            assert len(list(read_frames(folder, content="mosaics"))) == number
+        counts.append(len(listings))
+    assert counts[0] == counts[1] > 0
+
+
+def test_a_stack_is_decoded_once_to_count_and_once_to_read(tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / "stack.tiff"
+    assert cv2.imwritemulti(str(path), [np.full((32, 32), k, np.uint8) for k in range(5)])
+    decodings: List[Any] = []
+    decode = cv2.imreadmulti
+    monkeypatch.setattr(cv2, "imreadmulti", lambda *args, **more: (decodings.append(args), decode(*args, **more))[1])
+    assert len(list(read_frames(path, content="mosaics"))) == 5
+    assert len(decodings) <= 2

@@ -1,6 +1,7 @@
 """The CPU backend: one call of the compiled kernels for a frame.
 
-The float64 reference computes where there are no kernels, and frames of light without a mosaic (`RawFrame.light`).
+The float64 reference computes a frame where there are no kernels, or if it is light without a mosaic
+(`RawFrame.light`).
 """
 
 from __future__ import annotations
