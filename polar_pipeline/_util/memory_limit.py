@@ -29,6 +29,17 @@ def limited_memory() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
+@contextmanager
+def without_limit() -> Iterator[None]:
+    """Lift `limited_memory` for a moment; a limit that the user has set stays."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
 def memory_limit() -> Optional[int]:
     """Return the bytes that this process has and may still take, or None if they are unknown."""
     try:

@@ -32,6 +32,7 @@ import numpy as np
 from polar_pipeline._util.cpus import available_cores
 from polar_pipeline._util.progress import with_bar
 from polar_pipeline._util.text import numbered, printable
+from polar_pipeline._util.threads import thread_pool
 from polar_pipeline.cli.argument_types import parse_number, parse_path
 from polar_pipeline.cli.errors import UsageError, errors_as, show_unusable
 from polar_pipeline.cli.option_arguments import (
@@ -191,7 +192,7 @@ def _process(values: argparse.Namespace, stated: Stated) -> int:
         ]
         records = ((path, source, k, record) for path, source in sources for k, record in enumerate(source.records))
         total = sum(source.total for _, source in sources)
-        readers = stack.enter_context(ThreadPoolExecutor(available_cores()))
+        readers = stack.enter_context(thread_pool(available_cores()))
         frames = _ahead(readers, partial(_load, options, total > 1), records, _AHEAD * available_cores())
         names: Counter[str] = Counter()
         unusable: DefaultDict[str, List[str]] = DefaultDict(list)
@@ -327,7 +328,7 @@ def _export(
     images = [name for name in products if hasattr(values, "products") and not PRODUCTS[name].is_number]
     count = 0
     with ExitStack() as stack:
-        writers = stack.enter_context(ThreadPoolExecutor(available_cores()))
+        writers = stack.enter_context(thread_pool(available_cores()))
         video: Optional[VideoWriter] = None
         writes: Deque[Any] = deque()
         for name, result in results:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from ctypes import addressof, c_char
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
 
+from polar_pipeline._util.threads import thread_pool
 from polar_pipeline.backends.backend import Buffers, CupyArray, DeviceError
 from polar_pipeline.backends.cuda.defects import DefectReplacement
 from polar_pipeline.backends.cuda.device_arrays import DeviceResult
@@ -163,7 +163,7 @@ class Program:
             else choose(launch, driver.device, count)
             for launch in launches
         ]
-        with ThreadPoolExecutor() as pool:  # each kernel takes up to a second to compile
+        with thread_pool(len(launches)) as pool:  # each kernel takes up to a second to compile
             self._launches = list(pool.map(compile_launch, repeat(driver), launches, offers, repeat(count)))
         self._stages = ("upload", *(launch.stage for launch in launches), "download")
         # a geometry and SSIM read the same map, which is kept while it is in use

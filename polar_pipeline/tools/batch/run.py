@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Callable, Dict, List, Sequence
 
 from distributed import Client, Future, KilledWorker, as_completed
-from tqdm import tqdm
 
 from polar_pipeline._util.files import replacing
+from polar_pipeline._util.progress import import_tqdm
 from polar_pipeline.recordings.limits import SourceError
 from polar_pipeline.tools.batch import results
 from polar_pipeline.tools.batch.cluster import ClusterError, check_workers
@@ -85,7 +85,8 @@ class Batch:
         check_workers(client, self._settings, self._described, self._folder)
         is_terminal = sys.stderr.isatty()
         size = sum(task.recording.size for task in self.left)
-        with tqdm(total=size, unit="B", unit_scale=True, mininterval=0.1 if is_terminal else LINE_S) as progress:
+        interval = 0.1 if is_terminal else LINE_S
+        with import_tqdm()(total=size, unit="B", unit_scale=True, mininterval=interval, miniters=1) as progress:
 
             def end(task: Task, outcome: Outcome) -> None:
                 self.outcomes[outcome.name] = self._judged(outcome)
