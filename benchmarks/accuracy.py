@@ -65,6 +65,9 @@ OURS: Dict[str, Dict[str, Any]] = {
     "half, gradient": {"resolution": "half", "demosaic": "gradient"},
     "half, adaptive": {"resolution": "half", "demosaic": "adaptive"},
 }
+#: The same with `denoise`; those at half resolution by every method would say little more.
+DENOISED = ("bilinear", "gradient", "adaptive", "half, auto")
+OURS.update({f"{name}, denoised": {**OURS[name], "denoise": "on"} for name in DENOISED})
 #: Least true S0/2 of pixels whose DoLP is compared, and least true DoLP of those whose AoLP is.
 MIN_LIGHT, MIN_DOLP = 0.05, 0.1
 #: Least share of pixels that a figure needs.

@@ -1,9 +1,9 @@
-"""Writes the pictures of docs/adaptive_demosaic.md and docs/performance.md into docs/images: `python docs/figures.py`.
+"""Writes the pictures of docs/adaptive_demosaic.md, denoising.md and performance.md: `python docs/figures.py`.
 
-Run it by hand when the adaptive method or the results of the benchmarks change. The pictures of the adaptive method are
-computed by the float64 reference from the patterns of `benchmarks/edges.py`, 8 bit, point spread function of 0.6
-pixels, so they show what the tables measure. Cutouts are enlarged without interpolation: one square is one pixel of the
-sensor.
+They go into docs/images. Run it by hand when these methods or the results of the benchmarks change. The pictures of the
+adaptive method are computed by the float64 reference from the patterns of `benchmarks/edges.py`, 8 bit, point spread
+function of 0.6 pixels, so they show what the tables measure. Cutouts are enlarged without interpolation: one square is
+one pixel of the sensor, or of half resolution.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ import cv2
 import numpy as np
 
 from polar_pipeline.backends import reference
+from polar_pipeline.options import make_options
 from polar_pipeline.pictures.text import BACK, draw_text
-from polar_pipeline.sensor.forward import expose
+from polar_pipeline.sensor.forward import digitize, expose
+from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from edges import edge_pattern
-from scenes import behind_polarizers
+from scenes import behind_polarizers, sample_mosaic
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
@@ -100,6 +102,34 @@ def edges() -> np.ndarray:
     return sheet(rows, 7)
 
 
+#: Exposures of the real frame, as shares of full scale.
+DIM = (0.9, 0.2, 0.05)
+
+
+def dim_light() -> np.ndarray:
+    """DoLP in color of a real frame at several exposures, denoised and not, at half resolution.
+
+    The frame is made smaller, so that it has little noise of its own, and recorded again.
+    """
+    mosaic = cv2.imread(str(ROOT / "frames" / "imx250mzr_fruits.png"), cv2.IMREAD_UNCHANGED)
+    names = tuple(f"angle_{angle}" for angle in ANGLES)
+    options = make_options(products=names)
+    angles = reference.run(RawFrame(mosaic, 255), options)
+    truth = np.stack([angles[name].reshape(512, 2, 612, 2).mean((1, 3)) for name in names])
+    truth = np.clip(truth / np.percentile(truth, 99.9), 0, 1)
+    light, cut = sample_mosaic(truth, SENSOR), (slice(96, 226), slice(88, 258))
+    rows: List[List[Cell]] = []
+    for share in DIM:
+        raw = digitize(share * light, 12, SENSOR.full_well, SENSOR.read_noise, np.random.default_rng(1))
+        cells = []
+        for name in ("dolp_color", "aolp_color"):
+            for mode, label in (("off", "as measured"), ("on", "denoised")):
+                found = reference.run(RawFrame(raw, 4095), make_options(products=name, denoise=mode, min_intensity=0))
+                cells.append((f"{share * 100:.0f} %, {label}", found[name][cut]))
+        rows.append(cells)
+    return sheet(rows, 2)
+
+
 #: Width of the chart, of the bars' labels and of the longest bar; height of a title and of a bar's line; all in pixels.
 CHART, LABELS, LONGEST, TITLE, LINE = 480, 150, 230, 44, 28
 #: Colors in light and in dark mode, which the page selects by its `color-scheme`.
@@ -167,7 +197,11 @@ def performance() -> str:
 
 
 #: File in docs/images -> what paints it, as RGB.
-PICTURES: Dict[str, Callable[[], np.ndarray]] = {"adaptive_switch.png": switches, "adaptive_edges.png": edges}
+PICTURES: Dict[str, Callable[[], np.ndarray]] = {
+    "adaptive_switch.png": switches,
+    "adaptive_edges.png": edges,
+    "denoising.png": dim_light,
+}
 #: File in docs/images -> what draws it, as SVG.
 CHARTS: Dict[str, Callable[[], str]] = {"performance.svg": performance}
 

@@ -450,9 +450,11 @@ def _make_backend(options: Options) -> Backend:
 
     Raises:
         RuntimeError: CUDA was asked for and cannot work here.
-        ValueError: The precision needs CUDA.
+        ValueError: An option needs the other backend.
     """
-    on_cpu = options.backend == "cpu"
+    if options.denoise != "off" and (options.backend == "cuda" or options.output == "device"):
+        raise ValueError("denoise needs backend 'cpu' or 'auto', and output 'host': CUDA does not denoise yet")
+    on_cpu = options.backend == "cpu" or options.denoise != "off"
     reason = None if on_cpu else backend_problem("cuda")
     if reason and options.backend == "cuda":
         raise RuntimeError(f"backend 'cuda' cannot work here: {reason}")

@@ -174,18 +174,26 @@ void compute(Frame &of, int most_threads) {
       (is_by_superpixel ? superpixels : demosaiced)(mosaic, of.products, count);
   });
   const double first = now();
+  if (of.is_denoised) on_threads(threads, [&](Count &) { denoised(of.denoising); });
+  const double second = now();
   if (of.has_geometry) {
     if (of.invalid.saturated + of.invalid.dark) {
       of.transform.flags = of.products.flags;
       on_threads(threads, [&](Count &) { find_invalid_rows(of.transform); });
       of.transform.next = 0;
     }
+    if (of.compared.first) {
+      on_threads(threads, [&](Count &count) { transformed(of.transform, of.compared, count); });
+      of.transform.next = 0;
+    }
+    if (of.is_denoised) of.transform.linear = of.denoising.denoised;
     of.invalid = on_threads(threads, [&](Count &count) { transformed(of.transform, of.transformed, count); });
   }
-  const double second = now();
+  const double third = now();
   if (of.is_compared) on_threads(threads, [&](Count &) { similarity(of.similarity); });
   of.seconds[0] = second - first;
-  of.seconds[1] = now() - second;
+  of.seconds[1] = third - second;
+  of.seconds[2] = now() - third;
 }
 
 // Copies bytes past the caches where the processor can: a device fetches them at half the speed while they are there.

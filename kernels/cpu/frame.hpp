@@ -44,6 +44,7 @@ struct Noise {
   float method[4];      // what gains leave out (`NOISE_LINEAR` in polar_pipeline/polarimetry/coefficients.py)
   int32_t debiases;     // whether DoLP gets rid of its bias
   float max_aolp_sigma; // in rad; beyond it AoLP is invalid
+  const float *left;    // (height, width) share of the noise that denoising left; null: all of it is there
 };
 
 // Where a product is stored; null data: it is not asked for.
@@ -85,6 +86,22 @@ struct Transform {
   int32_t next; // row that no thread has taken
 };
 
+// Linear planes that are denoised; intensities are in units of the angles.
+struct Denoising {
+  const float *linear; // (channels, height, width, 4): I0 + I90, I45 + I135, S1, S2
+  float *denoised;     // the same, denoised
+  float *noise_left;   // (height, width): share of the variance of S1 and S2 by noise that is left; null: not wanted
+  int64_t height, width;
+  int32_t channels;
+  float shot, floor;           // variance of a raw pixel: over its intensity, and in the dark
+  float s0_gains[3][3];        // from the variances of raw pixels, by color, to that of S0 of each channel
+  float polarization_gains[3]; // to those of S1 and S2 of luma
+  float strength;              // noise that is expected, over these
+  float left;                  // share of the noise that is left where nothing is kept of what S0 does not explain
+  int32_t is_auto;             // whether all is kept where noise is too little to see
+  int32_t next;                // first tile that no thread has taken
+};
+
 // Two images that are compared.
 struct Similarity {
   const void *first, *second; // float32, or uint16 if `is_uint16`; in [0, 1] when multiplied by `scale`
@@ -105,14 +122,17 @@ struct Similarity {
 struct Frame {
   Mosaic mosaic;
   Color color;
-  Products products;    // of the mosaic; with a geometry only the linear planes
+  Products products;    // of the mosaic; with a geometry, or denoised, the linear planes and what SSIM compares
   int32_t has_geometry; // whether `transform` and `transformed` hold something
+  int32_t is_denoised;  // whether `denoising` does, and then `transform`, too
   int32_t is_compared;  // whether `similarity` does
+  Denoising denoising;
   Transform transform;
   Products transformed;
+  Products compared; // with a geometry and denoised: what SSIM compares, which is not denoised
   Similarity similarity;
   Count invalid;     // results
-  double seconds[2]; // of geometry and similarity
+  double seconds[3]; // of denoising, geometry and similarity
 };
 
 // The stages. Each computes what no other thread has taken, until all is taken: any number of threads may work on one
@@ -125,6 +145,8 @@ void demosaiced(Mosaic &from, const Products &to, Count &count);
 void correct_frame(Mosaic &from, float *out);
 // Products of a mosaic of colors.
 void colors(Mosaic &from, const Color &color, const Products &to, Count &count);
+// Denoised linear planes.
+void denoised(Denoising &of);
 // Fills `rows`; and products in another geometry.
 void find_invalid_rows(Transform &from);
 void transformed(Transform &from, const Products &to, Count &count);

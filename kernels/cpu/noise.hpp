@@ -4,6 +4,7 @@
 #include "frame.hpp"
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
 
 namespace {
 
@@ -69,6 +70,12 @@ void find_covariances(const Noise &noise, int64_t y, int64_t first, int n, const
       }
       add_variance(noise, gains, n, colors[channel][k], to);
     }
+}
+
+// Leaves a share of the variances.
+void keep_share(const float *__restrict share, int n, Covariances &of) {
+  for (float *__restrict line : {of.v11, of.v12, of.v22, of.v10, of.v20, of.v00})
+    for (int x = 0; x < n; x++) line[x] *= share[x];
 }
 
 // `total`: twice S0; `least`: below every S0 that counts.

@@ -194,6 +194,7 @@ __attribute__((noinline)) bool find_noise(const Products &to, int64_t at, int n,
   const Noise &noise = *to.noise;
   Covariances covariances;
   find_covariances(noise, at / to.width, at % to.width, n, colors, covariances);
+  if (noise.left) keep_share(noise.left + at, n, covariances);
   find_deviations(noise, covariances, n, total, s1, s2, degree, smallest_s0(to), deviations);
   if (noise.debiases) debias(n, deviations.component, degree);
   int any = 0;

@@ -185,6 +185,17 @@ class Options:
         unit="S0",
         check=_min_intensity,
     )
+    denoise: Literal["off", "auto", "on"] = declare(
+        "off",
+        "Denoise S0, S1 and S2 by the known noise of raw pixels, at the cost of fine detail: 'on', 'off', or 'auto', "
+        "which sets in where the standard deviation of DoLP exceeds 0.005. SSIM and the counts of pixels look at what "
+        "was not denoised. CPU backend only.",
+    )
+    denoise_strength: float = declare(
+        1.3,
+        "Noise that `denoise` expects, over the noise model's, 0.1 to 4: more smooths more.",
+        limits=(0.1, 4.0),
+    )
     camera_gain: float = declare(
         0.0,
         "Camera gain in dB, -48 to 48, relative to the gain for which full well and read noise are given; affects only "
@@ -407,6 +418,7 @@ class Options:
         """
         conflicts = [name for name in self.products if name in NOISE_PRODUCTS]
         conflicts += [name for name in ("debias", "max_aolp_sigma") if getattr(self, name)]
+        conflicts += ["denoise"] if self.denoise != "off" else []
         if conflicts:
             text = "the noise of raw pixels is unknown where they were interpolated before"
             raise FrameError("encoding", f"{', '.join(conflicts)}: {text}: leave out")
@@ -446,6 +458,10 @@ class Options:
         if self.demosaic == "auto" and self.resolution == "half":
             return "mhc"
         return METHODS[self.interpolation].lattice
+
+    def method_on(self, sensor: Sensor) -> Tuple[Sensor, bool, bool, str, str]:
+        """Return a mosaic and how angle images come from it, as the gains of noise take them (`backends/noise`)."""
+        return sensor, self.resolution == "half", self.co_sited, self.interpolation, self.debayer
 
     @property
     def polarizer(self) -> Tuple[float, float]:

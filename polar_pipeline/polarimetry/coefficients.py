@@ -55,6 +55,14 @@ NOISE_ADAPTIVE = {"half": (1.015, 0.24, 1.6, 0.1), "full": (1.015, 0.25, 1.5, 0.
 #: that of angles of any direction.
 SIGMA_LENGTH, SIGMA_ANGLE = 0.4, 1.5
 AOLP_SIGMA_MAX = math.pi / math.sqrt(12)
+#: Denoising: pixels on each side of the window in which S0 explains S1 and S2, and of that of Lee's filter of S0.
+DENOISE_REACH, DENOISE_LEE = 3, 2
+#: Share of the variance of S1 and S2 by noise that denoising leaves where it keeps nothing of what S0 does not explain:
+#: so many times that of their means over the window, taken twice, plus what fitting slopes adds. Simulated with every
+#: method, sensor and resolution; on average, as flat fields have 0.88 of it, and ramps and texture 1.13.
+DENOISE_MEANS, DENOISE_SLOPES = 1.45, 0.0125
+#: With `denoise` "auto", the standard deviations of DoLP between which it sets in.
+DENOISE_AUTO = (0.005, 0.01)
 #: Side in pixels of the blocks of the similarity map whose means are given beside the mean of all.
 SSIM_BLOCK = 64
 
@@ -63,6 +71,10 @@ def gaussian(window: int = SSIM_WINDOW, sigma: float = SSIM_SIGMA) -> Tuple[floa
     """Return `window` Gaussian taps that sum to 1."""
     weights = [math.exp(-((k - window // 2) ** 2) / (2 * sigma**2)) for k in range(window)]
     return tuple(weight / math.fsum(weights) for weight in weights)
+
+
+#: The filter that smooths the energy of what denoising leaves over, from its center on.
+DENOISE_TAPS = gaussian(5, 1.2)[2:]
 
 
 def ssim_literals(window: int = SSIM_WINDOW, sigma: float = SSIM_SIGMA) -> Dict[str, str]:
@@ -98,9 +110,12 @@ def literals() -> Dict[str, str]:
     numbers.update(SIGMA_LENGTH=SIGMA_LENGTH, SIGMA_ANGLE=SIGMA_ANGLE, AOLP_SIGMA_MAX=AOLP_SIGMA_MAX)
     for name, series in (("ATAN", ATAN), ("ATAN_BYTE", ATAN_BYTE)):
         numbers.update({f"{name}_{2 * k + 1}": value for k, value in enumerate(series)})
+    numbers.update({f"DENOISE_TAP_{k}": tap for k, tap in enumerate(DENOISE_TAPS)})
+    numbers.update(DENOISE_AUTO_LOW=DENOISE_AUTO[0], DENOISE_AUTO_HIGH=DENOISE_AUTO[1])
+    sizes = {"DENOISE_REACH": str(DENOISE_REACH), "DENOISE_LEE": str(DENOISE_LEE)}
     units = [16 * place for row in SSIM_DITHER for place in row]
     dither = {f"SSIM_DITHER_{y}": f"{int.from_bytes(bytes(units[2 * y :][:4]), 'little'):#x}u" for y in (0, 2)}
-    return {**_written(numbers), **dither}
+    return {**_written(numbers), **sizes, **dither}
 
 
 def c_float(number: float) -> str:

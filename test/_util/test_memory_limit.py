@@ -54,7 +54,9 @@ def test_a_container_has_less(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 def test_commands_run_under_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     raw = np.lib.format.open_memmap(str(tmp_path / "raw.npy"), "w+", np.uint16, (14000, 15000))  # takes no disk
     del raw
-    np.ones((512, 512)) @ np.ones((512, 512))  # OpenBLAS takes memory of its own once, and ends the process if it gets none
+    np.ones((512, 512)) @ np.ones(
+        (512, 512)
+    )  # OpenBLAS takes memory of its own once, and ends the process if it gets none
     monkeypatch.setattr(memory_limit, "memory_limit", lambda: used() + (8 << 20))
     assert cli.main(["process", str(tmp_path / "raw.npy"), "-o", str(tmp_path), "--backend", "cpu"]) == 1
     assert "polar-pipeline: not enough memory" in capsys.readouterr().err

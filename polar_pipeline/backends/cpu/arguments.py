@@ -10,7 +10,7 @@ import numpy as np
 
 from polar_pipeline.backends.backend import Buffers, block_pixels
 from polar_pipeline.backends.cpu.correction_words import WORD_FULL_SCALE, correction_words
-from polar_pipeline.backends.noise.gains import stokes_gains
+from polar_pipeline.backends.noise.gains import plane_gains, stokes_gains
 from polar_pipeline.backends.noise.model import method_constants, raw_noise, uses_noise
 from polar_pipeline.calibration import Correction
 from polar_pipeline.geometry import SamplingMap
@@ -70,7 +70,7 @@ class _Color(ctypes.Structure):
 class _Noise(ctypes.Structure):
     _fields_ = [
         *(("gains", _POINTER), ("period", _INT), ("channels", _INT), ("shot", _FLOAT), ("floor", _FLOAT)),
-        *(("method", _FLOAT * 4), ("debiases", _INT), ("max_aolp_sigma", _FLOAT)),
+        *(("method", _FLOAT * 4), ("debiases", _INT), ("max_aolp_sigma", _FLOAT), ("left", _POINTER)),
     ]
 
 
@@ -96,6 +96,15 @@ class _Transform(ctypes.Structure):
     ]
 
 
+class _Denoising(ctypes.Structure):
+    _fields_ = [
+        *((name, _POINTER) for name in ("linear", "denoised", "noise_left")),
+        *(("height", _LONG), ("width", _LONG), ("channels", _INT), ("shot", _FLOAT), ("floor", _FLOAT)),
+        *(("s0_gains", _FLOAT * 3 * 3), ("polarization_gains", _FLOAT * 3), ("strength", _FLOAT), ("left", _FLOAT)),
+        *(("is_auto", _INT), ("next", _INT)),
+    ]
+
+
 class _Similarity(ctypes.Structure):
     _fields_ = [
         *(("first", _POINTER), ("second", _POINTER), ("outside", _POINTER), ("map", _Image), ("sums", _POINTER)),
@@ -109,8 +118,9 @@ class Frame(ctypes.Structure):
 
     _fields_ = [
         *(("mosaic", _Mosaic), ("color", _Color), ("products", _Products), ("has_geometry", _INT)),
-        *(("is_compared", _INT), ("transform", _Transform), ("transformed", _Products), ("similarity", _Similarity)),
-        *(("invalid", _Count), ("seconds", ctypes.c_double * 2)),
+        *(("is_denoised", _INT), ("is_compared", _INT), ("denoising", _Denoising), ("transform", _Transform)),
+        *(("transformed", _Products), ("compared", _Products), ("similarity", _Similarity), ("invalid", _Count)),
+        ("seconds", ctypes.c_double * 3),
     ]
 
 
@@ -124,7 +134,8 @@ class FrameArguments:
     Args:
         raw: The mosaic.
         options: Options of the pipeline.
-        sampling: The map of the output; None where outputs have the pixels of the Stokes image.
+        sampling: The map of the output; None where products are computed from the mosaic at once. Denoised, they are
+            computed from linear planes, even if outputs have the pixels of the Stokes image.
         buffers: Source of reused arrays.
 
     Attributes:
@@ -152,7 +163,7 @@ class FrameArguments:
         # sums of two angles of an 8-bit frame are integers below 2^13: half the bytes to store and to read
         has_integers = not sensor.is_color and correction is None and self._is_by_superpixel
         pairs = (2 if options.ssim_mode == "consistency" else 1) if options.has_ssim else 0
-        is_uint16 = has_integers and pairs == 2 and raw.mosaic.dtype == np.uint8 and sampling is None
+        is_uint16 = has_integers and pairs == 2 and raw.mosaic.dtype == np.uint8 and options.geometry is None
         self.compared = [buffers.get(output_size, "uint16" if is_uint16 else "float32") for _ in range(pairs)]
         self._compared_scale = scale / 2 if is_uint16 else 1.0
         min_total = 2 * options.min_intensity / scale if options.counts_dark else 0.0
@@ -165,6 +176,17 @@ class FrameArguments:
             self._fill_noise(products, scale, sensor, raw.full_scale)
         if sampling is not None:
             self._fill_transform(sampling, 3 if sensor.is_color else 1, scale, min_total)
+        compared = self.frame.products
+        if options.denoise != "off":
+            self._fill_denoising(scale, sensor, raw.full_scale)
+            if options.geometry is not None:
+                compared = self.frame.compared
+                compared.width, compared.scale, compared.min_total = output_size[1], scale, _ANY_SUM
+        elif sampling is not None:
+            compared = self.frame.transformed
+        for field, image in zip(("first", "second"), self.compared):  # not denoised
+            setattr(compared, field, image.ctypes.data)
+            compared.is_uint16 = image.dtype == np.uint16
 
     def _keep(self, array: np.ndarray) -> int:
         """Keep an array, and return its address."""
@@ -199,7 +221,8 @@ class FrameArguments:
         """Return the correction in 16-bit integers, or None if its rounding exceeds the error bound of a product."""
         options = self._options
         if (
-            correction.sensor.is_color
+            options.denoise != "off"
+            or correction.sensor.is_color
             or not self._is_by_superpixel
             or options.precision == "fp32"
             or uses_noise(options)
@@ -239,14 +262,11 @@ class FrameArguments:
         for name, array in self.out.items():
             if name in KERNEL_PRODUCTS:
                 setattr(to, name, _Image(array.ctypes.data, array.itemsize))
-        for field, image in zip(("first", "second"), self.compared):
-            setattr(to, field, image.ctypes.data)
-            to.is_uint16 = image.dtype == np.uint16
 
     def _fill_noise(self, to: _Products, scale: float, sensor: Sensor, full_scale: int) -> None:
         """Fill in the noise of the frame, on which a product depends."""
         options = self._options
-        method = (sensor, options.resolution == "half", options.co_sited, options.interpolation, options.debayer)
+        method = options.method_on(sensor)
         gains, (shot, floor) = stokes_gains(*method), raw_noise(options, full_scale)
         period, _, channels, *_ = gains.shape
         limit = np.deg2rad(options.max_aolp_sigma) if options.max_aolp_sigma else np.pi
@@ -267,6 +287,23 @@ class FrameArguments:
         to.source_height, to.source_width = height, width
         to.right, to.down, to.origin = (int(column + width * row) for column, row in sampling.corner.T)
         to.channels, to.scale, (to.height, to.width), to.turn = channels, sampling.scale, sampling.size, sampling.turn
+
+    def _fill_denoising(self, scale: float, sensor: Sensor, full_scale: int) -> None:
+        """Fill in the denoising of the linear planes."""
+        options, to, transform = self._options, self.frame.denoising, self.frame.transform
+        shape = transform.channels, transform.source_height, transform.source_width
+        to.linear, to.denoised = transform.linear, self._keep(self._buffers.get((*shape, 4), "float32"))
+        to.channels, to.height, to.width = shape
+        gains, (shot, floor) = plane_gains(*options.method_on(sensor)), raw_noise(options, full_scale)
+        to.shot, to.floor, to.left = shot / scale, floor / scale**2, gains.left
+        for channel, row in enumerate(gains.s0):
+            to.s0_gains[channel][: len(row)] = row
+        to.polarization_gains[: len(gains.polarization)] = gains.polarization
+        to.strength, to.is_auto = options.denoise_strength, options.denoise == "auto"
+        if self.frame.transformed.noise:
+            to.noise_left = self._keep(self._buffers.get(shape[1:], "float32"))
+            self.frame.transformed.noise.contents.left = to.noise_left
+        self.frame.is_denoised = True
 
     def compare(self, other: np.ndarray, outside: Optional[np.ndarray]) -> None:
         """Compare the first of `compared` with another image.

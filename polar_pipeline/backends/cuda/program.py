@@ -32,6 +32,7 @@ from polar_pipeline.backends.result import Result
 from polar_pipeline.geometry import make_map
 from polar_pipeline.options import Options
 from polar_pipeline.options.products import invalid_level
+from polar_pipeline.sensor.frames import FrameError
 
 #: What is said where a result is taken twice.
 TAKEN = "the frame is not in flight: its result was taken"
@@ -101,8 +102,11 @@ def requested_launches(options: Options, raw_format: str, size: Tuple[int, int])
     """Return the launches of some options on frames of (width, height), at the full scale of their format.
 
     Raises:
-        FrameError: The frame has pixels that the calibration lacks, or the geometry does not fit it.
+        FrameError: The frame has pixels that the calibration lacks, the geometry does not fit it, or it is to be
+            denoised.
     """
+    if options.denoise != "off":
+        raise FrameError("output", f"CUDA does not denoise yet, and denoise is {options.denoise!r}")
     shape = size[1], size[0]
     options.correction(shape)
     full_scale = options.full_scale if raw_format == "u16" else CAMERA_FORMATS[raw_format].full_scale

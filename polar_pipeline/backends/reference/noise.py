@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import product
-from typing import NamedTuple, Tuple
+from typing import NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from polar_pipeline.backends.reference.demosaicking import demosaic_by
 from polar_pipeline.options import Options
 from polar_pipeline.polarimetry.coefficients import (
     AOLP_SIGMA_MAX,
+    DENOISE_REACH,
     LUMA,
     NOISE_ADAPTIVE,
     NOISE_LINEAR,
@@ -39,14 +40,16 @@ class Uncertainty(NamedTuple):
     aolp: np.ndarray
 
 
-def impulse_responses(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: str, debayer: str) -> np.ndarray:
+def impulse_responses(
+    sensor: Sensor, is_half: bool, co_sited: bool, interpolation: str, debayer: str, of_luma: bool = True
+) -> np.ndarray:
     """Compute a method's response to an impulse in a flat field, for an impulse at each place of the mosaic.
 
-    Arguments are those of `demosaic_by`.
+    Arguments but the last are those of `demosaic_by`.
 
     Returns:
         (n, n, 4, h, w), read-only: by row and column of the impulse, the angle images around it over its size; of a
-        color sensor their luma.
+        color sensor their luma, or without `of_luma` (n, n, 4, h, w, 3).
     """
     period = sensor.period
     flat = np.full((period * _CELL, period * _CELL), 0.5)
@@ -55,10 +58,10 @@ def impulse_responses(sensor: Sensor, is_half: bool, co_sited: bool, interpolati
         mosaic[_CELL * row + _CELL // 2 + row, _CELL * column + _CELL // 2 + column] += _IMPULSE
     angles, level = (demosaic_by(image, sensor, is_half, co_sited, interpolation, debayer) for image in (mosaic, flat))
     response = (angles - level) / _IMPULSE
-    if sensor.is_color:
+    if sensor.is_color and of_luma:
         response = response @ np.array(LUMA)
     side = response.shape[1] // period
-    cells = response.reshape(len(ANGLES), period, side, period, side).transpose(1, 3, 0, 2, 4)
+    cells = np.moveaxis(response.reshape(len(ANGLES), period, side, period, side, *response.shape[3:]), (1, 3), (0, 1))
     cells.flags.writeable = False
     return cells
 
@@ -85,6 +88,37 @@ def impulse_gains(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: 
     return gains
 
 
+def s0_gains(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: str, debayer: str) -> np.ndarray:
+    """Compute the gains from the variance of raw pixels to that of S0, averaged over the places of the mosaic.
+
+    Returns:
+        (channels, colors): by channel of S0 and color of the raw pixels.
+    """
+    responses = impulse_responses(sensor, is_half, co_sited, interpolation, debayer, of_luma=False)
+    channels = len(CHANNELS) if sensor.is_color else 1
+    squares = (responses.sum(2).reshape(*responses.shape[:2], -1, channels) / 2) ** 2
+    gains = np.zeros((channels, channels))
+    for row, column in product(range(sensor.period), repeat=2):
+        gains[:, sensor.color_index(row, column)] += squares[row, column].sum(0)
+    return gains / (sensor.period // 2 if is_half else sensor.period) ** 2
+
+
+def share_of_means(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: str, debayer: str) -> float:
+    """Compute which share of the variance of S1 by noise is left in its means over a window, taken twice.
+
+    The window is that of denoising. Noise of neighboring pixels is the less independent, the more of the same raw
+    pixels a method gives them.
+    """
+    i0, _, i90, _ = np.moveaxis(impulse_responses(sensor, is_half, co_sited, interpolation, debayer), 2, 0)
+    s1 = i0 - i90
+    window = np.full(2 * DENOISE_REACH + 1, 1 / (2 * DENOISE_REACH + 1))
+    taps = np.convolve(window, window)
+    means = np.pad(s1, [(0, 0), (0, 0), (0, len(taps)), (0, len(taps))])  # so that `roll` meets only zeros
+    for axis in (-2, -1):
+        means = np.sum([tap * np.roll(means, k, axis) for k, tap in enumerate(taps)], 0)
+    return float(np.sum(means * means) / np.sum(s1 * s1))
+
+
 def covariance(angles: np.ndarray, sensor: Sensor, options: Options, full_scale: int) -> np.ndarray:
     """Convert (4, H, W[, 3]) angle images to (H, W, 3, 3) covariance matrices of S1, S2 and S0 by noise."""
     full_well, read_noise = sensor.full_well, sensor.read_noise
@@ -108,7 +142,12 @@ def covariance(angles: np.ndarray, sensor: Sensor, options: Options, full_scale:
 
 
 def uncertainty(
-    angles: np.ndarray, vector: np.ndarray, sensor: Sensor, options: Options, full_scale: int
+    angles: np.ndarray,
+    vector: np.ndarray,
+    sensor: Sensor,
+    options: Options,
+    full_scale: int,
+    noise_left: Optional[np.ndarray] = None,
 ) -> Uncertainty:
     """Compute the standard deviations by noise.
 
@@ -118,8 +157,11 @@ def uncertainty(
         sensor: The mosaic as the frame shows it.
         options: Options of the pipeline that computed the angles.
         full_scale: Raw number of a saturated pixel.
+        noise_left: (H, W) share of the variance by noise that denoising left; None if all of it is there.
     """
     matrix = covariance(angles, sensor, options, full_scale)
+    if noise_left is not None:
+        matrix = matrix * noise_left[..., np.newaxis, np.newaxis]
     s0, s1, s2 = np.moveaxis(vector, -1, 0)
     length = np.hypot(s1, s2)
     total = np.maximum(s0, 1e-12)

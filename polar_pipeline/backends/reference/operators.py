@@ -9,6 +9,7 @@ import numpy as np
 
 from polar_pipeline.backends.reference.correction import correct
 from polar_pipeline.backends.reference.demosaicking import add_up, co_site, demosaic, normalize, reflect, shifted
+from polar_pipeline.backends.reference.denoising import denoise
 from polar_pipeline.backends.reference.geometry import transform
 from polar_pipeline.backends.reference.noise import debiased, uncertainty
 from polar_pipeline.options import Options
@@ -179,7 +180,13 @@ def display(name: str, values: np.ndarray, dtype: str = "uint8") -> np.ndarray:
 
 
 def polarization(
-    angles: np.ndarray, vector: np.ndarray, bad: np.ndarray, sensor: Sensor, options: Options, full_scale: int
+    angles: np.ndarray,
+    vector: np.ndarray,
+    bad: np.ndarray,
+    sensor: Sensor,
+    options: Options,
+    full_scale: int,
+    noise_left: Optional[np.ndarray],
 ) -> Dict[str, np.ndarray]:
     """Compute the products that have invalid pixels.
 
@@ -190,11 +197,12 @@ def polarization(
         sensor: The mosaic as the frame shows it.
         options: Options of the pipeline.
         full_scale: Raw number of a saturated pixel.
+        noise_left: (H, W) share of the noise that denoising left; None without.
     """
     found: Dict[str, np.ndarray] = {"stokes": np.where(bad[..., np.newaxis], np.nan, vector)}
     degree, angle, uncertain = dolp(vector), aolp(vector), bad
     if options.debias or options.max_aolp_sigma or any(name in NOISE_PRODUCTS for name in options.products):
-        noise = uncertainty(angles, vector, sensor, options, full_scale)
+        noise = uncertainty(angles, vector, sensor, options, full_scale, noise_left)
         found.update(dolp_sigma=np.where(bad, np.nan, noise.dolp), aolp_sigma=np.where(bad, np.nan, noise.aolp))
         degree = debiased(degree, noise.component) if options.debias else degree
         if options.max_aolp_sigma:
@@ -228,21 +236,26 @@ def run(frame: RawFrame, options: Options, other: Optional[np.ndarray] = None) -
         angles = frame.light.angles.astype(np.float64)
         too_bright = np.asarray((angles >= 1).any((0, *range(3, angles.ndim))) & frame.light.is_measured)
     is_color = angles.ndim == 4
-    gray = luma(angles) if is_color else angles
-    vector = stokes(gray)
-    value = intensity(gray)
-    dark = ~too_bright & ~(vector[..., 0] >= options.min_intensity)  # NaN too
+    gray = luma(angles) if is_color else angles  # which SSIM compares
+    dark = ~too_bright & ~(stokes(gray)[..., 0] >= options.min_intensity)  # NaN too
     bad = too_bright | dark
     seconds: Dict[str, float] = {}
+    noise_left: Optional[np.ndarray] = None
+    if options.denoise != "off":
+        start = time.perf_counter()
+        angles, noise_left = denoise(angles, sensor, options, frame.full_scale)
+        seconds["denoise"] = time.perf_counter() - start
     if options.geometry is not None:
         start = time.perf_counter()
         if not options.counts_dark:
             dark = np.zeros_like(dark)
+        gray, *_ = transform(gray, too_bright, dark, options.geometry)
         angles, too_bright, dark, outside = transform(angles, too_bright, dark, options.geometry)
-        gray = luma(angles) if is_color else angles
-        vector, value, bad = stokes(gray), intensity(gray), too_bright | dark | outside
+        bad = too_bright | dark | outside
         seconds["geometry"] = time.perf_counter() - start
-    found = polarization(angles, vector, bad, sensor, options, frame.full_scale)
+    value = intensity(gray)
+    vector = stokes(luma(angles) if is_color else angles)
+    found = polarization(angles, vector, bad, sensor, options, frame.full_scale, noise_left)
     if options.has_ssim:
         start = time.perf_counter()
         if options.ssim_mode == "consistency":

@@ -1,0 +1,308 @@
+// Linear planes without the noise that the noise model expects: the option `denoise`, which
+// `polar_pipeline/backends/reference/denoising.py` defines and explains.
+//
+// A thread takes a tile and walks down its rows. A filter that needs rows below waits until they have come: all that it
+// reads is a few lines above and still in the caches.
+#include "frame.hpp"
+#include "lines.hpp"
+#include <algorithm>
+
+namespace {
+
+// Pixels on each side of a window: of the straight lines, of Lee's filter, and of both windows of the straight lines
+// with that of the energy, which an output pixel depends on.
+const int REACH = DENOISE_REACH, LEE = DENOISE_LEE, HALO = 2 * REACH + 2;
+static_assert(REACH == 3 && LEE == 2, "sums of seven and of five values");
+
+// Adds up the values within the window around `x`.
+inline float sum_of_7(const float *__restrict of, int x) {
+  return ((of[x - 3] + of[x - 2]) + (of[x - 1] + of[x])) + ((of[x + 1] + of[x + 2]) + of[x + 3]);
+}
+inline float sum_of_5(const float *__restrict of, int x) {
+  return ((of[x - 2] + of[x - 1]) + (of[x] + of[x + 1])) + of[x + 2];
+}
+
+// Filters by DENOISE_TAPS.
+inline float smooth(float center, float beside, float far) {
+  return DENOISE_TAP_0 * center + DENOISE_TAP_1 * beside + DENOISE_TAP_2 * far;
+}
+
+// Sums over the seven rows of a window: of S0, S1, S2, and of S0 times each.
+enum Moment { S0, S1, S2, S00, S01, S02, MOMENTS };
+// A straight line from S0 to S1, and one to S2.
+enum Line { SLOPE1, OFFSET1, SLOPE2, OFFSET2, LINES };
+
+// One channel of a tile: its last rows, and what was computed of them.
+struct Channel {
+  float level;              // S0 is meant as a difference to it, which keeps the digits of its variance
+  Ring<16> s0, s1, s2;      // rows of the image
+  OneLine moments[MOMENTS]; // of the last seven rows
+  Ring<8> lines[LINES];
+  OneLine line_sums[LINES]; // of the last seven rows
+  Ring<4> explained[2], rest[2];
+
+  // Adds a row to the moments, or takes it away.
+  template <int SIGN> void count_moments(int y, int from, int end) {
+    const float *__restrict a = s0[y], *__restrict b = s1[y], *__restrict c = s2[y];
+    float *__restrict of_0 = moments[S0][0], *__restrict of_1 = moments[S1][0], *__restrict of_2 = moments[S2][0];
+    float *__restrict of_00 = moments[S00][0], *__restrict of_01 = moments[S01][0], *__restrict of_02 = moments[S02][0];
+    for (int x = from; x < end; x++) {
+      const float own = SIGN * a[x];
+      of_0[x] += own;
+      of_1[x] += SIGN * b[x];
+      of_2[x] += SIGN * c[x];
+      of_00[x] += own * a[x];
+      of_01[x] += own * b[x];
+      of_02[x] += own * c[x];
+    }
+  }
+
+  template <int SIGN> void count_lines(int y, int from, int end) {
+    for (int k = 0; k < LINES; k++) {
+      const float *__restrict row = lines[k][y];
+      float *__restrict sum = line_sums[k][0];
+      for (int x = from; x < end; x++) sum[x] += SIGN * row[x];
+    }
+  }
+
+  void clear_sums() {
+    for (OneLine &sum : moments) sum = OneLine();
+    for (OneLine &sum : line_sums) sum = OneLine();
+  }
+};
+
+class Tile {
+public:
+  explicit Tile(const Denoising &of) : of(of) {}
+
+  // Denoises `rows` x `columns` pixels.
+  void denoise(int top, int left, int rows, int columns) {
+    this->left = left;
+    n = columns;
+    for (int c = 0; c < of.channels; c++) {
+      const float *middle = pixel(c, top + rows / 2, left + columns / 2);
+      channels[c].level = 0.5f * (middle[0] + middle[1]);
+      channels[c].clear_sums();
+    }
+    const int first = top - HALO;
+    for (int y = first; y < top + rows + HALO; y++) {
+      const int known = y - first; // rows above
+      for (int c = 0; c < of.channels; c++) load(c, y, known);
+      if (known >= 2 * REACH) fit(y - REACH, known - 2 * REACH);
+      if (known >= 4 * REACH) explain(y - 2 * REACH);
+      if (known >= 2 * HALO) finish(y - HALO);
+    }
+  }
+
+private:
+  const Denoising &of;
+  int left, n; // the tile's first column, and how many there are
+  Channel channels[3];
+  Ring<8> energy;
+
+  const float *pixel(int channel, int y, int x) const {
+    return of.linear + 4 * ((channel * of.height + y) * of.width + x);
+  }
+
+  // The row or column that is mirrored where one lies beyond the border: in small images more than once.
+  static int mirrored_often(int at, int64_t size) {
+    while (at < 0 || at >= size) at = mirrored(at, (int)size);
+    return at;
+  }
+
+  void load(int c, int y, int known) {
+    Channel &to = channels[c];
+    const float *row = pixel(c, mirrored_often(y, of.height), 0);
+    float *__restrict s0 = to.s0[y], *__restrict s1 = to.s1[y], *__restrict s2 = to.s2[y];
+    const auto put = [&](int x, const float *from) {
+      s0[x] = 0.5f * (from[0] + from[1]) - to.level;
+      s1[x] = from[2];
+      s2[x] = from[3];
+    };
+    const int begin = std::max(-HALO, -left), end = (int)std::min<int64_t>(n + HALO, of.width - left);
+    for (int x = -HALO; x < begin; x++) put(x, row + 4 * mirrored_often(left + x, of.width));
+    const float *__restrict inside = row + 4 * (int64_t)left;
+    for (int x = begin; x < end; x++) put(x, inside + 4 * x);
+    for (int x = end; x < n + HALO; x++) put(x, row + 4 * mirrored_often(left + x, of.width));
+    to.count_moments<1>(y, -HALO, n + HALO);
+    if (known > 2 * REACH) to.count_moments<-1>(y - 2 * REACH - 1, -HALO, n + HALO);
+  }
+
+  // The variance of a raw pixel of a color, from the mean of S0.
+  float raw_variance(int color, float mean) const {
+    return variance_of(0.5f * (mean + channels[color].level), of.shot, of.floor);
+  }
+
+  // Finds the straight lines around the pixels of a row; `known`: rows of them above.
+  void fit(int y, int known) {
+    const int from = -HALO + REACH, end = n + HALO - REACH;
+    const float share = 1.0f / 49;
+    OneLine variances[3];
+    for (int c = 0; c < of.channels; c++) {
+      const float *__restrict sum = channels[c].moments[S0][0];
+      float *__restrict to = variances[c][0];
+      for (int x = from; x < end; x++) to[x] = raw_variance(c, share * sum_of_7(sum, x));
+    }
+    for (int c = 0; c < of.channels; c++) {
+      Channel &at = channels[c];
+      OneLine by_noise;
+      weighted(variances, of.s0_gains[c], from, end, by_noise[0]);
+      const float *__restrict of_0 = at.moments[S0][0], *__restrict of_1 = at.moments[S1][0];
+      const float *__restrict of_2 = at.moments[S2][0], *__restrict of_00 = at.moments[S00][0];
+      const float *__restrict of_01 = at.moments[S01][0], *__restrict of_02 = at.moments[S02][0];
+      const float *__restrict noise = by_noise[0];
+      float *__restrict slope1 = at.lines[SLOPE1][y], *__restrict offset1 = at.lines[OFFSET1][y];
+      float *__restrict slope2 = at.lines[SLOPE2][y], *__restrict offset2 = at.lines[OFFSET2][y];
+      for (int x = from; x < end; x++) {
+        const float m0 = share * sum_of_7(of_0, x), m1 = share * sum_of_7(of_1, x), m2 = share * sum_of_7(of_2, x);
+        const float signal = larger(share * sum_of_7(of_00, x) - m0 * m0 - noise[x], 0.0f);
+        const float inverse = 1 / (signal + noise[x]);
+        const float a1 = (share * sum_of_7(of_01, x) - m0 * m1) * inverse;
+        const float a2 = (share * sum_of_7(of_02, x) - m0 * m2) * inverse;
+        slope1[x] = a1;
+        offset1[x] = m1 - a1 * m0;
+        slope2[x] = a2;
+        offset2[x] = m2 - a2 * m0;
+      }
+      at.count_lines<1>(y, from, end);
+      if (known > 2 * REACH) at.count_lines<-1>(y - 2 * REACH - 1, from, end);
+    }
+  }
+
+  // What S0 explains of S1 and S2 in a row, what it leaves over, and the energy of that.
+  void explain(int y) {
+    const int from = -LEE, end = n + LEE;
+    const float share = 1.0f / 49, luma[3] = {of.channels > 1 ? LUMA_RED : 1.0f, LUMA_GREEN, LUMA_RED};
+    OneLine of_luma[2] = {OneLine(), OneLine()};
+    for (int c = 0; c < of.channels; c++) {
+      Channel &at = channels[c];
+      const float *__restrict s0 = at.s0[y];
+      for (int k = 0; k < 2; k++) {
+        const float *__restrict slopes = at.line_sums[k ? SLOPE2 : SLOPE1][0];
+        const float *__restrict offsets = at.line_sums[k ? OFFSET2 : OFFSET1][0];
+        const float *__restrict part = (k ? at.s2 : at.s1)[y];
+        float *__restrict explained = at.explained[k][y], *__restrict rest = at.rest[k][y];
+        float *__restrict mixed = of_luma[k][0];
+        const float weight = luma[c];
+        for (int x = from; x < end; x++) {
+          explained[x] = share * (sum_of_7(slopes, x) * s0[x] + sum_of_7(offsets, x));
+          rest[x] = part[x] - explained[x];
+          mixed[x] += weight * rest[x];
+        }
+      }
+    }
+    const float *__restrict first = of_luma[0][0], *__restrict second = of_luma[1][0];
+    float *__restrict to = energy[y];
+    for (int x = from; x < end; x++) to[x] = first[x] * first[x] + second[x] * second[x];
+  }
+
+  // Adds up values of all colors, times their gains.
+  void weighted(const OneLine *of_colors, const float *gains, int from, int end, float *__restrict to) const {
+    const float *__restrict red = of_colors[0][0];
+    const float first = gains[0];
+    for (int x = from; x < end; x++) to[x] = first * red[x];
+    for (int c = 1; c < of.channels; c++) {
+      const float *__restrict color = of_colors[c][0];
+      const float gain = gains[c];
+      for (int x = from; x < end; x++) to[x] += gain * color[x];
+    }
+  }
+
+  // Writes a row.
+  void finish(int y) {
+    OneLine means[3], spreads[3], variances[3], noise, by_noise, kept, smoothed;
+    const float share = 1.0f / 25, tiny = 1e-30f;
+    for (int c = 0; c < of.channels; c++) {
+      OneLine sums, squares;
+      const float *__restrict a = channels[c].s0[y - 2], *__restrict b = channels[c].s0[y - 1];
+      const float *__restrict d = channels[c].s0[y], *__restrict e = channels[c].s0[y + 1];
+      const float *__restrict f = channels[c].s0[y + 2];
+      float *__restrict sum = sums[0], *__restrict square = squares[0];
+      for (int x = -LEE; x < n + LEE; x++) {
+        sum[x] = ((a[x] + b[x]) + (d[x] + e[x])) + f[x];
+        square[x] = ((a[x] * a[x] + b[x] * b[x]) + (d[x] * d[x] + e[x] * e[x])) + f[x] * f[x];
+      }
+      float *__restrict mean = means[c][0], *__restrict spread = spreads[c][0], *__restrict raw = variances[c][0];
+      for (int x = 0; x < n; x++) {
+        mean[x] = share * sum_of_5(sum, x);
+        spread[x] = larger(share * sum_of_5(square, x) - mean[x] * mean[x], tiny);
+        raw[x] = raw_variance(c, mean[x]);
+      }
+    }
+    weighted(variances, of.polarization_gains, 0, n, noise[0]);
+    find_kept(y, means, noise[0], smoothed[0], kept[0]);
+    for (int c = 0; c < of.channels; c++) {
+      weighted(variances, of.s0_gains[c], 0, n, by_noise[0]);
+      write(c, y, means[c][0], spreads[c][0], by_noise[0], kept[0]);
+    }
+    if (!of.noise_left) return;
+    float *__restrict to = of.noise_left + y * of.width + left;
+    const float *__restrict of_kept = kept[0];
+    const float least = of.left;
+    for (int x = 0; x < n; x++) to[x] = least + (1 - least) * of_kept[x] * of_kept[x];
+  }
+
+  // The share that is kept at least: 0, or with `auto` more where noise is too little to see; `mean`: of S0 of luma.
+  float least_kept(float noise, float mean) const {
+    if (!of.is_auto) return 0.0f;
+    const float ratio = root(noise) / larger(mean, 1e-30f);
+    return 1 - unit_range((ratio - DENOISE_AUTO_LOW) * (1 / (DENOISE_AUTO_HIGH - DENOISE_AUTO_LOW)));
+  }
+
+  float luma_mean(const OneLine *means, int x) const {
+    const auto mean = [&](int c) { return means[c][0][x] + channels[c].level; };
+    return of.channels == 1 ? mean(0) : luma(mean(0), mean(1), mean(2));
+  }
+
+  // The share of the rest that is kept in a row; the same for all colors, so that none appears.
+  void find_kept(int y, const OneLine *means, const float *__restrict noise, float *__restrict smoothed,
+                 float *__restrict kept) {
+    const float *__restrict a = energy[y - 2], *__restrict b = energy[y - 1], *__restrict d = energy[y];
+    const float *__restrict e = energy[y + 1], *__restrict f = energy[y + 2];
+    for (int x = -LEE; x < n + LEE; x++) smoothed[x] = smooth(d[x], b[x] + e[x], a[x] + f[x]);
+    const float factor = 2 * of.strength;
+    for (int x = 0; x < n; x++) {
+      const float around = smooth(smoothed[x], smoothed[x - 1] + smoothed[x + 1], smoothed[x - 2] + smoothed[x + 2]);
+      kept[x] = larger(1 - factor * noise[x] / larger(around, 1e-30f), 0.0f);
+    }
+    if (!of.is_auto) return;
+    for (int x = 0; x < n; x++) {
+      const float least = least_kept(noise[x], luma_mean(means, x));
+      least_of_row[x] = least;
+      kept[x] = least + (1 - least) * kept[x];
+    }
+  }
+
+  float least_of_row[COLUMNS] = {};
+
+  void write(int c, int y, const float *__restrict mean, const float *__restrict spread,
+             const float *__restrict by_noise, const float *__restrict kept) {
+    const Channel &at = channels[c];
+    const float *__restrict from = pixel(c, y, left);
+    float *__restrict to = of.denoised + (from - of.linear);
+    const float *__restrict s0 = at.s0[y], *__restrict least = least_of_row;
+    const float *__restrict explained1 = at.explained[0][y], *__restrict explained2 = at.explained[1][y];
+    const float *__restrict rest1 = at.rest[0][y], *__restrict rest2 = at.rest[1][y];
+    for (int x = 0; x < n; x++) {
+      const float removed = (1 - least[x]) * smaller(by_noise[x] / spread[x], 1.0f);
+      const float change = removed * (mean[x] - s0[x]);
+      to[4 * x] = from[4 * x] + change;
+      to[4 * x + 1] = from[4 * x + 1] + change;
+      to[4 * x + 2] = explained1[x] + kept[x] * rest1[x];
+      to[4 * x + 3] = explained2[x] + kept[x] * rest2[x];
+    }
+  }
+};
+
+} // namespace
+
+void denoised(Denoising &of) {
+  const int across = (int)((of.width + COLUMNS - 1) / COLUMNS), down = (int)((of.height + ROWS - 1) / ROWS);
+  Tile tile(of);
+  for (;;) {
+    const int k = __atomic_fetch_add(&of.next, 1, __ATOMIC_RELAXED);
+    if (k >= across * down) return;
+    const int top = k / across * ROWS, left = k % across * COLUMNS;
+    tile.denoise(top, left, std::min(ROWS, (int)of.height - top), std::min(COLUMNS, (int)of.width - left));
+  }
+}
