@@ -27,47 +27,61 @@ inline float smooth(float center, float beside, float far) {
   return DENOISE_TAP_0 * center + DENOISE_TAP_1 * beside + DENOISE_TAP_2 * far;
 }
 
-// Sums over the seven rows of a window: of S0, S1, S2, and of S0 times each.
+// Sums over rows: of S0, S1, S2, and of S0 times each.
 enum Moment { S0, S1, S2, S00, S01, S02, MOMENTS };
 // A straight line from S0 to S1, and one to S2.
 enum Line { SLOPE1, OFFSET1, SLOPE2, OFFSET2, LINES };
 
-// One channel of a tile: its last rows, and what was computed of them.
+// One channel of a tile: its last rows, and what was computed of them. Sums are added up anew in each row: if they lost
+// a row and gained one, the rounding of bright rows would stay in dark ones.
 struct Channel {
   float level;              // S0 is meant as a difference to it, which keeps the digits of its variance
-  Ring<16> s0, s1, s2;      // rows of the image
-  OneLine moments[MOMENTS]; // of the last seven rows
-  Ring<8> lines[LINES];
-  OneLine line_sums[LINES]; // of the last seven rows
+  Ring<16> s0, s1, s2;      // rows of the image; Lee's filter reads what is ten rows above the last one
+  Ring<8> pairs[MOMENTS];   // of a row and the one above
+  OneLine moments[MOMENTS]; // of seven rows
+  Ring<8> lines[LINES];     // of pixels
+  OneLine line_sums[LINES]; // of seven rows
   Ring<4> explained[2], rest[2];
 
-  // Adds a row to the moments, or takes it away.
-  template <int SIGN> void count_moments(int y, int from, int end) {
+  // Adds up a row and the one above.
+  void sum_pairs(int y, int from, int end) {
     const float *__restrict a = s0[y], *__restrict b = s1[y], *__restrict c = s2[y];
-    float *__restrict of_0 = moments[S0][0], *__restrict of_1 = moments[S1][0], *__restrict of_2 = moments[S2][0];
-    float *__restrict of_00 = moments[S00][0], *__restrict of_01 = moments[S01][0], *__restrict of_02 = moments[S02][0];
+    const float *__restrict d = s0[y - 1], *__restrict e = s1[y - 1], *__restrict f = s2[y - 1];
+    float *__restrict of_0 = pairs[S0][y], *__restrict of_1 = pairs[S1][y], *__restrict of_2 = pairs[S2][y];
+    float *__restrict of_00 = pairs[S00][y], *__restrict of_01 = pairs[S01][y], *__restrict of_02 = pairs[S02][y];
     for (int x = from; x < end; x++) {
-      const float own = SIGN * a[x];
-      of_0[x] += own;
-      of_1[x] += SIGN * b[x];
-      of_2[x] += SIGN * c[x];
-      of_00[x] += own * a[x];
-      of_01[x] += own * b[x];
-      of_02[x] += own * c[x];
+      of_0[x] = a[x] + d[x];
+      of_1[x] = b[x] + e[x];
+      of_2[x] = c[x] + f[x];
+      of_00[x] = a[x] * a[x] + d[x] * d[x];
+      of_01[x] = a[x] * b[x] + d[x] * e[x];
+      of_02[x] = a[x] * c[x] + d[x] * f[x];
     }
   }
 
-  template <int SIGN> void count_lines(int y, int from, int end) {
+  // Adds up the seven rows down to `y`: three pairs, and the first row.
+  void sum_moments(int y, int from, int end) {
+    const float *__restrict s0_above = s0[y - 6], *others[3] = {nullptr, s1[y - 6], s2[y - 6]};
+    for (int k = 0; k < MOMENTS; k++) {
+      const float *__restrict a = pairs[k][y], *__restrict b = pairs[k][y - 2], *__restrict c = pairs[k][y - 4];
+      float *__restrict sum = moments[k][0];
+      const float *__restrict other = k % 3 ? others[k % 3] : s0_above;
+      if (k < S00)
+        for (int x = from; x < end; x++) sum[x] = (a[x] + b[x]) + (c[x] + other[x]);
+      else
+        for (int x = from; x < end; x++) sum[x] = (a[x] + b[x]) + (c[x] + s0_above[x] * other[x]);
+    }
+  }
+
+  // Adds up the lines of the pixels of the seven rows down to `y`.
+  void sum_lines(int y, int from, int end) {
     for (int k = 0; k < LINES; k++) {
-      const float *__restrict row = lines[k][y];
+      const float *__restrict a = lines[k][y - 6], *__restrict b = lines[k][y - 5], *__restrict c = lines[k][y - 4];
+      const float *__restrict d = lines[k][y - 3], *__restrict e = lines[k][y - 2], *__restrict f = lines[k][y - 1];
+      const float *__restrict g = lines[k][y];
       float *__restrict sum = line_sums[k][0];
-      for (int x = from; x < end; x++) sum[x] += SIGN * row[x];
+      for (int x = from; x < end; x++) sum[x] = ((a[x] + b[x]) + (c[x] + d[x])) + ((e[x] + f[x]) + g[x]);
     }
-  }
-
-  void clear_sums() {
-    for (OneLine &sum : moments) sum = OneLine();
-    for (OneLine &sum : line_sums) sum = OneLine();
   }
 };
 
@@ -82,13 +96,12 @@ public:
     for (int c = 0; c < of.channels; c++) {
       const float *middle = pixel(c, top + rows / 2, left + columns / 2);
       channels[c].level = 0.5f * (middle[0] + middle[1]);
-      channels[c].clear_sums();
     }
     const int first = top - HALO;
     for (int y = first; y < top + rows + HALO; y++) {
       const int known = y - first; // rows above
-      for (int c = 0; c < of.channels; c++) load(c, y, known);
-      if (known >= 2 * REACH) fit(y - REACH, known - 2 * REACH);
+      for (int c = 0; c < of.channels; c++) load(c, y);
+      if (known >= 2 * REACH) fit(y - REACH);
       if (known >= 4 * REACH) explain(y - 2 * REACH);
       if (known >= 2 * HALO) finish(y - HALO);
     }
@@ -110,7 +123,7 @@ private:
     return at;
   }
 
-  void load(int c, int y, int known) {
+  void load(int c, int y) {
     Channel &to = channels[c];
     const float *row = pixel(c, mirrored_often(y, of.height), 0);
     float *__restrict s0 = to.s0[y], *__restrict s1 = to.s1[y], *__restrict s2 = to.s2[y];
@@ -124,8 +137,7 @@ private:
     const float *__restrict inside = row + 4 * (int64_t)left;
     for (int x = begin; x < end; x++) put(x, inside + 4 * x);
     for (int x = end; x < n + HALO; x++) put(x, row + 4 * mirrored_often(left + x, of.width));
-    to.count_moments<1>(y, -HALO, n + HALO);
-    if (known > 2 * REACH) to.count_moments<-1>(y - 2 * REACH - 1, -HALO, n + HALO);
+    to.sum_pairs(y, -HALO, n + HALO); // of the first row with what is there, which nobody reads
   }
 
   // The variance of a raw pixel of a color, from the mean of S0.
@@ -133,12 +145,13 @@ private:
     return variance_of(0.5f * (mean + channels[color].level), of.shot, of.floor);
   }
 
-  // Finds the straight lines around the pixels of a row; `known`: rows of them above.
-  void fit(int y, int known) {
+  // Finds the straight lines around the pixels of a row.
+  void fit(int y) {
     const int from = -HALO + REACH, end = n + HALO - REACH;
     const float share = 1.0f / 49;
     OneLine variances[3];
     for (int c = 0; c < of.channels; c++) {
+      channels[c].sum_moments(y + REACH, -HALO, n + HALO);
       const float *__restrict sum = channels[c].moments[S0][0];
       float *__restrict to = variances[c][0];
       for (int x = from; x < end; x++) to[x] = raw_variance(c, share * sum_of_7(sum, x));
@@ -164,8 +177,6 @@ private:
         slope2[x] = a2;
         offset2[x] = m2 - a2 * m0;
       }
-      at.count_lines<1>(y, from, end);
-      if (known > 2 * REACH) at.count_lines<-1>(y - 2 * REACH - 1, from, end);
     }
   }
 
@@ -176,6 +187,7 @@ private:
     OneLine of_luma[2] = {OneLine(), OneLine()};
     for (int c = 0; c < of.channels; c++) {
       Channel &at = channels[c];
+      at.sum_lines(y + REACH, -HALO + REACH, n + HALO - REACH);
       const float *__restrict s0 = at.s0[y];
       for (int k = 0; k < 2; k++) {
         const float *__restrict slopes = at.line_sums[k ? SLOPE2 : SLOPE1][0];

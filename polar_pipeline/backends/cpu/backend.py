@@ -28,8 +28,8 @@ from polar_pipeline.sensor.frames import Frame, FrameError, RawFrame
 _LOG = logging.getLogger(__name__)
 #: Bytes that a frame takes beside its arrays, and a thread with its stack.
 _SPARE, _THREAD = 16 << 20, 12 << 20
-#: Bytes that the reference takes at most for a raw pixel, as measured in color with ADR.
-_REFERENCE_BYTES = 500
+#: Bytes that the reference takes at most for a raw pixel, as measured in color with ADR; without and with `denoise`.
+_REFERENCE_BYTES = {False: 500, True: 1100}
 
 
 class CpuBackend:
@@ -109,7 +109,8 @@ class CpuBackend:
         raw, options = frame.unpack(), self._options.for_frame(frame)
         kind = (raw.shape, raw.mosaic.dtype)
         if kind not in self._computed:  # once it was enough, it stays with the process
-            needed = self._threads * _THREAD if self._kernels else raw.mosaic.size * _REFERENCE_BYTES
+            of_pixel = _REFERENCE_BYTES[options.denoise != "off"]
+            needed = self._threads * _THREAD if self._kernels else raw.mosaic.size * of_pixel
             require_address_space(_SPARE + needed, "a frame of this size")
         other = self._previous if options.ssim_mode == "temporal" else reference
         if self._kernels is None or raw.light is not None:
