@@ -21,7 +21,7 @@ _STEPS, _CONVERGED, _REJECTED = 12, 1e-7, 4.0
 #: neutral points at equal distances from the sun. AoLP cannot tell it: for every axis some elevation fits alike.
 _TILT, _TILT_SIGMA = 0.7, 0.3
 #: Deviation of the term from 0 before it is measured: neutral points of clear skies are up to some 45 degrees apart,
-#: which is a term of 0.2. Deviation of what is held fixed.
+#: which is a term of 0.2. Deviation of what is held fixed. No rule drops a small term: `docs/decisions.md` says why.
 _TERM_SIGMA, _HELD = 0.1, 1e-6
 #: Median residual in rad from which AoLP does not follow the sky's pattern: that of random AoLP is 45 degrees.
 _NO_SKY = np.deg2rad(30.0)

@@ -160,6 +160,8 @@ def test_the_oracles_meet() -> None:
     [
         (40, 50, 45, 1.0, False, 0.45),
         (40, 30, 45, 1.0, True, 0.05),
+        (40, 50, 0, 1.0, True, 0.2),
+        (40, 50, 10, 1.0, True, 0.25),
         (110, 30, 30, 1.0, False, 0.02),
         (15, 30, 30, 0.05, False, 0.25),
         (15, 30, 30, 0.05, True, 0.25),
@@ -170,7 +172,8 @@ def test_deviations_hold_where_neutral_points_are_apart(
 ) -> None:
     """Azimuths spread by their deviation, in bright and dim light, and have no bias; elevations have a stated one.
 
-    The spread of 40 frames is known to 11 %.
+    The spread of 40 frames is known to 11 %. Where neutral points are 10 degrees apart, the term is 1.5 times its
+    deviation, so that many images do not show it. Rules that drop or shrink such a term err by 0.3 to 0.4 degrees.
     """
     azimuth, rotation = 40.0, tilted(25, 85)
     rays = viewing_rays(lens_of(view), (SIDE, SIDE))
