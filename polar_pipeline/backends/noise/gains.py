@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import product
-from typing import NamedTuple, Tuple
+from typing import TYPE_CHECKING, Tuple
 
 import numpy as np
 
-from polar_pipeline.polarimetry.coefficients import DENOISE_MEANS, DENOISE_SLOPES
 from polar_pipeline.sensor.mosaic import Sensor
+
+if TYPE_CHECKING:
+    from polar_pipeline.backends.reference.noise import PlaneGains
 
 #: Elements of the covariance matrix of (S1, S2, S0) that are given, as (row, column).
 TERMS = ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))
@@ -45,29 +47,11 @@ def stokes_gains(sensor: Sensor, is_half: bool, co_sited: bool, demosaic: str, d
     return found
 
 
-class PlaneGains(NamedTuple):
-    """Gains from the variance of raw pixels to those of the Stokes images, averaged over the places of the mosaic.
-
-    Attributes:
-        s0: (channels, colors): to S0 of each channel, by the color of the raw pixels.
-        polarization: (colors,): to S1 and S2 of luma, their mean.
-        left: Share of the latter that denoising leaves where it keeps nothing of what S0 does not explain.
-    """
-
-    s0: np.ndarray
-    polarization: np.ndarray
-    left: float
-
-
-@lru_cache(maxsize=16)
 def plane_gains(sensor: Sensor, is_half: bool, co_sited: bool, demosaic: str, debayer: str) -> PlaneGains:
     """Compute the gains of the images that are denoised. Arguments are those of `stokes_gains`."""
-    from polar_pipeline.backends.reference.noise import s0_gains, share_of_means  # here: as above
+    from polar_pipeline.backends.reference.noise import plane_gains as computed  # here: as above
 
-    method = (sensor, is_half, co_sited, demosaic, debayer)
-    gains = stokes_gains(*method).astype(np.float64)
-    polarization = gains[..., (TERMS.index((0, 0)), TERMS.index((1, 1)))].mean((0, 1, 4)).sum(1)
-    return PlaneGains(s0_gains(*method), polarization, DENOISE_MEANS * share_of_means(*method) + DENOISE_SLOPES)
+    return computed(sensor, is_half, co_sited, demosaic, debayer)
 
 
 @lru_cache(maxsize=16)

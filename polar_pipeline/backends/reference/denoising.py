@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from polar_pipeline.backends.noise.gains import plane_gains
-from polar_pipeline.backends.noise.model import raw_noise
 from polar_pipeline.backends.reference.demosaicking import add_up
+from polar_pipeline.backends.reference.noise import plane_gains, raw_variances
 from polar_pipeline.options import Options
 from polar_pipeline.polarimetry.coefficients import (
     DENOISE_AUTO,
@@ -54,10 +53,9 @@ def denoise(angles: np.ndarray, sensor: Sensor, options: Options, full_scale: in
     i0, i45, i90, i135 = planes
     s0, polarization = (i0 + i45 + i90 + i135) / 2, np.stack([i0 - i90, i45 - i135])
     gains = plane_gains(*options.method_on(sensor))
-    shot, floor = raw_noise(options, full_scale)
 
     def variances(mean_s0: np.ndarray) -> np.ndarray:
-        return shot * np.maximum(mean_s0, 0) / 2 + floor  # of raw pixels of each color
+        return raw_variances(mean_s0 / 2, sensor, options, full_scale)
 
     # S1 and S2 as S0 explains them
     mean, means = box(s0, DENOISE_REACH), np.stack([box(part, DENOISE_REACH) for part in polarization])
@@ -72,13 +70,13 @@ def denoise(angles: np.ndarray, sensor: Sensor, options: Options, full_scale: in
     # the share of the rest that is kept: the same for all colors, so that none appears
     rest = polarization - explained
     lee_mean = box(s0, DENOISE_LEE)
-    raw_variances = variances(lee_mean)
-    noise = raw_variances @ gains.polarization  # of S1 and of S2 of luma
+    of_colors = variances(lee_mean)
+    noise = of_colors @ gains.polarization  # of S1 and of S2 of luma
     energy = blur(np.sum((rest @ luma) ** 2, 0))
     kept = np.maximum(1 - 2 * options.denoise_strength * noise / np.maximum(energy, _TINY), 0)
     # S0
     spread = np.maximum(box(s0 * s0, DENOISE_LEE) - lee_mean * lee_mean, _TINY)
-    kept_s0 = np.maximum(1 - raw_variances @ gains.s0.T / spread, 0)
+    kept_s0 = np.maximum(1 - of_colors @ gains.s0.T / spread, 0)
     if options.denoise == "auto":  # all is kept where noise is too little to see
         low, high = DENOISE_AUTO
         ratio = np.sqrt(noise) / np.maximum(lee_mean @ luma, _TINY)

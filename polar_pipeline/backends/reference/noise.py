@@ -12,7 +12,9 @@ from polar_pipeline.backends.reference.demosaicking import demosaic_by
 from polar_pipeline.options import Options
 from polar_pipeline.polarimetry.coefficients import (
     AOLP_SIGMA_MAX,
+    DENOISE_MEANS,
     DENOISE_REACH,
+    DENOISE_SLOPES,
     LUMA,
     NOISE_ADAPTIVE,
     NOISE_LINEAR,
@@ -88,22 +90,37 @@ def impulse_gains(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: 
     return gains
 
 
-def s0_gains(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: str, debayer: str) -> np.ndarray:
-    """Compute the gains from the variance of raw pixels to that of S0, averaged over the places of the mosaic.
+class PlaneGains(NamedTuple):
+    """Gains from the variance of raw pixels to those of the Stokes images, averaged over the places of the mosaic.
 
-    Returns:
-        (channels, colors): by channel of S0 and color of the raw pixels.
+    Attributes:
+        s0: (channels, colors): to S0 of each channel, by the color of the raw pixels.
+        polarization: (colors,): to S1 and S2 of luma, their mean.
+        left: Share of the latter that denoising leaves where it keeps nothing of what S0 does not explain.
     """
-    responses = impulse_responses(sensor, is_half, co_sited, interpolation, debayer, of_luma=False)
+
+    s0: np.ndarray
+    polarization: np.ndarray
+    left: float
+
+
+@lru_cache(maxsize=16)
+def plane_gains(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: str, debayer: str) -> PlaneGains:
+    """Compute the gains of the images that are denoised. Arguments are those of `demosaic_by`."""
+    method = (sensor, is_half, co_sited, interpolation, debayer)
+    responses = impulse_responses(*method, of_luma=False)
     channels = len(CHANNELS) if sensor.is_color else 1
     squares = (responses.sum(2).reshape(*responses.shape[:2], -1, channels) / 2) ** 2
-    gains = np.zeros((channels, channels))
+    s0 = np.zeros((channels, channels))
     for row, column in product(range(sensor.period), repeat=2):
-        gains[:, sensor.color_index(row, column)] += squares[row, column].sum(0)
-    return gains / (sensor.period // 2 if is_half else sensor.period) ** 2
+        s0[:, sensor.color_index(row, column)] += squares[row, column].sum(0)
+    s0 /= (sensor.period // 2 if is_half else sensor.period) ** 2
+    of_vectors = impulse_gains(*method).mean((0, 1)).sum(1)  # by color: S1, S2, S0
+    polarization = (of_vectors[:, 0, 0] + of_vectors[:, 1, 1]) / 2
+    return PlaneGains(s0, polarization, DENOISE_MEANS * _share_of_means(*method) + DENOISE_SLOPES)
 
 
-def share_of_means(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: str, debayer: str) -> float:
+def _share_of_means(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: str, debayer: str) -> float:
     """Compute which share of the variance of S1 by noise is left in its means over a window, taken twice.
 
     The window is that of denoising. Noise of neighboring pixels is the less independent, the more of the same raw
@@ -119,14 +136,20 @@ def share_of_means(sensor: Sensor, is_half: bool, co_sited: bool, interpolation:
     return float(np.sum(means * means) / np.sum(s1 * s1))
 
 
-def covariance(angles: np.ndarray, sensor: Sensor, options: Options, full_scale: int) -> np.ndarray:
-    """Convert (4, H, W[, 3]) angle images to (H, W, 3, 3) covariance matrices of S1, S2 and S0 by noise."""
+def raw_variances(intensity: np.ndarray, sensor: Sensor, options: Options, full_scale: int) -> np.ndarray:
+    """Compute the variance of raw pixels by noise, from their intensities as shares of full scale."""
     full_well, read_noise = sensor.full_well, sensor.read_noise
     if options.calibration is not None and options.calibration.noise is not None:
         full_well, read_noise = options.calibration.noise
     full_well /= 10 ** (options.camera_gain / 20)
     significant = f"{full_scale:b}".rstrip("0")  # all ones: the rest is how far numbers are shifted
     level = 1 / (full_scale if "0" in significant else int(significant, 2))
+    found: np.ndarray = np.maximum(intensity, 0) / full_well + (read_noise / full_well) ** 2 + level**2 / 12
+    return found
+
+
+def covariance(angles: np.ndarray, sensor: Sensor, options: Options, full_scale: int) -> np.ndarray:
+    """Convert (4, H, W[, 3]) angle images to (H, W, 3, 3) covariance matrices of S1, S2 and S0 by noise."""
     is_half = options.resolution == "half"
     gains = impulse_gains(sensor, is_half, options.co_sited, options.interpolation, options.debayer)
     colors = angles if sensor.is_color else angles[..., np.newaxis]
@@ -134,7 +157,7 @@ def covariance(angles: np.ndarray, sensor: Sensor, options: Options, full_scale:
     total = np.zeros((height, width, 3, 3))
     for color in range(colors.shape[-1]):
         for angle in range(len(ANGLES)):
-            raw = np.maximum(colors[angle, ..., color], 0) / full_well + (read_noise / full_well) ** 2 + level**2 / 12
+            raw = raw_variances(colors[angle, ..., color], sensor, options, full_scale)
             tile = gains[:, :, color, angle]
             times = (-(-height // len(tile)), -(-width // len(tile)), 1, 1)
             total += raw[..., np.newaxis, np.newaxis] * np.tile(tile, times)[:height, :width]
