@@ -17,6 +17,7 @@ from figures import sheet  # beside this file
 
 from polar_pipeline import SENSORS, Pipeline, StoredFrame, read_frames
 from polar_pipeline.geometry import LensCalibration, make_lens
+from polar_pipeline.options.products import NOISE_PRODUCTS
 from polar_pipeline.pictures.colors import legend, picture
 from polar_pipeline.pictures.export import Brightness, Exporter
 from polar_pipeline.pictures.files import encode_picture
@@ -198,7 +199,7 @@ def as_exported(frame: str, names: str, **options: Any) -> Dict[str, np.ndarray]
             images.update({f"stokes: S{plane}": picture(name, out[name], plane=plane) for plane in range(3)})
         else:
             images[name] = exporter.picture(name, out[name])
-            if name.endswith("_sigma"):  # without `scale`
+            if name in NOISE_PRODUCTS:  # without `scale`
                 images[name] = picture(name, out[name], SIGMA_WIDTH)
     return images
 
@@ -230,6 +231,7 @@ GALLERY: Dict[str, Tuple[str, Dict[str, Any]]] = {
     "preview": ("Both frames with the hues of the angle of polarization where light is polarized.", {}),
     "dolp_sigma": ("The uncertainty of the degree of polarization: high where the frame is dark.", {"scale": 1}),
     "aolp_sigma": ("The uncertainty of the angle: high where light is hardly polarized.", {"scale": 1}),
+    "significance": ("Dark where light is surely polarized; bright specks where it may be noise.", {"scale": 1}),
     "ssim_map": ("White areas with gray grain at edges and in dark parts.", {}),
 }
 

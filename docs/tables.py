@@ -177,7 +177,7 @@ TABS = {
     "Glare": ("unpolarized", "polarized", "polarizer"),
     "Colors": ("aolp_color", "dolp_color"),
     "Angles": ("angle_0", "angle_45", "angle_90", "angle_135"),
-    "Noise": ("dolp_sigma", "aolp_sigma"),
+    "Noise": ("dolp_sigma", "aolp_sigma", "significance"),
 }
 #: Images of the tab for slow links, as JPEG; and the one beside the curves.
 JPEGS, BESIDE_CURVES = ("intensity", "unpolarized", "aolp_color", "dolp_color"), "ssim_map"

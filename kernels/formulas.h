@@ -13,7 +13,8 @@ constexpr int COMPONENTS = LIGHT_COMPONENTS(COUNT_COMPONENT);
 // The products that are one value of a pixel's polarization, which `polarization_value` computes: their names, units,
 // and the level of invalid pixels.
 #define POLARIZATION_VALUES(EACH)                                                                                      \
-  EACH(DOLP, UNITLESS, LOWEST) EACH(DOLP_SIGMA, UNITLESS, HIGHEST) EACH(AOLP_SIGMA, RADIANS, HIGHEST)
+  EACH(DOLP, UNITLESS, LOWEST)                                                                                         \
+  EACH(DOLP_SIGMA, UNITLESS, HIGHEST) EACH(AOLP_SIGMA, RADIANS, HIGHEST) EACH(SIGNIFICANCE, UNITLESS, HIGHEST)
 #define COUNT_VALUE(NAME, UNIT, INVALID) +1
 constexpr int VALUES = POLARIZATION_VALUES(COUNT_VALUE);
 enum Unit { UNITLESS, RADIANS };
@@ -222,9 +223,10 @@ struct Covariance {
 struct NoiseMethod {
   float most, less, share, steep;
 };
-// Of DoLP as a component of (S1, S2)/S0, which can be negative; of DoLP; of AoLP in rad.
+// Standard deviation of DoLP as a component of (S1, S2)/S0, which can be negative; error of debiased DoLP; standard
+// deviation of AoLP in rad; ratio of DoLP as measured to `component`.
 struct Deviation {
-  float component, dolp, aolp;
+  float component, dolp, aolp, ratio;
 };
 // tiny: below every variance; least: below every S0 that counts
 FORMULA Deviation deviation_of(const Covariance &v, const NoiseMethod &method, float s0, float s1, float s2,
@@ -244,6 +246,7 @@ FORMULA Deviation deviation_of(const Covariance &v, const NoiseMethod &method, f
   Deviation found;
   found.component = root(larger(along, tiny)) * scale * (1 - method.steep * p4) * quotient(1.0f, larger(s0, least));
   const float t = quotient(degree, found.component), limited = 1 + smaller(t * t * (t * t), 1e9f);
+  found.ratio = t;
   found.dolp = smaller(found.component * (1 - SIGMA_LENGTH * quotient(1.0f, limited * limited)), 1.0f);
   // the inverse of the signal-to-noise ratio, so that a ratio of 0 needs no case of its own
   const float u = smaller(quotient(root(across) * scale, larger(length, 1e-15f)), 1e3f);
@@ -258,6 +261,8 @@ FORMULA float debiased(float degree, float component) {
   const float share = square > 0.05f ? exact : fused(square, fused(square, 0.16666667f, -0.5f), 1.0f);
   return degree * fused(share, -0.5f, 1.0f);
 }
+// The chance that noise alone makes such a DoLP or a larger one, by Rayleigh's distribution.
+FORMULA float significance_of(float ratio) { return exponential(-0.5f * ratio * ratio); }
 
 // ---- values of the polarization
 
@@ -268,6 +273,7 @@ struct PixelPolarization {
 };
 // From 0 to the highest value of the product.
 template <int VALUE> FORMULA float polarization_value(const PixelPolarization &of) {
+  if (VALUE == SIGNIFICANCE) return significance_of(of.deviation.ratio);
   return VALUE == DOLP ? of.degree : VALUE == DOLP_SIGMA ? of.deviation.dolp : of.deviation.aolp;
 }
 // Levels of uint8 or uint16 that a value of 1 has.

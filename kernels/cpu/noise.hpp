@@ -18,7 +18,7 @@ struct Covariances {
 };
 
 struct Deviations {
-  Line component, dolp, aolp; // of DoLP as a component of (S1, S2)/S0, which can be negative; of DoLP; of AoLP in rad
+  Line component, dolp, aolp, ratio; // as in `Deviation`
 };
 
 // Gains of neighboring pixels, from one of the first place on: a multiple of every period, for whole vectors.
@@ -84,7 +84,8 @@ void find_deviations(const Noise &noise, const Covariances &from, int n, const f
                      float least, Deviations &to) {
   const float *__restrict v11 = from.v11, *__restrict v12 = from.v12, *__restrict v22 = from.v22,
                           *__restrict v10 = from.v10, *__restrict v20 = from.v20, *__restrict v00 = from.v00;
-  float *__restrict component = to.component, *__restrict dolp = to.dolp, *__restrict aolp = to.aolp;
+  float *__restrict component = to.component, *__restrict dolp = to.dolp, *__restrict aolp = to.aolp,
+                    *__restrict ratio = to.ratio;
   const NoiseMethod method = {noise.method[0], noise.method[1], noise.method[2], noise.method[3]};
   const float tiny = 0.01f * noise.floor; // below every variance
   for (int x = 0; x < n; x++) {
@@ -93,6 +94,7 @@ void find_deviations(const Noise &noise, const Covariances &from, int n, const f
     component[x] = found.component;
     dolp[x] = found.dolp;
     aolp[x] = found.aolp;
+    ratio[x] = found.ratio;
   }
 }
 

@@ -250,11 +250,14 @@ struct Polarizations {
 template <int VALUE> void values(const Polarizations &of, int n, float *__restrict out) {
   const float *__restrict total = of.sums.total, *__restrict s1 = of.sums.s1, *__restrict s2 = of.sums.s2;
   const float *__restrict degree = of.degree, *__restrict dolp_sigma = of.deviations.dolp,
-                          *__restrict aolp_sigma = of.deviations.aolp;
+                          *__restrict aolp_sigma = of.deviations.aolp, *__restrict ratio = of.deviations.ratio;
   const float scale = of.scale;
   for (int x = 0; x < n; x++)
-    out[x] = polarization_value<VALUE>(
-        {0.5f * scale * total[x], scale * s1[x], scale * s2[x], degree[x], {0.0f, dolp_sigma[x], aolp_sigma[x]}});
+    out[x] = polarization_value<VALUE>({0.5f * scale * total[x],
+                                        scale * s1[x],
+                                        scale * s2[x],
+                                        degree[x],
+                                        {0.0f, dolp_sigma[x], aolp_sigma[x], ratio[x]}});
 }
 // A row of the products that are such values.
 struct ValueProduct {

@@ -37,9 +37,7 @@ OPERATORS: Dict[str, Operator] = {
     "saturated": Operator((MOSAIC,), "saturated pixels, counted"),
     "invalid": Operator(("saturated", "stokes_planes"), "saturated and dark pixels, the latter counted too"),
     "polar": Operator(("stokes_planes",), "length and direction of (S1, S2), shared by DoLP, AoLP and preview"),
-    "noise": Operator(
-        ("angles", "polar"), "standard deviations of DoLP and AoLP; `debias` and `max_aolp_sigma` use them"
-    ),
+    "noise": Operator(("angles", "polar"), "errors of DoLP and AoLP by noise; `debias` and `max_aolp_sigma` use them"),
     "ssim_pair": Operator(("sums", "stokes_planes"), "the two images that SSIM compares"),
     **{row.name: Operator(row.needs, row.text) for row in PRODUCTS.values()},
 }

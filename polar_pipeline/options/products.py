@@ -182,7 +182,7 @@ _TABLE = (
     ),
     Product(
         "dolp_sigma",
-        "standard deviation of dolp by noise, 0 to 1",
+        "RMS error of debiased dolp by noise, 0 to 1",
         ("noise", "invalid"),
         is_invalid_high=True,
         colors="viridis",
@@ -198,6 +198,16 @@ _TABLE = (
         is_invalid_high=True,
         colors="viridis",
         compared="polarized",
+    ),
+    Product(
+        "significance",
+        "chance that noise alone makes such a dolp, 0 to 1",
+        ("noise", "invalid"),
+        is_invalid_high=True,
+        colors="viridis",
+        tolerance=0.1,  # half rounds S1 and S2 by up to a quarter of a level, and their noise is some levels
+        tolerance_levels=26.0,
+        compared="bright",
     ),
     _colors(
         "preview",

@@ -24,6 +24,9 @@ LIGHT_BOUND, GEOMETRY_BOUND = {True: 1 / 255, False: 2e-5}, 1.5e-3
 DOLP_BOUND, AOLP_BOUND = 2e-3, np.deg2rad(0.5)
 #: In float; of its standard deviation: the rounding of S1 and S2 over their noise.
 AOLP_SIGMA_BOUND = 5e-4
+#: Rounding of S1 and S2 where they are about their noise, as shares of full scale: in half, a quarter of a level. The
+#: significance changes by up to 0.61 of that rounding over their noise, the steepest slope of exp(-t^2/2).
+SIGNIFICANCE_ROUNDING, STEEPEST = {True: 1e-3, False: 1e-6}, 0.61
 #: From the raw frame to the map, and with a geometry; with `precision: fp16`, which rounds what is compared.
 SSIM_BOUND, SSIM_GEOMETRY_BOUND, SSIM_HALF_BOUND = 1e-3, 2e-3, 6e-3
 #: By ADR at full resolution in half, a part of the pixels may exceed a bound by a factor; an angle by this over DoLP.
@@ -85,7 +88,8 @@ def problems_of(
     # planes of float hold what the first launch computes; positions and rotations of a lens are rounded in any case
     is_exact = options.geometry is None or (options.geometry.lens is None and not half)
     has_geometry = not is_exact and planes > 0
-    judged = ("stokes", "dolp", "aolp_sigma")[: 3 if options.max_aolp_sigma else 2]
+    needed = {"aolp_sigma": options.max_aolp_sigma > 0, "dolp_sigma": "significance" in found}
+    judged = ("stokes", "dolp", *(name for name, is_needed in needed.items() if is_needed))
     without = {"ssim_mode": "consistency", "debias": False, "min_intensity": 0.0, "max_aolp_sigma": 0.0}
     exact = run_reference(frame, as_floats(options, *judged, **without))
     # saturated pixels have no polarization whatever their light is
@@ -124,6 +128,9 @@ def problems_of(
                     bound = np.deg2rad(0.2) + 0.05 / degree.clip(0.05) * np.nan_to_num(want)
         elif name == "dolp_sigma":
             fair, bound = lit, LIGHT_BOUND[half]
+        elif name == "significance":
+            noise = s0.clip(0.1) * np.nan_to_num(exact["dolp_sigma"], nan=1.0)
+            fair, bound = lit, STEEPEST * SIGNIFICANCE_ROUNDING[half] / noise
         elif PRODUCTS[name].is_value:
             fair, bound = lit, DOLP_BOUND / (s0.clip(0.1) if has_geometry else 1)
         elif is_color:

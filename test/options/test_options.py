@@ -184,13 +184,14 @@ def test_products_are_separated_by_commas_or_spaces(names: Any) -> None:
 
 
 IMAGES = tuple(name for name in PRODUCTS if name != "ssim")
+NOISE = {"dolp_sigma", "aolp_sigma", "significance"}
 
 
 @pytest.mark.parametrize("sensor", ["IMX250MZR", "IMX250MYR"])
 @pytest.mark.parametrize("changes", [{}, {"resolution": "full"}, {"dtype": "uint8", "debias": True}, {"scale": 2}])
 def test_all_products_are_the_images_that_can_be_computed(sensor: str, changes: Dict[str, Any]) -> None:
     raw = np.random.default_rng(0).integers(30, 220, (48, 64), np.uint8)
-    expected = [name for name in IMAGES if not (changes == {"scale": 2} and name.endswith("_sigma"))]
+    expected = [name for name in IMAGES if not (changes == {"scale": 2} and name in NOISE)]
     with Pipeline(sensor, "all", "cpu", **changes) as pipeline:
         result = pipeline(raw)
     assert list(result) == list(pipeline.options.products) == expected
@@ -198,12 +199,11 @@ def test_all_products_are_the_images_that_can_be_computed(sensor: str, changes: 
 
 
 def test_all_products_and_others() -> None:
-    noise = {"dolp_sigma", "aolp_sigma"}
     assert make_options(products="all, ssim").products == tuple(PRODUCTS)
     assert make_options(products=["dolp", "all"]).products == IMAGES
     for geometry in ({"scale": 2}, {"rotate": 90}, {"roi": (0, 0, 8, 8)}, {"rectify": "camera_info"}):
         products = make_options(products="all", dtype="uint8", **geometry).products
-        assert products == tuple(name for name in IMAGES if name not in noise)
+        assert products == tuple(name for name in IMAGES if name not in NOISE)
         with pytest.raises(ContradictionError, match="dolp_sigma: the noise of a pixel is known"):
             make_options(products="all,dolp_sigma", **geometry)
     assert make_options(**make_options(products="all").arguments()).products == IMAGES

@@ -33,7 +33,7 @@ class Uncertainty(NamedTuple):
 
     Attributes:
         component: Standard deviation of DoLP, taken as a component of (S1, S2)/S0 that can be negative.
-        dolp: Standard deviation of DoLP.
+        dolp: Root mean square error of debiased DoLP.
         aolp: Standard deviation of AoLP in rad.
     """
 
@@ -226,3 +226,14 @@ def debiased(degree: np.ndarray, component: np.ndarray) -> np.ndarray:
     square = (degree / np.maximum(component, 1e-30)) ** 2
     share = np.where(square > 0, -np.expm1(-square) / np.maximum(2 * square, 1e-300), 0.5)
     return degree * (1 - share)
+
+
+def significance(degree: np.ndarray, component: np.ndarray) -> np.ndarray:
+    """Compute the chance that noise alone makes a DoLP at least as large, by Rayleigh's distribution.
+
+    Args:
+        degree: DoLP as measured.
+        component: Standard deviation of DoLP (`Uncertainty.component`).
+    """
+    ratio = degree / np.maximum(component, 1e-30)
+    return np.exp(-(ratio**2) / 2)

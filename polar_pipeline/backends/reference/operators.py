@@ -11,7 +11,7 @@ from polar_pipeline.backends.reference.correction import correct
 from polar_pipeline.backends.reference.demosaicking import add_up, co_site, demosaic, normalize, reflect, shifted
 from polar_pipeline.backends.reference.denoising import denoise
 from polar_pipeline.backends.reference.geometry import transform
-from polar_pipeline.backends.reference.noise import debiased, uncertainty
+from polar_pipeline.backends.reference.noise import debiased, significance, uncertainty
 from polar_pipeline.options import Options
 from polar_pipeline.options.products import NOISE_PRODUCTS, PRODUCTS
 from polar_pipeline.polarimetry.coefficients import (
@@ -204,6 +204,7 @@ def polarization(
     if options.debias or options.max_aolp_sigma or any(name in NOISE_PRODUCTS for name in options.products):
         noise = uncertainty(angles, vector, sensor, options, full_scale, noise_left)
         found.update(dolp_sigma=np.where(bad, np.nan, noise.dolp), aolp_sigma=np.where(bad, np.nan, noise.aolp))
+        found["significance"] = np.where(bad, np.nan, significance(degree, noise.component))
         degree = debiased(degree, noise.component) if options.debias else degree
         if options.max_aolp_sigma:
             uncertain = bad | (noise.aolp > np.deg2rad(options.max_aolp_sigma))

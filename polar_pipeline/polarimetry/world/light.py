@@ -25,7 +25,7 @@ class MeasuredLight(NamedTuple):
     Attributes:
         dolp: Degree of linear polarization, 0 to 1.
         aolp: Angle of linear polarization in rad, counter-clockwise from the image's x axis.
-        dolp_sigma: Standard deviation of `dolp`; NaN where not known.
+        dolp_sigma: Error of `dolp` by noise, as the product; NaN where not known.
         aolp_sigma: Standard deviation of `aolp` in rad; None if not known.
     """
 

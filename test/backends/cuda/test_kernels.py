@@ -348,7 +348,7 @@ CASES = [
         case(sensor, fmt, products, resolution="full", dtype=dtype, camera_gain=20.0, debias=True, max_aolp_sigma=limit)
         for sensor, fmt, products, dtype, limit in (
             (MONO, "12", ("dolp", "aolp", "preview"), "uint8", 9.0),
-            (COLOR, "10", ("dolp", "aolp"), "float32", 7.0),
+            (COLOR, "10", ("dolp", "aolp", "significance"), "float32", 7.0),
         )
     ),
     *(

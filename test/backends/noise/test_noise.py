@@ -8,11 +8,13 @@ from typing import Any, Dict, List, Mapping, Tuple
 
 import numpy as np
 import pytest
+from comparison import run_floats
 from edges import edge_pattern
 
 from polar_pipeline import Pipeline, RawFrame
 from polar_pipeline.backends.noise.gains import TERMS, pair_gains, stokes_gains
 from polar_pipeline.backends.noise.model import raw_noise, uses_noise
+from polar_pipeline.backends.reference import noise as reference
 from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.options import make_options
 from polar_pipeline.options.methods import METHODS
@@ -183,6 +185,87 @@ def test_rounding_to_8_bits_is_noise(sensor: str, options: Dict[str, Any]) -> No
     assert abs(errors.aolp - SIGMA) <= 0.03
 
 
+#: True DoLP over the standard deviation of a component -> `dolp_sigma` over the error of debiased DoLP, and over the
+#: scatter of DoLP as measured (Rice's distribution), both root mean squares.
+STATED = {0.0: (0.75, 1.36), 0.5: (1.00, 1.30), 1.0: (1.09, 1.19), 2.0: (1.01, 1.07), 4.0: (0.98, 1.02)}
+
+
+@pytest.mark.parametrize("ratio", STATED)
+def test_sigma_of_dolp_is_the_error_of_debiased_dolp(ratio: float) -> None:
+    """To 9 % from a ratio of 0.5 on; +-0.02 are five standard errors of 36,000 independent pixels."""
+    sensor, options = with_noise(MONO, 1000.0), {"co_sited": False, "bit_depth": 12, "resolution": "half"}
+    component = np.sqrt(2 * (0.5 / 1000 + (READ_NOISE / 1000) ** 2))  # of S1 = I0 - I90, where S0 is 1
+    raw = flat_field(MONO, 1000.0, ratio * component, 0.4)
+    with Pipeline(sensor, ("dolp", "dolp_sigma"), "cpu", **options) as pipeline:
+        out = {name: image.astype(float) for name, image in pipeline(raw).items()}
+    with Pipeline(sensor, "dolp", "cpu", debias=True, **options) as pipeline:
+        error = pipeline(raw)["dolp"].astype(float) - ratio * component
+    stated = root_mean_square(out["dolp_sigma"])
+    found = stated / root_mean_square(error), stated / out["dolp"].std()
+    assert found == pytest.approx(STATED[ratio], abs=0.02)
+
+
+# --------------------------------------------------------------------------------------------------------- significance
+
+
+def distance_from_uniform(values: np.ndarray) -> float:
+    """The statistic of the test of Kolmogorov and Smirnov, against the uniform distribution from 0 to 1."""
+    ordered = np.sort(values.ravel())
+    return float(np.abs(ordered - (np.arange(ordered.size) + 0.5) / ordered.size).max())
+
+
+@pytest.mark.parametrize(("sensor", "options"), CASES, ids=IDS)
+def test_the_significance_of_unpolarized_light_is_uniform(sensor: str, options: Dict[str, Any]) -> None:
+    """A significance below any level has that chance, whatever the noise.
+
+    0.0102 is the 99.9th percentile of the distance for 36,000 independent pixels, and neighbors share raw pixels. ADR's
+    noise depends on the light in ways that its constants do not know: shares below a level differ by up to 35 %.
+    """
+    adaptive = "adaptive" in (options["demosaic"], make_options(sensor, **options).interpolation)
+    for full_well in (10_000.0, 1000.0):
+        raw = flat_field(sensor, full_well, 0.0, 0.0)
+        with Pipeline(with_noise(sensor, full_well), "significance", "cpu", bit_depth=12, **options) as pipeline:
+            image = inside(pipeline(raw)["significance"]).astype(float)
+        assert distance_from_uniform(image) < (0.12 if adaptive else 0.015)
+        assert np.mean(image < 0.05) == pytest.approx(0.05, abs=0.018 if adaptive else 0.006)
+
+
+def test_the_significance_is_the_share_of_noise_that_is_as_large() -> None:
+    """Counted among 100,000 lengths of noise, for which 0.008 are five standard errors."""
+    lengths = np.hypot(*np.random.default_rng(0).normal(0, 0.02, (2, 100_000)))
+    degrees = np.linspace(0, 0.1, 11)
+    counted = [np.mean(lengths >= degree) for degree in degrees]
+    found = reference.significance(degrees, np.full(11, 0.02))
+    np.testing.assert_allclose(found, counted, atol=0.008)
+    np.testing.assert_array_equal(reference.significance(np.array([0.0, 0.5]), np.zeros(2)), [1, 0])
+
+
+def test_the_significance_of_polarized_light_is_small() -> None:
+    raw = flat_field(MONO, 10_000.0, 0.3, 0.6)  # 30 standard deviations
+    with Pipeline(with_noise(MONO, 10_000.0), "significance", "cpu", bit_depth=12) as pipeline:
+        assert pipeline(raw)["significance"].max() < 1e-30
+
+
+@pytest.mark.parametrize("debias", [False, True])
+def test_the_significance_is_that_of_dolp_as_measured(debias: bool) -> None:
+    """With `debias` as without, by the CPU and the reference; also in levels."""
+    raw = flat_field(MONO, 1000.0, 0.05, 0.4)[:64, :64]
+    sensor, options = with_noise(MONO, 1000.0), {"co_sited": False, "bit_depth": 12}
+    with Pipeline(sensor, ("dolp", "dolp_sigma", "significance"), "cpu", **options) as pipeline:
+        out = pipeline(raw)
+    with Pipeline(sensor, "significance", "cpu", debias=debias, **options) as pipeline:
+        image = pipeline(raw)["significance"]
+        truth = run_floats(RawFrame(raw, 4095), pipeline.options)["significance"]
+    np.testing.assert_array_equal(image, out["significance"])
+    np.testing.assert_allclose(image, truth, atol=1e-5)
+    ratio = out["dolp"] / out["dolp_sigma"]
+    clear = ratio > 2  # there the two deviations differ by less than 0.2 %
+    assert clear.mean() > 0.1
+    np.testing.assert_allclose(image[clear], np.exp(-(ratio[clear] ** 2) / 2), atol=2e-3)
+    with Pipeline(sensor, "significance", "cpu", debias=debias, dtype="uint8", **options) as pipeline:
+        np.testing.assert_allclose(pipeline(raw)["significance"], 255 * image, atol=0.501)
+
+
 # --------------------------------------------------------------------------------------------------------------- limits
 
 
@@ -300,6 +383,7 @@ def test_what_depends_on_noise() -> None:
 
     assert uses("dolp_sigma")
     assert uses("aolp_sigma,intensity")
+    assert uses("significance")
     assert not uses("dolp,aolp,preview,stokes")
     assert uses("dolp", debias=True)
     assert not uses("aolp", debias=True)
@@ -312,9 +396,10 @@ def test_what_depends_on_noise() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 def test_invalid_pixels_have_no_standard_deviation(dtype: str) -> None:
-    raw = np.full((16, 16), 100, np.uint8)
+    raw = np.tile(np.array([[60, 100], [100, 140]], np.uint8), (8, 8))
     raw[4, 4], raw[8:12, 8:12] = 255, 0
-    with Pipeline(MONO, ("dolp_sigma", "aolp_sigma"), "cpu", dtype=dtype, co_sited=False) as pipeline:
+    products = ("dolp_sigma", "aolp_sigma", "significance")
+    with Pipeline(MONO, products, "cpu", dtype=dtype, co_sited=False) as pipeline:
         out = pipeline(raw)
     assert out.invalid == (1, 4)
     for image in out.values():

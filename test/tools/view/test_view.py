@@ -35,6 +35,7 @@ SPANS = {
     "dolp": ((0, 1), (0, 255)),
     "dolp_sigma": ((0, 0.1), (0, 25.5)),
     "aolp_sigma": ((0, math.pi / 2 / math.sqrt(3)), (0, 256 / 2 / math.sqrt(3))),
+    "significance": ((0, 1), (0, 255)),
     "ssim_map": ((0, 1), None),
 }
 
@@ -136,7 +137,7 @@ def test_the_colors_of_aolp_are_those_of_the_product() -> None:
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16"])
 def test_encoded_images_have_encoded_ranges(dtype: str, recording: Path, tmp_path: Path) -> None:
-    products = ("dolp", "aolp", "dolp_sigma", "aolp_sigma", "ssim_map")
+    products = ("dolp", "aolp", "dolp_sigma", "aolp_sigma", "significance", "ssim_map")
     assert view(recording, "--save", tmp_path / "out.rrd", "--products", ",".join(products), "--dtype", dtype) == 0
     rows = read(tmp_path / "out.rrd")
     expected = Pipeline(products=products, dtype=dtype, backend="cpu")(frames()[0])
