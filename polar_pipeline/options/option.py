@@ -37,6 +37,10 @@ _Stored = TypeVar("_Stored", covariant=True)
 _T = TypeVar("_T")
 
 
+#: Words that YAML, and so files of parameters and `ros2 param set`, reads as truth values unless they are quoted.
+_YAML_WORDS = {False: "off", True: "on"}
+
+
 class Accepts(Generic[_Accepted, _Stored]):
     """Annotation of an option that accepts values of other types than it stores: `Accepts[accepted, stored]`."""
 
@@ -99,6 +103,8 @@ class Option:
         if self.limits is not None:
             return (number if isinstance(self.default, float) else whole_number)(name, value, *self.limits)
         if self.choices:
+            if isinstance(value, bool) and _YAML_WORDS[value] in self.choices:
+                value = _YAML_WORDS[value]
             return choice(name, value if isinstance(self.default, str) else whole_number(name, value), self.choices)
         return (text_value if isinstance(self.default, str) else truth)(name, value)
 

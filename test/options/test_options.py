@@ -12,6 +12,7 @@ from typing import Any, Dict, List, Tuple
 
 import numpy as np
 import pytest
+import yaml
 from harness import CACHE
 
 from polar_pipeline import Pipeline, cli
@@ -232,3 +233,12 @@ def test_all_products_and_others() -> None:
 def test_misspelled_names_and_values_are_answered_with_similar_ones(values: Dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         make_options(**values)
+
+
+def test_words_that_yaml_reads_as_truth_values() -> None:
+    """`denoise: on` in a file of parameters, and `ros2 param set NODE denoise off`, arrive as true and false."""
+    read = yaml.safe_load("{denoise: on, other: off}")
+    assert make_options(denoise=read["denoise"]).denoise == "on"
+    assert make_options(denoise=read["other"]).denoise == "off"
+    with pytest.raises(ValueError, match="demosaic must be one of auto, bilinear, gradient, adaptive, got True"):
+        make_options(demosaic=True)
