@@ -72,7 +72,7 @@ void color_polarimetry(const Products &to, int64_t at, int n, const float *const
   for (int channel = 0; channel < 3 && to.linear; channel++) {
     Sums sums;
     sums_of_angles(angles[channel], n, sums);
-    store_linear(to, at + channel * plane, n, sums);
+    store_linear(to.linear + 4 * (at + channel * plane), n, sums);
   }
   Products of_luma = to;
   of_luma.intensity = Image();

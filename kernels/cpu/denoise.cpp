@@ -3,7 +3,7 @@
 //
 // A thread takes a tile and walks down its rows. A filter that needs rows below waits until they have come: all that it
 // reads is a few lines above and still in the caches.
-#include "frame.hpp"
+#include "color.hpp"
 #include "lines.hpp"
 #include <algorithm>
 
@@ -30,7 +30,7 @@ inline float smooth(float center, float beside, float far) {
 // Sums over rows: of S0, S1, S2, and of S0 times each.
 enum Moment { S0, S1, S2, S00, S01, S02, MOMENTS };
 // A straight line from S0 to S1, and one to S2.
-enum Line { SLOPE1, OFFSET1, SLOPE2, OFFSET2, LINES };
+enum Fit { SLOPE1, OFFSET1, SLOPE2, OFFSET2, FITS };
 
 // One channel of a tile: its last rows, and what was computed of them. Sums are added up anew in each row: if they lost
 // a row and gained one, the rounding of bright rows would stay in dark ones.
@@ -39,8 +39,8 @@ struct Channel {
   Ring<16> s0, s1, s2;      // rows of the image; Lee's filter reads what is ten rows above the last one
   Ring<8> pairs[MOMENTS];   // of a row and the one above
   OneLine moments[MOMENTS]; // of seven rows
-  Ring<8> lines[LINES];     // of pixels
-  OneLine line_sums[LINES]; // of seven rows
+  Ring<8> fits[FITS];       // of pixels
+  OneLine fit_sums[FITS];   // of seven rows
   Ring<4> explained[2], rest[2];
 
   // Adds up a row and the one above.
@@ -74,12 +74,12 @@ struct Channel {
   }
 
   // Adds up the lines of the pixels of the seven rows down to `y`.
-  void sum_lines(int y, int from, int end) {
-    for (int k = 0; k < LINES; k++) {
-      const float *__restrict a = lines[k][y - 6], *__restrict b = lines[k][y - 5], *__restrict c = lines[k][y - 4];
-      const float *__restrict d = lines[k][y - 3], *__restrict e = lines[k][y - 2], *__restrict f = lines[k][y - 1];
-      const float *__restrict g = lines[k][y];
-      float *__restrict sum = line_sums[k][0];
+  void sum_fits(int y, int from, int end) {
+    for (int k = 0; k < FITS; k++) {
+      const float *__restrict a = fits[k][y - 6], *__restrict b = fits[k][y - 5], *__restrict c = fits[k][y - 4];
+      const float *__restrict d = fits[k][y - 3], *__restrict e = fits[k][y - 2], *__restrict f = fits[k][y - 1];
+      const float *__restrict g = fits[k][y];
+      float *__restrict sum = fit_sums[k][0];
       for (int x = from; x < end; x++) sum[x] = ((a[x] + b[x]) + (c[x] + d[x])) + ((e[x] + f[x]) + g[x]);
     }
   }
@@ -164,8 +164,8 @@ private:
       const float *__restrict of_2 = at.moments[S2][0], *__restrict of_00 = at.moments[S00][0];
       const float *__restrict of_01 = at.moments[S01][0], *__restrict of_02 = at.moments[S02][0];
       const float *__restrict noise = by_noise[0];
-      float *__restrict slope1 = at.lines[SLOPE1][y], *__restrict offset1 = at.lines[OFFSET1][y];
-      float *__restrict slope2 = at.lines[SLOPE2][y], *__restrict offset2 = at.lines[OFFSET2][y];
+      float *__restrict slope1 = at.fits[SLOPE1][y], *__restrict offset1 = at.fits[OFFSET1][y];
+      float *__restrict slope2 = at.fits[SLOPE2][y], *__restrict offset2 = at.fits[OFFSET2][y];
       for (int x = from; x < end; x++) {
         const float m0 = share * sum_of_7(of_0, x), m1 = share * sum_of_7(of_1, x), m2 = share * sum_of_7(of_2, x);
         const float signal = larger(share * sum_of_7(of_00, x) - m0 * m0 - noise[x], 0.0f);
@@ -187,11 +187,11 @@ private:
     OneLine of_luma[2] = {OneLine(), OneLine()};
     for (int c = 0; c < of.channels; c++) {
       Channel &at = channels[c];
-      at.sum_lines(y + REACH, -HALO + REACH, n + HALO - REACH);
+      at.sum_fits(y + REACH, -HALO + REACH, n + HALO - REACH);
       const float *__restrict s0 = at.s0[y];
       for (int k = 0; k < 2; k++) {
-        const float *__restrict slopes = at.line_sums[k ? SLOPE2 : SLOPE1][0];
-        const float *__restrict offsets = at.line_sums[k ? OFFSET2 : OFFSET1][0];
+        const float *__restrict slopes = at.fit_sums[k ? SLOPE2 : SLOPE1][0];
+        const float *__restrict offsets = at.fit_sums[k ? OFFSET2 : OFFSET1][0];
         const float *__restrict part = (k ? at.s2 : at.s1)[y];
         float *__restrict explained = at.explained[k][y], *__restrict rest = at.rest[k][y];
         float *__restrict mixed = of_luma[k][0];
@@ -243,15 +243,28 @@ private:
     }
     weighted(variances, of.polarization_gains, 0, n, noise[0]);
     find_kept(y, means, noise[0], smoothed[0], kept[0]);
+    const int64_t at = y * of.width + left, plane = of.height * of.width;
+    if (of.noise_left) find_left(kept[0], of.noise_left + at);
+    Line lines[3][4];
+    const float *angles[3][4];
     for (int c = 0; c < of.channels; c++) {
       weighted(variances, of.s0_gains[c], 0, n, by_noise[0]);
-      write(c, y, means[c][0], spreads[c][0], by_noise[0], kept[0]);
+      Sums sums;
+      filter(c, y, means[c][0], spreads[c][0], by_noise[0], kept[0], sums);
+      if (of.denoised) {
+        store_linear(of.denoised + 4 * (at + c * plane), n, sums);
+        continue;
+      }
+      float *const to[4] = {lines[c][0], lines[c][1], lines[c][2], lines[c][3]};
+      angles_of_sums(n, sums.straight, sums.diagonal, sums.s1, sums.s2, to);
+      for (int k = 0; k < 4; k++) angles[c][k] = to[k];
     }
-    if (!of.noise_left) return;
-    float *__restrict to = of.noise_left + y * of.width + left;
-    const float *__restrict of_kept = kept[0];
-    const float least = of.left;
-    for (int x = 0; x < n; x++) to[x] = least + (1 - least) * of_kept[x] * of_kept[x];
+    if (!of.denoised) make_products(at, angles);
+  }
+
+  // The share of the noise that is left in a row.
+  void find_left(const float *__restrict kept, float *__restrict to) const {
+    for (int x = 0; x < n; x++) to[x] = of.left + (1 - of.left) * kept[x] * kept[x];
   }
 
   // The share that is kept at least: 0, or with `auto` more where noise is too little to see; `mean`: of S0 of luma.
@@ -287,22 +300,35 @@ private:
 
   float least_of_row[COLUMNS] = {};
 
-  void write(int c, int y, const float *__restrict mean, const float *__restrict spread,
-             const float *__restrict by_noise, const float *__restrict kept) {
+  // Denoises one channel of a row.
+  void filter(int c, int y, const float *__restrict mean, const float *__restrict spread,
+              const float *__restrict by_noise, const float *__restrict kept, Sums &to) const {
     const Channel &at = channels[c];
     const float *__restrict from = pixel(c, y, left);
-    float *__restrict to = of.denoised + (from - of.linear);
+    float *__restrict straight = to.straight, *__restrict diagonal = to.diagonal;
+    float *__restrict s1 = to.s1, *__restrict s2 = to.s2;
     const float *__restrict s0 = at.s0[y], *__restrict least = least_of_row;
     const float *__restrict explained1 = at.explained[0][y], *__restrict explained2 = at.explained[1][y];
     const float *__restrict rest1 = at.rest[0][y], *__restrict rest2 = at.rest[1][y];
     for (int x = 0; x < n; x++) {
       const float removed = (1 - least[x]) * smaller(by_noise[x] / spread[x], 1.0f);
       const float change = removed * (mean[x] - s0[x]);
-      to[4 * x] = from[4 * x] + change;
-      to[4 * x + 1] = from[4 * x + 1] + change;
-      to[4 * x + 2] = explained1[x] + kept[x] * rest1[x];
-      to[4 * x + 3] = explained2[x] + kept[x] * rest2[x];
+      straight[x] = from[4 * x] + change;
+      diagonal[x] = from[4 * x + 1] + change;
+      s1[x] = explained1[x] + kept[x] * rest1[x];
+      s2[x] = explained2[x] + kept[x] * rest2[x];
     }
+  }
+
+  // Makes the products of a row from its angles.
+  void make_products(int64_t at, const float *const angles[3][4]) const {
+    int32_t invalid[COLUMNS], any = 0;
+    for (int x = 0; x < n && of.flags; x++) any |= invalid[x] = of.flags[at + x];
+    Count count = Count(); // the mosaic has counted
+    if (of.channels == 1)
+      polarimetry(*of.products, at, n, angles[0], any ? invalid : nullptr, count);
+    else
+      color_polarimetry(*of.products, at, n, angles, 0, any ? invalid : nullptr, count);
   }
 };
 

@@ -174,11 +174,16 @@ void compute(Frame &of, int most_threads) {
       (is_by_superpixel ? superpixels : demosaiced)(mosaic, of.products, count);
   });
   const double first = now();
-  if (of.is_denoised) on_threads(threads, [&](Count &) { denoised(of.denoising); });
+  const uint8_t *flags = of.invalid.saturated + of.invalid.dark ? of.products.flags : nullptr;
+  if (of.is_denoised) {
+    of.denoising.products = &of.of_planes;
+    of.denoising.flags = flags;
+    on_threads(threads, [&](Count &) { denoised(of.denoising); });
+  }
   const double second = now();
   if (of.has_geometry) {
-    if (of.invalid.saturated + of.invalid.dark) {
-      of.transform.flags = of.products.flags;
+    if (flags) {
+      of.transform.flags = flags;
       on_threads(threads, [&](Count &) { find_invalid_rows(of.transform); });
       of.transform.next = 0;
     }
@@ -187,7 +192,7 @@ void compute(Frame &of, int most_threads) {
       of.transform.next = 0;
     }
     if (of.is_denoised) of.transform.linear = of.denoising.denoised;
-    of.invalid = on_threads(threads, [&](Count &count) { transformed(of.transform, of.transformed, count); });
+    of.invalid = on_threads(threads, [&](Count &count) { transformed(of.transform, of.of_planes, count); });
   }
   const double third = now();
   if (of.is_compared) on_threads(threads, [&](Count &) { similarity(of.similarity); });

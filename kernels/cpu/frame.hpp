@@ -88,9 +88,11 @@ struct Transform {
 
 // Linear planes that are denoised; intensities are in units of the angles.
 struct Denoising {
-  const float *linear; // (channels, height, width, 4): I0 + I90, I45 + I135, S1, S2
-  float *denoised;     // the same, denoised
-  float *noise_left;   // (height, width): share of the variance of S1 and S2 by noise that is left; null: not wanted
+  const float *linear;  // (channels, height, width, 4): I0 + I90, I45 + I135, S1, S2
+  float *denoised;      // the same, denoised, for a geometry; null: products are made at once
+  Products *products;   // to make at once
+  const uint8_t *flags; // (height, width): SATURATED, DARK or 0; null: no pixel is invalid
+  float *noise_left;    // (height, width): share of the variance of S1 and S2 by noise that is left; null: not wanted
   int64_t height, width;
   int32_t channels;
   float shot, floor;           // variance of a raw pixel: over its intensity, and in the dark
@@ -122,14 +124,14 @@ struct Similarity {
 struct Frame {
   Mosaic mosaic;
   Color color;
-  Products products;    // of the mosaic; with a geometry, or denoised, the linear planes and what SSIM compares
-  int32_t has_geometry; // whether `transform` and `transformed` hold something
-  int32_t is_denoised;  // whether `denoising` does, and then `transform`, too
+  Products products;    // of the mosaic; with a geometry, or denoised, the linear planes
+  int32_t has_geometry; // whether `transform` holds something
+  int32_t is_denoised;  // whether `denoising` does
   int32_t is_compared;  // whether `similarity` does
   Denoising denoising;
   Transform transform;
-  Products transformed;
-  Products compared; // with a geometry and denoised: what SSIM compares, which is not denoised
+  Products of_planes; // with a geometry, or denoised
+  Products compared;  // with both: what SSIM compares, which is not denoised; without a geometry `products` has it
   Similarity similarity;
   Count invalid;     // results
   double seconds[3]; // of denoising, geometry and similarity
@@ -145,7 +147,7 @@ void demosaiced(Mosaic &from, const Products &to, Count &count);
 void correct_frame(Mosaic &from, float *out);
 // Products of a mosaic of colors.
 void colors(Mosaic &from, const Color &color, const Products &to, Count &count);
-// Denoised linear planes.
+// Denoised linear planes, or products of them.
 void denoised(Denoising &of);
 // Fills `rows`; and products in another geometry.
 void find_invalid_rows(Transform &from);

@@ -108,15 +108,7 @@ void angles_of(const Transform &from, int channel, int y, int first, int n, Samp
   else
     (from.scale == 1 ? between<1, false> : between<0, false>)(from, linear, y, first, n, samples);
   turn(from, y, first, n, samples);
-  const float *__restrict straight = samples.straight, *__restrict diagonal = samples.diagonal;
-  const float *__restrict s1 = samples.s1, *__restrict s2 = samples.s2;
-  float *__restrict i0 = to[0], *__restrict i45 = to[1], *__restrict i90 = to[2], *__restrict i135 = to[3];
-  for (int x = 0; x < n; x++) {
-    i0[x] = 0.5f * (straight[x] + s1[x]);
-    i45[x] = 0.5f * (diagonal[x] + s2[x]);
-    i90[x] = 0.5f * (straight[x] - s1[x]);
-    i135[x] = 0.5f * (diagonal[x] - s2[x]);
-  }
+  angles_of_sums(n, samples.straight, samples.diagonal, samples.s1, samples.s2, to);
   if (!samples.any) return;
   for (int k = 0; k < 4; k++)
     for (int x = 0; x < n; x++) to[k][x] = samples.flags[x] & OUTSIDE ? 0.0f : to[k][x];

@@ -165,10 +165,9 @@ struct Sums {
 };
 
 // Stores what geometry.cpp interpolates.
-void store_linear(const Products &to, int64_t at, int n, const Sums &sums) {
+void store_linear(float *__restrict out, int n, const Sums &sums) {
   const float *__restrict straight = sums.straight, *__restrict diagonal = sums.diagonal;
   const float *__restrict s1 = sums.s1, *__restrict s2 = sums.s2;
-  float *__restrict out = to.linear + 4 * at;
   for (int x = 0; x < n; x++) {
     out[4 * x] = straight[x];
     out[4 * x + 1] = diagonal[x];
@@ -227,6 +226,18 @@ void sums_of_angles(const float *const angles[4], int n, Sums &sums) {
   const float *__restrict i0 = angles[0], *__restrict i45 = angles[1], *__restrict i90 = angles[2],
                           *__restrict i135 = angles[3];
   find_sums<true>(n, [=](int k, int x) { return k < 2 ? (k ? i45[x] : i0[x]) : (k > 2 ? i135[x] : i90[x]); }, sums);
+}
+
+// The four intensities of `n` pixels from their sums and differences.
+void angles_of_sums(int n, const float *__restrict straight, const float *__restrict diagonal,
+                    const float *__restrict s1, const float *__restrict s2, float *const to[4]) {
+  float *__restrict i0 = to[0], *__restrict i45 = to[1], *__restrict i90 = to[2], *__restrict i135 = to[3];
+  for (int x = 0; x < n; x++) {
+    i0[x] = 0.5f * (straight[x] + s1[x]);
+    i45[x] = 0.5f * (diagonal[x] + s2[x]);
+    i90[x] = 0.5f * (straight[x] - s1[x]);
+    i135[x] = 0.5f * (diagonal[x] - s2[x]);
+  }
 }
 
 // A component of the light of `n` pixels.
@@ -299,7 +310,7 @@ void products_of_sums(const Products &to, int64_t at, int n, const Sums &sums, c
     find_component(to, k, n, sums, component);
     store(to.components[k], at, n, component, to.scale);
   }
-  if (to.linear) store_linear(to, at, n, sums);
+  if (to.linear) store_linear(to.linear + 4 * at, n, sums);
   if (to.stokes.data) {
     float *__restrict out = (float *)to.stokes.data + 3 * at;
     for (int x = 0; x < n; x++) {

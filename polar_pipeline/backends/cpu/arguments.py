@@ -98,7 +98,7 @@ class _Transform(ctypes.Structure):
 
 class _Denoising(ctypes.Structure):
     _fields_ = [
-        *((name, _POINTER) for name in ("linear", "denoised", "noise_left")),
+        *((name, _POINTER) for name in ("linear", "denoised", "products", "flags", "noise_left")),
         *(("height", _LONG), ("width", _LONG), ("channels", _INT), ("shot", _FLOAT), ("floor", _FLOAT)),
         *(("s0_gains", _FLOAT * 3 * 3), ("polarization_gains", _FLOAT * 3), ("strength", _FLOAT), ("left", _FLOAT)),
         *(("is_auto", _INT), ("next", _INT)),
@@ -119,7 +119,7 @@ class Frame(ctypes.Structure):
     _fields_ = [
         *(("mosaic", _Mosaic), ("color", _Color), ("products", _Products), ("has_geometry", _INT)),
         *(("is_denoised", _INT), ("is_compared", _INT), ("denoising", _Denoising), ("transform", _Transform)),
-        *(("transformed", _Products), ("compared", _Products), ("similarity", _Similarity), ("invalid", _Count)),
+        *(("of_planes", _Products), ("compared", _Products), ("similarity", _Similarity), ("invalid", _Count)),
         ("seconds", ctypes.c_double * 3),
     ]
 
@@ -134,8 +134,7 @@ class FrameArguments:
     Args:
         raw: The mosaic.
         options: Options of the pipeline.
-        sampling: The map of the output; None where products are computed from the mosaic at once. Denoised, they are
-            computed from linear planes, even if outputs have the pixels of the Stokes image.
+        sampling: The map of the output; None where outputs have the pixels of the Stokes image.
         buffers: Source of reused arrays.
 
     Attributes:
@@ -169,24 +168,21 @@ class FrameArguments:
         min_total = 2 * options.min_intensity / scale if options.counts_dark else 0.0
         if has_integers:  # and float32 holds them all
             min_total = math.ceil(min_total)
-        products = self.frame.products if sampling is None else self.frame.transformed
+        is_denoised = options.denoise != "off"
+        products = compared = self.frame.products
+        if sampling is not None or is_denoised:  # products of linear planes; where pixels are dark was found before
+            self._fill_planes(size, 3 if sensor.is_color else 1, scale, min_total)
+            products, min_total = self.frame.of_planes, _ANY_SUM
+        if sampling is not None:
+            self._fill_transform(sampling)
+            compared = self.frame.compared if is_denoised else products
         products.width = output_size[1]
-        self._fill_products(products, scale, min_total if sampling is None else _ANY_SUM)
+        self._fill_products(products, scale, min_total)
         if uses_noise(options):
             self._fill_noise(products, scale, sensor, raw.full_scale)
-        if sampling is not None:
-            self._fill_transform(sampling, 3 if sensor.is_color else 1, scale, min_total)
-        compared = self.frame.products
-        if options.denoise != "off":
+        if is_denoised:
             self._fill_denoising(scale, sensor, raw.full_scale)
-            if options.geometry is not None:
-                compared = self.frame.compared
-                compared.width, compared.scale, compared.min_total = output_size[1], scale, _ANY_SUM
-        elif sampling is not None:
-            compared = self.frame.transformed
-        for field, image in zip(("first", "second"), self.compared):  # not denoised
-            setattr(compared, field, image.ctypes.data)
-            compared.is_uint16 = image.dtype == np.uint16
+        self._fill_compared(compared, output_size[1], scale)
 
     def _keep(self, array: np.ndarray) -> int:
         """Keep an array, and return its address."""
@@ -273,36 +269,51 @@ class FrameArguments:
         numbers = (shot / scale, floor / scale**2, (_FLOAT * 4)(*method_constants(*method)), options.debias, limit)
         to.noise = ctypes.pointer(_Noise(self._keep(gains), period, channels, *numbers))
 
-    def _fill_transform(self, sampling: SamplingMap, channels: int, scale: float, min_total: float) -> None:
-        """Fill in a geometry, for which the mosaic gives linear planes."""
+    def _fill_planes(self, size: Tuple[int, int], channels: int, scale: float, min_total: float) -> None:
+        """Fill in the linear planes that the mosaic gives, and that later stages read."""
+        planes, transform, denoising = self.frame.products, self.frame.transform, self.frame.denoising
+        planes.linear = self._keep(self._buffers.get((channels, *size, 4), "float32"))
+        planes.flags = self._keep(self._buffers.get(size, "uint8"))
+        planes.width, planes.scale, planes.min_total = size[1], scale, min_total
+        for to in (transform, denoising):
+            to.linear, to.channels = planes.linear, channels
+        (transform.source_height, transform.source_width) = (denoising.height, denoising.width) = size
+
+    def _fill_transform(self, sampling: SamplingMap) -> None:
+        """Fill in a geometry."""
         height, width = sampling.source
-        linear = self._keep(self._buffers.get((channels, height, width, 4), "float32"))
-        flags = self._keep(self._buffers.get((height, width), "uint8"))
-        of_planes, to = self.frame.products, self.frame.transform
-        of_planes.linear, of_planes.flags, of_planes.width = linear, flags, width
-        of_planes.scale, of_planes.min_total = scale, min_total
+        to = self.frame.transform
         self.frame.has_geometry = True
-        to.linear, to.rows = linear, self._keep(np.empty(height, np.uint8))
+        to.rows = self._keep(np.empty(height, np.uint8))
         to.positions, to.turns = _address(sampling.positions), _address(sampling.turns)
-        to.source_height, to.source_width = height, width
         to.right, to.down, to.origin = (int(column + width * row) for column, row in sampling.corner.T)
-        to.channels, to.scale, (to.height, to.width), to.turn = channels, sampling.scale, sampling.size, sampling.turn
+        to.scale, (to.height, to.width), to.turn = sampling.scale, sampling.size, sampling.turn
+
+    def _fill_compared(self, to: _Products, width: int, scale: float) -> None:
+        """Fill in the images that SSIM compares, which are not denoised; `width` pixels are in a row of them."""
+        if not self.compared:
+            return
+        if not to.width:  # nothing else is computed there
+            to.width, to.scale, to.min_total = width, scale, _ANY_SUM
+        for field, image in zip(("first", "second"), self.compared):
+            setattr(to, field, image.ctypes.data)
+            to.is_uint16 = image.dtype == np.uint16
 
     def _fill_denoising(self, scale: float, sensor: Sensor, full_scale: int) -> None:
         """Fill in the denoising of the linear planes."""
-        options, to, transform = self._options, self.frame.denoising, self.frame.transform
-        shape = transform.channels, transform.source_height, transform.source_width
-        to.linear, to.denoised = transform.linear, self._keep(self._buffers.get((*shape, 4), "float32"))
-        to.channels, to.height, to.width = shape
+        options, to = self._options, self.frame.denoising
+        size = to.height, to.width
+        if self.frame.has_geometry:
+            to.denoised = self._keep(self._buffers.get((to.channels, *size, 4), "float32"))
         gains, (shot, floor) = plane_gains(*options.method_on(sensor)), raw_noise(options, full_scale)
         to.shot, to.floor, to.left = shot / scale, floor / scale**2, gains.left
         for channel, row in enumerate(gains.s0):
             to.s0_gains[channel][: len(row)] = row
         to.polarization_gains[: len(gains.polarization)] = gains.polarization
         to.strength, to.is_auto = options.denoise_strength, options.denoise == "auto"
-        if self.frame.transformed.noise:
-            to.noise_left = self._keep(self._buffers.get(shape[1:], "float32"))
-            self.frame.transformed.noise.contents.left = to.noise_left
+        if self.frame.of_planes.noise:
+            to.noise_left = self._keep(self._buffers.get(size, "float32"))
+            self.frame.of_planes.noise.contents.left = to.noise_left
         self.frame.is_denoised = True
 
     def compare(self, other: np.ndarray, outside: Optional[np.ndarray]) -> None:

@@ -20,7 +20,7 @@ from polar_pipeline.backends.backend import Buffers
 from polar_pipeline.backends.cpu.arguments import FrameArguments
 from polar_pipeline.backends.cpu.library import Kernels, KernelsError, load_kernels
 from polar_pipeline.backends.result import Result
-from polar_pipeline.geometry import Geometry, SamplingMap, make_map
+from polar_pipeline.geometry import SamplingMap, make_map
 from polar_pipeline.options import Options
 from polar_pipeline.options.products import PRODUCTS
 from polar_pipeline.sensor.frames import Frame, FrameError, RawFrame
@@ -57,8 +57,6 @@ class CpuBackend:
         self._previous: Optional[np.ndarray] = None
         self._computed: Set[Tuple[Tuple[int, int], np.dtype]] = set()
         self._maps: Dict[Tuple[int, int], SamplingMap] = {}
-        #: Whether products are computed from linear planes, by a map.
-        self._has_map = options.geometry is not None or options.denoise != "off"
 
     @property
     def device(self) -> str:
@@ -69,7 +67,7 @@ class CpuBackend:
 
     def is_ready(self, frame: Frame) -> bool:
         """Return whether a frame of this shape needs no preparation; only the map of a geometry may need some."""
-        return not self._has_map or self._options.stokes_size(frame.shape) in self._maps
+        return self._options.geometry is None or self._options.stokes_size(frame.shape) in self._maps
 
     def prepare(self, frame: Frame) -> None:
         """Get ready for frames like this one: make the map of their geometry.
@@ -77,7 +75,7 @@ class CpuBackend:
         Raises:
             FrameError: The geometry does not fit them.
         """
-        if self._has_map:
+        if self._options.geometry is not None:
             self._map(frame.shape)
 
     def frame_memory(self, _: int) -> Optional[np.ndarray]:
@@ -125,7 +123,7 @@ class CpuBackend:
     def _compute_by_kernels(
         self, kernels: Kernels, raw: RawFrame, options: Options, other: Optional[np.ndarray]
     ) -> Result:
-        sampling = self._map(raw.shape) if self._has_map else None
+        sampling = None if options.geometry is None else self._map(raw.shape)
         job = FrameArguments(raw, options, sampling, self._buffers)
         if options.has_ssim:
             second = job.compared[1] if len(job.compared) == 2 else other
@@ -168,14 +166,13 @@ class CpuBackend:
         return Result(out, found["seconds"], found["invalid"], None if blocks is None else blocks.astype(np.float32))
 
     def _map(self, shape: Tuple[int, int]) -> SamplingMap:
-        """Return the map of the geometry for frames of (height, width); of one without where they are denoised.
-
-        The map of one size is kept.
+        """Return the map of the geometry for frames of (height, width). The map of one size is kept.
 
         Raises:
             FrameError: The geometry does not fit them.
         """
-        geometry = self._options.geometry or Geometry()
+        geometry = self._options.geometry
+        assert geometry is not None
         source = self._options.stokes_size(shape)
         if source not in self._maps:
             self._maps = {source: make_map(geometry, source)}
