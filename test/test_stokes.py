@@ -223,7 +223,7 @@ def test_arrays_of_another_library_stay_there() -> None:
     planes = np.random.default_rng(0).integers(0, 255, (4, 6, 7)).astype(np.uint8)
     for ours, theirs in zip(_all_results(map(Device, planes)), _all_results(planes)):
         assert isinstance(ours, Device)
-        np.testing.assert_array_equal(ours._array, theirs)
+        np.testing.assert_allclose(ours._array, theirs, rtol=2e-7)  # vectors and their remainder: a last place
 
 
 @pytest.mark.gpu
