@@ -220,7 +220,7 @@ private:
     }
   }
 
-  // Writes a row.
+  // Writes a row, or makes its products.
   void finish(int y) {
     OneLine means[3], spreads[3], variances[3], noise, by_noise, kept, smoothed;
     const float share = 1.0f / 25, tiny = 1e-30f;
@@ -267,9 +267,8 @@ private:
     for (int x = 0; x < n; x++) to[x] = of.left + (1 - of.left) * kept[x] * kept[x];
   }
 
-  // The share that is kept at least: 0, or with `auto` more where noise is too little to see; `mean`: of S0 of luma.
+  // The share that `auto` keeps at least, as noise may be too little to see; `mean`: of S0 of luma.
   float least_kept(float noise, float mean) const {
-    if (!of.is_auto) return 0.0f;
     const float ratio = root(noise) / larger(mean, 1e-30f);
     return 1 - unit_range((ratio - DENOISE_AUTO_LOW) * (1 / (DENOISE_AUTO_HIGH - DENOISE_AUTO_LOW)));
   }
@@ -298,7 +297,7 @@ private:
     }
   }
 
-  float least_of_row[COLUMNS] = {};
+  float least_of_row[COLUMNS] = {}; // the share that is kept at least, of the pixels of a row; 0 without `auto`
 
   // Denoises one channel of a row.
   void filter(int c, int y, const float *__restrict mean, const float *__restrict spread,
