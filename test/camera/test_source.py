@@ -9,7 +9,7 @@ import random
 import socket
 import threading
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -476,6 +476,14 @@ def used() -> Tuple[int, int]:
     return threads, files
 
 
+def next_complete(device: CameraDevice) -> Any:
+    """The next frame of which no packet is missing: a busy machine loses some."""
+    for _ in range(20):
+        with suppress(FrameError):
+            return device.pop(20.0)
+    return None
+
+
 def test_nothing_of_aravis_is_left_behind(camera: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     camera(features={"AcquisitionFrameRate": 200.0})
     living = Living(monkeypatch)
@@ -485,7 +493,7 @@ def test_nothing_of_aravis_is_left_behind(camera: Any, monkeypatch: pytest.Monke
         device = CameraDevice(found)
         for _ in range(2):
             device.start(lambda size: np.empty(size, np.uint8))
-            assert device.pop(20.0) is not None
+            assert next_complete(device) is not None
             assert living.counts == dict(zip(Living.MAKERS, (1, 1, BUFFERS)))
             device.stop()
             assert living.counts == dict(zip(Living.MAKERS, (1, 0, 0)))
