@@ -25,6 +25,7 @@ from polar_pipeline.sensor.frames import RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+from accuracy import halved
 from edges import edge_pattern
 from scenes import behind_polarizers, sample_mosaic
 
@@ -115,7 +116,7 @@ def dim_light() -> np.ndarray:
     names = tuple(f"angle_{angle}" for angle in ANGLES)
     options = make_options(products=names)
     angles = reference.run(RawFrame(mosaic, 255), options)
-    truth = np.stack([angles[name].reshape(512, 2, 612, 2).mean((1, 3)) for name in names])
+    truth = halved(np.stack([angles[name] for name in names]))
     truth = np.clip(truth / np.percentile(truth, 99.9), 0, 1)
     light, cut = sample_mosaic(truth, SENSOR), (slice(96, 226), slice(88, 258))
     rows: List[List[Cell]] = []
@@ -124,8 +125,9 @@ def dim_light() -> np.ndarray:
         cells = []
         for name in ("dolp_color", "aolp_color"):
             for mode, label in (("off", "as measured"), ("on", "denoised")):
-                found = reference.run(RawFrame(raw, 4095), make_options(products=name, denoise=mode, min_intensity=0))
-                cells.append((f"{share * 100:.0f} %, {label}", found[name][cut]))
+                options = make_options(products=name, denoise=mode, min_intensity=0)
+                picture = reference.run(RawFrame(raw, 4095), options)[name]
+                cells.append((f"{share * 100:.0f} %, {label}", picture[cut]))
         rows.append(cells)
     return sheet(rows, 2)
 

@@ -386,6 +386,11 @@ def accuracy(kind: str, resolution: str) -> str:
     return _table(("exposure", "method", *names), rows)
 
 
+def is_plain_full(method: str) -> bool:
+    """Whether a method of `benchmarks/accuracy.py` is of full resolution, and not denoised."""
+    return not method.startswith("half, ") and "denoised" not in method
+
+
 def synthetic_accuracy() -> str:
     """One row per method at full resolution, means over the synthetic scenes without noise."""
     names = ("I", "S0", "DoLP", "AoLP")
@@ -394,14 +399,14 @@ def synthetic_accuracy() -> str:
         (f"{kind}, {label}", *_figures(report[kind]["exposures"]["none"][method]["mean"], names))
         for kind in ("mono", "color")
         for method, label in DEMOSAIC.items()
-        if not method.startswith("half, ") and "denoised" not in method
+        if is_plain_full(method)
     ]
     return _table(("", *names), rows)
 
 
 def edge_accuracy() -> str:
     """One row per pattern: I and AoLP of the methods at full resolution."""
-    names = [name for name in DEMOSAIC if not name.startswith("half, ") and "denoised" not in name]
+    names = list(filter(is_plain_full, DEMOSAIC))
     rows = [
         (pattern, *("; ".join(_figures(methods[name], ("I", "AoLP"))) for name in names))
         for pattern, methods in _results("accuracy")["patterns"]["0.6 px"].items()

@@ -101,7 +101,7 @@ def dolp_std(dolp: Numbers, dolp_sigma: Numbers) -> np.ndarray:
         if dtype in (np.uint8, np.uint16):
             raise ValueError(f"values must be from 0 to 1, got {dtype}: divide levels of the product by the highest")
     degree, sigma = _as_floats(dolp, dolp_sigma)
-    ratio = degree / np.where(sigma > 0, sigma, np.inf)[()]  # without noise there is no deviation
+    ratio = degree / np.where(sigma > 0, sigma, np.inf)[()]  # where sigma is 0, so is the deviation
     return (sigma * np.sqrt(-np.expm1(-(ratio**2) / 2)))[()]
 
 

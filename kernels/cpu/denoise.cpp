@@ -32,8 +32,9 @@ enum Moment { S0, S1, S2, S00, S01, S02, MOMENTS };
 // A straight line from S0 to S1, and one to S2.
 enum Fit { SLOPE1, OFFSET1, SLOPE2, OFFSET2, FITS };
 
-// One channel of a tile: its last rows, and what was computed of them. Sums are added up anew in each row: if they lost
-// a row and gained one, the rounding of bright rows would stay in dark ones.
+// One channel of a tile: its last rows, and the sums and lines of these. Each sum is computed anew for each row. A
+// running sum, to which one row is added and from which one is taken away, keeps the rounding errors of bright rows in
+// the dark rows below them.
 struct Channel {
   float level;              // S0 is meant as a difference to it, which keeps the digits of its variance
   Ring<16> s0, s1, s2;      // rows of the image; Lee's filter reads what is ten rows above the last one
@@ -61,15 +62,16 @@ struct Channel {
 
   // Adds up the seven rows down to `y`: three pairs, and the first row.
   void sum_moments(int y, int from, int end) {
-    const float *__restrict s0_above = s0[y - 6], *others[3] = {nullptr, s1[y - 6], s2[y - 6]};
+    const float *rows[3] = {s0[y - 6], s1[y - 6], s2[y - 6]};
+    const float *__restrict first = rows[0];
     for (int k = 0; k < MOMENTS; k++) {
       const float *__restrict a = pairs[k][y], *__restrict b = pairs[k][y - 2], *__restrict c = pairs[k][y - 4];
       float *__restrict sum = moments[k][0];
-      const float *__restrict other = k % 3 ? others[k % 3] : s0_above;
+      const float *__restrict other = rows[k % 3];
       if (k < S00)
         for (int x = from; x < end; x++) sum[x] = (a[x] + b[x]) + (c[x] + other[x]);
       else
-        for (int x = from; x < end; x++) sum[x] = (a[x] + b[x]) + (c[x] + s0_above[x] * other[x]);
+        for (int x = from; x < end; x++) sum[x] = (a[x] + b[x]) + (c[x] + first[x] * other[x]);
     }
   }
 
@@ -137,7 +139,7 @@ private:
     const float *__restrict inside = row + 4 * (int64_t)left;
     for (int x = begin; x < end; x++) put(x, inside + 4 * x);
     for (int x = end; x < n + HALO; x++) put(x, row + 4 * mirrored_often(left + x, of.width));
-    to.sum_pairs(y, -HALO, n + HALO); // of the first row with what is there, which nobody reads
+    to.sum_pairs(y, -HALO, n + HALO); // the first row has none above it, and its sums are not used
   }
 
   // The variance of a raw pixel of a color, from the mean of S0.

@@ -18,22 +18,25 @@ def limited_memory() -> Iterator[None]:
     forbid CUDA, which reserves address space. Nothing is limited on systems without `/proc`. A lower limit stays.
     """
     limit = memory_limit()
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
     if limit is None or (soft != resource.RLIM_INFINITY and soft <= limit):
         yield
         return
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
-    try:
+    with _soft_limit(limit):
         yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 @contextmanager
 def without_limit() -> Iterator[None]:
-    """Lift `limited_memory` for a moment; a limit that the user has set stays."""
+    """Lift `limited_memory` for a moment; the hard limit of the process stays."""
+    with _soft_limit(resource.getrlimit(resource.RLIMIT_DATA)[1]):
+        yield
+
+
+@contextmanager
+def _soft_limit(size: int) -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+    resource.setrlimit(resource.RLIMIT_DATA, (size, hard))
     try:
         yield
     finally:

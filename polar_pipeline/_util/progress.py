@@ -15,11 +15,11 @@ Item = TypeVar("Item")
 def with_bar(items: Iterable[Item], total: int, unit: str = "frame") -> Iterable[Item]:
     """Return the items, with a progress bar in a terminal if tqdm is installed."""
     try:
-        bar = import_tqdm()
+        tqdm_bar = import_tqdm()
     except ImportError:
         return items
-    shown: Iterable[Item] = bar(items, total=total, unit=unit, disable=None, miniters=1)
-    return shown
+    bar: Iterable[Item] = tqdm_bar(items, total=total, unit=unit, disable=None, miniters=1)
+    return bar
 
 
 def import_tqdm() -> Type[tqdm]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from typing import Any, Dict, Tuple
 
 import cv2
@@ -59,11 +58,11 @@ def test_reference_is_what_filters_of_opencv_make() -> None:
     energy = cv2.GaussianBlur(rest[0] ** 2 + rest[1] ** 2, (5, 5), 1.2, borderType=cv2.BORDER_REFLECT_101)
     kept = np.maximum(1 - 2 * options.denoise_strength * raw * gains.polarization[0] / energy, 0)
     kept_s0 = np.maximum(1 - raw * gains.s0[0, 0] / (squares - near**2), 0)
-    wanted = near + kept_s0 * (s0 - near), *(part + kept * left for part, left in zip(explained, rest))
-    found = denoise(angles, sensor, options, frame.full_scale)
+    expected = near + kept_s0 * (s0 - near), *(part + kept * left for part, left in zip(explained, rest))
+    result = denoise(angles, sensor, options, frame.full_scale)
     assert 0.05 < np.mean(kept > 0) < 0.95
-    np.testing.assert_allclose(reference.stokes(found.angles), np.stack(wanted, -1), atol=1e-9)
-    np.testing.assert_allclose(found.noise_left, gains.left + (1 - gains.left) * kept**2, atol=1e-9)
+    np.testing.assert_allclose(reference.stokes(result.angles), np.stack(expected, -1), atol=1e-9)
+    np.testing.assert_allclose(result.noise_left, gains.left + (1 - gains.left) * kept**2, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -219,19 +218,12 @@ def test_what_cannot_be_denoised_is_refused() -> None:
 
 def test_less_is_kept_with_more_strength() -> None:
     """The option reaches the kernels: what is left of the noise of a flat field decreases."""
-    sensor = replace(SENSORS[MONO])
+    sensor = SENSORS[MONO]
     vector = np.broadcast_to(np.array([0.1, 0.0, 0.0]), (128, 128, 3))
     raw = expose(vector, sensor, 12, sensor.full_well, sensor.read_noise, np.random.default_rng(1))
-    spread = [
-        float(
-            np.std(
-                Pipeline(products="stokes", denoise="on", denoise_strength=k, backend="cpu")(RawFrame(raw, 4095))[
-                    "stokes"
-                ][..., 1]
-            )
-        )
-        for k in (0.1, 0.6, 1.3)
-    ]
+    options: Dict[str, Any] = {"products": "stokes", "denoise": "on", "backend": "cpu"}
+    results = (Pipeline(**options, denoise_strength=k)(RawFrame(raw, 4095)) for k in (0.1, 0.6, 1.3))
+    spread = [float(np.std(result["stokes"][..., 1])) for result in results]
     assert spread[0] > 1.5 * spread[1] > 1.5 * spread[2]
 
 
@@ -245,8 +237,8 @@ def test_dark_rows_below_bright_ones(resolution: str) -> None:
     raw = digitize(light.clip(0, 1), 12, sensor.full_well, sensor.read_noise, rng)
     options: Dict[str, Any] = {"products": "stokes", "resolution": resolution, "demosaic": "gradient"}
     options.update(denoise="on", min_intensity=0.0)
-    found = Pipeline(**options, backend="cpu")(RawFrame(raw, 4095))["stokes"]
-    wanted = reference.run(RawFrame(raw, 4095), make_options(**options))["stokes"]
+    result = Pipeline(**options, backend="cpu")(RawFrame(raw, 4095))["stokes"]
+    expected = reference.run(RawFrame(raw, 4095), make_options(**options))["stokes"]
     dark = slice(90 if resolution == "full" else 45, None)
-    assert np.std(wanted[dark, :, 1]) < 3e-4
-    np.testing.assert_allclose(found[dark], wanted[dark], atol=1e-7)  # of values below 0.02, in float32
+    assert np.std(expected[dark, :, 1]) < 3e-4
+    np.testing.assert_allclose(result[dark], expected[dark], atol=1e-7)  # of values below 0.02, in float32

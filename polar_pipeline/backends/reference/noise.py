@@ -109,6 +109,7 @@ def plane_gains(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: st
     """Compute the gains of the images that are denoised. Arguments are those of `demosaic_by`."""
     method = (sensor, is_half, co_sited, interpolation, debayer)
     responses = impulse_responses(*method, of_luma=False)
+    of_luma = responses @ np.array(LUMA) if sensor.is_color else responses
     channels = len(CHANNELS) if sensor.is_color else 1
     squares = (responses.sum(2).reshape(*responses.shape[:2], -1, channels) / 2) ** 2
     s0 = np.zeros((channels, channels))
@@ -117,16 +118,18 @@ def plane_gains(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: st
     s0 /= (sensor.period // 2 if is_half else sensor.period) ** 2
     of_vectors = impulse_gains(*method).mean((0, 1)).sum(1)  # by color: S1, S2, S0
     polarization = (of_vectors[:, 0, 0] + of_vectors[:, 1, 1]) / 2
-    return PlaneGains(s0, polarization, DENOISE_MEANS * _share_of_means(*method) + DENOISE_SLOPES)
+    return PlaneGains(s0, polarization, DENOISE_MEANS * _share_of_means(of_luma) + DENOISE_SLOPES)
 
 
-def _share_of_means(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: str, debayer: str) -> float:
-    """Compute which share of the variance of S1 by noise is left in its means over a window, taken twice.
+def _share_of_means(responses: np.ndarray) -> float:
+    """Compute which share of the variance of S1 by noise remains in its means over the window of denoising, taken twice.
 
-    The window is that of denoising. Noise of neighboring pixels is the less independent, the more of the same raw
-    pixels a method gives them.
+    The more raw pixels neighboring output pixels share, the more their noise is correlated, and the larger the share.
+
+    Args:
+        responses: (n, n, 4, h, w) impulse responses of a method (`impulse_responses`).
     """
-    i0, _, i90, _ = np.moveaxis(impulse_responses(sensor, is_half, co_sited, interpolation, debayer), 2, 0)
+    i0, _, i90, _ = np.moveaxis(responses, 2, 0)
     s1 = i0 - i90
     window = np.full(2 * DENOISE_REACH + 1, 1 / (2 * DENOISE_REACH + 1))
     taps = np.convolve(window, window)
@@ -144,8 +147,8 @@ def raw_variances(intensity: np.ndarray, sensor: Sensor, options: Options, full_
     full_well /= 10 ** (options.camera_gain / 20)
     significant = f"{full_scale:b}".rstrip("0")  # all ones: the rest is how far numbers are shifted
     level = 1 / (full_scale if "0" in significant else int(significant, 2))
-    found: np.ndarray = np.maximum(intensity, 0) / full_well + (read_noise / full_well) ** 2 + level**2 / 12
-    return found
+    variances: np.ndarray = np.maximum(intensity, 0) / full_well + (read_noise / full_well) ** 2 + level**2 / 12
+    return variances
 
 
 def covariance(angles: np.ndarray, sensor: Sensor, options: Options, full_scale: int) -> np.ndarray:

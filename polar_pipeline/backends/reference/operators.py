@@ -250,8 +250,11 @@ def run(frame: RawFrame, options: Options, other: Optional[np.ndarray] = None) -
         start = time.perf_counter()
         if not options.counts_dark:
             dark = np.zeros_like(dark)
-        gray, *_ = transform(gray, too_bright, dark, options.geometry)
+        if noise_left is not None:
+            gray, *_ = transform(gray, too_bright, dark, options.geometry)
         angles, too_bright, dark, outside = transform(angles, too_bright, dark, options.geometry)
+        if noise_left is None:
+            gray = luma(angles) if is_color else angles
         bad = too_bright | dark | outside
         seconds["geometry"] = time.perf_counter() - start
     value = intensity(gray)
