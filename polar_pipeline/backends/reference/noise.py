@@ -122,7 +122,7 @@ def plane_gains(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: st
 
 
 def _share_of_means(responses: np.ndarray) -> float:
-    """Compute which share of the variance of S1 by noise remains in its means over the window of denoising, taken twice.
+    """Compute which share of the variance of S1 by noise remains in means over the window of denoising, taken twice.
 
     The more raw pixels neighboring output pixels share, the more their noise is correlated, and the larger the share.
 
