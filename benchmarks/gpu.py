@@ -25,7 +25,7 @@ import common
 import numpy as np
 from batches import calibration, check, raw_frames
 from first_frames import first_frames
-from gpu_cases import CASES, GEOMETRIES, TWO_LAUNCHES, Case, launches_of, options_of
+from gpu_cases import CASES, DENOISED, GEOMETRIES, TWO_LAUNCHES, Case, launches_of, options_of
 from npp import find_debayer
 from timed_launch import TimedLaunches, every_schedule, resources
 from timing import FRAMES, ROUNDS, SHAPE, capture, cupy, driver, frames, medians
@@ -160,6 +160,26 @@ class Bench:
             "levels_off_cpu": _levels_off_cpu(case, every[str(FRAMES)].arrays),
         }
 
+    def denoised(self, case: Case) -> Dict[str, Any]:
+        """64 frames a launch with `denoise`, and without."""
+        launches, options = launches_at(case), options_at(case)
+        plain = options.changed(denoise="off")
+        raw = {"raw": raw_frames(launches[0])}
+        runs = {"on": TimedLaunches(launches, options, raw)}
+        runs["off"] = TimedLaunches(launches_of(plain, case, SHAPE), plain, raw)
+        runs["planes"] = TimedLaunches(launches[:1], options, raw)
+        us = {name: 1000 * time / FRAMES for name, time in medians(runs).items()}
+        return {
+            "text": case.text,
+            "goal": case.goal,
+            "us_per_frame": round(us["on"], 3),
+            "us_per_frame_without": round(us["off"], 3),
+            "times": round(us["on"] / us["off"], 2),
+            "us_of_denoising": round(us["on"] - us["planes"], 3),
+            **resources(launches[1], runs["on"].schedules[1]),
+            **({"levels_off_cpu": _levels_off_cpu(case, runs["on"].arrays)} if case.dtype == "uint8" else {}),
+        }
+
     def npp(self) -> Optional[Dict[str, Any]]:
         """The four-angle color demosaic against four calls of NPP's bilinear debayer a frame.
 
@@ -226,6 +246,7 @@ def _first_frames(_: Bench) -> Dict[str, Any]:
 #: What is measured besides cases, by its name in the report.
 PARTS: Dict[str, Callable[[Bench], Any]] = {
     "with_geometry": lambda bench: {name: bench.with_geometry(case) for name, case in GEOMETRIES.items()},
+    "denoised": lambda bench: {name: bench.denoised(case) for name, case in DENOISED.items()},
     "with_ssim": lambda bench: {name: bench.with_ssim(case) for name, case in TWO_LAUNCHES.items()},
     "ssim_schedules": Bench.ssim_schedules,
     "whole_frames_us": lambda _: {name: whole_frames(name) for name in WHOLE_FRAMES},

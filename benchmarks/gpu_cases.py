@@ -49,6 +49,7 @@ _OWN = {"co_sited": False}
 _FULL = {"resolution": "full"}
 _BILINEAR = {**_FULL, "demosaic": "bilinear"}
 _GRADIENT = {**_FULL, "demosaic": "gradient"}
+_ON = {"denoise": "on"}
 CASES: Dict[str, Case] = {
     "mono_half": Case("mono half, intensity dolp aolp", MONO, POLAR, "share 0.82"),
     "color_angles": Case("color half own site MHC, four RGB angles", COLOR, ANGLES, "share 0.82", options=_OWN),
@@ -106,6 +107,15 @@ GEOMETRIES: Dict[str, Case] = {
         options={"rectify": LENS},
     ),
     "mono_rotated": Case("mono half, rotated by 90 degrees, intensity dolp aolp", MONO, POLAR, options={"rotate": 90}),
+}
+#: With `denoise`, in two launches; `goal`: times the same case without it.
+DENOISED: Dict[str, Case] = {
+    "mono_half": Case("mono half", MONO, POLAR, "at most 2.2 times", options=_ON),
+    "mono_half_12": Case("mono half, float, 12 bit", MONO, POLAR, dtype="float32", raw_format="u16", options=_ON),
+    "mono_gradient": Case("mono full gradient", MONO, POLAR, "at most 2.5 times", options={**_GRADIENT, **_ON}),
+    "mono_adaptive": Case("mono full ADR", MONO, POLAR, "at most 1.25 times", options={**_FULL, **_ON}),
+    "color_half": Case("color half", COLOR, POLAR, options=_ON),
+    "color_adaptive": Case("color full ADR", COLOR, POLAR, options={**_FULL, **_ON}),
 }
 
 

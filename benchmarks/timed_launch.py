@@ -27,7 +27,7 @@ class _Batch:
 
     def __init__(self, addresses: Dict[str, int]) -> None:
         self.addresses = addresses
-        self.arguments: Dict[str, Argument] = {}
+        self.arguments: Dict[object, Argument] = {}
 
     @property
     def stream(self) -> int:

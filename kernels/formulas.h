@@ -214,6 +214,16 @@ FORMULA u32 faded_level(float color, float degree, const float (&fading)[2]) { /
 FORMULA float variance_of(float intensity, float shot, float dark) {
   return fused(larger(intensity, 0.0f), shot, dark);
 }
+// The share of a pixel that `denoise` "auto" keeps at least, as its noise may be too little to see; noise: variance of
+// S1 and of S2; s0: of luma.
+FORMULA float least_kept(float noise, float s0) {
+  const float ratio = quotient(root(noise), larger(s0, 1e-30f));
+  return 1 - unit_range((ratio - DENOISE_AUTO_LOW) * (1 / (DENOISE_AUTO_HIGH - DENOISE_AUTO_LOW)));
+}
+// Filters by DENOISE_TAPS: a value, the sum of those beside it, and that of the next ones.
+FORMULA float smooth(float center, float beside, float far) {
+  return fused(DENOISE_TAP_0, center, fused(DENOISE_TAP_1, beside, DENOISE_TAP_2 * far));
+}
 // Elements of the covariance matrix of S1, S2 and S0.
 struct Covariance {
   float v11, v12, v22, v10, v20, v00;

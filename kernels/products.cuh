@@ -414,9 +414,14 @@ DEVICE void find_covariance(int row, float shot, float dark, Intensity intensity
   to = Covariance{term[0], term[1], term[2], term[3], term[4], term[5]};
 }
 
-// Standard deviations of four pixels in row y.
+// Leaves a share of the variances.
+DEVICE Covariance share_of(const Covariance &v, float share) {
+  return Covariance{v.v11 * share, v.v12 * share, v.v22 * share, v.v10 * share, v.v20 * share, v.v00 * share};
+}
+
+// Standard deviations of four pixels in row y; noise_left: as for `store_polarization`.
 DEVICE void find_noise(const FrameArguments &frame, const Angles &angle, const Polarization &p, int y,
-                       Deviation (&to)[4]) {
+                       const float *noise_left, Deviation (&to)[4]) {
   const float shot = frame.shot * FULL, dark = frame.dark * (FULL * FULL);
   const NoiseMethod method = {NOISE_MOST, NOISE_LESS, NOISE_SHARE, NOISE_STEEP};
   Covariance covariance[4];
@@ -426,9 +431,11 @@ DEVICE void find_noise(const FrameArguments &frame, const Angles &angle, const P
   find_covariance<2 % NOISE_PERIOD>(row, shot, dark, [&](int c, int k) { return low(angle[c][k][1]); }, covariance[2]);
   find_covariance<3 % NOISE_PERIOD>(row, shot, dark, [&](int c, int k) { return high(angle[c][k][1]); }, covariance[3]);
 #pragma unroll
-  for (int k = 0; k < 4; k++)
+  for (int k = 0; k < 4; k++) {
+    if (noise_left) covariance[k] = share_of(covariance[k], noise_left[k]);
     to[k] =
         deviation_of(covariance[k], method, 2 * p.s0f[k], lane(p.s1, k), lane(p.s2, k), p.dolp[k], 0.01f * dark, 1e-6f);
+  }
 }
 #endif
 
@@ -486,13 +493,14 @@ DEVICE void store_value(const FrameArguments &frame, const OutputPosition &at, c
 }
 
 // The products of the Stokes vector of four pixels. y: their row; invalid: bit k says that pixel k has no polarization;
-// valid: a byte of ones for every other pixel.
+// valid: a byte of ones for every other pixel; noise_left: the share of the variance by noise of each pixel that
+// denoising has left, or null: all of it.
 DEVICE void store_polarization(const FrameArguments &frame, const OutputPosition &at, const Angles &angle, int y,
-                               Polarization &p, u32 invalid, u32 valid) {
+                               Polarization &p, u32 invalid, u32 valid, const float *noise_left = nullptr) {
   u32 without_angle = invalid;
   Deviation deviation[4] = {};
 #if NOISE
-  find_noise(frame, angle, p, y, deviation);
+  find_noise(frame, angle, p, y, noise_left, deviation);
 #pragma unroll
   for (int k = 0; k < 4; k++) {
     if (DEBIAS) p.dolp[k] = debiased(p.dolp[k], deviation[k].component);

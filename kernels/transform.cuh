@@ -1,18 +1,15 @@
 // What `transform` is compiled for, its argument, and the samples that it takes of the planes.
 #pragma once
-#include "products.cuh"
+#include "planes.cuh"
 
-// SOURCE_WIDTH and SOURCE_HEIGHT: of the planes; WIDTH and HEIGHT: of the outputs; PLANES: 2 float32, 3 half;
-// SCALE: samples along each side of an output pixel; POSITIONS 1: they lie where `positions` says, and S1 and S2 turn
-// by `turns`; 0: they are pixels; BY_COLUMNS 1: neighboring columns of the output lie in neighboring rows of the
-// planes.
-static_assert(!HALF_RESOLUTION, "WIDTH and HEIGHT are those of the outputs");
-static_assert(!HALF_PRECISION || PLANES == 3, "pairs of half interpolate halves");
+// WIDTH and HEIGHT: of the outputs; SCALE: samples along each side of an output pixel; POSITIONS 1: they lie where
+// `positions` says, and S1 and S2 turn by `turns`; 0: they are pixels; BY_COLUMNS 1: neighboring columns of the output
+// lie in neighboring rows of the planes.
 
 // polar_pipeline/backends/cuda/geometry.py has the same.
 struct TransformArguments {
   FrameArguments frame;  // `out`, `counts`, `polarizer` and `fading` are read
-  const u8 *differences; // (frames, colors, SOURCE_HEIGHT, SOURCE_WIDTH, 2), see `products.cuh`
+  const u8 *differences; // (frames, colors, SOURCE_HEIGHT, SOURCE_WIDTH, 2), see `planes.cuh`
   const u8 *means;       // (frames, colors, SOURCE_HEIGHT, SOURCE_WIDTH)
   const u8 *excesses;    // likewise; with EXCESS only
   const u32 *positions;  // of samples, in the order in which the threads of each tile read them: column and row in 16
@@ -25,30 +22,9 @@ struct TransformArguments {
   float turn;              // factor of S1 and S2 where there are no `turns`
 };
 
-constexpr u32 PLANE = (u32)SOURCE_WIDTH * SOURCE_HEIGHT; // pixels of a plane
-constexpr u32 OUTSIDE = 0xffffffffu;                     // a position
+constexpr u32 OUTSIDE = 0xffffffffu; // a position
 constexpr bool EXCESS = OUT_SUMS || WANT_ANGLES;
 constexpr int PIXELS = TILE_X * TILE_Y, PITCH = TILE_X + 1; // an odd number of words: columns lie in different banks
-
-// S1 and S2 of a pixel as the kernel computes them, and their last bits as one word, of which LAST_BITS count.
-typedef Pair Difference;
-constexpr int VALUE_BYTES = PLANES == 2 ? 4 : 2, DIFFERENCE_BYTES = 2 * VALUE_BYTES;
-#if PLANES == 3
-DEVICE u32 last_bits(uint2 raw) { return raw.x; }
-DEVICE uint2 load_difference(const u8 *p, int k) { return make_uint2(load32(p + 4 * k), 0); }
-#if HALF_PRECISION
-DEVICE Difference difference_of(uint2 raw) { return raw.x; }
-DEVICE Pair row_of(const u8 *p, int k) { return permute(load16(p + 2 * k), load16(p + 2 * k + 2), 0x5410); }
-#else
-DEVICE Difference difference_of(uint2 raw) { return pair(half2_low(raw.x), half2_high(raw.x)); }
-DEVICE Pair row_of(const u8 *p, int k) { return pair(half2_low(load16(p + 2 * k)), half2_low(load16(p + 2 * k + 2))); }
-#endif
-#else
-DEVICE u32 last_bits(uint2 raw) { return (raw.x & 1) | raw.y << 16; }
-DEVICE uint2 load_difference(const u8 *p, int k) { return load64(p + 8 * k); }
-DEVICE Difference difference_of(uint2 raw) { return pair(as_float(raw.x), as_float(raw.y)); }
-DEVICE Pair row_of(const u8 *p, int k) { return pair(as_float(load32(p + 4 * k)), as_float(load32(p + 4 * k + 4))); }
-#endif
 
 // Where a sample lies: the pixel to the left and above, and its place between that and its neighbors.
 struct Place {
@@ -96,8 +72,4 @@ DEVICE Pair value_at(const u8 *plane, const Place &place) { // in the low lane
   const u8 *p = plane + (size_t)place.at * VALUE_BYTES;
   const Pair row = between(row_of(p, 0), row_of(p, SOURCE_WIDTH), place.v);
   return between(row, highs(row, row), place.u);
-}
-DEVICE float pixel_of(const u8 *plane, u32 at) {
-  const u8 *p = plane + (size_t)at * VALUE_BYTES;
-  return PLANES == 2 ? as_float(load32(p)) : half2_low(load16(p));
 }

@@ -90,24 +90,6 @@ DEVICE void combine_samples(const Samples &s, int r, int x, const Turn &by, Comb
     }
 }
 
-// An intensity within what integers hold: turned by a lens, that behind a polarizer can lie beyond.
-template <int TYPE> DEVICE Pair within(Pair intensity) { return TYPE == 2 ? intensity : clip(intensity); }
-
-// The angle images of four pixels.
-DEVICE void angles_of(const Combinations &of, Angles &angle) {
-  const Pair half = splat(0.5);
-#pragma unroll
-  for (int c = 0; c < CHANNELS; c++)
-#pragma unroll
-    for (int k = 0; k < 2; k++) {
-      const Pair straight = add(of.mean[c][k], of.excess[c][k]), diagonal = sub(of.mean[c][k], of.excess[c][k]);
-      angle[c][0][k] = within<angle_type(0)>(fma(of.s1[c][k], half, straight));
-      angle[c][1][k] = within<angle_type(1)>(fma(of.s2[c][k], half, diagonal));
-      angle[c][2][k] = within<angle_type(2)>(sub(straight, mul(of.s1[c][k], half)));
-      angle[c][3][k] = within<angle_type(3)>(sub(diagonal, mul(of.s2[c][k], half)));
-    }
-}
-
 // Makes an image of floats NaN where pixels are outside.
 DEVICE void erase(void *image, const OutputPosition &at, u32 outside) {
   for (int k = 0; k < at.n; k++)
@@ -146,21 +128,6 @@ DEVICE void make_products(const FrameArguments &frame, const Samples &s, int r, 
     count.saturated += __popc(saturated);
     count.dark += __popc(dark);
   }
-  Angles angle = {};
-  if (WANT_ANGLES) angles_of(of, angle);
-  store_angles(frame, at, angle);
-  store_light(frame, at, of);
-  if (WANT_STOKES) {
-    Polarization p = polarization_of(of);
-    polarize(p, 0);
-    if (OUT_S0) {
-      float s0[4];
-#pragma unroll
-      for (int k = 0; k < 4; k++) s0[k] = p.s0f[k] * (1 / FULL);
-      store_compared<OUT_S0>(frame.out[S0], at, s0);
-    }
-    if (OUT_SUMS) store_sums(frame, at, p.s0, of);
-    store_polarization(frame, at, angle, y, p, invalid, valid_bytes(invalid));
-  }
+  store_combinations(frame, at, y, of, invalid);
   if (outside) erase_light(frame, at, outside);
 }

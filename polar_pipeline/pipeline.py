@@ -452,13 +452,10 @@ def _make_backend(options: Options) -> Backend:
         RuntimeError: CUDA was asked for and cannot work here.
         ValueError: An option needs the other backend.
     """
-    if options.denoise != "off" and (options.backend == "cuda" or options.output == "device"):
-        raise ValueError("denoise needs backend 'cpu' or 'auto', and output 'host': CUDA does not denoise yet")
-    on_cpu = options.backend == "cpu" or options.denoise != "off"
-    reason = None if on_cpu else backend_problem("cuda")
+    reason = None if options.backend == "cpu" else backend_problem("cuda")
     if reason and options.backend == "cuda":
         raise RuntimeError(f"backend 'cuda' cannot work here: {reason}")
-    if not on_cpu and not reason:
+    if options.backend != "cpu" and not reason:
         from polar_pipeline.backends.cuda.backend import CudaBackend  # here: it loads all that a GPU needs
 
         return CudaBackend(options)

@@ -22,11 +22,6 @@ inline float sum_of_5(const float *__restrict of, int x) {
   return ((of[x - 2] + of[x - 1]) + (of[x] + of[x + 1])) + of[x + 2];
 }
 
-// Filters by DENOISE_TAPS.
-inline float smooth(float center, float beside, float far) {
-  return DENOISE_TAP_0 * center + DENOISE_TAP_1 * beside + DENOISE_TAP_2 * far;
-}
-
 // Sums over rows: of S0, S1, S2, and of S0 times each.
 enum Moment { S0, S1, S2, S00, S01, S02, MOMENTS };
 // A straight line from S0 to S1, and one to S2.
@@ -267,12 +262,6 @@ private:
   // The share of the noise that is left in a row.
   void find_left(const float *__restrict kept, float *__restrict to) const {
     for (int x = 0; x < n; x++) to[x] = of.left + (1 - of.left) * kept[x] * kept[x];
-  }
-
-  // The share that `auto` keeps at least, as noise may be too little to see; `mean`: of S0 of luma.
-  float least_kept(float noise, float mean) const {
-    const float ratio = root(noise) / larger(mean, 1e-30f);
-    return 1 - unit_range((ratio - DENOISE_AUTO_LOW) * (1 / (DENOISE_AUTO_HIGH - DENOISE_AUTO_LOW)));
   }
 
   float luma_mean(const OneLine *means, int x) const {

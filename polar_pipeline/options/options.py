@@ -189,7 +189,7 @@ class Options:
         "off",
         "Denoise S0, S1 and S2 by the known noise of raw pixels, at the cost of fine detail: 'on', 'off', or 'auto', "
         "which sets in where the standard deviation of DoLP exceeds 0.005. SSIM and the counts of pixels look at what "
-        "was not denoised. CPU backend only.",
+        "was not denoised.",
     )
     denoise_strength: float = declare(
         1.3,

@@ -7,7 +7,7 @@ here; `polar-pipeline plan` shows the graph.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Dict, Iterable, Set, Tuple
+from typing import Dict, Iterable, NamedTuple, Sequence, Set, Tuple
 
 from polar_pipeline.options.products import PRODUCTS
 
@@ -41,15 +41,16 @@ OPERATORS: Dict[str, Operator] = {
     "ssim_pair": Operator(("sums", "stokes_planes"), "the two images that SSIM compares"),
     **{row.name: Operator(row.needs, row.text) for row in PRODUCTS.values()},
 }
-#: The stage between the polarization and SSIM where outputs have a geometry, and the operators before it.
-GEOMETRY = "geometry"
-_BEFORE_GEOMETRY = ("angles", "gray", "sums", "stokes_planes", "saturated", "invalid")
+#: The stages between the polarization and SSIM where the options ask for them, and the operators before them.
+DENOISE, GEOMETRY = "denoise", "geometry"
+_BEFORE_PLANES = ("angles", "gray", "sums", "stokes_planes", "saturated", "invalid")
 #: Operators of the stage for SSIM: a window over the mosaic can be recomputed wherever blocks overlap, but one over
 #: computed values would need those recomputed too, so it waits until a stage has stored them.
 _SSIM_OPERATORS = ("ssim_map", "ssim")
 _FOLLOWERS = "what follows looks at the same pixel only, so that it stays on chip"
 _REASONS = {
     "polarization": f"all of it starts from the mosaic; {_FOLLOWERS}",
+    DENOISE: f"a pixel depends on a window of the Stokes image, which other blocks store; {_FOLLOWERS}",
     GEOMETRY: f"a pixel of the output depends on several of the Stokes image, which other blocks store; {_FOLLOWERS}",
     "ssim": f"ssim_map looks at neighbors in ssim_pair, which other blocks store; {_FOLLOWERS}",
 }
@@ -60,7 +61,7 @@ class Stage:
     """One pass over the frame.
 
     Attributes:
-        name: `polarization`, `geometry` or `ssim`.
+        name: `polarization`, `denoise`, `geometry` or `ssim`.
         operators: Operators of the stage, needs first.
         reads: Values that it takes from memory.
         writes: Values that it stores: products, and what later stages read.
@@ -90,12 +91,26 @@ def shared_values(products: Iterable[str]) -> Dict[str, Tuple[str, ...]]:
     return {step: names for step, names in users.items() if len(names) > 1}
 
 
-def make_stages(products: Iterable[str], planes: Iterable[str] = ()) -> Tuple[Stage, ...]:
+class PlanePass(NamedTuple):
+    """A pass over planes of the Stokes image.
+
+    Attributes:
+        name: `DENOISE` or `GEOMETRY`.
+        reads: Planes that it takes from memory.
+        writes: Products, what SSIM compares, or planes for the next pass.
+    """
+
+    name: str
+    reads: Tuple[str, ...]
+    writes: Tuple[str, ...]
+
+
+def make_stages(products: Iterable[str], passes: Sequence[PlanePass] = ()) -> Tuple[Stage, ...]:
     """Build the passes over the frame that compute products, in order.
 
     Args:
         products: Their names, in the table's order.
-        planes: Where outputs have a geometry, the names of the planes that it interpolates.
+        passes: Passes over planes, where outputs are denoised or have a geometry.
     """
     requested = {*products}
     needed = needed_operators((*requested, "saturated"))  # which is counted in every frame
@@ -104,12 +119,19 @@ def make_stages(products: Iterable[str], planes: Iterable[str] = ()) -> Tuple[St
         "ssim": tuple(name for name in needed if name in _SSIM_OPERATORS),
     }
     first, *later = (_make_stage(name, group, needed, requested) for name, group in groups.items() if group)
-    if not planes:
+    if not passes:
         return (first, *later)
-    before = replace(first, operators=_BEFORE_GEOMETRY, writes=tuple(planes))
-    after = (name for name in first.operators if name not in _BEFORE_GEOMETRY or name in first.writes)
-    geometry = Stage(GEOMETRY, (GEOMETRY, *after), tuple(planes), first.writes, _REASONS[GEOMETRY])
-    return (before, geometry, *later)
+    written = {name for each in passes for name in each.writes}
+    planes = {name: None for each in passes for name in each.reads if name not in written}
+    kept = tuple(name for name in first.writes if name not in written)  # what SSIM compares, where it is not denoised
+    before = replace(first, operators=(*_BEFORE_PLANES, *kept), writes=(*planes, *kept))
+    stages = [before]
+    for each in passes:
+        ends = {*each.writes} & {*first.writes}
+        elsewhere = {*before.operators, *first.writes} - ends
+        after = (name for name in first.operators if name in ends or (ends & requested and name not in elsewhere))
+        stages.append(Stage(each.name, (each.name, *after), each.reads, each.writes, _REASONS[each.name]))
+    return (*stages, *later)
 
 
 def _make_stage(name: str, operators: Tuple[str, ...], needed: Tuple[str, ...], requested: Set[str]) -> Stage:

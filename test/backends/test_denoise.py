@@ -15,7 +15,6 @@ from support import pairs_of
 
 from polar_pipeline import FrameError, Pipeline, RawFrame
 from polar_pipeline.backends import reference
-from polar_pipeline.backends.cuda.program import requested_launches
 from polar_pipeline.backends.noise.gains import plane_gains
 from polar_pipeline.backends.noise.model import raw_noise
 from polar_pipeline.backends.reference.denoising import box, denoise
@@ -206,11 +205,6 @@ def test_means_of_squares_are_opencvs() -> None:
 
 
 def test_what_cannot_be_denoised_is_refused() -> None:
-    for options in ({"backend": "cuda"}, {"output": "device"}):
-        with pytest.raises(ValueError, match="denoise needs backend 'cpu' or 'auto'"):
-            Pipeline(denoise="auto", **options)
-    with pytest.raises(FrameError, match="CUDA does not denoise yet"):
-        requested_launches(make_options(denoise="on"), "u8", (2448, 2048))
     light = RawFrame.of_light(Light(np.full((4, 16, 16), 0.2, np.float32)), SENSORS[MONO])
     with pytest.raises(FrameError, match="denoise: the noise of raw pixels is unknown"):
         Pipeline(products="dolp", denoise="on", backend="cpu")(light)

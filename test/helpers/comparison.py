@@ -80,13 +80,14 @@ def problems_of(
         frame: Its frame.
         found: Its products.
         wanted: What `run_floats` makes of the frame.
-        planes: Bound of what a geometry interpolates; 0 where the bounds are those without a geometry.
+        planes: Bound of what comes from planes of half, and of what a geometry interpolates; 0 where neither counts.
         strays: With a geometry, the share of pixels that may be invalid on one side only.
         band: Share of the pixels that may exceed a bound, and by which factor.
     """
     half = (options.precision != "fp32" and frame.full_scale <= 255) or options.precision == "fp16"
     # planes of float hold what the first launch computes; positions and rotations of a lens are rounded in any case
-    is_exact = options.geometry is None or (options.geometry.lens is None and not half)
+    from_planes = options.geometry is not None or (options.denoise != "off" and half)
+    is_exact = not from_planes or (not half and (options.geometry is None or options.geometry.lens is None))
     has_geometry = not is_exact and planes > 0
     needed = {"aolp_sigma": options.max_aolp_sigma > 0, "dolp_sigma": "significance" in found}
     judged = ("stokes", "dolp", *(name for name, is_needed in needed.items() if is_needed))

@@ -21,6 +21,7 @@ from polar_pipeline.backends.cuda.launch import (
 )
 from polar_pipeline.backends.cuda.polarization import (
     ANGLE_IMAGES,
+    DENOISED,
     FRAME_ARGUMENT,
     OUTPUTS,
     PLANES,
@@ -35,8 +36,6 @@ from polar_pipeline.geometry import Geometry, SamplingMap, make_map
 from polar_pipeline.options import Options
 from polar_pipeline.polarimetry.coefficients import literals
 
-#: Counters of a launch: saturated pixels, dark ones.
-COUNTERS = 2
 #: Most bits of a sample's position below a pixel: those of `geometry.sampling.STEP`.
 MAX_FRACTION = 10
 #: The largest part of a position; where both have all bits set, a sample is outside.
@@ -57,7 +56,7 @@ TRANSFORM_ARGUMENT = np.dtype(
 
 @dataclass(frozen=True)
 class GeometryLaunch(Launch):
-    """The launch of a geometry, between the first one and SSIM.
+    """The launch of a geometry, before that of SSIM.
 
     Attributes:
         geometry: What is scaled, rotated, cut and rectified.
@@ -72,6 +71,8 @@ class GeometryLaunch(Launch):
         half_precision: Whether the kernel computes in pairs of half.
         planes: Element type of the planes.
         stored: (name, element type) of each stored array.
+        is_denoised: Whether it reads denoised planes.
+        counts_invalid: Whether it counts saturated and dark pixels of the frame.
     """
 
     stage = "geometry"
@@ -88,6 +89,8 @@ class GeometryLaunch(Launch):
     half_precision: bool
     planes: str
     stored: Tuple[Tuple[str, str], ...]
+    is_denoised: bool = False
+    counts_invalid: bool = True
 
     @property
     def dtypes(self) -> Dict[str, str]:
@@ -134,8 +137,8 @@ class GeometryLaunch(Launch):
         return product_arrays(self.stored, self.output_size, self.color)
 
     def scratch(self, _: Schedule) -> Dict[str, int]:
-        """Return the bytes of what SSIM compares, and of counters of the first launch, which counts other pixels."""
-        return {**pair_bytes(self.stored, self.output_size), "unused_counts": 4 * COUNTERS}
+        """Return the bytes of what SSIM compares."""
+        return pair_bytes(self.stored, self.output_size)
 
     @property
     def kernels(self) -> Tuple[AnyKernel, ...]:
@@ -155,10 +158,10 @@ class GeometryLaunch(Launch):
 
     def fill(self, argument: np.ndarray, addresses: Mapping[str, int]) -> None:
         frame = argument["frame"]
-        frame["counts"] = addresses["counts"]
+        frame["counts"] = addresses["counts" if self.counts_invalid else "unused_counts"]
         frame["out"] = [addresses.get(name, 0) for name in OUTPUTS]
         for name in self.plane_names:
-            argument[name] = addresses[name]
+            argument[name] = addresses[DENOISED[name] if self.is_denoised else name]
 
     def defines(self) -> Defines:
         return {

@@ -233,10 +233,10 @@ class CompiledLaunch:
         """Start the kernel for the frame of a slot, in the order of its stream; return False if it lacks an input."""
         if self._needs and not slot.addresses[self._needs]:
             return False
-        argument = slot.arguments.get(self.stage)
+        argument = slot.arguments.get(self)
         is_new = argument is None
         if argument is None:
-            argument = slot.arguments[self.stage] = Argument(self._argument)
+            argument = slot.arguments[self] = Argument(self._argument)
         if slot.has_moved or is_new:
             self.launch.fill(argument.values, slot.addresses)
         self._driver.launch(*self._call, slot.stream, argument.parameters, 0)

@@ -20,8 +20,8 @@ from polar_pipeline.backends.cuda.driver import TO_DEVICE, Argument, Driver
 
 #: Frames that can be in flight: one uploaded, one computed, one downloaded.
 SLOTS = 3
-#: Timed events of a frame at most: at the start, after the upload, and after each of three launches.
-_MARKS = 5
+#: Timed events of a frame at most: at the start, after the upload, and after each of five launches.
+_MARKS = 7
 #: Threads that copy a frame: more of them gain nothing.
 _STAGING_THREADS = 8
 #: Counters that a kernel adds to: saturated, dark.
@@ -189,7 +189,7 @@ class Slot:
 
     Attributes:
         addresses: Where kernels find each array: `raw`, `counts`, `reference`, outputs, and scratch, zeros at first.
-        arguments: Arguments of the launches, by stage.
+        arguments: Arguments of the launches, by the compiled launch.
         has_moved: Whether `addresses` changed since the arguments were filled.
         raw: (raw,) uint8, pinned: the raw bytes of a frame that lies elsewhere.
         staging: Its address.
@@ -223,7 +223,7 @@ class Slot:
             self.marks.append(self._make_event(not stays))
         self.done = self._make_event(not stays)
         self.computed, self.read = self._make_event(), self._make_event()
-        self.arguments: Dict[str, Argument] = {}
+        self.arguments: Dict[object, Argument] = {}
         self.has_moved = True
         self.hold: Dict[str, Any] = {}
         self.source: Optional[Any] = None

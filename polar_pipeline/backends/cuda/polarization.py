@@ -20,6 +20,7 @@ from polar_pipeline.backends.cuda.launch import (
     resident_threads,
     round_up,
 )
+from polar_pipeline.backends.cuda.memory import COUNTERS
 from polar_pipeline.backends.noise.gains import stokes_gains
 from polar_pipeline.backends.noise.model import SHOWS_AOLP, SHOWS_DOLP, method_constants, raw_noise
 from polar_pipeline.calibration import Correction, superpixel_phase
@@ -36,6 +37,8 @@ from polar_pipeline.sensor.mosaic import Sensor
 PAIRS = ("sums", "s0")
 #: What the launch of a geometry interpolates: S1 and S2, S0/2, and (I0 + I90 - I45 - I135)/4, of each color.
 PLANES = ("differences", "means", "excesses")
+#: The same once they are denoised, under names of their own.
+DENOISED = {name: f"denoised_{name}" for name in PLANES}
 #: What kernels can store: every product but SSIM's, what SSIM compares, and what is interpolated.
 OUTPUTS = (*(name for name in PRODUCTS if name not in SSIM_PRODUCTS), *PAIRS, *PLANES)
 ANGLE_IMAGES = tuple(name for name in OUTPUTS if name.startswith("angle_"))
@@ -149,6 +152,16 @@ def product_arrays(stored: Iterable[Tuple[str, str]], size: Tuple[int, int], is_
 def pair_bytes(stored: Iterable[Tuple[str, str]], size: Tuple[int, int]) -> Dict[str, int]:
     """Return the bytes of each stored array that SSIM compares, of (height, width)."""
     return {name: image_bytes(size, ((name, dtype),), False) for name, dtype in stored if name in PAIRS}
+
+
+def plane_bytes(stored: Iterable[Tuple[str, str]], size: Tuple[int, int], is_color: bool) -> Dict[str, int]:
+    """Return the bytes of each stored array of `PLANES`, of (height, width), and a row and a pixel behind."""
+    pixels = size[0] * size[1] * (3 if is_color else 1) + size[1] + 1
+    return {
+        name: pixels * np.dtype(dtype).itemsize * _VALUES_PER_PIXEL[name][False]
+        for name, dtype in stored
+        if name in PLANES
+    }
 
 
 def image_bytes(size: Tuple[int, int], stored: Iterable[Tuple[str, str]], is_color: bool) -> int:
@@ -272,14 +285,10 @@ class PolarizationLaunch(Launch):
         return product_arrays(self.stored, self.output_size, self.sensor.is_color)
 
     def scratch(self, _: Schedule) -> Dict[str, int]:
-        """Return the bytes of what SSIM compares, and of planes, which have space for a row and a pixel behind."""
-        (height, width), is_color = self.output_size, self.sensor.is_color
-        sizes = pair_bytes(self.stored, self.output_size)
-        for name, dtype in self.stored:
-            if name in PLANES:
-                pixels = height * width * (3 if is_color else 1) + width + 1
-                sizes[name] = pixels * np.dtype(dtype).itemsize * _VALUES_PER_PIXEL[name][False]
-        return sizes
+        """Return the bytes of what SSIM compares, and of planes, beside which it counts pixels that others count."""
+        planes = plane_bytes(self.stored, self.output_size, self.sensor.is_color)
+        counts = {"unused_counts": 4 * COUNTERS} if planes else {}
+        return {**pair_bytes(self.stored, self.output_size), **planes, **counts}
 
     @property
     def has_planes(self) -> bool:
@@ -291,9 +300,17 @@ class PolarizationLaunch(Launch):
         """Bytes of one frame."""
         return self.height * CAMERA_FORMATS[self.raw_format].row_bytes(self.width)
 
-    def with_planes(self, names: Tuple[str, ...], dtype: str) -> PolarizationLaunch:
-        """Return the launch that stores planes of the Stokes image in place of products."""
-        return replace(self, stored=tuple((name, dtype) for name in names))
+    @property
+    def method(self) -> Tuple[Sensor, bool, bool, str, str]:
+        """The mosaic and the methods that angles come from, as arguments of `stokes_gains`."""
+        return self.sensor, self.half, self.co_sited, self.demosaic, self.debayer
+
+    def with_planes(
+        self, names: Iterable[str], dtype: str, pair: Tuple[Tuple[str, str], ...] = ()
+    ) -> PolarizationLaunch:
+        """Return the launch that stores planes of the Stokes image in place of products, and what SSIM compares."""
+        planes = tuple((name, dtype) for name in names)
+        return replace(self, stored=(*planes, *pair), debias=False, limits_aolp=False)
 
     @property
     def kernels(self) -> Tuple[AnyKernel, ...]:
@@ -342,18 +359,17 @@ class PolarizationLaunch(Launch):
             "CALIBRATED": int(self.calibrated),
         }
         if self.uses_noise:
-            defines.update(self._noise_defines())
+            defines.update(self.noise_defines())
         for i, j in product(range(2), range(2)):
             defines[f"ANGLE_AT_{i}{j}"] = self.sensor.angle_index(i, j)
         for (i, j), (row, column) in red_sites(self.sensor).items():
             defines[f"RED_ROW_{i}{j}"], defines[f"RED_COLUMN_{i}{j}"] = row, column
         return defines
 
-    def _noise_defines(self) -> Defines:
+    def noise_defines(self) -> Defines:
         """Return the definitions that depend on the noise."""
-        method = (self.sensor, self.half, self.co_sited, self.demosaic, self.debayer)
-        gains = stokes_gains(*method)
-        constants = zip(("MOST", "LESS", "SHARE", "STEEP"), method_constants(*method))
+        gains = stokes_gains(*self.method)
+        constants = zip(("MOST", "LESS", "SHARE", "STEEP"), method_constants(*self.method))
         return {
             "NOISE": 1,
             "NOISE_PERIOD": len(gains),

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from contextlib import suppress
 from ctypes import addressof, c_char
+from dataclasses import replace
 from functools import partial
 from itertools import repeat
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 import numpy as np
 
 from polar_pipeline._util.threads import thread_pool
 from polar_pipeline.backends.backend import Buffers, CupyArray, DeviceError
 from polar_pipeline.backends.cuda.defects import DefectReplacement
+from polar_pipeline.backends.cuda.denoising import DenoiseLaunch
 from polar_pipeline.backends.cuda.device_arrays import DeviceResult
 from polar_pipeline.backends.cuda.driver import ON_DEVICE, TO_DEVICE, TO_HOST, Driver
 from polar_pipeline.backends.cuda.geometry import GeometryLaunch
@@ -22,6 +24,7 @@ from polar_pipeline.backends.cuda.polarization import (
     CAMERA_FORMATS,
     OUTPUTS,
     PAIRS,
+    PLANES,
     PolarizationLaunch,
     noise_frames,
     polarization_launch,
@@ -32,7 +35,6 @@ from polar_pipeline.backends.result import Result
 from polar_pipeline.geometry import make_map
 from polar_pipeline.options import Options
 from polar_pipeline.options.products import invalid_level
-from polar_pipeline.sensor.frames import FrameError
 
 #: What is said where a result is taken twice.
 TAKEN = "the frame is not in flight: its result was taken"
@@ -41,7 +43,9 @@ ROW_ALIGNMENT = 16
 
 
 def make_launches(options: Options, raw_format: str, full_scale: int, shape: Tuple[int, int]) -> Tuple[Launch, ...]:
-    """Return the launches of a frame in order: polarization, then a geometry and SSIM where the options ask for them.
+    """Return the launches of a frame in order.
+
+    That of the polarization comes first, then those of denoising, a geometry and SSIM where the options ask for them.
 
     Args:
         options: Options of the pipeline.
@@ -53,12 +57,15 @@ def make_launches(options: Options, raw_format: str, full_scale: int, shape: Tup
         FrameError: The geometry does not fit the frame.
     """
     geometry, size = options.geometry, options.stokes_size(shape)
-    stored = [(name, options.dtype_of(name)) for name in options.products if name in OUTPUTS]
     compared = compared_type(options)
-    if options.has_ssim:
-        stored.append((PAIRS[options.ssim_mode != "consistency"], compared))
-    first = polarization_launch(options, raw_format, full_scale, shape, tuple(stored))
+    products = tuple((name, options.dtype_of(name)) for name in options.products if name in OUTPUTS)
+    pair = ((PAIRS[options.ssim_mode != "consistency"], compared),) if options.has_ssim else ()
+    first = polarization_launch(options, raw_format, full_scale, shape, (*products, *pair))
     launches: List[Launch] = [first]
+    planes = "float16" if first.half_precision else "float32"
+    is_denoised = options.denoise != "off" and bool(products)
+    readers: List[Union[DenoiseLaunch, GeometryLaunch]] = []  # of planes that the first launch stores
+    stored = products
     if geometry is not None:
         last = GeometryLaunch(
             geometry,
@@ -70,10 +77,24 @@ def make_launches(options: Options, raw_format: str, full_scale: int, shape: Tup
             geometry.rotate % 180 != 0,
             first.sensor.is_color,
             first.half_precision,
-            "float16" if first.half_precision else "float32",
-            tuple(stored),
+            planes,
+            products if is_denoised else (*products, *pair),
+            is_denoised,
         )
-        launches = [first.with_planes(last.plane_names, last.planes), last]
+        launches.append(last)
+        stored = tuple((name, planes) for name in last.plane_names)
+        if not is_denoised:
+            readers.append(last)
+        elif pair:  # SSIM compares what was not denoised
+            readers.append(replace(last, stored=pair, is_denoised=False, counts_invalid=False))
+            launches.append(readers[0])
+    if is_denoised:
+        readers.append(DenoiseLaunch(first, *size, planes, options.denoise == "auto", stored))
+        launches.insert(1, readers[-1])
+    if readers:
+        names = {name for launch in readers for name in launch.plane_names}
+        ordered = (name for name in PLANES if name in names)
+        launches[0] = first.with_planes(ordered, planes, pair if geometry is None else ())
     if options.has_ssim:
         has_gaps = geometry is not None and geometry.lens is not None
         similarity = SsimLaunch(
@@ -102,11 +123,8 @@ def requested_launches(options: Options, raw_format: str, size: Tuple[int, int])
     """Return the launches of some options on frames of (width, height), at the full scale of their format.
 
     Raises:
-        FrameError: The frame has pixels that the calibration lacks, the geometry does not fit it, or it is to be
-            denoised.
+        FrameError: The frame has pixels that the calibration lacks, or the geometry does not fit it.
     """
-    if options.denoise != "off":
-        raise FrameError("output", f"CUDA does not denoise yet, and denoise is {options.denoise!r}")
     shape = size[1], size[0]
     options.correction(shape)
     full_scale = options.full_scale if raw_format == "u16" else CAMERA_FORMATS[raw_format].full_scale
@@ -345,9 +363,11 @@ class Program:
     def _wait(self, slot: Slot) -> Dict[str, float]:
         """Wait until a frame is complete, and return its seconds per stage."""
         self._driver.wait(slot.done)
-        timings, before = {}, slot.marks[0]
+        timings: Dict[str, float] = {}
+        before = slot.marks[0]
         for name, mark in zip(self._stages, (*slot.marks[1 : len(self._stages)], slot.done)):
-            timings[name], before = self._driver.elapsed(before, mark) / 1000, mark
+            timings[name] = timings.get(name, 0) + self._driver.elapsed(before, mark) / 1000
+            before = mark
         return timings
 
     def _release(self, slot: Slot) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, Dict, Iterator, Tuple
+from typing import Any, Dict, Iterator, Tuple, Union
 
+from polar_pipeline.backends.cuda.denoising import DenoiseLaunch
 from polar_pipeline.backends.cuda.device import Device, occupancy
 from polar_pipeline.backends.cuda.geometry import GeometryLaunch
 from polar_pipeline.backends.cuda.launch import Launch
-from polar_pipeline.backends.cuda.polarization import CODE_BYTES, PolarizationLaunch
+from polar_pipeline.backends.cuda.polarization import CODE_BYTES, DENOISED, PAIRS, PolarizationLaunch
 from polar_pipeline.backends.cuda.program import requested_launches
 from polar_pipeline.backends.cuda.schedules import choose
 from polar_pipeline.options import Options
-from polar_pipeline.options.plan import GEOMETRY, OPERATORS, make_stages, shared_values
+from polar_pipeline.options.plan import DENOISE, GEOMETRY, OPERATORS, PlanePass, make_stages, shared_values
 
 #: Why a schedule is the first choice.
 _REASONS = {
@@ -38,11 +39,13 @@ def make_plan(options: Options, device: Device, raw_format: str, size: Tuple[int
         ScheduleError: No schedule fits the device.
     """
     launches = requested_launches(options, raw_format, size)
-    planes = [name for launch in launches if isinstance(launch, GeometryLaunch) for name in launch.plane_names]
-    stages = make_stages(options.products, planes)
+    stages = make_stages(
+        options.products, [_plane_pass(launch) for launch in launches if isinstance(launch, _OF_PLANES)]
+    )
     texts = {name: operator.text for name, operator in OPERATORS.items()}
     if options.geometry is not None:
         texts[GEOMETRY] = options.geometry.describe()
+    texts[DENOISE] = f"S0, S1 and S2 without the noise that the noise model expects, times {options.denoise_strength:g}"
     operators = {name: texts[name] for stage in stages for name in stage.operators}
     first = launches[0]
     if isinstance(first, PolarizationLaunch) and first.calibrated:
@@ -55,6 +58,18 @@ def make_plan(options: Options, device: Device, raw_format: str, size: Tuple[int
         "shared": {name: list(users) for name, users in shared_values(options.products).items()},
         "launches": [{**vars(stage), **_describe(launch, device)} for stage, launch in zip(stages, launches)],
     }
+
+
+#: Launches that read planes of the Stokes image.
+_OF_PLANES = (DenoiseLaunch, GeometryLaunch)
+
+
+def _plane_pass(launch: Union[DenoiseLaunch, GeometryLaunch]) -> PlanePass:
+    """Return what a launch reads and writes by the names of the plan."""
+    is_denoised = isinstance(launch, GeometryLaunch) and launch.is_denoised
+    reads = tuple(DENOISED[name] if is_denoised else name for name in launch.plane_names)
+    names = {**DENOISED, **dict.fromkeys(PAIRS, "ssim_pair")}
+    return PlanePass(launch.stage, reads, tuple(names.get(name, name) for name in launch.dtypes))
 
 
 def _describe(launch: Launch, device: Device) -> Dict[str, Any]:

@@ -32,6 +32,7 @@ from polar_pipeline._util.stop_flag import PROCESS_STOP, StoppedError
 from polar_pipeline.backends.backend import Buffers, CompileError, DeviceError, DeviceLostError, DeviceMemoryError
 from polar_pipeline.backends.cuda import backend
 from polar_pipeline.backends.cuda.backend import CudaBackend
+from polar_pipeline.backends.cuda.denoising import DENOISE_ARGUMENT
 from polar_pipeline.backends.cuda.device import DEVICES, Device
 from polar_pipeline.backends.cuda.driver import ON_DEVICE, TO_DEVICE, Driver, LoadedKernel, import_cupy
 from polar_pipeline.backends.cuda.geometry import TRANSFORM_ARGUMENT
@@ -53,6 +54,10 @@ def mosaic(seed: int, top: int = 200) -> np.ndarray:
 
 
 # ------------------------------------------------------------------------------------------------------- the stand-in
+
+
+#: Structures of the kernels' arguments; all others have that of a frame.
+_ARGUMENTS = {"ssim": SSIM_ARGUMENT, "transform": TRANSFORM_ARGUMENT, "denoise": DENOISE_ARGUMENT}
 
 
 class HostDriver:
@@ -202,7 +207,7 @@ class HostDriver:
     def launch(self, function: int, *numbers: int) -> None:
         grid, threads, (shared, stream, parameters, _) = numbers[:3], numbers[3], numbers[6:]
         name, library = self._kernels[function]
-        kind = {"ssim": SSIM_ARGUMENT, "transform": TRANSFORM_ARGUMENT}.get(name, FRAME_ARGUMENT)
+        kind = _ARGUMENTS.get(name, FRAME_ARGUMENT)
         address = ctypes.c_void_p.from_address(parameters).value
         assert address is not None
         frame = np.frombuffer(ctypes.string_at(address, kind.itemsize), kind).copy()  # by value

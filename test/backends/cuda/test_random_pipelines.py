@@ -89,6 +89,8 @@ class Case:
             found.update(self._geometry())
         elif self._maybe():
             found.update(debias=self._maybe(0.5), max_aolp_sigma=float(rng.choice([0.0, 5.0])), camera_gain=3.0)
+        if self._maybe():
+            found.update(denoise=str(rng.choice(["auto", "on"])), denoise_strength=float(rng.uniform(0.5, 4)))
         usable = [name for name in PRODUCTS if not (has_geometry and name in NOISE_PRODUCTS)]
         number = int(rng.integers(1, len(usable) + 1)) if self._maybe() else int(rng.integers(1, 6))
         found["products"] = tuple(str(name) for name in rng.choice(usable, number, replace=False))
@@ -144,8 +146,9 @@ def random_mosaic(rng: np.random.Generator, sensor: Sensor, shape: Tuple[int, in
 
 
 def intensity_of(frame: Any, options: Options) -> np.ndarray:
-    """S0/2 of a frame."""
-    image = np.nan_to_num(run_reference(frame, as_floats(options, "intensity", ssim_mode="consistency"))["intensity"])
+    """S0/2 of a frame, which is not denoised."""
+    plain = as_floats(options, "intensity", ssim_mode="consistency", denoise="off")
+    image = np.nan_to_num(run_reference(frame, plain)["intensity"])
     return (image @ [0.25, 0.5, 0.25] if image.ndim == 3 else image).astype(np.float32)
 
 
