@@ -1,4 +1,4 @@
-"""The CUDA backend: at most three launches per frame, compiled for its format and scheduled for the device."""
+"""The CUDA backend: a few launches per frame, compiled for its format and scheduled for the device."""
 
 from __future__ import annotations
 
