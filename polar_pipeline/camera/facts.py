@@ -213,6 +213,15 @@ def _read_tone(device: CameraDevice) -> Tuple[float, bool]:
     return value if value is not None else _SRGB if enable or mode else 1.0, lut
 
 
+def switch_gamma_off(device: CameraDevice) -> None:
+    """Switch a gamma correction off, so that pixel values are linear; without a switch its exponent becomes 1."""
+    enable, exponent = first_of(device, _GAMMA_ENABLE), find_number(device, _GAMMA)
+    if enable:
+        device.set(enable, False)
+    elif exponent and read_number(device, _GAMMA) != 1.0:
+        device.set(exponent.name, 1.0)
+
+
 def read_region(device: CameraDevice) -> Tuple[int, int, int, int]:
     """Return (x, y, width, height) of the camera's region in its picture."""
     x, y, width, height = (int(device.number(name)) for name in REGION)

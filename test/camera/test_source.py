@@ -77,6 +77,9 @@ class Client:
         self.facts = facts
         self.frames = [*self.frames[-99:], cdr]
 
+    def read(self, cdr: Any) -> Any:
+        return messages.to_raw(messages.decode_image(cdr))
+
     def check(self, _: Any) -> None:
         self._raise("check")
 
