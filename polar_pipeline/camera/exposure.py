@@ -43,9 +43,9 @@ class ExposureControl:
     gets an exposure that several frames in a row ask for.
 
     How much too bright a saturated frame is follows from its share of saturated superpixels, by the distribution in the
-    last frame that was well exposed. Without one, or if more than half is saturated, the usual distribution of scenes
-    counts too, and the darker exposure is taken, since too dark a frame is measured exactly. If a darkening changes the
-    share little, a small area is very bright, and the next darkening is large enough to measure it.
+    last well exposed frame. Without one, or if more than half is saturated, the usual distribution of scenes counts
+    too, and the darker exposure is taken, as too dark a frame is measured exactly. If a darkening changes the share
+    little, a small area is very bright, and the next darkening is large enough to measure it.
 
     Args:
         settings: Target, percentile, and limits of the exposure time and the gain.
@@ -100,15 +100,12 @@ class ExposureControl:
     def step(
         self, brightest: BrightestAngles, exposure_us: Optional[float], gain_db: Optional[float]
     ) -> Optional[Tuple[float, float]]:
-        """Take the brightness of the next frame; return a new exposure time and gain, or None to keep them.
+        """Judge the next frame; return a new exposure time in microseconds and gain in decibels, or None to keep them.
 
         Args:
-            brightest: Of the frame, at the percentile of the settings.
-            exposure_us: Exposure time in microseconds that the frame states; None if it states none.
-            gain_db: Gain in decibels that the frame states; None if it states none.
-
-        Returns:
-            (microseconds, decibels) within the limits.
+            brightest: Measured at the percentile of the settings.
+            exposure_us: Exposure time that the frame states; None if it states none.
+            gain_db: Gain that the frame states; None if it states none.
         """
         self._frame += 1
         is_stated = exposure_us is not None and (gain_db is not None or self._highest_gain <= self._lowest_gain)
@@ -156,37 +153,31 @@ class ExposureControl:
         """Brighten if enough of the last frames ask for it; return whether they do."""
         asked, before = [ev for ev, _ in self._asked], self._ev
         frames = _CONFIRM if min(asked[-_CONFIRM:]) > before + _MUCH else _HOLD
-        if self._frame <= self._blinks:
-            frames = _PATIENCE
-        elif self._frame <= self._guarded and min(asked[-frames:]) > self._spoiled - BRIGHTEN_BAND:
-            frames = _PATIENCE
-            if min((ev for ev, is_saturated in self._asked if not is_saturated), default=before) < self._spoiled - 1:
-                self._guarded = self._blinks = self._frame + _FORGET
+        returns = self._frame <= self._guarded and min(asked[-frames:]) > self._spoiled - BRIGHTEN_BAND
+        if returns and min((ev for ev, is_full in self._asked if not is_full), default=before) < self._spoiled - 1:
+            self._guarded = self._blinks = self._frame + _FORGET
+        is_blinking = self._frame <= self._blinks
+        frames = _PATIENCE if returns or is_blinking else frames
         brighter = min(asked[-frames:])
-        if len(asked) < frames or brighter <= before + (1 if self._frame <= self._blinks else BRIGHTEN_BAND):
+        if len(asked) < frames or brighter <= before + (1 if is_blinking else BRIGHTEN_BAND):
             return False
         if self._frame - self._brightened > _RETURN:
             self._before = before
         self._ev, self._brightened, self._is_confirmed, self._share = brighter, self._frame, False, 0.0
         return True
 
-    @property
-    def command(self) -> Tuple[float, float]:
-        """Exposure time in microseconds and gain in decibels that the camera should have now."""
-        return self._split(self._ev)
-
     def _within(self, ev: float) -> float:
         return min(max(ev, self._limits[0]), self._limits[1])
 
-    def _split(self, ev: float) -> Tuple[float, float]:
-        """Return exposure time and gain of an exposure: time first, as gain adds noise.
+    @property
+    def command(self) -> Tuple[float, float]:
+        """Exposure time in microseconds and gain in decibels that the camera should have; gain, which adds noise, last.
 
-        If lamps flicker, a time of half a period of the mains or more is a multiple of it, as far as gain makes up for
-        the rest.
+        If lamps flicker, a time of half a period of the mains or more is a multiple of it, if gain can make up for it.
         """
+        ev = self._ev
         time_us = min(max(2.0 ** (ev - self._lowest_gain / DECIBELS_PER_STOP), self._shortest), self._longest)
-        times = math.floor(time_us / self._flicker_us) if self._flicker_us else 0
-        steady_us = times * self._flicker_us
+        steady_us = time_us // self._flicker_us * self._flicker_us if self._flicker_us else 0.0
         if steady_us >= self._shortest and _ev(steady_us, self._highest_gain) >= ev:
             time_us = steady_us
         gain_db = DECIBELS_PER_STOP * (ev - math.log2(time_us))

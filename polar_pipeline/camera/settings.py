@@ -17,6 +17,7 @@ from polar_pipeline.camera.aravis import CameraDevice, CameraError
 from polar_pipeline.camera.facts import (
     EXPOSURE,
     GAIN,
+    GAMMA_ENABLE,
     PTP_ENABLE,
     RATE,
     RATE_ENABLE,
@@ -29,7 +30,6 @@ from polar_pipeline.camera.facts import (
     picture_size,
     read_number,
     read_region,
-    switch_gamma_off,
 )
 from polar_pipeline.options import declare
 from polar_pipeline.options.option import declared, pixels
@@ -118,16 +118,10 @@ class CameraSettings:
         18.0, "Highest gain of 'polarization', which raises the gain after the time.", limits=(0.0, 96.0), unit="dB"
     )
     exposure_roi: Tuple[int, ...] = declare(
-        (0, 0, 0, 0),
-        "Region of the frame that exposure is judged by; zeros for all of it.",
-        unit="pixels",
-        check=_region,
+        (0, 0, 0, 0), "Region of the frame that exposure is judged by; zeros: all of it.", unit="pixels", check=_region
     )
     flicker_hz: int = declare(
-        0,
-        "Mains frequency: times of 'polarization' are multiples of half its period where they fit; 0: any time.",
-        choices=(0, 50, 60),
-        unit="Hz",
+        0, "Mains frequency if lamps flicker: times become multiples of half a period.", choices=(0, 50, 60), unit="Hz"
     )
     gain_db: float = declare(
         KEEP_GAIN, "Gain; -100 keeps the camera's. 'polarization' chooses it.", limits=(KEEP_GAIN, 96.0), unit="dB"
@@ -175,6 +169,8 @@ class CameraSettings:
     )
 
 
+#: Fields by which the exposure of any camera's frames is judged.
+JUDGING = ("exposure_target", "exposure_percentile", "exposure_roi")
 #: Declarations by the name of the field.
 CAMERA_OPTIONS = declared(CameraSettings, "camera.")
 
@@ -211,7 +207,9 @@ def _write_exposure_auto(device: CameraDevice, new: CameraSettings) -> None:
     if new.exposure_auto == "polarization":
         if find_number(device, EXPOSURE) is None:
             raise CameraError(f"camera.exposure_auto cannot be 'polarization': the camera has no {EXPOSURE[0]}")
-        switch_gamma_off(device)
+        enable = first_of(device, GAMMA_ENABLE)
+        if enable:
+            device.set(enable, False)
 
 
 def _write_gain(device: CameraDevice, new: CameraSettings) -> None:

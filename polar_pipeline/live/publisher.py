@@ -255,13 +255,10 @@ class FramePublisher:
 
     def _publish_numbers(self, frame: LiveFrame, quality: Optional[FrameQuality]) -> None:
         """Publish those numbers of a frame that had subscribers; saturation only if a product was computed."""
-        values = {
-            "total_ms": 1000 * frame.timings["total"],
-            "saturated": quality.saturated if quality else None,
-            "exposure_ev": self._exposure_ev,
-        }
+        values = {"total_ms": 1000 * frame.timings["total"], "exposure_ev": self._exposure_ev}
+        values.update({"saturated": quality.saturated} if quality else {})
         for name, value in values.items():
-            if NUMBER_TOPICS[name] in frame.demand and value is not None:
+            if NUMBER_TOPICS[name] in frame.demand:
                 self._topics[NUMBER_TOPICS[name]].publish(bytes(messages.encode_float32(value)))
 
     def _publish_latency(self, frame: LiveFrame, quality: Optional[FrameQuality], is_late: bool) -> None:

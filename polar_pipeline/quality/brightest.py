@@ -63,14 +63,10 @@ def measure_brightest(frame: Frame, percentile: float = 99.5, roi: Tuple[int, ..
 
 
 def exposure_region(roi: Tuple[int, ...], shape: Tuple[int, int]) -> Tuple[int, int, int, int]:
-    """Return the region (x, y, width, height) of a frame by which exposure is judged; x and y become even.
-
-    Args:
-        roi: (x, y, width, height); a width or height of 0 extends to the border.
-        shape: (height, width) of the frame.
+    """Return a region (x, y, width, height) of a frame with even x and y; a size of 0 extends to the border.
 
     Raises:
-        FrameError: The region does not lie within the frame, or is too small (cause `exposure`).
+        FrameError: The region does not lie within the frame's (height, width), or is too small (cause `exposure`).
     """
     x, y = (place // 2 * 2 for place in roi[:2])
     width, height = roi[2] or shape[1] - x, roi[3] or shape[0] - y
@@ -87,9 +83,7 @@ def _count_brightest(frame: RawFrame, region: Tuple[int, int, int, int], shift: 
     """Count as `Kernels.count_brightest` does, but every superpixel: for machines without compiled kernels."""
     x, y, width, height = region
     mosaic = frame.mosaic[y : y + height // 2 * 2, x : x + width // 2 * 2].astype(np.int64)
-    peaks = np.maximum(
-        np.maximum(mosaic[::2, ::2], mosaic[::2, 1::2]), np.maximum(mosaic[1::2, ::2], mosaic[1::2, 1::2])
-    )
+    peaks = mosaic.reshape(height // 2, 2, width // 2, 2).max((1, 3))
     last = (frame.full_scale >> shift) + 1
     bins = np.where(peaks >= frame.full_scale, last, peaks >> shift)
     return np.bincount(bins.ravel(), minlength=last + 1).astype(np.uint32)

@@ -3,102 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from typing import Any, Deque, List, Tuple
+from typing import Any, List, Tuple
 
 import numpy as np
 import pytest
+from simulated_exposure import RANGES, SIDE, SimulatedCamera, light_of
 
 from polar_pipeline.camera.exposure import BRIGHTEN_BAND, DARKEN_BAND, ExposureControl
 from polar_pipeline.camera.settings import CameraSettings
-from polar_pipeline.quality.brightest import BrightestAngles, measure_brightest
-from polar_pipeline.sensor.frames import RawFrame
+from polar_pipeline.quality.brightest import BrightestAngles
 
-#: Superpixels each way, electrons of a full pixel, and electrons of noise without light.
-SIDE, FULL_WELL, READ_NOISE = 64, 10500.0, 2.5
-#: Directions of the polarizers of a tile, row by row.
-POLARIZERS = np.deg2rad([90, 45, 135, 0])
-RANGES = {"exposure_us": (30.0, 1e6), "gain_db": (0.0, 24.0)}
 LATENCIES = (1, 2, 3, 4, 5, 6)
-
-
-def light_of(kind: str) -> np.ndarray:
-    """Electrons per microsecond behind the polarizers, (H, W, 4), of a scene."""
-    chance = np.random.default_rng(3)
-    y, x = np.mgrid[:SIDE, :SIDE] / SIDE
-    if kind == "street":  # sky, cars, road, and 0.2 % of glints
-        sky, road = y < 0.35, y > 0.65
-        light = np.where(sky, 3.0, np.where(road, 0.6, 0.9)) * np.exp(chance.normal(0, 0.35, y.shape))
-        light = np.where(chance.random(y.shape) < 0.002, 30 * light, light)
-        degree = np.where(sky, 0.55 * (1 - y), np.where(road, 0.35, 0.15))
-    elif kind == "contrast":  # most of nine stops
-        light, degree = np.exp(chance.normal(0, 1.4, y.shape)), 0.6 * chance.random(y.shape)
-    elif kind == "wall":
-        light, degree = 1 + 0.1 * x, np.full(y.shape, 0.05)
-    else:  # a window in a dark room
-        light = np.where((x < 0.15) & (y < 0.15), 60.0, 1.0) * np.exp(chance.normal(0, 0.3, y.shape))
-        degree = np.full(y.shape, 0.3)
-    return 0.3 * light[..., None] * (1 + degree[..., None] * np.cos(2 * (POLARIZERS - np.pi * x[..., None])))
-
-
-class Camera:
-    """A camera under control: commands take effect some frames later.
-
-    Attributes:
-        exposures, levels, saturated: Of each frame: stops, percentile, share of superpixels with a saturated angle.
-        changes: Frames after which the control gave a command.
-    """
-
-    def __init__(self, latency: int, bits: int = 12, is_stated: bool = True, **settings: Any) -> None:
-        self.settings = CameraSettings(**settings)
-        self.control = ExposureControl(self.settings, RANGES, 1000.0, 0.0)
-        self._pipe: Deque[Tuple[float, float]] = deque([(1000.0, 0.0)] * (latency + 1))
-        self._command = (1000.0, 0.0)
-        self._bits, self._is_stated = bits, is_stated
-        self._chance = np.random.default_rng(latency)
-        self.exposures: List[float] = []
-        self.levels: List[float] = []
-        self.saturated: List[float] = []
-        self.changes: List[int] = []
-
-    def expose(self, light: np.ndarray) -> None:
-        """Take a frame, and let the control judge it."""
-        time_us, gain_db = self._pipe.popleft()
-        electrons = self._chance.poisson(np.minimum(light * time_us, 3 * FULL_WELL))
-        electrons = np.minimum(electrons + self._chance.normal(0, READ_NOISE, light.shape), FULL_WELL)
-        full = (1 << self._bits) - 1
-        pixels = np.clip(np.rint(electrons * 10 ** (gain_db / 20) / FULL_WELL * full), 0, full)
-        mosaic = pixels.reshape(SIDE, SIDE, 2, 2).transpose(0, 2, 1, 3).reshape(2 * SIDE, 2 * SIDE)
-        frame = RawFrame(mosaic.astype(np.uint8 if self._bits == 8 else np.uint16), full)
-        brightest = measure_brightest(frame, self.settings.exposure_percentile)
-        stated = (time_us, gain_db) if self._is_stated else (None, None)
-        command = self.control.step(brightest, *stated)
-        if command is not None:
-            self._command = command
-            self.changes.append(len(self.exposures))
-        self._pipe.append(self._command)
-        self.exposures.append(math.log2(time_us) + gain_db / (20 * math.log10(2)))
-        self.levels.append(brightest.level)
-        self.saturated.append(float((pixels >= full).any(-1).mean()))
-
-    def run(self, light: np.ndarray, frames: int) -> int:
-        """Take frames of a scene that stands still; return the first one of their exposure of the end."""
-        begun = len(self.exposures)
-        for _ in range(frames):
-            self.expose(light)
-        moved = np.flatnonzero(np.abs(np.diff(self.exposures[begun:])) > 0.01)
-        return int(moved[-1]) + 1 if moved.size else 0
-
-    def reversals(self, frames: int) -> int:
-        """Count changes of direction among the exposures of the last frames."""
-        steps = np.diff(self.exposures[-frames:])
-        return int((np.diff(np.sign(steps[np.abs(steps) > 0.01])) != 0).sum())
 
 
 @pytest.mark.parametrize("latency", LATENCIES)
 @pytest.mark.parametrize(("kind", "bits"), [("street", 12), ("street", 8), ("contrast", 12), ("window", 12)])
 def test_the_light_falls_and_rises_a_hundred_times(kind: str, bits: int, latency: int) -> None:
-    camera, light = Camera(latency, bits), light_of(kind)
+    camera, light = SimulatedCamera(latency, bits), light_of(kind)
     camera.run(light, 60)
     assert abs(math.log2(camera.levels[-1] / 0.85)) < BRIGHTEN_BAND + 0.02
     assert camera.run(light / 100, 60) <= latency + 3
@@ -112,7 +33,7 @@ def test_the_light_falls_and_rises_a_hundred_times(kind: str, bits: int, latency
 @pytest.mark.parametrize("kind", ["street", "contrast", "wall"])
 @pytest.mark.parametrize("dimmed", [1.0, 0.02])
 def test_nothing_changes_in_a_quiet_scene(kind: str, dimmed: float) -> None:
-    camera, light = Camera(2), light_of(kind) * dimmed
+    camera, light = SimulatedCamera(2), light_of(kind) * dimmed
     camera.run(light, 40)
     camera.changes.clear()
     camera.run(light, 300)
@@ -123,7 +44,7 @@ def test_nothing_changes_in_a_quiet_scene(kind: str, dimmed: float) -> None:
 @pytest.mark.parametrize("lamp", ["all", "small"])
 @pytest.mark.parametrize(("on", "off"), [(1, 1), (1, 4), (2, 2), (3, 3), (5, 5), (4, 8), (10, 10), (20, 20), (30, 30)])
 def test_a_blinking_light_changes_little(on: int, off: int, lamp: str, latency: int) -> None:
-    camera, light = Camera(latency), light_of("street")
+    camera, light = SimulatedCamera(latency), light_of("street")
     lit = light * 10
     if lamp == "small":
         lit = light.copy()
@@ -138,7 +59,7 @@ def test_a_blinking_light_changes_little(on: int, off: int, lamp: str, latency: 
 @pytest.mark.parametrize("latency", [1, 6])
 def test_tunnels(latency: int) -> None:
     """Every 20 s at 24 Hz, 2000 times darker, which is more than exposure and gain can make up for."""
-    camera, light = Camera(latency), light_of("street")
+    camera, light = SimulatedCamera(latency), light_of("street")
     camera.run(light, 60)
     for _ in range(2):
         assert camera.run(light / 2000, 240) <= latency + 3
@@ -150,7 +71,7 @@ def test_tunnels(latency: int) -> None:
 @pytest.mark.parametrize("latency", [1, 6])
 def test_a_sun_enters_the_picture(latency: int) -> None:
     """It is 300 times as bright as the sky and covers 3 %: in the end it is not saturated."""
-    camera, light = Camera(latency), light_of("street")
+    camera, light = SimulatedCamera(latency), light_of("street")
     camera.run(light, 60)
     camera.changes.clear()
     y, x = np.mgrid[:SIDE, :SIDE]
@@ -164,7 +85,7 @@ def test_a_sun_enters_the_picture(latency: int) -> None:
 
 def test_glints_do_not_count() -> None:
     """0.2 % of the superpixels, others in every frame, are 30 times as bright."""
-    camera, light, chance = Camera(2), light_of("wall"), np.random.default_rng(5)
+    camera, light, chance = SimulatedCamera(2), light_of("wall"), np.random.default_rng(5)
     for frame in range(240):
         camera.changes = [] if frame == 40 else camera.changes
         camera.expose(np.where(chance.random((SIDE, SIDE, 1)) < 0.002, 30 * light, light))
@@ -174,7 +95,7 @@ def test_glints_do_not_count() -> None:
 
 @pytest.mark.parametrize("latency", LATENCIES)
 def test_a_camera_that_does_not_state_exposures(latency: int) -> None:
-    camera, light = Camera(latency, is_stated=False), light_of("street")
+    camera, light = SimulatedCamera(latency, is_stated=False), light_of("street")
     camera.run(light, 60)
     for scene in (light / 20, light):
         assert camera.run(scene, 60) <= 3 * (latency + 9)

@@ -78,10 +78,9 @@ class Kernels(NamedTuple):
         """Count superpixels of a frame by their brightest pixel, in one thread, without the interpreter lock.
 
         Args:
-            histogram: ((full scale >> shift) + 2,) uint32, to which is added: pixels by their value >> `shift`, and in
-                the last bin those that are saturated.
+            histogram: (N,) uint32, to which is added: by the pixel >> `shift`, and saturated ones in the last bin.
             frame: Mosaic, contiguous within a row, or packed pixels.
-            place: x, y, width, height in the frame, x and y even; every how many rows and columns of superpixels count.
+            place: x and y, both even, width, height; every how many rows and columns of superpixels one counts.
             shift: Low bits of a pixel that the bins leave out.
         """
         rows = frame.rows if isinstance(frame, PackedFrame) else frame.mosaic
