@@ -331,9 +331,9 @@ def test_stops_of_exposure_to_add(bench: Bench, level: int, target: float, roi: 
     raw[16:, 16:] = 32 if roi[0] else level
     chosen = settings(camera__exposure_target=target, camera__exposure_roi=roi)
     bench.submit(1, demand(numbers=["exposure_ev"]), raw, chosen=chosen)
-    assert numbers(bench)["exposure_ev"] == [pytest.approx(stops, abs=0.03)]
+    assert numbers(bench)["exposure_ev"] == [pytest.approx(stops, abs=0.05)]
     wait_for(lambda: bench.publisher.statuses("")[0].values, "the figures")
-    assert float(bench.publisher.statuses("")[0].values["exposure to add [EV]"]) == pytest.approx(stops, abs=0.03)
+    assert float(bench.publisher.statuses("")[0].values["exposure to add [EV]"]) == pytest.approx(stops, abs=0.05)
 
 
 def test_stops_to_add_are_unknown(bench: Bench) -> None:
