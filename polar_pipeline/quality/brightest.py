@@ -50,8 +50,11 @@ def measure_brightest(frame: Frame, percentile: float = 99.5, roi: Tuple[int, ..
         frame = RawFrame(np.ascontiguousarray(frame.mosaic), full_scale)
     try:
         load_kernels().count_brightest(histogram, frame, (*region, *strides), shift)
-    except KernelsError:
-        histogram += _count_brightest(frame.unpack(), region, shift)
+    except KernelsError:  # without compiled kernels, all superpixels count
+        x, y, width, height = region
+        mosaic = frame.unpack().mosaic[y : y + height // 2 * 2, x : x + width // 2 * 2]
+        peaks = mosaic.reshape(height // 2, 2, width // 2, 2).max((1, 3)).astype(np.int64)
+        np.add.at(histogram, np.where(peaks >= full_scale, len(histogram) - 1, peaks >> shift), 1)
     sums = np.cumsum(histogram)
     wanted = np.append(RANKS, percentile / 100) * sums[-1]
     bins = np.searchsorted(sums, wanted)
@@ -77,13 +80,3 @@ def exposure_region(roi: Tuple[int, ...], shape: Tuple[int, int]) -> Tuple[int, 
             f"got {list(roi)}",
         )
     return x, y, width, height
-
-
-def _count_brightest(frame: RawFrame, region: Tuple[int, int, int, int], shift: int) -> np.ndarray:
-    """Count as `Kernels.count_brightest` does, but every superpixel: for machines without compiled kernels."""
-    x, y, width, height = region
-    mosaic = frame.mosaic[y : y + height // 2 * 2, x : x + width // 2 * 2].astype(np.int64)
-    peaks = mosaic.reshape(height // 2, 2, width // 2, 2).max((1, 3))
-    last = (frame.full_scale >> shift) + 1
-    bins = np.where(peaks >= frame.full_scale, last, peaks >> shift)
-    return np.bincount(bins.ravel(), minlength=last + 1).astype(np.uint32)

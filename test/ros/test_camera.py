@@ -225,6 +225,10 @@ def test_parameters_change_the_camera(camera: Any, node: Any, peer: drill.Peer) 
     assert round(fake.get("ExposureTime")) == 900  # all or nothing
     assert refusal(camera__gain_db=6.0) == ""
     peer.says("camera", "gain [dB]=6.00")
+    assert refusal(camera__exposure_auto=True) == ""
+    assert (fake.get("ExposureAuto"), parameters_of(peer, "camera.exposure_auto")) == ("Continuous", ["camera"])
+    assert "did you mean polarization?" in refusal(camera__exposure_auto="polarisation")
+    assert refusal(camera__exposure_auto=False) == ""
     assert refusal(camera__frame_rate=33.333) == ""
     assert parameters_of(peer, "camera.frame_rate") == [pytest.approx(fake.get("AcquisitionFrameRate"), rel=1e-9)]
     raw = Topic(peer, "image_raw")
