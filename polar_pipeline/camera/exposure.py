@@ -74,7 +74,8 @@ class ExposureControl:
         self._highest_gain = max(min(high, settings.gain_max_db), self._lowest_gain)
         self._flicker_us = 1e6 / (2 * settings.flicker_hz) if settings.flicker_hz else 0.0
         self._limits = _ev(self._shortest, self._lowest_gain), _ev(self._longest, self._highest_gain)
-        self._ev = self._within(_ev(exposure_us or self._shortest, gain_db or 0.0))  # of the last change
+        # exposure of the last change
+        self._ev = float(np.clip(_ev(exposure_us or self._shortest, gain_db or 0.0), *self._limits))
         # exposures that the last frames ask for, and whether these frames are saturated
         self._asked: Deque[Tuple[float, bool]] = deque(maxlen=_PATIENCE)
         self._spread: Optional[np.ndarray] = None  # stops from `RANKS` of a well exposed frame to its percentile
@@ -128,7 +129,7 @@ class ExposureControl:
                 self._guarded = max(self._guarded, self._frame + _RETURN)
         elif asked > self._ev - (0 if is_current else 1):
             asked = self._ev  # a saturated frame never brightens; the last darkening may be on its way
-        self._asked.append((self._within(asked), is_saturated))
+        self._asked.append((float(np.clip(asked, *self._limits)), is_saturated))
         if len(self._asked) < _CONFIRM or not (self._darken(brightest.saturated, band) or self._brighten()):
             return None
         self._changed = self._frame
@@ -165,9 +166,6 @@ class ExposureControl:
             self._before = before
         self._ev, self._brightened, self._is_confirmed, self._share = brighter, self._frame, False, 0.0
         return True
-
-    def _within(self, ev: float) -> float:
-        return min(max(ev, self._limits[0]), self._limits[1])
 
     @property
     def command(self) -> Tuple[float, float]:

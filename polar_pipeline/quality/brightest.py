@@ -33,7 +33,7 @@ class BrightestAngles(NamedTuple):
 
 
 def measure_brightest(frame: Frame, percentile: float = 99.5, roi: Tuple[int, ...] = (0, 0, 0, 0)) -> BrightestAngles:
-    """Measure the brightest angles of a sample of a frame's superpixels, which takes at most 0.3 ms.
+    """Measure the brightest angles of a sample of a frame's superpixels, which takes about 0.3 ms.
 
     Args:
         frame: Mosaic as numbers or packed.

@@ -53,6 +53,15 @@ def test_every_format_is_counted_exactly(
         assert level == 1.0 if value == fmt.full_scale else abs(level * fmt.full_scale - value) <= unit
 
 
+def test_bits_that_a_format_leaves_open_do_not_count() -> None:
+    """GigE Vision's 10Packed uses two of four bits for the low bits of a pixel."""
+    fmt, mosaic = FORMATS["10Packed"], CHANCE.integers(0, 1 << 10, (32, 32)).astype(np.uint16)
+    data = np.frombuffer(pack(mosaic, fmt), np.uint8).copy()
+    expected = measure_brightest(frame_from_buffer(data, fmt, 32, 32), 60.0)
+    data[1::3] |= 0xCC
+    assert measure_brightest(frame_from_buffer(data, fmt, 32, 32), 60.0)[:2] == expected[:2]
+
+
 def test_a_number_stands_for_the_light_that_rounds_to_it() -> None:
     """Of 256 superpixels 64 are 2 and the others 3: half of all is a third of the way from 2.5 to 3.5."""
     mosaic = np.full((32, 32), 3, np.uint8)
