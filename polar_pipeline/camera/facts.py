@@ -33,7 +33,7 @@ RATE, RATE_ENABLE = (
 PTP_ENABLE, PTP_STATUS = ("PtpEnable", "GevIEEE1588"), ("PtpStatus", "GevIEEE1588Status")
 _PTP_LATCH = ("PtpDataSetLatch", "GevIEEE1588DataSetLatch")
 #: Features of a gamma correction (switch, curve, exponent), JAI's choice of gamma or lookup table, and black level.
-_GAMMA_ENABLE, _GAMMA_CURVE = ("GammaEnable", "GammaEnabled"), ("GammaSelector", "GammaMode")
+GAMMA_ENABLE, _GAMMA_CURVE = ("GammaEnable", "GammaEnabled"), ("GammaSelector", "GammaMode")
 _GAMMA, _LUT_MODE, _BLACK_LEVEL = ("Gamma", "GammaParam"), ("LUTMode", "JAILUTMode"), ("BlackLevel", "BlackLevelRaw")
 #: Exponent that the curve of sRGB is close to, and largest difference from 1 of an exponent that changes nothing.
 _SRGB, _LINEAR = 1 / 2.2, 1e-3
@@ -202,7 +202,7 @@ def read_number(device: CameraDevice, names: Tuple[str, ...]) -> Optional[float]
 
 def _read_tone(device: CameraDevice) -> Tuple[float, bool]:
     """Return the exponent of the camera's gamma correction, 1 if it is off, and whether a lookup table is on."""
-    enable, curve, mode = (first_of(device, names) for names in (_GAMMA_ENABLE, _GAMMA_CURVE, _LUT_MODE))
+    enable, curve, mode = (first_of(device, names) for names in (GAMMA_ENABLE, _GAMMA_CURVE, _LUT_MODE))
     choice = device.get(mode) if mode else "Gamma"
     lut = choice not in ("Off", "Gamma") or (device.has("LUTEnable") and device.is_on("LUTEnable"))
     if choice != "Gamma" or (enable and not device.is_on(enable)):

@@ -12,11 +12,12 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from polar_pipeline._util.text import quoted
-from polar_pipeline._util.values import matching, several
+from polar_pipeline._util.values import choice, matching, several
 from polar_pipeline.camera.aravis import CameraDevice, CameraError
 from polar_pipeline.camera.facts import (
     EXPOSURE,
     GAIN,
+    GAMMA_ENABLE,
     PTP_ENABLE,
     RATE,
     RATE_ENABLE,
@@ -40,6 +41,8 @@ _MAX_TEXT, _MAX_FEATURES, _PLAIN = 4096, 100, r"-?\w[\w.+-]*"
 _FEATURE = re.compile(r'\s*(\w+)\s*[=:]\s*("(?:[^"\\]|\\.)*"\s*|[^\s,"\'\[\]{}][^,\n"\'\[\]{}]*)(?:,|\n|$)')
 #: Value of `gain_db` that keeps the camera's gain.
 KEEP_GAIN = -100.0
+#: Who chooses the exposure: nobody, the camera, or this package (`exposure.py`).
+EXPOSURE_MODES = ("off", "camera", "polarization")
 
 
 def parse_features(name: str, value: object) -> Dict[str, str]:
@@ -64,6 +67,14 @@ def _features(name: str, value: object) -> str:
     return str(value)
 
 
+_region = several(pixels, 4, "[x, y, width, height]")
+
+
+def _exposure_mode(name: str, value: object) -> str:
+    """Check who chooses the exposure; true of earlier versions, also as YAML's words, is the camera."""
+    return choice(name, {False: "off", True: "camera"}[value] if isinstance(value, bool) else value, EXPOSURE_MODES)
+
+
 @dataclass(frozen=True)
 class CameraSettings:
     """Values of the parameters of a camera."""
@@ -86,18 +97,41 @@ class CameraSettings:
         limits=(0.0, 1e8),
         unit="us",
     )
-    exposure_auto: bool = declare(
-        False,
-        "Let the camera choose the exposure time. While camera.exposure_us is 0 at the start, the camera's choice is "
-        "kept.",
+    exposure_auto: str = declare(
+        "off",
+        "Who chooses the exposure time: 'off' nobody, but while camera.exposure_us is 0 at the start, the camera's own "
+        "automatic stays as it is; 'camera' the camera's own automatic; 'polarization' the node, which also chooses "
+        "the gain, keeps the brightest polarizer angles below saturation, and switches the camera's gamma off.",
+        choices=EXPOSURE_MODES,
+        check=_exposure_mode,
     )
-    gain_db: float = declare(KEEP_GAIN, "Gain; -100 keeps the camera's.", limits=(KEEP_GAIN, 96.0), unit="dB")
+    exposure_target: float = declare(
+        0.85, "Level of the brightest angles that 'polarization' aims at, as a share of full scale.", limits=(0.1, 0.95)
+    )
+    exposure_percentile: float = declare(
+        99.5, "Percentile of the superpixels, by their brightest angle, for that level.", limits=(50.0, 100.0), unit="%"
+    )
+    exposure_max_us: float = declare(
+        20000.0, "Longest exposure time of 'polarization', within a period of frames.", limits=(1.0, 1e8), unit="us"
+    )
+    gain_max_db: float = declare(
+        18.0, "Highest gain of 'polarization', which raises the gain after the time.", limits=(0.0, 96.0), unit="dB"
+    )
+    exposure_roi: Tuple[int, ...] = declare(
+        (0, 0, 0, 0), "Region of the frame that exposure is judged by; zeros: all of it.", unit="pixels", check=_region
+    )
+    flicker_hz: int = declare(
+        0, "Mains frequency if lamps flicker: times become multiples of half a period.", choices=(0, 50, 60), unit="Hz"
+    )
+    gain_db: float = declare(
+        KEEP_GAIN, "Gain; -100 keeps the camera's. 'polarization' chooses it.", limits=(KEEP_GAIN, 96.0), unit="dB"
+    )
     frame_rate: float = declare(0.0, "Frames per second; 0 keeps the camera's.", limits=(0.0, 10000.0), unit="Hz")
     roi: Tuple[int, ...] = declare(
         (0, 0, 0, 0),
         "Region in the camera's picture, (x, y, width, height), rounded to even numbers; zeros keep the camera's.",
         unit="pixels",
-        check=several(pixels, 4, "[x, y, width, height]"),
+        check=_region,
     )
     trigger: str = declare(
         "free",
@@ -135,6 +169,8 @@ class CameraSettings:
     )
 
 
+#: Fields by which the exposure of any camera's frames is judged.
+JUDGING = ("exposure_target", "exposure_percentile", "exposure_roi")
 #: Declarations by the name of the field.
 CAMERA_OPTIONS = declared(CameraSettings, "camera.")
 
@@ -162,11 +198,18 @@ def _write_exposure(device: CameraDevice, new: CameraSettings) -> None:
 
 
 def _write_exposure_auto(device: CameraDevice, new: CameraSettings) -> None:
+    is_camera = new.exposure_auto == "camera"
     if not device.has("ExposureAuto"):
-        if new.exposure_auto:
-            raise CameraError("camera.exposure_auto cannot be set: the camera has no ExposureAuto")
-    elif new.exposure_auto or new.exposure_us:
-        device.set("ExposureAuto", "Continuous" if new.exposure_auto else "Off")
+        if is_camera:
+            raise CameraError("camera.exposure_auto cannot be 'camera': the camera has no ExposureAuto")
+    elif new.exposure_auto != "off" or new.exposure_us:
+        device.set("ExposureAuto", "Continuous" if is_camera else "Off")
+    if new.exposure_auto == "polarization":
+        if find_number(device, EXPOSURE) is None:
+            raise CameraError(f"camera.exposure_auto cannot be 'polarization': the camera has no {EXPOSURE[0]}")
+        enable = first_of(device, GAMMA_ENABLE)
+        if enable:
+            device.set(enable, False)
 
 
 def _write_gain(device: CameraDevice, new: CameraSettings) -> None:
@@ -276,8 +319,9 @@ def stops_frames(changed: List[str]) -> bool:
 
 def write(device: CameraDevice, new: CameraSettings, changed: List[str]) -> None:
     """Write the changed fields of settings to a camera; fields before a refused one are written."""
-    if "exposure_us" in changed and "exposure_auto" not in changed and new.exposure_auto:
-        raise CameraError("camera.exposure_us cannot be set while camera.exposure_auto is true")
+    for field in {"camera": ("exposure_us",), "polarization": ("exposure_us", "gain_db")}.get(new.exposure_auto, ()):
+        if field in changed and "exposure_auto" not in changed:
+            raise CameraError(f"camera.{field} cannot be set while camera.exposure_auto is {new.exposure_auto}")
     for names, writer, _ in _WRITERS:
         if set(names) & set(changed):
             writer(device, new)
@@ -309,7 +353,8 @@ def read_back(device: CameraDevice, settings: CameraSettings) -> CameraSettings:
     numbers = {field: read_number(device, names) for field, names in _NUMBERS.items()}
     actual: Dict[str, Any] = {field: value for field, value in numbers.items() if value is not None}
     if device.has("ExposureAuto"):
-        actual["exposure_auto"] = device.get("ExposureAuto") != "Off"
+        is_camera = device.get("ExposureAuto") != "Off"
+        actual["exposure_auto"] = "camera" if is_camera else settings.exposure_auto.replace("camera", "off")
     actual["roi"] = read_region(device)
     pixel_format = device.get("PixelFormat")
     if not is_format(pixel_format, settings.pixel_format):  # by `features`

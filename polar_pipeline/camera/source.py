@@ -31,6 +31,7 @@ from polar_pipeline.camera.aravis import (
     serial_at,
 )
 from polar_pipeline.camera.clock import DeviceClock, ptp_stamp
+from polar_pipeline.camera.exposure import ExposureControl
 from polar_pipeline.camera.facts import (
     EXPOSURE,
     GAIN,
@@ -53,11 +54,12 @@ from polar_pipeline.camera.settings import (
     undo,
     write,
 )
+from polar_pipeline.quality.brightest import exposure_region, measure_brightest
 from polar_pipeline.quality.statistics import Level
 from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.messages import Cdr
 from polar_pipeline.sensor.encodings import ENCODINGS
-from polar_pipeline.sensor.frames import FrameError, RawFormat
+from polar_pipeline.sensor.frames import Frame, FrameError, RawFormat
 from polar_pipeline.sensor.mosaic import sensor_of_model
 
 if TYPE_CHECKING:  # futures of a type need Python 3.9
@@ -95,6 +97,9 @@ class Client(Protocol):
 
     def take(self, cdr: Cdr, facts: CameraFacts) -> None:
         """Take a frame as serialized `sensor_msgs/Image`."""
+
+    def read(self, cdr: Cdr) -> Frame:
+        """Return the mosaic in a frame, with the full scale by which it will be processed; may raise FrameError."""
 
     def check(self, facts: CameraFacts) -> None:
         """Raise ValueError if parameters contradict the state of the camera."""
@@ -172,7 +177,11 @@ class CameraSource:
         self._pause = _LOOK_PERIOD  # seconds until the next connection
         self._warned = ""  # the last problem in the log
         self._reads_exposure = self._is_gain_automatic = False  # the first one: frames do not state their exposure
+        self._time: Optional[Number] = None  # the camera's exposure time
         self._gain: Optional[Number] = None  # the camera's gain, in whose unit frames state theirs
+        self._exposure: Optional[ExposureControl] = None  # with camera.exposure_auto `polarization`
+        self._written = (0.0, 0.0)  # exposure time and gain that it wrote last
+        self._commands: Deque[Tuple[float, float]] = deque(maxlen=1)  # its newest exposure time and gain, to be written
         self._readings: Tuple[int, Tuple[float, ...]] = 0, ()  # of the exposure time: their number, and the last ones
         # device time and arrival of frames whose exposure is uncertain, and number and values of the readings before
         self._uncertain: Deque[Tuple[int, int, int, Tuple[float, ...]]] = deque()
@@ -257,7 +266,7 @@ class CameraSource:
 
     def status(self) -> Tuple[Level, str, Dict[str, str]]:
         """Return level, message and values for the diagnostics."""
-        connection, clock = self.connection, self._clock
+        connection, clock, control = self.connection, self._clock, self._exposure
         values = {name: str(count) for name, count in self._counts.items()}
         values["resent packets"] = str(self._resent)
         if connection is None:
@@ -267,6 +276,8 @@ class CameraSource:
             **connection.facts.values(),
             "address": connection.camera.address,
             "trigger": connection.settings.trigger,
+            "automatic exposure": connection.settings.exposure_auto,
+            **({"exposure to add [EV]": f"{control.stops:.2f}"} if control else {}),
             "packet size": str(connection.settings.packet_size),
             **values,
             "clock offset [s]": "n/a" if offset is None else f"{offset / 1e9:.6f}",
@@ -385,7 +396,7 @@ class CameraSource:
         """Read the state of the camera, and check it against the parameters."""
         facts = read_facts(device)
         self._note_exposure(facts.exposure_us)
-        self._gain = find_number(device, GAIN)
+        self._time, self._gain = find_number(device, EXPOSURE), find_number(device, GAIN)
         check(facts)
         actual = read_back(device, settings)
         if any(settings.roi) and tuple(settings.roi) != actual.roi:
@@ -397,6 +408,11 @@ class CameraSource:
             self._client.info(f"camera.pixel_format {settings.pixel_format} becomes {actual.pixel_format}")
         self.connection = Connection(actual, facts, ranges(device, actual), camera)
         self._settings = actual
+        self._exposure, self._written = None, (0.0, 0.0)
+        if actual.exposure_auto == "polarization":
+            exposure_region(actual.exposure_roi, facts.size[::-1])
+            self._exposure = ExposureControl(actual, self.connection.ranges, facts.exposure_us, facts.gain_db)
+            self._commands.append(self._exposure.command)
 
     def _change(self, device: Optional[CameraDevice], new: CameraSettings, check: Check) -> CameraSettings:
         """Write changed settings, or none if the camera refuses one."""
@@ -477,6 +493,7 @@ class CameraSource:
                 self._requests.get()(device)
                 if self.connection is None:
                     return
+            self._write_exposure(device)
             if self._failure is not None:
                 raise self._failure
             if time.monotonic() - self._last_sign > _QUIET:
@@ -502,6 +519,18 @@ class CameraSource:
             except CameraError:
                 self._require_camera(device)
                 raise
+
+    def _write_exposure(self, device: CameraDevice) -> None:
+        """Write the newest exposure time and gain of the exposure control, if there are new ones."""
+        command = self._commands.pop() if self._commands else self._written
+        try:
+            for feature, value, last in zip((self._time, self._gain), command, self._written):
+                if feature is not None and value != last:
+                    device.set(feature.name, feature.invert(value))
+            self._written = command
+        except CameraError as err:
+            self._require_camera(device)
+            self._client.refuse("exposure", str(err))
 
     def _read_changing(self, device: CameraDevice) -> None:
         connection = self._connected()
@@ -578,6 +607,21 @@ class CameraSource:
         cdr = frame.memory[: len(head) + nbytes].data
         cdr[: len(head)] = messages.restamp(head, stamp_ns)
         self._client.take(cdr, facts)
+        self._expose(cdr, frame, facts)
+
+    def _expose(self, cdr: Cdr, frame: Received, facts: CameraFacts) -> None:
+        """Let the exposure control judge a frame; the control's thread writes what it chooses."""
+        control, settings = self._exposure, self._settings
+        if control is None:
+            return
+        try:
+            brightest = measure_brightest(self._client.read(cdr), settings.exposure_percentile, settings.exposure_roi)
+        except FrameError as err:
+            self._client.refuse(err.cause, str(err))
+            return
+        time_us, gain_db = (None if frame.exposure_us is None else facts.exposure_us), facts.gain_db
+        command = control.step(brightest, time_us, None if frame.gain is None else gain_db)
+        self._commands.extend([command] if command else [])
 
     def _facts_of(self, frame: Received) -> CameraFacts:
         """Return the state of the camera with the exposure time and the gain of a frame, as far as they are known."""

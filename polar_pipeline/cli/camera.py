@@ -58,7 +58,7 @@ def _info(values: argparse.Namespace) -> None:
             "address": camera.address,
             "frame rate [Hz]": f"{settings.frame_rate:g}",
             "packet size [bytes]": str(settings.packet_size),
-            "automatic exposure": "on" if settings.exposure_auto else "off",
+            "automatic exposure": settings.exposure_auto,
             "PTP": read_ptp(device) or "off",
             "formats of the mosaic": ", ".join(mosaic_formats(device)),
             "controlled by": "nobody else" if device.is_controller() else "another process",

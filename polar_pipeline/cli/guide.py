@@ -94,7 +94,7 @@ def _ask(text: str, *letters: str) -> str:
 def _expose(camera: FrameCapture) -> None:
     """Lead to an exposure time that fits the light."""
     _ask("Switch on the lamp, and put the polarizer before the lens, without the cap. Enter: check the exposure ")
-    if camera.connection.settings.exposure_auto:
+    if camera.connection.settings.exposure_auto != "off":
         camera.expose()
         print(f"The camera chose {camera.facts.exposure_us:.0f} us by itself; automatic exposure is now off.")
     while True:

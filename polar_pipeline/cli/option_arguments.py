@@ -39,7 +39,7 @@ CAPTURE_FORMAT = "12p"
 _CAMERA_ARGUMENTS: Dict[str, Dict[str, Any]] = {
     "pixel_format": {"default": CAPTURE_FORMAT},
     "exposure_us": {"text": "Exposure time; 0 keeps the camera's."},
-    "exposure_auto": {"text": "Let the camera choose the exposure time; not for frames of a calibration."},
+    "exposure_auto": {"text": "Who chooses the exposure time; for frames of a calibration 'off'."},
     "gain_db": {},
     "frame_rate": {},
     "roi": {},
@@ -49,6 +49,8 @@ _CAMERA_ARGUMENTS: Dict[str, Dict[str, Any]] = {
 }
 #: Option that is a pair of truth values -> the argument that inverts each, with the first words of its help.
 _FLAGS = {"flip": {"--flip-x": "Turn ReverseX on. ", "--flip-y": "Turn ReverseY on. "}}
+#: Option whose argument needs no value -> the value without one: the argument was a flag in earlier versions.
+_WITHOUT_VALUE = {"exposure_auto": "camera"}
 #: Argument -> its former name, which is still taken.
 _FORMER_NAMES = {"--no-co-sited": "--own-site"}
 #: Option -> what `--help` calls its values, if not by their unit.
@@ -160,7 +162,8 @@ def _add_option(into: argparse._ArgumentGroup, row: Option) -> None:
         _argument(row.name),
         type=parse_products if is_products else _PARSERS[type(items[0])],
         choices=[word for word in row.choices if isinstance(word, str)] or None,
-        nargs=len(names) if len(names) > 1 else None,
+        nargs=len(names) if len(names) > 1 else "?" if row.name in _WITHOUT_VALUE else None,
+        const=_WITHOUT_VALUE.get(row.name),
         metavar=names if len(names) > 1 else next(iter(names), None),
         help=row.text + ending,
         **unset,

@@ -37,8 +37,8 @@ def check_camera(camera: FrameCapture, session: Optional[Captured], may_choose: 
     """
     if camera.facts.nonlinearity:
         raise FailureError(camera.facts.nonlinearity)
-    if not may_choose and camera.connection.settings.exposure_auto:
-        raise FailureError("the camera chooses the exposure time by itself; frames of a session need --exposure-us")
+    if not may_choose and camera.connection.settings.exposure_auto != "off":
+        raise FailureError("the exposure time is chosen automatically; frames of a session need --exposure-us")
     differs = difference(session.facts, camera.facts) if session else ""
     if session and differs:
         raise FailureError(f"the camera differs from {session.file}: {differs}; name another folder")

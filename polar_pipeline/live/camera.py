@@ -18,6 +18,7 @@ from polar_pipeline.live.publisher import OutgoingMessage, OutputTopic
 from polar_pipeline.options import topics
 from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.messages import CameraInfo, Cdr
+from polar_pipeline.sensor.frames import Frame
 
 #: frame_id of the messages if the node's parameter names none.
 FRAME_ID = "camera"
@@ -93,6 +94,10 @@ class CameraInput:
         else:
             info = replace(self._info, region=(x, y, height, width))
         return bytes(messages.encode_camera_info(info, 0, self.frame_id))
+
+    def read(self, cdr: Cdr) -> Frame:
+        """Return the mosaic in a frame as the pipeline reads it; may raise FrameError."""
+        return messages.to_raw(messages.decode_image(cdr), self._settings().options)
 
     def check(self, facts: CameraFacts) -> None:
         """Raise ValueError if the camera contradicts the parameters; warn of pixel values that are not linear."""

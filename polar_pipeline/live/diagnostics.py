@@ -33,7 +33,7 @@ SILENCE = (5.0, 60.0)
 SILENCE_LOG_PERIOD = 60.0
 #: Causes for which what is refused is a parameter, a message beside the frames, a product or a recorded frame: outputs
 #: lose no frame.
-BESIDE_FRAMES = ("parameter", "camera_info", "reference", "product", "record")
+BESIDE_FRAMES = ("parameter", "camera_info", "reference", "product", "record", "exposure")
 #: Characters of a reason that are logged and reported.
 MAX_REASON = 1000
 #: Seconds of frames that percentiles are taken over, and frames at most: a minute at 136 Hz.

@@ -13,6 +13,7 @@ import numpy as np
 
 from polar_pipeline._util.jpeg import Encode, encode_with_opencv, make_gpu_encoder
 from polar_pipeline._util.text import printable
+from polar_pipeline.camera.exposure import ExposureControl
 from polar_pipeline.live.diagnostics import Diagnostics, Logger
 from polar_pipeline.live.frame import LiveFrame
 from polar_pipeline.options.display import Viewer
@@ -26,10 +27,11 @@ from polar_pipeline.options.topics import (
     jpeg_topics,
 )
 from polar_pipeline.pipeline import Result
+from polar_pipeline.quality.brightest import measure_brightest
 from polar_pipeline.quality.frame_checks import CHECK_PERIOD, NO_FRAME, check_frame
 from polar_pipeline.quality.statistics import FrameQuality, Level, Quality, QualityLimits, measure
 from polar_pipeline.recordings import messages
-from polar_pipeline.sensor.frames import FrameError
+from polar_pipeline.sensor.frames import FrameError, RawFrame
 
 
 class OutputTopic(Protocol):
@@ -107,6 +109,7 @@ class FramePublisher:
         self._quality = Quality(QualityLimits())  # each frame brings its own limits
         self._check = NO_FRAME
         self._check_due = 0.0
+        self._exposure_ev = math.nan  # stops to add to the exposure of the last frame that was judged
         self._logged: Set[str] = set()  # causes of warnings
         self._thread = ThreadPoolExecutor(1, "polar_pipeline_publisher")
         self._previous: Optional[Any] = None  # future of the frame that the publisher's thread publishes
@@ -121,6 +124,7 @@ class FramePublisher:
         name, check = self._diagnostics.name, self._check
         verdict, figures = self._quality.report()
         bad = Level.ERROR if self._quality.limits.strict else Level.WARN
+        figures["exposure to add [EV]"] = "n/a" if math.isnan(self._exposure_ev) else f"{self._exposure_ev:.2f}"
         others = [row for row in check.warnings if row.cause != "layout"]
         text = "; ".join(row.text for row in others) or "nothing looks wrong"
         layout_level = bad if check.layout.fits is False else Level.OK
@@ -184,6 +188,8 @@ class FramePublisher:
             self._quality.add(quality, settings.options.ssim_mode)
             timings["quality"] = time.perf_counter() - now
         is_late = self._diagnostics.published(timings)
+        if NUMBER_TOPICS["exposure_ev"] in frame.demand or now >= self._check_due:
+            self._exposure_ev = self._judge_exposure(frame)
         self._publish_numbers(frame, quality)
         if LATENCY in frame.demand:
             self._publish_latency(frame, quality, is_late)
@@ -235,11 +241,24 @@ class FramePublisher:
             return []
         return [(self._topics[name], cdr) for name, cdr in encoded.items()]
 
+    def _judge_exposure(self, frame: LiveFrame) -> float:
+        """Return by how many stops a frame should have been exposed more; NaN if it is no mosaic of numbers."""
+        camera = frame.settings.camera
+        if isinstance(frame.raw, RawFrame) and frame.raw.light is not None:
+            return math.nan
+        try:
+            brightest = measure_brightest(frame.raw, camera.exposure_percentile, camera.exposure_roi)
+        except FrameError as err:
+            self._diagnostics.refuse(err.cause, str(err))
+            return math.nan
+        return ExposureControl(camera, {}, 0.0).stops_to_add(brightest)
+
     def _publish_numbers(self, frame: LiveFrame, quality: Optional[FrameQuality]) -> None:
         """Publish those numbers of a frame that had subscribers; saturation only if a product was computed."""
-        values = {"total_ms": 1000 * frame.timings["total"], "saturated": quality.saturated if quality else None}
+        values = {"total_ms": 1000 * frame.timings["total"], "exposure_ev": self._exposure_ev}
+        values.update({"saturated": quality.saturated} if quality else {})
         for name, value in values.items():
-            if NUMBER_TOPICS[name] in frame.demand and value is not None:
+            if NUMBER_TOPICS[name] in frame.demand:
                 self._topics[NUMBER_TOPICS[name]].publish(bytes(messages.encode_float32(value)))
 
     def _publish_latency(self, frame: LiveFrame, quality: Optional[FrameQuality], is_late: bool) -> None:

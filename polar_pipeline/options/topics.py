@@ -24,9 +24,9 @@ CAMERA_TOPICS = {IMAGE_INPUT: IMAGE, CAMERA_INFO_INPUT: CAMERA_INFO}
 #: Times and quality of every frame, and the node's report at 1 Hz.
 LATENCY, REPORT = "latency", "/diagnostics"
 #: Numbers of every frame for plotting, beside the product `ssim` -> topic, as `FLOAT32`: milliseconds from receipt to
-#: publication (`total` in `latency`), and the ratio of the output's pixels that are saturated, 0 to 1, as in the limits
-#: `quality.saturated_warn` and `quality.saturated_error`.
-NUMBER_TOPICS = {"total_ms": "latency/total_ms", "saturated": "quality/saturated"}
+#: publication (`total` in `latency`); the ratio of the output's pixels that are saturated, 0 to 1, as in the limits
+#: `quality.saturated_warn` and `quality.saturated_error`; and stops of exposure to add, NaN while unknown.
+NUMBER_TOPICS = {"total_ms": "latency/total_ms", "saturated": "quality/saturated", "exposure_ev": "quality/exposure_ev"}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from rclpy.parameter import Parameter as RosParameter
 
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.text import printable, quoted
-from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
+from polar_pipeline.camera.settings import CAMERA_OPTIONS, JUDGING, CameraSettings
 from polar_pipeline.live.diagnostics import MAX_REASON, Diagnostics
 from polar_pipeline.live.parameters import PARAMETERS, Settings, check_parameter, make_settings
 from polar_pipeline.live.pipelines import Fallback
@@ -27,8 +27,9 @@ from polar_pipeline.live.preset import find_stray, is_known, judge_unknown, para
 from polar_pipeline.options import ContradictionError, Option
 from polar_pipeline.pipeline import Pipeline
 
-#: Parameters of a camera that the node reads itself.
+#: Parameters of a camera that the node reads itself, and those that nothing else needs.
 _OF_CAMERA = tuple(row.parameter for row in CAMERA_OPTIONS.values())
+_NEEDS_CAMERA = tuple(row.parameter for name, row in CAMERA_OPTIONS.items() if name not in JUDGING)
 #: Parameters whose change takes time: a file of megabytes is read, or a camera is asked.
 _SLOW = ("calibration", "output.rectify", "frame_id", *_OF_CAMERA)
 
@@ -262,7 +263,7 @@ class ParameterNode(Node):  # type: ignore[misc]
             raise ValueError(f"{printable(name)} is not a parameter of this node")
         if name in PARAMETERS:
             change = RosParameter(name, value=check_parameter(name, change.value))
-        lacks_camera = name in _OF_CAMERA and not self.get_parameter("camera.source").value
+        lacks_camera = name in _NEEDS_CAMERA and not self.get_parameter("camera.source").value
         is_fixed = self.describe_parameter(name).read_only
         if not (is_fixed or lacks_camera):
             return change

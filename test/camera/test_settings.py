@@ -163,7 +163,7 @@ def test_all_settings_are_written_and_read_back() -> None:
         features='BlackLevel=7, DeviceUserID="a: b", TriggerMode=Off',
     )
     assert device.features["PixelFormat"] == "PolarizeMono12p"
-    assert (state.exposure_us, state.exposure_auto, state.gain_db, state.frame_rate) == (900.0, False, 6.0, 20.0)
+    assert (state.exposure_us, state.exposure_auto, state.gain_db, state.frame_rate) == (900.0, "off", 6.0, 20.0)
     assert (state.roi, state.ptp, state.packet_size, state.packet_delay_ns) == ((2, 0, 96, 64), True, 1500, 7)
     assert state.features == r'BlackLevel=7, DeviceUserID="a\u003a b", TriggerMode=Off'
     assert parse_features("f", state.features) == {"BlackLevel": "7", "DeviceUserID": "a: b", "TriggerMode": "Off"}
@@ -176,7 +176,7 @@ def test_all_settings_are_written_and_read_back() -> None:
 def test_zeros_keep_what_the_camera_has() -> None:
     device = StandIn(ExposureAuto="Continuous", AcquisitionFrameRate=12.0, Width=100)
     state = written(device)
-    assert (state.exposure_us, state.exposure_auto, state.frame_rate) == (5000.0, True, 12.0)
+    assert (state.exposure_us, state.exposure_auto, state.frame_rate) == (5000.0, "camera", 12.0)
     assert state.roi == (0, 0, 100, 2048)
     assert {name for name, _ in device.writes} == {"PixelFormat", "GainAuto", "PtpEnable"}
     assert (device.source, device.sent) == ("", (9000, 0))
@@ -184,12 +184,41 @@ def test_zeros_keep_what_the_camera_has() -> None:
 
 def test_exposure_is_by_hand_or_automatic() -> None:
     device = StandIn(ExposureAuto="Continuous")
-    assert written(device, ["exposure_us"], exposure_us=700.0).exposure_auto is False
-    assert written(device, ["exposure_auto"], exposure_us=700.0, exposure_auto=True).exposure_auto is True
-    with pytest.raises(CameraError, match=r"camera.exposure_us cannot be set while camera.exposure_auto is true"):
-        written(device, ["exposure_us"], exposure_us=900.0, exposure_auto=True)
-    state = written(device, ["exposure_us", "exposure_auto"], exposure_us=900.0, exposure_auto=True)
-    assert (state.exposure_us, state.exposure_auto) == (900.0, True)
+    assert written(device, ["exposure_us"], exposure_us=700.0).exposure_auto == "off"
+    assert written(device, ["exposure_auto"], exposure_us=700.0, exposure_auto="camera").exposure_auto == "camera"
+    with pytest.raises(CameraError, match=r"camera.exposure_us cannot be set while camera.exposure_auto is camera"):
+        written(device, ["exposure_us"], exposure_us=900.0, exposure_auto="camera")
+    state = written(device, ["exposure_us", "exposure_auto"], exposure_us=900.0, exposure_auto="camera")
+    assert (state.exposure_us, state.exposure_auto) == (900.0, "camera")
+
+
+def test_exposure_for_polarization_needs_neither_automatic_nor_gamma() -> None:
+    device: Any = StandIn(ExposureAuto="Continuous", GammaEnable=True, Gamma=0.8)
+    state = written(device, ["exposure_auto"], exposure_auto="polarization")
+    assert (state.exposure_auto, device.features["ExposureAuto"]) == ("polarization", "Off")
+    assert (device.features["GammaEnable"], device.features["Gamma"]) == (False, 0.8)
+    device = StandIn(without={"GammaEnable", "ExposureAuto"})
+    assert written(device, ["exposure_auto"], exposure_auto="polarization").exposure_auto == "polarization"
+    for name in ("exposure_us", "gain_db"):
+        with pytest.raises(CameraError, match=f"camera.{name} cannot be set while .* is polarization"):
+            written(device, [name], exposure_auto="polarization", **{name: 5.0})
+    assert written(device, ["gain_db"], exposure_auto="camera", gain_db=5.0).gain_db == 5.0
+    with pytest.raises(CameraError, match=r"cannot be 'polarization': the camera has no ExposureTime"):
+        written(StandIn(without={"ExposureTime"}), ["exposure_auto"], exposure_auto="polarization")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(False, "off"), (True, "camera"), ("off", "off"), ("camera", "camera"), ("polarization", "polarization")],
+)
+def test_who_chooses_the_exposure_was_a_truth_value(value: object, expected: str) -> None:
+    assert CAMERA_OPTIONS["exposure_auto"].validate(value) == expected
+
+
+@pytest.mark.parametrize("value", ["on", "Polarization", "", 1, None])
+def test_others_do_not_choose_the_exposure(value: object) -> None:
+    with pytest.raises(ValueError, match="exposure_auto must be one of off, camera, polarization"):
+        CAMERA_OPTIONS["exposure_auto"].validate(value)
 
 
 def test_triggers() -> None:
@@ -262,7 +291,7 @@ def test_raw_numbers_are_not_decibels(name: str, value: float, unit: str) -> Non
         ({"exposure_us": 100.0}, ("ExposureTime",), "camera.exposure_us cannot be set: the camera has no ExposureTime"),
         ({"gain_db": 1.0}, ("Gain",), "camera.gain_db cannot be set: the camera has no Gain"),
         ({"frame_rate": 5.0}, ("AcquisitionFrameRate",), "camera.frame_rate cannot be set: the camera has no"),
-        ({"exposure_auto": True}, ("ExposureAuto",), "camera.exposure_auto cannot be set: the camera has no"),
+        ({"exposure_auto": "camera"}, ("ExposureAuto",), "camera.exposure_auto cannot be 'camera': the camera has no"),
         ({"ptp": True}, ("PtpEnable",), "camera.ptp cannot be set: the camera has no PTP"),
         ({"features": "Nonsense=1"}, (), "no feature 'Nonsense'"),
         ({"pixel_format": "12p"}, (), "camera.pixel_format '12p'"),

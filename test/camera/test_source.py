@@ -77,6 +77,9 @@ class Client:
         self.facts = facts
         self.frames = [*self.frames[-99:], cdr]
 
+    def read(self, cdr: Any) -> Any:
+        return messages.to_raw(messages.decode_image(cdr))
+
     def check(self, _: Any) -> None:
         self._raise("check")
 
@@ -1123,6 +1126,63 @@ def test_without_chunks_the_exposure_of_each_frame_is_read(connect: Any) -> None
             wait_for(lambda value=exposure: client.facts.exposure_us == value, "the exposure")
         assert made.connection is not None
         assert made.connection.facts.exposure_us != 500.0  # which is read once a second
+
+
+@pytest.mark.camera
+@pytest.mark.parametrize("has_chunks", [True, False])
+def test_exposure_and_gain_follow_the_light(connect: Any, has_chunks: bool) -> None:
+    """Full scale is 10 us at 0 dB times `light`; the darkest light needs gain too."""
+    with ChunkCamera(FRAMES[0], has_chunks=has_chunks, rate=40.0, delay=0.005) as fake:
+        light = 1.0
+
+        def render(exposure_us: float, gain_db: float) -> np.ndarray:
+            level = 255 * light * exposure_us / 1000 * 10 ** (gain_db / 20)
+            return np.full((HEIGHT, WIDTH), min(level, 255), np.uint8)
+
+        fake.render = render
+        fake.set("Gain", 6.0)
+        fake.set("ExposureTime", 60000.0)
+        made, client = connect(packet_size=1500, exposure_auto="polarization", exposure_max_us=8000.0, gain_max_db=12.0)
+        for light, exposure_us, gain_db in ((1.0, 850.0, 0.0), (0.05, 8000.0, 6.5), (1e-3, 8000.0, 12.0)):
+
+            def is_exposed(time_us: float = exposure_us, gain: float = gain_db) -> bool:
+                ratio = fake.get("ExposureTime") / time_us
+                return 0.85 < ratio < 1.1 and abs(fake.get("Gain") - gain) < 1.5
+
+            wait_for(is_exposed, f"the exposure of light {light}")
+        assert made.status()[2]["automatic exposure"] == "polarization"
+        assert float(made.status()[2]["exposure to add [EV]"]) > 1
+        assert made.connection is not None
+        with pytest.raises(
+            CameraError, match=r"camera.gain_db cannot be set while camera.exposure_auto is polarization"
+        ):
+            apply(made, gain_db=3.0)
+        with pytest.raises(ValueError, match=r"camera.exposure_roi must lie within 96x64 pixels"):
+            apply(made, exposure_roi=(0, 0, 98, 0))
+        assert apply(made, exposure_auto="off").exposure_auto == "off"
+        light = 1.0
+        client.wait(20)
+        assert fake.get("ExposureTime") == 8000.0, "nobody changes it"
+        assert not client.refused
+
+
+@pytest.mark.camera
+def test_a_refused_exposure_is_counted(connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ChunkCamera(np.full((HEIGHT, WIDTH), 20, np.uint8)) as fake:
+        written = CameraDevice.set
+
+        def write(device: CameraDevice, feature: str, value: object) -> None:
+            if feature == "ExposureTime":
+                raise CameraError("not now")
+            written(device, feature, value)
+
+        monkeypatch.setattr(CameraDevice, "set", write)
+        made, client = connect(packet_size=1500, exposure_auto="polarization")
+        wait_for(lambda: client.refused, "the refusal")
+        assert (client.refused_causes[0], client.refused[0]) == ("exposure", "not now")
+        client.wait()
+        assert made._counts["connections"] == 1
+        assert fake.get("ExposureTime") == 5000.0
 
 
 def test_frames_do_not_wait_for_acknowledgements(connect: Any) -> None:

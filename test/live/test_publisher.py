@@ -29,7 +29,7 @@ from polar_pipeline.options.topics import (
 )
 from polar_pipeline.quality.frame_checks import NO_FRAME, FrameCheck
 from polar_pipeline.recordings import messages
-from polar_pipeline.sensor.frames import Frame
+from polar_pipeline.sensor.frames import Frame, Light, RawFrame
 
 RAW = np.random.default_rng(0).integers(10, 200, (32, 48)).astype(np.uint8)
 
@@ -314,6 +314,39 @@ def test_numbers_are_those_demanded(bench: Bench) -> None:
     assert len(found["saturated"]) == 1
     values = {pair.key: pair.value for pair in latency(bench)[1][0].values}
     assert [f"{value:.3f}" for value in found["total_ms"]] == [values["total"]], "also as text, in `latency`"
+
+
+@pytest.mark.parametrize(
+    ("level", "target", "roi", "stops"),
+    [
+        (64, 0.5, [0, 0, 0, 0], 1.0),  # 64 of 255, to half a level
+        (64, 0.25, [0, 0, 0, 0], 0.0),
+        (128, 0.25, [0, 0, 0, 0], -1.0),
+        (128, 0.25, [0, 0, 16, 16], -1.0),
+        (128, 0.25, [16, 16, 16, 16], 1.0),  # where it is darker
+    ],
+)
+def test_stops_of_exposure_to_add(bench: Bench, level: int, target: float, roi: List[int], stops: float) -> None:
+    raw = np.full((32, 48), level, np.uint8)
+    raw[16:, 16:] = 32 if roi[0] else level
+    chosen = settings(camera__exposure_target=target, camera__exposure_roi=roi)
+    bench.submit(1, demand(numbers=["exposure_ev"]), raw, chosen=chosen)
+    assert numbers(bench)["exposure_ev"] == [pytest.approx(stops, abs=0.05)]
+    wait_for(lambda: bench.publisher.statuses("")[0].values, "the figures")
+    assert float(bench.publisher.statuses("")[0].values["exposure to add [EV]"]) == pytest.approx(stops, abs=0.05)
+
+
+def test_stops_to_add_are_unknown(bench: Bench) -> None:
+    """Before a frame, of light that is no mosaic, and if the region lies outside of the frame, which is counted."""
+    assert bench.publisher.statuses("")[0].values["exposure to add [EV]"] == "n/a"
+    frame = finished(1, demand(numbers=["exposure_ev"]))
+    frame.raw = RawFrame.of_light(Light(np.full((4, 16, 24), 0.5, np.float32)), SENSORS["IMX250MZR"])
+    bench.publisher.submit(frame)
+    chosen = settings(camera__exposure_roi=[40, 0, 16, 16])
+    bench.submit(2, demand(numbers=["exposure_ev"]), chosen=chosen)
+    assert np.isnan(numbers(bench)["exposure_ev"]).tolist() == [True, True]
+    assert bench.values()["refused: exposure"] == "1"
+    assert "camera.exposure_roi must lie within 48x32 pixels" in bench.log.lines[-1][1]
 
 
 def test_late_frames_are_named(bench: Bench) -> None:

@@ -202,10 +202,10 @@ def test_parameters_change_the_camera(camera: Any, node: Any, peer: drill.Peer) 
     node()
     peer.says("camera", "TRI050S-P POL001 at 127.0.0.1")
     names = ("camera.exposure_us", "camera.exposure_auto", "camera.roi", "camera.gain_db")
-    wait_for(lambda: parameters_of(peer, *names)[1], "the state of the camera")
-    assert [list(row) if hasattr(row, "__len__") else row for row in parameters_of(peer, *names)] == [
+    wait_for(lambda: parameters_of(peer, *names)[1] == "camera", "the state of the camera")
+    assert [row if isinstance(row, (str, float)) else list(row) for row in parameters_of(peer, *names)] == [
         4000.0,
-        True,
+        "camera",
         [0, 0, SHAPE[1], SHAPE[0]],
         0.0,
     ]
@@ -218,13 +218,17 @@ def test_parameters_change_the_camera(camera: Any, node: Any, peer: drill.Peer) 
         wait_for(future.done, "the answer")
         return "" if future.result().result.successful else str(future.result().result.reason)
 
-    assert "while camera.exposure_auto is true" in refusal(camera__exposure_us=900.0)
+    assert "while camera.exposure_auto is camera" in refusal(camera__exposure_us=900.0)
     assert refusal(camera__exposure_auto=False, camera__exposure_us=900.0) == ""
     assert (fake.get("ExposureAuto"), round(fake.get("ExposureTime"))) == ("Off", 900)
     assert "[0, 48]" in refusal(camera__gain_db=70.0, camera__exposure_us=800.0)
     assert round(fake.get("ExposureTime")) == 900  # all or nothing
     assert refusal(camera__gain_db=6.0) == ""
     peer.says("camera", "gain [dB]=6.00")
+    assert refusal(camera__exposure_auto=True) == ""
+    assert (fake.get("ExposureAuto"), parameters_of(peer, "camera.exposure_auto")) == ("Continuous", ["camera"])
+    assert "did you mean polarization?" in refusal(camera__exposure_auto="polarisation")
+    assert refusal(camera__exposure_auto=False) == ""
     assert refusal(camera__frame_rate=33.333) == ""
     assert parameters_of(peer, "camera.frame_rate") == [pytest.approx(fake.get("AcquisitionFrameRate"), rel=1e-9)]
     raw = Topic(peer, "image_raw")

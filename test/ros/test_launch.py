@@ -147,7 +147,7 @@ def test_camera(environment: Any, peer: Any, words: List[str]) -> None:
     with camera, Launched("camera.launch.py", environment, *words) as launched:
         wait_for(lambda: peer.node.count_publishers("/image_raw"), "the raw frames of the camera")
         values = get_parameters(peer.node, "/polar_pipeline", "camera.source", "camera.exposure_auto", "sensor")
-        assert values == [words[0].partition(":=")[2] if words else "aravis", True, "IMX250MZR"]
+        assert values == [words[0].partition(":=")[2] if words else "aravis", "polarization", "IMX250MZR"]
     assert "LAUNCHED at 127.0.0.1 is connected" in launched.output
 
 

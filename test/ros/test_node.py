@@ -197,6 +197,21 @@ def test_refused_change_leaves_everything(rig: Any, changes: Dict[str, Any], sai
     assert said in frames.values["last error"]
 
 
+def test_exposure_of_any_cameras_frames_can_be_judged_otherwise(rig: Any) -> None:
+    node = rig().node
+    changes = {
+        "camera.exposure_target": 0.5,
+        "camera.exposure_percentile": 98.0,
+        "camera.exposure_roi": [0, 0, 32, 32],
+    }
+    result = node.set_parameters_atomically([Parameter(name, value=value) for name, value in changes.items()])
+    assert result.successful, result.reason
+    camera = node.settings.camera
+    assert (camera.exposure_target, camera.exposure_percentile, camera.exposure_roi) == (0.5, 98.0, (0, 0, 32, 32))
+    (result,) = node.set_parameters([Parameter("camera.exposure_auto", value="polarization")])
+    assert "is fixed without a camera of the node's own" in result.reason
+
+
 def test_whole_numbers_do_for_floats_wherever_they_come_from(rig: Any, tmp_path: Path) -> None:
     """From the command line, a file, another process and this one; the parameter then is a float."""
     whole = {name: int(row.default) for name, row in PARAMETERS.items() if type(row.default) is float}

@@ -6,15 +6,19 @@ import ctypes
 import platform
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, Set
+from typing import NamedTuple, Set, Tuple
 
 import numpy as np
 
 from polar_pipeline._util.text import printable
 from polar_pipeline.backends.cpu.arguments import Frame
+from polar_pipeline.sensor.frames import Frame as RawPixels
+from polar_pipeline.sensor.frames import PackedFrame
 
 #: Where the libraries are.
 FOLDER = Path(__file__).parent
+#: Packings of pixels in the order of `enum Packing` in `kernels/cpu/brightest.cpp`.
+PACKINGS = ("u8", "u16", "p", "packed")
 #: Instruction sets, the best first -> what Linux calls the features of a processor that has them.
 LEVELS = {
     "avx512": {
@@ -70,6 +74,24 @@ class Kernels(NamedTuple):
             threads,
         )
 
+    def count_brightest(self, histogram: np.ndarray, frame: RawPixels, place: Tuple[int, ...], shift: int) -> None:
+        """Count superpixels of a frame by their brightest pixel, in one thread, without the interpreter lock.
+
+        Args:
+            histogram: (N,) uint32, to which is added: by the pixel >> `shift`, and saturated ones in the last bin.
+            frame: Mosaic, contiguous within a row, or packed pixels.
+            place: x and y, both even, width, height; every how many rows and columns of superpixels one counts.
+            shift: Low bits of a pixel that the bins leave out.
+        """
+        rows = frame.rows if isinstance(frame, PackedFrame) else frame.mosaic
+        packing = frame.fmt.packing if isinstance(frame, PackedFrame) else f"u{8 * rows.itemsize}"
+        bits = frame.fmt.bits if isinstance(frame, PackedFrame) else 8 * rows.itemsize
+        self.library.count_brightest(
+            *(ctypes.c_void_p(rows.ctypes.data), ctypes.c_int64(rows.strides[0])),
+            *(PACKINGS.index(packing), bits, frame.full_scale, shift),
+            *((ctypes.c_int32 * 6)(*place), ctypes.c_void_p(histogram.ctypes.data)),
+        )
+
 
 def processor_features() -> Set[str]:
     """Return the features of an x86-64 processor as Linux names them; empty for others, or if unknown.
@@ -108,6 +130,6 @@ def _load(path: Path, level: str) -> Kernels:
         size = library.frame_bytes()
     except (OSError, AttributeError) as err:
         raise KernelsError(f"the CPU kernels cannot be loaded: {printable(str(err))}") from None
-    if size != ctypes.sizeof(Frame) or not hasattr(library, "copy_rows"):
+    if size != ctypes.sizeof(Frame) or not hasattr(library, "count_brightest"):
         raise KernelsError("the CPU kernels are of another version: install the package again")
     return Kernels(library, level)

@@ -28,7 +28,7 @@ from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.messages import COMPRESSED, Cdr
 from polar_pipeline.recordings.rawpicture import CAMERA_FILE
 from polar_pipeline.recordings.rawzstd import TRANSPORT, compress_message
-from polar_pipeline.sensor.frames import RawFrame
+from polar_pipeline.sensor.frames import Frame, RawFrame
 from polar_pipeline.tools.calibrate.captured import difference
 from polar_pipeline.tools.calibrate.session import FRAMES_FILE
 
@@ -117,7 +117,7 @@ class FrameCapture:
         """Set the exposure time in microseconds; 0 keeps the one that the camera has chosen by itself."""
         settings = self.connection.settings
         time_us = exposure_us or settings.exposure_us
-        self._source.apply(replace(settings, exposure_us=time_us, exposure_auto=False), lambda _: None)
+        self._source.apply(replace(settings, exposure_us=time_us, exposure_auto="off"), lambda _: None)
 
     def look(self) -> FrameLight:
         """Measure the light of a frame; errors are those of `frames`."""
@@ -153,8 +153,8 @@ class FrameCapture:
                 if skipped < _SKIPPED or (not captured and start_ns < begun_ns):
                     skipped += 1
                     continue
-                if connection.settings.exposure_auto:
-                    state = replace(state, exposure_us=facts.exposure_us)
+                if connection.settings.exposure_auto != "off":
+                    state = replace(state, exposure_us=facts.exposure_us, gain_db=facts.gain_db)
                 first = first or state  # values in frames may differ from the features by rounding
                 changes = difference(first, state)
                 if changes:
@@ -169,6 +169,10 @@ class FrameCapture:
     def memory(self) -> Optional[np.ndarray]:
         """Return None: any memory will do."""
         return None
+
+    def read(self, cdr: Cdr) -> Frame:
+        """Return the mosaic in a frame; may raise FrameError."""
+        return messages.to_raw(messages.decode_image(cdr))
 
     def take(self, cdr: Cdr, facts: CameraFacts) -> None:
         """Queue a frame on request if there is space."""

@@ -11,7 +11,7 @@ import struct
 import threading
 import time
 from contextlib import ExitStack
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, Callable, Dict, NamedTuple, Optional
 
 import numpy as np
 from fake_camera import PORT, Feature, camera_features, genicam, this_machine, wait_for_port
@@ -25,10 +25,11 @@ _READOUT = 0.002
 
 
 class Sent(NamedTuple):
-    """What is true of a frame: time by this computer in nanoseconds when its exposure began, and microseconds."""
+    """What is true of a frame: time by this computer in nanoseconds when its exposure began, microseconds, and dB."""
 
     start_ns: int
     exposure_us: float
+    gain_db: float = 0.0
 
 
 class ChunkCamera:
@@ -40,8 +41,10 @@ class ChunkCamera:
         has_chunks: Whether it has features of chunks.
         payload: Type of the payload of frames with chunks.
         steps: Exposure times in microseconds; each frame has another one of them by chance.
+        delay: Seconds by which acknowledgements of commands are late.
 
     Attributes:
+        render: Picture of a frame by its exposure time in microseconds and its gain in dB; by default `picture`.
         sent: Truth of each frame, by its number in `FrameID` and, without chunks, that of its block.
         silence: Number of commands from now on that are executed without an acknowledgement.
         missing_columns: Columns by which frames are said to be narrower than they are set to.
@@ -55,7 +58,10 @@ class ChunkCamera:
         has_chunks: bool = True,
         payload: int = 0x4001,
         steps: Optional[Any] = None,
+        delay: float = 0.0,
     ) -> None:
+        self.render: Callable[[float, float], np.ndarray] = lambda *_: picture
+        self._delay = delay
         self.sent: Dict[int, Sent] = {}
         self.silence = self.missing_columns = 0
         self._picture, self._rate, self._payload, self._steps = picture, rate, payload, steps
@@ -157,6 +163,7 @@ class ChunkCamera:
             elif command == 0x86:
                 self._command(int.from_bytes(body[:4], "big"), body[4:])
                 answer = struct.pack(">HH", 0, len(body) - 4)
+            time.sleep(self._delay)
             if self.silence:
                 self.silence -= 1
             elif flags & 1:
@@ -173,19 +180,19 @@ class ChunkCamera:
             due += int(1e9 / self._rate)
             if self._steps is not None:
                 self.set("ExposureTime", float(chance.choice(self._steps)))
-            exposure_us = self.get("ExposureTime")
+            exposure_us, gain_db = self.get("ExposureTime"), self.get("Gain")
             time.sleep(max(0.0, (due - time.time_ns()) / 1e9 + exposure_us / 1e6 + _READOUT))
             number += 1
-            self._send_frame(number, Sent(due, exposure_us))
+            self._send_frame(number, Sent(due, exposure_us, gain_db))
 
     def _send_frame(self, number: int, sent: Sent) -> None:
         block = number % 0xFFFF + 1
         is_chunked = "ChunkModeActive" in self._features and self.get("ChunkModeActive")
         self.sent[number if is_chunked else block] = sent
-        device_ns, data = sent.start_ns - 10**18, self._picture.tobytes()  # a clock that is far behind
+        device_ns, data = sent.start_ns - 10**18, self.render(*sent[1:]).tobytes()  # a clock that is far behind
         payload = self._payload if is_chunked else 1
         if is_chunked:
-            values = {"ExposureTime": sent.exposure_us, "Gain": self.get("Gain"), "Timestamp": device_ns}
+            values = {"ExposureTime": sent.exposure_us, "Gain": sent.gain_db, "Timestamp": device_ns}
             data += struct.pack(">II", CHUNKS["Image"][0], len(data))
             for name in (name for name in CHUNKS if name in self._enabled and name != "Image"):
                 data += struct.pack(CHUNKS[name][1] + "II", values.get(name, number), CHUNKS[name][0], 8)
