@@ -246,6 +246,20 @@ __attribute__((visibility("default"))) void copy_rows(char *to, const char *from
   }
 }
 
+// Bytes of a bracket's structure, and merges one with up to `threads` threads; returns 0, or 1 without memory.
+__attribute__((visibility("default"))) int64_t bracket_bytes() { return sizeof(Bracket); }
+__attribute__((visibility("default"))) int32_t merge_exposures(Bracket *of, int32_t threads) {
+  try {
+    for (const bool stores : {false, true}) {
+      of->next = 0;
+      on_threads(threads, [&](Count &) { merge_rows(*of, stores); });
+    }
+  } catch (const std::bad_alloc &) {
+    return 1;
+  }
+  return 0;
+}
+
 // Computes a frame with up to `threads` threads; returns 0, or 1 where memory does not suffice. The results have the
 // same bits for any number of threads.
 __attribute__((visibility("default"))) int32_t compute_frame(Frame *of, int32_t threads) {

@@ -11,7 +11,7 @@ from typing import NamedTuple, Set
 import numpy as np
 
 from polar_pipeline._util.text import printable
-from polar_pipeline.backends.cpu.arguments import Frame
+from polar_pipeline.backends.cpu.arguments import Bracket, Frame
 
 #: Where the libraries are.
 FOLDER = Path(__file__).parent
@@ -54,6 +54,15 @@ class Kernels(NamedTuple):
         """
         if self.library.compute_frame(ctypes.byref(frame), threads):
             raise MemoryError("not enough memory to compute a frame")
+
+    def merge(self, bracket: Bracket, threads: int) -> None:
+        """Merge exposures without the interpreter lock.
+
+        Raises:
+            MemoryError: There is not enough memory.
+        """
+        if self.library.merge_exposures(ctypes.byref(bracket), threads):
+            raise MemoryError("not enough memory to merge exposures")
 
     def copy_rows(self, target: np.ndarray, rows: np.ndarray, threads: int) -> None:
         """Copy a frame for a device to fetch, without the interpreter lock and past the caches.
@@ -104,10 +113,10 @@ def load_kernels() -> Kernels:
 def _load(path: Path, level: str) -> Kernels:
     try:
         library = ctypes.CDLL(str(path))
-        library.frame_bytes.restype = ctypes.c_int64
-        size = library.frame_bytes()
+        library.frame_bytes.restype = library.bracket_bytes.restype = ctypes.c_int64
+        sizes = library.frame_bytes(), library.bracket_bytes()
     except (OSError, AttributeError) as err:
         raise KernelsError(f"the CPU kernels cannot be loaded: {printable(str(err))}") from None
-    if size != ctypes.sizeof(Frame) or not hasattr(library, "copy_rows"):
+    if sizes != (ctypes.sizeof(Frame), ctypes.sizeof(Bracket)) or not hasattr(library, "copy_rows"):
         raise KernelsError("the CPU kernels are of another version: install the package again")
     return Kernels(library, level)
