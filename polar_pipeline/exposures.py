@@ -26,9 +26,6 @@ from polar_pipeline.sensor.frames import MAX_EXPOSURES, SIXTEEN_BITS, Exposures,
 
 __all__ = ["merge_exposures"]
 
-#: Share of superpixels that moved above which the exposures themselves do not fit.
-_MISFIT = 0.5
-
 
 def merge_exposures(
     frames: Sequence[Raw],
@@ -71,10 +68,8 @@ def merge_exposures(
         [input_frame(raw, options).unpack() for raw in frames], exposure_us, gain_db, black, options, threads
     )
     assert merged.exposures is not None
-    share = float(merged.exposures.moved.mean())
-    if share >= _MISFIT:
-        text = "exposure times, gains or the black level (`black`) are wrong, or everything moved"
-        warnings.warn(f"the exposures show different light in {share:.0%} of the superpixels: {text}", stacklevel=2)
+    if merged.exposures.misfit:
+        warnings.warn(merged.exposures.misfit, stacklevel=2)
     (_, floor), *_ = exposure_noise(options, merged)
     if floor < 2 / merged.full_scale**2 / 12:
         text = "the merged frame has 16 bits, whose steps exceed the noise of the longest exposure"

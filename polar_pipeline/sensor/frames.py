@@ -86,6 +86,13 @@ class Exposures:
     gains_db: Tuple[float, ...]
     full_scale: int
 
+    @property
+    def misfit(self) -> str:
+        """Why the exposures do not fit each other: they show different light nearly everywhere; "" if they do."""
+        share = float(self.moved.mean())
+        text = "exposure times, gains or the black level are wrong, or everything moved"
+        return f"the exposures show different light in {share:.0%} of the superpixels: {text}" if share > 0.5 else ""
+
 
 @dataclass(frozen=True)
 class RawFrame:
