@@ -40,6 +40,7 @@ class ChunkCamera:
         has_chunks: Whether it has features of chunks.
         payload: Type of the payload of frames with chunks.
         steps: Exposure times in microseconds; each frame has another one of them by chance.
+        is_exposed: Whether numbers are those of the picture for each millisecond of exposure, at most 255.
 
     Attributes:
         sent: Truth of each frame, by its number in `FrameID` and, without chunks, that of its block.
@@ -55,10 +56,12 @@ class ChunkCamera:
         has_chunks: bool = True,
         payload: int = 0x4001,
         steps: Optional[Any] = None,
+        is_exposed: bool = False,
     ) -> None:
         self.sent: Dict[int, Sent] = {}
         self.silence = self.missing_columns = 0
         self._picture, self._rate, self._payload, self._steps = picture, rate, payload, steps
+        self._is_exposed = is_exposed
         self._enabled = {"Image"}
         height, width = picture.shape
         features = camera_features("TRI050S-P", "CHUNK1", (height, width), 1)
@@ -182,7 +185,10 @@ class ChunkCamera:
         block = number % 0xFFFF + 1
         is_chunked = "ChunkModeActive" in self._features and self.get("ChunkModeActive")
         self.sent[number if is_chunked else block] = sent
-        device_ns, data = sent.start_ns - 10**18, self._picture.tobytes()  # a clock that is far behind
+        device_ns, picture = sent.start_ns - 10**18, self._picture  # a clock that is far behind
+        if self._is_exposed:
+            picture = np.minimum(np.rint(picture * (sent.exposure_us / 1000)), 255).astype(np.uint8)
+        data = picture.tobytes()
         payload = self._payload if is_chunked else 1
         if is_chunked:
             values = {"ExposureTime": sent.exposure_us, "Gain": self.get("Gain"), "Timestamp": device_ns}
