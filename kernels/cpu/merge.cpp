@@ -77,18 +77,19 @@ void store_row(const Bracket &of, int y, uint8_t *exposures, uint8_t *differ) {
     for (int first = 0; first < of.width; first += PIECE) {
       const int n = std::min(PIECE, of.width - first);
       uint16_t *__restrict to = of.mosaic + (int64_t)row * of.width + first;
-      Line light, black;
+      Line light, black, chosen, numbers;
       find_black(of, row, first, n, black);
+      for (int x = 0; x < n; x++) chosen[x] = exposures[(first + x) / 2];
       for (int exposure = 0; exposure < of.count; exposure++) {
         const float inverse = 1 / of.lights[exposure], kept = of.codes ? 1.0f : 0.0f;
         find_light(of, exposure, row, first, n, light);
         for (int x = 0; x < n; x++) {
           const float merged = kept * black[x] + inverse * (light[x] - black[x]);
           const float number = 65535 * (light[x] < 1 ? merged : 1.0f) + 0.5f;
-          const uint16_t stored = (uint16_t)(int32_t)(number > 0 ? number : 0);
-          to[x] = exposures[(first + x) / 2] == exposure ? stored : to[x];
+          numbers[x] = chosen[x] == (float)exposure ? number : numbers[x];
         }
       }
+      for (int x = 0; x < n; x++) to[x] = (uint16_t)(int32_t)(numbers[x] > 0 ? numbers[x] : 0);
     }
 }
 
