@@ -113,10 +113,10 @@ def load_kernels() -> Kernels:
 def _load(path: Path, level: str) -> Kernels:
     try:
         library = ctypes.CDLL(str(path))
-        library.frame_bytes.restype = library.bracket_bytes.restype = ctypes.c_int64
-        sizes = library.frame_bytes(), library.bracket_bytes()
+        library.frame_bytes.restype = ctypes.c_int64
+        size = library.frame_bytes()
     except (OSError, AttributeError) as err:
         raise KernelsError(f"the CPU kernels cannot be loaded: {printable(str(err))}") from None
-    if sizes != (ctypes.sizeof(Frame), ctypes.sizeof(Bracket)) or not hasattr(library, "copy_rows"):
+    if size != ctypes.sizeof(Frame) + ctypes.sizeof(Bracket) or not hasattr(library, "copy_rows"):
         raise KernelsError("the CPU kernels are of another version: install the package again")
     return Kernels(library, level)
