@@ -39,7 +39,7 @@ class Pairs:
             return None
         times = before.facts.exposure_us, frame.facts.exposure_us
         # numbers of older cameras wrap to 1; any two exposures can be merged, also those around a change of settings
-        is_next = frame.number == before.number + 1 or frame.number == 1
+        is_next = frame.number == before.number + 1 or (before.number, frame.number) == (0xFFFF, 1)
         if is_next and min(times) > 0 and abs(math.log(times[0] / times[1])) > math.log(ratio) / 2:
             self.waiting = None
             return before

@@ -98,6 +98,7 @@ def test_neighbors_of_the_other_exposure_are_pairs() -> None:
 def test_frames_that_are_lost_in_between_make_no_pairs() -> None:
     assert pairs_of([160, 10, 160, 10], [1, 4, 5, 6]) == ([(4, 5)], 1)
     assert pairs_of([160, 10], [65535, 1]) == ([(65535, 1)], 0)
+    assert pairs_of([160, 10], [65534, 1]) == ([], 1)
     assert pairs_of([0, 10, 160], [1, 2, 3]) == ([(2, 3)], 1)  # an exposure that is unknown
 
 
