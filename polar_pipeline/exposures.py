@@ -105,7 +105,8 @@ def merge(
     gains = np.broadcast_to(gains, times.shape)
     light = times * 10 ** (gains / 20)
     order = np.argsort(-light, kind="stable")
-    frames = [frames[k] for k in order]
+    # defective pixels have the same number in every exposure, as if something had moved
+    frames = [frames[k] if correction is None else correction.replace_defects(frames[k]) for k in order]
     lights = tuple(float(light[k] / light.min()) for k in order)
     gains_db = tuple(float(gains[k] - gains[order[-1]]) for k in order)
     of_gain = (replace(options, camera_gain=options.camera_gain + gain) for gain in gains_db)

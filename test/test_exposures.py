@@ -347,6 +347,23 @@ def test_a_calibration_corrects_black_level_and_gain() -> None:
             merge_exposures(frames, TIMES, black=5, options=pipeline.options)
 
 
+def test_defective_pixels_do_not_count_as_motion() -> None:
+    """A pixel that is stuck at half of full scale is replaced in both exposures before they are compared."""
+    shape, stuck = (64, 64), np.zeros((64, 64), bool)
+    stuck[20, 20] = True
+    none, frames = np.zeros(shape), taken(scene(0.05, 0.3), np.random.default_rng(11))
+    for row in frames:
+        row.mosaic[20, 20] = 2000
+    parameters = PixelParameters(none, np.ones(shape), none, none)
+    calibration = Calibration.from_parameters(parameters, SENSORS[MONO], defects=stuck)
+    with Pipeline(products="dolp", backend="cpu", calibration=calibration, co_sited=False) as pipeline:
+        assert np.array_equal(merge_exposures(frames, TIMES).exposures.moved, _grown(stuck[::2, ::2], 1))  # type: ignore[union-attr]
+        merged = merge_exposures(frames, TIMES, options=pipeline.options)
+        assert merged.exposures is not None
+        assert not merged.exposures.moved.any()
+        np.testing.assert_allclose(pipeline(merged)["dolp"][10, 10], 0.3, atol=0.1)
+
+
 def test_one_exposure_everywhere_is_that_exposure() -> None:
     """A merged frame in which the long exposure is nowhere saturated has its products, scaled, and its deviations."""
     short, long = taken(scene(0.05, 0.3), np.random.default_rng(8))
