@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, List, Optional
 if TYPE_CHECKING:
     from polar_pipeline import stokes
     from polar_pipeline.backends.cuda.device_arrays import DeviceResult
+    from polar_pipeline.exposures import merge_exposures
     from polar_pipeline.options.products import PRODUCTS
     from polar_pipeline.pipeline import Pipeline, Result
     from polar_pipeline.recordings.limits import SourceError
@@ -34,6 +35,7 @@ __all__ = [
     "SourceError",
     "StoredFrame",
     "make_calibration",
+    "merge_exposures",
     "read_frames",
     "stokes",
 ]
@@ -51,6 +53,7 @@ _MODULE_OF = {
     "SourceError": "recordings.limits",
     "StoredFrame": "recordings.reader",
     "make_calibration": "tools.calibrate.make",
+    "merge_exposures": "exposures",
     "read_frames": "recordings.reader",
     "stokes": "stokes",
 }

@@ -99,7 +99,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Run all files with cameras in one process: a client that loses its camera would find one of another process."""
     from xdist.scheduler import LoadFileScheduling
 
-    cameras = {path.name for path in (ROOT / "test").rglob("test_*.py") if "import FakeCamera" in path.read_text()}
+    cameras = {
+        path.name
+        for path in (ROOT / "test").rglob("test_*.py")
+        if re.search("import (Fake|Chunk)Camera", path.read_text())
+    }
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:

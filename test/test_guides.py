@@ -26,7 +26,7 @@ from polar_pipeline.recordings.sink import open_sink
 from polar_pipeline.sensor.forward import expose
 
 #: Pages whose blocks run. `test_file_layouts.py` tests those of docs/files.md.
-NAMES = ("library", "troubleshooting", "calibration", "calibration_sessions", "gallery", "noise", "view", "cli")
+NAMES = ("library", "troubleshooting", "calibration", "calibration_sessions", "gallery", "noise", "hdr", "view", "cli")
 PAGES = ("README.md", *(f"docs/{name}.md" for name in NAMES))
 #: What a page needs of modules that a machine may lack -> how a block shows it.
 OPTIONAL = {
@@ -86,6 +86,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     files = {f"frames/{name}": real_frame(name)[:1216, :1408] for name in REAL_FRAMES}
     files["raw.png"] = raw = mosaic(1408, 1216, 0.2)
     files["frame.png"] = raw
+    files["short.png"], files["long.png"] = raw // 4, np.minimum(raw // 4 * 16.0, 255).astype(np.uint8)
     files["raw12.png"] = raw.astype(np.uint16) * 16
     files.update({f"pictures/{k:03d}.png": raw for k in range(8)})
     files.update({"scene_000.png": raw[1::2, 1::2], "scene_045.png": raw[::2, 1::2]})

@@ -221,8 +221,8 @@ const int64_t PART = 1 << 16, LEAST_BYTES = 1 << 18;
 } // namespace
 
 extern "C" {
-// Bytes of a frame's structure, for callers to compare with theirs.
-__attribute__((visibility("default"))) int64_t frame_bytes() { return sizeof(Frame); }
+// Bytes of the structures of both arguments, for callers to compare with theirs.
+__attribute__((visibility("default"))) int64_t frame_bytes() { return sizeof(Frame) + sizeof(Bracket); }
 
 // Copies `rows` rows of `row_bytes` bytes, which begin `step` bytes apart, to where no gaps are, with up to `threads`
 // threads.
@@ -244,6 +244,19 @@ __attribute__((visibility("default"))) void copy_rows(char *to, const char *from
     Count count;
     work(count);
   }
+}
+
+// Merges exposures with up to `threads` threads; returns 0, or 1 where memory does not suffice.
+__attribute__((visibility("default"))) int32_t merge_exposures(Bracket *of, int32_t threads) {
+  try {
+    for (const bool stores : {false, true}) {
+      of->next = 0;
+      on_threads(threads, [&](Count &) { merge_rows(*of, stores); });
+    }
+  } catch (const std::bad_alloc &) {
+    return 1;
+  }
+  return 0;
 }
 
 // Computes a frame with up to `threads` threads; returns 0, or 1 where memory does not suffice. The results have the

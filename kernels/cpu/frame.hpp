@@ -34,6 +34,8 @@ struct Color {
   float *corrected;        // (height, width): memory for the corrected frame; null: pixels are ideal
 };
 
+const int EXPOSURES = 16; // most that a frame is merged from
+
 // The noise of a frame; intensities are in units of the angles.
 struct Noise {
   // (period, period, channels, 4, 6): from the variance of raw pixels to the covariances of S1, S2 and S0, by row and
@@ -45,6 +47,13 @@ struct Noise {
   int32_t debiases;     // whether DoLP gets rid of its bias
   float max_aolp_sigma; // in rad; beyond it AoLP is invalid
   const float *left;    // (height, width) share of the noise that denoising left; null: all of it is there
+  // of merged frames, whose `floor` is the least one: (rows, columns), the exposure of each superpixel; null: others
+  const uint8_t *exposures;
+  // (period, period, channels, 4, 3, 3): which share of the gains comes from the superpixels around, by place as
+  // `gains`
+  const float *shares;
+  int32_t rows, columns, is_half;
+  float shots[EXPOSURES], floors[EXPOSURES]; // variance of a raw pixel, by exposure
 };
 
 // Where a product is stored; null data: it is not asked for.
@@ -104,6 +113,21 @@ struct Denoising {
   int32_t next;                // first tile that no thread has taken
 };
 
+// Exposures that are merged, the longest first.
+struct Bracket {
+  const void *raw[EXPOSURES];                // (height, width) uint8, or uint16 if `is_wide`
+  int64_t steps[EXPOSURES];                  // bytes from one row to the next
+  float lights[EXPOSURES];                   // exposure time times gain, over those of the last one
+  float shots[EXPOSURES], floors[EXPOSURES]; // variance of a pixel: over its share of full scale, and in the dark
+  const uint32_t *codes;                     // (height, width) of a calibration, whose black level stays; null: none
+  uint16_t *mosaic;                          // (height, width), full scale 65535
+  uint8_t *exposures, *moved, *differ;       // of each superpixel: its exposure, and where exposures show other light
+  int32_t count, is_wide, height, width, full_scale;
+  int32_t next;            // row of superpixels that no thread has taken
+  float black, black_step; // black level as a share of full scale; with `codes` the lowest one, and its step
+  float tolerance, limit;  // relative error of the exposures; sum of four squares from which they differ
+};
+
 // Two images that are compared.
 struct Similarity {
   const void *first, *second; // float32, or uint16 if `is_uint16`; in [0, 1] when multiplied by `scale`
@@ -152,5 +176,7 @@ void denoised(Denoising &of);
 // Fills `rows`; and products in another geometry.
 void find_invalid_rows(Transform &from);
 void transformed(Transform &from, const Products &to, Count &count);
+// Fills `exposures` and `differ` of a bracket; with `stores` then the others.
+void merge_rows(Bracket &of, bool stores);
 // Similarity, and the sums of its blocks.
 void similarity(Similarity &of);

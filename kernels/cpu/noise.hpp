@@ -43,11 +43,37 @@ inline void add_run(float shot, float floor, const Gains &gains, int from, int e
   }
 }
 
-void add_variance(const Noise &noise, const Gains &gains, int n, const float *__restrict angle, Covariances &to) {
+void add_variance(float shot, float floor, const Gains &gains, int n, const float *__restrict angle, Covariances &to) {
   int from = 0;
   for (; from + RUN <= n; from += RUN) // of constant length
-    add_run(noise.shot, noise.floor, gains, from, from + RUN, angle, to.v11, to.v12, to.v22, to.v10, to.v20, to.v00);
-  add_run(noise.shot, noise.floor, gains, from, n, angle, to.v11, to.v12, to.v22, to.v10, to.v20, to.v00);
+    add_run(shot, floor, gains, from, from + RUN, angle, to.v11, to.v12, to.v22, to.v10, to.v20, to.v00);
+  add_run(shot, floor, gains, from, n, angle, to.v11, to.v12, to.v22, to.v10, to.v20, to.v00);
+}
+
+// Variances of the raw pixels of one color and polarizer that the pixels of a merged frame are made of; `place`: 4
+// color
+// + polarizer.
+void find_variances(const Noise &noise, int64_t y, int64_t first, int n, int place, const float *angle, float *to) {
+  const int halving = noise.is_half ? 0 : 1, period = noise.period, last = noise.columns - 1;
+  const uint8_t *rows[3];
+  for (int k = 0; k < 3; k++) {
+    const int row = (int)(y >> halving) + k - 1;
+    rows[k] = noise.exposures + (int64_t)noise.columns * (row < 0 ? 0 : row < noise.rows ? row : noise.rows - 1);
+  }
+  for (int x = 0; x < n; x++) {
+    const int at = (int)((first + x) >> halving), columns[3] = {at ? at - 1 : 0, at, at < last ? at + 1 : at};
+    const uint8_t own = rows[1][at];
+    uint8_t differ = 0;
+    for (int k = 0; k < 9; k++) differ |= rows[k / 3][columns[k % 3]] ^ own;
+    to[x] = variance_of(angle[x], noise.shots[own], noise.floors[own]);
+    if (!differ) continue;
+    const int64_t of = ((y % period) * period + (first + x) % period) * 4 * noise.channels + place;
+    to[x] = 0;
+    for (int k = 0; k < 9; k++) {
+      const uint8_t other = rows[k / 3][columns[k % 3]];
+      to[x] += noise.shares[9 * of + k] * variance_of(angle[x], noise.shots[other], noise.floors[other]);
+    }
+  }
 }
 
 // `y`, `first`: row and column of the output; `colors`: the four angles of each color.
@@ -56,6 +82,7 @@ void find_covariances(const Noise &noise, int64_t y, int64_t first, int n, const
   to = Covariances();
   const int period = noise.period, place = noise.channels * 4 * 6;
   const float *row = noise.gains + y % period * period * place;
+  Line variances;
   for (int channel = 0; channel < noise.channels; channel++)
     for (int k = 0; k < 4; k++) {
       Gains gains;
@@ -68,7 +95,12 @@ void find_covariances(const Noise &noise, int64_t y, int64_t first, int n, const
         gains.g20[x] = of[4];
         gains.g00[x] = of[5];
       }
-      add_variance(noise, gains, n, colors[channel][k], to);
+      if (noise.exposures) {
+        find_variances(noise, y, first, n, 4 * channel + k, colors[channel][k], variances);
+        add_variance(1, 0, gains, n, variances, to);
+      } else {
+        add_variance(noise.shot, noise.floor, gains, n, colors[channel][k], to);
+      }
     }
 }
 

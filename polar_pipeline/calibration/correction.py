@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Callable, Tuple
 
@@ -82,7 +82,7 @@ class Correction:
         mosaic[...] = frame.mosaic
         mosaic[self.defects] = frame.mosaic[self.sources]
         mosaic[self.lost] = frame.full_scale
-        return RawFrame(mosaic, frame.full_scale)
+        return replace(frame, mosaic=mosaic)
 
 
 def correction_for(

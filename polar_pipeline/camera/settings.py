@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from polar_pipeline._util.text import quoted
-from polar_pipeline._util.values import choice, matching, several
+from polar_pipeline._util.values import choice, matching, real, several
 from polar_pipeline.camera.aravis import CameraDevice, CameraError
 from polar_pipeline.camera.facts import (
     EXPOSURE,
@@ -75,6 +75,13 @@ def _exposure_mode(name: str, value: object) -> str:
     return choice(name, {False: "off", True: "camera"}[value] if isinstance(value, bool) else value, EXPOSURE_MODES)
 
 
+def _hdr_ratio(name: str, value: object) -> float:
+    ratio = real(name, value)
+    if ratio != 1 and not 4 <= ratio <= 16:
+        raise ValueError(f"{name} must be 1, or in [4, 16], got {quoted(value)}")
+    return ratio
+
+
 @dataclass(frozen=True)
 class CameraSettings:
     """Values of the parameters of a camera."""
@@ -122,6 +129,13 @@ class CameraSettings:
     )
     flicker_hz: int = declare(
         0, "Mains frequency if lamps flicker: times become multiples of half a period.", choices=(0, 50, 60), unit="Hz"
+    )
+    hdr_ratio: float = declare(
+        1.0,
+        "Ratio of two exposures by turns, each pair of which is merged to one frame, 4 to 16; the longer one is "
+        "camera.exposure_us. 1 takes frames of one exposure.",
+        limits=(1.0, 16.0),
+        check=_hdr_ratio,
     )
     gain_db: float = declare(
         KEEP_GAIN, "Gain; -100 keeps the camera's. 'polarization' chooses it.", limits=(KEEP_GAIN, 96.0), unit="dB"
@@ -212,6 +226,21 @@ def _write_exposure_auto(device: CameraDevice, new: CameraSettings) -> None:
             device.set(enable, False)
 
 
+def _write_hdr(device: CameraDevice, new: CameraSettings) -> None:
+    """Write both of two exposures by turns, so that the camera checks them, and the longer one last."""
+    if new.hdr_ratio == 1:  # the other one may be left from before
+        if new.exposure_us and new.exposure_auto == "off":
+            _write_number(device, EXPOSURE, "exposure_us", new.exposure_us)
+        return
+    if new.exposure_auto != "off":
+        raise CameraError(f"camera.hdr_ratio needs camera.exposure_auto off, got {new.exposure_auto}")
+    if device.has("ExposureAuto"):
+        device.set("ExposureAuto", "Off")
+    longer = new.exposure_us or read_number(device, EXPOSURE) or 0.0
+    for exposure_us in (longer / new.hdr_ratio, longer):
+        _write_number(device, EXPOSURE, "exposure_us", exposure_us)
+
+
 def _write_gain(device: CameraDevice, new: CameraSettings) -> None:
     if device.has("GainAuto"):
         device.set("GainAuto", "Off")
@@ -272,6 +301,7 @@ _WRITERS: Tuple[Tuple[Tuple[str, ...], Callable[[CameraDevice, CameraSettings], 
     (("trigger",), _write_trigger, True),
     (("exposure_us",), _write_exposure, False),
     (("exposure_us", "exposure_auto"), _write_exposure_auto, False),
+    (("exposure_us", "exposure_auto", "hdr_ratio"), _write_hdr, False),
     (("gain_db",), _write_gain, False),
     (("frame_rate", "trigger"), _write_rate, False),
     (("ptp",), _write_ptp, False),
@@ -352,6 +382,8 @@ def read_back(device: CameraDevice, settings: CameraSettings) -> CameraSettings:
     """Return settings with the values that the camera has."""
     numbers = {field: read_number(device, names) for field, names in _NUMBERS.items()}
     actual: Dict[str, Any] = {field: value for field, value in numbers.items() if value is not None}
+    if settings.hdr_ratio > 1 and settings.exposure_us:  # the camera may have the shorter one just now
+        del actual["exposure_us"]
     if device.has("ExposureAuto"):
         is_camera = device.get("ExposureAuto") != "Off"
         actual["exposure_auto"] = "camera" if is_camera else settings.exposure_auto.replace("camera", "off")

@@ -44,6 +44,7 @@ from polar_pipeline.camera.facts import (
     read_number,
     read_ptp,
 )
+from polar_pipeline.camera.hdr import Exposed, Pairs
 from polar_pipeline.camera.settings import (
     CameraSettings,
     changed_fields,
@@ -95,8 +96,8 @@ class Client(Protocol):
     def memory(self) -> Optional[np.ndarray]:
         """Return memory for the next message, or None if any will do."""
 
-    def take(self, cdr: Cdr, facts: CameraFacts) -> None:
-        """Take a frame as serialized `sensor_msgs/Image`."""
+    def take(self, cdr: Cdr, facts: CameraFacts, before: Optional[Exposed] = None) -> None:
+        """Take a frame as serialized `sensor_msgs/Image`; with `camera.hdr_ratio`, `before` has the other exposure."""
 
     def read(self, cdr: Cdr) -> Frame:
         """Return the mosaic in a frame, with the full scale by which it will be processed; may raise FrameError."""
@@ -182,6 +183,8 @@ class CameraSource:
         self._exposure: Optional[ExposureControl] = None  # with camera.exposure_auto `polarization`
         self._written = (0.0, 0.0)  # exposure time and gain that it wrote last
         self._commands: Deque[Tuple[float, float]] = deque(maxlen=1)  # its newest exposure time and gain, to be written
+        self._is_short = False  # the exposure that was written last, of two by turns
+        self._pairs = Pairs()
         self._readings: Tuple[int, Tuple[float, ...]] = 0, ()  # of the exposure time: their number, and the last ones
         # device time and arrival of frames whose exposure is uncertain, and number and values of the readings before
         self._uncertain: Deque[Tuple[int, int, int, Tuple[float, ...]]] = deque()
@@ -269,6 +272,8 @@ class CameraSource:
         connection, clock, control = self.connection, self._clock, self._exposure
         values = {name: str(count) for name, count in self._counts.items()}
         values["resent packets"] = str(self._resent)
+        if self._settings.hdr_ratio > 1:
+            values["incomplete pairs"] = str(self._pairs.incomplete)
         if connection is None:
             return Level.ERROR, self.problem or "looks for the camera", values
         offset, drift, jitter = clock.offset_ns, clock.drift_ppm, clock.jitter_ns
@@ -460,7 +465,7 @@ class CameraSource:
         name, rate = connection.facts.pixel_format, connection.settings.frame_rate
         self._format = ENCODINGS[name]
         self._encoding, self._number, self._unusable, self._code = _encoding(name, self._format), None, 0, 0
-        self._underruns = 0
+        self._underruns, self._pairs.waiting = 0, None
         head = len(messages.image_head(self._frame_id, self._encoding, (1, 1), 1))
 
         def memory(size: int) -> np.ndarray:
@@ -506,6 +511,7 @@ class CameraSource:
                 continue
             last_sign = self._last_sign
             try:
+                self._alternate(device)
                 if last_sign - polled > _POLL_PERIOD:
                     polled = last_sign
                     self._read_changing(device)
@@ -531,6 +537,13 @@ class CameraSource:
         except CameraError as err:
             self._require_camera(device)
             self._client.refuse("exposure", str(err))
+
+    def _alternate(self, device: CameraDevice) -> None:
+        """Write the other one of two exposures by turns; frames tell which one each has."""
+        if self._settings.hdr_ratio > 1 and self._time is not None:
+            self._is_short = not self._is_short
+            exposure_us = self._settings.exposure_us / (self._settings.hdr_ratio if self._is_short else 1)
+            device.set(self._time.name, self._time.invert(exposure_us))
 
     def _read_changing(self, device: CameraDevice) -> None:
         connection = self._connected()
@@ -606,8 +619,11 @@ class CameraSource:
         stamp_ns = messages.stamp_within_range(self._stamp(frame, facts.exposure_us))
         cdr = frame.memory[: len(head) + nbytes].data
         cdr[: len(head)] = messages.restamp(head, stamp_ns)
-        self._client.take(cdr, facts)
-        self._expose(cdr, frame, facts)
+        if self._settings.hdr_ratio == 1:
+            self._client.take(cdr, facts)
+            self._expose(cdr, frame, facts)
+        else:
+            self._take_exposure(Exposed(cdr, facts, frame.number), frame.exposure_us is not None)
 
     def _expose(self, cdr: Cdr, frame: Received, facts: CameraFacts) -> None:
         """Let the exposure control judge a frame; the control's thread writes what it chooses."""
@@ -622,6 +638,17 @@ class CameraSource:
         time_us, gain_db = (None if frame.exposure_us is None else facts.exposure_us), facts.gain_db
         command = control.step(brightest, time_us, None if frame.gain is None else gain_db)
         self._commands.extend([command] if command else [])
+
+    def _take_exposure(self, frame: Exposed, is_stated: bool) -> None:
+        """Hand over a frame with the one before if they are a pair, or count the one before if it has no neighbor."""
+        if not is_stated:
+            raise CameraError("camera.hdr_ratio needs frames that state their exposure (ChunkModeActive)")
+        incomplete = self._pairs.incomplete
+        before = self._pairs.take(frame, self._settings.hdr_ratio)
+        if self._pairs.incomplete > incomplete:
+            self._client.refuse("exposures", "a frame without a neighbor of the other exposure was left out")
+        if before is not None:
+            self._client.take(frame.cdr, frame.facts, before)
 
     def _facts_of(self, frame: Received) -> CameraFacts:
         """Return the state of the camera with the exposure time and the gain of a frame, as far as they are known."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline.camera.facts import CameraFacts
+from polar_pipeline.camera.hdr import Exposed
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.camera.source import CameraSource
 from polar_pipeline.geometry.lens import load_lens
@@ -27,8 +28,9 @@ FRAME_ID = "camera"
 class CameraInput:
     """A camera as the input of a node; the client of its `source`, with the counts and the log of the diagnostics.
 
-    The thread for frames calls `memory`, `receive` (with the frame, the state of the camera and the serialized lens
-    calibration) and `send`. `outputs` has publishers of `CAMERA_TOPICS` by name.
+    The thread for frames calls `memory`, `receive` (with the frame, the state of the camera, the serialized lens
+    calibration and the frame before, if both are merged) and `send`. `outputs` has publishers of `CAMERA_TOPICS` by
+    name.
 
     Raises:
         CameraError: Aravis is not installed.
@@ -39,7 +41,7 @@ class CameraInput:
         self,
         settings: Callable[[], Settings],
         memory: Callable[[], Optional[np.ndarray]],
-        receive: Callable[[Cdr, CameraFacts, bytes], None],
+        receive: Callable[[Cdr, CameraFacts, bytes, Optional[Exposed]], None],
         outputs: Mapping[str, OutputTopic],
         send: Callable[[Sequence[OutgoingMessage]], None],
         diagnostics: Diagnostics,
@@ -65,19 +67,20 @@ class CameraInput:
 
     # --------------------------------------------------------------------------------------------- the camera's threads
 
-    def take(self, cdr: Cdr, facts: CameraFacts) -> None:
-        """Hand a frame to the node, and publish it if its topics have subscribers."""
+    def take(self, cdr: Cdr, facts: CameraFacts, before: Optional[Exposed] = None) -> None:
+        """Hand a frame, or a pair, to the node, and publish it if its topics have subscribers."""
         connection = self.source.connection
         region = connection.settings.roi if connection else (0, 0, 0, 0)
         key = (*region, self.frame_id)
         if key != self._encoded[0]:
             self._encoded = key, self._encode_info(*region)
-        camera_info = messages.restamp(self._encoded[1], messages.peek_stamp(cdr) or 0)
-        self._receive(cdr, facts, camera_info)
-        contents = {topics.IMAGE_INPUT: cdr, topics.CAMERA_INFO_INPUT: camera_info}
-        outgoing: List[OutgoingMessage] = [
-            (topic, contents[name]) for name, topic in self._outputs.items() if topic.get_subscription_count()
-        ]
+        outgoing: List[OutgoingMessage] = []
+        for image in [cdr] if before is None else [before.cdr, cdr]:
+            camera_info = messages.restamp(self._encoded[1], messages.peek_stamp(image) or 0)
+            contents = {topics.IMAGE_INPUT: image, topics.CAMERA_INFO_INPUT: camera_info}
+            wanted = ((name, topic) for name, topic in self._outputs.items() if topic.get_subscription_count())
+            outgoing += [(topic, contents[name]) for name, topic in wanted]
+        self._receive(cdr, facts, camera_info, before)
         if not outgoing:
             return
         try:

@@ -20,12 +20,14 @@ class ReceivedImage:
         received: Time of receipt in seconds of `time.perf_counter`.
         time_ns: Time of receipt on the node's clock; 0 while a simulated clock has not started.
         camera: State of the camera, if the node reads it itself.
+        before: The frame before, of another exposure, with which it is merged; None for frames of one exposure.
     """
 
     cdr: Cdr
     received: float
     time_ns: int
     camera: Optional[CameraFacts] = None
+    before: Optional[ReceivedImage] = None
 
 
 @dataclass

@@ -17,6 +17,7 @@ from polar_pipeline._util.text import quoted
 from polar_pipeline.backends.backend import DeviceError
 from polar_pipeline.backends.compared_image import check_reference
 from polar_pipeline.camera.facts import CameraFacts
+from polar_pipeline.exposures import merge
 from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.frame import LiveFrame, ReceivedImage
@@ -28,7 +29,7 @@ from polar_pipeline.options.products import PRODUCTS, SSIM_PRODUCTS, full_level
 from polar_pipeline.options.topics import NUMBER_TOPICS, PRODUCT_OF_TOPIC
 from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.messages import CameraInfo
-from polar_pipeline.sensor.frames import FrameError
+from polar_pipeline.sensor.frames import Frame, FrameError, RawFrame
 
 T = TypeVar("T")
 
@@ -313,6 +314,9 @@ class FrameProcessor:
         started = time.perf_counter()
         image = messages.decode_image(received.cdr)
         settings = self._settings_in_use(received.camera, image.encoding)
+        before = None if received.before is None else messages.decode_image(received.before.cdr)
+        if before is not None:
+            image = replace(image, stamp_ns=(before.stamp_ns + image.stamp_ns) // 2)
         is_restart = self._check_stamp(image)
         age = self._diagnostics.aged((received.time_ns - image.stamp_ns) / 1e9) if received.time_ns else None
         demand = self._publisher.demand()
@@ -325,6 +329,8 @@ class FrameProcessor:
             self._diagnostics.idled()
             return False
         raw = messages.to_raw(image, settings.options, None if received.camera else self._info)
+        if before is not None:
+            raw = _merged(received, before, raw, settings)
         products, reference = self._with_reference(products, settings, raw.shape)
         pipeline = None
         if products:  # the former settings are in use while a change is being compiled
@@ -381,6 +387,14 @@ class FrameProcessor:
             self._diagnostics.refuse(err.cause, str(err))
             return others, None
         return products, decoded[1]
+
+
+def _merged(received: ReceivedImage, before: messages.ImageMessage, raw: Frame, settings: Settings) -> RawFrame:
+    """Merge the two exposures of a received pair."""
+    states = [row.camera for row in (received.before, received) if row is not None and row.camera is not None]
+    frames = [messages.to_raw(before, settings.options).unpack(), raw.unpack()]
+    times, gains = [row.exposure_us for row in states], [row.gain_db or 0.0 for row in states]
+    return merge(frames, times, gains, 0.0, settings.options)
 
 
 def needed_products(demand: FrozenSet[str], settings: Settings) -> Tuple[str, ...]:

@@ -271,6 +271,10 @@ class FramePublisher:
         if quality is not None:
             place = quality.lowest.place if quality.lowest else ""
             figures = {**quality.values(), **(frame.received.camera.exposure_values() if frame.received.camera else {})}
+            exposures = frame.raw.exposures
+            if exposures is not None:
+                figures["moved [%]"] = f"{100 * float(exposures.moved.mean()):.3f}"
+                figures["long exposure [%]"] = f"{100 * float((exposures.index == 0).mean()):.3f}"
             statuses.append(messages.Status(Level.OK, f"{self._diagnostics.name}: quality", place, sensor, figures))
         self._topics[LATENCY].publish(bytes(messages.encode_diagnostics(frame.image.stamp_ns, statuses)))
 

@@ -388,11 +388,19 @@ class Options:
     def for_frame(self, frame: Frame) -> Options:
         """Return options for a frame: ready angles (`RawFrame.of_angles`) stay where they are.
 
+        In a merged frame, `min_intensity` is a share of the full scale of its longest exposure.
+
         Raises:
-            FrameError: An option wants more than ready angles have (cause `encoding`).
+            FrameError: An option wants more than ready angles (cause `encoding`) or merged frames (`exposures`) have.
         """
+        options = self
+        if frame.exposures is not None:
+            if self.denoise != "off":
+                raise FrameError("exposures", "denoise needs frames of one exposure: leave it out for merged ones")
+            # rounded: a camera's exposures are never exactly those asked for, and a GPU has kernels for each value
+            options = replace(self, min_intensity=self.min_intensity / round(frame.exposures.lights[0]))
         if not frame.is_split:
-            return self
+            return options
         excluded = {
             "resolution": self.resolution != "half",
             "roi_offset": self.roi_offset != (0, 0),
@@ -408,7 +416,7 @@ class Options:
             )
         if isinstance(frame, RawFrame) and frame.light is not None:
             self._check_light(frame.light)
-        return replace(self, co_sited=False)
+        return replace(options, co_sited=False)
 
     def _check_light(self, light: Light) -> None:
         """Refuse products that angle images in color, or Stokes vectors, do not tell.

@@ -64,6 +64,9 @@ DENOISE_REACH, DENOISE_LEE = 3, 2
 DENOISE_MEANS, DENOISE_SLOPES = 1.45, 0.0125
 #: With `denoise` "auto", the standard deviations of DoLP between which it sets in.
 DENOISE_AUTO = (0.005, 0.01)
+#: Merged exposures: their relative error, and the sum of four squared differences over their variances above which a
+#: superpixel shows different light; noise alone exceeds it in 5 of a million.
+MERGE_TOLERANCE, MERGE_LIMIT = 0.01, 30.0
 #: Side in pixels of the blocks of the similarity map whose means are given beside the mean of all.
 SSIM_BLOCK = 64
 

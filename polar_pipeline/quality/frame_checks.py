@@ -37,6 +37,9 @@ def check_frame(frame: Frame, options: Options, stated: Iterable[FrameWarning] =
     """Check a raw frame; `stated` has warnings about its file or message (`ImageMessage.warnings`)."""
     sample = take_sample(frame)
     layout = check_layout(frame, options, sample)
+    if frame.exposures is not None:  # bits and brightness are not the camera's
+        misfit = frame.exposures.misfit
+        return FrameCheck(layout, (*stated, *([FrameWarning("exposures", misfit)] if misfit else [])))
     warnings = [*stated, *bit_warnings(frame, options.bit_depth), *_size_warnings(frame, options)]
     return FrameCheck(layout, (*warnings, *_pixel_warnings(sample, options.read_out(frame.shape), layout, warnings)))
 

@@ -21,7 +21,7 @@ import numpy as np
 from polar_pipeline._util.values import whole_number
 from polar_pipeline.backends.backend import block_pixels
 from polar_pipeline.backends.noise.gains import pair_gains
-from polar_pipeline.backends.noise.model import raw_noise
+from polar_pipeline.backends.noise.model import exposure_noise
 from polar_pipeline.options import ContradictionError, Options, declare, declared
 from polar_pipeline.options.option import validate
 from polar_pipeline.options.products import PRODUCTS, full_level
@@ -193,7 +193,10 @@ def expected_similarity(options: Options, frame: Frame, x: int, y: int) -> float
     is_half = options.resolution == "half"
     method = (options.sensor, is_half, options.for_frame(frame).co_sited, options.interpolation, options.debayer)
     variance, covariance = pair_gains(*method, options.ssim_stride)
-    shot, floor = raw_noise(options, frame.full_scale)
+    exposure, step = 0, 1 if is_half else 2
+    if frame.exposures is not None:
+        exposure = int(frame.exposures.index[y // step, x // step])
+    shot, floor = exposure_noise(options, frame)[exposure]
     raw = shot * _brightness(frame, x, y, options.ssim_stride, 2 if is_half else 1) + floor
     # a window's own mean is subtracted from its pixels
     taps = gaussian(options.ssim_window, options.ssim_sigma)

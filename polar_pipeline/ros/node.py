@@ -23,6 +23,7 @@ from std_srvs.srv import SetBool, Trigger
 from polar_pipeline._util.malloc import release_freed_memory
 from polar_pipeline._util.text import failure, printable
 from polar_pipeline.camera.facts import CameraFacts
+from polar_pipeline.camera.hdr import Exposed
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.camera.source import Connection
 from polar_pipeline.live.camera import FRAME_ID, CameraInput
@@ -242,11 +243,16 @@ class LiveNode(ParameterNode):
         self.receive(cdr)
 
     def receive(
-        self, cdr: messages.Cdr, camera: Optional[CameraFacts] = None, camera_info: Optional[bytes] = None
+        self,
+        cdr: messages.Cdr,
+        camera: Optional[CameraFacts] = None,
+        camera_info: Optional[bytes] = None,
+        before: Optional[Exposed] = None,
     ) -> None:
         """Take a raw frame: of the topic in the executor's thread, or of a camera, with its state, in the camera's.
 
-        The serialized lens calibration of the camera takes the place of the topic `camera_info`.
+        The serialized lens calibration of the camera takes the place of the topic `camera_info`. With the frame
+        `before`, of the same camera, it is merged to one.
         """
         processor, recording = self.processor, self._recording
         if processor is None:
@@ -256,9 +262,12 @@ class LiveNode(ParameterNode):
             self._on_camera_info(camera_info)
         elif self._newest is None:
             processor.expects_camera_info = self.count_publishers(self._info_topic) > 0
-        self._newest = image = ReceivedImage(cdr, time.perf_counter(), self.get_clock().now().nanoseconds, camera)
-        if recording is not None:
-            recording.put(image, processor.camera_info)
+        now = time.perf_counter(), self.get_clock().now().nanoseconds
+        first = None if before is None else ReceivedImage(before.cdr, *now, before.facts)
+        self._newest = image = ReceivedImage(cdr, *now, camera, first)
+        for row in (first, image):
+            if recording is not None and row is not None:
+                recording.put(row, processor.camera_info)
         processor.put(image)
 
     def _on_camera_info(self, cdr: bytes) -> None:

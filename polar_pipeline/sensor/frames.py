@@ -23,6 +23,8 @@ MAX_SIDE, MAX_PIXELS = 65535, 1 << 28
 ROW_ALIGNMENTS = tuple(1 << power for power in range(9))
 #: Bits of a pixel in known formats, refused ones included. A step that is exactly a row of such pixels is not padding.
 PIXEL_BITS = (8, 10, 12, 14, 16, 24, 30, 32, 36, 48, 64, 96, 128)
+#: Most exposures that a frame is merged from.
+MAX_EXPOSURES = 16
 #: Full scale of 16-bit numbers that use all bits.
 SIXTEEN_BITS = (1 << 16) - 1
 #: Rows of a frame, more or less, whose bits are looked at.
@@ -67,6 +69,32 @@ class Light:
 
 
 @dataclass(frozen=True)
+class Exposures:
+    """The exposures that a frame was merged from (`polar_pipeline.merge_exposures`), the longest first.
+
+    Attributes:
+        index: (ceil(H/2), ceil(W/2)) uint8: the exposure that each superpixel was taken from.
+        moved: Of the same shape, bool: the exposures show different light there, so the last one was taken.
+        lights: What each exposure had of the light of the last one: exposure time times gain as a factor. At least 1.
+        gains_db: Their gains in dB above that of the last one.
+        full_scale: Value of a saturated pixel in the exposures.
+    """
+
+    index: np.ndarray
+    moved: np.ndarray
+    lights: Tuple[float, ...]
+    gains_db: Tuple[float, ...]
+    full_scale: int
+
+    @property
+    def misfit(self) -> str:
+        """Why the exposures do not fit each other: they show different light nearly everywhere; "" if they do."""
+        share = float(self.moved.mean())
+        text = "exposure times, gains or the black level are wrong, or everything moved"
+        return f"the exposures show different light in {share:.0%} of the superpixels: {text}" if share > 0.5 else ""
+
+
+@dataclass(frozen=True)
 class RawFrame:
     """A mosaic as numbers.
 
@@ -78,12 +106,14 @@ class RawFrame:
         full_scale: The value of a saturated pixel; larger ones in `mosaic` count as this one.
         is_split: Whether the camera split it into four angles a pixel (`of_angles`), which are not interpolated.
         light: Light from which products are computed in place of the mosaic, which holds its gray values (`of_light`).
+        exposures: What it was merged from; None for a frame of one exposure.
     """
 
     mosaic: np.ndarray
     full_scale: int
     is_split: bool = False
     light: Optional[Light] = None
+    exposures: Optional[Exposures] = None
 
     @classmethod
     def of_angles(cls, angles: np.ndarray, sensor: Sensor, full_scale: int = 0, bayer: Optional[str] = "") -> RawFrame:
@@ -195,6 +225,7 @@ class PackedFrame:
     fmt: RawFormat
     width: int
     is_split: ClassVar[bool] = False
+    exposures: ClassVar[None] = None
 
     @property
     def shape(self) -> Tuple[int, int]:
@@ -511,9 +542,9 @@ def as_frame(raw: Union[np.ndarray, Frame], full_scale: int = 0) -> Frame:
     """
     if isinstance(raw, PackedFrame):
         return raw
-    is_split, light = False, None
+    is_split, light, exposures = False, None, None
     if isinstance(raw, RawFrame):
-        full_scale, is_split, light = raw.full_scale, raw.is_split, raw.light
+        full_scale, is_split, light, exposures = raw.full_scale, raw.is_split, raw.light, raw.exposures
         raw = raw.mosaic
     check_array("raw", raw)
     if raw.ndim != 2:
@@ -526,4 +557,4 @@ def as_frame(raw: Union[np.ndarray, Frame], full_scale: int = 0) -> Frame:
     except ValueError as err:
         raise FrameError("size", str(err)) from None
     limit = limit if full_scale or raw.dtype == np.uint8 else full_scale_of_bits(used_bits(raw))
-    return RawFrame(np.asarray(raw), full_scale or limit, is_split, light)
+    return RawFrame(np.asarray(raw), full_scale or limit, is_split, light, exposures)

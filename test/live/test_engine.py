@@ -16,14 +16,16 @@ import numpy as np
 import pytest
 from calibrations import some_calibration
 from rosbags_messages import decode
+from stand_in import StandIn
 from support import REAL_FRAMES, real_frame, wait_for
 from test_processor import RAW, settings
 from test_publisher import Bench, calibration, demand
 
-from polar_pipeline import SENSORS, Pipeline
+from polar_pipeline import SENSORS, Pipeline, merge_exposures
 from polar_pipeline.backends.cpu.backend import CpuBackend
 from polar_pipeline.backends.cuda.backend import problem
 from polar_pipeline.calibration import save_calibration
+from polar_pipeline.camera.facts import read_facts
 from polar_pipeline.cli import main
 from polar_pipeline.live.frame import ReceivedImage
 from polar_pipeline.live.pipelines import Fallback
@@ -90,6 +92,38 @@ def test_frames_become_messages(engine: Engine) -> None:
     assert engine.publisher.last_frame == {"input": "48x32 mono8", "products": "dolp, ssim"}
     values = engine.values()
     assert (values["received"], values["published"], values["last error"]) == ("1", "1", "")
+
+
+def test_two_exposures_become_one_frame(engine: Engine) -> None:
+    """Products of a pair are those of the merged frame, stamped in the middle; figures tell what came from which."""
+    short = np.where(np.arange(48) < 24, RAW // 8, RAW)
+    long = np.minimum(8 * short.astype(int), 255).astype(np.uint8)
+    facts = [replace(read_facts(StandIn()), sensor="IMX250MZR", exposure_us=time) for time in (4000.0, 500.0)]
+    now = time.perf_counter()
+    first, second = (
+        ReceivedImage(bytes(messages.encode_image(stamp, "camera", "mono8", raw)), now, 0, state)
+        for stamp, raw, state in zip((100, 300), (long, short), facts)
+    )
+    engine.subscribe("dolp", "dolp_sigma", others=[LATENCY])
+    engine.processor.put(replace(second, before=first))
+    wait_for(lambda: engine.sender.sent, "the frame")
+    merged = merge_exposures([long, short], [4000, 500])
+    assert merged.exposures is not None
+    assert 0 < merged.exposures.index.mean() < 1
+    expected = Pipeline(products="dolp, dolp_sigma", backend="cpu")(merged)
+    for name in ("dolp", "dolp_sigma"):
+        image = messages.decode_image(engine.sender.sent[-1][f"polarization/{name}"])
+        assert image.stamp_ns == 200
+        np.testing.assert_array_equal(messages.to_array(image), expected[name])
+    wait_for(lambda: engine.topics[LATENCY].published, "its times")
+    figures = str(engine.topics[LATENCY].published[-1])
+    assert "moved [%]" in figures
+    share = f"{100 * (1 - merged.exposures.index.mean()):.3f}"
+    assert share in figures
+    # a part of another size costs the pair only
+    small = bytes(messages.encode_image(400, "camera", "mono8", RAW[:16]))
+    engine.processor.put(replace(second, before=replace(first, cdr=small)))
+    wait_for(lambda: engine.values().get("dropped: exposures") == "1", "the refusal")
 
 
 def test_bad_frames_are_counted_and_the_next_one_comes_through(engine: Engine) -> None:

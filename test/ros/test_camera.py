@@ -19,6 +19,7 @@ from support import wait_for
 rclpy = pytest.importorskip("rclpy")
 import drill
 from calibrations import realistic_calibration
+from chunk_camera import ChunkCamera
 from diagnostic_msgs.msg import DiagnosticArray
 from fake_camera import FakeCamera, loopback_addresses
 from raw_frames import replayed_images
@@ -119,6 +120,36 @@ def test_frames_arrive_bit_exact(
         for row in rows:
             np.testing.assert_array_equal(messages.to_array(row), expected[by_stamp[row.stamp_ns]][name])
     assert {(row.width, row.height) for row in info.wait(3)} == {(SHAPE[1], SHAPE[0])}
+
+
+def test_two_exposures_become_one_frame(node: Any, peer: drill.Peer) -> None:
+    """20 pairs a second with a ratio of 16: bright and dark parts in one frame, half as many as the camera sends."""
+    tile = 1 + 0.5 * np.cos(2 * np.deg2rad(np.tile([[90, 45], [135, 0]], (SHAPE[0] // 2, SHAPE[1] // 2)) - 30))
+    light = np.where(np.arange(SHAPE[1]) < SHAPE[1] // 2, 130.0, 8.0) * tile  # numbers after a millisecond
+    with ChunkCamera(light, rate=40) as camera:
+        camera.render = lambda time_us, _: np.minimum(np.rint(light * (time_us / 1000)), 255).astype(np.uint8)
+        node(camera__source="aravis:127.0.0.1", camera__hdr_ratio=16.0, camera__exposure_us=16000.0)
+        raw, dolp, sigma = (Topic(peer, name) for name in ("image_raw", "polarization/dolp", "polarization/dolp_sigma"))
+        rows = dolp.wait(20)
+        sent, deviations = list(raw.messages), {row.stamp_ns: messages.to_array(row) for row in sigma.messages}
+
+        def has_pairs(line: str) -> bool:  # a busy machine writes some exposures too late
+            frames, incomplete = (
+                int(re.findall(rf"\b{name}=(\d+)", line)[0]) for name in ("frames", "incomplete pairs")
+            )
+            return incomplete < 0.2 * frames
+
+        peer.says("camera", has_pairs)
+    assert {row.exposure_us for row in list(camera.sent.values())[5:]} == {1000, 16000}
+    stamps = {row.stamp_ns for row in sent}
+    for row in rows[:-2]:
+        image = messages.to_array(row)
+        assert row.stamp_ns not in stamps  # in the middle between two
+        for part in (image[:, 2:36], image[:, 44:-2]):
+            np.testing.assert_allclose(part, 0.5, atol=0.03)
+        found = deviations.get(row.stamp_ns)
+        if found is not None:
+            assert found[:, 60:].mean() < found[:, :20].mean() * 1.2
 
 
 def _number(frames: np.ndarray, image: np.ndarray) -> int:

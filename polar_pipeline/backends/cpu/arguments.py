@@ -10,8 +10,8 @@ import numpy as np
 
 from polar_pipeline.backends.backend import Buffers, block_pixels
 from polar_pipeline.backends.cpu.correction_words import WORD_FULL_SCALE, correction_words
-from polar_pipeline.backends.noise.gains import plane_gains, stokes_gains
-from polar_pipeline.backends.noise.model import method_constants, raw_noise, uses_noise
+from polar_pipeline.backends.noise.gains import exposure_shares, plane_gains, stokes_gains
+from polar_pipeline.backends.noise.model import exposure_noise, method_constants, raw_noise, uses_noise
 from polar_pipeline.calibration import Correction
 from polar_pipeline.geometry import SamplingMap
 from polar_pipeline.options import Options
@@ -25,7 +25,7 @@ from polar_pipeline.options.products import (
 )
 from polar_pipeline.polarimetry.coefficients import gaussian
 from polar_pipeline.polarimetry.colormaps import AOLP_MAP, DOLP_MAP
-from polar_pipeline.sensor.frames import RawFrame
+from polar_pipeline.sensor.frames import MAX_EXPOSURES, RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
 #: How the angles that a pixel lacks are found, in the order of `enum Method` in `kernels/cpu/mosaic.hpp`.
@@ -71,6 +71,8 @@ class _Noise(ctypes.Structure):
     _fields_ = [
         *(("gains", _POINTER), ("period", _INT), ("channels", _INT), ("shot", _FLOAT), ("floor", _FLOAT)),
         *(("method", _FLOAT * 4), ("debiases", _INT), ("max_aolp_sigma", _FLOAT), ("left", _POINTER)),
+        *(("exposures", _POINTER), ("shares", _POINTER), ("rows", _INT), ("columns", _INT), ("is_half", _INT)),
+        *(("shots", _FLOAT * MAX_EXPOSURES), ("floors", _FLOAT * MAX_EXPOSURES)),
     ]
 
 
@@ -110,6 +112,18 @@ class _Similarity(ctypes.Structure):
         *(("first", _POINTER), ("second", _POINTER), ("outside", _POINTER), ("map", _Image), ("sums", _POINTER)),
         *(("pixels", _POINTER), ("is_uint16", _INT), ("scale", _FLOAT), ("step", _INT), ("height", _INT)),
         *(("width", _INT), ("stride", _INT), ("radius", _INT), ("next", _INT), ("taps", _FLOAT * 8)),
+    ]
+
+
+class Bracket(ctypes.Structure):
+    """Exposures that are merged (`polar_pipeline/exposures.py`)."""
+
+    _fields_ = [
+        *(("raw", _POINTER * MAX_EXPOSURES), ("steps", _LONG * MAX_EXPOSURES)),
+        *((name, _FLOAT * MAX_EXPOSURES) for name in ("lights", "shots", "floors")),
+        *((name, _POINTER) for name in ("codes", "mosaic", "exposures", "moved", "differ")),
+        *((name, _INT) for name in ("count", "is_wide", "height", "width", "full_scale", "next")),
+        *((name, _FLOAT) for name in ("black", "black_step", "tolerance", "limit")),
     ]
 
 
@@ -179,7 +193,7 @@ class FrameArguments:
         products.width = output_size[1]
         self._fill_products(products, scale, min_total)
         if uses_noise(options):
-            self._fill_noise(products, scale, sensor, raw.full_scale)
+            self._fill_noise(products, scale, sensor, raw)
         if is_denoised:
             self._fill_denoising(scale, sensor, raw.full_scale)
         self._fill_compared(compared, output_size[1], scale)
@@ -259,15 +273,22 @@ class FrameArguments:
             if name in KERNEL_PRODUCTS:
                 setattr(to, name, _Image(array.ctypes.data, array.itemsize))
 
-    def _fill_noise(self, to: _Products, scale: float, sensor: Sensor, full_scale: int) -> None:
+    def _fill_noise(self, to: _Products, scale: float, sensor: Sensor, raw: RawFrame) -> None:
         """Fill in the noise of the frame, on which a product depends."""
         options = self._options
         method = options.method_on(sensor)
-        gains, (shot, floor) = stokes_gains(*method), raw_noise(options, full_scale)
+        gains, (shots, floors) = stokes_gains(*method), zip(*exposure_noise(options, raw))
         period, _, channels, *_ = gains.shape
         limit = np.deg2rad(options.max_aolp_sigma) if options.max_aolp_sigma else np.pi
-        numbers = (shot / scale, floor / scale**2, (_FLOAT * 4)(*method_constants(*method)), options.debias, limit)
-        to.noise = ctypes.pointer(_Noise(self._keep(gains), period, channels, *numbers))
+        floors = tuple(floor / scale**2 for floor in floors)
+        numbers = (shots[0] / scale, min(floors), (_FLOAT * 4)(*method_constants(*method)), options.debias, limit)
+        noise = _Noise(self._keep(gains), period, channels, *numbers)
+        if raw.exposures is not None:
+            index = np.ascontiguousarray(raw.exposures.index)
+            noise.exposures, noise.shares = self._keep(index), self._keep(exposure_shares(*method))
+            (noise.rows, noise.columns), noise.is_half = index.shape, options.resolution == "half"
+            noise.shots[: len(shots)], noise.floors[: len(shots)] = [shot / scale for shot in shots], floors
+        to.noise = ctypes.pointer(noise)
 
     def _fill_planes(self, size: Tuple[int, int], channels: int, scale: float, min_total: float) -> None:
         """Fill in the linear planes that the mosaic gives, and that later stages read."""

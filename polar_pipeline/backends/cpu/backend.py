@@ -19,6 +19,7 @@ from polar_pipeline._util.memory_limit import require_address_space
 from polar_pipeline.backends.backend import Buffers
 from polar_pipeline.backends.cpu.arguments import FrameArguments
 from polar_pipeline.backends.cpu.library import Kernels, KernelsError, load_kernels
+from polar_pipeline.backends.noise.model import require_one_noise
 from polar_pipeline.backends.result import Result
 from polar_pipeline.geometry import SamplingMap, make_map
 from polar_pipeline.options import Options
@@ -142,6 +143,7 @@ class CpuBackend:
         from polar_pipeline.backends.reference.operators import run  # here: few frames need it
 
         start = time.perf_counter()
+        require_one_noise(options, raw)
         correction = options.correction(raw.shape)
         if correction is not None:
             raw = correction.replace_defects(raw, self._buffers.get)

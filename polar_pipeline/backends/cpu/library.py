@@ -11,7 +11,7 @@ from typing import NamedTuple, Set, Tuple
 import numpy as np
 
 from polar_pipeline._util.text import printable
-from polar_pipeline.backends.cpu.arguments import Frame
+from polar_pipeline.backends.cpu.arguments import Bracket, Frame
 from polar_pipeline.sensor.frames import Frame as RawPixels
 from polar_pipeline.sensor.frames import PackedFrame
 
@@ -58,6 +58,15 @@ class Kernels(NamedTuple):
         """
         if self.library.compute_frame(ctypes.byref(frame), threads):
             raise MemoryError("not enough memory to compute a frame")
+
+    def merge(self, bracket: Bracket, threads: int) -> None:
+        """Merge exposures without the interpreter lock.
+
+        Raises:
+            MemoryError: There is not enough memory.
+        """
+        if self.library.merge_exposures(ctypes.byref(bracket), threads):
+            raise MemoryError("not enough memory to merge exposures")
 
     def copy_rows(self, target: np.ndarray, rows: np.ndarray, threads: int) -> None:
         """Copy a frame for a device to fetch, without the interpreter lock and past the caches.
@@ -130,6 +139,6 @@ def _load(path: Path, level: str) -> Kernels:
         size = library.frame_bytes()
     except (OSError, AttributeError) as err:
         raise KernelsError(f"the CPU kernels cannot be loaded: {printable(str(err))}") from None
-    if size != ctypes.sizeof(Frame) or not hasattr(library, "count_brightest"):
+    if size != ctypes.sizeof(Frame) + ctypes.sizeof(Bracket) or not hasattr(library, "count_brightest"):
         raise KernelsError("the CPU kernels are of another version: install the package again")
     return Kernels(library, level)

@@ -18,6 +18,7 @@ from polar_pipeline.backends.cuda.driver import Driver
 from polar_pipeline.backends.cuda.launch import Launch
 from polar_pipeline.backends.cuda.memory import SLOTS, Constants, FrameMemory
 from polar_pipeline.backends.cuda.program import DeviceProgram, Program, make_launches, noise_frame
+from polar_pipeline.backends.noise.model import require_one_noise
 from polar_pipeline.backends.result import Result
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.sensor.frames import Frame, FrameError, PackedFrame, RawFrame, check_size
@@ -30,8 +31,10 @@ _KEPT_SHARE = 1 / 8
 _MEASURED_FRAMES, _WARM_UP_FRAMES = 5, 2
 #: Bytes of a pixel -> its raw format.
 _RAW_FORMATS = {1: "u8", 2: "u16"}
-#: (raw format, full scale, shape, whether angles are ready, frames of a batch): what kernels are compiled for.
-_FormatKey = Tuple[str, int, Tuple[int, int], bool, int]
+#: (raw format, full scale, shape, variant, frames of a batch): what kernels are compiled for. The variant is whether
+#: angles are ready, and the light of the longest exposure of merged frames, else 0.
+_FormatKey = Tuple[str, int, Tuple[int, int], Tuple[bool, int], int]
+_PLAIN = (False, 0)
 
 
 def make_program(
@@ -142,6 +145,8 @@ class CudaBackend:
         if self._latest in self._programs:  # which is in use is closed last
             self._programs[self._latest] = self._programs.pop(self._latest)
         options = self._options if isinstance(frame, DeviceFrame) else self._options.for_frame(frame)
+        if not isinstance(frame, DeviceFrame):
+            require_one_noise(options, frame)
         while program is None:
             try:
                 program = self._make_program(key, options)
@@ -259,17 +264,19 @@ class CudaBackend:
 def _readable(frame: AnyFrame) -> Tuple[AnyFrame, _FormatKey]:
     """Return a frame that kernels can read, with 10-bit packed pixels unpacked, and its format for the compiler."""
     if isinstance(frame, DeviceFrame):
-        return frame, (_RAW_FORMATS[frame.mosaic.itemsize], frame.full_scale, frame.shape, False, frame.frames)
+        return frame, (_RAW_FORMATS[frame.mosaic.itemsize], frame.full_scale, frame.shape, _PLAIN, frame.frames)
     if isinstance(frame, PackedFrame):
         if frame.fmt.bits == 12:
-            return frame, (f"12{frame.fmt.packing}", frame.full_scale, frame.shape, False, 0)
+            return frame, (f"12{frame.fmt.packing}", frame.full_scale, frame.shape, _PLAIN, 0)
         frame = frame.unpack()
     if frame.light is not None:
         raise FrameError(
             "type",
             "angle images in color and Stokes vectors are computed on the CPU: set --backend cpu (backend='cpu')",
         )
-    return frame, (_RAW_FORMATS[frame.mosaic.itemsize], frame.full_scale, frame.mosaic.shape, frame.is_split, 0)
+    light = 0 if frame.exposures is None else round(frame.exposures.lights[0])  # which `Options.for_frame` rounds too
+    variant = frame.is_split, light
+    return frame, (_RAW_FORMATS[frame.mosaic.itemsize], frame.full_scale, frame.mosaic.shape, variant, 0)
 
 
 @lru_cache(maxsize=1)  # of each process: see below

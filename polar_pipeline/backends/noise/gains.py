@@ -47,6 +47,13 @@ def stokes_gains(sensor: Sensor, is_half: bool, co_sited: bool, demosaic: str, d
     return found
 
 
+def exposure_shares(sensor: Sensor, is_half: bool, co_sited: bool, demosaic: str, debayer: str) -> np.ndarray:
+    """Compute which shares of the gains come from the superpixels around. Arguments are those of `stokes_gains`."""
+    from polar_pipeline.backends.reference.noise import exposure_shares as computed  # here: as above
+
+    return computed(sensor, is_half, co_sited, demosaic, debayer)
+
+
 def plane_gains(sensor: Sensor, is_half: bool, co_sited: bool, demosaic: str, debayer: str) -> PlaneGains:
     """Compute the gains of the images that are denoised. Arguments are those of `stokes_gains`."""
     from polar_pipeline.backends.reference.noise import plane_gains as computed  # here: as above

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Tuple
 
 from polar_pipeline.options import Options
 from polar_pipeline.options.methods import LATTICE_METHODS, METHODS
 from polar_pipeline.options.products import NOISE_PRODUCTS, PRODUCTS
 from polar_pipeline.polarimetry.coefficients import NOISE_LINEAR
+from polar_pipeline.sensor.frames import Frame, FrameError
 from polar_pipeline.sensor.mosaic import Sensor
 
 #: Products that `debias` changes, and those that `max_aolp_sigma` changes.
@@ -36,6 +38,30 @@ def raw_noise(options: Options, full_scale: int) -> Tuple[float, float]:
         full_well, read_noise = options.calibration.noise
     electrons = full_well / 10 ** (options.camera_gain / 20)
     return 1 / electrons, (read_noise / electrons) ** 2 + level_of(full_scale) ** 2 / 12
+
+
+def exposure_noise(options: Options, frame: Frame) -> Tuple[Tuple[float, float], ...]:
+    """Return (variance over intensity, variance in the dark) of a raw pixel, as `raw_noise`, of each exposure."""
+    exposures = frame.exposures
+    if exposures is None:
+        return (raw_noise(options, frame.full_scale),)
+    rounding = 1 / frame.full_scale**2 / 12
+    found = []
+    for light, gain_db in zip(exposures.lights, exposures.gains_db):
+        shot, floor = raw_noise(replace(options, camera_gain=options.camera_gain + gain_db), exposures.full_scale)
+        found.append((shot / light, floor / light**2 + rounding))
+    return tuple(found)
+
+
+def require_one_noise(options: Options, frame: Frame) -> None:
+    """Refuse products with noise of merged frames, which only the compiled kernels of the CPU compute.
+
+    Raises:
+        FrameError: There are some (cause `exposures`).
+    """
+    if frame.exposures is not None and uses_noise(options):
+        text = "products with noise, debias and max_aolp_sigma of merged frames need compiled kernels and --backend cpu"
+        raise FrameError("exposures", f"{text} (backend='cpu'): leave them out")
 
 
 def level_of(full_scale: int) -> float:

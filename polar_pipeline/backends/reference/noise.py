@@ -90,6 +90,31 @@ def impulse_gains(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: 
     return gains
 
 
+@lru_cache(maxsize=16)
+def exposure_shares(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: str, debayer: str) -> np.ndarray:
+    """Compute which shares of the gains come from raw pixels of the superpixels around an output pixel.
+
+    Those beyond the nearest superpixels, which weigh little, count as these.
+
+    Returns:
+        (n, n, channels, 4, 3, 3) float32, read-only: indices of `impulse_gains`, then row and column of the superpixel.
+    """
+    period = sensor.period // 2 if is_half else sensor.period
+    shares = np.zeros((period, period, len(CHANNELS) if sensor.is_color else 1, len(ANGLES), 3, 3), np.float32)
+    responses = impulse_responses(sensor, is_half, co_sited, interpolation, debayer)
+    at = np.arange(responses.shape[-1])
+    superpixel = at if is_half else at // 2
+    for row, column in product(range(sensor.period), repeat=2):
+        i0, i45, i90, i135 = responses[row, column]
+        energy = (i0 - i90) ** 2 + (i45 - i135) ** 2 + ((i0 + i45 + i90 + i135) / 2) ** 2
+        down, right = (np.clip((_CELL // 2 + place) // 2 - superpixel, -1, 1) + 1 for place in (row, column))
+        to = shares[:, :, sensor.color_index(row, column), sensor.angle_index(row, column)]
+        np.add.at(to, np.ix_(at % period, at % period) + np.ix_(down, right), energy)
+    shares /= np.maximum(shares.sum((-2, -1), keepdims=True), np.finfo(np.float32).tiny)
+    shares.flags.writeable = False
+    return shares
+
+
 class PlaneGains(NamedTuple):
     """Gains from the variance of raw pixels to those of the Stokes images, averaged over the places of the mosaic.
 

@@ -27,7 +27,7 @@ from comparison import problems_of, run_floats, run_reference
 from harness import COMPILER, GPUS, KERNELS, Grid, aligned, build, gpu_driver, launch_on_host
 from support import representative
 
-from polar_pipeline import FrameError, Pipeline, RawFrame, pipeline
+from polar_pipeline import FrameError, Pipeline, RawFrame, merge_exposures, pipeline
 from polar_pipeline._util.stop_flag import PROCESS_STOP, StoppedError
 from polar_pipeline.backends.backend import Buffers, CompileError, DeviceError, DeviceLostError, DeviceMemoryError
 from polar_pipeline.backends.cuda import backend
@@ -408,6 +408,27 @@ def test_the_formats_used_last_stay_ready(driver: Any, monkeypatch: pytest.Monke
     made.prepare(FORMATS_APART[0])
     assert len(made._programs) == 1
     made.close()
+
+
+def test_merged_exposures(driver: Any) -> None:
+    """Dark pixels are those of the longest exposure, whatever the ratio; products with noise are refused."""
+    raw = np.tile(np.array([[2, 1], [1, 2]], np.uint8), (SHAPE[0] // 2 + 1, SHAPE[1] // 2 + 1))[: SHAPE[0], : SHAPE[1]]
+    made, dark = make(driver, "intensity,dolp", min_intensity=0.05), []
+    for ratio in (2.01, 1.99, 16):
+        merged = merge_exposures([raw, np.rint(ratio * raw).astype(np.uint8)], [1, ratio])
+        found = run(made, merged)
+        reference = expected(merged, "intensity,dolp", min_intensity=0.05)
+        for name in ("intensity", "dolp"):
+            np.testing.assert_allclose(found[name], reference[name], atol=2e-3)
+        dark.append(bool(np.isnan(found["dolp"]).all()))
+    assert dark == [True, True, False]
+    assert len(made._programs) == 2
+    made.close()
+    noisy = make(driver, "dolp,dolp_sigma")
+    for _ in range(2):
+        with pytest.raises(FrameError, match=r"merged frames need compiled kernels and --backend cpu"):
+            noisy.submit(merged)
+    noisy.close()
 
 
 def test_former_formats_make_room_for_a_new_one() -> None:
