@@ -177,7 +177,7 @@ def test_what_a_camera_cannot_do(connect: Any) -> None:
         wait_for(lambda: client.single >= 3, "frames")
         settings = source.connection.settings
         for changes, text in (
-            ({"hdr_ratio": 8.0, "exposure_auto": True}, "camera.hdr_ratio needs camera.exposure_auto false"),
+            ({"hdr_ratio": 8.0, "exposure_auto": "polarization"}, "camera.hdr_ratio needs camera.exposure_auto off"),
             ({"hdr_ratio": 16.0, "exposure_us": 200.0}, r"camera.exposure_us of this camera must be in .*, got 12.5"),
         ):
             with pytest.raises(CameraError, match=text):
