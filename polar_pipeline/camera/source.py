@@ -93,8 +93,8 @@ class Client(Protocol):
     def memory(self) -> Optional[np.ndarray]:
         """Return memory for the next message, or None if any will do."""
 
-    def take(self, cdr: Cdr, facts: CameraFacts) -> None:
-        """Take a frame as serialized `sensor_msgs/Image`."""
+    def take(self, cdr: Cdr, facts: CameraFacts, arrival_ns: int) -> None:
+        """Take a frame as serialized `sensor_msgs/Image`, and the time of this computer when its first packet came."""
 
     def check(self, facts: CameraFacts) -> None:
         """Raise ValueError if parameters contradict the state of the camera."""
@@ -132,8 +132,8 @@ class CameraSource:
 
     One thread of this object controls the camera: it alone waits for the camera's answers, which may take seconds if
     one is lost, and calls `check`, `info` and `warning` of the client. While the camera sends, a second thread takes
-    frames from Aravis and hands them to the client. Other threads call `start`, `apply`, `trigger`, `status` and
-    `close`, and read `connection`. Without Aravis the constructor raises CameraError.
+    frames from Aravis and hands them to the client. Other threads call `start`, `apply`, `follow`, `trigger`, `status`
+    and `close`, and read `connection`. Without Aravis the constructor raises CameraError.
 
     Attributes:
         connection: The connected camera; None while no camera is connected.
@@ -218,6 +218,13 @@ class CameraSource:
 
         if frame_id != self._frame_id:
             self._ask(change)
+
+    def follow(self, exposure_us: float, gain_db: Optional[float]) -> FutureResult:
+        """Have the camera take an exposure time and a gain, as far as its ranges allow; return a future.
+
+        The gain stays if it is None. Without a camera the future has a CameraError.
+        """
+        return self._submit(lambda device: self._follow(device, exposure_us, gain_db))
 
     def trigger(self) -> FutureResult:
         """Start a frame by software; return a future, which has a CameraError if the camera cannot."""
@@ -431,6 +438,21 @@ class CameraSource:
             raise
         return self._settings
 
+    def _follow(self, device: Optional[CameraDevice], exposure_us: float, gain_db: Optional[float]) -> None:
+        connection = self.connection
+        if device is None or connection is None:
+            raise CameraError("the camera is not connected")
+        self._require_camera(device)
+        values: Dict[str, Any] = {"exposure_us": exposure_us, **({} if gain_db is None else {"gain_db": gain_db})}
+        for name, value in values.items():
+            values[name] = float(np.clip(value, *connection.ranges.get(name, (value, value))))
+        new = replace(self._settings, **values)
+        changed = changed_fields(self._settings, new)
+        if changed:  # frames on their way still have the exposure before
+            write(device, new, changed)
+            self._settings = read_back(device, new)
+            self.connection = replace(connection, settings=self._settings)
+
     def _trigger(self, device: Optional[CameraDevice]) -> None:
         if device is None:
             raise CameraError(self.problem or "the camera is not connected")
@@ -577,7 +599,7 @@ class CameraSource:
         stamp_ns = messages.stamp_within_range(self._stamp(frame, facts.exposure_us))
         cdr = frame.memory[: len(head) + nbytes].data
         cdr[: len(head)] = messages.restamp(head, stamp_ns)
-        self._client.take(cdr, facts)
+        self._client.take(cdr, facts, frame.arrival_ns)
 
     def _facts_of(self, frame: Received) -> CameraFacts:
         """Return the state of the camera with the exposure time and the gain of a frame, as far as they are known."""

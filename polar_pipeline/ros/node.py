@@ -31,6 +31,7 @@ from polar_pipeline.live.parameters import PARAMETERS, Settings
 from polar_pipeline.live.processor import FrameProcessor
 from polar_pipeline.live.publisher import FramePublisher
 from polar_pipeline.live.recorder import Recorder
+from polar_pipeline.live.rig import RigSync
 from polar_pipeline.live.snapshot import Snapshot, save_parameters, write_snapshot
 from polar_pipeline.options import topics
 from polar_pipeline.quality.statistics import Level
@@ -59,7 +60,7 @@ class LiveNode(ParameterNode):
     parameters, which reads `camera`, and this thread and that of a snapshot run `_written`. The processor reads the
     settings once per frame.
 
-    Arguments are those of `ParameterNode`.
+    Arguments are those of `ParameterNode`, and the rig in step that the camera belongs to.
 
     Attributes:
         state: `unconfigured`, `inactive` or `active`.
@@ -73,8 +74,9 @@ class LiveNode(ParameterNode):
     input: Any = None  # rclpy looks at `subscriptions` early
     _direct_input: Optional[DirectInput] = None
 
-    def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:
+    def __init__(self, argv: Optional[Sequence[str]] = None, rig: Optional[RigSync] = None, **arguments: Any) -> None:
         super().__init__(argv, **arguments)
+        self._rig = rig
         self.state = "unconfigured"
         self.problem = ""
         self.processor: Optional[FrameProcessor] = None
@@ -189,9 +191,15 @@ class LiveNode(ParameterNode):
             self._camera_outputs,
             MessagePublisher().send,
             self._diagnostics,
+            self._rig,
         )
         stack.callback(camera.source.close)
         self.camera = camera
+        if self._rig is not None:
+            self._rig.join(self._name, camera)
+            stack.callback(self._rig.join, self._name, None)
+            if self._rig.sync.leader == self._name:
+                self._rig.publish = self._publish_report
         camera.source.start()
         self._follow_camera()
         service = self.create_service(Trigger, "~/trigger", self._on_trigger)
@@ -431,7 +439,10 @@ class LiveNode(ParameterNode):
             self.get_logger().warning(f"{line}; {origin}{publishers}")
         now = messages.stamp_within_range(self.get_clock().now().nanoseconds)  # a simulated clock may show any time
         self._statuses = self._make_statuses()
-        self._report.publish(bytes(messages.encode_diagnostics(now, self._statuses)))
+        self._publish_report(now, *self._statuses)
+
+    def _publish_report(self, stamp_ns: int, *statuses: messages.Status) -> None:
+        self._report.publish(bytes(messages.encode_diagnostics(stamp_ns, statuses)))
 
     def _make_statuses(self) -> List[messages.Status]:
         """Report frames, latency and pipeline; while the node is active also quality and layout."""
@@ -486,7 +497,7 @@ def _record_answer(done: Any) -> SetBool.Response:
 class PolarNode(LiveNode):
     """A live node that takes frames from its construction on, which may raise `START_ERRORS`; see `LiveNode`."""
 
-    def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:
-        super().__init__(argv, **arguments)
+    def __init__(self, argv: Optional[Sequence[str]] = None, *rig: Any, **arguments: Any) -> None:
+        super().__init__(argv, *rig, **arguments)
         self.configure()
         self.activate()

@@ -10,17 +10,23 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.paths import AnyPath, as_path
 from polar_pipeline._util.text import printable, quoted
+from polar_pipeline._util.values import number, truth
 from polar_pipeline._util.yamlfile import read_yaml
-from polar_pipeline.live.preset import check_parameters, find_stray, flatten
+from polar_pipeline.live.preset import check_parameters, find_stray, flatten, parameters_of
+from polar_pipeline.live.rig import Sync
 
 #: How cameras are distributed over processes: all in `one`, or `each` in one of its own.
 PROCESSES = ("one", "each")
 #: More cameras than a robot has: a list of thousands is a mistake, and would start as many nodes.
 MAX_CAMERAS = 64
+#: Lowest and highest exposure time of a camera divided by the leader's: six stops.
+EXPOSURE_FACTORS = (1 / 64, 64.0)
 #: Characters that a full name may have: ROS allows 247, of which a node's own topics and services need up to 32.
 MAX_NAME = 200
 #: What a name is made of, for error messages; ROS itself would refuse it later.
 RULE = f"letters, digits and single underscores, no digit first, parts joined by /, at most {MAX_NAME} characters"
+#: Parameters that the other cameras of a rig in step take from the leader, unless their own `parameters` state them.
+_SHARED = ("camera.trigger", "camera.ptp", "camera.frame_rate")
 _FULL = re.compile(r"(/[A-Za-z_][A-Za-z0-9_]*)+")
 
 
@@ -35,6 +41,7 @@ class Camera:
         camera_info_topic: Topic of the lens calibration, relative like `image_topic`.
         params_file: The node's parameters as a YAML file.
         parameters: Parameters that override those of the file: name with dots -> value.
+        exposure_factor: Exposure time of the camera divided by that of the leader, in a rig in step.
     """
 
     namespace: str
@@ -43,6 +50,7 @@ class Camera:
     camera_info_topic: str = "camera_info"
     params_file: Optional[Path] = None
     parameters: Mapping[str, object] = field(default_factory=dict)
+    exposure_factor: float = 1.0
 
     @property
     def full_name(self) -> str:
@@ -57,10 +65,11 @@ class Camera:
 
 @dataclass(frozen=True)
 class Rig:
-    """The cameras, and how they are distributed over processes (`PROCESSES`)."""
+    """The cameras, how they are distributed over processes (`PROCESSES`), and how they are kept in step."""
 
     processes: str
     cameras: Tuple[Camera, ...]
+    sync: Optional[Sync] = None
 
 
 def read_rig(path: AnyPath, namespace: str = "") -> Rig:
@@ -77,23 +86,61 @@ def read_rig(path: AnyPath, namespace: str = "") -> Rig:
 
 
 def _rig(document: Any, folder: Path, namespace: str) -> Rig:
-    _check_keys(document, ("processes", "cameras"))
+    _check_keys(document, ("processes", "cameras", "sync"))
     processes, rows = document.get("processes", PROCESSES[0]), document.get("cameras")
     if processes not in PROCESSES:
         raise ValueError(f"processes must be one of {', '.join(PROCESSES)}, got {quoted(processes)}")
     if not isinstance(rows, list) or not 1 <= len(rows) <= MAX_CAMERAS:
         raise ValueError(f"cameras must be a list of 1 to {MAX_CAMERAS} cameras, got {quoted(rows)}")
     cameras: List[Camera] = []
-    for number, row in enumerate(rows, 1):
+    for index, row in enumerate(rows, 1):
         try:
             cameras.append(_camera(row, folder, namespace))
         except ValueError as err:  # noqa: PERF203 - one line says which camera
-            raise ValueError(f"camera {number}: {err}") from err
+            raise ValueError(f"camera {index}: {err}") from err
     names = [camera.full_name for camera in cameras]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"two cameras are called {', '.join(twice)}; give each a namespace of its own")
-    return Rig(processes, tuple(cameras))
+    if "sync" not in document:
+        if any(camera.exposure_factor != 1 for camera in cameras):
+            raise ValueError("exposure_factor needs sync, which states whose exposure it multiplies")
+        return Rig(processes, tuple(cameras))
+    with errors_as(lambda text: ValueError(f"sync: {text}")):
+        return _in_step(Rig(processes, tuple(cameras)), document["sync"], namespace)
+
+
+def _in_step(rig: Rig, row: Any, namespace: str) -> Rig:
+    """Return a rig whose cameras are kept in step, with the leader's parameters for the others."""
+    _check_keys(row, ("tolerance_ms", "leader", "strict"))
+    if rig.processes != "one" or len(rig.cameras) < 2:
+        raise ValueError(f"processes: one and two cameras are needed, got {rig.processes} and {len(rig.cameras)}")
+    tolerance_ms = number("tolerance_ms", row.get("tolerance_ms", 1.0), 0.001, 1000.0)
+    strict, name = truth("strict", row.get("strict", False)), _absolute(f"{namespace}/{row.get('leader')}")
+    leaders = [camera for camera in rig.cameras if name in (camera.namespace, camera.full_name)]
+    if len(leaders) != 1 or leaders[0].exposure_factor != 1:
+        names = ", ".join(camera.full_name for camera in rig.cameras)
+        raise ValueError(f"leader must be one of {names}, with exposure_factor 1, got {quoted(row.get('leader'))}")
+    (leader,) = leaders
+    for camera in rig.cameras:
+        if not _stated(camera).get("camera.source"):
+            raise ValueError(f"every camera needs camera.source, as its exposure is set; {camera.full_name} has none")
+    shared = {name: value for name, value in _stated(leader).items() if name in _SHARED}
+    if shared.get("camera.ptp") is True and shared.get("camera.trigger", "free") == "free":
+        shared["camera.trigger"] = "scheduled"  # cameras that run freely are not in step
+    own = {"camera.exposure_auto": False, **shared}
+    cameras = tuple(
+        replace(row, parameters={**row.parameters, **shared} if row is leader else {**own, **row.parameters})
+        for row in rig.cameras
+    )
+    factors = {camera.full_name.lstrip("/"): camera.exposure_factor for camera in cameras}
+    return Rig(rig.processes, cameras, Sync(tolerance_ms, leader.full_name.lstrip("/"), strict, factors))
+
+
+def _stated(camera: Camera) -> Dict[str, object]:
+    """Return the parameters that the file of a camera and the rig state for it."""
+    in_file = parameters_of(camera.params_file, camera.full_name) if camera.params_file else {}
+    return {**in_file, **camera.parameters}
 
 
 def _check_keys(row: Any, allowed: Tuple[str, ...]) -> None:
@@ -105,10 +152,11 @@ def _check_keys(row: Any, allowed: Tuple[str, ...]) -> None:
 def _camera(row: Any, folder: Path, namespace: str) -> Camera:
     _check_keys(row, tuple(key.name for key in fields(Camera)))
     for name, value in row.items():
-        if name != "parameters" and not isinstance(value, str):
+        if name not in ("parameters", "exposure_factor") and not isinstance(value, str):
             raise ValueError(f"{name} must be text, got {quoted(value)}")
     values: Dict[str, Any] = dict(row)
-    values["namespace"] = "/" + "/".join(filter(None, f"{namespace}/{row.get('namespace', '')}".split("/")))
+    values["exposure_factor"] = number("exposure_factor", row.get("exposure_factor", 1.0), *EXPOSURE_FACTORS)
+    values["namespace"] = _absolute(f"{namespace}/{row.get('namespace', '')}")
     parameters = row.get("parameters")
     if not isinstance(parameters, (dict, type(None))):
         raise ValueError(f"parameters must be names and values, got {quoted(parameters)}")
@@ -129,6 +177,11 @@ def _camera(row: Any, folder: Path, namespace: str) -> Camera:
         if not is_name(expand(topic, camera.full_name)):
             raise ValueError(f"a topic's name needs {RULE}, got {quoted(topic)}")
     return camera
+
+
+def _absolute(name: str) -> str:
+    """Return a name from the root, with single slashes."""
+    return "/" + "/".join(filter(None, name.split("/")))
 
 
 def is_name(full: str) -> bool:

@@ -72,7 +72,7 @@ class Client:
         self._raise("memory")
         return self.block
 
-    def take(self, cdr: Any, facts: Any) -> None:
+    def take(self, cdr: Any, facts: Any, _: int) -> None:
         self._raise("take")
         self.facts = facts
         self.frames = [*self.frames[-99:], cdr]
@@ -1071,8 +1071,8 @@ def test_each_frame_states_its_exposure(payload: int, quick_search: Any, monkeyp
         rows: List[Tuple[int, float, float]] = []
         original = client.take
 
-        def take(cdr: Any, facts: Any) -> None:
-            original(cdr, facts)
+        def take(cdr: Any, facts: Any, arrival_ns: int) -> None:
+            original(cdr, facts, arrival_ns)
             rows.append((made._number or 0, facts.exposure_us, facts.gain_db))
 
         client.take = take  # type: ignore[method-assign]
@@ -1143,9 +1143,9 @@ def test_frames_without_a_free_buffer_are_counted_as_such(camera: Any, connect: 
     free.set()
     original = client.take
 
-    def take(cdr: Any, facts: Any) -> None:
+    def take(cdr: Any, facts: Any, arrival_ns: int) -> None:
         free.wait(20)
-        original(cdr, facts)
+        original(cdr, facts, arrival_ns)
 
     client.take = take  # type: ignore[method-assign]
     made, _ = connect(client)

@@ -170,7 +170,7 @@ class FrameCapture:
         """Return None: any memory will do."""
         return None
 
-    def take(self, cdr: Cdr, facts: CameraFacts) -> None:
+    def take(self, cdr: Cdr, facts: CameraFacts, _: int) -> None:
         """Queue a frame on request if there is space."""
         if self._is_capturing:
             with suppress(queue.Full):
