@@ -1047,6 +1047,31 @@ def test_the_time_of_ptp_is_taken_as_it_is(camera: Any, connect: Any, monkeypatc
 
 
 @pytest.mark.camera
+def test_a_camera_follows_another_one_within_its_ranges(camera: Any, connect: Any) -> None:
+    fake = camera(features=FAST)
+    made, client = connect(exposure_us=5000.0)
+    client.wait()
+
+    def follow(exposure_us: float, gain_db: Optional[float]) -> Tuple[float, float, float, float]:
+        made.follow(exposure_us, gain_db).result(timeout=10)
+        settings = made.connection.settings
+        return settings.exposure_us, settings.gain_db, fake.get("ExposureTime"), fake.get("Gain")
+
+    assert follow(7000.0, 6.0) == (7000.0, 6.0, 7000.0, 6.0)
+    assert follow(8000.0, None) == (8000.0, 6.0, 8000.0, 6.0), "the gain stays"
+    assert follow(1.0, 99.0) == (30.0, 48.0, 30.0, 48.0), "the camera's limits"
+    assert follow(1234.7, 3.04) == (1235.0, 3.0, 1235.0, 3.0), "as the camera rounds"
+    wait_for(lambda: client.facts.exposure_us == 1235.0, "the exposure of frames")
+    apply(made, exposure_auto=True)
+    with pytest.raises(CameraError, match=r"while camera.exposure_auto is true"):
+        follow(2000.0, None)
+    fake.kill()
+    wait_for(lambda: made.connection is None, "its end")
+    with pytest.raises(CameraError, match="not connected"):
+        follow(2000.0, None)
+
+
+@pytest.mark.camera
 def test_late_frames_have_the_time_of_ptp() -> None:
     made = CameraSource(CameraSettings(source="aravis", stamp="start"), "camera", Client())
     made._ptp, made._clock = "Slave", DeviceClock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict, List, Tuple
@@ -14,6 +15,7 @@ pytest.importorskip("rosbags")
 from raw_frames import random_frame
 from rosbags_messages import decode
 
+from polar_pipeline.camera.aravis import CameraError
 from polar_pipeline.camera.facts import read_facts
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.live import camera
@@ -57,9 +59,9 @@ def test_a_lens_of_the_whole_sensor_and_a_region(
     }
     made = CameraInput(lambda: node, Mock(), Mock(), outputs, sent.append, Mock())  # type: ignore[arg-type]
     facts = read_facts(StandIn())
-    made.take(random_frame(5), facts)
+    made.take(random_frame(5), facts, 0)
     source.connection.settings.roi = region
-    made.take(random_frame(7_000_000_009), facts)
+    made.take(random_frame(7_000_000_009), facts, 0)
     (message,) = [cdr for topic, cdr in sent[-1] if topic is outputs[topics.CAMERA_INFO_INPUT]]
     info = decode(message, "sensor_msgs/msg/CameraInfo")
     roi = info.roi
@@ -68,3 +70,35 @@ def test_a_lens_of_the_whole_sensor_and_a_region(
     assert (info.header.stamp.sec, info.header.stamp.nanosec, info.header.frame_id) == (7, 9, "left")
     numbers = (100, 80, 110, 64, 0.1, 90, 81, 95, 65) if sizes is not None else (0,) * 9
     assert (*info.k[[0, 2, 4, 5]], sum(info.d), *info.p[[0, 2, 5, 6]]) == numbers
+
+
+@pytest.mark.parametrize(("stamp", "start_ns"), [("middle", 7_000_000_000 - 2_500_000), ("start", 7_000_000_000)])
+def test_a_rig_in_step_takes_frames_by_the_start_of_their_exposure(
+    stamp: str, start_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(camera, "CameraSource", lambda *_: SimpleNamespace(connection=None))
+    node = SimpleNamespace(camera=CameraSettings(stamp=stamp), frame_id="left")
+    receive, rig = Mock(), Mock()
+    made = CameraInput(lambda: node, Mock(), receive, {}, Mock(), Mock(), rig)  # type: ignore[arg-type, return-value]
+    facts = replace(read_facts(StandIn()), exposure_us=5000.0)
+    cdr = random_frame(7_000_000_000)
+    made.take(cdr, facts, 7_020_000_000)
+    ((_, stamp_ns, shot, given),) = (call.args for call in rig.take.call_args_list)
+    assert (stamp_ns, given, shot[:3]) == (7_000_000_000, facts, (start_ns, start_ns + 5_000_000, 7_020_000_000))
+    receive.assert_not_called()
+    shot.frame()
+    assert receive.call_args.args[:2] == (cdr, facts)
+
+
+def test_a_refused_exposure_of_the_leader_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = SimpleNamespace(connection=object())
+    monkeypatch.setattr(camera, "CameraSource", lambda *_: source)
+    node, diagnostics = SimpleNamespace(camera=CameraSettings(), frame_id=""), Mock()
+    made = CameraInput(lambda: node, Mock(), Mock(), {}, Mock(), diagnostics)  # type: ignore[arg-type, return-value]
+    for error, count in ((None, 0), (CameraError("no Gain"), 1)):
+        made.note_refusal(Mock(**{"exception.return_value": error}))
+        assert diagnostics.refuse.call_count == count
+    diagnostics.refuse.assert_called_with("parameter", "the exposure of the rig's leader: no Gain")
+    source.connection = None  # type: ignore[assignment]
+    made.note_refusal(Mock(**{"exception.return_value": CameraError("gone")}))
+    assert diagnostics.refuse.call_count == 1

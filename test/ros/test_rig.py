@@ -7,7 +7,7 @@ import dataclasses
 import signal
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Tuple
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ yaml = pytest.importorskip("yaml")
 from support import ROOT, first_of, wait_for
 
 from polar_pipeline import Pipeline
+from polar_pipeline.live.rig import Sync
 from polar_pipeline.recordings import messages
 from polar_pipeline.ros.rig import Camera, Rig, expand, read_rig
 
@@ -63,11 +64,11 @@ def test_shipped_rig() -> None:
     ("text", "said"),
     [
         ("cameras: [", "cannot be read"),
-        ("", "keys among processes, cameras"),
+        ("", "keys among processes, cameras, sync"),
         ("cameras: []", "1 to 64 cameras"),
         ("cameras: [" + "{}, " * 65 + "]", "1 to 64 cameras"),
         ("cameras: {}", "1 to 64 cameras"),
-        ("camera: []", "keys among processes, cameras is needed, got camera"),
+        ("camera: []", "keys among processes, cameras, sync is needed, got camera"),
         ("processes: two\ncameras: [{}]", "one, each"),
         ("cameras: [front]", "camera 1: a mapping with keys among namespace, name.*, got 'front'"),
         ("cameras: [{}, {topic: images}]", "camera 2: a mapping with keys among .* got topic"),
@@ -92,6 +93,103 @@ def test_shipped_rig() -> None:
     ],
 )
 def test_wrong_rigs_say_what_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        read_rig(write(tmp_path, text))
+
+
+#: Two cameras of which the first one leads, with parameters beyond the source, and keys of the second one.
+SYNC = """
+sync: {{leader: front{more}}}
+cameras:
+  - {{namespace: front, parameters: {{camera: {{source: 'aravis:1'{leader}}}}}}}
+  - {{namespace: rear, parameters: {{camera.source: 'aravis:2'{follower}}}{keys}}}
+"""
+
+
+def in_step(more: str = "", leader: str = "", follower: str = "", keys: str = "") -> str:
+    return SYNC.format(more=more, leader=leader, follower=follower, keys=keys)
+
+
+def test_a_rig_in_step(tmp_path: Path) -> None:
+    rig = read_rig(write(tmp_path, in_step(", tolerance_ms: 0.5, strict: true", keys=", exposure_factor: 2")), "robot")
+    factors = {"robot/front/polar_pipeline": 1.0, "robot/rear/polar_pipeline": 2.0}
+    assert rig.sync == Sync(0.5, "robot/front/polar_pipeline", True, factors)
+    assert read_rig(write(tmp_path, in_step())).sync == Sync(
+        1.0, "front/polar_pipeline", False, dict.fromkeys(("front/polar_pipeline", "rear/polar_pipeline"), 1.0)
+    )
+    named = in_step().replace("leader: front", "leader: /rear/polar_pipeline")
+    assert read_rig(write(tmp_path, named)).sync == Sync(
+        1.0, "rear/polar_pipeline", False, dict.fromkeys(("front/polar_pipeline", "rear/polar_pipeline"), 1.0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("leader", "follower", "expected"),
+    [
+        ("", "", ({}, {"exposure_auto": False})),
+        (", trigger: line", "", ({"trigger": "line"}, {"exposure_auto": False, "trigger": "line"})),
+        (", trigger: line", ", camera.trigger: Line2", ({"trigger": "line"}, {"trigger": "Line2"})),
+        (
+            ", frame_rate: 10.0, ptp: true, exposure_auto: true",
+            "",
+            (
+                {"frame_rate": 10.0, "ptp": True, "exposure_auto": True, "trigger": "scheduled"},
+                {"frame_rate": 10.0, "ptp": True, "exposure_auto": False, "trigger": "scheduled"},
+            ),
+        ),
+        (", ptp: true, trigger: free", "", ({"ptp": True, "trigger": "scheduled"}, {"trigger": "scheduled"})),
+        (", ptp: true, trigger: line", "", ({"ptp": True, "trigger": "line"}, {"ptp": True, "trigger": "line"})),
+        (", ptp: false", "", ({"ptp": False}, {"ptp": False})),
+    ],
+)
+def test_followers_have_the_parameters_of_the_leader(
+    tmp_path: Path, leader: str, follower: str, expected: Tuple[Dict[str, object], Dict[str, object]]
+) -> None:
+    rig = read_rig(write(tmp_path, in_step(leader=leader, follower=follower)))
+    for number, (camera, values) in enumerate(zip(rig.cameras, expected), 1):
+        assert camera.parameters["camera.source"] == f"aravis:{number}"
+        assert values.items() <= {name.split(".")[1]: value for name, value in camera.parameters.items()}.items()
+        assert number == 2 or len(camera.parameters) == 1 + len(values)
+
+
+def test_parameters_in_files_count_for_a_rig_in_step(tmp_path: Path) -> None:
+    text = in_step().replace("front, parameters: {camera: {source: 'aravis:1'}}", "front, params_file: lead.yaml")
+    text = text.replace("namespace: rear", "namespace: rear, params_file: lead.yaml")
+    (tmp_path / "lead.yaml").write_text(
+        "/**: {ros__parameters: {camera: {source: 'aravis:9', trigger: Line3, exposure_auto: true}}}\n"
+        "/front/polar_pipeline: {ros__parameters: {camera: {frame_rate: 5.0}}}\n"
+        "/other: {ros__parameters: {camera: {frame_rate: 7.0}}}\n"
+    )
+    front, rear = read_rig(write(tmp_path, text)).cameras
+    shared = {"camera.trigger": "Line3", "camera.frame_rate": 5.0}
+    assert front.parameters == shared
+    assert rear.parameters == {**shared, "camera.source": "aravis:2", "camera.exposure_auto": False}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (in_step(", tolerance: 1"), "sync: a mapping with keys among tolerance_ms, leader, strict is needed, got lead"),
+        (in_step(", tolerance_ms: 0"), r"sync: tolerance_ms must be in \[0.001, 1000.0\], got 0"),
+        (in_step(", tolerance_ms: soon"), "sync: tolerance_ms must be a number, got 'soon'"),
+        (in_step(", strict: maybe"), "sync: strict must be true or false, got 'maybe'"),
+        (
+            in_step().replace("leader: front", "leader: left"),
+            "leader must be one of /front/polar_pipeline, /rear",
+        ),
+        (in_step().replace("leader: front", "leader: 3"), "sync: leader must be one of .*, got 3"),
+        (in_step().replace("leader: front", ""), "sync: leader must be one of .*, got None"),
+        ("sync: front" + in_step().split("}", 1)[1], "sync: a mapping with keys among .* is needed, got 'front'"),
+        ("processes: each" + in_step(), "sync: processes: one and two cameras are needed, got each and 2"),
+        ("sync: {leader: a}\ncameras: [{namespace: a}]", "sync: processes: one and two cameras .*, got one and 1"),
+        (in_step(keys=", exposure_factor: 0"), r"camera 2: exposure_factor must be in \[0.015625, 64.0\], got 0"),
+        (in_step(keys=", exposure_factor: no"), "camera 2: exposure_factor must be a number, got False"),
+        (in_step(keys=", exposure_factor: 2").replace("leader: front", "leader: rear"), "with exposure_factor 1"),
+        ("cameras: [{exposure_factor: 2.0}]", "exposure_factor needs sync"),
+        (in_step().replace("source: 'aravis:1'", "ptp: true"), "camera.source, .*; /front/polar_pipeline has none"),
+    ],
+)
+def test_wrong_rigs_in_step_say_what_is_wrong(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         read_rig(write(tmp_path, text))
 
