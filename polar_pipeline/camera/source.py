@@ -219,12 +219,13 @@ class CameraSource:
         if frame_id != self._frame_id:
             self._ask(change)
 
-    def follow(self, exposure_us: float, gain_db: Optional[float]) -> FutureResult:
-        """Have the camera take an exposure time and a gain, as far as its ranges allow; return a future.
+    def follow(self, values: Dict[str, Any]) -> FutureResult:
+        """Change settings by name to those of another camera, within this one's ranges, if it is there.
 
-        The gain stays if it is None. Without a camera the future has a CameraError.
+        Returns:
+            A future, which has a CameraError if the camera refuses a setting.
         """
-        return self._submit(lambda device: self._follow(device, exposure_us, gain_db))
+        return self._submit(lambda device: self._follow(device, values))
 
     def trigger(self) -> FutureResult:
         """Start a frame by software; return a future, which has a CameraError if the camera cannot."""
@@ -438,20 +439,12 @@ class CameraSource:
             raise
         return self._settings
 
-    def _follow(self, device: Optional[CameraDevice], exposure_us: float, gain_db: Optional[float]) -> None:
-        connection = self.connection
-        if device is None or connection is None:
-            raise CameraError("the camera is not connected")
-        self._require_camera(device)
-        values: Dict[str, Any] = {"exposure_us": exposure_us, **({} if gain_db is None else {"gain_db": gain_db})}
-        for name, value in values.items():
-            values[name] = float(np.clip(value, *connection.ranges.get(name, (value, value))))
-        new = replace(self._settings, **values)
-        changed = changed_fields(self._settings, new)
-        if changed:  # frames on their way still have the exposure before
-            write(device, new, changed)
-            self._settings = read_back(device, new)
-            self.connection = replace(connection, settings=self._settings)
+    def _follow(self, device: Optional[CameraDevice], values: Dict[str, Any]) -> None:
+        limits = self.connection.ranges if self.connection else {}
+        limited = {name: float(np.clip(values[name], *limits[name])) for name in values.keys() & limits}
+        new = replace(self._settings, **{**values, **limited})
+        if device is not None and new != self._settings:
+            self._change(device, new, lambda _: None)
 
     def _trigger(self, device: Optional[CameraDevice]) -> None:
         if device is None:

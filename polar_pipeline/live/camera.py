@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline.camera.facts import CameraFacts
-from polar_pipeline.camera.sets import Shot
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.camera.source import CameraSource
 from polar_pipeline.geometry.lens import load_lens
 from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.parameters import Settings
 from polar_pipeline.live.publisher import OutgoingMessage, OutputTopic
-from polar_pipeline.live.rig import RigSync
 from polar_pipeline.options import topics
 from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.messages import CameraInfo, Cdr
@@ -30,8 +28,7 @@ class CameraInput:
     """A camera as the input of a node; the client of its `source`, with the counts and the log of the diagnostics.
 
     The thread for frames calls `memory`, `receive` (with the frame, the state of the camera and the serialized lens
-    calibration) and `send`. `outputs` has publishers of `CAMERA_TOPICS` by name. A `rig` in step decides when
-    frames are handed over; the camera belongs to it after `RigSync.join`.
+    calibration) and `send`. `outputs` has publishers of `CAMERA_TOPICS` by name.
 
     Raises:
         CameraError: Aravis is not installed.
@@ -46,14 +43,14 @@ class CameraInput:
         outputs: Mapping[str, OutputTopic],
         send: Callable[[Sequence[OutgoingMessage]], None],
         diagnostics: Diagnostics,
-        rig: Optional[RigSync] = None,
     ) -> None:
         now = settings()
         self._settings = settings
         self.memory, self._receive = memory, receive
         self._outputs = outputs
         self._send = send
-        self._rig, self._node_name = rig, diagnostics.name
+        #: Called with stamp, arrival and state of the camera, and what hands the frame to the node.
+        self.gate: Callable[[int, int, CameraFacts, Callable[[], None]], None] = lambda *row: row[-1]()
         self._refuse_error = diagnostics.refuse_error
         self.dropped, self.refuse = diagnostics.dropped, diagnostics.refuse
         self.info, self.warning = diagnostics.logger.info, diagnostics.logger.warning
@@ -71,21 +68,15 @@ class CameraInput:
     # --------------------------------------------------------------------------------------------- the camera's threads
 
     def take(self, cdr: Cdr, facts: CameraFacts, arrival_ns: int) -> None:
-        """Hand a frame to the node, of a rig in step through the rig."""
+        """Pass a frame through the gate."""
         connection = self.source.connection
         region = connection.settings.roi if connection else (0, 0, 0, 0)
         key = (*region, self.frame_id)
         if key != self._encoded[0]:
             self._encoded = key, self._encode_info(*region)
         stamp_ns = messages.peek_stamp(cdr) or 0
-        deliver = partial(self._deliver, cdr, facts, messages.restamp(self._encoded[1], stamp_ns))
-        if self._rig is None:
-            deliver()
-            return
-        exposure_ns = int(1000 * facts.exposure_us)
-        start_ns = stamp_ns - (exposure_ns // 2 if self._settings().camera.stamp == "middle" else 0)
-        shot = Shot(start_ns, start_ns + exposure_ns, arrival_ns, 0.0, deliver)
-        self._rig.take(self._node_name, stamp_ns, shot, facts)
+        camera_info = messages.restamp(self._encoded[1], stamp_ns)
+        self.gate(stamp_ns, arrival_ns, facts, partial(self._deliver, cdr, facts, camera_info))
 
     def _deliver(self, cdr: Cdr, facts: CameraFacts, camera_info: bytes) -> None:
         """Hand a frame to the node, and publish it if its topics have subscribers."""
@@ -110,11 +101,6 @@ class CameraInput:
         else:
             info = replace(self._info, region=(x, y, height, width))
         return bytes(messages.encode_camera_info(info, 0, self.frame_id))
-
-    def note_refusal(self, done: Any) -> None:
-        """Count and log now and then that the connected camera refuses the exposure of the rig's leader."""
-        if done.exception() is not None and self.source.connection is not None:
-            self.refuse("parameter", f"the exposure of the rig's leader: {done.exception()}")
 
     def check(self, facts: CameraFacts) -> None:
         """Raise ValueError if the camera contradicts the parameters; warn of pixel values that are not linear."""

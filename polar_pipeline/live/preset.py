@@ -143,22 +143,11 @@ def find_stray(path: AnyPath, node: str, applied: Optional[Container[str]] = Non
     """
     nodes = {f"/{name.lstrip('/')}": values for name, values in read_nodes(path).items()}
     for name, values in nodes.items():
+        pattern = re.escape(name).replace(r"/\*\*", r"(/\w+)*").replace(r"/\*", r"/\w+")
         is_applied = applied is None or name == "/**" or any(each in applied for each in values)
-        if is_applied and _is_for(name, node):
+        if is_applied and re.fullmatch(pattern, node):
             return ""
     return f"{printable(str(path))} is for {printable(', '.join(nodes)) or 'no node'}, not for {node} or /**"
-
-
-def _is_for(name: str, node: str) -> bool:
-    """Return whether a name in a parameter file, maybe a pattern, stands for a node by its full name."""
-    pattern = re.escape(f"/{name.lstrip('/')}").replace(r"/\*\*", r"(/\w+)*").replace(r"/\*", r"/\w+")
-    return re.fullmatch(pattern, node) is not None
-
-
-def parameters_of(path: AnyPath, node: str) -> Dict[str, object]:
-    """Return the parameters that a file has for a node by its full name; ValueError as `read_nodes`."""
-    rows = (values for name, values in read_nodes(path).items() if _is_for(name, node))
-    return {name: value for values in rows for name, value in values.items()}
 
 
 def read_nodes(path: AnyPath) -> Dict[str, Dict[str, object]]:

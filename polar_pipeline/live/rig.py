@@ -1,19 +1,21 @@
-"""Cameras of a rig in step: their frames as sets, and the leader's exposure for the others. Imports no ROS."""
+"""Cameras of a rig in step: their frames as sets, and the leader's settings for the others. Imports no ROS."""
 
 from __future__ import annotations
 
 import math
 import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Callable, Dict, Mapping
 
 from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.camera.sets import FrameSet, SetMatcher, Shot
+from polar_pipeline.camera.settings import CAMERA_OPTIONS
 from polar_pipeline.quality.statistics import Level
 from polar_pipeline.recordings.messages import Status
 
-#: Relative difference of exposure times, and difference of gains in dB, up to which a camera need not follow.
-_SAME_TIME, _SAME_GAIN = 0.005, 0.05
+#: Settings that the other cameras take from the leader's, beside exposure time and gain of its newest frame.
+_SHARED = ("trigger", "ptp", "frame_rate")
 
 
 @dataclass(frozen=True)
@@ -45,45 +47,44 @@ class RigSync:
         self.publish: Callable[[int, Status], None] = lambda *_: None
         self._lock = threading.Lock()
         self._matcher = SetMatcher(list(sync.factors), int(1e6 * sync.tolerance_ms))
-        self._cameras: Dict[str, Any] = {}  # `CameraInput` of active nodes
-        self._facts: Dict[str, CameraFacts] = {}  # of the newest frames
-        self._answers: Dict[str, Any] = {}  # futures of the last exposures that were written
+        self._cameras: Dict[str, Any] = {}  # name of an active node -> its `CameraInput`
+        self._answers: Dict[str, Any] = {}  # name -> future of the settings that were written last
 
     def join(self, name: str, camera: Any) -> None:
         """Take frames of a node's `CameraInput`; None ends that."""
         with self._lock:
-            self._cameras[name] = camera
-            self._facts.pop(name, None)
+            self._cameras.pop(name, None)
+            self._cameras.update({name: camera} if camera else {})
 
-    def take(self, name: str, stamp_ns: int, shot: Shot, facts: CameraFacts) -> None:
-        """Take a frame with the state of its camera; `shot.frame` is a function that hands it to the node.
+    def take(self, name: str, stamp_ns: int, arrival_ns: int, facts: CameraFacts, deliver: Callable[[], None]) -> None:
+        """Take a frame of a node: its stamp and arrival, the state of its camera, and what hands it to the node.
 
-        The function is called at once; in a strict rig when the set is complete, by the thread of any camera.
+        `deliver` is called at once; in a strict rig when the set is complete, by the thread of any camera.
         """
         if not self.sync.strict:
-            shot.frame()
-        light = facts.exposure_us / self.sync.factors[name] * 10 ** ((facts.gain_db or 0.0) / 20)
+            deliver()
         with self._lock:
-            if self._cameras.get(name) is None:
+            connection = self._cameras[name].source.connection if name in self._cameras else None
+            if connection is None:
                 return
-            self._facts[name] = facts
-            sets = self._matcher.add(name, shot._replace(exposure=light, frame=(stamp_ns, shot.frame)))
-            for each in sets:
-                self._finish(each)
+            exposure_ns = int(1000 * facts.exposure_us)
+            start_ns = stamp_ns - (exposure_ns // 2 if connection.settings.stamp == "middle" else 0)
+            light = facts.exposure_us / self.sync.factors[name] * 10 ** ((facts.gain_db or 0.0) / 20)
+            shot = Shot(start_ns, start_ns + exposure_ns, arrival_ns, light, (stamp_ns, deliver))
+            for frames in self._matcher.add(name, shot):
+                self._finish(frames)
             if name == self.sync.leader and facts.exposure_us:
-                self._lead(facts)
+                auto = {"exposure_auto": CAMERA_OPTIONS["exposure_auto"].default}
+                self._lead(facts, {**auto, **{field: getattr(connection.settings, field) for field in _SHARED}})
 
     def _finish(self, frames: FrameSet) -> None:
         """Publish the status of a set, and in a strict rig the frames of a complete one."""
         is_complete = frames.status == "complete"
-        for name, shot in frames.shots.items():
-            camera = self._cameras[name]
-            if camera is None or not self.sync.strict:
-                continue
+        for name in self._cameras.keys() & frames.shots if self.sync.strict else ():
             if is_complete:
-                shot.frame[1]()
+                frames.shots[name].frame[1]()
             else:
-                camera.dropped("unmatched", 1)
+                self._cameras[name].dropped("unmatched", 1)
         stamps = {name: shot.frame[0] for name, shot in frames.shots.items()}
         starts = [shot.start_ns for shot in frames.shots.values()]
         absent = ", ".join(name for name in self.sync.factors if name not in stamps)
@@ -96,15 +97,25 @@ class RigSync:
         level = Level.OK if is_complete else Level.WARN
         self.publish(min(stamps.values()), Status(level, f"{self.sync.leader}: matched", text, "", values))
 
-    def _lead(self, leader: CameraFacts) -> None:
-        """Have the other cameras take the leader's exposure time and gain, if their newest frames have others."""
-        for name, facts in self._facts.items():
-            camera, time_us = self._cameras[name], leader.exposure_us * self.sync.factors[name]
-            gain_db = None if facts.gain_db is None else leader.gain_db
-            is_same = math.isclose(time_us, facts.exposure_us, rel_tol=_SAME_TIME) and (
-                gain_db is None or abs(gain_db - (facts.gain_db or 0.0)) <= _SAME_GAIN
-            )
-            if is_same or (name in self._answers and not self._answers[name].done()):
+    def _lead(self, facts: CameraFacts, shared: Dict[str, Any]) -> None:
+        """Have the other cameras take the leader's settings, which `facts` and `shared` state, if theirs differ."""
+        for name, camera in self._cameras.items():
+            connection, answer = camera.source.connection, self._answers.get(name)
+            if name == self.sync.leader or connection is None or not (answer is None or answer.done()):
                 continue
-            self._answers[name] = answer = camera.source.follow(time_us, gain_db)
-            answer.add_done_callback(camera.note_refusal)
+            wanted = {"exposure_us": facts.exposure_us * self.sync.factors[name], **shared}
+            if facts.gain_db is not None and "gain_db" in connection.ranges:
+                wanted["gain_db"] = facts.gain_db
+            if not all(_is_close(value, getattr(connection.settings, key)) for key, value in wanted.items()):
+                self._answers[name] = camera.source.follow(wanted)
+                self._answers[name].add_done_callback(partial(_note_refusal, camera))
+
+
+def _is_close(wanted: Any, actual: Any) -> bool:
+    """Return whether a camera need not change a setting: cameras round, and automatic exposures are never still."""
+    return wanted == actual or (isinstance(wanted, float) and math.isclose(wanted, actual, rel_tol=0.01, abs_tol=0.05))
+
+
+def _note_refusal(camera: Any, answer: Any) -> None:
+    if answer.exception() is not None:
+        camera.refuse("parameter", f"settings of the rig's leader: {answer.exception()}")

@@ -44,8 +44,8 @@ class ManagedNode(LiveNode, LifecycleNodeMixin):  # type: ignore[misc]
     `LiveNode`.
     """
 
-    def __init__(self, argv: Optional[Sequence[str]] = None, *rig: Any, **arguments: Any) -> None:
-        LiveNode.__init__(self, argv, *rig, **arguments)
+    def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:
+        LiveNode.__init__(self, argv, **arguments)
         LifecycleNodeMixin.__init__(self)
         self._change_of_rclpy = self._service_change_state.callback
         self._service_change_state.callback = self.guarded(self._on_change_state)

@@ -91,7 +91,7 @@ def run(
             if stop.is_set():
                 break
             try:
-                nodes.append(node_class(args, sync, **_node_arguments(camera)))
+                nodes.append(node_class(args, rig=sync, **_node_arguments(camera)))
             except START_ERRORS as err:
                 if stop.is_set():  # it was asked to end while it compiled
                     break

@@ -155,6 +155,8 @@ class LiveNode(ParameterNode):
         """Subscribe and offer the service; from here on callbacks run. `stack` undoes it, the last step first."""
         if self._current_settings().camera.source:
             self._open_camera(processor, stack)
+        elif self._rig is not None:
+            raise ValueError("sync in the rig's file needs camera.source of every camera, got ''")
         else:
             self._subscribe_frames(processor, stack)
         self._subscribe(stack, topics.IMAGE, topics.REFERENCE_INPUT, self._on_reference)
@@ -191,11 +193,11 @@ class LiveNode(ParameterNode):
             self._camera_outputs,
             MessagePublisher().send,
             self._diagnostics,
-            self._rig,
         )
         stack.callback(camera.source.close)
         self.camera = camera
         if self._rig is not None:
+            camera.gate = partial(self._rig.take, self._name)
             self._rig.join(self._name, camera)
             stack.callback(self._rig.join, self._name, None)
             if self._rig.sync.leader == self._name:
@@ -497,7 +499,7 @@ def _record_answer(done: Any) -> SetBool.Response:
 class PolarNode(LiveNode):
     """A live node that takes frames from its construction on, which may raise `START_ERRORS`; see `LiveNode`."""
 
-    def __init__(self, argv: Optional[Sequence[str]] = None, *rig: Any, **arguments: Any) -> None:
-        super().__init__(argv, *rig, **arguments)
+    def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:
+        super().__init__(argv, **arguments)
         self.configure()
         self.activate()

@@ -12,21 +12,17 @@ from polar_pipeline._util.paths import AnyPath, as_path
 from polar_pipeline._util.text import printable, quoted
 from polar_pipeline._util.values import number, truth
 from polar_pipeline._util.yamlfile import read_yaml
-from polar_pipeline.live.preset import check_parameters, find_stray, flatten, parameters_of
+from polar_pipeline.live.preset import check_parameters, find_stray, flatten
 from polar_pipeline.live.rig import Sync
 
 #: How cameras are distributed over processes: all in `one`, or `each` in one of its own.
 PROCESSES = ("one", "each")
 #: More cameras than a robot has: a list of thousands is a mistake, and would start as many nodes.
 MAX_CAMERAS = 64
-#: Lowest and highest exposure time of a camera divided by the leader's: six stops.
-EXPOSURE_FACTORS = (1 / 64, 64.0)
 #: Characters that a full name may have: ROS allows 247, of which a node's own topics and services need up to 32.
 MAX_NAME = 200
 #: What a name is made of, for error messages; ROS itself would refuse it later.
 RULE = f"letters, digits and single underscores, no digit first, parts joined by /, at most {MAX_NAME} characters"
-#: Parameters that the other cameras of a rig in step take from the leader, unless their own `parameters` state them.
-_SHARED = ("camera.trigger", "camera.ptp", "camera.frame_rate")
 _FULL = re.compile(r"(/[A-Za-z_][A-Za-z0-9_]*)+")
 
 
@@ -102,45 +98,29 @@ def _rig(document: Any, folder: Path, namespace: str) -> Rig:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"two cameras are called {', '.join(twice)}; give each a namespace of its own")
-    if "sync" not in document:
-        if any(camera.exposure_factor != 1 for camera in cameras):
-            raise ValueError("exposure_factor needs sync, which states whose exposure it multiplies")
-        return Rig(processes, tuple(cameras))
-    with errors_as(lambda text: ValueError(f"sync: {text}")):
-        return _in_step(Rig(processes, tuple(cameras)), document["sync"], namespace)
+    if "sync" in document:
+        with errors_as(lambda text: ValueError(f"sync: {text}")):
+            return Rig(processes, tuple(cameras), _sync(document["sync"], processes, cameras, namespace))
+    if any(camera.exposure_factor != 1 for camera in cameras):
+        raise ValueError("exposure_factor needs sync, which states whose exposure it multiplies")
+    return Rig(processes, tuple(cameras))
 
 
-def _in_step(rig: Rig, row: Any, namespace: str) -> Rig:
-    """Return a rig whose cameras are kept in step, with the leader's parameters for the others."""
+def _sync(row: Any, processes: str, cameras: List[Camera], namespace: str) -> Sync:
     _check_keys(row, ("tolerance_ms", "leader", "strict"))
-    if rig.processes != "one" or len(rig.cameras) < 2:
-        raise ValueError(f"processes: one and two cameras are needed, got {rig.processes} and {len(rig.cameras)}")
-    tolerance_ms = number("tolerance_ms", row.get("tolerance_ms", 1.0), 0.001, 1000.0)
-    strict, name = truth("strict", row.get("strict", False)), _absolute(f"{namespace}/{row.get('leader')}")
-    leaders = [camera for camera in rig.cameras if name in (camera.namespace, camera.full_name)]
+    if processes != "one" or len(cameras) < 2:
+        raise ValueError(f"processes: one and two cameras are needed, got {processes} and {len(cameras)}")
+    name = _absolute(f"{namespace}/{row.get('leader')}")
+    leaders = [camera for camera in cameras if name in (camera.namespace, camera.full_name)]
     if len(leaders) != 1 or leaders[0].exposure_factor != 1:
-        names = ", ".join(camera.full_name for camera in rig.cameras)
+        names = ", ".join(camera.full_name for camera in cameras)
         raise ValueError(f"leader must be one of {names}, with exposure_factor 1, got {quoted(row.get('leader'))}")
-    (leader,) = leaders
-    for camera in rig.cameras:
-        if not _stated(camera).get("camera.source"):
-            raise ValueError(f"every camera needs camera.source, as its exposure is set; {camera.full_name} has none")
-    shared = {name: value for name, value in _stated(leader).items() if name in _SHARED}
-    if shared.get("camera.ptp") is True and shared.get("camera.trigger", "free") == "free":
-        shared["camera.trigger"] = "scheduled"  # cameras that run freely are not in step
-    own = {"camera.exposure_auto": False, **shared}
-    cameras = tuple(
-        replace(row, parameters={**row.parameters, **shared} if row is leader else {**own, **row.parameters})
-        for row in rig.cameras
+    return Sync(
+        tolerance_ms=number("tolerance_ms", row.get("tolerance_ms", 1.0), 0.001, 1000.0),
+        leader=leaders[0].full_name.lstrip("/"),
+        strict=truth("strict", row.get("strict", False)),
+        factors={camera.full_name.lstrip("/"): camera.exposure_factor for camera in cameras},
     )
-    factors = {camera.full_name.lstrip("/"): camera.exposure_factor for camera in cameras}
-    return Rig(rig.processes, cameras, Sync(tolerance_ms, leader.full_name.lstrip("/"), strict, factors))
-
-
-def _stated(camera: Camera) -> Dict[str, object]:
-    """Return the parameters that the file of a camera and the rig state for it."""
-    in_file = parameters_of(camera.params_file, camera.full_name) if camera.params_file else {}
-    return {**in_file, **camera.parameters}
 
 
 def _check_keys(row: Any, allowed: Tuple[str, ...]) -> None:
@@ -155,7 +135,7 @@ def _camera(row: Any, folder: Path, namespace: str) -> Camera:
         if name not in ("parameters", "exposure_factor") and not isinstance(value, str):
             raise ValueError(f"{name} must be text, got {quoted(value)}")
     values: Dict[str, Any] = dict(row)
-    values["exposure_factor"] = number("exposure_factor", row.get("exposure_factor", 1.0), *EXPOSURE_FACTORS)
+    values["exposure_factor"] = number("exposure_factor", row.get("exposure_factor", 1.0), 0.01, 100.0)
     values["namespace"] = _absolute(f"{namespace}/{row.get('namespace', '')}")
     parameters = row.get("parameters")
     if not isinstance(parameters, (dict, type(None))):

@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 import numpy as np
 import pytest
 from chunk_camera import ChunkCamera
-from fake_camera import FakeCamera, loopback_addresses
+from fake_camera import SCHEDULED, FakeCamera, loopback_addresses
 from support import wait_for
 
 from polar_pipeline.camera import aravis
@@ -1048,27 +1048,37 @@ def test_the_time_of_ptp_is_taken_as_it_is(camera: Any, connect: Any, monkeypatc
 
 @pytest.mark.camera
 def test_a_camera_follows_another_one_within_its_ranges(camera: Any, connect: Any) -> None:
-    fake = camera(features=FAST)
-    made, client = connect(exposure_us=5000.0)
+    fake = camera(features={**FAST, "PtpStatus": "Slave"}, changes=SCHEDULED)
+    made, client = connect(exposure_us=5000.0, exposure_auto=False)
     client.wait()
 
-    def follow(exposure_us: float, gain_db: Optional[float]) -> Tuple[float, float, float, float]:
-        made.follow(exposure_us, gain_db).result(timeout=10)
+    def follow(**values: Any) -> Tuple[float, float, float, float]:
+        made.follow(values).result(timeout=10)
         settings = made.connection.settings
         return settings.exposure_us, settings.gain_db, fake.get("ExposureTime"), fake.get("Gain")
 
-    assert follow(7000.0, 6.0) == (7000.0, 6.0, 7000.0, 6.0)
-    assert follow(8000.0, None) == (8000.0, 6.0, 8000.0, 6.0), "the gain stays"
-    assert follow(1.0, 99.0) == (30.0, 48.0, 30.0, 48.0), "the camera's limits"
-    assert follow(1234.7, 3.04) == (1235.0, 3.0, 1235.0, 3.0), "as the camera rounds"
+    assert follow(exposure_us=7000.0, gain_db=6.0) == (7000.0, 6.0, 7000.0, 6.0)
+    assert follow(exposure_us=8000.0) == (8000.0, 6.0, 8000.0, 6.0), "the gain stays"
+    assert follow(exposure_us=1.0, gain_db=99.0) == (30.0, 48.0, 30.0, 48.0), "the camera's limits"
+    assert follow(exposure_us=1234.7, gain_db=3.04) == (1235.0, 3.0, 1235.0, 3.0), "as the camera rounds"
     wait_for(lambda: client.facts.exposure_us == 1235.0, "the exposure of frames")
+    follow(trigger="scheduled", ptp=True, frame_rate=25.0)
+    assert (fake.get("AcquisitionStartMode"), fake.get("PTPSyncFrameRate"), fake.get("PtpEnable")) == (
+        "PTPSync",
+        25.0,
+        True,
+    )
+    client.wait()
     apply(made, exposure_auto=True)
     with pytest.raises(CameraError, match=r"while camera.exposure_auto is true"):
-        follow(2000.0, None)
+        follow(exposure_us=2000.0)
+    with pytest.raises(CameraError, match=r"camera.trigger 'Line7'"):
+        follow(exposure_us=2000.0, exposure_auto=False, trigger="Line7")
+    assert (made.connection.settings.trigger, fake.get("ExposureAuto")) == ("scheduled", "Continuous"), "all or none"
     fake.kill()
     wait_for(lambda: made.connection is None, "its end")
-    with pytest.raises(CameraError, match="not connected"):
-        follow(2000.0, None)
+    made.follow({"exposure_us": 2000.0}).result(timeout=10)
+    assert made._settings.exposure_us != 2000.0
 
 
 @pytest.mark.camera

@@ -29,7 +29,9 @@ def rig_file(count: int, rate: float, *, is_strict: bool, exposure_factors: Opti
     """Return the YAML file of a rig of cameras with the serial numbers RIG0, RIG1 and so on; the first one leads."""
     rows = []
     for k in range(count):
-        more = f", frame_rate: {rate}, ptp: true, exposure_us: 5000.0, gain_db: 0.0" if k == 0 else ""
+        more = (
+            f", frame_rate: {rate}, trigger: scheduled, ptp: true, exposure_us: 5000.0, gain_db: 0.0" if k == 0 else ""
+        )
         factor = (exposure_factors or {}).get(k, 1.0)
         rows.append(
             f"  - {{namespace: cam{k}, exposure_factor: {factor}, parameters: "

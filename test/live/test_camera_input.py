@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict, List, Tuple
@@ -15,7 +14,6 @@ pytest.importorskip("rosbags")
 from raw_frames import random_frame
 from rosbags_messages import decode
 
-from polar_pipeline.camera.aravis import CameraError
 from polar_pipeline.camera.facts import read_facts
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.live import camera
@@ -72,33 +70,18 @@ def test_a_lens_of_the_whole_sensor_and_a_region(
     assert (*info.k[[0, 2, 4, 5]], sum(info.d), *info.p[[0, 2, 5, 6]]) == numbers
 
 
-@pytest.mark.parametrize(("stamp", "start_ns"), [("middle", 7_000_000_000 - 2_500_000), ("start", 7_000_000_000)])
-def test_a_rig_in_step_takes_frames_by_the_start_of_their_exposure(
-    stamp: str, start_ns: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_frames_pass_a_gate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(camera, "CameraSource", lambda *_: SimpleNamespace(connection=None))
-    node = SimpleNamespace(camera=CameraSettings(stamp=stamp), frame_id="left")
-    receive, rig = Mock(), Mock()
-    made = CameraInput(lambda: node, Mock(), receive, {}, Mock(), Mock(), rig)  # type: ignore[arg-type, return-value]
-    facts = replace(read_facts(StandIn()), exposure_us=5000.0)
-    cdr = random_frame(7_000_000_000)
+    node = SimpleNamespace(camera=CameraSettings(), frame_id="left")
+    receive = Mock()
+    made = CameraInput(lambda: node, Mock(), receive, {}, Mock(), Mock())  # type: ignore[arg-type, return-value]
+    facts, cdr = read_facts(StandIn()), random_frame(7_000_000_000)
+    made.take(cdr, facts, 0)
+    assert receive.call_args.args[:2] == (cdr, facts), "it is open by default"
+    made.gate = Mock()
     made.take(cdr, facts, 7_020_000_000)
-    ((_, stamp_ns, shot, given),) = (call.args for call in rig.take.call_args_list)
-    assert (stamp_ns, given, shot[:3]) == (7_000_000_000, facts, (start_ns, start_ns + 5_000_000, 7_020_000_000))
-    receive.assert_not_called()
-    shot.frame()
-    assert receive.call_args.args[:2] == (cdr, facts)
-
-
-def test_a_refused_exposure_of_the_leader_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = SimpleNamespace(connection=object())
-    monkeypatch.setattr(camera, "CameraSource", lambda *_: source)
-    node, diagnostics = SimpleNamespace(camera=CameraSettings(), frame_id=""), Mock()
-    made = CameraInput(lambda: node, Mock(), Mock(), {}, Mock(), diagnostics)  # type: ignore[arg-type, return-value]
-    for error, count in ((None, 0), (CameraError("no Gain"), 1)):
-        made.note_refusal(Mock(**{"exception.return_value": error}))
-        assert diagnostics.refuse.call_count == count
-    diagnostics.refuse.assert_called_with("parameter", "the exposure of the rig's leader: no Gain")
-    source.connection = None  # type: ignore[assignment]
-    made.note_refusal(Mock(**{"exception.return_value": CameraError("gone")}))
-    assert diagnostics.refuse.call_count == 1
+    *given, deliver = made.gate.call_args.args
+    assert given == [7_000_000_000, 7_020_000_000, facts]
+    assert receive.call_count == 1
+    deliver()
+    assert receive.call_count == 2

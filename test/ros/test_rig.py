@@ -7,7 +7,7 @@ import dataclasses
 import signal
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict
 
 import numpy as np
 import pytest
@@ -97,17 +97,17 @@ def test_wrong_rigs_say_what_is_wrong(tmp_path: Path, text: str, said: str) -> N
         read_rig(write(tmp_path, text))
 
 
-#: Two cameras of which the first one leads, with parameters beyond the source, and keys of the second one.
+#: Two cameras of which the first one leads, with more about `sync`, and keys of the second one.
 SYNC = """
 sync: {{leader: front{more}}}
 cameras:
-  - {{namespace: front, parameters: {{camera: {{source: 'aravis:1'{leader}}}}}}}
-  - {{namespace: rear, parameters: {{camera.source: 'aravis:2'{follower}}}{keys}}}
+  - {{namespace: front, parameters: {{camera.source: 'aravis:1'}}}}
+  - {{namespace: rear, parameters: {{camera.source: 'aravis:2'}}{keys}}}
 """
 
 
-def in_step(more: str = "", leader: str = "", follower: str = "", keys: str = "") -> str:
-    return SYNC.format(more=more, leader=leader, follower=follower, keys=keys)
+def in_step(more: str = "", keys: str = "") -> str:
+    return SYNC.format(more=more, keys=keys)
 
 
 def test_a_rig_in_step(tmp_path: Path) -> None:
@@ -121,49 +121,6 @@ def test_a_rig_in_step(tmp_path: Path) -> None:
     assert read_rig(write(tmp_path, named)).sync == Sync(
         1.0, "rear/polar_pipeline", False, dict.fromkeys(("front/polar_pipeline", "rear/polar_pipeline"), 1.0)
     )
-
-
-@pytest.mark.parametrize(
-    ("leader", "follower", "expected"),
-    [
-        ("", "", ({}, {"exposure_auto": False})),
-        (", trigger: line", "", ({"trigger": "line"}, {"exposure_auto": False, "trigger": "line"})),
-        (", trigger: line", ", camera.trigger: Line2", ({"trigger": "line"}, {"trigger": "Line2"})),
-        (
-            ", frame_rate: 10.0, ptp: true, exposure_auto: true",
-            "",
-            (
-                {"frame_rate": 10.0, "ptp": True, "exposure_auto": True, "trigger": "scheduled"},
-                {"frame_rate": 10.0, "ptp": True, "exposure_auto": False, "trigger": "scheduled"},
-            ),
-        ),
-        (", ptp: true, trigger: free", "", ({"ptp": True, "trigger": "scheduled"}, {"trigger": "scheduled"})),
-        (", ptp: true, trigger: line", "", ({"ptp": True, "trigger": "line"}, {"ptp": True, "trigger": "line"})),
-        (", ptp: false", "", ({"ptp": False}, {"ptp": False})),
-    ],
-)
-def test_followers_have_the_parameters_of_the_leader(
-    tmp_path: Path, leader: str, follower: str, expected: Tuple[Dict[str, object], Dict[str, object]]
-) -> None:
-    rig = read_rig(write(tmp_path, in_step(leader=leader, follower=follower)))
-    for number, (camera, values) in enumerate(zip(rig.cameras, expected), 1):
-        assert camera.parameters["camera.source"] == f"aravis:{number}"
-        assert values.items() <= {name.split(".")[1]: value for name, value in camera.parameters.items()}.items()
-        assert number == 2 or len(camera.parameters) == 1 + len(values)
-
-
-def test_parameters_in_files_count_for_a_rig_in_step(tmp_path: Path) -> None:
-    text = in_step().replace("front, parameters: {camera: {source: 'aravis:1'}}", "front, params_file: lead.yaml")
-    text = text.replace("namespace: rear", "namespace: rear, params_file: lead.yaml")
-    (tmp_path / "lead.yaml").write_text(
-        "/**: {ros__parameters: {camera: {source: 'aravis:9', trigger: Line3, exposure_auto: true}}}\n"
-        "/front/polar_pipeline: {ros__parameters: {camera: {frame_rate: 5.0}}}\n"
-        "/other: {ros__parameters: {camera: {frame_rate: 7.0}}}\n"
-    )
-    front, rear = read_rig(write(tmp_path, text)).cameras
-    shared = {"camera.trigger": "Line3", "camera.frame_rate": 5.0}
-    assert front.parameters == shared
-    assert rear.parameters == {**shared, "camera.source": "aravis:2", "camera.exposure_auto": False}
 
 
 @pytest.mark.parametrize(
@@ -182,11 +139,10 @@ def test_parameters_in_files_count_for_a_rig_in_step(tmp_path: Path) -> None:
         ("sync: front" + in_step().split("}", 1)[1], "sync: a mapping with keys among .* is needed, got 'front'"),
         ("processes: each" + in_step(), "sync: processes: one and two cameras are needed, got each and 2"),
         ("sync: {leader: a}\ncameras: [{namespace: a}]", "sync: processes: one and two cameras .*, got one and 1"),
-        (in_step(keys=", exposure_factor: 0"), r"camera 2: exposure_factor must be in \[0.015625, 64.0\], got 0"),
+        (in_step(keys=", exposure_factor: 0"), r"camera 2: exposure_factor must be in \[0.01, 100.0\], got 0"),
         (in_step(keys=", exposure_factor: no"), "camera 2: exposure_factor must be a number, got False"),
         (in_step(keys=", exposure_factor: 2").replace("leader: front", "leader: rear"), "with exposure_factor 1"),
         ("cameras: [{exposure_factor: 2.0}]", "exposure_factor needs sync"),
-        (in_step().replace("source: 'aravis:1'", "ptp: true"), "camera.source, .*; /front/polar_pipeline has none"),
     ],
 )
 def test_wrong_rigs_in_step_say_what_is_wrong(tmp_path: Path, text: str, said: str) -> None:
@@ -304,3 +260,11 @@ def test_what_cannot_start_is_named(rig: Any, tmp_path: Path, file: str, said: s
     process = rig(str(tmp_path / file))
     process.assert_end(2)
     assert said in process.text
+
+
+@pytest.mark.ros
+def test_a_rig_in_step_has_cameras_of_its_own(rig: Any, tmp_path: Path) -> None:
+    path = write(tmp_path, in_step().replace("camera.source: 'aravis:1'", "backend: cpu"))
+    process = rig(str(path))
+    process.assert_end(2)
+    assert "/front/polar_pipeline cannot start: sync in the rig's file needs camera.source of every" in process.text

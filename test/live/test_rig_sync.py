@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, Dict, List, Optional, Tuple
+from types import SimpleNamespace
+from typing import Any, Dict, List, Tuple
 
 import pytest
 from stand_in import StandIn
 
 from polar_pipeline.camera.facts import CameraFacts, read_facts
-from polar_pipeline.camera.sets import Shot
+from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.live.rig import RigSync, Sync
 from polar_pipeline.recordings.messages import Status
 
@@ -22,23 +23,28 @@ PERIOD = 100 * MS
 class Camera:
     """What a rig uses of a node's `CameraInput`; `follow` is answered by the test."""
 
-    def __init__(self) -> None:
+    def __init__(self, exposure_us: float) -> None:
         self.source = self
         self.lost: Dict[str, int] = {}
-        self.exposures: List[Tuple[float, Optional[float]]] = []
+        self.asked: List[Dict[str, Any]] = []
         self.answer: Any = Future()
-        self.refusals: List[Any] = []
+        self.refusals: List[Tuple[str, str]] = []
+        self.connection: Any = SimpleNamespace(settings=None, ranges={"exposure_us": (30, 1e6), "gain_db": (0, 48)})
+        self.set(exposure_us=exposure_us, gain_db=3.0)
+
+    def set(self, **values: Any) -> None:
+        self.connection.settings = replace(self.connection.settings or CameraSettings(), **values)
 
     def dropped(self, cause: str, count: int) -> None:
         self.lost[cause] = self.lost.get(cause, 0) + count
 
-    def follow(self, exposure_us: float, gain_db: Optional[float]) -> Any:
-        self.exposures.append((exposure_us, gain_db))
+    def follow(self, values: Dict[str, Any]) -> Any:
+        self.asked.append(values)
         self.answer = Future()
         return self.answer
 
-    def note_refusal(self, done: Any) -> None:
-        self.refusals.append(done.exception())
+    def refuse(self, cause: str, reason: str) -> None:
+        self.refusals.append((cause, reason))
 
 
 class Rig:
@@ -48,7 +54,7 @@ class Rig:
         self.sync = RigSync(Sync(1.0, "front", is_strict, {"front": 1.0, "rear": 0.25}))
         self.statuses: List[Tuple[int, Status]] = []
         self.sync.publish = lambda stamp_ns, status: self.statuses.append((stamp_ns, status))
-        self.cameras = {"front": Camera(), "rear": Camera()}
+        self.cameras = {"front": Camera(4000.0), "rear": Camera(1000.0)}
         self.delivered: List[Tuple[str, int]] = []
         for name, camera in self.cameras.items():
             self.sync.join(name, camera)
@@ -57,11 +63,10 @@ class Rig:
         state: CameraFacts = replace(FACTS, exposure_us=1000.0 if name == "rear" else 4000.0)
         state = replace(state, **facts)
         start = moment * PERIOD + offset_ns
-        end = start + int(1000 * state.exposure_us)
-        stamp = (start + end) // 2
-        self.sync.take(
-            name, stamp, Shot(start, end, end + MS, 0.0, lambda: self.delivered.append((name, moment))), state
-        )
+        length = int(1000 * state.exposure_us)
+        is_middle = self.cameras[name].connection is None or self.cameras[name].connection.settings.stamp == "middle"
+        stamp = start + (length // 2 if is_middle else 0)
+        self.sync.take(name, stamp, start + length + MS, state, lambda: self.delivered.append((name, moment)))
 
     @property
     def texts(self) -> List[str]:
@@ -142,44 +147,64 @@ def test_a_node_that_has_left_gets_nothing() -> None:
     assert rig.delivered[-2:] == [("front", 3), ("rear", 3)]
 
 
-def test_followers_take_the_exposure_of_the_leader_once() -> None:
+def test_stamps_may_be_those_of_the_start() -> None:
     rig = Rig()
-    rear = rig.cameras["rear"]
-    rig.take("front", 0, exposure_us=8000.0)
-    assert rear.exposures == [], "its camera has sent no frame"
-    rig.take("rear", 0)
+    rig.cameras["rear"].set(stamp="start")
+    rig.take("front", 1)
+    rig.take("rear", 1)
+    assert rig.texts == ["matched"]
+    assert rig.statuses[0][1].values["spread [ms]"] == "0.000"
+
+
+def test_followers_take_the_settings_of_the_leader() -> None:
+    rig = Rig()
+    front, rear = rig.cameras.values()
+    rig.take("front", 0)
+    assert rear.asked == [], "they have them"
+    front.set(trigger="Line2", ptp=True, frame_rate=10.0, exposure_auto=True)
     rig.take("front", 1, exposure_us=8000.0, gain_db=6.0)
-    assert rear.exposures == [(2000.0, 6.0)]
+    shared = {"exposure_auto": False, "trigger": "Line2", "ptp": True, "frame_rate": 10.0}
+    assert rear.asked == [{"exposure_us": 2000.0, "gain_db": 6.0, **shared}]
     rig.take("front", 2, exposure_us=16000.0, gain_db=6.0)
-    assert len(rear.exposures) == 1, "the camera has not answered yet"
+    assert len(rear.asked) == 1, "the camera has not answered yet"
+    rear.set(exposure_us=2000.0, gain_db=6.0, **shared)
     rear.answer.set_result(None)
     rig.take("front", 3, exposure_us=16000.0, gain_db=6.0)
-    assert rear.exposures[1:] == [(4000.0, 6.0)]
+    assert rear.asked[1:] == [{"exposure_us": 4000.0, "gain_db": 6.0, **shared}]
+    rear.set(exposure_us=4015.0, gain_db=6.04)  # as the camera rounds
     rear.answer.set_result(None)
-    rig.take("rear", 4, exposure_us=4015.0, gain_db=6.04)  # as the camera rounds
     rig.take("front", 4, exposure_us=16000.0, gain_db=6.0)
-    assert len(rear.exposures) == 2
-    rig.take("rear", 5, exposure_us=4015.0, gain_db=6.1)
-    rig.take("front", 5, exposure_us=16000.0, gain_db=6.0)
-    assert len(rear.exposures) == 3
-    rear.answer.set_exception(ValueError("refused"))
-    assert [str(err) for err in rear.refusals] == ["None", "None", "refused"]
-    assert rig.cameras["front"].exposures == []
+    assert len(rear.asked) == 2
+    for change in ({"trigger": "free"}, {"frame_rate": 11.0}, {"gain_db": 5.9}, {"exposure_us": 4050.0}):
+        before = rear.connection.settings
+        rear.set(**change)
+        rig.take("front", 5, exposure_us=16000.0, gain_db=6.0)
+        assert rear.asked[2:] == [rear.asked[1]], change
+        rear.connection.settings = before
+        rear.asked.pop()
+        rear.answer.set_exception(ValueError("refused"))
+    assert set(rear.refusals) == {("parameter", "settings of the rig's leader: refused")}
+    assert front.asked == []
 
 
-@pytest.mark.parametrize(("of_leader", "of_follower"), [(None, 3.0), (6.0, None)])
-def test_an_unknown_gain_is_not_written(of_leader: Optional[float], of_follower: Optional[float]) -> None:
+@pytest.mark.parametrize("is_known", [True, False])
+def test_an_unknown_gain_is_not_written(is_known: bool) -> None:
     rig = Rig()
-    rig.take("rear", 1, gain_db=of_follower)
-    rig.take("front", 1, gain_db=of_leader)
-    assert rig.cameras["rear"].exposures == []
-    rig.take("front", 2, exposure_us=400.0, gain_db=of_leader)
-    assert rig.cameras["rear"].exposures == [(100.0, None)]
+    if is_known:
+        del rig.cameras["rear"].connection.ranges["gain_db"]
+    rig.take("front", 1, gain_db=9.0 if is_known else None)
+    assert rig.cameras["rear"].asked == []
+    rig.take("front", 2, exposure_us=400.0, gain_db=9.0 if is_known else None)
+    (values,) = rig.cameras["rear"].asked
+    assert (values["exposure_us"], "gain_db" in values) == (100.0, False)
 
 
-def test_a_leader_without_an_exposure_leads_nobody() -> None:
+def test_who_is_not_there_neither_leads_nor_follows() -> None:
     rig = Rig()
-    rig.take("rear", 1)
+    front, rear = rig.cameras.values()
     rig.take("front", 1, exposure_us=0.0)
-    assert rig.cameras["rear"].exposures == []
-    assert rig.texts == ["unequal"]
+    connection, rear.connection = rear.connection, None
+    rig.take("front", 2, exposure_us=400.0)
+    rear.connection, front.connection = connection, None
+    rig.take("front", 3, exposure_us=400.0)
+    assert (rear.asked, front.asked) == ([], [])
