@@ -164,6 +164,7 @@ class CameraSource:
         self._unusable = 0  # frames since then that cannot be used
         self._underruns = 0  # packets for which no buffer was free, before the last gap between complete frames
         self._code = 0  # number of the pixel format, as the first complete frame states it
+        self._followed: Optional[Tuple[CameraSettings, CameraSettings]] = None  # settings wanted, and those before
         self._identity = settings.source.partition(":")[2]  # serial number or IP address; "" for any camera
         self._last: Optional[FoundCamera] = None  # the camera that was connected last
         self._searched = -math.inf
@@ -378,7 +379,7 @@ class CameraSource:
             self.connection = None
             _close(device)
             raise
-        self._last, self.problem = camera, ""
+        self._last, self.problem, self._followed = camera, "", None
         self._identity = self._identity or camera.serial  # settings and calibration are those of this camera
         self._counts["connections"] += 1
         if self._pause == _LOOK_PERIOD:  # otherwise once its frames match
@@ -442,9 +443,10 @@ class CameraSource:
     def _follow(self, device: Optional[CameraDevice], values: Dict[str, Any]) -> None:
         limits = self.connection.ranges if self.connection else {}
         limited = {name: float(np.clip(values[name], *limits[name])) for name in values.keys() & limits}
-        new = replace(self._settings, **{**values, **limited})
-        if device is not None and new != self._settings:
-            self._change(device, new, lambda _: None)
+        attempt = replace(self._settings, **{**values, **limited}), self._settings
+        if device is not None and attempt[0] != attempt[1] and attempt != self._followed:
+            self._followed = attempt  # what the camera rounds or refuses is not written again
+            self._change(device, attempt[0], lambda _: None)
 
     def _trigger(self, device: Optional[CameraDevice]) -> None:
         if device is None:

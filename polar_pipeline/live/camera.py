@@ -49,8 +49,8 @@ class CameraInput:
         self.memory, self._receive = memory, receive
         self._outputs = outputs
         self._send = send
-        #: Called with stamp, arrival and state of the camera, and what hands the frame to the node.
-        self.gate: Callable[[int, int, CameraFacts, Callable[[], None]], None] = lambda *row: row[-1]()
+        #: Called with stamp, start of the exposure, arrival and state of the camera, and what hands the frame over.
+        self.gate: Callable[[int, int, int, CameraFacts, Callable[[], None]], None] = lambda *row: row[-1]()
         self._refuse_error = diagnostics.refuse_error
         self.dropped, self.refuse = diagnostics.dropped, diagnostics.refuse
         self.info, self.warning = diagnostics.logger.info, diagnostics.logger.warning
@@ -76,7 +76,8 @@ class CameraInput:
             self._encoded = key, self._encode_info(*region)
         stamp_ns = messages.peek_stamp(cdr) or 0
         camera_info = messages.restamp(self._encoded[1], stamp_ns)
-        self.gate(stamp_ns, arrival_ns, facts, partial(self._deliver, cdr, facts, camera_info))
+        before_ns = int(1000 * facts.exposure_us) // 2 if self._settings().camera.stamp == "middle" else 0
+        self.gate(stamp_ns, stamp_ns - before_ns, arrival_ns, facts, partial(self._deliver, cdr, facts, camera_info))
 
     def _deliver(self, cdr: Cdr, facts: CameraFacts, camera_info: bytes) -> None:
         """Hand a frame to the node, and publish it if its topics have subscribers."""

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Mapping
 
 from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.camera.sets import FrameSet, SetMatcher, Shot
-from polar_pipeline.camera.settings import CAMERA_OPTIONS
+from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
 from polar_pipeline.quality.statistics import Level
 from polar_pipeline.recordings.messages import Status
 
@@ -56,31 +56,30 @@ class RigSync:
             self._cameras.pop(name, None)
             self._cameras.update({name: camera} if camera else {})
 
-    def take(self, name: str, stamp_ns: int, arrival_ns: int, facts: CameraFacts, deliver: Callable[[], None]) -> None:
-        """Take a frame of a node: its stamp and arrival, the state of its camera, and what hands it to the node.
+    def take(
+        self, name: str, stamp_ns: int, start_ns: int, arrival_ns: int, facts: CameraFacts, deliver: Callable[[], None]
+    ) -> None:
+        """Take a frame of a node: stamp, start of its exposure, arrival, state of the camera, and what hands it over.
 
         `deliver` is called at once; in a strict rig when the set is complete, by the thread of any camera.
         """
         if not self.sync.strict:
             deliver()
+        light = facts.exposure_us / self.sync.factors[name] * 10 ** ((facts.gain_db or 0.0) / 20)
+        shot = Shot(start_ns, start_ns + int(1000 * facts.exposure_us), arrival_ns, light, (stamp_ns, deliver))
         with self._lock:
-            connection = self._cameras[name].source.connection if name in self._cameras else None
-            if connection is None:
+            if name not in self._cameras:
                 return
-            exposure_ns = int(1000 * facts.exposure_us)
-            start_ns = stamp_ns - (exposure_ns // 2 if connection.settings.stamp == "middle" else 0)
-            light = facts.exposure_us / self.sync.factors[name] * 10 ** ((facts.gain_db or 0.0) / 20)
-            shot = Shot(start_ns, start_ns + exposure_ns, arrival_ns, light, (stamp_ns, deliver))
             for frames in self._matcher.add(name, shot):
                 self._finish(frames)
-            if name == self.sync.leader and facts.exposure_us:
-                auto = {"exposure_auto": CAMERA_OPTIONS["exposure_auto"].default}
-                self._lead(facts, {**auto, **{field: getattr(connection.settings, field) for field in _SHARED}})
+            connection = self._cameras[name].source.connection
+            if name == self.sync.leader and connection is not None and facts.exposure_us:
+                self._lead(facts, connection.settings)
 
     def _finish(self, frames: FrameSet) -> None:
         """Publish the status of a set, and in a strict rig the frames of a complete one."""
         is_complete = frames.status == "complete"
-        for name in self._cameras.keys() & frames.shots if self.sync.strict else ():
+        for name in filter(self._cameras.__contains__, frames.shots if self.sync.strict else ()):
             if is_complete:
                 frames.shots[name].frame[1]()
             else:
@@ -97,8 +96,10 @@ class RigSync:
         level = Level.OK if is_complete else Level.WARN
         self.publish(min(stamps.values()), Status(level, f"{self.sync.leader}: matched", text, "", values))
 
-    def _lead(self, facts: CameraFacts, shared: Dict[str, Any]) -> None:
-        """Have the other cameras take the leader's settings, which `facts` and `shared` state, if theirs differ."""
+    def _lead(self, facts: CameraFacts, settings: CameraSettings) -> None:
+        """Have the other cameras take the leader's settings, exposure and gain, if theirs differ."""
+        shared = {"exposure_auto": CAMERA_OPTIONS["exposure_auto"].default}
+        shared.update((key, getattr(settings, key)) for key in _SHARED)
         for name, camera in self._cameras.items():
             connection, answer = camera.source.connection, self._answers.get(name)
             if name == self.sync.leader or connection is None or not (answer is None or answer.done()):

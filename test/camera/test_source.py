@@ -1047,7 +1047,9 @@ def test_the_time_of_ptp_is_taken_as_it_is(camera: Any, connect: Any, monkeypatc
 
 
 @pytest.mark.camera
-def test_a_camera_follows_another_one_within_its_ranges(camera: Any, connect: Any) -> None:
+def test_a_camera_follows_another_one_within_its_ranges(
+    camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake = camera(features={**FAST, "PtpStatus": "Slave"}, changes=SCHEDULED)
     made, client = connect(exposure_us=5000.0, exposure_auto=False)
     client.wait()
@@ -1069,11 +1071,17 @@ def test_a_camera_follows_another_one_within_its_ranges(camera: Any, connect: An
         True,
     )
     client.wait()
+    changes, change = [], made._change
+    monkeypatch.setattr(made, "_change", lambda *arguments: changes.append(arguments) or change(*arguments))
+    for count in (1, 2, 2, 2):  # rounded numbers differ from those before, once
+        follow(exposure_us=1500.4)
+        assert len(changes) == count
     apply(made, exposure_auto=True)
     with pytest.raises(CameraError, match=r"while camera.exposure_auto is true"):
         follow(exposure_us=2000.0)
     with pytest.raises(CameraError, match=r"camera.trigger 'Line7'"):
         follow(exposure_us=2000.0, exposure_auto=False, trigger="Line7")
+    follow(exposure_us=2000.0, exposure_auto=False, trigger="Line7")  # it was refused before
     assert (made.connection.settings.trigger, fake.get("ExposureAuto")) == ("scheduled", "Continuous"), "all or none"
     fake.kill()
     wait_for(lambda: made.connection is None, "its end")

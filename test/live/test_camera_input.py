@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict, List, Tuple
@@ -70,18 +71,19 @@ def test_a_lens_of_the_whole_sensor_and_a_region(
     assert (*info.k[[0, 2, 4, 5]], sum(info.d), *info.p[[0, 2, 5, 6]]) == numbers
 
 
-def test_frames_pass_a_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("stamp", "start_ns"), [("middle", 7_000_000_000 - 2_500_000), ("start", 7_000_000_000)])
+def test_frames_pass_a_gate(stamp: str, start_ns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(camera, "CameraSource", lambda *_: SimpleNamespace(connection=None))
-    node = SimpleNamespace(camera=CameraSettings(), frame_id="left")
+    node = SimpleNamespace(camera=CameraSettings(stamp=stamp), frame_id="left")
     receive = Mock()
     made = CameraInput(lambda: node, Mock(), receive, {}, Mock(), Mock())  # type: ignore[arg-type, return-value]
-    facts, cdr = read_facts(StandIn()), random_frame(7_000_000_000)
+    facts, cdr = replace(read_facts(StandIn()), exposure_us=5000.0), random_frame(7_000_000_000)
     made.take(cdr, facts, 0)
     assert receive.call_args.args[:2] == (cdr, facts), "it is open by default"
     made.gate = Mock()
     made.take(cdr, facts, 7_020_000_000)
     *given, deliver = made.gate.call_args.args
-    assert given == [7_000_000_000, 7_020_000_000, facts]
+    assert given == [7_000_000_000, start_ns, 7_020_000_000, facts]
     assert receive.call_count == 1
     deliver()
     assert receive.call_count == 2

@@ -64,9 +64,8 @@ class Rig:
         state = replace(state, **facts)
         start = moment * PERIOD + offset_ns
         length = int(1000 * state.exposure_us)
-        is_middle = self.cameras[name].connection is None or self.cameras[name].connection.settings.stamp == "middle"
-        stamp = start + (length // 2 if is_middle else 0)
-        self.sync.take(name, stamp, start + length + MS, state, lambda: self.delivered.append((name, moment)))
+        end = start + length
+        self.sync.take(name, (start + end) // 2, start, end + MS, state, lambda: self.delivered.append((name, moment)))
 
     @property
     def texts(self) -> List[str]:
@@ -145,15 +144,6 @@ def test_a_node_that_has_left_gets_nothing() -> None:
     rig.take("rear", 3)
     assert rig.texts == ["matched", "missing: front", "matched"]
     assert rig.delivered[-2:] == [("front", 3), ("rear", 3)]
-
-
-def test_stamps_may_be_those_of_the_start() -> None:
-    rig = Rig()
-    rig.cameras["rear"].set(stamp="start")
-    rig.take("front", 1)
-    rig.take("rear", 1)
-    assert rig.texts == ["matched"]
-    assert rig.statuses[0][1].values["spread [ms]"] == "0.000"
 
 
 def test_followers_take_the_settings_of_the_leader() -> None:
