@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Optional, Protocol, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Mapping, Optional, Protocol, Tuple
 
 import numpy as np
 
@@ -220,7 +220,7 @@ class CameraSource:
         if frame_id != self._frame_id:
             self._ask(change)
 
-    def follow(self, values: Dict[str, Any]) -> FutureResult:
+    def follow(self, values: Mapping[str, object]) -> FutureResult:
         """Change settings by name to those of another camera, within this one's ranges, if it is there.
 
         Returns:
@@ -440,7 +440,7 @@ class CameraSource:
             raise
         return self._settings
 
-    def _follow(self, device: Optional[CameraDevice], values: Dict[str, Any]) -> None:
+    def _follow(self, device: Optional[CameraDevice], values: Mapping[str, Any]) -> None:
         limits = self.connection.ranges if self.connection else {}
         limited = {name: float(np.clip(values[name], *limits[name])) for name in values.keys() & limits}
         attempt = replace(self._settings, **{**values, **limited}), self._settings

@@ -6,11 +6,12 @@ import math
 import threading
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Callable, Dict, Mapping
+from typing import Any, Callable, Dict, Mapping, Optional
 
 from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.camera.sets import FrameSet, SetMatcher, Shot
 from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
+from polar_pipeline.live.camera import CameraInput
 from polar_pipeline.quality.statistics import Level
 from polar_pipeline.recordings.messages import Status
 
@@ -47,11 +48,11 @@ class RigSync:
         self.publish: Callable[[int, Status], None] = lambda *_: None
         self._lock = threading.Lock()
         self._matcher = SetMatcher(list(sync.factors), int(1e6 * sync.tolerance_ms))
-        self._cameras: Dict[str, Any] = {}  # name of an active node -> its `CameraInput`
+        self._cameras: Dict[str, CameraInput] = {}  # name of an active node -> its camera
         self._answers: Dict[str, Any] = {}  # name -> future of the settings that were written last
 
-    def join(self, name: str, camera: Any) -> None:
-        """Take frames of a node's `CameraInput`; None ends that."""
+    def join(self, name: str, camera: Optional[CameraInput]) -> None:
+        """Take frames of a node's camera; None ends that."""
         with self._lock:
             self._cameras.pop(name, None)
             self._cameras.update({name: camera} if camera else {})
@@ -117,6 +118,6 @@ def _is_close(wanted: Any, actual: Any) -> bool:
     return wanted == actual or (isinstance(wanted, float) and math.isclose(wanted, actual, rel_tol=0.01, abs_tol=0.05))
 
 
-def _note_refusal(camera: Any, answer: Any) -> None:
+def _note_refusal(camera: CameraInput, answer: Any) -> None:
     if answer.exception() is not None:
         camera.refuse("parameter", f"settings of the rig's leader: {answer.exception()}")

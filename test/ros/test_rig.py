@@ -58,6 +58,11 @@ def test_cameras(tmp_path: Path) -> None:
 def test_shipped_rig() -> None:
     rig = read_rig(ROOT / "config" / "rig.yaml")
     assert [camera.namespace for camera in rig.cameras] == ["/front", "/rear"]
+    in_step = read_rig(ROOT / "config" / "rig_in_step.yaml").sync
+    assert in_step is not None
+    assert in_step.factors == {
+        f"{name}/polar_pipeline": 0.5 if name == "left" else 1.0 for name in ("front", "left", "right")
+    }
 
 
 @pytest.mark.parametrize(
