@@ -87,10 +87,9 @@ class SetMatcher:
             sets.append(self._close(min(overdue)))
 
     def _close(self, start_ns: int) -> FrameSet:
-        """Make a set of the frame with this start, which is the earliest one of its camera, and of those around it."""
+        """Make a set of the frames within the tolerance after this start, the earliest ones of their cameras."""
         heads = {camera: queue[0] for camera, queue in self._waiting.items() if queue}
-        first = min(shot.start_ns for shot in heads.values() if shot.start_ns >= start_ns - self._tolerance_ns)
-        shots = {name: shot for name, shot in heads.items() if first <= shot.start_ns <= first + self._tolerance_ns}
+        shots = {name: shot for name, shot in heads.items() if 0 <= shot.start_ns - start_ns <= self._tolerance_ns}
         for camera in shots:
             self._waiting[camera].popleft()
         delays = [shot.arrival_ns - shot.end_ns for shot in shots.values()]

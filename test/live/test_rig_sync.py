@@ -146,6 +146,14 @@ def test_a_node_that_has_left_gets_nothing() -> None:
     assert rig.delivered[-2:] == [("front", 3), ("rear", 3)]
 
 
+def test_a_long_exposure_is_not_late() -> None:
+    rig = Rig()
+    for moment in range(3):
+        rig.take("front", moment, exposure_us=80_000.0)
+        rig.take("rear", moment, exposure_us=20_000.0)
+    assert rig.texts == ["matched"] * 3
+
+
 def test_followers_take_the_settings_of_the_leader() -> None:
     rig = Rig()
     front, rear = rig.cameras.values()
