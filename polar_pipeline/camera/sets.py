@@ -9,6 +9,8 @@ from typing import Any, Deque, Dict, List, NamedTuple, Sequence
 STATUSES = ("complete", "late", "missing", "unequal")
 #: Nanoseconds after its arrival for which a frame waits for other cameras, and frames of one camera that wait at most.
 PATIENCE, MAX_WAITING = 500_000_000, 32
+#: Sets after a late one that are late too: while a clock is wrong, a frame that is delayed by chance looks right.
+DOUBTFUL = 4
 #: Ratio up to which two exposures are equal: cameras round the exposure time and the gain.
 EQUAL_EXPOSURE = 1.02
 
@@ -36,7 +38,7 @@ class FrameSet(NamedTuple):
     Attributes:
         status: `complete`: a frame of every camera, all with the same exposure. `unequal`: exposures differ, or one is
             unknown. `missing`: a camera has no frame. `late`: one frame came so much later after its exposure than
-            another that a clock may have jumped; the frames may be of different moments.
+            another, here or shortly before, that a clock may have jumped; frames may be of different moments.
         shots: Name of the camera -> its frame.
     """
 
@@ -54,7 +56,7 @@ class SetMatcher:
 
     If a clock jumps by the time between two frames, a frame has the stamp of another camera's next one. So a set is
     `late` if the delays of its frames, from the end of the exposure to the arrival, differ by more than half of the
-    shortest interval between the last frames.
+    shortest interval between the last frames, and so are the next `DOUBTFUL` sets.
 
     Attributes:
         counts: Status -> number of sets so far.
@@ -66,6 +68,7 @@ class SetMatcher:
         self._waiting: Dict[str, Deque[Shot]] = {camera: deque() for camera in cameras}
         self._last: Dict[str, int] = {}  # camera -> start of its newest frame
         self._intervals: Deque[int] = deque(maxlen=16)
+        self._doubtful = 0  # number of sets that will be late
 
     def add(self, camera: str, shot: Shot) -> List[FrameSet]:
         """Add a frame; return the sets that are decided now, in their order."""
@@ -95,9 +98,11 @@ class SetMatcher:
         delays = [shot.arrival_ns - shot.end_ns for shot in shots.values()]
         exposures = [shot.exposure for shot in shots.values()]
         status = "complete" if 0 < max(exposures) <= EQUAL_EXPOSURE * min(exposures) else "unequal"
-        if max(delays) - min(delays) > min(self._intervals) / 2:
-            status = "late"
         if len(shots) < len(self._waiting):
             status = "missing"
+        else:
+            is_apart = max(delays) - min(delays) > min(self._intervals) / 2
+            status = "late" if is_apart or self._doubtful else status
+            self._doubtful = DOUBTFUL if is_apart else max(self._doubtful - 1, 0)
         self.counts[status] += 1
         return FrameSet(status, shots)

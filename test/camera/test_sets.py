@@ -10,7 +10,7 @@ pytest.importorskip("hypothesis")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polar_pipeline.camera.sets import MAX_WAITING, PATIENCE, STATUSES, FrameSet, SetMatcher, Shot
+from polar_pipeline.camera.sets import DOUBTFUL, MAX_WAITING, PATIENCE, STATUSES, FrameSet, SetMatcher, Shot
 
 MS = 1_000_000
 #: Period of the cameras in the cases made by hand, delay from the end of an exposure to the arrival, and tolerance.
@@ -126,10 +126,24 @@ def test_frames_that_come_long_after_each_other_are_late() -> None:
     cameras = Cameras("ab")
     for moment in range(3):
         cameras.expose(moment, "ab")
-    for moment, late_ns in ((3, PERIOD // 2), (4, PERIOD // 2 + 1)):
+    for moment, late_ns in ((3, PERIOD // 2), (4, PERIOD // 2 + 1), *((k, 0) for k in range(5, 11))):
         cameras.expose(moment, "a")
         cameras.expose(moment, "b", late_ns)
-    assert [status for status, *_ in cameras.statuses] == ["complete"] * 4 + ["late"]
+    late = 1 + DOUBTFUL
+    assert [status for status, *_ in cameras.statuses] == ["complete"] * 4 + ["late"] * late + ["complete"] * 2
+
+
+def test_a_delayed_frame_does_not_hide_that_a_clock_has_jumped() -> None:
+    """It comes when a frame with its stamp should, but others before and after it do not."""
+    cameras = Cameras("ab")
+    for moment in range(10):
+        cameras.expose(moment, "ab")
+    cameras.jump["b"] = PERIOD
+    for moment in range(10, 40):
+        late_ns = PERIOD * 9 // 10 if moment == 25 else 0
+        cameras.expose(moment, "a")
+        cameras.expose(moment, "b", late_ns)
+    assert not any(status == "complete" for status, _, moments in cameras.statuses if set(moments) & set(range(10, 40)))
 
 
 @pytest.mark.parametrize(
