@@ -105,7 +105,10 @@ class SetWatcher:
             uses.update(stamps.items())
             if text == "matched":
                 result["unseen"] += moments.count([])
-                result["mixed"] += len({each for one in moments for each in one}) > 1 or set(stamps) != cameras
+                is_mixed = len({each for one in moments for each in one}) > 1 or set(stamps) != cameras
+                result["mixed"] += is_mixed
+                if is_mixed:
+                    print(f"mixed: stamps {stamps}, pictures {dict(zip(stamps, moments))}", flush=True)
         came = {frame: len(rows) for frame, rows in self.pictures.items()}
         result["twice"] = sum(count > came.get(frame, count) for frame, count in uses.items())
         return dict(result)
