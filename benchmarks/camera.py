@@ -80,9 +80,9 @@ def note_frames(client: Any, path: str) -> None:
     stream = Path(path).open("ab", buffering=0)  # noqa: SIM115 - until the process ends
     take = client.take
 
-    def take_noted(self: Any, cdr: Any, facts: Any) -> None:
+    def take_noted(self: Any, cdr: Any, *others: Any) -> None:
         row = PASSED.pack(messages.peek_stamp(cdr) or 0, time.time_ns())
-        take(self, cdr, facts)
+        take(self, cdr, *others)
         stream.write(row)
 
     client.take = take_noted
@@ -97,7 +97,7 @@ class CameraDriver:
         self.dropped = self.refuse = lambda cause, what: print(f"driver: {cause}: {what}", file=sys.stderr)
         self.memory = self.check = lambda *_: None
 
-    def take(self, cdr: Any, _: Any) -> None:
+    def take(self, cdr: Any, *_: Any) -> None:
         self._sender.send([(self._publisher, cdr)])
 
 

@@ -42,7 +42,7 @@ def test_without_cupy_nothing_is_measured_on_a_gpu(name: str, tmp_path: Path) ->
 
 
 @pytest.mark.ros
-@pytest.mark.parametrize("name", ["camera", "camera_soak"])
+@pytest.mark.parametrize("name", ["camera", "camera_soak", "rig_soak"])
 def test_without_aravis_no_camera_is_measured(name: str) -> None:
     code = f"from polar_pipeline.camera import aravis; aravis._LIBRARY = 'libnone.so'; import {name}; {name}.main()"
     done = run("-c", code)

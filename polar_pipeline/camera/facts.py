@@ -30,6 +30,8 @@ RATE, RATE_ENABLE = (
     ("AcquisitionFrameRate", "AcquisitionFrameRateAbs"),
     ("AcquisitionFrameRateEnable", "AcquisitionFrameRateEnabled"),
 )
+#: Feature that starts frames in step with PTP, with its value (LUCID), and the frame rate then.
+START_MODE, SCHEDULED_RATE = ("AcquisitionStartMode", "PTPSync"), ("PTPSyncFrameRate",)
 PTP_ENABLE, PTP_STATUS = ("PtpEnable", "GevIEEE1588"), ("PtpStatus", "GevIEEE1588Status")
 _PTP_LATCH = ("PtpDataSetLatch", "GevIEEE1588DataSetLatch")
 #: Features of a gamma correction (switch, curve, exponent), JAI's choice of gamma or lookup table, and black level.

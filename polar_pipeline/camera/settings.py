@@ -22,6 +22,8 @@ from polar_pipeline.camera.facts import (
     RATE,
     RATE_ENABLE,
     REGION,
+    SCHEDULED_RATE,
+    START_MODE,
     choose_format,
     find_number,
     first_of,
@@ -149,9 +151,9 @@ class CameraSettings:
     )
     trigger: str = declare(
         "free",
-        "Start of frames: 'free' at the frame rate, 'software' by the service ~/trigger, 'line' by the camera's first "
-        "input, or the name of an input such as 'Line1'.",
-        check=matching(r"\w{1,100}", "free, software, line or an input of the camera"),
+        "Start of frames: 'free' at the frame rate, 'scheduled' at the frame rate in step with PTP, 'software' by the "
+        "service ~/trigger, 'line' by the camera's first input, or the name of an input such as 'Line1'.",
+        check=matching(r"\w{1,100}", "free, scheduled, software, line or an input of the camera"),
     )
     ptp: bool = declare(False, "Set the camera's clock by PTP (IEEE 1588), and stamp frames by it.")
     packet_size: int = declare(
@@ -189,8 +191,15 @@ JUDGING = ("exposure_target", "exposure_percentile", "exposure_roi")
 CAMERA_OPTIONS = declared(CameraSettings, "camera.")
 
 
-#: Fields that are numbers of a camera, and their features.
-_NUMBERS = {"exposure_us": EXPOSURE, "gain_db": GAIN, "frame_rate": RATE}
+def _numbers(device: CameraDevice) -> Dict[str, Tuple[str, ...]]:
+    """Return the fields that are numbers of a camera, and their features."""
+    rate = SCHEDULED_RATE if _is_scheduled(device) else RATE
+    return {"exposure_us": EXPOSURE, "gain_db": GAIN, "frame_rate": rate}
+
+
+def _is_scheduled(device: CameraDevice) -> bool:
+    """Return whether the camera starts its frames in step with PTP."""
+    return device.has(START_MODE[0]) and device.get(START_MODE[0]) == START_MODE[1]
 
 
 def _write_number(device: CameraDevice, names: Tuple[str, ...], field: str, value: float) -> None:
@@ -249,6 +258,8 @@ def _write_gain(device: CameraDevice, new: CameraSettings) -> None:
 
 
 def _write_rate(device: CameraDevice, new: CameraSettings) -> None:
+    if new.frame_rate and new.trigger == "scheduled":
+        _write_number(device, SCHEDULED_RATE, "frame_rate", new.frame_rate)
     if not new.frame_rate or new.trigger != "free":
         return
     enable = first_of(device, RATE_ENABLE)
@@ -272,13 +283,17 @@ def _write_region(device: CameraDevice, new: CameraSettings) -> None:
 
 
 def _write_trigger(device: CameraDevice, new: CameraSettings) -> None:
-    source = {"free": "", "software": "Software"}.get(new.trigger)
+    source = {"free": "", "scheduled": "", "software": "Software"}.get(new.trigger)
     if source is None:
         sources = device.choices("TriggerSource") if device.has("TriggerSource") else []
         source = next((name for name in sources if name == new.trigger or name[:4].lower() == new.trigger), None)
     if source is None:
         raise CameraError(f"camera.trigger {quoted(new.trigger)} is not among the camera's: {', '.join(sources)}")
     device.set_trigger(source)
+    if device.has(START_MODE[0]):
+        device.set(START_MODE[0], START_MODE[1] if new.trigger == "scheduled" else "Normal")
+    elif new.trigger == "scheduled":
+        raise CameraError(f"camera.trigger cannot be scheduled: the camera has no {START_MODE[0]}; use an input")
 
 
 def _write_ptp(device: CameraDevice, new: CameraSettings) -> None:
@@ -298,13 +313,13 @@ def _write_features(device: CameraDevice, new: CameraSettings) -> None:
 _WRITERS: Tuple[Tuple[Tuple[str, ...], Callable[[CameraDevice, CameraSettings], None], bool], ...] = (
     (("pixel_format",), lambda device, new: device.set("PixelFormat", choose_format(device, new.pixel_format)), True),
     (("roi",), _write_region, True),
+    (("ptp",), _write_ptp, False),
     (("trigger",), _write_trigger, True),
     (("exposure_us",), _write_exposure, False),
     (("exposure_us", "exposure_auto"), _write_exposure_auto, False),
     (("exposure_us", "exposure_auto", "hdr_ratio"), _write_hdr, False),
     (("gain_db",), _write_gain, False),
     (("frame_rate", "trigger"), _write_rate, False),
-    (("ptp",), _write_ptp, False),
     (
         ("packet_size", "packet_delay_ns"),
         lambda device, new: device.set_packets(new.packet_size, new.packet_delay_ns),
@@ -380,7 +395,7 @@ def read_features(device: CameraDevice, settings: CameraSettings) -> Dict[str, s
 
 def read_back(device: CameraDevice, settings: CameraSettings) -> CameraSettings:
     """Return settings with the values that the camera has."""
-    numbers = {field: read_number(device, names) for field, names in _NUMBERS.items()}
+    numbers = {field: read_number(device, names) for field, names in _numbers(device).items()}
     actual: Dict[str, Any] = {field: value for field, value in numbers.items() if value is not None}
     if settings.hdr_ratio > 1 and settings.exposure_us:  # the camera may have the shorter one just now
         del actual["exposure_us"]
@@ -392,7 +407,8 @@ def read_back(device: CameraDevice, settings: CameraSettings) -> CameraSettings:
     if not is_format(pixel_format, settings.pixel_format):  # by `features`
         actual["pixel_format"] = pixel_format
     if device.has("TriggerMode"):
-        source = device.get("TriggerSource") if device.get("TriggerMode") != "Off" else "free"
+        untriggered = "scheduled" if _is_scheduled(device) else "free"
+        source = device.get("TriggerSource") if device.get("TriggerMode") != "Off" else untriggered
         actual["trigger"] = "software" if source == "Software" else source
     enable = first_of(device, PTP_ENABLE)
     actual["ptp"] = bool(enable) and device.is_on(enable)
@@ -410,7 +426,7 @@ def ranges(device: CameraDevice, settings: CameraSettings) -> Dict[str, Tuple[fl
     A range contains the value in `settings`, which may have been read while the camera had another range.
     """
     limits = {}
-    for field, names in _NUMBERS.items():
+    for field, names in _numbers(device).items():
         feature = find_number(device, names)
         if feature:
             (low, high), value = map(feature.convert, device.bounds(feature.name)), getattr(settings, field)

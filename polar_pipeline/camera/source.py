@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Optional, Protocol, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Mapping, Optional, Protocol, Tuple
 
 import numpy as np
 
@@ -96,8 +96,11 @@ class Client(Protocol):
     def memory(self) -> Optional[np.ndarray]:
         """Return memory for the next message, or None if any will do."""
 
-    def take(self, cdr: Cdr, facts: CameraFacts, before: Optional[Exposed] = None) -> None:
-        """Take a frame as serialized `sensor_msgs/Image`; with `camera.hdr_ratio`, `before` has the other exposure."""
+    def take(self, cdr: Cdr, facts: CameraFacts, arrival_ns: int, before: Optional[Exposed] = None) -> None:
+        """Take a frame as serialized `sensor_msgs/Image`, and the time of this computer when its first packet came.
+
+        With `camera.hdr_ratio`, `before` is the frame before, of the other exposure.
+        """
 
     def read(self, cdr: Cdr) -> Frame:
         """Return the mosaic in a frame, with the full scale by which it will be processed; may raise FrameError."""
@@ -138,8 +141,8 @@ class CameraSource:
 
     One thread of this object controls the camera: it alone waits for the camera's answers, which may take seconds if
     one is lost, and calls `check`, `info` and `warning` of the client. While the camera sends, a second thread takes
-    frames from Aravis and hands them to the client. Other threads call `start`, `apply`, `trigger`, `status` and
-    `close`, and read `connection`. Without Aravis the constructor raises CameraError.
+    frames from Aravis and hands them to the client. Other threads call `start`, `apply`, `follow`, `trigger`, `status`
+    and `close`, and read `connection`. Without Aravis the constructor raises CameraError.
 
     Attributes:
         connection: The connected camera; None while no camera is connected.
@@ -170,6 +173,7 @@ class CameraSource:
         self._unusable = 0  # frames since then that cannot be used
         self._underruns = 0  # packets for which no buffer was free, before the last gap between complete frames
         self._code = 0  # number of the pixel format, as the first complete frame states it
+        self._followed: Optional[Tuple[CameraSettings, CameraSettings]] = None  # settings wanted, and those before
         self._identity = settings.source.partition(":")[2]  # serial number or IP address; "" for any camera
         self._last: Optional[FoundCamera] = None  # the camera that was connected last
         self._searched = -math.inf
@@ -230,6 +234,14 @@ class CameraSource:
 
         if frame_id != self._frame_id:
             self._ask(change)
+
+    def follow(self, values: Mapping[str, object]) -> FutureResult:
+        """Change settings by name to those of another camera, within this one's ranges, if it is there.
+
+        Returns:
+            A future, which has a CameraError if the camera refuses a setting.
+        """
+        return self._submit(lambda device: self._follow(device, values))
 
     def trigger(self) -> FutureResult:
         """Start a frame by software; return a future, which has a CameraError if the camera cannot."""
@@ -386,7 +398,7 @@ class CameraSource:
             self.connection = None
             _close(device)
             raise
-        self._last, self.problem = camera, ""
+        self._last, self.problem, self._followed = camera, "", None
         self._identity = self._identity or camera.serial  # settings and calibration are those of this camera
         self._counts["connections"] += 1
         if self._pause == _LOOK_PERIOD:  # otherwise once its frames match
@@ -451,6 +463,14 @@ class CameraSource:
                 self._record_disconnect(err)
             raise
         return self._settings
+
+    def _follow(self, device: Optional[CameraDevice], values: Mapping[str, Any]) -> None:
+        limits = self.connection.ranges if self.connection else {}
+        limited = {name: float(np.clip(values[name], *limits[name])) for name in values.keys() & limits}
+        attempt = replace(self._settings, **{**values, **limited}), self._settings
+        if device is not None and attempt[0] != attempt[1] and attempt != self._followed:
+            self._followed = attempt  # what the camera rounds or refuses is not written again
+            self._change(device, attempt[0], lambda _: None)
 
     def _trigger(self, device: Optional[CameraDevice]) -> None:
         if device is None:
@@ -620,10 +640,10 @@ class CameraSource:
         cdr = frame.memory[: len(head) + nbytes].data
         cdr[: len(head)] = messages.restamp(head, stamp_ns)
         if self._settings.hdr_ratio == 1:
-            self._client.take(cdr, facts)
+            self._client.take(cdr, facts, frame.arrival_ns)
             self._expose(cdr, frame, facts)
         else:
-            self._take_exposure(Exposed(cdr, facts, frame.number), frame.exposure_us is not None)
+            self._take_exposure(Exposed(cdr, facts, frame.number), frame)
 
     def _expose(self, cdr: Cdr, frame: Received, facts: CameraFacts) -> None:
         """Let the exposure control judge a frame; the control's thread writes what it chooses."""
@@ -639,16 +659,16 @@ class CameraSource:
         command = control.step(brightest, time_us, None if frame.gain is None else gain_db)
         self._commands.extend([command] if command else [])
 
-    def _take_exposure(self, frame: Exposed, is_stated: bool) -> None:
+    def _take_exposure(self, exposed: Exposed, frame: Received) -> None:
         """Hand over a frame with the one before if they are a pair, or count the one before if it has no neighbor."""
-        if not is_stated:
+        if frame.exposure_us is None:
             raise CameraError("camera.hdr_ratio needs frames that state their exposure (ChunkModeActive)")
         incomplete = self._pairs.incomplete
-        before = self._pairs.take(frame, self._settings.hdr_ratio)
+        before = self._pairs.take(exposed, self._settings.hdr_ratio)
         if self._pairs.incomplete > incomplete:
             self._client.refuse("exposures", "a frame without a neighbor of the other exposure was left out")
         if before is not None:
-            self._client.take(frame.cdr, frame.facts, before)
+            self._client.take(exposed.cdr, exposed.facts, frame.arrival_ns, before)
 
     def _facts_of(self, frame: Received) -> CameraFacts:
         """Return the state of the camera with the exposure time and the gain of a frame, as far as they are known."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
@@ -51,6 +52,8 @@ class CameraInput:
         self.memory, self._receive = memory, receive
         self._outputs = outputs
         self._send = send
+        #: Called with stamp, start of the exposure, arrival and state of the camera, and what hands the frame over.
+        self.gate: Callable[[int, int, int, CameraFacts, Callable[[], None]], None] = lambda *row: row[-1]()
         self._refuse_error = diagnostics.refuse_error
         self.dropped, self.refuse = diagnostics.dropped, diagnostics.refuse
         self.info, self.warning = diagnostics.logger.info, diagnostics.logger.warning
@@ -67,16 +70,23 @@ class CameraInput:
 
     # --------------------------------------------------------------------------------------------- the camera's threads
 
-    def take(self, cdr: Cdr, facts: CameraFacts, before: Optional[Exposed] = None) -> None:
-        """Hand a frame, or a pair, to the node, and publish it if its topics have subscribers."""
+    def take(self, cdr: Cdr, facts: CameraFacts, arrival_ns: int, before: Optional[Exposed] = None) -> None:
+        """Pass a frame, or a pair, through the gate."""
         connection = self.source.connection
         region = connection.settings.roi if connection else (0, 0, 0, 0)
         key = (*region, self.frame_id)
         if key != self._encoded[0]:
             self._encoded = key, self._encode_info(*region)
+        stamp_ns = messages.peek_stamp(cdr) or 0
+        before_ns = int(1000 * facts.exposure_us) // 2 if self._settings().camera.stamp == "middle" else 0
+        deliver = partial(self._deliver, cdr, facts, before, self._encoded[1])
+        self.gate(stamp_ns, stamp_ns - before_ns, arrival_ns, facts, deliver)
+
+    def _deliver(self, cdr: Cdr, facts: CameraFacts, before: Optional[Exposed], info: bytes) -> None:
+        """Hand a frame, or a pair, to the node, and publish it if its topics have subscribers."""
         outgoing: List[OutgoingMessage] = []
         for image in [cdr] if before is None else [before.cdr, cdr]:
-            camera_info = messages.restamp(self._encoded[1], messages.peek_stamp(image) or 0)
+            camera_info = messages.restamp(info, messages.peek_stamp(image) or 0)
             contents = {topics.IMAGE_INPUT: image, topics.CAMERA_INFO_INPUT: camera_info}
             wanted = ((name, topic) for name, topic in self._outputs.items() if topic.get_subscription_count())
             outgoing += [(topic, contents[name]) for name, topic in wanted]

@@ -22,10 +22,11 @@ from polar_pipeline._util.malloc import keep_freed_memory
 from polar_pipeline._util.stop_flag import StopFlag
 from polar_pipeline._util.text import printable, printable_lines
 from polar_pipeline.live.diagnostics import MAX_REASON
+from polar_pipeline.live.rig import RigSync
 from polar_pipeline.ros import FAILED, WRONG_USAGE
 from polar_pipeline.ros.fast_dds import named_profiles, shared_memory_problem
 from polar_pipeline.ros.node import START_ERRORS, LiveNode, PolarNode
-from polar_pipeline.ros.rig import Camera, read_rig
+from polar_pipeline.ros.rig import Camera, Rig, read_rig
 
 try:
     from rclpy.experimental import EventsExecutor  # is notified of what is ready: half a millisecond a frame less
@@ -59,10 +60,10 @@ _ROS_HANDLER = _RosHandler()
 def run(
     args: Optional[List[str]],
     stop: StopFlag,
-    cameras: Sequence[Camera] = (),
+    rig: Optional[Rig] = None,
     node_class: Type[LiveNode] = PolarNode,
 ) -> int:
-    """Run a node for each camera, or one by the command line, in one executor until `stop` is set.
+    """Run a node for each camera of a rig, or one by the command line, in one executor until `stop` is set.
 
     Returns:
         Exit code: 0, `FAILED` if a node could not start or had to end, `WRONG_USAGE` if its parameters or arguments are
@@ -85,11 +86,12 @@ def run(
     executor = EventsExecutor() if node_class is PolarNode else SingleThreadedExecutor()
     nodes: List[LiveNode] = []
     try:
-        for camera in cameras or (None,):
+        sync = RigSync(rig.sync) if rig and rig.sync else None
+        for camera in rig.cameras if rig else (None,):
             if stop.is_set():
                 break
             try:
-                nodes.append(node_class(args, **_node_arguments(camera)))
+                nodes.append(node_class(args, rig=sync, **_node_arguments(camera)))
             except START_ERRORS as err:
                 if stop.is_set():  # it was asked to end while it compiled
                     break
@@ -183,7 +185,7 @@ def main(args: Optional[List[str]], stop: StopFlag, is_rig: bool) -> int:
             parser.error(f"--lifecycle needs the ROS package lifecycle_msgs: {err}")
         node_class = ManagedNode
     try:
-        cameras = read_rig(values.rig, values.namespace).cameras if is_rig else ()
+        rig = read_rig(values.rig, values.namespace) if is_rig else None
     except ValueError as err:
         parser.error(str(err))
-    return run(args, stop, cameras, node_class)
+    return run(args, stop, rig, node_class)

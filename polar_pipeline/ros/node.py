@@ -32,6 +32,7 @@ from polar_pipeline.live.parameters import PARAMETERS, Settings
 from polar_pipeline.live.processor import FrameProcessor
 from polar_pipeline.live.publisher import FramePublisher
 from polar_pipeline.live.recorder import Recorder
+from polar_pipeline.live.rig import RigSync
 from polar_pipeline.live.snapshot import Snapshot, save_parameters, write_snapshot
 from polar_pipeline.options import topics
 from polar_pipeline.quality.statistics import Level
@@ -60,7 +61,7 @@ class LiveNode(ParameterNode):
     parameters, which reads `camera`, and this thread and that of a snapshot run `_written`. The processor reads the
     settings once per frame.
 
-    Arguments are those of `ParameterNode`.
+    Arguments are those of `ParameterNode`, and the rig in step that the camera belongs to.
 
     Attributes:
         state: `unconfigured`, `inactive` or `active`.
@@ -74,8 +75,9 @@ class LiveNode(ParameterNode):
     input: Any = None  # rclpy looks at `subscriptions` early
     _direct_input: Optional[DirectInput] = None
 
-    def __init__(self, argv: Optional[Sequence[str]] = None, **arguments: Any) -> None:
+    def __init__(self, argv: Optional[Sequence[str]] = None, rig: Optional[RigSync] = None, **arguments: Any) -> None:
         super().__init__(argv, **arguments)
+        self._rig = rig
         self.state = "unconfigured"
         self.problem = ""
         self.processor: Optional[FrameProcessor] = None
@@ -193,6 +195,12 @@ class LiveNode(ParameterNode):
         )
         stack.callback(camera.source.close)
         self.camera = camera
+        if self._rig is not None:
+            camera.gate = partial(self._rig.take, self._name)
+            self._rig.join(self._name, camera)
+            stack.callback(self._rig.join, self._name, None)
+            if self._rig.sync.leader == self._name:
+                self._rig.publish = self._publish_report
         camera.source.start()
         self._follow_camera()
         service = self.create_service(Trigger, "~/trigger", self._on_trigger)
@@ -307,6 +315,10 @@ class LiveNode(ParameterNode):
         settings = super()._validated(changes)
         if settings.camera.source and changes.get("use_sim_time", self.get_parameter("use_sim_time").value):
             raise ValueError("camera.source needs use_sim_time false: frames of a camera are of this computer's time")
+        if self._rig is not None and not settings.camera.source:
+            raise ValueError("sync in the rig's file needs camera.source of every camera, got ''")
+        if self._rig is not None and settings.camera.hdr_ratio > 1:
+            raise ValueError(f"sync in the rig's file needs camera.hdr_ratio 1, got {settings.camera.hdr_ratio:g}")
         connection = self._connection
         if connection is not None and self.settings is not None and settings.camera == self.settings.camera:
             settings.of_camera(connection.facts)
@@ -440,7 +452,10 @@ class LiveNode(ParameterNode):
             self.get_logger().warning(f"{line}; {origin}{publishers}")
         now = messages.stamp_within_range(self.get_clock().now().nanoseconds)  # a simulated clock may show any time
         self._statuses = self._make_statuses()
-        self._report.publish(bytes(messages.encode_diagnostics(now, self._statuses)))
+        self._publish_report(now, *self._statuses)
+
+    def _publish_report(self, stamp_ns: int, *statuses: messages.Status) -> None:
+        self._report.publish(bytes(messages.encode_diagnostics(stamp_ns, statuses)))
 
     def _make_statuses(self) -> List[messages.Status]:
         """Report frames, latency and pipeline; while the node is active also quality and layout."""

@@ -10,8 +10,10 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline._util.paths import AnyPath, as_path
 from polar_pipeline._util.text import printable, quoted
+from polar_pipeline._util.values import number, truth
 from polar_pipeline._util.yamlfile import read_yaml
 from polar_pipeline.live.preset import check_parameters, find_stray, flatten
+from polar_pipeline.live.rig import Sync
 
 #: How cameras are distributed over processes: all in `one`, or `each` in one of its own.
 PROCESSES = ("one", "each")
@@ -35,6 +37,7 @@ class Camera:
         camera_info_topic: Topic of the lens calibration, relative like `image_topic`.
         params_file: The node's parameters as a YAML file.
         parameters: Parameters that override those of the file: name with dots -> value.
+        exposure_factor: Exposure time of the camera divided by that of the leader, in a rig in step.
     """
 
     namespace: str
@@ -43,6 +46,7 @@ class Camera:
     camera_info_topic: str = "camera_info"
     params_file: Optional[Path] = None
     parameters: Mapping[str, object] = field(default_factory=dict)
+    exposure_factor: float = 1.0
 
     @property
     def full_name(self) -> str:
@@ -57,10 +61,11 @@ class Camera:
 
 @dataclass(frozen=True)
 class Rig:
-    """The cameras, and how they are distributed over processes (`PROCESSES`)."""
+    """The cameras, how they are distributed over processes (`PROCESSES`), and how they are kept in step."""
 
     processes: str
     cameras: Tuple[Camera, ...]
+    sync: Optional[Sync] = None
 
 
 def read_rig(path: AnyPath, namespace: str = "") -> Rig:
@@ -77,23 +82,45 @@ def read_rig(path: AnyPath, namespace: str = "") -> Rig:
 
 
 def _rig(document: Any, folder: Path, namespace: str) -> Rig:
-    _check_keys(document, ("processes", "cameras"))
+    _check_keys(document, ("processes", "cameras", "sync"))
     processes, rows = document.get("processes", PROCESSES[0]), document.get("cameras")
     if processes not in PROCESSES:
         raise ValueError(f"processes must be one of {', '.join(PROCESSES)}, got {quoted(processes)}")
     if not isinstance(rows, list) or not 1 <= len(rows) <= MAX_CAMERAS:
         raise ValueError(f"cameras must be a list of 1 to {MAX_CAMERAS} cameras, got {quoted(rows)}")
     cameras: List[Camera] = []
-    for number, row in enumerate(rows, 1):
+    for index, row in enumerate(rows, 1):
         try:
             cameras.append(_camera(row, folder, namespace))
         except ValueError as err:  # noqa: PERF203 - one line says which camera
-            raise ValueError(f"camera {number}: {err}") from err
+            raise ValueError(f"camera {index}: {err}") from err
     names = [camera.full_name for camera in cameras]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"two cameras are called {', '.join(twice)}; give each a namespace of its own")
+    if "sync" in document:
+        with errors_as(lambda text: ValueError(f"sync: {text}")):
+            return Rig(processes, tuple(cameras), _sync(document["sync"], processes, cameras, namespace))
+    if any(camera.exposure_factor != 1 for camera in cameras):
+        raise ValueError("exposure_factor needs sync, which states whose exposure it multiplies")
     return Rig(processes, tuple(cameras))
+
+
+def _sync(row: Any, processes: str, cameras: List[Camera], namespace: str) -> Sync:
+    _check_keys(row, ("tolerance_ms", "leader", "strict"))
+    if processes != "one" or len(cameras) < 2:
+        raise ValueError(f"processes: one and two cameras are needed, got {processes} and {len(cameras)}")
+    name = _absolute(f"{namespace}/{row.get('leader')}")
+    leaders = [camera for camera in cameras if name in (camera.namespace, camera.full_name)]
+    if len(leaders) != 1 or leaders[0].exposure_factor != 1:
+        names = ", ".join(camera.full_name for camera in cameras)
+        raise ValueError(f"leader must be one of {names}, with exposure_factor 1, got {quoted(row.get('leader'))}")
+    return Sync(
+        tolerance_ms=number("tolerance_ms", row.get("tolerance_ms", 1.0), 0.001, 1000.0),
+        leader=leaders[0].full_name.lstrip("/"),
+        strict=truth("strict", row.get("strict", False)),
+        factors={camera.full_name.lstrip("/"): camera.exposure_factor for camera in cameras},
+    )
 
 
 def _check_keys(row: Any, allowed: Tuple[str, ...]) -> None:
@@ -105,10 +132,11 @@ def _check_keys(row: Any, allowed: Tuple[str, ...]) -> None:
 def _camera(row: Any, folder: Path, namespace: str) -> Camera:
     _check_keys(row, tuple(key.name for key in fields(Camera)))
     for name, value in row.items():
-        if name != "parameters" and not isinstance(value, str):
+        if name not in ("parameters", "exposure_factor") and not isinstance(value, str):
             raise ValueError(f"{name} must be text, got {quoted(value)}")
     values: Dict[str, Any] = dict(row)
-    values["namespace"] = "/" + "/".join(filter(None, f"{namespace}/{row.get('namespace', '')}".split("/")))
+    values["exposure_factor"] = number("exposure_factor", row.get("exposure_factor", 1.0), 0.01, 100.0)
+    values["namespace"] = _absolute(f"{namespace}/{row.get('namespace', '')}")
     parameters = row.get("parameters")
     if not isinstance(parameters, (dict, type(None))):
         raise ValueError(f"parameters must be names and values, got {quoted(parameters)}")
@@ -129,6 +157,11 @@ def _camera(row: Any, folder: Path, namespace: str) -> Camera:
         if not is_name(expand(topic, camera.full_name)):
             raise ValueError(f"a topic's name needs {RULE}, got {quoted(topic)}")
     return camera
+
+
+def _absolute(name: str) -> str:
+    """Return a name from the root, with single slashes."""
+    return "/" + "/".join(filter(None, name.split("/")))
 
 
 def is_name(full: str) -> bool:

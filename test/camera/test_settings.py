@@ -92,7 +92,7 @@ def test_what_ros_makes_of_a_text_is_taken(name: str) -> None:
         ("source", "aravis:a b", "must be"),
         ("pixel_format", "", "must be 8, 12p or a pixel format"),
         ("pixel_format", 8.0, "must be"),
-        ("trigger", "", "must be free, software, line or an input of the camera"),
+        ("trigger", "", "must be free, scheduled, software, line or an input of the camera"),
         ("trigger", "Line 1", "must be"),
         ("roi", [0, 0, 64], r"must be \[x, y, width, height\]"),
         ("roi", "0 0 64 64", "must be"),
@@ -233,6 +233,22 @@ def test_triggers() -> None:
         assert read_back(StandIn(TriggerMode="On", TriggerSource=source), CameraSettings()).trigger == trigger
 
 
+def test_frames_in_step_with_ptp(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BOUNDS, "PTPSyncFrameRate", (1.0, 20.0))
+    features = {"AcquisitionStartMode": "Normal", "PTPSyncFrameRate": 10.0}
+    device = StandIn(TriggerMode="Off", TriggerSource="Line1", **features)
+    state = written(device, ptp=True, trigger="scheduled", frame_rate=12.5)
+    assert (state.trigger, state.frame_rate, state.ptp) == ("scheduled", 12.5, True)
+    assert (device.features["AcquisitionStartMode"], device.features["PTPSyncFrameRate"]) == ("PTPSync", 12.5)
+    assert device.features["AcquisitionFrameRate"] == 24.0
+    assert ranges(device, state)["frame_rate"] == (1.0, 20.0)
+    assert [name for name, _ in device.writes].index("PtpEnable") < device.writes.index(
+        ("AcquisitionStartMode", "PTPSync")
+    )
+    state = written(device, frame_rate=20.0)
+    assert (state.trigger, state.frame_rate, device.features["AcquisitionStartMode"]) == ("free", 20.0, "Normal")
+
+
 @pytest.mark.parametrize(
     ("vendor", "name", "value", "limits", "unit", "expected"),
     [
@@ -293,6 +309,7 @@ def test_raw_numbers_are_not_decibels(name: str, value: float, unit: str) -> Non
         ({"frame_rate": 5.0}, ("AcquisitionFrameRate",), "camera.frame_rate cannot be set: the camera has no"),
         ({"exposure_auto": "camera"}, ("ExposureAuto",), "camera.exposure_auto cannot be 'camera': the camera has no"),
         ({"ptp": True}, ("PtpEnable",), "camera.ptp cannot be set: the camera has no PTP"),
+        ({"ptp": True, "trigger": "scheduled"}, (), "scheduled: the camera has no AcquisitionStartMode; use an input"),
         ({"features": "Nonsense=1"}, (), "no feature 'Nonsense'"),
         ({"pixel_format": "12p"}, (), "camera.pixel_format '12p'"),
         ({"roi": (0, 0, 5000, 64)}, (), "camera.roi must lie within 2448x2048"),

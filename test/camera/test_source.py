@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 import numpy as np
 import pytest
 from chunk_camera import ChunkCamera
-from fake_camera import FakeCamera, loopback_addresses
+from fake_camera import SCHEDULED, FakeCamera, loopback_addresses
 from support import wait_for
 
 from polar_pipeline.camera import aravis
@@ -72,7 +72,7 @@ class Client:
         self._raise("memory")
         return self.block
 
-    def take(self, cdr: Any, facts: Any) -> None:
+    def take(self, cdr: Any, facts: Any, _: int) -> None:
         self._raise("take")
         self.facts = facts
         self.frames = [*self.frames[-99:], cdr]
@@ -1050,6 +1050,49 @@ def test_the_time_of_ptp_is_taken_as_it_is(camera: Any, connect: Any, monkeypatc
 
 
 @pytest.mark.camera
+def test_a_camera_follows_another_one_within_its_ranges(
+    camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = camera(features={**FAST, "PtpStatus": "Slave"}, changes=SCHEDULED)
+    made, client = connect(exposure_us=5000.0, exposure_auto=False)
+    client.wait()
+
+    def follow(**values: Any) -> Tuple[float, float, float, float]:
+        made.follow(values).result(timeout=10)
+        settings = made.connection.settings
+        return settings.exposure_us, settings.gain_db, fake.get("ExposureTime"), fake.get("Gain")
+
+    assert follow(exposure_us=7000.0, gain_db=6.0) == (7000.0, 6.0, 7000.0, 6.0)
+    assert follow(exposure_us=8000.0) == (8000.0, 6.0, 8000.0, 6.0), "the gain stays"
+    assert follow(exposure_us=1.0, gain_db=99.0) == (30.0, 48.0, 30.0, 48.0), "the camera's limits"
+    assert follow(exposure_us=1234.7, gain_db=3.04) == (1235.0, 3.0, 1235.0, 3.0), "as the camera rounds"
+    wait_for(lambda: client.facts.exposure_us == 1235.0, "the exposure of frames")
+    follow(trigger="scheduled", ptp=True, frame_rate=25.0)
+    assert (fake.get("AcquisitionStartMode"), fake.get("PTPSyncFrameRate"), fake.get("PtpEnable")) == (
+        "PTPSync",
+        25.0,
+        True,
+    )
+    client.wait()
+    changes, change = [], made._change
+    monkeypatch.setattr(made, "_change", lambda *arguments: changes.append(arguments) or change(*arguments))
+    for count in (1, 2, 2, 2):  # rounded numbers differ from those before, once
+        follow(exposure_us=1500.4)
+        assert len(changes) == count
+    apply(made, exposure_auto=True)
+    with pytest.raises(CameraError, match=r"while camera.exposure_auto is true"):
+        follow(exposure_us=2000.0)
+    with pytest.raises(CameraError, match=r"camera.trigger 'Line7'"):
+        follow(exposure_us=2000.0, exposure_auto=False, trigger="Line7")
+    follow(exposure_us=2000.0, exposure_auto=False, trigger="Line7")  # it was refused before
+    assert (made.connection.settings.trigger, fake.get("ExposureAuto")) == ("scheduled", "Continuous"), "all or none"
+    fake.kill()
+    wait_for(lambda: made.connection is None, "its end")
+    made.follow({"exposure_us": 2000.0}).result(timeout=10)
+    assert made._settings.exposure_us != 2000.0
+
+
+@pytest.mark.camera
 def test_late_frames_have_the_time_of_ptp() -> None:
     made = CameraSource(CameraSettings(source="aravis", stamp="start"), "camera", Client())
     made._ptp, made._clock = "Slave", DeviceClock()
@@ -1074,8 +1117,8 @@ def test_each_frame_states_its_exposure(payload: int, quick_search: Any, monkeyp
         rows: List[Tuple[int, float, float]] = []
         original = client.take
 
-        def take(cdr: Any, facts: Any) -> None:
-            original(cdr, facts)
+        def take(cdr: Any, facts: Any, arrival_ns: int) -> None:
+            original(cdr, facts, arrival_ns)
             rows.append((made._number or 0, facts.exposure_us, facts.gain_db))
 
         client.take = take  # type: ignore[method-assign]
@@ -1203,9 +1246,9 @@ def test_frames_without_a_free_buffer_are_counted_as_such(camera: Any, connect: 
     free.set()
     original = client.take
 
-    def take(cdr: Any, facts: Any) -> None:
+    def take(cdr: Any, facts: Any, arrival_ns: int) -> None:
         free.wait(20)
-        original(cdr, facts)
+        original(cdr, facts, arrival_ns)
 
     client.take = take  # type: ignore[method-assign]
     made, _ = connect(client)

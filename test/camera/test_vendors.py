@@ -29,7 +29,7 @@ class Client:
         self.cdr: Any = None
         self.memory = lambda: None
 
-    def take(self, cdr: Any, facts: Any) -> None:
+    def take(self, cdr: Any, facts: Any, _: int) -> None:
         self.cdr, self.facts = cdr, facts
 
     def check(self, _: Any) -> None:

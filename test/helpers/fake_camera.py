@@ -41,6 +41,11 @@ PATIENCE = 20.0
 MONO = """Mono8 01080001 Mono10p 010A0046 Mono12 01100005 Mono12p 010C0047 Mono12Packed 010C0006 Mono16 01100007
     PolarizeMono8 81080001 PolarizeMono12p 810C0047 RGB8 02180014"""
 COLOR = "BayerRG8 01080009 BayerRG12p 010C0059 BayerRG16 0110002E"
+#: Features of a camera whose frames begin at multiples of their period, in step with PTP: attributes of `Feature`.
+SCHEDULED: Dict[str, Dict[str, Any]] = {
+    "AcquisitionStartMode": {"kind": "enum", "value": "Normal", "entries": "Normal 0 PTPSync 1"},
+    "PTPSyncFrameRate": {"kind": "rate", "value": 24.0, "address": 0x138, "low": 0.1, "high": 1000.0},
+}
 #: States of PTP with their numbers.
 PTP = """Initializing 1 Faulty 2 Disabled 3 Listening 4 PreMaster 5 Master 6 Passive 7 Uncalibrated 8 Slave 9"""
 
@@ -286,10 +291,14 @@ class _Process:
         """Fill the buffer of the next frame. An exception ends the process: ctypes would drop it."""
         try:
             start, offset, rate = self._clock
-            now = time.time_ns()
+            now, number = time.time_ns(), self._buffer_frame(buffer)
+            if "AcquisitionStartMode" in self._features and self.get("AcquisitionStartMode") == "PTPSync":
+                period_ns = int(1e9 / self.get("PTPSyncFrameRate"))
+                number = now // period_ns
+                now = number * period_ns
             self._set_timestamp(buffer, max(0, now + offset + int((now - start) * rate)))
             time.sleep(random.uniform(0.0, self._jitter))
-            data = self._picture(self._buffer_frame(buffer))
+            data = self._picture(number)
             ctypes.memmove(self._buffer_data(buffer, None), data, len(data))
             self._count += 1
         except BaseException as err:  # noqa: BLE001 - none may reach the caller
@@ -386,7 +395,9 @@ class FakeCamera:
 
     Args:
         frames: (H, W) or (N, H, W) uint8, or uint16 of 12 bits, in the sensor's own readout, of the sensor's size. The
-            frame with the number k shows image k mod N; the first number is 65401, and 1 follows 65535.
+            frame with the number k shows image k mod N; the first number is 65401, and 1 follows 65535. With the
+            features `SCHEDULED`, in the mode `PTPSync`, k is the time since 1970 in periods of the frames: cameras show
+            the same image at the same moment, whatever their clocks say.
         address: Address of the loopback interface (`loopback_addresses`).
         serial: Serial number, at most 15 characters.
         model: Models that end with Q are color cameras.

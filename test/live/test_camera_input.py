@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict, List, Tuple
@@ -57,9 +58,9 @@ def test_a_lens_of_the_whole_sensor_and_a_region(
     }
     made = CameraInput(lambda: node, Mock(), Mock(), outputs, sent.append, Mock())  # type: ignore[arg-type]
     facts = read_facts(StandIn())
-    made.take(random_frame(5), facts)
+    made.take(random_frame(5), facts, 0)
     source.connection.settings.roi = region
-    made.take(random_frame(7_000_000_009), facts)
+    made.take(random_frame(7_000_000_009), facts, 0)
     (message,) = [cdr for topic, cdr in sent[-1] if topic is outputs[topics.CAMERA_INFO_INPUT]]
     info = decode(message, "sensor_msgs/msg/CameraInfo")
     roi = info.roi
@@ -68,3 +69,21 @@ def test_a_lens_of_the_whole_sensor_and_a_region(
     assert (info.header.stamp.sec, info.header.stamp.nanosec, info.header.frame_id) == (7, 9, "left")
     numbers = (100, 80, 110, 64, 0.1, 90, 81, 95, 65) if sizes is not None else (0,) * 9
     assert (*info.k[[0, 2, 4, 5]], sum(info.d), *info.p[[0, 2, 5, 6]]) == numbers
+
+
+@pytest.mark.parametrize(("stamp", "start_ns"), [("middle", 7_000_000_000 - 2_500_000), ("start", 7_000_000_000)])
+def test_frames_pass_a_gate(stamp: str, start_ns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(camera, "CameraSource", lambda *_: SimpleNamespace(connection=None))
+    node = SimpleNamespace(camera=CameraSettings(stamp=stamp), frame_id="left")
+    receive = Mock()
+    made = CameraInput(lambda: node, Mock(), receive, {}, Mock(), Mock())  # type: ignore[arg-type, return-value]
+    facts, cdr = replace(read_facts(StandIn()), exposure_us=5000.0), random_frame(7_000_000_000)
+    made.take(cdr, facts, 0)
+    assert receive.call_args.args[:2] == (cdr, facts), "it is open by default"
+    made.gate = Mock()
+    made.take(cdr, facts, 7_020_000_000)
+    *given, deliver = made.gate.call_args.args
+    assert given == [7_000_000_000, start_ns, 7_020_000_000, facts]
+    assert receive.call_count == 1
+    deliver()
+    assert receive.call_count == 2

@@ -22,7 +22,7 @@ from polar_pipeline.options.plan import needed_operators
 from polar_pipeline.options.products import PRODUCTS, SSIM_PRODUCTS
 from polar_pipeline.quality.statistics import LIMITS, QualityLimits
 
-CONFIGS = sorted(path for path in (ROOT / "config").glob("*.yaml") if path.stem != "rig")
+CONFIGS = sorted(path for path in (ROOT / "config").glob("*.yaml") if not path.stem.startswith("rig"))
 
 
 def settings(**changes: Any):

@@ -26,6 +26,7 @@ from raw_frames import replayed_images
 from rcl_interfaces.srv import DescribeParameters
 from rclpy.qos import QoSProfile
 from rclpy.serialization import deserialize_message
+from rig_in_step import IN_STEP, SetWatcher, pictures, rig_file
 from sensor_msgs.msg import CameraInfo, Image
 from services import ask, get_parameters
 from std_srvs.srv import SetBool, Trigger
@@ -427,3 +428,50 @@ def test_cameras_of_a_rig_come_by_serial_number(camera: Any, start: Any, peer: d
             for row in Topic(peer, f"cam{k}/image_raw").wait(2):
                 np.testing.assert_array_equal(messages.to_raw(row).unpack().mosaic, pictures[k])
         process.close()
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_a_rig_in_step_flags_every_set_that_it_does_not_match(
+    camera: Any, start: Any, peer: drill.Peer, tmp_path: Path, is_strict: bool
+) -> None:
+    """The faults of the soak test (`benchmarks/rig_soak.py`), each for a moment, and the leader's exposure."""
+    rate, names = 20.0, {"cam0", "cam1", "cam2"}
+    with loopback_addresses(len(names)) as addresses:
+        fakes = [
+            camera(pictures(SHAPE), address=address, serial=f"RIG{k}", **IN_STEP) for k, address in enumerate(addresses)
+        ]
+        rig = tmp_path / "rig.yaml"
+        rig.write_text(rig_file(3, rate, is_strict=is_strict, exposure_factors={2: 0.5}), encoding="utf-8")
+        watcher = SetWatcher(peer.node, 3)
+        process = start("-c", "from polar_pipeline.node import rig; rig()", str(rig))
+
+        def wait(status: str, count: int = 5) -> None:
+            before = watcher.judge(names).get(status, 0)
+            wait_for(lambda: watcher.judge(names).get(status, 0) >= before + count, f"sets that are {status}")
+
+        wait("matched", 10)
+        assert [fake.get("ExposureTime") for fake in fakes] == [5000.0, 5000.0, 2500.0]
+        fakes[0].set("ExposureTime", 8000.0)
+        wait_for(lambda: fakes[2].get("ExposureTime") == 4000.0, "the exposure of the leader")
+        wait("matched", 10)
+        for jump in (1 / rate, -1 / rate, 0.003):
+            fakes[1].clock(jump)
+            wait("missing" if jump == 0.003 else "late")
+            fakes[1].clock(0.0)
+            wait("matched", 10)
+        fakes[2].lose(0.5)
+        wait("missing")
+        fakes[2].lose(0.0)
+        wait("matched", 10)
+        fakes[1].kill()
+        wait("missing")
+        fakes[1].start()
+        wait("matched", 20)
+        process.close()
+    counts = watcher.judge(names, is_strict)
+    assert counts["mixed"] == counts["twice"] == 0
+    assert counts["unseen"] < counts["matched"] / 10
+    if is_strict:
+        matched = {frame for text, stamps in watcher.sets if text == "matched" for frame in stamps.items()}
+        last = max(watcher.sets[-1].stamps.values())
+        assert {frame for frame in watcher.pictures if frame[1] < last} <= matched

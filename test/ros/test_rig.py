@@ -16,6 +16,7 @@ yaml = pytest.importorskip("yaml")
 from support import ROOT, first_of, wait_for
 
 from polar_pipeline import Pipeline
+from polar_pipeline.live.rig import Sync
 from polar_pipeline.recordings import messages
 from polar_pipeline.ros.rig import Camera, Rig, expand, read_rig
 
@@ -57,17 +58,22 @@ def test_cameras(tmp_path: Path) -> None:
 def test_shipped_rig() -> None:
     rig = read_rig(ROOT / "config" / "rig.yaml")
     assert [camera.namespace for camera in rig.cameras] == ["/front", "/rear"]
+    in_step = read_rig(ROOT / "config" / "rig_in_step.yaml").sync
+    assert in_step is not None
+    assert in_step.factors == {
+        f"{name}/polar_pipeline": 0.5 if name == "left" else 1.0 for name in ("front", "left", "right")
+    }
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("cameras: [", "cannot be read"),
-        ("", "keys among processes, cameras"),
+        ("", "keys among processes, cameras, sync"),
         ("cameras: []", "1 to 64 cameras"),
         ("cameras: [" + "{}, " * 65 + "]", "1 to 64 cameras"),
         ("cameras: {}", "1 to 64 cameras"),
-        ("camera: []", "keys among processes, cameras is needed, got camera"),
+        ("camera: []", "keys among processes, cameras, sync is needed, got camera"),
         ("processes: two\ncameras: [{}]", "one, each"),
         ("cameras: [front]", "camera 1: a mapping with keys among namespace, name.*, got 'front'"),
         ("cameras: [{}, {topic: images}]", "camera 2: a mapping with keys among .* got topic"),
@@ -92,6 +98,59 @@ def test_shipped_rig() -> None:
     ],
 )
 def test_wrong_rigs_say_what_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        read_rig(write(tmp_path, text))
+
+
+#: Two cameras of which the first one leads, with more about `sync`, and keys of the second one.
+SYNC = """
+sync: {{leader: front{more}}}
+cameras:
+  - {{namespace: front, parameters: {{camera.source: 'aravis:1'}}}}
+  - {{namespace: rear, parameters: {{camera.source: 'aravis:2'}}{keys}}}
+"""
+
+
+def in_step(more: str = "", keys: str = "") -> str:
+    return SYNC.format(more=more, keys=keys)
+
+
+def test_a_rig_in_step(tmp_path: Path) -> None:
+    rig = read_rig(write(tmp_path, in_step(", tolerance_ms: 0.5, strict: true", keys=", exposure_factor: 2")), "robot")
+    factors = {"robot/front/polar_pipeline": 1.0, "robot/rear/polar_pipeline": 2.0}
+    assert rig.sync == Sync(0.5, "robot/front/polar_pipeline", True, factors)
+    assert read_rig(write(tmp_path, in_step())).sync == Sync(
+        1.0, "front/polar_pipeline", False, dict.fromkeys(("front/polar_pipeline", "rear/polar_pipeline"), 1.0)
+    )
+    named = in_step().replace("leader: front", "leader: /rear/polar_pipeline")
+    assert read_rig(write(tmp_path, named)).sync == Sync(
+        1.0, "rear/polar_pipeline", False, dict.fromkeys(("front/polar_pipeline", "rear/polar_pipeline"), 1.0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (in_step(", tolerance: 1"), "sync: a mapping with keys among tolerance_ms, leader, strict is needed, got lead"),
+        (in_step(", tolerance_ms: 0"), r"sync: tolerance_ms must be in \[0.001, 1000.0\], got 0"),
+        (in_step(", tolerance_ms: soon"), "sync: tolerance_ms must be a number, got 'soon'"),
+        (in_step(", strict: maybe"), "sync: strict must be true or false, got 'maybe'"),
+        (
+            in_step().replace("leader: front", "leader: left"),
+            "leader must be one of /front/polar_pipeline, /rear",
+        ),
+        (in_step().replace("leader: front", "leader: 3"), "sync: leader must be one of .*, got 3"),
+        (in_step().replace("leader: front", ""), "sync: leader must be one of .*, got None"),
+        ("sync: front" + in_step().split("}", 1)[1], "sync: a mapping with keys among .* is needed, got 'front'"),
+        ("processes: each" + in_step(), "sync: processes: one and two cameras are needed, got each and 2"),
+        ("sync: {leader: a}\ncameras: [{namespace: a}]", "sync: processes: one and two cameras .*, got one and 1"),
+        (in_step(keys=", exposure_factor: 0"), r"camera 2: exposure_factor must be in \[0.01, 100.0\], got 0"),
+        (in_step(keys=", exposure_factor: no"), "camera 2: exposure_factor must be a number, got False"),
+        (in_step(keys=", exposure_factor: 2").replace("leader: front", "leader: rear"), "with exposure_factor 1"),
+        ("cameras: [{exposure_factor: 2.0}]", "exposure_factor needs sync"),
+    ],
+)
+def test_wrong_rigs_in_step_say_what_is_wrong(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         read_rig(write(tmp_path, text))
 
@@ -206,3 +265,20 @@ def test_what_cannot_start_is_named(rig: Any, tmp_path: Path, file: str, said: s
     process = rig(str(tmp_path / file))
     process.assert_end(2)
     assert said in process.text
+
+
+@pytest.mark.ros
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ("backend: cpu", "camera.source of every camera"),
+        ("camera.source: 'aravis:1', camera.hdr_ratio: 8.0", "camera.hdr_ratio 1, got 8"),
+    ],
+)
+def test_a_rig_in_step_has_cameras_of_its_own_with_one_exposure(
+    rig: Any, tmp_path: Path, parameters: str, said: str
+) -> None:
+    path = write(tmp_path, in_step().replace("camera.source: 'aravis:1'", parameters))
+    process = rig(str(path))
+    process.assert_end(2)
+    assert f"/front/polar_pipeline cannot start: sync in the rig's file needs {said}" in process.text

@@ -174,7 +174,7 @@ class FrameCapture:
         """Return the mosaic in a frame; may raise FrameError."""
         return messages.to_raw(messages.decode_image(cdr))
 
-    def take(self, cdr: Cdr, facts: CameraFacts, before: object = None) -> None:  # noqa: ARG002 - of the protocol
+    def take(self, cdr: Cdr, facts: CameraFacts, *_: object) -> None:
         """Queue a frame on request if there is space."""
         if self._is_capturing:
             with suppress(queue.Full):
