@@ -33,7 +33,7 @@ class Client:
     def memory(self) -> None:
         return None
 
-    def take(self, cdr: Any, facts: Any, before: Optional[Exposed] = None) -> None:
+    def take(self, cdr: Any, facts: Any, _: int, before: Optional[Exposed] = None) -> None:
         if before is None:
             self.single += 1
         else:

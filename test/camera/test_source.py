@@ -1054,7 +1054,7 @@ def test_a_camera_follows_another_one_within_its_ranges(
     camera: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = camera(features={**FAST, "PtpStatus": "Slave"}, changes=SCHEDULED)
-    made, client = connect(exposure_us=5000.0, exposure_auto=False)
+    made, client = connect(exposure_us=5000.0, exposure_auto="off")
     client.wait()
 
     def follow(**values: Any) -> Tuple[float, float, float, float]:
@@ -1079,12 +1079,12 @@ def test_a_camera_follows_another_one_within_its_ranges(
     for count in (1, 2, 2, 2):  # rounded numbers differ from those before, once
         follow(exposure_us=1500.4)
         assert len(changes) == count
-    apply(made, exposure_auto=True)
-    with pytest.raises(CameraError, match=r"while camera.exposure_auto is true"):
+    apply(made, exposure_auto="camera")
+    with pytest.raises(CameraError, match=r"while camera.exposure_auto is camera"):
         follow(exposure_us=2000.0)
     with pytest.raises(CameraError, match=r"camera.trigger 'Line7'"):
-        follow(exposure_us=2000.0, exposure_auto=False, trigger="Line7")
-    follow(exposure_us=2000.0, exposure_auto=False, trigger="Line7")  # it was refused before
+        follow(exposure_us=2000.0, exposure_auto="off", trigger="Line7")
+    follow(exposure_us=2000.0, exposure_auto="off", trigger="Line7")  # it was refused before
     assert (made.connection.settings.trigger, fake.get("ExposureAuto")) == ("scheduled", "Continuous"), "all or none"
     fake.kill()
     wait_for(lambda: made.connection is None, "its end")
@@ -1207,6 +1207,7 @@ def test_exposure_and_gain_follow_the_light(connect: Any, has_chunks: bool) -> N
         client.wait(20)
         assert fake.get("ExposureTime") == 8000.0, "nobody changes it"
         assert not client.refused
+        made.close()  # later, it would release the camera of the next test
 
 
 @pytest.mark.camera

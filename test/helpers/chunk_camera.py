@@ -32,6 +32,10 @@ class Sent(NamedTuple):
     gain_db: float = 0.0
 
 
+#: Address of the register by which a client takes control.
+_CONTROL = struct.pack(">I", 0xA00)
+
+
 class ChunkCamera:
     """A camera; a context manager.
 
@@ -140,7 +144,8 @@ class ChunkCamera:
         self.set("PayloadSize", self._picture.size + chunks)
 
     def _answer(self) -> None:
-        """Answer commands of GigE Vision's control protocol."""
+        """Answer commands of GigE Vision's control protocol; only who controls the camera may write."""
+        controller = None  # where its commands come from; a client of an earlier camera here may still write
         while not self._closing.is_set():
             try:
                 data, client = self._control.recvfrom(1024)
@@ -148,6 +153,11 @@ class ChunkCamera:
                 continue
             _, flags, command, _, number = struct.unpack(">BBHHH", data[:8])
             body, answer = data[8:], b""
+            if command == 0x82 and body[:4] == _CONTROL and controller in (None, client):
+                controller = client if any(body[4:8]) else None
+                self._write(0xA00, body[4:8])
+            elif command in (0x82, 0x86) and client != controller:
+                continue
             if command == 0x02:
                 answer = bytes(self._memory[:0xF8])
             elif command == 0x80:
