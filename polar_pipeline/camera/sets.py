@@ -14,20 +14,35 @@ DOUBTFUL = 4
 #: Ratio up to which two exposures are equal: cameras round the exposure time and the gain.
 EQUAL_EXPOSURE = 1.02
 
+#: Numbers of frames of older cameras, which begin again behind the last one with 1; larger ones count alike.
+_CYCLE = 0xFFFF
+
+
+class Arrival(NamedTuple):
+    """How a frame came.
+
+    Attributes:
+        time_ns: Time of this computer when its first packet came, in nanoseconds since 1970.
+        number: Number of the frame, counted by the camera, lost ones too.
+    """
+
+    time_ns: int
+    number: int
+
 
 class Shot(NamedTuple):
     """A frame of one camera.
 
     Attributes:
         start_ns, end_ns: Start and end of its exposure by the camera's clock, in nanoseconds.
-        arrival_ns: Time of this computer when its first packet came, in nanoseconds.
+        arrival: How it came.
         exposure: Exposure time with the gain, in any unit that is the same for all cameras; 0 if unknown.
         frame: Anything of the caller's.
     """
 
     start_ns: int
     end_ns: int
-    arrival_ns: int
+    arrival: Arrival
     exposure: float
     frame: Any = None
 
@@ -37,8 +52,9 @@ class FrameSet(NamedTuple):
 
     Attributes:
         status: `complete`: a frame of every camera, all with the same exposure. `unequal`: exposures differ, or one is
-            unknown. `missing`: a camera has no frame. `late`: one frame came so much later after its exposure than
-            another, here or shortly before, that a clock may have jumped; frames may be of different moments.
+            unknown. `missing`: a camera has no frame. `late`: here or shortly before, one frame came so much later
+            after its exposure than another, or numbers of frames fit so badly, that a clock may have jumped; frames may
+            be of different moments.
         shots: Name of the camera -> its frame.
     """
 
@@ -56,7 +72,8 @@ class SetMatcher:
 
     If a clock jumps by the time between two frames, a frame has the stamp of another camera's next one. So a set is
     `late` if the delays of its frames, from the end of the exposure to the arrival, differ by more than half of the
-    shortest interval between the last frames, and so are the next `DOUBTFUL` sets.
+    shortest interval between the last frames; or if cameras have counted different numbers of frames since the last
+    set, as frames by the same signal are counted alike. The next `DOUBTFUL` sets are late too.
 
     Attributes:
         counts: Status -> number of sets so far.
@@ -69,6 +86,7 @@ class SetMatcher:
         self._last: Dict[str, int] = {}  # camera -> start of its newest frame
         self._intervals: Deque[int] = deque(maxlen=16)
         self._doubtful = 0  # number of sets that will be late
+        self._first: Dict[str, int] = {}  # camera -> number of its frame in set 0, by the numbers of later ones
 
     def add(self, camera: str, shot: Shot) -> List[FrameSet]:
         """Add a frame; return the sets that are decided now, in their order."""
@@ -83,8 +101,10 @@ class SetMatcher:
         while all(self._waiting.values()):
             sets.append(self._close(min(waiting[0].start_ns for waiting in self._waiting.values())))
         while True:
-            queues, patient_ns = filter(None, self._waiting.values()), shot.arrival_ns - PATIENCE
-            overdue = [row[0].start_ns for row in queues if len(row) > MAX_WAITING or row[0].arrival_ns < patient_ns]
+            queues, patient_ns = filter(None, self._waiting.values()), shot.arrival.time_ns - PATIENCE
+            overdue = [
+                row[0].start_ns for row in queues if len(row) > MAX_WAITING or row[0].arrival.time_ns < patient_ns
+            ]
             if not overdue:
                 return sets
             sets.append(self._close(min(overdue)))
@@ -95,14 +115,26 @@ class SetMatcher:
         shots = {name: shot for name, shot in heads.items() if 0 <= shot.start_ns - start_ns <= self._tolerance_ns}
         for camera in shots:
             self._waiting[camera].popleft()
-        delays = [shot.arrival_ns - shot.end_ns for shot in shots.values()]
+        delays = [shot.arrival.time_ns - shot.end_ns for shot in shots.values()]
         exposures = [shot.exposure for shot in shots.values()]
         status = "complete" if 0 < max(exposures) <= EQUAL_EXPOSURE * min(exposures) else "unequal"
+        is_apart = max(delays) - min(delays) > min(self._intervals) / 2 or not self._fits(shots)
         if len(shots) < len(self._waiting):
             status = "missing"
+            self._doubtful = DOUBTFUL if is_apart else self._doubtful
         else:
-            is_apart = max(delays) - min(delays) > min(self._intervals) / 2
             status = "late" if is_apart or self._doubtful else status
             self._doubtful = DOUBTFUL if is_apart else max(self._doubtful - 1, 0)
         self.counts[status] += 1
         return FrameSet(status, shots)
+
+    def _fits(self, shots: Dict[str, Shot]) -> bool:
+        """Return whether the cameras of a set have counted as many frames as each other since the sets before."""
+        numbers = {camera: shot.arrival.number for camera, shot in shots.items()}
+        counts = {(number - self._first[name]) % _CYCLE for name, number in numbers.items() if name in self._first}
+        fits = len(counts) < 2
+        if not fits:
+            self._first.clear()
+        count = counts.pop() if fits and counts else 0
+        self._first.update((name, number - count) for name, number in numbers.items())
+        return fits

@@ -45,6 +45,7 @@ from polar_pipeline.camera.facts import (
     read_ptp,
 )
 from polar_pipeline.camera.hdr import Exposed, Pairs
+from polar_pipeline.camera.sets import Arrival
 from polar_pipeline.camera.settings import (
     CameraSettings,
     changed_fields,
@@ -96,8 +97,8 @@ class Client(Protocol):
     def memory(self) -> Optional[np.ndarray]:
         """Return memory for the next message, or None if any will do."""
 
-    def take(self, cdr: Cdr, facts: CameraFacts, arrival_ns: int, before: Optional[Exposed] = None) -> None:
-        """Take a frame as serialized `sensor_msgs/Image`, and the time of this computer when its first packet came.
+    def take(self, cdr: Cdr, facts: CameraFacts, arrival: Arrival, before: Optional[Exposed] = None) -> None:
+        """Take a frame as serialized `sensor_msgs/Image`, and how it came.
 
         With `camera.hdr_ratio`, `before` is the frame before, of the other exposure.
         """
@@ -640,7 +641,7 @@ class CameraSource:
         cdr = frame.memory[: len(head) + nbytes].data
         cdr[: len(head)] = messages.restamp(head, stamp_ns)
         if self._settings.hdr_ratio == 1:
-            self._client.take(cdr, facts, frame.arrival_ns)
+            self._client.take(cdr, facts, Arrival(frame.arrival_ns, frame.number))
             self._expose(cdr, frame, facts)
         else:
             self._take_exposure(Exposed(cdr, facts, frame.number), frame)
@@ -668,7 +669,7 @@ class CameraSource:
         if self._pairs.incomplete > incomplete:
             self._client.refuse("exposures", "a frame without a neighbor of the other exposure was left out")
         if before is not None:
-            self._client.take(exposed.cdr, exposed.facts, frame.arrival_ns, before)
+            self._client.take(exposed.cdr, exposed.facts, Arrival(frame.arrival_ns, frame.number), before)
 
     def _facts_of(self, frame: Received) -> CameraFacts:
         """Return the state of the camera with the exposure time and the gain of a frame, as far as they are known."""

@@ -11,6 +11,7 @@ import numpy as np
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.camera.hdr import Exposed
+from polar_pipeline.camera.sets import Arrival
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.camera.source import CameraSource
 from polar_pipeline.geometry.lens import load_lens
@@ -53,7 +54,7 @@ class CameraInput:
         self._outputs = outputs
         self._send = send
         #: Called with stamp, start of the exposure, arrival and state of the camera, and what hands the frame over.
-        self.gate: Callable[[int, int, int, CameraFacts, Callable[[], None]], None] = lambda *row: row[-1]()
+        self.gate: Callable[[int, int, Arrival, CameraFacts, Callable[[], None]], None] = lambda *row: row[-1]()
         self._refuse_error = diagnostics.refuse_error
         self.dropped, self.refuse = diagnostics.dropped, diagnostics.refuse
         self.info, self.warning = diagnostics.logger.info, diagnostics.logger.warning
@@ -70,7 +71,7 @@ class CameraInput:
 
     # --------------------------------------------------------------------------------------------- the camera's threads
 
-    def take(self, cdr: Cdr, facts: CameraFacts, arrival_ns: int, before: Optional[Exposed] = None) -> None:
+    def take(self, cdr: Cdr, facts: CameraFacts, arrival: Arrival, before: Optional[Exposed] = None) -> None:
         """Pass a frame, or a pair, through the gate."""
         connection = self.source.connection
         region = connection.settings.roi if connection else (0, 0, 0, 0)
@@ -80,7 +81,7 @@ class CameraInput:
         stamp_ns = messages.peek_stamp(cdr) or 0
         before_ns = int(1000 * facts.exposure_us) // 2 if self._settings().camera.stamp == "middle" else 0
         deliver = partial(self._deliver, cdr, facts, before, self._encoded[1])
-        self.gate(stamp_ns, stamp_ns - before_ns, arrival_ns, facts, deliver)
+        self.gate(stamp_ns, stamp_ns - before_ns, arrival, facts, deliver)
 
     def _deliver(self, cdr: Cdr, facts: CameraFacts, before: Optional[Exposed], info: bytes) -> None:
         """Hand a frame, or a pair, to the node, and publish it if its topics have subscribers."""

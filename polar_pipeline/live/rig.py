@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Callable, Dict, Mapping, Optional
 
 from polar_pipeline.camera.facts import CameraFacts
-from polar_pipeline.camera.sets import FrameSet, SetMatcher, Shot
+from polar_pipeline.camera.sets import Arrival, FrameSet, SetMatcher, Shot
 from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
 from polar_pipeline.live.camera import CameraInput
 from polar_pipeline.quality.statistics import Level
@@ -58,7 +58,7 @@ class RigSync:
             self._cameras.update({name: camera} if camera else {})
 
     def take(
-        self, name: str, stamp_ns: int, start_ns: int, arrival_ns: int, facts: CameraFacts, deliver: Callable[[], None]
+        self, name: str, stamp_ns: int, start_ns: int, arrival: Arrival, facts: CameraFacts, deliver: Callable[[], None]
     ) -> None:
         """Take a frame of a node: stamp, start of its exposure, arrival, state of the camera, and what hands it over.
 
@@ -67,7 +67,7 @@ class RigSync:
         if not self.sync.strict:
             deliver()
         light = facts.exposure_us / self.sync.factors[name] * 10 ** ((facts.gain_db or 0.0) / 20)
-        shot = Shot(start_ns, start_ns + int(1000 * facts.exposure_us), arrival_ns, light, (stamp_ns, deliver))
+        shot = Shot(start_ns, start_ns + int(1000 * facts.exposure_us), arrival, light, (stamp_ns, deliver))
         with self._lock:
             if name not in self._cameras:
                 return

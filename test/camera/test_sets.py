@@ -10,7 +10,16 @@ pytest.importorskip("hypothesis")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polar_pipeline.camera.sets import DOUBTFUL, MAX_WAITING, PATIENCE, STATUSES, FrameSet, SetMatcher, Shot
+from polar_pipeline.camera.sets import (
+    DOUBTFUL,
+    MAX_WAITING,
+    PATIENCE,
+    STATUSES,
+    Arrival,
+    FrameSet,
+    SetMatcher,
+    Shot,
+)
 
 MS = 1_000_000
 #: Period of the cameras in the cases made by hand, delay from the end of an exposure to the arrival, and tolerance.
@@ -19,8 +28,10 @@ PERIOD, DELAY, TOLERANCE = 40 * MS, 5 * MS, MS
 Members = FrozenSet[Tuple[str, int]]
 
 
-def shot(start_ns: int, arrival_ns: int, exposure: float = 1.0, frame: Any = None, length_ns: int = 0) -> Shot:
-    return Shot(start_ns, start_ns + length_ns, arrival_ns, exposure, frame)
+def shot(
+    start_ns: int, arrival_ns: int, exposure: float = 1.0, frame: Any = None, length_ns: int = 0, number: int = 0
+) -> Shot:
+    return Shot(start_ns, start_ns + length_ns, Arrival(arrival_ns, number), exposure, frame)
 
 
 class Cameras:
@@ -30,6 +41,7 @@ class Cameras:
         self.matcher = SetMatcher(names, TOLERANCE)
         self.jump = dict.fromkeys(names, 0)
         self.exposure = dict.fromkeys(names, 1.0)
+        self.counted = {name: 7 * place for place, name in enumerate(names)}  # frames before moment 0
         self.sets: List[FrameSet] = []
 
     def expose(self, moment: int, names: str, late_ns: int = 0) -> None:
@@ -37,7 +49,8 @@ class Cameras:
         for name in names:
             true_ns = moment * PERIOD
             start, arrival = true_ns + self.jump[name], true_ns + DELAY + late_ns
-            self.sets += self.matcher.add(name, shot(start, arrival, self.exposure[name], moment))
+            number = (moment + self.counted[name]) % 0xFFFF + 1  # as older cameras count
+            self.sets += self.matcher.add(name, shot(start, arrival, self.exposure[name], moment, number=number))
 
     @property
     def statuses(self) -> List[Tuple[str, str, List[int]]]:
@@ -144,6 +157,29 @@ def test_a_delayed_frame_does_not_hide_that_a_clock_has_jumped() -> None:
         cameras.expose(moment, "a")
         cameras.expose(moment, "b", late_ns)
     assert not any(status == "complete" for status, _, moments in cameras.statuses if set(moments) & set(range(10, 40)))
+
+
+@pytest.mark.parametrize("periods", [-2, -1, 1, 2])
+def test_the_first_frame_after_a_jump_is_delayed_as_if_nothing_had_happened(periods: int) -> None:
+    """Only its number tells that it is another frame; and numbers begin again behind 65535."""
+    cameras = Cameras("abc")
+    cameras.counted["c"] = 0xFFFF - 20
+    for moment in range(40):
+        cameras.jump["b"] = periods * PERIOD if moment >= 30 else 0
+        late_ns = periods * PERIOD if moment == 30 else 0
+        for name in "abc":
+            cameras.expose(moment, name, late_ns if name == "b" else 0)
+    assert all(len(set(moments)) == 1 for status, _, moments in cameras.statuses if status == "complete")
+    assert cameras.matcher.counts["complete"] >= 28
+
+
+def test_a_camera_that_has_skipped_a_signal_is_in_doubt_for_some_sets() -> None:
+    cameras = Cameras("ab")
+    for moment in range(20):
+        cameras.counted["b"] = 6 if moment >= 10 else 7
+        cameras.expose(moment, "ab" if moment != 9 else "a")
+    statuses = [status for status, *_ in cameras.statuses]
+    assert statuses == ["complete"] * 9 + ["missing"] + ["late"] * (1 + DOUBTFUL) + ["complete"] * (9 - DOUBTFUL)
 
 
 @pytest.mark.parametrize(

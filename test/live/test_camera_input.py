@@ -16,6 +16,7 @@ from raw_frames import random_frame
 from rosbags_messages import decode
 
 from polar_pipeline.camera.facts import read_facts
+from polar_pipeline.camera.sets import Arrival
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.live import camera
 from polar_pipeline.live.camera import CameraInput
@@ -58,9 +59,9 @@ def test_a_lens_of_the_whole_sensor_and_a_region(
     }
     made = CameraInput(lambda: node, Mock(), Mock(), outputs, sent.append, Mock())  # type: ignore[arg-type]
     facts = read_facts(StandIn())
-    made.take(random_frame(5), facts, 0)
+    made.take(random_frame(5), facts, Arrival(0, 1))
     source.connection.settings.roi = region
-    made.take(random_frame(7_000_000_009), facts, 0)
+    made.take(random_frame(7_000_000_009), facts, Arrival(0, 2))
     (message,) = [cdr for topic, cdr in sent[-1] if topic is outputs[topics.CAMERA_INFO_INPUT]]
     info = decode(message, "sensor_msgs/msg/CameraInfo")
     roi = info.roi
@@ -78,12 +79,13 @@ def test_frames_pass_a_gate(stamp: str, start_ns: int, monkeypatch: pytest.Monke
     receive = Mock()
     made = CameraInput(lambda: node, Mock(), receive, {}, Mock(), Mock())  # type: ignore[arg-type, return-value]
     facts, cdr = replace(read_facts(StandIn()), exposure_us=5000.0), random_frame(7_000_000_000)
-    made.take(cdr, facts, 0)
+    made.take(cdr, facts, Arrival(0, 1))
     assert receive.call_args.args[:2] == (cdr, facts), "it is open by default"
     made.gate = Mock()
-    made.take(cdr, facts, 7_020_000_000)
+    arrival = Arrival(7_020_000_000, 2)
+    made.take(cdr, facts, arrival)
     *given, deliver = made.gate.call_args.args
-    assert given == [7_000_000_000, start_ns, 7_020_000_000, facts]
+    assert given == [7_000_000_000, start_ns, arrival, facts]
     assert receive.call_count == 1
     deliver()
     assert receive.call_count == 2

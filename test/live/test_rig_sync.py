@@ -11,6 +11,7 @@ import pytest
 from stand_in import StandIn
 
 from polar_pipeline.camera.facts import CameraFacts, read_facts
+from polar_pipeline.camera.sets import Arrival
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.live.rig import RigSync, Sync
 from polar_pipeline.recordings.messages import Status
@@ -65,7 +66,8 @@ class Rig:
         start = moment * PERIOD + offset_ns
         length = int(1000 * state.exposure_us)
         end = start + length
-        self.sync.take(name, (start + end) // 2, start, end + MS, state, lambda: self.delivered.append((name, moment)))
+        arrival = Arrival(end + MS, moment)
+        self.sync.take(name, (start + end) // 2, start, arrival, state, lambda: self.delivered.append((name, moment)))
 
     @property
     def texts(self) -> List[str]:
