@@ -84,7 +84,7 @@ COMMAND_GROUPS: Dict[str, Dict[str, Command]] = {
         "capture": Command(
             "Capture raw frames from a camera, also of a calibration step by step (--guide).",
             ("polar-pipeline capture -o pictures --frames 10", "polar-pipeline capture -o session --guide"),
-            rare=("packet_size", "packet_delay_ns", "features"),
+            rare=("packet_size", "packet_delay_ns", "features", "frame_rate"),
         ),
         "layout": Command(
             "Check whether sensor, ROI offset and flips fit a picture.",
