@@ -97,7 +97,7 @@ class SetWatcher:
         """
         result: Counter[str] = Counter({"mixed": 0, "unseen": 0})
         uses: Counter[Tuple[str, int]] = Counter()
-        for text, stamps in self.sets:
+        for text, stamps in list(self.sets):
             result[text.split(":")[0]] += 1
             if is_strict and text != "matched":
                 continue
@@ -109,6 +109,6 @@ class SetWatcher:
                 result["mixed"] += is_mixed
                 if is_mixed:
                     print(f"mixed: stamps {stamps}, pictures {dict(zip(stamps, moments))}", flush=True)
-        came = {frame: len(rows) for frame, rows in self.pictures.items()}
+        came = {frame: len(rows) for frame, rows in list(self.pictures.items())}  # others come meanwhile
         result["twice"] = sum(count > came.get(frame, count) for frame, count in uses.items())
         return dict(result)
