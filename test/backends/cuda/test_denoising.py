@@ -51,9 +51,10 @@ def test_matches_reference(
     frame = random_frame(shape, bits, sigma=2.0)
     options: Dict[str, Any] = {"sensor": sensor, "dtype": dtype, "denoise": mode, "denoise_strength": 2.5}
     options.update(resolution=way[0], demosaic=way[1], bit_depth=bits if bits > 8 else 0)
-    driver = make_driver(name)
-    compare(driver, frame, IMAGES, **options, debias=True, camera_gain=6.0)
-    compare(driver, frame, POLAR, **options)
+    if bits == 12:  # with everything that depends on noise
+        compare(make_driver(name), frame, IMAGES, **options, debias=True, camera_gain=6.0)
+    else:
+        compare(make_driver(name), frame, POLAR, **options)
 
 
 @pytest.mark.parametrize("name", [*STAND_INS, *on_gpus])
