@@ -54,7 +54,7 @@ _CASES: Dict[str, Tuple[Tuple[str, ...], str, str, Dict[str, Any]]] = {
     "viewed, calibrated, uint8": (_VIEWED, "uint8", "u8", {"calibration": True}),
     "default, scale 2": (DEFAULT_PRODUCTS, "float32", "u8", {"scale": 2}),
     "viewed, denoised, uint8": (_VIEWED, "uint8", "u8", {"denoise": "on"}),
-    "default, denoised, full": (DEFAULT_PRODUCTS, "float32", "12p", {"denoise": "auto", "resolution": "full"}),
+    "default, denoised, 12p": (DEFAULT_PRODUCTS, "float32", "12p", {"denoise": "auto"}),
     "viewed, rectified, uint8": (_VIEWED, "uint8", "u8", {"rectify": True}),
 }
 
