@@ -4,7 +4,8 @@
 
 Three of the tests' cameras on loopback, in step by PTP, show the number of the moment at which each frame is exposed.
 Every `PHASE` seconds there is another fault: packets are lost, a camera is unplugged, its clock jumps, or the leader's
-exposure changes; in between there is none. A viewer takes the raw frames and the sets in `/diagnostics`.
+exposure changes. After each fault, the rig runs without one. A viewer takes the raw frames, and the sets in
+`/diagnostics`.
 
 Writes `benchmarks/results/rig_soak_<device>.json`; ends with 1 if a set that the rig calls matched has frames of
 different moments or not of all cameras, if a frame is in two sets, or if fewer than `CALM` of the sets in phases

@@ -9,7 +9,6 @@ variance is that of i over L^2, which differs from superpixel to superpixel: `Ra
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from typing import Optional, Sequence, Union
 
 import numpy as np
@@ -18,7 +17,7 @@ from polar_pipeline._util.cpus import available_cores
 from polar_pipeline._util.text import quoted
 from polar_pipeline.backends.cpu.arguments import Bracket
 from polar_pipeline.backends.cpu.library import load_kernels
-from polar_pipeline.backends.noise.model import exposure_noise, raw_noise
+from polar_pipeline.backends.noise.model import exposure_noise, noise_by_gain
 from polar_pipeline.options import Options, make_options
 from polar_pipeline.pipeline import Raw, input_frame
 from polar_pipeline.polarimetry.coefficients import MERGE_LIMIT, MERGE_TOLERANCE
@@ -109,8 +108,7 @@ def merge(
     frames = [frames[k] if correction is None else correction.replace_defects(frames[k]) for k in order]
     lights = tuple(float(light[k] / light.min()) for k in order)
     gains_db = tuple(float(gains[k] - gains[order[-1]]) for k in order)
-    of_gain = (replace(options, camera_gain=options.camera_gain + gain) for gain in gains_db)
-    noise = [raw_noise(each, full_scale) for each in of_gain]
+    noise = noise_by_gain(options, gains_db, full_scale)
     # what the kernel reads and writes
     shape, count, bracket = frames[0].shape, len(frames), Bracket()
     mosaics = [np.require(row.mosaic, requirements="A") for row in frames]

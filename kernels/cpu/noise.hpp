@@ -50,9 +50,8 @@ void add_variance(float shot, float floor, const Gains &gains, int n, const floa
   add_run(shot, floor, gains, from, n, angle, to.v11, to.v12, to.v22, to.v10, to.v20, to.v00);
 }
 
-// Variances of the raw pixels of one color and polarizer that the pixels of a merged frame are made of; `place`: 4
-// color
-// + polarizer.
+// Variances of the raw pixels of one color and polarizer that the pixels of a merged frame are made of. `place`: four
+// times the color, plus the polarizer.
 void find_variances(const Noise &noise, int64_t y, int64_t first, int n, int place, const float *angle, float *to) {
   const int halving = noise.is_half ? 0 : 1, period = noise.period, last = noise.columns - 1;
   const uint8_t *rows[3];

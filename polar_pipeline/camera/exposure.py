@@ -35,12 +35,31 @@ _LEAST_SHARE, _MOST = 1e-4, 6.5
 _UNSTATED = 8
 
 
+def stops_to_add(brightest: BrightestAngles, settings: CameraSettings, spread: Optional[np.ndarray] = None) -> float:
+    """Return by how many stops a frame should have been exposed more to reach the target; negative: less.
+
+    Args:
+        brightest: Measured at the percentile of the settings.
+        settings: Target and percentile.
+        spread: Stops from `RANKS` of a well exposed frame to its percentile; None if there was no such frame.
+    """
+    level, target = brightest.level, settings.exposure_target
+    if level < SATURATED:
+        return math.log2(target / max(level, _DARKEST))
+    rank, share = settings.exposure_percentile / 100, 1 - brightest.saturated
+    above = _SCENE.inv_cdf(min(rank, 1 - _LEAST_SHARE)) - _SCENE.inv_cdf(min(max(share, _LEAST_SHARE), rank))
+    if spread is not None:
+        stops = float(np.interp(share, RANKS, spread))
+        above = stops if share > 0.5 else max(above, stops)
+    return math.log2(target) - min(max(above, 0.0), _MOST)
+
+
 class ExposureControl:
     """Law that chooses exposure time and gain by the brightest angles of each frame: by saturation and level alone.
 
-    Exposures are in EV, log2 of microseconds at 0 dB. Frames state the exposure with which they were taken, so what a
-    frame asks for does not depend on how late former changes take effect: there is no dead time to guess. The camera
-    gets an exposure that several frames in a row ask for.
+    Exposures are in EV, log2 of microseconds at 0 dB. Frames state the exposure with which they were taken. So what a
+    frame asks for does not depend on how late former changes take effect, and no dead time has to be guessed. The
+    camera gets an exposure that several frames in a row ask for.
 
     How much too bright a saturated frame is follows from its share of saturated superpixels, by the distribution in the
     last well exposed frame. Without one, or if more than half is saturated, the usual distribution of scenes counts
@@ -64,7 +83,7 @@ class ExposureControl:
         gain_db: Optional[float] = None,
     ) -> None:
         self.stops = math.nan
-        self._target, self._percentile = settings.exposure_target, settings.exposure_percentile
+        self._settings = settings
         shortest, longest = ranges.get("exposure_us", (1.0, settings.exposure_max_us))
         period_us = 1e6 / settings.frame_rate if settings.frame_rate and settings.trigger == "free" else math.inf
         self._shortest = max(shortest, 1.0)
@@ -86,18 +105,6 @@ class ExposureControl:
         self._changed = self._brightened = -math.inf  # frames of the last change, and of the last brightening
         self._guarded = self._blinks = 0.0  # frames until which the light may blink, and certainly does
 
-    def stops_to_add(self, brightest: BrightestAngles) -> float:
-        """Return by how many stops a frame should have been exposed more to reach the target; negative: less."""
-        level, target = brightest.level, self._target
-        if level < SATURATED:
-            return math.log2(target / max(level, _DARKEST))
-        rank, share = self._percentile / 100, 1 - brightest.saturated
-        above = _SCENE.inv_cdf(min(rank, 1 - _LEAST_SHARE)) - _SCENE.inv_cdf(min(max(share, _LEAST_SHARE), rank))
-        if self._spread is not None:
-            stops = float(np.interp(share, RANKS, self._spread))
-            above = stops if share > 0.5 else max(above, stops)
-        return math.log2(target) - min(max(above, 0.0), _MOST)
-
     def step(
         self, brightest: BrightestAngles, exposure_us: Optional[float], gain_db: Optional[float]
     ) -> Optional[Tuple[float, float]]:
@@ -114,7 +121,7 @@ class ExposureControl:
             return None
         time_us, gain = self.command
         own = _ev(time_us if exposure_us is None else max(exposure_us, 1.0), gain if gain_db is None else gain_db)
-        self.stops = self.stops_to_add(brightest)
+        self.stops = stops_to_add(brightest, self._settings, self._spread)
         asked, is_saturated = own + self.stops, brightest.level >= SATURATED
         is_current = abs(own - self._ev) < DARKEN_BAND
         band = DARKEN_BAND / 2 if self._share else DARKEN_BAND  # the last darkening was an estimate

@@ -13,8 +13,7 @@ PATIENCE, MAX_WAITING = 500_000_000, 32
 DOUBTFUL = 4
 #: Ratio up to which two exposures are equal: cameras round the exposure time and the gain.
 EQUAL_EXPOSURE = 1.02
-
-#: Numbers of frames of older cameras, which begin again behind the last one with 1; larger ones count alike.
+#: Numbers of frames of older cameras: behind the last one they begin again with 1. Larger numbers are compared alike.
 _CYCLE = 0xFFFF
 
 

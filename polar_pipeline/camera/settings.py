@@ -43,7 +43,7 @@ _MAX_TEXT, _MAX_FEATURES, _PLAIN = 4096, 100, r"-?\w[\w.+-]*"
 _FEATURE = re.compile(r'\s*(\w+)\s*[=:]\s*("(?:[^"\\]|\\.)*"\s*|[^\s,"\'\[\]{}][^,\n"\'\[\]{}]*)(?:,|\n|$)')
 #: Value of `gain_db` that keeps the camera's gain.
 KEEP_GAIN = -100.0
-#: Who chooses the exposure: nobody, the camera, or this package (`exposure.py`).
+#: Automatic exposures: none, that of the camera, and that of this package (`exposure.py`).
 EXPOSURE_MODES = ("off", "camera", "polarization")
 
 
@@ -73,7 +73,7 @@ _region = several(pixels, 4, "[x, y, width, height]")
 
 
 def _exposure_mode(name: str, value: object) -> str:
-    """Check who chooses the exposure; true of earlier versions, also as YAML's words, is the camera."""
+    """Check the automatic exposure; true, as in earlier versions and by YAML's words, is that of the camera."""
     return choice(name, {False: "off", True: "camera"}[value] if isinstance(value, bool) else value, EXPOSURE_MODES)
 
 
@@ -108,9 +108,9 @@ class CameraSettings:
     )
     exposure_auto: str = declare(
         "off",
-        "Who chooses the exposure time: 'off' nobody, but while camera.exposure_us is 0 at the start, the camera's own "
-        "automatic stays as it is; 'camera' the camera's own automatic; 'polarization' the node, which also chooses "
-        "the gain, keeps the brightest polarizer angles below saturation, and switches the camera's gamma off.",
+        "Automatic exposure. 'off': none; while camera.exposure_us is 0 at the start, the camera's own stays as it is. "
+        "'camera': the camera's own. 'polarization': the node chooses exposure time and gain, keeps the brightest "
+        "polarizer angles below saturation, and switches the camera's gamma off.",
         choices=EXPOSURE_MODES,
         check=_exposure_mode,
     )

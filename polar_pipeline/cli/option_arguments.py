@@ -39,7 +39,7 @@ CAPTURE_FORMAT = "12p"
 _CAMERA_ARGUMENTS: Dict[str, Dict[str, Any]] = {
     "pixel_format": {"default": CAPTURE_FORMAT},
     "exposure_us": {"text": "Exposure time; 0 keeps the camera's."},
-    "exposure_auto": {"text": "Who chooses the exposure time; for frames of a calibration 'off'."},
+    "exposure_auto": {"text": "Automatic exposure; 'off' for frames of a calibration."},
     "gain_db": {},
     "frame_rate": {},
     "roi": {},

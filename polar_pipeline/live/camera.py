@@ -89,8 +89,9 @@ class CameraInput:
         for image in [cdr] if before is None else [before.cdr, cdr]:
             camera_info = messages.restamp(info, messages.peek_stamp(image) or 0)
             contents = {topics.IMAGE_INPUT: image, topics.CAMERA_INFO_INPUT: camera_info}
-            wanted = ((name, topic) for name, topic in self._outputs.items() if topic.get_subscription_count())
-            outgoing += [(topic, contents[name]) for name, topic in wanted]
+            outgoing += [
+                (topic, contents[name]) for name, topic in self._outputs.items() if topic.get_subscription_count()
+            ]
         self._receive(cdr, facts, camera_info, before)
         if not outgoing:
             return

@@ -13,7 +13,7 @@ import numpy as np
 
 from polar_pipeline._util.jpeg import Encode, encode_with_opencv, make_gpu_encoder
 from polar_pipeline._util.text import printable
-from polar_pipeline.camera.exposure import ExposureControl
+from polar_pipeline.camera.exposure import stops_to_add
 from polar_pipeline.live.diagnostics import Diagnostics, Logger
 from polar_pipeline.live.frame import LiveFrame
 from polar_pipeline.options.display import Viewer
@@ -242,7 +242,7 @@ class FramePublisher:
         return [(self._topics[name], cdr) for name, cdr in encoded.items()]
 
     def _judge_exposure(self, frame: LiveFrame) -> float:
-        """Return by how many stops a frame should have been exposed more; NaN if it is no mosaic of numbers."""
+        """Return by how many stops a frame should have been exposed more; NaN if it has no raw mosaic."""
         camera = frame.settings.camera
         if isinstance(frame.raw, RawFrame) and frame.raw.light is not None:
             return math.nan
@@ -251,7 +251,7 @@ class FramePublisher:
         except FrameError as err:
             self._diagnostics.refuse(err.cause, str(err))
             return math.nan
-        return ExposureControl(camera, {}, 0.0).stops_to_add(brightest)
+        return stops_to_add(brightest, camera)
 
     def _publish_numbers(self, frame: LiveFrame, quality: Optional[FrameQuality]) -> None:
         """Publish those numbers of a frame that had subscribers; saturation only if a product was computed."""

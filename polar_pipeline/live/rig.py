@@ -105,17 +105,17 @@ class RigSync:
             connection, answer = camera.source.connection, self._answers.get(name)
             if name == self.sync.leader or connection is None or not (answer is None or answer.done()):
                 continue
-            wanted = {"exposure_us": facts.exposure_us * self.sync.factors[name], **shared}
+            target = {"exposure_us": facts.exposure_us * self.sync.factors[name], **shared}
             if facts.gain_db is not None and "gain_db" in connection.ranges:
-                wanted["gain_db"] = facts.gain_db
-            if not all(_is_close(value, getattr(connection.settings, key)) for key, value in wanted.items()):
-                self._answers[name] = camera.source.follow(wanted)
+                target["gain_db"] = facts.gain_db
+            if not all(_is_close(value, getattr(connection.settings, key)) for key, value in target.items()):
+                self._answers[name] = camera.source.follow(target)
                 self._answers[name].add_done_callback(partial(_note_refusal, camera))
 
 
-def _is_close(wanted: Any, actual: Any) -> bool:
+def _is_close(target: Any, actual: Any) -> bool:
     """Return whether a camera need not change a setting: cameras round, and automatic exposures are never still."""
-    return wanted == actual or (isinstance(wanted, float) and math.isclose(wanted, actual, rel_tol=0.01, abs_tol=0.05))
+    return target == actual or (isinstance(target, float) and math.isclose(target, actual, rel_tol=0.01, abs_tol=0.05))
 
 
 def _note_refusal(camera: CameraInput, answer: Any) -> None:

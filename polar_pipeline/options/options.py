@@ -397,8 +397,7 @@ class Options:
         if frame.exposures is not None:
             if self.denoise != "off":
                 raise FrameError("exposures", "denoise needs frames of one exposure: leave it out for merged ones")
-            # rounded: a camera's exposures are never exactly those asked for, and a GPU has kernels for each value
-            options = replace(self, min_intensity=self.min_intensity / round(frame.exposures.lights[0]))
+            options = replace(self, min_intensity=self.min_intensity / frame.exposures.light)
         if not frame.is_split:
             return options
         excluded = {

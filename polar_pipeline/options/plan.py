@@ -121,10 +121,10 @@ def make_stages(products: Iterable[str], passes: Sequence[PlanePass] = ()) -> Tu
     first, *later = (_make_stage(name, group, needed, requested) for name, group in groups.items() if group)
     if not passes:
         return (first, *later)
-    written = {name for each in passes for name in each.writes}
-    planes = {name: None for each in passes for name in each.reads if name not in written}
-    kept = tuple(name for name in first.writes if name not in written)  # what SSIM compares, where it is not denoised
-    before = replace(first, operators=(*_BEFORE_PLANES, *kept), writes=(*planes, *kept))
+    outputs = {name for each in passes for name in each.writes}
+    planes = {name: None for each in passes for name in each.reads if name not in outputs}
+    pair = tuple(name for name in first.writes if name not in outputs)  # what SSIM compares, where it is not denoised
+    before = replace(first, operators=(*_BEFORE_PLANES, *pair), writes=(*planes, *pair))
     stages = [before]
     for each in passes:
         ends = {*each.writes} & {*first.writes}

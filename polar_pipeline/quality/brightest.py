@@ -56,10 +56,10 @@ def measure_brightest(frame: Frame, percentile: float = 99.5, roi: Tuple[int, ..
         peaks = mosaic.reshape(height // 2, 2, width // 2, 2).max((1, 3)).astype(np.int64)
         np.add.at(histogram, np.where(peaks >= full_scale, len(histogram) - 1, peaks >> shift), 1)
     sums = np.cumsum(histogram)
-    wanted = np.append(RANKS, percentile / 100) * sums[-1]
-    bins = np.searchsorted(sums, wanted)
+    positions = np.append(RANKS, percentile / 100) * sums[-1]
+    bins = np.searchsorted(sums, positions)
     # a number stands for all light that rounds to it
-    inside = 1 - (sums[bins] - wanted) / np.maximum(histogram[bins], 1)
+    inside = 1 - (sums[bins] - positions) / np.maximum(histogram[bins], 1)
     levels = np.clip(((bins + inside) * (1 << shift) - 0.5) / full_scale, 0, 1)
     levels[bins == len(histogram) - 1] = 1
     return BrightestAngles(float(levels[-1]), float(histogram[-1] / sums[-1]), levels[:-1])

@@ -87,6 +87,14 @@ class Exposures:
     full_scale: int
 
     @property
+    def light(self) -> int:
+        """What the longest exposure had of the light of the shortest one, rounded.
+
+        A camera's exposures are never exactly those asked for, and a GPU has kernels for each value.
+        """
+        return round(self.lights[0])
+
+    @property
     def misfit(self) -> str:
         """Why the exposures do not fit each other: they show different light nearly everywhere; "" if they do."""
         share = float(self.moved.mean())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from simulated_exposure import RANGES, SIDE, SimulatedCamera, light_of
 
-from polar_pipeline.camera.exposure import BRIGHTEN_BAND, DARKEN_BAND, ExposureControl
+from polar_pipeline.camera.exposure import BRIGHTEN_BAND, DARKEN_BAND, ExposureControl, stops_to_add
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.quality.brightest import BrightestAngles
 
@@ -129,7 +129,7 @@ def commands(made: ExposureControl, *frames: Tuple[float, float]) -> List[Any]:
     ],
 )
 def test_stops_to_add(level: float, saturated: float, stops: float) -> None:
-    assert control().stops_to_add(BrightestAngles(level, saturated)) == pytest.approx(stops, abs=1e-3)
+    assert stops_to_add(BrightestAngles(level, saturated), CameraSettings()) == pytest.approx(stops, abs=1e-3)
 
 
 def test_darkening_needs_two_frames_and_brightening_six() -> None:

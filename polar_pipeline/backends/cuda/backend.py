@@ -274,8 +274,7 @@ def _readable(frame: AnyFrame) -> Tuple[AnyFrame, _FormatKey]:
             "type",
             "angle images in color and Stokes vectors are computed on the CPU: set --backend cpu (backend='cpu')",
         )
-    light = 0 if frame.exposures is None else round(frame.exposures.lights[0])  # which `Options.for_frame` rounds too
-    variant = frame.is_split, light
+    variant = frame.is_split, frame.exposures.light if frame.exposures else 0
     return frame, (_RAW_FORMATS[frame.mosaic.itemsize], frame.full_scale, frame.mosaic.shape, variant, 0)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Tuple
+from typing import Iterable, List, Tuple
 
 from polar_pipeline.options import Options
 from polar_pipeline.options.methods import LATTICE_METHODS, METHODS
@@ -40,17 +40,20 @@ def raw_noise(options: Options, full_scale: int) -> Tuple[float, float]:
     return 1 / electrons, (read_noise / electrons) ** 2 + level_of(full_scale) ** 2 / 12
 
 
+def noise_by_gain(options: Options, gains_db: Iterable[float], full_scale: int) -> List[Tuple[float, float]]:
+    """Return `raw_noise` of frames whose gains are so many dB above `camera_gain`."""
+    gains = (replace(options, camera_gain=options.camera_gain + gain) for gain in gains_db)
+    return [raw_noise(each, full_scale) for each in gains]
+
+
 def exposure_noise(options: Options, frame: Frame) -> Tuple[Tuple[float, float], ...]:
     """Return (variance over intensity, variance in the dark) of a raw pixel, as `raw_noise`, of each exposure."""
     exposures = frame.exposures
     if exposures is None:
         return (raw_noise(options, frame.full_scale),)
     rounding = 1 / frame.full_scale**2 / 12
-    found = []
-    for light, gain_db in zip(exposures.lights, exposures.gains_db):
-        shot, floor = raw_noise(replace(options, camera_gain=options.camera_gain + gain_db), exposures.full_scale)
-        found.append((shot / light, floor / light**2 + rounding))
-    return tuple(found)
+    noise = noise_by_gain(options, exposures.gains_db, exposures.full_scale)
+    return tuple((shot / light, floor / light**2 + rounding) for light, (shot, floor) in zip(exposures.lights, noise))
 
 
 def require_one_noise(options: Options, frame: Frame) -> None:

@@ -41,7 +41,7 @@ from polar_pipeline.backends.cuda.memory import SLOTS, Sizes, make_slots
 from polar_pipeline.backends.cuda.polarization import FRAME_ARGUMENT
 from polar_pipeline.backends.cuda.source import OPTIONS
 from polar_pipeline.backends.cuda.ssim import SSIM_ARGUMENT, as_compared
-from polar_pipeline.options import make_options
+from polar_pipeline.options import Options, make_options
 from polar_pipeline.polarimetry.coefficients import SSIM_FULL
 from polar_pipeline.sensor.frames import FORMATS, frame_from_buffer, pack
 from polar_pipeline.tools.doctor import checks as doctor
@@ -267,6 +267,19 @@ def driver(request: pytest.FixtureRequest) -> Any:
 def make(driver: Any, products: Any = ("intensity", "dolp"), **options: Any) -> CudaBackend:
     chosen = make_options(products=products, **options)
     return CudaBackend(chosen, driver)
+
+
+def compute_both(
+    driver: Any, frame: Any, products: Tuple[str, ...], **options: Any
+) -> Tuple[Options, Any, Dict[str, Any]]:
+    """Options, what the backend makes of a frame, and what the reference does; the same pixels are invalid."""
+    chosen = make_options(products=products, **options)
+    made = make(driver, products, **options)
+    result = run(made, frame)
+    made.close()
+    truth = run_floats(frame, chosen)
+    assert result.invalid == truth["invalid"]
+    return chosen, result, truth
 
 
 def run(made: CudaBackend, frame: Any, reference: Any = None) -> Any:
@@ -1200,7 +1213,7 @@ import numpy as np
 from polar_pipeline.backends.cuda.backend import CudaBackend
 from polar_pipeline.backends.backend import DeviceLostError
 from polar_pipeline.backends.cuda.driver import Driver
-from polar_pipeline.options import make_options
+from polar_pipeline.options import Options, make_options
 from polar_pipeline.sensor.frames import RawFrame
 driver, options = Driver(), make_options(products=("intensity",))
 made = CudaBackend(options, driver)

@@ -10,7 +10,7 @@ import pytest
 from calibrations import lens, some_calibration
 from comparison import problems_of, random_frame, run_floats
 from support import pairs_of
-from test_backend import STAND_INS, make, make_driver, on_gpus, run
+from test_backend import STAND_INS, compute_both, make, make_driver, on_gpus, run
 
 from polar_pipeline import RawFrame
 from polar_pipeline.backends.cuda.device import DEVICES
@@ -31,12 +31,7 @@ SHAPES = ((16, 16), (67, 53), (34, 198), (150, 140))
 
 def compare(driver: Any, frame: RawFrame, products: Tuple[str, ...], **options: Any) -> None:
     """Every product lies within its bound around the reference's; the same pixels are invalid."""
-    chosen = make_options(products=products, **options)
-    made = make(driver, products, **options)
-    found = run(made, frame)
-    made.close()
-    truth = run_floats(frame, chosen)
-    assert found.invalid == truth["invalid"]
+    chosen, found, truth = compute_both(driver, frame, products, **options)
     assert problems_of(chosen, frame, found, truth, strays=0) == []
 
 

@@ -8,8 +8,8 @@ import comparison
 import numpy as np
 import pytest
 from calibrations import defective_calibration, lens
-from comparison import GEOMETRY_BOUND, problems_of, run_floats
-from test_backend import make, make_driver, on_gpus, run
+from comparison import GEOMETRY_BOUND, problems_of
+from test_backend import compute_both, make, make_driver, on_gpus, run
 
 from polar_pipeline import FrameError, RawFrame
 from polar_pipeline.backends import reference
@@ -47,12 +47,7 @@ def driver(request: pytest.FixtureRequest) -> Any:
 
 def compare(driver: Any, frame: RawFrame, products: Tuple[str, ...], **options: Any) -> None:
     """Every product lies within its bound around the reference's; the same pixels are invalid."""
-    chosen = make_options(products=products, **options)
-    made = make(driver, products, **options)
-    found = run(made, frame)
-    made.close()
-    truth = run_floats(frame, chosen)
-    assert found.invalid == truth["invalid"]
+    chosen, found, truth = compute_both(driver, frame, products, **options)
     assert min(found.invalid) > 0 or "roi" in options, "pixels are saturated, and others dark"
     planes = FLOAT_BOUND if chosen.precision == "fp32" else GEOMETRY_BOUND
     assert problems_of(chosen, frame, found, truth, planes=planes, strays=0) == []
