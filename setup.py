@@ -275,7 +275,7 @@ setup(
         )
         for level, flags in levels().items()
     ],
-    package_data={NAME: ["py.typed", "*/templates/*", "*/*/templates/*"]},
+    package_data={NAME: ["py.typed", "*/templates/*", "*/*/templates/*", "backends/network.npz"]},
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
         *shared("package.xml", "launch/*.py", "config/*", "config/tuned/*", "kernels/*"),

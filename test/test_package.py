@@ -523,7 +523,7 @@ def test_colcon_layout(setup: List[str], more: List[str], source: Path, tmp_path
     (site,) = tmp_path.glob("lib/python*/site-packages")
     installed = {str(path.relative_to(site)) for path in (site / "polar_pipeline").rglob("*") if path.is_file()}
     shipped = {str(path.relative_to(ROOT)) for path in (*MODULES, *TEMPLATES)}
-    shipped |= kernels_of_the_cpu() | {"polar_pipeline/py.typed"}
+    shipped |= kernels_of_the_cpu() | {"polar_pipeline/py.typed", "polar_pipeline/backends/network.npz"}
     assert {path for path in installed if "__pycache__" not in path} == shipped
     (requires,) = site.glob("*.egg-info/requires.txt")
     assert requires.read_text().lstrip().startswith("["), "pip's requirements would be looked up at every start"

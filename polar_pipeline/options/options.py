@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Literal, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Literal, Mapping, Optional, Tuple, Union
 
 import numpy as np
 
@@ -141,11 +141,12 @@ class Options:
         parameter="",
         check=lambda _, value: value,  # together with the products, in `_dtypes`
     )
-    demosaic: Literal["auto", "bilinear", "gradient", "adaptive"] = declare(
+    demosaic: Literal["auto", "bilinear", "gradient", "adaptive", "learned"] = declare(
         "auto",
         f"Interpolation: {', '.join(map(repr, METHODS))}, or 'auto', which is bilinear (with Malvar-He-Cutler on a "
         "color lattice) at half resolution and adaptive at full. On a CPU adaptive takes longer than a camera's frame "
-        "period at full size; gradient is several times faster.",
+        "period at full size; gradient is several times faster. 'learned' is adaptive with `denoise`, and then a "
+        "network for dim light; mono sensors at full resolution only.",
     )
     co_sited: bool = declare(
         True,
@@ -395,8 +396,9 @@ class Options:
         """
         options = self
         if frame.exposures is not None:
-            if self.denoise != "off":
-                raise FrameError("exposures", "denoise needs frames of one exposure: leave it out for merged ones")
+            if self.denoising != "off":
+                name = "demosaic 'learned'" if self.is_learned else "denoise"
+                raise FrameError("exposures", f"{name} needs frames of one exposure: leave it out for merged ones")
             options = replace(self, min_intensity=self.min_intensity / frame.exposures.light)
         if not frame.is_split:
             return options
@@ -423,8 +425,7 @@ class Options:
         Raises:
             FrameError: There are some (cause `encoding`).
         """
-        conflicts = [name for name in self.products if name in NOISE_PRODUCTS]
-        conflicts += [name for name in ("debias", "max_aolp_sigma") if getattr(self, name)]
+        conflicts = _of_noise(self)
         conflicts += ["denoise"] if self.denoise != "off" else []
         if conflicts:
             text = "the noise of raw pixels is unknown where they were interpolated before"
@@ -453,8 +454,20 @@ class Options:
         return correction_for(self.calibration, self.roi_offset, self.flip, shape)
 
     @property
+    def is_learned(self) -> bool:
+        """Whether a network corrects what was denoised."""
+        return self.demosaic == "learned"
+
+    @property
+    def denoising(self) -> str:
+        """The option `denoise`, which is `on` at least where a network corrects what was denoised."""
+        return "on" if self.is_learned and self.denoise == "off" else self.denoise
+
+    @property
     def interpolation(self) -> str:
         """The method on the polarizer mosaic, with `auto` resolved: bilinear at half resolution, else adaptive."""
+        if self.is_learned:
+            return "adaptive"
         if self.demosaic != "auto":
             return self.demosaic
         return "bilinear" if self.resolution == "half" else "adaptive"
@@ -543,6 +556,7 @@ def combine_options(checked: CheckedValues, name_of: Callable[[Option], str] = a
     products = get_products(checked["products"], has_geometry=Options(**checked).geometry is not None)
     options = Options(**{**checked, "products": products, "dtype": _dtypes(products, checked["dtype"])})
     _check_calibration(options, name_of(OPTIONS["roi_offset"]))
+    _check_learned(options, *(name_of(OPTIONS[name]) for name in ("demosaic", "resolution")))
     _check_geometry(options, *(name_of(OPTIONS[name]) for name in GEOMETRY_OPTIONS))
     return options
 
@@ -562,10 +576,34 @@ def _dtypes(products: Tuple[str, ...], dtype: object) -> Tuple[Tuple[str, str], 
     return tuple((name, PRODUCTS[name].dtype(str(each))) for name, each in types.items())
 
 
+def _check_learned(options: Options, demosaic: str, resolution: str) -> None:
+    """Refuse the network where it was not trained."""
+    if not options.is_learned:
+        return
+    if options.sensor.is_color:
+        raise ContradictionError(
+            f"{demosaic} 'learned' is for mono sensors, sensor is {options.sensor.name}; 'adaptive' with denoise is "
+            "for both"
+        )
+    if options.resolution != "full":
+        raise ContradictionError(f"{demosaic} 'learned' needs {resolution} 'full', got {options.resolution!r}")
+    conflicts = _of_noise(options)
+    if conflicts:
+        raise ContradictionError(
+            f"{', '.join(conflicts)}: how much noise the network of {demosaic} 'learned' leaves is not known; set "
+            f"{demosaic} 'adaptive' with denoise, or leave them out"
+        )
+
+
+def _of_noise(options: Options) -> List[str]:
+    """Return the products and options that need the noise of output pixels."""
+    products = [name for name in options.products if name in NOISE_PRODUCTS]
+    return products + [name for name in ("debias", "max_aolp_sigma") if getattr(options, name)]
+
+
 def _check_geometry(options: Options, scale: str, rotate: str, roi: str, rectify: str) -> None:
     """Refuse what is computed from the noise of raw pixels where outputs are not pixels of the mosaic."""
-    conflicts = [name for name in options.products if name in NOISE_PRODUCTS]
-    conflicts += [name for name in ("debias", "max_aolp_sigma") if getattr(options, name)]
+    conflicts = _of_noise(options)
     if options.geometry is not None and conflicts:
         raise ContradictionError(
             f"{', '.join(conflicts)}: the noise of a pixel is known in the mosaic's own geometry only; set {scale}=1, "

@@ -42,7 +42,7 @@ OPERATORS: Dict[str, Operator] = {
     **{row.name: Operator(row.needs, row.text) for row in PRODUCTS.values()},
 }
 #: The stages between the polarization and SSIM where the options ask for them, and the operators before them.
-DENOISE, GEOMETRY = "denoise", "geometry"
+DENOISE, LEARNED, GEOMETRY = "denoise", "learned", "geometry"
 _BEFORE_PLANES = ("angles", "gray", "sums", "stokes_planes", "saturated", "invalid")
 #: Operators of the stage for SSIM: a window over the mosaic can be recomputed wherever blocks overlap, but one over
 #: computed values would need those recomputed too, so it waits until a stage has stored them.
@@ -51,6 +51,7 @@ _FOLLOWERS = "what follows looks at the same pixel only, so that it stays on chi
 _REASONS = {
     "polarization": f"all of it starts from the mosaic; {_FOLLOWERS}",
     DENOISE: f"a pixel depends on a window of the Stokes image, which other blocks store; {_FOLLOWERS}",
+    LEARNED: "a layer of the network looks at neighbors, which other blocks store",
     GEOMETRY: f"a pixel of the output depends on several of the Stokes image, which other blocks store; {_FOLLOWERS}",
     "ssim": f"ssim_map looks at neighbors in ssim_pair, which other blocks store; {_FOLLOWERS}",
 }
@@ -61,7 +62,7 @@ class Stage:
     """One pass over the frame.
 
     Attributes:
-        name: `polarization`, `denoise`, `geometry` or `ssim`.
+        name: `polarization`, `denoise`, `learned`, `geometry` or `ssim`.
         operators: Operators of the stage, needs first.
         reads: Values that it takes from memory.
         writes: Values that it stores: products, and what later stages read.
@@ -95,9 +96,9 @@ class PlanePass(NamedTuple):
     """A pass over planes of the Stokes image.
 
     Attributes:
-        name: `DENOISE` or `GEOMETRY`.
-        reads: Planes that it takes from memory.
-        writes: Products, what SSIM compares, or planes for the next pass.
+        name: `DENOISE`, `LEARNED` or `GEOMETRY`.
+        reads: Planes, and images of the network, that it takes from memory.
+        writes: Products, what SSIM compares, or planes and images for the next pass.
     """
 
     name: str

@@ -64,6 +64,11 @@ DENOISE_REACH, DENOISE_LEE = 3, 2
 DENOISE_MEANS, DENOISE_SLOPES = 1.45, 0.0125
 #: With `denoise` "auto", the standard deviations of DoLP between which it sets in.
 DENOISE_AUTO = (0.005, 0.01)
+#: The network of `demosaic` "learned": superpixels on each side over which its input is averaged, in units of a raw
+#: pixel's noise the largest contrast that it sees and the limit of what it adds, and the standard deviations of DoLP
+#: between which it sets in.
+LEARNED_REACH, LEARNED_CLIP, LEARNED_LIMIT = 4, 60.0, 0.45
+LEARNED_FADE = (0.008, 0.016)
 #: Merged exposures: their relative error, and the sum of four squared differences over their variances above which a
 #: superpixel shows different light; noise alone exceeds it in 5 of a million.
 MERGE_TOLERANCE, MERGE_LIMIT = 0.01, 30.0
@@ -116,10 +121,12 @@ def literals() -> Dict[str, str]:
         numbers.update({f"{name}_{2 * k + 1}": value for k, value in enumerate(series)})
     numbers.update({f"DENOISE_TAP_{k}": tap for k, tap in enumerate(DENOISE_TAPS)})
     numbers.update(DENOISE_AUTO_LOW=DENOISE_AUTO[0], DENOISE_AUTO_HIGH=DENOISE_AUTO[1])
-    sizes = {"DENOISE_REACH": str(DENOISE_REACH), "DENOISE_LEE": str(DENOISE_LEE)}
+    numbers.update(LEARNED_CLIP=LEARNED_CLIP, LEARNED_LIMIT=LEARNED_LIMIT)
+    numbers.update(LEARNED_FADE_LOW=LEARNED_FADE[0], LEARNED_FADE_HIGH=LEARNED_FADE[1])
+    reaches = {"DENOISE_REACH": DENOISE_REACH, "DENOISE_LEE": DENOISE_LEE, "LEARNED_REACH": LEARNED_REACH}
     units = [16 * place for row in SSIM_DITHER for place in row]
     dither = {f"SSIM_DITHER_{y}": f"{int.from_bytes(bytes(units[2 * y :][:4]), 'little'):#x}u" for y in (0, 2)}
-    return {**_written(numbers), **sizes, **dither}
+    return {**_written(numbers), **{name: str(reach) for name, reach in reaches.items()}, **dither}
 
 
 def c_float(number: float) -> str:

@@ -119,7 +119,7 @@ def test_type_checkers_see_the_arguments(tmp_path: Path) -> None:
 
 def test_choices_are_those_of_the_tables() -> None:
     """Annotations, which type checkers read, cannot be computed from a table."""
-    assert OPTIONS["demosaic"].choices == ("auto", *METHODS)
+    assert OPTIONS["demosaic"].choices == ("auto", *METHODS, "learned")
     assert OPTIONS["color_style"].choices == tuple(COLOR_STYLES)
     assert {*OPTIONS["dtype"].choices} == {kind for row in PRODUCTS.values() for kind in row.types}
     assert OPTIONS["ssim_window"].choices == tuple(range(3, 16, 2))
@@ -240,5 +240,5 @@ def test_words_that_yaml_reads_as_truth_values() -> None:
     read = yaml.safe_load("{denoise: on, other: off}")
     assert make_options(denoise=read["denoise"]).denoise == "on"
     assert make_options(denoise=read["other"]).denoise == "off"
-    with pytest.raises(ValueError, match="demosaic must be one of auto, bilinear, gradient, adaptive, got True"):
+    with pytest.raises(ValueError, match="must be one of auto, bilinear, gradient, adaptive, learned, got True"):
         make_options(demosaic=True)

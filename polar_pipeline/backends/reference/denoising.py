@@ -77,7 +77,7 @@ def denoise(angles: np.ndarray, sensor: Sensor, options: Options, full_scale: in
     # S0
     spread = np.maximum(box(s0 * s0, DENOISE_LEE) - lee_mean * lee_mean, _TINY)
     kept_s0 = np.maximum(1 - of_colors @ gains.s0.T / spread, 0)
-    if options.denoise == "auto":  # all is kept where noise is too little to see
+    if options.denoising == "auto":  # all is kept where noise is too little to see
         low, high = DENOISE_AUTO
         ratio = np.sqrt(noise) / np.maximum(lee_mean @ luma, _TINY)
         least = 1 - np.clip((ratio - low) / (high - low), 0, 1)

@@ -11,6 +11,7 @@ from polar_pipeline.backends.reference.correction import correct
 from polar_pipeline.backends.reference.demosaicking import add_up, co_site, demosaic, normalize, reflect, shifted
 from polar_pipeline.backends.reference.denoising import denoise
 from polar_pipeline.backends.reference.geometry import transform
+from polar_pipeline.backends.reference.learned import correct_by_network
 from polar_pipeline.backends.reference.noise import debiased, significance, uncertainty
 from polar_pipeline.options import Options
 from polar_pipeline.options.products import NOISE_PRODUCTS, PRODUCTS
@@ -242,9 +243,12 @@ def run(frame: RawFrame, options: Options, other: Optional[np.ndarray] = None) -
     bad = too_bright | dark
     seconds: Dict[str, float] = {}
     noise_left: Optional[np.ndarray] = None
-    if options.denoise != "off":
+    if options.denoising != "off":
         start = time.perf_counter()
-        angles, noise_left = denoise(angles, sensor, options, frame.full_scale)
+        measured = angles
+        angles, noise_left = denoise(measured, sensor, options, frame.full_scale)
+        if options.is_learned:
+            angles = correct_by_network(measured, angles, sensor, options, frame.full_scale)
         seconds["denoise"] = time.perf_counter() - start
     if options.geometry is not None:
         start = time.perf_counter()
