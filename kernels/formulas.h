@@ -78,6 +78,12 @@ FORMULA float exponential(float a) {
 }
 #endif
 
+// The hyperbolic tangent, to 3e-7.
+FORMULA float hyperbolic_tangent(float a) {
+  const float power = exponential(-2 * magnitude(a)), tangent = quotient(1 - power, 1 + power);
+  return a < 0 ? -tangent : tangent;
+}
+
 // ---- levels: integers of a full scale, rounded to nearest even
 
 constexpr float ROUNDING = 8388608.0f; // 2^23: the last bit of a float from there on is the unit
@@ -214,12 +220,14 @@ FORMULA u32 faded_level(float color, float degree, const float (&fading)[2]) { /
 FORMULA float variance_of(float intensity, float shot, float dark) {
   return fused(larger(intensity, 0.0f), shot, dark);
 }
-// The share of a pixel that `denoise` "auto" keeps at least, as its noise may be too little to see; noise: variance of
-// S1 and of S2; s0: of luma.
-FORMULA float least_kept(float noise, float s0) {
+// How well the noise of a pixel can be seen: from 0, where the standard deviation of its DoLP is at most `low`, to 1.
+// noise: variance of S1 and of S2; s0: of luma.
+FORMULA float visible(float noise, float s0, float low, float high) {
   const float ratio = quotient(root(noise), larger(s0, 1e-30f));
-  return 1 - unit_range((ratio - DENOISE_AUTO_LOW) * (1 / (DENOISE_AUTO_HIGH - DENOISE_AUTO_LOW)));
+  return unit_range((ratio - low) * (1 / (high - low)));
 }
+// The share of a pixel that `denoise` "auto" keeps at least, as its noise may be too little to see.
+FORMULA float least_kept(float noise, float s0) { return 1 - visible(noise, s0, DENOISE_AUTO_LOW, DENOISE_AUTO_HIGH); }
 // Filters by DENOISE_TAPS: a value, the sum of those beside it, and that of the next ones.
 FORMULA float smooth(float center, float beside, float far) {
   return fused(DENOISE_TAP_0, center, fused(DENOISE_TAP_1, beside, DENOISE_TAP_2 * far));

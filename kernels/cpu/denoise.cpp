@@ -82,6 +82,17 @@ struct Channel {
   }
 };
 
+// Makes the products of `n` pixels of a row from their angles; the first pixel's index is `at`.
+void make_products(const Denoising &of, int64_t at, int n, const float *const angles[3][4]) {
+  int32_t invalid[COLUMNS], any = 0;
+  for (int x = 0; x < n && of.flags; x++) any |= invalid[x] = of.flags[at + x];
+  Count count = Count(); // the mosaic has counted
+  if (of.channels == 1)
+    polarimetry(*of.products, at, n, angles[0], any ? invalid : nullptr, count);
+  else
+    color_polarimetry(*of.products, at, n, angles, 0, any ? invalid : nullptr, count);
+}
+
 class Tile {
 public:
   explicit Tile(const Denoising &of) : of(of) {}
@@ -256,7 +267,7 @@ private:
       angles_of_sums(n, sums.straight, sums.diagonal, sums.s1, sums.s2, to);
       for (int k = 0; k < 4; k++) angles[c][k] = to[k];
     }
-    if (!of.denoised) make_products(at, angles);
+    if (!of.denoised) make_products(of, at, n, angles);
   }
 
   // The share of the noise that is left in a row.
@@ -309,17 +320,6 @@ private:
       s2[x] = explained2[x] + kept[x] * rest2[x];
     }
   }
-
-  // Makes the products of a row from its angles.
-  void make_products(int64_t at, const float *const angles[3][4]) const {
-    int32_t invalid[COLUMNS], any = 0;
-    for (int x = 0; x < n && of.flags; x++) any |= invalid[x] = of.flags[at + x];
-    Count count = Count(); // the mosaic has counted
-    if (of.channels == 1)
-      polarimetry(*of.products, at, n, angles[0], any ? invalid : nullptr, count);
-    else
-      color_polarimetry(*of.products, at, n, angles, 0, any ? invalid : nullptr, count);
-  }
 };
 
 } // namespace
@@ -332,5 +332,26 @@ void denoised(Denoising &of) {
     if (k >= across * down) return;
     const int top = k / across * ROWS, left = k % across * COLUMNS;
     tile.denoise(top, left, std::min(ROWS, (int)of.height - top), std::min(COLUMNS, (int)of.width - left));
+  }
+}
+
+void products_of_denoised(Denoising &of) {
+  Line lines[3][4];
+  for (;;) {
+    const int64_t y = __atomic_fetch_add(&of.next, 1, __ATOMIC_RELAXED);
+    if (y >= of.height) return;
+    for (int64_t left = 0; left < of.width; left += COLUMNS) {
+      const int n = (int)std::min<int64_t>(COLUMNS, of.width - left);
+      const int64_t at = y * of.width + left;
+      const float *angles[3][4];
+      for (int c = 0; c < of.channels; c++) {
+        Sums sums;
+        load_linear(of.denoised + 4 * (at + c * of.height * of.width), n, sums);
+        float *const to[4] = {lines[c][0], lines[c][1], lines[c][2], lines[c][3]};
+        angles_of_sums(n, sums.straight, sums.diagonal, sums.s1, sums.s2, to);
+        for (int k = 0; k < 4; k++) angles[c][k] = to[k];
+      }
+      make_products(of, at, n, angles);
+    }
   }
 }

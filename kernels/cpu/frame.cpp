@@ -179,6 +179,14 @@ void compute(Frame &of, int most_threads) {
     of.denoising.products = &of.of_planes;
     of.denoising.flags = flags;
     on_threads(threads, [&](Count &) { denoised(of.denoising); });
+    for (int stage = 0; of.is_learned && stage <= LEARNED_LAYERS; stage++) {
+      of.learned.next = 0;
+      on_threads(threads, [&](Count &) { learned(of.learned, of.denoising, stage); });
+    }
+    if (of.denoising.denoised && !of.has_geometry) {
+      of.denoising.next = 0;
+      on_threads(threads, [&](Count &) { products_of_denoised(of.denoising); });
+    }
   }
   const double second = now();
   if (of.has_geometry) {

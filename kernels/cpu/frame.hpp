@@ -98,7 +98,7 @@ struct Transform {
 // Linear planes that are denoised; intensities are in units of the angles.
 struct Denoising {
   const float *linear;  // (channels, height, width, 4): I0 + I90, I45 + I135, S1, S2
-  float *denoised;      // the same, denoised, for a geometry; null: products are made at once
+  float *denoised;      // the same, denoised, for a network or a geometry; null: products are made at once
   Products *products;   // to make at once
   const uint8_t *flags; // (height, width): SATURATED, DARK or 0; null: no pixel is invalid
   float *noise_left;    // (height, width): share of the variance of S1 and S2 by noise that is left; null: not wanted
@@ -111,6 +111,20 @@ struct Denoising {
   float left;                  // share of the noise that is left where nothing is kept of what S0 does not explain
   int32_t is_auto;             // whether all is kept where noise is too little to see
   int32_t next;                // first tile that no thread has taken
+};
+
+const int LEARNED_LAYERS = 11; // of the network, in the order of `LAYERS` in `polar_pipeline/backends/network.py`
+
+// The correction of denoised planes by a network.
+struct Learned {
+  // Memory: (2 + rows, 2 + columns, channels) of two images of superpixels at full, half and quarter resolution, whose
+  // outermost superpixels are 0; and (rows, columns, 4), means of superpixels.
+  float *images[3][2], *means;
+  const float *weights[LEARNED_LAYERS]; // of each layer: (outputs) biases, then (size, size, inputs, outputs)
+  int32_t rows, columns;                // superpixels, whole multiples of 4
+  int32_t top, left;                    // rows and columns of pixels that superpixels begin before the frame
+  float sign;                           // of S2
+  int32_t next;                         // row that no thread has taken
 };
 
 // Exposures that are merged, the longest first.
@@ -151,8 +165,10 @@ struct Frame {
   Products products;    // of the mosaic; with a geometry, or denoised, the linear planes
   int32_t has_geometry; // whether `transform` holds something
   int32_t is_denoised;  // whether `denoising` does
+  int32_t is_learned;   // whether `learned` does
   int32_t is_compared;  // whether `similarity` does
   Denoising denoising;
+  Learned learned;
   Transform transform;
   Products of_planes; // with a geometry, or denoised
   Products compared;  // with both: what SSIM compares, which is not denoised; without a geometry `products` has it
@@ -173,6 +189,10 @@ void correct_frame(Mosaic &from, float *out);
 void colors(Mosaic &from, const Color &color, const Products &to, Count &count);
 // Denoised linear planes, or products of them.
 void denoised(Denoising &of);
+// Products of denoised linear planes.
+void products_of_denoised(Denoising &of);
+// Corrects denoised linear planes, one stage after another: the means of superpixels, then each layer.
+void learned(Learned &of, const Denoising &planes, int stage);
 // Fills `rows`; and products in another geometry.
 void find_invalid_rows(Transform &from);
 void transformed(Transform &from, const Products &to, Count &count);

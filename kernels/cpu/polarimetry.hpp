@@ -175,6 +175,17 @@ void store_linear(float *__restrict out, int n, const Sums &sums) {
     out[4 * x + 3] = s2[x];
   }
 }
+// Loads all but `total` of what `store_linear` has stored.
+void load_linear(const float *__restrict from, int n, Sums &sums) {
+  float *__restrict straight = sums.straight, *__restrict diagonal = sums.diagonal;
+  float *__restrict s1 = sums.s1, *__restrict s2 = sums.s2;
+  for (int x = 0; x < n; x++) {
+    straight[x] = from[4 * x];
+    diagonal[x] = from[4 * x + 1];
+    s1[x] = from[4 * x + 2];
+    s2[x] = from[4 * x + 3];
+  }
+}
 
 // Stores why pixels are invalid; `invalid` is null if none is.
 void store_flags(const Products &to, int64_t at, int n, const int32_t *saturated, const int32_t *invalid) {

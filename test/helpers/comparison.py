@@ -86,8 +86,9 @@ def problems_of(
     """
     half = (options.precision != "fp32" and frame.full_scale <= 255) or options.precision == "fp16"
     # planes of float hold what the first launch computes; positions and rotations of a lens are rounded in any case
-    from_planes = options.geometry is not None or (options.denoise != "off" and half)
+    from_planes = options.geometry is not None or (options.denoising != "off" and half)
     is_exact = not from_planes or (not half and (options.geometry is None or options.geometry.lens is None))
+    is_exact = is_exact and not options.is_learned  # a network computes in half
     has_geometry = not is_exact and planes > 0
     needed = {"aolp_sigma": options.max_aolp_sigma > 0, "dolp_sigma": "significance" in found}
     judged = ("stokes", "dolp", *(name for name, is_needed in needed.items() if is_needed))
@@ -167,11 +168,11 @@ def compare(frame: RawFrame, products: Sequence[str] = tuple(PRODUCTS), planes: 
 
     Args:
         frame: What it is given.
-        products: What it computes, but for those that a geometry excludes.
+        products: What it computes, but for those that a geometry or the network excludes.
         planes: Bound of what a geometry interpolates.
         options: Of `Pipeline`.
     """
-    if {"scale", "rotate", "roi", "rectify"} & {*options}:
+    if {"scale", "rotate", "roi", "rectify"} & {*options} or options.get("demosaic") == "learned":
         products = tuple(name for name in products if name not in NOISE_PRODUCTS)
     with Pipeline(products=products, **options, backend="cpu") as pipeline:
         out, chosen = pipeline(frame), replace(pipeline.options, precision="fp32")

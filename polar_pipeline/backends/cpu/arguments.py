@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import math
+from functools import lru_cache
 from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
 from polar_pipeline.backends.backend import Buffers, block_pixels
 from polar_pipeline.backends.cpu.correction_words import WORD_FULL_SCALE, correction_words
+from polar_pipeline.backends.network import ALIGNMENT, CHANNELS, LAYERS, alignment, weights
 from polar_pipeline.backends.noise.gains import exposure_shares, plane_gains, stokes_gains
 from polar_pipeline.backends.noise.model import exposure_noise, method_constants, raw_noise, uses_noise
 from polar_pipeline.calibration import Correction
@@ -44,6 +46,8 @@ KERNEL_PRODUCTS = (
 )
 #: Products whose floats are exact to some 1e-5 of full scale, which a correction in 16-bit integers is not.
 _EXACT = {*LIGHT_PRODUCTS, "stokes"}
+#: Outputs of a layer of the network that are computed at once, at most.
+_VECTOR = 16
 #: Smallest sum of four angles after a geometry: dark pixels were found before it.
 _ANY_SUM = -1e30
 
@@ -107,6 +111,14 @@ class _Denoising(ctypes.Structure):
     ]
 
 
+class _Learned(ctypes.Structure):
+    _fields_ = [
+        *(("images", _POINTER * 2 * len(CHANNELS)), ("means", _POINTER), ("weights", _POINTER * len(LAYERS))),
+        *((name, _INT) for name in ("rows", "columns", "top", "left")),
+        *(("sign", _FLOAT), ("next", _INT)),
+    ]
+
+
 class _Similarity(ctypes.Structure):
     _fields_ = [
         *(("first", _POINTER), ("second", _POINTER), ("outside", _POINTER), ("map", _Image), ("sums", _POINTER)),
@@ -132,7 +144,8 @@ class Frame(ctypes.Structure):
 
     _fields_ = [
         *(("mosaic", _Mosaic), ("color", _Color), ("products", _Products), ("has_geometry", _INT)),
-        *(("is_denoised", _INT), ("is_compared", _INT), ("denoising", _Denoising), ("transform", _Transform)),
+        *(("is_denoised", _INT), ("is_learned", _INT), ("is_compared", _INT), ("denoising", _Denoising)),
+        *(("learned", _Learned), ("transform", _Transform)),
         *(("of_planes", _Products), ("compared", _Products), ("similarity", _Similarity), ("invalid", _Count)),
         ("seconds", ctypes.c_double * 3),
     ]
@@ -182,7 +195,7 @@ class FrameArguments:
         min_total = 2 * options.min_intensity / scale if options.counts_dark else 0.0
         if has_integers:  # and float32 holds them all
             min_total = math.ceil(min_total)
-        is_denoised = options.denoise != "off"
+        is_denoised = options.denoising != "off"
         products = compared = self.frame.products
         if sampling is not None or is_denoised:  # products of linear planes; where pixels are dark was found before
             self._fill_planes(size, 3 if sensor.is_color else 1, scale, min_total)
@@ -196,6 +209,8 @@ class FrameArguments:
             self._fill_noise(products, scale, sensor, raw)
         if is_denoised:
             self._fill_denoising(scale, sensor, raw.full_scale)
+        if options.is_learned:
+            self._fill_learned(sensor)
         self._fill_compared(compared, output_size[1], scale)
 
     def _keep(self, array: np.ndarray) -> int:
@@ -231,7 +246,7 @@ class FrameArguments:
         """Return the correction in 16-bit integers, or None if its rounding exceeds the error bound of a product."""
         options = self._options
         if (
-            options.denoise != "off"
+            options.denoising != "off"
             or correction.sensor.is_color
             or not self._is_by_superpixel
             or options.precision == "fp32"
@@ -324,18 +339,35 @@ class FrameArguments:
         """Fill in the denoising of the linear planes."""
         options, to = self._options, self.frame.denoising
         size = to.height, to.width
-        if self.frame.has_geometry:
+        if self.frame.has_geometry or options.is_learned:
             to.denoised = self._keep(self._buffers.get((to.channels, *size, 4), "float32"))
         gains, (shot, floor) = plane_gains(*options.method_on(sensor)), raw_noise(options, full_scale)
         to.shot, to.floor, to.left = shot / scale, floor / scale**2, gains.left
         for channel, row in enumerate(gains.s0):
             to.s0_gains[channel][: len(row)] = row
         to.polarization_gains[: len(gains.polarization)] = gains.polarization
-        to.strength, to.is_auto = options.denoise_strength, options.denoise == "auto"
+        to.strength, to.is_auto = options.denoise_strength, options.denoising == "auto"
         if self.frame.of_planes.noise:
             to.noise_left = self._keep(self._buffers.get(size, "float32"))
             self.frame.of_planes.noise.contents.left = to.noise_left
         self.frame.is_denoised = True
+
+    def _fill_learned(self, sensor: Sensor) -> None:
+        """Fill in the network that corrects the denoised planes."""
+        planes, to = self.frame.denoising, self.frame.learned
+        (to.top, to.left), to.sign = alignment(sensor)
+        to.rows, to.columns = (
+            ALIGNMENT * -(-(side + before) // (2 * ALIGNMENT))
+            for side, before in ((planes.height, to.top), (planes.width, to.left))
+        )
+        for level, channels in enumerate(CHANNELS):
+            for k in range(2):
+                image = self._buffers.get(((to.rows >> level) + 2, (to.columns >> level) + 2, channels), "float32")
+                image[[0, -1]] = image[:, [0, -1]] = 0
+                to.images[level][k] = self._keep(image)
+        to.means = self._keep(self._buffers.get((to.rows, to.columns, 4), "float32"))
+        to.weights = tuple(array.ctypes.data for array in network_weights())
+        self.frame.is_learned = True
 
     def compare(self, other: np.ndarray, outside: Optional[np.ndarray]) -> None:
         """Compare the first of `compared` with another image.
@@ -375,6 +407,24 @@ class FrameArguments:
             if "ssim" in self.out:
                 self.out["ssim"][...] = np.sum(self.sums) / np.sum(self.pixels)  # in a fixed order
             return np.asarray((self.sums / self.pixels).astype(np.float32))
+
+
+@lru_cache(maxsize=1)
+def network_weights() -> Tuple[np.ndarray, ...]:
+    """Return the weights of the network as `kernels/cpu/learned.cpp` takes them.
+
+    Returns:
+        Of each layer (outputs * (1 + size * size * inputs),) float32: the biases, then (size, size, inputs, outputs).
+        The outputs of `up` layers are sorted by pixel. Those of the last layer are padded with zeros to whole vectors.
+    """
+    layers = []
+    for name, layer in LAYERS.items():
+        rows = np.vstack([weights()[f"{name}_bias"], weights()[name].transpose(2, 3, 1, 0).reshape(-1, layer.outputs)])
+        if name.startswith("up"):
+            rows = rows.reshape(len(rows), -1, 4).swapaxes(1, 2).reshape(rows.shape)
+        padded = np.pad(rows, [(0, 0), (0, -layer.outputs % _VECTOR)])
+        layers.append(np.ascontiguousarray(padded, np.float32).ravel())
+    return tuple(layers)
 
 
 def color_sources(sensor: Sensor) -> Tuple[int, ...]:

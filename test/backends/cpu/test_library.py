@@ -155,7 +155,11 @@ def is_usable(level: str) -> bool:
     return has_level and (library.FOLDER / f"kernels_{level}.so").exists()
 
 
-@pytest.mark.parametrize("options", [{}, {"sensor": "IMX250MYR", "resolution": "full"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"sensor": "IMX250MYR", "resolution": "full"}, {"demosaic": "learned", "resolution": "full"}],
+    ids=str,
+)
 @pytest.mark.parametrize("level", LEVELS)
 def test_every_instruction_set_computes_the_products(
     level: str, options: Dict[str, Any], monkeypatch: pytest.MonkeyPatch

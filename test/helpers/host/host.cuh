@@ -184,4 +184,9 @@ DEVICE bool is_last_block(u32 *counter, u32 blocks) {
 // ---- tensor cores; a GPU's sums lose somewhat more than one rounding to float
 #define HAS_TENSOR 1
 DEVICE void tensor_multiply_add(MatrixC &c, const MatrixA &a, const MatrixB &b) { host_tensor_multiply_add(c, a, b); }
+DEVICE MatrixA load_matrix(const u16 *first, int pitch) {
+  const u16 *row = first + host_lane() / 4 * pitch + host_lane() % 4 * 2;
+  return {{*(const u32 *)row, *(const u32 *)(row + 8 * pitch), *(const u32 *)(row + 8),
+           *(const u32 *)(row + 8 * pitch + 8)}};
+}
 #endif
