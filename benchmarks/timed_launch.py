@@ -43,7 +43,7 @@ class TimedLaunches:
         arrays: (FRAMES, ...) arrays on the GPU, by name: what the first launch reads (`raw`, or `sums` of SSIM alone);
             those of outputs are filled again, others are made.
         count: Frames of a batch, which each launch computes.
-        schedules: Schedules by stage, in place of those that the backend chooses.
+        schedules: Schedules by the keys of launches, in place of those that the backend chooses.
 
     Attributes:
         arrays: The same with all outputs, `counts` and scratch.
@@ -63,7 +63,7 @@ class TimedLaunches:
         for launch in launches:
             offered = choose(launch, driver().device, count)
             if schedules is not None:
-                offered = iter([("measured", schedules[launch.stage])])
+                offered = iter([("measured", schedules[launch.key])])
             compiled = compile_launch(driver(), launch, offered, count)
             compiled.set_up(options, constants)
             self._compiled.append(compiled)
@@ -101,7 +101,7 @@ def every_schedule(
     with ThreadPoolExecutor() as pool:  # compiled ahead, on every core
         list(pool.map(partial(_load, launch), schedules))
     for schedule in schedules:
-        timed = TimedLaunches((launch,), options, arrays, count, {launch.stage: schedule})
+        timed = TimedLaunches((launch,), options, arrays, count, {launch.key: schedule})
         arrays = timed.arrays
         yield timed
 

@@ -177,8 +177,66 @@ DEVICE void tensor_multiply_add(MatrixC &c, const MatrixA &a, const MatrixB &b) 
       : "+f"(c.value[0]), "+f"(c.value[1]), "+f"(c.value[2]), "+f"(c.value[3])
       : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]), "r"(b.word[0]), "r"(b.word[1]));
 }
+// The matrix of 16 pixels x 16 channels that begins there in shared memory, `pitch` halves from pixel to pixel; pieces
+// of eight channels are aligned to 16 bytes.
+DEVICE MatrixA load_matrix(const u16 *first, int pitch) {
+  const int lane = threadIdx.x % 32; // has the address of a row of eight channels
+  const u32 row = (u32)__cvta_generic_to_shared(first + lane % 16 * pitch + lane / 16 * 8);
+  MatrixA a;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3},[%4];"
+               : "=r"(a.word[0]), "=r"(a.word[1]), "=r"(a.word[2]), "=r"(a.word[3])
+               : "r"(row)
+               : "memory");
+  return a;
+}
 #else
 #define HAS_TENSOR 0
+#if __CUDA_ARCH__ >= 700
+// ---- the tensor cores of sm_70 to sm_75, whose lanes have elements in an order of the compiler: 16 x 16 matrices
+struct PackedMatrix { // of halves: a factor
+  u32 word[8];
+};
+struct PackedSum { // of floats: the sum of products
+  float value[8];
+};
+#define PACKED_WORDS(m)                                                                                                \
+  "=r"(m.word[0]), "=r"(m.word[1]), "=r"(m.word[2]), "=r"(m.word[3]), "=r"(m.word[4]), "=r"(m.word[5]),                \
+      "=r"(m.word[6]), "=r"(m.word[7])
+// rows of the first factor from shared memory; pitch: halves, a multiple of 16
+DEVICE PackedMatrix load_packed_rows(const u16 *first, int pitch) {
+  PackedMatrix m;
+  asm volatile("wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%0,%1,%2,%3,%4,%5,%6,%7},[%8],%9;"
+               : PACKED_WORDS(m)
+               : "r"((u32)__cvta_generic_to_shared(first)), "r"(pitch)
+               : "memory");
+  return m;
+}
+// columns of the second factor from global memory, 16 halves each
+DEVICE PackedMatrix load_packed_columns(const void *first) {
+  PackedMatrix m;
+  asm volatile("wmma.load.b.sync.aligned.col.m16n16k16.global.f16 {%0,%1,%2,%3,%4,%5,%6,%7},[%8],16;"
+               : PACKED_WORDS(m)
+               : "l"(first));
+  return m;
+}
+DEVICE void packed_multiply_add(PackedSum &c, const PackedMatrix &a, const PackedMatrix &b) {
+  asm volatile("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {%0,%1,%2,%3,%4,%5,%6,%7},"
+               "{%8,%9,%10,%11,%12,%13,%14,%15},{%16,%17,%18,%19,%20,%21,%22,%23},{%0,%1,%2,%3,%4,%5,%6,%7};"
+               : "+f"(c.value[0]), "+f"(c.value[1]), "+f"(c.value[2]), "+f"(c.value[3]), "+f"(c.value[4]),
+                 "+f"(c.value[5]), "+f"(c.value[6]), "+f"(c.value[7])
+               : "r"(a.word[0]), "r"(a.word[1]), "r"(a.word[2]), "r"(a.word[3]), "r"(a.word[4]), "r"(a.word[5]),
+                 "r"(a.word[6]), "r"(a.word[7]), "r"(b.word[0]), "r"(b.word[1]), "r"(b.word[2]), "r"(b.word[3]),
+                 "r"(b.word[4]), "r"(b.word[5]), "r"(b.word[6]), "r"(b.word[7]));
+}
+// rows of 16 floats in shared memory
+DEVICE void store_packed(float *first, const PackedSum &c) {
+  asm volatile("wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%0],{%1,%2,%3,%4,%5,%6,%7,%8},16;" ::"r"(
+                   (u32)__cvta_generic_to_shared(first)),
+               "f"(c.value[0]), "f"(c.value[1]), "f"(c.value[2]), "f"(c.value[3]), "f"(c.value[4]), "f"(c.value[5]),
+               "f"(c.value[6]), "f"(c.value[7])
+               : "memory");
+}
+#endif
 #endif
 #endif // POLAR_HOST
 

@@ -82,7 +82,8 @@ DEVICE void find_noise_of_colors(const DenoiseArguments &job, const Tile &tile, 
     for (int k = 0; k < FIT_RUN; k++) {
       float variances[CHANNELS];
 #pragma unroll
-      for (int c = 0; c < CHANNELS; c++) variances[c] = raw_variance(job, tile.level[c] + SHARE_OF_49 * sums[c][k]);
+      for (int c = 0; c < CHANNELS; c++)
+        variances[c] = raw_variance(job.frame, tile.level[c] + SHARE_OF_49 * sums[c][k]);
 #pragma unroll
       for (int c = 0; c < CHANNELS; c++) noise[c][k] = weighted(job.light_gains[c], variances);
     }
@@ -100,7 +101,7 @@ DEVICE void fit_lines(const DenoiseArguments &job, const Tile &tile, Shared &s, 
 #pragma unroll
     for (int k = 0; k < FIT_RUN; k++) {
       const float m0 = SHARE_OF_49 * moments[0][k], m1 = SHARE_OF_49 * moments[1][k], m2 = SHARE_OF_49 * moments[2][k];
-      const float noise = COLOR ? of_color[k] : job.light_gains[0][0] * raw_variance(job, tile.level[0] + m0);
+      const float noise = COLOR ? of_color[k] : job.light_gains[0][0] * raw_variance(job.frame, tile.level[0] + m0);
       const float signal = fmaxf(fmaf(SHARE_OF_49, moments[3][k], -m0 * m0) - noise, 0);
       const float inverse = fast_rcp(signal + noise);
       const float a1 = fmaf(SHARE_OF_49, moments[4][k], -m0 * m1) * inverse,
@@ -218,7 +219,7 @@ DEVICE void finish(const DenoiseArguments &job, const Tile &tile, const Place &a
   for (int c = 0; c < CHANNELS; c++) {
     find_spread(s.near.light[c], at, means[c], spreads[c]);
 #pragma unroll
-    for (int k = 0; k < 4; k++) variances[k][c] = raw_variance(job, means[c][k] + tile.level[c]);
+    for (int k = 0; k < 4; k++) variances[k][c] = raw_variance(job.frame, means[c][k] + tile.level[c]);
   }
   smooth_energy(s.near.energy, at, energy);
 #pragma unroll
@@ -265,13 +266,7 @@ DEVICE void finish(const DenoiseArguments &job, const Tile &tile, const Place &a
     }
   }
   const OutputPosition position = output_position(job.frame, y, x);
-  if (WANT_PLANES) return store_planes(job.frame, position, to, saturated, dark);
-  const u32 inside = (1u << position.n) - 1;
-  saturated &= inside;
-  dark &= WANT_DARK ? inside & ~saturated : 0;
-  count.saturated += __popc(saturated);
-  count.dark += __popc(dark);
-  store_combinations(job.frame, position, y, to, saturated | dark, left);
+  store_planes_or_products(job.frame, position, y, to, saturated, dark, left, count);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) denoise(const DenoiseArguments job) {

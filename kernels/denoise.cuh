@@ -33,12 +33,6 @@ constexpr int FIT_COLUMN = 2; // where lines begin in a row: then seven columns 
 constexpr int RUN = 6;        // rows that a thread sums
 constexpr float SHARE_OF_49 = 1.0f / 49, SHARE_OF_25 = 1.0f / 25, TINY = 1e-30f;
 
-// The row that lies there if the image is mirrored about its first and last one; likewise the column.
-DEVICE int mirrored(int at, int size) {
-  while ((u32)at >= (u32)size) at = at < 0 ? -at : 2 * (size - 1) - at;
-  return at;
-}
-
 // The tile of a block.
 struct Tile {
   const DenoiseArguments &job;
@@ -74,10 +68,6 @@ struct Tile {
   }
 };
 
-// The variance of a raw pixel, in the units of pairs, from S0/2.
-DEVICE float raw_variance(const DenoiseArguments &job, float light) {
-  return variance_of(light, job.frame.shot * FULL, job.frame.dark * (FULL * FULL));
-}
 // The variance of a sum, from those of raw pixels of each color.
 DEVICE float weighted(const float (&gains)[3], const float (&variances)[CHANNELS]) {
   float sum = gains[0] * variances[0];

@@ -28,6 +28,17 @@ DEVICE Difference difference_of(uint2 raw) { return pair(as_float(raw.x), as_flo
 DEVICE Pair row_of(const u8 *p, int k) { return pair(as_float(load32(p + 4 * k)), as_float(load32(p + 4 * k + 4))); }
 #endif
 
+// The row that lies there if the image is mirrored about its first and last one; likewise the column.
+DEVICE int mirrored(int at, int size) {
+  while ((u32)at >= (u32)size) at = at < 0 ? -at : 2 * (size - 1) - at;
+  return at;
+}
+
+// The variance of a raw pixel, in the units of pairs, from S0/2.
+DEVICE float raw_variance(const FrameArguments &frame, float light) {
+  return variance_of(light, frame.shot * FULL, frame.dark * (FULL * FULL));
+}
+
 // A pixel of S0/2 or of `excess`.
 DEVICE float pixel_of(const u8 *plane, u32 at) {
   const u8 *p = plane + (size_t)at * VALUE_BYTES;
@@ -71,4 +82,18 @@ DEVICE void store_combinations(const FrameArguments &frame, const OutputPosition
   }
   if (OUT_SUMS) store_sums(frame, at, p.s0, of);
   store_polarization(frame, at, angle, y, p, invalid, valid_bytes(invalid), noise_left);
+}
+
+// Planes for the next launch, or the products of four pixels in row y, with the numbers of invalid ones. saturated,
+// dark: a bit for each pixel; noise_left: as for `store_polarization`.
+DEVICE void store_planes_or_products(const FrameArguments &frame, const OutputPosition &at, int y,
+                                     const Combinations &of, u32 saturated, u32 dark, const float *noise_left,
+                                     InvalidCount &count) {
+  if (WANT_PLANES) return store_planes(frame, at, of, saturated, dark);
+  const u32 inside = (1u << at.n) - 1;
+  saturated &= inside;
+  dark &= WANT_DARK ? inside & ~saturated : 0;
+  count.saturated += __popc(saturated);
+  count.dark += __popc(dark);
+  store_combinations(frame, at, y, of, saturated | dark, noise_left);
 }

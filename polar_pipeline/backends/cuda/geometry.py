@@ -21,10 +21,10 @@ from polar_pipeline.backends.cuda.launch import (
 )
 from polar_pipeline.backends.cuda.polarization import (
     ANGLE_IMAGES,
-    DENOISED,
     FRAME_ARGUMENT,
     OUTPUTS,
     PLANES,
+    STAGE_PLANES,
     TYPE_NUMBERS,
     fill_options,
     image_bytes,
@@ -71,7 +71,7 @@ class GeometryLaunch(Launch):
         half_precision: Whether the kernel computes in pairs of half.
         planes: Element type of the planes.
         stored: (name, element type) of each stored array.
-        is_denoised: Whether it reads denoised planes.
+        planes_of: Stage that stores the planes: a key of `STAGE_PLANES`.
         counts_invalid: Whether it counts saturated and dark pixels of the frame.
     """
 
@@ -89,7 +89,7 @@ class GeometryLaunch(Launch):
     half_precision: bool
     planes: str
     stored: Tuple[Tuple[str, str], ...]
-    is_denoised: bool = False
+    planes_of: str = "polarization"
     counts_invalid: bool = True
 
     @property
@@ -161,7 +161,7 @@ class GeometryLaunch(Launch):
         frame["counts"] = addresses["counts" if self.counts_invalid else "unused_counts"]
         frame["out"] = [addresses.get(name, 0) for name in OUTPUTS]
         for name in self.plane_names:
-            argument[name] = addresses[DENOISED[name] if self.is_denoised else name]
+            argument[name] = addresses[STAGE_PLANES[self.planes_of][name]]
 
     def defines(self) -> Defines:
         return {

@@ -20,8 +20,8 @@ from polar_pipeline.backends.cuda.driver import TO_DEVICE, Argument, Driver
 
 #: Frames that can be in flight: one uploaded, one computed, one downloaded.
 SLOTS = 3
-#: Timed events of a frame at most: at the start, after the upload, and after each of five launches.
-_MARKS = 7
+#: Timed events of a frame at most: at the start, after the upload, and after each of eleven launches.
+_MARKS = 13
 #: Threads that copy a frame: more of them gain nothing.
 _STAGING_THREADS = 8
 #: Counters that a kernel adds to: saturated, dark.

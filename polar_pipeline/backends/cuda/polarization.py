@@ -39,6 +39,10 @@ PAIRS = ("sums", "s0")
 PLANES = ("differences", "means", "excesses")
 #: The same once they are denoised, under names of their own.
 DENOISED = {name: f"denoised_{name}" for name in PLANES}
+#: And once a network has corrected them.
+CORRECTED = {name: f"corrected_{name}" for name in PLANES}
+#: Names of the planes by the stage that stores them.
+STAGE_PLANES = {"polarization": {name: name for name in PLANES}, "denoise": DENOISED, "learned": CORRECTED}
 #: What kernels can store: every product but SSIM's, what SSIM compares, and what is interpolated.
 OUTPUTS = (*(name for name in PRODUCTS if name not in SSIM_PRODUCTS), *PAIRS, *PLANES)
 ANGLE_IMAGES = tuple(name for name in OUTPUTS if name.startswith("angle_"))

@@ -19,6 +19,7 @@ from polar_pipeline.backends.cuda.device_arrays import DeviceResult
 from polar_pipeline.backends.cuda.driver import ON_DEVICE, TO_DEVICE, TO_HOST, Driver
 from polar_pipeline.backends.cuda.geometry import GeometryLaunch
 from polar_pipeline.backends.cuda.launch import ArrayType, Launch, Schedule, compile_launch
+from polar_pipeline.backends.cuda.learned import PARTS, LearnedLaunch
 from polar_pipeline.backends.cuda.memory import SLOTS, Constants, Sizes, Slot, make_slots, stage
 from polar_pipeline.backends.cuda.polarization import (
     CAMERA_FORMATS,
@@ -45,7 +46,8 @@ ROW_ALIGNMENT = 16
 def make_launches(options: Options, raw_format: str, full_scale: int, shape: Tuple[int, int]) -> Tuple[Launch, ...]:
     """Return the launches of a frame in order.
 
-    That of the polarization comes first, then those of denoising, a geometry and SSIM where the options ask for them.
+    That of the polarization comes first, then those of denoising, of the network, of a geometry and of SSIM where the
+    options ask for them.
 
     Args:
         options: Options of the pipeline.
@@ -63,8 +65,9 @@ def make_launches(options: Options, raw_format: str, full_scale: int, shape: Tup
     first = polarization_launch(options, raw_format, full_scale, shape, (*products, *pair))
     launches: List[Launch] = [first]
     planes = "float16" if first.half_precision else "float32"
-    is_denoised = options.denoise != "off" and bool(products)
-    readers: List[Union[DenoiseLaunch, GeometryLaunch]] = []  # of planes that the first launch stores
+    is_denoised = options.denoising != "off" and bool(products)
+    is_learned = options.is_learned and is_denoised
+    readers: List[Union[DenoiseLaunch, LearnedLaunch, GeometryLaunch]] = []  # of planes that the first launch stores
     stored = products
     if geometry is not None:
         last = GeometryLaunch(
@@ -79,18 +82,21 @@ def make_launches(options: Options, raw_format: str, full_scale: int, shape: Tup
             first.half_precision,
             planes,
             products if is_denoised else (*products, *pair),
-            is_denoised,
+            "learned" if is_learned else "denoise" if is_denoised else "polarization",
         )
         launches.append(last)
         stored = tuple((name, planes) for name in last.plane_names)
         if not is_denoised:
             readers.append(last)
         elif pair:  # SSIM compares what was not denoised
-            readers.append(replace(last, stored=pair, is_denoised=False, counts_invalid=False))
+            readers.append(replace(last, stored=pair, planes_of="polarization", counts_invalid=False))
             launches.append(readers[0])
     if is_denoised:
-        readers.append(DenoiseLaunch(first, *size, planes, options.denoise == "auto", stored))
-        launches.insert(1, readers[-1])
+        corrections = [LearnedLaunch(part, first, *size, planes, stored) for part in PARTS] if is_learned else []
+        if is_learned:
+            stored = tuple((name, planes) for name in PLANES[:2])  # the third one stays as it is
+        readers += [DenoiseLaunch(first, *size, planes, options.denoising == "auto", stored), *corrections]
+        launches[1:1] = readers[-1 - len(corrections) :]
     if readers:
         names = {name for launch in readers for name in launch.plane_names}
         ordered = (name for name in PLANES if name in names)
@@ -145,7 +151,7 @@ class Program:
         constants: Arrays on the device that programs share.
         maps_host: Whether kernels work on pinned host memory, rather than on copies in device memory.
         frames: Number of frames of a batch, which each launch computes; 0 for single frames.
-        schedules: Schedules of launches by stage, in place of those that `choose` offers.
+        schedules: Schedules of launches by their keys, in place of those that `choose` offers.
 
     Attributes:
         maps_host: The same.
@@ -180,9 +186,7 @@ class Program:
         self._defects = DefectReplacement(correction) if correction and correction.defects[0].size else None
         forced = schedules or {}
         offers = [
-            iter([("measured", forced[launch.stage])])
-            if launch.stage in forced
-            else choose(launch, driver.device, count)
+            iter([("measured", forced[launch.key])]) if launch.key in forced else choose(launch, driver.device, count)
             for launch in launches
         ]
         with thread_pool(len(launches)) as pool:  # each kernel takes up to a second to compile

@@ -9,11 +9,12 @@ from polar_pipeline.backends.cuda.denoising import DenoiseLaunch
 from polar_pipeline.backends.cuda.device import Device, occupancy
 from polar_pipeline.backends.cuda.geometry import GeometryLaunch
 from polar_pipeline.backends.cuda.launch import Launch
-from polar_pipeline.backends.cuda.polarization import CODE_BYTES, DENOISED, PAIRS, PolarizationLaunch
+from polar_pipeline.backends.cuda.learned import LearnedLaunch
+from polar_pipeline.backends.cuda.polarization import CODE_BYTES, DENOISED, PAIRS, STAGE_PLANES, PolarizationLaunch
 from polar_pipeline.backends.cuda.program import requested_launches
 from polar_pipeline.backends.cuda.schedules import choose
 from polar_pipeline.options import Options
-from polar_pipeline.options.plan import DENOISE, GEOMETRY, OPERATORS, PlanePass, make_stages, shared_values
+from polar_pipeline.options.plan import DENOISE, GEOMETRY, LEARNED, OPERATORS, PlanePass, make_stages, shared_values
 
 #: Why a schedule is the first choice.
 _REASONS = {
@@ -46,6 +47,7 @@ def make_plan(options: Options, device: Device, raw_format: str, size: Tuple[int
     if options.geometry is not None:
         texts[GEOMETRY] = options.geometry.describe()
     texts[DENOISE] = f"S0, S1 and S2 without the noise that the noise model expects, times {options.denoise_strength:g}"
+    texts[LEARNED] = "S0, S1 and S2 corrected by a network, by less than the noise"
     operators = {name: texts[name] for stage in stages for name in stage.operators}
     first = launches[0]
     if isinstance(first, PolarizationLaunch) and first.calibrated:
@@ -61,13 +63,15 @@ def make_plan(options: Options, device: Device, raw_format: str, size: Tuple[int
 
 
 #: Launches that read planes of the Stokes image.
-_OF_PLANES = (DenoiseLaunch, GeometryLaunch)
+_OF_PLANES = (DenoiseLaunch, LearnedLaunch, GeometryLaunch)
 
 
-def _plane_pass(launch: Union[DenoiseLaunch, GeometryLaunch]) -> PlanePass:
+def _plane_pass(launch: Union[DenoiseLaunch, LearnedLaunch, GeometryLaunch]) -> PlanePass:
     """Return what a launch reads and writes by the names of the plan."""
-    is_denoised = isinstance(launch, GeometryLaunch) and launch.is_denoised
-    reads = tuple(DENOISED[name] if is_denoised else name for name in launch.plane_names)
+    if isinstance(launch, LearnedLaunch):
+        return PlanePass(launch.stage, launch.reads, launch.writes)
+    of_stage = STAGE_PLANES[launch.planes_of if isinstance(launch, GeometryLaunch) else "polarization"]
+    reads = tuple(of_stage[name] for name in launch.plane_names)
     names = {**DENOISED, **dict.fromkeys(PAIRS, "ssim_pair")}
     return PlanePass(launch.stage, reads, tuple(names.get(name, name) for name in launch.dtypes))
 

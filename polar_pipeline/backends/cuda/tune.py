@@ -62,7 +62,7 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
         tried = candidates(launch, driver.device)[:_TRIED]
         for schedule in with_bar(tried, len(tried), "schedule"):
             try:
-                chosen = {launch.stage: schedule}
+                chosen = {launch.key: schedule}
                 program = Program(driver, launches, options, constants, maps_host, schedules=chosen)
                 results = [program.submit(rows, buffers, reference)() for _ in range(_FRAMES)]
             except DeviceLostError:

@@ -37,6 +37,7 @@ from polar_pipeline.backends.cuda.device import DEVICES, Device
 from polar_pipeline.backends.cuda.driver import ON_DEVICE, TO_DEVICE, Driver, LoadedKernel, import_cupy
 from polar_pipeline.backends.cuda.geometry import TRANSFORM_ARGUMENT
 from polar_pipeline.backends.cuda.launch import CompiledLaunch
+from polar_pipeline.backends.cuda.learned import LEARNED_ARGUMENT
 from polar_pipeline.backends.cuda.memory import SLOTS, Sizes, make_slots
 from polar_pipeline.backends.cuda.polarization import FRAME_ARGUMENT
 from polar_pipeline.backends.cuda.source import OPTIONS
@@ -57,7 +58,12 @@ def mosaic(seed: int, top: int = 200) -> np.ndarray:
 
 
 #: Structures of the kernels' arguments; all others have that of a frame.
-_ARGUMENTS = {"ssim": SSIM_ARGUMENT, "transform": TRANSFORM_ARGUMENT, "denoise": DENOISE_ARGUMENT}
+_ARGUMENTS = {
+    "ssim": SSIM_ARGUMENT,
+    "transform": TRANSFORM_ARGUMENT,
+    "denoise": DENOISE_ARGUMENT,
+    "learned": LEARNED_ARGUMENT,
+}
 
 
 class HostDriver:

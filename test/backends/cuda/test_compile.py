@@ -52,11 +52,9 @@ def min_occupancy(arch: str, name: str) -> float:
     """Share of a multiprocessor's warps that a kernel must let be resident.
 
     On tensor cores, 12 of 48 warps are enough by design: a warp has many independent products. Two blocks of `denoise`
-    fit into the 96 KB of sm_72, and in color into the registers.
+    fit into the 96 KB of sm_72, and in color into the registers; so do two of `learned`.
     """
-    if name.startswith("ssim_tensor"):
-        return 0.25
-    if name.startswith("denoise"):
+    if name.startswith(("ssim_tensor", "denoise", "learned")):
         return 0.25
     return 0.2 if (arch, name) == ("sm_72", COLOR_FLOATS) else 0.3
 

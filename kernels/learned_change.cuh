@@ -1,0 +1,55 @@
+// From `fine` to `change`: the layers `decode_0` and `leave`, limited by the noise, and nothing where that is too
+// little to see.
+#pragma once
+#include "learned.cuh"
+
+struct Shared {
+  float scratch[WARPS][SCRATCH_BYTES / 4];
+  alignas(32) u16 image[AROUND * pitch_of(FINE)];
+};
+static_assert(sizeof(Shared) <= SHARED_BYTES, "the schedule reserves too little shared memory");
+constexpr int M = TILE_Y * ALONG / WARPS; // times 16 outputs of a warp
+
+DEVICE float limited(float answer) { return LEARNED_LIMIT * hyperbolic_tangent(answer * (1 / LEARNED_LIMIT)); }
+
+// Stores the change of a lane's pixel of a superpixel: lane 4 g + t has pixel t. Every lane must call it.
+DEVICE void store_change(const LearnedArguments &job, const Place &at, const Floats &answer) {
+  const int t = threadIdx.x % 4, y = 2 * at.y - TOP + t / 2, x = 2 * at.x - LEFT + t % 2;
+  const float own = mean_of_superpixel(pixel_of(job.denoised_means, pixel_of_superpixel(at.y, at.x, t)));
+  const float variance = raw_variance(job.frame, own);
+  const float share = visible(job.polarization_gain * variance, 2 * own, LEARNED_FADE_LOW, LEARNED_FADE_HIGH);
+  const float unit = root(variance) * share;
+  const Halves change = halves_of(Floats{{limited(answer.value[0]) * (0.5f * unit), limited(answer.value[1]) * unit,
+                                          limited(answer.value[2]) * (S2_SIGN * unit), 0}});
+  if (at.is_inside && (u32)y < HEIGHT && (u32)x < WIDTH)
+    store64(job.change + (((size_t)blockIdx.z * HEIGHT + y) * WIDTH + x) * sizeof(Halves), change.x, change.y);
+}
+
+DEVICE void run_part(const LearnedArguments &job, u8 *memory) {
+  Shared &s = *(Shared *)memory;
+  float *scratch = s.scratch[warp_index()];
+  const Tile tile = tile_of_block(GRID_WIDTH);
+  load_image<FINE>(job.fine, tile, GRID_HEIGHT, GRID_WIDTH, s.image);
+  sync_block();
+  int at[M];
+  find_outputs(at);
+  Sums sums[M][1] = {};
+  convolve<FINE>(job, DECODE_0_TILES, s.image, at, sums);
+  const Weights leave = weights_at(job, LEAVE_TILES);
+  const Floats bias = biases_at(job, LEAVE_BIASES);
+#pragma unroll
+  for (int m = 0; m < M; m++) {
+    Halves v[1][2];
+    rectify(job, DECODE_0_BIASES, sums[m], scratch, v);
+    Sums answers = {};
+    add_product(answers, pixels_of(v[0], scratch), leave);
+    Floats answer[2];
+    values_of(answers, scratch, answer);
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+      const int y = tile.top + output_row<M>(m), x = tile.left + output_column<M>(m) + lane_pixel() + 8 * k;
+      const bool is_inside = y < GRID_HEIGHT && x < GRID_WIDTH;
+      store_change(job, Place{min(y, GRID_HEIGHT - 1), min(x, GRID_WIDTH - 1), is_inside}, sum_of(answer[k], bias));
+    }
+  }
+}
