@@ -1,4 +1,4 @@
-"""Writes the pictures of docs/adaptive_demosaic.md, denoising.md and performance.md: `python docs/figures.py`.
+"""Writes pictures of docs/adaptive_demosaic.md, denoising.md, learned.md and performance.md: `python docs/figures.py`.
 
 They go into docs/images. Run it by hand when these methods or the results of the benchmarks change. The pictures of the
 adaptive method are computed by the float64 reference from the patterns of `benchmarks/edges.py`, 8 bit, point spread
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 from xml.sax.saxutils import escape
 
 import cv2
@@ -103,12 +103,10 @@ def edges() -> np.ndarray:
     return sheet(rows, 7)
 
 
-#: Exposures of the real frame, as shares of full scale.
-DIM = (0.9, 0.2, 0.05)
-
-
-def dim_light() -> np.ndarray:
-    """DoLP in color of a real frame at several exposures, denoised and not, at half resolution.
+def dim_light(
+    exposures: Sequence[float], pictures: Sequence[str], methods: Dict[str, Dict[str, Any]], cut: Tuple[slice, slice]
+) -> np.ndarray:
+    """A real frame at several exposures, as shares of full scale, by several methods.
 
     The frame is made smaller, so that it has little noise of its own, and recorded again.
     """
@@ -118,18 +116,35 @@ def dim_light() -> np.ndarray:
     angles = reference.run(RawFrame(mosaic, 255), options)
     truth = halved(np.stack([angles[name] for name in names]))
     truth = np.clip(truth / np.percentile(truth, 99.9), 0, 1)
-    light, cut = sample_mosaic(truth, SENSOR), (slice(96, 226), slice(88, 258))
+    light = sample_mosaic(truth, SENSOR)
     rows: List[List[Cell]] = []
-    for share in DIM:
+    for share in exposures:
         raw = digitize(share * light, 12, SENSOR.full_well, SENSOR.read_noise, np.random.default_rng(1))
         cells = []
-        for name in ("dolp_color", "aolp_color"):
-            for mode, label in (("off", "as measured"), ("on", "denoised")):
-                options = make_options(products=name, denoise=mode, min_intensity=0)
+        for name in pictures:
+            for label, method in methods.items():
+                options = make_options(products=name, min_intensity=0, **method)
                 picture = reference.run(RawFrame(raw, 4095), options)[name]
                 cells.append((f"{share * 100:.0f} %, {label}", picture[cut]))
         rows.append(cells)
     return sheet(rows, 2)
+
+
+def denoised() -> np.ndarray:
+    """DoLP and AoLP in color, denoised and not, at half resolution."""
+    methods: Dict[str, Dict[str, Any]] = {"as measured": {}, "denoised": {"denoise": "on"}}
+    cut = slice(96, 226), slice(88, 258)
+    return dim_light((0.9, 0.2, 0.05), ("dolp_color", "aolp_color"), methods, cut)
+
+
+def learned() -> np.ndarray:
+    """DoLP in color by ADR, denoised, and corrected by the network, at full resolution."""
+    methods: Dict[str, Dict[str, Any]] = {
+        "adaptive": {"resolution": "full"},
+        "denoised": {"resolution": "full", "denoise": "on"},
+        "learned": {"resolution": "full", "demosaic": "learned"},
+    }
+    return dim_light((0.1, 0.02), ("dolp_color",), methods, (slice(200, 400), slice(200, 440)))
 
 
 #: Width of the chart, of the bars' labels and of the longest bar; height of a title and of a bar's line; all in pixels.
@@ -202,7 +217,8 @@ def performance() -> str:
 PICTURES: Dict[str, Callable[[], np.ndarray]] = {
     "adaptive_switch.png": switches,
     "adaptive_edges.png": edges,
-    "denoising.png": dim_light,
+    "denoising.png": denoised,
+    "learned.png": learned,
 }
 #: File in docs/images -> what draws it, as SVG.
 CHARTS: Dict[str, Callable[[], str]] = {"performance.svg": performance}

@@ -424,6 +424,18 @@ def denoising_gains() -> str:
     return _table(("exposure", "full resolution, ADR", "half resolution, default"), rows)
 
 
+def learned_gains() -> str:
+    """One row per exposure: gains of I, S1 and S2 by the network, means and least ones."""
+    found, rows = _results("learned")["scenes"], []
+    for exposure in found["12 bits"]:
+        cells = [exposure]
+        for bits in ("12 bits", "8 bits"):
+            gains = found[bits][exposure]
+            cells += [f"{mean:.2f} ({gains['least gain'][name]:.2f})" for name, mean in gains["mean gain"].items()]
+        rows.append([cell.replace("-0.00", "0.00") for cell in cells])
+    return _table(("exposure", *(f"{name}, {bits} bits" for bits in (12, 8) for name in ("I", "S1", "S2"))), rows)
+
+
 #: File -> what it has between two comments of a name, by that name.
 TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
     "docs/cli.md": {"sensors": sensors},
@@ -445,6 +457,7 @@ TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
         "color half": partial(accuracy, "color", "half"),
     },
     "docs/denoising.md": {"gains": denoising_gains},
+    "docs/learned.md": {"gains": learned_gains},
     "docs/adaptive_demosaic.md": {"synthetic": synthetic_accuracy, "edges": edge_accuracy},
     "config/sros2_policy.xml": {"products": policy},
     "config/polar_pipeline.rviz": {"products": displays},
