@@ -172,11 +172,8 @@ class LearnedLaunch(Launch):
     @property
     def key(self) -> str:
         """The launch as short text without its size: the key of measured schedules."""
-        if not self.is_last:
-            return f"{self.part.replace('_', ' ')} mono {self.planes}"
-        parts = [self.part.replace("_", " "), "mono", self.planes]
-        parts += ["debias"] * self.mosaic.debias + ["limits-aolp"] * self.mosaic.limits_aolp
-        return " ".join((*parts, "+".join(f"{name}:{dtype}" for name, dtype in self.stored)))
+        stored = "+".join(f"{name}:{dtype}" for name, dtype in self.dtypes.items())
+        return f"{self.part.replace('_', ' ')} mono {self.planes} {stored}".rstrip()
 
     @property
     def outputs(self) -> Dict[str, ArrayType]:
