@@ -459,6 +459,11 @@ class Options:
         return self.demosaic == "learned"
 
     @property
+    def knows_noise(self) -> bool:
+        """Whether the noise of output pixels is known: not where a geometry mixes them, or a network corrects them."""
+        return self.geometry is None and not self.is_learned
+
+    @property
     def denoising(self) -> str:
         """The option `denoise`, which is `on` at least where a network corrects what was denoised."""
         return "on" if self.is_learned and self.denoise == "off" else self.denoise
@@ -553,7 +558,7 @@ def combine_options(checked: CheckedValues, name_of: Callable[[Option], str] = a
         ContradictionError: Values do not fit each other.
         ValueError: The element type of a product is not allowed.
     """
-    products = get_products(checked["products"], has_geometry=Options(**checked).geometry is not None)
+    products = get_products(checked["products"], knows_noise=Options(**checked).knows_noise)
     options = Options(**{**checked, "products": products, "dtype": _dtypes(products, checked["dtype"])})
     _check_calibration(options, name_of(OPTIONS["roi_offset"]))
     _check_learned(options, *(name_of(OPTIONS[name]) for name in ("demosaic", "resolution")))

@@ -17,9 +17,9 @@ from polar_pipeline.calibration import save_calibration
 from polar_pipeline.live.parameters import PARAMETERS, make_settings
 from polar_pipeline.live.pipelines import RETRY_PERIOD, Fallback
 from polar_pipeline.live.preset import read_nodes
-from polar_pipeline.options import OPTIONS, Option, make_options
+from polar_pipeline.options import OPTIONS, ContradictionError, Option, make_options
 from polar_pipeline.options.plan import needed_operators
-from polar_pipeline.options.products import PRODUCTS, SSIM_PRODUCTS
+from polar_pipeline.options.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS
 from polar_pipeline.quality.statistics import LIMITS, QualityLimits
 
 CONFIGS = sorted(path for path in (ROOT / "config").glob("*.yaml") if not path.stem.startswith("rig"))
@@ -41,7 +41,9 @@ def other_value(row: Option) -> Any:
         return [not item if isinstance(item, bool) else 2 for item in row.default]
     if isinstance(row.default, bool):
         return not row.default
-    return [*row.choices, *(row.limits or ())][-1] if row.name != "min_intensity" else 0.05
+    if row.name in ("min_intensity", "demosaic"):  # whose last value is excluded, or needs another resolution
+        return {"min_intensity": 0.05, "demosaic": "adaptive"}[row.name]
+    return [*row.choices, *(row.limits or ())][-1]
 
 
 def test_values_reach_the_pipeline() -> None:
@@ -63,6 +65,8 @@ def test_geometry_reaches_the_pipeline() -> None:
     assert (options.scale, options.rotate, options.roi) == (4, 270, (1, 2, 3, 4))
     assert changed.computable(("dolp", "dolp_sigma", "aolp_sigma", "ssim")) == ("dolp", "ssim")
     assert settings().computable(("dolp", "dolp_sigma")) == ("dolp", "dolp_sigma")
+    learned = settings(demosaic="learned", resolution="full")
+    assert learned.computable(("dolp", "dolp_sigma", "aolp_sigma", "ssim")) == ("dolp", "ssim")
     with pytest.raises(ValueError, match=r"output.roi must be \(x, y, width, height\), got \(1, 2\)"):
         settings(**{"output.roi": (1, 2)})
 
@@ -138,7 +142,12 @@ def test_parameters_mean_the_same_everywhere(
     """The node computes by the options that its parameters name, whatever the machine has; so does replay elsewhere."""
     monkeypatch.setattr("polar_pipeline.pipeline.backend_problem", lambda _: problem)
     chosen = {"demosaic": demosaic, "resolution": resolution, "backend": backend}
-    expected = make_options(products=tuple(PRODUCTS), **chosen)
+    if demosaic == "learned" and resolution == "half":
+        with pytest.raises(ContradictionError, match="demosaic 'learned' needs resolution 'full'"):
+            settings(**chosen)
+        return
+    products = tuple(name for name in PRODUCTS if demosaic != "learned" or name not in NOISE_PRODUCTS)
+    expected = make_options(products=products, **chosen)
     for found in (settings(**chosen), settings(**chosen).on_cpu()):
         assert (found.options.interpolation, found.options.debayer) == (expected.interpolation, expected.debayer)
         assert replace(found.options, backend=backend) == expected
