@@ -324,9 +324,8 @@ class FrameProcessor:
         products = settings.computable(needed)
         if products != needed:
             left_out = ", ".join(name for name in needed if name not in products)
-            self._diagnostics.refuse(
-                "product", f"no {left_out} with output.scale, rotate, roi, rectify or demosaic 'learned'"
-            )
+            text = f"no {left_out} with output.scale, rotate, roi, rectify or demosaic 'learned'"
+            self._diagnostics.refuse("product", text)
         if not products and demand <= PRODUCT_OF_TOPIC.keys():
             self._diagnostics.idled()
             return False
