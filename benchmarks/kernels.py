@@ -27,7 +27,7 @@ from polar_pipeline.backends.cuda.schedules import choose
 from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.geometry import make_lens
 from polar_pipeline.options import Options, make_options
-from polar_pipeline.options.products import DEFAULT_PRODUCTS, NOISE_PRODUCTS
+from polar_pipeline.options.products import DEFAULT_PRODUCTS
 from polar_pipeline.options.topics import PRODUCT_TOPICS
 from polar_pipeline.sensor.mosaic import ANGLES, FULL_FRAME, SENSORS
 
@@ -36,7 +36,6 @@ ARCHS = {"sm_72": "xavier", "sm_87": "orin", "sm_90": "h200"}
 #: One sensor with each kind of mosaic.
 _SENSORS = {"mono": "IMX250MZR", "color": "IMX250MYR"}
 _VIEWED = ("intensity", "dolp", "aolp")
-_NOISE = (*_VIEWED, *NOISE_PRODUCTS)
 _LEARNED = {"demosaic": "learned", "resolution": "full"}
 _ANGLE_IMAGES = tuple(f"angle_{angle}" for angle in ANGLES)
 #: Name of a case -> products, `output_depth`, format of frames, and changes of the default options.
@@ -58,7 +57,7 @@ _CASES: Dict[str, Tuple[Tuple[str, ...], str, str, Dict[str, Any]]] = {
     "viewed, denoised, uint8": (_VIEWED, "uint8", "u8", {"denoise": "on"}),
     "default, denoised, 12p": (DEFAULT_PRODUCTS, "float32", "12p", {"denoise": "auto"}),
     "viewed, learned, uint8": (_VIEWED, "uint8", "u8", _LEARNED),
-    "noise, learned, 12p": (_NOISE, "float32", "12p", {**_LEARNED, "debias": True, "denoise": "auto"}),
+    "default, learned, 12p": (DEFAULT_PRODUCTS, "float32", "12p", {**_LEARNED, "denoise": "auto"}),
     "viewed, rectified, uint8": (_VIEWED, "uint8", "u8", {"rectify": True}),
 }
 
