@@ -18,7 +18,7 @@
   standard deviation of a raw pixel. By design it is at most 1; rounding to float32 adds about 0.0001.
 
 Frames without noise are recorded at 95 % of full scale (gratings at 80 %, so that none of their pixels saturate), and
-the pipelines are told that there is no noise. All figures leave out 8 pixels at each border.
+the noise model of the pipelines says that there is no noise. Figures do not count the 8 outermost pixels.
 
 Writes `benchmarks/results/learned.json`.
 """
@@ -248,9 +248,9 @@ def faults(angles: np.ndarray, seed: int) -> Iterator[Tuple[str, np.ndarray, Rec
 
 def measure_faults(bench: Bench, scenes: Sequence[Scene]) -> Dict[str, Any]:
     """Measure faults in some scenes: the least gains over ADR and over denoised ADR, of S1 and S2."""
-    chosen = scenes[:: -(-len(scenes) // FAULT_SCENES)]
+    some = scenes[:: -(-len(scenes) // FAULT_SCENES)]
     gains: Dict[Tuple[str, str], List[np.ndarray]] = {}
-    for seed, scene in enumerate(chosen):
+    for seed, scene in enumerate(some):
         for name, truth, frame, part in faults(scene.angles, seed):
             angles, _ = bench.run(frame)
             for where, mask in (("whole image", None), ("part", part))[: 1 if part is None else 2]:
@@ -260,7 +260,7 @@ def measure_faults(bench: Bench, scenes: Sequence[Scene]) -> Dict[str, Any]:
     head = ["fault", "where", *(f"{name} over {other}" for other in ("ADR", "denoised") for name in FIGURES[1:])]
     least = min(min(row[2:4]) for row in rows)
     print("\n" + table(head, rows) + f"\n\nLeast gain over ADR with faults: {least:.2f} dB")
-    names = [f"{scene.source}: {scene.name}" for scene in chosen]
+    names = [f"{scene.source}: {scene.name}" for scene in some]
     return {"scenes": names, "least gain over ADR": least, "head": head, "rows": rows}
 
 

@@ -426,11 +426,11 @@ def denoising_gains() -> str:
 
 def learned_gains() -> str:
     """One row per exposure: gains of I, S1 and S2 by the network, means and least ones."""
-    found, rows = _results("learned")["scenes"], []
-    for exposure in found["12 bits"]:
+    scenes, rows = _results("learned")["scenes"], []
+    for exposure in scenes["12 bits"]:
         cells = [exposure]
         for bits in ("12 bits", "8 bits"):
-            gains = found[bits][exposure]
+            gains = scenes[bits][exposure]
             cells += [f"{mean:.2f} ({gains['least gain'][name]:.2f})" for name, mean in gains["mean gain"].items()]
         rows.append([cell.replace("-0.00", "0.00") for cell in cells])
     return _table(("exposure", *(f"{name}, {bits} bits" for bits in (12, 8) for name in ("I", "S1", "S2"))), rows)

@@ -20,7 +20,7 @@ struct LearnedArguments {
   FrameArguments frame;           // `out`, `counts`, `shot`, `dark`, and what products need are read
   const u8 *differences;          // (frames, HEIGHT, WIDTH, 2), see `planes.cuh`
   const u8 *means;                // (frames, HEIGHT, WIDTH)
-  const u8 *excesses;             // likewise
+  const u8 *excesses;             // (frames, HEIGHT, WIDTH)
   const u8 *denoised_differences; // as these
   const u8 *denoised_means;       //
   const u8 *weights;              // tiles of WEIGHT_BYTES
@@ -90,9 +90,15 @@ DEVICE Floats sum_of(const Floats &a, const Floats &b) {
 }
 DEVICE Halves rectified(const Floats &v) {
   const Halves to = halves_of(v);
-  const auto limited = [](u32 pair) { return half2_min(half2_max(pair, 0), HIGHEST_HALVES); };
-  return make_uint2(limited(to.x), limited(to.y));
+  const auto within = [](u32 pair) { return half2_min(half2_max(pair, 0), HIGHEST_HALVES); };
+  return make_uint2(within(to.x), within(to.y));
 }
+
+// What a block keeps in shared memory: an image of DEPTH channels, and what the lanes of each warp exchange.
+template <int DEPTH> struct SharedImage {
+  float scratch[WARPS][SCRATCH_BYTES / 4];
+  alignas(32) u16 image[AROUND * pitch_of(DEPTH)];
+};
 
 // Fills an image in shared memory with the tile and its surroundings from one in global memory.
 template <int DEPTH> DEVICE void load_image(u8 *from, const Tile &tile, int height, int width, u16 *to) {
@@ -127,14 +133,14 @@ DEVICE void convolve(const LearnedArguments &job, int tiles, const u16 *image, c
       }
     }
 }
-// Row and column in the tile of the m-th 16 outputs of a warp, which makes M times 16; and for each of them the number
-// in `image` of the first pixel that it reads.
-constexpr int ALONG = TILE_X / MATRIX;
-template <int M> DEVICE int output_row(int m) { return (warp_index() * M + m) / ALONG; }
-template <int M> DEVICE int output_column(int m) { return (warp_index() * M + m) % ALONG * MATRIX; }
-template <int M> DEVICE void find_outputs(int (&at)[M]) {
+// Row and column in the tile of the m-th 16 outputs of a warp, which makes OF_WARP times 16; and for each of them the
+// number in `image` of the first pixel that it reads.
+constexpr int ALONG = TILE_X / MATRIX, OF_WARP = TILE_Y * ALONG / WARPS;
+DEVICE int output_row(int m) { return (warp_index() * OF_WARP + m) / ALONG; }
+DEVICE int output_column(int m) { return (warp_index() * OF_WARP + m) % ALONG * MATRIX; }
+DEVICE void find_outputs(int (&at)[OF_WARP]) {
 #pragma unroll
-  for (int m = 0; m < M; m++) at[m] = output_row<M>(m) * COLUMNS + output_column<M>(m);
+  for (int m = 0; m < OF_WARP; m++) at[m] = output_row(m) * COLUMNS + output_column(m);
 }
 
 // Adds biases to the sums of 16 pixels, sets negative values to 0, and rounds to half.

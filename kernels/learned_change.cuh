@@ -3,12 +3,8 @@
 #pragma once
 #include "learned.cuh"
 
-struct Shared {
-  float scratch[WARPS][SCRATCH_BYTES / 4];
-  alignas(32) u16 image[AROUND * pitch_of(FINE)];
-};
+typedef SharedImage<FINE> Shared;
 static_assert(sizeof(Shared) <= SHARED_BYTES, "the schedule reserves too little shared memory");
-constexpr int M = TILE_Y * ALONG / WARPS; // times 16 outputs of a warp
 
 DEVICE float limited(float answer) { return LEARNED_LIMIT * hyperbolic_tangent(answer * (1 / LEARNED_LIMIT)); }
 
@@ -31,14 +27,14 @@ DEVICE void run_part(const LearnedArguments &job, u8 *memory) {
   const Tile tile = tile_of_block(GRID_WIDTH);
   load_image<FINE>(job.fine, tile, GRID_HEIGHT, GRID_WIDTH, s.image);
   sync_block();
-  int at[M];
+  int at[OF_WARP];
   find_outputs(at);
-  Sums sums[M][1] = {};
+  Sums sums[OF_WARP][1] = {};
   convolve<FINE>(job, DECODE_0_TILES, s.image, at, sums);
   const Weights leave = weights_at(job, LEAVE_TILES);
   const Floats bias = biases_at(job, LEAVE_BIASES);
 #pragma unroll
-  for (int m = 0; m < M; m++) {
+  for (int m = 0; m < OF_WARP; m++) {
     Halves v[1][2];
     rectify(job, DECODE_0_BIASES, sums[m], scratch, v);
     Sums answers = {};
@@ -47,7 +43,7 @@ DEVICE void run_part(const LearnedArguments &job, u8 *memory) {
     values_of(answers, scratch, answer);
 #pragma unroll
     for (int k = 0; k < 2; k++) {
-      const int y = tile.top + output_row<M>(m), x = tile.left + output_column<M>(m) + lane_pixel() + 8 * k;
+      const int y = tile.top + output_row(m), x = tile.left + output_column(m) + lane_pixel() + 8 * k;
       const bool is_inside = y < GRID_HEIGHT && x < GRID_WIDTH;
       store_change(job, Place{min(y, GRID_HEIGHT - 1), min(x, GRID_WIDTH - 1), is_inside}, sum_of(answer[k], bias));
     }

@@ -81,8 +81,8 @@ DEVICE void find_features(const LearnedArguments &job, const Shared &s, const Pl
   const float own = mean_of_superpixel(after.of[0]);
   const float inverse = fast_rcp(root(raw_variance(job.frame, own)));
   const auto contrast = [&](int q, float value, float scale) {
-    const float limited = fminf(fmaxf((value - s.around[q][r][c]) * (scale * inverse), -LEARNED_CLIP), LEARNED_CLIP);
-    return 0.25f * limited;
+    const float ratio = fminf(fmaxf((value - s.around[q][r][c]) * (scale * inverse), -LEARNED_CLIP), LEARNED_CLIP);
+    return 0.25f * ratio;
   };
   const float level = fminf(own * inverse * (2.0f / 16), 16); // never negative, or it limits at 0
   first = halves_of(Floats{{contrast(0, before.of[0], 2), contrast(0, after.of[0], 2), contrast(1, before.of[1], 1),
@@ -131,18 +131,17 @@ DEVICE void run_part(const LearnedArguments &job, u8 *memory) {
   sync_block();
   enter(job, tile, s);
   sync_block();
-  constexpr int M = TILE_Y * ALONG / WARPS;
-  int at[M];
+  int at[OF_WARP];
   find_outputs(at);
-  Sums sums[M][1] = {};
+  Sums sums[OF_WARP][1] = {};
   convolve<FINE>(job, ENCODE_0_TILES, s.image, at, sums);
 #pragma unroll
-  for (int m = 0; m < M; m++) {
+  for (int m = 0; m < OF_WARP; m++) {
     Halves v[1][2];
     rectify(job, ENCODE_0_BIASES, sums[m], s.scratch[warp_index()], v);
 #pragma unroll
     for (int k = 0; k < 2; k++) {
-      const int y = tile.top + output_row<M>(m), x = tile.left + output_column<M>(m) + lane_pixel() + 8 * k;
+      const int y = tile.top + output_row(m), x = tile.left + output_column(m) + lane_pixel() + 8 * k;
       if (y < GRID_HEIGHT && x < GRID_WIDTH)
         store64(pixel_in(job.fine, FINE, y, x, GRID_WIDTH, GRID_HEIGHT, lane_channel()), v[0][k].x, v[0][k].y);
     }

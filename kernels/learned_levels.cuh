@@ -3,12 +3,8 @@
 #pragma once
 #include "learned.cuh"
 
-struct Shared {
-  float scratch[WARPS][SCRATCH_BYTES / 4];
-  alignas(32) u16 image[AROUND * pitch_of(COARSER)];
-};
+typedef SharedImage<COARSER> Shared;
 static_assert(sizeof(Shared) <= SHARED_BYTES, "the schedule reserves too little shared memory");
-constexpr int M = TILE_Y * ALONG / WARPS; // times 16 outputs of a warp
 
 // Fills the image with a layer of 2 x 2 pixels of `from`, which has INPUTS channels and twice the resolution.
 template <int INPUTS>
@@ -88,9 +84,9 @@ DEVICE void run_part(const LearnedArguments &job, u8 *memory) {
     halve<COARSER>(job, job.middle, DOWN_2_TILES, DOWN_2_BIASES, tile, PART_HEIGHT, PART_WIDTH, s);
   if (PART == PART_FINE) load_image<COARSER>(job.merged, tile, PART_HEIGHT, PART_WIDTH, s.image);
   sync_block();
-  int at[M];
+  int at[OF_WARP];
   find_outputs(at);
-  Sums sums[M][2] = {};
+  Sums sums[OF_WARP][2] = {};
   constexpr int TILES = PART == PART_MIDDLE ? ENCODE_1_TILES
                         : IS_COARSE         ? ENCODE_2_TILES
                                             : DECODE_1_TILES,
@@ -99,10 +95,10 @@ DEVICE void run_part(const LearnedArguments &job, u8 *memory) {
                                              : DECODE_1_BIASES;
   convolve<COARSER>(job, TILES, s.image, at, sums);
 #pragma unroll
-  for (int m = 0; m < M; m++) {
+  for (int m = 0; m < OF_WARP; m++) {
     Halves v[2][2];
     rectify(job, BIASES, sums[m], scratch, v);
-    const int y = tile.top + output_row<M>(m), x = tile.left + output_column<M>(m) + lane_pixel();
+    const int y = tile.top + output_row(m), x = tile.left + output_column(m) + lane_pixel();
     if (PART == PART_COARSE)
       double_size<COARSER>(job, v, UP_1_TILES, UP_1_BIASES, y, x, PART_HEIGHT, PART_WIDTH, job.middle, job.merged,
                            scratch);

@@ -28,7 +28,7 @@ DEVICE Difference difference_of(uint2 raw) { return pair(as_float(raw.x), as_flo
 DEVICE Pair row_of(const u8 *p, int k) { return pair(as_float(load32(p + 4 * k)), as_float(load32(p + 4 * k + 4))); }
 #endif
 
-// The row that lies there if the image is mirrored about its first and last one; likewise the column.
+// The row that lies there if the image is mirrored about its first and last row; and the same of columns.
 DEVICE int mirrored(int at, int size) {
   while ((u32)at >= (u32)size) at = at < 0 ? -at : 2 * (size - 1) - at;
   return at;

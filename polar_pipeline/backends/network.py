@@ -62,10 +62,10 @@ def weights() -> Dict[str, np.ndarray]:
         Name of each layer -> (outputs, inputs, size, size); and with `_bias` after its name -> (outputs,).
     """
     with np.load(_FILE) as file:
-        found = {name: file[name] for name in file.files}
-    for array in found.values():
+        arrays = {name: file[name] for name in file.files}
+    for array in arrays.values():
         array.flags.writeable = False
-    return found
+    return arrays
 
 
 def alignment(sensor: Sensor) -> Tuple[Tuple[int, int], int]:
@@ -76,3 +76,10 @@ def alignment(sensor: Sensor) -> Tuple[Tuple[int, int], int]:
     """
     row, column = sensor.position(90)
     return (row, column), 1 if sensor.angles[row][1 - column] == 45 else -1
+
+
+def grid_size(sensor: Sensor, shape: Tuple[int, int]) -> Tuple[int, int]:
+    """Return the rows and columns of superpixels that cover a frame of (height, width), multiples of `ALIGNMENT`."""
+    before, _ = alignment(sensor)
+    rows, columns = (-(-(side + more) // (2 * ALIGNMENT)) * ALIGNMENT for side, more in zip(shape, before))
+    return rows, columns

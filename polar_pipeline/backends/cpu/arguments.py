@@ -11,7 +11,7 @@ import numpy as np
 
 from polar_pipeline.backends.backend import Buffers, block_pixels
 from polar_pipeline.backends.cpu.correction_words import WORD_FULL_SCALE, correction_words
-from polar_pipeline.backends.network import ALIGNMENT, CHANNELS, LAYERS, alignment, weights
+from polar_pipeline.backends.network import CHANNELS, LAYERS, alignment, grid_size, weights
 from polar_pipeline.backends.noise.gains import exposure_shares, plane_gains, stokes_gains
 from polar_pipeline.backends.noise.model import exposure_noise, method_constants, raw_noise, uses_noise
 from polar_pipeline.calibration import Correction
@@ -356,10 +356,7 @@ class FrameArguments:
         """Fill in the network that corrects the denoised planes."""
         planes, to = self.frame.denoising, self.frame.learned
         (to.top, to.left), to.sign = alignment(sensor)
-        to.rows, to.columns = (
-            ALIGNMENT * -(-(side + before) // (2 * ALIGNMENT))
-            for side, before in ((planes.height, to.top), (planes.width, to.left))
-        )
+        to.rows, to.columns = grid_size(sensor, (planes.height, planes.width))
         for level, channels in enumerate(CHANNELS):
             for k in range(2):
                 image = self._buffers.get(((to.rows >> level) + 2, (to.columns >> level) + 2, channels), "float32")

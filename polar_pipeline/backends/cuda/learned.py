@@ -34,7 +34,7 @@ from polar_pipeline.backends.cuda.polarization import (
     plane_bytes,
     product_arrays,
 )
-from polar_pipeline.backends.network import ALIGNMENT, CHANNELS, LAYERS, alignment, weights
+from polar_pipeline.backends.network import CHANNELS, LAYERS, alignment, grid_size, weights
 from polar_pipeline.backends.network import OUTPUTS as CHANGES
 from polar_pipeline.backends.noise.gains import plane_gains
 from polar_pipeline.options import Options
@@ -144,8 +144,7 @@ class LearnedLaunch(Launch):
     @property
     def grid_size(self) -> Tuple[int, int]:
         """(height, width) in superpixels of the network."""
-        (top, left), _ = self.alignment
-        return round_up(self.height + top, 2 * ALIGNMENT) // 2, round_up(self.width + left, 2 * ALIGNMENT) // 2
+        return grid_size(self.mosaic.sensor, self.output_size)
 
     def _array_bytes(self, name: str) -> int:
         """Return the bytes of an array that a part reads, or of an image that it stores."""

@@ -62,8 +62,8 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
         tried = candidates(launch, driver.device)[:_TRIED]
         for schedule in with_bar(tried, len(tried), "schedule"):
             try:
-                chosen = {launch.key: schedule}
-                program = Program(driver, launches, options, constants, maps_host, schedules=chosen)
+                forced = {launch.key: schedule}
+                program = Program(driver, launches, options, constants, maps_host, schedules=forced)
                 results = [program.submit(rows, buffers, reference)() for _ in range(_FRAMES)]
             except DeviceLostError:
                 raise

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from polar_pipeline.backends.network import ALIGNMENT, LAYERS, alignment, weights
+from polar_pipeline.backends.network import LAYERS, alignment, grid_size, weights
 from polar_pipeline.backends.reference.denoising import box
 from polar_pipeline.backends.reference.noise import plane_gains, raw_variances
 from polar_pipeline.options import Options
@@ -44,12 +44,12 @@ def correct_by_network(
     """
     height, width = measured.shape[1:]
     (top, left), sign = alignment(sensor)
+    rows, columns = grid_size(sensor, (height, width))
     before, after = _planes(measured, sign), _planes(denoised, sign)
-    step = 2 * ALIGNMENT
-    padding = [(0, 0), (top, -(height + top) % step), (left, -(width + left) % step)]
+    padding = [(0, 0), (top, 2 * rows - top - height), (left, 2 * columns - left - width)]
     before, after = (np.pad(planes, padding, "reflect") for planes in (before, after))
     # what is around a superpixel, and the noise of its raw pixels
-    own = after.reshape(4, after.shape[1] // 2, 2, after.shape[2] // 2, 2).mean((2, 4))
+    own = after.reshape(4, rows, 2, columns, 2).mean((2, 4))
     around = np.stack([box(plane, LEARNED_REACH) for plane in own])
     variance = raw_variances(own[0] / 2, sensor, options, full_scale)
     deviation = np.sqrt(variance)
@@ -64,8 +64,8 @@ def correct_by_network(
     low, high = LEARNED_FADE
     ratio = np.sqrt(plane_gains(*options.method_on(sensor)).polarization[0] * variance) / np.maximum(own[0], _TINY)
     share = np.clip((ratio - low) / (high - low), 0, 1)
-    limited = LEARNED_LIMIT * np.tanh(answer / LEARNED_LIMIT) * deviation * share
-    change = np.stack([_of_superpixels(limited[4 * k : 4 * k + 4]) for k in range(3)])
+    parts = LEARNED_LIMIT * np.tanh(answer / LEARNED_LIMIT) * deviation * share
+    change = np.stack([_of_superpixels(parts[4 * k : 4 * k + 4]) for k in range(3)])
     s0, s1, s2 = change[:, top : top + height, left : left + width]
     return denoised + np.stack([s0 + s1, s0 + sign * s2, s0 - s1, s0 - sign * s2]) / 2
 

@@ -245,10 +245,10 @@ def run(frame: RawFrame, options: Options, other: Optional[np.ndarray] = None) -
     noise_left: Optional[np.ndarray] = None
     if options.denoising != "off":
         start = time.perf_counter()
-        measured = angles
-        angles, noise_left = denoise(measured, sensor, options, frame.full_scale)
+        before = angles
+        angles, noise_left = denoise(before, sensor, options, frame.full_scale)
         if options.is_learned:
-            angles = correct_by_network(measured, angles, sensor, options, frame.full_scale)
+            angles = correct_by_network(before, angles, sensor, options, frame.full_scale)
         seconds["denoise"] = time.perf_counter() - start
     if options.geometry is not None:
         start = time.perf_counter()
