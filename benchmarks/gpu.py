@@ -161,17 +161,22 @@ class Bench:
         }
 
     def denoised(self, case: Case) -> Dict[str, Any]:
-        """64 frames a launch with `denoise`, and without."""
+        """64 frames a launch with `denoise`, with a network if there is one, and without both."""
         launches, options = launches_at(case), options_at(case)
-        plain = options.changed(denoise="off")
+        plain = options.changed(denoise="off", demosaic=options.interpolation)
         raw = {"raw": raw_frames(launches[0])}
         runs = {"on": TimedLaunches(launches, options, raw)}
         runs["off"] = TimedLaunches(launches_of(plain, case, SHAPE), plain, raw)
         runs["planes"] = TimedLaunches(launches[:1], options, raw)
+        if options.is_learned:
+            without_network = plain.changed(denoise="on")
+            runs["without network"] = TimedLaunches(launches_of(without_network, case, SHAPE), without_network, raw)
         us = {name: 1000 * time / FRAMES for name, time in medians(runs).items()}
+        network = {"us_of_network": round(us["on"] - us["without network"], 3)} if options.is_learned else {}
         return {
             "text": case.text,
             "goal": case.goal,
+            **network,
             "us_per_frame": round(us["on"], 3),
             "us_per_frame_without": round(us["off"], 3),
             "times": round(us["on"] / us["off"], 2),

@@ -108,12 +108,14 @@ GEOMETRIES: Dict[str, Case] = {
     ),
     "mono_rotated": Case("mono half, rotated by 90 degrees, intensity dolp aolp", MONO, POLAR, options={"rotate": 90}),
 }
-#: With `denoise`, in two launches; `goal`: times the same case without it.
+#: With `denoise`, in two launches, or with the network behind it; `goal`: times the same case without it, or the
+#: network's own time.
 DENOISED: Dict[str, Case] = {
     "mono_half": Case("mono half", MONO, POLAR, "at most 2.2 times", options=_ON),
     "mono_half_12": Case("mono half, float, 12 bit", MONO, POLAR, dtype="float32", raw_format="u16", options=_ON),
     "mono_gradient": Case("mono full gradient", MONO, POLAR, "at most 2.5 times", options={**_GRADIENT, **_ON}),
     "mono_adaptive": Case("mono full ADR", MONO, POLAR, "at most 1.25 times", options={**_FULL, **_ON}),
+    "mono_learned": Case("mono full learned", MONO, POLAR, "network 500 us", options={**_FULL, "demosaic": "learned"}),
     "color_half": Case("color half", COLOR, POLAR, options=_ON),
     "color_adaptive": Case("color full ADR", COLOR, POLAR, options={**_FULL, **_ON}),
 }

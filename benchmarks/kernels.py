@@ -27,7 +27,7 @@ from polar_pipeline.backends.cuda.schedules import choose
 from polar_pipeline.calibration import Calibration, PixelParameters
 from polar_pipeline.geometry import make_lens
 from polar_pipeline.options import Options, make_options
-from polar_pipeline.options.products import DEFAULT_PRODUCTS
+from polar_pipeline.options.products import DEFAULT_PRODUCTS, NOISE_PRODUCTS
 from polar_pipeline.options.topics import PRODUCT_TOPICS
 from polar_pipeline.sensor.mosaic import ANGLES, FULL_FRAME, SENSORS
 
@@ -57,7 +57,7 @@ _CASES: Dict[str, Tuple[Tuple[str, ...], str, str, Dict[str, Any]]] = {
     "viewed, denoised, uint8": (_VIEWED, "uint8", "u8", {"denoise": "on"}),
     "default, denoised, 12p": (DEFAULT_PRODUCTS, "float32", "12p", {"denoise": "auto"}),
     "viewed, learned, uint8": (_VIEWED, "uint8", "u8", _LEARNED),
-    "default, learned, 12p": (DEFAULT_PRODUCTS, "float32", "12p", {**_LEARNED, "denoise": "auto"}),
+    "default and noise, learned, 12p": ((*DEFAULT_PRODUCTS, *NOISE_PRODUCTS), "float32", "12p", _LEARNED),
     "viewed, rectified, uint8": (_VIEWED, "uint8", "u8", {"rectify": True}),
 }
 

@@ -14,6 +14,8 @@
 - Faults: gain of S1 and S2 at 10 % exposure, 12 bits, with defective pixels, saturation, darkness, and noise that
   `camera_gain` states wrongly. Besides the whole image, it is measured more than 8 pixels away from defective and
   saturated pixels, and in the dark half of the image.
+- Sigma: what `dolp_sigma` and `aolp_sigma` state over the standard deviation of `dolp` and `aolp` over some recordings
+  of a scene, as roots of the mean variances of all pixels whose DoLP is at least three sigmas.
 - Change: the largest difference of S0, S1 and S2 from denoised ADR in all these frames, over `LEARNED_LIMIT` times the
   standard deviation of a raw pixel. By design it is at most 1; rounding to float32 adds about 0.0001.
 
@@ -50,7 +52,7 @@ from polar_pipeline.sensor.mosaic import ANGLES, SENSORS
 
 SENSOR = SENSORS["IMX250MZR"]
 NAMES = tuple(f"angle_{angle}" for angle in ANGLES)
-PRODUCTS = (*NAMES, "dolp")
+PRODUCTS, SIGMA_PRODUCTS = (*NAMES, "dolp"), ("dolp", "aolp", "dolp_sigma", "aolp_sigma")
 SHARED: Dict[str, Any] = {"resolution": "full", "dtype": "float32", "min_intensity": 0.0, "backend": "cpu"}
 METHODS: Dict[str, Dict[str, Any]] = {
     "ADR": {"demosaic": "adaptive"},
@@ -70,6 +72,10 @@ GRATING_EXPOSURES, MAX_RATIO = {"none": (0.8, False), "10 %": (0.1, True)}, 1.2
 FLAT_DOLP, FLAT_AOLP, FLAT_EXPOSURES = (0.0, 0.05, 0.3, 0.6), (0, 30, 70, 135), ("20 %", "10 %", "5 %", "2 %")
 #: Number of scenes with faults, their exposure, and the stated over the true standard deviation of the noise.
 FAULT_SCENES, FAULT_SHARE, STATED = 3, 0.1, (0.7, 0.85, 1.2, 1.5)
+#: Recordings of a scene in which sigma is measured, the exposures, and the least share of pixels that tell.
+RECORDINGS, SIGMA_EXPOSURES, MIN_PIXELS = 8, ("95 %", "20 %", "10 %", "5 %", "2 %"), 0.02
+#: Error of sigma beyond which scenes are counted.
+SIGMA_TOLERANCE = 0.15
 INNER = (slice(CROP, -CROP), slice(CROP, -CROP))
 
 
@@ -264,6 +270,47 @@ def measure_faults(bench: Bench, scenes: Sequence[Scene]) -> Dict[str, Any]:
     return {"scenes": names, "least gain over ADR": least, "head": head, "rows": rows}
 
 
+def sigma_ratios(pipeline: Pipeline, frames: Sequence[np.ndarray]) -> List[float]:
+    """Return what is stated of the noise of DoLP and of AoLP over what it is; NaN if too few pixels tell."""
+    results = [pipeline(raw) for raw in frames]
+    found = {name: np.stack([each[name][INNER] for each in results]).astype(float) for name in SIGMA_PRODUCTS}
+    is_certain = found["dolp"].mean(0) > 3 * np.sqrt((found["dolp_sigma"] ** 2).mean(0))
+    if is_certain.mean() < MIN_PIXELS:
+        return [np.nan, np.nan]
+    turns = np.exp(2j * found["aolp"])
+    angle = np.angle(turns / turns.mean(0)) / 2  # from the mean
+    ratios = []
+    for name, values in (("dolp", found["dolp"]), ("aolp", angle)):
+        stated, real = (found[f"{name}_sigma"] ** 2).mean(0), values.var(0, ddof=1)
+        ratios.append(float(np.sqrt(stated[is_certain].mean() / real[is_certain].mean())))
+    return ratios
+
+
+def measure_sigma(scenes: Sequence[Scene]) -> Dict[str, Any]:
+    """Measure the stated sigma of denoised ADR and of the network in every scene, 12 bits."""
+    report: Dict[str, Any] = {"scenes": [f"{scene.source}: {scene.name}" for scene in scenes]}
+    lines = []
+    for method in ("denoised", "learned"):
+        pipeline = Pipeline(SENSOR, SIGMA_PRODUCTS, **SHARED, bit_depth=12, **METHODS[method])
+        for exposure in SIGMA_EXPOSURES:
+            share, is_noisy = EXPOSURES[exposure]
+            rows = []
+            for scene in scenes:
+                frames = [record(scene.angles, 12, share, is_noisy, seed).raw for seed in range(RECORDINGS)]
+                rows.append(sigma_ratios(pipeline, frames))
+            ratios = np.array(rows)
+            report.setdefault(method, {})[exposure] = {
+                name: [None if np.isnan(value) else round(value, 2) for value in values]
+                for name, values in zip(("DoLP", "AoLP"), ratios.T.tolist())
+            }
+            spread = np.nanpercentile(ratios, (0, 10, 50, 90, 100), axis=0)
+            beyond = int(np.sum(np.abs(ratios[:, 0] - 1) > SIGMA_TOLERANCE))
+            lines.append((method, exposure, *spread.T.ravel(), f"{beyond} of {np.isfinite(ratios[:, 0]).sum()}"))
+    head = [f"{name} {part}" for name in ("DoLP", "AoLP") for part in ("least", "10 %", "median", "90 %", "largest")]
+    print("\n" + table(("sigma over noise", "exposure", *head, f"DoLP off by {SIGMA_TOLERANCE}"), lines))
+    return report
+
+
 def main() -> int:
     """Measure, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -279,6 +326,7 @@ def main() -> int:
         "gratings": measure_gratings(bench),
         "flat fields": measure_flat_fields(bench),
         "faults": measure_faults(bench, scenes),
+        "sigma": measure_sigma(scenes),
     }
     report["largest change over the limit"] = round(bench.change, 5)
     print(f"\nLargest change over the limit: {bench.change:.5f}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
@@ -436,6 +437,15 @@ def learned_gains() -> str:
     return _table(("exposure", *(f"{name}, {bits} bits" for bits in (12, 8) for name in ("I", "S1", "S2"))), rows)
 
 
+def learned_sigma() -> str:
+    """One row per exposure: stated over real deviations of DoLP and AoLP; least, median and largest of all scenes."""
+    rows = []
+    for exposure, ratios in _results("learned")["sigma"]["learned"].items():
+        known = [sorted(value for value in ratios[name] if value is not None) for name in ("DoLP", "AoLP")]
+        rows.append((exposure, *(f"{of[0]:.2f}, {statistics.median(of):.2f}, {of[-1]:.2f}" for of in known)))
+    return _table(("exposure", "DoLP: least, median, largest", "AoLP"), rows)
+
+
 #: File -> what it has between two comments of a name, by that name.
 TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
     "docs/cli.md": {"sensors": sensors},
@@ -457,7 +467,7 @@ TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
         "color half": partial(accuracy, "color", "half"),
     },
     "docs/denoising.md": {"gains": denoising_gains},
-    "docs/learned.md": {"gains": learned_gains},
+    "docs/learned.md": {"gains": learned_gains, "sigma": learned_sigma},
     "docs/adaptive_demosaic.md": {"synthetic": synthetic_accuracy, "edges": edge_accuracy},
     "config/sros2_policy.xml": {"products": policy},
     "config/polar_pipeline.rviz": {"products": displays},

@@ -266,7 +266,8 @@ DEVICE void finish(const DenoiseArguments &job, const Tile &tile, const Place &a
     }
   }
   const OutputPosition position = output_position(job.frame, y, x);
-  store_planes_or_products(job.frame, position, y, to, saturated, dark, left, count);
+  const auto leave = [&](int k, float, Covariance &v) { v = share_of(v, left[k]); };
+  store_planes_or_products(job.frame, position, y, to, saturated, dark, leave, count);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) denoise(const DenoiseArguments job) {

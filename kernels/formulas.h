@@ -236,6 +236,15 @@ FORMULA float smooth(float center, float beside, float far) {
 struct Covariance {
   float v11, v12, v22, v10, v20, v00;
 };
+// Noise as the network of `learned` states it. That of S1 and S2 is that of S0 times two slopes, and a rest that is the
+// same in all directions; light, rest: variances of S0 and of this rest.
+struct StatedNoise {
+  float light, rest, slope1, slope2;
+};
+FORMULA Covariance covariance_of(const StatedNoise &v) {
+  const float v10 = v.slope1 * v.light, v20 = v.slope2 * v.light;
+  return Covariance{fused(v.slope1, v10, v.rest), v.slope1 * v20, fused(v.slope2, v20, v.rest), v10, v20, v.light};
+}
 // What the gains of a method leave out (`NOISE_LINEAR` in polar_pipeline/polarimetry/coefficients.py); share: its
 // inverse.
 struct NoiseMethod {

@@ -31,7 +31,15 @@ DEVICE void run_part(const LearnedArguments &job, u8 *) {
       to.s2[0][k] = pair(s2[2 * k], s2[2 * k + 1]);
       to.excess[0][k] = pair(excess[2 * k], excess[2 * k + 1]);
     }
-    store_planes_or_products(job.frame, output_position(job.frame, y, x), y, to, saturated, dark, nullptr, count);
+    const auto state = [&](int k, float light, Covariance &v) {
+      const int superpixel_x = (min(x + k, WIDTH - 1) + LEFT) / 2;
+      const Floats of =
+          floats_of(load64(pixel_in(job.noise, 4, (y + TOP) / 2, superpixel_x, GRID_WIDTH, GRID_HEIGHT, 0)));
+      const float raw = raw_variance(job.frame, light);
+      v = covariance_of(StatedNoise{job.light_gain * raw * of.value[0], job.polarization_gain * raw * of.value[1],
+                                    of.value[2], of.value[3]});
+    };
+    store_planes_or_products(job.frame, output_position(job.frame, y, x), y, to, saturated, dark, state, count);
   }
   count_invalid(job.frame, count);
 }

@@ -64,9 +64,10 @@ DEVICE void angles_of(const Combinations &of, Angles &angle) {
 }
 
 // The products of four pixels in row y, and what SSIM compares; invalid: bit k says that pixel k has no
-// polarization; noise_left: as for `store_polarization`.
+// polarization; change_noise: as for `store_polarization`.
+template <class ChangeNoise = KeepNoise>
 DEVICE void store_combinations(const FrameArguments &frame, const OutputPosition &at, int y, const Combinations &of,
-                               u32 invalid, const float *noise_left = nullptr) {
+                               u32 invalid, const ChangeNoise &change_noise = ChangeNoise()) {
   Angles angle = {};
   if (WANT_ANGLES || NOISE) angles_of(of, angle);
   store_angles(frame, at, angle);
@@ -81,13 +82,14 @@ DEVICE void store_combinations(const FrameArguments &frame, const OutputPosition
     store_compared<OUT_S0>(frame.out[S0], at, s0);
   }
   if (OUT_SUMS) store_sums(frame, at, p.s0, of);
-  store_polarization(frame, at, angle, y, p, invalid, valid_bytes(invalid), noise_left);
+  store_polarization(frame, at, angle, y, p, invalid, valid_bytes(invalid), change_noise);
 }
 
 // Planes for the next launch, or the products of four pixels in row y, with the numbers of invalid ones. saturated,
-// dark: a bit for each pixel; noise_left: as for `store_polarization`.
+// dark: a bit for each pixel; change_noise: as for `store_polarization`.
+template <class ChangeNoise>
 DEVICE void store_planes_or_products(const FrameArguments &frame, const OutputPosition &at, int y,
-                                     const Combinations &of, u32 saturated, u32 dark, const float *noise_left,
+                                     const Combinations &of, u32 saturated, u32 dark, const ChangeNoise &change_noise,
                                      InvalidCount &count) {
   if (WANT_PLANES) return store_planes(frame, at, of, saturated, dark);
   const u32 inside = (1u << at.n) - 1;
@@ -95,5 +97,5 @@ DEVICE void store_planes_or_products(const FrameArguments &frame, const OutputPo
   dark &= WANT_DARK ? inside & ~saturated : 0;
   count.saturated += __popc(saturated);
   count.dark += __popc(dark);
-  store_combinations(frame, at, y, of, saturated | dark, noise_left);
+  store_combinations(frame, at, y, of, saturated | dark, change_noise);
 }

@@ -383,6 +383,11 @@ DEVICE void store_planes(const FrameArguments &frame, const OutputPosition &at, 
 // two 16-bit lanes of ones for valid pixels; invalid: bit 0 of the first, bit 1 of the second
 DEVICE u32 valid_halves(u32 invalid) { return low_halves((invalid & 1) - 1, (invalid >> 1 & 1) - 1); }
 
+// Leaves a share of the variances.
+DEVICE Covariance share_of(const Covariance &v, float share) {
+  return Covariance{v.v11 * share, v.v12 * share, v.v22 * share, v.v10 * share, v.v20 * share, v.v00 * share};
+}
+
 #if NOISE
 constexpr int NOISE_PLACE = (COLOR ? 3 : 1) * 4 * 6; // gains of a place of the tile
 #if NOISE_PERIOD > 1
@@ -414,14 +419,10 @@ DEVICE void find_covariance(int row, float shot, float dark, Intensity intensity
   to = Covariance{term[0], term[1], term[2], term[3], term[4], term[5]};
 }
 
-// Leaves a share of the variances.
-DEVICE Covariance share_of(const Covariance &v, float share) {
-  return Covariance{v.v11 * share, v.v12 * share, v.v22 * share, v.v10 * share, v.v20 * share, v.v00 * share};
-}
-
-// Standard deviations of four pixels in row y; noise_left: as for `store_polarization`.
+// Standard deviations of four pixels in row y; change_noise: as for `store_polarization`.
+template <class ChangeNoise>
 DEVICE void find_noise(const FrameArguments &frame, const Angles &angle, const Polarization &p, int y,
-                       const float *noise_left, Deviation (&to)[4]) {
+                       const ChangeNoise &change_noise, Deviation (&to)[4]) {
   const float shot = frame.shot * FULL, dark = frame.dark * (FULL * FULL);
   const NoiseMethod method = {NOISE_MOST, NOISE_LESS, NOISE_SHARE, NOISE_STEEP};
   Covariance covariance[4];
@@ -432,9 +433,9 @@ DEVICE void find_noise(const FrameArguments &frame, const Angles &angle, const P
   find_covariance<3 % NOISE_PERIOD>(row, shot, dark, [&](int c, int k) { return high(angle[c][k][1]); }, covariance[3]);
 #pragma unroll
   for (int k = 0; k < 4; k++) {
-    if (noise_left) covariance[k] = share_of(covariance[k], noise_left[k]);
+    change_noise(k, p.s0f[k], covariance[k]);
     to[k] =
-        deviation_of(covariance[k], method, 2 * p.s0f[k], lane(p.s1, k), lane(p.s2, k), p.dolp[k], 0.01f * dark, 1e-6f);
+        deviation_of(covariance[k], method, 2 * p.s0f[k], lane(p.s1, k), lane(p.s2, k), p.dolp[k], 1e-4f * dark, 1e-6f);
   }
 }
 #endif
@@ -492,15 +493,22 @@ DEVICE void store_value(const FrameArguments &frame, const OutputPosition &at, c
   }
 }
 
+// Where nothing was denoised.
+struct KeepNoise {
+  DEVICE void operator()(int, float, Covariance &) const {}
+};
+
 // The products of the Stokes vector of four pixels. y: their row; invalid: bit k says that pixel k has no polarization;
-// valid: a byte of ones for every other pixel; noise_left: the share of the variance by noise of each pixel that
-// denoising has left, or null: all of it.
+// valid: a byte of ones for every other pixel; change_noise(k, light, covariance): makes the covariance of pixel k, whose
+// S0/2 is `light`, what it is after denoising.
+template <class ChangeNoise = KeepNoise>
 DEVICE void store_polarization(const FrameArguments &frame, const OutputPosition &at, const Angles &angle, int y,
-                               Polarization &p, u32 invalid, u32 valid, const float *noise_left = nullptr) {
+                               Polarization &p, u32 invalid, u32 valid,
+                               const ChangeNoise &change_noise = ChangeNoise()) {
   u32 without_angle = invalid;
   Deviation deviation[4] = {};
 #if NOISE
-  find_noise(frame, angle, p, y, noise_left, deviation);
+  find_noise(frame, angle, p, y, change_noise, deviation);
 #pragma unroll
   for (int k = 0; k < 4; k++) {
     if (DEBIAS) p.dolp[k] = debiased(p.dolp[k], deviation[k].component);

@@ -6,6 +6,7 @@ go together. A scene is of one of the `KINDS`:
     natural      surfaces as photographs show them: most edges are of intensity, some of polarization alone
     polarized    polarization with textures: gratings, fabric and text of DoLP or AoLP, often where intensity has none
     charts       sharp unpolarized text and gratings, with little polarization
+    even         a few large surfaces, most of them without texture
 
 Photographs are those of scikit-image that are in the public domain or CC0 (`PHOTOGRAPHS`); everything else is drawn
 here.
@@ -34,6 +35,7 @@ class Kind(NamedTuple):
     """What scenes of a kind are like.
 
     Attributes:
+        surfaces: Least and largest number of surfaces.
         photographs: Share of scenes whose intensity is a photograph.
         plain: Share of surfaces whose intensity has no texture.
         unpolarized: Share of surfaces with a DoLP of at most 0.03.
@@ -42,6 +44,7 @@ class Kind(NamedTuple):
         curved: Share of surfaces that polarize as smooth curved ones do: by their slope, along or across it.
     """
 
+    surfaces: Tuple[int, int]
     photographs: float
     plain: float
     unpolarized: float
@@ -51,9 +54,10 @@ class Kind(NamedTuple):
 
 
 KINDS: Dict[str, Kind] = {
-    "natural": Kind(0.3, 0.2, 0.35, 0.2, 0.2, 0.25),
-    "polarized": Kind(0.1, 0.6, 0.3, 0.7, 0.8, 0.05),
-    "charts": Kind(0.1, 0.0, 0.6, 0.3, 0.05, 0.05),
+    "natural": Kind((40, 200), 0.3, 0.2, 0.35, 0.2, 0.2, 0.25),
+    "polarized": Kind((40, 200), 0.1, 0.6, 0.3, 0.7, 0.8, 0.05),
+    "charts": Kind((40, 200), 0.1, 0.0, 0.6, 0.3, 0.05, 0.05),
+    "even": Kind((1, 12), 0.0, 0.8, 0.4, 0.3, 0.05, 0.3),
 }
 
 
@@ -81,8 +85,8 @@ class Painter:
         Returns:
             (count, 4, size, size) in [0, 1]: light behind polarizers of 0, 45, 90 and 135 degrees.
         """
-        n, many = count, int(self._rng.integers(40, 200))
-        surfaces, pieces = self._leaves(n, many, 4), self._leaves(n, int(self._rng.integers(8, 60)), 8)
+        n, many = count, int(self._rng.integers(*kind.surfaces))
+        surfaces, pieces = self._leaves(n, many, 4), self._leaves(n, many // 4 + 1, 8)
         light, base = self._light(n, kind, surfaces, many)
         # surfaces of polarization: some are those of intensity, some have edges of their own
         follows = self._coin(self._uniform(0, 1 if kind.textured < 0.5 else 0.6, n, 1), n, many + 1)

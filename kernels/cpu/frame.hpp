@@ -47,6 +47,8 @@ struct Noise {
   int32_t debiases;     // whether DoLP gets rid of its bias
   float max_aolp_sigma; // in rad; beyond it AoLP is invalid
   const float *left;    // (height, width) share of the noise that denoising left; null: all of it is there
+  const float *stated;  // (height, width, 4): `Learned::noise`; null: `gains` and `left` tell
+  float stated_gains[2]; // from the variance of a raw pixel to those of S0 and of S1 and S2 by ADR
   // of merged frames, whose `floor` is the least one: (rows, columns), the exposure of each superpixel; null: others
   const uint8_t *exposures;
   // (period, period, channels, 4, 3, 3): which share of the gains comes from the superpixels around, by place as
@@ -121,6 +123,7 @@ struct Learned {
   // outermost superpixels are 0; and (rows, columns, 4), means of superpixels.
   float *images[3][2], *means;
   const float *weights[LEARNED_LAYERS]; // of each layer: (outputs) biases, then (size, size, inputs, outputs)
+  float *noise; // (height, width, 4): `StatedNoise`, its variances over those by ADR; null: not wanted
   int32_t rows, columns;                // superpixels, whole multiples of 4
   int32_t top, left;                    // rows and columns of pixels that superpixels begin before the frame
   float sign;                           // of S2

@@ -8,8 +8,7 @@
 
 namespace {
 
-// Channels of the network's input, of its images at full resolution and at the others, and of its output, which is
-// padded to whole vectors.
+// Channels of the network's input, of its images at full resolution and at the others, and of its output.
 const int INPUTS = 29, FINE = 16, COARSE = 32, OUTPUTS = 16;
 const int REACH = LEARNED_REACH, BATCH = 64; // superpixels whose inputs lie in the first-level cache
 static_assert(REACH < 8, "the smallest frame has eight rows of superpixels, which are mirrored once");
@@ -167,7 +166,8 @@ struct Stage {
     convolve<COARSE, 4 * count, 1, 1>(image(LEVEL + 1, FROM, y), 0, weights, columns(LEVEL + 1), put);
   }
 
-  // The last layer, whose outputs change the planes: by less than the noise, and not where the noise is invisible.
+  // The last layer, whose outputs change the planes: by less than the noise, and not where the noise is invisible. It
+  // also states the noise of the result.
   void leave(int y) const {
     float outputs[BATCH * OUTPUTS];
     for (int first = 0; first < of.columns; first += BATCH) {
@@ -179,7 +179,8 @@ struct Stage {
     }
   }
 
-  // Changes the four pixels of a superpixel. `shares`: of the limit, in [-1, 1], four each of S0, S1 and S2.
+  // Changes the four pixels of a superpixel. `shares`: in [-1, 1], four each of S0, S1 and S2, of the limit; and four
+  // that state the noise.
   void change(int y, int x, const float *shares) const {
     const float s0 = of.means[4 * ((int64_t)y * of.columns + x)], noise = variance(s0);
     const float weight = visible(planes.polarization_gains[0] * noise, s0, LEARNED_FADE_LOW, LEARNED_FADE_HIGH);
@@ -187,8 +188,9 @@ struct Stage {
     for (int k = 0; k < 4; k++) {
       const int row = 2 * y + k / 2 - of.top, column = 2 * x + k % 2 - of.left;
       if (row < 0 || row >= planes.height || column < 0 || column >= planes.width) continue;
-      ((Quad *)planes.denoised)[row * planes.width + column] +=
-          most * Quad{shares[k], shares[k], shares[4 + k], of.sign * shares[8 + k]};
+      const int64_t at = row * planes.width + column;
+      ((Quad *)planes.denoised)[at] += most * Quad{shares[k], shares[k], shares[4 + k], of.sign * shares[8 + k]};
+      if (of.noise) ((Quad *)of.noise)[at] = Quad{1 + shares[12], 1 + shares[13], shares[14], of.sign * shares[15]};
     }
   }
 };

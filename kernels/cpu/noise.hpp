@@ -109,6 +109,23 @@ void keep_share(const float *__restrict share, int n, Covariances &of) {
     for (int x = 0; x < n; x++) line[x] *= share[x];
 }
 
+// The covariances as a network states them for pixels from `at` on. `total`: twice S0.
+void find_stated(const Noise &noise, int64_t at, int n, const float *__restrict total, Covariances &to) {
+  const float *__restrict stated = noise.stated + 4 * at;
+  for (int x = 0; x < n; x++) {
+    const float raw = variance_of(0.25f * total[x], noise.shot, noise.floor);
+    const float light = noise.stated_gains[0] * raw * stated[4 * x];
+    const float rest = noise.stated_gains[1] * raw * stated[4 * x + 1];
+    const Covariance v = covariance_of(StatedNoise{light, rest, stated[4 * x + 2], stated[4 * x + 3]});
+    to.v11[x] = v.v11;
+    to.v12[x] = v.v12;
+    to.v22[x] = v.v22;
+    to.v10[x] = v.v10;
+    to.v20[x] = v.v20;
+    to.v00[x] = v.v00;
+  }
+}
+
 // `total`: twice S0; `least`: below every S0 that counts.
 void find_deviations(const Noise &noise, const Covariances &from, int n, const float *__restrict total,
                      const float *__restrict s1, const float *__restrict s2, const float *__restrict degree,
@@ -118,7 +135,7 @@ void find_deviations(const Noise &noise, const Covariances &from, int n, const f
   float *__restrict component = to.component, *__restrict dolp = to.dolp, *__restrict aolp = to.aolp,
                     *__restrict ratio = to.ratio;
   const NoiseMethod method = {noise.method[0], noise.method[1], noise.method[2], noise.method[3]};
-  const float tiny = 0.01f * noise.floor; // below every variance
+  const float tiny = 1e-4f * noise.floor; // below every variance
   for (int x = 0; x < n; x++) {
     const Covariance of = {v11[x], v12[x], v22[x], v10[x], v20[x], v00[x]};
     const Deviation found = deviation_of(of, method, 0.5f * total[x], s1[x], s2[x], degree[x], tiny, least);

@@ -203,7 +203,10 @@ __attribute__((noinline)) bool find_noise(const Products &to, int64_t at, int n,
                                           Deviations &deviations, int32_t *__restrict uncertain) {
   const Noise &noise = *to.noise;
   Covariances covariances;
-  find_covariances(noise, at / to.width, at % to.width, n, colors, covariances);
+  if (noise.stated)
+    find_stated(noise, at, n, total, covariances);
+  else
+    find_covariances(noise, at / to.width, at % to.width, n, colors, covariances);
   if (noise.left) keep_share(noise.left + at, n, covariances);
   find_deviations(noise, covariances, n, total, s1, s2, degree, smallest_s0(to), deviations);
   if (noise.debiases) debias(n, deviations.component, degree);

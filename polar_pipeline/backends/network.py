@@ -32,7 +32,7 @@ class Layer(NamedTuple):
 
 #: Channels of the network's input and output (`reference/learned.py` names them), and of the images at full, half and
 #: quarter resolution.
-INPUTS, OUTPUTS = 29, 12
+INPUTS, OUTPUTS = 29, 16
 CHANNELS = (16, 32, 32)
 #: Superpixels in a side of the squares that every level of resolution divides.
 ALIGNMENT = 4

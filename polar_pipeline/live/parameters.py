@@ -24,7 +24,7 @@ from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.options import OPTIONS, Option, Options, Value, declare, declared, make_options
 from polar_pipeline.options.display import DISPLAY_OPTIONS, Display, make_display
 from polar_pipeline.options.option import CheckedValues, validate
-from polar_pipeline.options.options import combine_options
+from polar_pipeline.options.options import GEOMETRY_OPTIONS, combine_options
 from polar_pipeline.options.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS
 from polar_pipeline.options.topics import PRODUCT_TOPICS
 from polar_pipeline.quality.statistics import LIMITS, QualityLimits
@@ -293,8 +293,8 @@ def make_settings(values: Mapping[str, object]) -> Settings:
     if camera.source and calibration:  # the camera tells the sensor and the offset later
         of_calibration = {"sensor": calibration.sensor, "roi_offset": calibration.offset}
         options.update({name: value for name, value in of_calibration.items() if name not in changed_options})
-    knows_noise = Options(**options).knows_noise
-    options["products"] = tuple(name for name in PRODUCTS if knows_noise or name not in NOISE_PRODUCTS)
+    has_geometry = not changed_options.isdisjoint(GEOMETRY_OPTIONS)  # which excludes the products of noise
+    options["products"] = tuple(name for name in PRODUCTS if not (has_geometry and name in NOISE_PRODUCTS))
     return Settings(
         options=combine_options(options, attrgetter("parameter")),
         changed_options=changed_options,

@@ -324,8 +324,7 @@ class FrameProcessor:
         products = settings.computable(needed)
         if products != needed:
             left_out = ", ".join(name for name in needed if name not in products)
-            text = f"no {left_out} with output.scale, rotate, roi, rectify or demosaic 'learned'"
-            self._diagnostics.refuse("product", text)
+            self._diagnostics.refuse("product", f"no {left_out} with output.scale, rotate, roi or rectify")
         if not products and demand <= PRODUCT_OF_TOPIC.keys():
             self._diagnostics.idled()
             return False

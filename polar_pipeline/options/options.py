@@ -459,14 +459,9 @@ class Options:
         return self.demosaic == "learned"
 
     @property
-    def knows_noise(self) -> bool:
-        """Whether the noise of output pixels is known: not where a geometry mixes them, or a network corrects them."""
-        return self.geometry is None and not self.is_learned
-
-    @property
     def denoising(self) -> str:
-        """The option `denoise`, which is `on` at least where a network corrects what was denoised."""
-        return "on" if self.is_learned and self.denoise == "off" else self.denoise
+        """The option `denoise`, which is `on` where a network corrects what was denoised."""
+        return "on" if self.is_learned else self.denoise
 
     @property
     def interpolation(self) -> str:
@@ -558,10 +553,10 @@ def combine_options(checked: CheckedValues, name_of: Callable[[Option], str] = a
         ContradictionError: Values do not fit each other.
         ValueError: The element type of a product is not allowed.
     """
-    products = get_products(checked["products"], knows_noise=Options(**checked).knows_noise)
+    products = get_products(checked["products"], has_geometry=Options(**checked).geometry is not None)
     options = Options(**{**checked, "products": products, "dtype": _dtypes(products, checked["dtype"])})
     _check_calibration(options, name_of(OPTIONS["roi_offset"]))
-    _check_learned(options, *(name_of(OPTIONS[name]) for name in ("demosaic", "resolution")))
+    _check_learned(options, name_of)
     _check_geometry(options, *(name_of(OPTIONS[name]) for name in GEOMETRY_OPTIONS))
     return options
 
@@ -581,23 +576,22 @@ def _dtypes(products: Tuple[str, ...], dtype: object) -> Tuple[Tuple[str, str], 
     return tuple((name, PRODUCTS[name].dtype(str(each))) for name, each in types.items())
 
 
-def _check_learned(options: Options, demosaic: str, resolution: str) -> None:
+def _check_learned(options: Options, name_of: Callable[[Option], str]) -> None:
     """Refuse the network where it was not trained."""
     if not options.is_learned:
         return
+    demosaic = name_of(OPTIONS["demosaic"])
     if options.sensor.is_color:
         raise ContradictionError(
             f"{demosaic} 'learned' is for mono sensors, sensor is {options.sensor.name}; 'adaptive' with denoise is "
             "for both"
         )
-    if options.resolution != "full":
-        raise ContradictionError(f"{demosaic} 'learned' needs {resolution} 'full', got {options.resolution!r}")
-    conflicts = _of_noise(options)
-    if conflicts:
-        raise ContradictionError(
-            f"{', '.join(conflicts)}: how much noise the network of {demosaic} 'learned' leaves is not known; set "
-            f"{demosaic} 'adaptive' with denoise, or leave them out"
-        )
+    usual = OPTIONS["denoise_strength"].default
+    for name, allowed in (("resolution", ["full"]), ("denoise", ["on", "off"]), ("denoise_strength", [usual])):
+        value = getattr(options, name)
+        if value not in allowed:
+            text = f"{demosaic} 'learned' needs {name_of(OPTIONS[name])} {allowed[0]!r}, got {value!r}"
+            raise ContradictionError(text)
 
 
 def _of_noise(options: Options) -> List[str]:

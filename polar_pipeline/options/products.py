@@ -340,19 +340,19 @@ def listed_products(names: Union[str, Iterable[str]]) -> Tuple[str, ...]:
     return tuple(name for name in (ALL, *PRODUCTS) if name in listed)
 
 
-def get_products(names: Union[str, Iterable[str]], knows_noise: bool = True) -> Tuple[str, ...]:
+def get_products(names: Union[str, Iterable[str]], has_geometry: bool = False) -> Tuple[str, ...]:
     """Validate product names as `listed_products`, with the products in place of `ALL`.
 
     Args:
         names: As for `listed_products`.
-        knows_noise: Whether the noise of output pixels is known; otherwise `ALL` stands for every image but the
-            `NOISE_PRODUCTS`.
+        has_geometry: Whether outputs have other pixels than the Stokes image, where noise is not known: `ALL` then
+            stands for every image but the `NOISE_PRODUCTS`.
 
     Raises:
         ValueError: A name is unknown, or none is given.
     """
     listed = listed_products(names)
     images = [name for name, row in PRODUCTS.items() if not row.is_number] if ALL in listed else []
-    if not knows_noise:
+    if has_geometry:
         images = [name for name in images if name not in NOISE_PRODUCTS]
     return tuple(name for name in PRODUCTS if name in listed or name in images)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, List, Tuple
 
 import cv2
 import numpy as np
@@ -16,10 +16,10 @@ from polar_pipeline import FrameError, Pipeline, RawFrame, merge_exposures
 from polar_pipeline.backends import reference
 from polar_pipeline.backends.cpu.arguments import network_weights
 from polar_pipeline.backends.network import LAYERS, alignment, weights
-from polar_pipeline.backends.reference.learned import convolve, correct_by_network
-from polar_pipeline.backends.reference.noise import raw_variances
+from polar_pipeline.backends.reference.learned import convolve, correct_by_network, stated_covariance
+from polar_pipeline.backends.reference.noise import plane_gains, raw_variances
 from polar_pipeline.options import ContradictionError, make_options
-from polar_pipeline.options.products import NOISE_PRODUCTS, PRODUCTS
+from polar_pipeline.options.products import PRODUCTS
 from polar_pipeline.polarimetry.coefficients import LEARNED_LIMIT
 from polar_pipeline.sensor.forward import digitize, expose
 from polar_pipeline.sensor.frames import FORMATS, PackedFrame
@@ -60,20 +60,17 @@ def stokes(frame: Any, **options: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("sensor", "offset", "shape", "bits", "shift", "mode", "dtype"),
-    pairs_of(
-        *((MONO, EXCHANGED), OFFSETS, SHAPES, (8, 10, 12, 16), (0, 3)),
-        *(("off", "on", "auto"), ("float32", "uint8")),
-    ),
+    ("sensor", "offset", "shape", "bits", "shift", "dtype"),
+    pairs_of((MONO, EXCHANGED), OFFSETS, SHAPES, (8, 10, 12, 16), (0, 3), ("float32", "uint8")),
 )
 def test_cpu_is_the_reference(
-    sensor: str, offset: Any, shape: Tuple[int, int], bits: int, shift: int, mode: str, dtype: str
+    sensor: str, offset: Any, shape: Tuple[int, int], bits: int, shift: int, dtype: str
 ) -> None:
     """Complete range of light, or an eighth of it; every way in which a frame can cut superpixels."""
     frame = random_frame(shape, bits, sigma=2.0)
     frame = RawFrame(frame.mosaic >> shift, frame.full_scale)
-    options: Dict[str, Any] = {"sensor": sensor, "roi_offset": offset, "denoise": mode, "dtype": dtype}
-    compare_learned(frame, **options, denoise_strength=2.5)
+    options: Dict[str, Any] = {"sensor": sensor, "roi_offset": offset, "dtype": dtype}
+    compare_learned(frame, **options, debias=True, max_aolp_sigma=10.0)
     compare_learned(frame, **options, camera_gain=24.0, min_intensity=0.0)
     if min(shape) > 16:
         compare_learned(frame, **options, rotate=90, scale=2)
@@ -118,7 +115,7 @@ def test_rectified_frames() -> None:
 @pytest.mark.parametrize("offset", OFFSETS)
 @pytest.mark.parametrize("name", [*SCENES, REAL_FRAMES[1]])
 def test_float32_adds_no_error_that_shows(name: str, offset: Tuple[int, int]) -> None:
-    """In dim natural frames the error is up to 6.3e-6 of full scale; the network adds up to 3.5e-7 of it."""
+    """In dim natural frames the error is up to 6.3e-6 of full scale; the network adds up to 1.7e-6 of it."""
     frame = dim_frame(name, 0.1) if name in SCENES else RawFrame(real_frame(name)[900:1060, 1100:1280] // 8, 255)
     expected = [
         reference.run(frame, make_options(products="stokes", resolution="full", min_intensity=0.0, **options))["stokes"]
@@ -129,7 +126,7 @@ def test_float32_adds_no_error_that_shows(name: str, offset: Tuple[int, int]) ->
     ]
     results = [stokes(frame, **options, roi_offset=offset) for options in (LEARNED, DENOISED)]
     np.testing.assert_allclose(results[0], expected[0], rtol=0, atol=1e-5)
-    np.testing.assert_allclose(results[0] - results[1], expected[0] - expected[1], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(results[0] - results[1], expected[0] - expected[1], rtol=0, atol=2e-6)
     assert np.abs(expected[0] - expected[1]).max() > 1e-4
 
 
@@ -224,7 +221,7 @@ def test_the_reference_changes_nothing_there_either() -> None:
     options = make_options(products="stokes", demosaic="learned", resolution="full", camera_gain=-24.0)
     angles = np.random.default_rng(0).uniform(0.4, 0.6, (4, 32, 32))
     denoised = angles + 1e-3
-    np.testing.assert_array_equal(correct_by_network(angles, denoised, SENSORS[MONO], options, 4095), denoised)
+    np.testing.assert_array_equal(correct_by_network(angles, denoised, SENSORS[MONO], options, 4095).angles, denoised)
 
 
 def test_denoise_is_on_at_least() -> None:
@@ -232,6 +229,62 @@ def test_denoise_is_on_at_least() -> None:
     off, on = (stokes(frame, **LEARNED, denoise=mode) for mode in ("off", "on"))
     np.testing.assert_array_equal(off, on)
     assert np.any(stokes(frame, **DENOISED) != on)
+
+
+# ---------------------------------------------------------------------------------------------------- the stated noise
+
+
+def recordings(vector: np.ndarray, share: float, count: int) -> List[np.ndarray]:
+    """Record the light of (H, W, 3) Stokes vectors, with S0 up to 1, at an exposure."""
+    sensor = SENSORS[MONO]
+    light = sample_mosaic(share * behind_polarizers(vector), sensor)
+    return [
+        digitize(light, 12, sensor.full_well, sensor.read_noise, np.random.default_rng(seed)) for seed in range(count)
+    ]
+
+
+@pytest.mark.parametrize("share", [0.9, 0.2, 0.05, 0.02])
+@pytest.mark.parametrize("scene", ["flat", "ramp", "waves", "spheres", "window"])
+def test_sigma_is_that_of_what_is_left(scene: str, share: float) -> None:
+    """Simulated: roots of mean variances over twelve frames and of what is stated, for DoLP of five and more sigmas.
+
+    The network states them within 15 % in scenes, and within 25 % where light varies and polarization does not.
+    """
+    y, x = np.mgrid[:192, :224]
+    if scene in SCENES:
+        vector = synthetic(scene, (192, 224))
+        vector = vector / np.percentile(vector[..., 0], 99.9)
+    else:
+        light = {"flat": 1 + 0 * x, "ramp": 0.4 + 0.6 * x / 224, "waves": 0.8 + 0.2 * np.sin(x / 9) * np.sin(y / 11)}
+        vector = np.stack([light[scene], 0.3 * light[scene], 0.2 * light[scene]], -1)
+    with Pipeline(products="dolp,aolp,dolp_sigma,aolp_sigma", min_intensity=0.0, **LEARNED) as pipeline:
+        results = [pipeline(RawFrame(raw, 4095)) for raw in recordings(vector, share, 12)]
+    inner = (slice(12, -12), slice(12, -12))
+    found = {name: np.stack([result[name][inner] for result in results]).astype(float) for name in results[0]}
+    turns = np.exp(2j * found["aolp"])
+    found["aolp"] = np.angle(turns / turns.mean(0)) / 2  # differences from the mean angle
+    is_certain = np.mean(found["dolp"] / found["dolp_sigma"], 0) > 5
+    assert is_certain.mean() > 0.3
+    for name in ("dolp", "aolp"):
+        stated, real = np.mean(found[f"{name}_sigma"] ** 2, 0), found[name].var(0, ddof=1)
+        ratio = np.sqrt(stated[is_certain].mean() / real[is_certain].mean())
+        assert ratio == pytest.approx(1, abs=0.25 if scene in ("waves", "ramp") else 0.15), name
+
+
+def test_stated_covariances() -> None:
+    """By hand: S1 and S2 share the noise of S0 by their slopes, and each has a rest of its own."""
+    options = make_options(products="dolp", **{**LEARNED, "backend": "auto"})
+    gains = plane_gains(*options.method_on(SENSORS[MONO]))
+    s0 = np.full((1, 1), 0.4)
+    (raw,) = raw_variances(s0[0] / 2, SENSORS[MONO], options, 4095)
+    numbers = np.array([0.5, 0.25, 0.6, -0.2]).reshape(4, 1, 1)
+    light, rest = 0.5 * raw * gains.s0[0, 0], 0.25 * raw * gains.polarization[0]
+    expected = [
+        [0.36 * light + rest, -0.12 * light, 0.6 * light],
+        [-0.12 * light, 0.04 * light + rest, -0.2 * light],
+        [0.6 * light, -0.2 * light, light],
+    ]
+    np.testing.assert_allclose(stated_covariance(numbers, s0, SENSORS[MONO], options, 4095)[0, 0], expected, rtol=1e-12)
 
 
 # ---------------------------------------------------------------------------------------------- other stages, and bits
@@ -268,13 +321,13 @@ def test_frames_of_a_batch_and_of_other_sizes_do_not_meet() -> None:
     """Memory is used again: the bits of a frame depend neither on those before it nor on the products beside it."""
     frames = [dim_frame(name, size=(70, 85)) for name in SCENES]
     other = dim_frame("spheres", 0.5, size=(85, 70))
-    with Pipeline(products=tuple(name for name in PRODUCTS if name not in NOISE_PRODUCTS), **LEARNED) as pipeline:
+    with Pipeline(products=tuple(PRODUCTS), **LEARNED) as pipeline:
         together = pipeline(RawFrame(np.stack([frame.mosaic for frame in frames]), 4095))
         for k, frame in enumerate(frames):
             pipeline(other)
-            alone = Pipeline(products="stokes,dolp", **LEARNED)(frame)
+            alone = Pipeline(products="stokes,dolp,dolp_sigma", **LEARNED)(frame)
             again = pipeline(frame)
-            for name in ("stokes", "dolp"):
+            for name in ("stokes", "dolp", "dolp_sigma"):
                 np.testing.assert_array_equal(together[name][k], alone[name])
                 np.testing.assert_array_equal(again[name], alone[name])
 
@@ -290,13 +343,14 @@ def test_color_and_half_resolution_are_refused() -> None:
     assert make_options(MONO, demosaic="learned", resolution="full").is_learned
 
 
-@pytest.mark.parametrize(
-    "options", [*({"products": name} for name in NOISE_PRODUCTS), {"debias": True}, {"max_aolp_sigma": 5.0}], ids=str
-)
-def test_what_needs_the_noise_of_output_pixels_is_refused(options: Dict[str, Any]) -> None:
-    name = options.get("products") or next(iter(options))
-    with pytest.raises(ContradictionError, match=f"^{name}: how much noise the network"):
-        make_options(MONO, demosaic="learned", resolution="full", **options)
+def test_other_denoising_is_refused() -> None:
+    """The network was trained on, and states the noise of, what `denoise: on` leaves."""
+    for options, text in (
+        ({"denoise": "auto"}, "denoise 'on', got 'auto'"),
+        ({"denoise_strength": 2.0}, "1.3, got 2.0"),
+    ):
+        with pytest.raises(ContradictionError, match=f"demosaic 'learned' needs .*{text}"):
+            make_options(MONO, demosaic="learned", resolution="full", **options)
 
 
 def test_merged_exposures_are_refused() -> None:

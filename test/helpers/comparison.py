@@ -27,6 +27,8 @@ AOLP_SIGMA_BOUND = 5e-4
 #: Rounding of S1 and S2 where they are about their noise, as shares of full scale: in half, a quarter of a level. The
 #: significance changes by up to 0.61 of that rounding over their noise, the steepest slope of exp(-t^2/2).
 SIGNIFICANCE_ROUNDING, STEEPEST = {True: 1e-3, False: 1e-6}, 0.61
+#: Error of S1, S2 and of their stated noise, over that noise, by a network that is computed in half.
+LEARNED_ROUNDING = 2e-3
 #: From the raw frame to the map, and with a geometry; with `precision: fp16`, which rounds what is compared.
 SSIM_BOUND, SSIM_GEOMETRY_BOUND, SSIM_HALF_BOUND = 1e-3, 2e-3, 6e-3
 #: By ADR at full resolution in half, a part of the pixels may exceed a bound by a factor; an angle by this over DoLP.
@@ -132,7 +134,7 @@ def problems_of(
             fair, bound = lit, LIGHT_BOUND[half]
         elif name == "significance":
             noise = s0.clip(0.1) * np.nan_to_num(exact["dolp_sigma"], nan=1.0)
-            fair, bound = lit, STEEPEST * SIGNIFICANCE_ROUNDING[half] / noise
+            fair, bound = lit, STEEPEST * (SIGNIFICANCE_ROUNDING[half] / noise + LEARNED_ROUNDING * options.is_learned)
         elif PRODUCTS[name].is_value:
             fair, bound = lit, DOLP_BOUND / (s0.clip(0.1) if has_geometry else 1)
         elif is_color:
@@ -172,7 +174,7 @@ def compare(frame: RawFrame, products: Sequence[str] = tuple(PRODUCTS), planes: 
         planes: Bound of what a geometry interpolates.
         options: Of `Pipeline`.
     """
-    if {"scale", "rotate", "roi", "rectify"} & {*options} or options.get("demosaic") == "learned":
+    if {"scale", "rotate", "roi", "rectify"} & {*options}:
         products = tuple(name for name in products if name not in NOISE_PRODUCTS)
     with Pipeline(products=products, **options, backend="cpu") as pipeline:
         out, chosen = pipeline(frame), replace(pipeline.options, precision="fp32")

@@ -19,7 +19,7 @@ from polar_pipeline.live.pipelines import RETRY_PERIOD, Fallback
 from polar_pipeline.live.preset import read_nodes
 from polar_pipeline.options import OPTIONS, ContradictionError, Option, make_options
 from polar_pipeline.options.plan import needed_operators
-from polar_pipeline.options.products import NOISE_PRODUCTS, PRODUCTS, SSIM_PRODUCTS
+from polar_pipeline.options.products import PRODUCTS, SSIM_PRODUCTS
 from polar_pipeline.quality.statistics import LIMITS, QualityLimits
 
 CONFIGS = sorted(path for path in (ROOT / "config").glob("*.yaml") if not path.stem.startswith("rig"))
@@ -65,8 +65,6 @@ def test_geometry_reaches_the_pipeline() -> None:
     assert (options.scale, options.rotate, options.roi) == (4, 270, (1, 2, 3, 4))
     assert changed.computable(("dolp", "dolp_sigma", "aolp_sigma", "ssim")) == ("dolp", "ssim")
     assert settings().computable(("dolp", "dolp_sigma")) == ("dolp", "dolp_sigma")
-    learned = settings(demosaic="learned", resolution="full")
-    assert learned.computable(("dolp", "dolp_sigma", "aolp_sigma", "ssim")) == ("dolp", "ssim")
     with pytest.raises(ValueError, match=r"output.roi must be \(x, y, width, height\), got \(1, 2\)"):
         settings(**{"output.roi": (1, 2)})
 
@@ -146,8 +144,7 @@ def test_parameters_mean_the_same_everywhere(
         with pytest.raises(ContradictionError, match="demosaic 'learned' needs resolution 'full'"):
             settings(**chosen)
         return
-    products = tuple(name for name in PRODUCTS if demosaic != "learned" or name not in NOISE_PRODUCTS)
-    expected = make_options(products=products, **chosen)
+    expected = make_options(products=tuple(PRODUCTS), **chosen)
     for found in (settings(**chosen), settings(**chosen).on_cpu()):
         assert (found.options.interpolation, found.options.debayer) == (expected.interpolation, expected.debayer)
         assert replace(found.options, backend=backend) == expected

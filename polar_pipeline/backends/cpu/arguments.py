@@ -25,7 +25,7 @@ from polar_pipeline.options.products import (
     VALUE_PRODUCTS,
     invalid_level,
 )
-from polar_pipeline.polarimetry.coefficients import gaussian
+from polar_pipeline.polarimetry.coefficients import NOISE_LINEAR, gaussian
 from polar_pipeline.polarimetry.colormaps import AOLP_MAP, DOLP_MAP
 from polar_pipeline.sensor.frames import MAX_EXPOSURES, RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
@@ -46,8 +46,6 @@ KERNEL_PRODUCTS = (
 )
 #: Products whose floats are exact to some 1e-5 of full scale, which a correction in 16-bit integers is not.
 _EXACT = {*LIGHT_PRODUCTS, "stokes"}
-#: Outputs of a layer of the network that are computed at once, at most.
-_VECTOR = 16
 #: Smallest sum of four angles after a geometry: dark pixels were found before it.
 _ANY_SUM = -1e30
 
@@ -75,6 +73,7 @@ class _Noise(ctypes.Structure):
     _fields_ = [
         *(("gains", _POINTER), ("period", _INT), ("channels", _INT), ("shot", _FLOAT), ("floor", _FLOAT)),
         *(("method", _FLOAT * 4), ("debiases", _INT), ("max_aolp_sigma", _FLOAT), ("left", _POINTER)),
+        *(("stated", _POINTER), ("stated_gains", _FLOAT * 2)),
         *(("exposures", _POINTER), ("shares", _POINTER), ("rows", _INT), ("columns", _INT), ("is_half", _INT)),
         *(("shots", _FLOAT * MAX_EXPOSURES), ("floors", _FLOAT * MAX_EXPOSURES)),
     ]
@@ -114,6 +113,7 @@ class _Denoising(ctypes.Structure):
 class _Learned(ctypes.Structure):
     _fields_ = [
         *(("images", _POINTER * 2 * len(CHANNELS)), ("means", _POINTER), ("weights", _POINTER * len(LAYERS))),
+        ("noise", _POINTER),
         *((name, _INT) for name in ("rows", "columns", "top", "left")),
         *(("sign", _FLOAT), ("next", _INT)),
     ]
@@ -294,9 +294,10 @@ class FrameArguments:
         method = options.method_on(sensor)
         gains, (shots, floors) = stokes_gains(*method), zip(*exposure_noise(options, raw))
         period, _, channels, *_ = gains.shape
+        constants = NOISE_LINEAR if options.is_learned else method_constants(*method)
         limit = np.deg2rad(options.max_aolp_sigma) if options.max_aolp_sigma else np.pi
         floors = tuple(floor / scale**2 for floor in floors)
-        numbers = (shots[0] / scale, min(floors), (_FLOAT * 4)(*method_constants(*method)), options.debias, limit)
+        numbers = (shots[0] / scale, min(floors), (_FLOAT * 4)(*constants), options.debias, limit)
         noise = _Noise(self._keep(gains), period, channels, *numbers)
         if raw.exposures is not None:
             index = np.ascontiguousarray(raw.exposures.index)
@@ -347,7 +348,7 @@ class FrameArguments:
             to.s0_gains[channel][: len(row)] = row
         to.polarization_gains[: len(gains.polarization)] = gains.polarization
         to.strength, to.is_auto = options.denoise_strength, options.denoising == "auto"
-        if self.frame.of_planes.noise:
+        if self.frame.of_planes.noise and not options.is_learned:
             to.noise_left = self._keep(self._buffers.get(size, "float32"))
             self.frame.of_planes.noise.contents.left = to.noise_left
         self.frame.is_denoised = True
@@ -364,6 +365,10 @@ class FrameArguments:
                 to.images[level][k] = self._keep(image)
         to.means = self._keep(self._buffers.get((to.rows, to.columns, 4), "float32"))
         to.weights = tuple(array.ctypes.data for array in network_weights())
+        if self.frame.of_planes.noise:
+            noise, gains = self.frame.of_planes.noise.contents, plane_gains(*self._options.method_on(sensor))
+            to.noise = noise.stated = self._keep(self._buffers.get((planes.height, planes.width, 4), "float32"))
+            noise.stated_gains[:] = gains.s0[0, 0], gains.polarization[0]
         self.frame.is_learned = True
 
     def compare(self, other: np.ndarray, outside: Optional[np.ndarray]) -> None:
@@ -412,15 +417,14 @@ def network_weights() -> Tuple[np.ndarray, ...]:
 
     Returns:
         Of each layer (outputs * (1 + size * size * inputs),) float32: the biases, then (size, size, inputs, outputs).
-        The outputs of `up` layers are sorted by pixel. Those of the last layer are padded with zeros to whole vectors.
+        The outputs of `up` layers are sorted by pixel.
     """
     layers = []
     for name, layer in LAYERS.items():
         rows = np.vstack([weights()[f"{name}_bias"], weights()[name].transpose(2, 3, 1, 0).reshape(-1, layer.outputs)])
         if name.startswith("up"):
             rows = rows.reshape(len(rows), -1, 4).swapaxes(1, 2).reshape(rows.shape)
-        padded = np.pad(rows, [(0, 0), (0, -layer.outputs % _VECTOR)])
-        layers.append(np.ascontiguousarray(padded, np.float32).ravel())
+        layers.append(np.ascontiguousarray(rows, np.float32).ravel())
     return tuple(layers)
 
 

@@ -35,20 +35,19 @@ from polar_pipeline.backends.cuda.polarization import (
     product_arrays,
 )
 from polar_pipeline.backends.network import CHANNELS, LAYERS, alignment, grid_size, weights
-from polar_pipeline.backends.network import OUTPUTS as CHANGES
 from polar_pipeline.backends.noise.gains import plane_gains
 from polar_pipeline.options import Options
-from polar_pipeline.polarimetry.coefficients import c_float, literals
+from polar_pipeline.polarimetry.coefficients import NOISE_LINEAR, c_float, literals
 
 #: Images of the network, in half.
-_IMAGES = ("fine", "middle", "merged", "change")
+_IMAGES = ("fine", "middle", "merged", "change", "noise")
 _READ_PLANES = (*PLANES, *(DENOISED[name] for name in PLANES[:2]))
 #: `struct LearnedArguments` of `kernels/learned.cuh`.
 LEARNED_ARGUMENT = np.dtype(
     [
         ("frame", FRAME_ARGUMENT),
         *((name, np.uint64) for name in (*_READ_PLANES, "weights", "biases", *_IMAGES)),
-        ("polarization_gain", np.float32),
+        *((name, np.float32) for name in ("light_gain", "polarization_gain")),
     ],
     align=True,
 )
@@ -78,7 +77,7 @@ PARTS: Dict[str, Part] = {
     "learned_middle": Part(("fine",), ("middle",), 4, (32, 8), CHANNELS[1]),
     "learned_coarse": Part(("middle",), ("merged",), 8, (16, 8), CHANNELS[2]),
     "learned_fine": Part(("merged", "fine"), ("fine",), 4, (32, 8), CHANNELS[1]),
-    "learned_change": Part(("fine", DENOISED["means"]), ("change",), 2, (32, 16), CHANNELS[0]),
+    "learned_change": Part(("fine", DENOISED["means"]), ("change", "noise"), 2, (32, 16), CHANNELS[0]),
     "learned_products": Part(("change", *_READ_PLANES[3:]), (), 1, (128, 8), 0),
 }
 _THREADS = 256
@@ -128,8 +127,10 @@ class LearnedLaunch(Launch):
     @property
     def reads(self) -> Tuple[str, ...]:
         """Names of the arrays that the part reads."""
+        if not self.is_last:
+            return PARTS[self.part].reads
         has_angles = not {PLANES[2], *ANGLE_IMAGES}.isdisjoint(self.dtypes)
-        return (*PARTS[self.part].reads, *(PLANES[2],) * has_angles)
+        return (*PARTS[self.part].reads, *(PLANES[2],) * has_angles, *("noise",) * self.mosaic.uses_noise)
 
     @property
     def writes(self) -> Tuple[str, ...]:
@@ -151,7 +152,7 @@ class LearnedLaunch(Launch):
         pixels, superpixels = self.height * self.width, self.grid_size[0] * self.grid_size[1]
         if name in _READ_PLANES:
             return pixels * np.dtype(self.planes).itemsize * (1 + ("differences" in name))
-        half_channels = {"fine": 4 * CHANNELS[0], "middle": CHANNELS[1], "merged": CHANNELS[1]}
+        half_channels = {"fine": 4 * CHANNELS[0], "middle": CHANNELS[1], "merged": CHANNELS[1], "noise": 4 * 4}
         if name in half_channels:
             return superpixels * half_channels[name] // 2
         return pixels * (8 if name == "change" else 4)
@@ -171,8 +172,11 @@ class LearnedLaunch(Launch):
     @property
     def key(self) -> str:
         """The launch as short text without its size: the key of measured schedules."""
-        stored = "+".join(f"{name}:{dtype}" for name, dtype in self.dtypes.items())
-        return f"{self.part.replace('_', ' ')} mono {self.planes} {stored}".rstrip()
+        parts = [self.part.replace("_", " "), "mono", self.planes]
+        if self.is_last:
+            parts += ["debias"] * self.mosaic.debias + ["limits-aolp"] * self.mosaic.limits_aolp
+            parts.append("+".join(f"{name}:{dtype}" for name, dtype in self.stored))
+        return " ".join(parts)
 
     @property
     def outputs(self) -> Dict[str, ArrayType]:
@@ -190,7 +194,8 @@ class LearnedLaunch(Launch):
 
     def set_up(self, argument: np.ndarray, options: Options, schedule: Schedule) -> Dict[str, np.ndarray]:
         fill_options(argument["frame"], options, self.mosaic.full_scale)
-        argument["polarization_gain"] = plane_gains(*self.mosaic.method).polarization[0]
+        gains = plane_gains(*self.mosaic.method)
+        argument["light_gain"], argument["polarization_gain"] = gains.s0[0, 0], gains.polarization[0]
         packed = pack_network()
         return {} if self.is_last else {"weights": packed.weights, "biases": packed.biases}
 
@@ -224,6 +229,8 @@ class LearnedLaunch(Launch):
             "HALF_PRECISION": 0,
             "PLANES": TYPE_NUMBERS[self.planes],
         }
+        if self.is_last and self.mosaic.uses_noise:
+            defines.update(self.mosaic.noise_defines(NOISE_LINEAR))
         return defines
 
 
@@ -314,10 +321,9 @@ def matrix_of(name: str) -> Tuple[np.ndarray, np.ndarray]:
     if name.startswith("up"):
         order = np.arange(layer.outputs).reshape(-1, 4).T.reshape(-1)
         matrix, bias = matrix[:, order], bias[order]
-    if name == "leave":  # (4 pixels, 4 values) from (3 values, 4 pixels)
-        order = np.arange(CHANGES).reshape(-1, 4).T
-        matrix = np.pad(matrix[:, order], [(0, 0), (0, 0), (0, 1)]).reshape(len(matrix), -1)
-        bias = np.pad(bias[order], [(0, 0), (0, 1)]).reshape(-1)
+    if name == "leave":  # of each lane: three values of its pixel from (3 values, 4 pixels), and one of the noise
+        order = np.arange(layer.outputs).reshape(4, 4).T.reshape(-1)
+        matrix, bias = matrix[:, order], bias[order]
     if name == "enter":  # (2 halves, 4 pixels, 4 values) from seven values of four pixels, and the level
         padded = np.pad(matrix, [(0, 3), (0, 0)])
         matrix = padded.reshape(2, 4, 4, -1).transpose(0, 2, 1, 3).reshape(padded.shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Callable, Dict, Iterable, Iterator, Mapping, Tuple
+from typing import Callable, Dict, Iterable, Iterator, Mapping, Optional, Tuple
 
 import numpy as np
 
@@ -370,15 +370,15 @@ class PolarizationLaunch(Launch):
             defines[f"RED_ROW_{i}{j}"], defines[f"RED_COLUMN_{i}{j}"] = row, column
         return defines
 
-    def noise_defines(self) -> Defines:
-        """Return the definitions that depend on the noise."""
+    def noise_defines(self, constants: Optional[Tuple[float, float, float, float]] = None) -> Defines:
+        """Return the definitions that depend on the noise; `constants` in place of those of the method, if given."""
         gains = stokes_gains(*self.method)
-        constants = zip(("MOST", "LESS", "SHARE", "STEEP"), method_constants(*self.method))
+        names = ("MOST", "LESS", "SHARE", "STEEP")
         return {
             "NOISE": 1,
             "NOISE_PERIOD": len(gains),
             "NOISE_GAINS": "{" + ",".join(c_float(float(gain)) for gain in gains.reshape(-1)) + "}",
-            **{f"NOISE_{name}": c_float(value) for name, value in constants},
+            **{f"NOISE_{name}": c_float(x) for name, x in zip(names, constants or method_constants(*self.method))},
             "DEBIAS": int(self.debias),
             "LIMITS_AOLP": int(self.limits_aolp),
         }

@@ -3,7 +3,8 @@
 A network sees S0, S1 and S2 of a superpixel's four pixels as ADR demosaics them and as they are denoised, and what lies
 around, all in units of the noise of a raw pixel. It answers what to add to the denoised values. That is less than
 `LEARNED_LIMIT` of the noise's standard deviation, so it cannot show or hide what stands out of the noise; and nothing
-where noise is too little to see.
+where noise is too little to see. It also states how much noise the result has, which it learned from pairs of frames
+that differ by noise alone.
 
 The network is a U-Net (Ronneberger, Fischer and Brox, MICCAI 2015) of superpixels at three levels of resolution
 (`backends/network.py`). It was trained for superpixels whose first pixel lies behind the polarizer of 90 degrees, so
@@ -11,6 +12,8 @@ superpixels begin at such pixels, and S2 has the other sign where the next pixel
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,9 +33,21 @@ from polar_pipeline.sensor.mosaic import Sensor
 _TINY = 1e-30
 
 
+class Corrected(NamedTuple):
+    """Corrected angle images, and what the network states of their noise.
+
+    Attributes:
+        angles: (4, H, W).
+        noise: (4, H, W) numbers of `stated_covariance`.
+    """
+
+    angles: np.ndarray
+    noise: np.ndarray
+
+
 def correct_by_network(
     measured: np.ndarray, denoised: np.ndarray, sensor: Sensor, options: Options, full_scale: int
-) -> np.ndarray:
+) -> Corrected:
     """Correct denoised angle images.
 
     Args:
@@ -59,15 +74,40 @@ def correct_by_network(
             channels += [part - around[k] for part in _by_superpixel(planes[k])]
     contrast = np.clip(np.stack(channels) / deviation, -LEARNED_CLIP, LEARNED_CLIP) / 4
     level = np.clip(own[0] / deviation / 16, 0, 16)
-    answer = network(np.concatenate([contrast, level[np.newaxis]]))
+    answer = np.tanh(network(np.concatenate([contrast, level[np.newaxis]])) / LEARNED_LIMIT)
     # less than the noise, and nothing where that cannot be seen
     low, high = LEARNED_FADE
     ratio = np.sqrt(plane_gains(*options.method_on(sensor)).polarization[0] * variance) / np.maximum(own[0], _TINY)
     share = np.clip((ratio - low) / (high - low), 0, 1)
-    parts = LEARNED_LIMIT * np.tanh(answer / LEARNED_LIMIT) * deviation * share
-    change = np.stack([_of_superpixels(parts[4 * k : 4 * k + 4]) for k in range(3)])
-    s0, s1, s2 = change[:, top : top + height, left : left + width]
-    return denoised + np.stack([s0 + s1, s0 + sign * s2, s0 - s1, s0 - sign * s2]) / 2
+    changes = LEARNED_LIMIT * answer[:12] * deviation * share
+    of_noise = np.repeat(answer[12:], 4, 0)  # the same for all pixels of a superpixel
+    parts = np.concatenate([changes, of_noise]).reshape(7, 4, rows, columns)
+    images = np.stack([_of_superpixels(part) for part in parts])
+    s0, s1, s2, *noise = images[:, top : top + height, left : left + width]
+    change = np.stack([s0 + s1, s0 + sign * s2, s0 - s1, s0 - sign * s2]) / 2
+    return Corrected(denoised + change, np.stack([1 + noise[0], 1 + noise[1], noise[2], sign * noise[3]]))
+
+
+def stated_covariance(
+    noise: np.ndarray, s0: np.ndarray, sensor: Sensor, options: Options, full_scale: int
+) -> np.ndarray:
+    """Compute (H, W, 3, 3) covariance matrices of S1, S2 and S0 by noise.
+
+    The noise of S1 and S2 is that of S0 times two slopes, and a rest that is the same in all directions.
+
+    Args:
+        noise: (4, H, W): variances of S0 and of the rest, 0 to 2 times those by ADR; and the slopes, -1 to 1.
+        s0: (H, W) S0 of the result.
+        sensor: The mosaic as the frame shows it.
+        options: Options of the pipeline.
+        full_scale: Raw number of a saturated pixel.
+    """
+    gains, variance = plane_gains(*options.method_on(sensor)), raw_variances(s0 / 2, sensor, options, full_scale)
+    light, rest = gains.s0[0, 0] * variance * noise[0], gains.polarization[0] * variance * noise[1]
+    slopes = np.stack([noise[2], noise[3], np.ones_like(light)], -1)
+    matrix: np.ndarray = light[..., np.newaxis, np.newaxis] * slopes[..., np.newaxis] * slopes[..., np.newaxis, :]
+    matrix[..., (0, 1), (0, 1)] += rest[..., np.newaxis]
+    return matrix
 
 
 def _planes(angles: np.ndarray, sign: int) -> np.ndarray:
@@ -93,7 +133,7 @@ def _of_superpixels(parts: np.ndarray) -> np.ndarray:
 
 
 def network(features: np.ndarray) -> np.ndarray:
-    """Convert (29, h, w), sides whole multiples of `ALIGNMENT`, to (12, h, w): four pixels each of S0, S1 and S2."""
+    """Convert (29, h, w), sides multiples of `ALIGNMENT`, to (16, h, w): four pixels of S0, S1, S2, and the noise."""
     fine = _relu(convolve(_relu(convolve(features, "enter")), "encode_0"))
     middle = _relu(convolve(_relu(convolve(fine, "down_1")), "encode_1"))
     coarse = _relu(convolve(_relu(convolve(middle, "down_2")), "encode_2"))

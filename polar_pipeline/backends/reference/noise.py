@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import product
-from typing import NamedTuple, Optional, Tuple
+from typing import NamedTuple, Tuple
 
 import numpy as np
 
@@ -192,27 +192,14 @@ def covariance(angles: np.ndarray, sensor: Sensor, options: Options, full_scale:
     return total
 
 
-def uncertainty(
-    angles: np.ndarray,
-    vector: np.ndarray,
-    sensor: Sensor,
-    options: Options,
-    full_scale: int,
-    noise_left: Optional[np.ndarray] = None,
-) -> Uncertainty:
+def uncertainty(matrix: np.ndarray, vector: np.ndarray, options: Options) -> Uncertainty:
     """Compute the standard deviations by noise.
 
     Args:
-        angles: (4, H, W), of a color sensor (4, H, W, 3).
+        matrix: (H, W, 3, 3) covariance matrices of S1, S2 and S0 by noise.
         vector: (H, W, 3) Stokes vectors.
-        sensor: The mosaic as the frame shows it.
-        options: Options of the pipeline that computed the angles.
-        full_scale: Raw number of a saturated pixel.
-        noise_left: (H, W) share of the variance by noise that denoising left; None if all of it is there.
+        options: Options of the pipeline that computed them.
     """
-    matrix = covariance(angles, sensor, options, full_scale)
-    if noise_left is not None:
-        matrix = matrix * noise_left[..., np.newaxis, np.newaxis]
     s0, s1, s2 = np.moveaxis(vector, -1, 0)
     length = np.hypot(s1, s2)
     total = np.maximum(s0, 1e-12)
@@ -239,6 +226,8 @@ def uncertainty(
 
 
 def _constants(options: Options) -> Tuple[float, float, float, float]:
+    if options.is_learned:  # its network states all of the noise
+        return NOISE_LINEAR
     if options.resolution == "half" and not options.co_sited:
         return NOISE_WEIGHTED if options.sensor.is_color and options.demosaic == "adaptive" else NOISE_LINEAR
     return NOISE_ADAPTIVE[options.resolution] if options.interpolation == "adaptive" else NOISE_LINEAR

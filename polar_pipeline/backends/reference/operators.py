@@ -11,8 +11,8 @@ from polar_pipeline.backends.reference.correction import correct
 from polar_pipeline.backends.reference.demosaicking import add_up, co_site, demosaic, normalize, reflect, shifted
 from polar_pipeline.backends.reference.denoising import denoise
 from polar_pipeline.backends.reference.geometry import transform
-from polar_pipeline.backends.reference.learned import correct_by_network
-from polar_pipeline.backends.reference.noise import debiased, significance, uncertainty
+from polar_pipeline.backends.reference.learned import correct_by_network, stated_covariance
+from polar_pipeline.backends.reference.noise import covariance, debiased, significance, uncertainty
 from polar_pipeline.options import Options
 from polar_pipeline.options.products import NOISE_PRODUCTS, PRODUCTS
 from polar_pipeline.polarimetry.coefficients import (
@@ -26,7 +26,7 @@ from polar_pipeline.polarimetry.coefficients import (
 )
 from polar_pipeline.polarimetry.colormaps import AOLP_MAP, COLOR_STYLES, DOLP_MAP
 from polar_pipeline.sensor.frames import RawFrame
-from polar_pipeline.sensor.mosaic import ANGLES, Sensor
+from polar_pipeline.sensor.mosaic import ANGLES
 
 # ------------------------------------------------------------------------------------------------------- polarimetry
 
@@ -181,29 +181,20 @@ def display(name: str, values: np.ndarray, dtype: str = "uint8") -> np.ndarray:
 
 
 def polarization(
-    angles: np.ndarray,
-    vector: np.ndarray,
-    bad: np.ndarray,
-    sensor: Sensor,
-    options: Options,
-    full_scale: int,
-    noise_left: Optional[np.ndarray],
+    vector: np.ndarray, bad: np.ndarray, options: Options, matrix: Optional[np.ndarray]
 ) -> Dict[str, np.ndarray]:
     """Compute the products that have invalid pixels.
 
     Args:
-        angles: (4, H, W), of a color sensor (4, H, W, 3).
-        vector: (H, W, 3) Stokes vectors of their luma.
+        vector: (H, W, 3) Stokes vectors of luma.
         bad: (H, W) saturated and dark pixels.
-        sensor: The mosaic as the frame shows it.
         options: Options of the pipeline.
-        full_scale: Raw number of a saturated pixel.
-        noise_left: (H, W) share of the noise that denoising left; None without.
+        matrix: (H, W, 3, 3) covariance matrices of S1, S2 and S0 by noise; None if no product depends on it.
     """
     found: Dict[str, np.ndarray] = {"stokes": np.where(bad[..., np.newaxis], np.nan, vector)}
     degree, angle, uncertain = dolp(vector), aolp(vector), bad
-    if options.debias or options.max_aolp_sigma or any(name in NOISE_PRODUCTS for name in options.products):
-        noise = uncertainty(angles, vector, sensor, options, full_scale, noise_left)
+    if matrix is not None:
+        noise = uncertainty(matrix, vector, options)
         found.update(dolp_sigma=np.where(bad, np.nan, noise.dolp), aolp_sigma=np.where(bad, np.nan, noise.aolp))
         found["significance"] = np.where(bad, np.nan, significance(degree, noise.component))
         degree = debiased(degree, noise.component) if options.debias else degree
@@ -242,28 +233,34 @@ def run(frame: RawFrame, options: Options, other: Optional[np.ndarray] = None) -
     dark = ~too_bright & ~(stokes(gray)[..., 0] >= options.min_intensity)  # NaN too
     bad = too_bright | dark
     seconds: Dict[str, float] = {}
-    noise_left: Optional[np.ndarray] = None
-    if options.denoising != "off":
+    is_denoised, matrix = options.denoising != "off", None
+    if is_denoised:
         start = time.perf_counter()
         before = angles
         angles, noise_left = denoise(before, sensor, options, frame.full_scale)
         if options.is_learned:
-            angles = correct_by_network(before, angles, sensor, options, frame.full_scale)
+            angles, stated = correct_by_network(before, angles, sensor, options, frame.full_scale)
         seconds["denoise"] = time.perf_counter() - start
+    if options.debias or options.max_aolp_sigma or any(name in NOISE_PRODUCTS for name in options.products):
+        if options.is_learned:
+            matrix = stated_covariance(stated, stokes(angles)[..., 0], sensor, options, frame.full_scale)
+        else:
+            matrix = covariance(angles, sensor, options, frame.full_scale)
+            matrix = matrix * noise_left[..., np.newaxis, np.newaxis] if is_denoised else matrix
     if options.geometry is not None:
         start = time.perf_counter()
         if not options.counts_dark:
             dark = np.zeros_like(dark)
-        if noise_left is not None:
+        if is_denoised:
             gray, *_ = transform(gray, too_bright, dark, options.geometry)
         angles, too_bright, dark, outside = transform(angles, too_bright, dark, options.geometry)
-        if noise_left is None:
+        if not is_denoised:
             gray = luma(angles) if is_color else angles
         bad = too_bright | dark | outside
         seconds["geometry"] = time.perf_counter() - start
     value = intensity(gray)
     vector = stokes(luma(angles) if is_color else angles)
-    found = polarization(angles, vector, bad, sensor, options, frame.full_scale, noise_left)
+    found = polarization(vector, bad, options, matrix)
     if options.has_ssim:
         start = time.perf_counter()
         if options.ssim_mode == "consistency":

@@ -95,8 +95,7 @@ class Case:
         number = int(rng.integers(1, len(usable) + 1)) if self._maybe() else int(rng.integers(1, 6))
         found["products"] = tuple(str(name) for name in rng.choice(usable, number, replace=False))
         found["dtype"] = {name: str(rng.choice(PRODUCTS[name].types)) for name in found["products"]}
-        needs_noise = {*NOISE_PRODUCTS} & {*found["products"]} or found.get("debias") or found.get("max_aolp_sigma")
-        if found["resolution"] == "full" and not get_sensor(self.sensor).is_color and not needs_noise:
+        if found["resolution"] == "full" and not get_sensor(self.sensor).is_color and "denoise" not in found:
             found["demosaic"] = "learned" if self._maybe(0.5) else found["demosaic"]
         return found
 
