@@ -27,8 +27,9 @@ AOLP_SIGMA_BOUND = 5e-4
 #: Rounding of S1 and S2 where they are about their noise, as shares of full scale: in half, a quarter of a level. The
 #: significance changes by up to 0.61 of that rounding over their noise, the steepest slope of exp(-t^2/2).
 SIGNIFICANCE_ROUNDING, STEEPEST = {True: 1e-3, False: 1e-6}, 0.61
-#: Error of S1, S2 and of their stated noise, over that noise, by a network that is computed in half.
-LEARNED_ROUNDING = 2e-3
+#: The same over the noise that a network leaves, which is computed in half: some thousandths of the deviation of a raw
+#: pixel, of which a tenth is left in even areas.
+LEARNED_ROUNDING = 0.02
 #: From the raw frame to the map, and with a geometry; with `precision: fp16`, which rounds what is compared.
 SSIM_BOUND, SSIM_GEOMETRY_BOUND, SSIM_HALF_BOUND = 1e-3, 2e-3, 6e-3
 #: By ADR at full resolution in half, a part of the pixels may exceed a bound by a factor; an angle by this over DoLP.
