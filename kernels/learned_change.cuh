@@ -1,5 +1,5 @@
-// From `fine` to `change` and `noise`: the layers `decode_0` and `leave`. The change is limited by the noise, and nothing
-// where that is too little to see.
+// From `fine` to `change` and `noise`: the layers `decode_0` and `leave`. The change is limited by the noise, and
+// nothing where that is too little to see.
 #pragma once
 #include "learned.cuh"
 
@@ -22,8 +22,7 @@ DEVICE void store_answer(const LearnedArguments &job, const Place &at, const Flo
   if (at.is_inside && (u32)y < HEIGHT && (u32)x < WIDTH)
     store64(job.change + (((size_t)blockIdx.z * HEIGHT + y) * WIDTH + x) * sizeof(Halves), change.x, change.y);
   const float number = limited(answer.value[3]), noise = t < 2 ? 1 + number : t == 2 ? number : S2_SIGN * number;
-  if (at.is_inside)
-    store16(pixel_in(job.noise, 4, at.y, at.x, GRID_WIDTH, GRID_HEIGHT, t), half2_pack(noise, 0));
+  if (at.is_inside) store16(pixel_in(job.noise, 4, at.y, at.x, GRID_WIDTH, GRID_HEIGHT, t), half2_pack(noise, 0));
 }
 
 DEVICE void run_part(const LearnedArguments &job, u8 *memory) {

@@ -499,8 +499,8 @@ struct KeepNoise {
 };
 
 // The products of the Stokes vector of four pixels. y: their row; invalid: bit k says that pixel k has no polarization;
-// valid: a byte of ones for every other pixel; change_noise(k, light, covariance): makes the covariance of pixel k, whose
-// S0/2 is `light`, what it is after denoising.
+// valid: a byte of ones for every other pixel; change_noise(k, light, covariance): makes the covariance of pixel k,
+// whose S0/2 is `light`, what it is after denoising.
 template <class ChangeNoise = KeepNoise>
 DEVICE void store_polarization(const FrameArguments &frame, const OutputPosition &at, const Angles &angle, int y,
                                Polarization &p, u32 invalid, u32 valid,

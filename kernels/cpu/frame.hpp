@@ -42,12 +42,12 @@ struct Noise {
   // column of the output, color and polarizer of the raw pixels, and element: 11, 12, 22, 10, 20, 00
   const float *gains;
   int32_t period, channels;
-  float shot, floor;    // variance of a raw pixel: over its intensity, and in the dark
-  float method[4];      // what gains leave out (`NOISE_LINEAR` in polar_pipeline/polarimetry/coefficients.py)
-  int32_t debiases;     // whether DoLP gets rid of its bias
-  float max_aolp_sigma; // in rad; beyond it AoLP is invalid
-  const float *left;    // (height, width) share of the noise that denoising left; null: all of it is there
-  const float *stated;  // (height, width, 4): `Learned::noise`; null: `gains` and `left` tell
+  float shot, floor;     // variance of a raw pixel: over its intensity, and in the dark
+  float method[4];       // what gains leave out (`NOISE_LINEAR` in polar_pipeline/polarimetry/coefficients.py)
+  int32_t debiases;      // whether DoLP gets rid of its bias
+  float max_aolp_sigma;  // in rad; beyond it AoLP is invalid
+  const float *left;     // (height, width) share of the noise that denoising left; null: all of it is there
+  const float *stated;   // (height, width, 4): `Learned::noise`; null: `gains` and `left` tell
   float stated_gains[2]; // from the variance of a raw pixel to those of S0 and of S1 and S2 by ADR
   // of merged frames, whose `floor` is the least one: (rows, columns), the exposure of each superpixel; null: others
   const uint8_t *exposures;
@@ -123,11 +123,11 @@ struct Learned {
   // outermost superpixels are 0; and (rows, columns, 4), means of superpixels.
   float *images[3][2], *means;
   const float *weights[LEARNED_LAYERS]; // of each layer: (outputs) biases, then (size, size, inputs, outputs)
-  float *noise; // (height, width, 4): `StatedNoise`, its variances over those by ADR; null: not wanted
-  int32_t rows, columns;                // superpixels, whole multiples of 4
-  int32_t top, left;                    // rows and columns of pixels that superpixels begin before the frame
-  float sign;                           // of S2
-  int32_t next;                         // row that no thread has taken
+  float *noise;          // (height, width, 4): `StatedNoise`, its variances over those by ADR; null: not wanted
+  int32_t rows, columns; // superpixels, whole multiples of 4
+  int32_t top, left;     // rows and columns of pixels that superpixels begin before the frame
+  float sign;            // of S2
+  int32_t next;          // row that no thread has taken
 };
 
 // Exposures that are merged, the longest first.
