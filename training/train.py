@@ -1,12 +1,13 @@
 """Trains the network of `demosaic: learned`, and writes the file of its weights.
 
-    python training/train.py  # about 6 minutes on a data-center GPU; needs PyTorch and scikit-image
+    python training/train.py  # about 7 minutes on a data-center GPU; needs PyTorch and scikit-image
 
 Scenes are drawn (`scenes.py`), recorded with noise, demosaiced and denoised by this package on the CPU. The network
 learns what to add to that. It is rewarded for each decibel, and punished several times as much where the result is
 worse than the better of the demosaiced and the denoised image of the same scene. Scenes are recorded in pairs of frames
-that differ by noise alone: from their difference the network learns how much noise it leaves. The same seed gives the
-same scenes, and weights that differ only by the rounding of the GPU.
+that differ by noise alone: from their difference the network learns how much noise it leaves. At the end, what it
+states is fitted to the noise of DoLP and AoLP. The same seed gives the same scenes, and weights that differ only by
+the rounding of the GPU.
 """
 
 from __future__ import annotations
