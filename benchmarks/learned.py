@@ -20,7 +20,7 @@
   standard deviation of a raw pixel. By design it is at most 1; rounding to float32 adds about 0.0001.
 
 Frames without noise are recorded at 95 % of full scale (gratings at 80 %, so that none of their pixels saturate), and
-the noise model of the pipelines says that there is no noise. Figures do not count the 8 outermost pixels.
+the pipelines get a noise model without noise. Figures exclude the 8 pixels along each border.
 
 Writes `benchmarks/results/learned.json`.
 """
@@ -140,9 +140,14 @@ def all_scenes(public: Optional[Path], mosaics: Optional[Path], size: Sequence[i
                 yield scene._replace(name=f"{scene.name}, {name}", angles=scene.angles[..., channel])
 
 
+def titles_of(scenes: Sequence[Scene]) -> List[str]:
+    """Return what reports call the scenes."""
+    return [f"{scene.source}: {scene.name}" for scene in scenes]
+
+
 def measure_scenes(bench: Bench, scenes: Sequence[Scene]) -> Dict[str, Any]:
     """Measure every scene at every exposure and bit depth."""
-    titles = [f"{scene.source}: {scene.name}" for scene in scenes]
+    titles = titles_of(scenes)
     report: Dict[str, Any] = {"scenes": titles}
     below: List[List[Any]] = []
     lines, dim = [], []
@@ -266,29 +271,28 @@ def measure_faults(bench: Bench, scenes: Sequence[Scene]) -> Dict[str, Any]:
     head = ["fault", "where", *(f"{name} over {other}" for other in ("ADR", "denoised") for name in FIGURES[1:])]
     least = min(min(row[2:4]) for row in rows)
     print("\n" + table(head, rows) + f"\n\nLeast gain over ADR with faults: {least:.2f} dB")
-    names = [f"{scene.source}: {scene.name}" for scene in some]
-    return {"scenes": names, "least gain over ADR": least, "head": head, "rows": rows}
+    return {"scenes": titles_of(some), "least gain over ADR": least, "head": head, "rows": rows}
 
 
 def sigma_ratios(pipeline: Pipeline, frames: Sequence[np.ndarray]) -> List[float]:
     """Return what is stated of the noise of DoLP and of AoLP over what it is; NaN if too few pixels tell."""
     results = [pipeline(raw) for raw in frames]
-    found = {name: np.stack([each[name][INNER] for each in results]).astype(float) for name in SIGMA_PRODUCTS}
-    is_certain = found["dolp"].mean(0) > 3 * np.sqrt((found["dolp_sigma"] ** 2).mean(0))
+    images = {name: np.stack([each[name][INNER] for each in results]).astype(float) for name in SIGMA_PRODUCTS}
+    is_certain = images["dolp"].mean(0) > 3 * np.sqrt((images["dolp_sigma"] ** 2).mean(0))
     if is_certain.mean() < MIN_PIXELS:
         return [np.nan, np.nan]
-    turns = np.exp(2j * found["aolp"])
+    turns = np.exp(2j * images["aolp"])
     angle = np.angle(turns / turns.mean(0)) / 2  # from the mean
     ratios = []
-    for name, values in (("dolp", found["dolp"]), ("aolp", angle)):
-        stated, real = (found[f"{name}_sigma"] ** 2).mean(0), values.var(0, ddof=1)
-        ratios.append(float(np.sqrt(stated[is_certain].mean() / real[is_certain].mean())))
+    for name, values in (("dolp", images["dolp"]), ("aolp", angle)):
+        by_sigma, by_values = (images[f"{name}_sigma"] ** 2).mean(0), values.var(0, ddof=1)
+        ratios.append(float(np.sqrt(by_sigma[is_certain].mean() / by_values[is_certain].mean())))
     return ratios
 
 
 def measure_sigma(scenes: Sequence[Scene]) -> Dict[str, Any]:
     """Measure the stated sigma of denoised ADR and of the network in every scene, 12 bits."""
-    report: Dict[str, Any] = {"scenes": [f"{scene.source}: {scene.name}" for scene in scenes]}
+    report: Dict[str, Any] = {"scenes": titles_of(scenes)}
     lines = []
     for method in ("denoised", "learned"):
         pipeline = Pipeline(SENSOR, SIGMA_PRODUCTS, **SHARED, bit_depth=12, **METHODS[method])

@@ -441,8 +441,8 @@ def learned_sigma() -> str:
     """One row per exposure: stated over real deviations of DoLP and AoLP; least, median and largest of all scenes."""
     rows = []
     for exposure, ratios in _results("learned")["sigma"]["learned"].items():
-        known = [sorted(value for value in ratios[name] if value is not None) for name in ("DoLP", "AoLP")]
-        rows.append((exposure, *(f"{of[0]:.2f}, {statistics.median(of):.2f}, {of[-1]:.2f}" for of in known)))
+        of_scenes = [[value for value in ratios[name] if value is not None] for name in ("DoLP", "AoLP")]
+        rows.append((exposure, *(f"{min(of):.2f}, {statistics.median(of):.2f}, {max(of):.2f}" for of in of_scenes)))
     return _table(("exposure", "DoLP: least, median, largest", "AoLP"), rows)
 
 

@@ -237,13 +237,15 @@ struct Covariance {
   float v11, v12, v22, v10, v20, v00;
 };
 // Noise as the network of `learned` states it. That of S1 and S2 is that of S0 times two slopes, and a rest that is the
-// same in all directions; light, rest: variances of S0 and of this rest.
+// same in all directions; light, rest: variances of S0 and of this rest, over those by ADR.
 struct StatedNoise {
   float light, rest, slope1, slope2;
 };
-FORMULA Covariance covariance_of(const StatedNoise &v) {
-  const float v10 = v.slope1 * v.light, v20 = v.slope2 * v.light;
-  return Covariance{fused(v.slope1, v10, v.rest), v.slope1 * v20, fused(v.slope2, v20, v.rest), v10, v20, v.light};
+// raw: variance of a raw pixel; light_gain, rest_gain: from it to the variances by ADR.
+FORMULA Covariance covariance_of(const StatedNoise &of, float raw, float light_gain, float rest_gain) {
+  const float light = light_gain * raw * of.light, rest = rest_gain * raw * of.rest;
+  const float v10 = of.slope1 * light, v20 = of.slope2 * light;
+  return Covariance{fused(of.slope1, v10, rest), of.slope1 * v20, fused(of.slope2, v20, rest), v10, v20, light};
 }
 // What the gains of a method leave out (`NOISE_LINEAR` in polar_pipeline/polarimetry/coefficients.py); share: its
 // inverse.

@@ -29,9 +29,9 @@ struct LearnedArguments {
   u8 *middle;                     // (frames, GRID_HEIGHT / 2, GRID_WIDTH / 2, 32)
   u8 *merged;                     // as `middle`
   u8 *change;                     // (frames, HEIGHT, WIDTH, 4): what is added to S0/2, S1, S2; and nothing
-  u8 *noise;               // (frames, GRID_HEIGHT, GRID_WIDTH, 4): `StatedNoise`, its variances over those by ADR
-  float light_gain;        // from the variance of raw pixels to that of S0 by ADR
-  float polarization_gain; // to that of S1 and S2
+  u8 *noise;                      // (frames, GRID_HEIGHT, GRID_WIDTH, 4): `StatedNoise`
+  float light_gain;               // from the variance of raw pixels to that of S0 by ADR
+  float polarization_gain;        // to that of S1 and S2
 };
 
 constexpr int WARPS = THREADS / 32;

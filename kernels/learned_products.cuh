@@ -35,9 +35,8 @@ DEVICE void run_part(const LearnedArguments &job, u8 *) {
       const int superpixel_x = (min(x + k, WIDTH - 1) + LEFT) / 2;
       const Floats of =
           floats_of(load64(pixel_in(job.noise, 4, (y + TOP) / 2, superpixel_x, GRID_WIDTH, GRID_HEIGHT, 0)));
-      const float raw = raw_variance(job.frame, light);
-      v = covariance_of(StatedNoise{job.light_gain * raw * of.value[0], job.polarization_gain * raw * of.value[1],
-                                    of.value[2], of.value[3]});
+      v = covariance_of(StatedNoise{of.value[0], of.value[1], of.value[2], of.value[3]}, raw_variance(job.frame, light),
+                        job.light_gain, job.polarization_gain);
     };
     store_planes_or_products(job.frame, output_position(job.frame, y, x), y, to, saturated, dark, state, count);
   }

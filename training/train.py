@@ -50,6 +50,8 @@ STEPS, WARM_UP, RATE, NOISE_STEPS = 30_000, 300, 3e-3, 2500
 WEIGHTS, HARM = (0.3, 1.0, 1.0), 4.0
 #: Weight of the stated noise in the loss, and the largest square that counts there, over the variance of a raw pixel.
 NOISE_WEIGHT, MOST_NOISE = 2.0, 8.0
+#: In the fit of the noise, weight of a DoLP of 1 over that of one of 0, less 1.
+DOLP_WEIGHT = 6
 #: Mean square error, as a share of full scale, below which nothing is gained.
 LEAST_ERROR = 1e-7
 
@@ -209,8 +211,8 @@ def prepare(truth: Tensor, measured: Tensor, denoised: Tensor, noise: Tensor) ->
     low, high = LEARNED_FADE
     fade = ((GAIN**0.5 * deviation / own[:, :1].clamp_min(1e-30) - low) / (high - low)).clamp(0, 1)
     errors = torch.stack([parts(planes[:, :3] - true[:, :3], 2) for planes in (before, after)], 1)
-    found = (torch.cat([contrast, level], 1), deviation / exposure, fade, errors, parts(true[:, :3], 2))
-    return Frames(*(each.half() for each in found))
+    tensors = (torch.cat([contrast, level], 1), deviation / exposure, fade, errors, parts(true[:, :3], 2))
+    return Frames(*(each.half() for each in tensors))
 
 
 def _planes(angles: Tensor) -> Tensor:
@@ -236,11 +238,11 @@ def parts_of(frames: Frames, groups: int, parts: int, side: int) -> Iterator[Fra
             for length in (height, width)
         )
         rows, columns = top + places[:, None], left + places
-        found = [
+        tensors = [
             each.flatten(1, -3)[frame, :, rows, columns].permute(0, 3, 1, 2).float().unflatten(1, each.shape[1:-2])
             for each in frames
         ]
-        yield Frames(*found)
+        yield Frames(*tensors)
 
 
 def decibels(errors: Tensor, groups: int) -> Tensor:
@@ -293,8 +295,8 @@ def surprise(square: Tensor, variance: Tensor) -> Tensor:
 def noise_loss(of: Pairs) -> Tensor:
     """Return how unlikely the stated covariances of S0, S1 and S2 make the differences."""
     s0, s1, s2 = of.differences
-    left_over = ((s1 - of.slopes[0] * s0).square() + (s2 - of.slopes[1] * s0).square()) / 2
-    return (surprise(s0.square(), of.light) + 2 * surprise(left_over, of.rest)).mean() / 3
+    own = ((s1 - of.slopes[0] * s0).square() + (s2 - of.slopes[1] * s0).square()) / 2
+    return (surprise(s0.square(), of.light) + 2 * surprise(own, of.rest)).mean() / 3
 
 
 def sigma_loss(of: Pairs, part: Frames, parts: int) -> Tensor:
@@ -307,7 +309,7 @@ def sigma_loss(of: Pairs, part: Frames, parts: int) -> Tensor:
     across = x * of.differences[2] - y * of.differences[1]
     of_along = of.rest + (x * of.slopes[0] + y * of.slopes[1] - degree).square() * of.light
     of_across = of.rest + (x * of.slopes[1] - y * of.slopes[0]).square() * of.light
-    weight = (1 + 6 * degree.square())[..., BORDER:-BORDER, BORDER:-BORDER]
+    weight = (1 + DOLP_WEIGHT * degree.square())[..., BORDER:-BORDER, BORDER:-BORDER]
     return (weight * (surprise(along.square(), of_along) + surprise(across.square(), of_across))).mean()
 
 

@@ -123,11 +123,11 @@ struct Learned {
   // outermost superpixels are 0; and (rows, columns, 4), means of superpixels.
   float *images[3][2], *means;
   const float *weights[LEARNED_LAYERS]; // of each layer: (outputs) biases, then (size, size, inputs, outputs)
-  float *noise;          // (height, width, 4): `StatedNoise`, its variances over those by ADR; null: not wanted
-  int32_t rows, columns; // superpixels, whole multiples of 4
-  int32_t top, left;     // rows and columns of pixels that superpixels begin before the frame
-  float sign;            // of S2
-  int32_t next;          // row that no thread has taken
+  float *noise;                         // (height, width, 4): `StatedNoise`; null: not wanted
+  int32_t rows, columns;                // superpixels, whole multiples of 4
+  int32_t top, left;                    // rows and columns of pixels that superpixels begin before the frame
+  float sign;                           // of S2
+  int32_t next;                         // row that no thread has taken
 };
 
 // Exposures that are merged, the longest first.

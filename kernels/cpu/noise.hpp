@@ -111,12 +111,11 @@ void keep_share(const float *__restrict share, int n, Covariances &of) {
 
 // The covariances as a network states them for pixels from `at` on. `total`: twice S0.
 void find_stated(const Noise &noise, int64_t at, int n, const float *__restrict total, Covariances &to) {
-  const float *__restrict stated = noise.stated + 4 * at;
+  const float *__restrict numbers = noise.stated + 4 * at;
   for (int x = 0; x < n; x++) {
     const float raw = variance_of(0.25f * total[x], noise.shot, noise.floor);
-    const float light = noise.stated_gains[0] * raw * stated[4 * x];
-    const float rest = noise.stated_gains[1] * raw * stated[4 * x + 1];
-    const Covariance v = covariance_of(StatedNoise{light, rest, stated[4 * x + 2], stated[4 * x + 3]});
+    const StatedNoise of = {numbers[4 * x], numbers[4 * x + 1], numbers[4 * x + 2], numbers[4 * x + 3]};
+    const Covariance v = covariance_of(of, raw, noise.stated_gains[0], noise.stated_gains[1]);
     to.v11[x] = v.v11;
     to.v12[x] = v.v12;
     to.v22[x] = v.v22;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, Tuple
 
 import cv2
 import numpy as np
@@ -44,10 +44,13 @@ def dim_frame(name: str, share: float = 0.05, size: Tuple[int, int] = (192, 224)
     """Simulate a 12-bit mosaic of a scene at an exposure, with the noise of the sensor."""
     light = behind_polarizers(synthetic(name, size))
     light = share * np.clip(light / np.percentile(light, 99.9), 0, 1)
-    sensor = SENSORS[MONO]
-    chance = np.random.default_rng(7)
-    raw = digitize(sample_mosaic(light, sensor), 12, sensor.full_well, sensor.read_noise, chance)
-    return RawFrame(raw, 4095)
+    return recorded(light, 7)
+
+
+def recorded(light: np.ndarray, seed: int) -> RawFrame:
+    """Record (4, H, W) angle images in 12 bits, with the noise of the sensor."""
+    sensor, chance = SENSORS[MONO], np.random.default_rng(seed)
+    return RawFrame(digitize(sample_mosaic(light, sensor), 12, sensor.full_well, sensor.read_noise, chance), 4095)
 
 
 def stokes(frame: Any, **options: Any) -> np.ndarray:
@@ -234,15 +237,6 @@ def test_denoise_is_on_at_least() -> None:
 # ---------------------------------------------------------------------------------------------------- the stated noise
 
 
-def recordings(vector: np.ndarray, share: float, count: int) -> List[np.ndarray]:
-    """Record the light of (H, W, 3) Stokes vectors, with S0 up to 1, at an exposure."""
-    sensor = SENSORS[MONO]
-    light = sample_mosaic(share * behind_polarizers(vector), sensor)
-    return [
-        digitize(light, 12, sensor.full_well, sensor.read_noise, np.random.default_rng(seed)) for seed in range(count)
-    ]
-
-
 @pytest.mark.parametrize("share", [0.9, 0.2, 0.05, 0.02])
 @pytest.mark.parametrize("scene", ["flat", "ramp", "waves", "spheres", "window"])
 def test_sigma_is_that_of_what_is_left(scene: str, share: float) -> None:
@@ -258,16 +252,16 @@ def test_sigma_is_that_of_what_is_left(scene: str, share: float) -> None:
         light = {"flat": 1 + 0 * x, "ramp": 0.4 + 0.6 * x / 224, "waves": 0.8 + 0.2 * np.sin(x / 9) * np.sin(y / 11)}
         vector = np.stack([light[scene], 0.3 * light[scene], 0.2 * light[scene]], -1)
     with Pipeline(products="dolp,aolp,dolp_sigma,aolp_sigma", min_intensity=0.0, **LEARNED) as pipeline:
-        results = [pipeline(RawFrame(raw, 4095)) for raw in recordings(vector, share, 12)]
+        results = [pipeline(recorded(share * behind_polarizers(vector), seed)) for seed in range(12)]
     inner = (slice(12, -12), slice(12, -12))
-    found = {name: np.stack([result[name][inner] for result in results]).astype(float) for name in results[0]}
-    turns = np.exp(2j * found["aolp"])
-    found["aolp"] = np.angle(turns / turns.mean(0)) / 2  # differences from the mean angle
-    is_certain = np.mean(found["dolp"] / found["dolp_sigma"], 0) > 5
+    images = {name: np.stack([result[name][inner] for result in results]).astype(float) for name in results[0]}
+    turns = np.exp(2j * images["aolp"])
+    images["aolp"] = np.angle(turns / turns.mean(0)) / 2  # differences from the mean angle
+    is_certain = np.mean(images["dolp"] / images["dolp_sigma"], 0) > 5
     assert is_certain.mean() > 0.3
     for name in ("dolp", "aolp"):
-        stated, real = np.mean(found[f"{name}_sigma"] ** 2, 0), found[name].var(0, ddof=1)
-        ratio = np.sqrt(stated[is_certain].mean() / real[is_certain].mean())
+        by_sigma, by_values = np.mean(images[f"{name}_sigma"] ** 2, 0), images[name].var(0, ddof=1)
+        ratio = np.sqrt(by_sigma[is_certain].mean() / by_values[is_certain].mean())
         assert ratio == pytest.approx(1, abs=0.25 if scene in ("waves", "ramp") else 0.15), name
 
 

@@ -239,11 +239,11 @@ def run(frame: RawFrame, options: Options, other: Optional[np.ndarray] = None) -
         before = angles
         angles, noise_left = denoise(before, sensor, options, frame.full_scale)
         if options.is_learned:
-            angles, stated = correct_by_network(before, angles, sensor, options, frame.full_scale)
+            angles, of_noise = correct_by_network(before, angles, sensor, options, frame.full_scale)
         seconds["denoise"] = time.perf_counter() - start
     if options.debias or options.max_aolp_sigma or any(name in NOISE_PRODUCTS for name in options.products):
         if options.is_learned:
-            matrix = stated_covariance(stated, stokes(angles)[..., 0], sensor, options, frame.full_scale)
+            matrix = stated_covariance(of_noise, stokes(angles)[..., 0], sensor, options, frame.full_scale)
         else:
             matrix = covariance(angles, sensor, options, frame.full_scale)
             matrix = matrix * noise_left[..., np.newaxis, np.newaxis] if is_denoised else matrix
@@ -260,7 +260,7 @@ def run(frame: RawFrame, options: Options, other: Optional[np.ndarray] = None) -
         seconds["geometry"] = time.perf_counter() - start
     value = intensity(gray)
     vector = stokes(luma(angles) if is_color else angles)
-    found = polarization(vector, bad, options, matrix)
+    images = polarization(vector, bad, options, matrix)
     if options.has_ssim:
         start = time.perf_counter()
         if options.ssim_mode == "consistency":
@@ -273,17 +273,17 @@ def run(frame: RawFrame, options: Options, other: Optional[np.ndarray] = None) -
             similarity = ssim_map(first, other, options.ssim_stride, options.ssim_window, options.ssim_sigma)
         if options.geometry is not None and outside.any():
             similarity = np.where(shrink(outside.astype(float), options.ssim_stride) > 0, np.nan, similarity)
-        found.update(ssim_map=similarity, ssim=np.asarray(_mean(similarity)))
+        images.update(ssim_map=similarity, ssim=np.asarray(_mean(similarity)))
         seconds["ssim"] = time.perf_counter() - start
     if options.geometry is not None:
         angles = np.where(outside.reshape(outside.shape + (1,) * (angles.ndim - 3)), np.nan, angles)
-    found.update({f"angle_{degrees}": angles[k] for k, degrees in enumerate(ANGLES)}, intensity=intensity(angles))
+    images.update({f"angle_{degrees}": angles[k] for k, degrees in enumerate(ANGLES)}, intensity=intensity(angles))
     colors = stokes(angles)
-    found.update(unpolarized=unpolarized(colors), polarized=polarized(colors))
-    found.update(polarizer=polarizer(colors, options.polarizer_angle))
+    images.update(unpolarized=unpolarized(colors), polarized=polarized(colors))
+    images.update(polarizer=polarizer(colors, options.polarizer_angle))
     out: Dict[str, Any] = {"value": value, "seconds": seconds}
     for name in options.products:
-        values = found[name]
+        values = images[name]
         is_encoded = options.dtype_of(name) != "float32" and values.dtype != np.uint8
         out[name] = display(name, values, options.dtype_of(name)) if is_encoded else values
     out["blocks"] = block_means(similarity) if options.has_ssim else None
