@@ -19,10 +19,13 @@ union Shared {
 };
 static_assert(sizeof(Shared) <= SHARED_BYTES, "the schedule reserves too little shared memory");
 
-// What a thread keeps of four pixels: what S0 explains of S1 and S2 of each color, and what it leaves over of luma's.
+// What a thread keeps of four pixels: what S0 explains of S1 and S2 of each color; and of luma what it leaves over, and
+// the slopes, which only noise needs.
 struct Rest {
-  float explained[CHANNELS][2][4], luma[2][4];
+  float explained[CHANNELS][2][4], luma[2][4], slopes[2][4];
 };
+// The weight of a color in luma.
+DEVICE float luma_share(int c) { return !COLOR ? 1 : c == 1 ? LUMA_GREEN : LUMA_RED; }
 
 // The sums over seven rows around the rows of fits, of `QUANTITIES` of the moments of a color: all, or S0/2 alone.
 template <int QUANTITIES> DEVICE void sum_rows(const Tile &tile, int c, float (*lines)[FIT_ROWS][PITCH]) {
@@ -155,7 +158,7 @@ DEVICE void explain(const Tile &tile, int c, const Place &at, const Shared &s, R
   }
   u32 pixels[4];
   tile.find(at.row - LEE, 4 * (at.run - 1), 1, pixels);
-  const float share = !COLOR ? 1 : c == 1 ? LUMA_GREEN : LUMA_RED;
+  const float share = luma_share(c);
 #pragma unroll
   for (int k = 0; k < 4; k++) {
     const float light = tile.mean(c, pixels[k]);
@@ -164,6 +167,9 @@ DEVICE void explain(const Tile &tile, int c, const Place &at, const Shared &s, R
     of.explained[c][1][k] = SHARE_OF_49 * fmaf(sums[2][k], light, sums[3][k]);
     of.luma[0][k] = fmaf(share, low(both) - of.explained[c][0][k], c ? of.luma[0][k] : 0);
     of.luma[1][k] = fmaf(share, high(both) - of.explained[c][1][k], c ? of.luma[1][k] : 0);
+#pragma unroll
+    for (int s = 0; s < 2; s++) // by S0, not S0/2
+      of.slopes[s][k] = fmaf(0.5f * SHARE_OF_49 * share, sums[2 * s][k], c ? of.slopes[s][k] : 0);
   }
 }
 
@@ -214,7 +220,7 @@ DEVICE void smooth_energy(const float (&energy)[REST_ROWS][NEAR_PITCH], const Pl
 DEVICE void finish(const DenoiseArguments &job, const Tile &tile, const Place &at, const Rest &of, const Shared &s,
                    InvalidCount &count) {
   const int y = tile.top + at.row - LEE, x = tile.left + 4 * (at.run - 1);
-  float means[CHANNELS][4], spreads[CHANNELS][4], variances[4][CHANNELS], energy[4], kept[4], left[4], least[4];
+  float means[CHANNELS][4], spreads[CHANNELS][4], variances[4][CHANNELS], energy[4], kept[4], kept_light[4], least[4];
 #pragma unroll
   for (int c = 0; c < CHANNELS; c++) {
     find_spread(s.near.light[c], at, means[c], spreads[c]);
@@ -233,7 +239,7 @@ DEVICE void finish(const DenoiseArguments &job, const Tile &tile, const Place &a
       least[k] = least_kept(noise, 2 * light);
       kept[k] = fmaf(1 - least[k], kept[k], least[k]);
     }
-    left[k] = fmaf((1 - job.left) * kept[k], kept[k], job.left);
+    kept_light[k] = 1;
   }
   Combinations to;
   u32 pixels[4];
@@ -246,6 +252,7 @@ DEVICE void finish(const DenoiseArguments &job, const Tile &tile, const Place &a
     for (int k = 0; k < 4; k++) {
       const float noise = weighted(job.light_gains[c], variances[k]);
       const float removed = (1 - least[k]) * fminf(noise * fast_rcp(spreads[c][k]), 1);
+      kept_light[k] = fmaf(-luma_share(c), removed, kept_light[k]);
       const float light = s.near.light[c][at.row][4 * at.run + k];
       mean[k] = fmaf(removed, means[c][k] - light, light) + tile.level[c];
       const uint2 both = tile.difference(c, pixels[k]);
@@ -266,7 +273,10 @@ DEVICE void finish(const DenoiseArguments &job, const Tile &tile, const Place &a
     }
   }
   const OutputPosition position = output_position(job.frame, y, x);
-  const auto leave = [&](int k, float, Covariance &v) { v = share_of(v, left[k]); };
+  const auto leave = [&](int k, float, Covariance &v) {
+    const NoiseLeft left = noise_left(job.left, kept[k], kept_light[k], of.slopes[0][k], of.slopes[1][k]);
+    v = covariance_left(v, left, job.means_noise);
+  };
   store_planes_or_products(job.frame, position, y, to, saturated, dark, leave, count);
 }
 

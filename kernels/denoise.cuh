@@ -16,6 +16,7 @@ struct DenoiseArguments {
   float polarization_gains[3]; // to that of S1 and S2 of luma
   float strength;              // times both of these, the energy of noise
   float left;                  // share of the variance of S1 and S2 that stays where nothing of the rest is kept
+  NoiseOfMeans means_noise;    // of means of S0
 };
 
 constexpr bool EXCESS = OUT_EXCESSES || WANT_ANGLES || NOISE;

@@ -236,6 +236,36 @@ FORMULA float smooth(float center, float beside, float far) {
 struct Covariance {
   float v11, v12, v22, v10, v20, v00;
 };
+// What denoising leaves of noise: share of the variances of S1 and S2; share that is kept of the differences of S0 from
+// its mean; and two slopes, how much of the noise of S0 is in S1 and S2.
+struct NoiseLeft {
+  float rest, kept_light, slope1, slope2;
+};
+// What means over the window of S0 leave of its variance by noise, and their covariance with S0, both over the
+// variance.
+struct NoiseOfMeans {
+  float variance, covariance;
+};
+// left: share that is left of the variances of S1 and S2 where nothing else is kept; kept: share that is kept of what
+// S0 does not explain; slope1, slope2: of S1 and S2 by S0. Explained in polar_pipeline/backends/reference/denoising.py.
+FORMULA NoiseLeft noise_left(float left, float kept, float kept_light, float slope1, float slope2) {
+  const float least = fused(DENOISE_SLOPES, kept_light, left);
+  return NoiseLeft{fused((1 - least) * kept, kept, least), kept_light, (1 - kept) * slope1, (1 - kept) * slope2};
+}
+// What is left of a covariance matrix. Explained in polar_pipeline/backends/reference/noise.py.
+FORMULA Covariance covariance_left(const Covariance &v, const NoiseLeft &of, const NoiseOfMeans &means) {
+  const float removed = 1 - of.kept_light;
+  const float common = fused(removed, means.covariance, of.kept_light);
+  const float light =
+      fused(of.kept_light, fused(removed, means.covariance, common), removed * removed * means.variance);
+  const float v10 = of.rest * v.v10, v20 = of.rest * v.v20;
+  return Covariance{fused(of.rest, v.v11, of.slope1 * fused(of.slope1, v.v00, 2 * v10)),
+                    fused(of.rest, v.v12, fused(of.slope1 * of.slope2, v.v00, fused(of.slope1, v20, of.slope2 * v10))),
+                    fused(of.rest, v.v22, of.slope2 * fused(of.slope2, v.v00, 2 * v20)),
+                    common * fused(of.slope1, v.v00, v10),
+                    common * fused(of.slope2, v.v00, v20),
+                    light * v.v00};
+}
 // Noise as the network of `learned` states it. That of S1 and S2 is that of S0 times two slopes, and a rest that is the
 // same in all directions; light, rest: variances of S0 and of this rest, over those by ADR.
 struct StatedNoise {

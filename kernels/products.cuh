@@ -383,11 +383,6 @@ DEVICE void store_planes(const FrameArguments &frame, const OutputPosition &at, 
 // two 16-bit lanes of ones for valid pixels; invalid: bit 0 of the first, bit 1 of the second
 DEVICE u32 valid_halves(u32 invalid) { return low_halves((invalid & 1) - 1, (invalid >> 1 & 1) - 1); }
 
-// Leaves a share of the variances.
-DEVICE Covariance share_of(const Covariance &v, float share) {
-  return Covariance{v.v11 * share, v.v12 * share, v.v22 * share, v.v10 * share, v.v20 * share, v.v00 * share};
-}
-
 #if NOISE
 constexpr int NOISE_PLACE = (COLOR ? 3 : 1) * 4 * 6; // gains of a place of the tile
 #if NOISE_PERIOD > 1

@@ -210,8 +210,8 @@ _PLAIN = "not gpu and not ros and not camera"
 
 def run_exhaustive(log: Path) -> int:
     """More of products of parameters, and of inputs, than `make test` tries; what pip finds for each JetPack."""
-    # half of them: all take twelve minutes. test_compile.py has rows of its own
-    chosen = ["-m", f"(exhaustive or scaled) and {_PLAIN}", "--share=2", *without("test_compile.py")]
+    # a third of them: all take twelve minutes. test_compile.py has rows of its own
+    chosen = ["-m", f"(exhaustive or scaled) and {_PLAIN}", "--share=3", *without("test_compile.py")]
     return tests(here(), log, *chosen, POLAR_PIPELINE_MATRIX="1")
 
 

@@ -83,19 +83,27 @@ struct Channel {
 };
 
 // Makes the products of `n` pixels of a row from their angles; the first pixel's index is `at`.
-void make_products(const Denoising &of, int64_t at, int n, const float *const angles[3][4]) {
+void make_products(const Denoising &of, const Products &to, int64_t at, int n, const float *const angles[3][4]) {
   int32_t invalid[COLUMNS], any = 0;
   for (int x = 0; x < n && of.flags; x++) any |= invalid[x] = of.flags[at + x];
   Count count = Count(); // the mosaic has counted
   if (of.channels == 1)
-    polarimetry(*of.products, at, n, angles[0], any ? invalid : nullptr, count);
+    polarimetry(to, at, n, angles[0], any ? invalid : nullptr, count);
   else
-    color_polarimetry(*of.products, at, n, angles, 0, any ? invalid : nullptr, count);
+    color_polarimetry(to, at, n, angles, 0, any ? invalid : nullptr, count);
 }
 
 class Tile {
 public:
-  explicit Tile(const Denoising &of) : of(of) {}
+  explicit Tile(const Denoising &of) : of(of), products(), noise(), has_noise(false) {
+    if (of.denoised) return;
+    products = *of.products;
+    has_noise = products.noise;
+    if (!has_noise) return;
+    noise = *products.noise;
+    products.noise = &noise;
+    for (int k = 0; k < 4; k++) noise.left[k] = left_noise[k][0];
+  }
 
   // Denoises `rows` x `columns` pixels.
   void denoise(int top, int left, int rows, int columns) {
@@ -117,9 +125,14 @@ public:
 
 private:
   const Denoising &of;
-  int left, n; // the tile's first column, and how many there are
+  Products products;     // where nothing else follows; with `noise`
+  Noise noise;           // that of the frame, and what is left of it in a row
+  bool has_noise;        // whether a product depends on it
+  OneLine left_noise[4]; // as in `NoiseLeft`
+  int left, n;           // the tile's first column, and how many there are
   Channel channels[3];
   Ring<8> energy;
+  Ring<4> slopes[2]; // of S1 and S2 by S0, of luma; with noise only
 
   const float *pixel(int channel, int y, int x) const {
     return of.linear + 4 * ((channel * of.height + y) * of.width + x);
@@ -198,17 +211,20 @@ private:
       at.sum_fits(y + REACH, -HALO + REACH, n + HALO - REACH);
       const float *__restrict s0 = at.s0[y];
       for (int k = 0; k < 2; k++) {
-        const float *__restrict slopes = at.fit_sums[k ? SLOPE2 : SLOPE1][0];
+        const float *__restrict slope = at.fit_sums[k ? SLOPE2 : SLOPE1][0];
         const float *__restrict offsets = at.fit_sums[k ? OFFSET2 : OFFSET1][0];
         const float *__restrict part = (k ? at.s2 : at.s1)[y];
         float *__restrict explained = at.explained[k][y], *__restrict rest = at.rest[k][y];
         float *__restrict mixed = of_luma[k][0];
         const float weight = luma[c];
         for (int x = from; x < end; x++) {
-          explained[x] = share * (sum_of_7(slopes, x) * s0[x] + sum_of_7(offsets, x));
+          explained[x] = share * (sum_of_7(slope, x) * s0[x] + sum_of_7(offsets, x));
           rest[x] = part[x] - explained[x];
           mixed[x] += weight * rest[x];
         }
+        if (!has_noise) continue;
+        float *__restrict mixed_slope = slopes[k][y];
+        for (int x = 0; x < n; x++) mixed_slope[x] = (c ? mixed_slope[x] : 0) + weight * share * sum_of_7(slope, x);
       }
     }
     const float *__restrict first = of_luma[0][0], *__restrict second = of_luma[1][0];
@@ -230,7 +246,7 @@ private:
 
   // Writes a row, or makes its products.
   void finish(int y) {
-    OneLine means[3], spreads[3], variances[3], noise, by_noise, kept, smoothed;
+    OneLine means[3], spreads[3], variances[3], removed[3], noise, by_noise, kept, smoothed;
     const float share = 1.0f / 25, tiny = 1e-30f;
     for (int c = 0; c < of.channels; c++) {
       OneLine sums, squares;
@@ -252,13 +268,16 @@ private:
     weighted(variances, of.polarization_gains, 0, n, noise[0]);
     find_kept(y, means, noise[0], smoothed[0], kept[0]);
     const int64_t at = y * of.width + left, plane = of.height * of.width;
-    if (of.noise_left) find_left(kept[0], of.noise_left + at);
+    for (int c = 0; c < of.channels; c++) {
+      weighted(variances, of.s0_gains[c], 0, n, by_noise[0]);
+      find_removed(by_noise[0], spreads[c][0], removed[c][0]);
+    }
+    if (has_noise) find_noise_left(y, kept[0], removed);
     Line lines[3][4];
     const float *angles[3][4];
     for (int c = 0; c < of.channels; c++) {
-      weighted(variances, of.s0_gains[c], 0, n, by_noise[0]);
       Sums sums;
-      filter(c, y, means[c][0], spreads[c][0], by_noise[0], kept[0], sums);
+      filter(c, y, means[c][0], removed[c][0], kept[0], sums);
       if (of.denoised) {
         store_linear(of.denoised + 4 * (at + c * plane), n, sums);
         continue;
@@ -267,17 +286,27 @@ private:
       angles_of_sums(n, sums.straight, sums.diagonal, sums.s1, sums.s2, to);
       for (int k = 0; k < 4; k++) angles[c][k] = to[k];
     }
-    if (!of.denoised) make_products(of, at, n, angles);
+    if (!of.denoised) make_products(of, products, at, n, angles);
   }
 
-  // The share of the noise that is left in a row.
-  void find_left(const float *__restrict kept, float *__restrict to) const {
-    for (int x = 0; x < n; x++) to[x] = of.left + (1 - of.left) * kept[x] * kept[x];
+  // The value of luma, from those of the colors.
+  template <class Value> float luma_of(Value value) const {
+    return of.channels == 1 ? value(0) : luma(value(0), value(1), value(2));
   }
 
-  float luma_mean(const OneLine *means, int x) const {
-    const auto mean = [&](int c) { return means[c][0][x] + channels[c].level; };
-    return of.channels == 1 ? mean(0) : luma(mean(0), mean(1), mean(2));
+  // What is left of the noise in a row.
+  void find_noise_left(int y, const float *__restrict kept, const OneLine *removed) {
+    const float *__restrict slope1 = slopes[0][y], *__restrict slope2 = slopes[1][y];
+    float *__restrict rest = left_noise[0][0], *__restrict light = left_noise[1][0];
+    float *__restrict left1 = left_noise[2][0], *__restrict left2 = left_noise[3][0];
+    for (int x = 0; x < n; x++) {
+      const float kept_light = 1 - luma_of([&](int c) { return removed[c][0][x]; });
+      const NoiseLeft of_pixel = noise_left(of.left, kept[x], kept_light, slope1[x], slope2[x]);
+      rest[x] = of_pixel.rest;
+      light[x] = of_pixel.kept_light;
+      left1[x] = of_pixel.slope1;
+      left2[x] = of_pixel.slope2;
+    }
   }
 
   // The share of the rest that is kept in a row; the same for all colors, so that none appears.
@@ -293,7 +322,8 @@ private:
     }
     if (!of.is_auto) return;
     for (int x = 0; x < n; x++) {
-      const float least = least_kept(noise[x], luma_mean(means, x));
+      const float light = luma_of([&](int c) { return means[c][0][x] + channels[c].level; });
+      const float least = least_kept(noise[x], light);
       least_of_row[x] = least;
       kept[x] = least + (1 - least) * kept[x];
     }
@@ -301,19 +331,24 @@ private:
 
   float least_of_row[COLUMNS] = {}; // the share that is kept at least, of the pixels of a row; 0 without `auto`
 
+  // The share of a channel's differences from their mean that is removed in a row.
+  void find_removed(const float *__restrict by_noise, const float *__restrict spread, float *__restrict to) const {
+    const float *__restrict least = least_of_row;
+    for (int x = 0; x < n; x++) to[x] = (1 - least[x]) * smaller(by_noise[x] / spread[x], 1.0f);
+  }
+
   // Denoises one channel of a row.
-  void filter(int c, int y, const float *__restrict mean, const float *__restrict spread,
-              const float *__restrict by_noise, const float *__restrict kept, Sums &to) const {
+  void filter(int c, int y, const float *__restrict mean, const float *__restrict removed, const float *__restrict kept,
+              Sums &to) const {
     const Channel &at = channels[c];
     const float *__restrict from = pixel(c, y, left);
     float *__restrict straight = to.straight, *__restrict diagonal = to.diagonal;
     float *__restrict s1 = to.s1, *__restrict s2 = to.s2;
-    const float *__restrict s0 = at.s0[y], *__restrict least = least_of_row;
+    const float *__restrict s0 = at.s0[y];
     const float *__restrict explained1 = at.explained[0][y], *__restrict explained2 = at.explained[1][y];
     const float *__restrict rest1 = at.rest[0][y], *__restrict rest2 = at.rest[1][y];
     for (int x = 0; x < n; x++) {
-      const float removed = (1 - least[x]) * smaller(by_noise[x] / spread[x], 1.0f);
-      const float change = removed * (mean[x] - s0[x]);
+      const float change = removed[x] * (mean[x] - s0[x]);
       straight[x] = from[4 * x] + change;
       diagonal[x] = from[4 * x + 1] + change;
       s1[x] = explained1[x] + kept[x] * rest1[x];
@@ -351,7 +386,7 @@ void products_of_denoised(Denoising &of) {
         angles_of_sums(n, sums.straight, sums.diagonal, sums.s1, sums.s2, to);
         for (int k = 0; k < 4; k++) angles[c][k] = to[k];
       }
-      make_products(of, at, n, angles);
+      make_products(of, *of.products, at, n, angles);
     }
   }
 }

@@ -46,7 +46,8 @@ struct Noise {
   float method[4];       // what gains leave out (`NOISE_LINEAR` in polar_pipeline/polarimetry/coefficients.py)
   int32_t debiases;      // whether DoLP gets rid of its bias
   float max_aolp_sigma;  // in rad; beyond it AoLP is invalid
-  const float *left;     // (height, width) share of the noise that denoising left; null: all of it is there
+  const float *left[4];  // of the pixels whose products are made, what denoising left of it (`NoiseLeft`); null: all
+  NoiseOfMeans means;    // of the denoising
   const float *stated;   // (height, width, 4): `Learned::noise`; null: `gains` and `left` tell
   float stated_gains[2]; // from the variance of a raw pixel to those of S0 and of S1 and S2 by ADR
   // of merged frames, whose `floor` is the least one: (rows, columns), the exposure of each superpixel; null: others
@@ -103,7 +104,6 @@ struct Denoising {
   float *denoised;      // the same, denoised, for a network or a geometry; null: products are made at once
   Products *products;   // to make at once
   const uint8_t *flags; // (height, width): SATURATED, DARK or 0; null: no pixel is invalid
-  float *noise_left;    // (height, width): share of the variance of S1 and S2 by noise that is left; null: not wanted
   int64_t height, width;
   int32_t channels;
   float shot, floor;           // variance of a raw pixel: over its intensity, and in the dark

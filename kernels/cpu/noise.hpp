@@ -103,10 +103,24 @@ void find_covariances(const Noise &noise, int64_t y, int64_t first, int n, const
     }
 }
 
-// Leaves a share of the variances.
-void keep_share(const float *__restrict share, int n, Covariances &of) {
-  for (float *__restrict line : {of.v11, of.v12, of.v22, of.v10, of.v20, of.v00})
-    for (int x = 0; x < n; x++) line[x] *= share[x];
+void store(const Covariance &v, int x, Covariances &to) {
+  to.v11[x] = v.v11;
+  to.v12[x] = v.v12;
+  to.v22[x] = v.v22;
+  to.v10[x] = v.v10;
+  to.v20[x] = v.v20;
+  to.v00[x] = v.v00;
+}
+
+// Changes covariances to what denoising leaves of them.
+void leave_noise(const Noise &noise, int n, Covariances &of) {
+  const float *__restrict rest = noise.left[0], *__restrict light = noise.left[1];
+  const float *__restrict slope1 = noise.left[2], *__restrict slope2 = noise.left[3];
+  const NoiseOfMeans means = noise.means;
+  for (int x = 0; x < n; x++) {
+    const Covariance v = {of.v11[x], of.v12[x], of.v22[x], of.v10[x], of.v20[x], of.v00[x]};
+    store(covariance_left(v, NoiseLeft{rest[x], light[x], slope1[x], slope2[x]}, means), x, of);
+  }
 }
 
 // The covariances as a network states them for pixels from `at` on. `total`: twice S0.
@@ -115,13 +129,7 @@ void find_stated(const Noise &noise, int64_t at, int n, const float *__restrict 
   for (int x = 0; x < n; x++) {
     const float raw = variance_of(0.25f * total[x], noise.shot, noise.floor);
     const StatedNoise of = {numbers[4 * x], numbers[4 * x + 1], numbers[4 * x + 2], numbers[4 * x + 3]};
-    const Covariance v = covariance_of(of, raw, noise.stated_gains[0], noise.stated_gains[1]);
-    to.v11[x] = v.v11;
-    to.v12[x] = v.v12;
-    to.v22[x] = v.v22;
-    to.v10[x] = v.v10;
-    to.v20[x] = v.v20;
-    to.v00[x] = v.v00;
+    store(covariance_of(of, raw, noise.stated_gains[0], noise.stated_gains[1]), x, to);
   }
 }
 

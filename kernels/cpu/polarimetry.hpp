@@ -207,7 +207,7 @@ __attribute__((noinline)) bool find_noise(const Products &to, int64_t at, int n,
     find_stated(noise, at, n, total, covariances);
   else
     find_covariances(noise, at / to.width, at % to.width, n, colors, covariances);
-  if (noise.left) keep_share(noise.left + at, n, covariances);
+  if (noise.left[0]) leave_noise(noise, n, covariances);
   find_deviations(noise, covariances, n, total, s1, s2, degree, smallest_s0(to), deviations);
   if (noise.debiases) debias(n, deviations.component, degree);
   int any = 0;

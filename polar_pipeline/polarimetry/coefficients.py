@@ -58,9 +58,9 @@ SIGMA_LENGTH, SIGMA_ANGLE = 0.4, 1.5
 AOLP_SIGMA_MAX = math.pi / math.sqrt(12)
 #: Denoising: pixels on each side of the window in which S0 explains S1 and S2, and of that of Lee's filter of S0.
 DENOISE_REACH, DENOISE_LEE = 3, 2
-#: Share of the variance of S1 and S2 by noise that denoising leaves where it keeps nothing of what S0 does not explain:
-#: so many times that of their means over the window, taken twice, plus what fitting slopes adds. Simulated with every
-#: method, sensor and resolution; on average, as flat fields have 0.88 of it, and ramps and texture 1.13.
+#: Share of the variance of S1 and S2 by noise that denoising leaves where it keeps nothing of what S0 does not explain,
+#: besides the noise of S0: so many times that of their means over the window, taken twice, and what fitting slopes adds
+#: where S0 has detail. Simulated with every method and resolution, flat fields, ramps and texture.
 DENOISE_MEANS, DENOISE_SLOPES = 1.45, 0.0125
 #: With `denoise` "auto", the standard deviations of DoLP between which it sets in.
 DENOISE_AUTO = (0.005, 0.01)
@@ -120,7 +120,7 @@ def literals() -> Dict[str, str]:
     for name, series in (("ATAN", ATAN), ("ATAN_BYTE", ATAN_BYTE)):
         numbers.update({f"{name}_{2 * k + 1}": value for k, value in enumerate(series)})
     numbers.update({f"DENOISE_TAP_{k}": tap for k, tap in enumerate(DENOISE_TAPS)})
-    numbers.update(DENOISE_AUTO_LOW=DENOISE_AUTO[0], DENOISE_AUTO_HIGH=DENOISE_AUTO[1])
+    numbers.update(DENOISE_AUTO_LOW=DENOISE_AUTO[0], DENOISE_AUTO_HIGH=DENOISE_AUTO[1], DENOISE_SLOPES=DENOISE_SLOPES)
     numbers.update(LEARNED_CLIP=LEARNED_CLIP, LEARNED_LIMIT=LEARNED_LIMIT)
     numbers.update(LEARNED_FADE_LOW=LEARNED_FADE[0], LEARNED_FADE_HIGH=LEARNED_FADE[1])
     reaches = {"DENOISE_REACH": DENOISE_REACH, "DENOISE_LEE": DENOISE_LEE, "LEARNED_REACH": LEARNED_REACH}

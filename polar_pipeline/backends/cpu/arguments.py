@@ -72,7 +72,8 @@ class _Color(ctypes.Structure):
 class _Noise(ctypes.Structure):
     _fields_ = [
         *(("gains", _POINTER), ("period", _INT), ("channels", _INT), ("shot", _FLOAT), ("floor", _FLOAT)),
-        *(("method", _FLOAT * 4), ("debiases", _INT), ("max_aolp_sigma", _FLOAT), ("left", _POINTER)),
+        *(("method", _FLOAT * 4), ("debiases", _INT), ("max_aolp_sigma", _FLOAT), ("left", _POINTER * 4)),
+        ("means", _FLOAT * 2),
         *(("stated", _POINTER), ("stated_gains", _FLOAT * 2)),
         *(("exposures", _POINTER), ("shares", _POINTER), ("rows", _INT), ("columns", _INT), ("is_half", _INT)),
         *(("shots", _FLOAT * MAX_EXPOSURES), ("floors", _FLOAT * MAX_EXPOSURES)),
@@ -103,7 +104,7 @@ class _Transform(ctypes.Structure):
 
 class _Denoising(ctypes.Structure):
     _fields_ = [
-        *((name, _POINTER) for name in ("linear", "denoised", "products", "flags", "noise_left")),
+        *((name, _POINTER) for name in ("linear", "denoised", "products", "flags")),
         *(("height", _LONG), ("width", _LONG), ("channels", _INT), ("shot", _FLOAT), ("floor", _FLOAT)),
         *(("s0_gains", _FLOAT * 3 * 3), ("polarization_gains", _FLOAT * 3), ("strength", _FLOAT), ("left", _FLOAT)),
         *(("is_auto", _INT), ("next", _INT)),
@@ -348,9 +349,8 @@ class FrameArguments:
             to.s0_gains[channel][: len(row)] = row
         to.polarization_gains[: len(gains.polarization)] = gains.polarization
         to.strength, to.is_auto = options.denoise_strength, options.denoising == "auto"
-        if self.frame.of_planes.noise and not options.is_learned:
-            to.noise_left = self._keep(self._buffers.get(size, "float32"))
-            self.frame.of_planes.noise.contents.left = to.noise_left
+        if self.frame.of_planes.noise:
+            self.frame.of_planes.noise.contents.means[:] = gains.of_means
         self.frame.is_denoised = True
 
     def _fill_learned(self, sensor: Sensor) -> None:

@@ -36,6 +36,7 @@ DENOISE_ARGUMENT = np.dtype(
         ("polarization_gains", np.float32, (3,)),
         ("strength", np.float32),
         ("left", np.float32),
+        ("means_noise", np.float32, (2,)),
     ],
     align=True,
 )
@@ -116,6 +117,7 @@ class DenoiseLaunch(Launch):
         argument["light_gains"][:channels, :channels] = gains.s0 / 4  # variances of S0/2
         argument["polarization_gains"][:channels] = gains.polarization
         argument["strength"], argument["left"] = 2 * options.denoise_strength, gains.left  # S1 and S2: twice
+        argument["means_noise"] = gains.of_means
         return {}
 
     def fill(self, argument: np.ndarray, addresses: Mapping[str, int]) -> None:

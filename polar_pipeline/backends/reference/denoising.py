@@ -21,6 +21,7 @@ from polar_pipeline.polarimetry.coefficients import (
     DENOISE_AUTO,
     DENOISE_LEE,
     DENOISE_REACH,
+    DENOISE_SLOPES,
     DENOISE_TAPS,
     LUMA,
 )
@@ -32,11 +33,12 @@ class Denoised(NamedTuple):
 
     Attributes:
         angles: (4, H, W), of a color sensor (4, H, W, 3).
-        noise_left: (H, W) share of the variance of S1 and S2 of luma by noise that is left.
+        left: (4, H, W), of luma: share that is left of the variance of S1 and S2 by noise; share that is kept of the
+            differences of S0 from its mean; and two slopes: how much of the noise of S0 is in S1 and S2.
     """
 
     angles: np.ndarray
-    noise_left: np.ndarray
+    left: np.ndarray
 
 
 def denoise(angles: np.ndarray, sensor: Sensor, options: Options, full_scale: int) -> Denoised:
@@ -64,9 +66,8 @@ def denoise(angles: np.ndarray, sensor: Sensor, options: Options, full_scale: in
     products = np.stack([box(s0 * part, DENOISE_REACH) for part in polarization])
     slopes = (products - mean * means) / (signal + by_noise)
     offsets = means - slopes * mean
-    explained = np.stack(
-        [box(slope, DENOISE_REACH) * s0 + box(offset, DENOISE_REACH) for slope, offset in zip(slopes, offsets)]
-    )
+    slopes, offsets = (np.stack([box(part, DENOISE_REACH) for part in parts]) for parts in (slopes, offsets))
+    explained = slopes * s0 + offsets
     # the share of the rest that is kept: the same for all colors, so that none appears
     rest = polarization - explained
     lee_mean = box(s0, DENOISE_LEE)
@@ -86,7 +87,11 @@ def denoise(angles: np.ndarray, sensor: Sensor, options: Options, full_scale: in
     change = lee_mean + kept_s0 * (s0 - lee_mean) - s0
     straight, diagonal = i0 + i90 + change, i45 + i135 + change
     denoised = np.stack([straight + s1, diagonal + s2, straight - s1, diagonal - s2]) / 2
-    return Denoised(denoised.reshape(angles.shape), gains.left + (1 - gains.left) * kept**2)
+    # what is left of the noise: means over the windows and the noise of slopes, and what is kept
+    kept_light = kept_s0 @ luma
+    least = gains.left + DENOISE_SLOPES * kept_light
+    left = np.stack([least + (1 - least) * kept**2, kept_light, *((1 - kept) * (slopes @ luma))])
+    return Denoised(denoised.reshape(angles.shape), left)
 
 
 #: Below every variance.

@@ -12,9 +12,9 @@ from polar_pipeline.backends.reference.demosaicking import demosaic_by
 from polar_pipeline.options import Options
 from polar_pipeline.polarimetry.coefficients import (
     AOLP_SIGMA_MAX,
+    DENOISE_LEE,
     DENOISE_MEANS,
     DENOISE_REACH,
-    DENOISE_SLOPES,
     LUMA,
     NOISE_ADAPTIVE,
     NOISE_LINEAR,
@@ -122,11 +122,14 @@ class PlaneGains(NamedTuple):
         s0: (channels, colors): to S0 of each channel, by the color of the raw pixels.
         polarization: (colors,): to S1 and S2 of luma, their mean.
         left: Share of the latter that denoising leaves where it keeps nothing of what S0 does not explain.
+        of_means: Variance by noise of the means of S0 of luma that denoising makes, and their covariance with S0, both
+            over the variance of S0.
     """
 
     s0: np.ndarray
     polarization: np.ndarray
     left: float
+    of_means: Tuple[float, float]
 
 
 @lru_cache(maxsize=16)
@@ -143,25 +146,32 @@ def plane_gains(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: st
     s0 /= (sensor.period // 2 if is_half else sensor.period) ** 2
     of_vectors = impulse_gains(*method).mean((0, 1)).sum(1)  # by color: S1, S2, S0
     polarization = (of_vectors[:, 0, 0] + of_vectors[:, 1, 1]) / 2
-    return PlaneGains(s0, polarization, DENOISE_MEANS * _share_of_means(of_luma) + DENOISE_SLOPES)
+    i0, i45, i90, i135 = np.moveaxis(of_luma, 2, 0)
+    window = np.full(2 * DENOISE_REACH + 1, 1 / (2 * DENOISE_REACH + 1))
+    share, _ = _shares_of_means(i0 - i90, np.convolve(window, window))  # means of means
+    of_means = _shares_of_means((i0 + i45 + i90 + i135) / 2, np.full(2 * DENOISE_LEE + 1, 1 / (2 * DENOISE_LEE + 1)))
+    return PlaneGains(s0, polarization, DENOISE_MEANS * share, of_means)
 
 
-def _share_of_means(responses: np.ndarray) -> float:
-    """Compute which share of the variance of S1 by noise remains in means over the window of denoising, taken twice.
+def _shares_of_means(responses: np.ndarray, taps: np.ndarray) -> Tuple[float, float]:
+    """Compute how much noise is left in weighted means.
 
-    The more raw pixels neighboring output pixels share, the more their noise is correlated, and the larger the share.
+    The more raw pixels neighboring output pixels share, the more their noise is correlated, and the more is left.
 
     Args:
-        responses: (n, n, 4, h, w) impulse responses of a method (`impulse_responses`).
+        responses: (n, n, h, w) impulse responses of a Stokes image.
+        taps: Weights of the mean along each side, an odd number.
+
+    Returns:
+        The variance of means by noise, and their covariance with the image, over the variance of the image.
     """
-    i0, _, i90, _ = np.moveaxis(responses, 2, 0)
-    s1 = i0 - i90
-    window = np.full(2 * DENOISE_REACH + 1, 1 / (2 * DENOISE_REACH + 1))
-    taps = np.convolve(window, window)
-    means = np.pad(s1, [(0, 0), (0, 0), (0, len(taps)), (0, len(taps))])  # so that `roll` meets only zeros
+    reach = len(taps) // 2
+    image = np.pad(responses, [(0, 0), (0, 0), (reach, reach), (reach, reach)])  # so that `roll` meets only zeros
+    means = image
     for axis in (-2, -1):
-        means = np.sum([tap * np.roll(means, k, axis) for k, tap in enumerate(taps)], 0)
-    return float(np.sum(means * means) / np.sum(s1 * s1))
+        means = np.sum([tap * np.roll(means, k - reach, axis) for k, tap in enumerate(taps)], 0)
+    variance = np.sum(image * image)
+    return float(np.sum(means * means) / variance), float(np.sum(means * image) / variance)
 
 
 def raw_variances(intensity: np.ndarray, sensor: Sensor, options: Options, full_scale: int) -> np.ndarray:
@@ -190,6 +200,32 @@ def covariance(angles: np.ndarray, sensor: Sensor, options: Options, full_scale:
             times = (-(-height // len(tile)), -(-width // len(tile)), 1, 1)
             total += raw[..., np.newaxis, np.newaxis] * np.tile(tile, times)[:height, :width]
     return total
+
+
+def covariance_left(matrix: np.ndarray, left: np.ndarray, gains: PlaneGains) -> np.ndarray:
+    """Return what denoising leaves of covariance matrices.
+
+    S1 and S2 keep a share of their noise, and where S0 explains them, they have all of its noise. S0 keeps a share of
+    the differences from its mean, and the mean.
+
+    Args:
+        matrix: (H, W, 3, 3) covariance matrices of S1, S2 and S0 by noise.
+        left: (4, H, W) `Denoised.left`.
+        gains: Of the method.
+    """
+    rest, kept, *slopes = left
+    variance, covariance_of_mean = gains.of_means
+    common = kept + (1 - kept) * covariance_of_mean  # covariance of S0 as it was and as it is
+    factors = np.zeros(matrix.shape)  # from the noise of S1, S2 and S0 to what is left of it
+    for k, slope in enumerate(slopes):
+        factors[..., k, k], factors[..., k, 2] = rest, slope
+    factors[..., 2, 2] = common
+    result: np.ndarray = factors @ matrix @ np.swapaxes(factors, -1, -2)
+    others = rest - rest**2  # of pixels around, whose noise is not that of S0
+    result[..., :2, :2] += others[..., np.newaxis, np.newaxis] * matrix[..., :2, :2]
+    own = kept**2 + (1 - kept) * (2 * kept * covariance_of_mean + (1 - kept) * variance)
+    result[..., 2, 2] = own * matrix[..., 2, 2]
+    return result
 
 
 def uncertainty(matrix: np.ndarray, vector: np.ndarray, options: Options) -> Uncertainty:

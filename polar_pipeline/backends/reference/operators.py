@@ -12,7 +12,14 @@ from polar_pipeline.backends.reference.demosaicking import add_up, co_site, demo
 from polar_pipeline.backends.reference.denoising import denoise
 from polar_pipeline.backends.reference.geometry import transform
 from polar_pipeline.backends.reference.learned import correct_by_network, stated_covariance
-from polar_pipeline.backends.reference.noise import covariance, debiased, significance, uncertainty
+from polar_pipeline.backends.reference.noise import (
+    covariance,
+    covariance_left,
+    debiased,
+    plane_gains,
+    significance,
+    uncertainty,
+)
 from polar_pipeline.options import Options
 from polar_pipeline.options.products import NOISE_PRODUCTS, PRODUCTS
 from polar_pipeline.polarimetry.coefficients import (
@@ -237,7 +244,7 @@ def run(frame: RawFrame, options: Options, other: Optional[np.ndarray] = None) -
     if is_denoised:
         start = time.perf_counter()
         before = angles
-        angles, noise_left = denoise(before, sensor, options, frame.full_scale)
+        angles, left = denoise(before, sensor, options, frame.full_scale)
         if options.is_learned:
             angles, of_noise = correct_by_network(before, angles, sensor, options, frame.full_scale)
         seconds["denoise"] = time.perf_counter() - start
@@ -246,7 +253,8 @@ def run(frame: RawFrame, options: Options, other: Optional[np.ndarray] = None) -
             matrix = stated_covariance(of_noise, stokes(angles)[..., 0], sensor, options, frame.full_scale)
         else:
             matrix = covariance(angles, sensor, options, frame.full_scale)
-            matrix = matrix * noise_left[..., np.newaxis, np.newaxis] if is_denoised else matrix
+            if is_denoised:
+                matrix = covariance_left(matrix, left, plane_gains(*options.method_on(sensor)))
     if options.geometry is not None:
         start = time.perf_counter()
         if not options.counts_dark:
