@@ -479,11 +479,12 @@ def used() -> Tuple[int, int]:
     return threads, files
 
 
-def next_complete(device: CameraDevice) -> Any:
-    """The next frame of which no packet is missing: a busy machine loses some."""
-    for _ in range(20):
+def next_complete(device: CameraDevice, patience: float = 20.0) -> Any:
+    """The next frame of which no packet is missing: a busy machine loses some, for as long as it is busy."""
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
         with suppress(FrameError):
-            return device.pop(20.0)
+            return device.pop(patience)
     return None
 
 
