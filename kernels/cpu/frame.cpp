@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstring>
 #include <exception>
+#include <initializer_list>
 #include <mutex>
 #include <new>
 #include <pthread.h>

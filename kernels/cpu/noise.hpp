@@ -4,7 +4,6 @@
 #include "frame.hpp"
 #include <cmath>
 #include <cstring>
-#include <initializer_list>
 
 namespace {
 
@@ -103,6 +102,7 @@ void find_covariances(const Noise &noise, int64_t y, int64_t first, int n, const
     }
 }
 
+// Stores the matrix of pixel `x`.
 void store(const Covariance &v, int x, Covariances &to) {
   to.v11[x] = v.v11;
   to.v12[x] = v.v12;
