@@ -252,7 +252,7 @@ FORMULA NoiseLeft noise_left(float left, float kept, float kept_light, float slo
   const float least = fused(DENOISE_SLOPES, kept_light, left);
   return NoiseLeft{fused((1 - least) * kept, kept, least), kept_light, (1 - kept) * slope1, (1 - kept) * slope2};
 }
-// What is left of a covariance matrix. Explained in polar_pipeline/backends/reference/noise.py.
+// The covariance matrix after denoising, from the one before. Explained in polar_pipeline/backends/reference/noise.py.
 FORMULA Covariance covariance_left(const Covariance &v, const NoiseLeft &of, const NoiseOfMeans &means) {
   const float removed = 1 - of.kept_light;
   const float common = fused(removed, means.covariance, of.kept_light);

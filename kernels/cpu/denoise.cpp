@@ -126,7 +126,7 @@ public:
 private:
   const Denoising &of;
   Products products;     // where nothing else follows; with `noise`
-  Noise noise;           // that of the frame, and what is left of it in a row
+  Noise noise;           // of the frame, with the lines of `left_noise`
   bool has_noise;        // whether a product depends on it
   OneLine left_noise[4]; // as in `NoiseLeft`
   int left, n;           // the tile's first column, and how many there are
@@ -294,7 +294,7 @@ private:
     return of.channels == 1 ? value(0) : luma(value(0), value(1), value(2));
   }
 
-  // What is left of the noise in a row.
+  // Finds the noise that denoising leaves in a row.
   void find_noise_left(int y, const float *__restrict kept, const OneLine *removed) {
     const float *__restrict slope1 = slopes[0][y], *__restrict slope2 = slopes[1][y];
     float *__restrict rest = left_noise[0][0], *__restrict light = left_noise[1][0];

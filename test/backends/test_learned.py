@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 from calibrations import lens, some_calibration
-from comparison import compare, random_frame
+from comparison import compare, random_frame, sigma_ratios
 from scenes import SCENES, behind_polarizers, sample_mosaic, synthetic
 from support import REAL_FRAMES, pairs_of, real_frame
 
@@ -253,15 +253,9 @@ def test_sigma_is_that_of_what_is_left(scene: str, share: float) -> None:
         vector = np.stack([light[scene], 0.3 * light[scene], 0.2 * light[scene]], -1)
     with Pipeline(products="dolp,aolp,dolp_sigma,aolp_sigma", min_intensity=0.0, **LEARNED) as pipeline:
         results = [pipeline(recorded(share * behind_polarizers(vector), seed)) for seed in range(12)]
-    inner = (slice(12, -12), slice(12, -12))
-    images = {name: np.stack([result[name][inner] for result in results]).astype(float) for name in results[0]}
-    turns = np.exp(2j * images["aolp"])
-    images["aolp"] = np.angle(turns / turns.mean(0)) / 2  # differences from the mean angle
-    is_certain = np.mean(images["dolp"] / images["dolp_sigma"], 0) > 5
-    assert is_certain.mean() > 0.3
-    for name in ("dolp", "aolp"):
-        by_sigma, by_values = np.mean(images[f"{name}_sigma"] ** 2, 0), images[name].var(0, ddof=1)
-        ratio = np.sqrt(by_sigma[is_certain].mean() / by_values[is_certain].mean())
+    certain, ratios = sigma_ratios(results)
+    assert certain > 0.3
+    for name, ratio in ratios.items():
         assert ratio == pytest.approx(1, abs=0.25 if scene in ("waves", "ramp") else 0.15), name
 
 

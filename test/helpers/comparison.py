@@ -187,3 +187,22 @@ def compare(frame: RawFrame, products: Sequence[str] = tuple(PRODUCTS), planes: 
         if image.dtype == np.float32:
             np.testing.assert_array_equal(np.isnan(image), np.isnan(truth[name]), err_msg=name)
     assert problems_of(chosen, frame, out, truth, planes=planes, strays=0) == []
+
+
+def sigma_ratios(results: Sequence[Mapping[str, np.ndarray]]) -> Tuple[float, Dict[str, float]]:
+    """Compare stated standard deviations with those over recordings of one scene, without the border.
+
+    Returns:
+        The share of pixels whose DoLP is at least five deviations; and for `dolp` and `aolp` the root of the mean
+        stated variance of these pixels over that of their real variance.
+    """
+    inner = (slice(12, -12), slice(12, -12))
+    images = {name: np.stack([result[name][inner] for result in results]).astype(float) for name in results[0]}
+    turns = np.exp(2j * images["aolp"])
+    images["aolp"] = np.angle(turns / turns.mean(0)) / 2  # differences from the mean angle
+    is_certain = np.mean(images["dolp"] / images["dolp_sigma"], 0) > 5
+    ratios = {}
+    for name in ("dolp", "aolp"):
+        stated, real = np.mean(images[f"{name}_sigma"] ** 2, 0), images[name].var(0, ddof=1)
+        ratios[name] = float(np.sqrt(stated[is_certain].mean() / real[is_certain].mean()))
+    return float(is_certain.mean()), ratios

@@ -87,7 +87,7 @@ def denoise(angles: np.ndarray, sensor: Sensor, options: Options, full_scale: in
     change = lee_mean + kept_s0 * (s0 - lee_mean) - s0
     straight, diagonal = i0 + i90 + change, i45 + i135 + change
     denoised = np.stack([straight + s1, diagonal + s2, straight - s1, diagonal - s2]) / 2
-    # what is left of the noise: means over the windows and the noise of slopes, and what is kept
+    # noise remains in the means over the windows, in the slopes, and in what is kept
     kept_light = kept_s0 @ luma
     least = gains.left + DENOISE_SLOPES * kept_light
     left = np.stack([least + (1 - least) * kept**2, kept_light, *((1 - kept) * (slopes @ luma))])

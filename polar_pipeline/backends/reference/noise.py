@@ -216,7 +216,7 @@ def covariance_left(matrix: np.ndarray, left: np.ndarray, gains: PlaneGains) -> 
     rest, kept, *slopes = left
     variance, covariance_of_mean = gains.of_means
     common = kept + (1 - kept) * covariance_of_mean  # covariance of S0 as it was and as it is
-    factors = np.zeros(matrix.shape)  # from the noise of S1, S2 and S0 to what is left of it
+    factors = np.zeros(matrix.shape)  # from the noise of S1, S2 and S0 to the noise after denoising
     for k, slope in enumerate(slopes):
         factors[..., k, k], factors[..., k, 2] = rest, slope
     factors[..., 2, 2] = common
