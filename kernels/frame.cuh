@@ -21,6 +21,7 @@ struct FrameArguments {
   int width, height;   // raw pixels
   int step;            // bytes from one raw row to the next
   int full_scale;      // raw number of a saturated pixel; larger ones mean this one
+  int first_block;     // of the rows that this launch makes: a frame can be computed in strips
   float min_intensity; // smallest S0 (full scale 2) that has a polarization
   // ---- read with CALIBRATED only (`tile_correct.cuh`); polar_pipeline/backends/cuda/polarization.py fills them
   int phase_y, phase_x;    // superpixels begin where y + phase_y and x + phase_x are even

@@ -29,8 +29,8 @@ struct LanePosition {
   bool stores;
   u32 from_left, from_right; // selectors
 };
-DEVICE LanePosition lane_position() {
-  const int lane = threadIdx.x % 32, number = (blockIdx.x * (THREADS / 32) + threadIdx.x / 32) * LANES + lane - 1;
+DEVICE LanePosition lane_position(int block) {
+  const int lane = threadIdx.x % 32, number = (block * (THREADS / 32) + threadIdx.x / 32) * LANES + lane - 1;
   const int chunk = nearest_index(number, CHUNKS), strip = chunk / ACROSS, column = chunk - strip * ACROSS;
   return LanePosition{strip * ROWS, column * PIXELS, lane > 0 && lane <= LANES && number < CHUNKS,
                       column == 0 ? MIRRORED_LEFT : BESIDE, column == ACROSS - 1 ? MIRRORED_RIGHT : BESIDE};
@@ -83,7 +83,7 @@ DEVICE u32 take_row(const FrameArguments &frame, LoadedRow &loaded, CorrectedRow
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half_calibrated(const FrameArguments frame) {
-  const LanePosition at = lane_position();
+  const LanePosition at = lane_position(frame.first_block + blockIdx.x);
   InvalidCount count = {0, 0};
   LoadedRow loaded;
   CorrectedRow above, row;

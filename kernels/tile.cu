@@ -13,7 +13,8 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const FrameArguments f
   SHARED_MEMORY(memory);
   Shared &s = *(Shared *)memory;
   if (threadIdx.x < 2) s.counts[threadIdx.x] = 0;
-  const int y0 = blockIdx.y * TILE_Y, x0 = blockIdx.x * TILE_X;
+  const int block_y = frame.first_block + blockIdx.y;
+  const int y0 = block_y * TILE_Y, x0 = blockIdx.x * TILE_X;
 #if COLOR
   Pair *tile = &s.lattice.raw[0][0];
 #else
@@ -44,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const FrameArguments f
   for (int i = threadIdx.x; i < UNITS_X * UNITS_Y; i += THREADS) {
     const Item at = item<UNITS_Y, UNITS_X, GROUP>(i);
     const int r = at.line, u = at.column;
-    const int y = blockIdx.y * UNITS_Y + r, x = (blockIdx.x * UNITS_X + u) * 4;
+    const int y = block_y * UNITS_Y + r, x = (blockIdx.x * UNITS_X + u) * 4;
     if (y >= height || x >= width) continue;
     Angles angle;
     output_angles(s, r, u, angle);

@@ -32,7 +32,8 @@ class Result(Mapping[str, np.ndarray]):
 
     Attributes:
         timings: Seconds per stage, in order: `prepare`, `polarization`, `geometry` where there is one, and `ssim`; on a
-            GPU also `upload` and `download`. Of a batch the sums over its frames.
+            GPU also `upload` and `download`, which includes no download that ended during the upload. Of a batch the
+            sums over its frames.
         invalid: Output pixels that are (saturated, dark): NaN in float polarization images, 0 in 8-bit ones, 255 in
             those of standard deviations. Dark ones are counted only with a product whose row needs `invalid`. Of a
             batch the sums over its frames.

@@ -259,7 +259,8 @@ class Driver:
             FrameError: Its library does not share the array: PyTorch refuses tensors that require gradients.
             ValueError: It is on another device.
         """
-        return self.run(self._as_array, array)
+        is_ready = isinstance(array, self._cupy.ndarray) and array.device.id == _FIRST
+        return array if is_ready else self.run(self._as_array, array)
 
     def _as_array(self, array: Any) -> Any:
         if not isinstance(array, self._cupy.ndarray):

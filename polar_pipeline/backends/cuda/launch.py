@@ -43,6 +43,23 @@ class Schedule:
     rows: int = 0
 
 
+@dataclass(frozen=True)
+class Strip:
+    """A part of a frame, which is uploaded, computed and downloaded while its neighbors are.
+
+    Attributes:
+        raw: Rows of the mosaic that are uploaded with it.
+        grid: Number of blocks along x, y and z that compute it.
+        first_block: Number of the first one.
+        rows: Rows of the outputs that are complete with it.
+    """
+
+    raw: slice
+    grid: Tuple[int, int, int]
+    first_block: int
+    rows: slice
+
+
 class Launch(ABC):
     """What one launch computes: a value, for one size and format of frames; needs no device.
 
@@ -210,10 +227,10 @@ class CompiledLaunch:
         kernel = launch.kernel(schedule)
         self.launch, self.schedule = launch, schedule
         self.stage, self.outputs, self.scratch = launch.stage, launch.outputs, launch.scratch(schedule)
-        grid, shared_bytes = kernel.grid(launch, schedule, frames), kernel.shared_bytes(launch, schedule)
+        self._grid, shared_bytes = kernel.grid(launch, schedule, frames), kernel.shared_bytes(launch, schedule)
         self._kernel = driver.load(kernel.file, kernel.defines(launch, schedule), shared_bytes)
         self._driver, self._needs = driver, launch.needs
-        self._call = self._kernel.function, *grid, schedule.threads, 1, 1, shared_bytes
+        self._block = schedule.threads, 1, 1, shared_bytes
         self.spilled_bytes = driver.local_bytes(self._kernel)
         self._argument = np.zeros((), launch.argument_type)
         self._constants: List[DeviceArray] = []
@@ -229,8 +246,13 @@ class CompiledLaunch:
             self._constants.append(constants.get(array))
             self._argument[name] = self._constants[-1].pointer
 
-    def start(self, slot: Slot) -> bool:
-        """Start the kernel for the frame of a slot, in the order of its stream; return False if it lacks an input."""
+    def start(self, slot: Slot, strip: Optional[Strip] = None) -> bool:
+        """Start the kernel for the frame of a slot, in the order of its stream; return False if it lacks an input.
+
+        Args:
+            slot: Memory of the frame.
+            strip: The part of the frame to compute; only a `PolarizationLaunch` has such parts.
+        """
         if self._needs and not slot.addresses[self._needs]:
             return False
         argument = slot.arguments.get(self)
@@ -239,7 +261,10 @@ class CompiledLaunch:
             argument = slot.arguments[self] = Argument(self._argument)
         if slot.has_moved or is_new:
             self.launch.fill(argument.values, slot.addresses)
-        self._driver.launch(*self._call, slot.stream, argument.parameters, 0)
+        grid = self._grid
+        if strip is not None:
+            grid, argument.values["first_block"] = strip.grid, strip.first_block
+        self._driver.launch(self._kernel.function, *grid, *self._block, slot.stream, argument.parameters, 0)
         return True
 
 

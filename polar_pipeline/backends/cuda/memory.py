@@ -20,6 +20,8 @@ from polar_pipeline.backends.cuda.driver import TO_DEVICE, Argument, Driver
 
 #: Frames that can be in flight: one uploaded, one computed, one downloaded.
 SLOTS = 3
+#: Strips of a large frame: more of them take longer to start than they save.
+STRIPS = 2
 #: Timed events of a frame at most: at the start, after the upload, and after each of eleven launches.
 _MARKS = 13
 #: Threads that copy a frame: more of them gain nothing.
@@ -201,6 +203,8 @@ class Slot:
         counts_pointer: Its address.
         own_stream: The slot's stream.
         stream: The stream of the last frame: the slot's, or that of the caller.
+        uploads: The stream of strips that are uploaded.
+        downloads: The stream of strips that are downloaded before the last one is computed.
         marks: Timed events at the start, after the upload, and after each launch.
         computed: Event after the last launch.
         done: Event after the downloads; it notes its time, too.
@@ -209,6 +213,8 @@ class Slot:
         use: Number of frames that were computed here; results on the device are of one of them.
         readers: Streams by handle that the slot's next frame on the device follows, and what keeps them.
         read: Event at the end of a reader.
+        uploaded: Event after the upload of each strip.
+        downloaded: Event after the downloads of the strips but the last.
 
     Raises:
         DeviceMemoryError: The device is too small.
@@ -218,11 +224,13 @@ class Slot:
         self._driver = driver
         self._memory: List[DeviceMemory] = []
         self.stream = self.own_stream = self._own(driver.make_stream(), driver.free_stream)
+        self.uploads, self.downloads = (self._own(driver.make_stream(), driver.free_stream) for _ in range(2))
         self.marks: List[int] = []
         while len(self.marks) < _MARKS:
             self.marks.append(self._make_event(not stays))
         self.done = self._make_event(not stays)
-        self.computed, self.read = self._make_event(), self._make_event()
+        self.computed, self.read, self.downloaded = (self._make_event() for _ in range(3))
+        self.uploaded = [self._make_event() for _ in range(STRIPS)]
         self.arguments: Dict[object, Argument] = {}
         self.has_moved = True
         self.hold: Dict[str, Any] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Callable, Dict, Iterable, Iterator, Mapping, Optional, Tuple
+from typing import Callable, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from polar_pipeline.backends.cuda.launch import (
     Kernel,
     Launch,
     Schedule,
+    Strip,
     register_bound,
     resident_threads,
     round_up,
@@ -71,6 +72,8 @@ _MANTISSA = 23
 _PLACES, _HALF_PLACES = (8, 8, 16, 16), (0, 0, 2, 2)
 #: Bits of a half's mantissa.
 _HALF_MANTISSA = 10
+#: Rows of the mosaic below those of an output that a kernel may read, halos included.
+_ROWS_BELOW = 16
 #: `struct FrameArguments` of `kernels/frame.cuh`.
 FRAME_ARGUMENT = np.dtype(
     [
@@ -78,7 +81,7 @@ FRAME_ARGUMENT = np.dtype(
         ("counts", np.uint64),
         ("out", np.uint64, (len(OUTPUTS),)),
         ("raw_stride", np.uint64),
-        *((name, np.int32) for name in ("width", "height", "step", "full_scale")),
+        *((name, np.int32) for name in ("width", "height", "step", "full_scale", "first_block")),
         ("min_intensity", np.float32),
         ("phase_y", np.int32),
         ("phase_x", np.int32),
@@ -328,6 +331,31 @@ class PolarizationLaunch(Launch):
             return self.half_precision and self.raw_format == "u8"
         return kernel == "mono_half" and not self.dtypes.keys().isdisjoint(PAIRS)
 
+    def strips(self, schedule: Schedule, count: int, frames: int = 1) -> Tuple[Strip, ...]:
+        """Divide a frame into strips of about the same height; fewer of them where one would have no block.
+
+        Args:
+            schedule: How the launch divides its work.
+            count: Number of strips at most.
+            frames: In one launch.
+        """
+        kernel = self.kernel(schedule)
+        assert isinstance(kernel, (ColumnKernel, TileKernel))
+        across, down, deep = grid = kernel.grid(self, schedule, frames)
+        strips: List[Strip] = []
+        raw = block = row = 0
+        for k in range(1, count + 1):
+            raw_end, block_end, row_end = self.height, grid[kernel.axis], self.output_size[0]
+            if k < count:
+                raw_end = self.height * k // count
+                block_end, row_end = kernel.blocks_above(self, schedule, (raw_end - _ROWS_BELOW) // self.step)
+            if block_end > block:
+                number = block_end - block
+                part = (number, down, deep) if kernel.axis == 0 else (across, number, deep)
+                strips.append(Strip(slice(raw, raw_end), part, block, slice(row, row_end)))
+                raw, block, row = raw_end, block_end, row_end
+        return tuple(strips)
+
     def set_up(self, argument: np.ndarray, options: Options, schedule: Schedule) -> Dict[str, np.ndarray]:
         argument["width"], argument["height"] = self.width, self.height
         argument["step"], argument["raw_stride"] = self.raw_bytes // self.height, self.raw_bytes
@@ -477,6 +505,8 @@ class ColumnKernel(Kernel[PolarizationLaunch]):
     staging: Callable[[PolarizationLaunch, Schedule], int]
     lanes: Callable[[int], int] = lambda _: WARP
     resident: Callable[[PolarizationLaunch, Device], int] = lambda _, device: resident_threads(device)
+    #: Dimension of the grid along which blocks move down the frame.
+    axis: ClassVar[int] = 0
 
     def can_do(self, launch: PolarizationLaunch) -> bool:
         """Return whether it can do a launch; noise, and another full scale of bytes, are left to `TileKernel`."""
@@ -502,6 +532,13 @@ class ColumnKernel(Kernel[PolarizationLaunch]):
     def grid(self, launch: PolarizationLaunch, schedule: Schedule, frames: int = 1) -> Tuple[int, int, int]:
         return self._warps(launch, schedule) // (schedule.threads // WARP), 1, frames
 
+    def blocks_above(self, launch: PolarizationLaunch, schedule: Schedule, height: int) -> Tuple[int, int]:
+        """Return the number of blocks that make no row from `height` on, and the rows that they complete."""
+        across = -(-launch.output_size[1] // schedule.tile_x)
+        threads = self.lanes(schedule.tile_x) * schedule.threads // WARP
+        blocks = height // schedule.rows * across // threads
+        return blocks, blocks * threads // across * schedule.rows
+
     def loads(self, launch: PolarizationLaunch, schedule: Schedule) -> float:
         unit = schedule.tile_x * self.lanes(schedule.tile_x), schedule.rows
         return _loads(launch, unit, self._warps(launch, schedule))
@@ -523,6 +560,9 @@ _MANY_REGISTERS = 96
 @dataclass(frozen=True)
 class TileKernel(Kernel[PolarizationLaunch]):
     """The kernel that can do any launch: a block makes a tile in shared memory, stage by stage."""
+
+    #: Dimension of the grid along which blocks move down the frame.
+    axis: ClassVar[int] = 1
 
     def schedules(self, launch: PolarizationLaunch, device: Device) -> Iterator[Schedule]:
         slides = (5, 6, 7, 9, 12) if launch.is_adaptive else (0,)
@@ -561,6 +601,11 @@ class TileKernel(Kernel[PolarizationLaunch]):
     def grid(self, launch: PolarizationLaunch, schedule: Schedule, frames: int = 1) -> Tuple[int, int, int]:
         height, width = launch.output_size
         return -(-width // schedule.tile_x), -(-height // schedule.tile_y), frames
+
+    def blocks_above(self, _: PolarizationLaunch, schedule: Schedule, height: int) -> Tuple[int, int]:
+        """Return the number of rows of blocks that make no row from `height` on, and the rows that they make."""
+        blocks = height // schedule.tile_y
+        return blocks, blocks * schedule.tile_y
 
     def loads(self, launch: PolarizationLaunch, schedule: Schedule) -> float:
         across, down, _ = self.grid(launch, schedule)

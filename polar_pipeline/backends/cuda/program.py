@@ -18,9 +18,9 @@ from polar_pipeline.backends.cuda.denoising import DenoiseLaunch
 from polar_pipeline.backends.cuda.device_arrays import DeviceResult
 from polar_pipeline.backends.cuda.driver import ON_DEVICE, TO_DEVICE, TO_HOST, Driver
 from polar_pipeline.backends.cuda.geometry import GeometryLaunch
-from polar_pipeline.backends.cuda.launch import ArrayType, Launch, Schedule, compile_launch
+from polar_pipeline.backends.cuda.launch import ArrayType, Launch, Schedule, Strip, compile_launch
 from polar_pipeline.backends.cuda.learned import PARTS, LearnedLaunch
-from polar_pipeline.backends.cuda.memory import SLOTS, Constants, Sizes, Slot, make_slots, stage
+from polar_pipeline.backends.cuda.memory import SLOTS, STRIPS, Constants, Sizes, Slot, make_slots, stage
 from polar_pipeline.backends.cuda.polarization import (
     CAMERA_FORMATS,
     OUTPUTS,
@@ -41,6 +41,8 @@ from polar_pipeline.options.products import invalid_level
 TAKEN = "the frame is not in flight: its result was taken"
 #: Alignment of the first row that kernels rely on, bytes.
 ROW_ALIGNMENT = 16
+#: Bytes of a strip at least: smaller ones take longer to start than to copy.
+MIN_STRIP_BYTES = 2 << 20
 
 
 def make_launches(options: Options, raw_format: str, full_scale: int, shape: Tuple[int, int]) -> Tuple[Launch, ...]:
@@ -141,7 +143,8 @@ class Program:
     """The launches of frames of one format and size, compiled, with memory for the frames in flight.
 
     A frame takes a slot. It is staged into pinned memory unless it lies there, uploaded, computed by each launch in
-    turn, and its outputs are downloaded; all in the order of the slot's stream. With mapped memory, kernels read and
+    turn, and its outputs are downloaded; all in the order of the slot's stream. The first launch makes a large frame in
+    strips: while one is uploaded, what it made of the one before is downloaded. With mapped memory, kernels read and
     write pinned memory, and nothing is copied.
 
     Args:
@@ -191,6 +194,10 @@ class Program:
         ]
         with thread_pool(len(launches)) as pool:  # each kernel takes up to a second to compile
             self._launches = list(pool.map(compile_launch, repeat(driver), launches, offers, repeat(count)))
+        is_copied_whole = maps_host or self.stays or self._defects is not None
+        strips = 1 if is_copied_whole else max(1, min(STRIPS, first.raw_bytes // MIN_STRIP_BYTES))
+        self._row_bytes = first.raw_bytes // first.height
+        self._whole, self._strips = (first.strips(self._launches[0].schedule, most, count) for most in (1, strips))
         self._stages = ("upload", *(launch.stage for launch in launches), "download")
         # a geometry and SSIM read the same map, which is kept while it is in use
         sampling = None if options.geometry is None else make_map(options.geometry, first.output_size)
@@ -246,24 +253,34 @@ class Program:
         record = _record_nothing if self.stays else driver.record  # such results have no times
         missing: List[str] = []  # outputs of launches that have nothing to compare the frame with
         try:
-            record(slot.marks[0], stream)
-            address = self._upload(slot, is_pinned)
-            if address != slot.addresses["raw"]:
-                slot.place("raw", address)
+            strips = self._strips if isinstance(rows, np.ndarray) else self._whole
+            is_split = len(strips) > 1
+            record(slot.marks[0], slot.uploads if is_split else stream)
+            self._upload(slot, strips, is_pinned)
             slot.hold = self._make_outputs(slot, buffers)  # while the frame is uploaded
             if reference is not None and self._mode == "reference":
                 self._upload_reference(slot, reference)
             if self._mode == "temporal":
                 self._follow_previous(slot)
             driver.fill(slot.addresses["counts"], 0, slot.counts.nbytes, stream)
-            record(slot.marks[1], stream)
-            for launch, mark in zip(self._launches, slot.marks[2:]):
+            for strip, uploaded in zip(strips, slot.uploaded):
+                if is_split:
+                    driver.follow(stream, uploaded)
+                if strip is strips[-1]:
+                    record(slot.marks[1], stream)
+                self._launches[0].start(slot, strip)
+                if strip is not strips[-1]:
+                    self._download_strip(slot, strip)
+            record(slot.marks[2], stream)
+            for launch, mark in zip(self._launches[1:], slot.marks[3:]):
                 if not launch.start(slot):
                     missing += launch.outputs
                 record(mark, stream)
             slot.has_moved = False
             driver.record(slot.computed, stream)
-            self._download(slot, missing)
+            self._download(slot, missing, strips[-1])
+            if is_split:
+                driver.follow(stream, slot.downloaded)
             driver.record(slot.done, stream)
         except BaseException:
             self._release(slot)
@@ -273,11 +290,12 @@ class Program:
     def _choose_stream(self, slot: Slot, rows: CupyArray) -> None:
         """Choose the stream of a slot's next frame, where results stay on the device."""
 
-    def _upload(self, slot: Slot, is_pinned: bool) -> int:
-        """Return the address of a slot's frame for kernels, in the order of its stream; copied if it has to be."""
+    def _upload(self, slot: Slot, strips: Tuple[Strip, ...], is_pinned: bool) -> None:
+        """Bring a slot's frame to where kernels read it; an event follows each of several strips."""
         rows: Any = slot.source
         if not isinstance(rows, np.ndarray):
-            return self._on_device(slot, rows)
+            slot.place("raw", self._on_device(slot, rows))
+            return
         address = int(rows.__array_interface__["data"][0])
         if not is_pinned or self._defects is not None or (self.maps_host and address % ROW_ALIGNMENT):
             stage(slot.raw, rows)
@@ -285,12 +303,20 @@ class Program:
             if self._defects is not None:
                 self._defects.replace(slot.raw, self._raw_format)
         if self.maps_host:
-            return int(address)
-        self._driver.copy(slot.raw_pointer, address, rows.nbytes, TO_DEVICE, slot.stream)
-        return slot.raw_pointer
+            slot.place("raw", address)
+            return
+        slot.place("raw", slot.raw_pointer)
+        copy, target = self._driver.copy, slot.raw_pointer
+        if len(strips) == 1:
+            copy(target, address, rows.nbytes, TO_DEVICE, slot.stream)
+            return
+        for strip, uploaded in zip(strips, slot.uploaded):
+            begin, end = strip.raw.start * self._row_bytes, strip.raw.stop * self._row_bytes
+            copy(target + begin, address + begin, end - begin, TO_DEVICE, slot.uploads)
+            self._driver.record(uploaded, slot.uploads)
 
     def _on_device(self, slot: Slot, array: CupyArray) -> int:
-        """Return the address of a frame in device memory, as `_upload`."""
+        """Return the address of a frame in device memory for kernels, in the order of the slot's stream."""
         driver, current = self._driver, self._driver.current_stream().ptr
         if current != slot.stream:
             driver.record(slot.read, current)
@@ -332,15 +358,32 @@ class Program:
             self._driver.follow(slot.stream, previous.computed)
         self._is_first = False
 
-    def _download(self, slot: Slot, missing: List[str]) -> None:
-        """Copy outputs and counters to the host, in the order of the stream."""
-        copy = self._driver.copy
+    def _copy_back(self, slot: Slot, name: str, rows: Optional[slice], stream: int) -> None:
+        """Copy an output to the host, or some rows of it, in the order of a stream."""
+        array, source = slot.hold[name], slot.addresses[name]
+        if rows is not None:
+            array, source = array[rows], source + rows.start * array.strides[0]
+        address = addressof(c_char.from_buffer(array))  # NumPy takes three times as long to tell it
+        self._driver.copy(address, source, array.nbytes, TO_HOST, stream)
+
+    def _download_strip(self, slot: Slot, strip: Strip) -> None:
+        """Copy what the first launch made of a strip to the host, while the next strip is uploaded and computed."""
+        driver, stream = self._driver, slot.downloads
+        driver.record(slot.computed, slot.stream)
+        driver.follow(stream, slot.computed)
+        for name in self._launches[0].outputs:
+            self._copy_back(slot, name, strip.rows, stream)
+        driver.record(slot.downloaded, stream)
+
+    def _download(self, slot: Slot, missing: List[str], last: Strip) -> None:
+        """Copy to the host what is not there yet: of the first launch the last strip, all other outputs, counters."""
         if not self.maps_host:
-            for name, array in slot.hold.items():
+            for name in slot.hold:
                 if name not in missing:
-                    address = addressof(c_char.from_buffer(array))  # NumPy takes three times as long to tell it
-                    copy(address, slot.addresses[name], array.nbytes, TO_HOST, slot.stream)
-        copy(slot.counts_pointer, slot.addresses["counts"], slot.counts.nbytes, TO_HOST, slot.stream)
+                    rows = last.rows if name in self._launches[0].outputs else None
+                    self._copy_back(slot, name, rows, slot.stream)
+        counts = slot.counts_pointer, slot.addresses["counts"], slot.counts.nbytes
+        self._driver.copy(*counts, TO_HOST, slot.stream)
 
     def _collect(self, slot: Slot, arrays: Dict[str, Any], missing: List[str]) -> Result:
         """Wait for a frame.
@@ -376,9 +419,11 @@ class Program:
 
     def _release(self, slot: Slot) -> None:
         """Free the slot of a frame that failed half-way, once the device has finished with it."""
+        driver = self._driver
         with suppress(DeviceError):
-            self._driver.run(self._driver.record, slot.done, slot.stream)
-            self._driver.run(self._driver.wait, slot.done)
+            for stream in (slot.uploads, slot.downloads, slot.stream):
+                driver.run(driver.record, slot.done, stream)
+                driver.run(driver.wait, slot.done)
         slot.hold, slot.source = {}, None
         slot.staged = slot.staged[:0]
         self.forget()
@@ -420,7 +465,7 @@ class DeviceProgram(Program):
     def _make_outputs(self, slot: Slot, _: Buffers) -> Dict[str, Any]:
         return {name: self._driver.array_in(slot.memory[name], *kind) for name, kind in self._outputs.items()}
 
-    def _download(self, slot: Slot, missing: List[str]) -> None:
+    def _download(self, slot: Slot, missing: List[str], _: Strip) -> None:
         if missing:
             with self._driver.in_stream(slot.stream):
                 _fill_invalid(slot.hold, missing)

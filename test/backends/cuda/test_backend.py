@@ -160,7 +160,8 @@ class HostDriver:
         ctypes.memmove(target, source, size)
 
     def copy(self, target: int, source: int, size: int, kind: int, stream: int) -> None:
-        assert kind == ON_DEVICE or (target in self.on_device) == (kind == TO_DEVICE)
+        is_on_device = any(begin <= target < begin + bytes_ for begin, bytes_ in self.on_device.items())
+        assert kind == ON_DEVICE or is_on_device == (kind == TO_DEVICE)
         self._enqueue(stream, lambda: ctypes.memmove(target, source, size))
 
     def fill(self, pointer: int, byte: int, size: int, stream: int) -> None:
