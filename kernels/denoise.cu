@@ -274,8 +274,9 @@ DEVICE void finish(const DenoiseArguments &job, const Tile &tile, const Place &a
   }
   const OutputPosition position = output_position(job.frame, y, x);
   const auto leave = [&](int k, float, Covariance &v) {
-    const NoiseLeft left = noise_left(job.left, kept[k], kept_light[k], of.slopes[0][k], of.slopes[1][k]);
-    v = covariance_left(v, left, job.means_noise);
+    const float share = 1 - kept[k];
+    v = covariance_left(v, NoiseLeft{kept[k], kept_light[k], share * of.slopes[0][k], share * of.slopes[1][k]},
+                        job.means_noise);
   };
   store_planes_or_products(job.frame, position, y, to, saturated, dark, leave, count);
 }

@@ -15,8 +15,7 @@ struct DenoiseArguments {
   float light_gains[3][3];     // from the variance of raw pixels of a color to that of S0/2 of a channel
   float polarization_gains[3]; // to that of S1 and S2 of luma
   float strength;              // times both of these, the energy of noise
-  float left;                  // share of the variance of S1 and S2 that stays where nothing of the rest is kept
-  NoiseOfMeans means_noise;    // of means of S0
+  NoiseOfMeans means_noise;    // read with NOISE only
 };
 
 constexpr bool EXCESS = OUT_EXCESSES || WANT_ANGLES || NOISE;

@@ -236,35 +236,40 @@ FORMULA float smooth(float center, float beside, float far) {
 struct Covariance {
   float v11, v12, v22, v10, v20, v00;
 };
-// What denoising leaves of noise: share of the variances of S1 and S2; share that is kept of the differences of S0 from
-// its mean; and two slopes, how much of the noise of S0 is in S1 and S2.
+// What denoising does to a pixel: share that is kept of what S0 does not explain of S1 and S2; share that is kept of
+// the differences of S0 from its mean; and two slopes, how much of the noise of S0 is in S1 and S2.
 struct NoiseLeft {
-  float rest, kept_light, slope1, slope2;
+  float kept, kept_light, slope1, slope2;
 };
-// What means over the window of S0 leave of its variance by noise, and their covariance with S0, both over the
-// variance.
+// Covariances by noise of means of two images; `MeansNoise` of polar_pipeline/backends/reference/noise.py.
+struct MeansNoise {
+  float wide, wide_both, narrow, narrow_both, mixed;
+};
+// The same of S0 with itself and with S1, and the share that is left of the variances of S1 and S2 at least.
 struct NoiseOfMeans {
-  float variance, covariance;
+  MeansNoise light, polarized;
+  float left;
 };
-// left: share that is left of the variances of S1 and S2 where nothing else is kept; kept: share that is kept of what
-// S0 does not explain; slope1, slope2: of S1 and S2 by S0. Explained in polar_pipeline/backends/reference/denoising.py.
-FORMULA NoiseLeft noise_left(float left, float kept, float kept_light, float slope1, float slope2) {
-  const float least = fused(DENOISE_SLOPES, kept_light, left);
-  return NoiseLeft{fused((1 - least) * kept, kept, least), kept_light, (1 - kept) * slope1, (1 - kept) * slope2};
-}
 // The covariance matrix after denoising, from the one before. Explained in polar_pipeline/backends/reference/noise.py.
 FORMULA Covariance covariance_left(const Covariance &v, const NoiseLeft &of, const NoiseOfMeans &means) {
-  const float removed = 1 - of.kept_light;
-  const float common = fused(removed, means.covariance, of.kept_light);
-  const float light =
-      fused(of.kept_light, fused(removed, means.covariance, common), removed * removed * means.variance);
-  const float v10 = of.rest * v.v10, v20 = of.rest * v.v20;
-  return Covariance{fused(of.rest, v.v11, of.slope1 * fused(of.slope1, v.v00, 2 * v10)),
-                    fused(of.rest, v.v12, fused(of.slope1 * of.slope2, v.v00, fused(of.slope1, v20, of.slope2 * v10))),
-                    fused(of.rest, v.v22, of.slope2 * fused(of.slope2, v.v00, 2 * v20)),
-                    common * fused(of.slope1, v.v00, v10),
-                    common * fused(of.slope2, v.v00, v20),
-                    light * v.v00};
+  const MeansNoise &light = means.light, &both = means.polarized;
+  const float kept = of.kept, removed = 1 - kept, kept_light = of.kept_light, removed_light = 1 - kept_light;
+  const float least = means.left * fused(DENOISE_SLOPES, kept_light, 1.0f),
+              rest = fused((1 - least) * kept, kept, least);
+  const float detail = v.v00 * (1 - 2 * light.wide + light.wide_both);
+  const float with_detail = fused(removed, both.wide - both.wide_both, kept * (1 - both.wide));
+  const float with_light = fused(kept_light, fused(removed, both.wide, kept),
+                                 removed_light * fused(removed, both.mixed, kept * both.narrow));
+  const float of_slopes = v.v00 * fused(kept_light, 1 - light.wide, removed_light * (light.narrow - light.mixed));
+  const float own = fused(kept_light, kept_light,
+                          removed_light * fused(2 * kept_light, light.narrow, removed_light * light.narrow_both));
+  const float v10 = with_detail * v.v10, v20 = with_detail * v.v20;
+  return Covariance{fused(rest, v.v11, of.slope1 * fused(of.slope1, detail, 2 * v10)),
+                    fused(rest, v.v12, fused(of.slope1 * of.slope2, detail, fused(of.slope1, v20, of.slope2 * v10))),
+                    fused(rest, v.v22, of.slope2 * fused(of.slope2, detail, 2 * v20)),
+                    fused(with_light, v.v10, of_slopes * of.slope1),
+                    fused(with_light, v.v20, of_slopes * of.slope2),
+                    own * v.v00};
 }
 // Noise as the network of `learned` states it. That of S1 and S2 is that of S0 times two slopes, and a rest that is the
 // same in all directions; light, rest: variances of S0 and of this rest, over those by ADR.

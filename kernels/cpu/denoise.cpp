@@ -272,7 +272,7 @@ private:
       weighted(variances, of.s0_gains[c], 0, n, by_noise[0]);
       find_removed(by_noise[0], spreads[c][0], removed[c][0]);
     }
-    if (has_noise) find_noise_left(y, kept[0], removed);
+    if (has_noise) find_left(y, kept[0], removed);
     Line lines[3][4];
     const float *angles[3][4];
     for (int c = 0; c < of.channels; c++) {
@@ -294,18 +294,16 @@ private:
     return of.channels == 1 ? value(0) : luma(value(0), value(1), value(2));
   }
 
-  // Finds the noise that denoising leaves in a row.
-  void find_noise_left(int y, const float *__restrict kept, const OneLine *removed) {
+  // Notes what denoising does to the noise of a row.
+  void find_left(int y, const float *__restrict kept, const OneLine *removed) {
     const float *__restrict slope1 = slopes[0][y], *__restrict slope2 = slopes[1][y];
     float *__restrict rest = left_noise[0][0], *__restrict light = left_noise[1][0];
     float *__restrict left1 = left_noise[2][0], *__restrict left2 = left_noise[3][0];
     for (int x = 0; x < n; x++) {
-      const float kept_light = 1 - luma_of([&](int c) { return removed[c][0][x]; });
-      const NoiseLeft of_pixel = noise_left(of.left, kept[x], kept_light, slope1[x], slope2[x]);
-      rest[x] = of_pixel.rest;
-      light[x] = of_pixel.kept_light;
-      left1[x] = of_pixel.slope1;
-      left2[x] = of_pixel.slope2;
+      rest[x] = kept[x];
+      light[x] = 1 - luma_of([&](int c) { return removed[c][0][x]; });
+      left1[x] = (1 - kept[x]) * slope1[x];
+      left2[x] = (1 - kept[x]) * slope2[x];
     }
   }
 

@@ -46,7 +46,7 @@ struct Noise {
   float method[4];       // what gains leave out (`NOISE_LINEAR` in polar_pipeline/polarimetry/coefficients.py)
   int32_t debiases;      // whether DoLP gets rid of its bias
   float max_aolp_sigma;  // in rad; beyond it AoLP is invalid
-  const float *left[4];  // of the pixels whose products are made, what denoising left of it (`NoiseLeft`); null: all
+  const float *left[4];  // of the pixels whose products are made, what denoising did to it (`NoiseLeft`); null: nothing
   NoiseOfMeans means;    // of the denoising
   const float *stated;   // (height, width, 4): `Learned::noise`; null: `gains` and `left` tell
   float stated_gains[2]; // from the variance of a raw pixel to those of S0 and of S1 and S2 by ADR
@@ -110,7 +110,6 @@ struct Denoising {
   float s0_gains[3][3];        // from the variances of raw pixels, by color, to that of S0 of each channel
   float polarization_gains[3]; // to those of S1 and S2 of luma
   float strength;              // noise that is expected, over these
-  float left;                  // share of the noise that is left where nothing is kept of what S0 does not explain
   int32_t is_auto;             // whether all is kept where noise is too little to see
   int32_t next;                // first tile that no thread has taken
 };

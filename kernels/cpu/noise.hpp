@@ -114,12 +114,12 @@ void store(const Covariance &v, int x, Covariances &to) {
 
 // Changes covariances to what denoising leaves of them.
 void leave_noise(const Noise &noise, int n, Covariances &of) {
-  const float *__restrict rest = noise.left[0], *__restrict light = noise.left[1];
+  const float *__restrict kept = noise.left[0], *__restrict light = noise.left[1];
   const float *__restrict slope1 = noise.left[2], *__restrict slope2 = noise.left[3];
   const NoiseOfMeans means = noise.means;
   for (int x = 0; x < n; x++) {
     const Covariance v = {of.v11[x], of.v12[x], of.v22[x], of.v10[x], of.v20[x], of.v00[x]};
-    store(covariance_left(v, NoiseLeft{rest[x], light[x], slope1[x], slope2[x]}, means), x, of);
+    store(covariance_left(v, NoiseLeft{kept[x], light[x], slope1[x], slope2[x]}, means), x, of);
   }
 }
 

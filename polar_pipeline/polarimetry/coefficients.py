@@ -58,10 +58,11 @@ SIGMA_LENGTH, SIGMA_ANGLE = 0.4, 1.5
 AOLP_SIGMA_MAX = math.pi / math.sqrt(12)
 #: Denoising: pixels on each side of the window in which S0 explains S1 and S2, and of that of Lee's filter of S0.
 DENOISE_REACH, DENOISE_LEE = 3, 2
-#: Share of the variance of S1 and S2 by noise that denoising leaves where it keeps nothing of what S0 does not explain,
-#: besides the noise of S0: so many times that of their means over the window, taken twice, and what fitting slopes adds
-#: where S0 has detail. Simulated with every method and resolution, flat fields, ramps and texture.
-DENOISE_MEANS, DENOISE_SLOPES = 1.45, 0.0125
+#: Variance of S1 and S2 by noise that denoising leaves where it keeps nothing of what S0 does not explain, besides the
+#: noise of S0: so many times that of their means over the window, taken twice; and the share of this that the fitting
+#: of slopes adds where S0 has detail. Simulated with every method and resolution, in flat fields and half of the public
+#: scenes.
+DENOISE_MEANS, DENOISE_SLOPES = 1.3, 0.62
 #: With `denoise` "auto", the standard deviations of DoLP between which it sets in.
 DENOISE_AUTO = (0.005, 0.01)
 #: The network of `demosaic` "learned": superpixels on each side over which its input is averaged, in units of a raw

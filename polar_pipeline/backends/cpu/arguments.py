@@ -73,7 +73,7 @@ class _Noise(ctypes.Structure):
     _fields_ = [
         *(("gains", _POINTER), ("period", _INT), ("channels", _INT), ("shot", _FLOAT), ("floor", _FLOAT)),
         *(("method", _FLOAT * 4), ("debiases", _INT), ("max_aolp_sigma", _FLOAT), ("left", _POINTER * 4)),
-        ("means", _FLOAT * 2),
+        ("means", _FLOAT * 11),
         *(("stated", _POINTER), ("stated_gains", _FLOAT * 2)),
         *(("exposures", _POINTER), ("shares", _POINTER), ("rows", _INT), ("columns", _INT), ("is_half", _INT)),
         *(("shots", _FLOAT * MAX_EXPOSURES), ("floors", _FLOAT * MAX_EXPOSURES)),
@@ -106,7 +106,7 @@ class _Denoising(ctypes.Structure):
     _fields_ = [
         *((name, _POINTER) for name in ("linear", "denoised", "products", "flags")),
         *(("height", _LONG), ("width", _LONG), ("channels", _INT), ("shot", _FLOAT), ("floor", _FLOAT)),
-        *(("s0_gains", _FLOAT * 3 * 3), ("polarization_gains", _FLOAT * 3), ("strength", _FLOAT), ("left", _FLOAT)),
+        *(("s0_gains", _FLOAT * 3 * 3), ("polarization_gains", _FLOAT * 3), ("strength", _FLOAT)),
         *(("is_auto", _INT), ("next", _INT)),
     ]
 
@@ -344,7 +344,7 @@ class FrameArguments:
         if self.frame.has_geometry or options.is_learned:
             to.denoised = self._keep(self._buffers.get((to.channels, *size, 4), "float32"))
         gains, (shot, floor) = plane_gains(*options.method_on(sensor)), raw_noise(options, full_scale)
-        to.shot, to.floor, to.left = shot / scale, floor / scale**2, gains.left
+        to.shot, to.floor = shot / scale, floor / scale**2
         for channel, row in enumerate(gains.s0):
             to.s0_gains[channel][: len(row)] = row
         to.polarization_gains[: len(gains.polarization)] = gains.polarization

@@ -35,8 +35,7 @@ DENOISE_ARGUMENT = np.dtype(
         ("light_gains", np.float32, (3, 3)),
         ("polarization_gains", np.float32, (3,)),
         ("strength", np.float32),
-        ("left", np.float32),
-        ("means_noise", np.float32, (2,)),
+        ("means_noise", np.float32, (11,)),
     ],
     align=True,
 )
@@ -116,7 +115,7 @@ class DenoiseLaunch(Launch):
         channels = len(gains.s0)
         argument["light_gains"][:channels, :channels] = gains.s0 / 4  # variances of S0/2
         argument["polarization_gains"][:channels] = gains.polarization
-        argument["strength"], argument["left"] = 2 * options.denoise_strength, gains.left  # S1 and S2: twice
+        argument["strength"] = 2 * options.denoise_strength  # S1 and S2: twice
         argument["means_noise"] = gains.of_means
         return {}
 

@@ -21,7 +21,6 @@ from polar_pipeline.polarimetry.coefficients import (
     DENOISE_AUTO,
     DENOISE_LEE,
     DENOISE_REACH,
-    DENOISE_SLOPES,
     DENOISE_TAPS,
     LUMA,
 )
@@ -33,7 +32,7 @@ class Denoised(NamedTuple):
 
     Attributes:
         angles: (4, H, W), of a color sensor (4, H, W, 3).
-        left: (4, H, W), of luma: share that is left of the variance of S1 and S2 by noise; share that is kept of the
+        left: (4, H, W), of luma: share that is kept of what S0 does not explain of S1 and S2; share that is kept of the
             differences of S0 from its mean; and two slopes: how much of the noise of S0 is in S1 and S2.
     """
 
@@ -88,9 +87,7 @@ def denoise(angles: np.ndarray, sensor: Sensor, options: Options, full_scale: in
     straight, diagonal = i0 + i90 + change, i45 + i135 + change
     denoised = np.stack([straight + s1, diagonal + s2, straight - s1, diagonal - s2]) / 2
     # noise remains in the means over the windows, in the slopes, and in what is kept
-    kept_light = kept_s0 @ luma
-    least = gains.left + DENOISE_SLOPES * kept_light
-    left = np.stack([least + (1 - least) * kept**2, kept_light, *((1 - kept) * (slopes @ luma))])
+    left = np.stack([kept, kept_s0 @ luma, *((1 - kept) * (slopes @ luma))])
     return Denoised(denoised.reshape(angles.shape), left)
 
 

@@ -15,6 +15,7 @@ from polar_pipeline.polarimetry.coefficients import (
     DENOISE_LEE,
     DENOISE_MEANS,
     DENOISE_REACH,
+    DENOISE_SLOPES,
     LUMA,
     NOISE_ADAPTIVE,
     NOISE_LINEAR,
@@ -115,21 +116,49 @@ def exposure_shares(sensor: Sensor, is_half: bool, co_sited: bool, interpolation
     return shares
 
 
+class MeansNoise(NamedTuple):
+    """Covariances by noise of the means of two Stokes images, over the covariance of the images themselves.
+
+    Wide means are those over the window in which S0 explains S1 and S2, taken twice; narrow ones are those over the
+    window of Lee's filter of S0.
+
+    Attributes:
+        wide: Of the first image and wide means of the second.
+        wide_both: Of wide means of both.
+        narrow: Of narrow means of the first image and the second.
+        narrow_both: Of narrow means of both.
+        mixed: Of narrow means of the first image and wide ones of the second.
+    """
+
+    wide: float
+    wide_both: float
+    narrow: float
+    narrow_both: float
+    mixed: float
+
+
 class PlaneGains(NamedTuple):
     """Gains from the variance of raw pixels to those of the Stokes images, averaged over the places of the mosaic.
 
     Attributes:
         s0: (channels, colors): to S0 of each channel, by the color of the raw pixels.
         polarization: (colors,): to S1 and S2 of luma, their mean.
-        left: Share of the latter that denoising leaves where it keeps nothing of what S0 does not explain.
-        of_means: Variance by noise of the means of S0 of luma that denoising makes, and their covariance with S0, both
-            over the variance of S0.
+        left: Share of the latter that denoising leaves where S0 has no detail, and nothing is kept that it does not
+            explain.
+        light: Noise of means of S0 of luma, twice the same image.
+        polarized: Noise of means of S0 of luma, and of S1 in light that is polarized along S1.
     """
 
     s0: np.ndarray
     polarization: np.ndarray
     left: float
-    of_means: Tuple[float, float]
+    light: MeansNoise
+    polarized: MeansNoise
+
+    @property
+    def of_means(self) -> Tuple[float, ...]:
+        """The numbers of `struct NoiseOfMeans` of the kernels, in order."""
+        return (*self.light, *self.polarized, self.left)
 
 
 @lru_cache(maxsize=16)
@@ -147,31 +176,44 @@ def plane_gains(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: st
     of_vectors = impulse_gains(*method).mean((0, 1)).sum(1)  # by color: S1, S2, S0
     polarization = (of_vectors[:, 0, 0] + of_vectors[:, 1, 1]) / 2
     i0, i45, i90, i135 = np.moveaxis(of_luma, 2, 0)
-    window = np.full(2 * DENOISE_REACH + 1, 1 / (2 * DENOISE_REACH + 1))
-    share, _ = _shares_of_means(i0 - i90, np.convolve(window, window))  # means of means
-    of_means = _shares_of_means((i0 + i45 + i90 + i135) / 2, np.full(2 * DENOISE_LEE + 1, 1 / (2 * DENOISE_LEE + 1)))
-    return PlaneGains(s0, polarization, DENOISE_MEANS * share, of_means)
+    light, along = (i0 + i45 + i90 + i135) / 2, i0 - i90
+    places = range(sensor.period)
+    # Shot noise of polarized light: there is more of it behind the polarizer along it, and less behind the one across.
+    excess = np.array([[(1, 0, -1, 0)[sensor.angle_index(row, column)] for column in places] for row in places])
+    of_polarization = _noise_of_means(along, along, np.ones_like(excess))
+    return PlaneGains(
+        s0,
+        polarization,
+        DENOISE_MEANS * of_polarization.wide_both,
+        _noise_of_means(light, light, np.ones_like(excess)),
+        _noise_of_means(light, along, excess),
+    )
 
 
-def _shares_of_means(responses: np.ndarray, taps: np.ndarray) -> Tuple[float, float]:
-    """Compute how much noise is left in weighted means.
+def _noise_of_means(first: np.ndarray, second: np.ndarray, variances: np.ndarray) -> MeansNoise:
+    """Compute how much noise is left in means of two Stokes images, or is common to them.
 
     The more raw pixels neighboring output pixels share, the more their noise is correlated, and the more is left.
 
     Args:
-        responses: (n, n, h, w) impulse responses of a Stokes image.
-        taps: Weights of the mean along each side, an odd number.
-
-    Returns:
-        The variance of means by noise, and their covariance with the image, over the variance of the image.
+        first: (n, n, h, w) impulse responses of the first image.
+        second: The same of the second one.
+        variances: (n, n) of raw pixels, by row and column of the impulse.
     """
-    reach = len(taps) // 2
-    image = np.pad(responses, [(0, 0), (0, 0), (reach, reach), (reach, reach)])  # so that `roll` meets only zeros
-    means = image
-    for axis in (-2, -1):
-        means = np.sum([tap * np.roll(means, k - reach, axis) for k, tap in enumerate(taps)], 0)
-    variance = np.sum(image * image)
-    return float(np.sum(means * means) / variance), float(np.sum(means * image) / variance)
+    window = np.full(2 * DENOISE_REACH + 1, 1 / (2 * DENOISE_REACH + 1))
+    twice, once = np.convolve(window, window), np.full(2 * DENOISE_LEE + 1, 1 / (2 * DENOISE_LEE + 1))
+    margin = [(0, 0), (0, 0), (2 * DENOISE_REACH, 2 * DENOISE_REACH), (2 * DENOISE_REACH, 2 * DENOISE_REACH)]
+    a, b = (np.pad(image, margin) for image in (first, second))  # so that `roll` meets only zeros
+
+    def means(image: np.ndarray, taps: np.ndarray) -> np.ndarray:
+        for axis in (-2, -1):
+            image = np.sum([tap * np.roll(image, k - len(taps) // 2, axis) for k, tap in enumerate(taps)], 0)
+        return image
+
+    wide, narrow = means(b, twice), means(a, once)
+    pairs = ((a, wide), (means(a, twice), wide), (narrow, b), (narrow, means(b, once)), (narrow, wide))
+    covariance, *others = (float(np.sum(variances * np.sum(x * y, (-2, -1)))) for x, y in ((a, b), *pairs))
+    return MeansNoise(*(other / covariance for other in others))
 
 
 def raw_variances(intensity: np.ndarray, sensor: Sensor, options: Options, full_scale: int) -> np.ndarray:
@@ -205,25 +247,35 @@ def covariance(angles: np.ndarray, sensor: Sensor, options: Options, full_scale:
 def covariance_left(matrix: np.ndarray, left: np.ndarray, gains: PlaneGains) -> np.ndarray:
     """Return what denoising leaves of covariance matrices.
 
-    S1 and S2 keep a share of their noise, and where S0 explains them, they have all of its noise. S0 keeps a share of
-    the differences from its mean, and the mean.
+    S1 and S2 become their wide means, a slope times the difference of S0 from its wide mean, and a share of the rest;
+    S0 becomes its narrow mean and a share of the difference from it (`MeansNoise`). Slopes and shares count as numbers
+    without noise.
 
     Args:
         matrix: (H, W, 3, 3) covariance matrices of S1, S2 and S0 by noise.
         left: (4, H, W) `Denoised.left`.
         gains: Of the method.
     """
-    rest, kept, *slopes = left
-    variance, covariance_of_mean = gains.of_means
-    common = kept + (1 - kept) * covariance_of_mean  # covariance of S0 as it was and as it is
-    factors = np.zeros(matrix.shape)  # from the noise of S1, S2 and S0 to the noise after denoising
-    for k, slope in enumerate(slopes):
-        factors[..., k, k], factors[..., k, 2] = rest, slope
-    factors[..., 2, 2] = common
-    result: np.ndarray = factors @ matrix @ np.swapaxes(factors, -1, -2)
-    others = rest - rest**2  # of pixels around, whose noise is not that of S0
-    result[..., :2, :2] += others[..., np.newaxis, np.newaxis] * matrix[..., :2, :2]
-    own = kept**2 + (1 - kept) * (2 * kept * covariance_of_mean + (1 - kept) * variance)
+    kept, kept_light = left[:2]
+    slopes, removed, removed_light = np.moveaxis(left[2:], 0, -1), 1 - kept, 1 - kept_light
+    light, both = gains.light, gains.polarized
+    least = gains.left * (1 + DENOISE_SLOPES * kept_light)
+    rest = least + (1 - least) * kept**2
+    detail = 1 - 2 * light.wide + light.wide_both  # variance of S0 less its wide mean
+    # covariances of S1 and S2 without the slopes: with S0 less its wide mean, and with S0 as it becomes
+    with_detail = removed * (both.wide - both.wide_both) + kept * (1 - both.wide)
+    with_light = kept_light * (removed * both.wide + kept) + removed_light * (removed * both.mixed + kept * both.narrow)
+    # covariance of S0 less its wide mean with S0 as it becomes
+    of_slopes = kept_light * (1 - light.wide) + removed_light * (light.narrow - light.mixed)
+    own = kept_light**2 + removed_light * (2 * kept_light * light.narrow + removed_light * light.narrow_both)
+
+    common, variance = matrix[..., :2, 2], matrix[..., 2, 2, np.newaxis]
+    once = with_detail[..., np.newaxis, np.newaxis] * slopes[..., :, np.newaxis] * common[..., np.newaxis, :]
+    result = np.empty(matrix.shape)
+    result[..., :2, :2] = rest[..., np.newaxis, np.newaxis] * matrix[..., :2, :2] + once + np.swapaxes(once, -1, -2)
+    result[..., :2, :2] += detail * (slopes * variance)[..., np.newaxis] * slopes[..., np.newaxis, :]
+    result[..., :2, 2] = with_light[..., np.newaxis] * common + of_slopes[..., np.newaxis] * slopes * variance
+    result[..., 2, :2] = result[..., :2, 2]
     result[..., 2, 2] = own * matrix[..., 2, 2]
     return result
 
