@@ -42,7 +42,7 @@ DEVICE void store_stage(const Strip &strip, int step) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) color_strip(const FrameArguments frame) {
   SHARED_MEMORY(memory);
-  const int warp = threadIdx.x / 32, first_chunk = ((frame.first_block + blockIdx.x) * WARPS + warp) * LANES;
+  const int warp = threadIdx.x / 32, first_chunk = (block_of_frame(frame, blockIdx.x) * WARPS + warp) * LANES;
   if (first_chunk >= CHUNKS * STRIPS) return; // all threads of the warp
   WarpShared &shared = ((Shared *)memory)->warp[warp];
   const LanePosition at = lane_position(first_chunk);

@@ -21,7 +21,7 @@ struct FrameArguments {
   int width, height;   // raw pixels
   int step;            // bytes from one raw row to the next
   int full_scale;      // raw number of a saturated pixel; larger ones mean this one
-  int first_block;     // of the rows that this launch makes: a frame can be computed in strips
+  int first_block;     // of the strip that this launch makes; read with IN_STRIPS only
   float min_intensity; // smallest S0 (full scale 2) that has a polarization
   // ---- read with CALIBRATED only (`tile_correct.cuh`); polar_pipeline/backends/cuda/polarization.py fills them
   int phase_y, phase_x;    // superpixels begin where y + phase_y and x + phase_x are even
@@ -43,6 +43,9 @@ struct FrameArguments {
 // ---- what the kernel is compiled for (polar_pipeline/backends/cuda/polarization.py makes these definitions)
 #ifndef COLOR
 #define COLOR 0 // 1: a Bayer lattice on each angle
+#endif
+#ifndef IN_STRIPS
+#define IN_STRIPS 0 // 1: a launch can make a strip of the frame, from `first_block` on
 #endif
 #ifndef HALF_RESOLUTION
 #define HALF_RESOLUTION 1
@@ -120,6 +123,11 @@ DEVICE int width_of(const FrameArguments &frame) { return frame.width; }
 DEVICE int height_of(const FrameArguments &frame) { return frame.height; }
 DEVICE int step_of(const FrameArguments &frame) { return frame.step; }
 #endif
+
+// The number of a block among those of the whole frame, along the dimension in which they move down.
+DEVICE u32 block_of_frame(const FrameArguments &frame, u32 block) {
+  return IN_STRIPS ? frame.first_block + block : block;
+}
 
 // Pixels of the outputs along x and y.
 DEVICE int out_width(const FrameArguments &frame) { return HALF_RESOLUTION ? width_of(frame) >> 1 : width_of(frame); }

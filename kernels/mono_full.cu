@@ -176,7 +176,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_full(const Fr
   SHARED_MEMORY(memory);
   const int across = width_of(frame) / THREAD_PIXELS, lane = threadIdx.x % 32;
   StagedColors &preview = *(StagedColors *)(memory + threadIdx.x / 32 * STAGE_BYTES);
-  const u32 id = (frame.first_block + blockIdx.x) * THREADS + threadIdx.x, strip = id / across;
+  const u32 id = block_of_frame(frame, blockIdx.x) * THREADS + threadIdx.x, strip = id / across;
   const int y0 = strip * ROWS, x = (id - strip * across) * THREAD_PIXELS;
   Line lines[ROWS + 2 * REACH];
   load_lines<ROWS>(frame, y0 < height_of(frame) ? y0 : 0, x, lines);

@@ -113,7 +113,7 @@ DEVICE void replace_invalid(const FrameArguments &frame, u32 id, bool has_bright
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half(const FrameArguments frame) {
   SHARED_MEMORY(memory);
   launch_dependents();
-  const u32 id = (frame.first_block + blockIdx.x) * THREADS + threadIdx.x;
+  const u32 id = block_of_frame(frame, blockIdx.x) * THREADS + threadIdx.x;
   const Place place = place_of(id);
   u8 *stage = memory + threadIdx.x / 32 * STAGE_BYTES;
   Line lines[2 * ROWS + 2 * REACH_Y];

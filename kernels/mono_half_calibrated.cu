@@ -83,7 +83,7 @@ DEVICE u32 take_row(const FrameArguments &frame, LoadedRow &loaded, CorrectedRow
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mono_half_calibrated(const FrameArguments frame) {
-  const LanePosition at = lane_position(frame.first_block + blockIdx.x);
+  const LanePosition at = lane_position(block_of_frame(frame, blockIdx.x));
   InvalidCount count = {0, 0};
   LoadedRow loaded;
   CorrectedRow above, row;

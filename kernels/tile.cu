@@ -13,7 +13,7 @@ extern "C" __global__ void __launch_bounds__(BOUNDS) tile(const FrameArguments f
   SHARED_MEMORY(memory);
   Shared &s = *(Shared *)memory;
   if (threadIdx.x < 2) s.counts[threadIdx.x] = 0;
-  const int block_y = frame.first_block + blockIdx.y;
+  const int block_y = block_of_frame(frame, blockIdx.y);
   const int y0 = block_y * TILE_Y, x0 = blockIdx.x * TILE_X;
 #if COLOR
   Pair *tile = &s.lattice.raw[0][0];

@@ -21,7 +21,7 @@ from polar_pipeline.backends.cuda.driver import TO_DEVICE, Argument, Driver
 #: Frames that can be in flight: one uploaded, one computed, one downloaded.
 SLOTS = 3
 #: Strips of a large frame: more of them take longer to start than they save.
-STRIPS = 2
+_STRIPS = 2
 #: Timed events of a frame at most: at the start, after the upload, and after each of eleven launches.
 _MARKS = 13
 #: Threads that copy a frame: more of them gain nothing.
@@ -230,7 +230,7 @@ class Slot:
             self.marks.append(self._make_event(not stays))
         self.done = self._make_event(not stays)
         self.computed, self.read, self.downloaded = (self._make_event() for _ in range(3))
-        self.uploaded = [self._make_event() for _ in range(STRIPS)]
+        self.uploaded = [self._make_event() for _ in range(_STRIPS)]
         self.arguments: Dict[object, Argument] = {}
         self.has_moved = True
         self.hold: Dict[str, Any] = {}

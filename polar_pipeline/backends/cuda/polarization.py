@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Callable, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
+from typing import Callable, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -209,6 +209,7 @@ class PolarizationLaunch(Launch):
         debias: Whether DoLP gets rid of its bias.
         limits_aolp: Whether AoLP is invalid beyond a standard deviation.
         phase: Where the calibration's superpixels lie (`Correction.phase`).
+        in_strips: Whether one launch can make a strip of a frame.
     """
 
     stage = "polarization"
@@ -228,6 +229,7 @@ class PolarizationLaunch(Launch):
     debias: bool = False
     limits_aolp: bool = False
     phase: Tuple[int, int] = (0, 0)
+    in_strips: bool = False
 
     @property
     def output_size(self) -> Tuple[int, int]:
@@ -331,12 +333,12 @@ class PolarizationLaunch(Launch):
             return self.half_precision and self.raw_format == "u8"
         return kernel == "mono_half" and not self.dtypes.keys().isdisjoint(PAIRS)
 
-    def strips(self, schedule: Schedule, count: int, frames: int = 1) -> Tuple[Strip, ...]:
-        """Divide a frame into strips of about the same height; fewer of them where one would have no block.
+    def strips(self, schedule: Schedule, ends: Sequence[int], frames: int = 1) -> Tuple[Strip, ...]:
+        """Divide a frame into strips; a strip without a block becomes part of the next one.
 
         Args:
             schedule: How the launch divides its work.
-            count: Number of strips at most.
+            ends: Row of the mosaic behind each strip, the last one its height.
             frames: In one launch.
         """
         kernel = self.kernel(schedule)
@@ -344,10 +346,9 @@ class PolarizationLaunch(Launch):
         across, down, deep = grid = kernel.grid(self, schedule, frames)
         strips: List[Strip] = []
         raw = block = row = 0
-        for k in range(1, count + 1):
-            raw_end, block_end, row_end = self.height, grid[kernel.axis], self.output_size[0]
-            if k < count:
-                raw_end = self.height * k // count
+        for raw_end in ends:
+            block_end, row_end = grid[kernel.axis], self.output_size[0]
+            if raw_end < self.height:
                 block_end, row_end = kernel.blocks_above(self, schedule, (raw_end - _ROWS_BELOW) // self.step)
             if block_end > block:
                 number = block_end - block
@@ -389,6 +390,7 @@ class PolarizationLaunch(Launch):
             "EXCEEDS": int(self.full_scale < CAMERA_FORMATS[self.raw_format].full_scale),
             "HALF_PRECISION": int(self.half_precision),
             "CALIBRATED": int(self.calibrated),
+            "IN_STRIPS": int(self.in_strips),
         }
         if self.uses_noise:
             defines.update(self.noise_defines())

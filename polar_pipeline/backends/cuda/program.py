@@ -20,7 +20,7 @@ from polar_pipeline.backends.cuda.driver import ON_DEVICE, TO_DEVICE, TO_HOST, D
 from polar_pipeline.backends.cuda.geometry import GeometryLaunch
 from polar_pipeline.backends.cuda.launch import ArrayType, Launch, Schedule, Strip, compile_launch
 from polar_pipeline.backends.cuda.learned import PARTS, LearnedLaunch
-from polar_pipeline.backends.cuda.memory import SLOTS, STRIPS, Constants, Sizes, Slot, make_slots, stage
+from polar_pipeline.backends.cuda.memory import SLOTS, Constants, Sizes, Slot, make_slots, stage
 from polar_pipeline.backends.cuda.polarization import (
     CAMERA_FORMATS,
     OUTPUTS,
@@ -41,8 +41,8 @@ from polar_pipeline.options.products import invalid_level
 TAKEN = "the frame is not in flight: its result was taken"
 #: Alignment of the first row that kernels rely on, bytes.
 ROW_ALIGNMENT = 16
-#: Bytes of a strip at least: smaller ones take longer to start than to copy.
-MIN_STRIP_BYTES = 2 << 20
+#: Bytes of a frame that is divided into two strips: those of smaller frames take longer to start than they save.
+MIN_DIVIDED_BYTES = 4 << 20
 
 
 def make_launches(options: Options, raw_format: str, full_scale: int, shape: Tuple[int, int]) -> Tuple[Launch, ...]:
@@ -187,6 +187,11 @@ class Program:
         self._raw_format = first.raw_format
         correction = options.correction((first.height, first.width))
         self._defects = DefectReplacement(correction) if correction and correction.defects[0].size else None
+        ends: Tuple[int, ...] = (first.height,)
+        if first.raw_bytes >= MIN_DIVIDED_BYTES and not (maps_host or self.stays or self._defects):
+            ends = first.height // 2, first.height
+            first = replace(first, in_strips=True)
+            launches = (first, *launches[1:])
         forced = schedules or {}
         offers = [
             iter([("measured", forced[launch.key])]) if launch.key in forced else choose(launch, driver.device, count)
@@ -194,10 +199,9 @@ class Program:
         ]
         with thread_pool(len(launches)) as pool:  # each kernel takes up to a second to compile
             self._launches = list(pool.map(compile_launch, repeat(driver), launches, offers, repeat(count)))
-        is_copied_whole = maps_host or self.stays or self._defects is not None
-        strips = 1 if is_copied_whole else max(1, min(STRIPS, first.raw_bytes // MIN_STRIP_BYTES))
         self._row_bytes = first.raw_bytes // first.height
-        self._whole, self._strips = (first.strips(self._launches[0].schedule, most, count) for most in (1, strips))
+        schedule = self._launches[0].schedule
+        self._whole, self._strips = (first.strips(schedule, rows, count) for rows in ((first.height,), ends))
         self._stages = ("upload", *(launch.stage for launch in launches), "download")
         # a geometry and SSIM read the same map, which is kept while it is in use
         sampling = None if options.geometry is None else make_map(options.geometry, first.output_size)

@@ -180,7 +180,7 @@ def run_cpu(case: Case) -> Any:
 def check(numbers: range, driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = []
     for number in numbers:
-        monkeypatch.setattr(program, "MIN_STRIP_BYTES", 512 if number % 2 else 1 << 20)
+        monkeypatch.setattr(program, "MIN_DIVIDED_BYTES", 512 if number % 2 else 1 << 20)
         case = Case(number)
         truth = run_floats(case.frame, case.options, case.compared_with())
         lines = problems_of(case.options, case.frame, run_backend(case, driver), truth)
