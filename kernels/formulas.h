@@ -254,8 +254,9 @@ struct NoiseOfMeans {
 FORMULA Covariance covariance_left(const Covariance &v, const NoiseLeft &of, const NoiseOfMeans &means) {
   const MeansNoise &light = means.light, &both = means.polarized;
   const float kept = of.kept, removed = 1 - kept, kept_light = of.kept_light, removed_light = 1 - kept_light;
-  const float least = means.left * fused(DENOISE_SLOPES, kept_light, 1.0f),
-              rest = fused((1 - least) * kept, kept, least);
+  const float least = means.left * fused(DENOISE_SLOPES, kept_light, 1.0f);
+  const float along = kept > 0 ? fused(DENOISE_OWN, removed, kept) : 0.0f;
+  const float rest = fused(0.5f * (1 - least), fused(along, along, kept * kept), least);
   const float detail = v.v00 * (1 - 2 * light.wide + light.wide_both);
   const float with_detail = fused(removed, both.wide - both.wide_both, kept * (1 - both.wide));
   const float with_light = fused(kept_light, fused(removed, both.wide, kept),

@@ -62,7 +62,7 @@ DENOISE_REACH, DENOISE_LEE = 3, 2
 #: noise of S0: so many times that of their means over the window, taken twice; and the share of this that the fitting
 #: of slopes adds where S0 has detail. Simulated with every method and resolution, in flat fields and half of the public
 #: scenes.
-DENOISE_MEANS, DENOISE_SLOPES = 1.3, 0.62
+DENOISE_MEANS, DENOISE_SLOPES = 1.2, 0.55
 #: With `denoise` "auto", the standard deviations of DoLP between which it sets in.
 DENOISE_AUTO = (0.005, 0.01)
 #: The network of `demosaic` "learned": superpixels on each side over which its input is averaged, in units of a raw
@@ -85,6 +85,9 @@ def gaussian(window: int = SSIM_WINDOW, sigma: float = SSIM_SIGMA) -> Tuple[floa
 
 #: The filter that smooths the energy of what denoising leaves over, from its center on.
 DENOISE_TAPS = gaussian(5, 1.2)[2:]
+#: What S0 does not explain is part of the energy that decides how much of it is kept, so noise along it raises the
+#: share that is kept: it comes through more than noise beside it, by this times the share that is not kept.
+DENOISE_OWN = 2 * DENOISE_TAPS[0] ** 2
 
 
 def ssim_literals(window: int = SSIM_WINDOW, sigma: float = SSIM_SIGMA) -> Dict[str, str]:
@@ -122,6 +125,7 @@ def literals() -> Dict[str, str]:
         numbers.update({f"{name}_{2 * k + 1}": value for k, value in enumerate(series)})
     numbers.update({f"DENOISE_TAP_{k}": tap for k, tap in enumerate(DENOISE_TAPS)})
     numbers.update(DENOISE_AUTO_LOW=DENOISE_AUTO[0], DENOISE_AUTO_HIGH=DENOISE_AUTO[1], DENOISE_SLOPES=DENOISE_SLOPES)
+    numbers.update(DENOISE_OWN=DENOISE_OWN)
     numbers.update(LEARNED_CLIP=LEARNED_CLIP, LEARNED_LIMIT=LEARNED_LIMIT)
     numbers.update(LEARNED_FADE_LOW=LEARNED_FADE[0], LEARNED_FADE_HIGH=LEARNED_FADE[1])
     reaches = {"DENOISE_REACH": DENOISE_REACH, "DENOISE_LEE": DENOISE_LEE, "LEARNED_REACH": LEARNED_REACH}

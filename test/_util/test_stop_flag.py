@@ -57,7 +57,11 @@ def start() -> Iterator[Callable[..., subprocess.Popen]]:
         process.kill()
         process.communicate()
 
-    yield from ended_afterwards(run, end)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup make test` ignores it, and so would these processes
+    try:
+        yield from ended_afterwards(run, end)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("body", [WELL, NESTED])

@@ -17,6 +17,7 @@ from polar_pipeline import FrameError, Pipeline, RawFrame
 from polar_pipeline.backends import reference
 from polar_pipeline.backends.noise.gains import plane_gains
 from polar_pipeline.backends.noise.model import raw_noise
+from polar_pipeline.backends.reference import noise as noise_module
 from polar_pipeline.backends.reference.denoising import box, denoise
 from polar_pipeline.backends.reference.noise import covariance_left, impulse_gains
 from polar_pipeline.options import make_options
@@ -75,7 +76,11 @@ def test_reference_is_what_filters_of_opencv_make() -> None:
     [(1, 1, (0.5, 0.2)), (0.3, 0.8, (0.6, -0.4)), (0.5, 0.4, (0.0, 0.9)), (0.0, 0.1, (0.8, 0.1)), (0.2, 0.6, (0, 0))],
 )
 def test_covariances_after_filters(
-    way: Tuple[str, str], kept: float, kept_s0: float, slopes: Tuple[float, float]
+    way: Tuple[str, str],
+    kept: float,
+    kept_s0: float,
+    slopes: Tuple[float, float],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Noise of raw pixels in polarized light, through the method and filters of OpenCV with fixed slopes and shares."""
     options = make_options(products="dolp", resolution=way[0], demosaic=way[1])
@@ -95,8 +100,9 @@ def test_covariances_after_filters(
     raw = impulse_gains(*options.method_on(sensor)).mean((0, 1))[0]
     before = np.tensordot(np.array([1.6, 0.7, 0.4, 1.3]), raw, 1)[np.newaxis, np.newaxis]
     left = np.reshape([kept, kept_s0, *((1 - kept) * np.array(slopes))], (4, 1, 1))
-    # fixed slopes add no noise of their own
+    # fixed slopes and shares add no noise of their own
     gains = gains._replace(left=gains.left / DENOISE_MEANS / (1 + DENOISE_SLOPES * kept_s0))
+    monkeypatch.setattr(noise_module, "DENOISE_OWN", 0.0)
     # variances of so many pixels are known to 1 %; the stated ones leave out what is common to means and the kept rest
     bound = 0.02 * np.diag(real).max() + 2 * kept * (1 - kept) * 0.14 * np.diag(real).max()
     np.testing.assert_allclose(covariance_left(before, left, gains)[0, 0], real, atol=bound)

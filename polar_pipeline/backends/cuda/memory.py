@@ -206,7 +206,7 @@ class Slot:
         uploads: The stream of strips that are uploaded.
         downloads: The stream of strips that are downloaded before the last one is computed.
         marks: Timed events at the start, after the upload, and after each launch.
-        computed: Event after the last launch.
+        computed: Event after the latest launch.
         done: Event after the downloads; it notes its time, too.
         hold: The arrays that the frame in flight fills; empty once its result was taken.
         source: What the frame in flight is read from: `raw`, or the caller's array.

@@ -14,6 +14,7 @@ from polar_pipeline.polarimetry.coefficients import (
     AOLP_SIGMA_MAX,
     DENOISE_LEE,
     DENOISE_MEANS,
+    DENOISE_OWN,
     DENOISE_REACH,
     DENOISE_SLOPES,
     LUMA,
@@ -248,8 +249,8 @@ def covariance_left(matrix: np.ndarray, left: np.ndarray, gains: PlaneGains) -> 
     """Return what denoising leaves of covariance matrices.
 
     S1 and S2 become their wide means, a slope times the difference of S0 from its wide mean, and a share of the rest;
-    S0 becomes its narrow mean and a share of the difference from it (`MeansNoise`). Slopes and shares count as numbers
-    without noise.
+    S0 becomes its narrow mean and a share of the difference from it (`MeansNoise`). Slopes, and the share of S0, count
+    as numbers without noise.
 
     Args:
         matrix: (H, W, 3, 3) covariance matrices of S1, S2 and S0 by noise.
@@ -260,7 +261,8 @@ def covariance_left(matrix: np.ndarray, left: np.ndarray, gains: PlaneGains) -> 
     slopes, removed, removed_light = np.moveaxis(left[2:], 0, -1), 1 - kept, 1 - kept_light
     light, both = gains.light, gains.polarized
     least = gains.left * (1 + DENOISE_SLOPES * kept_light)
-    rest = least + (1 - least) * kept**2
+    along = np.where(kept > 0, kept + DENOISE_OWN * removed, 0)  # what is kept of noise along the rest, and beside it
+    rest = least + (1 - least) * (along**2 + kept**2) / 2
     detail = 1 - 2 * light.wide + light.wide_both  # variance of S0 less its wide mean
     # covariances of S1 and S2 without the slopes: with S0 less its wide mean, and with S0 as it becomes
     with_detail = removed * (both.wide - both.wide_both) + kept * (1 - both.wide)
