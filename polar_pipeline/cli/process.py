@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -194,7 +195,7 @@ def _process(values: argparse.Namespace, stated: Stated) -> int:
         total = sum(source.total for _, source in sources)
         readers = stack.enter_context(thread_pool(available_cores()))
         frames = _ahead(readers, partial(_load, options, total > 1), records, _AHEAD * available_cores())
-        names: Counter[str] = Counter()
+        names: Set[str] = set()
         unusable: DefaultDict[str, List[str]] = DefaultDict(list)
         warned: Counter[str] = Counter()
         invalid = np.zeros(2, np.int64)
@@ -211,8 +212,10 @@ def _process(values: argparse.Namespace, stated: Stated) -> int:
                     unusable[err.cause].append(str(err))
                     continue
                 invalid[:] += result.invalid
-                names[row.name] += 1
-                yield (row.name if names[row.name] == 1 else f"{row.name}_{names[row.name]}"), result
+                numbered_names = (f"{row.name}_{number}" for number in itertools.count(2))
+                name = next(name for name in itertools.chain([row.name], numbered_names) if name not in names)
+                names.add(name)
+                yield name, result
 
         count = _export(values, exporter, results(), options.products)
         show_unusable(unusable)

@@ -11,7 +11,7 @@ from collections import Counter
 from glob import escape, glob, has_magic
 from itertools import combinations, repeat, takewhile
 from pathlib import Path
-from typing import Dict, Iterator, List, Match, NamedTuple, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, Match, NamedTuple, Optional, Sequence, Set, Tuple
 
 from polar_pipeline._util.paths import is_hidden, natural_order
 from polar_pipeline._util.text import printable, quoted
@@ -20,16 +20,19 @@ from polar_pipeline.recordings.limits import SourceError
 from polar_pipeline.sensor.mosaic import ANGLES
 
 #: Parts of a pattern: alternatives, a named part, or wildcards of the shell.
-_PARTS = re.compile(r"\{([^{}/]*,[^{}]*)\}|\{(\w+)\}|(\*\*/|\*|\?)")
+_PARTS = re.compile(r"\{([^{}/]*,[^{}]*)\}|\{(\w+)\}|(\*\*/|\*|\?|\[[^\]/]+\])")
+#: A number of degrees, which can have a sign and decimals.
+_DEGREES = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 #: A number in a name that can be an angle in degrees.
 _NUMBER = re.compile(r"(?<![0-9.])(0*(?:0|45|90|135))(?![0-9.]*[0-9])")
 #: What is left around the angle in a name, and does not belong to the name of the frame.
 _JOINTS = re.compile(r"(?i)(?:[_\-. ]*(?:angle|pol|deg|degrees|i|p|d))?[_\-. ]*$|^[_\-. ]+")
 
 
-#: Suffixes of pictures, of arrays, and of video.
+#: Suffixes of pictures, of files with several arrays, of arrays, and of video.
 PICTURES = (".png", ".tif", ".tiff", ".pgm", ".bmp", ".jpg", ".jpeg")
-ARRAYS = (".npy", ".npz", ".mat")
+ARCHIVES = (".npz", ".mat")
+ARRAYS = (".npy", *ARCHIVES)
 VIDEOS = (".mkv", ".avi", ".mov", ".mp4")
 #: Suffixes of the files that hold frames without times.
 SUFFIXES = (*PICTURES, *ARRAYS, *VIDEOS)
@@ -56,8 +59,11 @@ def pictures_in(folder: Path, suffixes: Tuple[str, ...] = SUFFIXES) -> List[Path
     return sorted(paths, key=natural_order)
 
 
-def frame_files(path: Path, stated: Stated) -> Tuple[List[FrameFiles], Set[Path]]:
+def frame_files(path: Path, stated: Stated) -> Tuple[List[FrameFiles], Dict[Path, bool]]:
     """List the frames of a picture, a folder or a pattern; and the files that can be angle images by their names.
+
+    Returns:
+        The frames; and for each such file whether the numbers in the names are angles, and do not only count.
 
     Raises:
         SourceError: There are none, or it is not clear which files are a frame.
@@ -65,15 +71,15 @@ def frame_files(path: Path, stated: Stated) -> Tuple[List[FrameFiles], Set[Path]
     if str(path) == "-":
         if stated.raw:
             raise SourceError("- is a picture from the standard input; pixels without a header are read from files")
-        return [FrameFiles("stdin", (path,))], set()
+        return [FrameFiles("stdin", (path,))], {}
     suffixes = RAW if stated.raw else SUFFIXES
     singly = stated.content in ("mosaics", "tiles", "stokes") or bool(stated.raw)
     folders: List[Path] = []
     if is_pattern(str(path)):
         frames = files_of_pattern(str(path), () if stated.raw else SUFFIXES, bool(stated.order))
-        if singly or len(frames[0].files) > 1:
-            return frames, set()
-        files = [frame.files[0] for frame in frames]
+        if len(frames[0].files) > 1 and not singly:
+            return frames, {}
+        files = [file for frame in frames for file in frame.files]
     elif path.is_dir():
         files, folders = pictures_in(path, suffixes), [] if singly else _angle_folders(path)
         if files and folders:
@@ -88,11 +94,20 @@ def frame_files(path: Path, stated: Stated) -> Tuple[List[FrameFiles], Set[Path]
             raise SourceError(f"{path} holds neither a recording nor pictures; expected {EXPECTED}")
         if not singly:
             _check_is_whole(path)
-        return [FrameFiles(path.stem, (path,))], set()
+        return [FrameFiles(path.stem, (path,))], {}
     if not files:
-        raise SourceError(f"{path} holds neither a recording nor pictures; expected {EXPECTED}")
-    groups, named = ([], set()) if singly else angle_groups(files)
-    named.update(files if len(files) == len(ANGLES) and not singly else ())
+        raise SourceError(f"{path} holds neither a recording nor pictures; expected {EXPECTED}{_below(path)}")
+    if stated.raw and stated.content == "auto" and angle_groups(files, takes_parts=True)[0]:
+        raise SourceError(
+            f"{path} has four angle images by its names, which are not read from files without a header: save them as "
+            "TIFF or NPY, or say --content mosaics if they are mosaics"
+        )
+    groups: List[FrameFiles] = _same_names(folders)
+    named: Dict[Path, bool] = {}
+    if not groups and not singly:
+        groups, named = angle_groups(files)
+    if len(files) == len(ANGLES) and not singly:
+        named = {**dict.fromkeys(files, False), **named}
     grouped = Counter(file for group in groups for file in group.files)
     unclear = next((file for file in files if grouped[file] != 1), None)
     if unclear is not None and (groups or folders):
@@ -102,6 +117,25 @@ def frame_files(path: Path, stated: Stated) -> Tuple[List[FrameFiles], Set[Path]
             f"the angle images by a pattern such as {quoted(pattern)}, or say --content mosaics"
         )
     return groups or [FrameFiles(file.stem, (file,)) for file in files], named
+
+
+def _same_names(folders: Sequence[Path]) -> List[FrameFiles]:
+    """Return the frames of four folders of angles whose files have the same names; [] for others."""
+    rows = list(zip(*map(pictures_in, folders)))
+    is_same = all(len({file.name for file in row}) == 1 for row in rows)
+    is_whole = len({len(pictures_in(folder)) for folder in folders}) == 1
+    return [FrameFiles(row[0].stem, row) for row in rows] if is_same and is_whole else []
+
+
+def _below(path: Path) -> str:
+    """Return what an error adds if there are pictures in the folders of a folder."""
+    folders = [folder for folder in path.iterdir() if folder.is_dir() and not is_hidden(folder)]
+    if not any(map(pictures_in, folders)):
+        return ""
+    return (
+        f". Pictures in its folders are named by a pattern such as {quoted(f'{path}/*/*.png')}, or "
+        f"{quoted(f'{path}/{{scene}}/{{angle}}.png')} for four angle images"
+    )
 
 
 def _check_is_whole(path: Path) -> None:
@@ -159,7 +193,8 @@ def files_of_pattern(text: str, suffixes: Tuple[str, ...], is_ordered: bool = Fa
         is_ordered: Whether the user states the angles of the alternatives, whatever numbers are in them.
 
     Raises:
-        SourceError: There are no such files, or a frame has not all four angles, or several files of one.
+        SourceError: There are no such files, or a frame has not all four angles, or several files of one; or the
+            alternatives are other angles than 0, 45, 90 and 135.
     """
     alternatives = [match.group(1).split(",") for match in _PARTS.finditer(text) if match.group(1)]
     has_angles = bool(alternatives) or "{angle}" in text
@@ -168,6 +203,7 @@ def files_of_pattern(text: str, suffixes: Tuple[str, ...], is_ordered: bool = Fa
         raise SourceError(
             f"{printable(text)} must have the same four alternatives in all braces, in the order of angles"
         )
+    places = _places_of(words, is_ordered)
     regex, wild, end, groups = "", "", 0, 0
     for match in _PARTS.finditer(text):
         fixed = text[end : match.start()]
@@ -180,6 +216,8 @@ def files_of_pattern(text: str, suffixes: Tuple[str, ...], is_ordered: bool = Fa
         else:
             groups += 1
             any_text = {"**/": "(?:.*/)?", "?": "[^/]"}.get(wildcard or "", "[^/]*?" if name else "[^/]*")
+            if wildcard and wildcard[0] == "[":
+                any_text = wildcard.replace("[!", "[^", 1)
             regex, wild = f"{regex}(?P<g{groups}>{any_text})", wild + (wildcard or "*")
     regex, wild = regex + re.escape(text[end:]), wild + escape(text[end:])
     frames: Dict[Tuple[str, ...], Dict[int, List[Path]]] = {}
@@ -189,7 +227,8 @@ def files_of_pattern(text: str, suffixes: Tuple[str, ...], is_ordered: bool = Fa
         if parts is None or is_hidden(path) or (suffixes and path.suffix.lower() not in suffixes):
             continue
         if has_angles:
-            place = _place_of(parts.group("angle"), words, is_ordered)
+            word = parts.group("angle")
+            place = places[word] if words else ANGLES.index(int(word))
             key = tuple(parts.group(f"g{k}") or "" for k in range(1, groups + 1))
             frames.setdefault(key, {}).setdefault(place, []).append(path)
         else:
@@ -199,14 +238,41 @@ def files_of_pattern(text: str, suffixes: Tuple[str, ...], is_ordered: bool = Fa
     return single or [_complete(frame, _name_of(key, text), text) for key, frame in frames.items()]
 
 
-def _place_of(word: str, words: Sequence[str], is_ordered: bool) -> int:
-    """Return the place of a part of a name among the angles: by the number in it, else as it is listed."""
-    numbers = [_NUMBER.search(each) for each in words or [word]]
-    angles = [int(number.group(1)) for number in numbers if number]
-    if not words:
-        return ANGLES.index(angles[0])
-    place = list(words).index(word)
-    return ANGLES.index(angles[place]) if sorted(angles) == list(ANGLES) and not is_ordered else place
+def _places_of(words: Sequence[str], is_ordered: bool) -> Dict[str, int]:
+    """Return the place of each of four parts of names among the angles: by the number in it, else as they are listed.
+
+    Raises:
+        SourceError: The numbers are other angles.
+    """
+    listed = {word: place for place, word in enumerate(words)}
+    degrees = degrees_in(words)
+    if is_ordered or not words:
+        return listed
+    if degrees is None:
+        numbers = [_NUMBER.search(word) for word in words]
+        degrees = [float(number.group(1)) for number in numbers if number]
+    elif sorted(degrees) != list(ANGLES) and any(b - a != 1 for a, b in zip(degrees, degrees[1:])):  # else they count
+        raise SourceError(
+            f"{','.join(map(printable, words))} must be 0, 45, 90 and 135 degrees: say which angles they are, in their "
+            "order, by --angle-order"
+        )
+    if sorted(degrees) != list(ANGLES):
+        return listed
+    return {word: ANGLES.index(int(angle)) for word, angle in zip(words, degrees)}
+
+
+def degrees_in(names: Sequence[str]) -> Optional[List[float]]:
+    """Return the numbers by which names differ as angles of polarizers, from 0 to less than 180 degrees.
+
+    A minus in front of some of the numbers is a sign; one in front of all belongs to the name. None if the names differ
+    by anything else.
+    """
+    before, behind = _around(names) if len(names) > 1 else ("", "")
+    begin, end = len(before.rstrip("0123456789.")), len(behind.lstrip("0123456789."))
+    words = [name[begin : len(name) - end] for name in names]
+    if not words or not all(map(_DEGREES.fullmatch, words)):
+        return None
+    return [float(word) % 180 for word in words]
 
 
 def _complete(frame: Dict[int, List[Path]], name: str, what: str) -> FrameFiles:
@@ -231,8 +297,10 @@ def _name_of(parts: Sequence[str], text: str) -> str:
     return name or _JOINTS.sub("", Path(text.partition("{")[0] + "x").name[:-1]) or "frame"
 
 
-def angle_groups(paths: Sequence[Path], takes_parts: bool = False) -> Tuple[List[FrameFiles], Set[Path]]:
+def angle_groups(paths: Sequence[Path], takes_parts: bool = False) -> Tuple[List[FrameFiles], Dict[Path, bool]]:
     """Group files whose paths differ in one angle alone; and list all files that can be angle images by their names.
+
+    Returns values as `frame_files`.
 
     A place at which other numbers occur too counts frames, or steps of a polarizer. An angle may stand in a path more
     than once.
@@ -256,17 +324,18 @@ def angle_groups(paths: Sequence[Path], takes_parts: bool = False) -> Tuple[List
         sets = [tuple(row[k][0] for k in ANGLES) for row in rows if {k: len(row[k]) for k in row} == whole]
         frames.update({files: FrameFiles(_common_name(files), files) for files in sets if grouped.isdisjoint(files)})
         grouped = {path for files in frames for path in files}
-    named = set(grouped)
+    named = dict.fromkeys(grouped, True)
     for row in places.values():
         files = [path for number in row for path in row[number]]
         angles = [number for number in row if number in ANGLES]
-        # steps of five degrees from 0 on are those of a polarizer, not a number of frames
-        is_turned = min(row) == 0 and 90 <= max(row) <= 360 and all(number % 5 == 0 for number in row)
+        # steps of 5 or 22.5 degrees from 0 on are those of a polarizer, not a number of frames
+        is_step = all(number % 5 == 0 for number in row) or all(number % 45 in (0, 22, 23) for number in row)
+        is_turned = min(row) == 0 and 90 <= max(row) <= 360 and is_step
         is_numbered = sorted(row) in ([0, 1, 2, 3], [1, 2, 3, 4])
         is_doubtful = is_turned or is_numbered or len(angles) == len(row)
         if len(row) < 2 or grouped.issuperset(files) or not is_doubtful:
             continue
-        named.update(files)
+        named.update(dict.fromkeys(files, not is_numbered))
         if len(row) == len(angles) > 2 and not takes_parts:
             _complete({ANGLES.index(number): row[number] for number in row}, "", str(files[0].parent))
     return sorted(frames.values(), key=lambda frame: natural_order(frame.files[0])), named
@@ -296,11 +365,24 @@ def _common_name(files: Sequence[Path]) -> str:
 
 
 def _angle_folders(folder: Path) -> List[Path]:
-    """Return the four folders in a folder that are named by angles, one for each, in their order; [] without these."""
+    """Return the four folders in a folder that are named by angles, one for each, in their order; [] without these.
+
+    Raises:
+        SourceError: There are folders of other angles too.
+    """
+    folders = [path for path in folder.iterdir() if path.is_dir() and not is_hidden(path)]
+    degrees = degrees_in([path.name for path in folders])
     named: Dict[int, List[Path]] = {}
-    for path in (path for path in folder.iterdir() if path.is_dir() and not is_hidden(path)):
+    for k, path in enumerate(folders):
         number = _NUMBER.search(path.name)
-        if number is not None:
-            named.setdefault(int(number.group(1)), []).append(path)
-    is_whole = all(len(named.get(angle, ())) == 1 for angle in ANGLES)
-    return [named[angle][0] for angle in ANGLES] if is_whole else []
+        angle = degrees[k] if degrees else float(number.group(1)) if number else -1
+        named.setdefault(int(angle) if angle in ANGLES else -1, []).append(path)
+    if any(len(named.get(angle, ())) != 1 for angle in ANGLES):
+        return []
+    if degrees and len(folders) > len(ANGLES):
+        others = ", ".join(sorted(printable(path.name) for path in named[-1]))
+        raise SourceError(
+            f"{folder} has folders of the angles 0, 45, 90 and 135, and of others ({others}): name those of a frame by "
+            f"a pattern such as {quoted(f'{folder}/{{0,45,90,135}}/*')}"
+        )
+    return [named[angle][0] for angle in ANGLES]

@@ -6,7 +6,7 @@ which one it is (`Stated`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
@@ -22,10 +22,10 @@ CONTENTS = ("auto", "mosaics", "angles", "tiles", "stokes")
 #: Orders of dimensions that are read, for each content: n frames, h rows, w columns, a four angles, c three colors, s
 #: the parameters S0, S1, S2.
 LAYOUTS: Dict[str, Tuple[str, ...]] = {
-    "mosaics": ("hw", "nhw"),
+    "mosaics": ("hw", "nhw", "hwn"),
     "angles": (
-        *("ahw", "hwa", "nahw", "nhwa"),
-        *("ahwc", "hwac", "hwca", "achw", "cahw", "nahwc", "nhwac", "nhwca"),
+        *("ahw", "hwa", "nahw", "nhwa", "anhw"),
+        *("ahwc", "hwac", "hwca", "achw", "cahw", "nahwc", "nhwac", "nhwca", "anhwc"),
     ),
     "tiles": ("hw", "nhw", "hwc", "nhwc"),
     "stokes": ("hws", "nhws"),
@@ -36,12 +36,16 @@ ENDINGS = {255: "8", 1023: "10", 4095: "12", 16383: "14", 65535: "16"}
 #: Pixels of a side of the blocks that are looked at, and most blocks in a row and in a column; and pixels of a side of
 #: the squares in them whose means are compared, with a quarter of the noise.
 _BLOCK, _BLOCKS, _SQUARE = 16, 10, 4
+#: Largest number of the most bits that cameras have in signed numbers of 16 bits.
+_SIGNED_BITS = 16383
 #: Distance of the rows by which most color pictures are told from gray ones.
 _SAMPLED = 64
 #: Pixels of a side of the largest tile of a mosaic, a color sensor's; and ratio of the variance between the pixels of a
 #: tile and that within each, in a quarter of the blocks, above which an image is a mosaic. Images of scenes and noise
 #: have 1 to 3, rounded slopes up to 5.5; mosaics 17 and more where light is polarized by three percent.
 _TILE, _LATTICE = 4, 6.0
+#: Ratio of `_alternation` along two axes above which they are told apart.
+_ALTERNATING = 1.2
 #: Ratio of differences of neighbors to those of pixels two apart below which an image is of a scene without much noise.
 _SMOOTH = 0.9
 #: Factors by which I0 + I90 = I45 + I135 holds better for some pairs of planes than for all others: where this makes
@@ -51,6 +55,9 @@ _LIKELY, _CLEAR = 1.4, 3.0
 _GAIN = 0.03
 #: Share of the light by which I0 + I90 and I45 + I135 differ at most in four images of one scene. A gamma makes it 4 %.
 _DIFFERENT = 0.1
+#: Share by which one of them is brighter than the other in all of a frame, above which the angles are others, or the
+#: numbers not linear; real frames have less than one percent.
+_UNEQUAL = 0.05
 #: Two pairs of planes.
 _Pairs = Tuple[Tuple[int, int], Tuple[int, int]]
 #: The pairs of planes that are perpendicular -> the usual orders of angles with them. The last ones are those of the
@@ -60,8 +67,14 @@ _ORDERS: Dict[_Pairs, str] = {
     ((0, 1), (2, 3)): "the order 0,90,45,135",
     ((0, 3), (1, 2)): "90,45,135,0 (a sensor's tile) or 0,45,135,90",
 }
+#: Factor by which the sums of two pairs of planes differ more than both others, if planes are alike in pairs.
+_PAIRED = 10.0
+#: How a stack of angle images is saved.
+_STACKED = "them as (N, 4, H, W)"
 #: Correlation of images of one scene, and deviation of its light as a share of the mean, both beyond those of a lamp.
 _ALIKE, _DETAIL = 0.9, 0.02
+#: How far floats lie beyond 0 and 1 by rounding.
+_ROUNDING = 1e-5
 #: Factor by which neighbors across the borders of tiles differ more than others.
 _SEAM = 3.0
 #: Least number of squares that are compared.
@@ -78,6 +91,9 @@ class Stated:
             checked.
         array: Name of the array in an archive (NPZ, MAT); "" for the only one.
         raw: Size and encoding of the frames in a file without a header, such as `2448x2048:Mono12p`; "" for none.
+
+    Raises:
+        ValueError: They contradict each other, or have an unknown value.
     """
 
     content: str = "auto"
@@ -90,23 +106,65 @@ class Stated:
             raise ValueError(f"content must be one of {', '.join(CONTENTS)}, got {quoted(self.content)}")
         if self.order and sorted(self.order) != list(ANGLES):
             raise ValueError(f"the order of angles must hold 0, 45, 90 and 135 once each, got {quoted(self.order)}")
-        if self.raw and self.content not in ("auto", "mosaics"):
+        if self.raw and (self.content not in ("auto", "mosaics") or self.order):
+            got = f"the order {self.order} of angles" if self.order else f"content {self.content}"
             raise ValueError(
-                f"files without a header hold mosaics, got content {self.content}: four numbers a pixel, one for each "
-                "angle, are a raw format such as 1224x1024:Angles8"
+                f"files without a header hold mosaics, got {got}: four numbers a pixel, in the order 0, 45, 90, 135, "
+                "are a raw format such as 1224x1024:Angles8"
             )
+        if self.order and self.content in ("mosaics", "stokes"):
+            raise ValueError(f"an order of angles is of angle images or tiles, got content {self.content}")
 
 
 #: For files that state all.
 NOTHING_STATED = Stated()
 
 
+def order_of(degrees: Optional[Sequence[float]]) -> Tuple[int, ...]:
+    """Return the angles of the planes of a frame from those that a file states for each of its planes; () for none.
+
+    Raises:
+        FrameError: They are other angles, or the planes of a frame do not follow each other (cause `type`).
+    """
+    if not degrees or len(degrees) % len(ANGLES) or len(set(degrees)) < len(ANGLES):
+        return ()
+    first = list(degrees[: len(ANGLES)])
+    if sorted(first) == list(ANGLES) and list(degrees) == first * (len(degrees) // len(ANGLES)):
+        return tuple(map(int, first))
+    if set(degrees) <= set(ANGLES):
+        raise FrameError(
+            "type", f"its planes are of the angles {quoted(list(degrees))}: the four of a frame must follow each other"
+        )
+    return ()
+
+
+def with_order(stated: Stated, order: Tuple[int, ...]) -> Stated:
+    """Add the order of angles that a file states to what the user says of it.
+
+    Raises:
+        FrameError: The user states another one (cause `type`).
+    """
+    if not order or stated.content in ("mosaics", "stokes"):
+        return stated
+    if stated.order and stated.order != order:
+        raise FrameError("type", f"the file states the order {order} of its angles, --angle-order is {stated.order}")
+    return replace(stated, order=order, content="angles" if stated.content == "auto" else stated.content)
+
+
 class Pixels(NamedTuple):
-    """An array as a file stores it: its numbers, the largest number that the file states (0: none), and warnings."""
+    """An array as a file stores it.
+
+    Attributes:
+        array: Its numbers.
+        maximum: The largest number that the file states; 0 for none.
+        warnings: About the file.
+        order: The angles of its planes that the file states, as `Stated.order`.
+    """
 
     array: np.ndarray
     maximum: int = 0
     warnings: Tuple[FrameWarning, ...] = ()
+    order: Tuple[int, ...] = ()
 
 
 class Frames(NamedTuple):
@@ -131,18 +189,19 @@ def split_frames(array: np.ndarray, stated: Stated = NOTHING_STATED) -> Frames:
     if array.dtype.kind not in "iuf":
         raise FrameError("type", f"raw pixels are integers, or floats from 0 to 1; got {array.dtype}")
     array = without_plain_channels(array)
+    contents = [stated.content] if stated.content != "auto" else ["angles", "tiles"] if stated.order else [*LAYOUTS]
     readings = [
-        Frames(content, variant.transpose(*_axes(layout)).reshape(*_leading(layout), *_sizes(variant, layout)))
+        Frames(content, _arranged(variant, layout))
         for variant in _variants(array)
-        for content, layouts in LAYOUTS.items()
-        for layout in layouts
-        if _fits(variant.shape, layout) and stated.content in ("auto", content)
+        for content in contents
+        for layout in LAYOUTS[content]
+        if _fits(variant.shape, layout)
     ]
     readings = [row for row in readings if row.content != "tiles" or _has_quarters(row.array.shape)]
     if not readings:
-        raise FrameError("type", _refusal(array, stated.content))
+        raise FrameError("type", _refusal(array, stated))
     if stated.content == "auto" or len(readings) > 1:
-        readings = _likely(array, readings)
+        readings = _likely(array, readings, stated)
     (frames,) = readings
     if frames.content == "tiles":
         frames = frames._replace(array=_quarters(frames.array))
@@ -152,23 +211,30 @@ def split_frames(array: np.ndarray, stated: Stated = NOTHING_STATED) -> Frames:
 
 
 def stacked_angles(images: Sequence[np.ndarray], stated: Stated) -> Frames:
-    """Put the images behind four polarizers together; gray, Bayer or color.
+    """Put the images behind four polarizers together; gray, Bayer or color, one of each or stacks of as many frames.
 
     Args:
         images: In the order of `ANGLES`, or of the angles that are stated.
         stated: What the user says of them.
 
     Raises:
-        FrameError: They differ in size or type (cause `size`), are no single pictures (`type`), or contradict their
-            order (`type`).
+        FrameError: They differ in size or type (cause `size`), are no pictures (`type`), or contradict their order
+            (`type`).
     """
+    if len({image.shape for image in images}) > 1:  # one may have equal channels of gray, and another one none
+        images = [without_plain_channels(image) for image in images]
     if len({(image.shape, image.dtype) for image in images}) > 1:
         sizes = ", ".join(f"{image.dtype} {image.shape}" for image in images)
         raise FrameError("size", f"four angle images must have one size and type, got {sizes}")
     planes = without_plain_channels(np.stack(images))
-    if not (_fits(planes.shape, "ahw") or _fits(planes.shape, "ahwc")):
-        raise FrameError("type", f"an angle image is (H, W) or (H, W, 3), got {images[0].dtype} {images[0].shape}")
-    return _in_order(Frames("angles", planes[np.newaxis]), stated)
+    layout = next((each for each in ("ahw", "ahwc", "anhw", "anhwc") if _fits(planes.shape, each)), None)
+    if layout is None:
+        raise FrameError(
+            "type",
+            "an angle image is (H, W) or (H, W, 3), or a stack of them, (N, H, W) or (N, H, W, 3); got "
+            f"{images[0].dtype} {images[0].shape}",
+        )
+    return _in_order(Frames("angles", _arranged(planes, layout)), stated)
 
 
 def has_lattice(image: np.ndarray) -> bool:
@@ -213,8 +279,6 @@ def to_message(frames: Frames, index: int, pixels: Pixels, max_bytes: int) -> Im
     array, prefix = frames.array[index], "Mono"
     if frames.content == "stokes":
         check_size("a picture", 4 * array.size, max_bytes)
-        if array.dtype.kind != "f":
-            raise FrameError("type", f"Stokes vectors are floats, S1 and S2 below 0 too, got {array.dtype}")
         return _message(np.ascontiguousarray(array, "<f4"), "Stokes32F", frames, pixels)
     if frames.content != "mosaics":
         prefix = "AnglesRGB" if array.ndim == 4 else "Angles"
@@ -226,9 +290,9 @@ def to_message(frames: Frames, index: int, pixels: Pixels, max_bytes: int) -> Im
     array = to_unsigned(array)
     if maximum and array.size and array.max() > maximum:
         raise FrameError("type", f"the file states numbers up to {maximum}, and holds {array.max()}")
-    ending = ENDINGS.get(maximum, str(8 * array.itemsize))
-    if array.itemsize == 1:
-        ending = "8"
+    if maximum == 255:
+        array = array.astype(np.uint8)
+    ending = "8" if array.itemsize == 1 else ENDINGS.get(maximum, "16")
     return _message(
         array,
         f"{prefix}{ending}" if prefix != "Mono" or ending in ("10", "12", "14") else f"mono{ending}",
@@ -260,18 +324,24 @@ def to_unsigned(array: np.ndarray) -> np.ndarray:
             raise FrameError("type", f"raw pixels are integers from 0 to {SIXTEEN_BITS}, got {low} to {high}")
         if high <= 255:
             raise FrameError("type", f"{array.dtype} up to {high} can be of 8 or more bits: save uint8 or uint16")
+        if array.dtype.itemsize == 2 and high > _SIGNED_BITS:
+            raise FrameError(
+                "type",
+                f"{array.dtype} up to {high} can have a full scale of 32767 or of 65535: save uint16 of 10, 12, 14 or "
+                "16 bits",
+            )
     return array.astype("<u2", copy=False)
 
 
 def _quantized(array: np.ndarray) -> np.ndarray:
     """Convert floats from 0 to 1 to 16 bit, whose steps are far below the noise of any camera."""
     low, high = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
-    if not (low >= 0 and high <= 1):  # of NaN too
+    if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):  # of NaN too
         raise FrameError(
             "type",
             f"raw pixels in float must be shares of full scale, 0 to 1, got {low:.6g} to {high:.6g}: divide by it",
         )
-    return np.rint(array.astype(np.float64) * SIXTEEN_BITS).astype("<u2")  # float16 has no 65535
+    return np.rint(np.clip(array.astype(np.float64), 0, 1) * SIXTEEN_BITS).astype("<u2")  # float16 has no 65535
 
 
 # ----------------------------------------------------------------------------------------------------------- shapes
@@ -284,11 +354,13 @@ def without_plain_channels(array: np.ndarray) -> np.ndarray:
     channels = array.shape[-1]
     if channels == 1:
         return array[..., 0]
+    if array.ndim == 4 and array.shape[1] == 1:  # (N, 1, H, W), as networks have it
+        return array[:, 0]
     if channels in (2, 4) and array.dtype.kind == "u" and array.size:
         opaque = np.iinfo(array.dtype).max
         if (array[..., -1] == opaque).all() and not (array[..., 0] == opaque).all():
             return without_plain_channels(array[..., :-1])
-    is_gray = channels == 3 and array.dtype.kind in "iu"
+    is_gray = channels == 3
     for part in (array[..., ::_SAMPLED, :, :], array):  # most color pictures show their colors soon
         is_gray = is_gray and not (part != part[..., :1]).any()
     return array[..., 0] if is_gray else array
@@ -309,8 +381,12 @@ def _variants(array: np.ndarray) -> List[np.ndarray]:
 def _fits(shape: Tuple[int, ...], layout: str) -> bool:
     if len(shape) != len(layout):
         return False
-    least = MIN_SIDE if layout in ("hw", "nhw") else MIN_SIDE // 2
+    least = MIN_SIDE if layout in LAYOUTS["mosaics"] else MIN_SIDE // 2
     sizes = dict(zip(layout, shape))
+    if layout == "anhw" and sizes["n"] == _SIZES["c"]:  # then they are colors
+        return False
+    if layout == "hwn" and not _SIZES["c"] < sizes["n"] < min(sizes["h"], sizes["w"]):
+        return False
     return all(
         sizes[axis] >= least if axis in "hw" else sizes[axis] == _SIZES.get(axis, sizes[axis]) and sizes[axis] > 0
         for axis in layout
@@ -322,12 +398,10 @@ def _axes(layout: str) -> List[int]:
     return [layout.index(axis) for axis in "nahwcs" if axis in layout]
 
 
-def _leading(layout: str) -> Tuple[int, ...]:
-    return () if "n" in layout else (1,)
-
-
-def _sizes(array: np.ndarray, layout: str) -> List[int]:
-    return [array.shape[axis] for axis in _axes(layout)]
+def _arranged(array: np.ndarray, layout: str) -> np.ndarray:
+    """Return an array of a layout in the order of `Frames`, as a view where it is possible."""
+    frames = array.transpose(*_axes(layout))
+    return frames if "n" in layout else frames[np.newaxis]
 
 
 def _has_quarters(shape: Tuple[int, ...]) -> bool:
@@ -345,18 +419,24 @@ def _quarters(array: np.ndarray) -> np.ndarray:
 # --------------------------------------------------------------------------------------------------------- readings
 
 
-def _likely(array: np.ndarray, readings: Sequence[Frames]) -> List[Frames]:
+def _likely(array: np.ndarray, readings: Sequence[Frames], stated: Stated) -> List[Frames]:
     """Return the only reading that the numbers allow.
 
     Raises:
         FrameError: There are none or several (cause `type`); the message names them with their options.
     """
     plausible: List[Tuple[Frames, int]] = []
+    needs_lattice = _fits(array.shape, "hwn")  # frames may be first or last
     for row in readings:  # mosaics come first
-        plausible.append((row, _evidence(row, any(evidence > 0 for _, evidence in plausible))))
+        is_sure = any(evidence > 0 for _, evidence in plausible)
+        plausible.append((row, _evidence(row, is_sure, needs_lattice)))
     sure = [row for row, evidence in plausible if evidence > 0]
     if len(sure) == 1:
         return sure
+    if len(sure) == 2 and {row.content for row in sure} == {"mosaics"}:  # frames may be first or last
+        first, last = (_alternation(array, axis) for axis in (0, -1))
+        if max(first, last) > _ALTERNATING * min(first, last):
+            return sure[:1] if first < last else sure[1:]
     if sure and {row.content for row in sure} == {"angles"}:  # the angles may be first or last
         sure.sort(key=_misfit)
         if 2 * _misfit(sure[0]) < _misfit(sure[1]):
@@ -365,21 +445,30 @@ def _likely(array: np.ndarray, readings: Sequence[Frames]) -> List[Frames]:
     if len(possible) == 1:
         return possible
     if not possible:
-        raise FrameError("type", _refusal(array, "auto"))
+        raise FrameError("type", _refusal(array, stated if stated.content == "auto" else NOTHING_STATED))
     listed = " or ".join(dict.fromkeys(f"{_described(row)} (--content {row.content})" for row in possible))
     if len({row.content for row in possible}) == 1:
+        each = "mosaics as (N, H, W)" if possible[0].content == "mosaics" else "(4, H, W), or in color (4, H, W, 3)"
         raise FrameError(
             "type",
-            f"{array.dtype} {array.shape} can be {listed} in several orders of its dimensions: save each frame as "
-            "(4, H, W), or in color as (4, H, W, 3)",
+            f"{array.dtype} {array.shape} can be {listed} in several orders of its dimensions: save {each}",
         )
     raise FrameError("type", f"{array.dtype} {array.shape} can be {listed}: say which")
 
 
-def _evidence(frames: Frames, is_sure: bool) -> int:
+def _alternation(array: np.ndarray, axis: int) -> float:
+    """Return how much more neighbors along an axis differ than every second: above 1 across the columns of a mosaic."""
+    lines = np.moveaxis(array, axis, -1)
+    rows, columns, _ = lines.shape
+    part = _finite(lines[:: -(-rows // _SAMPLED), :: -(-columns // _SAMPLED), :_SAMPLED])
+    near, far = (np.abs(part[..., step:] - part[..., :-step]).mean() + 1e-9 for step in (1, 2))
+    return float(near / far)
+
+
+def _evidence(frames: Frames, is_sure: bool, needs_lattice: bool) -> int:
     """Return whether the numbers of the first frame speak for a reading (1), against it (-1), or neither.
 
-    `is_sure` says whether they speak for another reading.
+    `is_sure` says whether they speak for another reading, `needs_lattice` whether a mosaic must look like one.
     """
     first = frames.array[0]
     if frames.content == "stokes":
@@ -387,13 +476,14 @@ def _evidence(frames: Frames, is_sure: bool) -> int:
     if frames.content == "mosaics":
         # a tenth of all scenes have little polarization, so smooth pixels say nothing against a mosaic; three smooth
         # images can be red, green and blue, or S0, S1 and S2
-        return 1 if has_lattice(first) else 0 if len(frames.array) != 3 else -1
+        return 1 if has_lattice(first) else -1 if needs_lattice or len(frames.array) == 3 else 0
     if frames.content == "tiles":
         return _tile_evidence(first, is_sure)
     lights = [_compared(frame) for frame in (first, frames.array[-1])]
     if max(map(_disagreement, lights)) > _DIFFERENT:
         return -1
     is_usual = all(_perpendicular(light, _LIKELY) == _pairs_of(ANGLES) for light in lights)
+    is_usual = is_usual and max(map(_imbalance, lights)) < _UNEQUAL
     return 1 if is_usual or (len(frames.array) == 1 and _perpendicular(lights[0], _CLEAR)) else 0
 
 
@@ -501,6 +591,19 @@ def _disagreement(light: np.ndarray) -> float:
     return min(_differences(light).values()) / (2 * float(np.abs(light).mean()) or 1.0) if light.size else 0.0
 
 
+def _imbalance(light: np.ndarray) -> float:
+    """Return the share by which I0 + I90 and I45 + I135 differ in all of a frame, by the means of squares (4, N)."""
+    i0, i45, i90, i135 = light
+    total = light.sum(0) / 2
+    return abs(float((i0 + i90 - i45 - i135) @ total / (total @ total or 1.0)))
+
+
+def _are_pairs(light: np.ndarray) -> bool:
+    """Return whether four planes are two pairs of like ones, as two images behind each of two polarizers are."""
+    _, second, third = sorted(_differences(light).values())
+    return third > max(_DETAIL * 2 * float(np.abs(light).mean()), _PAIRED * second)
+
+
 def _misfit(frames: Frames) -> float:
     """Return the share of polarization by which I0 + I90 and I45 + I135 differ in the first frame."""
     rests = _differences(_compared(frames.array[0]))
@@ -533,6 +636,8 @@ def _are_stokes(array: np.ndarray) -> bool:
 
 def _check_stokes(array: np.ndarray) -> None:
     """Refuse (H, W, 3) that are not S0, S1, S2 as shares of full scale (cause `type`)."""
+    if array.dtype.kind != "f":
+        raise FrameError("type", f"Stokes vectors are floats, S1 and S2 below 0 too, got {array.dtype}")
     if not _are_stokes(array):
         raise FrameError(
             "type",
@@ -567,11 +672,20 @@ def _in_order(frames: Frames, stated: Stated) -> Frames:
     elif is_guess and pairs is None:
         text = f"the order of the tiles is not clear, {listed} row by row or another one"
         option = ": say which by --angle-order"
+    places = [order.index(angle) for angle in ANGLES]
     if option and not stated.order:
+        if len(frames.array) > 1 and stated.content == "angles":  # `--angle-order` would be wrong where these are mixed
+            option = f" with --angle-order, unless the images of a frame do not follow each other: save {_STACKED}"
         raise FrameError("type", f"{text}{option}")
+    if not text and _imbalance(light[places]) > _UNEQUAL:
+        text = (
+            f"I0 + I90 and I45 + I135 differ by {_imbalance(light[places]):.0%} in all of the frame: the angles "
+            f"are not {listed}, or the numbers are not linear, as with a gamma"
+        )
+    if not text and len(frames.array) > 1 and _are_pairs(light):
+        text = "in the first frame each plane is like another one: do the four images of a frame follow each other?"
     if text:
         frames = frames._replace(warnings=(FrameWarning("mosaic", text),))
-    places = [order.index(angle) for angle in ANGLES]
     return frames if places == [0, 1, 2, 3] else frames._replace(array=frames.array[:, places])
 
 
@@ -590,9 +704,13 @@ def _described(frames: Frames) -> str:
     return f"{count} frames of {what}" if count > 1 else what
 
 
-def _refusal(array: np.ndarray, content: str) -> str:
+def _refusal(array: np.ndarray, stated: Stated) -> str:
     """Explain why an array holds no frame."""
-    got = f"got {array.dtype} {array.shape}"
+    got, content = f"got {array.dtype} {array.shape}", stated.content
+    if stated.order and content == "auto":
+        return f"four angle images or tiles are expected where an order of angles is stated (--angle-order), {got}"
+    if content == "stokes":
+        return f"Stokes vectors S0, S1, S2 must be (H, W, 3) or (N, H, W, 3), {got}"
     if array.ndim >= 3 and array.shape[-1] == 3 and content == "auto":
         return (
             f"a color picture is not a mosaic, {got}: save the mosaic as gray; four color pictures of a frame are read "

@@ -119,6 +119,14 @@ def peek_stamp(cdr: Cdr) -> Optional[int]:
     return int(seconds) * 1_000_000_000 + int(nanoseconds)
 
 
+def peek_frame_id(cdr: Cdr) -> str:
+    """Read the `frame_id` of a message that begins with a `std_msgs/Header`; "" if it is cut."""
+    if len(cdr) < 16:
+        return ""
+    (length,) = struct.Struct("<I" if bytes(cdr[1:2]) == b"\1" else ">I").unpack_from(cdr, 12)
+    return bytes(cdr[16 : 16 + length]).rstrip(b"\0").decode("utf-8", "replace")
+
+
 def _stamp_layout(cdr: Cdr) -> struct.Struct:
     """Return the layout of the stamp in bytes 4 to 12, by the byte order in the message's second byte."""
     return struct.Struct("<iI" if bytes(cdr[1:2]) == b"\1" else ">iI")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import struct
 from math import prod
-from typing import Dict, Iterable, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from polar_pipeline.sensor.frames import FrameError, FrameWarning
 
@@ -14,7 +15,15 @@ _JPEG = FrameWarning(
     "JPEG destroys the polarization of a mosaic, as it mixes neighboring pixels: save PNG or TIFF; record the raw "
     "topic, or image_transport's zstd or png, and make recordings smaller by 'polar-pipeline compress'",
 )
-_WIDTH, _HEIGHT, _COMPRESSION, _ORIENTATION, _SAMPLES, _MAXIMUM = 256, 257, 259, 274, 277, 281
+_WIDTH, _HEIGHT, _COMPRESSION, _ORIENTATION, _SAMPLES = 256, 257, 259, 274, 277
+#: Tags that state the largest number: MaxSampleValue, SMaxSampleValue, and WhiteLevel of DNG.
+_MAXIMA = (281, 341, 50717)
+_DESCRIPTION, _PAGE_NAME, _PAGE_NUMBER = 270, 285, 297
+#: Tags of ImageJ: bytes of its header and of each of its values, and these.
+_IMAGEJ_SIZES, _IMAGEJ_VALUES = 50838, 50839
+#: Names of channels, and significant bits, in the description of an OME-TIFF.
+_OME_CHANNEL = re.compile(r'<(?:\w+:)?Channel\b[^>]*\bName="([^"]*)"')
+_OME_BITS = re.compile(r'\bSignificantBits="([0-9]{1,2})"')
 #: Tags that decide what pixels are: tag -> (name, number without the tag, numbers that are read).
 _DECISIVE = {
     258: ("bits", 1, (8, 16, 32, 64)),
@@ -29,20 +38,36 @@ _DECISIVE = {
 _LAYOUTS = {1: "B", 3: "H", 4: "I"}
 #: Channels of a pixel, each of which has numbers of its own, and pages of a file, at most.
 _MAX_CHANNELS, _MAX_PAGES = 4, 100_000
+#: Labels of pages that are read, at most.
+_MAX_LABELS = 4096
 #: Compressions that lose details: JPEG in two forms, JPEG 2000, and lossy DNG.
 _LOSSY = (6, 7, 34712, 34892)
 #: Descriptions by which ImageJ and tifffile state pictures behind the first page without pages of their own.
 _STACK = re.compile(rb'ImageJ=[^\0]{0,200}?\nimages=(?!1\n)|\{"shape": \[([0-9, ]+)\]')
+_SEVERAL = (
+    "a file of several pictures, of which OpenCV would read the first: save them as pages of a TIFF file, or each as a "
+    "file"
+)
+#: Exponent of a PNG file below which its numbers are not linear.
+_LEAST_GAMMA = 0.9
 #: How TIFF files begin, and Exif data in PNG and JPEG, which are built like them.
 _TIFF_MAGICS = (b"II*\0", b"MM\0*")
 
 
 class Tags(NamedTuple):
-    """What a file states: warnings about it, its largest number (0 if it does not say), and its number of pictures."""
+    """What a file states.
+
+    Attributes:
+        warnings: About the file.
+        maximum: The largest number of a pixel; 0 if it does not say.
+        pages: Number of pictures.
+        names: Of the pictures, or of the channels; empty if it does not name them.
+    """
 
     warnings: Tuple[FrameWarning, ...] = ()
     maximum: int = 0
     pages: int = 1
+    names: Tuple[str, ...] = ()
 
 
 def read_tags(data: bytes) -> Tags:
@@ -54,29 +79,50 @@ def read_tags(data: bytes) -> Tags:
         struct.error: The file is damaged.
     """
     is_jpeg = data[:2] == b"\xff\xd8"
-    pages = 1
     if data[:4] in _TIFF_MAGICS:
-        tags, place = _read_page(data, _first_page(data))
-        _check(tags, _DECISIVE)
-        while place:
-            more, place = _read_page(data, place)
-            _check(more, _DECISIVE)
-            pages += 1
-            if pages > _MAX_PAGES:
-                raise FrameError("type", f"more than {_MAX_PAGES} pages in a file")
-        has_hidden = pages == 1 and _has_stack(data, tags)
-    else:
-        exif = data.partition(b"Exif\0\0" if is_jpeg else b"eXIf")[2]
-        _check(_read_page(exif, _first_page(exif))[0] if exif[:4] in _TIFF_MAGICS else {}, (_ORIENTATION,))
-        tags, has_hidden = {}, not is_jpeg and b"acTL" in data[: data.find(b"IDAT")]  # of an animation
-    if has_hidden:
-        raise FrameError(
-            "type",
-            "a file of several pictures, of which OpenCV would read the first: save them as pages of a TIFF file, or "
-            "each as a file",
-        )
-    is_lossy = is_jpeg or tags.get(_COMPRESSION) in _LOSSY
-    return Tags((_JPEG,) if is_lossy else (), tags.get(_MAXIMUM) or 0, pages)
+        return _read_tiff(data)
+    exif = data.partition(b"Exif\0\0" if is_jpeg else b"eXIf")[2]
+    if exif[:4] in _TIFF_MAGICS:
+        _check(_read_page(exif, _first_page(exif)).numbers, (_ORIENTATION,))
+    head = b"" if is_jpeg else data[: data.find(b"IDAT")]
+    if b"acTL" in head:  # an animation
+        raise FrameError("type", _SEVERAL)
+    warnings = (_JPEG,) if is_jpeg else ()
+    gamma, bits = (head.partition(name)[2] for name in (b"gAMA", b"sBIT"))
+    if len(gamma) >= 4 and 0 < (exponent := struct.unpack(">I", gamma[:4])[0] / 1e5) < _LEAST_GAMMA:
+        text = f"the file states a gamma of {exponent:g}, and polarization needs numbers that are linear: ignored"
+        warnings = (*warnings, FrameWarning("gamma", text))
+    return Tags(warnings, (1 << bits[0]) - 1 if bits and 8 < bits[0] < 16 else 0)
+
+
+def _read_tiff(data: bytes) -> Tags:
+    """Read the tags of a TIFF file; errors are those of `read_tags`."""
+    page = first = _read_page(data, _first_page(data))
+    pages = [first]
+    _check(first.numbers, _DECISIVE)
+    while page.next_page:
+        page = _read_page(data, page.next_page)
+        _check(page.numbers, _DECISIVE)
+        pages.append(page)
+        if len(pages) > _MAX_PAGES:
+            raise FrameError("type", f"more than {_MAX_PAGES} pages in a file")
+    if len(pages) == 1 and _has_stack(data, first.numbers):
+        raise FrameError("type", _SEVERAL)
+    numbers = [each.page_number for each in pages if each.page_number is not None]
+    if numbers != sorted(numbers):
+        raise FrameError("type", f"its pages have the numbers {numbers[:8]}, in another order than in the file")
+    description = first.texts.get(_DESCRIPTION, "")
+    channels, bits = _OME_CHANNEL.findall(description), _OME_BITS.search(description)
+    names = [each.texts.get(_PAGE_NAME, "") for each in pages]
+    maximum = next((number for number in map(first.numbers.get, _MAXIMA) if number), 0)
+    if bits is not None and not maximum:
+        maximum = (1 << int(bits.group(1))) - 1
+    return Tags(
+        (_JPEG,) if first.numbers.get(_COMPRESSION) in _LOSSY else (),
+        maximum,
+        len(pages),
+        tuple(names if all(names) else channels or first.labels),
+    )
 
 
 def _has_stack(data: bytes, tags: Dict[int, Optional[int]]) -> bool:
@@ -108,20 +154,63 @@ def _first_page(data: bytes) -> int:
     return place
 
 
-def _read_page(data: bytes, start: int) -> Tuple[Dict[int, Optional[int]], int]:
-    """Return the numbers of the tags of a page of a TIFF file, None for different ones, and the offset of the next."""
+class _Page(NamedTuple):
+    """Tags of a page of a TIFF file.
+
+    Attributes:
+        numbers: By tag, None for several different ones.
+        texts: By tag.
+        page_number: If it is stated.
+        labels: Of all pages, as ImageJ states them with the first one.
+        next_page: Offset of the next page; 0 for none.
+    """
+
+    numbers: Dict[int, Optional[int]]
+    texts: Dict[int, str]
+    page_number: Optional[int]
+    labels: Tuple[str, ...]
+    next_page: int
+
+
+def _read_page(data: bytes, start: int) -> _Page:
+    """Read a page of a TIFF file."""
     order = "<" if data[:2] == b"II" else ">"
     (count,) = struct.unpack_from(f"{order}H", data, start)
     end = start + 2 + 12 * count
-    tags: Dict[int, Optional[int]] = {}
+    numbers: Dict[int, Tuple[int, ...]] = {}
+    texts: Dict[int, bytes] = {}
     for at in range(start + 2, end, 12):
         tag, kind, number = struct.unpack_from(f"{order}HHI", data, at)
-        numbers: Tuple[int, ...] = ()
-        if kind in _LAYOUTS and 1 <= number <= _MAX_CHANNELS:
-            layout = f"{order}{number}{_LAYOUTS[kind]}"
-            is_inside = struct.calcsize(layout) <= 4
-            numbers = struct.unpack_from(
-                layout, data, at + 8 if is_inside else struct.unpack_from(f"{order}I", data, at + 8)[0]
-            )
-        tags[tag] = numbers[0] if len(set(numbers)) == 1 else None  # one number for all channels
-    return tags, int(struct.unpack_from(f"{order}I", data, end)[0])
+        layout = f"{order}{number}{_LAYOUTS.get(kind, 'B')}"
+        limit = _MAX_LABELS if tag == _IMAGEJ_SIZES else _MAX_CHANNELS
+        is_text = tag in (_DESCRIPTION, _PAGE_NAME, _IMAGEJ_VALUES)
+        if not is_text and not (kind in _LAYOUTS and 1 <= number <= limit):
+            numbers[tag] = ()
+            continue
+        is_inside = struct.calcsize(layout) <= 4
+        place = at + 8 if is_inside else struct.unpack_from(f"{order}I", data, at + 8)[0]
+        if is_text:
+            texts[tag] = data[place : place + number]
+        else:
+            numbers[tag] = struct.unpack_from(layout, data, place)
+    return _Page(
+        {tag: row[0] if len(set(row)) == 1 else None for tag, row in numbers.items()},  # one number for all channels
+        {tag: text.partition(b"\0")[0].decode("utf-8", "replace") for tag, text in texts.items()},
+        (numbers.get(_PAGE_NUMBER) or (None,))[0],
+        _imagej_labels(texts.get(_IMAGEJ_VALUES, b""), numbers.get(_IMAGEJ_SIZES, ()), order),
+        int(struct.unpack_from(f"{order}I", data, end)[0]),
+    )
+
+
+def _imagej_labels(values: bytes, sizes: Tuple[int, ...], order: str) -> Tuple[str, ...]:
+    """Return the labels of pages that ImageJ states: a header of kinds and counts, then values of stated sizes."""
+    if not sizes:
+        return ()
+    kinds: List[bytes] = []
+    for at in range(4, sizes[0] - 7, 8):
+        kind, count = values[at : at + 4], struct.unpack_from(f"{order}I", values, at + 4)[0]
+        kinds += [kind[::-1] if order == "<" else kind] * min(count, _MAX_LABELS)
+    starts = itertools.accumulate(sizes)
+    codec = "utf-16-le" if order == "<" else "utf-16-be"
+    rows = zip(kinds, starts, sizes[1:])
+    return tuple(values[start : start + size].decode(codec, "replace") for kind, start, size in rows if kind == b"labl")

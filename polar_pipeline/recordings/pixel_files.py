@@ -18,7 +18,7 @@ import numpy as np
 from polar_pipeline._util.documents import regular_status
 from polar_pipeline._util.imports import importing
 from polar_pipeline._util.text import numbered, printable, quoted
-from polar_pipeline.recordings.angle_files import ARRAYS, RAW, VIDEOS, FrameFiles
+from polar_pipeline.recordings.angle_files import ARCHIVES, ARRAYS, RAW, VIDEOS, FrameFiles, degrees_in
 from polar_pipeline.recordings.contents import (
     ENDINGS,
     Frames,
@@ -26,16 +26,19 @@ from polar_pipeline.recordings.contents import (
     Stated,
     has_lattice,
     is_smooth,
+    order_of,
     split_frames,
     stacked_angles,
     to_message,
+    with_order,
     without_plain_channels,
 )
 from polar_pipeline.recordings.limits import check_size, described
 from polar_pipeline.recordings.messages import Cdr, ImageMessage
 from polar_pipeline.recordings.picture_tags import read_tags
 from polar_pipeline.sensor.encodings import get_format
-from polar_pipeline.sensor.frames import MIN_SIDE, FrameError
+from polar_pipeline.sensor.frames import MIN_SIDE, SIXTEEN_BITS, FrameError
+from polar_pipeline.sensor.mosaic import ANGLES
 
 #: Suffixes of files that may hold several frames.
 STACKS = (".tif", ".tiff", *ARRAYS, *VIDEOS)
@@ -48,6 +51,10 @@ _PGM = re.compile(
 )
 #: Codecs of video that lose nothing, as OpenCV names them, and pixel formats of one channel of 8 bit.
 _LOSSLESS, _GRAY = ("ffv1", "hfyu", "ffvh", "dib ", "y800", "grey", "rawv", "\0\0\0\0"), ("y800", "grey", "y8  ")
+#: Names of arrays that state the angles of planes, and the significant bits of pixels.
+_ANGLES, _BIT_DEPTH = ("angles", "angle"), ("bit_depth", "bits")
+#: Numbers of an array that states something about pixels, at most.
+_MAX_STATED = 64
 #: The format of a file without a header.
 _RAW_FORMAT = re.compile(r"([1-9][0-9]{0,4})[xX]([1-9][0-9]{0,4}):(\w+)")
 
@@ -59,16 +66,17 @@ class FrameSource:
         files: The files.
         stated: How to read what they do not state.
         max_bytes: Largest size of a file that is read at once, and of a frame.
-        is_named: Whether names alone say that files are angle images.
+        has_angles: Whether there are angles in the names of files that can be angle images by their names alone; None
+            for other files.
 
     Attributes:
         name: Name of the frame, or of the stack of frames.
         path: The first file.
     """
 
-    def __init__(self, files: FrameFiles, stated: Stated, max_bytes: int, is_named: bool = False) -> None:
+    def __init__(self, files: FrameFiles, stated: Stated, max_bytes: int, has_angles: Optional[bool] = None) -> None:
         self._paths, self.name, self.path = files.files, files.name, files.files[0]
-        self._stated, self._max_bytes, self._is_named = stated, max_bytes, is_named
+        self._stated, self._max_bytes, self._has_angles = stated, max_bytes, has_angles
 
     def __len__(self) -> int:
         return self._count
@@ -82,9 +90,11 @@ class FrameSource:
                 return path.stat().st_size // self._raw_frame()[3]
             if path.suffix.lower() in VIDEOS:
                 return max(1, int(_open_video(path).get(cv2.CAP_PROP_FRAME_COUNT)))
-            if len(self._paths) > 1 or path.suffix.lower() not in STACKS:
+            if path.suffix.lower() not in STACKS:
                 return 1
             if path.suffix.lower() in (".tif", ".tiff") and read_tags(self._bytes(path)).pages == 1:
+                return 1
+            if len(self._paths) > 1 and self._pixels(path).array.ndim == 2:
                 return 1
             return len(self._load()[1].array)
         except Exception:  # noqa: BLE001 - reported with the frame
@@ -107,6 +117,9 @@ class FrameSource:
 
     def _messages(self) -> Iterator[ImageMessage]:
         path = self._paths[0]
+        if len(self._paths) > 1 and path.suffix.lower() in VIDEOS:
+            text = "four videos of angle images are not read as one: save them as TIFF or NPY"
+            raise FrameError("type", f"{text}; if they are mosaics, say --content mosaics")
         if self._stated.raw:
             yield from self._raw_messages()
         elif path.suffix.lower() in VIDEOS:
@@ -121,18 +134,21 @@ class FrameSource:
     def _load(self) -> Tuple[Pixels, Frames]:
         if len(self._paths) == 1:
             pixels = self._pixels(self._paths[0])
-            frames = split_frames(pixels.array, self._stated)
-            is_doubtful = self._is_named and self._stated.content == "auto" and frames.content == "mosaics"
-            if is_doubtful and is_smooth(frames.array[0]) and not has_lattice(frames.array[0]):
+            frames = split_frames(pixels.array, with_order(self._stated, pixels.order))
+            first, is_auto = frames.array[0], self._stated.content == "auto"
+            is_doubtful = self._has_angles is not None and is_auto and frames.content == "mosaics"
+            # noise hides that neighbors are alike; names that only count are those of dark frames too
+            if is_doubtful and (self._has_angles or is_smooth(first)) and not has_lattice(first):
                 raise FrameError(
                     "type",
                     "can be a mosaic (--content mosaics), or one of several angle images by the names of the files, as "
-                    "neighboring pixels are alike: name four of these by a pattern such as 'name_{a,b,c,d}.png'",
+                    "neighboring pixels do not differ as those of a mosaic: name four of these by a pattern such as "
+                    "'name_{a,b,c,d}.png'",
                 )
             return pixels, frames
         images = [self._pixels(path) for path in self._paths]
         arrays = [image.array for image in images]
-        if self._is_named and self._stated.content == "auto" and all(map(_is_mosaic, arrays)):
+        if self._has_angles is not None and self._stated.content == "auto" and all(map(_is_mosaic, arrays)):
             raise FrameError(
                 "type",
                 "can be four angle images (--content angles; of a color sensor with --sensor), as their names say, or "
@@ -153,13 +169,21 @@ class FrameSource:
         if str(path) == "-":
             return decode_pixels(sys.stdin.buffer.read(self._max_bytes + 1), self._max_bytes)
         suffix = path.suffix.lower()
+        if self._stated.array and suffix not in ARCHIVES:
+            raise FrameError("file", "--array names an array of an NPZ or MAT file, and this is none")
         if suffix in RAW:
             raise FrameError("file", "a file without a header: say its format, such as --raw 2448x2048:Mono12p")
         if suffix == ".npy":
-            regular_status(path)
-            return Pixels(np.load(str(path), mmap_mode="r", allow_pickle=False))  # `np.load` allocates what is stated
-        if suffix in ARRAYS:
-            return Pixels(_from_archive(path, self._stated.array, self._max_bytes))
+            size = regular_status(path).st_size
+            array: Any = np.load(str(path), mmap_mode="r", allow_pickle=False)  # `np.load` allocates what is stated
+            behind = size - array.offset - array.nbytes
+            if behind:
+                raise FrameError(
+                    "file", f"{behind} bytes behind the array, as of a second one: save one array in a file"
+                )
+            return Pixels(array)
+        if suffix in ARCHIVES:
+            return _from_archive(path, self._stated.array, self._max_bytes)
         return decode_pixels(self._bytes(path), self._max_bytes, path)
 
     def _raw_frame(self) -> Tuple[str, int, int, int]:
@@ -228,51 +252,83 @@ def _code(number: float) -> str:
     return int(number).to_bytes(4, "little", signed=False).decode("latin-1").lower() if number >= 0 else ""
 
 
-def _from_archive(path: Path, name: str, max_bytes: int) -> np.ndarray:
+def _from_archive(path: Path, name: str, max_bytes: int) -> Pixels:
     """Read an array of an NPZ or MAT file: the named one, the only one with pixels, or four named by angles.
 
+    An array `angles` of four numbers states their order, a number `bit_depth` the significant bits.
+
     Raises:
-        FrameError: It is not clear which (cause `file`).
+        FrameError: It is not clear which (cause `file`), or it is too large (`size`).
     """
     check_size("a file", regular_status(path).st_size, max_bytes)
     if path.suffix.lower() == ".mat":
         with importing():
             from scipy.io import loadmat
         try:
-            arrays: Dict[str, Any] = loadmat(str(path), variable_names=[name] if name else None)
+            wanted = [name, *_ANGLES, *_BIT_DEPTH] if name else None
+            arrays: Dict[str, Any] = loadmat(str(path), variable_names=wanted)
         except NotImplementedError as err:
             raise FrameError("file", "a MAT file of version 7.3 is not read: save it with -v7, or as NPY") from err
     else:
         with np.load(str(path), allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in archive.files if name in ("", key)}
-    images = {
-        key: row for key, row in arrays.items() if isinstance(row, np.ndarray) and row.ndim >= 2 and row.size > 64
-    }
+            arrays = {key: archive[key] for key in archive.files if _has_numbers(archive, key, max_bytes)}
+    rows = {key: row for key, row in arrays.items() if isinstance(row, np.ndarray) and not key.startswith("__")}
+    images = {key: row for key, row in rows.items() if row.ndim >= 2 and row.size > 64 and row.dtype.kind in "iufb"}
+    angles, bits = (_stated_numbers(rows, names) for names in (_ANGLES, _BIT_DEPTH))
+    order = order_of([angle % 180 for angle in angles])
+    maximum = (1 << int(bits[0])) - 1 if len(bits) == 1 else 0
+    if bits and maximum not in ENDINGS:
+        raise FrameError("type", f"it states {bits} as its bit depth, which must be 8, 10, 12, 14 or 16")
     if name:
         if name not in images:
             raise FrameError("file", f"no array of pixels is named {quoted(name)}: leave out --array for a list")
-        return np.asarray(images[name])
+        return Pixels(np.asarray(images[name]), maximum, order=order)
     if len(images) == 1:
-        return np.asarray(next(iter(images.values())))
-    angles = _named_angles(images)
-    if angles is not None:
-        return angles
-    listed = ", ".join(f"{printable(key)} {row.shape}" for key, row in images.items()) or "no arrays of pixels"
-    raise FrameError("file", f"which array is not clear, it has {listed}: say which by --array NAME")
+        return Pixels(np.asarray(next(iter(images.values()))), maximum, order=order)
+    named = _named_angles(images)
+    if named is not None:
+        return Pixels(named, maximum, order=ANGLES)
+    if not images:
+        kinds = ", ".join(f"{printable(key)} ({row.dtype} {row.shape})" for key, row in rows.items()) or "nothing"
+        raise FrameError("file", f"it has no array of pixels as numbers (H, W) or more, but {kinds}: save them as one")
+    listed = ", ".join(f"{printable(key)} {row.shape}" for key, row in images.items())
+    raise FrameError("file", f"which array is not clear, it has {listed}: say which by --array NAME, or save one array")
+
+
+def _has_numbers(archive: Any, key: str, max_bytes: int) -> bool:
+    """Return whether an array of an NPZ file holds numbers, without decompressing it.
+
+    Raises:
+        FrameError: Its images are larger than the limit (cause `size`).
+    """
+    if f"{key}.npy" not in archive.zip.namelist():
+        return False
+    with archive.zip.open(f"{key}.npy") as stream:
+        version = np.lib.format.read_magic(stream)
+        read_header = getattr(np.lib.format, f"read_array_header_{version[0]}_0", None)
+        if read_header is None:  # version 3 is for names of fields
+            return False
+        shape, _, dtype = read_header(stream)
+    check_size("an image", int(np.prod(sorted(shape)[-2:], dtype=object)) * dtype.itemsize, max_bytes)
+    return not dtype.hasobject
+
+
+def _stated_numbers(arrays: Dict[str, np.ndarray], names: Tuple[str, ...]) -> List[float]:
+    """Return the few numbers of the first array of some names; [] if there is none."""
+    found = (arrays[name] for name in names if name in arrays)
+    row = next((each for each in found if each.dtype.kind in "iuf" and 0 < each.size <= _MAX_STATED), None)
+    return [] if row is None else row.ravel().astype(float).tolist()
 
 
 def _named_angles(images: Dict[str, np.ndarray]) -> Optional[np.ndarray]:
-    """Stack four arrays whose names end in 0, 45, 90 and 135, as (4, ...)."""
-    named: Dict[int, np.ndarray] = {}
-    for key, row in images.items():
-        number = re.search(r"(?<![0-9])0*(0|45|90|135)(?:deg|d)?$", key)
-        if number is None:
-            return None
-        named[int(number.group(1))] = row
-    is_one_of_each = sorted(named) == [0, 45, 90, 135] and len(images) == len(named)
-    if not is_one_of_each or len({(row.shape, row.dtype) for row in named.values()}) > 1:
+    """Stack four arrays whose names differ in the angles 0, 45, 90 and 135, as (4, ...) in this order."""
+    degrees = degrees_in(list(images))
+    if degrees is None or sorted(degrees) != list(ANGLES):
         return None
-    return np.stack([named[angle] for angle in sorted(named)])
+    if len({(row.shape, row.dtype) for row in images.values()}) > 1:
+        return None
+    named = dict(zip(degrees, images.values()))
+    return np.stack([named[angle] for angle in ANGLES])
 
 
 # --------------------------------------------------------------------------------------------------------- pictures
@@ -320,7 +376,12 @@ def decode_pixels(data: Cdr, max_bytes: int, path: Optional[Path] = None) -> Pix
     except Exception as err:  # cv2.error, MemoryError, SystemError, struct.error
         raise FrameError("file", f"{len(data)} bytes are not a picture: {described(err)}") from err
     check_size("a picture", pixels.nbytes, max_bytes)
-    return Pixels(pixels, tags.maximum if pixels.dtype == np.uint16 else 0, tags.warnings)
+    maximum = tags.maximum if pixels.dtype == np.uint16 else 0
+    if data[:4] == b"\x89PNG" and maximum:
+        used = int(np.bitwise_or.reduce(pixels, axis=None))
+        # PNG's significant bits are the high ones of 16; many programs write low ones
+        maximum = maximum if used <= maximum and used % ((SIXTEEN_BITS + 1) // (maximum + 1)) else 0
+    return Pixels(pixels, maximum, tags.warnings, order_of(degrees_in(tags.names)))
 
 
 def _as_rgb(picture: np.ndarray) -> np.ndarray:

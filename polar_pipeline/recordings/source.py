@@ -195,9 +195,11 @@ def open_source(
     with ExitStack() as stack:
         with reading(path):
             if is_recording(path):
+                if stated != NOTHING_STATED:
+                    raise SourceError(f"{path} states what its images are: --content, --raw and the like are for files")
                 recording = stack.enter_context(open_recording(path, max_bytes, takes_cut))
                 key = choose_topic(path, recording, topic)
-                info_key = _camera_info_topic(recording, key[0])
+                info_key = _camera_info_topic(recording, key)
                 first_info = _first_camera_info(recording, info_key, max_bytes)
                 rows = recording.messages([key, info_key] if info_key else [key])
                 recorded = (Recorded(time_ns, kind, data, max_bytes) for kind, time_ns, data in rows)
@@ -332,7 +334,7 @@ def _open_pictures(path: Path, topic: str, rate: Optional[float], max_bytes: int
     files, named = frame_files(path, stated)
     if topic:
         raise SourceError(f"{path} holds pictures, which have no topic; got {printable(topic)}")
-    sources = [FrameSource(each, stated, max_bytes, each.files[0] in named) for each in files]
+    sources = [FrameSource(each, stated, max_bytes, named.get(each.files[0])) for each in files]
     numbered = enumerate((load for source in sources for load in _loads(source)), 1)
     records = (Recorded(round(number * 1e9 / (rate or DEFAULT_RATE)), "", load, max_bytes) for number, load in numbered)
     return Source(str(path), sum(map(len, sources)), records, has_times=rate is not None)
@@ -349,15 +351,36 @@ def _loads(source: FrameSource) -> Iterator[Callable[[], ImageMessage]]:
 # ---------------------------------------------------------------------------------------------------- lens calibrations
 
 
-def _camera_info_topic(recording: Bag, images: str) -> Optional[Key]:
-    """Choose the topic of the lens calibration of images on a topic: beside it, or the only one; None if not clear."""
+def _camera_info_topic(recording: Bag, key: Key) -> Optional[Key]:
+    """Choose the topic of the lens calibration of images on a topic; None if there is none.
+
+    It is the one beside the topic, or the only one of the images' `frame_id`: others are of another camera.
+    """
+    images = key[0]
     outputs = own_outputs(topic for topic, _ in recording.topics)
     rows = recording.topics.items()
     infos = [topic for (topic, kind), count in rows if kind == CAMERA_INFO and count and topic not in outputs]
     is_transported = (images, COMPRESSED) in recording.topics and (images, IMAGE) not in recording.topics
     beside = camera_info_beside(images.rpartition("/")[0] if is_transported else images)
-    names = [beside] if beside in infos else infos
-    return (names[0], CAMERA_INFO) if len(names) == 1 else None
+    if beside in infos:
+        return beside, CAMERA_INFO
+    if len(infos) != 1:
+        return None
+    info_key = (infos[0], CAMERA_INFO)
+    frame_ids = {_first_frame_id(recording, each) for each in (key, info_key)}
+    if len(frame_ids) == 1 and "" not in frame_ids:
+        return info_key
+    text = "%s is not used for %s: frame_id is not the same, so it is of another camera"
+    _LOG.info(text, printable(infos[0]), printable(images))
+    return None
+
+
+def _first_frame_id(recording: Bag, key: Key) -> str:
+    """Return the `frame_id` of the first message on a topic that can be read; "" without one."""
+    for kind, time_ns, data in recording.messages([key]):
+        with suppress(FrameError):
+            return messages.peek_frame_id(Recorded(time_ns, kind, data).cdr())
+    return ""
 
 
 def _first_camera_info(recording: Bag, key: Optional[Key], max_bytes: int) -> Optional[bytes]:

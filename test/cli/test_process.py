@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import sys
 import warnings
 from pathlib import Path
@@ -130,6 +131,17 @@ def test_four_angle_images_and_other_files_at_once(folder: Path, tmp_path: Path)
     np.testing.assert_array_equal(
         np.load(tmp_path / "out" / "f_0_2_stokes.npy"), np.load(tmp_path / "out" / "stack_0000_stokes.npy")
     )
+
+
+def test_no_name_of_a_frame_is_given_twice(tmp_path: Path) -> None:
+    """A number behind a name can be the name of another frame."""
+    (tmp_path / "in").mkdir()
+    for k, name in enumerate(("1.png", "1.tif", "1_2.png")):
+        cv2.imwrite(str(tmp_path / "in" / name), mosaic(k))
+    assert process(tmp_path / "in", "-o", tmp_path / "out", "--format", "npy", "--products", "stokes") == 0
+    stokes = [np.load(path) for path in sorted((tmp_path / "out").glob("*.npy"))]
+    assert len(stokes) == 3
+    assert all((a != b).any() for a, b in itertools.combinations(stokes, 2))
 
 
 def test_a_picture_from_the_standard_input(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -282,6 +282,30 @@ def test_half_and_quarter_of_the_sensor(sensor: str) -> None:
         assert causes(RawFrame(raw[:-2], 255), sensor) == []
 
 
+def test_a_size_that_is_turned() -> None:
+    height, width = SENSORS[MONO].size
+    raw = np.random.default_rng(0).integers(20, 200, (width, height)).astype(np.uint8)
+    assert causes(RawFrame(raw, 255)) == ["size"]
+
+
+@pytest.mark.parametrize("sensor", [MONO, COLOR])
+@pytest.mark.parametrize("share", [1, 0.1, 0.02])
+@pytest.mark.parametrize(("written", "read"), [("12p", "12Packed"), ("12Packed", "12p"), ("16", ">u2")])
+def test_bytes_that_are_read_in_another_way(written: str, read: str, share: float, sensor: str) -> None:
+    """The right reading of the same pixels, also of dark ones, has no such warning."""
+    rng = np.random.default_rng(0)
+    raw = share * 16.0 * scene("plastic", sensor)
+    raw = np.clip(np.rint(raw + rng.normal(8, 2 + np.sqrt(raw) / 2)), 0, 4095).astype(np.uint16)
+    if written == "16":
+        right: Frame = RawFrame(raw << 4, 65535)
+        wrong: Frame = RawFrame((raw << 4).byteswap(), 65535)
+    else:
+        rows = np.frombuffer(pack(raw, FORMATS[written]), np.uint8).reshape(len(raw), -1)
+        right, wrong = (PackedFrame(rows, FORMATS[name], raw.shape[1]) for name in (written, read))
+    assert "encoding" not in causes(right, sensor)
+    assert causes(wrong, sensor) == ["encoding"]
+
+
 @pytest.mark.parametrize("side", [16, 17, 24, 48, 64, 100])
 @pytest.mark.parametrize("bits", ["8", "12", "12p", "10p", "10Packed"])
 def test_small_frames(side: int, bits: str) -> None:

@@ -65,7 +65,7 @@ def focal_length(cdr: Any) -> float:
     [
         ("/left/image_raw", {"/right/camera_info": 1.0, "/left/camera_info": 2.0}, 2.0),
         ("/image_raw", {"/camera_info": 2.0, "/left/camera_info": 1.0}, 2.0),
-        ("/left/image_raw", {"/driver/info": 3.0}, 3.0),
+        ("/left/image_raw", {"/driver/info": 3.0}, 3.0),  # of the same frame_id
         ("/left/image_raw", {"/right/camera_info": 1.0, "/driver/info": 3.0}, None),
         ("/left/image_raw", {}, None),
     ],
@@ -77,6 +77,16 @@ def test_which_calibration_belongs_to_images(images: str, infos: Dict[str, float
             recorded_lens(path, images)
     else:
         assert recorded_lens(path, images).k[0] == recorded_lens(path).k[0] == want
+
+
+@pytest.mark.parametrize("frame_id", ["lidar_cam", ""])
+def test_the_only_calibration_is_not_used_if_it_is_of_another_camera(frame_id: str, tmp_path: Path) -> None:
+    info = calibration()
+    info.header.frame_id = frame_id
+    path = write(tmp_path / "in.mcap", {"/lidar/camera_info": [bytes(encode(info, CAMERA_INFO))]})
+    with open_source(path) as source:
+        assert source.camera_info is None
+        assert all(record.camera_info is None for record in source.records)
 
 
 def test_calibration_beside_compressed_images(tmp_path: Path) -> None:

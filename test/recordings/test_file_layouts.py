@@ -9,6 +9,8 @@ from __future__ import annotations
 import io
 import re
 import shlex
+import zipfile
+import zlib
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +19,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 import cv2
 import numpy as np
 import pytest
+import tifffile
 from recorded_frames import stamp, write
 from support import REAL_FRAMES, ROOT, on_cpu, real_frame
 
@@ -214,6 +217,46 @@ def folders(names: Sequence[str], pattern: str = "", in_files: str = "") -> Layo
     return layout(make, A, B)
 
 
+def words_of(folder: Path, name: str, words: Sequence[str], order: Sequence[int], images: Any = None) -> str:
+    """Four angle images, or other ones, with these words in their names, and the pattern of these."""
+    for word, index in zip(words, order):
+        save(folder / name.format(word), (levels(A) if images is None else images)[index])
+    return f"{folder}/{name.format('{' + ','.join(words) + '}')}"
+
+
+def save_imagej(path: Path, images: np.ndarray, angles: str) -> Path:
+    tifffile.imwrite(path, images, imagej=True, metadata={"Labels": [f"pol {angle}" for angle in angles.split()]})
+    return path
+
+
+def save_ome(path: Path, images: np.ndarray, angles: str, **metadata: Any) -> Path:
+    tifffile.imwrite(path, images, ome=True, metadata={"axes": "CYX", "Channel": {"Name": angles.split()}, **metadata})
+    return path
+
+
+def save_page_names(path: Path, images: np.ndarray, angles: str) -> Path:
+    with tifffile.TiffWriter(path) as file:
+        for image, angle in zip(images, angles.split()):
+            file.write(image, contiguous=False, metadata=None, extratags=[(285, "s", 0, f"angle {angle}", True)])
+    return path
+
+
+def save_numbered_pages(path: Path, images: np.ndarray) -> Path:
+    with tifffile.TiffWriter(path) as file:
+        for k, image in enumerate(images):
+            number = len(images) - 1 - k
+            file.write(image, contiguous=False, metadata=None, extratags=[(297, "H", 2, (number, len(images)), True)])
+    return path
+
+
+def with_chunk(path: Path, kind: bytes, data: bytes) -> Path:
+    """Insert a chunk behind the header of a PNG file."""
+    content = path.read_bytes()
+    chunk = len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+    path.write_bytes(content[:33] + chunk + content[33:])
+    return path
+
+
 def several(folder: Path) -> Path:
     for frame, light in ((2, A), (10, B)):  # 2 before 10
         save_angles(folder, f"s{frame}_{{}}.png", levels(light))
@@ -291,6 +334,77 @@ READ: Dict[str, Layout] = {
         B,
         A,
     ),
+    **{
+        f"angles {words}": layout(
+            lambda f, words=words, order=order, name=name: words_of(f, name, words, order), order=()
+        )
+        for name, words, order in (
+            ("x_{}.png", ("0", "-45", "-90", "-135"), (0, 3, 2, 1)),
+            ("x_{}.png", ("-45", "0", "45", "90"), (3, 0, 1, 2)),
+            ("x_{}.png", ("45", "90", "135", "180"), (1, 2, 3, 0)),
+            ("x_{}.png", ("0.0", "90.0", "45.0", "135.0"), (0, 2, 1, 3)),
+            ("x{}.png", ("-0", "-45", "-90", "-135"), (0, 1, 2, 3)),
+            ("x_{}.png", ("s-0", "s-45", "s-90", "s-135"), (0, 1, 2, 3)),
+            ("x_{}.png", ("135deg", "0deg", "90deg", "45deg"), (3, 0, 2, 1)),
+            ("x_{}.png", ("11", "12", "13", "14"), (0, 1, 2, 3)),
+        )
+    },
+    "folders 0 45 90 -45": folders(("0", "45", "90", "-45")),
+    "folders 180 45 90 135": folders(("180", "45", "90", "135")),
+    "folders with decimals": folders(("p0.0", "p45.0", "p90.0", "p135.0")),
+    "four mosaics by a pattern": layout(
+        lambda f: words_of(f, "x_{}.png", "abcd", (0, 1, 2, 3), np.stack([mosaic(levels(x)) for x in (A, B, A, B)])),
+        *(A, B, A, B),
+        content="mosaics",
+    ),
+    "a class of characters": layout(
+        lambda f: (
+            [save(f / f"f_{n}.png", mosaic(levels(x))) for n, x in (("1", A), ("2", B), ("x", SMOOTH))]
+            and f"{f}/f_[!a-z].png"
+        ),
+        A,
+        B,
+    ),
+    "pages of each angle": layout(
+        lambda f: (
+            [save_pages(f / f"s_{a}.tif", np.stack([levels(A)[k], levels(B)[k]])) for k, a in enumerate(DEGREES)] and f
+        ),
+        A,
+        B,
+    ),
+    "gray beside RGB of gray": layout(
+        lambda f: (
+            save(
+                save_angles(f, "s_{}.png", levels(A)) / "s_45.png", np.repeat(levels(A)[1][..., np.newaxis], 3, 2)
+            ).parent
+        )
+    ),
+    # ------------------------------------------------------------------------------------- what a file says of planes
+    **{
+        f"{kind} of other angles": layout(
+            lambda f, write=write: write(f / "in.tif", levels(A)[[2, 1, 0, 3]], "90 45 0 135")
+        )
+        for kind, write in (("ImageJ labels", save_imagej), ("OME channels", save_ome), ("page names", save_page_names))
+    },
+    "12 significant bits of OME": layout(
+        lambda f: save_ome(f / "in.tif", levels(A, 12), "0 45 90 135", SignificantBits=12), bits=12
+    ),
+    "12 significant bits of PNG": layout(
+        lambda f: with_chunk(save(f / "in.png", mosaic(levels(A, 12))), b"sBIT", bytes([12])), bits=12
+    ),
+    "12 significant bits of PNG, as the standard has them": layout(
+        lambda f: with_chunk(save(f / "in.png", mosaic(levels(A, 12)) << 4), b"sBIT", bytes([12])), bits=12
+    ),
+    "NPZ of other angles": layout(
+        lambda f: save_archive(f / "in.npz", images=levels(A)[[2, 1, 0, 3]], angles=np.array([90, 45, 0, 135]))
+    ),
+    "NPZ of 12 bit": layout(lambda f: save_archive(f / "in.npz", raw=mosaic(levels(A, 12)), bit_depth=12), bits=12),
+    "NPZ of negative angles": layout(
+        lambda f: save_archive(f / "in.npz", **dict(zip(("I0", "I-45", "I-90", "I-135"), levels(A)[[0, 3, 2, 1]])))
+    ),
+    "NPZ of angles, of little polarization": layout(
+        lambda f: save_archive(f / "in.npz", **dict(zip(("I0", "I45", "I90", "I135"), levels(WEAK)))), WEAK
+    ),
     # --------------------------------------------------------------------------------------------------------- tiles
     "tiles": picture(tiles(levels(A))),
     "tiles of smooth light": picture(tiles(levels(SMOOTH)), SMOOTH),
@@ -306,7 +420,15 @@ READ: Dict[str, Layout] = {
     "float16": array(mosaic(A).astype(np.float16), bits=10),
     "(N, H, W)": array(np.stack([mosaic(levels(x)) for x in (A, B, A, B, A)]), A, B, A, B, A),
     "(4, H, W) mosaics": array(np.stack([mosaic(levels(scene(k))) for k in range(4)]), *map(scene, range(4))),
+    "(H, W, N)": array(np.stack([mosaic(levels(scene(k))) for k in range(5)], 2), *map(scene, range(5))),
+    "(H, W, N) of many frames": array(np.stack([mosaic(levels(A))] * 20, 2), *[A] * 20),
+    "(H, W, 4) mosaics of a still scene": array(np.stack([mosaic(levels(A))] * 4, 2), *[A] * 4),
+    "(N, 1, H, W)": array(np.stack([mosaic(levels(x)) for x in (A, B)])[:, np.newaxis], A, B),
+    "float with rounding errors": array(mosaic(A) * (1 + 1e-7) - 1e-8, bits=16),
+    "float of equal channels": array(np.repeat(mosaic(A)[..., np.newaxis], 3, 2), bits=16),
     "(4, H, W)": array(levels(A)),
+    "(4, 2, H, W)": array(np.stack([levels(A), levels(B)], 1), A, B),
+    "(4, 4, H, W) of a still scene": array(np.stack([levels(A)] * 4, 1), *[A] * 4),
     "(H, W, 4) float": array(np.moveaxis(A, 0, 2), bits=16),
     "(H, W, 4) of little polarization": array(np.moveaxis(levels(WEAK), 0, 2), WEAK),
     "(4, H, W) in a stated order": array(levels(A)[[0, 2, 1, 3]], order=(0, 90, 45, 135)),
@@ -406,6 +528,19 @@ def other_names(folder: Path) -> Path:
     return folder
 
 
+def noisy(place: int) -> np.ndarray:
+    """One of four angle images with a noise of three percent, in which neighbors are not alike."""
+    light = SMOOTH[place] + np.random.default_rng(place).normal(0, 0.03, SMOOTH[place].shape)
+    return levels(np.clip(light, 0, 1))
+
+
+def two_arrays(folder: Path) -> Path:
+    with (folder / "in.npy").open("wb") as file:
+        for light in (A, B):
+            np.save(file, mosaic(levels(light)))
+    return folder / "in.npy"
+
+
 def cut_video(folder: Path) -> Path:
     path = save_video(folder / "in.mkv", [mosaic(levels(A))] * 3)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
@@ -450,6 +585,96 @@ REFUSED: Dict[str, Tuple[Layout, str]] = {
     "four files with letters": (
         layout(lambda f: [save(f / f"{'adhv'[k]}.png", levels(A)[k]) for k in range(4)] and f),
         r"one of several angle images.*'name_\{a,b,c,d\}\.png'",
+    ),
+    **{
+        f"the angles {words}": (
+            layout(lambda f, words=words: words_of(f, "x_{}.png", words, (0, 1, 2, 3))),
+            "must be 0, 45, 90 and 135 degrees.*--angle-order",
+        )
+        for words in (("0", "30", "60", "90"), ("0", "22.5", "45", "67.5"), ("0", "60", "120", "180"))
+    },
+    "noisy images behind polarizers at 0, 60 and 120 degrees": (
+        layout(lambda f: [save(f / f"{60 * k}.png", noisy(k)) for k in range(3)] and f),
+        "can be a mosaic .*or one of several angle images",
+    ),
+    "steps of 22.5 degrees": (
+        layout(lambda f: [save(f / f"x_{int(22.5 * k):03d}.png", noisy(k % 4)) for k in range(8)] and f),
+        "can be a mosaic .*or one of several angle images",
+    ),
+    "folders of more angles": (
+        layout(lambda f: [save(f / str(a) / "1.png", noisy(0)) for a in (0, 22, 45, 67, 90, 135)] and f),
+        r"and of others \(22, 67\).*\{0,45,90,135\}",
+    ),
+    "folders in a folder": (
+        layout(lambda f: [save(f / n / "a.png", mosaic(levels(A))) for n in ("x", "y")] and f),
+        r"Pictures in its folders are named by a pattern.*\{scene\}/\{angle\}",
+    ),
+    "a raw dump for each angle": (
+        layout(
+            lambda f: (
+                [save_raw(f / f"s_{a}.raw", "8", levels(A)[k]) for k, a in enumerate(DEGREES)]
+                and f"{f}/s_{{angle}}.raw"
+            ),
+            raw=f"{WIDTH}x{HEIGHT}:Mono8",
+        ),
+        "not read from files without a header: save them as TIFF or NPY",
+    ),
+    "a folder of raw dumps for each angle": (
+        layout(
+            lambda f: [save_raw(f / f"s_{a}.raw", "8", levels(A)[k]) for k, a in enumerate(DEGREES)] and f,
+            raw=f"{WIDTH}x{HEIGHT}:Mono8",
+        ),
+        "four angle images by its names.*--content mosaics",
+    ),
+    "a video for each angle": (
+        layout(lambda f: [save_video(f / f"s_{a}.mkv", [levels(A)[k]]) for k, a in enumerate(DEGREES)] and f),
+        "not read as one: save them as TIFF or NPY",
+    ),
+    "planes of other angles": (
+        array(
+            levels(np.stack([SMOOTH.sum(0) / 4 * (1 + 0.5 * np.cos(2 * np.radians(22.5 * k - 30))) for k in range(8)]))
+        ),
+        "--content mosaics.*--content angles",
+    ),
+    "planes of two frames, in another order": (
+        array(levels(np.concatenate([A[[0, 2, 1, 3]], B[[0, 2, 1, 3]]])), content="angles"),
+        r"do not follow each other: save them as \(N, 4, H, W\)",
+    ),
+    "pages by angle": (
+        layout(lambda f: save_imagej(f / "in.tif", np.repeat(levels(A), 2, 0), "0 0 45 45 90 90 135 135")),
+        "the four of a frame must follow each other",
+    ),
+    "pages in another order": (
+        layout(lambda f: save_numbered_pages(f / "in.tif", levels(A))),
+        r"pages have the numbers \[3, 2, 1, 0\]",
+    ),
+    "another order than the file states": (
+        layout(
+            lambda f: save_archive(f / "in.npz", images=levels(A), angles=np.array([0, 45, 90, 135])),
+            order=(90, 45, 0, 135),
+        ),
+        "the file states the order",
+    ),
+    "an order of angles of a mosaic": (picture(mosaic(levels(A))[:-2], order=DEGREES), "four angle images or tiles"),
+    "an order of angles of a dump": (
+        layout(lambda f: f / "in.bin", raw="80x64:Angles8", order=(45, 0, 90, 135)),
+        "in the order 0, 45, 90, 135",
+    ),
+    "a name of an array of a picture": (picture(mosaic(levels(A)), array="raw"), "--array names an array of"),
+    "int16": (array((mosaic(levels(A, 16)) >> 1).astype(np.int16)), "full scale of 32767 or of 65535"),
+    "two arrays in an NPY file": (layout(two_arrays), "bytes behind the array"),
+    "Stokes as integers": (
+        array((stokes(A) * 1000).astype(np.int16), content="stokes"),
+        "Stokes vectors are floats.*got int16",
+    ),
+    "(3, H, W) Stokes": (array(np.moveaxis(stokes(A), 2, 0), content="stokes"), r"must be \(H, W, 3\)"),
+    "an archive without pixels": (
+        layout(lambda f: save_archive(f / "in.npz", a=np.arange(4), b=np.array(["x"]))),
+        "no array of pixels as numbers",
+    ),
+    "a bit depth that no camera has": (
+        layout(lambda f: save_archive(f / "in.npz", raw=mosaic(levels(A, 12)), bit_depth=11)),
+        "its bit depth, which must be",
     ),
     "four different pictures": (layout(unlike), "not images of one scene: --content angles if they are, or mosaics"),
     "files of different sizes": (
@@ -525,6 +750,46 @@ def test_what_is_not_clear_is_refused_with_the_option_that_says_it(name: str, tm
 def test_a_stated_order_that_the_light_contradicts_is_a_warning(tmp_path: Path) -> None:
     (frame,) = read_frames(save_array(tmp_path / "in.npy", levels(A)), order=(0, 90, 45, 135))
     assert [row.cause for row in frame.warnings] == ["mosaic"]
+
+
+@pytest.mark.parametrize(
+    ("image", "kind", "data", "cause"),
+    [
+        (levels(np.repeat(A, 2, 0)), b"", b"", "mosaic"),  # two frames behind each polarizer
+        (
+            levels(np.stack([SMOOTH.sum(0) / 4 * (1 + 0.5 * np.cos(2 * np.radians(30 * k - 75))) for k in range(4)])),
+            b"",
+            b"",
+            "mosaic",
+        ),
+        (mosaic(levels(A)), b"gAMA", (45455).to_bytes(4, "big"), "gamma"),
+    ],
+)
+def test_what_a_file_holds_that_is_no_polarization_is_a_warning(
+    image: np.ndarray, kind: bytes, data: bytes, cause: str, tmp_path: Path
+) -> None:
+    if kind:
+        source, options = with_chunk(save(tmp_path / "in.png", image), kind, data), {}
+    else:  # polarizers at 0, 30, 60 and 90 degrees
+        source, options = save_array(tmp_path / "in.npy", image), {"content": "angles"}
+    frame, *_ = read_frames(source, **options)
+    assert cause in [row.cause for row in frame.warnings]
+
+
+def test_options_for_files_are_refused_for_recordings(tmp_path: Path) -> None:
+    in_mcap(tmp_path)
+    with pytest.raises(SourceError, match="states what its images are"):
+        list(read_frames(tmp_path / "drive.mcap", content="mosaics"))
+
+
+def test_an_archive_that_states_large_images_is_not_decompressed(tmp_path: Path) -> None:
+    path = tmp_path / "in.npz"
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": (60000, 60000)})
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("raw.npy", header.getvalue())  # no pixels: reading them would be another error
+    with pytest.raises(FrameError, match="an image of 3433 MB"):
+        read(path)
 
 
 @pytest.mark.parametrize("name", REAL_FRAMES)
@@ -635,6 +900,14 @@ COMMANDS: Dict[str, Tuple[Callable[[Path], Any], Tuple[np.ndarray, ...], int]] =
     "'bayer/{0,45,90,135}.png' --sensor IMX250MYR": (
         lambda f: save_angles(f / "bayer", "{}.png", levels(lattice(PLAIN_COLOR))),
         (),
+        8,
+    ),
+    "'stacks/s_{0,45,90,135}.tif'": (
+        lambda f: [
+            save_pages(f / "stacks" / f"s_{a}.tif", np.stack([levels(A)[k], levels(B)[k]]))
+            for k, a in enumerate(DEGREES)
+        ],
+        (A, B),
         8,
     ),
     "angles.tif": (lambda f: save_pages(f / "angles.tif", levels(A)), (A,), 8),
