@@ -3,7 +3,8 @@
 Records a sample, the real frames of the folder `frames` first, then scenes made with the forward model; starts the
 node; plays the sample into it at the camera's rate; records what it publishes: every number, and the images of each
 frame of the sample once. Writes demo/report.html and demo/contact_sheet.png, and prints the latency per stage. Then it
-compares a short drive with its golden recording, as a CI job would: it has an error, which the JUnit file names.
+compares a short drive with its golden recording, as a CI job would: the drive has a deliberate error, which the JUnit
+file names.
 """
 
 from __future__ import annotations
@@ -272,6 +273,7 @@ def compare() -> None:
         record_drive(OUTPUT / "drive.mcap", wrong)
         done = subprocess.run([*tool, *words], cwd=OUTPUT, check=False, capture_output=True, text=True)
         check(done.returncode == wrong, f"replay ended with exit code {done.returncode}: {done.stderr}")
+    print("This drive has an error on purpose: a CI job that compares it with the golden recording fails like this:\n")
     print(done.stdout[done.stdout.index("failed: ") :])
     print(results.read_text(encoding="utf-8"))
     print("wrote demo/output/comparison.xml, comparison.json and comparison.html")

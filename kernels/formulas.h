@@ -214,7 +214,7 @@ FORMULA u32 faded_level(float color, float degree, const float (&fading)[2]) { /
   return rounded(fused(larger(degree, fading[1]), color - fading[0], fading[0])) & 255;
 }
 
-// ---- standard deviations by noise, and DoLP without what noise adds to it (explained in polar_pipeline/noise)
+// ---- standard deviations by noise, and bias-corrected DoLP (explained in polar_pipeline/backends/noise)
 
 // The variance of a raw pixel.
 FORMULA float variance_of(float intensity, float shot, float dark) {

@@ -67,12 +67,13 @@ struct FrameArguments {
 #define CALIBRATED 0 // 1: pixels are corrected by `codes` as they are loaded
 #endif
 #ifndef NOISE
-// 1: outputs depend on noise; with NOISE_PERIOD, NOISE_GAINS (`stokes_gains` of polar_pipeline/noise, row by row), and
-// NOISE_MOST, NOISE_LESS, NOISE_SHARE and NOISE_STEEP (`NOISE_LINEAR` of polar_pipeline/polarimetry/coefficients.py)
+// 1: outputs depend on noise; with NOISE_PERIOD, NOISE_GAINS (`stokes_gains` of polar_pipeline/backends/noise, row by
+// row), and NOISE_MOST, NOISE_LESS, NOISE_SHARE and NOISE_STEEP (`NOISE_LINEAR` of
+// polar_pipeline/polarimetry/coefficients.py)
 #define NOISE 0
 #endif
 #ifndef DEBIAS
-#define DEBIAS 0 // 1: DoLP gets rid of its bias
+#define DEBIAS 0 // 1: DoLP is bias-corrected
 #endif
 #ifndef LIMITS_AOLP
 #define LIMITS_AOLP 0 // 1: AoLP is invalid beyond a standard deviation

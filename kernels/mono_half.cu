@@ -1,6 +1,6 @@
-// Mono, half resolution: every format and width, every product but colors by maps; angles co-sited (bilinear), or each
-// at its own site. 1.9 times as fast as `tile` on an H200: intensity, angles, DoLP and AoLP in bytes 4.6 instead of 8.5
-// us.
+// Mono, half resolution: every format and width, every product but colors by maps and those that depend on noise;
+// angles co-sited (bilinear), or each at its own site. 1.9 times as fast as `tile` on an H200: intensity, angles, DoLP
+// and AoLP in bytes 4.6 instead of 8.5 us.
 //
 // A thread takes PIXELS superpixels along x and ROWS along y and loads all its lines first. The two numbers of a
 // superpixel on a line are the lanes of a word (`mono_half_lines.cuh`). Each of the four angles is moved to the

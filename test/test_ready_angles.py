@@ -1,4 +1,4 @@
-"""Frames of four ready angles a pixel, against formulas on planes written by hand; from messages and recordings."""
+"""Frames of four angle images, against formulas on planes written by hand; from messages and recordings."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_custom_tile_has_its_own_places() -> None:
 def test_no_angle_was_interpolated_to_be_diagnosed() -> None:
     frame = RawFrame.of_angles(random_angles(255).astype(np.uint8), SENSORS["IMX250MZR"])
     with Pipeline(demosaic="adaptive", backend="cpu") as pipeline, pytest.raises(
-        ValueError, match="ready angles are not interpolated"
+        ValueError, match="angle images are not interpolated"
     ):
         pipeline.debug(frame)
 

@@ -31,12 +31,13 @@ class Result(Mapping[str, np.ndarray]):
     Arrays of a batch have an axis of N frames before the others. A notebook shows a result as a picture.
 
     Attributes:
-        timings: Seconds per stage, in order: `prepare`, `polarization`, `geometry` where there is one, and `ssim`; on a
-            GPU also `upload` and `download`, which includes no download that ended during the upload. Of a batch the
-            sums over its frames.
-        invalid: Output pixels that are (saturated, dark): NaN in float polarization images, 0 in 8-bit ones, 255 in
-            those of standard deviations. Dark ones are counted only with a product whose row needs `invalid`. Of a
-            batch the sums over its frames.
+        timings: Seconds per stage, in order: `prepare`, `polarization`, `denoise`, `geometry` and `ssim`, without those
+            that the options do not ask for. The network of `demosaic: learned` is in `denoise`, on a GPU in `learned`.
+            A GPU also has `upload` and `download`, which includes no download that ended during the upload. Of a batch
+            the sums over its frames.
+        invalid: Output pixels that are (saturated, dark): NaN in float polarization images; in integer ones 0, and the
+            highest level in `dolp_sigma`, `aolp_sigma` and `significance`. Dark pixels are counted only with a product
+            whose row needs `invalid`. Of a batch the sums over its frames.
         blocks: (rows, columns) float32, mean similarity of the map's blocks of `SSIM_BLOCK` x `SSIM_BLOCK` pixels,
             those at the right and at the bottom partial; NaN with nothing to compare with; None unless `ssim` or
             `ssim_map` is a product.

@@ -118,16 +118,25 @@ class CameraSettings:
         0.85, "Level of the brightest angles that 'polarization' aims at, as a share of full scale.", limits=(0.1, 0.95)
     )
     exposure_percentile: float = declare(
-        99.5, "Percentile of the superpixels, by their brightest angle, for that level.", limits=(50.0, 100.0), unit="%"
+        99.5,
+        "Percentile of the superpixels' brightest angles that is brought to camera.exposure_target.",
+        limits=(50.0, 100.0),
+        unit="%",
     )
     exposure_max_us: float = declare(
         20000.0, "Longest exposure time of 'polarization', within a period of frames.", limits=(1.0, 1e8), unit="us"
     )
     gain_max_db: float = declare(
-        18.0, "Highest gain of 'polarization', which raises the gain after the time.", limits=(0.0, 96.0), unit="dB"
+        18.0,
+        "Highest gain of 'polarization'; gain is raised only when the exposure time is at its limit.",
+        limits=(0.0, 96.0),
+        unit="dB",
     )
     exposure_roi: Tuple[int, ...] = declare(
-        (0, 0, 0, 0), "Region of the frame that exposure is judged by; zeros: all of it.", unit="pixels", check=_region
+        (0, 0, 0, 0),
+        "Region of the frame in which exposure is measured; zeros: all of it.",
+        unit="pixels",
+        check=_region,
     )
     flicker_hz: int = declare(
         0, "Mains frequency if lamps flicker: times become multiples of half a period.", choices=(0, 50, 60), unit="Hz"

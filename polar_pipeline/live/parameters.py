@@ -208,7 +208,7 @@ class Settings:
 
         Args:
             info: The lens calibration; None without one.
-            encoding: Encoding of the frames; ready angles do not depend on a region.
+            encoding: Encoding of the frames; angle images do not depend on a region.
 
         Raises:
             ValueError: The offset is not allowed, or the calibration has no pixels there.

@@ -39,8 +39,8 @@ _PAIRS, _TIMES_PAIRS = 0.03, 2.0
 _PATTERN_REGIONS, _BLOCKS, _MIN_BLOCKS = 32, 4, 32
 #: A calibration does not fit if its slope (`_gain_slope`) is below the limit by this many standard errors. Below 1/2,
 #: the correction adds more differences between pixels than it removes. Of 2,900 simulated frames (gains of 0.4 and 1 %,
-#: 2 to 1,000 thousand electrons, 5 to 80 % of full scale, 8 and 12 bit) none accused the right file; with gains of 1 %,
-#: all but 18 saturated ones found wrong offsets and files.
+#: 2 to 1,000 thousand electrons, 5 to 80 % of full scale, 8 and 12 bit) none rejected the right file. With gains of
+#: 1 %, all but 18 saturated frames revealed wrong offsets and files.
 _SIGMAS, _MIN_SLOPE = 4.0, 0.5
 #: Smallest standard deviation of the predicted pattern.
 _MIN_PATTERN = 0.002

@@ -93,9 +93,7 @@ class QualityLimits:
         check=_frozen_frames,
     )
 
-    strict: bool = declare(
-        False, "Report what looks wrong about raw frames, as a layout that does not fit, as an error, not a warning."
-    )
+    strict: bool = declare(False, "Report warnings about raw frames, such as a layout that does not fit, as errors.")
 
     def __post_init__(self) -> None:
         for name, value in validate(LIMITS, vars(self), attrgetter("parameter")).items():

@@ -408,7 +408,7 @@ def stated_offset(info: CameraInfo, flip: Tuple[bool, bool], sensor: Sensor) -> 
 
 
 def has_mosaic(encoding: str) -> bool:
-    """Return whether a frame can be a mosaic, in which a region matters: ready angles have named channels."""
+    """Return whether a frame can be a mosaic, in which a region matters: angle images have named channels."""
     return encoding not in ENCODINGS or ENCODINGS[encoding].channels == 1
 
 

@@ -20,7 +20,7 @@ _PROFILE_VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILE
 _COMMAND = 'eval "$(ros2 run polar_pipeline polar-pipeline env)"'
 #: Name of Fast DDS's shared library -> its major version.
 _FAST_DDS = {"libfastdds.so": 3, "libfastrtps.so": 2}
-#: Bytes that `docs/ros.md` recommends for sockets, for frames from or to other machines.
+#: Bytes that `docs/robot.md` recommends for sockets, for frames from or to other machines.
 _SOCKET_BUFFER = 67108864
 #: Minimum number of processes with a segment in shared memory: a camera driver and the node.
 _MIN_SEGMENTS = 2

@@ -125,7 +125,7 @@ class RawFrame:
 
     @classmethod
     def of_angles(cls, angles: np.ndarray, sensor: Sensor, full_scale: int = 0, bayer: Optional[str] = "") -> RawFrame:
-        """Make a frame of (H, W, 4) ready angles, as cameras that split superpixels send them: a (2H, 2W) mosaic.
+        """Make a frame of (H, W, 4) angle images, as cameras that split superpixels send them: a (2H, 2W) mosaic.
 
         Args:
             angles: (H, W, 4) uint8, uint16 or other integers up to 65535, behind the polarizers at 0, 45, 90 and 135
@@ -195,9 +195,9 @@ class RawFormat:
             three bytes) or `"float"` (little-endian, full scale 1; only Stokes vectors).
         shift: Left shift of the significant bits within 16 (0: LSB aligned, 16 - bits: MSB aligned). Bits below them
             count as the fraction of a level that they stand for.
-        channels: Numbers a pixel, side by side: 1 for a mosaic, 4 for ready angles (`RawFrame.of_angles`), 12 for those
+        channels: Numbers a pixel, side by side: 1 for a mosaic, 4 for angle images (`RawFrame.of_angles`), 12 for those
             in color, 3 for Stokes vectors (`RawFrame.of_light`).
-        bayer: Colors of ready angles, as in `RawFrame.of_angles`; None if they are not stated.
+        bayer: Colors of angle images, as in `RawFrame.of_angles`; None if they are not stated.
     """
 
     bits: int

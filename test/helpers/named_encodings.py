@@ -32,7 +32,7 @@ _MOSAICS = {
         PolarizedMono12Packed PolarizedBayerBG12Packed""",
     },
 }
-#: The same of four ready angles a pixel, by the colors of four neighboring pixels.
+#: The same of four angle images, by the colors of four neighboring pixels.
 _SPLIT = {
     "": {
         "u8": {
@@ -53,7 +53,7 @@ _SPLIT = {
 
 
 class Named(NamedTuple):
-    """What an encoding means: bits and packing of a number, numbers a pixel, and the colors of ready angles."""
+    """What an encoding means: bits and packing of a number, numbers a pixel, and the colors of angle images."""
 
     bits: int
     packing: str

@@ -150,7 +150,7 @@ def test_nothing_stands_in_that_reads_frames_otherwise(cache: Any, change: Dict[
 
 
 def test_settings_for_frames_that_the_former_ones_refuse() -> None:
-    """With real pipelines: ready angles need half resolution, to which the node is set when they come in."""
+    """With real pipelines: angle images need half resolution, to which the node is set when they come in."""
     background = ThreadPoolExecutor(1)
     switch = PipelineSwitch(background)
     full, half = (make_settings({"backend": "cpu", "resolution": name}) for name in ("full", "half"))

@@ -36,7 +36,7 @@ def diagnostics(frame: RawFrame, options: Options) -> Dict[str, np.ndarray]:
 def _check(frame: RawFrame, options: Options) -> None:
     """Refuse frames and options without a polarization switch."""
     if frame.is_split:
-        reason = "ready angles are not interpolated: give it mosaics and"
+        reason = "angle images are not interpolated: give it mosaics and"
     elif options.resolution == "half" and not options.co_sited:
         reason = "with co_sited=False at half resolution no angle is interpolated: set co_sited=True and"
     elif options.interpolation != "adaptive":

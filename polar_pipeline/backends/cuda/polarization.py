@@ -206,7 +206,7 @@ class PolarizationLaunch(Launch):
         width: Raw pixels along x.
         height: Raw pixels along y.
         calibrated: Whether pixels are corrected by a calibration as they are loaded.
-        debias: Whether DoLP gets rid of its bias.
+        debias: Whether DoLP is bias-corrected.
         limits_aolp: Whether AoLP is invalid beyond a standard deviation.
         phase: Where the calibration's superpixels lie (`Correction.phase`).
         in_strips: Whether one launch can make a strip of a frame.

@@ -17,8 +17,12 @@ from polar_pipeline._util.files import replacing
 from polar_pipeline.recordings.source import RATES
 from polar_pipeline.replay.run import ReplayedFrame, Summary
 
-#: Stages of both backends, in their order; each has a column `NAME_ms`.
-STAGES = ("decode", "prepare", "upload", "polarization", "denoise", "geometry", "ssim", "download", "write", "total")
+#: Stages of both backends, in their order; each has a column `NAME_ms`. `learned` is of a GPU: on a CPU the network is
+#: part of `denoise`.
+STAGES = (
+    *("decode", "prepare", "upload", "polarization", "denoise", "learned", "geometry", "ssim"),
+    *("download", "write", "total"),
+)
 #: Rows of a row group: queries read a column of at least so many rows at once, or skip them by their extremes.
 GROUP_ROWS = 65_536
 #: A longer gap between two stamps, in seconds, is a pause of the recording, not a loss of frames.

@@ -314,7 +314,7 @@ FRAMES = {
         step=128,
     ),
     "10p": frame_from_buffer(pack(mosaic(5, 1000), FORMATS["10p"]), FORMATS["10p"], *SHAPE),
-    "ready angles": RawFrame(mosaic(6), 255, is_split=True),
+    "angle images": RawFrame(mosaic(6), 255, is_split=True),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 from typing import List, Optional, Tuple
 
@@ -109,6 +110,16 @@ def test_rows_of_a_real_replay(rotate: int) -> None:
         assert sum(stages) == pytest.approx(row["total_ms"])
         assert row["lowest"] == pytest.approx(float(result.blocks.min()), abs=1e-6)
         assert row["saturated"] == pytest.approx(result.invalid[0] / result["dolp"].size)
+
+
+def test_every_stage_of_a_frame_has_a_column() -> None:
+    """Also the network, which only a GPU has as a stage of its own."""
+    seconds = {stage: 0.001 * (k + 1) for k, stage in enumerate(STAGES)}
+    table = frame_table(summary([replace(frame(0), timings=seconds)]))
+    row = table.to_pylist()[0]
+    assert {stage: row[f"{stage}_ms"] for stage in STAGES} == pytest.approx({k: 1000 * v for k, v in seconds.items()})
+    assert "learned" in STAGES
+    assert frame_table(summary([frame(0)])).to_pylist()[0]["learned_ms"] is None
 
 
 def test_files_keep_every_value(tmp_path: Path) -> None:
