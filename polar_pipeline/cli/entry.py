@@ -44,6 +44,7 @@ def main(args: Optional[Sequence[str]] = None) -> int:
         after the reader of the output closed the pipe, and 143 after SIGTERM.
     """
     open_standard_streams()
+    os.environ.setdefault("OPENCV_LOG_LEVEL", "FATAL")  # errors of this tool say what OpenCV could not read
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, List, Sequence, Tuple
 import cv2
 import numpy as np
 import pytest
+import tifffile
 from support import on_cpu
 
 from polar_pipeline import Pipeline, cli, read_frames
@@ -298,3 +300,18 @@ def test_the_library_warns_of_what_is_not_a_mosaic(tmp_path: Path) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             pipeline(frames[1])
+
+
+def test_libraries_print_nothing_about_files_that_are_read_well(tmp_path: Path) -> None:
+    """TIFF files of ImageJ have tags that OpenCV does not know, and of which it would print a line each."""
+    images = [np.rint(255 * light(angle)).astype(np.uint8) for angle in ANGLES]
+    tifffile.imwrite(tmp_path / "in.tif", np.stack(images), imagej=True, metadata={"Labels": list(map(str, ANGLES))})
+    arguments = ["process", "in.tif", "-o", "out", "--products", "intensity", "--backend", "cpu"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "polar_pipeline", *arguments],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    assert ended.stderr == ""
