@@ -315,8 +315,8 @@ def _has_numbers(archive: Any, key: str, max_bytes: int) -> bool:
 
 def _stated_numbers(arrays: Dict[str, np.ndarray], names: Tuple[str, ...]) -> List[float]:
     """Return the few numbers of the first array of some names; [] if there is none."""
-    found = (arrays[name] for name in names if name in arrays)
-    row = next((each for each in found if each.dtype.kind in "iuf" and 0 < each.size <= _MAX_STATED), None)
+    named = (arrays[name] for name in names if name in arrays)
+    row = next((each for each in named if each.dtype.kind in "iuf" and 0 < each.size <= _MAX_STATED), None)
     return [] if row is None else row.ravel().astype(float).tolist()
 
 
