@@ -102,8 +102,7 @@ def frame_files(path: Path, stated: Stated) -> Tuple[List[FrameFiles], Dict[Path
             f"{path} has four angle images by its names, which are not read from files without a header: save them as "
             "TIFF or NPY, or say --content mosaics if they are mosaics"
         )
-    groups: List[FrameFiles] = _same_names(folders)
-    named: Dict[Path, bool] = {}
+    groups, named = _same_names(folders), dict.fromkeys(files if folders else (), True)
     if not groups and not singly:
         groups, named = angle_groups(files)
     if len(files) == len(ANGLES) and not singly:

@@ -570,6 +570,10 @@ REFUSED: Dict[str, Tuple[Layout, str]] = {
         layout(lambda f: save_angles(f, "f{}.png", np.stack([mosaic(levels(SMOOTH))] * 4))),
         "--content angles.*--content mosaics",
     ),
+    "folders of mosaics named by angles": (
+        layout(lambda f: save_angles(f, "{}/a.png", np.stack([mosaic(levels(SMOOTH))] * 4))),
+        "--content angles.*--content mosaics",
+    ),
     "four mosaics of a color sensor named by angles": (
         layout(lambda f: save_angles(f, "f{}.png", np.stack([mosaic(levels(lattice(x))) for x in TURNED]))),
         "--content angles.*--content mosaics",
