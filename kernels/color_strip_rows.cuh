@@ -180,22 +180,22 @@ struct Strip {
   // Bit k: whether site k of output row y has a saturated sample. LINE: of the step's two rows. Samples are still in
   // the ring; those of finer formats are rounded there in half, and read again.
   template <int LINE> DEVICE u32 saturated_sites(int y) const {
-    u32 found = 0;
+    u32 saturated = 0;
     if (RAW_FORMAT == RAW_U8 || !HALF_PRECISION) {
       const Chunk upper = chunk(window[SHIFT && LINE == 0 ? 0 : 1])[32 * (SHIFT ? 1 - LINE : LINE)];
       const Chunk lower = chunk(window[1])[32 * (2 + LINE)];
 #pragma unroll
       for (int k = 0; k < SITES; k++)
-        found |= (u32)(is_saturated(upper.site[k], scaling) || is_saturated(lower.site[k], scaling)) << k;
-      return found;
+        saturated |= (u32)(is_saturated(upper.site[k], scaling) || is_saturated(lower.site[k], scaling)) << k;
+      return saturated;
     }
 #pragma unroll 1
     for (int i = 0; i < 2; i++) {
       const RawChunk line = load_chunk(raw + (u32)((2 * min(y, HEIGHT_OUT - 1) + i) * ROW_BYTES + at.x * TWO_PIXELS));
 #pragma unroll
-      for (int k = 0; k < 2 * SITES; k++) found |= (u32)(number_at(line, k) >= (u32)frame.full_scale) << (k / 2);
+      for (int k = 0; k < 2 * SITES; k++) saturated |= (u32)(number_at(line, k) >= (u32)frame.full_scale) << (k / 2);
     }
-    return found;
+    return saturated;
   }
   // Colors of the two middle lines of a row parity. FIRST: parity of the upper one's line on the lattice.
   template <int FIRST>

@@ -308,15 +308,15 @@ FORMULA Deviation deviation_of(const Covariance &v, const NoiseMethod &method, f
   float scale = method.most;
   if (method.less > 0) scale -= method.less * quotient(1.0f, 1 + square * quotient(1.0f, across * method.share));
   const float p4 = degree * degree * (degree * degree);
-  Deviation found;
-  found.component = root(larger(along, tiny)) * scale * (1 - method.steep * p4) * quotient(1.0f, larger(s0, least));
-  const float t = quotient(degree, found.component), limited = 1 + smaller(t * t * (t * t), 1e9f);
-  found.ratio = t;
-  found.dolp = smaller(found.component * (1 - SIGMA_LENGTH * quotient(1.0f, limited * limited)), 1.0f);
+  Deviation deviation;
+  deviation.component = root(larger(along, tiny)) * scale * (1 - method.steep * p4) * quotient(1.0f, larger(s0, least));
+  const float t = quotient(degree, deviation.component), limited = 1 + smaller(t * t * (t * t), 1e9f);
+  deviation.ratio = t;
+  deviation.dolp = smaller(deviation.component * (1 - SIGMA_LENGTH * quotient(1.0f, limited * limited)), 1.0f);
   // the inverse of the signal-to-noise ratio, so that a ratio of 0 needs no case of its own
   const float u = smaller(quotient(root(across) * scale, larger(length, 1e-15f)), 1e3f);
-  found.aolp = smaller(0.5f * u * fused(SIGMA_ANGLE, u * u * (u * u), 1.0f), AOLP_SIGMA_MAX);
-  return found;
+  deviation.aolp = smaller(0.5f * u * fused(SIGMA_ANGLE, u * u * (u * u), 1.0f), AOLP_SIGMA_MAX);
+  return deviation;
 }
 // DoLP without its bias, by the modified asymptotic estimator of Plaszczynski et al. (arXiv 1312.0437). component: of
 // its standard deviation.

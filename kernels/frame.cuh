@@ -72,7 +72,7 @@ struct FrameArguments {
 #define NOISE 0
 #endif
 #ifndef DEBIAS
-#define DEBIAS 0 // 1: DoLP gets rid of its bias
+#define DEBIAS 0 // 1: DoLP is bias-corrected
 #endif
 #ifndef LIMITS_AOLP
 #define LIMITS_AOLP 0 // 1: AoLP is invalid beyond a standard deviation

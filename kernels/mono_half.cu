@@ -72,7 +72,7 @@ DEVICE u32 sum_again(const FrameArguments &frame, int y, int x) {
 }
 
 // Finds and counts invalid superpixels, and replaces what was stored of them, for all threads of the warp that have
-// found that there are some: the lanes share those of a few threads at a time. Few warps come here, and the others must
+// detected some: the lanes share those of a few threads at a time. Few warps come here, and the others must
 // not spend registers on it; but a launch of one frame lasts until the slowest of them is done. has_bright, has_low:
 // whether the thread has saturated ones, dark or black ones; darkest: the smallest sum that is not dark.
 DEVICE void replace_invalid(const FrameArguments &frame, u32 id, bool has_bright, bool has_low, u32 darkest,
@@ -84,7 +84,7 @@ DEVICE void replace_invalid(const FrameArguments &frame, u32 id, bool has_bright
   u32 lanes = low_lanes | lanes_with(has_bright);
 #pragma unroll 1
   while (lanes) {
-    u32 rest = lanes; // begins with the thread that is this lane's turn, if there are so many
+    u32 rest = lanes; // bits of the threads from the one on that this lane handles; 0 if there are fewer threads
 #pragma unroll
     for (int i = 0; i < AT_A_TIME; i++) {
       lanes &= lanes - 1;

@@ -31,14 +31,14 @@ DEVICE void load_row(const FrameArguments &frame, int y, int x, LoadedRow &row) 
 
 // Superpixels with a saturated pixel, a bit for each; of raw numbers none of which is above full scale.
 DEVICE u32 which_are_saturated(const LoadedRow &row) {
-  u32 found = 0;
+  u32 saturated = 0;
 #pragma unroll
   for (int k = 0; k < PIXELS; k++) {
     const u32 upper = lanes_of(row.line[0], k), lower = lanes_of(row.line[1], k);
     const u32 most = max(max(upper & 0xffff, upper >> 16), max(lower & 0xffff, lower >> 16));
-    found |= (u32)(most >= FULL_SCALE) << k;
+    saturated |= (u32)(most >= FULL_SCALE) << k;
   }
-  return found;
+  return saturated;
 }
 DEVICE u32 saturated_superpixels(const LoadedRow &row) { // few rows have one
   const bool any = (bright_line(row.line[0]) | bright_line(row.line[1])) & BRIGHT;
@@ -95,7 +95,7 @@ DEVICE void correct(const FrameArguments &frame, const LoadedRow &of, CorrectedR
 DEVICE void correct(const FrameArguments &frame, const LoadedRow &of, CorrectedRow &to) {
 #pragma unroll
   for (int p = 0; p < PIXELS / 2; p++) {
-    float found[2][2][2]; // by row, column and superpixel
+    float pixel[2][2][2]; // by row, column and superpixel
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       const int first = 4 * p + 2 * h;
@@ -110,11 +110,11 @@ DEVICE void correct(const FrameArguments &frame, const LoadedRow &of, CorrectedR
 #pragma unroll
       for (int k = 0; k < 4; k++) {
         const int a = angle_at(k / 2, k % 2);
-        found[k / 2][k % 2][h] = saturate(corrected(frame, z[a], of.code[k / 2][first + k % 2], a, diagonals));
+        pixel[k / 2][k % 2][h] = saturate(corrected(frame, z[a], of.code[k / 2][first + k % 2], a, diagonals));
       }
     }
 #pragma unroll
-    for (int k = 0; k < 4; k++) to.at[k / 2][k % 2][p] = pair(found[k / 2][k % 2][0], found[k / 2][k % 2][1]);
+    for (int k = 0; k < 4; k++) to.at[k / 2][k % 2][p] = pair(pixel[k / 2][k % 2][0], pixel[k / 2][k % 2][1]);
   }
 }
 #endif

@@ -129,11 +129,11 @@ DEVICE u32 bright_lanes(u32 lanes) {
   return ((lanes & 0x7fff7fff) + (0x10000 - FULL_SCALE) * 0x10001) & lanes;
 }
 DEVICE u32 bright_line(const Line &line) {
-  u32 found = 0;
+  u32 bright = 0;
 #pragma unroll
   for (int k = 0; k < (RAW_FORMAT == RAW_U8 ? LINE_WORDS : PIXELS); k++)
-    found |= RAW_FORMAT == RAW_U8 ? has_255(line.w[k]) : bright_lanes(lanes_of(line, k));
-  return found;
+    bright |= RAW_FORMAT == RAW_U8 ? has_255(line.w[k]) : bright_lanes(lanes_of(line, k));
+  return bright;
 }
 
 // Bits of EXCESS are set where a 16-bit number of a line is above full scale; all other formats hold none.
@@ -145,10 +145,10 @@ DEVICE u32 excess_lanes(u32 lanes) {
   return ((lanes & 0x7fff7fff) + (0xffff - FULL_SCALE) * 0x10001) & lanes;
 }
 DEVICE u32 excess_line(const Line &line) {
-  u32 found = CO_SITED ? excess_lanes(line.left | line.right << 16) : 0;
+  u32 excess = CO_SITED ? excess_lanes(line.left | line.right << 16) : 0;
 #pragma unroll
-  for (int k = 0; k < LINE_WORDS; k++) found |= excess_lanes(line.w[k]);
-  return found;
+  for (int k = 0; k < LINE_WORDS; k++) excess |= excess_lanes(line.w[k]);
+  return excess;
 }
 // Numbers above full scale become full scale.
 DEVICE void limit(Line &line) {

@@ -29,7 +29,7 @@ DEVICE u32 has_255(u32 w) { return (0xfefefefeu - w) & w; }
 // bit 7 of exactly the bytes that are 255
 DEVICE u32 all_255(u32 w) { return ((w & 0x7f7f7f7fu) + 0x01010101u) & w & BYTES_255; }
 
-// Invalid pixels that a thread has found. Added to the frame's counters once, at the end.
+// Invalid pixels that a thread has counted. Added to the frame's counters once, at the end.
 struct InvalidCount {
   u32 saturated, dark;
 };

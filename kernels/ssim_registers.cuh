@@ -169,19 +169,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_BLOCKS) ssim(cons
     }
     sync_block();
     if (takes_part && y + row < end) {
-      float moment[4][BATCH], found[BATCH];
+      float moment[4][BATCH], similarities[BATCH];
 #pragma unroll
       for (int m = 0; m < 4; m++) convolve<Window>(across + buffer + m * BATCH * PITCH, moment[m]);
 #pragma unroll
       for (int i = 0; i < BATCH; i++) {
-        found[i] = similarity(moment[0][i], moment[1][i], moment[2][i], moment[3][i]);
+        similarities[i] = similarity(moment[0][i], moment[1][i], moment[2][i], moment[3][i]);
         if (MAP_WIDTH % BATCH == 0 || x + i < MAP_WIDTH) {
           const bool is_masked = MASKED && load8(task.mask + (u32)((y + row) * MAP_WIDTH + x + i));
-          sum += summed(found[i], is_masked);
-          found[i] = stored(found[i], is_masked);
+          sum += summed(similarities[i], is_masked);
+          similarities[i] = stored(similarities[i], is_masked);
         }
       }
-      store_map(out, MAP_WIDTH - x, found);
+      store_map(out, MAP_WIDTH - x, similarities);
     }
     out += BATCH * MAP_WIDTH * MAP_BYTES;
     buffer = 4 * BATCH * PITCH - buffer;

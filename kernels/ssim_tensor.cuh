@@ -46,9 +46,9 @@ struct Strip {
           convolve_y(bands, mean[b], above.moment[m][b], same.moment[m][b], m == 2 ? V_OFFSET : 0.0f);
   }
 
-  // Adds eight rows of a value as moment m, and of its square as moment m + 2. Both are two halves, as a rounded value
-  // would enter its variance by its error's covariance with the value: high + low; high^2, rounded, and what is missing
-  // to the square.
+  // Adds eight rows of a value as moment m, and of its square as moment m + 2. The value is the sum of two numbers in
+  // half precision, high + low, and so is the square: high^2, rounded, and `rest`. With one number for each, the
+  // rounding error, which is correlated with the value, would bias the variance.
   DEVICE void add_powers(int m, const u32 (&high)[WORDS], const u32 (&low)[WORDS], Tile &complete) {
     u32 square[WORDS], rest[WORDS];
 #pragma unroll
@@ -148,22 +148,22 @@ struct MapWriter {
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++) {
       const bool is_inside = is_complete && (MAP_WIDTH % TILE_X == 0 || column + 16 * b < MAP_WIDTH);
-      float found[4]; // (column, row): (0, 0), (0, 1), (1, 0), (1, 1)
+      float similarities[4]; // (column, row): (0, 0), (0, 1), (1, 0), (1, 1)
 #pragma unroll
       for (int i = 0; i < 4; i++)
-        found[i] = similarity(tile.moment[0][b].value[i], tile.moment[1][b].value[i], tile.moment[2][b].value[i],
-                              tile.moment[3][b].value[i]);
+        similarities[i] = similarity(tile.moment[0][b].value[i], tile.moment[1][b].value[i], tile.moment[2][b].value[i],
+                                     tile.moment[3][b].value[i]);
       float both[2];
 #pragma unroll
       for (int i = 0; i < 2; i++) {
         const int at = i * MAP_WIDTH + 16 * b;
         const bool is_stored = is_inside && (MAP_HEIGHT % 8 == 0 || row + i < MAP_HEIGHT);
         const u32 masked = MASKED && is_stored ? load16(mask + at) : 0;
-        const float left = stored(found[i], masked & 255), right = stored(found[2 + i], masked >> 8);
+        const float left = stored(similarities[i], masked & 255), right = stored(similarities[2 + i], masked >> 8);
         if (OUT_MAP == 1 && is_stored) store16(out + at, map_byte(left) | map_byte(right) << 8);
         if (OUT_MAP == 3 && is_stored) store32(out + at * 2, map_half(left) | map_half(right) << 16);
         if (OUT_MAP == 2 && is_stored) store64(out + at * 4, as_bits(left), as_bits(right));
-        both[i] = summed(found[i], masked & 255) + summed(found[2 + i], masked >> 8);
+        both[i] = summed(similarities[i], masked & 255) + summed(similarities[2 + i], masked >> 8);
         if (MAP_HEIGHT % 8 && !is_stored) both[i] = 0;
       }
       sum += is_inside ? both[0] + both[1] : 0.0f; // without a branch, which all that leads to it would enter, too

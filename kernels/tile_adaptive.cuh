@@ -17,10 +17,14 @@ struct Smooth {
   Pair own, row, column, diagonal;
 };
 
-// What stage A finds at a pixel. excess: G - C; energy: four times that of the polarization. Weights of the left of two
-// neighbors, and of the upper one. beyond: the weighted mean of the diagonals minus their plain one, plus half of what
-// the upper left is more than the lower right.
-struct Detail {
+// What stage A computes for a pixel:
+//   excess  G - C
+//   detail  e, the detail that the total intensity lacks
+//   energy  four times the energy of the polarization
+//   weight_left, weight_upper  weights of the left of two neighbors, and of the upper one
+//   beyond  wavg - mean + (z_ul - z_lr)/2, of the weighted average and the mean of the four diagonal neighbors, and of
+//           the neighbors to the upper left and to the lower right
+struct Restored {
   Pair excess, detail, energy, weight_left, weight_upper, beyond;
 };
 // Weights of the left of two neighbors and of the upper one, from roughnesses, with one division.
@@ -43,10 +47,10 @@ struct Roughness {
 // z: the pixel's own, and those of its neighbors to the right and below; g, e: roughnesses along the axes, and along
 // the diagonals
 DEVICE void weigh(Pair z, Pair right, Pair lower_left, Pair lower, Pair lower_right, const Opposite &of,
-                  const Roughness &g, const Roughness &e, Detail &found) {
-  weigh_two(g.left, g.right, g.upper, g.lower, found.weight_left, found.weight_upper);
+                  const Roughness &g, const Roughness &e, Restored &restored) {
+  weigh_two(g.left, g.right, g.upper, g.lower, restored.weight_left, restored.weight_upper);
   const Pair straight =
-      add(fma(found.weight_left, of.two, sub(right, z)), fma(found.weight_upper, of.down, sub(lower, z)));
+      add(fma(restored.weight_left, of.two, sub(right, z)), fma(restored.weight_upper, of.down, sub(lower, z)));
   // four diagonals with one division: every weight times the product of all roughnesses
   const Pair to_right = sub(lower_right, z), to_left = sub(lower_left, z);
   const Pair falling = mul(e.left, e.right), rising = mul(e.upper, e.lower);
@@ -57,12 +61,12 @@ DEVICE void weigh(Pair z, Pair right, Pair lower_left, Pair lower, Pair lower_ri
   const Pair diagonal = mul(fma(of_falling, rising, mul(of_rising, falling)), reciprocal_by_fma(weights));
   // the plain mean is that of the lower ones, and a quarter of what the upper ones are more; half of `falling` belongs
   // to the secant step (`added`)
-  found.beyond = fma(sub(of.falling, of.rising), splat(0.25), fma(add(to_right, to_left), splat(-0.5), diagonal));
-  found.excess = mul(add(straight, diagonal), splat(0.25));
+  restored.beyond = fma(sub(of.falling, of.rising), splat(0.25), fma(add(to_right, to_left), splat(-0.5), diagonal));
+  restored.excess = mul(add(straight, diagonal), splat(0.25));
 }
 
 // From the low-pass filters and the pixel's own sample.
-DEVICE void restore_detail(const Smooth &smooth, Pair z, Detail &found) {
+DEVICE void restore_detail(const Smooth &smooth, Pair z, Restored &restored) {
   const Pair dr = smooth.row, dc = smooth.column, dd = smooth.diagonal;
   const Pair own = mul(smooth.own, splat(1 / (SAME * SAME))); // D0
   // four times the mean of the four
@@ -70,10 +74,10 @@ DEVICE void restore_detail(const Smooth &smooth, Pair z, Detail &found) {
       maximum(fma(dd, splat(1 / (OTHER * OTHER)), fma(add(dr, dc), splat(1 / (SAME * OTHER)), own)), splat(LEVEL));
   // e = mean/max(D0, mean/4) (C - D0 G/mean), as differences
   const Pair floor = maximum(own, mul(mean4, splat(1.0 / 16)));
-  const Pair lacking = fma(z, fma(mean4, splat(0.25), negate(own)), negate(mul(own, found.excess)));
-  found.detail = mul(lacking, reciprocal_by_fma(floor));
+  const Pair lacking = fma(z, fma(mean4, splat(0.25), negate(own)), negate(mul(own, restored.excess)));
+  restored.detail = mul(lacking, reciprocal_by_fma(floor));
   const Pair p1 = fma(dd, splat(-1 / (OTHER * OTHER)), own), p2 = mul(sub(dr, dc), splat(1 / (SAME * OTHER)));
-  found.energy = fma(p1, p1, mul(p2, p2)); // 4 P2
+  restored.energy = fma(p1, p1, mul(p2, p2)); // 4 P2
 }
 
 // What a pixel's own sample contributes to its missing angles: z, alpha, G - z + alpha e; and 2 (1 - switch).
@@ -126,9 +130,14 @@ DEVICE Opposite opposite(const Line &above, const Line &own, const Line &under) 
                   sub(above.r1, under.l1)};
 }
 
-// What is added to the missing angles of a pixel of the tile: a share of the weighted mean instead of the bilinear one,
-// and, as far as the switch is on, a secant step. step_x, step_y: 2 (step + 1/4)
-DEVICE void add_to_angles(Shared &s, int channel, int at, const Detail &found, const Opposite &of, Pair step_x,
+// Stores what is added to the bilinear means of a pixel's missing angles: a share of the weighted averages, and, as far
+// as the switch is on, a secant step. With share = ADR_WEIGHTED (1 - switch):
+//   row       (z_left - z_right) (share (weight_left - 1/2) - switch secant_x)
+//   column    (z_upper - z_lower) (share (weight_upper - 1/2) - switch secant_y)
+//   diagonal  share (wavg - mean) - switch/2 ((falling - rising) secant_x + (falling + rising) secant_y)
+// step_x, step_y: 2 (secant + 1/4). `x` and `y` are -(share/2 + switch secant); in the diagonal, their terms in share
+// cancel the term (z_ul - z_lr)/2 of `beyond`.
+DEVICE void add_to_angles(Shared &s, int channel, int at, const Restored &restored, const Opposite &of, Pair step_x,
                           Pair step_y) {
   auto &stage = s.adaptive.stage[channel];
   const Pair interpolated = (&s.adaptive.interpolated[0][0])[at]; // 2 (1 - switch)
@@ -138,9 +147,9 @@ DEVICE void add_to_angles(Shared &s, int channel, int at, const Detail &found, c
   const Pair least = fma(interpolated, splat(-0.125 - 0.25 * ADR_WEIGHTED), splat(0.25));
   const Pair x = fma(step_x, on, least), y = fma(step_y, on, least);
   const Pair steps = fma(sub(of.falling, of.rising), x, mul(add(of.falling, of.rising), y));
-  (&stage.row[0][0])[at] = mul(of.two, fma(found.weight_left, share, x));
-  (&stage.column[0][0])[at] = mul(of.down, fma(found.weight_upper, share, y));
-  (&stage.diagonal[0][0])[at] = fma(share, found.beyond, mul(steps, splat(0.5)));
+  (&stage.row[0][0])[at] = mul(of.two, fma(restored.weight_left, share, x));
+  (&stage.column[0][0])[at] = mul(of.down, fma(restored.weight_upper, share, y));
+  (&stage.diagonal[0][0])[at] = fma(share, restored.beyond, mul(steps, splat(0.5)));
 }
 
 // Rows first .. first + STAGE_ROWS of the planes; the window slides down in registers.
@@ -172,17 +181,17 @@ DEVICE void stage_a(Shared &s, int channel, int first, int column) {
     rough(c, of.down, u2.center, d2.center, g.upper, g.lower);
     rough(c, of.falling, u2.left, d2.right, e.left, e.right);
     rough(c, of.rising, u2.right, d2.left, e.upper, e.lower);
-    Detail found;
-    weigh(c, m.r1, d1.l1, d1.center, d1.r1, of, g, e, found);
+    Restored restored;
+    weigh(c, m.r1, d1.l1, d1.center, d1.r1, of, g, e, restored);
     const bool inside = (u32)(first + i - 2) < (u32)TILE_Y && (u32)(column - 2) < (u32)TILE_P;
     const int at = (first + i - 2) * TILE_P + column - 2; // in the planes without a border
     if (inside) {
 #if HALF_PRECISION
-      add_to_angles(s, channel, at, found, of, secant_step_x(u1, m, d1), secant_step_y(u2, m, d2));
+      add_to_angles(s, channel, at, restored, of, secant_step_x(u1, m, d1), secant_step_y(u2, m, d2));
 #else // no registers are left for it
-      (&s.adaptive.stage[channel].row[0][0])[at] = found.weight_left;
-      (&s.adaptive.stage[channel].column[0][0])[at] = found.weight_upper;
-      (&s.adaptive.stage[channel].diagonal[0][0])[at] = found.beyond;
+      (&s.adaptive.stage[channel].row[0][0])[at] = restored.weight_left;
+      (&s.adaptive.stage[channel].column[0][0])[at] = restored.weight_upper;
+      (&s.adaptive.stage[channel].diagonal[0][0])[at] = restored.beyond;
 #endif
     }
     Smooth of_angle;
@@ -190,10 +199,10 @@ DEVICE void stage_a(Shared &s, int channel, int first, int column) {
     of_angle.row = smooth_same(smooth_at(-2).other, smooth_at(0).other, smooth_at(2).other);
     of_angle.column = smooth_other(smooth_at(-3).same, smooth_at(-1).same, smooth_at(1).same, smooth_at(3).same);
     of_angle.diagonal = smooth_other(smooth_at(-3).other, smooth_at(-1).other, smooth_at(1).other, smooth_at(3).other);
-    restore_detail(of_angle, c, found);
-    s.adaptive.stage[channel].excess[first + i][column] = found.excess;
-    s.adaptive.stage[channel].detail[first + i][column] = found.detail;
-    if (inside) (&s.adaptive.stage[channel].energy[0][0])[at] = found.energy;
+    restore_detail(of_angle, c, restored);
+    s.adaptive.stage[channel].excess[first + i][column] = restored.excess;
+    s.adaptive.stage[channel].detail[first + i][column] = restored.detail;
+    if (inside) (&s.adaptive.stage[channel].energy[0][0])[at] = restored.energy;
     line[i % 5] = below;
   }
 }
@@ -213,11 +222,11 @@ DEVICE void finish_stage_a(Shared &s, int channel, int first, int k) {
     line[(i + 4) % 5] = read_line(z + (i + 2) * MOSAIC_P);
     auto at = [&](int k) -> const Line & { return line[(i + k + 2) % 5]; };
     const auto &stage = s.adaptive.stage[channel];
-    Detail found;
-    found.weight_left = stage.row[y][k];
-    found.weight_upper = stage.column[y][k];
-    found.beyond = stage.diagonal[y][k];
-    add_to_angles(s, channel, y * TILE_P + k, found, opposite(at(-1), at(0), at(1)),
+    Restored restored;
+    restored.weight_left = stage.row[y][k];
+    restored.weight_upper = stage.column[y][k];
+    restored.beyond = stage.diagonal[y][k];
+    add_to_angles(s, channel, y * TILE_P + k, restored, opposite(at(-1), at(0), at(1)),
                   secant_step_x(at(-1), at(0), at(1)), secant_step_y(at(-2), at(0), at(2)));
   }
 }

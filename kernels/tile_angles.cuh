@@ -37,7 +37,7 @@ DEVICE void restore(const Shared &s, int channel, int y, int k, Pair (&own)[2], 
 #endif
 }
 
-// The angle images of a row's pixels, from what `restore` found; ROW: parity of the row.
+// The angle images of a row's pixels, from what `restore` computed; ROW: parity of the row.
 template <int ROW>
 DEVICE void by_angle(const Pair (&own)[2], const Pair (&h)[2], const Pair (&v)[2], const Pair (&d)[2],
                      Pair (&angle)[4][2]) {

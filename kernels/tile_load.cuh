@@ -94,13 +94,13 @@ DEVICE void find_saturated(const FrameArguments &frame, int y0, int x0, Saturati
 // saturation behind four outputs: full resolution looks at 3x3 pixels, half at the superpixel. (y, q): row and quad
 DEVICE u32 saturated_outputs(const Saturation &saturated, int y, int q) {
 #if HALF_RESOLUTION
-  u32 found = 0;
+  u32 outputs = 0;
 #pragma unroll
   for (int k = 0; k < 2; k++) {
     const u32 bits = saturated[y + 1][q + 1 + k] | saturated[y + 2][q + 1 + k];
-    found |= (u32)((bits & 3) != 0) << (2 * k) | (u32)((bits & 12) != 0) << (2 * k + 1);
+    outputs |= (u32)((bits & 3) != 0) << (2 * k) | (u32)((bits & 12) != 0) << (2 * k + 1);
   }
-  return found;
+  return outputs;
 #else
   u32 bits = 0;
 #pragma unroll

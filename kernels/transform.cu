@@ -83,25 +83,25 @@ DEVICE void take(const TransformArguments &job, Samples &s, const Target &to, u3
 
 // Marks a pixel of which a sample is invalid. Few threads come here.
 DEVICE void mark(const TransformArguments &job, Samples &s, const Target &to) {
-  u32 found = 0;
+  u32 bits = 0;
   bool is_outside = false;
 #pragma unroll 1
   for (int k = 0; k < SCALE * SCALE; k++) {
 #if POSITIONS
     const u32 position = load32(to.positions + k * THREADS);
     is_outside |= position == OUTSIDE;
-    if (position != OUTSIDE) found |= last_bits_at(job.differences, place_of(position, to.at, job.fraction));
+    if (position != OUTSIDE) bits |= last_bits_at(job.differences, place_of(position, to.at, job.fraction));
 #else
     const u32 pixel = to.at + k / SCALE * SOURCE_WIDTH + k % SCALE;
-    found |= last_bits(load_difference(job.differences + (size_t)pixel * DIFFERENCE_BYTES, 0));
+    bits |= last_bits(load_difference(job.differences + (size_t)pixel * DIFFERENCE_BYTES, 0));
 #endif
   }
-  found &= found & 1 ? 1 : LAST_BITS; // saturated pixels are not dark
-  if (is_outside) found = LAST_BITS;
+  bits &= bits & 1 ? 1 : LAST_BITS; // saturated pixels are not dark
+  if (is_outside) bits = LAST_BITS;
 #pragma unroll
   for (int c = 0; c < CHANNELS; c++) {
     const Pair none = splat(0);
-    s.differences[c][to.r][to.x] = marked(is_outside ? none : s.differences[c][to.r][to.x], c ? 0 : found);
+    s.differences[c][to.r][to.x] = marked(is_outside ? none : s.differences[c][to.r][to.x], c ? 0 : bits);
     if (!is_outside) continue;
     s.means[c][to.r][to.x] = kept(none);
     if (EXCESS) s.excesses[c][to.r][to.x] = kept(none);

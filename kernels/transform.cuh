@@ -30,7 +30,7 @@ constexpr int PIXELS = TILE_X * TILE_Y, PITCH = TILE_X + 1; // an odd number of 
 struct Place {
   u32 at;    // index of the pixel
   u32 parts; // of a pixel, in 1024ths, column and row in 16 bits each; 0: the neighbors have no weight
-  Pair u, v; // the same from 0 to less than 1, twice
+  Pair u, v; // column and row as fractions of a pixel, in [0, 1), in both lanes
 };
 DEVICE Place place_between(u32 at, u32 parts) {
   const u32 places = half2_sub(parts | 0x3c003c00u, 0x3c003c00u); // exact
@@ -62,11 +62,11 @@ DEVICE Difference difference_at(const u8 *plane, const Place &place, u32 &any) {
 DEVICE u32 last_bits_at(const u8 *plane, const Place &place) {
   const u8 *p = plane + (size_t)place.at * DIFFERENCE_BYTES;
   const bool has_right = place.parts & 0xffff, has_below = place.parts >> 16;
-  u32 found = last_bits(load_difference(p, 0));
-  if (has_right) found |= last_bits(load_difference(p, 1));
-  if (has_below) found |= last_bits(load_difference(p, SOURCE_WIDTH));
-  if (has_right && has_below) found |= last_bits(load_difference(p, SOURCE_WIDTH + 1));
-  return found;
+  u32 bits = last_bits(load_difference(p, 0));
+  if (has_right) bits |= last_bits(load_difference(p, 1));
+  if (has_below) bits |= last_bits(load_difference(p, SOURCE_WIDTH));
+  if (has_right && has_below) bits |= last_bits(load_difference(p, SOURCE_WIDTH + 1));
+  return bits;
 }
 DEVICE Pair value_at(const u8 *plane, const Place &place) { // in the low lane
   const u8 *p = plane + (size_t)place.at * VALUE_BYTES;

@@ -103,11 +103,11 @@ void weighted_line(const float *__restrict green_line, const float *__restrict a
   }
 }
 
-// The channels of a row, from the lines that they come from.
-void store_channels(const Lattice &of, int y, const float *const found[SOURCES]) {
+// Stores the channels of a row; `sources`: the lines that they come from.
+void store_channels(const Lattice &of, int y, const float *const sources[SOURCES]) {
   for (int channel = 0; channel < 3; channel++) {
     const float *from[4];
-    for (int x = 0; x < 4; x++) from[x] = found[of.source[channel][y & 3][x]];
+    for (int x = 0; x < 4; x++) from[x] = sources[of.source[channel][y & 3][x]];
     choose(from, of.from.width, of.channels[channel] + (int64_t)y * of.from.width);
   }
 }
@@ -123,8 +123,8 @@ void by_filters(const Lattice &of) {
     else
       malvar_line(above - 2 * of.from.step, above, here, below, below + 2 * of.from.step, n, green[0], row[0],
                   column[0], across[0]);
-    const float *found[SOURCES] = {here, green[0], row[0], column[0], across[0]};
-    store_channels(of, y, found);
+    const float *sources[SOURCES] = {here, green[0], row[0], column[0], across[0]};
+    store_channels(of, y, sources);
   }
 }
 
@@ -140,8 +140,8 @@ void by_weights(const Lattice &of) {
     const int y = line - 2;
     if (y < 0) continue;
     weighted_line(green[y], difference[y - 2], difference[y], difference[y + 2], n, row[0], column[0], across[0]);
-    const float *found[SOURCES] = {of.from.plane + y * of.from.step, green[y], row[0], column[0], across[0]};
-    store_channels(of, y, found);
+    const float *sources[SOURCES] = {of.from.plane + y * of.from.step, green[y], row[0], column[0], across[0]};
+    store_channels(of, y, sources);
   }
 }
 

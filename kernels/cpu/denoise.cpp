@@ -106,11 +106,11 @@ public:
   }
 
   // Denoises `rows` x `columns` pixels.
-  void denoise(int top, int left, int rows, int columns) {
-    this->left = left;
+  void denoise(int top, int first_column, int rows, int columns) {
+    this->first_column = first_column;
     n = columns;
     for (int c = 0; c < of.channels; c++) {
-      const float *middle = pixel(c, top + rows / 2, left + columns / 2);
+      const float *middle = pixel(c, top + rows / 2, first_column + columns / 2);
       channels[c].level = 0.5f * (middle[0] + middle[1]);
     }
     const int first = top - HALO;
@@ -129,7 +129,7 @@ private:
   Noise noise;           // of the frame, with the lines of `left_noise`
   bool has_noise;        // whether a product depends on it
   OneLine left_noise[4]; // as in `NoiseLeft`
-  int left, n;           // the tile's first column, and how many there are
+  int first_column, n;   // of the tile; its number of columns
   Channel channels[3];
   Ring<8> energy;
   Ring<4> slopes[2]; // of S1 and S2 by S0, of luma; with noise only
@@ -153,11 +153,11 @@ private:
       s1[x] = from[2];
       s2[x] = from[3];
     };
-    const int begin = std::max(-HALO, -left), end = (int)std::min<int64_t>(n + HALO, of.width - left);
-    for (int x = -HALO; x < begin; x++) put(x, row + 4 * mirrored_often(left + x, of.width));
-    const float *__restrict inside = row + 4 * (int64_t)left;
+    const int begin = std::max(-HALO, -first_column), end = (int)std::min<int64_t>(n + HALO, of.width - first_column);
+    for (int x = -HALO; x < begin; x++) put(x, row + 4 * mirrored_often(first_column + x, of.width));
+    const float *__restrict inside = row + 4 * (int64_t)first_column;
     for (int x = begin; x < end; x++) put(x, inside + 4 * x);
-    for (int x = end; x < n + HALO; x++) put(x, row + 4 * mirrored_often(left + x, of.width));
+    for (int x = end; x < n + HALO; x++) put(x, row + 4 * mirrored_often(first_column + x, of.width));
     to.sum_pairs(y, -HALO, n + HALO); // the first row has none above it, and its sums are not used
   }
 
@@ -267,7 +267,7 @@ private:
     }
     weighted(variances, of.polarization_gains, 0, n, noise[0]);
     find_kept(y, means, noise[0], smoothed[0], kept[0]);
-    const int64_t at = y * of.width + left, plane = of.height * of.width;
+    const int64_t at = y * of.width + first_column, plane = of.height * of.width;
     for (int c = 0; c < of.channels; c++) {
       weighted(variances, of.s0_gains[c], 0, n, by_noise[0]);
       find_removed(by_noise[0], spreads[c][0], removed[c][0]);
@@ -339,7 +339,7 @@ private:
   void filter(int c, int y, const float *__restrict mean, const float *__restrict removed, const float *__restrict kept,
               Sums &to) const {
     const Channel &at = channels[c];
-    const float *__restrict from = pixel(c, y, left);
+    const float *__restrict from = pixel(c, y, first_column);
     float *__restrict straight = to.straight, *__restrict diagonal = to.diagonal;
     float *__restrict s1 = to.s1, *__restrict s2 = to.s2;
     const float *__restrict s0 = at.s0[y];
@@ -363,8 +363,9 @@ void denoised(Denoising &of) {
   for (;;) {
     const int k = __atomic_fetch_add(&of.next, 1, __ATOMIC_RELAXED);
     if (k >= across * down) return;
-    const int top = k / across * ROWS, left = k % across * COLUMNS;
-    tile.denoise(top, left, std::min(ROWS, (int)of.height - top), std::min(COLUMNS, (int)of.width - left));
+    const int top = k / across * ROWS, first_column = k % across * COLUMNS;
+    tile.denoise(top, first_column, std::min(ROWS, (int)of.height - top),
+                 std::min(COLUMNS, (int)of.width - first_column));
   }
 }
 
@@ -373,9 +374,9 @@ void products_of_denoised(Denoising &of) {
   for (;;) {
     const int64_t y = __atomic_fetch_add(&of.next, 1, __ATOMIC_RELAXED);
     if (y >= of.height) return;
-    for (int64_t left = 0; left < of.width; left += COLUMNS) {
-      const int n = (int)std::min<int64_t>(COLUMNS, of.width - left);
-      const int64_t at = y * of.width + left;
+    for (int64_t first_column = 0; first_column < of.width; first_column += COLUMNS) {
+      const int n = (int)std::min<int64_t>(COLUMNS, of.width - first_column);
+      const int64_t at = y * of.width + first_column;
       const float *angles[3][4];
       for (int c = 0; c < of.channels; c++) {
         Sums sums;

@@ -56,9 +56,9 @@ public:
     return *known;
   }
 
-  // Does a job together with those who come before the caller has finished.
+  // Runs a job on the caller's thread, and on those helpers that begin before the caller has finished.
   void share(Job &job) {
-    const int helpers = job.wanted; // which those who come count down
+    const int helpers = job.wanted; // a copy: helpers that begin decrement it
     {
       std::lock_guard<std::mutex> lock(mutex);
       const size_t before = threads.size();

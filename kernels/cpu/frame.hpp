@@ -44,7 +44,7 @@ struct Noise {
   int32_t period, channels;
   float shot, floor;     // variance of a raw pixel: over its intensity, and in the dark
   float method[4];       // what gains leave out (`NOISE_LINEAR` in polar_pipeline/polarimetry/coefficients.py)
-  int32_t debiases;      // whether DoLP gets rid of its bias
+  int32_t debiases;      // whether DoLP is bias-corrected
   float max_aolp_sigma;  // in rad; beyond it AoLP is invalid
   const float *left[4];  // of the pixels whose products are made, what denoising did to it (`NoiseLeft`); null: nothing
   NoiseOfMeans means;    // of the denoising

@@ -38,10 +38,10 @@ template <int SCALE> void squares(const Transform &from, const Quad *linear, int
   if (!to.any) return;
   for (int x = 0; x < n; x++) {
     const uint8_t *corner = from.flags + start + x * from.right;
-    int32_t found = 0;
+    int32_t flags = 0;
     for (int j = 0; j < scale; j++)
-      for (int i = 0; i < scale; i++) found |= corner[j * from.source_width + i];
-    to.flags[x] = found;
+      for (int i = 0; i < scale; i++) flags |= corner[j * from.source_width + i];
+    to.flags[x] = flags;
   }
 }
 
@@ -55,13 +55,13 @@ void between(const Transform &from, const Quad *linear, int y, int first, int n,
   int32_t all = FLAGS;
   for (int x = 0; x < n; x++) {
     Quad sum = {0, 0, 0, 0};
-    int32_t found = 0;
+    int32_t flags = 0;
     for (int j = 0; j < scale; j++)
       for (int i = 0; i < scale; i++) {
         const float *position = start + j * row + 2 * (scale * x + i);
         const int32_t left = (int32_t)position[0], top = (int32_t)position[1];
         if (position[0] < 0) {
-          found |= OUTSIDE;
+          flags |= OUTSIDE;
           continue;
         }
         const float u = position[0] - (float)left, v = position[1] - (float)top;
@@ -70,11 +70,11 @@ void between(const Transform &from, const Quad *linear, int y, int first, int n,
         const Quad lower = linear[a + c] + u * (linear[b + c] - linear[a + c]);
         sum += upper + v * (lower - upper);
         if (FLAGS && (from.rows[top] | from.rows[top + (v > 0)]))
-          found |= from.flags[a] | from.flags[b] | from.flags[a + c] | from.flags[b + c];
+          flags |= from.flags[a] | from.flags[b] | from.flags[a + c] | from.flags[b + c];
       }
     put(to, x, sum * share);
-    to.flags[x] = found;
-    all |= found;
+    to.flags[x] = flags;
+    all |= flags;
   }
   to.any = all != 0;
 }

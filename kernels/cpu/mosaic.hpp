@@ -4,7 +4,7 @@
 
 namespace {
 
-// How the angles that a pixel lacks are found, in the order of `DEMOSAICS` in
+// How the angles that a pixel lacks are interpolated, in the order of `DEMOSAICS` in
 // `polar_pipeline/backends/cpu/arguments.py`; `with_method` has their code.
 enum Method { OWN_SITE, BILINEAR, GRADIENT, ADAPTIVE };
 

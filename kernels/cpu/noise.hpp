@@ -20,7 +20,8 @@ struct Deviations {
   Line component, dolp, aolp, ratio; // as in `Deviation`
 };
 
-// Gains of neighboring pixels, from one of the first place on: a multiple of every period, for whole vectors.
+// Number of neighboring pixels whose gains are kept at a time, from the first pixel of a piece on: a multiple of every
+// period, so that all runs of a piece have the same gains, and a whole number of vectors.
 const int RUN = 16;
 struct Gains {
   float g11[RUN], g12[RUN], g22[RUN], g10[RUN], g20[RUN], g00[RUN];
@@ -145,11 +146,11 @@ void find_deviations(const Noise &noise, const Covariances &from, int n, const f
   const float tiny = 1e-4f * noise.floor; // below every variance
   for (int x = 0; x < n; x++) {
     const Covariance of = {v11[x], v12[x], v22[x], v10[x], v20[x], v00[x]};
-    const Deviation found = deviation_of(of, method, 0.5f * total[x], s1[x], s2[x], degree[x], tiny, least);
-    component[x] = found.component;
-    dolp[x] = found.dolp;
-    aolp[x] = found.aolp;
-    ratio[x] = found.ratio;
+    const Deviation deviation = deviation_of(of, method, 0.5f * total[x], s1[x], s2[x], degree[x], tiny, least);
+    component[x] = deviation.component;
+    dolp[x] = deviation.dolp;
+    aolp[x] = deviation.aolp;
+    ratio[x] = deviation.ratio;
   }
 }
 

@@ -30,7 +30,7 @@ from polar_pipeline.polarimetry.colormaps import AOLP_MAP, DOLP_MAP
 from polar_pipeline.sensor.frames import MAX_EXPOSURES, RawFrame
 from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
-#: How the angles that a pixel lacks are found, in the order of `enum Method` in `kernels/cpu/mosaic.hpp`.
+#: How the angles that a pixel lacks are interpolated, in the order of `enum Method` in `kernels/cpu/mosaic.hpp`.
 DEMOSAICS = ("own_site", *METHODS)
 #: Methods on the color lattice, in the order of `enum Debayer` in `kernels/cpu/debayer.hpp`.
 DEBAYERS = tuple(LATTICE_METHODS)
