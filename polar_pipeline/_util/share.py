@@ -21,8 +21,8 @@ def share_path(*parts: str) -> Path:
     for parent in here.parents:
         for share in (parent / "share" / "polar_pipeline", parent):
             if (share / "package.xml").is_file() and (share / "kernels").is_dir():
-                found = share.joinpath(*parts)
-                if found.exists():
-                    return found
-                raise FileNotFoundError(f"{found} is missing from this installation of polar_pipeline")
+                path = share.joinpath(*parts)
+                if path.exists():
+                    return path
+                raise FileNotFoundError(f"{path} is missing from this installation of polar_pipeline")
     raise FileNotFoundError(f"no share folder of polar_pipeline above {here}: reinstall the package")

@@ -100,29 +100,29 @@ def make_lens(
     if len(d) not in MODELS[model]:
         allowed = " or ".join(map(str, MODELS[model]))
         raise ValueError(f"the model {model} has {allowed} coefficients, got {len(d)}")
-    found = {name: _numbers(name, row, count) for name, row, count in (("k", k, 9), ("r", r, 9), ("p", p, 12))}
-    if not any(found["r"]):
-        found["r"] = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
-    if not any(found["p"]):
-        rows = found["k"]
-        found["p"] = (*rows[:3], 0.0, *rows[3:6], 0.0, *rows[6:], 0.0)
-    lens = LensCalibration(size[0], size[1], model, _numbers("d", d, len(d)), **found)
+    matrices = {name: _numbers(name, row, count) for name, row, count in (("k", k, 9), ("r", r, 9), ("p", p, 12))}
+    if not any(matrices["r"]):
+        matrices["r"] = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
+    if not any(matrices["p"]):
+        rows = matrices["k"]
+        matrices["p"] = (*rows[:3], 0.0, *rows[3:6], 0.0, *rows[6:], 0.0)
+    lens = LensCalibration(size[0], size[1], model, _numbers("d", d, len(d)), **matrices)
     for name in ("k", "p"):
         matrix = lens.matrix(name)
         is_camera = matrix[0, 0] > 0 and matrix[1, 1] > 0 and tuple(matrix[2, :3]) == (0.0, 0.0, 1.0)
         if not (is_camera and np.linalg.cond(matrix[:, :3]) < _MAX_CONDITION):
-            raise ValueError(f"{name} is not a camera matrix (is the camera calibrated?), got {quoted(found[name])}")
+            raise ValueError(f"{name} is not a camera matrix (is the camera calibrated?), got {quoted(matrices[name])}")
     rotation = lens.matrix("r")
     if not np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-3) or np.linalg.det(rotation) < 0:
-        raise ValueError(f"r is not a rotation, got {quoted(found['r'])}")
+        raise ValueError(f"r is not a rotation, got {quoted(matrices['r'])}")
     return lens
 
 
 def _numbers(name: str, values: Any, count: int) -> Tuple[float, ...]:
-    found = tuple(real(name, value) for value in sequence(values, count))
-    if len(found) != count or not np.isfinite(found).all():
+    numbers = tuple(real(name, value) for value in sequence(values, count))
+    if len(numbers) != count or not np.isfinite(numbers).all():
         raise ValueError(f"{name} must be {count} finite numbers, got {quoted(values)}")
-    return found
+    return numbers
 
 
 def load_lens(path: AnyPath) -> LensCalibration:

@@ -77,8 +77,8 @@ class Geometry:
         center = (self.scale - 1) / 2
         enlarge = np.array([[self.scale, 0, center], [0, self.scale, center], [0, 0, 1]])
         shift = np.array([[1, 0, self.roi[0]], [0, 1, self.roi[1]], [0, 0, 1.0]])
-        found: np.ndarray = enlarge @ np.array([*turn, (0, 0, 1)]) @ shift
-        return found
+        matrix: np.ndarray = enlarge @ np.array([*turn, (0, 0, 1)]) @ shift
+        return matrix
 
     def from_raw(self) -> np.ndarray:
         """Return (3, 3): from (x, y, 1) of a raw pixel to that of the Stokes image."""

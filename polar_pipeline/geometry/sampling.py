@@ -69,10 +69,10 @@ def make_map(geometry: Geometry, source: Tuple[int, int]) -> SamplingMap:
     Raises:
         FrameError: Nothing is left of it, or the region of interest reaches beyond it (cause `output`).
     """
-    found = _IN_USE.get((geometry, source))
-    if found is None:
-        found = _IN_USE[geometry, source] = _make_map(geometry, source)
-    return found
+    sampling = _IN_USE.get((geometry, source))
+    if sampling is None:
+        sampling = _IN_USE[geometry, source] = _make_map(geometry, source)
+    return sampling
 
 
 def _make_map(geometry: Geometry, source: Tuple[int, int]) -> SamplingMap:
@@ -81,9 +81,9 @@ def _make_map(geometry: Geometry, source: Tuple[int, int]) -> SamplingMap:
     corner = matrix[:2].copy()
     # the first corner in the Stokes image, whichever way the output lies
     corner[:, 2] -= (scale - 1) / 2
-    found = SamplingMap(size, source, scale, geometry.rotate, np.rint(corner).astype(np.int64))
+    sampling = SamplingMap(size, source, scale, geometry.rotate, np.rint(corner).astype(np.int64))
     if geometry.lens is None:
-        return found
+        return sampling
     # one sample more on each side, which the slopes need
     sides = scale * size[0] + 2, scale * size[1] + 2
     first = (1 / scale - 1) / 2 - 1 / scale
@@ -99,7 +99,7 @@ def _make_map(geometry: Geometry, source: Tuple[int, int]) -> SamplingMap:
     outside = (_means(is_inside.astype(np.float32), scale) < 1).astype(np.uint8)
     positions = np.where(is_inside[..., np.newaxis], np.stack([x, y], -1), -1).astype(np.float32)
     turns = np.stack([turn.real, turn.imag], -1).astype(np.float32)
-    return replace(found, positions=positions, turns=turns, outside=outside if outside.any() else None)
+    return replace(sampling, positions=positions, turns=turns, outside=outside if outside.any() else None)
 
 
 def _positions(
@@ -182,5 +182,5 @@ def _first_folds(lens: LensCalibration, widest: float) -> np.ndarray:
 def _means(values: np.ndarray, scale: int) -> np.ndarray:
     """Compute means over squares of scale x scale."""
     height, width = values.shape
-    found: np.ndarray = values.reshape(height // scale, scale, width // scale, scale).mean((1, 3))
-    return found
+    means: np.ndarray = values.reshape(height // scale, scale, width // scale, scale).mean((1, 3))
+    return means

@@ -151,12 +151,12 @@ class CpuBackend:
         size = options.output_size(raw.shape)
         if other is not None and other.shape != size:
             other = None
-        found = run(raw, options, other)
-        self._previous = found["value"] if options.ssim_mode == "temporal" else None
+        computed = run(raw, options, other)
+        self._previous = computed["value"] if options.ssim_mode == "temporal" else None
         out = {}
         for name in options.products:
-            out[name] = self._buffers.get(found[name].shape, options.dtype_of(name))
-            out[name][...] = found[name]
+            out[name] = self._buffers.get(computed[name].shape, options.dtype_of(name))
+            out[name][...] = computed[name]
             if PRODUCTS[name].wraps and out[name].dtype == np.float32:
                 out[name][out[name] >= np.float32(np.pi)] = 0  # rounded up from just below pi
         if self._kernels is None and not CpuBackend._has_warned:
@@ -165,8 +165,8 @@ class CpuBackend:
             _LOG.warning(
                 f"{self._problem}. The float64 reference computes frames: the first, {shape}, in {seconds:.3g} s"
             )
-        blocks = found["blocks"]
-        return Result(out, found["seconds"], found["invalid"], None if blocks is None else blocks.astype(np.float32))
+        blocks = None if computed["blocks"] is None else computed["blocks"].astype(np.float32)
+        return Result(out, computed["seconds"], computed["invalid"], blocks)
 
     def _map(self, shape: Tuple[int, int]) -> SamplingMap:
         """Return the map of the geometry for frames of (height, width). The map of one size is kept.

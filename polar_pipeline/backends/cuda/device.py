@@ -102,7 +102,7 @@ def from_properties(properties: Mapping[str, Any], model: str = "") -> Device:
     else:
         # two transfers a clock
         bandwidth = 2 * reported["memoryClockRate"] * 1e3 * reported["memoryBusWidth"] / 8 / 1e9
-    found = Device(
+    device = Device(
         f"{name}-{multiprocessors}",
         f"sm_{capability}",
         multiprocessors,
@@ -118,12 +118,12 @@ def from_properties(properties: Mapping[str, Any], model: str = "") -> Device:
     same = [
         row
         for row in _TABLE
-        if (row.arch, row.multiprocessors, row.integrated) == (found.arch, found.multiprocessors, found.integrated)
+        if (row.arch, row.multiprocessors, row.integrated) == (device.arch, device.multiprocessors, device.integrated)
         and (row.integrated or row.name in name)  # Jetsons of one family share a name, data center GPUs a chip
     ]
     if len(same) > 1:
         return DEVICES[_orin_of_8(properties, model)]
-    return same[0] if same else found
+    return same[0] if same else device
 
 
 def _orin_of_8(properties: Mapping[str, Any], model: str) -> str:

@@ -35,9 +35,9 @@ def source(name: str, defines: Mapping[str, Union[int, str]]) -> str:
 def _expand(path: Path, seen: Set[Path]) -> str:
     lines = [f'#line 1 "{path.name}"']
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        found = _INCLUDE.match(line)
-        included = path.parent / found.group(1) if found else path
-        if not found or not included.is_file():  # other files are left to the compiler
+        include = _INCLUDE.match(line)
+        included = path.parent / include.group(1) if include else path
+        if not include or not included.is_file():  # other files are left to the compiler
             lines.append(line)
         elif included not in seen:
             seen.add(included)

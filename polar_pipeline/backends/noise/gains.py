@@ -42,9 +42,9 @@ def stokes_gains(sensor: Sensor, is_half: bool, co_sited: bool, demosaic: str, d
 
     rows, columns = zip(*TERMS)
     gains = impulse_gains(sensor, is_half, co_sited, demosaic, debayer)[..., rows, columns]
-    found: np.ndarray = np.where(np.abs(gains) < _ZERO, 0, gains).astype(np.float32, order="C")
-    found.flags.writeable = False
-    return found
+    rounded: np.ndarray = np.where(np.abs(gains) < _ZERO, 0, gains).astype(np.float32, order="C")
+    rounded.flags.writeable = False
+    return rounded
 
 
 def exposure_shares(sensor: Sensor, is_half: bool, co_sited: bool, demosaic: str, debayer: str) -> np.ndarray:

@@ -54,9 +54,9 @@ def transform(angles: np.ndarray, saturated: np.ndarray, dark: np.ndarray, geome
     straight, diagonal, s1, s2 = linear
     direction = direction[rows, columns].reshape(outside.shape + (1,) * (linear.ndim - 3))
     s1, s2 = np.cos(direction) * s1 - np.sin(direction) * s2, np.sin(direction) * s1 + np.cos(direction) * s2
-    found = np.stack([straight + s1, diagonal + s2, straight - s1, diagonal - s2]) / 2
+    turned = np.stack([straight + s1, diagonal + s2, straight - s1, diagonal - s2]) / 2
     is_saturated = is_saturated & ~outside
-    return Transformed(found, is_saturated, is_dark & ~outside & ~is_saturated, outside)
+    return Transformed(turned, is_saturated, is_dark & ~outside & ~is_saturated, outside)
 
 
 def _shrink(images: np.ndarray, scale: int) -> np.ndarray:
@@ -102,13 +102,13 @@ def _distorted(lens: LensCalibration, a: np.ndarray, b: np.ndarray) -> Tuple[np.
 
 def _is_unfolded(lens: LensCalibration, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return whether the lens model is one to one from the optical axis to points of the plane z = 1."""
-    found, h = np.isfinite(a), 1e-5
+    is_unfolded, h = np.isfinite(a), 1e-5
     for share in np.linspace(0, 1, _FOLD_STEPS + 1):
         at, beside = share * a, share * b
         u_a, v_a = (far - near for far, near in zip(_distorted(lens, at + h, beside), _distorted(lens, at - h, beside)))
         u_b, v_b = (far - near for far, near in zip(_distorted(lens, at, beside + h), _distorted(lens, at, beside - h)))
-        found &= u_a * v_b - u_b * v_a > 0
-    return found
+        is_unfolded &= u_a * v_b - u_b * v_a > 0
+    return is_unfolded
 
 
 def _rectified(
@@ -130,13 +130,13 @@ def _rectified(
     inside = (source_x >= 0) & (source_x <= width - 1) & (source_y >= 0) & (source_y <= height - 1)
     inside &= _is_unfolded(lens, *_rays(lens, (x + 0.5) * step - 0.5, (y + 0.5) * step - 0.5))
     left, top = np.floor(np.where(inside, source_x, 0)), np.floor(np.where(inside, source_y, 0))
-    found, marks = np.zeros_like(linear), np.zeros_like(flags)
+    rectified, marks = np.zeros_like(linear), np.zeros_like(flags)
     for dy in (0, 1):
         for dx in (0, 1):
             weight = (1 - np.abs(source_x - left - dx)) * (1 - np.abs(source_y - top - dy))
             rows, columns = np.minimum(top + dy, height - 1).astype(int), np.minimum(left + dx, width - 1).astype(int)
-            found += weight.reshape(weight.shape + (1,) * (linear.ndim - 3)) * linear[:, rows, columns]
+            rectified += weight.reshape(weight.shape + (1,) * (linear.ndim - 3)) * linear[:, rows, columns]
             marks |= flags[:, rows, columns] & (weight > 0)
     marks &= inside
     marks[2] = ~inside
-    return found, marks, np.where(inside, turn, 0)
+    return rectified, marks, np.where(inside, turn, 0)

@@ -198,20 +198,20 @@ def polarization(
         options: Options of the pipeline.
         matrix: (H, W, 3, 3) covariance matrices of S1, S2 and S0 by noise; None if no product depends on it.
     """
-    found: Dict[str, np.ndarray] = {"stokes": np.where(bad[..., np.newaxis], np.nan, vector)}
+    images: Dict[str, np.ndarray] = {"stokes": np.where(bad[..., np.newaxis], np.nan, vector)}
     degree, angle, uncertain = dolp(vector), aolp(vector), bad
     if matrix is not None:
         noise = uncertainty(matrix, vector, options)
-        found.update(dolp_sigma=np.where(bad, np.nan, noise.dolp), aolp_sigma=np.where(bad, np.nan, noise.aolp))
-        found["significance"] = np.where(bad, np.nan, significance(degree, noise.component))
+        images.update(dolp_sigma=np.where(bad, np.nan, noise.dolp), aolp_sigma=np.where(bad, np.nan, noise.aolp))
+        images["significance"] = np.where(bad, np.nan, significance(degree, noise.component))
         degree = debiased(degree, noise.component) if options.debias else degree
         if options.max_aolp_sigma:
             uncertain = bad | (noise.aolp > np.deg2rad(options.max_aolp_sigma))
     angle = np.where(uncertain, np.nan, angle)
     shown = preview(vector[..., 0] / 2, np.where(uncertain, np.nan, degree), angle)
-    found.update(aolp_color=aolp_color(angle, degree, options.color_style), preview=shown)
+    images.update(aolp_color=aolp_color(angle, degree, options.color_style), preview=shown)
     degree = np.where(bad, np.nan, degree)
-    return {**found, "dolp": degree, "aolp": angle, "dolp_color": dolp_color(degree)}
+    return {**images, "dolp": degree, "aolp": angle, "dolp_color": dolp_color(degree)}
 
 
 def run(frame: RawFrame, options: Options, other: Optional[np.ndarray] = None) -> Dict[str, Any]:

@@ -18,17 +18,17 @@ _JUMBO = 9000
 def camera_checks() -> Iterator[Check]:
     """Look for cameras, which takes a second; a machine without cameras has nothing to repair."""
     try:
-        found = list_cameras()
+        cameras = list_cameras()
     except CameraError as err:
         yield Check("cameras", "optional", f"{err}; without it: frames come from topics and recordings only")
         return
-    if not found:
+    if not cameras:
         yield Check("cameras", "optional", "none answers on the network or on USB")
-    for camera in found:
+    for camera in cameras:
         is_busy = is_address(camera.address) and is_taken(camera.address)
         state = "a process controls it" if is_busy else "free"
         yield Check(f"camera {camera.serial}", "ok", f"{camera.describe()}: {state}")
-    yield from _network([camera for camera in found if is_address(camera.address)])
+    yield from _network([camera for camera in cameras if is_address(camera.address)])
 
 
 def _network(cameras: List[FoundCamera]) -> Iterator[Check]:
