@@ -194,7 +194,7 @@ def scheduling(count: int, jobs: int) -> Dict[str, Any]:
         if done in (min(WARM_UNITS, count), count):
             memory[done] = round(resident_mb(), 1)
 
-    with patch.object(batch_run, "recording_unit", stand_in), local_client(jobs, [], 0) as client:
+    with patch.object(batch_run, "run_task", stand_in), local_client(jobs, [], 0) as client:
         process_tasks(client, [task(number) for number in range(count, count + 100)], lambda _, __: None)
         before, started = cluster_seconds(client), time.perf_counter()
         process_tasks(client, [task(number) for number in range(count)], ended)

@@ -25,7 +25,7 @@ from launch import LaunchDescription
 from polar_pipeline.ros import WRONG_USAGE
 
 
-def live_test(context):
+def live_check(context):
     """Start the process that plays and checks; launch fails if it does, or if the node ends before."""
     names = ("bag", "rate", "namespace", "image_topic", "compare")
     bag, rate, namespace, image_topic, golden = (LaunchConfiguration(name).perform(context) for name in names)
@@ -49,7 +49,7 @@ def live_test(context):
             raise RuntimeError("the node ended before the replay")
         return []
 
-    command = [sys.executable, "-u", "-m", "polar_pipeline.tools.play.live_test", *words]
+    command = [sys.executable, "-u", "-m", "polar_pipeline.tools.play.live_check", *words]
     return [
         RegisterEventHandler(OnProcessExit(on_exit=end)),
         ExecuteProcess(cmd=command, name="replay", prefix="", output="screen", on_exit=judge),
@@ -71,6 +71,6 @@ def generate_launch_description():
                 description="Golden recording that the node's images must equal, as polar-pipeline replay writes it.",
             ),
             IncludeLaunchDescription(node, launch_arguments={"use_sim_time": "true"}.items()),
-            OpaqueFunction(function=live_test),
+            OpaqueFunction(function=live_check),
         ]
     )

@@ -290,7 +290,7 @@ def _export_products(values: argparse.Namespace) -> int:
         raise UsageError(f"--{raw[0].replace('_', '-')} is for raw frames; the input holds products")
     count = 0
     for path in values.inputs:
-        with open_golden(path, values.max_bytes, takes_cut=True) as recording:
+        with open_golden(path, values.max_bytes, allow_truncated=True) as recording:
             there = get_products(recording.places)
             products = [name for name in getattr(values, "products", there) if name in there]
             if not products:

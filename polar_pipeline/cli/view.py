@@ -115,7 +115,7 @@ def _show_products(values: argparse.Namespace, rerun: Any) -> None:
         text = "holds products of polar_pipeline, which are shown as they are"
         raise UsageError(f"{values.source} {text}: --{options[0].replace('_', '-')} is for raw images")
     with ExitStack() as stack:
-        recording = stack.enter_context(open_golden(values.source, values.max_bytes, takes_cut=True))
+        recording = stack.enter_context(open_golden(values.source, values.max_bytes, allow_truncated=True))
         viewer = stack.enter_context(_open_view(values, rerun, get_products(recording.places)))
         frames = recording.frames()[: values.frames]
         for stamp_ns, before in frames:

@@ -1,7 +1,7 @@
 """Files that are frames: each file, or four files that hold the images behind polarizers at four angles.
 
-A pattern names the latter, such as `scene_{000,045,090,135}.png` or `{scene}_{angle}.tif`; without one, names that
-differ in the angle alone do, or four folders that are named by angles.
+Four angle images are given by a pattern, such as `scene_{000,045,090,135}.png` or `{scene}_{angle}.tif`. Without a
+pattern, they are files whose names, or the names of whose folders, differ only in the angle.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ _NO_TYPE = Schema(0, b"", "", "")
 
 
 @lru_cache(maxsize=1024)
-def kind_of(name: str, encoding: str) -> str:
+def ros2_type_name(name: str, encoding: str) -> str:
     """Return the ROS 2 name of a type of messages; that of messages that cannot be read ends in their encoding.
 
     ROS 1 omits `msg`, and DDS writes `sensor_msgs::msg::dds_::Image_`.
@@ -71,28 +71,28 @@ def kind_of(name: str, encoding: str) -> str:
     return f"{parts.group(1)}/msg/{parts.group(2) or parts.group(3)}" if parts else name
 
 
-def as_cdr(data: Union[bytes, memoryview], kind: str, encoding: str) -> Union[bytes, memoryview]:
-    """Return a message of `kind_of` type in CDR; bytes that are not such a message are a FrameError (cause `cdr`)."""
-    return from_ros1(data, kind) if encoding == _ROS1 else data
+def as_cdr(data: Union[bytes, memoryview], message_type: str, encoding: str) -> Union[bytes, memoryview]:
+    """Return a message in CDR, of a type by `ros2_type_name`; other bytes are a FrameError (cause `cdr`)."""
+    return from_ros1(data, message_type) if encoding == _ROS1 else data
 
 
-def _typed(time_ns: int, data: Union[bytes, memoryview], kind: str, encoding: str) -> TypedMessage:
+def _typed(time_ns: int, data: Union[bytes, memoryview], message_type: str, encoding: str) -> TypedMessage:
     try:
-        return kind, time_ns, as_cdr(data, kind, encoding)
+        return message_type, time_ns, as_cdr(data, message_type, encoding)
     except FrameError as err:
-        return kind, time_ns, err
+        return message_type, time_ns, err
 
 
-class CutError(SourceError):
+class TruncatedFileError(SourceError):
     """A file that was cut off before its first message."""
 
 
 class Bag:
     """An open recording of messages. Methods raise errors of libraries for damaged bytes; see `limits.reading`."""
 
-    topics: Topics  # topics with types (`kind_of`); "" for a type that the file does not name
+    topics: Topics  # topics with types (`ros2_type_name`); "" for a type that the file does not name
     compression = ""  # of chunks, or else of files or messages; "" for none
-    is_cut = False  # whether a file was cut off, at an unknown place of the recording
+    is_truncated = False  # whether a file was cut off, at an unknown place of the recording
     remark = ""  # a warning about damage of a recording that can be read
 
     def messages(self, keys: Collection[Key], time_ns: Optional[int] = None) -> Iterator[TypedMessage]:
@@ -131,13 +131,13 @@ class _Mcap(Bag):
         FrameError: A chunk is larger than the limit (cause `size`).
     """
 
-    def __init__(self, path: Path, stream: IO[bytes], limit: int, takes_cut: bool) -> None:
+    def __init__(self, path: Path, stream: IO[bytes], limit: int, allow_truncated: bool) -> None:
         self._path, self._stream, self._limit = path, stream, limit
-        self.is_cut = not _is_complete(path, stream)
-        if self.is_cut and not takes_cut:
+        self.is_truncated = not _is_complete(path, stream)
+        if self.is_truncated and not allow_truncated:
             raise SourceError(f"{path} has no index: the recording was cut off (`mcap recover` can repair it)")
         self._reader = _McapReader(stream, validate_crcs=True, record_size_limit=limit)
-        summary = None if self.is_cut else self._reader.get_summary()
+        summary = None if self.is_truncated else self._reader.get_summary()
         if summary is not None and summary.statistics is not None and _describes_all(summary, summary.statistics):
             counts = summary.statistics.channel_message_counts
         else:
@@ -149,9 +149,9 @@ class _Mcap(Bag):
         self.topics = Counter()
         for channel in summary.channels.values():  # several may have one topic and type
             self.topics[self._key(channel)] += counts.get(channel.id, 0)
-        if self.is_cut:
+        if self.is_truncated:
             if not counts:
-                raise CutError(f"{path} was cut off before its first chunk was complete")
+                raise TruncatedFileError(f"{path} was cut off before its first chunk was complete")
             self.remark = f"{path} was cut off: it is read up to its last complete chunk"
 
     def _scanned(self) -> Tuple[Summary, Dict[int, int]]:
@@ -185,14 +185,14 @@ class _Mcap(Bag):
                     _check_chunk(self._path, record, self._limit)
                 yield record, breakup_chunk(record, validate_crc=True) if isinstance(record, Chunk) else [record]
         except (EndOfFile, struct.error):
-            if not self.is_cut or self._stream.read(1):  # not the end, but damage
+            if not self.is_truncated or self._stream.read(1):  # not the end, but damage
                 raise
 
     def _schema(self, channel: Channel) -> Schema:
         return self._summary.schemas.get(channel.schema_id, _NO_TYPE)
 
     def _key(self, channel: Channel) -> Key:
-        return channel.topic, kind_of(self._schema(channel).name, channel.message_encoding)
+        return channel.topic, ros2_type_name(self._schema(channel).name, channel.message_encoding)
 
     def messages(self, keys: Collection[Key], time_ns: Optional[int] = None) -> Iterator[TypedMessage]:
         rows: Iterable[Any] = (row for row in self.records() if isinstance(row, tuple) and row[2] is not None)
@@ -265,7 +265,9 @@ class _Sqlite(Bag):
         if not {"messages", "topics"} <= self._tables():
             raise SourceError(f"{path} has no tables of messages and topics")
         rows = base.execute("SELECT id, name, type, serialization_format FROM topics")
-        self._keys = {number: (name, kind_of(kind, encoding)) for number, name, kind, encoding in rows}
+        self._keys = {
+            number: (name, ros2_type_name(message_type, encoding)) for number, name, message_type, encoding in rows
+        }
         counts = dict(base.execute("SELECT topic_id, count(*) FROM messages GROUP BY topic_id"))
         self.topics = Counter()
         for number, key in self._keys.items():
@@ -299,8 +301,8 @@ class _Sqlite(Bag):
             texts = [*values, stored["encoding"], stored["encoded_message_definition"]]
             if not all(isinstance(text, str) for text in texts):
                 raise SourceError(f"{self._path} is damaged: a topic is not described by texts")
-            name, kind, encoding, qos, language, definition = texts
-            schema = Schema(0, definition.encode(), language, kind)
+            name, message_type, encoding, qos, language, definition = texts
+            schema = Schema(0, definition.encode(), language, message_type)
             channels[row["id"]] = schema, Channel(0, name, encoding, {"offered_qos_profiles": qos}, 0)
         for schema, channel in channels.values():
             yield schema, channel, None
@@ -360,24 +362,25 @@ def inflated(path: Path, limit: int) -> Iterator[Path]:
 
 
 @contextmanager
-def open_recording(path: Path, limit: int, takes_cut: bool = False) -> Iterator[Bag]:
+def open_recording(path: Path, limit: int, allow_truncated: bool = False) -> Iterator[Bag]:
     """Open a rosbag2 folder, an `.mcap` or `.db3` file, compressed or not, or a ROS 1 bag.
 
-    `limit` is the largest size in bytes of an uncompressed chunk. With `takes_cut`, `.mcap` files that were cut off are
-    read up to their last complete chunk, and files of a folder that cannot be read for that reason are left out.
+    `limit` is the largest size in bytes of an uncompressed chunk. With `allow_truncated`, `.mcap` files that were cut
+    off are read up to their last complete chunk, and files of a folder that cannot be read for that reason are
+    left out.
 
     Raises:
         SourceError: The recording cannot be read.
         Exception: Whatever damaged bytes make the libraries raise; see `limits.reading`.
     """
     if path.is_dir():
-        yield _Folder(path, limit, takes_cut)
+        yield _Folder(path, limit, allow_truncated)
         return
     regular_status(path)
     with ExitStack() as stack:
         plain = stack.enter_context(inflated(path, limit))
         if not plain.stat().st_size:
-            raise CutError(f"{path} is empty")
+            raise TruncatedFileError(f"{path} is empty")
         if plain.suffix.lower() == ".bag":
             with importing():
                 from rosbags.rosbag1 import Reader  # only these need it
@@ -385,7 +388,7 @@ def open_recording(path: Path, limit: int, takes_cut: bool = False) -> Iterator[
             yield _Rosbag1(stack.enter_context(Reader(plain)))
         elif plain.suffix.lower() == ".mcap":
             stream = stack.enter_context(plain.open("rb"))
-            yield _Mcap(path, stream, limit, takes_cut)
+            yield _Mcap(path, stream, limit, allow_truncated)
         else:
             yield _open_sqlite(path, plain, stack)
 
@@ -399,7 +402,7 @@ def _open_sqlite(path: Path, plain: Path, stack: ExitStack) -> _Sqlite:
     page_bytes = 1 << 16 if page_bytes == 1 else page_bytes
     # SQLite takes zeros for what is missing of the last page
     if head.startswith(b"SQLite format 3\0") and not has_log and plain.stat().st_size < pages * page_bytes:
-        raise CutError(f"{path} was cut off, and cannot be read (`sqlite3 FILE .recover` can repair it)")
+        raise TruncatedFileError(f"{path} was cut off, and cannot be read (`sqlite3 FILE .recover` can repair it)")
     address = f"{plain.resolve().as_uri()}?{'mode=ro' if has_log else 'immutable=1'}"
     log = "and its -wal file, which must be in a folder that you can write to, " if has_log else ""
     with reading(path, f"{log}cannot be read"):
@@ -419,7 +422,7 @@ class _Folder(Bag):
         SourceError: A file cannot be read, there are none, all are empty, or they are of several recordings.
     """
 
-    def __init__(self, path: Path, limit: int, takes_cut: bool) -> None:
+    def __init__(self, path: Path, limit: int, allow_truncated: bool) -> None:
         self._limit = limit
         self._files: List[Path] = []
         files, remarks = bag_files(path), []
@@ -443,8 +446,8 @@ class _Folder(Bag):
             if listed is not None:
                 remarks.append(f"{BAG_METADATA} lists other files than the folder has, which are read")
         self.topics = Counter()
-        cuts = self._read(members, takes_cut)
-        self.is_cut = bool(cuts)
+        cuts = self._read(members, allow_truncated)
+        self.is_truncated = bool(cuts)
         remarks += cuts
         counts: Counter[str] = Counter()
         for (topic, _), count in self.topics.items():
@@ -453,18 +456,18 @@ class _Folder(Bag):
             remarks.append(f"{BAG_METADATA} states other numbers of messages than its files have")
         self.remark = f"{path}: {'; '.join(remarks)}".replace(f"{path}/", "") if remarks else ""
 
-    def _read(self, files: Sequence[Path], takes_cut: bool) -> List[str]:
+    def _read(self, files: Sequence[Path], allow_truncated: bool) -> List[str]:
         """Open each file once to count its messages; returns remarks about files that were cut off."""
         cuts: List[str] = []
         for file in files:
             try:
-                with open_recording(file, self._limit, takes_cut) as bag:
+                with open_recording(file, self._limit, allow_truncated) as bag:
                     self.topics.update(bag.topics)
                     cuts += filter(None, [bag.remark])
                     self.compression = self.compression or ("zstd" if is_zstd(file) else bag.compression)
                 self._files.append(file)
-            except CutError as err:  # noqa: PERF203
-                if not takes_cut:
+            except TruncatedFileError as err:  # noqa: PERF203
+                if not allow_truncated:
                     raise
                 cuts.append(str(err))
         if not self._files:
@@ -473,12 +476,12 @@ class _Folder(Bag):
 
     def messages(self, keys: Collection[Key], time_ns: Optional[int] = None) -> Iterator[TypedMessage]:
         for path in self._files:
-            with open_recording(path, self._limit, self.is_cut) as file:
+            with open_recording(path, self._limit, self.is_truncated) as file:
                 yield from file.messages(keys, time_ns)
 
     def records(self) -> Iterator[Record]:
         for path in self._files:
-            with open_recording(path, self._limit, self.is_cut) as file:
+            with open_recording(path, self._limit, self.is_truncated) as file:
                 yield from file.records()
 
 

@@ -24,21 +24,21 @@ def _store() -> Typestore:
 
 
 @lru_cache(maxsize=64)
-def message_definition(kind: str) -> bytes:
+def message_definition(message_type: str) -> bytes:
     """Return the definition of a message type, or b"" for a type that is not part of ROS 2."""
-    if kind not in _store().types:
+    if message_type not in _store().types:
         return b""
-    text, _ = _store().generate_msgdef(kind, ros_version=2)
+    text, _ = _store().generate_msgdef(message_type, ros_version=2)
     return text.encode()
 
 
-def from_ros1(data: Union[bytes, memoryview], kind: str) -> memoryview:
+def from_ros1(data: Union[bytes, memoryview], message_type: str) -> memoryview:
     """Convert a serialized ROS 1 message to CDR bytes.
 
     Raises:
         FrameError: The bytes are not such a message (cause `cdr`).
     """
     try:
-        return memoryview(_store().ros1_to_cdr(data, kind))
+        return memoryview(_store().ros1_to_cdr(data, message_type))
     except _MALFORMED as err:
-        raise FrameError("cdr", f"{len(data)} bytes are not a ROS 1 {kind}: {printable(str(err))}") from err
+        raise FrameError("cdr", f"{len(data)} bytes are not a ROS 1 {message_type}: {printable(str(err))}") from err

@@ -131,7 +131,7 @@ def stored_frame(source: AnyPath, opened: Source, index: int, record: Recorded) 
         FrameError: It cannot be decoded.
     """
     image = record.image()
-    if not record.kind:  # of a file
+    if not record.message_type:  # of a file
         return StoredFrame(image.frame_id, None, image)
     name = numbered(as_path(source).stem, index, opened.total)
     return StoredFrame(name, image.stamp_ns, image, record.camera_info)

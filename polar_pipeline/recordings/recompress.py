@@ -14,14 +14,21 @@ from polar_pipeline._util.paths import AnyPath, as_path
 from polar_pipeline._util.text import printable
 from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.bag_names import is_zstd
-from polar_pipeline.recordings.bags import Bag, Record, as_cdr, kind_of
+from polar_pipeline.recordings.bags import Bag, Record, as_cdr, ros2_type_name
 from polar_pipeline.recordings.compressed import decompress_image
 from polar_pipeline.recordings.limits import MAX_BYTES, SourceError, reading
 from polar_pipeline.recordings.messages import COMPRESSED, IMAGE, Cdr
 from polar_pipeline.recordings.rawzstd import TRANSPORT, compress_message
 from polar_pipeline.recordings.rosbag2 import open_recording
 from polar_pipeline.recordings.sink import open_sink
-from polar_pipeline.recordings.source import Recorded, checked, choose_topic, is_recording, recording_of, unwatched
+from polar_pipeline.recordings.source import (
+    Recorded,
+    checked,
+    choose_topic,
+    is_recording,
+    recording_of,
+    without_progress,
+)
 from polar_pipeline.sensor.frames import FrameError
 
 #: (records, number of messages) -> the records, to show progress.
@@ -60,7 +67,7 @@ def compress_recording(
     topics: Sequence[str] = (),
     force: bool = False,
     max_bytes: int = MAX_BYTES,
-    watch: CopyWatch = unwatched,
+    watch: CopyWatch = without_progress,
 ) -> Dict[str, Conversion]:
     """Copy a recording, with compressed images in place of raw ones, on topics that end in `/polar_zstd`.
 
@@ -83,7 +90,11 @@ def compress_recording(
 
 
 def decompress_recording(
-    source: AnyPath, output: AnyPath, force: bool = False, max_bytes: int = MAX_BYTES, watch: CopyWatch = unwatched
+    source: AnyPath,
+    output: AnyPath,
+    force: bool = False,
+    max_bytes: int = MAX_BYTES,
+    watch: CopyWatch = without_progress,
 ) -> Dict[str, Conversion]:
     """Copy a recording, with raw images in place of compressed ones, on every topic that ends in `/polar_zstd`."""
     end = f"/{TRANSPORT}"
@@ -92,7 +103,9 @@ def decompress_recording(
         return messages.encode_message(decompress_image(message, max_bytes))
 
     def rename(path: Path, recording: Bag) -> Dict[str, str]:
-        topics = [topic for (topic, kind), count in recording.topics.items() if kind == COMPRESSED and count]
+        topics = [
+            topic for (topic, message_type), count in recording.topics.items() if message_type == COMPRESSED and count
+        ]
         new = {topic: topic[: -len(end)] for topic in topics if topic.endswith(end) and topic != end}
         if not new:
             raise SourceError(f"{path} has no images on a topic that ends in {end}")
@@ -104,7 +117,7 @@ def decompress_recording(
 def _convert(
     source: AnyPath,
     output: AnyPath,
-    kinds: Tuple[str, str],
+    message_types: Tuple[str, str],
     convert: Callable[[Cdr], Cdr],
     rename: Callable[[Path, Bag], Dict[str, str]],
     force: bool,
@@ -142,10 +155,10 @@ def _convert(
                 continue
             schema, channel, message = record
             topic, metadata, encoding = channel.topic, channel.metadata, channel.message_encoding
-            is_convertible = kind_of(schema.name, encoding) == kinds[0]
+            is_convertible = ros2_type_name(schema.name, encoding) == message_types[0]
             conversion = done.get(renamed.get(topic, "")) if is_convertible else None
             if conversion is not None:
-                topic, schema = renamed[topic], Schema(0, b"", "", kinds[1])
+                topic, schema = renamed[topic], Schema(0, b"", "", message_types[1])
                 metadata = {name: value for name, value in metadata.items() if name != _TYPE_HASH}
             number = sink.add_channel(topic, encoding if conversion is None else "cdr", schema, metadata)
             if message is None:
@@ -153,7 +166,7 @@ def _convert(
             try:
                 data = Recorded(message.log_time, schema.name, message.data, max_bytes).message()
                 if conversion is not None:
-                    data = as_cdr(bytes(data), kinds[0], encoding)
+                    data = as_cdr(bytes(data), message_types[0], encoding)
             except FrameError as err:
                 raise SourceError(f"{path}: a message on {printable(channel.topic)} cannot be copied: {err}") from err
             if conversion is not None:

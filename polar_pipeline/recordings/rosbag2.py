@@ -49,20 +49,20 @@ class RosbagReader:
         """Yield messages in CDR, by time; see `Bag.messages`."""
         import rosbag2_py
 
-        kinds = dict(keys)
+        message_types = dict(keys)
         reader = self._open()
-        reader.set_filter(rosbag2_py.StorageFilter(list(kinds)))
+        reader.set_filter(rosbag2_py.StorageFilter(list(message_types)))
         if time_ns is not None:
             reader.seek(time_ns)
         while reader.has_next():
             topic, data, row_ns = reader.read_next()
             if time_ns is not None and row_ns != time_ns:
                 return
-            yield kinds[topic], row_ns, data
+            yield message_types[topic], row_ns, data
 
 
 @contextmanager
-def open_recording(path: Path, limit: int, takes_cut: bool = False) -> Iterator[Bag]:
+def open_recording(path: Path, limit: int, allow_truncated: bool = False) -> Iterator[Bag]:
     """Open a recording as `bags.open_recording` does, or by rosbag2_py if a library that it needs does not work.
 
     Remarks about a recording that can be read are logged.
@@ -79,7 +79,7 @@ def open_recording(path: Path, limit: int, takes_cut: bool = False) -> Iterator[
             raise
         yield cast("Bag", RosbagReader(path))
         return
-    with bags.open_recording(path, limit, takes_cut) as bag:
+    with bags.open_recording(path, limit, allow_truncated) as bag:
         if bag.remark:
             _LOG.warning("%s", printable(bag.remark, SHOWN_REASON))
         yield bag

@@ -25,24 +25,24 @@ class Sink:
         self.writer = writer
         self._numbers: Dict[Any, int] = {}  # of the file's schemas and channels
 
-    def write(self, topic: str, kind: str, stamp_ns: int, cdr: Cdr) -> None:
-        """Add a serialized message of type `kind`; the stamp is its time in the recording."""
-        channel = self._numbers.get((topic, kind))
+    def write(self, topic: str, message_type: str, stamp_ns: int, cdr: Cdr) -> None:
+        """Add a serialized message of type `message_type`; the stamp is its time in the recording."""
+        channel = self._numbers.get((topic, message_type))
         if channel is None:
-            channel = self.add_channel(topic, "cdr", Schema(0, b"", "", kind), {"offered_qos_profiles": ""})
-            self._numbers[topic, kind] = channel
+            channel = self.add_channel(topic, "cdr", Schema(0, b"", "", message_type), {"offered_qos_profiles": ""})
+            self._numbers[topic, message_type] = channel
         # the writer also takes a view, which copies nothing
         self.writer.add_message(channel, stamp_ns, cast("bytes", cdr), stamp_ns)
 
     def add_channel(self, topic: str, encoding: str, schema: Schema, metadata: Mapping[str, str]) -> int:
         """Return the number of a channel, which is added with its type and definition unless the file has it."""
-        kind = schema.name, schema.encoding, schema.data
+        identity = schema.name, schema.encoding, schema.data
         definition = b"" if schema.data else message_definition(schema.name)
         if definition:
-            kind = schema.name, "ros2msg", definition
-        if kind not in self._numbers:
-            self._numbers[kind] = self.writer.register_schema(*kind) if schema.name else 0
-        channel = topic, encoding, self._numbers[kind], tuple(sorted(metadata.items()))
+            identity = schema.name, "ros2msg", definition
+        if identity not in self._numbers:
+            self._numbers[identity] = self.writer.register_schema(*identity) if schema.name else 0
+        channel = topic, encoding, self._numbers[identity], tuple(sorted(metadata.items()))
         if channel not in self._numbers:
             self._numbers[channel] = self.writer.register_channel(*channel[:3], dict(metadata))
         return self._numbers[channel]

@@ -67,7 +67,7 @@ class Recorded:
     """One raw image, or lens calibration, as recorded, not decoded yet."""
 
     time_ns: int  # time of recording
-    kind: str  # message type, or "" for a file
+    message_type: str  # "" for a file
     #: The message in CDR, which may be compressed by zstd; what reads a file; or why it cannot be read.
     data: Union[bytes, memoryview, Callable[[], ImageMessage], FrameError]
     max_bytes: int = MAX_BYTES  # largest size of the image
@@ -82,7 +82,7 @@ class Recorded:
         """
         if callable(self.data):
             image = self.data()
-        elif self.kind == IMAGE:
+        elif self.message_type == IMAGE:
             image = messages.decode_image(self.message())
         else:
             image = decompress_image(self.message(), self.max_bytes)
@@ -97,9 +97,9 @@ class Recorded:
 
         Warnings about the file or the compressed message are logged; errors are those of `image`.
         """
-        if self.kind in (IMAGE, CAMERA_INFO):
+        if self.message_type in (IMAGE, CAMERA_INFO):
             message = self.message()
-            (messages.decode_image if self.kind == IMAGE else messages.decode_camera_info)(message)
+            (messages.decode_image if self.message_type == IMAGE else messages.decode_camera_info)(message)
             return bytes(message)
         image = self.image()
         log_warnings(image.warnings)
@@ -163,7 +163,7 @@ def open_source(
     topic: str = "",
     rate: Optional[float] = None,
     max_bytes: int = MAX_BYTES,
-    takes_cut: bool = True,
+    allow_truncated: bool = True,
     stated: Stated = NOTHING_STATED,
 ) -> Iterator[Source]:
     """Open a recording. Its images have the lens calibrations that were recorded with them.
@@ -180,7 +180,7 @@ def open_source(
         rate: Frames per second of files, in `RATES`; the first is stamped one period after 0. None: they have no times,
             and stamps as of `DEFAULT_RATE`.
         max_bytes: Largest size of one frame, and of an uncompressed chunk.
-        takes_cut: Whether files that were cut off are read up to their last complete chunk, or left out.
+        allow_truncated: Whether files that were cut off are read up to their last complete chunk, or left out.
         stated: How to read files that do not state it themselves.
 
     Raises:
@@ -195,12 +195,12 @@ def open_source(
     with ExitStack() as stack:
         with reading(path):
             if is_recording(path):
-                recording = stack.enter_context(open_recording(path, max_bytes, takes_cut))
+                recording = stack.enter_context(open_recording(path, max_bytes, allow_truncated))
                 key = choose_topic(path, recording, topic)
                 info_key = _camera_info_topic(recording, key[0])
                 first_info = _first_camera_info(recording, info_key, max_bytes)
                 rows = recording.messages([key, info_key] if info_key else [key])
-                recorded = (Recorded(time_ns, kind, data, max_bytes) for kind, time_ns, data in rows)
+                recorded = (Recorded(time_ns, message_type, data, max_bytes) for message_type, time_ns, data in rows)
                 records = _with_camera_infos(recorded, first_info)
                 source = Source(key[0], recording.topics[key], records, first_info)
             else:
@@ -223,7 +223,7 @@ def _with_camera_infos(records: Iterable[Recorded], first: Optional[bytes]) -> I
     waiting: Optional[Recorded] = None
     newest = None if first is None else messages.decode_camera_info(first)
     for record in records:
-        if record.kind != CAMERA_INFO:
+        if record.message_type != CAMERA_INFO:
             if waiting is not None:
                 yield waiting
             waiting = replace(record, camera_info=newest)
@@ -246,33 +246,37 @@ def _stamp(record: Recorded) -> Optional[int]:
     return None
 
 
-def unwatched(records: Iterable[Item], _: int) -> Iterable[Item]:
+def without_progress(records: Iterable[Item], _: int) -> Iterable[Item]:
     """Return the records: the default in place of a function that shows progress."""
     return records
 
 
-def _images(path: Path, recording: Bag, kinds: Tuple[str, ...] = IMAGES) -> Tuple[Dict[str, str], Set[str]]:
+def _images(path: Path, recording: Bag, message_types: Tuple[str, ...] = IMAGES) -> Tuple[Dict[str, str], Set[str]]:
     """Return the topics of raw images in a recording with their types, and the topics that are own outputs."""
     outputs = own_outputs({topic for topic, _ in recording.topics}, bool(recorded_metadata(path)))
-    rows = [(kinds.index(kind), topic) for (topic, kind), count in recording.topics.items() if count and kind in kinds]
+    rows = [
+        (message_types.index(message_type), topic)
+        for (topic, message_type), count in recording.topics.items()
+        if count and message_type in message_types
+    ]
     # the first type counts where a topic has several
-    return {topic: kinds[place] for place, topic in sorted(rows, reverse=True) if topic not in outputs}, outputs
+    return {topic: message_types[place] for place, topic in sorted(rows, reverse=True) if topic not in outputs}, outputs
 
 
-def choose_topic(path: Path, recording: Bag, requested: str, kinds: Tuple[str, ...] = IMAGES) -> Key:
+def choose_topic(path: Path, recording: Bag, requested: str, message_types: Tuple[str, ...] = IMAGES) -> Key:
     """Choose the topic of the raw images in a recording; returns it with its type.
 
     Raises:
         SourceError: There is no such topic, it is not clear, or it is an output of this package.
     """
-    images, outputs = _images(path, recording, kinds)
+    images, outputs = _images(path, recording, message_types)
     names = (requested, f"{requested}/{TRANSPORT}") if requested else images if len(images) == 1 else ()
     name = next((topic for topic in names if topic in images), None)
     if name is None:
-        raise SourceError(_explain_topics(path, recording, requested, kinds, images, outputs))
+        raise SourceError(_explain_topics(path, recording, requested, message_types, images, outputs))
     if own_outputs([name], is_own=True):
         _LOG.warning("%s of %s has the name of an output of polar_pipeline; is it raw images?", printable(name), path)
-    types = [kind for (topic, kind), count in recording.topics.items() if count and topic == name]
+    types = [message_type for (topic, message_type), count in recording.topics.items() if count and topic == name]
     if len(types) > 1:
         types.remove(images[name])
         text = "%s has messages of several types on %s: those of %s are read, not %s"
@@ -289,22 +293,29 @@ def holds_products(path: Path, max_bytes: int = MAX_BYTES) -> bool:
     path = recording_of(path)
     if not (path.exists() and is_recording(path)):
         return False
-    with reading(path), open_recording(path, max_bytes, takes_cut=True) as recording:
+    with reading(path), open_recording(path, max_bytes, allow_truncated=True) as recording:
         images, outputs = _images(path, recording)
         return bool(outputs) and not images
 
 
 def _explain_topics(
-    path: Path, recording: Bag, requested: str, kinds: Tuple[str, ...], images: Iterable[str], outputs: Set[str]
+    path: Path, recording: Bag, requested: str, message_types: Tuple[str, ...], images: Iterable[str], outputs: Set[str]
 ) -> str:
     """Explain why no topic can be chosen, with the topics that the recording has."""
     if requested in outputs or (outputs and not requested and not images):
         names = ", ".join(map(printable, sorted(images)[:_MAX_LISTED]))
         advice = f"name its raw images: {names}" if names else "name the recording of the raw images"
         return f"{printable(requested)}{' of ' if requested else ''}{path} is an output of polar_pipeline; {advice}"
-    rows = sorted((kind not in kinds, topic, kind) for (topic, kind), count in recording.topics.items() if count)
-    listed = [_described_topic(recording, topic, kind, topic in outputs) for _, topic, kind in rows[:_MAX_LISTED]]
-    foreign = sorted({kind.rpartition(" in ")[2] for _, _, kind in rows if " in " in kind})
+    rows = sorted(
+        (message_type not in message_types, topic, message_type)
+        for (topic, message_type), count in recording.topics.items()
+        if count
+    )
+    listed = [
+        _described_topic(recording, topic, message_type, topic in outputs)
+        for _, topic, message_type in rows[:_MAX_LISTED]
+    ]
+    foreign = sorted({message_type.rpartition(" in ")[2] for _, _, message_type in rows if " in " in message_type})
     text = f"; it has: {', '.join(listed) or 'no messages'}{', ...' if len(rows) > _MAX_LISTED else ''}"
     if foreign:
         text += f"; messages in {printable(', '.join(foreign))} cannot be read: convert them to those of ROS"
@@ -313,14 +324,14 @@ def _explain_topics(
     return f"{path} must hold one topic of images, or --topic say which{text}"
 
 
-def _described_topic(recording: Bag, topic: str, kind: str, is_output: bool) -> str:
+def _described_topic(recording: Bag, topic: str, message_type: str, is_output: bool) -> str:
     """Return a topic with its type and, for images, the encoding of the first message."""
-    details = [kind or "no type"]
+    details = [message_type or "no type"]
     with suppress(Exception):  # a message that cannot be read has no encoding to show
-        if kind in IMAGES:
-            _, _, data = next(recording.messages([(topic, kind)]))
-            cdr = Recorded(0, kind, data).message()
-            is_raw = kind == IMAGE
+        if message_type in IMAGES:
+            _, _, data = next(recording.messages([(topic, message_type)]))
+            cdr = Recorded(0, message_type, data).message()
+            is_raw = message_type == IMAGE
             encoding = messages.decode_image(cdr).encoding if is_raw else messages.decode_compressed(cdr).format
             details.append(encoding or "no encoding")
     details += ["an output of polar_pipeline"] if is_output else []
@@ -353,7 +364,9 @@ def _camera_info_topic(recording: Bag, images: str) -> Optional[Key]:
     """Choose the topic of the lens calibration of images on a topic: beside it, or the only one; None if not clear."""
     outputs = own_outputs(topic for topic, _ in recording.topics)
     rows = recording.topics.items()
-    infos = [topic for (topic, kind), count in rows if kind == CAMERA_INFO and count and topic not in outputs]
+    infos = [
+        topic for (topic, message_type), count in rows if message_type == CAMERA_INFO and count and topic not in outputs
+    ]
     is_transported = (images, COMPRESSED) in recording.topics and (images, IMAGE) not in recording.topics
     beside = camera_info_beside(images.rpartition("/")[0] if is_transported else images)
     names = [beside] if beside in infos else infos
@@ -362,9 +375,9 @@ def _camera_info_topic(recording: Bag, images: str) -> Optional[Key]:
 
 def _first_camera_info(recording: Bag, key: Optional[Key], max_bytes: int) -> Optional[bytes]:
     """Return the first message on a topic of lens calibrations that can be decoded; None without one."""
-    for kind, time_ns, data in recording.messages([key]) if key else ():
+    for message_type, time_ns, data in recording.messages([key]) if key else ():
         with suppress(FrameError):
-            return Recorded(time_ns, kind, data, max_bytes).cdr()
+            return Recorded(time_ns, message_type, data, max_bytes).cdr()
     return None
 
 

@@ -55,9 +55,9 @@ class Golden:
 
     def _messages(self, name: str, at_ns: Optional[int] = None) -> Iterator[Tuple[int, int, Cdr]]:
         """Yield stamps, times of recording and messages of a product; with `at_ns`, those of that time of recording."""
-        for kind, time_ns, data in self._recording.messages([self._topics[name]], at_ns):
-            cdr = Recorded(time_ns, kind, data).message()
-            yield messages.decode_image(cdr).stamp_ns if kind == IMAGE else time_ns, time_ns, cdr
+        for message_type, time_ns, data in self._recording.messages([self._topics[name]], at_ns):
+            cdr = Recorded(time_ns, message_type, data).message()
+            yield messages.decode_image(cdr).stamp_ns if message_type == IMAGE else time_ns, time_ns, cdr
 
     def frames(self) -> List[Tuple[int, int]]:
         """Return stamp, and number of frames with that stamp before it, of each frame in the order of recording."""
@@ -105,13 +105,13 @@ def _product_topics(path: Path, recorded: Topics) -> Dict[str, Tuple[str, str]]:
     """Find the topic of each product in a recording, with its type."""
     topics: Dict[str, Tuple[str, str]] = {}
     second = tuple(f"/{row.paired}" for row in PRODUCT_TOPICS.values() if row.paired)
-    for topic, kind in recorded:
+    for topic, message_type in recorded:
         if f"/{topic}".endswith(second):
             continue
         # recorded in a namespace, a topic ends like the product's
         rows = (row for row in PRODUCT_TOPICS.items() if f"/{topic}".endswith(f"/{row[1].name}"))
-        name = next((name for name, row in rows if row.message_type == kind), None)
-        if name is not None and topics.setdefault(name, (topic, kind)) != (topic, kind):
+        name = next((name for name, row in rows if row.message_type == message_type), None)
+        if name is not None and topics.setdefault(name, (topic, message_type)) != (topic, message_type):
             raise SourceError(f"{path} holds {name} twice: on {printable(topics[name][0])}, {printable(topic)}")
     if not any(map(recorded.get, topics.values())):
         raise SourceError(f"{path} holds no products: {', '.join(row.name for row in PRODUCT_TOPICS.values())}")
@@ -128,7 +128,7 @@ def golden_products(path: Path, max_bytes: int = MAX_BYTES) -> Tuple[str, ...]:
 
 
 @contextmanager
-def open_golden(path: AnyPath, max_bytes: int = MAX_BYTES, takes_cut: bool = False) -> Iterator[Golden]:
+def open_golden(path: AnyPath, max_bytes: int = MAX_BYTES, allow_truncated: bool = False) -> Iterator[Golden]:
     """Open a recording of products, such as one that replay wrote; see `bags.open_recording`.
 
     Raises:
@@ -137,7 +137,7 @@ def open_golden(path: AnyPath, max_bytes: int = MAX_BYTES, takes_cut: bool = Fal
     path = as_path(path)
     with ExitStack() as stack:
         with errors_as(GoldenError, SourceError), reading(path):
-            recording = stack.enter_context(open_recording(path, max_bytes, takes_cut))
+            recording = stack.enter_context(open_recording(path, max_bytes, allow_truncated))
             golden = Golden(path, recording)
         yield golden
 

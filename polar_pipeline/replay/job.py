@@ -21,7 +21,7 @@ from polar_pipeline.pipeline import Pipeline
 from polar_pipeline.quality.frame_checks import log_warnings
 from polar_pipeline.recordings.contents import NOTHING_STATED, Stated
 from polar_pipeline.recordings.limits import MAX_BYTES, SourceError
-from polar_pipeline.recordings.source import Recorded, open_source, unwatched
+from polar_pipeline.recordings.source import Recorded, open_source, without_progress
 from polar_pipeline.replay.compare import Comparison, Golden, ProductComparison, verdict
 from polar_pipeline.replay.report import render
 from polar_pipeline.replay.results import as_json, as_junit
@@ -51,12 +51,12 @@ class Job:
     golden: Optional[Golden] = None  # recording to compare the products with
     reference: Optional[Golden] = None  # recording with the images of SSIM mode `reference`
     tolerances: Mapping[str, float] = field(default_factory=dict)  # product -> largest error, in place of the defaults
-    takes_cut: bool = True  # whether a recording that was cut off is processed up to its last complete chunk
+    allow_truncated: bool = True  # whether a recording that was cut off is processed up to its last complete chunk
     stated: Stated = NOTHING_STATED  # how to read files that do not state it themselves
 
 
 def process_recording(
-    job: Job, pipeline: Pipeline, watch: Watch = unwatched
+    job: Job, pipeline: Pipeline, watch: Watch = without_progress
 ) -> Tuple[Summary, List[ProductComparison]]:
     """Process a recording; the outputs are there when this returns, or not at all.
 
@@ -73,7 +73,7 @@ def process_recording(
     options = pipeline.options
     comparison = Comparison(job.golden, options.products, job.tolerances) if job.golden else None
     paths = {"html": job.report, "json": job.json, "junit": job.junit}
-    opened = open_source(job.source, job.topic, job.rate, job.max_bytes, job.takes_cut, job.stated)
+    opened = open_source(job.source, job.topic, job.rate, job.max_bytes, job.allow_truncated, job.stated)
     with opened as source, ExitStack() as outputs:
         documents = {
             name: outputs.enter_context(replacing(path, job.force)) for name, path in paths.items() if path is not None

@@ -212,8 +212,8 @@ def _write(
     """Write products, ratio of saturated pixels, and, if that of the raw frame fits, lens calibrations of a frame."""
     stamp_ns, frame_id = image.stamp_ns, printable(image.frame_id, messages.MAX_NAME)
     for name, array in result.items():
-        kind, cdr = messages.product_message(name, array, stamp_ns, frame_id)
-        sink.write(f"/{PRODUCT_TOPICS[name].name}", kind, stamp_ns, cdr)
+        message_type, cdr = messages.product_message(name, array, stamp_ns, frame_id)
+        sink.write(f"/{PRODUCT_TOPICS[name].name}", message_type, stamp_ns, cdr)
     sink.write(f"/{NUMBER_TOPICS['saturated']}", messages.FLOAT32, stamp_ns, messages.encode_float32(saturated))
     topics = {OUTPUT_CAMERA_INFO[name] for name in options.products if PRODUCT_TOPICS[name].message_type == IMAGE}
     with suppress(FrameError):

@@ -124,7 +124,7 @@ def _check_record(record: Recorded, image: Any) -> None:
     """An image is what its message says."""
     if not 0 <= image.stamp_ns < 2**31 * 10**9 or len(image.frame_id) > messages.MAX_NAME:
         raise WrongError(f"a stamp of {image.stamp_ns} ns, or a frame_id of {len(image.frame_id)} characters")
-    if record.kind == IMAGE:
+    if record.message_type == IMAGE:
         try:
             same(image.data.tobytes(), cdr.parse("image", bytes(record.data)).fields["data"], "data")
         except cdr.NotCdrError as err:

@@ -154,7 +154,7 @@ def test_a_file_of_a_folder_that_was_cut_off(
     (said,) = caplog.messages
     assert f"drive_{part}.mcap{suffix} {'was cut off' if share else 'is empty'}" in said
     with pytest.raises(SourceError), Pipeline(products="dolp", backend="cpu") as pipeline:
-        process_recording(Job(folder, takes_cut=False), pipeline)  # as batch does
+        process_recording(Job(folder, allow_truncated=False), pipeline)  # as batch does
 
 
 def test_a_compressed_file_that_was_cut_off(tmp_path: Path, caplog: Any) -> None:

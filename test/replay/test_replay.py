@@ -286,7 +286,7 @@ def test_a_recording_that_was_cut_off_is_read_to_its_last_complete_chunk(
         complete = sum(end <= kept for end in ends)
         with open_source(path, TOPIC) as source:
             read = [record.cdr() for record in source.records]
-        with pytest.raises(SourceError, match="the recording was cut off"), open_source(path, takes_cut=False):
+        with pytest.raises(SourceError, match="the recording was cut off"), open_source(path, allow_truncated=False):
             pass
         assert source.total == len(read)
         assert read == wanted[: len(read)]

@@ -113,7 +113,7 @@ def test_the_end_of_the_node_completes_the_file(managed: Any, peer: drill.Peer, 
         assert change_state(peer.node, "/polar_pipeline", "deactivate")
     else:
         process.assert_end(0, signal.SIGTERM)
-    with open_source(path, takes_cut=False):
+    with open_source(path, allow_truncated=False):
         pass
     read = replayed_images(path)
     assert len(read) > 0

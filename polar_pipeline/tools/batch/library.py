@@ -10,8 +10,8 @@ from distributed import Client, Future
 from polar_pipeline.tools.batch.cluster import check_workers
 from polar_pipeline.tools.batch.recordings import Recording, list_recordings
 from polar_pipeline.tools.batch.results import completed, make_folders, set_table_aside
-from polar_pipeline.tools.batch.settings import BatchSettings, unit_of
-from polar_pipeline.tools.batch.units import Task, recording_unit
+from polar_pipeline.tools.batch.settings import BatchSettings, result_key
+from polar_pipeline.tools.batch.units import Task, run_task
 
 
 def process(
@@ -40,9 +40,9 @@ def process(
     described, folder = settings.described(), folder.resolve()
     make_folders(folder)
     check_workers(client, settings, described, folder)
-    tasks = [Task(settings, described, row, folder, unit_of(settings, described, row)) for row in listed]
+    tasks = [Task(settings, described, row, folder, result_key(settings, described, row)) for row in listed]
     for task in tasks:
         if completed(folder, task.recording.name, task.unit) is None:
             set_table_aside(folder, task.recording.name)
-    futures: List[Future] = client.map(recording_unit, tasks, pure=False)
+    futures: List[Future] = client.map(run_task, tasks, pure=False)
     return futures

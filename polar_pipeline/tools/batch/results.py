@@ -30,7 +30,7 @@ class Outcome:
 
     Attributes:
         name: Name of the recording.
-        unit: Identity of the result (`unit_of`).
+        unit: Key of the result (`result_key`).
         status: `ok`, `differs` or `failed`, for the `reason`.
         frames: Frames processed, without those `rejected`.
         thumbnail: PNG in Base64; may be empty.

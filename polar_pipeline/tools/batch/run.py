@@ -20,8 +20,8 @@ from polar_pipeline.tools.batch.cluster import ClusterError, check_workers
 from polar_pipeline.tools.batch.overview import write_overview
 from polar_pipeline.tools.batch.recordings import Recording
 from polar_pipeline.tools.batch.results import Outcome, clean, completed, set_table_aside
-from polar_pipeline.tools.batch.settings import BatchSettings, unit_of
-from polar_pipeline.tools.batch.units import Task, recording_unit
+from polar_pipeline.tools.batch.settings import BatchSettings, result_key
+from polar_pipeline.tools.batch.units import Task, run_task
 
 #: Seconds between two lines of progress without a terminal.
 LINE_S = 60.0
@@ -63,7 +63,7 @@ class Batch:
         self._write_settings()
         for recording in recordings:
             try:
-                unit = unit_of(settings, self._described, recording)
+                unit = result_key(settings, self._described, recording)
             except (SourceError, OSError) as err:
                 self.outcomes[recording.name] = Outcome(recording.name, "", "failed", str(err))
                 set_table_aside(self._folder, recording.name)
@@ -137,7 +137,7 @@ def process_tasks(client: Client, tasks: Sequence[Task], end: Callable[[Task, Ou
     suspects: List[Task] = []
     running: Dict[Future, Task] = {}
     try:
-        running.update(zip(client.map(recording_unit, tasks, pure=False, batch_size=_MESSAGE_TASKS), tasks))
+        running.update(zip(client.map(run_task, tasks, pure=False, batch_size=_MESSAGE_TASKS), tasks))
         for future, outcome in as_completed([*running], loop=client.loop, with_results=True, raise_errors=False):
             task = running.pop(future)
             if future.status == "finished":

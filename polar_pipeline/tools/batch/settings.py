@@ -1,4 +1,4 @@
-"""The settings of a batch, and the identity of a result."""
+"""The settings of a batch, and the key of a result."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def golden_of(folder: Path, name: str) -> Path:
     raise SourceError(f"there is no golden recording {paths[0]}, nor {paths[1]}")
 
 
-def unit_of(settings: BatchSettings, described: Mapping[str, str], recording: Recording) -> str:
-    """Return the identity of a result, which covers all that the result depends on, as 64 hexadecimal digits.
+def result_key(settings: BatchSettings, described: Mapping[str, str], recording: Recording) -> str:
+    """Return the key of a result, a hash of everything that the result depends on, as 64 hexadecimal digits.
 
     `described` is `BatchSettings.described` of the settings.
 

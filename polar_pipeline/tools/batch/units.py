@@ -70,7 +70,7 @@ class Task:
         described: `BatchSettings.described` of the machine that runs the batch: every worker must have the same.
         recording: The recording.
         folder: Folder of the batch.
-        unit: Identity of the result (`unit_of`).
+        unit: Key of the result (`result_key`).
     """
 
     settings: BatchSettings
@@ -84,7 +84,7 @@ class Task:
         return Outcome(self.recording.name, self.unit, "failed", reason)
 
 
-def recording_unit(task: Task) -> Outcome:
+def run_task(task: Task) -> Outcome:
     """Process a recording, unless its result is complete; an error becomes the reason of a failure."""
     result = results.completed(task.folder, task.recording.name, task.unit)
     if result is not None:
@@ -133,7 +133,7 @@ def _processed(task: Task) -> Outcome:
             golden=golden,
             reference=reference,
             tolerances=settings.tolerances,
-            takes_cut=False,  # its frames would pass for all of the recording
+            allow_truncated=False,  # its frames would pass for all of the recording
         )
         summary, rows = process_recording(job, pipeline, _until_cancelled)
         differing = [row for row in rows if not row.passed]

@@ -124,7 +124,7 @@ def _playable(images: Iterable[Recorded], on_skip: Callable[[FrameError], None])
     for image in images:
         try:
             cdr = image.cdr()
-            yield replace(image, kind=messages.IMAGE, data=cdr, max_bytes=len(cdr))
+            yield replace(image, message_type=messages.IMAGE, data=cdr, max_bytes=len(cdr))
         except FrameError as err:  # noqa: PERF203 - the next one may be good
             on_skip(err)
 

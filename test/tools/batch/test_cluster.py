@@ -77,7 +77,7 @@ def fake_recording(task: Task) -> Outcome:
 
 @pytest.fixture(autouse=True)
 def _units(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "recording_unit", fake_recording)
+    monkeypatch.setattr(run, "run_task", fake_recording)
 
 
 def task(name: str) -> Task:

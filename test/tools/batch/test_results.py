@@ -14,7 +14,7 @@ from recordings import record
 
 from polar_pipeline.tools.batch.recordings import Recording
 from polar_pipeline.tools.batch.results import Outcome, completed, make_folders, recorded_names, result_folder
-from polar_pipeline.tools.batch.settings import BatchSettings, unit_of
+from polar_pipeline.tools.batch.settings import BatchSettings, result_key
 from polar_pipeline.tools.batch.table import table_path
 
 ARGUMENTS = {"products": ("dolp", "ssim"), "backend": "cpu", "threads": 1}
@@ -69,7 +69,7 @@ def test_what_identifies_a_unit(tmp_path: Path) -> None:
     golden = record(tmp_path / "golden" / "a.mcap", 2)
 
     def unit(settings: BatchSettings = settings, recording: Recording = recording) -> str:
-        return unit_of(settings, settings.described(), recording)
+        return result_key(settings, settings.described(), recording)
 
     assert unit(BatchSettings({**ARGUMENTS, "threads": 7}, spool=tmp_path)) == unit()
     assert unit(recording=replace(recording, location="elsewhere")) == unit()
@@ -88,6 +88,6 @@ def test_what_identifies_a_unit(tmp_path: Path) -> None:
         unit(replace(settings, max_bytes=1)),
         unit(replace(settings, writes_products=False)),
         unit(replace(settings, tolerances={"dolp": 1.0})),
-        unit_of(settings, {**settings.described(), "version": "0"}, recording),
+        result_key(settings, {**settings.described(), "version": "0"}, recording),
     ]
     assert len(set(others)) == len(others)

@@ -27,7 +27,7 @@ from polar_pipeline.camera.recorded import save_facts
 from polar_pipeline.recordings.messages import IMAGE, encode_image
 from polar_pipeline.recordings.rawpicture import CAMERA_FILE
 from polar_pipeline.recordings.sink import open_sink
-from polar_pipeline.recordings.source import unwatched
+from polar_pipeline.recordings.source import without_progress
 from polar_pipeline.replay.job import Job, process_recording
 from polar_pipeline.tools.batch import units
 from polar_pipeline.tools.batch.cluster import check_workers, local_client
@@ -256,12 +256,12 @@ def test_a_run_that_is_overtaken(sources: List[str], tmp_path: Path, monkeypatch
     (task,) = Batch(SETTINGS, list_recordings(sources[:1]), tmp_path / "out").left
 
     def be_overtaken(records: Any, _: int) -> Any:
-        monkeypatch.setattr(units, "_until_cancelled", unwatched)
-        assert units.recording_unit(task).status == "ok"
+        monkeypatch.setattr(units, "_until_cancelled", without_progress)
+        assert units.run_task(task).status == "ok"
         return records
 
     monkeypatch.setattr(units, "_until_cancelled", be_overtaken)
-    assert units.recording_unit(task).status == "ok"
+    assert units.run_task(task).status == "ok"
     names = sorted(path.name for path in result_folder(task.folder, "r0").iterdir())
     assert names == ["products.mcap", "report.html", "result.json"]
     assert partial_files(task.folder) == []
@@ -316,6 +316,6 @@ def test_workers_are_checked(client: Client, sources: List[str], tmp_path: Path)
     with pytest.raises(RuntimeError, match=r"worker tcp://\S+ cannot take part: ValueError: dtype"):
         check_workers(client, replace(SETTINGS, arguments={"dtype": "complex"}), described, tmp_path)
     (task, *_) = Batch(SETTINGS, list_recordings(sources), tmp_path).left
-    outcome = client.submit(units.recording_unit, replace(task, described={**described, "version": "0"})).result()
+    outcome = client.submit(units.run_task, replace(task, described={**described, "version": "0"})).result()
     assert outcome.status == "failed"
     assert re.match(r"worker tcp://\S+ differs: version is '.*', not '0'", outcome.reason)

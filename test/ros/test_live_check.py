@@ -17,7 +17,7 @@ from support import ROOT
 from polar_pipeline import Pipeline
 from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.sink import open_sink
-from polar_pipeline.tools.play import live_test
+from polar_pipeline.tools.play import live_check
 
 pytestmark = pytest.mark.ros
 STAMPS = [100_000_000_000 + k * 100_000_000 for k in range(6)]
@@ -50,7 +50,7 @@ def replay(monkeypatch: pytest.MonkeyPatch, recording: Path, capsys: Any) -> Cal
         player = recording.with_name("ros2")
         player.write_text(f'#!/bin/sh\nexec {sys.executable} {ROOT}/test/ros/bag_player.py --skip {skip} "$@"\n')
         player.chmod(0o755)
-        code = live_test.main([name, "--image-topic", "/image_raw", *words])
+        code = live_check.main([name, "--image-topic", "/image_raw", *words])
         said = capsys.readouterr()
         return code, said.out + said.err
 

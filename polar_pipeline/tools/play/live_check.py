@@ -97,7 +97,7 @@ def recorded_stamps(bag: Path, topic: str) -> List[int]:
     stamps = []
     with open_source(bag, topic) as source:
         for record in source.records:
-            if record.kind != IMAGE:
+            if record.message_type != IMAGE:
                 raise SourceError(
                     f"{bag} holds compressed images on {topic}: decompress it, or use polar-pipeline play"
                 )
