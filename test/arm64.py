@@ -37,7 +37,7 @@ SHARE = 2
 #: Exit status for what cannot be tested here, as in automake.
 SKIPPED = 77
 #: Seconds for a test; the emulator takes some twenty times as long as the processor.
-PATIENCE = 1200
+TIMEOUT = 1200
 
 #: Packages of the emulated machine.
 PACKAGES = (
@@ -215,7 +215,7 @@ def main(arguments: Sequence[str]) -> int:
     workers = min(4, os.cpu_count() or 1)
     files = [f"test/{name}" for name in FILES]
     chosen = arguments or ["-q", f"-n{workers}", f"--share={SHARE}", "-k", f"not ({LEFT_OUT})", *files]
-    options = ["-p", "no:cacheprovider", f"--timeout={PATIENCE}"]
+    options = ["-p", "no:cacheprovider", f"--timeout={TIMEOUT}"]
     try:
         return subprocess.call([str(python), "-m", "pytest", *options, *chosen], cwd=str(ROOT), env=env)
     finally:

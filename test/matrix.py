@@ -33,7 +33,7 @@ SKIPPED = 77
 #: Exit status of pytest that found no tests.
 NO_TESTS = 5
 #: Seconds after which a row has failed; the longest took 1900 on a slow machine.
-PATIENCE = 2700
+TIMEOUT = 2700
 
 #: ROS 2 as wheels, by distribution: what the extra `ros` asks for, in versions that belong together.
 _JAZZY = (
@@ -93,11 +93,11 @@ def call(command: Sequence[object], log: Path, **environment: str) -> int:
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
-                timeout=PATIENCE,
+                timeout=TIMEOUT,
                 check=False,
             ).returncode
         except subprocess.TimeoutExpired:
-            stream.write(f"stopped after {PATIENCE} s\n".encode())
+            stream.write(f"stopped after {TIMEOUT} s\n".encode())
             return 1
         finally:
             shutil.rmtree(temporary, ignore_errors=True)

@@ -11,7 +11,7 @@ BUCKET, BUCKETS, MAX_AGE = SECOND, 60, 600 * SECOND
 #: Span of the window from which the drift is known, and its limit: 200 ppm of the camera, 500 ppm by which NTP slews.
 DRIFT_SPAN, MAX_DRIFT = 5 * SECOND, 700e-6
 #: An interval of stamps differs from the device's by at most 1/SLEW of it; while the model is younger than START, by at
-#: most 1/START_SLEW, to remove the delay of the first frame soon.
+#: most 1/START_SLEW, so that the delay of the first frame is corrected quickly.
 SLEW, START_SLEW, START = 100, 10, SECOND
 #: A frame that is earlier than the line by more than `STEP` shows a jump, by more than `OBSOLETE` that the older frames
 #: of the window are useless.

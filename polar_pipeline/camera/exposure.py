@@ -19,18 +19,20 @@ SATURATED, _DARKEST = 0.98, 2e-3
 #: Stops by which a frame must be too bright, or too dark, before the exposure changes. A little too dark does no harm,
 #: and noise makes the brightest angles of dark frames brighter than they are.
 DARKEN_BAND, BRIGHTEN_BAND = 0.12, 0.2
-#: Frames in a row that must ask for a change: to darken or to brighten by at least `_MUCH` stops, and by less.
-_CONFIRM, _HOLD, _MUCH = 2, 6, 2.0
-#: Frames within which a darkening takes a brightening back, since the light blinks: it is at least the share `_ALIKE`
-#: of the brightening, or only later frames are saturated. For `_FORGET` frames from then on, `_PATIENCE` in a row
-#: must ask for a brightening, by at least a stop.
-_RETURN, _PATIENCE, _FORGET, _ALIKE = 30, 48, 120, 0.25
-#: Part of the saturated superpixels that is left if a darkening has missed a small and very bright area.
-_MISSED = 0.7
+#: Frames in a row that must ask for a change: `_CONFIRM_FRAMES` to darken, or to brighten by more than `_LARGE_STOPS`;
+#: `_BRIGHTEN_FRAMES` to brighten by less.
+_CONFIRM_FRAMES, _BRIGHTEN_FRAMES, _LARGE_STOPS = 2, 6, 2.0
+#: The light is taken to blink if, at most `_UNDO_FRAMES` after a brightening, a darkening undoes more than
+#: `_UNDO_SHARE` of it, or a frame after the brightening was not saturated and later ones are. Then for `_BLINK_FRAMES`,
+#: `_BLINK_HOLD_FRAMES` in a row must ask for a brightening, by at least a stop.
+_UNDO_FRAMES, _UNDO_SHARE, _BLINK_FRAMES, _BLINK_HOLD_FRAMES = 30, 0.25, 120, 48
+#: If a darkening leaves more than this share of the saturated superpixels saturated, a small area is very bright.
+_UNCHANGED_SHARE = 0.7
 #: Brightness of scenes in stops is about normally distributed with this standard deviation.
 _SCENE = NormalDist(0.0, 1.0)
-#: Smallest share of superpixels without saturation that counts, and most stops by which a frame exceeds full scale.
-_LEAST_SHARE, _MOST = 1e-4, 6.5
+#: Smallest share of superpixels without saturation that is told from 0, and largest number of stops by which a frame is
+#: taken to exceed full scale.
+_MIN_SHARE, _MAX_OVEREXPOSURE_STOPS = 1e-4, 6.5
 #: Frames after a change whose exposure is unknown if they do not state it.
 _UNSTATED = 8
 
@@ -47,11 +49,11 @@ def stops_to_add(brightest: BrightestAngles, settings: CameraSettings, spread: O
     if level < SATURATED:
         return math.log2(target / max(level, _DARKEST))
     rank, share = settings.exposure_percentile / 100, 1 - brightest.saturated
-    above = _SCENE.inv_cdf(min(rank, 1 - _LEAST_SHARE)) - _SCENE.inv_cdf(min(max(share, _LEAST_SHARE), rank))
+    above = _SCENE.inv_cdf(min(rank, 1 - _MIN_SHARE)) - _SCENE.inv_cdf(min(max(share, _MIN_SHARE), rank))
     if spread is not None:
         stops = float(np.interp(share, RANKS, spread))
         above = stops if share > 0.5 else max(above, stops)
-    return math.log2(target) - min(max(above, 0.0), _MOST)
+    return math.log2(target) - min(max(above, 0.0), _MAX_OVEREXPOSURE_STOPS)
 
 
 class ExposureControl:
@@ -96,7 +98,7 @@ class ExposureControl:
         # exposure of the last change
         self._ev = float(np.clip(_ev(exposure_us or self._shortest, gain_db or 0.0), *self._limits))
         # exposures that the last frames ask for, and whether these frames are saturated
-        self._asked: Deque[Tuple[float, bool]] = deque(maxlen=_PATIENCE)
+        self._asked: Deque[Tuple[float, bool]] = deque(maxlen=_BLINK_HOLD_FRAMES)
         self._spread: Optional[np.ndarray] = None  # stops from `RANKS` of a well exposed frame to its percentile
         self._share = 0.0  # of saturated superpixels at the last darkening, until it has proved right
         self._before = self._spoiled = self._ev  # before the last brightenings, and before the last darkening
@@ -128,30 +130,30 @@ class ExposureControl:
         if not is_saturated:
             self._is_confirmed |= is_current
             self._share = 0.0 if is_current and self.stops < BRIGHTEN_BAND else self._share
-            if brightest.levels is not None and self.stops < _MUCH:
+            if brightest.levels is not None and self.stops < _LARGE_STOPS:
                 self._spread = np.log2(brightest.level / np.maximum(brightest.levels, _DARKEST))
-        elif is_current and brightest.saturated > _MISSED * self._share > 0:
-            asked = own - _MOST
+        elif is_current and brightest.saturated > _UNCHANGED_SHARE * self._share > 0:
+            asked = own - _MAX_OVEREXPOSURE_STOPS
             if brightest.saturated < 0.5:  # a lamp, which may blink
-                self._guarded = max(self._guarded, self._frame + _RETURN)
+                self._guarded = max(self._guarded, self._frame + _UNDO_FRAMES)
         elif asked > self._ev - (0 if is_current else 1):
             asked = self._ev  # a saturated frame never brightens; the last darkening may be on its way
         self._asked.append((float(np.clip(asked, *self._limits)), is_saturated))
-        if len(self._asked) < _CONFIRM or not (self._darken(brightest.saturated, band) or self._brighten()):
+        if len(self._asked) < _CONFIRM_FRAMES or not (self._darken(brightest.saturated, band) or self._brighten()):
             return None
         self._changed = self._frame
         return self.command
 
     def _darken(self, saturated: float, band: float) -> bool:
         """Darken if the last frames ask for it; return whether they do. `saturated` is the share in the last frame."""
-        recent, before = list(self._asked)[-_CONFIRM:], self._ev
+        recent, before = list(self._asked)[-_CONFIRM_FRAMES:], self._ev
         exact = [ev for ev, is_saturated in recent if not is_saturated]
         darker = max(exact) if exact else recent[-1][0]
         if darker >= before - band:
             return False
-        is_alike = before - darker > _ALIKE * (before - self._before) or (self._is_confirmed and not exact)
-        if is_alike and self._frame - self._brightened <= _RETURN:
-            self._guarded = self._blinks = self._frame + _FORGET
+        is_alike = before - darker > _UNDO_SHARE * (before - self._before) or (self._is_confirmed and not exact)
+        if is_alike and self._frame - self._brightened <= _UNDO_FRAMES:
+            self._guarded = self._blinks = self._frame + _BLINK_FRAMES
             darker = darker if exact else self._before
         self._ev, self._spoiled, self._share = darker, before, 0.0 if exact else saturated
         self._brightened = -math.inf
@@ -160,16 +162,16 @@ class ExposureControl:
     def _brighten(self) -> bool:
         """Brighten if enough of the last frames ask for it; return whether they do."""
         asked, before = [ev for ev, _ in self._asked], self._ev
-        frames = _CONFIRM if min(asked[-_CONFIRM:]) > before + _MUCH else _HOLD
+        frames = _CONFIRM_FRAMES if min(asked[-_CONFIRM_FRAMES:]) > before + _LARGE_STOPS else _BRIGHTEN_FRAMES
         returns = self._frame <= self._guarded and min(asked[-frames:]) > self._spoiled - BRIGHTEN_BAND
         if returns and min((ev for ev, is_full in self._asked if not is_full), default=before) < self._spoiled - 1:
-            self._guarded = self._blinks = self._frame + _FORGET
+            self._guarded = self._blinks = self._frame + _BLINK_FRAMES
         is_blinking = self._frame <= self._blinks
-        frames = _PATIENCE if returns or is_blinking else frames
+        frames = _BLINK_HOLD_FRAMES if returns or is_blinking else frames
         brighter = min(asked[-frames:])
         if len(asked) < frames or brighter <= before + (1 if is_blinking else BRIGHTEN_BAND):
             return False
-        if self._frame - self._brightened > _RETURN:
+        if self._frame - self._brightened > _UNDO_FRAMES:
             self._before = before
         self._ev, self._brightened, self._is_confirmed, self._share = brighter, self._frame, False, 0.0
         return True

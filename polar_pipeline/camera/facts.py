@@ -37,7 +37,7 @@ _PTP_LATCH = ("PtpDataSetLatch", "GevIEEE1588DataSetLatch")
 #: Features of a gamma correction (switch, curve, exponent), JAI's choice of gamma or lookup table, and black level.
 GAMMA_ENABLE, _GAMMA_CURVE = ("GammaEnable", "GammaEnabled"), ("GammaSelector", "GammaMode")
 _GAMMA, _LUT_MODE, _BLACK_LEVEL = ("Gamma", "GammaParam"), ("LUTMode", "JAILUTMode"), ("BlackLevel", "BlackLevelRaw")
-#: Exponent that the curve of sRGB is close to, and largest difference from 1 of an exponent that changes nothing.
+#: Exponent closest to the curve of sRGB, and tolerance within which an exponent counts as 1.
 _SRGB, _LINEAR = 1 / 2.2, 1e-3
 #: Features of the region, (x, y, width, height), and of what it may have: (width, height).
 REGION = ("OffsetX", "OffsetY", "Width", "Height")

@@ -9,7 +9,7 @@ from polar_pipeline.camera.facts import CameraFacts
 from polar_pipeline.recordings.messages import Cdr
 
 
-class Exposed(NamedTuple):
+class CapturedFrame(NamedTuple):
     """A frame as serialized `sensor_msgs/Image`, with the state of the camera and its number by the camera."""
 
     cdr: Cdr
@@ -27,9 +27,9 @@ class Pairs:
 
     def __init__(self) -> None:
         self.incomplete = 0
-        self.waiting: Optional[Exposed] = None
+        self.waiting: Optional[CapturedFrame] = None
 
-    def take(self, frame: Exposed, ratio: float) -> Optional[Exposed]:
+    def take(self, frame: CapturedFrame, ratio: float) -> Optional[CapturedFrame]:
         """Take the next frame of exposures with this ratio; return the one before if both are a pair, else None.
 
         A frame waits for the next one, and is left out if that has about the same exposure, or frames between are lost.

@@ -7,9 +7,11 @@ from typing import Any, Deque, Dict, List, NamedTuple, Sequence
 
 #: Status of a set; see `FrameSet`.
 STATUSES = ("complete", "late", "missing", "unequal")
-#: Nanoseconds after its arrival for which a frame waits for other cameras, and frames of one camera that wait at most.
-PATIENCE, MAX_WAITING = 500_000_000, 32
-#: Sets after a late one that are late too: while a clock is wrong, a frame that is delayed by chance looks right.
+#: Longest time in nanoseconds after its arrival for which a frame waits for other cameras, and largest number of frames
+#: of one camera that wait.
+MAX_WAIT_NS, MAX_WAITING_FRAMES = 500_000_000, 32
+#: Number of sets after a late one that are marked late too: while a clock is wrong, a frame that is delayed by chance
+#: has the delay of a right one, and hides the error.
 DOUBTFUL = 4
 #: Ratio up to which two exposures are equal: cameras round the exposure time and the gain.
 EQUAL_EXPOSURE = 1.02
@@ -66,8 +68,8 @@ class SetMatcher:
 
     The earliest frame that waits begins a set; of every other camera the earliest frame belongs to it if its exposure
     starts at most `tolerance_ns` later. A set is decided once every camera has sent a frame of the set or a later one,
-    at the latest by a frame that arrives more than `PATIENCE` after one in the set. Each frame is in exactly one set.
-    The tolerance should be less than half of the time between two frames.
+    at the latest by a frame that arrives more than `MAX_WAIT_NS` after one in the set. Each frame is in exactly one
+    set. The tolerance should be less than half of the time between two frames.
 
     If a clock jumps by the time between two frames, a frame has the stamp of another camera's next one. So a set is
     `late` if the delays of its frames, from the end of the exposure to the arrival, differ by more than half of the
@@ -90,7 +92,7 @@ class SetMatcher:
     def add(self, camera: str, shot: Shot) -> List[FrameSet]:
         """Add a frame; return the sets that are decided now, in their order."""
         sets: List[FrameSet] = []
-        queue, last = self._waiting[camera], self._last.get(camera, shot.start_ns - PATIENCE)
+        queue, last = self._waiting[camera], self._last.get(camera, shot.start_ns - MAX_WAIT_NS)
         while queue and shot.start_ns <= last:  # the clock was set back: the order of frames is lost
             sets.append(self._close(queue[0].start_ns))
         if shot.start_ns > last:
@@ -100,9 +102,11 @@ class SetMatcher:
         while all(self._waiting.values()):
             sets.append(self._close(min(waiting[0].start_ns for waiting in self._waiting.values())))
         while True:
-            queues, patient_ns = filter(None, self._waiting.values()), shot.arrival.time_ns - PATIENCE
+            queues, overdue_before_ns = filter(None, self._waiting.values()), shot.arrival.time_ns - MAX_WAIT_NS
             overdue = [
-                row[0].start_ns for row in queues if len(row) > MAX_WAITING or row[0].arrival.time_ns < patient_ns
+                row[0].start_ns
+                for row in queues
+                if len(row) > MAX_WAITING_FRAMES or row[0].arrival.time_ns < overdue_before_ns
             ]
             if not overdue:
                 return sets

@@ -44,7 +44,7 @@ from polar_pipeline.camera.facts import (
     read_number,
     read_ptp,
 )
-from polar_pipeline.camera.hdr import Exposed, Pairs
+from polar_pipeline.camera.hdr import CapturedFrame, Pairs
 from polar_pipeline.camera.sets import Arrival
 from polar_pipeline.camera.settings import (
     CameraSettings,
@@ -78,8 +78,8 @@ _LOOK_PERIOD, _SEARCH_PERIOD = 0.2, 3.0
 #: Shortest and longest seconds between two attempts to open a camera that refuses, and longest seconds until a camera
 #: is connected again whose frames do not match.
 _BACKOFF, _MAX_PAUSE = (1.0, 30.0), 5.0
-#: Seconds that the start and a change of parameters wait for the camera.
-_PATIENCE = 15.0
+#: Longest time in seconds that the start and each request, such as a change of parameters, wait for the camera.
+_REQUEST_TIMEOUT = 15.0
 #: What helps when packets of USB3 Vision are lost, and of GigE Vision.
 _REMEDIES = (
     "a USB 3 port without other devices helps, and more memory for USB "
@@ -97,7 +97,7 @@ class Client(Protocol):
     def memory(self) -> Optional[np.ndarray]:
         """Return memory for the next message, or None if any will do."""
 
-    def take(self, cdr: Cdr, facts: CameraFacts, arrival: Arrival, before: Optional[Exposed] = None) -> None:
+    def take(self, cdr: Cdr, facts: CameraFacts, arrival: Arrival, before: Optional[CapturedFrame] = None) -> None:
         """Take a frame as serialized `sensor_msgs/Image`, and how it came.
 
         With `camera.hdr_ratio`, `before` is the frame before, of the other exposure.
@@ -205,14 +205,14 @@ class CameraSource:
         """
         self._thread.start()
         with suppress(FutureTimeoutError):  # the thread goes on
-            self._attempted.result(timeout=_PATIENCE)
+            self._attempted.result(timeout=_REQUEST_TIMEOUT)
 
     def close(self) -> None:
         """Release the camera and end the thread, without a wait for a camera that has gone; safe to call twice."""
         self._closing.set()
         self._wake.set()
         if self._thread.ident is not None:
-            self._thread.join(_PATIENCE)
+            self._thread.join(_REQUEST_TIMEOUT)
 
     def apply(self, settings: CameraSettings, check: Check) -> CameraSettings:
         """Write settings to the camera, all or none; without a camera they are kept until it is there.
@@ -249,9 +249,9 @@ class CameraSource:
         return self._submit(self._trigger)
 
     def _submit(self, request: Callable[[Optional[CameraDevice]], Any]) -> Any:
-        """Have the camera's thread run a request within `_PATIENCE` seconds; return a future of the result."""
+        """Have the camera's thread run a request within `_REQUEST_TIMEOUT` seconds; return a future of the result."""
         answer: Any = Future()
-        end = time.monotonic() + _PATIENCE
+        end = time.monotonic() + _REQUEST_TIMEOUT
 
         def run(device: Optional[CameraDevice]) -> None:
             if not answer.set_running_or_notify_cancel():
@@ -272,7 +272,7 @@ class CameraSource:
 
     def _ask(self, request: Callable[[Optional[CameraDevice]], Any]) -> Any:
         """Have the camera's thread run a request, and return its result or raise its error."""
-        answer, end = self._submit(request), time.monotonic() + _PATIENCE
+        answer, end = self._submit(request), time.monotonic() + _REQUEST_TIMEOUT
         while self._thread.is_alive() and time.monotonic() < end:
             with suppress(FutureTimeoutError):
                 return answer.result(timeout=_LOOK_PERIOD)
@@ -644,7 +644,7 @@ class CameraSource:
             self._client.take(cdr, facts, Arrival(frame.arrival_ns, frame.number))
             self._expose(cdr, frame, facts)
         else:
-            self._take_exposure(Exposed(cdr, facts, frame.number), frame)
+            self._take_exposure(CapturedFrame(cdr, facts, frame.number), frame)
 
     def _expose(self, cdr: Cdr, frame: Received, facts: CameraFacts) -> None:
         """Let the exposure control judge a frame; the control's thread writes what it chooses."""
@@ -660,7 +660,7 @@ class CameraSource:
         command = control.step(brightest, time_us, None if frame.gain is None else gain_db)
         self._commands.extend([command] if command else [])
 
-    def _take_exposure(self, exposed: Exposed, frame: Received) -> None:
+    def _take_exposure(self, exposed: CapturedFrame, frame: Received) -> None:
         """Hand over a frame with the one before if they are a pair, or count the one before if it has no neighbor."""
         if frame.exposure_us is None:
             raise CameraError("camera.hdr_ratio needs frames that state their exposure (ChunkModeActive)")
@@ -747,7 +747,7 @@ def find_camera(identity: str) -> FoundCamera:
 
 
 def _no_answer() -> CameraError:
-    return CameraError(f"the camera did not answer within {_PATIENCE:g} s")
+    return CameraError(f"the camera did not answer within {_REQUEST_TIMEOUT:g} s")
 
 
 def _close(device: CameraDevice) -> None:

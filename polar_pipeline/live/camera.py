@@ -10,7 +10,7 @@ import numpy as np
 
 from polar_pipeline._util.errors import errors_as
 from polar_pipeline.camera.facts import CameraFacts
-from polar_pipeline.camera.hdr import Exposed
+from polar_pipeline.camera.hdr import CapturedFrame
 from polar_pipeline.camera.sets import Arrival
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.camera.source import CameraSource
@@ -43,7 +43,7 @@ class CameraInput:
         self,
         settings: Callable[[], Settings],
         memory: Callable[[], Optional[np.ndarray]],
-        receive: Callable[[Cdr, CameraFacts, bytes, Optional[Exposed]], None],
+        receive: Callable[[Cdr, CameraFacts, bytes, Optional[CapturedFrame]], None],
         outputs: Mapping[str, OutputTopic],
         send: Callable[[Sequence[OutgoingMessage]], None],
         diagnostics: Diagnostics,
@@ -71,7 +71,7 @@ class CameraInput:
 
     # --------------------------------------------------------------------------------------------- the camera's threads
 
-    def take(self, cdr: Cdr, facts: CameraFacts, arrival: Arrival, before: Optional[Exposed] = None) -> None:
+    def take(self, cdr: Cdr, facts: CameraFacts, arrival: Arrival, before: Optional[CapturedFrame] = None) -> None:
         """Pass a frame, or a pair, through the gate."""
         connection = self.source.connection
         region = connection.settings.roi if connection else (0, 0, 0, 0)
@@ -83,7 +83,7 @@ class CameraInput:
         deliver = partial(self._deliver, cdr, facts, before, self._encoded[1])
         self.gate(stamp_ns, stamp_ns - before_ns, arrival, facts, deliver)
 
-    def _deliver(self, cdr: Cdr, facts: CameraFacts, before: Optional[Exposed], info: bytes) -> None:
+    def _deliver(self, cdr: Cdr, facts: CameraFacts, before: Optional[CapturedFrame], info: bytes) -> None:
         """Hand a frame, or a pair, to the node, and publish it if its topics have subscribers."""
         outgoing: List[OutgoingMessage] = []
         for image in [cdr] if before is None else [before.cdr, cdr]:

@@ -31,8 +31,8 @@ RATE_PERIOD = 5.0
 SILENCE = (5.0, 60.0)
 #: Seconds between two log lines that nothing arrives.
 SILENCE_LOG_PERIOD = 60.0
-#: Causes for which what is refused is a parameter, a message beside the frames, a product or a recorded frame: outputs
-#: lose no frame.
+#: Causes that are reported as `refused` because no frame is lost: a parameter, a message that is not a frame, a product
+#: or a recorded frame was refused.
 BESIDE_FRAMES = ("parameter", "camera_info", "reference", "product", "record", "exposure")
 #: Characters of a reason that are logged and reported.
 MAX_REASON = 1000
@@ -102,7 +102,7 @@ class Diagnostics:
         self._reported: Counter[str] = collections.Counter()  # `_counts` as they were in the last report
         self._subscribed_since: Optional[float] = None
         self._silence_log = -math.inf
-        self._silent = False  # result of the last `listened`, so that log and report agree
+        self._silent = False  # result of the last `note_subscribers`, so that log and report agree
         self._last_log: Dict[str, float] = {}
         self._last_error = ""
 
@@ -155,7 +155,7 @@ class Diagnostics:
         else:
             self.refuse("internal", reason, traceback.format_exc())
 
-    def aged(self, age: float) -> Optional[float]:
+    def record_age(self, age: float) -> Optional[float]:
         """Record the age of a received frame in seconds; return it, or None if the stamp is of another clock."""
         is_plausible = PLAUSIBLE_AGE[0] <= age <= PLAUSIBLE_AGE[1]
         with self._lock:
@@ -177,12 +177,12 @@ class Diagnostics:
             self._counts["late"] += late
             return late
 
-    def idled(self) -> None:
+    def count_unwanted(self) -> None:
         """Count a good frame for which no output had a subscriber."""
         with self._lock:
             self._counts["unwanted"] += 1
 
-    def listened(self, has_subscribers: bool) -> Optional[str]:
+    def note_subscribers(self, has_subscribers: bool) -> Optional[str]:
         """Note about every second whether any output has a subscriber; return a line to log if no frames come."""
         with self._lock:
             now = self._clock()

@@ -49,8 +49,8 @@ def is_ros_value(value: object) -> bool:
     return isinstance(value, float) or is_text(value)
 
 
-def _as_meant(row: Option, value: object) -> object:
-    """Undo what `ros2 param` makes of values, which it reads as YAML once more: 8 of the text '8', '1e-05' of 1e-05.
+def _undo_yaml_reading(row: Option, value: object) -> object:
+    """Return the value that a user meant: `ros2 param` reads values as YAML again, so '8' becomes 8, and 1e-05 text.
 
     Raises:
         ValueError: A list has items of several types, which ROS cannot store.
@@ -261,7 +261,7 @@ def check_parameter(name: str, value: object) -> Value:
         ValueError: The value is not allowed; the message says what is.
     """
     row = PARAMETERS[name]
-    value = _as_meant(row, value)
+    value = _undo_yaml_reading(row, value)
     if name in _NAMES_OF_OBJECTS:
         return text_value(name, value)
     checked = row.validate(value, name)
@@ -279,11 +279,11 @@ def make_settings(values: Mapping[str, object]) -> Settings:
         ValueError: A value is not allowed; the message says what is.
     """
 
-    def meant(rows: Mapping[str, Option]) -> Dict[str, Any]:
-        return {name: _as_meant(row, values.get(row.parameter, row.default)) for name, row in rows.items()}
+    def values_for(rows: Mapping[str, Option]) -> Dict[str, Any]:
+        return {name: _undo_yaml_reading(row, values.get(row.parameter, row.default)) for name, row in rows.items()}
 
     def checked(rows: Mapping[str, Option]) -> CheckedValues:
-        return validate(rows, meant(rows), attrgetter("parameter"))
+        return validate(rows, values_for(rows), attrgetter("parameter"))
 
     camera, options = CameraSettings(**checked(CAMERA_OPTIONS)), checked(OPTIONS)
     changed_options = frozenset(
@@ -298,8 +298,8 @@ def make_settings(values: Mapping[str, object]) -> Settings:
     return Settings(
         options=combine_options(options, attrgetter("parameter")),
         changed_options=changed_options,
-        limits=QualityLimits(**meant(LIMITS)),
-        display=make_display(**meant(DISPLAY_OPTIONS)),
+        limits=QualityLimits(**values_for(LIMITS)),
+        display=make_display(**values_for(DISPLAY_OPTIONS)),
         camera=camera,
         **checked(_OWN),
     )

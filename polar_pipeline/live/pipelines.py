@@ -18,7 +18,7 @@ from polar_pipeline.sensor.frames import Frame, FrameError
 
 #: Granularity in bytes of memory for messages, so that headers with names of any length get memory of one size.
 SIZE_STEP = 1 << 16
-#: Options by which a frame is read: with former ones, outputs would show something else.
+#: Options that change how raw pixels are interpreted: a pipeline with other values of these must not stand in.
 _READING = ("sensor", "bit_depth", "alignment", "roi_offset", "flip")
 #: Seconds that the CPU works in place of the GPU before the GPU is tried again; each try may cost a frame.
 RETRY_PERIOD = 10.0
@@ -178,7 +178,7 @@ def _can_stand_in(active: Pipeline, pipeline: Pipeline, raw: Union[np.ndarray, F
     return pipeline.options.ssim_mode != "reference" or active.output_size(raw.shape) == pipeline.output_size(raw.shape)
 
 
-def memory_like(pipeline: Pipeline, cdr: messages.Cdr, pixels: np.ndarray) -> Callable[[], Optional[np.ndarray]]:
+def message_allocator(pipeline: Pipeline, cdr: messages.Cdr, pixels: np.ndarray) -> Callable[[], Optional[np.ndarray]]:
     """Return a function that gives memory for messages like `cdr`, of which `pixels` are a view.
 
     The pipeline takes their frames without a copy, and their pixels are aligned. The function returns None if any

@@ -22,7 +22,7 @@ from polar_pipeline.geometry import LensCalibration
 from polar_pipeline.live.diagnostics import Diagnostics
 from polar_pipeline.live.frame import LiveFrame, ReceivedImage
 from polar_pipeline.live.parameters import Settings
-from polar_pipeline.live.pipelines import Fallback, PipelineSwitch, memory_like
+from polar_pipeline.live.pipelines import Fallback, PipelineSwitch, message_allocator
 from polar_pipeline.live.publisher import FramePublisher
 from polar_pipeline.options import FROM_FRAMES
 from polar_pipeline.options.products import PRODUCTS, SSIM_PRODUCTS, full_level
@@ -37,9 +37,9 @@ T = TypeVar("T")
 IDLE_PERIOD = 0.2
 #: Change of an automatic gain in dB that the settings follow.
 GAIN_STEP = 0.1
-#: Frames whose products exist at once: computed, being published, and kept until the next one.
+#: Number of frames whose products are in memory at once: computed, being published, and kept until the next one.
 FRAMES_AT_ONCE = 3
-#: Messages that exist at once for each of these frames: in queues, and the newest, which a snapshot may need.
+#: Message buffers for each of these frames: messages in queues, and the newest one, which is kept for snapshots.
 MESSAGES_A_FRAME = 2
 #: Products that quality is judged by.
 JUDGED_PRODUCTS = ("dolp", "ssim")
@@ -48,7 +48,7 @@ COUNTING_PRODUCT = "intensity"
 #: Offset of the first byte after the stamp of a lens calibration; the stamp differs from message to message.
 _STAMP_END = 12
 #: Seconds that the first frame waits for a lens calibration that is published, as it may state the region.
-INFO_PATIENCE = 1.0
+INFO_TIMEOUT = 1.0
 
 
 class FrameProcessor:
@@ -223,7 +223,7 @@ class FrameProcessor:
         pipeline, _ = self._pipelines.get(settings, products, messages.to_raw(image))
         if pipeline.options.products != products:
             return False
-        memory = memory_like(pipeline, cdr, image.data)
+        memory = message_allocator(pipeline, cdr, image.data)
         frames: List[object] = []  # memory of all frames at once
         for _ in range(FRAMES_AT_ONCE):
             if not self._has_input(0):
@@ -289,7 +289,7 @@ class FrameProcessor:
 
     def _await_camera_info(self) -> None:
         """Wait for the lens calibration of the first frame, if there is a publisher."""
-        end = time.monotonic() + INFO_PATIENCE
+        end = time.monotonic() + INFO_TIMEOUT
         while self.expects_camera_info and self.camera_info is None and not self._is_closed:
             if time.monotonic() > end:
                 self._diagnostics.refuse("camera_info", "no message came from the publisher: no region is known")
@@ -318,7 +318,7 @@ class FrameProcessor:
         if before is not None:
             image = replace(image, stamp_ns=(before.stamp_ns + image.stamp_ns) // 2)
         is_restart = self._check_stamp(image)
-        age = self._diagnostics.aged((received.time_ns - image.stamp_ns) / 1e9) if received.time_ns else None
+        age = self._diagnostics.record_age((received.time_ns - image.stamp_ns) / 1e9) if received.time_ns else None
         demand = self._publisher.demand()
         needed = needed_products(demand, settings)
         products = settings.computable(needed)
@@ -326,7 +326,7 @@ class FrameProcessor:
             left_out = ", ".join(name for name in needed if name not in products)
             self._diagnostics.refuse("product", f"no {left_out} with output.scale, rotate, roi or rectify")
         if not products and demand <= PRODUCT_OF_TOPIC.keys():
-            self._diagnostics.idled()
+            self._diagnostics.count_unwanted()
             return False
         raw = messages.to_raw(image, settings.options, None if received.camera else self._info)
         if before is not None:
@@ -339,7 +339,7 @@ class FrameProcessor:
         frame = LiveFrame(received, image, raw, settings, demand, timings, age, is_restart, pipeline)
         if pipeline is not None:
             frame.pending = pipeline.submit(raw, reference=reference)
-            self._memory = memory_like(pipeline, received.cdr, image.data)
+            self._memory = message_allocator(pipeline, received.cdr, image.data)
         self._in_progress.append(frame)
         return pipeline is not None and len(self._in_progress) < pipeline.depth
 

@@ -23,7 +23,7 @@ from std_srvs.srv import SetBool, Trigger
 from polar_pipeline._util.malloc import release_freed_memory
 from polar_pipeline._util.text import failure, printable
 from polar_pipeline.camera.facts import CameraFacts
-from polar_pipeline.camera.hdr import Exposed
+from polar_pipeline.camera.hdr import CapturedFrame
 from polar_pipeline.camera.settings import CameraSettings
 from polar_pipeline.camera.source import Connection
 from polar_pipeline.live.camera import FRAME_ID, CameraInput
@@ -255,7 +255,7 @@ class LiveNode(ParameterNode):
         cdr: messages.Cdr,
         camera: Optional[CameraFacts] = None,
         camera_info: Optional[bytes] = None,
-        before: Optional[Exposed] = None,
+        before: Optional[CapturedFrame] = None,
     ) -> None:
         """Take a raw frame: of the topic in the executor's thread, or of a camera, with its state, in the camera's.
 
@@ -445,7 +445,7 @@ class LiveNode(ParameterNode):
         if lost:
             self._diagnostics.dropped("transport", lost)
         self._follow_camera()
-        line = self._diagnostics.listened(self.publisher is not None and bool(self.publisher.demand()))
+        line = self._diagnostics.note_subscribers(self.publisher is not None and bool(self.publisher.demand()))
         if line is not None:
             origin = self.input_name
             publishers = "" if self.camera else f" has {self.count_publishers(origin)} publishers"

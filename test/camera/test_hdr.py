@@ -13,7 +13,7 @@ from chunk_camera import ChunkCamera
 from support import wait_for
 
 from polar_pipeline.camera.aravis import CameraError
-from polar_pipeline.camera.hdr import Exposed, Pairs
+from polar_pipeline.camera.hdr import CapturedFrame, Pairs
 from polar_pipeline.camera.settings import CAMERA_OPTIONS, CameraSettings
 from polar_pipeline.camera.source import CameraSource
 from polar_pipeline.recordings import messages
@@ -25,7 +25,7 @@ class Client:
     """Takes pairs, and what is said."""
 
     def __init__(self) -> None:
-        self.pairs: List[Tuple[Exposed, Any, Any]] = []
+        self.pairs: List[Tuple[CapturedFrame, Any, Any]] = []
         self.single = 0
         self.refused: List[str] = []
         self.lines: List[str] = []
@@ -33,7 +33,7 @@ class Client:
     def memory(self) -> None:
         return None
 
-    def take(self, cdr: Any, facts: Any, _: int, before: Optional[Exposed] = None) -> None:
+    def take(self, cdr: Any, facts: Any, _: int, before: Optional[CapturedFrame] = None) -> None:
         if before is None:
             self.single += 1
         else:
@@ -76,7 +76,7 @@ def pairs_of(exposures: List[float], numbers: Optional[List[int]] = None, ratio:
     pairs, found = Pairs(), []
     for number, exposure_us in zip(numbers or range(100), exposures):
         facts: Any = SimpleNamespace(exposure_us=exposure_us)
-        before = pairs.take(Exposed(b"", facts, number), ratio)
+        before = pairs.take(CapturedFrame(b"", facts, number), ratio)
         if before is not None:
             found.append((before.number, number))
     return found, pairs.incomplete

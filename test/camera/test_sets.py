@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from polar_pipeline.camera.sets import (
     DOUBTFUL,
-    MAX_WAITING,
-    PATIENCE,
+    MAX_WAIT_NS,
+    MAX_WAITING_FRAMES,
     STATUSES,
     Arrival,
     FrameSet,
@@ -80,7 +80,7 @@ def test_a_lost_frame_is_known_by_the_next_one() -> None:
 def test_an_unplugged_camera_is_waited_for() -> None:
     cameras = Cameras("ab")
     cameras.expose(0, "ab")
-    periods = PATIENCE // PERIOD
+    periods = MAX_WAIT_NS // PERIOD
     for moment in range(1, periods + 2):
         cameras.expose(moment, "a")
     assert len(cameras.sets) == 1
@@ -94,7 +94,7 @@ def test_an_unplugged_camera_is_waited_for() -> None:
 
 def test_frames_that_wait_are_few() -> None:
     matcher = SetMatcher("ab", 0)
-    ended = [row for k in range(MAX_WAITING + 5) for row in matcher.add("a", shot(k, k))]
+    ended = [row for k in range(MAX_WAITING_FRAMES + 5) for row in matcher.add("a", shot(k, k))]
     assert [row.shots["a"].start_ns for row in ended] == list(range(5))
 
 
@@ -253,7 +253,9 @@ def test_sets_are_those_of_the_definition(streams: Dict[str, List[int]], toleran
     st.integers(2, 4),
     st.integers(0, 12),
     st.lists(
-        st.tuples(st.integers(0, 3), st.integers(-50, 50), st.integers(0, PATIENCE), st.sampled_from([0.0, 1.0, 2.0])),
+        st.tuples(
+            st.integers(0, 3), st.integers(-50, 50), st.integers(0, MAX_WAIT_NS), st.sampled_from([0.0, 1.0, 2.0])
+        ),
         max_size=60,
     ),
 )
@@ -268,8 +270,8 @@ def test_every_frame_is_in_one_set_and_no_set_is_mixed(
     for number, (camera, start, wait, exposure) in enumerate(rows):
         now += wait
         sets += matcher.add(names[camera % cameras], shot(start, now, exposure, number))
-    sets += matcher.add("a", shot(1000, now + PATIENCE + 1, 1.0, len(rows)))
-    sets += matcher.add("a", shot(2000, now + 2 * PATIENCE + 2, 1.0, len(rows) + 1))
+    sets += matcher.add("a", shot(1000, now + MAX_WAIT_NS + 1, 1.0, len(rows)))
+    sets += matcher.add("a", shot(2000, now + 2 * MAX_WAIT_NS + 2, 1.0, len(rows) + 1))
     frames = [each.frame for row in sets for each in row.shots.values()]
     assert sorted(frames) == list(range(len(rows) + 1))
     for row in sets:

@@ -395,7 +395,7 @@ def test_requests_before_and_after_the_thread_are_refused_soon(connect: Any) -> 
 
 @pytest.mark.camera
 def test_what_was_reported_as_late_does_not_happen_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_module, "_PATIENCE", 0.3)
+    monkeypatch.setattr(source_module, "_REQUEST_TIMEOUT", 0.3)
     made = CameraSource(CameraSettings(source="aravis:NONE"), "camera", Client())
     free, busy = threading.Event(), threading.Event()
     monkeypatch.setattr(made, "_find", lambda: busy.set() or (free.wait(20) and None))
@@ -404,7 +404,7 @@ def test_what_was_reported_as_late_does_not_happen_later(monkeypatch: pytest.Mon
     with pytest.raises(CameraError, match=r"the camera did not answer within 0.3 s"):
         apply(made, gain_db=5.0)
     free.set()
-    monkeypatch.setattr(source_module, "_PATIENCE", 20.0)
+    monkeypatch.setattr(source_module, "_REQUEST_TIMEOUT", 20.0)
     assert apply(made, exposure_us=77.0).exposure_us == 77.0
     assert made._settings.gain_db == KEEP_GAIN
     made.close()

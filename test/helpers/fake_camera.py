@@ -32,7 +32,7 @@ LIBRARY = "libaravis-0.8.so.0"
 #: UDP port of GigE Vision's control protocol.
 PORT = 3956
 #: Seconds to wait until another camera has left the port.
-PATIENCE = 20.0
+TIMEOUT = 20.0
 
 # ------------------------------------------------------------------------------------------------------------ features
 
@@ -515,7 +515,7 @@ def wait_for_port(address: str) -> None:
     Raises:
         RuntimeError: Something does.
     """
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     while True:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             try:

@@ -53,19 +53,19 @@ def test_idle_is_ok(diagnostics: Diagnostics) -> None:
     assert status.hardware_id == "IMX250MZR"
     assert status.values["rate [Hz]"] == "0.00"
     diagnostics.received()
-    diagnostics.idled()
+    diagnostics.count_unwanted()
     assert judged(diagnostics) == (Level.OK, "idle: no subscribers")
 
 
 def test_silence_is_a_warning_for_those_who_listen(diagnostics: Diagnostics, clock: HandClock) -> None:
     """And is logged when it begins, then once a minute; a node without subscribers is idle."""
     clock.now += 100
-    assert diagnostics.listened(False) is None
+    assert diagnostics.note_subscribers(False) is None
     assert frames(diagnostics).level == Level.OK
-    assert diagnostics.listened(True) is None
+    assert diagnostics.note_subscribers(True) is None
     assert frames(diagnostics).level == Level.OK  # a subscriber has just come
     clock.now += 5
-    assert diagnostics.listened(True) == "no frame has come yet, although there are subscribers"
+    assert diagnostics.note_subscribers(True) == "no frame has come yet, although there are subscribers"
     assert judged(diagnostics) == (Level.WARN, "nothing arrives on /image_raw, although there are subscribers")
     diagnostics.received()
     diagnostics.published({})
@@ -73,23 +73,23 @@ def test_silence_is_a_warning_for_those_who_listen(diagnostics: Diagnostics, clo
     lines = []
     for _ in range(70):
         clock.now += 1
-        lines.append(diagnostics.listened(True))
+        lines.append(diagnostics.note_subscribers(True))
     assert [line for line in lines if line] == [
         f"no frame has come for {seconds} s, although there are subscribers" for seconds in (5, 65)
     ]
     assert frames(diagnostics).level == Level.WARN
-    diagnostics.listened(False)
+    diagnostics.note_subscribers(False)
     assert frames(diagnostics).level == Level.OK
 
 
 def test_a_slow_camera_is_not_silent(diagnostics: Diagnostics, clock: HandClock) -> None:
     for k in range(20):
         diagnostics.received(10_000_000_000 * k)
-    diagnostics.listened(True)
+    diagnostics.note_subscribers(True)
     clock.now += 29
-    assert diagnostics.listened(True) is None
+    assert diagnostics.note_subscribers(True) is None
     clock.now += 2
-    assert diagnostics.listened(True) is not None
+    assert diagnostics.note_subscribers(True) is not None
 
 
 def test_what_is_refused_beside_frames_is_no_drop(diagnostics: Diagnostics) -> None:
@@ -163,14 +163,14 @@ def test_frames_that_end_after_the_next_one_is_due_are_late(diagnostics: Diagnos
 
 
 def test_age(diagnostics: Diagnostics) -> None:
-    assert diagnostics.aged(0.004) == 0.004
+    assert diagnostics.record_age(0.004) == 0.004
     ages = [float(part) for part in frames(diagnostics).values["age [ms]"].split(" / ")]
     assert ages == pytest.approx([4.0] * 4)
-    assert diagnostics.aged(1e9) is None
+    assert diagnostics.record_age(1e9) is None
     assert frames(diagnostics).values["age [ms]"] == "n/a (device clock)"
     diagnostics.restarted()
     assert frames(diagnostics).values["age [ms]"] == "n/a"
-    assert diagnostics.aged(-5.0) is None
+    assert diagnostics.record_age(-5.0) is None
     assert frames(diagnostics).values["age [ms]"] == "n/a (device clock)"
     assert frames(diagnostics).values["restarts"] == "1"
 
@@ -199,9 +199,9 @@ def test_old_frames_are_forgotten() -> None:
 
 def test_an_old_frame_shows_for_a_minute(diagnostics: Diagnostics) -> None:
     """However many have come since."""
-    diagnostics.aged(2.0)
+    diagnostics.record_age(2.0)
     for _ in range(2000):
-        diagnostics.aged(0.001)
+        diagnostics.record_age(0.001)
     p50, *_, largest = (float(part) for part in frames(diagnostics).values["age [ms]"].split(" / "))
     assert p50 == 1.0
     assert largest == 2000.0

@@ -531,7 +531,7 @@ def test_the_first_frame_waits_for_a_camera_info_that_is_published(bench: Any, m
     b.processor.camera_info = cdr.write_camera_info((101, 200, 48, 32))
     wait_for(lambda: b.output.stamps == [1], "the frame")
     assert b.output.frames[0].settings.options.roi_offset == (101, 200)
-    monkeypatch.setattr("polar_pipeline.live.processor.INFO_PATIENCE", 0.05)
+    monkeypatch.setattr("polar_pipeline.live.processor.INFO_TIMEOUT", 0.05)
     silent = bench()
     silent.processor.expects_camera_info = True
     for stamp in (1, 2):
