@@ -21,7 +21,7 @@ from resource_usage import KernelResources, kernel_resources
 
 from polar_pipeline._util.cpus import available_cores
 from polar_pipeline.backends.cuda.device import DEVICES, occupancy
-from polar_pipeline.backends.cuda.launch import Launch, Schedule, tries
+from polar_pipeline.backends.cuda.launch import Launch, Schedule, schedules_to_compile
 from polar_pipeline.backends.cuda.program import requested_launches
 from polar_pipeline.backends.cuda.schedules import choose
 from polar_pipeline.calibration import Calibration, PixelParameters
@@ -134,7 +134,7 @@ def usages(arch: str, step: int = 1) -> List[KernelUsage]:
     def measure(row: Tuple[Launch, str]) -> KernelUsage:
         launch, case = row
         tried: List[Tuple[Schedule, KernelResources]] = []
-        for _, schedule in tries(launch, device, choose(launch, device)):
+        for _, schedule in schedules_to_compile(launch, device, choose(launch, device)):
             tried.append((schedule, _compiled(launch, schedule, arch)))
             if not tried[-1][1].spill_bytes:
                 break

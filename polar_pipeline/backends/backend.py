@@ -11,7 +11,7 @@ import numpy as np
 from polar_pipeline.backends.result import Result
 from polar_pipeline.polarimetry.coefficients import SSIM_BLOCK
 
-#: Unused arrays that are kept per shape and type, and bytes of all from which those of former shapes are released.
+#: Maximum number of unused arrays per shape and type, and total bytes above which arrays of older shapes are freed.
 _KEPT, _KEPT_BYTES = 16, 512 << 20
 #: Bytes in front of each array of `Buffers`, for a message's header.
 HEADROOM = 512

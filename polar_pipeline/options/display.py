@@ -116,7 +116,7 @@ def sample_pixels(image: np.ndarray) -> np.ndarray:
     return image[::step, ::step].reshape(-1, image.shape[2] if image.ndim == 3 else 1)
 
 
-def exposure(pixels: np.ndarray) -> float:
+def automatic_gain(pixels: np.ndarray) -> float:
     """Compute the gain that brings `AUTO_SHARE` of the pixels to `AUTO_LEVEL` or below, in the range `AUTO_GAIN`.
 
     Args:
@@ -190,7 +190,7 @@ class Viewer:
             balance = display.balance or self._smoothed(name, gray_world(pixels), 3)
         gain = display.gain
         if gain is None:
-            (gain,) = self._smoothed(name, [exposure(pixels * np.asarray(balance))], 1)
+            (gain,) = self._smoothed(name, [automatic_gain(pixels * np.asarray(balance))], 1)
         return scale(image, [factor * gain for factor in balance]) if is_light else brighten(image, gain)
 
     def _smoothed(self, name: str, factors: Optional[Sequence[float]], count: int) -> Sequence[float]:

@@ -399,7 +399,7 @@ class Options:
             if self.denoising != "off":
                 name = "demosaic 'learned'" if self.is_learned else "denoise"
                 raise FrameError("exposures", f"{name} needs frames of one exposure: leave it out for merged ones")
-            options = replace(self, min_intensity=self.min_intensity / frame.exposures.light)
+            options = replace(self, min_intensity=self.min_intensity / frame.exposures.largest_ratio)
         if not frame.is_split:
             return options
         excluded = {

@@ -9,7 +9,7 @@ from typing import Sequence, Tuple
 
 import numpy as np
 
-from polar_pipeline.options.display import exposure, gray_world, sample_pixels
+from polar_pipeline.options.display import automatic_gain, gray_world, sample_pixels
 from polar_pipeline.options.products import full_level
 
 
@@ -24,7 +24,7 @@ def display_gain(intensity: np.ndarray, balance: Sequence[float] = (1.0,)) -> fl
         balance: The gains of red, green and blue, as `white_balance` returns them.
     """
     pixels = _sampled_levels(intensity)
-    return exposure(pixels * np.asarray(balance)) if len(pixels) else 1.0
+    return automatic_gain(pixels * np.asarray(balance)) if len(pixels) else 1.0
 
 
 def white_balance(intensity: np.ndarray) -> Tuple[float, ...]:
@@ -38,7 +38,7 @@ def white_balance(intensity: np.ndarray) -> Tuple[float, ...]:
     pixels = _sampled_levels(intensity)
     if intensity.ndim == 2 or not len(pixels):
         return (1.0,) * (1 if intensity.ndim == 2 else 3)
-    return gray_world(np.minimum(pixels * exposure(pixels), 255)) or (1.0, 1.0, 1.0)
+    return gray_world(np.minimum(pixels * automatic_gain(pixels), 255)) or (1.0, 1.0, 1.0)
 
 
 def for_display(intensity: np.ndarray, gain: float = 1.0, balance: Sequence[float] = (1.0,)) -> np.ndarray:

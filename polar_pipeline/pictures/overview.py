@@ -7,7 +7,7 @@ from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from polar_pipeline.options.display import brighten, exposure, sample_pixels
+from polar_pipeline.options.display import automatic_gain, brighten, sample_pixels
 from polar_pipeline.options.products import PRODUCTS
 from polar_pipeline.pictures.brightness import display_gain, for_display, white_balance
 from polar_pipeline.pictures.colors import bar_colors, fades, picture, pictured_range, shrunk, wheel
@@ -132,7 +132,7 @@ def _render_settings(
     light = next((array for name, array in images.items() if PRODUCTS[name].is_light), None)
     if light is None:
         if gain is None and "preview" in images:
-            gain = exposure(sample_pixels(images["preview"]))
+            gain = automatic_gain(sample_pixels(images["preview"]))
         return _RenderSettings(gain or 1.0, (1.0,), color_style)
     if light.ndim == 2:
         balance = (1.0,)

@@ -58,10 +58,10 @@ SIGMA_LENGTH, SIGMA_ANGLE = 0.4, 1.5
 AOLP_SIGMA_MAX = math.pi / math.sqrt(12)
 #: Denoising: pixels on each side of the window in which S0 explains S1 and S2, and of that of Lee's filter of S0.
 DENOISE_REACH, DENOISE_LEE = 3, 2
-#: Variance of S1 and S2 by noise that denoising leaves where it keeps nothing of what S0 does not explain, besides the
-#: noise of S0: so many times that of their means over the window, taken twice; and the share of this that the fitting
-#: of slopes adds where S0 has detail. Simulated with every method and resolution, in flat fields and half of the public
-#: scenes.
+#: Noise that denoising leaves in S1 and S2 where it drops everything that S0 does not explain, without the noise of S0:
+#: the variance is `DENOISE_MEANS` times that of the mean over the window, taken twice; where S0 has detail, the fit of
+#: slopes adds the share `DENOISE_SLOPES` of this variance. Simulated with every method and resolution, in flat fields
+#: and half of the public scenes.
 DENOISE_MEANS, DENOISE_SLOPES = 1.2, 0.55
 #: With `denoise` "auto", the standard deviations of DoLP between which it sets in.
 DENOISE_AUTO = (0.005, 0.01)

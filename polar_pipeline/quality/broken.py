@@ -24,7 +24,7 @@ _MIN_PIXELS, _DRAWN = 64, 0.45
 #: Tiles on each side of a tear, and the largest difference of their patterns with a shift, relative to that without
 #: one. Of intact frames, real and synthetic, it is above 0.9; of torn ones 0.1 to 0.75.
 _TILES, _TORN = 8, 0.65
-#: Changes of a pattern, relative to what edges of the scene leave, below which edges may explain it.
+#: A change of a pattern below this multiple of what edges of the scene leave in it may be an edge, and not a tear.
 _EDGES = 1.5
 #: Largest change of the pattern beside a tear, relative to the change across it. Where the pattern changes more, the
 #: scene changes: AoLP that turns by 45 degrees looks like a shift by a pixel, over many tiles.

@@ -249,7 +249,7 @@ def fingerprint(frame: Frame) -> Optional[int]:
     return None if some.min() == some.max() else zlib.crc32(some.tobytes())
 
 
-def graded(before: Level, value: float, warn: float, error: float, hysteresis: float) -> Level:
+def level_with_hysteresis(before: Level, value: float, warn: float, error: float, hysteresis: float) -> Level:
     """Return the level of a value that is bad below the limits `warn` and `error`, by the level `before`.
 
     The level rises as soon as a limit is passed and falls once the value is `hysteresis` above it. A limit of -1, the
@@ -310,7 +310,7 @@ class Quality:
     def _judge(self, name: str, value: float, warn: float, error: float, text: str) -> None:
         """Judge a figure that is bad when low."""
         before = self._now.get(name, _FINE).level
-        self._note(name, graded(before, value, warn, error, self.limits.hysteresis), text)
+        self._note(name, level_with_hysteresis(before, value, warn, error, self.limits.hysteresis), text)
 
     def _note(self, name: str, level: Level, text: str) -> None:
         self._now[name] = Finding(level, text)

@@ -12,8 +12,9 @@ from polar_pipeline.sensor.mosaic import ANGLES, Sensor
 
 #: Means and highest numbers, as shares of full scale, between which nothing is dark or saturated; minimum of squares.
 _DARKEST, _BRIGHTEST, _MIN_SQUARES = 0.03, 0.97, 64
-#: Largest median and 95th percentile of the degree of polarization that gradients of a gray picture feign. A tenth and
-#: a fifth limit I0 + I90 against I45 + I135, in which gradients cancel: gains of real sensors make it 0.3 % or more.
+#: Largest median and 95th percentile of the degree of polarization that gradients of a gray picture feign. For the
+#: relative difference of I0 + I90 and I45 + I135, in which gradients cancel, the median's limit is divided by 10 and
+#: the percentile's by 5: gains of real sensors make a difference of 0.3 % or more.
 _GRAY, _MAX_GRAY = 0.012, 0.06
 #: Smallest median change of the light from square to square of a scene. Without detail, a gray picture may be a lamp's.
 _ROUGH = 0.02

@@ -87,8 +87,8 @@ class Exposures:
     full_scale: int
 
     @property
-    def light(self) -> int:
-        """What the longest exposure had of the light of the shortest one, rounded.
+    def largest_ratio(self) -> int:
+        """Ratio of the longest exposure to the shortest one, gains included, rounded to an integer.
 
         A camera's exposures are never exactly those asked for, and a GPU has kernels for each value.
         """

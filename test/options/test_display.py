@@ -17,8 +17,8 @@ from polar_pipeline.options.display import (
     SMOOTHING,
     Display,
     Viewer,
+    automatic_gain,
     brighten,
-    exposure,
     gray_world,
     make_display,
     sample_pixels,
@@ -70,15 +70,15 @@ def test_sample_is_small_and_from_everywhere(shape: Any) -> None:
     [(115, 2.0), (23, 10.0), (230, 1.0), (255, 1.0), (0, AUTO_GAIN[1]), (10, AUTO_GAIN[1])],
 )
 def test_exposure_of_one_level(level: int, gain: float) -> None:
-    assert exposure(np.full((1000, 1), level, np.uint8)) == pytest.approx(gain)
+    assert automatic_gain(np.full((1000, 1), level, np.uint8)) == pytest.approx(gain)
 
 
 def test_exposure_leaves_out_a_few_highlights() -> None:
     pixels = np.full((1000, 3), 23, np.uint8)
     pixels[:5, 0] = 255
-    assert exposure(pixels) == pytest.approx(10.0)
+    assert automatic_gain(pixels) == pytest.approx(10.0)
     pixels[:20, 0] = 255  # more than one in a hundred, if in one channel only
-    assert exposure(pixels) == pytest.approx(1.0)
+    assert automatic_gain(pixels) == pytest.approx(1.0)
 
 
 def test_gray_world() -> None:

@@ -17,7 +17,7 @@ from polar_pipeline.quality.statistics import (
     QualityLimits,
     Spot,
     fingerprint,
-    graded,
+    level_with_hysteresis,
     lowest_block,
     mean_value,
     measure,
@@ -121,7 +121,7 @@ def test_levels_by_hand() -> None:
     values = [0.9, 0.79, 0.81, 0.83, 0.49, 0.51, 0.53, 0.81, 0.9]
     level, levels = Level.OK, []
     for value in values:
-        level = graded(level, value, warn=0.8, error=0.5, hysteresis=0.02)
+        level = level_with_hysteresis(level, value, warn=0.8, error=0.5, hysteresis=0.02)
         levels.append(level)
     #            0.9 0.79 0.81 0.83 0.49 0.51 0.53 0.81 0.9
     assert levels == [0, 1, 1, 0, 2, 2, 1, 1, 0]
@@ -135,8 +135,8 @@ def test_hysteresis_delays_only_the_way_back(values: List[float], one: float, tw
     error, warn = sorted((one, two))
     level = Level.OK
     for value in values:
-        before, level = level, graded(level, value, warn, error, hysteresis)
-        bare = graded(Level.OK, value, warn, error, 0)
+        before, level = level, level_with_hysteresis(level, value, warn, error, hysteresis)
+        bare = level_with_hysteresis(Level.OK, value, warn, error, 0)
         assert level >= bare  # never later than without
         assert level <= max(bare, before)  # never higher than what was seen
         if value >= warn + hysteresis:

@@ -6,9 +6,10 @@ arithmetic. Instead of the 32 bits of `calibration/quantization.py`, a pixel has
 - its gain, less 1, above its black level times the gain;
 - its own term above its other one.
 
-Words are used with both bytes as the first of these: what the low byte adds is known, and the high byte is the one with
-which both together are nearest. Every block of superpixels has its own ranges, in 256 steps each: outliers elsewhere do
-not make them coarser. Both terms have the same steps; the range of the own one is symmetric about 0.
+The high byte of a word is the first number, the low byte the second. The kernel does not separate the high byte: it
+uses the whole word as the first number. So the high byte is chosen such that the word, its low byte included, is
+nearest to the first number. Every block of superpixels has its own ranges, in 256 steps each: outliers elsewhere do not
+make them coarser. Both terms have the same steps; the range of the own one is symmetric about 0.
 """
 
 from __future__ import annotations

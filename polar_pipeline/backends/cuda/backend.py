@@ -274,7 +274,7 @@ def _readable(frame: AnyFrame) -> Tuple[AnyFrame, _FormatKey]:
             "type",
             "angle images in color and Stokes vectors are computed on the CPU: set --backend cpu (backend='cpu')",
         )
-    variant = frame.is_split, frame.exposures.light if frame.exposures else 0
+    variant = frame.is_split, frame.exposures.largest_ratio if frame.exposures else 0
     return frame, (_RAW_FORMATS[frame.mosaic.itemsize], frame.full_scale, frame.mosaic.shape, variant, 0)
 
 

@@ -98,7 +98,7 @@ def import_cupy() -> Any:
             if not os.access(str(folder), os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, "cannot be written", str(folder))
         except (OSError, RuntimeError) as err:
-            _keep_no_kernels(err)
+            _disable_kernel_cache(err)
     try:
         with importing():
             return importlib.import_module("cupy")
@@ -106,9 +106,9 @@ def import_cupy() -> Any:
         raise RuntimeError(f"CuPy cannot be imported ({cause(err)}); pip extras cuda11, cuda12, cuda13") from err
 
 
-def _keep_no_kernels(reason: Exception) -> None:
+def _disable_kernel_cache(reason: Exception) -> None:
     """Prevent CuPy from reading and writing its folder of compiled kernels."""
-    _LOG.warning("compiled GPU kernels are not kept (%s): set CUPY_CACHE_DIR to a folder of your own", reason)
+    _LOG.warning("kernel cache disabled (%s): set CUPY_CACHE_DIR to a folder of your own", reason)
     os.environ.update(CUPY_CACHE_IN_MEMORY="1", CUPY_CACHE_DIR=tempfile.gettempdir())
 
 
@@ -347,7 +347,7 @@ class Driver:
             try:
                 return load()
             except OSError as err:  # as on a full disk
-                _keep_no_kernels(err)
+                _disable_kernel_cache(err)
                 return load()
         except self._errors as err:
             raise _translate(err) from err

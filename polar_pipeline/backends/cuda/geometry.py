@@ -29,8 +29,8 @@ from polar_pipeline.backends.cuda.polarization import (
     fill_options,
     image_bytes,
     output_defines,
-    pair_bytes,
     product_arrays,
+    ssim_input_bytes,
 )
 from polar_pipeline.geometry import Geometry, SamplingMap, make_map
 from polar_pipeline.options import Options
@@ -138,7 +138,7 @@ class GeometryLaunch(Launch):
 
     def scratch(self, _: Schedule) -> Dict[str, int]:
         """Return the bytes of what SSIM compares."""
-        return pair_bytes(self.stored, self.output_size)
+        return ssim_input_bytes(self.stored, self.output_size)
 
     @property
     def kernels(self) -> Tuple[AnyKernel, ...]:

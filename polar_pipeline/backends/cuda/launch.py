@@ -268,7 +268,9 @@ class CompiledLaunch:
         return True
 
 
-def tries(launch: Launch, device: Device, schedules: Iterable[Tuple[str, Schedule]]) -> Iterator[Tuple[str, Schedule]]:
+def schedules_to_compile(
+    launch: Launch, device: Device, schedules: Iterable[Tuple[str, Schedule]]
+) -> Iterator[Tuple[str, Schedule]]:
     """Yield the first schedules whose threads differ in what they do or in their registers, `MAX_TRIES` at most.
 
     Schedules that differ only in the number of threads spill alike: where one does, the others are not worth a try.
@@ -287,7 +289,7 @@ def tries(launch: Launch, device: Device, schedules: Iterable[Tuple[str, Schedul
 def compile_launch(
     driver: Driver, launch: Launch, schedules: Iterable[Tuple[str, Schedule]], frames: int = 1
 ) -> CompiledLaunch:
-    """Compile a launch by the first schedule that was measured or spills no registers, else by that which spills least.
+    """Compile a launch with the first measured or spill-free schedule, otherwise with the one with the fewest spills.
 
     Args:
         driver: The device.
@@ -300,7 +302,7 @@ def compile_launch(
         ScheduleError: No schedule fits the device.
     """
     best: Optional[CompiledLaunch] = None
-    for basis, schedule in tries(launch, driver.device, schedules):
+    for basis, schedule in schedules_to_compile(launch, driver.device, schedules):
         compiled = CompiledLaunch(driver, launch, schedule, frames)
         if best is None or compiled.spilled_bytes < best.spilled_bytes:
             best = compiled

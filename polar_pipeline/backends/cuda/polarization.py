@@ -34,8 +34,8 @@ from polar_pipeline.polarimetry.colormaps import AOLP_MAP, DOLP_MAP
 from polar_pipeline.sensor.frames import FORMATS
 from polar_pipeline.sensor.mosaic import Sensor
 
-#: What SSIM compares: both sums of two angles, or S0/2.
-PAIRS = ("sums", "s0")
+#: Names of the images that SSIM compares: both sums of two angles in one array, or S0/2.
+SSIM_INPUTS = ("sums", "s0")
 #: What the launch of a geometry interpolates: S1 and S2, S0/2, and (I0 + I90 - I45 - I135)/4, of each color.
 PLANES = ("differences", "means", "excesses")
 #: The same once they are denoised, under names of their own.
@@ -45,7 +45,7 @@ CORRECTED = {name: f"corrected_{name}" for name in PLANES}
 #: Names of the planes by the stage that stores them.
 STAGE_PLANES = {"polarization": {name: name for name in PLANES}, "denoise": DENOISED, "learned": CORRECTED}
 #: What kernels can store: every product but SSIM's, what SSIM compares, and what is interpolated.
-OUTPUTS = (*(name for name in PRODUCTS if name not in SSIM_PRODUCTS), *PAIRS, *PLANES)
+OUTPUTS = (*(name for name in PRODUCTS if name not in SSIM_PRODUCTS), *SSIM_INPUTS, *PLANES)
 ANGLE_IMAGES = tuple(name for name in OUTPUTS if name.startswith("angle_"))
 #: Raw formats as kernels read them -> as cameras call them.
 CAMERA_FORMATS = {"u8": FORMATS["8"], "u16": FORMATS["16"], "12p": FORMATS["12p"], "12packed": FORMATS["12Packed"]}
@@ -156,9 +156,9 @@ def product_arrays(stored: Iterable[Tuple[str, str]], size: Tuple[int, int], is_
     return {name: (PRODUCTS[name].shape(size, is_color), dtype) for name, dtype in stored if name in PRODUCTS}
 
 
-def pair_bytes(stored: Iterable[Tuple[str, str]], size: Tuple[int, int]) -> Dict[str, int]:
+def ssim_input_bytes(stored: Iterable[Tuple[str, str]], size: Tuple[int, int]) -> Dict[str, int]:
     """Return the bytes of each stored array that SSIM compares, of (height, width)."""
-    return {name: image_bytes(size, ((name, dtype),), False) for name, dtype in stored if name in PAIRS}
+    return {name: image_bytes(size, ((name, dtype),), False) for name, dtype in stored if name in SSIM_INPUTS}
 
 
 def plane_bytes(stored: Iterable[Tuple[str, str]], size: Tuple[int, int], is_color: bool) -> Dict[str, int]:
@@ -297,7 +297,7 @@ class PolarizationLaunch(Launch):
         """Return the bytes of what SSIM compares, and of planes, beside which it counts pixels that others count."""
         planes = plane_bytes(self.stored, self.output_size, self.sensor.is_color)
         counts = {"unused_counts": 4 * COUNTERS} if planes else {}
-        return {**pair_bytes(self.stored, self.output_size), **planes, **counts}
+        return {**ssim_input_bytes(self.stored, self.output_size), **planes, **counts}
 
     @property
     def has_planes(self) -> bool:
@@ -315,11 +315,11 @@ class PolarizationLaunch(Launch):
         return self.sensor, self.half, self.co_sited, self.demosaic, self.debayer
 
     def with_planes(
-        self, names: Iterable[str], dtype: str, pair: Tuple[Tuple[str, str], ...] = ()
+        self, names: Iterable[str], dtype: str, ssim_inputs: Tuple[Tuple[str, str], ...] = ()
     ) -> PolarizationLaunch:
         """Return the launch that stores planes of the Stokes image in place of products, and what SSIM compares."""
         planes = tuple((name, dtype) for name in names)
-        return replace(self, stored=(*planes, *pair), debias=False, limits_aolp=False)
+        return replace(self, stored=(*planes, *ssim_inputs), debias=False, limits_aolp=False)
 
     @property
     def kernels(self) -> Tuple[AnyKernel, ...]:
@@ -331,7 +331,7 @@ class PolarizationLaunch(Launch):
         kernel = self.kernels[0].name
         if kernel == "color_strip":
             return self.half_precision and self.raw_format == "u8"
-        return kernel == "mono_half" and not self.dtypes.keys().isdisjoint(PAIRS)
+        return kernel == "mono_half" and not self.dtypes.keys().isdisjoint(SSIM_INPUTS)
 
     def strips(self, schedule: Schedule, ends: Sequence[int], frames: int = 1) -> Tuple[Strip, ...]:
         """Divide a frame into strips; a strip without a block becomes part of the next one.
@@ -449,7 +449,7 @@ def polarization_launch(
         options.max_aolp_sigma > 0 and not SHOWS_AOLP.isdisjoint(options.products),
         superpixel_phase(options.roi_offset, options.flip, shape) if is_calibrated else (0, 0),
     )
-    are_integers = launch.sums_in_integers and not any(dict(stored).get(name) == "float32" for name in PAIRS)
+    are_integers = launch.sums_in_integers and not any(dict(stored).get(name) == "float32" for name in SSIM_INPUTS)
     is_exact = are_integers and options.geometry is None
     if options.precision == "auto" and options.has_ssim and not is_exact:
         launch = replace(launch, half_precision=False)
@@ -620,7 +620,7 @@ class TileKernel(Kernel[PolarizationLaunch]):
 
 #: What the kernels but `tile` and `transform` can make.
 _PIXELS = {"intensity", "dolp", "aolp", "preview"}
-_VECTORS = {*_PIXELS, *ANGLE_IMAGES, "stokes", *PAIRS}
+_VECTORS = {*_PIXELS, *ANGLE_IMAGES, "stokes", *SSIM_INPUTS}
 _MONO_HALF = {*_VECTORS, *COMPONENT_PRODUCTS, *PLANES}
 
 

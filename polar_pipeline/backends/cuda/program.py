@@ -24,8 +24,8 @@ from polar_pipeline.backends.cuda.memory import SLOTS, Constants, Sizes, Slot, m
 from polar_pipeline.backends.cuda.polarization import (
     CAMERA_FORMATS,
     OUTPUTS,
-    PAIRS,
     PLANES,
+    SSIM_INPUTS,
     PolarizationLaunch,
     noise_frames,
     polarization_launch,
@@ -63,8 +63,8 @@ def make_launches(options: Options, raw_format: str, full_scale: int, shape: Tup
     geometry, size = options.geometry, options.stokes_size(shape)
     compared = compared_type(options)
     products = tuple((name, options.dtype_of(name)) for name in options.products if name in OUTPUTS)
-    pair = ((PAIRS[options.ssim_mode != "consistency"], compared),) if options.has_ssim else ()
-    first = polarization_launch(options, raw_format, full_scale, shape, (*products, *pair))
+    ssim_inputs = ((SSIM_INPUTS[options.ssim_mode != "consistency"], compared),) if options.has_ssim else ()
+    first = polarization_launch(options, raw_format, full_scale, shape, (*products, *ssim_inputs))
     launches: List[Launch] = [first]
     planes = "float16" if first.half_precision else "float32"
     is_denoised = options.denoising != "off" and bool(products)
@@ -83,15 +83,15 @@ def make_launches(options: Options, raw_format: str, full_scale: int, shape: Tup
             first.sensor.is_color,
             first.half_precision,
             planes,
-            products if is_denoised else (*products, *pair),
+            products if is_denoised else (*products, *ssim_inputs),
             "learned" if is_learned else "denoise" if is_denoised else "polarization",
         )
         launches.append(last)
         stored = tuple((name, planes) for name in last.plane_names)
         if not is_denoised:
             readers.append(last)
-        elif pair:  # SSIM compares what was not denoised
-            readers.append(replace(last, stored=pair, planes_of="polarization", counts_invalid=False))
+        elif ssim_inputs:  # SSIM compares what was not denoised
+            readers.append(replace(last, stored=ssim_inputs, planes_of="polarization", counts_invalid=False))
             launches.append(readers[0])
     if is_denoised:
         corrections = [LearnedLaunch(part, first, *size, planes, stored) for part in PARTS] if is_learned else []
@@ -102,7 +102,7 @@ def make_launches(options: Options, raw_format: str, full_scale: int, shape: Tup
     if readers:
         names = {name for launch in readers for name in launch.plane_names}
         ordered = (name for name in PLANES if name in names)
-        launches[0] = first.with_planes(ordered, planes, pair if geometry is None else ())
+        launches[0] = first.with_planes(ordered, planes, ssim_inputs if geometry is None else ())
     if options.has_ssim:
         has_gaps = geometry is not None and geometry.lens is not None
         similarity = SsimLaunch(
@@ -433,7 +433,7 @@ class Program:
         self.forget()
 
     def forget(self) -> None:
-        """Compare the next frame with none before it; it still follows that one, whose S0 may be in use."""
+        """Treat the next frame as the first, but keep its order after the last one, whose S0 may be in use."""
         self._is_first = True
 
     @property

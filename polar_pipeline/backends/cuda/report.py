@@ -10,7 +10,13 @@ from polar_pipeline.backends.cuda.device import Device, occupancy
 from polar_pipeline.backends.cuda.geometry import GeometryLaunch
 from polar_pipeline.backends.cuda.launch import Launch
 from polar_pipeline.backends.cuda.learned import LearnedLaunch
-from polar_pipeline.backends.cuda.polarization import CODE_BYTES, DENOISED, PAIRS, STAGE_PLANES, PolarizationLaunch
+from polar_pipeline.backends.cuda.polarization import (
+    CODE_BYTES,
+    DENOISED,
+    SSIM_INPUTS,
+    STAGE_PLANES,
+    PolarizationLaunch,
+)
 from polar_pipeline.backends.cuda.program import requested_launches
 from polar_pipeline.backends.cuda.schedules import choose
 from polar_pipeline.options import Options
@@ -72,7 +78,7 @@ def _plane_pass(launch: Union[DenoiseLaunch, LearnedLaunch, GeometryLaunch]) -> 
         return PlanePass(launch.stage, launch.reads, launch.writes)
     of_stage = STAGE_PLANES[launch.planes_of if isinstance(launch, GeometryLaunch) else "polarization"]
     reads = tuple(of_stage[name] for name in launch.plane_names)
-    names = {**DENOISED, **dict.fromkeys(PAIRS, "ssim_pair")}
+    names = {**DENOISED, **dict.fromkeys(SSIM_INPUTS, "ssim_pair")}
     return PlanePass(launch.stage, reads, tuple(names.get(name, name) for name in launch.dtypes))
 
 

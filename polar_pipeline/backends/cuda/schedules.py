@@ -160,7 +160,7 @@ def _row(row: Any) -> Tuple[Tuple[str, int, int, bool], Measured]:
     return key, Measured(Schedule(str(fields["kernel"]), *numbers), float(row["us"]))
 
 
-def keep(launch: Launch, device: Device, best: Measured) -> Path:
+def save_schedule(launch: Launch, device: Device, best: Measured) -> Path:
     """Write a measured schedule of single frames into this user's file, in place of the one for that launch and size.
 
     Raises:

@@ -207,9 +207,10 @@ def half_taps(window: int, sigma: float) -> HalfTaps:
     """Return the window for tensor cores.
 
     The sum of the taps from k outwards is rounded, up or down, to what the next inner tap is a multiple of: then each
-    tap is a half, and so is the center, which takes the rest. Of all ways to round, the one is taken that moves the
-    similarity least where a line or an edge lies k pixels away. There the variance is about as large as the tap or the
-    sum, and the similarity of that to nothing is C2 / (variance + C2).
+    tap is a half, and so is the center, which takes the rest. Of all ways to round, the one with the smallest error is
+    chosen: the largest error of the similarity for a line or an edge at any distance k from the center. There the
+    variance is about as large as tap k or the sum from k + 1 outwards, and the similarity to an image without the line
+    or the edge is C2 / (variance + C2).
     """
     exact = np.array(gaussian(window, sigma)[window // 2 :])
     tails = np.append(np.cumsum(exact[::-1])[::-1][1:], 0.0)  # from k + 1 outwards

@@ -14,7 +14,7 @@ from polar_pipeline.backends.cuda.driver import Driver
 from polar_pipeline.backends.cuda.launch import Schedule
 from polar_pipeline.backends.cuda.memory import Constants
 from polar_pipeline.backends.cuda.program import Program, noise_frame, requested_launches
-from polar_pipeline.backends.cuda.schedules import Measured, candidates, keep
+from polar_pipeline.backends.cuda.schedules import Measured, candidates, save_schedule
 from polar_pipeline.backends.result import Result
 from polar_pipeline.options import Options
 
@@ -78,7 +78,7 @@ def tune(options: Options, device_name: str, raw_format: str, size: Tuple[int, i
             raise RuntimeError(f"no schedule of {launch.key} could be measured")
         microseconds, schedule = min(timed)
         fastest[launch.key] = Measured(schedule, microseconds)
-        keep(launch, driver.device, fastest[launch.key])
+        save_schedule(launch, driver.device, fastest[launch.key])
     return fastest
 
 

@@ -118,17 +118,18 @@ def exposure_shares(sensor: Sensor, is_half: bool, co_sited: bool, interpolation
 
 
 class MeansNoise(NamedTuple):
-    """Covariances by noise of the means of two Stokes images, over the covariance of the images themselves.
+    """Covariances by noise between two Stokes images or their means, divided by the covariance of the two images.
 
-    Wide means are those over the window in which S0 explains S1 and S2, taken twice; narrow ones are those over the
-    window of Lee's filter of S0.
+    A wide mean is the mean over the window in which S0 explains S1 and S2, taken twice; a narrow mean is the mean over
+    the window of Lee's filter of S0.
 
     Attributes:
-        wide: Of the first image and wide means of the second.
-        wide_both: Of wide means of both.
-        narrow: Of narrow means of the first image and the second.
-        narrow_both: Of narrow means of both.
-        mixed: Of narrow means of the first image and wide ones of the second.
+        wide: Covariance of the first image and the wide mean of the second, divided by the covariance of the images.
+        wide_both: Covariance of the wide mean of the first and the wide mean of the second, divided in the same way.
+        narrow: Covariance of the narrow mean of the first and the second image, divided in the same way.
+        narrow_both: Covariance of the narrow mean of the first and the narrow mean of the second, divided in the same
+            way.
+        mixed: Covariance of the narrow mean of the first and the wide mean of the second, divided in the same way.
     """
 
     wide: float
@@ -180,14 +181,16 @@ def plane_gains(sensor: Sensor, is_half: bool, co_sited: bool, interpolation: st
     light, along = (i0 + i45 + i90 + i135) / 2, i0 - i90
     places = range(sensor.period)
     # Shot noise of polarized light: there is more of it behind the polarizer along it, and less behind the one across.
-    excess = np.array([[(1, 0, -1, 0)[sensor.angle_index(row, column)] for column in places] for row in places])
-    of_polarization = _noise_of_means(along, along, np.ones_like(excess))
+    variance_changes = np.array(
+        [[(1, 0, -1, 0)[sensor.angle_index(row, column)] for column in places] for row in places]
+    )
+    of_polarization = _noise_of_means(along, along, np.ones_like(variance_changes))
     return PlaneGains(
         s0,
         polarization,
         DENOISE_MEANS * of_polarization.wide_both,
-        _noise_of_means(light, light, np.ones_like(excess)),
-        _noise_of_means(light, along, excess),
+        _noise_of_means(light, light, np.ones_like(variance_changes)),
+        _noise_of_means(light, along, variance_changes),
     )
 
 

@@ -41,7 +41,7 @@ _WAITING = 8
 #: Frames that are skipped at least: their exposures may have begun before the request, and stamps are not exact.
 _SKIPPED = 2
 #: Seconds to wait for a frame, and exposures and periods of frames to wait in addition.
-_PATIENCE, _PERIODS = 5.0, 3
+_FRAME_TIMEOUT, _EXTRA_PERIODS = 5.0, 3
 #: Places along each side by which the light is compared, and the share of superpixels above `FrameLight.brightest`.
 _PLACES, _BRIGHTER = 8, 1e-3
 
@@ -134,7 +134,7 @@ class FrameCapture:
         """
         connection = self.connection
         facts, rate = connection.facts, connection.settings.frame_rate
-        patience = _PATIENCE + _PERIODS * (facts.exposure_us / 1e6 + (1 / rate if rate else 0.0))
+        timeout = _FRAME_TIMEOUT + _EXTRA_PERIODS * (facts.exposure_us / 1e6 + (1 / rate if rate else 0.0))
         with suppress(queue.Empty):
             while True:
                 self._queue.get_nowait()
@@ -144,10 +144,10 @@ class FrameCapture:
         try:
             while captured < count:
                 try:
-                    cdr, state = self._queue.get(timeout=patience)
+                    cdr, state = self._queue.get(timeout=timeout)
                 except queue.Empty:
                     reason = self._source.problem or self._reason or "the camera sends nothing"
-                    raise CameraError(f"no frame came for {patience:.0f} s: {reason}") from None
+                    raise CameraError(f"no frame came for {timeout:.0f} s: {reason}") from None
                 # frames wait in the system if this computer has much to do
                 start_ns = (messages.peek_stamp(cdr) or 0) - int(1000 * state.exposure_us / 2)
                 if skipped < _SKIPPED or (not captured and start_ns < begun_ns):

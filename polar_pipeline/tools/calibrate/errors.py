@@ -40,12 +40,15 @@ class ExpectedError(NamedTuple):
     aolp_before: float
 
 
-def area_error(maps: LightMaps, excess: float, pair_error: float) -> float:
+def area_error(maps: LightMaps, residual_variance: float, pair_error: float) -> float:
     """Return the error of DoLP that all pixels of an area have in common.
 
-    `excess` is the mean square of the residuals of pixels relative to their noise, `pair_error` that of `Polarizer`.
+    `residual_variance` is the mean square of the residuals of pixels relative to their noise, `pair_error` that of
+    `Polarizer`.
     """
-    return float(np.hypot(_MISFIT * np.sqrt(max(maps.left - _CHANCE * excess * maps.chance, 0.0)), pair_error / 2))
+    return float(
+        np.hypot(_MISFIT * np.sqrt(max(maps.left - _CHANCE * residual_variance * maps.chance, 0.0)), pair_error / 2)
+    )
 
 
 def sample_superpixels(sensor: Sensor, gain: np.ndarray, fits: PixelFits, used: np.ndarray) -> np.ndarray:
@@ -63,7 +66,7 @@ def expected_errors(
     sample: np.ndarray,
     scales: Scales,
     designs: List[Design],
-    excess: float,
+    residual_variance: float,
     black_variance: float,
     common: float,
     texture: float = 0.0,
@@ -74,7 +77,7 @@ def expected_errors(
         sample: (3, 4, n) of `sample_superpixels`.
         scales: Scales by which the parameters were rounded.
         designs: Least squares of the pixels of each angle.
-        excess: Mean square of the residuals of pixels, relative to the designs' variance.
+        residual_variance: Mean square of the residuals of pixels, relative to the designs' variance.
         black_variance: Variance of the black level of a pixel, in squares of full scale.
         common: Error of DoLP that pixels have in common (`area_error`).
         texture: Error of DoLP by texture (`Texture`), which is in the gains of the sample, but is not the pixels'.
@@ -88,7 +91,7 @@ def expected_errors(
             stokes = np.array([1.0, degree * np.cos(2 * psi), degree * np.sin(2 * psi)])
             ideal = (1 + degree * np.cos(2 * (psi - np.deg2rad(ANGLES))))[:, np.newaxis] / 2
             variances = [
-                _pixel_variance(design, stokes, signal, excess, black_variance, scales)
+                _pixel_variance(design, stokes, signal, residual_variance, black_variance, scales)
                 for design, signal in zip(designs, ideal[:, 0].tolist())
             ]
             after = ideal + np.sqrt(variances)[:, np.newaxis] * random
@@ -113,7 +116,7 @@ def _mean_squares(pixels: np.ndarray, degree: float, psi: float) -> List[float]:
 
 
 def _pixel_variance(
-    design: Design, stokes: np.ndarray, signal: float, excess: float, black_variance: float, scales: Scales
+    design: Design, stokes: np.ndarray, signal: float, residual_variance: float, black_variance: float, scales: Scales
 ) -> float:
     """Compute the variance of a corrected pixel by errors of its parameters, for an ideal value of `signal`.
 
@@ -126,4 +129,4 @@ def _pixel_variance(
     weights = (1.0, signal, own, np.sqrt(max(stokes[1] ** 2 + stokes[2] ** 2 - own**2, 0)))
     rounding = sum((weight * scale.step) ** 2 / 12 for weight, scale in zip(weights, scales))
     covariance = (design.solver * design.variance) @ design.solver.T  # of A, B and C by the noise of the frames
-    return excess * float(slope @ covariance @ slope) + by_black**2 * black_variance + rounding
+    return residual_variance * float(slope @ covariance @ slope) + by_black**2 * black_variance + rounding

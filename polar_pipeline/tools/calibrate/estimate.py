@@ -56,7 +56,7 @@ class CalibrationResult:
     black: np.ndarray  # black level as a share of full scale
     light: np.ndarray  # the smooth part of the signal, as a share of full scale: lamp and lens
     causes: np.ndarray  # uint8, why a pixel is defective: bit k for `defects.CAUSES[k]`; 0 if it is not
-    excess: np.ndarray  # error with which the other settings predict each setting, relative to the noise of the frames
+    relative_residual: np.ndarray  # as in `PixelFits`, relative to the noise of the frames
     dark_frames: int  # number of dark frames
     noise: Optional[Noise]  # full well and read noise; None if the frames do not tell
     points: Tuple[NoisePoint, ...]  # points of the photon transfer curve, which `noise` was fitted to
@@ -86,7 +86,7 @@ class CalibrationResult:
         """Return (H, W): error of DoLP at the DoLP of `headline`, by place."""
         row, used = self.headline, self.causes == 0
         assert row is not None
-        error = self.excess / (self.light / self.light[used].mean())
+        error = self.relative_residual / (self.light / self.light[used].mean())
         error *= row.dolp_error / np.sqrt(np.mean(np.square(error[used])))
         return error
 
@@ -153,8 +153,8 @@ def calibrate(
     light = smooth_light(fits.level, reacts, sums.sensor)
     images = interpret(sums.sensor, fits, light)
     unusable = {"saturated": saturated, "no reaction": ~reacts & ~early}
-    usual_excess = max(float(np.median(fits.excess[reacts])), 1e-6)  # it may be 0 of frames without noise
-    causes = find_defects({**dark_images, "fit": fits.excess / usual_excess, **images}, unusable, level)
+    usual_residual = max(float(np.median(fits.relative_residual[reacts])), 1e-6)  # it may be 0 of frames without noise
+    causes = find_defects({**dark_images, "fit": fits.relative_residual / usual_residual, **images}, unusable, level)
     used = causes == 0
     if np.mean(~used) > MAX_DEFECTS:
         listed = ", ".join(f"{name} {share:.1%}" for name, share in _shares(causes).items() if share)
@@ -177,13 +177,15 @@ def calibrate(
     calibration = Calibration.from_parameters(parameters, sensor, start, ~used, sums.bit_depth, facts)
     # the value that 1 % of the pixels exceed at their brightest setting
     brightest = float(np.percentile(np.max([setting.mean(slice(None, None, 9)) for setting in settings], axis=0), 99))
-    excess = float(np.mean(fits.excess[used] ** 2))
-    common = area_error(maps, excess, polarizer.pair_error)
+    residual_variance = float(np.mean(fits.relative_residual[used] ** 2))
+    common = area_error(maps, residual_variance, polarizer.pair_error)
     usual_noise = float(np.median(dark_noise)) ** 2
     rounding = level**2 / 12 if usual_noise < level**2 / 4 else 0.0  # without noise, frames round alike
     black_variance = usual_noise / sums.dark.count + rounding
     texture = measure_texture(images["gain"], used)
-    errors = expected_errors(sample, calibration.scales, by_angle, excess, black_variance, common, texture.error)
+    errors = expected_errors(
+        sample, calibration.scales, by_angle, residual_variance, black_variance, common, texture.error
+    )
     headline = next(row for row in errors if row.dolp == HEADLINE)
     advice = [
         *about_frames(sums, float(np.median(black)), brightest, noise),
@@ -199,7 +201,7 @@ def calibrate(
         black=black,
         light=light,
         causes=causes,
-        excess=fits.excess,
+        relative_residual=fits.relative_residual,
         dark_frames=sums.dark.count,
         noise=noise,
         points=points,
@@ -257,7 +259,7 @@ def _without_polarizer(
         black=black,
         light=np.mean(flat, 0) if flat else ones,
         causes=causes,
-        excess=ones,
+        relative_residual=ones,
         dark_frames=sums.dark.count,
         noise=noise,
         points=points,

@@ -43,7 +43,7 @@ class PixelFits(NamedTuple):
     sine: np.ndarray  # C/A, by which it multiplies S2
     #: Error with which the other settings predict each setting, root mean square over the settings, relative to the
     #: noise that is expected; 1 where noise explains it.
-    excess: np.ndarray
+    relative_residual: np.ndarray
 
 
 def site_means(
@@ -100,7 +100,7 @@ def fit_pixels(
     """Fit A, B and C of every pixel, in bands of rows."""
     height, width = sums.shape
     terms = np.zeros((3, height, width), np.float32)
-    excess = np.zeros((height, width), np.float32)
+    relative_residual = np.zeros((height, width), np.float32)
     step = max(2, _BAND_PIXELS // width // 2 * 2)
     for top in range(0, height, step):
         rows = slice(top, top + step)
@@ -118,9 +118,9 @@ def fit_pixels(
                 # variance of the residual relative to that of the value.
                 freedom = np.maximum(1 - np.einsum("kt,tk->k", design.basis, design.solver), 1e-3)
                 scale = 1 / (design.variance * freedom * len(settings))
-                excess[rows][at] = np.sqrt(np.tensordot(scale, residual**2, 1))
+                relative_residual[rows][at] = np.sqrt(np.tensordot(scale, residual**2, 1))
         terms[1:, rows] /= np.maximum(terms[0, rows], 1e-9)
-    return PixelFits(terms[0], terms[1], terms[2], excess)
+    return PixelFits(terms[0], terms[1], terms[2], relative_residual)
 
 
 def interpret(sensor: Sensor, fits: PixelFits, light: np.ndarray) -> Dict[str, np.ndarray]:

@@ -58,7 +58,7 @@ _POLARIZER = (
     _Quantity("gain", " %", 2, lambda result: 100 * (result.gain - 1), is_signed=True),
     _Quantity("angle deviation", " degrees", 2, lambda result: result.angle, is_signed=True),
     _Quantity("extinction ratio", ":1", 0, lambda result: result.extinction, is_harmonic=True),
-    _Quantity("residual", " x noise", 2, lambda result: result.excess),
+    _Quantity("residual", " x noise", 2, lambda result: result.relative_residual),
     _Quantity("expected error", "", 4, CalibrationResult.error_map),
     _Quantity("light", " %", 1, lambda result: 100 * result.light),
 )

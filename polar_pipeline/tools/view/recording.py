@@ -18,7 +18,7 @@ from polar_pipeline.options.topics import NUMBER_TOPICS, PRODUCT_TOPICS
 from polar_pipeline.pictures.colors import aolp_indices, picture
 from polar_pipeline.polarimetry.colormaps import AOLP_MAP
 from polar_pipeline.replay.run import ReplayedFrame
-from polar_pipeline.tools.view.statistics import disable_statistics
+from polar_pipeline.tools.view.telemetry import disable_telemetry
 
 #: The module `rerun`, and objects of it: images, layouts, recordings. It is an extra, and its versions differ.
 RerunModule = Any
@@ -181,7 +181,7 @@ def open_viewer(rerun: RerunModule, products: Sequence[str]) -> Iterator[Recordi
     Raises:
         RuntimeError: Rerun cannot be started, or its statistics cannot be turned off.
     """
-    disable_statistics()
+    disable_telemetry()
     stream = _new_stream(rerun)
     rerun.spawn(recording=stream, default_blueprint=layout(rerun, products))
     try:

@@ -1,4 +1,4 @@
-"""Switch for the usage statistics that Rerun's viewer sends."""
+"""Switch for the telemetry of Rerun's viewer: the usage statistics that it sends."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def settings_file() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "rerun" / "analytics.json"
 
 
-def disable_statistics() -> None:
-    """Turn Rerun's usage statistics off for this user, as `rerun analytics disable` does.
+def disable_telemetry() -> None:
+    """Turn off Rerun's usage statistics for this user, as `rerun analytics disable` does.
 
     That command sends statistics too, but not in the first session of a user. It runs only if there are no settings.
 

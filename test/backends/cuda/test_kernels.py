@@ -30,7 +30,7 @@ from support import IS_EXHAUSTIVE
 from polar_pipeline.backends import reference
 from polar_pipeline.backends.cuda.device import DEVICES
 from polar_pipeline.backends.cuda.launch import Schedule
-from polar_pipeline.backends.cuda.polarization import PAIRS, PolarizationLaunch
+from polar_pipeline.backends.cuda.polarization import SSIM_INPUTS, PolarizationLaunch
 from polar_pipeline.backends.cuda.program import make_launches
 from polar_pipeline.backends.cuda.schedules import candidates as on_device
 from polar_pipeline.calibration import Calibration
@@ -270,7 +270,7 @@ def check(
 ) -> None:
     """Frame k of a batch lies within the bounds around the reference."""
     options = case.options
-    products = {name: got.images[name][k] for name in launch.dtypes if name not in PAIRS}
+    products = {name: got.images[name][k] for name in launch.dtypes if name not in SSIM_INPUTS}
     truth = run_floats(frame, options)
     assert problems_of(options, frame, products, truth, band=band) == [], where
     angles = np.stack([truth[f"angle_{degrees}"] for degrees in ANGLES])
@@ -283,7 +283,7 @@ def check(
     pairs = {"s0": gray.mean(0), "sums": np.stack([(gray[0] + gray[2]) / 2, (gray[1] + gray[3]) / 2])}
     is_exact = launch.sums_in_integers and launch.kernels[0].name == case.kernel and launch.raw_format == "u8"
     bound = INTEGER_BOUND if is_exact else LIGHT_BOUND[launch.half_precision] + DITHERED
-    for name in set(PAIRS) & set(launch.dtypes):
+    for name in set(SSIM_INPUTS) & set(launch.dtypes):
         image = got.images[name][k] / (SSIM_FULL if launch.dtypes[name] == "uint16" else 1)
         error = np.abs(image - pairs[name])
         text = f"{where}: {name}: up to {error.max()}, {(error > bound).sum()} of {error.size} beyond {bound}"

@@ -19,7 +19,14 @@ from polar_pipeline.backends.cuda.geometry import GeometryLaunch
 from polar_pipeline.backends.cuda.launch import Launch, Schedule, compile_launch, register_bound
 from polar_pipeline.backends.cuda.polarization import KERNELS, PolarizationLaunch
 from polar_pipeline.backends.cuda.program import requested_launches
-from polar_pipeline.backends.cuda.schedules import TUNED_VARIABLE, Measured, choose, keep, shipped_path, tuned_path
+from polar_pipeline.backends.cuda.schedules import (
+    TUNED_VARIABLE,
+    Measured,
+    choose,
+    save_schedule,
+    shipped_path,
+    tuned_path,
+)
 from polar_pipeline.backends.cuda.ssim import SsimLaunch
 from polar_pipeline.options import make_options
 from polar_pipeline.sensor.mosaic import get_sensor
@@ -322,15 +329,15 @@ def test_a_measured_schedule_comes_first_and_that_of_the_nearest_size(file: Path
     (basis, solved), measured = next(choose(launch, TURING)), last(launch)
     assert basis == "solved"
     assert measured != solved
-    keep(launch, TURING, Measured(measured, 2.5))
+    save_schedule(launch, TURING, Measured(measured, 2.5))
     assert next(choose(launch, TURING)) == ("measured", measured)
     assert next(choose(launch, TURING, 2))[0] == "solved", "of batches, nothing was measured"
     smaller = replace(launch, height=launch.size[1] // 2)  # type: ignore[type-var]
     assert next(choose(smaller, TURING))[1] == measured
-    keep(smaller, TURING, Measured(solved, 1.5))
+    save_schedule(smaller, TURING, Measured(solved, 1.5))
     assert next(choose(smaller, TURING))[1] == solved
     assert next(choose(launch, TURING))[1] == measured
-    keep(launch, TURING, Measured(solved, 2.25))  # another day
+    save_schedule(launch, TURING, Measured(solved, 2.25))  # another day
     assert [row["us"] for row in json.loads(file.read_text(encoding="utf-8"))] == [1.5, 2.25]
     assert [path.name for path in file.parent.iterdir()] == [file.name]  # nothing half written is left
     schedules = [schedule for _, schedule in choose(launch, TURING)]
@@ -341,7 +348,7 @@ def test_a_measured_schedule_comes_first_and_that_of_the_nearest_size(file: Path
 @pytest.mark.parametrize("kernel", ["tile", "no", "ssim_tensor"])
 def test_a_schedule_of_no_sense_is_passed_over(file: Path, kernel: str, sizes: Tuple[int, ...]) -> None:
     for launch in (first(), first(**FULL), first(sensor=COLOR, **FULL), similarity()):
-        keep(launch, TURING, Measured(Schedule(kernel, *sizes), 1.0))
+        save_schedule(launch, TURING, Measured(Schedule(kernel, *sizes), 1.0))
         assert next(choose(launch, TURING))[0] == "solved"
     assert file.is_file()
 
@@ -361,7 +368,7 @@ def test_what_this_user_measured_comes_before_what_is_shipped(tmp_path: Path, mo
     monkeypatch.setenv(TUNED_VARIABLE, str(tmp_path))
     assert next(choose(launch, H200, 64)) == ("measured", other)
     assert next(choose(launch, H200))[0] == "solved"
-    assert keep(mono, H200, Measured(last(mono, H200), 1.0)) == tuned_path("h200") == path
+    assert save_schedule(mono, H200, Measured(last(mono, H200), 1.0)) == tuned_path("h200") == path
     assert next(choose(launch, H200, 2)) == ("measured", other), "rows of batches stay"
     assert len(json.loads(path.read_text(encoding="utf-8"))) == 2
 
@@ -377,7 +384,7 @@ def test_where_measured_schedules_are_kept(tmp_path: Path, monkeypatch: pytest.M
     launch = first(LIVE, sensor=COLOR)
     assert next(choose(launch, H200, 64))[0] == "shipped"
     with pytest.raises(FileNotFoundError, match="no home folder; set XDG_DATA_HOME"):
-        keep(launch, H200, Measured(last(launch, H200), 1.0))
+        save_schedule(launch, H200, Measured(last(launch, H200), 1.0))
 
 
 def test_shipped_schedules_hold() -> None:
@@ -402,7 +409,7 @@ def test_a_broken_file_is_an_error_and_stays(file: Path, changes: Dict[str, Any]
         next(choose(first(), TURING))
     assert str(caught.value).isprintable()
     with pytest.raises(ScheduleError, match=r"turing\.json is not a list of tuned schedules"):
-        keep(first(), TURING, Measured(Schedule("tile", 128, 16, 16), 1.0))
+        save_schedule(first(), TURING, Measured(Schedule("tile", 128, 16, 16), 1.0))
     assert file.read_text(encoding="utf-8") == text
 
 

@@ -146,9 +146,9 @@ def test_noise_explains_what_is_left_of_areas(monkeypatch: pytest.MonkeyPatch) -
     calls: List[Tuple[Any, ...]] = []
     monkeypatch.setattr(estimation, "area_error", lambda *arguments: calls.append(arguments) or area_error(*arguments))
     estimate(simulate_sensor(MONO, SHAPE, 11))
-    ((maps, excess, pair_error),) = calls
-    assert area_error(maps, excess, pair_error) == pair_error / 2
-    assert area_error(maps._replace(left=maps.left + 1e-4), excess, 0.0) > 0.001
+    ((maps, residual_variance, pair_error),) = calls
+    assert area_error(maps, residual_variance, pair_error) == pair_error / 2
+    assert area_error(maps._replace(left=maps.left + 1e-4), residual_variance, 0.0) > 0.001
 
 
 def test_maps_are_recovered() -> None:
@@ -181,7 +181,7 @@ def test_noise_is_measured(bits: int, full_well: float, read_noise: float, error
     assert result.noise.read_noise == pytest.approx(read_noise, rel=errors[1])
     assert result.calibration.facts["noise"]["full_well"] == pytest.approx(full_well, rel=errors[0])
     # noise explains what is left, but rounding of 8 bits is not independent from frame to frame
-    assert rms(result.excess[result.causes == 0]) == pytest.approx(1, rel=0.05)
+    assert rms(result.relative_residual[result.causes == 0]) == pytest.approx(1, rel=0.05)
 
 
 def test_unknown_angles_are_found() -> None:

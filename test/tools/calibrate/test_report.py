@@ -112,7 +112,7 @@ def test_errors_and_pixels_are_those_of_the_result(result: CalibrationResult, pa
         ("gain [%]", 100 * (result.gain - 1), 0.01),
         ("angle deviation [degrees]", result.angle, 0.01),
         ("extinction ratio [:1]", result.extinction, 1),
-        ("residual [x noise]", result.excess, 0.01),
+        ("residual [x noise]", result.relative_residual, 0.01),
         ("expected error", result.error_map(), 0.0001),
         ("light [%]", 100 * result.light, 0.1),
         ("black level [%]", 100 * result.black, 0.001),
@@ -208,7 +208,7 @@ def test_values_of_defective_pixels_do_not_show(result: CalibrationResult) -> No
     bad = result.causes > 0
     assert bad.sum() > 3
     others = {}
-    for name in ("gain", "angle", "extinction", "excess", "light"):
+    for name in ("gain", "angle", "extinction", "relative_residual", "light"):
         others[name] = np.where(bad, 1e6, getattr(result, name))
         others[name][tuple(np.argwhere(bad)[0])] = np.nan
     assert render_calibration(replace(result, **others), "s") == render_calibration(result, "s")

@@ -25,7 +25,7 @@ from polar_pipeline.options.topics import PRODUCT_TOPICS
 from polar_pipeline.recordings import messages
 from polar_pipeline.recordings.messages import IMAGE
 from polar_pipeline.recordings.sink import open_sink
-from polar_pipeline.tools.view import statistics
+from polar_pipeline.tools.view import telemetry
 from polar_pipeline.tools.view.recording import RecordingView, angle_colors
 
 START, PERIOD = 1_700_000_000_000_000_001, 40_000_000
@@ -309,7 +309,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user without settings of Rerun; gives where they would be."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    return statistics.settings_file()
+    return telemetry.settings_file()
 
 
 def test_the_viewer_is_opened_without_statistics(recording: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,12 +331,12 @@ def test_statistics_that_were_on_are_turned_off_without_rerun(home: Path, monkey
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("Rerun is run"))
     home.parent.mkdir(parents=True)
     home.write_text(json.dumps({"analytics_enabled": True, "analytics_id": "abc", "metadata": {"a": 1}}))
-    statistics.disable_statistics()
+    telemetry.disable_telemetry()
     written = home.read_text()
     assert json.loads(written) == {"analytics_enabled": False, "analytics_id": "abc", "metadata": {"a": 1}}
     status = home.stat()
     time.sleep(0.01)
-    statistics.disable_statistics()
+    telemetry.disable_telemetry()
     assert (home.stat().st_ino, home.stat().st_mtime_ns) == (status.st_ino, status.st_mtime_ns), "left alone"
 
 
